@@ -1,0 +1,21 @@
+"""All judgment: one file a family, one small pure function a check.
+
+How to write one:
+
+    @check(Severity.ERROR, source="https://where.the/authority/says/so")
+    def gpu_is_purple(gpus: tuple[Gpu, ...]) -> Answer:
+        \"\"\"A GPU is purple.
+
+        Why: the mechanism, in the field's terms, ending at what the user would see.
+
+        Fix: what to do.
+        \"\"\"
+
+* The name is the id, `<subject>_<what is wrong>`; it reads right after "ignore". No number, no severity in it.
+* The parameters are the facts: fields of `Snapshot`, with exactly their type. A fact that is not known skips the check.
+* The answer is `Ok(evidence)`, `Skip(reason)`, `Problem(...)`, or a tuple of Problems when a file has several faults.
+* A number that judges is a named constant with its source beside it.
+* `because_of` names the ids of problems that would explain this one.
+* A check opens no file, starts nothing, imports nothing at run time: `tests/test_every_check.py` holds it to that, and
+  asks for a test in which it fires and one in which it does not.
+"""

@@ -1,0 +1,58 @@
+"""Facts of the field that several families judge by, each with its source."""
+
+from __future__ import annotations
+
+import re
+
+# Driver that runs a toolkit of this CUDA major at all (minor-version compatibility):
+# docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+DRIVER_FLOOR: dict[int, tuple[int, ...]] = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580, 65, 6)}
+
+# Driver packaged with each toolkit, its full support: CUDA Toolkit release notes, table 3 (11.8 to 13.2).
+DRIVER_PACKAGED: dict[tuple[int, int], tuple[int, ...]] = {
+    (11, 8): (520, 61, 5),
+    (12, 0): (525, 60, 13),
+    (12, 1): (530, 30, 2),
+    (12, 2): (535, 54, 3),
+    (12, 3): (545, 23, 6),
+    (12, 4): (550, 54, 14),
+    (12, 5): (555, 42, 2),
+    (12, 6): (560, 28, 3),
+    (12, 8): (570, 26),
+    (12, 9): (575, 51, 3),
+    (13, 0): (580, 65, 6),
+    (13, 1): (590, 44, 1),
+    (13, 2): (595, 45, 4),
+}
+
+GIB = 1024**3
+MIB = 1024**2
+
+
+def numbers(version: str | None) -> tuple[int, ...]:
+    """The leading numbers of a version: "580.65.06" -> (580, 65, 6), "2.13.0+cu130" -> (2, 13, 0)."""
+    found = re.match(r"\d+(?:\.\d+)*", version or "")
+    return tuple(int(part) for part in found.group().split(".")) if found else ()
+
+
+def dotted(version: tuple[int, ...]) -> str:
+    """(580, 65, 6) -> "580.65.06", as NVIDIA writes driver versions."""
+    return ".".join(str(part) if place < 2 else f"{part:02d}" for place, part in enumerate(version))
+
+
+def gib(size: int | float) -> str:
+    """Bytes for people: "64 MiB", "1.5 GiB", "503 GiB"."""
+    if size < GIB:
+        return f"{size / MIB:.0f} MiB"
+    return f"{size / GIB:.1f} GiB" if size < 10 * GIB else f"{size / GIB:.0f} GiB"
+
+
+def gpu_list(indices: object) -> str:
+    """[0] -> "GPU 0", [0, 2] -> "GPU 0 and 2", [0, 1, 3] -> "GPU 0, 1 and 3"."""
+    names = [str(index) for index in indices]  # type: ignore[attr-defined]
+    return "GPU " + (names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}")
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """(1, "GPU") -> "1 GPU", (2, "GPU") -> "2 GPUs"."""
+    return f"{number} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,94 @@
+"""Is somebody else on the GPUs?"""
+
+from __future__ import annotations
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Container, Gpu, Visible
+
+from ._knowledge import GIB, gib, gpu_list
+
+# A GPU whose compute processes hold at least this much is not free for a training rank; a CUDA context of an idle
+# notebook takes about half of it (0.3-0.6 GB, ml-engineering "anatomy of model's memory").
+_BUSY_BYTES = GIB
+# Used memory that no process accounts for, above what driver and display reserve on an idle GPU.
+_ORPHANED_BYTES = 2 * GIB
+
+
+@check(Severity.WARNING, source="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html")
+def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
+    """Another process computes on a GPU that the run would use.
+
+    Why: the rank there gets less memory than the others and stops with out-of-memory, or the GPU is shared and every
+    step waits for it.
+
+    Fix: use the free GPUs, or wait.
+    """
+    known = [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.processes is not None]
+    held = {
+        gpu.index: [
+            p for p in gpu.processes or () if p.kind == "compute" and (p.memory_bytes is None or p.memory_bytes >= _BUSY_BYTES)
+        ]
+        for gpu in known
+    }  # fmt: skip
+    busy = [gpu for gpu in known if held[gpu.index]]
+    if busy:
+        first = busy[0]
+        process = held[first.index][0]
+        who = "your own" if process.mine else f"{process.user}'s" if process.user else "somebody's"
+        free = [str(index) for index in visible.gpus if index not in {gpu.index for gpu in busy}]
+        total = sum(p.memory_bytes or 0 for p in held[first.index])
+        fixes: list[Fix] = []
+        if free:
+            numbers = ",".join(free)
+            fixes.append(
+                Fix(
+                    "Use the free GPUs.",
+                    ("export CUDA_DEVICE_ORDER=PCI_BUS_ID", f"export CUDA_VISIBLE_DEVICES={numbers}"),
+                )
+            )
+        if process.mine:
+            fixes.append(Fix("It is yours: end it if it is a leftover.", (f"kill {process.pid}",)))
+        return Problem(
+            f"{gpu_list(g.index for g in busy)} in use ({gib(total)} of {gib(first.memory_total_bytes or 0)} on GPU {first.index})",
+            f"On GPU {first.index} {who} process {process.name or ''} (pid {process.pid}) computes. A rank there would "
+            "run out of memory, or share the GPU and hold up the others.".replace("  ", " "),
+            tuple(fixes) or Fix("Wait until the GPUs are free.", ("nvidia-smi",)),
+            {f"gpu_{gpu.index}_processes": len(held[gpu.index]) for gpu in busy},
+            tuple(f"GPU {gpu.index}" for gpu in busy),
+        )  # fmt: skip
+    if not known:
+        return Skip("no visible GPU lists its processes")
+    return Ok(f"nobody computes on {len(known)} of {len(visible.gpus)} visible GPUs")
+
+
+@check(Severity.WARNING, source="https://github.com/NVIDIA/nvidia-docker/issues/179", because_of=("gpu_busy",))
+def gpu_memory_without_process(gpus: tuple[Gpu, ...], visible: Visible, container: Container) -> Answer:
+    """GPU memory is in use, and no process holds it.
+
+    Why: a process that died badly, or one in another container or of another user, keeps the memory; a rank there stops
+    with out-of-memory.
+
+    Fix: find who has the device open; a reset frees it for certain.
+    """
+    if container.kind or container.wsl:
+        return Skip("processes outside this container cannot be seen")
+    bad: list[Gpu] = []
+    known = 0
+    for gpu in gpus:
+        if gpu.index not in visible.gpus or gpu.processes is None or gpu.memory_used_bytes is None:
+            continue
+        if any(process.memory_bytes is None for process in gpu.processes):
+            continue
+        known += 1
+        accounted = sum(process.memory_bytes or 0 for process in gpu.processes)
+        if gpu.memory_used_bytes - accounted > _ORPHANED_BYTES:
+            bad.append(gpu)
+    if bad:
+        return Problem(
+            f"{gpu_list(g.index for g in bad)}: {gib(bad[0].memory_used_bytes or 0)} in use by no process",
+            "The memory belongs to a process that cannot be seen from here, or that died without giving it back.",
+            Fix("See who has the device open.", tuple(f"sudo fuser -v /dev/nvidia{g.index}" for g in bad), who="admin"),
+            {f"gpu_{gpu.index}_used_bytes": gpu.memory_used_bytes for gpu in bad},
+            tuple(f"GPU {gpu.index}" for gpu in bad),
+        )
+    return Ok(f"memory of {known} GPUs is accounted for") if known else Skip("no visible GPU tells")

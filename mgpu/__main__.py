@@ -1,0 +1,21 @@
+"""`mgpu` and `python -m mgpu`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; the process ends with mgpu's exit code."""
+    if sys.argv[1:] in (["--version"], ["-V"]):  # asked from prologs and scripts: answer before anything is imported
+        from mgpu import __version__
+
+        print(f"mgpu {__version__}")
+        return
+    from mgpu.cli import run
+
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

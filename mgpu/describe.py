@@ -1,0 +1,166 @@
+"""Which two facts does a person look for in each row of the doctor's screen?"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mgpu.snapshot import Snapshot
+
+
+def rows(snapshot: Snapshot) -> dict[str, str]:
+    """A sentence for each row whose facts are known, by the row's label."""
+    written = {
+        "Driver": _driver(snapshot),
+        "GPUs": _gpus(snapshot),
+        "Visible": _visible(snapshot),
+        "Links": _links(snapshot),
+        "PyTorch": _pytorch(snapshot),
+        "NCCL": _nccl(snapshot),
+        "Accelerate": _accelerate(snapshot),
+        "Host": _host(snapshot),
+        "Network": _network(snapshot),
+        "Slurm": _slurm(snapshot),
+    }
+    return {label: text for label, text in written.items() if text}
+
+
+def where(snapshot: Snapshot) -> str:
+    """The machine in a headline: `node7 (Ubuntu 22.04, inside a docker container)`."""
+    host, container = snapshot.host, snapshot.container
+    if host is None:
+        return "this machine"
+    inside = None
+    if container is not None:
+        kind = container.kind if container.kind != "other" else "some"
+        inside = "WSL2" if container.wsl else f"inside a {kind} container" if container.kind else None
+    return f"{host.name} ({', '.join(part for part in (host.os, inside or host.virtual) if part)})"
+
+
+def gib(size: int) -> str:
+    """Bytes as GiB without decimals; MiB below one."""
+    return f"{size / 1024**3:.0f} GiB" if size >= 1024**3 else f"{size / 1024**2:.0f} MiB"
+
+
+def machine(snapshot: Snapshot) -> str:
+    """The machine in one line, for configure: `4 x A100, NVLink, 64 CPUs, 503 GiB`."""
+    parts = [_models(snapshot) if snapshot.gpus else "no NVIDIA GPU"]
+    if snapshot.links and all(link.nvlinks for link in snapshot.links):
+        parts.append("NVLink")
+    if snapshot.system:
+        parts += [f"{snapshot.system.cpus_usable} CPUs", gib(snapshot.system.memory_total_bytes)]
+    return ", ".join(parts)
+
+
+def _driver(snapshot: Snapshot) -> str | None:
+    driver = snapshot.driver
+    if driver is None or driver.nvml_error is not None:
+        return None
+    cuda = f", supports CUDA up to {driver.cuda_version[0]}.{driver.cuda_version[1]}" if driver.cuda_version else ""
+    return f"{driver.version}{cuda}"
+
+
+def _models(snapshot: Snapshot) -> str:
+    counted = Counter(gpu.name or "unnamed GPU" for gpu in snapshot.gpus or ())
+    return " and ".join(f"{number} x {name}" for name, number in counted.items())
+
+
+def _gpus(snapshot: Snapshot) -> str | None:
+    if not snapshot.gpus:
+        return None
+    busy = sum(any(p.kind == "compute" for p in gpu.processes or ()) for gpu in snapshot.gpus)
+    known = all(gpu.processes is not None for gpu in snapshot.gpus)
+    return f"{_models(snapshot)}{', idle' if known and not busy else ''}"
+
+
+def _visible(snapshot: Snapshot) -> str | None:
+    visible = snapshot.visible
+    if visible is None or not snapshot.gpus:
+        return None
+    if visible.value is None:
+        number = len(snapshot.gpus)
+        return f"CUDA_VISIBLE_DEVICES not set: {'all ' + str(number) if number > 1 else 'the GPU'} will be used"
+    return f"CUDA_VISIBLE_DEVICES={visible.value}: {len(visible.gpus)} of {len(snapshot.gpus)} will be used"
+
+
+def _links(snapshot: Snapshot) -> str | None:
+    links = snapshot.links
+    if not links:
+        return None
+    joined = sum(bool(link.nvlinks) for link in links)
+    how = (
+        "NVLink between every pair"
+        if joined == len(links)
+        else f"NVLink on {joined} of {len(links)} pairs"
+        if joined
+        else "PCIe"
+    )
+    if any(link.through_switch for link in links):
+        how += " through NVSwitch"
+    peers = [link.p2p_read == 0 and link.p2p_write == 0 for link in links if link.p2p_read is not None]
+    return f"{how}, peer access on" if peers and all(peers) else how
+
+
+def _pytorch(snapshot: Snapshot) -> str | None:
+    torch, runtime = snapshot.pytorch, snapshot.torch_runtime
+    if torch is None or not torch.installed:
+        return None
+    parts = [torch.version or "unknown version"]
+    if torch.cuda is None:
+        parts[0] += " (CPU build)" if torch.hip is None else " (ROCm build)"
+    if runtime is not None and runtime.import_error is None and torch.cuda:
+        parts.append(f"sees {runtime.device_count} GPUs")
+    elif torch.cuda and not (torch.version or "").partition("+")[2]:
+        parts.append(f"built for CUDA {torch.cuda}")
+    return ", ".join(parts)
+
+
+def _nccl(snapshot: Snapshot) -> str | None:
+    nccl, torch = snapshot.nccl, snapshot.pytorch
+    if nccl is None:
+        return None
+    number = sum(name.startswith("NCCL_") for name in snapshot.env or {})
+    variables = f"{number} NCCL_* variables set" if number else "no NCCL_* variables set"
+    if nccl.libraries:
+        return f"{nccl.libraries[0].version or 'unknown version'}, {variables}"
+    runtime = snapshot.torch_runtime
+    if runtime is not None and runtime.nccl_version:
+        return f"{runtime.nccl_version} inside PyTorch, {variables}"
+    if torch is not None and torch.installed and not torch.cuda:
+        return f"none needed by a CPU build, {variables}"
+    return variables
+
+
+def _accelerate(snapshot: Snapshot) -> str | None:
+    packages, python = snapshot.packages or {}, snapshot.python
+    if "accelerate" not in packages:
+        return None
+    default = python is not None and python.accelerate_default_config
+    return f"{packages['accelerate']}, {'a' if default else 'no'} leftover default config"
+
+
+def _host(snapshot: Snapshot) -> str | None:
+    system = snapshot.system
+    if system is None:
+        return None
+    parts = [f"{system.cpus_usable} CPUs"]
+    if system.numa_nodes and system.numa_nodes > 1:
+        parts.append(f"{system.numa_nodes} NUMA nodes")
+    parts.append(f"{gib(system.memory_limit_bytes or system.memory_total_bytes)} RAM")
+    if system.shm_total_bytes is not None:
+        parts.append(f"/dev/shm {gib(system.shm_total_bytes)}")
+    return ", ".join(parts)
+
+
+def _network(snapshot: Snapshot) -> str | None:
+    network = snapshot.network
+    if network is None:
+        return None
+    port = f"port {network.port} {'busy' if network.port_busy else 'free'}"
+    return f"{port}, host name {'resolves' if network.hostname_addresses else 'does not resolve'}"
+
+
+def _slurm(snapshot: Snapshot) -> str | None:
+    slurm = snapshot.slurm
+    if slurm is None or slurm.job_id is None:
+        return None
+    return f"job {slurm.job_id}, {slurm.nodes or 1} nodes, {slurm.gpus_on_node or 0} GPUs on this one"

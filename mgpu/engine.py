@@ -1,0 +1,136 @@
+"""Which checks are there, which were asked for, and what do they answer?"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+from mgpu.check import Answer, Check, Crash, Ok, Problem, Severity, Skip
+from mgpu.errors import USAGE, MgpuError
+from mgpu.snapshot import UNSETTLING, Snapshot
+
+Status = Literal["ok", "info", "warn", "fail", "skip", "crash"]
+_PROBLEM: dict[Severity, Status] = {Severity.ERROR: "fail", Severity.WARNING: "warn", Severity.INFO: "info"}
+
+# Display order of the areas; an area that is not named comes last. report.py groups them into rows.
+AREAS = (
+    "driver", "gpu", "processes", "visibility", "links", "pytorch", "nccl", "environ", "packages", "config",
+    "limits", "storage", "container", "network", "slurm", "script", "smoke", "stamp", "fleet", "log",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One answer of one check."""
+
+    check: Check
+    answer: Ok | Skip | Problem | Crash
+    seconds: float
+    because_of: tuple[str, ...] = ()  # problems found in this run that explain this one
+    unknown: bool = False  # skipped because a fact it reads is not known
+    unsettling: bool = False  # … because that fact timed out or crashed
+
+    @property
+    def status(self) -> Status:
+        """The word of the report: error -> fail, warning -> warn, info -> info."""
+        match self.answer:
+            case Ok():
+                return "ok"
+            case Skip():
+                return "skip"
+            case Crash():
+                return "crash"
+            case _:
+                return _PROBLEM[self.check.severity]
+
+    @property
+    def problem(self) -> Problem | None:
+        """The problem, when there is one."""
+        return self.answer if isinstance(self.answer, Problem) else None
+
+
+def is_our_source_tree(root: Path) -> bool:
+    """Whether `root` is a checkout of this project, so that `checks/` beside `mgpu/` is ours."""
+    try:
+        return bool(re.search(r'^name = "mgpu-doctor"$', (root / "pyproject.toml").read_text("utf-8"), re.MULTILINE))
+    except OSError:
+        return False
+
+
+def _checks_package() -> ModuleType:
+    """`mgpu.checks`: inside `mgpu/` once installed, beside it in a source tree. Nobody else imports it by name."""
+    import mgpu
+
+    root = Path(__file__).resolve().parents[1]
+    if is_our_source_tree(root) and str(root) not in mgpu.__path__:
+        mgpu.__path__.append(str(root))
+    return importlib.import_module("mgpu.checks")
+
+
+def load() -> tuple[Check, ...]:
+    """Every check, by area in display order, then in the order written."""
+    found: list[Check] = []
+    package = _checks_package()
+    for module_info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        module = importlib.import_module(module_info.name)
+        found += [c for c in vars(module).values() if isinstance(c, Check) and c.function.__module__ == module.__name__]
+    order = {area: place for place, area in enumerate(AREAS)}
+    return tuple(sorted(found, key=lambda c: order.get(c.area, len(order))))
+
+
+def choose(checks: Sequence[Check], only: Iterable[str] = (), skip: Iterable[str] = ()) -> tuple[Check, ...]:
+    """The checks named by id or area. Hyphens count as underscores. Raises MgpuError for a name nobody bears."""
+    names = {c.id for c in checks} | {c.area for c in checks}
+
+    def known(given: Iterable[str]) -> set[str]:
+        wanted = {name.strip().replace("-", "_") for name in given if name.strip()}
+        for name in sorted(wanted - names):
+            raise MgpuError(unknown_id(name, names), USAGE)
+        return wanted
+
+    include, exclude = known(only), known(skip)
+    return tuple(c for c in checks if (not include or {c.id, c.area} & include) and not {c.id, c.area} & exclude)
+
+
+def unknown_id(name: str, names: Iterable[str]) -> str:
+    """The message for a check id that does not exist, with the nearest one."""
+    import difflib
+
+    near = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return f"no check or area is called {name!r}.{hint} All of them: mgpu doctor --list-checks"
+
+
+def ask(check: Check, snapshot: Snapshot) -> list[Outcome]:
+    """One check's outcomes: Skip when a fact it reads is not known, Crash when it raises."""
+    for fact in check.facts:
+        if getattr(snapshot, fact) is None:
+            gap = snapshot.gap(fact)
+            return [Outcome(check, Skip(gap.reason), 0.0, unknown=True, unsettling=gap.kind in UNSETTLING)]
+    start = time.perf_counter()
+    answers: Answer | Crash
+    try:
+        answers = check.function(**{fact: getattr(snapshot, fact) for fact in check.facts})
+    except Exception as error:
+        answers = Crash(f"{type(error).__name__}: {error}", traceback.format_exc())
+    seconds = time.perf_counter() - start
+    if isinstance(answers, tuple):
+        return [Outcome(check, problem, seconds) for problem in answers]
+    return [Outcome(check, answers, seconds)]
+
+
+def run(checks: Iterable[Check], snapshot: Snapshot) -> tuple[Outcome, ...]:
+    """Every outcome, in the order of the checks; consequences carry the ids of the problems that explain them."""
+    outcomes = [outcome for check in checks for outcome in ask(check, snapshot)]
+    firing = {o.check.id for o in outcomes if o.problem}
+    return tuple(
+        replace(o, because_of=tuple(i for i in o.check.because_of if i in firing)) if o.problem else o for o in outcomes
+    )

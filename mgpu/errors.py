@@ -1,0 +1,37 @@
+"""What went wrong in a way mgpu knows, and which exit code says so?
+
+Anything raised here reaches the user as one message on stderr and an exit code, never as a traceback.
+"""
+
+from __future__ import annotations
+
+# Exit codes: design.md section 9; the README has the table for users.
+READY = 0
+NOT_READY = 1
+USAGE = 2
+UNKNOWN = 3
+NO_GPU = 4
+REFUSED = 5
+TIMED_OUT = 124
+LAUNCH_REFUSED = 125
+CANNOT_RUN = 126
+NOT_FOUND = 127
+INTERRUPTED = 130
+
+
+class MgpuError(Exception):
+    """Known trouble: a message for the user and the exit code of the command."""
+
+    def __init__(self, message: str, exit_code: int = NOT_READY) -> None:
+        super().__init__(message)
+        self.message = message
+        self.exit_code = exit_code
+
+
+def reason(error: BaseException) -> str:
+    """An exception as a clause for a sentence: the system's words without errno and repr noise."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror}{where}"
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

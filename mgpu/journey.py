@@ -1,0 +1,132 @@
+"""Where on the way from one GPU to a verified run is the user, and what comes next? Bare `mgpu`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+from mgpu import errors, files, report
+from mgpu.errors import MgpuError
+from mgpu.snapshot import Snapshot
+
+State = Literal["done", "todo", "trouble"]
+_WORDS = {
+    "ready": "ready", "ready_with_warnings": "ready, with warnings", "not_ready": "NOT ready",
+    "unknown": "could not tell", "no_gpu": "no GPU here",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of the four steps: its command, what it is for, and its state here."""
+
+    command: str
+    purpose: str
+    state: State
+    text: str
+
+
+def remember_verdict(verdict: str, snapshot: Snapshot) -> None:
+    """Keep the doctor's verdict for the next bare `mgpu`. A state folder that cannot be written costs only that."""
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+    host = snapshot.host.name if snapshot.host else None
+    try:
+        folder = files.private_folder(files.state_folder())
+        files.write(
+            folder / "doctor.json", json.dumps({"verdict": verdict, "time": now, "host": host}) + "\n", mode=0o600
+        )
+    except (OSError, MgpuError):
+        return
+
+
+def steps(folder: Path) -> list[Step]:
+    """The four steps with their state in this folder, on this machine."""
+    from mgpu.launch import run as launch
+
+    config = folder / "accelerate.yaml"
+    doctor = _doctor()
+    if not config.exists():
+        configured = Step("mgpu configure", "answer 1 question, get a config", "todo", "no ./accelerate.yaml")
+        smoke = Step("mgpu smoke-test", "prove the ranks train together", "todo", "needs a config")
+        started = Step("mgpu launch", "start your script with that config", "todo", "needs a verified config")
+        return [doctor, configured, smoke, started]
+    configured = Step("mgpu configure", "answer 1 question, get a config", "done", "./accelerate.yaml")
+    try:
+        verified, why = launch.verified_here(Path(config.name))
+    except MgpuError as error:
+        verified, why = False, error.message.splitlines()[0]
+    smoke = Step("mgpu smoke-test", "prove the ranks train together", "done" if verified else "todo",
+                 why if verified else f"not verified: {why}")  # fmt: skip
+    text = "mgpu launch train.py" if verified else "needs a verified config"
+    return [doctor, configured, smoke, Step("mgpu launch", "start your script with that config", "todo", text)]
+
+
+def _doctor() -> Step:
+    from mgpu.launch.run import since
+
+    purpose = "is this machine ready?"
+    try:
+        last = json.loads((files.state_folder() / "doctor.json").read_text("utf-8"))
+        verdict, time = str(last["verdict"]), str(last["time"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return Step("mgpu doctor", purpose, "todo", "not run yet")
+    state: State = "done" if verdict in ("ready", "ready_with_warnings", "no_gpu") else "trouble"
+    return Step("mgpu doctor", purpose, state, f"{_WORDS.get(verdict, verdict)}, {since(time)}")
+
+
+def next_step(found: Sequence[Step]) -> Step:
+    """The first step that is not done."""
+    return next((step for step in found if step.state != "done"), found[-1])
+
+
+def guide(run: Callable[[Sequence[str]], int]) -> int:
+    """Show the four steps; in a terminal offer the next one. Exit 0: asking where one stands is no error."""
+    screen = report.Screen.of()
+    found = steps(Path.cwd())
+    upcoming = next_step(found)
+    _show(found, upcoming, screen)
+    if not report.can_ask():
+        return errors.READY
+    return _offer(found, upcoming, screen, run)
+
+
+def _show(found: Sequence[Step], upcoming: Step, screen: report.Screen) -> None:
+    lines: list[report.Line] = [[("mgpu - set up, check and launch multi-GPU PyTorch training", "bold")], []]
+    for step in found:
+        head = f"  {step.command:<18}{step.purpose:<36}"
+        style: report.Style = {"done": "ok", "trouble": "fail", "todo": ""}[step.state]  # type: ignore[assignment]
+        if screen.width < 60:
+            lines += [[(f"  {step.command}", "bold")], [(f"    {step.text}", style)]]
+            continue
+        first, *rest = report.wrapped(step.text, screen.width - len(head))
+        lines += [[(head, ""), (first, style)], *([(" " * len(head) + more, style)] for more in rest)]
+    target = upcoming.command + (" train.py" if upcoming.command == "mgpu launch" else "")
+    lines += [[], [(f"Next:  {target}", "bold")], [("Help:  mgpu COMMAND --help", "")]]
+    screen.show(lines)
+
+
+def _offer(found: Sequence[Step], upcoming: Step, screen: report.Screen, run: Callable[[Sequence[str]], int]) -> int:
+    """Walk through the steps as long as the user goes on; Esc leaves."""
+    from mgpu.wizard import prompts
+    from mgpu.wizard.questions import Choice, Question
+
+    while True:
+        choices = [Choice(s.command, f"{s.command:<18}{s.purpose}") for s in found if s.command != "mgpu launch"]
+        choices.append(Choice("leave", "Leave"))
+        question = Question(
+            "next", "What next?", "Each step says at its end what comes after it.",
+            default=upcoming.command if upcoming.command != "mgpu launch" else "leave", choices=tuple(choices),
+        )  # fmt: skip
+        answer = prompts.ask(question)
+        if not isinstance(answer, str) or answer == "leave":
+            return errors.READY
+        screen.show([[]])
+        run(answer.split()[1:])
+        found = steps(Path.cwd())
+        upcoming = next_step(found)
+        screen.show([[]])
+        _show(found, upcoming, screen)

@@ -1,0 +1,67 @@
+"""Which command, with which environment, will start the run? Data: built here, shown, then run as it stands."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mgpu.snapshot import Config, Driver
+
+# Keys the launcher takes from its command line only (checks/config.py, config_key_never_applied), and how to say them.
+_FLAGS = ("enable_cpu_affinity", "rdzv_backend")
+_GPU_TYPES = ("MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM")
+MARK = "MGPU_RUN_ID"  # by this variable every process of a run is found again
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is executed, and what is put into its environment."""
+
+    argv: tuple[str, ...]
+    env_added: Mapping[str, str] = field(default_factory=dict)  # shown to the user; never silent
+    run_id: str = ""
+
+    def environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """The whole environment of the launcher."""
+        mark = {MARK: self.run_id} if self.run_id else {}
+        return {**base, **self.env_added, **mark}
+
+    def shown(self) -> str:
+        """The line as it pastes into a shell, with what mgpu adds in front."""
+        added = [f"{name}={shlex.quote(value)}" for name, value in self.env_added.items()]
+        return " ".join([*added, shlex.join(self.argv)])
+
+
+def on_cpu(config: Config, driver: Driver) -> bool:
+    """Whether the ranks run on the CPU: a config for GPUs on a machine that has no NVIDIA GPU at all.
+
+    accelerate would start N trainings that do not know of each other when torch sees no GPU; ACCELERATE_USE_CPU makes
+    them one run over gloo (measured: accelerate 1.15, torch 2.13). Never where there is a GPU: there a torch that sees
+    none is a fault.
+    """
+    return config.distributed_type in _GPU_TYPES and not driver.any_gpu
+
+
+def build(
+    config: Config,
+    driver: Driver,
+    target: Sequence[str],
+    *,
+    python: str,
+    run_id: str = "",
+) -> Command:
+    """The launch of `target` (a script and its arguments, or `-m module …`) with a config file."""
+    flags: list[str] = []
+    for key in _FLAGS:
+        value = config.values.get(key)
+        if value is True:
+            flags.append(f"--{key}")
+        elif isinstance(value, str) and not (key == "rdzv_backend" and value == "static"):
+            flags += [f"--{key}", value]
+    path = os.path.relpath(config.path) if Path(config.path).is_absolute() else config.path
+    argv = (python, "-m", "accelerate.commands.launch", "--config_file", path, *flags, *target)
+    added = {"ACCELERATE_USE_CPU": "true"} if on_cpu(config, driver) else {}
+    return Command(argv, added, run_id)

@@ -1,0 +1,102 @@
+"""Which processes belong to a run, and how are they all ended?
+
+The ranks of a launcher sit in sessions of their own, so that no process group holds them. They are found by a variable
+that every one of them inherits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mgpu.launch.command import MARK
+
+_PR_SET_PDEATHSIG = 1
+_STATES = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "in uninterruptible sleep",
+    "T": "stopped",
+    "t": "traced",
+    "Z": "ended",
+}
+
+
+@dataclass(frozen=True)
+class Process:
+    """One live process of a run."""
+
+    pid: int
+    parent: int
+    state: str
+
+
+def die_with_parent(number: signal.Signals = signal.SIGTERM) -> None:
+    """In a child, before exec: get `number` when the parent dies, even by SIGKILL."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
+def of_run(run_id: str) -> list[Process]:
+    """Every live process that carries the run's mark. Other users' processes cannot be read and are not ours."""
+    mark = f"{MARK}={run_id}".encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if mark not in file.read().split(b"\0"):
+                    continue
+            state, parent = _stat(int(name))
+        except (OSError, ValueError, IndexError):
+            continue  # it ended meanwhile, or belongs to somebody else
+        if state != "Z":
+            found.append(Process(int(name), parent, _STATES.get(state, state)))
+    return found
+
+
+def state_of(pid: int) -> str | None:
+    """running, sleeping, stopped …; None when there is no such process, "ended" for a zombie."""
+    try:
+        return _STATES.get(_stat(pid)[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _stat(pid: int) -> tuple[str, int]:
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        after_name = file.read().rpartition(")")[2].split()
+    return after_name[0], int(after_name[1])
+
+
+def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to each; one that is gone does not matter."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def end_run(run_id: str, grace_s: float) -> tuple[list[int], list[int]]:
+    """End every process of a run: TERM (and CONT, for stopped ones), after `grace_s` KILL.
+
+    Returns the pids that were still there when called, and those that are there even after KILL.
+    """
+    there = [process.pid for process in of_run(run_id)]
+    if not there:
+        return [], []
+    signal_all(there, signal.SIGTERM)
+    signal_all(there, signal.SIGCONT)
+    deadline = time.monotonic() + grace_s
+    while (left := of_run(run_id)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    deadline = time.monotonic() + 3.0
+    while left and time.monotonic() < deadline:
+        signal_all((process.pid for process in left), signal.SIGKILL)
+        time.sleep(0.05)
+        left = of_run(run_id)
+    return there, [process.pid for process in left]

@@ -1,0 +1,122 @@
+"""Which environment variables matter to a launch, and which GPUs does CUDA_VISIBLE_DEVICES leave?
+
+Reads the environment mgpu was started with: no child needed. Only allow-listed names are kept, and of those no secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from mgpu.snapshot import Gpu, Visible
+
+KEPT_PREFIXES = (
+    "CUDA_", "NVIDIA_", "NCCL_", "TORCH_", "TORCHELASTIC_", "PYTORCH_", "GLOO_", "OMP_", "MKL_", "KMP_",
+    "ACCELERATE_", "FSDP_", "PET_", "HF_", "UCX_", "FI_", "SLURM_JOB_ID", "SLURM_NNODES", "SLURM_NTASKS",
+    "SLURM_GPUS", "SLURM_CPUS_PER_TASK", "SLURM_NODEID", "SLURM_PROCID", "OMPI_COMM_WORLD_", "PMI_",
+)  # fmt: skip
+KEPT_NAMES = frozenset({
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "LD_PRELOAD",
+    "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "XDG_CACHE_HOME", "USE_LIBUV", "TMPDIR", "HIP_VISIBLE_DEVICES",
+})  # fmt: skip
+_SECRET = re.compile(r"token|key|password|passwd|secret|credential", re.IGNORECASE)
+
+
+def kept(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables a check may read. A secret's value never gets this far."""
+    return {
+        name: "***" if _SECRET.search(name) else value
+        for name, value in sorted(environ.items())
+        if name in KEPT_NAMES or name.startswith(KEPT_PREFIXES)
+    }
+
+
+def visible(value: str | None, gpus: Sequence[Gpu]) -> Visible:
+    """The GPUs CUDA shows for a value of CUDA_VISIBLE_DEVICES; None means unset, which is not the same as empty.
+
+    The rules are the driver's (hardware.md 7.1; the same as torch's own parser, which the tests compare with): read
+    from the left, stop at the first entry that names no GPU, keep those before it; a GPU named twice shows none;
+    numbers end at the first character that is no digit; UUIDs match by unique prefix, case and blanks included.
+    """
+    if value is None:
+        return Visible(None, tuple(gpu.index for gpu in gpus))
+    entries = value.split(",")
+    if value.startswith("MIG-"):
+        return _mig(value, entries, gpus)
+    if value.startswith("GPU-"):
+        return _by_uuid(value, entries, gpus)
+    chosen: list[int] = []
+    for place, entry in enumerate(entries):
+        number = _leading_integer(entry.strip())
+        why = None
+        if number is None or number < 0:
+            why = "the list is empty" if value.strip() == "" else "it is not the number of a GPU"
+        elif number in chosen:
+            return Visible(value, (), None, entry, "it is named twice", tuple(entries), by_number=True)
+        elif number >= len(gpus):
+            why = f"only 0-{len(gpus) - 1} exist" if gpus else "there is no GPU"
+        if why or number is None:
+            rest = _duplicates_later(entries[place:], chosen)
+            if rest:
+                return Visible(value, (), None, rest, "it is named twice", tuple(entries), by_number=True)
+            return Visible(value, tuple(chosen), None, entry, why, tuple(entries[place:]), by_number=True)
+        chosen.append(number)
+    return Visible(value, tuple(chosen), by_number=True)
+
+
+def _duplicates_later(entries: Sequence[str], before: Iterable[int]) -> str | None:
+    """An entry that is repeated before the first one that is no number: CUDA then shows nothing at all, although an
+    out-of-range number stands in between (torch parses the whole list first, and cuts at the GPU count after)."""
+    seen = set(before)
+    for entry in entries:
+        number = _leading_integer(entry.strip())
+        if number is None or number < 0:
+            return None
+        if number in seen:
+            return entry
+        seen.add(number)
+    return None
+
+
+def _leading_integer(text: str) -> int | None:
+    """As strtol: "1gpu2" is 1, "+1" is 1, "abc" is none."""
+    found = re.match(r"[+-]?[0-9]+", text)
+    return int(found.group()) if found else None
+
+
+def _by_uuid(value: str, entries: Sequence[str], gpus: Sequence[Gpu]) -> Visible:
+    listed = [entry for place, entry in enumerate(entries) if all(e.startswith("GPU-") for e in entries[: place + 1])]
+    if len(set(listed)) < len(listed):
+        return Visible(
+            value, (), None, next(e for e in listed if listed.count(e) > 1), "it is named twice", tuple(entries)
+        )
+    chosen: list[int] = []
+    for place, entry in enumerate(entries):
+        named = [gpu.index for gpu in gpus if gpu.uuid and gpu.uuid.startswith(entry)] if entry in listed else []
+        if len(named) != 1:
+            why = (
+                "it is not written as a GPU UUID (blanks count; numbers and UUIDs do not mix)"
+                if entry not in listed
+                else "no GPU here has a UUID that begins so"
+                if not named
+                else f"{len(named)} GPUs have UUIDs that begin so"
+            )
+            return Visible(value, tuple(chosen), None, entry, why, tuple(entries[place:]))
+        if named[0] in chosen:
+            return Visible(value, (), None, entry, "it names a GPU a second time", tuple(entries))
+        chosen += named
+    return Visible(value, tuple(chosen))
+
+
+def _mig(value: str, entries: Sequence[str], gpus: Sequence[Gpu]) -> Visible:
+    """MIG instances: CUDA enumerates one of them, the first that is named, and no whole GPU beside it."""
+    first = entries[0]
+    known = [uuid for gpu in gpus for uuid in gpu.mig_uuids]
+    old_form = first.startswith("MIG-GPU-") and any(
+        gpu.uuid and first.removeprefix("MIG-").startswith(gpu.uuid) for gpu in gpus
+    )
+    if old_form or any(uuid.startswith(first) for uuid in known):
+        rest = tuple(entries[1:])
+        why = "CUDA uses one MIG instance per process" if rest else None
+        return Visible(value, (), first, rest[0] if rest else None, why, rest)
+    return Visible(value, (), None, first, "no MIG instance here has this UUID", tuple(entries))

@@ -1,0 +1,405 @@
+"""What does `mgpu smoke-test` do: start the ranks through the real launcher, keep the clock, judge, stamp?"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from mgpu import engine, errors, examine, files, probes, report, stamp
+from mgpu.config import facts
+from mgpu.errors import MgpuError, reason
+from mgpu.launch import command as launching
+from mgpu.launch import processes
+from mgpu.smoke import watch
+from mgpu.smoke.worker import RUNGS
+from mgpu.snapshot import Config, Plan, Rank, Ranks, Snapshot
+
+DEFAULT_CONFIG = "accelerate.yaml"
+# `import torch` from a cold network file system takes tens of seconds; nothing else on the way may.
+START_LIMIT_S = 90.0
+_POLL_S = 0.05
+_GRACE_S = 2.0
+_STACKS_S = 0.5  # how long the ranks get to write their stacks after a stall
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of smoke-test."""
+
+    config: str = ""
+    cpu: int | None = None
+    timeout_s: float = 120.0
+    stall_s: float = 30.0
+    stamp: bool = True
+    log_dir: str = ""
+    format: str = "human"
+    output: str = "-"
+
+
+def run(request: Request) -> int:
+    """`mgpu smoke-test`; 0 passed, 1 failed, 3 could not tell."""
+    if request.format not in ("human", "json"):
+        raise MgpuError(f"--format {request.format}: choose human or json", errors.USAGE)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mgpu-") as scratch:
+        config = _config(request, Path(scratch))
+        snapshot = _look(config, request)
+        talk = report.Screen.of() if request.format == "human" and request.output in ("", "-") else None
+        stopping = refusals(snapshot)
+        if stopping:
+            return _refused(stopping, snapshot, request, started)
+        assert snapshot.driver is not None and snapshot.python is not None
+        folder = run_folder(request.log_dir, "smoke-")
+        if talk:
+            talk.show(_headline(config, snapshot, request, folder))
+        ranks = climb(config, snapshot, folder, request, talk)
+    snapshot = replace(snapshot, ranks=ranks)
+    return _conclude(snapshot, request, folder, started, talk)
+
+
+def _config(request: Request, scratch: Path) -> Config:
+    """The config under test; for `--cpu N` one of N ranks made for the occasion."""
+    if request.cpu is not None and not request.config and not Path(DEFAULT_CONFIG).exists():
+        path = scratch / DEFAULT_CONFIG
+        path.write_text(
+            "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: 'no'\n"
+            f"num_processes: {request.cpu}\nnum_machines: 1\nmain_process_port: 0\n",
+            "utf-8",
+        )
+        return facts(path, ask_loader=False)
+    path = Path(request.config or os.environ.get("MGPU_CONFIG") or DEFAULT_CONFIG)
+    if not path.exists():
+        raise MgpuError(f"no config {path}.\n  mgpu configure          writes one\n  mgpu smoke-test --cpu 2   needs none",
+                        errors.USAGE)  # fmt: skip
+    config = facts(path, ask_loader=False)
+    if request.cpu is not None:
+        values = {**config.values, "num_processes": request.cpu, "num_machines": 1}
+        copy = scratch / path.name
+        copy.write_text(json.dumps(values), "utf-8")  # JSON is YAML
+        config = replace(facts(copy, ask_loader=False), sha256=None)
+    return config
+
+
+def _look(config: Config, request: Request) -> Snapshot:
+    """The facts a smoke test depends on; torch is imported only where there are GPUs it must see."""
+    plan = Plan(nodes=config.num_machines, cpu_ranks=request.cpu)
+    port = config.values.get("main_process_port")
+    with examine.progress() as show:
+        snapshot = probes.gather(
+            probes.QUICK, plan=plan, progress=show, port=port if type(port) is int and port else None
+        )
+        if snapshot.driver is not None and snapshot.driver.any_gpu and request.cpu is None:
+            child = probes.run([probes.PYTORCH], progress=show)[0]
+            seen = probes.build(child.found, child.gaps)
+            gaps = {name: gap for name, gap in snapshot.gaps.items() if name != "torch_runtime"} | dict(seen.gaps)
+            snapshot = replace(snapshot, torch_runtime=seen.torch_runtime, gaps=gaps)
+    return replace(snapshot, config=config)
+
+
+def refusals(snapshot: Snapshot) -> list[engine.Outcome]:
+    """The errors on this machine and config for which no rank needs to be started to know that it fails."""
+    checks = [c for c in engine.load() if c.area not in ("stamp", "smoke") and c.severity.value == "error"]
+    found = [o for o in engine.run(checks, snapshot) if o.status in ("fail", "crash")]
+    blind = [o for o in engine.run(checks, snapshot) if o.unsettling and o.check.area in ("driver", "config")]
+    return found or blind[:1]
+
+
+def _refused(stopping: Sequence[engine.Outcome], snapshot: Snapshot, request: Request, started: float) -> int:
+    """Nothing was started: these problems would only show later, and worse."""
+    failed = any(o.status == "fail" for o in stopping)
+    code = errors.NOT_READY if failed else errors.UNKNOWN
+    verdict = "failed" if failed else "unknown"
+    if request.format == "json":
+        document = report.envelope("smoke", stopping, verdict, code, time.monotonic() - started, snapshot)
+        document |= {"stages": [], "ranks": [], "culprit": None, "diagnosis": [], "next": ["mgpu doctor"]}
+        examine.write_out(request.output, lambda stream: print(json.dumps(document, indent=2), file=stream))
+        return code
+    screen = report.Screen.of()
+    lines = report.problems(stopping, screen, command="mgpu doctor", show_all=False)
+    if not failed:
+        said = [o.answer.reason for o in stopping if isinstance(o.answer, engine.Skip)]
+        lines = [[(f"Not known: {text}", "")] for text in said]
+    screen.show(
+        [*lines, [], [("NOT STARTED", "fail"), ("  This would fail for certain. Mend it first:  mgpu doctor", "")]]
+    )
+    return code
+
+
+def run_folder(wanted: str, prefix: str) -> Path:
+    """A fresh folder for this run's files: --log-dir, runs/PREFIXtime here, or a private temporary one, said once."""
+    if wanted:
+        path = Path(wanted)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MgpuError(f"cannot make the folder {path}: {reason(error)}") from None
+        return path
+    base = Path(os.environ.get("MGPU_LOG_DIR") or "runs")
+    name = f"{prefix}{datetime.now():%Y%m%d-%H%M%S}"
+    for number in range(1, 100):
+        path = base / (name if number == 1 else f"{name}-{number}")
+        try:
+            base.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700)
+            return path
+        except FileExistsError:
+            continue
+        except OSError as error:
+            fallback = Path(tempfile.mkdtemp(prefix="mgpu-run-"))
+            if sys.stderr is not None:
+                print(f"mgpu: {base} cannot be written ({reason(error)}); logs go to {fallback}", file=sys.stderr)
+            return fallback
+    raise MgpuError(f"no free name for a run folder in {base}")
+
+
+def climb(config: Config, snapshot: Snapshot, folder: Path, request: Request, talk: report.Screen | None) -> Ranks:
+    """Start the launcher and watch the ranks until they are through, or stuck, or out of time."""
+    assert snapshot.driver is not None and snapshot.python is not None
+    expected = config.ranks_here or 1
+    run_id = uuid.uuid4().hex
+    worker = ["-m", "mgpu.smoke.worker", "--folder", str(folder.resolve()), "--expected", str(expected)]
+    worker += ["--stall", str(request.stall_s), "--start-limit", str(START_LIMIT_S)]
+    command = launching.build(config, snapshot.driver, worker, python=snapshot.python.executable, run_id=run_id)
+    if request.cpu is not None:
+        command = replace(command, env_added={**command.env_added, "ACCELERATE_USE_CPU": "true"})
+    log = folder / "launcher.log"
+    with log.open("wb") as output:
+        try:
+            launcher = subprocess.Popen(
+                command.argv,
+                env=command.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=processes.die_with_parent,
+            )
+        except OSError as error:
+            raise MgpuError(f"the launcher cannot be started: {reason(error)}", errors.CANNOT_RUN) from None
+    view = watch.View(folder, expected, request.stall_s, START_LIMIT_S)
+    deadline = time.monotonic() + request.timeout_s
+    shown: set[str] = set()
+    ended: Any = "finished"
+    try:
+        with _terminated():
+            while launcher.poll() is None:
+                view.read()
+                if talk:
+                    _show_rungs(view, shown, talk, final=False)
+                if view.stalled():
+                    ended = "stalled"
+                    break
+                if time.monotonic() > deadline:
+                    ended = "timed_out"
+                    break
+                time.sleep(_POLL_S)
+    except (KeyboardInterrupt, _Terminated) as interruption:
+        ended = "interrupted"
+        raise KeyboardInterrupt from interruption
+    finally:
+        states = view.states()
+        if ended in ("stalled", "timed_out"):
+            processes.signal_all(view.pids(), signal.SIGUSR1)  # every rank writes where it is
+            time.sleep(_STACKS_S)
+        _, left = processes.end_run(run_id, _GRACE_S)
+        try:
+            launcher.wait(2)
+        except subprocess.TimeoutExpired:
+            launcher.kill()
+    view.read()
+    if ended == "finished" and launcher.returncode != 0:
+        ended = "died"
+    if talk:
+        _show_rungs(view, shown, talk, final=True)
+    return Ranks(
+        expected=expected,
+        rungs=RUNGS,
+        ranks=tuple(view.rank(number, states) for number in range(expected)),
+        ended=ended,
+        launcher_exit=launcher.returncode,
+        stall_limit_s=request.stall_s,
+        left_running=tuple(left),
+        launcher_output=_tail(log),
+    )
+
+
+class _Terminated(Exception):
+    """SIGTERM or SIGHUP reached mgpu while ranks were running."""
+
+
+class _terminated:  # noqa: N801 - reads as a word after `with`
+    """Turn SIGTERM and SIGHUP into an exception, so that the ranks are cleaned up before mgpu goes."""
+
+    def __enter__(self) -> None:
+        def stop(number: int, frame: object) -> None:
+            raise _Terminated
+
+        self.old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self.old.items():
+            signal.signal(number, handler)
+
+
+def _tail(log: Path) -> str | None:
+    try:
+        text = log.read_bytes()[-8000:].decode("utf-8", "replace")
+    except OSError:
+        return None
+    return text.strip() or None
+
+
+def _headline(config: Config, snapshot: Snapshot, request: Request, folder: Path) -> list[report.Line]:
+    assert snapshot.driver is not None
+    cpu = request.cpu is not None or launching.on_cpu(config, snapshot.driver)
+    name = "a made-up config" if str(config.path).startswith(tempfile.gettempdir()) and request.cpu else config.path
+    where = f"{config.ranks_here} CPU ranks (gloo)" if cpu else f"{config.ranks_here} GPUs"
+    lines: list[report.Line] = [
+        [(f"Testing {name} on {where}. Stops by itself after {request.timeout_s:g} s.", "bold")]
+    ]
+    if cpu:
+        lines.append([("mgpu adds ACCELERATE_USE_CPU=true: this machine has no NVIDIA GPU." if request.cpu is None
+                       else "Rehearsal: mgpu adds ACCELERATE_USE_CPU=true.", "")])  # fmt: skip
+    return [*lines, []]
+
+
+def _show_rungs(view: watch.View, shown: set[str], screen: report.Screen, *, final: bool) -> None:
+    """A line for each rung that every rank has passed, or one has failed; each is shown once, in order."""
+    for number, rung in enumerate(RUNGS, 1):
+        status, detail, seconds = view.rung(rung)
+        if status is None:
+            if final and rung == view.reached():
+                text = f"{rung:<18} {view.where_they_are()}"
+                screen.show([[("  ", ""), *screen.status("fail"), (f"{number} {text}"[: screen.width - 10], "")]])
+            return
+        if rung not in shown:
+            shown.add(rung)
+            head = f"{number} {rung:<18}"
+            took = f" {seconds:.1f} s" if seconds is not None else ""
+            first, *rest = report.wrapped(detail + took, screen.width - 12 - len(head))
+            line: report.Line = [("  ", ""), *screen.status(status), (f"{head} {first}", "")]
+            screen.show([line, *([(" " * (12 + len(head)) + more, "")] for more in rest)])
+        if status == "fail":
+            return
+
+
+def _conclude(snapshot: Snapshot, request: Request, folder: Path, started: float, talk: report.Screen | None) -> int:
+    """Judge the ranks, stamp a pass, tell the verdict."""
+    ranks = snapshot.ranks
+    assert ranks is not None and snapshot.config is not None
+    outcomes = engine.run([c for c in engine.load() if c.area == "smoke"], snapshot)
+    failed = any(o.status in ("fail", "crash") for o in outcomes)
+    code = errors.NOT_READY if failed else errors.READY
+    stamped: str | None = None
+    if not failed and request.stamp and request.cpu is None:
+        try:
+            measured = {str(rank.rank): dict(rank.measured) for rank in ranks.ranks}
+            stamped = str(stamp.write(snapshot, ranks.rungs, measured))
+        except MgpuError as error:
+            if error.exit_code == errors.REFUSED:
+                raise
+            print(f"mgpu: passed, but not stamped: {error.message}", file=sys.stderr)
+    seconds = time.monotonic() - started
+    document = _document(snapshot, outcomes, "failed" if failed else "passed", code, seconds, folder, stamped)
+    files.write(folder / "smoke.json", json.dumps(document, indent=2) + "\n")
+    if request.format == "json":
+        examine.write_out(request.output, lambda stream: print(json.dumps(document, indent=2), file=stream))
+        return code
+    lines = report.problems(outcomes, talk or report.Screen.of(), command="mgpu smoke-test", show_all=True)
+    if failed:
+        first = next(o for o in outcomes if o.status in ("fail", "crash"))
+        lines += [[], [("FAILED", "fail"), (f"  {_title(first)}", "")], [(f"Logs   {folder}", "")]]
+    else:
+        lines += _passed(snapshot, ranks, seconds, stamped, request)
+    examine.write_out(request.output, lambda stream: report.Screen.of(stream).show(lines))
+    return code
+
+
+def _title(outcome: engine.Outcome) -> str:
+    return outcome.problem.title if outcome.problem else f"{outcome.check.id} crashed"
+
+
+def _passed(
+    snapshot: Snapshot, ranks: Ranks, seconds: float, stamped: str | None, request: Request
+) -> list[report.Line]:
+    cpu = any(rank.device == "cpu" for rank in ranks.ranks)
+    what = f"{ranks.expected} CPU rank" if cpu else f"{ranks.expected} GPU"
+    many = "s" if ranks.expected > 1 else ""
+    lines: list[report.Line] = [
+        [],
+        [("PASSED", "ok"), (f"  {what}{many} trained together correctly in {seconds:.1f} s.", "")],
+    ]
+    kind = snapshot.config.distributed_type if snapshot.config else None
+    if kind in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
+        lines.append([(f"Trained with DDP: the {kind} strategy of this config itself was not exercised.", "warn")])
+    if stamped:
+        lines.append([("Stamped: this config is verified on this machine.", "")])
+        name = Path(snapshot.config.path).name if snapshot.config else ""
+        flag = "" if name == DEFAULT_CONFIG and not request.config else f"-c {request.config or name} "
+        lines.append([(f"Next:  mgpu launch {flag}train.py [your arguments]", "bold")])
+    elif request.cpu is not None:
+        lines.append([("A rehearsal: nothing was stamped. On the GPU machine:  mgpu smoke-test", "")])
+    return lines
+
+
+def _document(
+    snapshot: Snapshot, outcomes: Sequence[engine.Outcome], verdict: str, code: int, seconds: float, folder: Path,
+    stamped: str | None,
+) -> dict[str, Any]:  # fmt: skip
+    ranks = snapshot.ranks
+    assert ranks is not None
+    document = report.envelope("smoke", outcomes, verdict, code, seconds, snapshot)
+    document["stages"] = [_stage(ranks, rung) for rung in ranks.rungs]
+    document["ranks"] = [_rank_json(rank) for rank in ranks.ranks]
+    culprit = watch.culprit(ranks)
+    document["culprit"] = None
+    if culprit is not None and verdict == "failed":
+        document["culprit"] = {
+            "rank": culprit.rank,
+            "gpu": culprit.gpu_uuid,
+            "host": culprit.host,
+            "rung": watch.rung_of(culprit, ranks.rungs),
+            "collective": culprit.last_word,
+            "state": culprit.process_state,
+            "stack": culprit.stack,
+        }
+    document |= {"ended": ranks.ended, "diagnosis": [], "stamp": stamped, "logs": str(folder)}
+    document["next"] = ["mgpu launch SCRIPT"] if verdict == "passed" else ["mgpu doctor"]
+    return document
+
+
+def _stage(ranks: Ranks, rung: str) -> dict[str, Any]:
+    steps = [step for rank in ranks.ranks for step in rank.steps if step.rung == rung]
+    passed = len(steps) == ranks.expected and all(step.ok for step in steps)
+    failed = any(step.ok is False for step in steps)
+    status = "ok" if passed else "fail" if failed or steps else "skip"
+    seconds = max((step.seconds or 0.0 for step in steps), default=None)
+    detail = next((step.detail for step in steps if step.ok is False), steps[0].detail if steps else None)
+    return {"name": rung, "status": status, "seconds": seconds, "detail": detail}
+
+
+def _rank_json(rank: Rank) -> dict[str, Any]:
+    return {
+        "rank": rank.rank,
+        "host": rank.host,
+        "pid": rank.pid,
+        "device": rank.device,
+        "gpu": rank.gpu_uuid,
+        "world_size": rank.world_size,
+        "accelerate_world_size": rank.accelerate_world_size,
+        "last_word": rank.last_word,
+        "state": rank.process_state,
+        "error": rank.error,
+        "measured": dict(rank.measured),
+    }

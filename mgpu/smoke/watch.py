@@ -1,0 +1,201 @@
+"""Where is each rank, is it alive, and who is holding up the others?
+
+Reads the ranks' journals (`smoke/worker.py` writes them) and their processes; judges nothing but the clock.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mgpu.engine import Status
+from mgpu.launch import processes
+from mgpu.smoke.worker import RUNGS
+from mgpu.snapshot import Rank, Ranks, Step
+
+# A heartbeat comes every 0.2 s; a rank on a loaded machine may miss some. Less than the shortest stall limit.
+_ALIVE_S = 1.0
+
+
+@dataclass
+class _Journal:
+    """What one rank has written so far."""
+
+    offset: int = 0
+    records: int = 0
+    order: int = 0
+    rung: str | None = None
+    word: str | None = None
+    limit_s: float | None = None
+    report: dict[str, Any] = field(default_factory=dict)
+    done: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class View:
+    """A run folder while the ranks write into it."""
+
+    def __init__(self, folder: Path, expected: int, stall_s: float, start_limit_s: float) -> None:
+        self.folder, self.expected = folder, expected
+        self.stall_s, self.start_limit_s = stall_s, start_limit_s
+        self.journals = [_Journal() for _ in range(expected)]
+        self.progress = time.monotonic()
+
+    def read(self) -> None:
+        """Take in what was written since the last time."""
+        for number, journal in enumerate(self.journals):
+            try:
+                with (self.folder / f"rank{number}.jsonl").open("rb") as file:
+                    file.seek(journal.offset)
+                    data = file.read()
+            except OSError:
+                continue
+            whole = data[: data.rfind(b"\n") + 1]
+            journal.offset += len(whole)
+            for line in whole.splitlines():
+                self._take(journal, json.loads(line))
+            if whole:
+                self.progress = time.monotonic()
+
+    @staticmethod
+    def _take(journal: _Journal, record: dict[str, Any]) -> None:
+        journal.order, journal.rung = record["order"], record["rung"]
+        if "word" in record:
+            journal.word, journal.limit_s = record["word"], record["limit_s"]
+        journal.report |= record.get("identity") or {}
+        if done := record.get("done"):
+            journal.done[done["rung"]] = done
+            journal.word, journal.limit_s = "done", None
+            journal.report |= record.get("report") or {}
+
+    def silence(self, number: int) -> float | None:
+        """Seconds since the rank's last heartbeat; None before the first."""
+        try:
+            return max(0.0, time.time() - (self.folder / f"rank{number}.beat").stat().st_mtime)
+        except OSError:
+            return None
+
+    def stalled(self) -> bool:
+        """Nobody moves: no rank wrote anything for its limit, or one that is not through has no heartbeat."""
+        quiet = time.monotonic() - self.progress
+        begun = [journal for journal in self.journals if journal.order]
+        limits = [journal.limit_s or self.stall_s for journal in begun if not self._through(journal)]
+        limit = max(limits, default=self.stall_s)
+        if len(begun) < self.expected:
+            limit = max(limit, self.start_limit_s)  # the launcher itself imports torch before it starts a rank
+        if quiet > limit:
+            return True
+        for number, journal in enumerate(self.journals):
+            silent = self.silence(number)
+            if silent is not None and silent > self.stall_s and not self._through(journal):
+                return True
+        return False
+
+    @staticmethod
+    def _through(journal: _Journal) -> bool:
+        return RUNGS[-1] in journal.done
+
+    def pids(self) -> list[int]:
+        """The ranks' processes, as far as they introduced themselves."""
+        return [journal.report["pid"] for journal in self.journals if "pid" in journal.report]
+
+    def states(self) -> list[tuple[str | None, float | None]]:
+        """Each rank's process state and the age of its heartbeat, now."""
+        found: list[tuple[str | None, float | None]] = []
+        for number, journal in enumerate(self.journals):
+            pid = journal.report.get("pid")
+            state = (processes.state_of(pid) or "gone") if pid else None
+            found.append((state, self.silence(number)))
+        return found
+
+    def rung(self, rung: str) -> tuple[Status | None, str, float | None]:
+        """A rung over all ranks: ok when all passed it, fail when one failed, None while it is open."""
+        done = [journal.done[rung] for journal in self.journals if rung in journal.done]
+        failed = [step for step in done if not step["ok"]]
+        if failed:
+            return "fail", failed[0]["detail"], None
+        if len(done) == self.expected:
+            detail = done[0]["detail"] if rung != RUNGS[0] else f"{self.expected} of {self.expected} up"
+            return "ok", detail, max(step["seconds"] for step in done)
+        return None, "", None
+
+    def reached(self) -> str:
+        """The lowest rung that not every rank has passed."""
+        return next((rung for rung in RUNGS if self.rung(rung)[0] != "ok"), RUNGS[-1])
+
+    def where_they_are(self) -> str:
+        """Each rank's last word, for the line of a rung that was not finished."""
+        words = [f"rank {number}: {journal.word or 'not heard of'}" for number, journal in enumerate(self.journals[:8])]
+        return "; ".join(words)
+
+    def rank(self, number: int, states: Sequence[tuple[str | None, float | None]]) -> Rank:
+        """One rank as a fact."""
+        journal = self.journals[number]
+        try:
+            report = json.loads((self.folder / f"rank{number}.json").read_text("utf-8"))
+            finished = True
+        except (OSError, ValueError):
+            report, finished = journal.report, False
+        state, silent = states[number]
+        steps = [Step(d["rung"], d["ok"], d["detail"], d["seconds"]) for d in journal.done.values()]
+        if journal.rung and journal.rung not in journal.done:
+            steps.append(Step(journal.rung, None))
+        return Rank(
+            rank=number,
+            local_rank=report.get("local_rank"),
+            host=report.get("host"),
+            pid=report.get("pid"),
+            device=report.get("device"),
+            gpu_uuid=report.get("gpu_uuid"),
+            world_size=report.get("world_size"),
+            accelerate_world_size=report.get("accelerate_world_size"),
+            steps=tuple(steps),
+            last_word=journal.word,
+            last_word_order=journal.order,
+            process_state=state,
+            silent_s=silent,
+            stack=self._stack(number),
+            error=report.get("error"),
+            computed=report.get("computed"),
+            parameters=report.get("parameters"),
+            finished=finished,
+            measured=report.get("measured", {}),
+        )
+
+    def _stack(self, number: int) -> str | None:
+        try:
+            return (self.folder / f"rank{number}.stack").read_text("utf-8", "replace").strip() or None
+        except OSError:
+            return None
+
+
+def culprit(ranks: Ranks) -> Rank | None:
+    """The rank that holds up the others: stopped or without heartbeat first, then one that failed by itself, then the
+    one that came least far while others are further. None when nobody stands out."""
+    open_ranks = [rank for rank in ranks.ranks if not rank.finished]
+    for rank in open_ranks:
+        if rank.process_state in ("stopped", "traced"):
+            return rank
+    silent = [rank for rank in open_ranks if rank.silent_s is not None and rank.silent_s > _ALIVE_S]
+    if ranks.ended in ("stalled", "timed_out") and silent:
+        return max(silent, key=lambda rank: rank.silent_s or 0.0)
+    failed = [rank for rank in ranks.ranks if any(step.ok is False for step in rank.steps)]
+    if failed:
+        return min(failed, key=lambda rank: rank.last_word_order)
+    missing = [rank for rank in open_ranks if rank.last_word_order == 0]
+    if missing:
+        return missing[0]
+    if open_ranks:
+        behind = min(open_ranks, key=lambda rank: rank.last_word_order)
+        if any(rank.last_word_order > behind.last_word_order for rank in ranks.ranks):
+            return behind
+    return None
+
+
+def rung_of(rank: Rank, rungs: Sequence[str]) -> str:
+    """The rung a rank stands on: the first it has not passed."""
+    passed = {step.rung for step in rank.steps if step.ok}
+    return next((rung for rung in rungs if rung not in passed), rungs[-1])

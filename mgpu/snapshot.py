@@ -1,0 +1,635 @@
+"""What is known about this machine, this environment and this run?
+
+Every fact a check can read is a field of `Snapshot`. `None` means not known, and `gaps` says why. What is known to be
+absent (torch not installed, no NVIDIA driver) is a fact of its own, not a gap. Frozen, JSON both ways, redacted when it
+is taken: no argv of other processes, only allow-listed environment variables. Units are in the names; GPU indices are
+NVML's (PCI order), never CUDA's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal, TypeVar
+
+SCHEMA = 1
+
+GapKind = Literal["not_supported", "no_permission", "not_asked", "no_driver", "timed_out", "crashed"]
+# A fact that timed out or crashed makes the verdict "could not tell"; the other kinds are only counted.
+UNSETTLING: frozenset[str] = frozenset({"timed_out", "crashed"})
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Why a fact is not known. `reason` is a clause: "NVML did not answer in 8 s"."""
+
+    kind: GapKind
+    reason: str
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine and who asks."""
+
+    name: str
+    os: str
+    kernel: str
+    machine: str  # uname -m
+    user_is_root: bool
+    virtual: str | None = None  # hypervisor, when one is named by DMI
+
+
+@dataclass(frozen=True)
+class Python:
+    """The interpreter the training would run under, and what PATH would start instead."""
+
+    executable: str
+    version: str
+    on_path: str | None  # what `python` means in this shell
+    accelerate_on_path: str | None  # the interpreter of the `accelerate` script on PATH
+    accelerate_default_config: str | None = None  # a default_config.yaml in the Hugging Face cache
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The NVIDIA driver as NVML, /proc and the PCI bus tell it."""
+
+    nvml_error: str | None  # NVML's own name of the code nvmlInit returned, None when it answered
+    nvml_detail: str | None
+    version: str | None
+    cuda_version: tuple[int, int] | None  # highest CUDA the driver serves (cuDriverGetVersion through NVML)
+    nvml_version: str | None
+    module_version: str | None  # /sys/module/nvidia/version: the module that is loaded
+    pci_gpus: int | None  # NVIDIA display/3D controllers on the PCI bus
+    device_nodes: tuple[str, ...] = ()  # /dev/nvidia*, /dev/dxg
+    uvm_loaded: bool | None = None
+
+    @property
+    def any_gpu(self) -> bool:
+        """Whether anything at all says that this machine has an NVIDIA GPU."""
+        numbered = any(node.removeprefix("/dev/nvidia").isdigit() for node in self.device_nodes)
+        broken = self.nvml_error not in (None, "LIBRARY_NOT_FOUND")
+        return self.nvml_error is None or broken or numbered or bool(self.pci_gpus) or self.module_version is not None
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process NVML lists on a GPU. `user` is None for one this pid namespace does not show."""
+
+    pid: int
+    kind: Literal["compute", "graphics"]
+    memory_bytes: int | None
+    name: str | None
+    user: str | None
+    mine: bool | None
+
+
+@dataclass(frozen=True)
+class NvLink:
+    """One NVLink of one GPU."""
+
+    link: int
+    active: bool
+    remote: Literal["gpu", "switch", "other", "unknown"]
+    remote_pci: str | None
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as NVML shows it. A field is None when the call is not supported or failed; `gaps` has the errors."""
+
+    index: int
+    uuid: str | None
+    name: str | None
+    pci: str | None
+    compute_capability: tuple[int, int] | None
+    memory_total_bytes: int | None
+    memory_used_bytes: int | None
+    memory_free_bytes: int | None
+    numa_node: int | None = None
+    cpus_near: str | None = None
+    temperature_c: int | None = None
+    temperature_slowdown_c: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    power_limit_default_w: float | None = None
+    utilization_percent: int | None = None
+    clock_event_reasons: int | None = None  # bit mask, hardware.md 5.1
+    persistence_mode: bool | None = None
+    compute_mode: int | None = None  # 0 default, 2 prohibited, 3 exclusive process
+    mig_mode: bool | None = None
+    mig_mode_pending: bool | None = None
+    mig_uuids: tuple[str, ...] = ()
+    ecc_enabled: bool | None = None
+    ecc_pending: bool | None = None
+    ecc_uncorrected_volatile: int | None = None
+    ecc_uncorrected_aggregate: int | None = None
+    rows_remapped_uncorrectable: int | None = None
+    rows_remap_pending: bool | None = None
+    rows_remap_failed: bool | None = None
+    retired_pages_pending: bool | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    pcie_generation_max: int | None = None  # what GPU and slot can do together
+    pcie_generation_max_gpu: int | None = None  # what the GPU alone can do
+    recovery_action: int | None = None  # 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset
+    fabric_state: int | None = None  # 0 not supported, 1 not started, 2 in progress, 3 completed
+    fabric_status: int | None = None  # an NVML return code, meaningful when completed
+    nvlinks: tuple[NvLink, ...] | None = ()
+    processes: tuple[GpuProcess, ...] | None = None
+    lost: str | None = None  # NVML's code when the GPU itself does not answer (GPU_IS_LOST …)
+
+    @property
+    def nvlinks_active(self) -> int | None:
+        """How many of its NVLinks are up; None when they could not be read."""
+        return None if self.nvlinks is None else sum(link.active for link in self.nvlinks)
+
+
+@dataclass(frozen=True)
+class Link:
+    """The path between two GPUs (a < b)."""
+
+    a: int
+    b: int
+    topology: Literal["LOC", "PIX", "PXB", "PHB", "NODE", "SYS"] | None
+    nvlinks: int | None
+    through_switch: bool
+    p2p_read: int | None  # nvmlGpuP2PStatus_t: 0 OK, 1 chipset, 2 GPU, 3 IOH, 4 regkey, 5 not supported, 6 unknown
+    p2p_write: int | None
+
+    @property
+    def name(self) -> str:
+        """As `nvidia-smi topo -m` prints it."""
+        return f"NV{self.nvlinks}" if self.nvlinks else self.topology or "?"
+
+
+@dataclass(frozen=True)
+class Visible:
+    """What CUDA_VISIBLE_DEVICES leaves of the GPUs, by the CUDA driver's own rules (hardware.md 7.1)."""
+
+    value: str | None  # None: not set
+    gpus: tuple[int, ...]  # NVML indices, in the order CUDA numbers them; cuda:0 is the first
+    mig: str | None = None  # the MIG instance that is named: CUDA enumerates one, and no whole GPU
+    stopped_by: str | None = None  # the first entry CUDA does not accept; it and all after it are ignored
+    why: str | None = None  # what is wrong with that entry
+    ignored: tuple[str, ...] = ()
+    by_number: bool = False  # entries are integers, so CUDA_DEVICE_ORDER decides what they mean
+
+
+@dataclass(frozen=True)
+class Pytorch:
+    """PyTorch as its files tell it, without importing it."""
+
+    installed: bool
+    version: str | None = None  # torch/version.py, with the local part (+cu130, +cpu)
+    cuda: str | None = None  # CUDA it was built with; None for a CPU build
+    hip: str | None = None
+    location: str | None = None
+    arch_list: tuple[str, ...] | None = None  # sm_80 … compute_90
+    nccl_required: str | None = None  # the pin in torch's own metadata: nvidia-nccl-cu13==2.29.7
+
+
+@dataclass(frozen=True)
+class TorchDevice:
+    """`cuda:index` in torch's order."""
+
+    index: int
+    name: str
+    compute_capability: tuple[int, int]
+    memory_total_bytes: int
+    uuid: str | None
+
+
+@dataclass(frozen=True)
+class TorchRuntime:
+    """What `import torch` and torch.cuda say, asked in a child process."""
+
+    import_error: str | None
+    cuda_available: bool | None = None
+    cuda_error: str | None = None
+    device_count: int | None = None
+    devices: tuple[TorchDevice, ...] = ()
+    nccl_available: bool | None = None
+    nccl_version: str | None = None  # compile-time version
+    gloo_available: bool | None = None
+    import_s: float | None = None
+
+
+@dataclass(frozen=True)
+class NcclLibrary:
+    """One libnccl that a process could load."""
+
+    path: str
+    version: str | None  # what ncclGetVersion of that file answers
+    origin: Literal["wheel", "preload", "library_path", "system"]
+
+
+@dataclass(frozen=True)
+class Nccl:
+    """The NCCL libraries in reach. The first is the one a torch process would load."""
+
+    libraries: tuple[NcclLibrary, ...]
+    wheels: Mapping[str, str]  # nvidia-nccl-cu13 -> 2.29.7
+    config_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # file -> NAME=value lines
+
+
+@dataclass(frozen=True)
+class System:
+    """CPUs, memory, limits."""
+
+    cpus_logical: int
+    cpus_allowed: int  # by affinity
+    cpus_quota: float | None  # by cgroup; None = no quota
+    numa_nodes: int | None
+    memory_total_bytes: int
+    memory_available_bytes: int
+    memory_limit_bytes: int | None  # by cgroup; None = no limit
+    shm_total_bytes: int | None
+    shm_free_bytes: int | None
+    shm_writable: bool | None
+    limit_open_files: int | None  # soft; None = unlimited
+    limit_locked_memory_bytes: int | None
+    limit_processes: int | None
+    limit_stack_bytes: int | None
+    tmp_free_bytes: int | None = None
+    cwd_free_bytes: int | None = None
+    cwd_writable: bool | None = None
+
+    @property
+    def cpus_usable(self) -> int:
+        """CPUs this process may really use: affinity and cgroup quota, at least 1."""
+        return max(1, min(self.cpus_allowed, int(self.cpus_quota) if self.cpus_quota else self.cpus_allowed))
+
+
+@dataclass(frozen=True)
+class Container:
+    """Whether this is a container, and what the NVIDIA container toolkit was told."""
+
+    kind: Literal["docker", "podman", "kubernetes", "apptainer", "lxc", "other"] | None
+    wsl: bool
+    cgroup_version: Literal[1, 2] | None
+
+
+@dataclass(frozen=True)
+class Interface:
+    """One network interface. `kind` as far as its name and /sys tell."""
+
+    name: str
+    up: bool
+    loopback: bool
+    addresses: tuple[str, ...]
+    virtual: bool  # docker0, virbr0, veth…: no other machine is behind it
+    mtu: int | None = None
+    speed_mbit_per_s: int | None = None
+
+
+@dataclass(frozen=True)
+class Network:
+    """Names, interfaces and the rendezvous port."""
+
+    hostname: str
+    hostname_addresses: tuple[str, ...]  # empty: it does not resolve
+    hostname_error: str | None
+    localhost_ok: bool
+    interfaces: tuple[Interface, ...]
+    port: int
+    port_busy: bool
+    port_owner: str | None  # "pid 412 (python)" where this user may know
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """The Slurm allocation this process runs in, and whether Slurm is here at all."""
+
+    job_id: str | None
+    nodes: int | None
+    node_rank: int | None
+    tasks_per_node: str | None
+    gpus_on_node: int | None
+    commands_found: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the user wants of this machine, as far as it was said."""
+
+    nodes: int = 1
+    expect_gpus: int | None = None
+    expect_free_bytes: int | None = None
+    cpu_ranks: int | None = None  # a rehearsal on the CPU was asked for
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A line and column (from 1) in a config file."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class ConfigFault:
+    """Something the reader could not make sense of: broken YAML, a duplicate key."""
+
+    message: str
+    mark: Mark | None
+    key: str | None = None
+    fatal: bool = False  # nothing of the file could be used
+
+
+@dataclass(frozen=True)
+class LoaderVerdict:
+    """What the real accelerate said of the file, asked in a child process."""
+
+    accepted: bool
+    error: str | None
+    accelerate: str | None
+
+
+@dataclass(frozen=True)
+class Config:
+    """An accelerate config file: what mgpu understood of it, and what the real loader says."""
+
+    path: str
+    sha256: str | None  # of the parsed values, so that comments and order do not count
+    values: Mapping[str, Any]  # as YAML read them, nested sections included
+    marks: Mapping[str, Mark]  # dotted key -> where its value stands
+    faults: tuple[ConfigFault, ...] = ()
+    loader: LoaderVerdict | None = None
+    written_by_mgpu: bool = False
+    batch_per_gpu: int | None = None  # from the comment mgpu writes
+
+    @property
+    def distributed_type(self) -> str | None:
+        """The type as accelerate takes it: YAML's unquoted NO is False, and means NO."""
+        value = self.values.get("distributed_type")
+        return "NO" if value is False else value if isinstance(value, str) else None
+
+    @property
+    def num_machines(self) -> int:
+        """Machines the launch spans; 1 unless the file has a sensible larger number."""
+        value = self.values.get("num_machines", 1)
+        return value if type(value) is int and value > 1 else 1
+
+    @property
+    def num_processes(self) -> int | None:
+        """World size over all machines; None when the file has no usable number."""
+        value = self.values.get("num_processes")
+        if value is None and self.distributed_type == "NO":
+            return 1
+        if isinstance(value, str) and value.isdigit():
+            return int(value)
+        return value if type(value) is int and value > 0 else None
+
+    @property
+    def ranks_here(self) -> int | None:
+        """Processes the launcher starts on this machine: integer division, as accelerate does it."""
+        return None if self.num_processes is None else self.num_processes // self.num_machines
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one rank did on one rung of the smoke test."""
+
+    rung: str
+    ok: bool | None  # None: begun and never ended
+    detail: str | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank of the smoke test: its report, and what the runner saw of the process."""
+
+    rank: int
+    local_rank: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    device: str | None = None
+    gpu_uuid: str | None = None
+    world_size: int | None = None  # as torch.distributed sees it
+    accelerate_world_size: int | None = None  # as Accelerator() sees it
+    steps: tuple[Step, ...] = ()
+    last_word: str | None = None  # what it announced last: "step 7 of 20"
+    last_word_order: int = 0  # how far it came: larger is later
+    process_state: str | None = None  # when the run was ended: running, sleeping, stopped …, gone
+    silent_s: float | None = None  # how long its heartbeat had been missing
+    stack: str | None = None
+    error: str | None = None
+    computed: str | None = None  # digest of the same computation done on every rank
+    parameters: str | None = None  # digest of the parameters after the training steps
+    finished: bool = False  # its report is complete
+    measured: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """A whole smoke-test run: what was asked, what each rank reported, how the launcher ended."""
+
+    expected: int
+    rungs: tuple[str, ...]
+    ranks: tuple[Rank, ...]
+    ended: Literal["finished", "stalled", "timed_out", "died", "interrupted"]
+    launcher_exit: int | None
+    stall_limit_s: float
+    left_running: tuple[int, ...] = ()  # pids that outlived the clean-up
+    launcher_output: str | None = None  # its last lines
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What was verified (None: nothing that fits this config), and the same facts as they are now."""
+
+    verified: Mapping[str, str] | None
+    verified_at: str | None
+    now: Mapping[str, str]
+    rungs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All facts. A check names the ones it reads; a fact that is None skips the check with the gap's reason."""
+
+    host: Host | None = None
+    python: Python | None = None
+    driver: Driver | None = None
+    gpus: tuple[Gpu, ...] | None = None
+    links: tuple[Link, ...] | None = None
+    env: Mapping[str, str] | None = None
+    visible: Visible | None = None
+    pytorch: Pytorch | None = None
+    torch_runtime: TorchRuntime | None = None
+    nccl: Nccl | None = None
+    packages: Mapping[str, str] | None = None
+    system: System | None = None
+    container: Container | None = None
+    network: Network | None = None
+    slurm: Slurm | None = None
+    plan: Plan | None = None
+    config: Config | None = None
+    ranks: Ranks | None = None
+    stamp: Stamp | None = None
+    gaps: Mapping[str, Gap] = field(default_factory=dict)
+    schema: int = SCHEMA
+    taken: str | None = None  # ISO time, UTC
+    mgpu: str | None = None
+
+    def gap(self, fact: str) -> Gap:
+        """Why `fact` is not known; a reason is always given."""
+        return self.gaps.get(fact) or Gap("not_asked", f"{fact.replace('_', ' ')} was not looked at")
+
+
+FACTS: tuple[str, ...] = tuple(
+    f.name for f in dataclasses.fields(Snapshot) if f.name not in {"gaps", "schema", "taken", "mgpu"}
+)
+
+
+class BadSnapshot(ValueError):
+    """A saved Snapshot that cannot be read: which key, and what is wrong with it."""
+
+
+T = TypeVar("T")
+
+
+def to_json(snapshot: Snapshot) -> dict[str, Any]:
+    """The Snapshot as plain JSON values."""
+    plain: dict[str, Any] = dataclasses.asdict(snapshot)
+    return plain
+
+
+def from_json(data: Any) -> Snapshot:
+    """The Snapshot back. Raises BadSnapshot with the path of the first key that does not fit."""
+    if isinstance(data, dict) and data.get("schema", SCHEMA) != SCHEMA:
+        raise BadSnapshot(f"schema {data.get('schema')!r} is not {SCHEMA}: saved by another version of mgpu")
+    return decode(Snapshot, data, "")
+
+
+def loads(text: str) -> Snapshot:
+    """A Snapshot from the text of a saved file. Raises BadSnapshot."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadSnapshot(f"not JSON: {error}") from None
+    return from_json(data)
+
+
+@cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def decode(kind: type[T], data: Any, path: str) -> T:
+    """Build a dataclass from JSON, strictly: unknown keys, wrong types and missing fields raise BadSnapshot."""
+    if not isinstance(data, dict):
+        raise BadSnapshot(f"{path or 'the file'}: expected an object, got {type(data).__name__}")
+    hints = _hints(kind)
+    if unknown := sorted(set(data) - set(hints)):
+        raise BadSnapshot(f"{path}{'.' if path else ''}{unknown[0]}: unknown key")
+    try:
+        return kind(**{key: _value(hints[key], value, f"{path}.{key}" if path else key) for key, value in data.items()})
+    except TypeError as error:
+        raise BadSnapshot(f"{path or 'the file'}: {str(error).partition('() ')[2]}") from None
+
+
+def _value(hint: Any, data: Any, path: str) -> Any:
+    """One value, by its type hint."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return data
+    if origin in (typing.Union, types.UnionType):
+        if data is None and type(None) in args:
+            return None
+        return _value(next(a for a in args if a is not type(None)), data, path)
+    if origin is Literal:
+        if data not in args or isinstance(data, bool):
+            raise BadSnapshot(f"{path}: {data!r} is none of {', '.join(map(repr, args))}")
+        return data
+    if origin is tuple:
+        if not isinstance(data, list | tuple):
+            raise BadSnapshot(f"{path}: expected a list, got {type(data).__name__}")
+        if args[-1] is Ellipsis:
+            return tuple(_value(args[0], item, f"{path}[{i}]") for i, item in enumerate(data))
+        if len(data) != len(args):
+            raise BadSnapshot(f"{path}: expected {len(args)} items, got {len(data)}")
+        return tuple(_value(a, item, f"{path}[{i}]") for i, (a, item) in enumerate(zip(args, data, strict=True)))
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(data, dict):
+            raise BadSnapshot(f"{path}: expected an object, got {type(data).__name__}")
+        return {key: _value(args[1], item, f"{path}.{key}") for key, item in data.items()}
+    if dataclasses.is_dataclass(hint):
+        return decode(hint, data, path)  # type: ignore[arg-type]
+    if hint is float and type(data) is int:
+        return float(data)
+    if type(data) is not hint:
+        raise BadSnapshot(f"{path}: expected {hint.__name__}, got {type(data).__name__}")
+    return data
+
+
+def redacted(snapshot: Snapshot) -> Snapshot:
+    """The Snapshot with host, users, addresses, home folders and UUIDs replaced by stable substitutes.
+
+    The same name becomes the same substitute in every file, and what matters for the verdict (loopback, equality,
+    which UUID an entry of CUDA_VISIBLE_DEVICES names) stays as it was.
+    """
+    names: dict[str, str] = {}
+    if snapshot.host:
+        names[snapshot.host.name] = _substitute("host", snapshot.host.name)
+    if snapshot.network:
+        names[snapshot.network.hostname] = _substitute("host", snapshot.network.hostname)
+        addresses = [
+            *snapshot.network.hostname_addresses,
+            *(a for i in snapshot.network.interfaces for a in i.addresses),
+        ]
+        names |= {a: _substitute("address", a) for a in addresses if not a.startswith("127.") and a != "::1"}
+    for gpu in snapshot.gpus or ():
+        names |= {p.user: _substitute("user", p.user) for p in gpu.processes or () if p.user and p.user != "root"}
+    uuids = {u: _uuid(u) for gpu in snapshot.gpus or () for u in (gpu.uuid, *gpu.mig_uuids) if u}
+    for device in snapshot.torch_runtime.devices if snapshot.torch_runtime else ():
+        if device.uuid:
+            uuids.setdefault(device.uuid, _uuid(device.uuid))
+    plain = _replaced(to_json(snapshot), {name: new for name, new in names.items() if len(name) > 1}, uuids)
+    return from_json(plain)
+
+
+def _substitute(kind: str, name: str) -> str:
+    return f"{kind}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _uuid(uuid: str) -> str:
+    """Another UUID of the same form: MIG-…, GPU-…"""
+    digits = iter(hashlib.sha256(uuid.encode()).hexdigest() * 4)
+    kind, _, rest = uuid.partition("-")
+    return f"{kind}-" + re.sub(r"[0-9a-fA-F]", lambda _: next(digits), rest)
+
+
+def _replaced(data: Any, names: Mapping[str, str], uuids: Mapping[str, str]) -> Any:
+    if isinstance(data, dict):
+        return {key: _replaced(value, names, uuids) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_replaced(value, names, uuids) for value in data]
+    if not isinstance(data, str):
+        return data
+    if data in names:
+        return names[data]
+    entries = [_entry(entry, uuids) for entry in data.split(",")] if "GPU-" in data or "MIG-" in data else [data]
+    text = re.sub(r"(/home|/Users)/[^/\s:]+", r"\1/user", ",".join(entries))
+    for name, new in names.items():
+        text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", new, text)
+    return text
+
+
+def _entry(entry: str, uuids: Mapping[str, str]) -> str:
+    """A UUID, or the prefix of exactly one, as its substitute; a prefix that names none or several stays undecided."""
+    if entry in uuids:
+        return uuids[entry]
+    if not re.match(r"(GPU|MIG)-[0-9a-f]", entry):
+        return entry
+    named = [new for uuid, new in uuids.items() if uuid.startswith(entry)]
+    return named[0] if len(named) == 1 else f"{entry[:4]}unknown"

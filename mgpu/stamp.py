@@ -1,0 +1,125 @@
+"""What was verified, on which machine, with what?
+
+A smoke test that passes leaves an entry in `.mgpu/verified.json` beside the config: one per config and set of GPUs, since
+several machines may share the folder. `mgpu launch` compares the entry with the machine of now, fact by fact.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from mgpu import files
+from mgpu.errors import REFUSED, MgpuError, reason
+from mgpu.snapshot import Snapshot, Stamp
+
+FOLDER, FILE = ".mgpu", "verified.json"
+SCHEMA = 1
+# The variables a verdict depends on. The stamp, the launch and the report use this one list.
+RELEVANT_ENV = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "NCCL_", "TORCH_NCCL_", "TORCH_DISTRIBUTED_",
+    "GLOO_", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "ACCELERATE_", "FSDP_", "PET_", "UCX_", "FI_",
+    "LD_PRELOAD", "LD_LIBRARY_PATH", "OMP_NUM_THREADS",
+)  # fmt: skip
+
+
+def of_now(snapshot: Snapshot) -> Stamp | None:
+    """The fact `stamp`: the entry that fits best, beside the same facts as they are now.
+
+    None when something the stamp covers is not known: then nothing can be said to be verified.
+    """
+    config = snapshot.config
+    now = fingerprint(snapshot)
+    if config is None or now is None:
+        return None
+    entries = _read(Path(config.path).parent)
+    same_config = [e for e in entries.values() if e["facts"].get("config") == now["config"]]
+    same_file = [e for e in entries.values() if e["facts"].get("file") == now["file"]]
+    best = max(
+        same_config or same_file,
+        key=lambda e: (sum(e["facts"].get(key) == value for key, value in now.items()), str(e["time"])),
+        default=None,
+    )
+    if best is None:
+        return Stamp(None, None, now)
+    return Stamp(best["facts"], best["time"], now, tuple(best.get("rungs", ())))
+
+
+def fingerprint(snapshot: Snapshot) -> dict[str, str] | None:
+    """Everything a verification depends on, flat and in words; None when part of it is not known."""
+    config, driver, gpus, visible = snapshot.config, snapshot.driver, snapshot.gpus, snapshot.visible
+    torch, packages, env, python = snapshot.pytorch, snapshot.packages, snapshot.env, snapshot.python
+    if config is None or driver is None or gpus is None or visible is None:
+        return None
+    if torch is None or packages is None or env is None or python is None or config.sha256 is None:
+        return None
+    uuids = [gpu.uuid or f"GPU {gpu.index}" for gpu in gpus if gpu.index in visible.gpus]
+    libraries = snapshot.nccl.libraries if snapshot.nccl else ()
+    facts = {
+        "config": config.sha256,
+        "file": Path(config.path).name,
+        "gpus": ", ".join(uuids) or "none",
+        "driver": driver.version or "none",
+        "torch": torch.version or "none",
+        "nccl": (libraries[0].version or "unknown") if libraries else "none",
+        "accelerate": packages.get("accelerate", "none"),
+        "python": f"{python.version} at {python.executable}",
+    }
+    facts |= {f"config.{key}": json.dumps(value, sort_keys=True, default=str) for key, value in config.values.items()}
+    facts |= {name: value for name, value in env.items() if name.startswith(RELEVANT_ENV)}
+    return facts
+
+
+def write(snapshot: Snapshot, rungs: Sequence[str], measured: Mapping[str, Any]) -> Path:
+    """Add (or renew) the entry for this config and set of GPUs. Raises MgpuError."""
+    facts = fingerprint(snapshot)
+    assert snapshot.config is not None
+    folder = Path(snapshot.config.path).parent
+    if facts is None:
+        raise MgpuError("nothing was stamped: part of what a stamp covers is not known here")
+    with _locked(folder):
+        entries = _read(folder)
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+        entry = {"time": now, "facts": facts, "rungs": list(rungs), "measured": dict(measured)}
+        entries[f"{facts['config'][:16]} on {facts['gpus']}"] = entry
+        path = folder / FOLDER / FILE
+        files.write(path, json.dumps({"schema": SCHEMA, "entries": entries}, indent=1) + "\n", mode=0o600)
+    return path
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; another mgpu that holds it is exit code 5."""
+    try:
+        files.private_folder(folder / FOLDER)
+        ignore = folder / FOLDER / ".gitignore"
+        if not ignore.exists():
+            files.write(ignore, "*\n", mode=0o600)  # a stamp belongs to one machine, never into a repository
+        handle = os.open(folder / FOLDER / "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise MgpuError(f"cannot write the stamp: {reason(error)}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise MgpuError(f"another mgpu is writing {folder / FOLDER / FILE}", REFUSED) from None
+    finally:
+        os.close(handle)
+
+
+def _read(folder: Path) -> dict[str, dict[str, Any]]:
+    """The entries of the folder's stamp file; a damaged file verifies nothing."""
+    try:
+        data = json.loads((folder / FOLDER / FILE).read_text("utf-8"))
+        entries = data["entries"] if data.get("schema") == SCHEMA else {}
+        return {
+            key: e for key, e in entries.items() if isinstance(e.get("facts"), dict) and isinstance(e.get("time"), str)
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
