@@ -428,8 +428,8 @@ def config_port_invalid(config: Config) -> Answer:
 def config_gpu_ids_invalid(config: Config, gpus: tuple[Gpu, ...]) -> Answer:
     """gpu_ids is not a list of GPUs of this machine.
 
-    Why: accelerate writes it into CUDA_VISIBLE_DEVICES as it stands. A number without quotes crashes the launcher; an id
-    twice or out of range leaves fewer GPUs, or none, and then every rank trains alone on the CPU.
+    Why: accelerate writes it into CUDA_VISIBLE_DEVICES as it stands. A number without quotes crashes the launcher; an
+    id twice or out of range leaves fewer GPUs, or none, and then every rank trains alone on the CPU.
 
     Fix: quote it, and name each GPU once; or leave it out.
     """

@@ -61,8 +61,8 @@ def nvml_library_missing(driver: Driver, container: Container, plan: Plan) -> An
 def driver_not_loaded(driver: Driver) -> Answer:
     """The NVIDIA kernel module is not loaded.
 
-    Why: the libraries are installed, but the kernel half of the driver is not running: not built for this kernel (DKMS),
-    refused by secure boot, or blocked. Every CUDA call then fails with "no CUDA-capable device".
+    Why: the libraries are installed, but the kernel half of the driver is not running: not built for this kernel
+    (DKMS), refused by secure boot, or blocked. Every CUDA call then fails with "no CUDA-capable device".
 
     Fix: load the module; when that fails, the kernel log says why.
     """
@@ -116,7 +116,9 @@ def driver_does_not_answer(driver: Driver) -> Answer:
         f"NVML: {driver.nvml_error}",
         f"The driver refuses to answer ({driver.nvml_detail}), so CUDA will refuse as well.",
         Fix(
-            "Give this user the device nodes, or restart the container." if denied else "See what nvidia-smi says; restart the container, or reset the GPUs.",
+            "Give this user the device nodes, or restart the container."
+            if denied
+            else "See what nvidia-smi says; restart the container, or reset the GPUs.",
             ("ls -l /dev/nvidia*",) if denied else ("nvidia-smi", "sudo dmesg | grep -i xid"),
             who="admin",
         ),
@@ -132,8 +134,8 @@ def driver_does_not_answer(driver: Driver) -> Answer:
 def gpus_on_bus_not_in_driver(driver: Driver, gpus: tuple[Gpu, ...], container: Container) -> Answer:
     """The PCI bus has more NVIDIA GPUs than the driver shows.
 
-    Why: a GPU failed to start, was bound to another driver (vfio), or this process may not open it. A run that counts on
-    all GPUs of the box gets fewer.
+    Why: a GPU failed to start, was bound to another driver (vfio), or this process may not open it. A run that counts
+    on all GPUs of the box gets fewer.
 
     Fix: the kernel log names the GPU that failed to start.
     """
@@ -185,14 +187,14 @@ def driver_lacks_compute(driver: Driver, container: Container) -> Answer:
 def gpu_lost(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU does not answer the driver any more.
 
-    Why: it fell off the PCI bus (Xid 79), needs a reset, or has no power. A process that touches it fails, and the other
-    ranks wait for it in their next collective. CUDA may refuse to start on the whole machine.
+    Why: it fell off the PCI bus (Xid 79), needs a reset, or has no power. A process that touches it fails, and the
+    other ranks wait for it in their next collective. CUDA may refuse to start on the whole machine.
 
     Fix: reboot; when it comes back, check power, seating and temperature, then the vendor.
     """
     lost = {gpu.index: gpu.lost for gpu in gpus if gpu.lost}
     if lost:
-        index, why = next(iter(lost.items()))
+        why = next(iter(lost.values()))
         others = [str(gpu.index) for gpu in gpus if not gpu.lost]
         stopgap = (
             (Fix("Train on the others meanwhile.", (f"export CUDA_VISIBLE_DEVICES={','.join(others)}",), kind="stopgap",

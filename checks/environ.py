@@ -77,8 +77,8 @@ def nccl_transport_disabled(env: Mapping[str, str], nccl: Nccl) -> Answer:
 def nccl_variable_without_effect(env: Mapping[str, str], nccl: Nccl) -> Answer:
     """A variable is set that nothing reads.
 
-    Why: NCCL_TIMEOUT is in many launch scripts and has never had an effect; others were removed from NCCL years ago. Who
-    set it believes that it protects the run.
+    Why: NCCL_TIMEOUT is in many launch scripts and has never had an effect; others were removed from NCCL years ago.
+    Who set it believes that it protects the run.
 
     Fix: remove it; a timeout is the `timeout=` argument of init_process_group.
     """
@@ -199,8 +199,8 @@ def omp_threads_not_a_number(env: Mapping[str, str]) -> Answer:
 def launcher_variables_left(env: Mapping[str, str]) -> Answer:
     """Variables that a launcher sets for its ranks are set in this shell.
 
-    Why: RANK, WORLD_SIZE and their like make a plain `python train.py` wait for ranks that never come. The launcher sets
-    them anew for its own ranks, so they are leftovers of an earlier experiment.
+    Why: RANK, WORLD_SIZE and their like make a plain `python train.py` wait for ranks that never come. The launcher
+    sets them anew for its own ranks, so they are leftovers of an earlier experiment.
 
     Fix: unset them.
     """
@@ -227,11 +227,10 @@ def torchrun_variables_left(env: Mapping[str, str]) -> Answer:
 
     Fix: unset those you did not mean.
     """
-    left = {
-        name: env[name]
-        for name in ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_STANDALONE")
-        if name in env
-    }  # fmt: skip
+    names = (
+        "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_STANDALONE",
+    )  # fmt: skip
+    left = {name: env[name] for name in names if name in env}
     if not left:
         return Ok("no PET_ variable steers the launcher")
     return Problem(

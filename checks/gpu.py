@@ -69,7 +69,8 @@ def gpu_ecc_uncorrected(gpus: tuple[Gpu, ...]) -> Answer:
     if bad:
         errors = sum(gpu.ecc_uncorrected_volatile or 0 for gpu in bad)
         return Problem(
-            f"{counted(errors, 'uncorrected ECC error')} on {gpu_list(g.index for g in bad)} since the driver was loaded",
+            f"{counted(errors, 'uncorrected ECC error')} on {gpu_list(g.index for g in bad)} "
+            "since the driver was loaded",
             "The memory of this GPU gave wrong bits that ECC could not repair; a rank that touches them is killed.",
             Fix("Stop the jobs on it, then reset it. If it comes back: the vendor.", _reset(bad), who="admin"),
             {f"gpu_{gpu.index}": gpu.ecc_uncorrected_volatile for gpu in bad},
@@ -225,7 +226,8 @@ def gpu_power_capped(gpus: tuple[Gpu, ...]) -> Answer:
     if bad:
         gpu = bad[0]
         return Problem(
-            f"{gpu_list(g.index for g in bad)} capped at {gpu.power_limit_w:.0f} W of {gpu.power_limit_default_w:.0f} W",
+            f"{gpu_list(g.index for g in bad)} capped at {gpu.power_limit_w:.0f} W "
+            f"of {gpu.power_limit_default_w:.0f} W",
             "A lower power limit means lower clocks under load.",
             Fix(
                 "Restore the default limit.",
@@ -274,7 +276,8 @@ def gpu_compute_exclusive(gpus: tuple[Gpu, ...]) -> Answer:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: one process at a time",
             "A second process on this GPU gets \"all CUDA-capable devices are busy or unavailable\".",
-            Fix("Share it only if you need to.", tuple(f"sudo nvidia-smi -i {g.index} -c DEFAULT" for g in bad), "admin"),
+            Fix("Share it only if you need to.",
+                tuple(f"sudo nvidia-smi -i {g.index} -c DEFAULT" for g in bad), "admin"),
             subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )  # fmt: skip
     return Ok(f"{len(known)} of {len(gpus)} GPUs can be shared") if known else Skip("no GPU here tells")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Container, Gpu, Plan, System, Visible
 
 from ._knowledge import GIB, MIB, counted, gib
@@ -38,7 +38,7 @@ def shm_too_small(system: System, container: Container, gpus: tuple[Gpu, ...], v
     need = _SHM_PER_RANK_BYTES * max(ranks, 2)
     if free >= need:
         return Ok(f"/dev/shm has {gib(free)} free for {counted(ranks, 'rank')}")
-    evidence = {"path": "/dev/shm", "total_bytes": total, "free_bytes": free, "need_bytes": need}
+    evidence: Evidence = {"path": "/dev/shm", "total_bytes": total, "free_bytes": free, "need_bytes": need}
     stopgap = Fix(
         "Without shared memory NCCL goes over the network stack.",
         ("export NCCL_SHM_DISABLE=1",),
@@ -63,8 +63,8 @@ def shm_too_small(system: System, container: Container, gpus: tuple[Gpu, ...], v
         fix = Fix("Mount it larger.", ("sudo mount -o remount,size=8G /dev/shm",), who="admin")
     return Problem(
         f"/dev/shm is {gib(total)}, too small for {counted(ranks, 'rank')}",
-        "NCCL and data loaders pass data through it. Later this shows as \"Error while creating shared memory segment\" "
-        "or a worker killed by a bus error.",
+        "NCCL and data loaders pass data through it. Later this shows as \"Error while creating shared memory "
+        "segment\" or a worker killed by a bus error.",
         (fix, stopgap),
         evidence,
     )  # fmt: skip

@@ -43,8 +43,8 @@ def nccl_wheels_mixed(nccl: Nccl, pytorch: Pytorch) -> Answer:
 def nccl_not_the_wheels(nccl: Nccl, pytorch: Pytorch) -> Answer:
     """A process would load another NCCL than the one PyTorch ships with.
 
-    Why: a preloaded library wins over the wheel's. torch.cuda.nccl.version() goes on telling the version it was compiled
-    with, while another one runs: bugs and performance are those of a library nobody looks at.
+    Why: a preloaded library wins over the wheel's. torch.cuda.nccl.version() goes on telling the version it was
+    compiled with, while another one runs: bugs and performance are those of a library nobody looks at.
 
     Fix: take it out of LD_PRELOAD, unless you mean it.
     """

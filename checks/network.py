@@ -128,8 +128,8 @@ def port_busy(network: Network, plan: Plan) -> Answer:
 def socket_interface_missing(network: Network, env: Mapping[str, str]) -> Answer:
     """A variable names a network interface that this machine does not have.
 
-    Why: NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME are often copied from another cluster. gloo stops with "Unable to find
-    address for …", NCCL with "no socket interface found".
+    Why: NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME are often copied from another cluster. gloo stops with "Unable to
+    find address for …", NCCL with "no socket interface found".
 
     Fix: unset it, or name one that is here.
     """

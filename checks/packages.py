@@ -56,8 +56,8 @@ def accelerate_too_old(packages: Mapping[str, str]) -> Answer:
 def accelerate_of_another_python(python: Python, packages: Mapping[str, str]) -> Answer:
     """The `accelerate` command on PATH belongs to another interpreter.
 
-    Why: typed by hand, `accelerate launch` would train in an environment with other versions than the one examined here.
-    mgpu starts the launcher of its own interpreter.
+    Why: typed by hand, `accelerate launch` would train in an environment with other versions than the one examined
+    here. mgpu starts the launcher of its own interpreter.
 
     Fix: activate the environment, or start it as `python -m accelerate.commands.launch`.
     """

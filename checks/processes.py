@@ -26,10 +26,12 @@ def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     known = [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.processes is not None]
     held = {
         gpu.index: [
-            p for p in gpu.processes or () if p.kind == "compute" and (p.memory_bytes is None or p.memory_bytes >= _BUSY_BYTES)
+            p
+            for p in gpu.processes or ()
+            if p.kind == "compute" and (p.memory_bytes is None or p.memory_bytes >= _BUSY_BYTES)
         ]
         for gpu in known
-    }  # fmt: skip
+    }
     busy = [gpu for gpu in known if held[gpu.index]]
     if busy:
         first = busy[0]
@@ -49,7 +51,8 @@ def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
         if process.mine:
             fixes.append(Fix("It is yours: end it if it is a leftover.", (f"kill {process.pid}",)))
         return Problem(
-            f"{gpu_list(g.index for g in busy)} in use ({gib(total)} of {gib(first.memory_total_bytes or 0)} on GPU {first.index})",
+            f"{gpu_list(g.index for g in busy)} in use "
+            f"({gib(total)} of {gib(first.memory_total_bytes or 0)} on GPU {first.index})",
             f"On GPU {first.index} {who} process {process.name or ''} (pid {process.pid}) computes. A rank there would "
             "run out of memory, or share the GPU and hold up the others.".replace("  ", " "),
             tuple(fixes) or Fix("Wait until the GPUs are free.", ("nvidia-smi",)),

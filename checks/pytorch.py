@@ -210,7 +210,8 @@ def torch_lacks_gpu_kernels(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: Vi
         wheel = "cu126" if (major, minor) < (7, 5) else "cu128"
         return Problem(
             f"torch {pytorch.version} has no kernels for sm_{major}{minor} ({gpu_list(g.index for g in bad)})",
-            f"It was compiled for {' '.join(pytorch.arch_list)}: the first kernel on {bad[0].name} fails with error 209.",
+            f"It was compiled for {' '.join(pytorch.arch_list)}: "
+            f"the first kernel on {bad[0].name} fails with error 209.",
             Fix(
                 "Install a build that has them.",
                 (f"pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/{wheel}",),
@@ -225,8 +226,8 @@ def torch_lacks_gpu_kernels(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: Vi
     Severity.ERROR,
     source="https://pytorch.org/docs/stable/notes/cuda.html",
     because_of=(
-        "torch_is_cpu_build", "driver_too_old_for_torch", "gpu_lost", "nvlink_fabric_not_ready", "gpu_compute_prohibited",
-        "driver_lacks_compute", "visible_devices_cut_short", "visible_devices_hide_all",
+        "torch_is_cpu_build", "driver_too_old_for_torch", "gpu_lost", "nvlink_fabric_not_ready",
+        "gpu_compute_prohibited", "driver_lacks_compute", "visible_devices_cut_short", "visible_devices_hide_all",
     ),
 )  # fmt: skip
 def torch_sees_fewer_gpus(
@@ -234,8 +235,8 @@ def torch_sees_fewer_gpus(
 ) -> Answer:
     """PyTorch sees fewer GPUs than the driver shows and CUDA_VISIBLE_DEVICES leaves.
 
-    Why: CUDA could not start, or not on all GPUs. accelerate does not stop for that: without a GPU it starts N trainings
-    that do not know of each other.
+    Why: CUDA could not start, or not on all GPUs. accelerate does not stop for that: without a GPU it starts N
+    trainings that do not know of each other.
 
     Fix: CUDA's own error says what is in the way.
     """

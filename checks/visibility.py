@@ -127,8 +127,8 @@ def visible_devices_order_differs(visible: Visible, gpus: tuple[Gpu, ...], env: 
 def visible_devices_for_other_variable(visible: Visible, env: Mapping[str, str], container: Container) -> Answer:
     """CUDA_VISIBLE_DEVICES holds a word that belongs to NVIDIA_VISIBLE_DEVICES.
 
-    Why: `all`, `none` and `void` are words of the container toolkit. CUDA takes them for the name of a GPU that does not
-    exist, and shows none.
+    Why: `all`, `none` and `void` are words of the container toolkit. CUDA takes them for the name of a GPU that does
+    not exist, and shows none.
 
     Fix: unset CUDA_VISIBLE_DEVICES; the container runtime reads NVIDIA_VISIBLE_DEVICES.
     """

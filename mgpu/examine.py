@@ -15,6 +15,7 @@ from types import FrameType
 from typing import IO
 
 from mgpu import __version__, describe, engine, errors, files, probes, report
+from mgpu.check import Check, Skip
 from mgpu.errors import MgpuError, reason
 from mgpu.snapshot import BadSnapshot, Plan, Snapshot, loads, redacted, to_json
 
@@ -105,7 +106,7 @@ def read_snapshot(path: Path) -> Snapshot:
         raise MgpuError(f"{path} is not a machine saved by mgpu doctor --save: {error}", errors.USAGE) from None
 
 
-def _about_the_machine(checks: Sequence[engine.Check], snapshot: Snapshot) -> tuple[engine.Check, ...]:
+def _about_the_machine(checks: Sequence[Check], snapshot: Snapshot) -> tuple[Check, ...]:
     """The doctor asks about the machine: checks on a config, a smoke test or a stamp only where that fact is given."""
     others = {"config", "ranks", "stamp"}
     return tuple(c for c in checks if not any(getattr(snapshot, fact) is None for fact in others & set(c.facts)))
@@ -188,7 +189,7 @@ def _advice(
         return [[(line, "")] for line in lines]
     if verdict == "unknown":
         unknown = [o for o in outcomes if o.unsettling or o.status == "crash"]
-        why = list(dict.fromkeys(o.answer.reason for o in unknown if isinstance(o.answer, engine.Skip)))
+        why = list(dict.fromkeys(o.answer.reason for o in unknown if isinstance(o.answer, Skip)))
         said = [line for text in why[:3] for line in report.wrapped(text, screen.width, "Not known: ", "           ")]
         return [[(line, "")] for line in [*said, "Try again; -v shows every check that could not be made."]]
     first = next(o for o in sorted(outcomes, key=lambda o: bool(o.because_of)) if o.status == "fail")

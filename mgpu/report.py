@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import IO, Any, Literal, TypeAlias
 
 from mgpu import __version__, errors
-from mgpu.check import Check, Crash, Fix, Ok, Problem, Skip
+from mgpu.check import Check, Crash, Fix, Ok, Skip
 from mgpu.engine import Outcome, Status
 from mgpu.snapshot import Snapshot
 
@@ -176,6 +176,11 @@ def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]
     return lines or [first.rstrip()]
 
 
+def unstyled(texts: Iterable[str]) -> list[Line]:
+    """A line for each text, in no style."""
+    return [[(text, "")] for text in texts]
+
+
 def verdict_of(outcomes: Sequence[Outcome], snapshot: Snapshot) -> Verdict:
     """not_ready before unknown before no_gpu before ready (design: exit codes 1, 3, 4, 0)."""
     if any(o.status == "fail" for o in outcomes):
@@ -262,12 +267,12 @@ def _row(screen: Screen, status: Status, label: str, text: str, indent: int = 2)
     head: Line = [(pad, ""), *screen.status(status)]
     used = len(pad) + sum(len(part) for part, _ in screen.status(status))
     if screen.width < _NARROW:
-        return [[*head, (label, "bold")], *([(line, "")] for line in wrapped(text, screen.width, "  ", "  "))]
+        return [[*head, (label, "bold")], *unstyled(wrapped(text, screen.width, "  ", "  "))]
     column = used + max(12, len(label))
     if column + 20 > screen.width:
-        return [[*head, (label, "")], *([(line, "")] for line in wrapped(text, screen.width, " " * used, " " * used))]
+        return [[*head, (label, "")], *unstyled(wrapped(text, screen.width, " " * used, " " * used))]
     first, *others = wrapped(text, screen.width - column)
-    return [[*head, (f"{label:<{column - used}}", ""), (first, "")], *([(" " * column + line, "")] for line in others)]
+    return [[*head, (f"{label:<{column - used}}", ""), (first, "")], *unstyled(" " * column + line for line in others)]
 
 
 def problems(outcomes: Sequence[Outcome], screen: Screen, *, command: str, show_all: bool) -> list[Line]:
@@ -329,7 +334,7 @@ def _labelled(label: str, text: str, screen: Screen, *, whole: bool = False) -> 
     if whole:
         return [[(f"{label:<9}", "bold"), (text, "")]]
     first, *others = wrapped(text, screen.width - 9)
-    return [[(f"{label:<9}", "bold"), (first, "")], *([(" " * 9 + line, "")] for line in others)]
+    return [[(f"{label:<9}", "bold"), (first, "")], *unstyled(" " * 9 + line for line in others)]
 
 
 def summary(outcomes: Sequence[Outcome], verdict: Verdict, snapshot: Snapshot, seconds: float | None) -> Line:
@@ -452,7 +457,11 @@ def matrix(snapshot: Snapshot) -> list[list[str]]:
     if snapshot.links is None or not gpus:
         return []
     names = {(link.a, link.b): link.name for link in snapshot.links}
-    return [["-" if a.index == b.index else names.get((min(a.index, b.index), max(a.index, b.index)), "?") for b in gpus] for a in gpus]  # fmt: skip
+
+    def between(a: int, b: int) -> str:
+        return "-" if a == b else names.get((min(a, b), max(a, b)), "?")
+
+    return [[between(a.index, b.index) for b in gpus] for a in gpus]
 
 
 def topology(snapshot: Snapshot, screen: Screen) -> list[Line]:
@@ -480,7 +489,7 @@ def topology(snapshot: Snapshot, screen: Screen) -> list[Line]:
         reading = f"pairs differ ({', '.join(sorted(different))}): for a run on fewer GPUs choose close ones."
     return [
         *lines,
-        *([(line, "")] for line in wrapped(f"Reading: {reading}", screen.width, "        ", "        ")),
+        *unstyled(wrapped(f"Reading: {reading}", screen.width, "        ", "        ")),
         [],
     ]
 

@@ -14,7 +14,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, TypeVar
@@ -521,11 +521,11 @@ def loads(text: str) -> Snapshot:
 
 
 @cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
+def _hints(kind: Callable[..., Any]) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def decode(kind: type[T], data: Any, path: str) -> T:
+def decode(kind: Callable[..., T], data: Any, path: str) -> T:
     """Build a dataclass from JSON, strictly: unknown keys, wrong types and missing fields raise BadSnapshot."""
     if not isinstance(data, dict):
         raise BadSnapshot(f"{path or 'the file'}: expected an object, got {type(data).__name__}")
@@ -563,8 +563,8 @@ def _value(hint: Any, data: Any, path: str) -> Any:
         if not isinstance(data, dict):
             raise BadSnapshot(f"{path}: expected an object, got {type(data).__name__}")
         return {key: _value(args[1], item, f"{path}.{key}") for key, item in data.items()}
-    if dataclasses.is_dataclass(hint):
-        return decode(hint, data, path)  # type: ignore[arg-type]
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return decode(hint, data, path)
     if hint is float and type(data) is int:
         return float(data)
     if type(data) is not hint:

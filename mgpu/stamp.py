@@ -1,7 +1,7 @@
 """What was verified, on which machine, with what?
 
-A smoke test that passes leaves an entry in `.mgpu/verified.json` beside the config: one per config and set of GPUs, since
-several machines may share the folder. `mgpu launch` compares the entry with the machine of now, fact by fact.
+A smoke test that passes leaves an entry in `.mgpu/verified.json` beside the config: one per config and set of GPUs,
+since several machines may share the folder. `mgpu launch` compares the entry with the machine of now, fact by fact.
 """
 
 from __future__ import annotations

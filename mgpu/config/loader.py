@@ -5,11 +5,15 @@ and the preparation of the launch environment, exactly as `accelerate launch --c
 them, short of starting anything.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
+from collections.abc import Iterator
+from typing import Any
 
 
-def probe(path):
+def probe(path: str) -> Iterator[dict[str, Any]]:
     """Yield the fact loader: accepted or not, with accelerate's own words."""
     yield {"asking": "accelerate to load the config"}
     try:

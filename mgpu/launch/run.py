@@ -1,4 +1,4 @@
-"""What does `mgpu launch` do: compare with what was verified, say what will run, hand off, end as the training ended?"""
+"""What does `mgpu launch` do: compare with what was verified, say what will run, hand off, end as the training did?"""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import __version__, describe, engine, errors, files, probes, report, stamp
+from mgpu.check import Skip
 from mgpu.config import facts
 from mgpu.errors import MgpuError
 from mgpu.launch import command as launching
@@ -177,7 +178,7 @@ def _why(verified: Sequence[engine.Outcome]) -> str:
     if first is not None and first.problem is not None:
         return first.problem.cause if first.check.id == "config_changed_since_verified" else first.problem.title
     answer = verified[0].answer
-    return f"it cannot be told: {answer.reason}" if isinstance(answer, engine.Skip) else "a check crashed"
+    return f"it cannot be told: {answer.reason}" if isinstance(answer, Skip) else "a check crashed"
 
 
 def _refuse(request: Request, problems: Sequence[engine.Outcome], text: str) -> int:
@@ -220,7 +221,8 @@ def _summary(
         ("GPUs", gpus),
         (
             "Mode",
-            f"{kind}, {'fp32' if precision in ('no', False) else precision}, {ranks} rank{'s' if ranks > 1 else ''} here",
+            f"{kind}, {'fp32' if precision in ('no', False) else precision}, "
+            f"{ranks} rank{'s' if ranks > 1 else ''} here",
         ),
     ]
     if config.batch_per_gpu and config.num_processes:
@@ -235,7 +237,7 @@ def _summary(
     lines: list[report.Line] = []
     for label, text in rows:
         first, *rest = report.wrapped(text, screen.width - 11)
-        lines += [[(f"{label:<11}", "bold"), (first, "")], *([(" " * 11 + more, "")] for more in rest)]
+        lines += [[(f"{label:<11}", "bold"), (first, "")], *report.unstyled(" " * 11 + more for more in rest)]
     lines.append([(f"{'Command':<11}", "bold"), (shlex.join(command.argv), "")])
     screen.show(lines)
 

@@ -1,12 +1,13 @@
 """How is the machine read without anything hanging or dying with it?
 
 Each probe is a child process that runs one file of this folder (or `config/loader.py`) and writes JSON lines to a pipe
-of its own: `{"fact": value, …}`, `{"gap": {fact: [kind, reason]}}`, `{"asking": "what it is about to do"}`. A probe that
-aborts, hangs or prints costs its own facts only; what it was asking becomes the reason. All run side by side.
+of its own: `{"fact": value, …}`, `{"gap": {fact: [kind, reason]}}`, `{"asking": "what it is about to do"}`. A probe
+that aborts, hangs or prints costs its own facts only; what it was asking becomes the reason. All run side by side.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -131,7 +132,7 @@ def build(facts: Mapping[str, Any], gaps: Mapping[str, Gap]) -> Snapshot:
 def run(
     probes: Iterable[Probe], *, python: str | None = None, progress: Callable[[str], None] | None = None
 ) -> list[_Child]:
-    """Run the probes side by side; each comes back, in the order given, with what it found and why the rest is missing."""
+    """Run the probes side by side. Each comes back, in order, with what it found and why the rest is missing."""
     children: list[_Child] = []
     with selectors.DefaultSelector() as selector:
         for probe in probes:
@@ -259,14 +260,10 @@ def _forget(selector: selectors.BaseSelector, child: _Child) -> None:
 def _end(child: _Child) -> None:
     """Leave nothing behind: the child's whole process group is killed. One in uninterruptible sleep is given up."""
     if child.process.poll() is None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(child.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             child.process.wait(_REAP_S)
-        except subprocess.TimeoutExpired:
-            pass
     for stream in (child.process.stdout, child.process.stderr):
         if stream is not None:
             stream.close()

@@ -3,16 +3,20 @@
 Runs in a child process: name resolution may hang. Standard library and psutil.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import socket
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 _RESOLVE_LIMIT_S = 2.0  # a resolver that takes longer delays every rendezvous; reported, not waited for
 _VIRTUAL = ("docker", "virbr", "veth", "br-", "cni", "flannel", "cali", "lxc", "podman", "tap", "ifb", "dummy")
 
 
-def probe(port=29500):
+def probe(port: int = 29500) -> Iterator[dict[str, Any]]:
     """Yield the fact network."""
     hostname = socket.gethostname()
     busy, owner = _port(port)
@@ -32,11 +36,11 @@ def probe(port=29500):
     }
 
 
-def _resolve(name):
+def _resolve(name: str) -> tuple[list[str], str | None]:
     """Addresses of a name, in order; the resolver's words when there are none."""
-    result = {"addresses": [], "error": f"no answer in {_RESOLVE_LIMIT_S:g} s"}
+    result: dict[str, Any] = {"addresses": [], "error": f"no answer in {_RESOLVE_LIMIT_S:g} s"}
 
-    def ask():
+    def ask() -> None:
         try:
             found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
             result.update(addresses=list(dict.fromkeys(str(item[4][0]) for item in found)), error=None)
@@ -49,7 +53,7 @@ def _resolve(name):
     return list(result["addresses"]), result["error"]
 
 
-def _port(port):
+def _port(port: int) -> tuple[bool, str | None]:
     """Whether something listens on the port on any address, and who, as far as this user may see."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe_socket:
         probe_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is not busy
@@ -70,7 +74,7 @@ def _port(port):
     return True, None
 
 
-def _interfaces():
+def _interfaces() -> list[dict[str, Any]]:
     import psutil
 
     stats = psutil.net_if_stats()

@@ -5,8 +5,12 @@ pynvml. Standard library and pynvml only, so that it can be handed to any interp
 refuses is that GPU's gap, never the node's.
 """
 
+from __future__ import annotations
+
 import os
 import pwd
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 # nvmlReturn_t, nvml.h v13
 _INVALID_ARGUMENT, _NOT_SUPPORTED, _NO_PERMISSION, _FUNCTION_NOT_FOUND = 2, 3, 4, 13
@@ -20,9 +24,9 @@ _END = object()  # past the last NVLink
 _REMOTE = {0: "gpu", 1: "other", 2: "switch"}
 
 
-def probe(sys_root="/sys", dev_root="/dev"):
+def probe(sys_root: str = "/sys", dev_root: str = "/dev") -> Iterator[dict[str, Any]]:
     """Yield the facts driver, then gpus and links, with gaps for what single calls refused."""
-    driver = {
+    driver: dict[str, Any] = {
         "nvml_error": None,
         "nvml_detail": None,
         "version": None,
@@ -61,7 +65,8 @@ def probe(sys_root="/sys", dev_root="/dev"):
     if count is None:
         yield {"gap": call.gaps | {"links": call.gaps.get("gpus", ["crashed", "the GPUs could not be counted"])}}
         return
-    gpus, handles = [], {}
+    gpus: list[dict[str, Any]] = []
+    handles: dict[int, Any] = {}
     for index in range(count):
         yield {"asking": f"GPU {index}"}
         gpu, handle = _gpu(pynvml, call, index, sys_root)
@@ -76,12 +81,12 @@ def probe(sys_root="/sys", dev_root="/dev"):
 class _Caller:
     """Makes NVML calls: an answer, or None with the reason in `gaps` under the fact's name."""
 
-    def __init__(self, pynvml):
+    def __init__(self, pynvml: Any) -> None:
         self.pynvml = pynvml
-        self.gaps = {}
-        self.gone = None  # why the GPU that is being read does not answer at all
+        self.gaps: dict[str, list[str]] = {}
+        self.gone: str | None = None  # why the GPU that is being read does not answer at all
 
-    def __call__(self, fact, function, *args):
+    def __call__(self, fact: str, function: Callable[..., Any], *args: Any) -> Any:
         pynvml = self.pynvml
         try:
             value = function(*args)
@@ -101,22 +106,24 @@ class _Caller:
             return value
         return None
 
-    def text(self, fact, function, *args):
+    def text(self, fact: str, function: Callable[..., Any], *args: Any) -> Any:
         value = self(fact, function, *args)
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def _gpu(pynvml, call, index, sys_root):
+def _gpu(pynvml: Any, call: _Caller, index: int, sys_root: str) -> tuple[dict[str, Any], Any]:
     """One GPU's facts and its handle (None when NVML gives none)."""
     call.gone = None
     at = f"gpus[{index}]"
     handle = call(at, pynvml.nvmlDeviceGetHandleByIndex, index)
-    gpu = {name: None for name in ("uuid name pci compute_capability memory_total_bytes memory_used_bytes "
-                                   "memory_free_bytes").split()} | {"index": index}  # fmt: skip
+    gpu: dict[str, Any] = dict.fromkeys((
+        "uuid", "name", "pci", "compute_capability", "memory_total_bytes", "memory_used_bytes", "memory_free_bytes",
+    ))  # fmt: skip
+    gpu["index"] = index
     if handle is None:
         return gpu | {"lost": call.gone}, None
 
-    def ask(field, function, *args):
+    def ask(field: str, function: Callable[..., Any], *args: Any) -> Any:
         return call(f"{at}.{field}", function, *args)
 
     gpu["uuid"] = call.text(f"{at}.uuid", pynvml.nvmlDeviceGetUUID, handle)
@@ -164,7 +171,7 @@ def _gpu(pynvml, call, index, sys_root):
     return gpu, handle
 
 
-def _clock_reasons(pynvml, ask, handle):
+def _clock_reasons(pynvml: Any, ask: Callable[..., Any], handle: Any) -> Any:
     """The mask of reasons the clocks are held down. The call was renamed in driver 535."""
     new = getattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
     value = ask("clock_event_reasons", new, handle) if new else None
@@ -173,7 +180,7 @@ def _clock_reasons(pynvml, ask, handle):
     return value
 
 
-def _mig(pynvml, call, ask, at, handle):
+def _mig(pynvml: Any, call: _Caller, ask: Callable[..., Any], at: str, handle: Any) -> dict[str, Any]:
     mode = ask("mig_mode", pynvml.nvmlDeviceGetMigMode, handle)
     if mode is None:
         return {}
@@ -191,8 +198,8 @@ def _mig(pynvml, call, ask, at, handle):
     return {"mig_mode": bool(mode[0]), "mig_mode_pending": bool(mode[1]), "mig_uuids": uuids}
 
 
-def _memory_health(pynvml, ask, handle):
-    found = {}
+def _memory_health(pynvml: Any, ask: Callable[..., Any], handle: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     ecc = ask("ecc_enabled", pynvml.nvmlDeviceGetEccMode, handle)
     if ecc is not None:
         found |= {"ecc_enabled": bool(ecc[0]), "ecc_pending": bool(ecc[1])}
@@ -210,7 +217,7 @@ def _memory_health(pynvml, ask, handle):
     return found
 
 
-def _fabric(pynvml, ask, handle):
+def _fabric(pynvml: Any, ask: Callable[..., Any], handle: Any) -> dict[str, Any]:
     """State of the NVSwitch fabric (Hopper and newer)."""
     make = getattr(pynvml, "c_nvmlGpuFabricInfo_v2_t", None)
     if make is None:
@@ -218,14 +225,14 @@ def _fabric(pynvml, ask, handle):
     info = make()
     info.version = pynvml.nvmlGpuFabricInfo_v2
 
-    def read():
+    def read() -> Any:
         pynvml.nvmlDeviceGetGpuFabricInfoV(handle, pynvml.byref(info))
         return info
 
     return {} if ask("fabric_state", read) is None else {"fabric_state": info.state, "fabric_status": info.status}
 
 
-def _field(pynvml, handle, number):
+def _field(pynvml: Any, handle: Any, number: int) -> Any:
     """One field value; it carries a return code of its own."""
     value = pynvml.nvmlDeviceGetFieldValues(handle, [number])[0]
     if value.nvmlReturn:
@@ -233,13 +240,13 @@ def _field(pynvml, handle, number):
     return value.value.uiVal
 
 
-def _nvlinks(pynvml, ask, handle):
+def _nvlinks(pynvml: Any, ask: Callable[..., Any], handle: Any) -> list[dict[str, Any]] | None:
     """Every NVLink the GPU has. The list ends at the first number NVML calls invalid; any other error leaves the links
     of this GPU unknown (None), with a gap: fewer links than there are would be a wrong fact."""
     links = []
     ended = (_INVALID_ARGUMENT, _NOT_SUPPORTED, _FUNCTION_NOT_FOUND)
 
-    def read(link):
+    def read(link: int) -> dict[str, Any] | None:
         try:
             active = bool(pynvml.nvmlDeviceGetNvLinkState(handle, link))
         except pynvml.NVMLError as error:
@@ -266,7 +273,7 @@ def _nvlinks(pynvml, ask, handle):
     return links
 
 
-def _processes(pynvml, ask, handle):
+def _processes(pynvml: Any, ask: Callable[..., Any], handle: Any) -> list[dict[str, Any]] | None:
     found = {}
     for kind, function in (
         ("graphics", pynvml.nvmlDeviceGetGraphicsRunningProcesses),
@@ -282,7 +289,7 @@ def _processes(pynvml, ask, handle):
     return list(found.values())
 
 
-def _process(pid, kind, memory):
+def _process(pid: int, kind: str, memory: int | None) -> dict[str, Any]:
     """Name and owner as far as this pid namespace shows them; never the argv."""
     name = _read(f"/proc/{pid}/comm")
     try:
@@ -303,7 +310,7 @@ def _process(pid, kind, memory):
     }
 
 
-def _links(pynvml, call, gpus, handles):
+def _links(pynvml: Any, call: _Caller, gpus: list[dict[str, Any]], handles: dict[int, Any]) -> list[dict[str, Any]]:
     """The path between every pair of GPUs that have a handle."""
     links = []
     by_pci = {gpu["pci"]: gpu["index"] for gpu in gpus if gpu["pci"]}
@@ -330,7 +337,7 @@ def _links(pynvml, call, gpus, handles):
     return links
 
 
-def _name(pynvml, error):
+def _name(pynvml: Any, error: Any) -> str:
     """NVML's own name of a return code: LIBRARY_NOT_FOUND, GPU_IS_LOST …"""
     code = getattr(error, "value", None)
     for name in dir(pynvml):
@@ -339,7 +346,7 @@ def _name(pynvml, error):
     return f"ERROR_{code}"
 
 
-def _why(pynvml, error):
+def _why(pynvml: Any, error: Any) -> str:
     """NVML's text; for a library that does not load, the loader's own words, which pynvml swallows."""
     if getattr(error, "value", None) == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
         import ctypes
@@ -351,7 +358,7 @@ def _why(pynvml, error):
     return str(error)
 
 
-def _nothing_here(driver):
+def _nothing_here(driver: dict[str, Any]) -> bool:
     """No library, no module, no device node and nothing on the bus: a machine without NVIDIA GPUs."""
     return (
         driver["nvml_error"] == "LIBRARY_NOT_FOUND"
@@ -362,7 +369,7 @@ def _nothing_here(driver):
     )
 
 
-def _pci_gpus(sys_root):
+def _pci_gpus(sys_root: str) -> int | None:
     """NVIDIA display (0x0300) and 3D (0x0302) controllers on the PCI bus; None when the bus cannot be read."""
     found = 0
     try:
@@ -376,7 +383,7 @@ def _pci_gpus(sys_root):
     return found
 
 
-def _device_nodes(dev_root):
+def _device_nodes(dev_root: str) -> list[str]:
     try:
         names = os.listdir(dev_root)
     except OSError:
@@ -384,21 +391,22 @@ def _device_nodes(dev_root):
     return sorted(f"/dev/{name}" for name in names if name.startswith("nvidia") or name == "dxg")
 
 
-def _pci_id(info):
-    bus_id = info.busId
+def _pci_id(info: Any) -> str:
+    bus_id: bytes | str = info.busId
     text = (bus_id.decode("ascii", "replace") if isinstance(bus_id, bytes) else bus_id).lower()
     return text[4:] if len(text) == 16 else text  # NVML writes the domain with 8 digits, the kernel with 4
 
 
-def _numa_node(sys_root, pci):
+def _numa_node(sys_root: str, pci: str | None) -> int | None:
     value = _read(f"{sys_root}/bus/pci/devices/{pci}/numa_node") if pci else None
     return int(value) if value and value.lstrip("-").isdigit() and int(value) >= 0 else None
 
 
-def _cpu_list(words):
+def _cpu_list(words: Iterable[int]) -> str | None:
     """64-bit masks as the kernel writes CPU lists: 0-31,64-95."""
     cpus = [64 * i + bit for i, word in enumerate(words) for bit in range(64) if word >> bit & 1]
-    ranges, start = [], None
+    ranges: list[str] = []
+    start: int | None = None
     for i, cpu in enumerate(cpus):
         start = cpu if start is None else start
         if i + 1 == len(cpus) or cpus[i + 1] != cpu + 1:
@@ -407,7 +415,7 @@ def _cpu_list(words):
     return ",".join(ranges) or None
 
 
-def _read(path):
+def _read(path: str) -> str | None:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read().strip()

@@ -5,20 +5,25 @@ may do anything. Versions come from dist-info folders, `torch/version.py` and th
 from PyPI does not carry +cu130 in its metadata.
 """
 
+from __future__ import annotations
+
 import ctypes
 import glob
 import os
 import re
 import shutil
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 _WANTED = (
     "accelerate", "torch", "transformers", "datasets", "deepspeed", "peft", "trl", "flash_attn", "bitsandbytes",
-    "triton", "numpy", "nvidia_ml_py", "pynvml", "torchvision", "torchaudio", "transformer_engine", "torchao", "xformers",
+    "triton", "numpy", "nvidia_ml_py", "pynvml", "torchvision", "torchaudio", "transformer_engine", "torchao",
+    "xformers",
 )  # fmt: skip
 
 
-def probe():
+def probe() -> Iterator[dict[str, Any]]:
     """Yield the facts python, packages and pytorch, then nccl (whose library is loaded last: it may crash)."""
     yield {"asking": "the files of the installed packages"}
     versions = _versions()
@@ -28,9 +33,10 @@ def probe():
     yield {"nccl": _nccl(versions["nccl"], torch)}
 
 
-def _versions():
+def _versions() -> dict[str, dict[str, str]]:
     """Names and versions of installed distributions; a name on two paths counts where Python would find it first."""
-    packages, nccl = {}, {}
+    packages: dict[str, str] = {}
+    nccl: dict[str, str] = {}
     for folder in sys.path:
         try:
             names = os.listdir(folder or ".")
@@ -48,7 +54,7 @@ def _versions():
     return {"packages": packages, "nccl": nccl}
 
 
-def _python():
+def _python() -> dict[str, Any]:
     on_path = shutil.which("python") or shutil.which("python3")
     return {
         "executable": sys.executable,
@@ -59,7 +65,7 @@ def _python():
     }
 
 
-def _interpreter_of(script):
+def _interpreter_of(script: str | None) -> str | None:
     """The interpreter a console script starts: the path in its first line."""
     if script is None:
         return None
@@ -75,7 +81,7 @@ def _interpreter_of(script):
     return first.removeprefix("#!").strip().strip("'\"") or None
 
 
-def _default_config():
+def _default_config() -> str | None:
     """The file accelerate reads when nobody names one (commands/config/config_args.py)."""
     cache = os.environ.get("HF_HOME") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "huggingface"
@@ -84,7 +90,7 @@ def _default_config():
     return path if os.path.isfile(path) else None
 
 
-def _torch(versions):
+def _torch(versions: dict[str, dict[str, str]]) -> dict[str, Any]:
     """torch by its files: the first `torch/version.py` on sys.path."""
     for folder in sys.path:
         location = os.path.join(folder or ".", "torch")
@@ -105,20 +111,22 @@ def _torch(versions):
     return {"installed": False}
 
 
-def _arch_list(location):
-    """The kernels in the wheel: one NUL-terminated string in libtorch_python.so, as torch.cuda.get_arch_list() has it."""
+def _arch_list(location: str) -> list[str] | None:
+    """The kernels in the wheel, as torch.cuda.get_arch_list() has them: a NUL-terminated text in libtorch_python.so."""
     import mmap
 
     try:
-        with open(os.path.join(location, "lib", "libtorch_python.so"), "rb") as file:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                found = re.search(rb"\0((?:sm_\d+[a-z]? )*(?:sm|compute)_\d+[a-z]?)\0", data)
-                return found.group(1).decode().split() if found else None
+        with (
+            open(os.path.join(location, "lib", "libtorch_python.so"), "rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
+            found = re.search(rb"\0((?:sm_\d+[a-z]? )*(?:sm|compute)_\d+[a-z]?)\0", data)
+            return found.group(1).decode().split() if found else None
     except (OSError, ValueError):
         return None
 
 
-def _nccl_required(folder):
+def _nccl_required(folder: str) -> str | None:
     for path in glob.glob(os.path.join(glob.escape(folder), "torch-*.dist-info", "METADATA")):
         found = re.search(r"^Requires-Dist: (nvidia-nccl-cu\d+==[\w.]+)", _read(path) or "", re.MULTILINE)
         if found:
@@ -126,7 +134,7 @@ def _nccl_required(folder):
     return None
 
 
-def _nccl(wheels, torch):
+def _nccl(wheels: dict[str, str], torch: dict[str, Any]) -> dict[str, Any]:
     """The libnccl files a torch process could load, the winner first: preloaded, then the wheel's (its DT_RPATH wins
     over LD_LIBRARY_PATH), then LD_LIBRARY_PATH, then the system's."""
     candidates = [
@@ -146,7 +154,7 @@ def _nccl(wheels, torch):
     return {"libraries": libraries, "wheels": wheels, "config_files": _nccl_files()}
 
 
-def _nccl_version(path):
+def _nccl_version(path: str) -> str | None:
     """What ncclGetVersion answers: 22907 -> 2.29.7 (before 2.9: 2804 -> 2.8.4)."""
     try:
         code = ctypes.c_int()
@@ -160,7 +168,7 @@ def _nccl_version(path):
     return f"{number // 10000}.{number % 10000 // 100}.{number % 100}"
 
 
-def _nccl_files():
+def _nccl_files() -> dict[str, list[str]]:
     """nccl.conf files NCCL reads after the environment: NAME=value lines, # comments (src/misc/param.cc)."""
     found = {}
     for path in (os.environ.get("NCCL_CONF_FILE") or os.path.expanduser("~/.nccl.conf"), "/etc/nccl.conf"):
@@ -170,7 +178,7 @@ def _nccl_files():
     return found
 
 
-def _read(path):
+def _read(path: str) -> str | None:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()

@@ -4,10 +4,14 @@ Runs in a child process of its own, in the interpreter of the training: torch ma
 down. No CUDA context is made; the child ends before anything else starts.
 """
 
+from __future__ import annotations
+
 import time
+from collections.abc import Iterator
+from typing import Any
 
 
-def probe():
+def probe() -> Iterator[dict[str, Any]]:
     """Yield the fact torch_runtime, growing: a death half-way keeps what came before."""
     yield {"asking": "import torch"}
     start = time.perf_counter()
@@ -16,7 +20,7 @@ def probe():
     except BaseException as error:
         yield {"torch_runtime": {"import_error": f"{type(error).__name__}: {error}"}}
         return
-    found = {"import_error": None, "import_s": round(time.perf_counter() - start, 3)}
+    found: dict[str, Any] = {"import_error": None, "import_s": round(time.perf_counter() - start, 3)}
     yield {"asking": "torch.distributed"}
     distributed = torch.distributed
     found["gloo_available"] = distributed.is_available() and distributed.is_gloo_available()

@@ -4,21 +4,27 @@ Runs in a child process: a hung mount must not take mgpu along. Roots of /proc a
 trees can be replayed. Standard library only.
 """
 
+from __future__ import annotations
+
 import os
 import platform
 import re
 import resource
 import shutil
+from collections.abc import Iterator
+from typing import Any
 
 
-def probe(proc="/proc", sys_root="/sys", shm="/dev/shm", root=""):
+def probe(
+    proc: str = "/proc", sys_root: str = "/sys", shm: str = "/dev/shm", root: str = ""
+) -> Iterator[dict[str, Any]]:
     """Yield the facts host, container, slurm, then system (its statfs calls come last: they may hang)."""
     yield {"host": _host(sys_root, root), "container": _container(proc, sys_root, root), "slurm": _slurm()}
     yield {"asking": f"free space of {shm}, the temporary and the current folder"}
     yield {"system": _system(proc, sys_root, shm)}
 
 
-def _host(sys_root, root):
+def _host(sys_root: str, root: str) -> dict[str, Any]:
     release = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', _read(f"{root}/etc/os-release") or "", re.MULTILINE))
     product = _read(f"{sys_root}/class/dmi/id/product_name") or ""
     vendor = _read(f"{sys_root}/class/dmi/id/sys_vendor") or ""
@@ -43,7 +49,7 @@ _HYPERVISORS = {
 }  # fmt: skip
 
 
-def _container(proc, sys_root, root):
+def _container(proc: str, sys_root: str, root: str) -> dict[str, Any]:
     kind = None
     cgroup = (_read(f"{proc}/1/cgroup") or "") + (_read(f"{proc}/self/cgroup") or "")
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -65,13 +71,12 @@ def _container(proc, sys_root, root):
     return {"kind": kind, "wsl": wsl, "cgroup_version": version}
 
 
-def _slurm():
+def _slurm() -> dict[str, Any]:
     found = shutil.which("srun") is not None
     env = os.environ
     if "SLURM_JOB_ID" not in env and not found:
-        return {name: None for name in ("job_id", "nodes", "node_rank", "tasks_per_node", "gpus_on_node")} | {
-            "commands_found": False
-        }
+        unknown = dict.fromkeys(("job_id", "nodes", "node_rank", "tasks_per_node", "gpus_on_node"))
+        return {**unknown, "commands_found": False}
     return {
         "job_id": env.get("SLURM_JOB_ID"),
         "nodes": _int(env.get("SLURM_NNODES")),
@@ -82,7 +87,7 @@ def _slurm():
     }
 
 
-def _system(proc, sys_root, shm):
+def _system(proc: str, sys_root: str, shm: str) -> dict[str, Any]:
     memory = dict(re.findall(r"^(\w+):\s+(\d+) kB", _read(f"{proc}/meminfo") or "", re.MULTILINE))
     total = int(memory.get("MemTotal", 0)) * 1024
     shm_total, shm_free, shm_writable = _space(shm)
@@ -109,12 +114,12 @@ def _system(proc, sys_root, shm):
     }
 
 
-def _limit(which):
+def _limit(which: int) -> int | None:
     soft, _ = resource.getrlimit(which)
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def _space(path):
+def _space(path: str) -> tuple[int | None, int | None, bool | None]:
     """Total and free bytes (as a non-root user may use them), and whether it can be written."""
     try:
         stat = os.statvfs(path)
@@ -124,7 +129,7 @@ def _space(path):
     return stat.f_frsize * stat.f_blocks, stat.f_frsize * stat.f_bavail, bool(writable)
 
 
-def _cgroup_folders(proc, sys_root, controller):
+def _cgroup_folders(proc: str, sys_root: str, controller: str) -> Iterator[str]:
     """This process's cgroup folder for a controller and all above it: a limit anywhere on the way holds."""
     for line in (_read(f"{proc}/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -140,7 +145,7 @@ def _cgroup_folders(proc, sys_root, controller):
             yield "/".join([base, *parts[:depth]])
 
 
-def _cpu_quota(proc, sys_root):
+def _cpu_quota(proc: str, sys_root: str) -> float | None:
     """CPUs the cgroup grants (cpu.max in v2, cpu.cfs_quota_us in v1), the smallest on the way up; None: no quota."""
     quotas = []
     for folder in _cgroup_folders(proc, sys_root, "cpu"):
@@ -153,7 +158,7 @@ def _cpu_quota(proc, sys_root):
     return min(quotas, default=None)
 
 
-def _memory_limit(proc, sys_root, total):
+def _memory_limit(proc: str, sys_root: str, total: int) -> int | None:
     limits = []
     for folder in _cgroup_folders(proc, sys_root, "memory"):
         limit = _int(_read(f"{folder}/memory.max") or _read(f"{folder}/memory.limit_in_bytes"))
@@ -162,7 +167,7 @@ def _memory_limit(proc, sys_root, total):
     return min(limits, default=None)
 
 
-def _numa_nodes(sys_root):
+def _numa_nodes(sys_root: str) -> int | None:
     try:
         names = os.listdir(f"{sys_root}/devices/system/node")
     except OSError:
@@ -170,14 +175,14 @@ def _numa_nodes(sys_root):
     return sum(bool(re.fullmatch(r"node\d+", name)) for name in names) or None
 
 
-def _int(text):
+def _int(text: str | None) -> int | None:
     try:
-        return int(text)
-    except (TypeError, ValueError):
+        return int(text or "")
+    except ValueError:
         return None
 
 
-def _read(path):
+def _read(path: str) -> str | None:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read().strip()

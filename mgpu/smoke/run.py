@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import engine, errors, examine, files, probes, report, stamp
+from mgpu.check import Skip
 from mgpu.config import facts
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import command as launching
@@ -80,8 +81,10 @@ def _config(request: Request, scratch: Path) -> Config:
         return facts(path, ask_loader=False)
     path = Path(request.config or os.environ.get("MGPU_CONFIG") or DEFAULT_CONFIG)
     if not path.exists():
-        raise MgpuError(f"no config {path}.\n  mgpu configure          writes one\n  mgpu smoke-test --cpu 2   needs none",
-                        errors.USAGE)  # fmt: skip
+        raise MgpuError(
+            f"no config {path}.\n  mgpu configure          writes one\n  mgpu smoke-test --cpu 2   needs none",
+            errors.USAGE,
+        )
     config = facts(path, ask_loader=False)
     if request.cpu is not None:
         values = {**config.values, "num_processes": request.cpu, "num_machines": 1}
@@ -128,7 +131,7 @@ def _refused(stopping: Sequence[engine.Outcome], snapshot: Snapshot, request: Re
     screen = report.Screen.of()
     lines = report.problems(stopping, screen, command="mgpu doctor", show_all=False)
     if not failed:
-        said = [o.answer.reason for o in stopping if isinstance(o.answer, engine.Skip)]
+        said = [o.answer.reason for o in stopping if isinstance(o.answer, Skip)]
         lines = [[(f"Not known: {text}", "")] for text in said]
     screen.show(
         [*lines, [], [("NOT STARTED", "fail"), ("  This would fail for certain. Mend it first:  mgpu doctor", "")]]
@@ -238,7 +241,7 @@ class _Terminated(Exception):
     """SIGTERM or SIGHUP reached mgpu while ranks were running."""
 
 
-class _terminated:  # noqa: N801 - reads as a word after `with`
+class _terminated:  # reads as a word after `with`
     """Turn SIGTERM and SIGHUP into an exception, so that the ranks are cleaned up before mgpu goes."""
 
     def __enter__(self) -> None:
@@ -289,7 +292,7 @@ def _show_rungs(view: watch.View, shown: set[str], screen: report.Screen, *, fin
             took = f" {seconds:.1f} s" if seconds is not None else ""
             first, *rest = report.wrapped(detail + took, screen.width - 12 - len(head))
             line: report.Line = [("  ", ""), *screen.status(status), (f"{head} {first}", "")]
-            screen.show([line, *([(" " * (12 + len(head)) + more, "")] for more in rest)])
+            screen.show([line, *report.unstyled(" " * (12 + len(head)) + more for more in rest)])
         if status == "fail":
             return
 

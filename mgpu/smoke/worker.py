@@ -1,10 +1,10 @@
 """What each rank of the smoke test does: start, find its GPU, join, talk, train, leave.
 
-Started by the real launcher (`accelerate launch … -m mgpu.smoke.worker`), one process a rank. Standard library and torch;
-accelerate only where it is the launcher, because its own idea of the world size is part of what is tested. Every step is
-announced before it is taken, one JSON line at a time, in `rankN.jsonl`; a thread touches `rankN.beat` as long as the
-process lives; SIGUSR1 writes the Python stacks to `rankN.stack`. The verdict is never exchanged through the process group
-under test. Nothing is printed.
+Started by the real launcher (`accelerate launch … -m mgpu.smoke.worker`), one process a rank. Standard library and
+torch; accelerate only where it is the launcher, because its own idea of the world size is part of what is tested. Every
+step is announced before it is taken, one JSON line at a time, in `rankN.jsonl`; a thread touches `rankN.beat` as long
+as the process lives; SIGUSR1 writes the Python stacks to `rankN.stack`. The verdict is never exchanged through the
+process group under test. Nothing is printed.
 """
 
 from __future__ import annotations
@@ -229,7 +229,8 @@ def _join(torch: Any, journal: Journal, options: argparse.Namespace, expected: i
         raise Failure(f"torch.distributed has a world of {world}, the config asks for {expected}")
     if accelerator is not None and accelerator.num_processes != expected:
         raise Failure(
-            f"accelerate counts {accelerator.num_processes} rank, the config asks for {expected}: each would train alone"
+            f"accelerate counts {accelerator.num_processes} rank, the config asks for {expected}: "
+            "each would train alone"
         )
     if joined and torch.distributed.get_rank() != rank:
         raise Failure(f"torch.distributed calls this rank {torch.distributed.get_rank()}, the launcher {rank}")

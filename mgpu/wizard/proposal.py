@@ -98,8 +98,12 @@ def _usable(snapshot: Snapshot) -> list[Gpu]:
     lost = {gpu.index for gpu in snapshot.gpus if gpu.lost}
     usable = [gpu for gpu in snapshot.gpus if gpu.index in snapshot.visible.gpus and gpu.index not in lost]
     if not usable:
-        raise MgpuError(f"none of the {len(snapshot.gpus)} GPUs can be used (CUDA_VISIBLE_DEVICES="
-                        f"{snapshot.visible.value!r}, {len(lost)} lost).\n  mgpu doctor  says what to do", NOT_READY)  # fmt: skip
+        raise MgpuError(
+            f"none of the {len(snapshot.gpus)} GPUs can be used "
+            f"(CUDA_VISIBLE_DEVICES={snapshot.visible.value!r}, {len(lost)} lost).\n"
+            "  mgpu doctor  says what to do",
+            NOT_READY,
+        )
     return usable
 
 

@@ -82,8 +82,11 @@ def _ask(request: Request, snapshot: Snapshot, proposal: Proposal, path: Path) -
     lines: list[report.Line] = [[(f"Looked at this machine: {proposal.machine}", "")]]
     stops = _stoppers(snapshot)
     if stops:
-        text = f"{len(stops)} problem{'s' if len(stops) > 1 else ''} will stop a launch ({', '.join(stops)}); you can configure anyway"
-        lines += [[(line, "warn")] for line in report.wrapped(text, screen.width)]
+        told = (
+            f"{len(stops)} problem{'s' if len(stops) > 1 else ''} will stop a launch ({', '.join(stops)}); "
+            "you can configure anyway"
+        )
+        lines += [[(line, "warn")] for line in report.wrapped(told, screen.width)]
     screen.show([*lines, [], *_review("Proposed config", proposal, path, screen), []])
     answers = request.answers
     if answers.batch_per_gpu is not None:
@@ -121,12 +124,12 @@ def _review(title: str, proposal: Proposal, path: Path, screen: report.Screen) -
     rows = [(s.label, s.text, f"{s.origin} ({s.reason})" if s.reason else s.origin) for s in proposal.settings]
     rows.append(("file", f"{path}{'' if path.exists() else ' (new)'}", "rule"))
     if screen.width < 60:
-        return [[(title, "bold")], *([(f"  {label}: {text}", "")] for label, text, _ in rows)]
+        return [[(title, "bold")], *report.unstyled(f"  {label}: {text}" for label, text, _ in rows)]
     lines: list[report.Line] = [[(f"{title:<19}{'value':<27}from", "bold")]]
     for label, text, origin in rows:
         head = f"  {label:<17}{text:<26} "
         first, *rest = report.wrapped(origin, max(20, screen.width - len(head)))
-        lines += [[(head + first, "")], *([(" " * len(head) + more, "")] for more in rest)]
+        lines += [[(head + first, "")], *report.unstyled(" " * len(head) + more for more in rest)]
     return lines
 
 

@@ -1,0 +1,110 @@
+"""What the tests share: checks asked by id, the mgpu command as a user runs it, the fake NVML, tools that may be missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgpu import engine
+from mgpu.check import Check
+from mgpu.engine import Outcome
+from mgpu.snapshot import Snapshot
+
+ROOT = Path(__file__).resolve().parents[1]
+CHECKS: dict[str, Check] = {check.id: check for check in engine.load()}
+
+
+def missing(reason: str) -> None:
+    """Skip a test whose tool is not here; under MGPU_TESTS=all (as in .ci/run) that is a failure."""
+    if os.environ.get("MGPU_TESTS") == "all":
+        pytest.fail(f"MGPU_TESTS=all, but {reason}")
+    pytest.skip(reason)
+
+
+def need(tool: str) -> str:
+    """The path of a program the test cannot do without."""
+    path = shutil.which(tool)
+    if path is None:
+        missing(f"{tool} is not installed")
+    assert path is not None
+    return path
+
+
+def ask_all(check_id: str, **facts: Any) -> list[Outcome]:
+    """Every outcome of one check, asked by its id with facts as literals."""
+    return engine.ask(CHECKS[check_id], Snapshot(**facts))
+
+
+@pytest.fixture
+def ask() -> Callable[..., Outcome]:
+    """Ask one check by its id: `ask("shm_too_small", system=…)`; exactly one outcome is expected."""
+
+    def one(check_id: str, **facts: Any) -> Outcome:
+        outcomes = ask_all(check_id, **facts)
+        assert len(outcomes) == 1, outcomes
+        return outcomes[0]
+
+    return one
+
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def mgpu(tmp_path: Path) -> Run:
+    """Run `python -m mgpu ARGS` as a user would: own state and home folder, cwd = tmp_path, no terminal.
+
+    Keywords: env (added), without (variables removed), cwd, stdin, timeout, python.
+    """
+    home = tmp_path / "home"
+    home.mkdir(exist_ok=True)
+
+    def run(
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        without: Sequence[str] = (),
+        cwd: Path | None = None,
+        timeout: float = 120,
+        python: str = sys.executable,
+        **options: Any,
+    ) -> subprocess.CompletedProcess[str]:
+        options.setdefault("stdin", subprocess.DEVNULL)
+        options.setdefault("stdout", subprocess.PIPE)
+        options.setdefault("stderr", subprocess.PIPE)
+        return subprocess.run(
+            [python, "-m", "mgpu", *arguments],
+            env=environment(home, env, without),
+            cwd=cwd or tmp_path,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout,
+            check=False,
+            **options,
+        )
+
+    return run
+
+
+def environment(home: Path, added: Mapping[str, str] | None = None, without: Sequence[str] = ()) -> dict[str, str]:
+    """A clean user's environment: nothing of the CI's, the source tree importable, everything private to the test."""
+    kept = {
+        name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ
+    }
+    clean = {
+        **kept,
+        "HOME": str(home),
+        "XDG_STATE_HOME": str(home / "state"),
+        "XDG_CACHE_HOME": str(home / "cache"),
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **(added or {}),
+    }
+    return {name: value for name, value in clean.items() if name not in without}
