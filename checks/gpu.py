@@ -55,6 +55,47 @@ def gpu_count_unexpected(gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) ->
     )
 
 
+@check(Severity.WARNING, source=_NVML, because_of=("gpu_lost",))
+def gpu_answers_in_part(gpus: tuple[Gpu, ...]) -> Answer:
+    """A GPU answers some of the driver's questions with an error.
+
+    Why: not "not supported", which is normal, but an error: the GPU or its firmware is in trouble, and what it did not
+    answer could not be judged.
+
+    Fix: see what nvidia-smi says of it; reset it when nothing runs there.
+    """
+    bad = [gpu for gpu in gpus if gpu.trouble and not gpu.lost]
+    if bad:
+        return Problem(
+            f"{gpu_list(g.index for g in bad)}: {counted(sum(len(g.trouble) for g in bad), 'question')} met an error",
+            f"GPU {bad[0].index}: {'; '.join(bad[0].trouble[:4])}.",
+            Fix("Ask nvidia-smi; reset it when it is idle.", (f"nvidia-smi -q -i {bad[0].index}",), who="admin"),
+            {f"gpu_{gpu.index}": "; ".join(gpu.trouble) for gpu in bad},
+            tuple(f"GPU {gpu.index}" for gpu in bad),
+        )
+    return Ok(f"{len(gpus)} GPUs answered every question") if gpus else Skip("no GPU here")
+
+
+@check(Severity.INFO, source="https://slurm.schedmd.com/gres.html")
+def gpu_not_permitted(gpus: tuple[Gpu, ...]) -> Answer:
+    """The driver counts GPUs that this process may not use.
+
+    Why: a cgroup (Slurm, a container) keeps them for others. CUDA numbers the permitted ones from 0.
+
+    Fix: nothing, unless the job asked for more.
+    """
+    bad = [gpu.index for gpu in gpus if not gpu.permitted]
+    if bad:
+        return Problem(
+            f"{gpu_list(bad)} of {len(gpus)}: not for this process",
+            "The job or container was granted the others only.",
+            Fix("Ask for more GPUs if you need them.", ("srun --gpus=N ...",)),
+            {"permitted": len(gpus) - len(bad), "counted": len(gpus)},
+            tuple(f"GPU {index}" for index in bad),
+        )
+    return Ok(f"this process may use all {counted(len(gpus), 'GPU')}") if gpus else Skip("no GPU here")
+
+
 @check(Severity.ERROR, source=_DEBUG)
 def gpu_ecc_uncorrected(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU has met memory errors that its ECC could not correct, since the driver was loaded.

@@ -56,10 +56,10 @@ def visible_devices_hide_all(visible: Visible, gpus: tuple[Gpu, ...]) -> Answer:
 
     Fix: unset it, or name the GPUs.
     """
-    if visible.value is None:
-        return Skip("CUDA_VISIBLE_DEVICES is not set")
     if not gpus:
         return Skip("no GPU here")
+    if visible.value is None:
+        return Ok("CUDA_VISIBLE_DEVICES is not set: nothing is hidden")
     if visible.gpus or visible.mig:
         return Ok(f"{counted(len(visible.gpus) or 1, 'GPU')} left by CUDA_VISIBLE_DEVICES={visible.value}")
     return Problem(
@@ -104,9 +104,9 @@ def visible_devices_order_differs(visible: Visible, gpus: tuple[Gpu, ...], env: 
 
     Fix: set CUDA_DEVICE_ORDER=PCI_BUS_ID.
     """
-    names = {gpu.name for gpu in gpus}
+    names = {gpu.name for gpu in gpus if gpu.name}
     if len(names) < 2:
-        return Skip("all GPUs are of one model") if gpus else Skip("no GPU here")
+        return Skip("all GPUs are of one model") if names else Skip("no GPU with a name here")
     if env.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         return Ok("CUDA_DEVICE_ORDER=PCI_BUS_ID: CUDA and nvidia-smi count alike")
     if visible.value is not None and not visible.by_number:

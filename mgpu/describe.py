@@ -66,7 +66,7 @@ def _models(snapshot: Snapshot) -> str:
 
 def _gpus(snapshot: Snapshot) -> str | None:
     if not snapshot.gpus:
-        return None
+        return "none" if snapshot.driver is not None and not snapshot.driver.any_gpu else None
     busy = sum(any(p.kind == "compute" for p in gpu.processes or ()) for gpu in snapshot.gpus)
     known = all(gpu.processes is not None for gpu in snapshot.gpus)
     return f"{_models(snapshot)}{', idle' if known and not busy else ''}"

@@ -159,6 +159,8 @@ def _screen(
     lines += report.problems(outcomes, screen, command=command, show_all=request.verbose)
     took = None if request.from_ else seconds
     lines += [[], report.summary(outcomes, verdict, snapshot, took)]
+    if request.only or request.skip:
+        lines.append([("This is about the chosen checks only.", "")])
     lines += _advice(verdict, outcomes, snapshot, screen)
     screen.show(lines)
 
@@ -174,14 +176,19 @@ def _advice(
 ) -> list[report.Line]:
     """What to do next, by the verdict."""
     if verdict == "no_gpu":
-        lines = ["That is fine for preparing a run. From this machine you can:"]
-        lines.append("  mgpu configure --yes          write a config of two CPU ranks")
-        lines.append("  mgpu smoke-test --cpu 2       rehearse your launch on the CPU")
+        lines = report.wrapped("That is fine for preparing a run. From this machine you can:", screen.width)
+        pairs = [
+            ("mgpu configure --yes", "write a config of two CPU ranks"),
+            ("mgpu smoke-test --cpu 2", "rehearse your launch on the CPU"),
+        ]
         if snapshot.slurm and snapshot.slurm.commands_found and snapshot.slurm.job_id is None:
-            lines.append("  srun --gres=gpu:1 mgpu doctor    examine a GPU node of this cluster")
-        lines.append("Save the GPU machine there with:         mgpu doctor --save FILE")
-        lines.append("and judge it here with:                  mgpu doctor --from FILE")
-        return [[(line, "")] for line in lines]
+            pairs.append(("srun --gres=gpu:1 mgpu doctor", "examine a GPU node of this cluster"))
+        pairs.append(("mgpu doctor --save FILE", "on the GPU machine, to judge it here:"))
+        pairs.append(("mgpu doctor --from FILE", "the same verdict, anywhere"))
+        for command, what in pairs:
+            together = f"  {command:<32}{what}"
+            lines += [together] if len(together) <= screen.width else [f"  {command}", f"      {what}"]
+        return report.unstyled(lines)
     if verdict in ("ready", "ready_with_warnings"):
         lines = ["Next:  mgpu configure     then  mgpu smoke-test"]
         if len(snapshot.gpus or ()) > 1:

@@ -223,7 +223,8 @@ def rows(outcomes: Sequence[Outcome], facts: Mapping[str, str], screen: Screen, 
         if not group:
             continue
         worst = min(group, key=lambda o: _WORSE.index(o.status))
-        if worst.status == "skip" and facts.get(label) is None and label == "Slurm" and not verbose:
+        nothing_here = worst.status == "skip" and label not in facts and not any(o.unknown for o in group)
+        if nothing_here and label in ("Visible", "Links", "Slurm") and not verbose:
             continue
         text = facts.get(label) or ""
         if worst.problem and (worst.status != "info" or not text):
@@ -240,7 +241,7 @@ def rows(outcomes: Sequence[Outcome], facts: Mapping[str, str], screen: Screen, 
         lines += _row(screen, worst.status, label, text)
         if verbose:
             for outcome in group:
-                lines += _row(screen, outcome.status, f"{outcome.check.id} ", _said(outcome), indent=8)
+                lines += _row(screen, outcome.status, f"{outcome.check.id:<31} ", _said(outcome), indent=8)
     return lines
 
 

@@ -145,6 +145,8 @@ class Gpu:
     nvlinks: tuple[NvLink, ...] | None = ()
     processes: tuple[GpuProcess, ...] | None = None
     lost: str | None = None  # NVML's code when the GPU itself does not answer (GPU_IS_LOST …)
+    permitted: bool = True  # False: NVML counts it, but this process may not open it (cgroup, Slurm)
+    trouble: tuple[str, ...] = ()  # calls it answered with an error: "ecc_enabled: NVML: UNKNOWN"
 
     @property
     def nvlinks_active(self) -> int | None:

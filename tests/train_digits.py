@@ -125,7 +125,9 @@ def main() -> None:
     if accelerator.is_main_process:
         ranks = accelerator.num_processes
         print(f"test accuracy {accuracy:.1f} % on {ranks} rank{'s' if ranks != 1 else ''}", flush=True)
-    accelerator.wait_for_everyone()  # else a gloo rank may abort at exit, its last gather still being cleaned up
+
+    # Let go of the model first: Python must not shut down while gloo's threads still clear away the last gather.
+    model, optimizer, train_loader, test_loader = accelerator.free_memory(model, optimizer, train_loader, test_loader)
     accelerator.end_training()
 
 

@@ -203,7 +203,11 @@ def _take(child: _Child, data: bytes) -> None:
     """Whole JSON lines of a child's answer."""
     *lines, child.pending = (child.pending + data).split(b"\n")
     for line in lines:
-        found = json.loads(line)
+        try:
+            found = json.loads(line)
+        except ValueError:
+            child.gaps["probe"] = Gap("crashed", f"the {child.probe.name} probe wrote a line that is no JSON")
+            continue
         child.asking = found.pop("asking", child.asking)
         for fact, (kind, reason) in found.pop("gap", {}).items():
             child.gaps[fact] = Gap(kind, reason)

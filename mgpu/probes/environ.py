@@ -38,6 +38,7 @@ def visible(value: str | None, gpus: Sequence[Gpu]) -> Visible:
     from the left, stop at the first entry that names no GPU, keep those before it; a GPU named twice shows none;
     numbers end at the first character that is no digit; UUIDs match by unique prefix, case and blanks included.
     """
+    gpus = [gpu for gpu in gpus if gpu.permitted]  # CUDA counts only those this process may open
     if value is None:
         return Visible(None, tuple(gpu.index for gpu in gpus))
     entries = value.split(",")
@@ -59,9 +60,10 @@ def visible(value: str | None, gpus: Sequence[Gpu]) -> Visible:
             rest = _duplicates_later(entries[place:], chosen)
             if rest:
                 return Visible(value, (), None, rest, "it is named twice", tuple(entries), by_number=True)
-            return Visible(value, tuple(chosen), None, entry, why, tuple(entries[place:]), by_number=True)
+            shown = tuple(gpus[number].index for number in chosen)
+            return Visible(value, shown, None, entry, why, tuple(entries[place:]), by_number=True)
         chosen.append(number)
-    return Visible(value, tuple(chosen), by_number=True)
+    return Visible(value, tuple(gpus[number].index for number in chosen), by_number=True)
 
 
 def _duplicates_later(entries: Sequence[str], before: Iterable[int]) -> str | None:

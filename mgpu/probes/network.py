@@ -55,14 +55,8 @@ def _resolve(name: str) -> tuple[list[str], str | None]:
 
 def _port(port: int) -> tuple[bool, str | None]:
     """Whether something listens on the port on any address, and who, as far as this user may see."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe_socket:
-        probe_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is not busy
-        try:
-            probe_socket.bind(("", port))
-            return False, None
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                return False, None
+    if not any(_taken(family, port) for family in (socket.AF_INET, socket.AF_INET6)):
+        return False, None
     import psutil
 
     try:
@@ -72,6 +66,19 @@ def _port(port: int) -> tuple[bool, str | None]:
     except psutil.Error:
         pass
     return True, None
+
+
+def _taken(family: int, port: int) -> bool:
+    """Whether binding the port fails because somebody has it; a family this machine lacks takes nothing."""
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe_socket:
+            probe_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is not busy
+            if family == socket.AF_INET6:
+                probe_socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe_socket.bind(("", port))
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    return False
 
 
 def _interfaces() -> list[dict[str, Any]]:

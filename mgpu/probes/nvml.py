@@ -52,6 +52,7 @@ def probe(sys_root: str = "/sys", dev_root: str = "/dev") -> Iterator[dict[str, 
         driver |= {"nvml_error": _name(pynvml, error), "nvml_detail": _why(pynvml, error)}
         yield {"driver": driver, "gpus": [], "links": []} if _nothing_here(driver) else {"driver": driver}
         return
+    pynvml = _Tolerant(pynvml)
     call = _Caller(pynvml)
     driver["version"] = call.text("driver.version", pynvml.nvmlSystemGetDriverVersion)
     driver["nvml_version"] = call.text("driver.nvml_version", pynvml.nvmlSystemGetNVMLVersion)
@@ -78,6 +79,29 @@ def probe(sys_root: str = "/sys", dev_root: str = "/dev") -> Iterator[dict[str, 
     yield {"gpus": gpus, "links": links, "gap": call.gaps}
 
 
+class _Tolerant:
+    """pynvml, where a call this version of it does not have fails like one the driver does not have."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return getattr(self._module, name)
+        except AttributeError:
+            if not name.startswith("nvmlDevice"):
+                raise
+        error = self._module.NVMLError(_FUNCTION_NOT_FOUND)
+
+        def refuse(*args: Any) -> Any:
+            raise error
+
+        return refuse
+
+    def __dir__(self) -> list[str]:
+        return dir(self._module)
+
+
 class _Caller:
     """Makes NVML calls: an answer, or None with the reason in `gaps` under the fact's name."""
 
@@ -100,7 +124,7 @@ class _Caller:
                 self.gaps[fact] = ["no_permission", "NVML: insufficient permissions"]
             else:
                 self.gone = self.gone or _GPU_GONE.get(code)
-                self.gaps[fact] = ["crashed", f"NVML: {_name(pynvml, error)}"]
+                self.gaps[fact] = ["crashed", _name(pynvml, error)]
         else:
             self.gaps.pop(fact, None)  # an older name of the call may have failed before
             return value
@@ -121,7 +145,8 @@ def _gpu(pynvml: Any, call: _Caller, index: int, sys_root: str) -> tuple[dict[st
     ))  # fmt: skip
     gpu["index"] = index
     if handle is None:
-        return gpu | {"lost": call.gone}, None
+        kind, reason = call.gaps[at]
+        return gpu | {"lost": reason if kind == "crashed" else None, "permitted": kind != "no_permission"}, None
 
     def ask(field: str, function: Callable[..., Any], *args: Any) -> Any:
         return call(f"{at}.{field}", function, *args)
@@ -168,6 +193,8 @@ def _gpu(pynvml: Any, call: _Caller, index: int, sys_root: str) -> tuple[dict[st
     gpu["nvlinks"] = _nvlinks(pynvml, ask, handle)
     gpu["processes"] = _processes(pynvml, ask, handle)
     gpu["lost"] = call.gone
+    errors = {fact.removeprefix(f"{at}."): reason for fact, (kind, reason) in call.gaps.items() if kind == "crashed"}
+    gpu["trouble"] = [f"{field}: {reason}" for field, reason in errors.items() if not field.startswith("gpus[")]
     return gpu, handle
 
 
@@ -191,7 +218,7 @@ def _mig(pynvml: Any, call: _Caller, ask: Callable[..., Any], at: str, handle: A
                 instance = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
             except pynvml.NVMLError as error:
                 if error.value not in (_NOT_FOUND, _INVALID_ARGUMENT):  # slots are sparse
-                    call.gaps[f"{at}.mig_uuids"] = ["crashed", f"NVML: {_name(pynvml, error)}"]
+                    call.gaps[f"{at}.mig_uuids"] = ["crashed", _name(pynvml, error)]
                 continue
             uuid = call.text(f"{at}.mig_uuids", pynvml.nvmlDeviceGetUUID, instance)
             uuids += [uuid] if uuid else []

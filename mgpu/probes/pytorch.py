@@ -35,7 +35,7 @@ def probe() -> Iterator[dict[str, Any]]:
     try:
         torch.cuda.init()
     except Exception as error:  # the text carries CUDA's own code and words
-        found["cuda_error"] = str(error).strip().splitlines()[0]
+        found["cuda_error"] = (str(error).strip() or type(error).__name__).splitlines()[0]
         yield {"torch_runtime": found | {"device_count": 0}}
         return
     found["cuda_available"] = True

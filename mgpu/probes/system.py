@@ -132,7 +132,10 @@ def _space(path: str) -> tuple[int | None, int | None, bool | None]:
 def _cgroup_folders(proc: str, sys_root: str, controller: str) -> Iterator[str]:
     """This process's cgroup folder for a controller and all above it: a limit anywhere on the way holds."""
     for line in (_read(f"{proc}/self/cgroup") or "").splitlines():
-        _, controllers, path = line.split(":", 2)
+        _, _, rest = line.partition(":")
+        controllers, colon, path = rest.partition(":")
+        if not colon:
+            continue
         if controllers == "":
             base = f"{sys_root}/fs/cgroup"
         elif controller in controllers.split(","):

@@ -171,7 +171,7 @@ def climb(config: Config, snapshot: Snapshot, folder: Path, request: Request, ta
     assert snapshot.driver is not None and snapshot.python is not None
     expected = config.ranks_here or 1
     run_id = uuid.uuid4().hex
-    worker = ["-m", "mgpu.smoke.worker", "--folder", str(folder.resolve()), "--expected", str(expected)]
+    worker = [*_worker(), "--folder", str(folder.resolve()), "--expected", str(expected)]
     worker += ["--stall", str(request.stall_s), "--start-limit", str(START_LIMIT_S)]
     command = launching.build(config, snapshot.driver, worker, python=snapshot.python.executable, run_id=run_id)
     if request.cpu is not None:
@@ -237,6 +237,19 @@ def climb(config: Config, snapshot: Snapshot, folder: Path, request: Request, ta
     )
 
 
+def _worker() -> list[str]:
+    """How the launcher is to start the worker: as a module, or as a file where another `mgpu` would be found first.
+
+    `-m` puts the current directory first on sys.path, and a folder of that name there (a clone of this project) hides
+    an editable install.
+    """
+    ours = Path(__file__).resolve().parents[1]
+    here = Path("mgpu")
+    if Path("mgpu.py").exists() or (here.exists() and here.resolve() != ours):
+        return [str(ours / "smoke" / "worker.py")]
+    return ["-m", "mgpu.smoke.worker"]
+
+
 class _Terminated(Exception):
     """SIGTERM or SIGHUP reached mgpu while ranks were running."""
 
@@ -289,7 +302,7 @@ def _show_rungs(view: watch.View, shown: set[str], screen: report.Screen, *, fin
         if rung not in shown:
             shown.add(rung)
             head = f"{number} {rung:<18}"
-            took = f" {seconds:.1f} s" if seconds is not None else ""
+            took = f" ({seconds:.1f}s)" if seconds is not None else ""
             first, *rest = report.wrapped(detail + took, screen.width - 12 - len(head))
             line: report.Line = [("  ", ""), *screen.status(status), (f"{head} {first}", "")]
             screen.show([line, *report.unstyled(" " * (12 + len(head)) + more for more in rest)])

@@ -2,8 +2,8 @@
 
     python -m tests.bench.start_up [ROUNDS]
 
-Whole processes, wall clock, interleaved (one of each per round, so that a drifting machine hits all alike), medians. The
-ratios are what counts; the seconds are this machine's.
+Whole processes, wall clock, interleaved (one of each per round, so that a drifting machine hits all alike), medians.
+The ratios are what counts; the seconds are this machine's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def seconds(arguments: list[str], folder: str) -> float:
     subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
-        env={**os.environ, "XDG_STATE_HOME": folder, "TERM": "dumb"},
+        env={**os.environ, "XDG_STATE_HOME": f"{folder}/state", "TERM": "dumb"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -48,7 +48,7 @@ def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 9
     taken: dict[str, list[float]] = {name: [] for name in COMMANDS}
     with tempfile.TemporaryDirectory() as folder:
-        for name, arguments in COMMANDS.items():  # warm the file cache
+        for arguments in COMMANDS.values():  # warm the file cache
             seconds(arguments, folder)
         for _ in range(rounds):
             for name, arguments in COMMANDS.items():

@@ -1,0 +1,408 @@
+"""A healthy machine as literals, and cases: what one check answers when some of its facts are changed.
+
+`fails("shm_too_small", "/dev/shm is 64 MiB", "--shm-size", system=system(shm_total_bytes=64 * MIB))` reads: on the
+healthy machine with this `system`, the check fails, its title has these words, and a fix has those.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mgpu import engine
+from mgpu.check import Check, Ok, Problem, Skip
+from mgpu.config import reading
+from mgpu.engine import Outcome, Status
+from mgpu.snapshot import (
+    FACTS,
+    Config,
+    Container,
+    Driver,
+    Gpu,
+    GpuProcess,
+    Host,
+    Interface,
+    Link,
+    LoaderVerdict,
+    Nccl,
+    NcclLibrary,
+    Network,
+    NvLink,
+    Plan,
+    Python,
+    Pytorch,
+    Rank,
+    Ranks,
+    Slurm,
+    Snapshot,
+    Stamp,
+    Step,
+    System,
+    TorchDevice,
+    TorchRuntime,
+    Visible,
+)
+from tests.conftest import CHECKS
+
+if TYPE_CHECKING:
+    from _pytest.mark.structures import ParameterSet
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+def uuid(index: int) -> str:
+    return f"GPU-{index}a1b2c3d-0000-4000-8000-0123456789ab"
+
+
+def nvlinks(active: int, down: int = 0) -> tuple[NvLink, ...]:
+    return tuple(NvLink(n, n < active, "switch" if n < active else "unknown", None) for n in range(active + down))
+
+
+def gpu(index: int = 0, **changes: Any) -> Gpu:
+    """A healthy H100 of an 8-GPU NVSwitch board."""
+    healthy = Gpu(
+        index=index,
+        uuid=uuid(index),
+        name="NVIDIA H100 80GB HBM3",
+        pci=f"00000000:{0x1A + index:02X}:00.0",
+        compute_capability=(9, 0),
+        memory_total_bytes=80 * GIB,
+        memory_used_bytes=600 * MIB,
+        memory_free_bytes=80 * GIB - 600 * MIB,
+        numa_node=index // 2,
+        cpus_near="0-47",
+        temperature_c=34,
+        temperature_slowdown_c=87,
+        power_w=71.5,
+        power_limit_w=700.0,
+        power_limit_default_w=700.0,
+        utilization_percent=0,
+        clock_event_reasons=1,  # idle
+        persistence_mode=True,
+        compute_mode=0,
+        mig_mode=False,
+        mig_mode_pending=False,
+        ecc_enabled=True,
+        ecc_pending=True,
+        ecc_uncorrected_volatile=0,
+        ecc_uncorrected_aggregate=0,
+        rows_remapped_uncorrectable=0,
+        rows_remap_pending=False,
+        rows_remap_failed=False,
+        retired_pages_pending=False,
+        pcie_width=16,
+        pcie_width_max=16,
+        pcie_generation_max=5,
+        pcie_generation_max_gpu=5,
+        recovery_action=0,
+        fabric_state=3,
+        fabric_status=0,
+        nvlinks=nvlinks(18),
+        processes=(),
+    )
+    return replace(healthy, **changes)
+
+
+def lost(index: int, why: str = "GPU_IS_LOST") -> Gpu:
+    """As the probe leaves a GPU that fell off the bus: nothing but its number is known."""
+    return Gpu(index, None, None, None, None, None, None, None, nvlinks=None, lost=why)
+
+
+def gpus(number: int = 4, *others: Gpu, **changes: Any) -> tuple[Gpu, ...]:
+    """Equal GPUs, and others in place of those with the same index."""
+    found = {index: gpu(index, **changes) for index in range(number)} | {other.index: other for other in others}
+    return tuple(found[index] for index in sorted(found))
+
+
+def seen(*indices: int, value: str | None = None, **changes: Any) -> Visible:
+    return replace(Visible(value, indices, by_number=value is not None), **changes)
+
+
+def process(**changes: Any) -> GpuProcess:
+    """Somebody's training."""
+    return replace(GpuProcess(4711, "compute", 30 * GIB, "python", "ada", False), **changes)
+
+
+def link(a: int, b: int, **changes: Any) -> Link:
+    return replace(Link(a, b, "NODE", 18, True, 0, 0), **changes)
+
+
+def links(number: int = 4, **changes: Any) -> tuple[Link, ...]:
+    return tuple(link(a, b, **changes) for a in range(number) for b in range(a + 1, number))
+
+
+def driver(**changes: Any) -> Driver:
+    nodes = ("/dev/nvidiactl", *(f"/dev/nvidia{n}" for n in range(4)))
+    return replace(Driver(None, None, "580.65.06", (13, 0), "13.580.65.06", "580.65.06", 4, nodes, True), **changes)
+
+
+def no_driver(error: str = "LIBRARY_NOT_FOUND", **changes: Any) -> Driver:
+    """NVML does not answer; with LIBRARY_NOT_FOUND and no changes: a machine without any NVIDIA GPU."""
+    return replace(Driver(error, "no words", None, None, None, None, 0, (), None), **changes)
+
+
+def host(**changes: Any) -> Host:
+    return replace(Host("node7", "Ubuntu 24.04", "6.8.0-45-generic", "x86_64", False), **changes)
+
+
+def python(**changes: Any) -> Python:
+    usual = Python("/opt/env/bin/python", "3.11.9", "/opt/env/bin/python", "/opt/env/bin/python")
+    return replace(usual, **changes)
+
+
+ARCHES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")
+
+
+def pytorch(**changes: Any) -> Pytorch:
+    usual = Pytorch(
+        True, "2.9.0+cu130", "13.0", None, "/opt/env/lib/torch", ARCHES, "nvidia-nccl-cu13==2.29.7"
+    )  # fmt: skip
+    return replace(usual, **changes)
+
+
+def torch_runtime(count: int = 4, **changes: Any) -> TorchRuntime:
+    devices = tuple(TorchDevice(n, "NVIDIA H100 80GB HBM3", (9, 0), 80 * GIB, uuid(n)) for n in range(count))
+    usual = TorchRuntime(None, count > 0, None, count, devices, True, "2.29.7", True, 2.5)
+    return replace(usual, **changes)
+
+
+WHEEL = NcclLibrary("/opt/env/lib/nvidia/nccl/lib/libnccl.so.2", "2.29.7", "wheel")
+
+
+def nccl(*libraries: NcclLibrary, **changes: Any) -> Nccl:
+    return replace(Nccl(libraries or (WHEEL,), {"nvidia-nccl-cu13": "2.29.7"}), **changes)
+
+
+def system(**changes: Any) -> System:
+    usual = System(
+        cpus_logical=96,
+        cpus_allowed=96,
+        cpus_quota=None,
+        numa_nodes=2,
+        memory_total_bytes=1024 * GIB,
+        memory_available_bytes=900 * GIB,
+        memory_limit_bytes=None,
+        shm_total_bytes=512 * GIB,
+        shm_free_bytes=512 * GIB,
+        shm_writable=True,
+        limit_open_files=65536,
+        limit_locked_memory_bytes=None,
+        limit_processes=None,
+        limit_stack_bytes=8 * MIB,
+        tmp_free_bytes=100 * GIB,
+        cwd_free_bytes=100 * GIB,
+        cwd_writable=True,
+    )
+    return replace(usual, **changes)
+
+
+BARE = Container(None, False, 2)
+DOCKER = Container("docker", False, 2)
+KUBERNETES = Container("kubernetes", False, 2)
+WSL = Container(None, True, 2)
+
+LO = Interface("lo", True, True, ("127.0.0.1", "::1"), False, 65536)
+ETH = Interface("eno1", True, False, ("10.20.30.7",), False, 1500, 25_000)
+BRIDGE = Interface("docker0", True, False, ("172.17.0.1",), True, 1500)
+
+
+def network(**changes: Any) -> Network:
+    usual = Network("node7", ("10.20.30.7",), None, True, (LO, ETH, BRIDGE), 29500, False, None)
+    return replace(usual, **changes)
+
+
+def slurm(**changes: Any) -> Slurm:
+    return replace(Slurm("4242", 1, 0, "1", 4, True), **changes)
+
+
+YAML = """\
+compute_environment: LOCAL_MACHINE
+distributed_type: MULTI_GPU
+num_machines: 1
+num_processes: 4
+mixed_precision: bf16
+"""
+
+
+def config(text: str = YAML, **changes: Any) -> Config:
+    """A config file as the reader understands it, positions included."""
+    values, marks, faults = reading.parse(textwrap.dedent(text))
+    return replace(Config("mgpu.yaml", "0" * 64, values, marks, faults, LoaderVerdict(True, None, "1.15.0")), **changes)
+
+
+RUNGS = ("start", "collective", "train")
+
+
+def rank(number: int, **changes: Any) -> Rank:
+    """A rank that passed every rung."""
+    usual = Rank(
+        number,
+        local_rank=number,
+        host="node7",
+        pid=5000 + number,
+        device=f"cuda:{number}",
+        gpu_uuid=uuid(number),
+        world_size=2,
+        accelerate_world_size=2,
+        steps=tuple(Step(rung, True) for rung in RUNGS),
+        last_word="step 20 of 20",
+        last_word_order=99,
+        computed="c0ffee",
+        parameters="feed",
+        finished=True,
+    )
+    return replace(usual, **changes)
+
+
+def waiting(number: int, **changes: Any) -> Rank:
+    """A rank that waits in the training steps."""
+    stuck = rank(
+        number,
+        steps=(Step("start", True), Step("collective", True), Step("train", None)),
+        last_word="step 7 of 20",
+        last_word_order=27,
+        computed=None,
+        parameters=None,
+        finished=False,
+        process_state="sleeping",
+        silent_s=0.1,
+    )
+    return replace(stuck, **changes)
+
+
+def ranks(*members: Rank, **changes: Any) -> Ranks:
+    members = members or (rank(0), rank(1))
+    return replace(Ranks(len(members), RUNGS, members, "finished", 0, 10.0), **changes)
+
+
+NOW = {"config": "aaaa", "driver": "580.65.06", "nccl": "2.29.7"}
+
+
+def stamp(**changes: Any) -> Stamp:
+    return replace(Stamp(NOW, "2026-11-20", NOW, RUNGS), **changes)
+
+
+def facts(**changes: Any) -> dict[str, Any]:
+    """Every fact of a healthy machine with four H100s, some of them changed."""
+    healthy: dict[str, Any] = {
+        "host": host(),
+        "python": python(),
+        "driver": driver(),
+        "gpus": gpus(),
+        "links": links(),
+        "env": {},
+        "pytorch": pytorch(),
+        "torch_runtime": torch_runtime(),
+        "nccl": nccl(),
+        "packages": {"torch": "2.9.0", "accelerate": "1.15.0"},
+        "system": system(),
+        "container": BARE,
+        "network": network(),
+        "slurm": slurm(),
+        "plan": Plan(),
+        "config": config(),
+        "ranks": ranks(),
+        "stamp": stamp(),
+    } | changes
+    healthy.setdefault("visible", seen(*(gpu.index for gpu in healthy["gpus"] or ())))
+    assert set(healthy) == set(FACTS), "a new fact needs a healthy value here"
+    return healthy
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one check answers to some facts."""
+
+    check: str
+    status: Status
+    words: str  # in the title, the evidence of an Ok, or the reason of a Skip
+    fix: str | None = None  # in a command or the text of a fix
+    at: tuple[int, int] | None = None  # line and column in the config
+    bug: str | None = None  # a known fault of the check: the case is expected to fail until it is mended
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.check}-{self.status}"
+
+    @property
+    def asked(self) -> Check:
+        return CHECKS[self.check]
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return Snapshot(**facts(**self.changes))
+
+    def answer(self) -> Outcome:
+        outcomes = engine.ask(self.asked, self.snapshot)
+        assert len(outcomes) == 1, outcomes
+        return outcomes[0]
+
+    def verify(self) -> None:
+        outcome = self.answer()
+        answer = outcome.answer
+        assert outcome.status == self.status, answer
+        if isinstance(answer, Ok):
+            assert self.words in answer.evidence
+        elif isinstance(answer, Skip):
+            assert self.words in answer.reason
+        else:
+            found = outcome.problem
+            assert found is not None
+            assert self.words in found.title
+            offered = [text for fix in found.fixes for text in (*fix.commands, fix.text)]
+            assert self.fix and any(self.fix in text for text in offered), offered
+            if self.at is not None:
+                assert found.place is not None
+                assert (found.place.line, found.place.column) == self.at
+
+
+def fails(
+    check: str, title: str, fix: str, /, *, at: tuple[int, int] | None = None, bug: str | None = None, **changes: Any
+) -> Case:
+    """The check finds an error."""
+    return Case(check, "fail", title, fix, at, bug, changes)
+
+
+def warns(
+    check: str, title: str, fix: str, /, *, at: tuple[int, int] | None = None, bug: str | None = None, **changes: Any
+) -> Case:
+    """The check warns."""
+    return Case(check, "warn", title, fix, at, bug, changes)
+
+
+def informs(
+    check: str, title: str, fix: str, /, *, at: tuple[int, int] | None = None, bug: str | None = None, **changes: Any
+) -> Case:
+    """The check has something to say that needs no action."""
+    return Case(check, "info", title, fix, at, bug, changes)
+
+
+def well(check: str, evidence: str, /, *, bug: str | None = None, **changes: Any) -> Case:
+    """The check answers Ok."""
+    return Case(check, "ok", evidence, bug=bug, changes=changes)
+
+
+def skips(check: str, reason: str, /, *, bug: str | None = None, **changes: Any) -> Case:
+    """The check does not look."""
+    return Case(check, "skip", reason, bug=bug, changes=changes)
+
+
+def problem(check: str, /, **changes: Any) -> Problem:
+    """The one problem a check finds on the healthy machine with some facts changed."""
+    found = Case(check, "fail", "", changes=changes).answer().problem
+    assert found is not None
+    return found
+
+
+def table(cases: Iterable[Case]) -> list[ParameterSet]:
+    """The cases as parameters of a test."""
+    return [
+        pytest.param(
+            case, id=str(case), marks=[pytest.mark.xfail(strict=True, reason=case.bug)] if case.bug else []
+        )
+        for case in cases
+    ]  # fmt: skip

@@ -1,0 +1,148 @@
+"""checks/pytorch.py"""
+
+from __future__ import annotations
+
+import pytest
+
+from mgpu.snapshot import Plan
+from tests.checks.facts import (
+    ARCHES,
+    Case,
+    driver,
+    fails,
+    gpu,
+    gpus,
+    informs,
+    no_driver,
+    pytorch,
+    seen,
+    skips,
+    table,
+    torch_runtime,
+    warns,
+    well,
+)
+
+MISSING = pytorch(installed=False, version=None, cuda=None, arch_list=None, location=None, nccl_required=None)
+CPU = pytorch(version="2.9.0+cpu", cuda=None, arch_list=None, nccl_required=None)
+CU128 = pytorch(version="2.9.0+cu128", cuda="12.8")
+CASES = (
+    # torch_missing, torch_import_fails
+    fails("torch_missing", "no torch in /opt/env/bin/python", "/opt/env/bin/python -m pip install torch",
+        pytorch=MISSING),
+    well("torch_missing", "torch 2.9.0+cu130"),
+    fails("torch_import_fails",
+        "import torch: ImportError: libcudnn.so.9", "pip install --force-reinstall --no-deps torch==2.9.0",
+        torch_runtime=torch_runtime(import_error="ImportError: libcudnn.so.9: cannot open")),
+    well("torch_import_fails", "imported in 2.5 s"),
+    skips("torch_import_fails", "torch is not installed",
+        pytorch=MISSING, torch_runtime=torch_runtime(import_error="ModuleNotFoundError")),
+    # torch_too_old: 2.4
+    warns("torch_too_old", "torch 2.3.1+cu121, 2.4 or newer wanted", "pip install --upgrade torch",
+        pytorch=pytorch(version="2.3.1+cu121")),
+    warns("torch_too_old", "torch 1.13.1", "--upgrade", pytorch=pytorch(version="1.13.1")),
+    well("torch_too_old", "torch 2.4.0", pytorch=pytorch(version="2.4.0")),
+    well("torch_too_old", "torch 2.10.0a0+git", pytorch=pytorch(version="2.10.0a0+git123")),
+    skips("torch_too_old", "version is not known", pytorch=pytorch(version=None)),
+    skips("torch_too_old", "version is not known", pytorch=MISSING),
+    # torch_is_cpu_build
+    fails("torch_is_cpu_build", "torch 2.9.0+cpu is built for the CPU only", "whl/cu130", pytorch=CPU),
+    fails("torch_is_cpu_build", "is built for ROCm 6.4", "whl/cu130",
+        pytorch=pytorch(version="2.9.0+rocm6.4", cuda=None, hip="6.4")),
+    fails("torch_is_cpu_build", "CPU only", "whl/cu128", pytorch=CPU, driver=driver(version="570.26")),
+    fails("torch_is_cpu_build", "CPU only", "whl/cu128", pytorch=CPU, driver=driver(version="525.60.13")),
+    fails("torch_is_cpu_build", "CPU only", "whl/cu118", pytorch=CPU, driver=driver(version="470.82.01")),
+    well("torch_is_cpu_build", "built for CUDA 13.0"),
+    skips("torch_is_cpu_build", "no NVIDIA GPU", pytorch=CPU, driver=no_driver()),
+    skips("torch_is_cpu_build", "0 GPUs are wanted", pytorch=CPU, plan=Plan(expect_gpus=0)),
+    skips("torch_is_cpu_build", "not installed", pytorch=MISSING),
+    # driver_too_old_for_torch: 580.65.06 for CUDA 13, 525.60.13 for 12, 450.80.02 for 11
+    fails("driver_too_old_for_torch", "driver 580.65.05, CUDA 13.0 needs 580.65.06 or newer", "whl/cu128",
+        driver=driver(version="580.65.05")),
+    fails("driver_too_old_for_torch", "driver 570.26, CUDA 13.0 needs 580.65.06", "update the driver to 580.65.06",
+        driver=driver(version="570.26")),
+    fails("driver_too_old_for_torch", "driver 525.60.12, CUDA 12.8 needs 525.60.13", "whl/cu118",
+        driver=driver(version="525.60.12"), pytorch=CU128),
+    fails("driver_too_old_for_torch", "CUDA 11.8 needs 450.80.02", "whl/cu118",
+        driver=driver(version="440.33.01"), pytorch=pytorch(cuda="11.8")),
+    well("driver_too_old_for_torch", "driver 580.65.06 runs CUDA 13.0"),
+    well("driver_too_old_for_torch", "driver 525.60.13 runs CUDA 12.8",
+        driver=driver(version="525.60.13"), pytorch=CU128),
+    well("driver_too_old_for_torch", "driver 595.45.04 runs CUDA 12.8",
+        driver=driver(version="595.45.04"), pytorch=CU128),
+    skips("driver_too_old_for_torch", "torch has no CUDA", pytorch=CPU),
+    skips("driver_too_old_for_torch", "the driver's version is not known", driver=no_driver("UNKNOWN")),
+    skips("driver_too_old_for_torch", "no driver floor is known for CUDA 10.2", pytorch=pytorch(cuda="10.2")),
+    # driver_older_than_toolkit: between the floor and the packaged driver
+    informs("driver_older_than_toolkit", "driver 525.60.13, CUDA 12.8 came with 570.26", "a newer driver",
+        driver=driver(version="525.60.13"), pytorch=CU128),
+    informs("driver_older_than_toolkit", "driver 570.25, CUDA 12.8 came with 570.26", "a newer driver",
+        driver=driver(version="570.25"), pytorch=CU128),
+    well("driver_older_than_toolkit", "driver 570.26 fully serves CUDA 12.8",
+        driver=driver(version="570.26"), pytorch=CU128),
+    well("driver_older_than_toolkit", "fully serves CUDA 13.0"),
+    skips("driver_older_than_toolkit", "too old", driver=driver(version="525.60.12"), pytorch=CU128),
+    skips("driver_older_than_toolkit", "nothing to compare", pytorch=pytorch(cuda="12.7")),
+    skips("driver_older_than_toolkit", "nothing to compare", pytorch=CPU),
+    # torch_lacks_gpu_kernels
+    fails("torch_lacks_gpu_kernels", "no kernels for sm_70 (GPU 3)", "whl/cu126",
+        gpus=gpus(4, gpu(3, compute_capability=(7, 0)))),
+    fails("torch_lacks_gpu_kernels", "no kernels for sm_120 (GPU 0, 1, 2 and 3)", "whl/cu128",
+        gpus=gpus(compute_capability=(12, 0)), pytorch=pytorch(arch_list=("sm_80", "sm_90"))),
+    fails("torch_lacks_gpu_kernels", "no kernels for sm_80", "whl/cu128",
+        gpus=gpus(compute_capability=(8, 0)), pytorch=pytorch(arch_list=("sm_86", "compute_90"))),
+    well("torch_lacks_gpu_kernels", "kernels for 4 visible GPUs"),
+    well("torch_lacks_gpu_kernels", "3 visible GPUs",
+        gpus=gpus(4, gpu(3, compute_capability=(7, 0))), visible=seen(0, 1, 2, value="0,1,2")),
+    skips("torch_lacks_gpu_kernels", "torch has no CUDA", pytorch=CPU),
+    skips("torch_lacks_gpu_kernels", "kernels are not known", pytorch=pytorch(arch_list=None)),
+    skips("torch_lacks_gpu_kernels", "no visible GPU tells", gpus=gpus(compute_capability=None)),
+    # torch_sees_fewer_gpus
+    fails("torch_sees_fewer_gpus", "torch sees 0 GPUs, 4 are visible", "mgpu doctor -v",
+        torch_runtime=torch_runtime(0, cuda_error="error 802")),
+    fails("torch_sees_fewer_gpus", "torch sees 3 GPUs, 4 are visible", "torch.cuda.init()",
+        torch_runtime=torch_runtime(3)),
+    fails("torch_sees_fewer_gpus", "torch sees 0 GPUs, 1 are visible", "torch.cuda.init()",
+        torch_runtime=torch_runtime(0), visible=seen(value="MIG-1", mig="MIG-1")),
+    well("torch_sees_fewer_gpus", "torch sees 4 GPUs"),
+    well("torch_sees_fewer_gpus", "torch sees 1 GPU", torch_runtime=torch_runtime(1), visible=seen(2, value="2")),
+    skips("torch_sees_fewer_gpus", "cannot be imported", torch_runtime=torch_runtime(0, import_error="OSError")),
+    skips("torch_sees_fewer_gpus", "no GPU here", torch_runtime=torch_runtime(0), gpus=()),
+    skips("torch_sees_fewer_gpus", "0 GPUs are wanted", torch_runtime=torch_runtime(0), plan=Plan(expect_gpus=0)),
+    # torch_without_nccl
+    fails("torch_without_nccl", "torch 2.9.0+cu130 was built without NCCL", "pip install --force-reinstall torch",
+        torch_runtime=torch_runtime(nccl_available=False, nccl_version=None)),
+    well("torch_without_nccl", "built with NCCL 2.29.7"),
+    skips("torch_without_nccl", "torch has no CUDA", pytorch=CPU),
+    skips("torch_without_nccl", "torch.distributed is not known", torch_runtime=torch_runtime(nccl_available=None)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", table(CASES))
+def test_answer(case: Case) -> None:
+    case.verify()
+
+
+# CUDA C programming guide, "Binary Compatibility": a cubin runs on the same major and a higher or equal minor; PTX on
+# anything newer; sm_90a and its like on exactly that one.
+@pytest.mark.parametrize(
+    ("arches", "capability", "runs"),
+    [
+        (("sm_80",), (8, 0), True),
+        (("sm_80",), (8, 6), True),
+        (("sm_86",), (8, 0), False),
+        (("sm_80",), (9, 0), False),
+        (("sm_90a",), (9, 0), True),
+        (("sm_100a",), (10, 3), False),
+        (("sm_100",), (10, 3), True),
+        (("compute_80",), (12, 1), True),
+        (("compute_90",), (8, 9), False),
+        (("nonsense", "sm_120"), (12, 1), True),
+        (ARCHES, (13, 0), True),
+        (ARCHES, (7, 0), False),
+    ],
+)
+def test_which_kernels_run_where(arches: tuple[str, ...], capability: tuple[int, int], runs: bool) -> None:
+    facts = {"pytorch": pytorch(arch_list=arches), "gpus": gpus(compute_capability=capability)}
+    case = Case("torch_lacks_gpu_kernels", "ok" if runs else "fail", "kernels for", changes=facts)
+    assert case.answer().status == case.status

@@ -1,0 +1,80 @@
+"""checks/visibility.py; which GPUs a value of CUDA_VISIBLE_DEVICES leaves is tests/test_visibility.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mgpu.probes.environ import visible
+from mgpu.snapshot import Container
+from tests.checks.facts import Case, fails, gpu, gpus, informs, lost, seen, skips, table, uuid, warns, well
+
+
+def value(text: str | None, number: int = 4) -> dict[str, Any]:
+    """The facts of a shell in which CUDA_VISIBLE_DEVICES has this value."""
+    env = {} if text is None else {"CUDA_VISIBLE_DEVICES": text}
+    return {"gpus": gpus(number), "visible": visible(text, gpus(number)), "env": env}
+
+
+MIXED = gpus(4, gpu(3, name="NVIDIA RTX A6000"))
+MIG = "MIG-77777777-0000-4000-8000-0123456789ab"
+CASES = (
+    # visible_devices_cut_short
+    fails("visible_devices_cut_short",
+        "CUDA_VISIBLE_DEVICES=0,1,9,2 is cut short at '9'", "export CUDA_VISIBLE_DEVICES=0,1", **value("0,1,9,2")),
+    fails("visible_devices_cut_short", "cut short at '-1'", "export CUDA_VISIBLE_DEVICES=0,2", **value("0,2,-1,1")),
+    fails("visible_devices_cut_short", "cut short at ''", "unset CUDA_VISIBLE_DEVICES", **value("0,")),
+    fails("visible_devices_cut_short", "cut short at '4'", "export CUDA_VISIBLE_DEVICES=0", **value("0,4")),
+    fails("visible_devices_cut_short", "is cut short at 'MIG-b'", f"export CUDA_VISIBLE_DEVICES={MIG}",
+        visible=seen(value=f"{MIG},MIG-b", mig=MIG, stopped_by="MIG-b", why="one per process", by_number=False)),
+    well("visible_devices_cut_short", "all 4 entries name a GPU", **value("3,2,1,0")),
+    well("visible_devices_cut_short", "all 1 entry name a GPU", **value("0")),
+    skips("visible_devices_cut_short", "not set"),
+    skips("visible_devices_cut_short", "see visible_devices_hide_all", **value("9")),
+    skips("visible_devices_cut_short", "no GPU", **value("0", 0)),
+    # visible_devices_hide_all
+    fails("visible_devices_hide_all", "CUDA_VISIBLE_DEVICES='' leaves no GPU of 4", "unset CUDA_VISIBLE_DEVICES",
+        **value("")),
+    fails("visible_devices_hide_all",
+        "CUDA_VISIBLE_DEVICES='-1' leaves no GPU of 4", "export CUDA_VISIBLE_DEVICES=0,1,2,3", **value("-1")),
+    fails("visible_devices_hide_all", "'0,1,1' leaves no GPU", "unset", **value("0,1,1")),
+    well("visible_devices_hide_all", "2 GPUs left by CUDA_VISIBLE_DEVICES=0,1,9", **value("0,1,9")),
+    well("visible_devices_hide_all", "1 GPU left", visible=seen(value=MIG, mig=MIG)),
+    well("visible_devices_hide_all", "not set: nothing is hidden"),
+    skips("visible_devices_hide_all", "no GPU", **value("", 0)),
+    # visible_devices_hide_some
+    informs("visible_devices_hide_some", "GPU 1 and 2 hidden by CUDA_VISIBLE_DEVICES=0,3", "unset CUDA_VISIBLE_DEVICES",
+        **value("0,3")),
+    informs("visible_devices_hide_some", "GPU 0, 1 and 2 hidden", "unset", **value(uuid(3))),
+    well("visible_devices_hide_some", "all 4 GPUs are used", **value("3,2,1,0")),
+    skips("visible_devices_hide_some", "all are used"),
+    skips("visible_devices_hide_some", "the list itself is at fault", **value("0,9")),
+    skips("visible_devices_hide_some", "the list itself is at fault", **value("")),
+    # visible_devices_order_differs
+    warns("visible_devices_order_differs",
+        "2 GPU models, and CUDA_DEVICE_ORDER is not set", "export CUDA_DEVICE_ORDER=PCI_BUS_ID", gpus=MIXED,
+        visible=seen(0, value="0")),
+    warns("visible_devices_order_differs", "2 GPU models", "PCI_BUS_ID", gpus=MIXED),
+    warns("visible_devices_order_differs", "CUDA_DEVICE_ORDER is FASTEST_FIRST", "PCI_BUS_ID",
+        gpus=MIXED, env={"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}),
+    well("visible_devices_order_differs", "count alike", gpus=MIXED, env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}),
+    well("visible_devices_order_differs", "named by UUID", gpus=MIXED, visible=visible(uuid(0), MIXED)),
+    skips("visible_devices_order_differs", "all GPUs are of one model"),
+    skips("visible_devices_order_differs", "no GPU", gpus=()),
+    skips("visible_devices_order_differs", "all GPUs are of one model", gpus=gpus(4, lost(3))),
+    # visible_devices_for_other_variable
+    *(
+        warns("visible_devices_for_other_variable",
+            f"CUDA_VISIBLE_DEVICES={word} is no list of GPUs", "unset CUDA_VISIBLE_DEVICES", **value(word),
+            container=Container("docker", False, 2))
+        for word in ("all", "none", "void", "NoDevFiles", " all ")
+    ),
+    well("visible_devices_for_other_variable", "it is a list of GPUs", **value("0,1")),
+    skips("visible_devices_for_other_variable", "not set"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", table(CASES))
+def test_answer(case: Case) -> None:
+    case.verify()

@@ -1,0 +1,63 @@
+"""Makes one rank of the smoke test fail, at a word of its journal that FAULT_WORD names.
+
+Python imports this file at start when its folder is on PYTHONPATH. The worker announces each step with one os.write;
+here that is the moment of the fault, so that it comes at the same place every time and the product needs no hook.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+_WORD = f'"word": "{os.environ.get("FAULT_WORD", "")}'.encode()
+_WRITE = os.write
+
+
+def _write(handle: int, data: Any) -> int:
+    if _WORD not in bytes(data):
+        return _WRITE(handle, data)
+    os.write = _WRITE
+    if os.environ["FAULT_HOW"] == "sleep":  # it never comes as far
+        time.sleep(3600)
+    written = _WRITE(handle, data)
+    _fail(os.environ["FAULT_HOW"])
+    return written
+
+
+def _fail(how: str) -> None:
+    if how.startswith("SIG"):
+        os.kill(os.getpid(), getattr(signal, how))
+        time.sleep(0.2)  # a stop may take effect a moment later
+    elif how == "raise":
+        raise OSError("the disk is on fire")
+    elif how == "no device":
+        del os.environ["ACCELERATE_USE_CPU"]
+    elif how == "wrong gradient":
+        _wrong_gradient(sys.modules["torch"])
+
+
+def _wrong_gradient(torch: Any) -> None:
+    """After each backward pass every gradient of the DDP model is 1 % too large on this rank."""
+    wrapped = []
+    real, backward = torch.nn.parallel.DistributedDataParallel, torch.Tensor.backward
+
+    def wrap(*arguments: Any, **keywords: Any) -> Any:
+        wrapped.append(real(*arguments, **keywords))
+        return wrapped[0]
+
+    def backward_and_more(tensor: Any, *arguments: Any, **keywords: Any) -> None:
+        before = [p.grad for p in wrapped[0].parameters()]
+        backward(tensor, *arguments, **keywords)
+        for old, parameter in zip(before, wrapped[0].parameters(), strict=True):
+            if old is None and parameter.grad is not None:
+                parameter.grad.mul_(1.01)
+
+    torch.nn.parallel.DistributedDataParallel = wrap
+    torch.Tensor.backward = backward_and_more
+
+
+if "RANK" in os.environ and os.environ.get("FAULT_RANK") in ("all", os.environ["RANK"]):
+    os.write = _write

@@ -1,0 +1,725 @@
+"""`mgpu doctor` as its users run it: on healthy, sick and dead machines, with every option, on every screen."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from mgpu import cli
+from mgpu.probes import NVML, gather
+from mgpu.probes.environ import visible
+from mgpu.snapshot import (
+    Container,
+    Gap,
+    Host,
+    Interface,
+    Nccl,
+    NcclLibrary,
+    Network,
+    Plan,
+    Python,
+    Pytorch,
+    Slurm,
+    Snapshot,
+    System,
+    TorchDevice,
+    TorchRuntime,
+    to_json,
+)
+from tests.conftest import CHECKS, Run, environment
+from tests.fake_nvml import FAULTS, MACHINES, build, machine
+from tests.fake_nvml import environment as with_nvml
+from tests.terminal import Terminal, same_screen
+
+AREAS = "driver,gpu,processes,links,visibility"  # what NVML alone decides: torch and the host are this computer's
+GIB = 1 << 30
+
+pytestmark = pytest.mark.skipif(
+    Path("/sys/module/nvidia").exists(), reason="the driver of this machine would show through the fake one"
+)
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.getbasetemp() / "fake_nvml")
+
+
+@pytest.fixture
+def on(mgpu: Run, library: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run mgpu on a described machine: `on("a100_sxm_x4", [FAULTS["ecc"]], "doctor", "--quick")`."""
+
+    def run(name: str, lines: Sequence[str], *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        described = machine(tmp_path / "described", name, *lines)
+        env = with_nvml(library, described) | options.pop("env", {})
+        return mgpu(*arguments, env=env, **options)
+
+    return run
+
+
+@pytest.fixture
+def saved(tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """A saved machine in the current folder: GPUs as NVML describes them, everything else literal; the file's name."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("COLUMNS", "FORCE_COLOR", "CLICOLOR_FORCE", "MGPU_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def save(name: str, *lines: str, **facts: Any) -> str:
+        snapshot = replace(literal(name, library, tmp_path, lines), **facts)
+        path = tmp_path / "machine.json"
+        path.write_text(json.dumps(to_json(snapshot)), encoding="utf-8")
+        return path.name
+
+    return save
+
+
+def literal(name: str, library: Path, folder: Path, lines: Sequence[str] = ()) -> Snapshot:
+    """A machine of which only the GPUs come from a probe; "" is one without any."""
+    snapshot = Snapshot()
+    if name:
+        roots = {"sys_root": str(folder / "no-sys"), "dev_root": str(folder / "no-dev")}
+        with mock.patch.dict(os.environ, with_nvml(library, machine(folder / "described", name, *lines))):
+            read = gather([replace(NVML, deadline_s=60, arguments=roots)])
+        assert read.gpus is not None and read.driver is not None
+        number = len(read.gpus)
+        gpus = tuple(
+            replace(g, numa_node=g.index * 2 // number, cpus_near=_CPUS[g.index * 2 // number]) for g in read.gpus
+        )
+        driver = replace(read.driver, module_version=read.driver.version, pci_gpus=number, uvm_loaded=True)
+        gaps = {fact: gap for fact, gap in read.gaps.items() if fact.partition("[")[0] in ("driver", "gpus", "links")}
+        snapshot = replace(snapshot, driver=driver, gpus=gpus, links=read.links, visible=visible(None, gpus), gaps=gaps)
+    else:
+        from mgpu.snapshot import Driver
+
+        nothing = Driver("LIBRARY_NOT_FOUND", "cannot open shared object file", None, None, None, None, 0)
+        snapshot = replace(snapshot, driver=nothing, gpus=(), links=(), visible=visible(None, ()))
+    site = "/home/user/venv/lib/python3.12/site-packages"
+    devices = tuple(
+        TorchDevice(g.index, g.name or "", g.compute_capability or (0, 0), g.memory_total_bytes or 0, g.uuid)
+        for g in snapshot.gpus or ()
+        if g.name
+    )
+    interfaces = (
+        Interface("lo", True, True, ("127.0.0.1",), True),
+        Interface("eno1", True, False, ("10.0.0.7",), False, 1500, 25000),
+    )
+    return replace(
+        snapshot,
+        host=Host("node7", "Ubuntu 22.04.5 LTS", "5.15.0-140-generic", "x86_64", False),
+        python=Python(*_PYTHON),
+        env={},
+        pytorch=Pytorch(
+            True, "2.9.1+cu130", "13.0", None, f"{site}/torch",
+            ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"), "nvidia-nccl-cu13==2.27.7",
+        ),
+        torch_runtime=TorchRuntime(None, bool(devices), None, len(devices), devices, True, "2.27.7", True, 2.1),
+        nccl=Nccl(
+            (NcclLibrary(f"{site}/nvidia/nccl/lib/libnccl.so.2", "2.27.7", "wheel"),), {"nvidia-nccl-cu13": "2.27.7"}
+        ),
+        packages={"accelerate": "1.12.0", "torch": "2.9.1", "nvidia-ml-py": "13.580.82"},
+        system=System(
+            128, 128, None, 2, 1031 * GIB, 980 * GIB, None, 512 * GIB, 512 * GIB, True, 65536, None, 100000, 8 << 20,
+            200 * GIB, 900 * GIB, True,
+        ),
+        container=Container(None, False, 2),
+        network=Network("node7", ("10.0.0.7",), None, True, interfaces, 29500, False, None),
+        slurm=Slurm(None, None, None, None, None, False),
+        plan=Plan(),
+        taken="2026-11-21T10:02:11Z",
+        mgpu="0.1.0",
+    )  # fmt: skip
+
+
+_CPUS = ("0-63", "64-127")
+_PYTHON = ("/home/user/venv/bin/python", "3.12.4", "/home/user/venv/bin/python", "/home/user/venv/bin/python")
+
+
+@pytest.fixture
+def ask_here(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command line in this process: exit code, stdout, stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = cli.run(arguments)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def report(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The one JSON document on stdout."""
+    assert "Traceback" not in result.stderr, result.stderr
+    document = json.loads(result.stdout)
+    assert isinstance(document, dict)
+    assert document["exit_code"] == result.returncode
+    return document
+
+
+def firing(document: dict[str, Any], *statuses: str) -> set[str]:
+    return {c["id"] for c in document["checks"] if c["status"] in (statuses or ("fail", "warn", "crash"))}
+
+
+# ---- healthy machines
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "model", "matrix"),
+    [
+        ("a100_sxm_x4", 4, "NVIDIA A100-SXM4-80GB", {"-", "NV4"}),
+        ("h100_sxm_x8", 8, "NVIDIA H100 80GB HBM3", {"-", "NV18"}),
+        ("rtx4090_x2", 2, "NVIDIA GeForce RTX 4090", {"-", "PHB"}),
+        ("t4_x1", 1, "Tesla T4", {"-"}),
+    ],
+)
+def test_a_healthy_machine_shows_its_gpus_and_no_problem(
+    name: str, number: int, model: str, matrix: set[str], on: Run
+) -> None:
+    document = report(on(name, [], "doctor", "--quick", "--json"))
+    areas = AREAS.split(",")
+    assert [
+        c["id"] for c in document["checks"] if c["area"] in areas and c["status"] in ("fail", "warn", "crash")
+    ] == []
+    assert [gpu["index"] for gpu in document["gpus"]] == list(range(number))
+    assert {gpu["name"] for gpu in document["gpus"]} == {model}
+    assert all(gpu["visible"] and gpu["lost"] is None for gpu in document["gpus"])
+    assert len(document["links"]["matrix"]) == number
+    assert {cell for row in document["links"]["matrix"] for cell in row} == matrix
+    screen = on(name, [], "doctor", "--quick", "--only", AREAS)
+    assert screen.returncode == 0
+    assert f"{number} x {model}" in screen.stdout
+    assert screen.stdout.splitlines()[-1].startswith("Next:  mgpu configure")
+    assert f"READY  {number} of {number} GPUs usable." in screen.stdout
+    assert screen.stderr == ""
+
+
+def test_every_described_machine_is_looked_at() -> None:
+    assert set(MACHINES) == {"a100_sxm_x4", "h100_sxm_x8", "rtx4090_x2", "t4_x1"}
+
+
+# ---- sick machines: the planted fault, and nothing else
+
+PLANTED: dict[str, tuple[str, str]] = {  # fault -> the check that names it, its status
+    "driver_not_loaded": ("driver_not_loaded", "fail"),
+    "library_mismatch": ("driver_library_mismatch", "fail"),
+    "gpu_lost": ("gpu_lost", "fail"),
+    "gpu_lost_at_handle": ("gpu_lost", "fail"),
+    "ecc": ("gpu_ecc_uncorrected", "fail"),
+    "remap_pending": ("gpu_row_remap_pending", "warn"),
+    "remap_failed": ("gpu_row_remap_failed", "fail"),
+    "pcie_width_reduced": ("pcie_width_reduced", "warn"),
+    "compute_prohibited": ("gpu_compute_prohibited", "fail"),
+    "busy": ("gpu_busy", "warn"),
+    "thermal": ("gpu_too_hot", "warn"),
+    "power_brake": ("gpu_power_braked", "warn"),
+    "mig_on": ("gpu_split_by_mig", "warn"),
+    "mig_pending": ("gpu_mode_change_pending", "info"),
+    "ecc_pending": ("gpu_mode_change_pending", "info"),
+    "recovery_reset": ("gpu_wants_recovery", "fail"),
+    "nvlink_down": ("nvlink_inactive", "fail"),
+    "fabric_not_started": ("nvlink_fabric_not_ready", "fail"),
+}
+UNREADABLE = {"nvml_hangs", "nvml_hangs_later", "nvml_aborts", "nvml_aborts_later", "gpu_forbidden"}
+
+
+def test_every_fault_is_planted_somewhere() -> None:
+    assert set(FAULTS) == set(PLANTED) | UNREADABLE
+
+
+FALSE_ALARM = pytest.mark.xfail(
+    strict=True, reason="a GPU without a name counts as another model: visible_devices_order_differs fires"
+)
+
+
+NO_EVIDENCE = pytest.mark.xfail(strict=True, reason="gpu_mode_change_pending says nothing in its evidence")
+FAILING = dict.fromkeys(("gpu_lost", "gpu_lost_at_handle"), FALSE_ALARM) | dict.fromkeys(
+    ("mig_pending", "ecc_pending"), NO_EVIDENCE
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        *(pytest.param("h100_sxm_x8", fault, marks=FAILING.get(fault, ())) for fault in PLANTED),
+        pytest.param("a100_sxm_x4", "nvlink_down"),
+        pytest.param("a100_sxm_x4", "ecc"),
+        pytest.param("rtx4090_x2", "pcie_width_reduced"),
+        pytest.param("rtx4090_x2", "thermal"),
+        pytest.param("t4_x1", "busy"),
+        pytest.param("t4_x1", "compute_prohibited"),
+    ],
+)
+def test_a_sick_machine_names_exactly_the_planted_fault(name: str, fault: str, on: Run) -> None:
+    id, status = PLANTED[fault]
+    document = report(on(name, [FAULTS[fault]], "doctor", "--quick", "--json", "--only", AREAS))
+    assert id in firing(document, status)
+    explained = {c["id"] for c in document["checks"] if c["because_of"]}
+    assert firing(document) - explained == ({id} if status != "info" else set())
+    assert document["verdict"] == {"fail": "not_ready", "warn": "ready_with_warnings", "info": "ready"}[status]
+    assert document["exit_code"] == (1 if status == "fail" else 0)
+    (check,) = (c for c in document["checks"] if c["id"] == id and c["status"] == status)
+    assert check["evidence"] and check["cause"] and check["fix"]
+
+
+@pytest.mark.xfail(strict=True, reason="what one GPU does not answer is not told: READY, 4 of 4 GPUs usable")
+@pytest.mark.parametrize("line", [FAULTS["gpu_forbidden"], "2.every = !10", "2.every = !999"])
+def test_a_gpu_that_cannot_be_read_is_not_called_healthy(line: str, on: Run) -> None:
+    result = on("a100_sxm_x4", [line], "doctor", "--quick", "--only", AREAS)
+    assert "4 of 4 GPUs usable" not in result.stdout
+    assert "GPU 2" in result.stdout
+
+
+@pytest.mark.xfail(strict=True, reason="NVLinks that could not be read count as no NVLink")
+def test_links_that_cannot_be_read_are_not_called_slow(on: Run) -> None:
+    result = on("a100_sxm_x4", ["0.nvlink.5.state = !999"], "doctor", "--quick", "-v", "--only", AREAS)
+    assert "NVLink on 3 of 6 pairs" not in result.stdout
+    assert "choose close ones" not in result.stdout
+
+
+# ---- NVML that hangs for ever or takes its process down
+
+
+@pytest.fixture(scope="module")
+def dead(
+    library: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[subprocess.CompletedProcess[str], float]]:
+    """The plain `mgpu doctor`, `import torch` included, on four machines whose NVML hangs or aborts: side by side."""
+    folder = tmp_path_factory.mktemp("dead")
+
+    def run(fault: str) -> tuple[subprocess.CompletedProcess[str], float]:
+        home = folder / fault
+        home.mkdir()
+        env = environment(home, with_nvml(library, machine(home, "h100_sxm_x8", FAULTS[fault])))
+        began = time.monotonic()
+        result = subprocess.run(
+            [sys.executable, "-m", "mgpu", "doctor"], cwd=home, env=env, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        return result, time.monotonic() - began
+
+    names = sorted(UNREADABLE - {"gpu_forbidden"})
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(names, pool.map(run, names), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("fault", "told", "code"),
+    [
+        ("nvml_hangs", "NVML did not answer in 10 s (asked for nvmlInit)", 3),
+        ("nvml_hangs_later", "NVML did not answer in 10 s (asked for GPU 2)", None),
+        ("nvml_aborts", "the nvml probe was killed by SIGABRT (asked for nvmlInit)", 3),
+        ("nvml_aborts_later", "the nvml probe was killed by SIGABRT (asked for GPU 1)", None),
+    ],
+)
+def test_an_nvml_that_hangs_or_aborts_is_told_in_time(fault: str, told: str, code: int | None, dead: Any) -> None:
+    result, seconds = dead[fault]
+    assert seconds < 15
+    # A CPU build of torch is a failure of its own, once the driver is known to be there.
+    assert result.returncode == code if code else result.returncode in (1, 3)
+    assert "Traceback" not in result.stdout + result.stderr
+    assert told in result.stdout
+    assert "READY  " not in result.stdout.replace("NOT READY  ", "") and "READY WITH" not in result.stdout
+
+
+def test_the_timeout_of_the_command_ends_it(on: Run) -> None:
+    began = time.monotonic()
+    result = on("h100_sxm_x8", [FAULTS["nvml_hangs"]], "doctor", "--quick", "--timeout", "1")
+    assert time.monotonic() - began < 9  # less than NVML alone is given
+    assert (result.returncode, result.stdout) == (124, "")
+    assert result.stderr == "mgpu: stopped: --timeout 1 s ran out\n"
+
+
+def test_a_gap_is_a_fact_of_the_json(on: Run) -> None:
+    document = report(on("h100_sxm_x8", [FAULTS["nvml_aborts"]], "doctor", "--quick", "--json"))
+    assert (document["verdict"], document["exit_code"]) == ("unknown", 3)
+    assert document["gaps"]["gpus"]["kind"] == "crashed"
+    assert document["gpus"] == [] and document["software"]["driver"] is None
+
+
+# ---- which checks
+
+
+def test_only_and_skip_take_ids_and_areas(saved: Any, ask_here: Any) -> None:
+    file = saved("a100_sxm_x4")
+
+    def ids(*options: str) -> list[str]:
+        code, out, _ = ask_here("doctor", "--from", file, "--json", *options)
+        assert code == 0
+        return [c["id"] for c in json.loads(out)["checks"]]
+
+    assert ids("--only", "gpu_too_hot") == ids("--only", "gpu-too-hot") == ["gpu_too_hot"]
+    links = [check.id for check in CHECKS.values() if check.area == "links"]
+    assert ids("--only", "links") == links
+    assert (
+        ids("--only", "gpu_too_hot,links") == ids("--only", "links", "--only", "gpu_too_hot") == ["gpu_too_hot", *links]
+    )
+    assert ids("--only", "links", "--skip", links[0]) == links[1:]
+    assert set(ids()) - set(ids("--skip", "links")) == set(links)
+
+
+@pytest.mark.parametrize("option", ["--only", "--skip", "--explain"])
+@pytest.mark.parametrize(("given", "near"), [("shm_to_small", "shm_too_small"), ("gpu-buzy", "gpu_busy")])
+def test_an_unknown_check_is_a_usage_error_with_the_nearest_name(
+    option: str, given: str, near: str, saved: Any, ask_here: Any
+) -> None:
+    code, out, err = ask_here("doctor", "--from", saved(""), option, given)
+    assert (code, out) == (2, "")
+    assert f"Did you mean {near}?" in err and "--list-checks" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_list_checks_lists_every_check(ask_here: Any) -> None:
+    code, out, _ = ask_here("doctor", "--list-checks", "--json")
+    listed = json.loads(out)
+    assert (code, listed["schema"]) == (0, "mgpu.checks/1.0")
+    assert [row["id"] for row in listed["checks"]] == list(CHECKS)
+    assert len(CHECKS) > 90
+    code, out, _ = ask_here("doctor", "--list-checks")
+    assert code == 0
+    assert f"{len(CHECKS)} checks." in out.splitlines()[-1]
+    assert all(f"  {id}  (" in out for id in CHECKS)
+    assert all(len(line) <= 80 for line in out.splitlines())
+    code, out, _ = ask_here("doctor", "--list-checks", "--only", "links", "--json")
+    assert {row["area"] for row in json.loads(out)["checks"]} == {"links"}
+
+
+def test_explain_tells_the_whole_text(ask_here: Any) -> None:
+    for id in CHECKS:
+        code, out, _ = ask_here("doctor", "--explain", id)
+        assert code == 0 and out.startswith(f"{id}   ")
+        assert "Why: " in out and "Fix: " in out and f"Source: {CHECKS[id].source}" in out
+    assert ask_here("doctor", "--explain", "shm-too-small")[1] == ask_here("doctor", "--explain", "shm_too_small")[1]
+
+
+# ---- what is expected of the machine
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "verdict"),
+    [
+        (["--expect-gpus", "4"], 0, "ready"),
+        (["--expect-gpus", "3"], 1, "not_ready"),
+        (["--expect-gpus", "8"], 1, "not_ready"),
+        (["--expect-gpus", "0"], 1, "not_ready"),
+        (["--expect-free", "70"], 0, "ready"),
+        (["--expect-free", "80"], 1, "not_ready"),
+        (["--nodes", "1"], 0, "ready"),
+    ],
+)
+def test_what_is_expected_decides(options: list[str], code: int, verdict: str, saved: Any, ask_here: Any) -> None:
+    found, out, _ = ask_here("doctor", "--from", saved("a100_sxm_x4"), "--json", *options)
+    assert (found, json.loads(out)["verdict"]) == (code, verdict)
+
+
+def test_expecting_gpus_where_there_are_none(saved: Any, ask_here: Any) -> None:
+    file = saved("")
+    assert ask_here("doctor", "--from", file)[0] == 4
+    assert ask_here("doctor", "--from", file, "--expect-gpus", "0")[0] == 0
+    code, out, _ = ask_here("doctor", "--from", file, "--expect-gpus", "4")
+    assert code == 1 and "NOT READY" in out
+
+
+@pytest.mark.skipif(any(Path("/dev").glob("nvidia*")), reason="this machine has NVIDIA GPUs")
+def test_this_machine_without_gpus_is_as_expected(mgpu: Run) -> None:
+    document = report(mgpu("doctor", "--quick", "--expect-gpus", "0", "--json", "--only", "driver,gpu,visibility"))
+    assert (document["verdict"], document["exit_code"], document["gpus"]) == ("ready", 0, [])
+    document = report(mgpu("doctor", "--quick", "--json", "--only", "driver,gpu,visibility"))
+    assert (document["verdict"], document["exit_code"]) == ("no_gpu", 4)
+
+
+def test_strict_makes_warnings_fail(saved: Any, ask_here: Any) -> None:
+    file = saved("a100_sxm_x4", FAULTS["busy"])
+    code, out, _ = ask_here("doctor", "--from", file)
+    assert code == 0 and "READY WITH WARNINGS" in out
+    assert ask_here("doctor", "--from", file, "--strict")[0] == 1
+    assert ask_here("doctor", "--from", saved("a100_sxm_x4"), "--strict")[0] == 0
+
+
+# ---- saving and replaying
+
+
+@pytest.mark.parametrize("faults", [[], ["ecc", "busy"], ["nvml_aborts"], ["library_mismatch"], ["mig_on"]])
+def test_a_saved_machine_gives_the_identical_verdict(faults: list[str], on: Run, mgpu: Run, tmp_path: Path) -> None:
+    lines = [FAULTS[fault] for fault in faults]
+    live = report(on("h100_sxm_x8", lines, "doctor", "--quick", "--json", "--save", "m.json"))
+    replayed = report(mgpu("doctor", "--from", "m.json", "--json"))
+    assert (live["verdict"], live["exit_code"], live["counts"]) == (
+        replayed["verdict"], replayed["exit_code"], replayed["counts"],
+    )  # fmt: skip
+
+    def told(document: dict[str, Any]) -> list[Any]:
+        return [(c["id"], c["status"], c["because_of"]) for c in document["checks"]]
+
+    assert told(live) == told(replayed)
+    text = (tmp_path / "m.json").read_text(encoding="utf-8")
+    assert "GPU-6c1e57a9" not in text  # a UUID of the described machine: redacted
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith(".m.json")) == []
+
+
+GARBAGE = {
+    "empty": b"",
+    "words": b"not json at all",
+    "list": b"[]",
+    "number": b"7",
+    "other version": b'{"schema": 99}',
+    "unknown key": b'{"gpu": []}',
+    "wrong type": b'{"gpus": 8}',
+    "wrong type inside": b'{"gpus": [{"index": "0"}]}',
+    "missing field": b'{"gpus": [{"index": 0}]}',
+    "cut short": b'{"gpus": [{"ind',
+    "not utf-8": b"\xff\xfe\x00",
+    "deep": b"[" * 100_000,
+    "not a number": b'{"schema": NaN}',
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_garbage_is_refused_in_one_line(name: str, tmp_path: Path, ask_here: Any) -> None:
+    path = tmp_path / "garbage.json"
+    path.write_bytes(GARBAGE[name])
+    for command in (["doctor"], ["configure", "--dry-run"]):
+        code, out, err = ask_here(*command, "--from", str(path))
+        assert (code, out) == (2, ""), err
+        assert len(err.splitlines()) == 1 and err.startswith("mgpu: ") and str(path) in err
+
+
+@pytest.mark.parametrize("path", ["missing.json", "folder", ""])
+def test_a_machine_that_is_not_there_is_refused(path: str, tmp_path: Path, ask_here: Any) -> None:
+    (tmp_path / "folder").mkdir()
+    if not path:
+        path = "\udcff.json"  # a name that is no text
+    code, out, err = ask_here("doctor", "--from", str(tmp_path / path))
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+
+
+# ---- where the report goes
+
+
+def test_json_is_one_document_and_nothing_else(on: Run) -> None:
+    result = on("a100_sxm_x4", [FAULTS["ecc"]], "doctor", "--quick", "--json")
+    document = report(result)
+    assert result.stderr == ""
+    assert result.stdout == json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    assert document["schema"] == "mgpu.doctor/1.0"
+    assert document["counts"] == {
+        status: sum(c["status"] == status for c in document["checks"])
+        for status in ("ok", "info", "warn", "fail", "skip", "crash")
+    }
+    assert {"id", "area", "status", "title", "cause", "evidence", "fix", "because_of", "source"} <= set(
+        document["checks"][0]
+    )
+    assert on("a100_sxm_x4", [], "doctor", "--quick", "--format", "json").stdout.startswith("{")
+
+
+@pytest.mark.parametrize("command", [["doctor"], ["configure", "--dry-run"], ["smoke-test"]])
+def test_a_format_that_is_not_there_is_a_usage_error(command: list[str], tmp_path: Path, ask_here: Any) -> None:
+    code, out, err = ask_here(*command, "--format", "yaml")
+    assert (code, out) == (2, "")
+    assert "human" in err and "json" in err
+
+
+def test_a_report_into_a_file(saved: Any, ask_here: Any, tmp_path: Path) -> None:
+    file = saved("a100_sxm_x4")
+    _, screen, _ = ask_here("doctor", "--from", file)
+    (tmp_path / "report.txt").write_text("an older and longer report\n" * 1000)
+    (tmp_path / "report.txt").chmod(0o640)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    code, out, err = ask_here("doctor", "--from", file, "-o", "report.txt")
+    assert (code, out, err) == (0, "", "")
+    assert (tmp_path / "report.txt").read_text(encoding="utf-8") == screen
+    assert (tmp_path / "report.txt").stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert ask_here("doctor", "--from", file, "-o", "-")[1] == screen
+    ask_here("doctor", "--from", file, "--json", "-o", "report.json")
+    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["verdict"] == "ready"
+    code, out, err = ask_here("doctor", "--from", file, "-o", "no/such/folder.txt")
+    assert code == 1 and len(err.splitlines()) == 1
+
+
+@pytest.mark.xfail(
+    strict=True, reason="files.write renames a regular file over a device or a pipe: -o /dev/null as root"
+)
+@pytest.mark.parametrize("option", ["-o", "--save"])
+def test_what_is_no_regular_file_is_written_into_and_never_replaced(
+    option: str, saved: Any, ask_here: Any, tmp_path: Path
+) -> None:
+    file = saved("a100_sxm_x4")
+    os.mkfifo(tmp_path / "pipe")
+    read: list[str] = []
+
+    def reader() -> None:
+        handle = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+        end = time.monotonic() + 10
+        while time.monotonic() < end and not stop.is_set():
+            with contextlib.suppress(BlockingIOError):
+                read.append(os.read(handle, 1 << 20).decode())
+            time.sleep(0.01)
+        os.close(handle)
+
+    stop = threading.Event()
+    thread = threading.Thread(target=reader)
+    thread.start()
+    time.sleep(0.1)
+    try:
+        ask_here("doctor", "--from", file, option, "pipe")
+        time.sleep(0.1)
+    finally:
+        stop.set()
+        thread.join()
+    assert (tmp_path / "pipe").is_fifo()
+    assert "".join(read)
+
+
+# ---- golden screens
+
+SICK = (FAULTS["ecc"], FAULTS["busy"], FAULTS["thermal"], "3.nvlink.4..5.state = 0")
+SICK_FACTS: dict[str, Any] = {
+    "host": Host("c81f", "Ubuntu 24.04.1 LTS", "6.8.0-45-generic", "x86_64", True),
+    "container": Container("docker", False, 2),
+    "system": System(
+        64, 64, None, 2, 503 * GIB, 480 * GIB, None, 64 << 20, 64 << 20, True, 1024, None, 100000, 8 << 20, 20 * GIB,
+        20 * GIB, True,
+    ),
+}  # fmt: skip
+
+
+def machines(saved: Any) -> dict[str, Callable[[], tuple[str, list[str]]]]:
+    """Every golden screen: the saved machine and the options."""
+    unknown = {fact: Gap("timed_out", "NVML did not answer in 10 s (asked for nvmlInit)") for fact in _NVML_FACTS}
+    empty = dict.fromkeys(_NVML_FACTS)
+    runtime = TorchRuntime(None, True, None, 2, (), True, "2.27.7", True, 2.1)
+    return {
+        "healthy_a100_x4": lambda: (saved("a100_sxm_x4"), []),
+        "sick_a100_x4": lambda: (saved("a100_sxm_x4", *SICK, **SICK_FACTS), []),
+        "no_gpu": lambda: (saved(""), []),
+        "login_node": lambda: (saved("", slurm=Slurm(None, None, None, None, None, True)), []),
+        "verbose_h100_x8": lambda: (saved("h100_sxm_x8"), ["-v"]),
+        "rtx4090_x2": lambda: (saved("rtx4090_x2", torch_runtime=runtime), []),
+        "driver_mismatch": lambda: (saved_without_driver(saved), []),
+        "nvml_hangs": lambda: (saved("a100_sxm_x4", **empty, gaps=unknown), []),
+        "t4_x1": lambda: (saved("t4_x1"), []),
+    }
+
+
+_NVML_FACTS = ("driver", "gpus", "links", "visible")
+
+
+def saved_without_driver(saved: Any) -> str:
+    """A machine whose NVML library is of another version than its module."""
+    from mgpu.snapshot import Driver
+
+    words = "Failed to initialize NVML: Driver/library version mismatch"
+    driver = Driver("LIB_RM_VERSION_MISMATCH", words, None, None, None, "580.82.07", 4, ("/dev/nvidia0",), True)
+    gap = Gap("no_driver", "NVML does not answer: LIB_RM_VERSION_MISMATCH")
+    runtime = TorchRuntime(None, False, "Unexpected error from cudaGetDeviceCount()", 0, (), True, "2.27.7", True, 2.1)
+    name: str = saved(
+        "", driver=driver, gpus=None, links=None, visible=None, torch_runtime=runtime,
+        gaps=dict.fromkeys(("gpus", "links", "visible"), gap),
+    )  # fmt: skip
+    return name
+
+
+NAMES = (
+    "healthy_a100_x4", "sick_a100_x4", "no_gpu", "login_node", "verbose_h100_x8", "rtx4090_x2", "driver_mismatch",
+    "nvml_hangs", "t4_x1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+@pytest.mark.parametrize("name", NAMES)
+def test_screens(name: str, columns: int, saved: Any, ask_here: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if columns != 80:
+        monkeypatch.setenv("COLUMNS", str(columns))
+    file, options = machines(saved)[name]()
+    _, out, err = ask_here("doctor", "--from", file, *options)
+    assert err == ""
+    assert out.isascii()
+    steady = re.sub(r"\b\d+ (checks|not possible)", r"NN \1", out)  # their number grows with the project
+    same_screen(steady, f"doctor_{name}" + ("" if columns == 80 else f"_{columns}_columns"))
+
+
+UNWRAPPED = pytest.mark.xfail(strict=True, reason="the verdict, the advice under it and the matrix are not wrapped")
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        *((name, columns) for name in NAMES for columns in (80, 120)),
+        *(pytest.param(name, 40, marks=UNWRAPPED) for name in NAMES),
+        *(pytest.param(name, 60, marks=UNWRAPPED) for name in ("no_gpu", "login_node", "driver_mismatch")),
+        *((name, 60) for name in ("healthy_a100_x4", "sick_a100_x4", "rtx4090_x2", "nvml_hangs", "t4_x1")),
+    ],
+)
+def test_no_line_is_wider_than_the_screen(
+    name: str, columns: int, saved: Any, ask_here: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    file, options = machines(saved)[name]()
+    _, out, _ = ask_here("doctor", "--from", file, *options)
+    wide = [line for line in out.splitlines() if len(line) > columns and not _pastes(line)]
+    assert wide == []
+
+
+def _pastes(line: str) -> bool:
+    """Whether a line is a command, which is never wrapped so that it pastes, or one word."""
+    return line.startswith((" " * 9, "Check    ")) or " " not in line.strip()
+
+
+def test_the_topology_of_eight_gpus(saved: Any, ask_here: Any) -> None:
+    code, out, _ = ask_here("doctor", "--from", saved("h100_sxm_x8"), "-v")
+    assert code == 0
+    rows = [line.split() for line in out.splitlines() if line.strip().startswith("GPU") and "NV18" in line]
+    assert [row[0] for row in rows] == [f"GPU{index}" for index in range(8)]
+    assert rows[5] == ["GPU5", *["NV18"] * 5, "-", "NV18", "NV18", "1", "64-127"]
+    assert "any subset of these GPUs is equally fast" in " ".join(out.split())
+
+
+def test_in_a_terminal_there_is_colour_and_no_line_is_cut(saved: Any, tmp_path: Path) -> None:
+    file = saved("a100_sxm_x4", *SICK, **SICK_FACTS)
+    env = environment(tmp_path / "home", {"LC_ALL": "C.UTF-8"})
+    terminal = Terminal([sys.executable, "-m", "mgpu", "doctor", "--from", file], env=env, cwd=tmp_path, columns=60)
+    assert terminal.end() == 1
+    assert b"\x1b[1;91m" in terminal.raw  # FAIL, in the theme's bright red
+    assert "FAIL" in terminal.text and "NOT READY" in terminal.text
+    assert "\N{CHECK MARK} ok" in terminal.text
+
+
+@pytest.mark.xfail(strict=True, reason="'Start with' names the first check that failed, not problem 1")
+def test_the_advice_starts_with_the_first_problem_shown(saved: Any, ask_here: Any) -> None:
+    _, out, _ = ask_here("doctor", "--from", saved("a100_sxm_x4", *SICK, **SICK_FACTS))
+    (first,) = re.findall(r"^--- 1 of \d+  (\w+)", out, re.MULTILINE)
+    assert f"Start with {first}." in out
+
+
+@pytest.mark.xfail(strict=True, reason="the commands under Check and Next examine this machine, not the saved one")
+def test_commands_for_a_saved_machine_judge_that_machine(saved: Any, ask_here: Any) -> None:
+    _, out, _ = ask_here("doctor", "--from", saved("a100_sxm_x4", FAULTS["ecc"]))
+    assert "mgpu doctor --from machine.json --only gpu_ecc_uncorrected" in out
+
+
+def test_no_gpu_tells_what_can_be_done_here(saved: Any, ask_here: Any) -> None:
+    _, out, _ = ask_here("doctor", "--from", saved(""))
+    for command in ("mgpu configure --yes", "mgpu smoke-test --cpu 2", "--save FILE", "--from FILE"):
+        assert command in out
+
+
+def test_unknown_facts_are_counted_in_the_last_block(saved: Any, ask_here: Any) -> None:
+    gap = Gap("timed_out", "NVML did not answer in 10 s (asked for nvmlInit)")
+    file = saved("a100_sxm_x4", **dict.fromkeys(_NVML_FACTS), gaps=dict.fromkeys(_NVML_FACTS, gap))
+    code, out, _ = ask_here("doctor", "--from", file)
+    assert code == 3
+    assert "COULD NOT TELL" in out and "not possible" in out
+    assert "Not known: NVML did not answer in 10 s" in out

@@ -1,0 +1,363 @@
+"""The rules of the house, held against every check there is."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import graphlib
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+import types
+import typing
+from functools import cache
+from typing import Any
+
+import pytest
+
+import tests.checks
+from mgpu import engine
+from mgpu.check import Answer, Check, Ok, Problem, Skip
+from mgpu.snapshot import FACTS, LoaderVerdict, Plan, Ranks, Snapshot, Step
+from tests.checks.facts import (
+    DOCKER,
+    YAML,
+    Case,
+    config,
+    facts,
+    gpu,
+    gpus,
+    lost,
+    no_driver,
+    pytorch,
+    rank,
+    ranks,
+    seen,
+    system,
+    torch_runtime,
+    uuid,
+)
+from tests.conftest import CHECKS, ROOT
+
+# What a check's module may import besides mgpu.check, mgpu.snapshot and its neighbours: nothing that reads the machine.
+PURE = {"__future__", "collections", "dataclasses", "difflib", "enum", "functools", "itertools", "math", "re", "typing"}
+# What a check may not call even without an import.
+IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "compile", "__import__", "breakpoint"}
+# A module of one of these names would be imported in place of the real one wherever its folder comes first on the path.
+TAKEN = {
+    "accelerate", "click", "datasets", "deepspeed", "numpy", "prompt_toolkit", "psutil", "pynvml", "pytest", "questionary",
+    "rich", "ruamel", "tomli", "torch", "torchvision", "transformers", "triton", "typer", "wandb", "yaml",
+}  # fmt: skip
+LONGEST_TITLE = 200
+
+every_check = pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+
+
+@cache
+def cases() -> dict[str, tuple[Case, ...]]:
+    """The tables of tests/checks, by check."""
+    found: dict[str, list[Case]] = {check_id: [] for check_id in CHECKS}
+    for module_info in pkgutil.iter_modules(tests.checks.__path__, "tests.checks."):
+        if module_info.name.rpartition(".")[2].startswith("test_"):
+            for case in importlib.import_module(module_info.name).CASES:
+                found.setdefault(case.check, []).append(case)
+    return {check_id: tuple(table) for check_id, table in found.items()}
+
+
+@cache
+def machines() -> tuple[Snapshot, ...]:
+    """Whole machines, healthy and not, that every check is asked about."""
+    nothing: dict[str, Any] = {"gpus": (), "links": (), "visible": seen()}
+    broken = config("a: [", loader=None)
+    sick = gpus(
+        4,
+        lost(3),
+        gpu(
+            0, ecc_uncorrected_volatile=1, clock_event_reasons=0xE0, power_limit_w=300.0, compute_mode=2, mig_mode=True
+        ),
+        gpu(1, name="NVIDIA A100", nvlinks=(), fabric_state=1, pcie_width=8, processes=None, numa_node=None),
+    )
+    leftovers = {"NCCL_P2P_DISABLE": "1", "NCCL_TIMEOUT": "1", "OMP_NUM_THREADS": "x", "RANK": "0", "PET_NNODES": "2"}
+    return (
+        Snapshot(**facts()),
+        Snapshot(**facts(**nothing, driver=no_driver(), torch_runtime=torch_runtime(0), plan=Plan(cpu_ranks=2))),
+        Snapshot(**facts(**nothing, driver=no_driver("UNKNOWN", pci_gpus=8), container=DOCKER, config=broken)),
+        Snapshot(**facts(gpus=sick, env=leftovers, system=system(shm_total_bytes=1, shm_free_bytes=1))),
+        Snapshot(**facts(gpus=sick, ranks=Ranks(2, ("start",), (), "died", 1, 10.0), config=config("debug: 'no'\n"))),
+    )
+
+
+# --- pure --------------------------------------------------------------------------------------------------------
+
+_seen: list[str] | None = None
+_WATCHED = (
+    "open", "import", "exec", "compile", "subprocess.", "socket.", "os.", "shutil.", "tempfile.", "glob.", "ctypes.",
+    "urllib.", "pty.", "signal.", "fcntl.", "mmap.", "sqlite3.", "syslog.", "webbrowser.",
+)  # fmt: skip
+
+
+def _watch(event: str, _: tuple[Any, ...]) -> None:
+    if _seen is not None and event.startswith(_WATCHED):
+        _seen.append(event)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hooked() -> None:
+    """An audit hook can never be taken away again, so it only listens while a check is asked."""
+    sys.addaudithook(_watch)
+
+
+def watched(check: Check, snapshot: Snapshot) -> tuple[list[engine.Outcome], list[str]]:
+    """The check's outcomes, and what it did to the world meanwhile."""
+    global _seen
+    _seen = []
+    try:
+        outcomes = engine.ask(check, snapshot)
+        return outcomes, list(_seen)
+    finally:
+        _seen = None
+
+
+def test_the_guard_sees_files_processes_sockets_and_imports() -> None:
+    def reads(plan: Plan) -> Answer:
+        with open("/dev/null"):
+            import plistlib  # noqa: F401
+
+        import os
+        import socket
+
+        socket.socket().close()
+        os.system("true")
+        return Ok("done")
+
+    sys.modules.pop("plistlib", None)
+    check = Check(reads, next(iter(CHECKS.values())).severity, "https://example.org")
+    _, done = watched(check, Snapshot(plan=Plan()))
+    assert {"open", "import", "socket.__new__", "os.system"} <= set(done)
+
+
+@every_check
+def test_a_check_is_pure(check: Check) -> None:
+    for snapshot in (*machines(), *(case.snapshot for case in cases()[check.id])):
+        before = copy.deepcopy(snapshot)
+        first, done = watched(check, snapshot)
+        second, _ = watched(check, snapshot)
+        assert done == []
+        assert [o.status for o in first] == [o.status for o in second]
+        if not any(o.status == "crash" for o in first):
+            assert [o.answer for o in first] == [o.answer for o in second]
+        assert snapshot == before
+
+
+@every_check
+def test_a_check_never_crashes_on_a_whole_machine(check: Check) -> None:
+    for snapshot in machines():
+        for outcome in engine.ask(check, snapshot):
+            assert outcome.status != "crash", outcome.answer
+
+
+def test_a_healthy_machine_has_no_problem() -> None:
+    found = [(o.check.id, o.answer) for o in engine.run(CHECKS.values(), Snapshot(**facts())) if o.problem]
+    assert found == []
+
+
+@every_check
+def test_with_nothing_known_nothing_is_claimed(check: Check) -> None:
+    (outcome,) = engine.ask(check, Snapshot())
+    assert isinstance(outcome.answer, Skip)
+    assert outcome.unknown
+    assert not outcome.unsettling
+
+
+@every_check
+def test_with_any_one_fact_unknown_nothing_is_claimed(check: Check) -> None:
+    for fact in check.facts:
+        (outcome,) = engine.ask(check, Snapshot(**facts() | {fact: None}))
+        assert isinstance(outcome.answer, Skip), fact
+
+
+# --- documented and typed ----------------------------------------------------------------------------------------
+
+
+@every_check
+def test_the_docstring_says_what_why_and_how_to_fix(check: Check) -> None:
+    what, why, fix = check.doc.split("\n\n")
+    assert "\n" not in what, "the listing shows the first line"
+    assert re.fullmatch(r"\S.*[^.]\.", what)
+    assert ". " not in what, "one sentence"
+    assert why.startswith("Why: ")
+    assert fix.startswith("Fix: ")
+    assert why.endswith(".") and fix.endswith(".")
+
+
+@every_check
+def test_parameters_are_facts_with_their_very_type(check: Check) -> None:
+    wanted = {name: without_none(hint) for name, hint in typing.get_type_hints(Snapshot).items() if name in FACTS}
+    hints = typing.get_type_hints(check.function)
+    assert hints.pop("return") == Answer
+    assert set(check.facts) == set(hints)
+    for name, hint in hints.items():
+        assert hint == wanted.get(name), name
+    for parameter in inspect.signature(check.function).parameters.values():
+        assert parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        assert parameter.default is parameter.empty
+
+
+def without_none(hint: Any) -> Any:
+    """`X | None` -> X"""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        (hint,) = (kind for kind in typing.get_args(hint) if kind is not types.NoneType)
+    return hint
+
+
+@every_check
+def test_the_source_can_be_followed(check: Check) -> None:
+    url = r"https://[^\s()]+( \([\w./-]+(, \w+)?\))?"
+    measured = r"measured .+ \d{4}-\d{2}(-\d{2})?"
+    assert re.fullmatch(rf"{url}|{measured}|mgpu: .+", check.source)
+
+
+# --- named -------------------------------------------------------------------------------------------------------
+
+
+def test_ids_are_unique_and_well_formed() -> None:
+    loaded = engine.load()
+    ids = [check.id for check in loaded]
+    assert len(ids) == len(set(ids))
+    assert [name for name in ids if not re.fullmatch(r"[a-z][a-z0-9_]+", name)] == []
+    areas = {check.area for check in loaded}
+    assert areas <= set(engine.AREAS)
+    assert areas.isdisjoint(ids), "--only could not tell an area from a check"
+
+
+def test_a_retired_id_is_not_used_again() -> None:
+    retired = {name for home in (engine, sys.modules["mgpu.checks"]) for name in getattr(home, "RETIRED", ())}
+    assert retired.isdisjoint(CHECKS)
+
+
+def test_explanations_exist_and_do_not_go_in_circles() -> None:
+    because = {check.id: set(check.because_of) for check in CHECKS.values()}
+    assert {name for names in because.values() for name in names} <= set(CHECKS)
+    assert [check_id for check_id, names in because.items() if check_id in names] == []
+    tuple(graphlib.TopologicalSorter(because).static_order())
+
+
+def sources() -> list[Any]:
+    return [
+        pytest.param(path, id=str(path.relative_to(ROOT)))
+        for folder in ("mgpu", "checks")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
+
+
+@pytest.mark.parametrize("path", sources())
+def test_no_module_hides_another_library(path: Any) -> None:
+    assert path.stem == "__init__" or path.stem not in sys.stdlib_module_names | TAKEN
+    assert path.parent.name in ("mgpu", "checks") or path.parent.name not in sys.stdlib_module_names | TAKEN
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "checks").rglob("*.py")), ids=lambda path: str(path.name))
+def test_check_modules_import_only_what_is_pure(path: Any) -> None:
+    tree = ast.parse(path.read_text("utf-8"))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0}
+    assert {name for name in imported if name.partition(".")[0] not in PURE} <= {"mgpu.check", "mgpu.snapshot"}
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    assert called.isdisjoint(IMPURE_BUILTINS)
+
+
+# --- tested ------------------------------------------------------------------------------------------------------
+
+
+@every_check
+def test_there_is_a_case_in_which_it_fires_and_one_in_which_it_does_not(check: Check) -> None:
+    sound = [case for case in cases()[check.id] if not case.bug]
+    firing = [case for case in sound if case.status in ("fail", "warn", "info")]
+    quiet = [case for case in sound if case.status == "ok"]
+    assert firing, "no table in tests/checks has a case in which it fires"
+    assert quiet, "no table in tests/checks has a case in which it answers Ok"
+    firing[0].verify()
+    quiet[0].verify()
+
+
+def test_every_case_is_of_a_check_that_exists_and_of_its_family() -> None:
+    assert set(cases()) == set(CHECKS)
+    for module_info in pkgutil.iter_modules(tests.checks.__path__, "tests.checks."):
+        family = module_info.name.rpartition(".")[2]
+        if family.startswith("test_"):
+            asked = {CHECKS[case.check].area for case in importlib.import_module(module_info.name).CASES}
+            assert asked == {family.removeprefix("test_")}
+
+
+# --- answered ----------------------------------------------------------------------------------------------------
+
+
+@every_check
+def test_answers_are_well_formed(check: Check) -> None:
+    for snapshot in (*machines(), *(case.snapshot for case in cases()[check.id] if not case.bug)):
+        for outcome in engine.ask(check, snapshot):
+            match outcome.answer:
+                case Ok(text) | Skip(text):
+                    assert text.strip() and "\n" not in text
+                case Problem() as problem:
+                    well_formed(problem)
+
+
+def well_formed(problem: Problem) -> None:
+    one_line(problem.title)
+    assert problem.cause.strip()
+    assert problem.fixes
+    for fix in problem.fixes:
+        assert fix.text.strip() and "\n" not in fix.text
+        assert all(command.strip() and "\n" not in command for command in fix.commands)
+        assert not any(re.search(r"\bNone\b", command) for command in fix.commands)
+        assert fix.who in ("you", "admin", "hardware")
+        assert fix.kind in ("fix", "stopgap")
+        assert (fix.caveat is not None) == (fix.kind == "stopgap"), "a stopgap, and nothing else, has a price to name"
+    assert any(fix.kind == "fix" for fix in problem.fixes)
+    assert all(isinstance(key, str) for key in problem.evidence)
+    assert all(isinstance(value, str | int | float | bool | None) for value in problem.evidence.values())
+    assert all(isinstance(subject, str) for subject in problem.subjects)
+
+
+def one_line(title: str) -> None:
+    assert title.strip() and "\n" not in title and "\r" not in title
+    assert len(title) <= LONGEST_TITLE
+
+
+EIGHT = ",".join(uuid(n) for n in range(8))
+LONG_TEXT = (
+    "a title with foreign text in it is neither cut nor kept to one line; cut it once, in Problem or in the engine"
+)
+HOSTILE: dict[str, dict[str, Any]] = {
+    "visible_devices_cut_short": {
+        "visible": seen(*range(8), value=f"{EIGHT},GPU-9", stopped_by="GPU-9", why="unknown")
+    },
+    "visible_devices_hide_all": {"visible": seen(value=f"{EIGHT},{uuid(0)}", stopped_by=uuid(0), why="twice")},
+    "visible_devices_hide_some": {"gpus": gpus(9), "visible": seen(*range(8), value=EIGHT)},
+    "launcher_variables_left": {"env": {"MASTER_ADDR": "x" * 300}},
+    "torchrun_variables_left": {"env": {"PET_MASTER_ADDR": "x\ny"}},
+    "torch_boolean_unreadable": {"env": {"TORCH_NCCL_BLOCKING_WAIT": "x" * 300}},
+    "torch_import_fails": {
+        "torch_runtime": torch_runtime(0, import_error="ImportError: one\ntwo"),
+        "pytorch": pytorch(),
+    },
+    "rank_failed": {"ranks": ranks(rank(0, steps=(Step("train", False, "one\ntwo " + "x" * 300),)))},
+    "config_key_unknown": {"config": config(YAML + f"{'k' * 120}{'y' * 120}: 1\n", loader=None)},
+    "config_environment_unknown": {"config": config(f"compute_environment: {'x' * 300}\n")},
+    "config_precision_invalid": {"config": config(f"mixed_precision: {'x' * 300}\n")},
+    "config_refused_by_accelerate": {"config": config(loader=LoaderVerdict(False, "one\ntwo", "1.15.0"))},
+}
+
+
+@pytest.mark.parametrize(
+    "check_id", [pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=LONG_TEXT)) for name in HOSTILE]
+)
+def test_a_title_stays_a_title_whatever_the_machine_says(check_id: str) -> None:
+    problems = [o.problem for o in engine.ask(CHECKS[check_id], Snapshot(**facts(**HOSTILE[check_id]))) if o.problem]
+    if not problems:
+        pytest.exit(f"{check_id} does not fire: the case is wrong")
+    for problem in problems:
+        one_line(problem.title)

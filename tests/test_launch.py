@@ -1,0 +1,463 @@
+"""Does a launch start what was verified, unseen by the training, and end as the training ended?
+
+Real launches of two ranks over gloo, with a config that one real smoke test has stamped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgpu import errors
+from mgpu.launch import processes
+from tests import fake_nvml
+from tests.conftest import Run, environment
+from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
+from tests.scripts.report import ERR, OUT
+
+# What the shell would pass on, and what looks like options of mgpu or of the launcher.
+ARGUMENTS = ("--help", "--yes", "-h", "--", "x", "a b", "", "--config_file", "é", "-n", "*", "$HOME")
+
+
+@pytest.fixture(scope="module")
+def stamp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a config that a real smoke test has passed, and its stamp."""
+    folder = tmp_path_factory.mktemp("stamped")
+    write_config(folder)
+    runner = start("smoke-test", "--log-dir", "logs", folder=folder)
+    output, said = runner.communicate(timeout=120)
+    assert runner.returncode == errors.READY, output + said
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Path]:
+    """A folder with the test's scripts and a config that nothing has verified. Nothing that runs here outlives it."""
+    for path in SCRIPTS.glob("*.py"):
+        shutil.copy(path, tmp_path)
+    write_config(tmp_path)
+    yield tmp_path
+    kill_all(tmp_path)
+
+
+@pytest.fixture
+def stamped(here: Path, stamp: Path) -> Path:
+    """The same folder, and the config is verified."""
+    shutil.copytree(stamp / ".mgpu", here / ".mgpu")
+    return here
+
+
+def ready(folder: Path) -> Any:
+    """Both ranks of waits.py are there."""
+    return wait_for(lambda: all((folder / f"ready.{rank}").exists() for rank in (0, 1)), 60)
+
+
+def launched(runner: subprocess.Popen[str], limit_s: float = 60) -> tuple[int, str, str]:
+    output, said = runner.communicate(timeout=limit_s)
+    return runner.returncode, output, said
+
+
+# Said, not started
+
+
+def test_print_command_pastes_into_a_shell(stamped: Path, mgpu: Run) -> None:
+    done = mgpu("launch", "--print-command", "report.py", *ARGUMENTS)
+    assert done.returncode == errors.READY and done.stderr == ""
+    (line,) = done.stdout.splitlines()
+    words = shlex.split(line)
+    assert words[0] == "ACCELERATE_USE_CPU=true"
+    start_at = words.index("report.py")
+    assert words[1:start_at] == [
+        sys.executable, "-m", "accelerate.commands.launch", "--config_file", "accelerate.yaml",
+    ]  # fmt: skip
+    assert tuple(words[start_at + 1 :]) == ARGUMENTS
+    assert not (stamped / "runs").exists()
+
+
+def test_dry_run_starts_nothing(stamped: Path, mgpu: Run) -> None:
+    done = mgpu("launch", "--dry-run", "waits.py", "--epochs", "3")
+    assert done.returncode == errors.READY, done.stderr
+    assert re.search(r"^Config +accelerate\.yaml +verified .* on this machine$", done.stdout, re.MULTILINE)
+    assert "2 ranks on the CPU over gloo" in done.stdout
+    assert re.search(r"^Env +ACCELERATE_USE_CPU=true$", done.stdout, re.MULTILINE)
+    assert re.search(r"^Command .* --config_file accelerate\.yaml waits\.py --epochs 3$", done.stdout, re.MULTILINE)
+    assert not (stamped / "runs").exists() and not (stamped / "ready.0").exists()
+
+
+def test_dry_run_of_what_is_not_verified(here: Path, mgpu: Run) -> None:
+    done = mgpu("launch", "--dry-run", "waits.py")
+    assert done.returncode == errors.LAUNCH_REFUSED
+    assert "NOT verified" in done.stdout
+    assert mgpu("launch", "--dry-run", "--unverified", "allow", "waits.py").returncode == errors.READY
+
+
+def test_keys_that_accelerate_drops_become_flags(here: Path, mgpu: Run) -> None:
+    config = here / "accelerate.yaml"
+    config.write_text(config.read_text() + "enable_cpu_affinity: true\nrdzv_backend: c10d\n")
+    done = mgpu("launch", "--print-command", "waits.py")
+    words = shlex.split(done.stdout)
+    assert "--enable_cpu_affinity" in words
+    assert words[words.index("--rdzv_backend") + 1] == "c10d"
+
+
+# Refused
+
+
+def test_not_verified(here: Path, mgpu: Run) -> None:
+    done = mgpu("launch", "--json-result", "result.json", "report.py")
+    assert done.returncode == errors.LAUNCH_REFUSED
+    assert done.stdout == ""
+    assert "the smoke test has not passed with this config" in done.stderr and "NOT STARTED" in done.stderr
+    result = json.loads((here / "result.json").read_text())
+    assert (result["phase"], result["exit_code"]) == ("preflight", errors.LAUNCH_REFUSED)
+    assert [check["id"] for check in result["checks"]] == ["config_not_verified"]
+    assert not (here / "runs").exists()
+
+
+def test_config_changed(stamped: Path, mgpu: Run) -> None:
+    config = stamped / "accelerate.yaml"
+    config.write_text(config.read_text().replace("mixed_precision: 'no'", "mixed_precision: bf16"))
+    done = mgpu("launch", "report.py")
+    assert done.returncode == errors.LAUNCH_REFUSED and done.stdout == ""
+    assert 'mixed_precision "no" -> "bf16"' in done.stderr
+    assert "config_changed_since_verified" in done.stderr
+
+
+def test_comments_do_not_count(stamped: Path, mgpu: Run) -> None:
+    config = stamped / "accelerate.yaml"
+    lines = config.read_text().splitlines()
+    config.write_text("# a word\n" + "\n".join(reversed(lines)) + "\n")
+    assert mgpu("launch", "--dry-run", "report.py").returncode == errors.READY
+
+
+def test_environment_changed(stamped: Path, mgpu: Run) -> None:
+    done = mgpu("launch", "report.py", env={"NCCL_P2P_DISABLE": "1", "NOT_RELEVANT": "1"})
+    assert done.returncode == errors.LAUNCH_REFUSED
+    assert "NCCL_P2P_DISABLE not set -> 1" in done.stderr and "NOT_RELEVANT" not in done.stderr
+
+
+def test_damaged_stamp_verifies_nothing(stamped: Path, mgpu: Run) -> None:
+    path = stamped / ".mgpu" / "verified.json"
+    for text in ("", "[]", '{"schema": 1, "entries": {"a": {"facts": []}}}', path.read_text()[:200]):
+        path.write_text(text)
+        done = mgpu("launch", "--dry-run", "report.py")
+        assert done.returncode == errors.LAUNCH_REFUSED, text
+        assert "bug" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("report.py",), errors.LAUNCH_REFUSED, "no config nowhere.yaml.  mgpu configure  writes one"),
+        (("repotr.py",), errors.NOT_FOUND, "no script repotr.py. Did you mean report.py?"),
+        (("zzz",), errors.NOT_FOUND, "no script zzz."),
+        (("--epochs", "3", "report.py"), errors.NOT_FOUND, "launch has no option --epochs"),
+        (("--unverified", "maybe", "report.py"), errors.USAGE, "choose ask, allow, refuse"),
+        (("--yes",), errors.USAGE, "which script?"),
+    ],
+)
+def test_wrong_use(here: Path, mgpu: Run, arguments: tuple[str, ...], code: int, words: str) -> None:
+    done = mgpu("launch", *arguments, env={"MGPU_CONFIG": "nowhere.yaml"})
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert words in done.stderr
+
+
+@pytest.mark.xfail(strict=True, reason="an MgpuError before the hand-off leaves no --json-result")
+def test_result_of_a_run_that_could_not_be_prepared(here: Path, mgpu: Run) -> None:
+    """Automation reads the phase instead of guessing it from 127, which a training may end with, too."""
+    done = mgpu("launch", "--json-result", "result.json", "repotr.py")
+    assert done.returncode == errors.NOT_FOUND
+    result = json.loads((here / "result.json").read_text())
+    assert (result["phase"], result["exit_code"]) == ("preflight", errors.NOT_FOUND)
+
+
+def test_torch_that_cannot_see_the_gpus(here: Path, mgpu: Run) -> None:
+    """Eight ranks would train alone on the CPU: refused although the user allows what is not verified."""
+    import torch
+
+    if torch.version.cuda is not None:
+        pytest.skip("torch is a CUDA build")
+    library = fake_nvml.build(here / "nvml")
+    eight_gpus = fake_nvml.environment(library, fake_nvml.machine(here / "nvml", "h100_sxm_x8"))
+    (here / "accelerate.yaml").unlink()
+    configured = mgpu("configure", "--yes", env=eight_gpus)
+    assert "num_processes: 8" in (here / "accelerate.yaml").read_text(), configured.stderr
+    done = mgpu("launch", "--unverified", "allow", "--json-result", "result.json", "report.py", env=eight_gpus)
+    assert (done.returncode, done.stdout) == (errors.LAUNCH_REFUSED, ""), done.stderr
+    assert "torch_is_cpu_build" in done.stderr and "NOT STARTED" in done.stderr
+    assert "torch_is_cpu_build" in [check["id"] for check in json.loads((here / "result.json").read_text())["checks"]]
+    assert not (here / "runs").exists()
+
+
+# Started
+
+
+@pytest.fixture(scope="module")
+def piped(tmp_path_factory: pytest.TempPathFactory, stamp: Path) -> dict[str, Any]:
+    """One verified launch of report.py whose three streams are no terminals."""
+    folder = tmp_path_factory.mktemp("piped")
+    for name in ("accelerate.yaml", ".mgpu"):
+        source = stamp / name
+        shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy(source, folder / name)
+    shutil.copy(SCRIPTS / "report.py", folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "mgpu", "launch", "--json-result", "result.json", "report.py", *ARGUMENTS],
+        cwd=folder,
+        env=environment(folder / "home", {"REPORT": "report.json"}),
+        input=b"a line on stdin\n",
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    return {
+        "folder": folder,
+        "done": done,
+        "report": json.loads((folder / "report.json").read_text()),
+        "result": json.loads((folder / "result.json").read_text()),
+    }
+
+
+def test_arguments_are_untouched(piped: dict[str, Any]) -> None:
+    assert piped["done"].returncode == 0
+    assert tuple(piped["report"]["arguments"]) == ARGUMENTS
+    assert (piped["report"]["world"], piped["report"]["cpu"], piped["report"]["marked"]) == ("2", "true", True)
+
+
+def test_stdin_is_the_trainings(piped: dict[str, Any]) -> None:
+    assert piped["report"]["stdin"] == "a line on stdin\n"
+
+
+def test_bytes_are_untouched(piped: dict[str, Any]) -> None:
+    """stdout holds the training's bytes and nothing else; what mgpu says is on stderr."""
+    assert piped["done"].stdout == OUT
+    assert ERR in piped["done"].stderr
+    said = piped["done"].stderr.replace(ERR, b"").decode("utf-8")
+    assert "your program's output starts here" in said and "mgpu: finished, exit 0" in said
+    (log,) = piped["folder"].glob("runs/*/run.log")
+    assert OUT in log.read_bytes() and ERR in log.read_bytes()
+    assert b"mgpu" not in log.read_bytes()
+
+
+def test_result_of_a_good_run(piped: dict[str, Any]) -> None:
+    result = piped["result"]
+    assert (result["schema"], result["phase"], result["exit_code"]) == ("mgpu.run/1.0", "training", 0)
+    assert tuple(result["command"][-len(ARGUMENTS) :]) == ARGUMENTS
+    assert result["env_added"] == {"ACCELERATE_USE_CPU": "true"}
+    assert result["first_failure"] is None and result["duration_s"] > 0
+    assert (piped["folder"] / result["logs"] / "run.log").is_file()
+
+
+def test_module(stamped: Path, mgpu: Run) -> None:
+    done = mgpu("launch", "--yes", "-m", "report", "-m", "--", env={"REPORT": "report.json"})
+    assert done.returncode == 0, done.stderr
+    assert json.loads((stamped / "report.json").read_text())["arguments"] == ["-m", "--"]
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "words"),
+    [
+        (("exit", "3"), 3, "rank 1"),
+        (("raise",), 1, "rank 1"),
+        (("SIGKILL",), 137, "killed by SIGKILL"),
+        (("SIGSEGV",), 139, "killed by SIGSEGV"),
+    ],
+)
+def test_exit_code_is_the_failing_ranks(stamped: Path, mgpu: Run, how: tuple[str, ...], code: int, words: str) -> None:
+    done = mgpu("launch", "--json-result", "result.json", "ends.py", *how)
+    assert done.returncode == code, done.stderr
+    assert re.search(rf"^First to fail +rank 1 .*{words if 'killed' in words else ''}", done.stderr, re.MULTILINE)
+    result = json.loads((stamped / "result.json").read_text())
+    assert (result["phase"], result["exit_code"]) == ("training", code)
+    failure = result["first_failure"]
+    assert (failure["rank"], failure["exit"]) == (1, code)
+    assert failure["signal"] == (how[0] if how[0].startswith("SIG") else None)
+    assert not marked(stamped)
+
+
+@pytest.mark.parametrize(("how", "code"), [(("exit", "3"), 3), (("SIGKILL",), 137)])
+def test_exit_code_of_one_process(here: Path, mgpu: Run, how: tuple[str, ...], code: int) -> None:
+    write_config(here, ONE_PROCESS)
+    assert mgpu("launch", "--unverified", "allow", "ends.py", *how).returncode == code
+
+
+def test_allowed_although_not_verified(here: Path, mgpu: Run) -> None:
+    (here / "go").touch()
+    done = mgpu("launch", "--unverified", "allow", "waits.py")
+    assert done.returncode == 0, done.stderr
+    assert "NOT verified: the smoke test has not passed" in done.stderr
+    assert done.stdout.splitlines() == ["no terminal"] * 2
+
+
+# Signals
+
+
+def test_sigterm_ends_everything(stamped: Path) -> None:
+    """USR1 reaches each rank before, and changes nothing."""
+    runner = start("launch", "waits.py", folder=stamped)
+    ready(stamped)
+    runner.send_signal(signal.SIGUSR1)
+    wait_for(lambda: all((stamped / f"usr1.{rank}").exists() for rank in (0, 1)), 10)
+    assert runner.poll() is None
+    runner.send_signal(signal.SIGTERM)
+    code, output, said = launched(runner)
+    assert code == 143, said
+    assert output.splitlines() == ["no terminal"] * 2
+    assert "mgpu: stopped" in said
+    assert not marked(stamped)
+
+
+def test_sigint_and_one_process(here: Path) -> None:
+    write_config(here, ONE_PROCESS)
+    runner = start("launch", "--unverified", "allow", "waits.py", folder=here)
+    wait_for(lambda: (here / "ready.0").exists())
+    runner.send_signal(signal.SIGINT)
+    code, _, said = launched(runner)
+    assert code == errors.INTERRUPTED, said
+    assert not marked(here)
+
+
+def test_killed_mgpu_leaves_nothing(stamped: Path) -> None:
+    runner = start("launch", "waits.py", folder=stamped)
+    ready(stamped)
+    runner.kill()
+    launched(runner)
+    wait_for(lambda: not marked(stamped), 15)
+
+
+@pytest.mark.xfail(strict=True, reason="the launcher dies of its PDEATHSIG, its only child lives on")
+def test_killed_mgpu_leaves_nothing_of_one_process(here: Path) -> None:
+    """accelerate's launcher for one process does not pass SIGTERM on."""
+    write_config(here, ONE_PROCESS)
+    runner = start("launch", "--unverified", "allow", "waits.py", folder=here, stdout=subprocess.DEVNULL)
+    wait_for(lambda: (here / "ready.0").exists())
+    runner.kill()
+    launched(runner)
+    wait_for(lambda: not marked(here), 5)
+
+
+@pytest.mark.xfail(strict=True, reason="an ignored SIGHUP gets a handler and is passed on")
+def test_hangup_is_ignored_under_nohup(stamped: Path) -> None:
+    """nohup starts mgpu with SIGHUP ignored: the shell's goodbye does not end the training."""
+    runner = start("launch", "waits.py", folder=stamped, ignoring=[signal.SIGHUP])
+    ready(stamped)
+    runner.send_signal(signal.SIGHUP)
+    time.sleep(1)
+    (stamped / "go").touch()
+    code, _, said = launched(runner)
+    assert code == 0, said
+
+
+def test_left_over_process_is_ended(stamped: Path) -> None:
+    """A data loader that a rank leaves behind holds memory and pipes; the launch ends all the same."""
+    runner = start("launch", "waits.py", "child", folder=stamped)
+    code, _, said = launched(runner)
+    assert code == 0, said
+    child = int((stamped / "child").read_text())
+    assert processes.state_of(child) in (None, "ended")
+    assert "mgpu ended 1 process" in said
+    assert not marked(stamped)
+
+
+@pytest.mark.xfail(strict=True, reason="EAGAIN is taken for a reader that went away: the rest of the block is dropped")
+def test_slow_reader_of_a_non_blocking_pipe(stamped: Path) -> None:
+    """Some parents (Node, asyncio) hand over a pipe that does not block; no byte is lost when it is full."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    runner = start("launch", "floods.py", folder=stamped, stdout=writer, stderr=subprocess.DEVNULL)
+    os.close(writer)
+    received = bytearray()
+    with open(reader, "rb", buffering=0) as stream:
+        while data := stream.read(1 << 16):
+            received += data
+            time.sleep(0.005)
+    assert runner.wait(30) == 0
+    assert received == b"".join(b"%07d\n" % number for number in range(1 << 18))
+
+
+def test_reader_that_goes_away_does_not_end_the_training(stamped: Path) -> None:
+    """`mgpu launch … | head`: the training goes on, the log is whole."""
+    reader, writer = os.pipe()
+    runner = start("launch", "floods.py", folder=stamped, stdout=writer)
+    os.close(writer)
+    os.read(reader, 100)
+    os.close(reader)
+    _, said = runner.communicate(timeout=60)
+    assert runner.returncode == 0, said
+    (log,) = stamped.glob("runs/*/run.log")
+    assert log.stat().st_size >= 8 << 18
+
+
+# In a terminal
+
+
+def terminal(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> Any:
+    """mgpu on a pseudo-terminal of 24 x 80."""
+    pexpect = pytest.importorskip("pexpect")
+    variables = environment(folder / "home", {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", **(env or {})})
+    return pexpect.spawn(
+        sys.executable, ["-m", "mgpu", *arguments],
+        cwd=str(folder), env=variables, encoding="utf-8", timeout=60, dimensions=(24, 80),
+    )  # fmt: skip
+
+
+def test_ctrl_c_in_a_terminal(stamped: Path) -> None:
+    child = terminal(stamped, "launch", "--yes", "waits.py")
+    child.expect("a terminal")
+    ready(stamped)
+    child.send("\x03")
+    child.expect("mgpu: stopped")
+    child.expect(pexpect_end())
+    child.close()
+    assert child.exitstatus == errors.INTERRUPTED
+    assert not marked(stamped)
+
+
+def test_asked_before_the_start(stamped: Path) -> None:
+    """A verified run asks once; "No" starts nothing."""
+    child = terminal(stamped, "launch", "waits.py", env={"TERM": "dumb"})
+    child.expect("verified .* on this machine")
+    child.expect(r"Start\?")
+    child.expect("Type a number")
+    child.sendline("2")
+    child.expect(pexpect_end())
+    child.close()
+    assert child.exitstatus == errors.LAUNCH_REFUSED
+    assert not (stamped / "ready.0").exists()
+
+
+@pytest.mark.xfail(strict=True, reason="tcsetattr from the background stops mgpu (SIGTTOU)")
+def test_as_a_background_job_of_a_shell(stamped: Path) -> None:
+    """`mgpu launch … &` in a terminal: not stopped for touching a terminal that it may not touch."""
+    pexpect = pytest.importorskip("pexpect")
+    script = f"set -m; {shlex.quote(sys.executable)} -m mgpu launch --yes waits.py & wait $!; echo code $?"
+    child = pexpect.spawn(
+        "bash", ["--norc", "-c", script],
+        cwd=str(stamped), env=environment(stamped / "home", {"TERM": "xterm"}), encoding="utf-8", timeout=60,
+    )  # fmt: skip
+    try:
+        (stamped / "go").touch()
+        child.expect(r"code (\d+)", timeout=20)
+        assert child.match.group(1) == "0"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.close(force=True)
+
+
+def pexpect_end() -> Any:
+    import pexpect
+
+    return pexpect.EOF

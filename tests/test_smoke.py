@@ -1,0 +1,508 @@
+"""Does the smoke test tell a run that works from one that does not, name the rank at fault, and leave nothing behind?
+
+Real ranks over gloo through the real launcher. Faults come from tests/scripts/faults, or from outside by a signal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgpu import engine, errors, probes
+from mgpu.config import facts
+from mgpu.launch import command as launching
+from mgpu.smoke import run as smoke
+from mgpu.smoke import watch
+from mgpu.smoke.worker import RUNGS
+from mgpu.snapshot import Plan, Rank, Ranks, Step
+from tests import fake_nvml
+from tests.conftest import Run
+from tests.scripts import ONE_PROCESS, fault, kill_all, marked, start, wait_for, write_config
+
+STALL = 4  # seconds; an import on a busy machine holds Python up for more than one
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(tmp_path: Path) -> Iterator[None]:
+    """However a test ends, its processes end with it."""
+    yield
+    kill_all(tmp_path)
+
+
+def smoke_test(mgpu: Run, *arguments: str, env: dict[str, str] | None = None) -> tuple[int, dict[str, Any]]:
+    """`mgpu smoke-test --json`: exit code and document."""
+    done = mgpu("smoke-test", "--json", *arguments, env=env)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def checks(document: dict[str, Any], status: str = "fail") -> dict[str, dict[str, Any]]:
+    """The checks of that status by id."""
+    return {check["id"]: check for check in document["checks"] if check["status"] == status}
+
+
+def first(document: dict[str, Any]) -> str:
+    """The check that the report names as the cause: it fails, and is no consequence of another failure."""
+    failed = checks(document)
+    causes = [name for name, check in failed.items() if not set(check["because_of"]) & set(failed)]
+    assert len(causes) == 1, causes
+    return causes[0]
+
+
+# What passes
+
+
+def test_two_ranks_pass_and_are_stamped(mgpu: Run, tmp_path: Path) -> None:
+    write_config(tmp_path)
+    code, document = smoke_test(mgpu)
+    assert code == errors.READY == document["exit_code"]
+    assert document["verdict"] == "passed" and document["ended"] == "finished"
+    assert [stage["name"] for stage in document["stages"]] == list(RUNGS)
+    assert {stage["status"] for stage in document["stages"]} == {"ok"}
+    assert [rank["rank"] for rank in document["ranks"]] == [0, 1]
+    for rank in document["ranks"]:
+        assert rank["world_size"] == rank["accelerate_world_size"] == 2
+        assert rank["device"] == "cpu" and rank["error"] is None
+        assert rank["measured"]["gradient_difference"] < 1e-5
+    assert document["culprit"] is None and not checks(document) and not checks(document, "crash")
+
+    path = tmp_path / document["stamp"]
+    assert path == tmp_path / ".mgpu" / "verified.json"
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert (path.parent / ".gitignore").read_text() == "*\n"
+    (entry,) = json.loads(path.read_text())["entries"].values()
+    assert entry["rungs"] == list(RUNGS) and entry["facts"]["config.num_processes"] == "2"
+    assert set(entry["measured"]) == {"0", "1"}
+
+    folder = tmp_path / document["logs"]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert json.loads((folder / "smoke.json").read_text()) == document
+    assert not marked(tmp_path)
+
+
+def test_rehearsal_needs_no_config_and_stamps_nothing(mgpu: Run, tmp_path: Path) -> None:
+    done = mgpu("smoke-test", "--cpu", "2")
+    assert done.returncode == errors.READY, done.stdout + done.stderr
+    for rung in RUNGS:
+        assert f" {rung} " in done.stdout
+    assert "PASSED  2 CPU ranks trained together correctly" in done.stdout
+    assert "nothing was stamped" in done.stdout and not (tmp_path / ".mgpu").exists()
+    assert "\x1b" not in done.stdout and max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_one_process_of_type_no(mgpu: Run, tmp_path: Path) -> None:
+    write_config(tmp_path, ONE_PROCESS)
+    code, document = smoke_test(mgpu)
+    assert (code, document["verdict"]) == (errors.READY, "passed")
+    (rank,) = document["ranks"]
+    assert rank["world_size"] == rank["accelerate_world_size"] == 1
+    assert document["stamp"]
+
+
+@pytest.mark.xfail(strict=True, reason="on_cpu() leaves out type NO: the rank fails with `torch sees no GPU`")
+def test_one_process_on_a_machine_without_gpus_needs_no_use_cpu(tmp_path: Path) -> None:
+    """accelerate trains one process of type NO on the CPU by itself."""
+    path = write_config(tmp_path, ONE_PROCESS.replace("use_cpu: true\n", ""))
+    driver = probes.gather((probes.NVML,), plan=Plan(nodes=1)).driver
+    assert driver is not None
+    assert launching.on_cpu(facts(path, ask_loader=False), driver)
+
+
+# What must not pass
+
+
+def test_rank_stopped_from_outside(tmp_path: Path) -> None:
+    """kill -STOP: named with rank, pid and state, in the stall limit and a few seconds."""
+    write_config(tmp_path)
+    runner = start("smoke-test", "--json", "--stall-timeout", str(STALL), folder=tmp_path)
+    victim = wait_for(lambda: _pid(tmp_path, 1))
+    os.kill(victim, signal.SIGSTOP)
+    stopped = time.monotonic()
+    output, _ = runner.communicate(timeout=60)
+    document = json.loads(output)
+    assert runner.returncode == errors.NOT_READY
+    # heartbeat, stacks, TERM, 2 s, KILL
+    assert time.monotonic() - stopped < STALL + 6
+    assert document["ended"] == "stalled"
+    assert (document["culprit"]["rank"], document["culprit"]["state"]) == (1, "stopped")
+    frozen = checks(document)["rank_frozen"]
+    assert first(document) == "rank_frozen"
+    assert frozen["evidence"]["rank"] == 1 and frozen["evidence"]["pid"] == victim
+    assert f"pid {victim}) is stopped" in frozen["title"]
+    assert document["stamp"] is None and not (tmp_path / ".mgpu").exists()
+    assert not marked(tmp_path)
+
+
+def _pid(folder: Path, rank: int) -> int | None:
+    """The pid by which a rank has introduced itself."""
+    for journal in folder.glob(f"runs/smoke-*/rank{rank}.jsonl"):
+        for line in journal.read_text().splitlines():
+            record = json.loads(line)
+            if identity := record.get("identity"):
+                return int(identity["pid"])
+    return None
+
+
+def test_rank_stopped_in_training(mgpu: Run, tmp_path: Path) -> None:
+    write_config(tmp_path)
+    code, document = smoke_test(mgpu, "--stall-timeout", str(STALL), env=fault("SIGSTOP", "step 3 of 20"))
+    assert code == errors.NOT_READY and document["ended"] == "stalled"
+    assert first(document) == "rank_frozen"
+    culprit = document["culprit"]
+    assert (culprit["rank"], culprit["rung"], culprit["state"]) == (1, "training steps", "stopped")
+    assert culprit["collective"] == "step 3 of 20"
+    stages = {stage["name"]: stage["status"] for stage in document["stages"]}
+    assert stages["collectives"] == "ok" and stages["training steps"] == "fail" and stages["clean shutdown"] == "skip"
+    assert document["stamp"] is None and not marked(tmp_path)
+
+
+def test_rank_hangs_in_python(mgpu: Run, tmp_path: Path) -> None:
+    """Alive, with a heartbeat, but it does not come to the collective: its stack says where it is."""
+    write_config(tmp_path)
+    code, document = smoke_test(mgpu, "--stall-timeout", str(STALL), env=fault("sleep", "all-reduce 1000 x"))
+    assert code == errors.NOT_READY and document["ended"] == "stalled"
+    assert first(document) == "ranks_hang"
+    assert document["culprit"]["rank"] == 1, document["ranks"]
+    assert document["culprit"]["rung"] == "collectives"
+    assert "sitecustomize" in document["culprit"]["stack"]
+    assert checks(document)["ranks_hang"]["evidence"]["rank"] == 1
+    assert not marked(tmp_path)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="who ended first is guessed from the number of words, not read from the launcher's table"
+)
+def test_rank_killed_before_it_joined(mgpu: Run, tmp_path: Path) -> None:
+    """It was never behind the others: only the launcher's table tells which of them was ended by the launcher."""
+    write_config(tmp_path)
+    code, document = smoke_test(mgpu, env=fault("SIGKILL", "init_process_group"))
+    assert code == errors.NOT_READY and document["ended"] == "died"
+    assert first(document) == "rank_ended_early"
+    problem = checks(document)["rank_ended_early"]
+    assert problem["evidence"]["rank"] == 1
+    assert "-9" in problem["cause"] or "SIGKILL" in problem["cause"]
+    assert document["culprit"]["rank"] == 1
+    assert document["stamp"] is None and not marked(tmp_path)
+
+
+@pytest.mark.xfail(strict=True, reason="the rank whose connection broke is blamed, not the one that was killed")
+def test_rank_killed_in_training(mgpu: Run, tmp_path: Path) -> None:
+    """The other rank sees its connection break; the one that was killed is the cause."""
+    write_config(tmp_path)
+    code, document = smoke_test(mgpu, env=fault("SIGKILL", "step 3 of 20"))
+    assert code == errors.NOT_READY and document["ended"] == "died"
+    assert document["culprit"]["rank"] == 1
+    assert first(document) == "rank_ended_early"
+    assert not marked(tmp_path)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="failures are ordered by the number of words, not by time: the consequence may come first"
+)
+def test_rank_raises(mgpu: Run, tmp_path: Path) -> None:
+    write_config(tmp_path)
+    code, document = smoke_test(mgpu, env=fault("raise", "first barrier"))
+    assert code == errors.NOT_READY
+    assert first(document) == "rank_failed"
+    problem = checks(document)["rank_failed"]
+    assert problem["evidence"]["rank"] == 1 and "the disk is on fire" in problem["title"]
+    assert document["culprit"]["rank"] == 1
+    assert not marked(tmp_path)
+
+
+def test_wrong_gradient_on_one_rank(mgpu: Run, tmp_path: Path) -> None:
+    write_config(tmp_path)
+    code, document = smoke_test(mgpu, env=fault("wrong gradient", "wrap the model"))
+    assert code == errors.NOT_READY and document["verdict"] == "failed"
+    problem = checks(document)["rank_failed"]
+    assert first(document) == "rank_failed"
+    assert problem["evidence"]["rank"] == 1 == document["culprit"]["rank"]
+    assert "gradients differ from the single-process reference by 1.0e-02" in problem["title"]
+    assert document["stamp"] is None and not (tmp_path / ".mgpu").exists()
+
+
+def test_each_rank_alone_in_its_world(mgpu: Run, tmp_path: Path) -> None:
+    """accelerate finds no device to train on and says nothing: N trainings of one rank."""
+    write_config(tmp_path)
+    code, document = smoke_test(mgpu, env=fault("no device", "import accelerate", "all"))
+    assert code == errors.NOT_READY
+    assert first(document) == "ranks_not_of_one_world"
+    assert "2 ranks wanted" in checks(document)["ranks_not_of_one_world"]["title"]
+    assert {rank["accelerate_world_size"] for rank in document["ranks"]} == {1}
+    assert not marked(tmp_path)
+
+
+def test_ranks_that_should_have_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Started for GPUs where torch sees none, as if the launch had not added ACCELERATE_USE_CPU."""
+    path = write_config(tmp_path)
+    config = facts(path, ask_loader=False)
+    monkeypatch.delenv("ACCELERATE_USE_CPU", raising=False)
+    monkeypatch.setattr(launching, "on_cpu", lambda config, driver: False)
+    snapshot = replace(probes.gather(probes.QUICK, plan=Plan(nodes=1)), config=config)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    ranks = smoke.climb(config, snapshot, folder, smoke.Request(stall_s=30), None)
+    assert ranks.ended == "died"
+    outcomes = engine.run([c for c in engine.load() if c.area == "smoke"], replace(snapshot, ranks=ranks))
+    failed = {o.check.id: o for o in outcomes if o.status == "fail"}
+    assert "rank_failed" in failed
+    problem = failed["rank_failed"].problem
+    assert problem is not None and "torch sees no GPU in this process" in problem.title
+
+
+def test_time_limit(mgpu: Run, tmp_path: Path) -> None:
+    write_config(tmp_path)
+    code, document = smoke_test(mgpu, "--timeout", "8", env=fault("sleep", "step 3 of 20"))
+    assert code == errors.NOT_READY and document["ended"] == "timed_out"
+    assert first(document) == "ranks_hang"
+    assert "time limit" in checks(document)["ranks_hang"]["title"]
+    assert document["stamp"] is None and not marked(tmp_path)
+
+
+def test_time_limit_before_any_rank_was_heard_of(mgpu: Run, tmp_path: Path) -> None:
+    write_config(tmp_path)
+    code, document = smoke_test(mgpu, "--timeout", "1")
+    assert code == errors.NOT_READY and document["ended"] == "timed_out"
+    assert not marked(tmp_path)
+    assert "ranks_hang" in checks(document) and document["stamp"] is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(tmp_path: Path, number: signal.Signals) -> None:
+    write_config(tmp_path)
+    runner = start("smoke-test", folder=tmp_path)
+    wait_for(lambda: _pid(tmp_path, 0))
+    assert marked(tmp_path)
+    runner.send_signal(number)
+    _, said = runner.communicate(timeout=20)
+    assert runner.returncode == errors.INTERRUPTED
+    assert "Traceback" not in said
+    assert not marked(tmp_path) and not (tmp_path / ".mgpu").exists()
+
+
+def test_killed(tmp_path: Path) -> None:
+    """Even SIGKILL to mgpu leaves no rank behind."""
+    write_config(tmp_path)
+    runner = start("smoke-test", folder=tmp_path, env=fault("sleep", "step 3 of 20"))
+    wait_for(lambda: _pid(tmp_path, 0) and _pid(tmp_path, 1))
+    runner.kill()
+    runner.communicate(timeout=20)
+    wait_for(lambda: not marked(tmp_path), 20)
+
+
+# Before a rank is started
+
+
+def test_no_config(mgpu: Run) -> None:
+    done = mgpu("smoke-test")
+    assert done.returncode == errors.USAGE
+    assert "no config accelerate.yaml" in done.stderr and "--cpu 2" in done.stderr
+
+
+def test_torch_that_cannot_see_the_gpus(mgpu: Run, tmp_path: Path) -> None:
+    """NVML shows eight GPUs, torch is a CPU build: no rank is started on the CPU instead."""
+    import torch
+
+    if torch.version.cuda is not None:
+        pytest.skip("torch is a CUDA build")
+    library = fake_nvml.build(tmp_path / "nvml")
+    env = fake_nvml.environment(library, fake_nvml.machine(tmp_path / "nvml", "h100_sxm_x8"))
+    configured = mgpu("configure", "--yes", env=env)
+    assert (tmp_path / "accelerate.yaml").exists(), configured.stderr
+    code, document = smoke_test(mgpu, env=env)
+    assert code == errors.NOT_READY and document["verdict"] == "failed"
+    assert "torch_is_cpu_build" in checks(document)
+    assert document["ranks"] == [] and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.xfail(strict=True, reason="mkdir's FileExistsError for the base folder is taken for a name that is in use")
+def test_run_folder_falls_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`runs` is a file: the logs go to a private temporary folder, and that is said."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MGPU_LOG_DIR", raising=False)
+    Path("runs").touch()
+    folder = smoke.run_folder("", "smoke-")
+    assert folder.is_dir() and stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert str(folder) in capsys.readouterr().err
+    folder.rmdir()
+
+
+def test_run_folder_is_always_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MGPU_LOG_DIR", "elsewhere")
+    folders = {smoke.run_folder("", "smoke-") for _ in range(5)}
+    assert len(folders) == 5 and all(folder.parent == Path("elsewhere") for folder in folders)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="journals and heartbeats of an earlier run in the same folder are read as those of this one"
+)
+def test_log_dir_of_an_earlier_run(mgpu: Run, tmp_path: Path) -> None:
+    """What ranks wrote there before is not taken for what they write now."""
+    write_config(tmp_path)
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for rank in (0, 1):
+        records = [{"order": 1, "time": 0, "rung": RUNGS[0], "word": "begins", "limit_s": None}]
+        records.append({"order": 2, "time": 0, "rung": RUNGS[3], "word": "all-reduce 1 x int64", "limit_s": None})
+        (folder / f"rank{rank}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        (folder / f"rank{rank}.beat").touch()
+        os.utime(folder / f"rank{rank}.beat", (1, 1))
+    code, document = smoke_test(mgpu, "--log-dir", "logs")
+    assert (code, document["ended"]) == (errors.READY, "finished")
+
+
+# The clock and the culprit, told by journals on disk
+
+
+class Journals:
+    """The journals of ranks that do not run."""
+
+    def __init__(self, folder: Path, expected: int, stall_s: float = 3.0) -> None:
+        self.folder = folder
+        self.view = watch.View(folder, expected, stall_s, start_limit_s=90.0)
+
+    def write(self, rank: int, rung: str, word: str, *, order: int = 1, limit_s: float | None = None) -> None:
+        record = {"order": order, "time": 0, "rung": rung, "word": word, "limit_s": limit_s}
+        self._append(rank, json.dumps(record) + "\n")
+
+    def pass_all(self, rank: int) -> None:
+        done = {"rung": RUNGS[-1], "ok": True, "detail": "left", "seconds": 0.1}
+        self._append(rank, json.dumps({"order": 99, "time": 0, "rung": RUNGS[-1], "done": done, "report": None}) + "\n")
+
+    def _append(self, rank: int, text: str) -> None:
+        with (self.folder / f"rank{rank}.jsonl").open("a") as file:
+            file.write(text)
+
+    def beat(self, rank: int, age_s: float) -> None:
+        path = self.folder / f"rank{rank}.beat"
+        path.touch()
+        os.utime(path, (time.time() - age_s,) * 2)
+
+    def stalled(self, quiet_s: float) -> bool:
+        """Whether the run counts as stalled when nothing was written for `quiet_s`."""
+        self.view.read()
+        self.view.progress = time.monotonic() - quiet_s
+        return self.view.stalled()
+
+
+@pytest.fixture
+def journals(tmp_path: Path) -> Journals:
+    return Journals(tmp_path, 2)
+
+
+def test_ranks_that_move_are_not_stalled(journals: Journals) -> None:
+    for rank in (0, 1):
+        journals.write(rank, "collectives", "all-reduce 1 x int64")
+        journals.beat(rank, 0.1)
+    assert not journals.stalled(2.5)
+    assert journals.stalled(3.5)
+
+
+def test_launcher_gets_the_start_limit(journals: Journals) -> None:
+    assert not journals.stalled(60.0)
+    assert journals.stalled(95.0)
+    journals.write(0, "collectives", "all-reduce 1 x int64")
+    journals.beat(0, 0.1)
+    assert not journals.stalled(60.0)  # the other one may still be importing
+
+
+def test_import_gets_its_own_limit(journals: Journals) -> None:
+    for rank in (0, 1):
+        journals.write(rank, "start processes", "import torch", limit_s=90.0)
+        journals.beat(rank, 0.1)
+    assert not journals.stalled(60.0)
+    assert journals.stalled(95.0)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="the heartbeat's limit ignores limit_s, and a thread cannot beat while Python's lock is held"
+)
+def test_import_may_hold_up_the_heartbeat(journals: Journals) -> None:
+    """Loading a gigabyte from a cold network file system holds Python's lock: no thread beats meanwhile."""
+    for rank in (0, 1):
+        journals.write(rank, "start processes", "import torch", limit_s=90.0)
+        journals.beat(rank, 20.0)
+    assert not journals.stalled(20.0)
+
+
+def test_one_silent_rank_stalls_the_run(journals: Journals) -> None:
+    """Although the others still write."""
+    for rank in (0, 1):
+        journals.write(rank, "training steps", "step 3 of 20")
+    journals.beat(0, 0.1)
+    journals.beat(1, 3.5)
+    assert journals.stalled(0.0)
+
+
+def test_rank_that_is_through_needs_no_heartbeat(journals: Journals) -> None:
+    for rank in (0, 1):
+        journals.write(rank, "clean shutdown", "begins")
+        journals.beat(rank, 10.0)
+        journals.pass_all(rank)
+    assert not journals.stalled(2.0)
+    assert journals.stalled(3.5)  # the launcher does not end
+
+
+def test_half_a_line_is_left_for_later(journals: Journals) -> None:
+    with (journals.folder / "rank0.jsonl").open("w") as file:
+        file.write('{"order": 1, "time": 0, "rung": "collectives", "word": "all-')
+        file.flush()
+        journals.view.read()
+        assert journals.view.journals[0].order == 0
+        file.write('reduce", "limit_s": null}\n')
+    journals.view.read()
+    assert journals.view.journals[0].word == "all-reduce"
+
+
+def test_reached_and_last_words(journals: Journals) -> None:
+    journals.write(0, "start processes", "begins")
+    journals.view.read()
+    assert journals.view.reached() == "start processes"
+    assert journals.view.where_they_are() == "rank 0: begins; rank 1: not heard of"
+
+
+def rank(number: int, order: int, **more: Any) -> Rank:
+    """A rank that came as far as its `order`-th word."""
+    return Rank(rank=number, last_word_order=order, last_word=f"word {order}", **more)
+
+
+def ranks(*members: Rank, ended: Any = "stalled") -> Ranks:
+    return Ranks(expected=len(members), rungs=RUNGS, ranks=members, ended=ended, launcher_exit=1, stall_limit_s=3.0)
+
+
+FAILED = (Step("collectives", False, "wrong sum", 0.1),)
+
+
+@pytest.mark.parametrize(
+    ("found", "who"),
+    [
+        pytest.param(ranks(rank(0, 9), rank(1, 9, process_state="stopped")), 1, id="stopped"),
+        pytest.param(ranks(rank(0, 1, process_state="traced"), rank(1, 9, silent_s=9.0)), 0, id="in a debugger"),
+        pytest.param(ranks(rank(0, 9, silent_s=2.0), rank(1, 9, silent_s=8.0)), 1, id="longest silent"),
+        pytest.param(ranks(rank(0, 9, silent_s=0.2), rank(1, 7, silent_s=0.1)), 1, id="behind"),
+        pytest.param(ranks(rank(0, 9, silent_s=0.2), rank(1, 9, silent_s=0.1)), None, id="all at one place"),
+        pytest.param(ranks(rank(0, 9), rank(1, 0)), 1, id="never heard of"),
+        pytest.param(
+            ranks(rank(0, 10, steps=FAILED, finished=True), rank(1, 8, steps=FAILED, finished=True), ended="died"),
+            1, id="failed first",
+        ),
+        pytest.param(ranks(rank(0, 9, finished=True), rank(1, 4), ended="died"), 1, id="gone"),
+        pytest.param(ranks(rank(0, 9, finished=True), rank(1, 9, finished=True), ended="finished"), None, id="fine"),
+    ],
+)  # fmt: skip
+def test_culprit(found: Ranks, who: int | None) -> None:
+    culprit = watch.culprit(found)
+    assert (culprit.rank if culprit else None) == who

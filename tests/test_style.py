@@ -1,0 +1,47 @@
+"""Are lint, format and types clean, and does the README give the commands that CI runs?"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT, missing
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy", "--cache-dir", os.devnull)],
+    ids=["ruff check", "ruff format", "mypy --strict"],
+)
+def test_the_tree_is_clean(arguments: tuple[str, ...]) -> None:
+    done = _run(*arguments)
+    if f"No module named {arguments[0]}" in done.stderr:
+        missing(f"{arguments[0]} is not installed")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_ci_runs_the_readmes_test_command() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    commands = re.findall(r"^    (python3 -m venv .*pytest.*)$", readme, re.MULTILINE)
+    assert len(commands) == 1, "the README gives one test command, on one line"
+    assert commands[0] in (ROOT / "tests" / "README.md").read_text("utf-8")
+    assert "README.md" in (ROOT / ".ci" / "run").read_text("utf-8")
+
+
+def test_no_path_of_a_workplace_is_in_the_tree() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if tracked.returncode:
+        pytest.skip("not a git checkout")
+    bad = re.compile(r"/work/(main|shared|venv|\.library)|\.\./shared")
+    for name in tracked.stdout.splitlines():
+        text = (ROOT / name).read_text("utf-8", errors="replace") if (ROOT / name).is_file() else ""
+        if name != "tests/test_style.py":
+            assert not bad.search(text), name
