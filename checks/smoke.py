@@ -11,6 +11,7 @@ _ACCELERATE = "https://github.com/huggingface/accelerate/blob/main/src/accelerat
 _TORCH = "https://pytorch.org/docs/stable/distributed.html"
 # A live rank beats every 0.2 s (mgpu/smoke/worker.py); one that is silent for longer than this does not run.
 _SILENT_S = 1.0
+_SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 1: "SIGHUP", 2: "SIGINT"}
 
 
 def _who(rank: Rank) -> str:
@@ -37,9 +38,14 @@ def _frozen(ranks: Ranks) -> list[Rank]:
 
 
 def _own_failures(ranks: Ranks) -> list[Rank]:
-    """Ranks on which a rung failed, the earliest first."""
+    """Ranks on which a rung failed, the earliest first: the others failed because it was gone."""
     failed = [rank for rank in ranks.ranks if any(step.ok is False for step in rank.steps)]
-    return sorted(failed, key=lambda rank: rank.last_word_order)
+    return sorted(failed, key=lambda rank: rank.failed_at or float("inf"))
+
+
+def _killed(ranks: Ranks) -> list[Rank]:
+    """Ranks ended by a signal of their own. TERM is what the launcher sends to the siblings of one that failed."""
+    return [r for r in ranks.ranks if not r.finished and (r.exit_code or 0) < 0 and r.exit_code != -15]
 
 
 @check(Severity.ERROR, source=_ACCELERATE)
@@ -90,14 +96,40 @@ def rank_frozen(ranks: Ranks) -> Answer:
             f"It came as far as \"{rank.last_word}\" ({_rung(rank, ranks)}) and then did not run for "
             f"{rank.silent_s or ranks.stall_limit_s:.0f} s; the others wait for it.",
             Fix("Find out who stopped it: a debugger, the scheduler, SIGSTOP, or a device that hangs in the kernel.",
-                ("ps -o pid,stat,wchan:32,cmd -p PID",)),
+                (f"ps -o pid,stat,wchan:32,cmd -p {rank.pid}",)),
             {"rank": rank.rank, "pid": rank.pid, "host": rank.host, "state": state, "last_word": rank.last_word},
             tuple(f"rank {r.rank}" for r in frozen),
         )  # fmt: skip
     return Ok(f"{counted(len(ranks.ranks), 'rank')} ran all the time")
 
 
-@check(Severity.ERROR, source=_TORCH, because_of=("rank_frozen", "ranks_not_of_one_world"))
+@check(Severity.ERROR, source="https://pytorch.org/docs/stable/elastic/errors.html", because_of=("rank_frozen",))
+def rank_killed(ranks: Ranks) -> Answer:
+    """A rank was ended by a signal.
+
+    Why: SIGKILL without a word is the kernel when memory runs out, the scheduler, or a person; SIGSEGV, SIGBUS and
+    SIGABRT are a crash in a library. The other ranks fail a moment later, because it is gone.
+
+    Fix: the kernel log tells whether it was the memory.
+    """
+    killed = _killed(ranks)
+    if killed:
+        rank = killed[0]
+        name = _SIGNALS.get(-(rank.exit_code or 0), f"signal {-(rank.exit_code or 0)}")
+        return Problem(
+            f"{_who(rank)} was killed by {name}",
+            f'It had come as far as "{rank.last_word}" ({_rung(rank, ranks)}). What the others say is a consequence.',
+            Fix(
+                "See whether the kernel killed it for memory, and what it printed.",
+                ("sudo dmesg | grep -i 'killed process'", f"cat {ranks.folder}/launcher.log"),
+            ),
+            {"rank": rank.rank, "pid": rank.pid, "signal": name, "last_word": rank.last_word},
+            tuple(f"rank {r.rank}" for r in killed),
+        )
+    return Ok("no rank was ended by a signal")
+
+
+@check(Severity.ERROR, source=_TORCH, because_of=("rank_frozen", "rank_killed", "ranks_not_of_one_world"))
 def rank_failed(ranks: Ranks) -> Answer:
     """A rank met an error.
 
@@ -112,14 +144,14 @@ def rank_failed(ranks: Ranks) -> Answer:
         return Problem(
             f"{_who(rank)} failed at \"{step.rung}\": {step.detail}",
             f"Its last word was \"{rank.last_word}\". Ranks that failed: {', '.join(str(r.rank) for r in failed)}.",
-            Fix("See the whole error in the rank's report.", ("cat runs/smoke-*/rank*.json",)),
+            Fix("See the whole error in the rank's report.", (f"cat {ranks.folder}/rank{rank.rank}.json",)),
             {"rank": rank.rank, "rung": step.rung, "error": rank.error},
             tuple(f"rank {r.rank}" for r in failed),
         )  # fmt: skip
     return Ok("no rank met an error")
 
 
-@check(Severity.ERROR, source=_TORCH, because_of=("rank_frozen", "rank_failed"))
+@check(Severity.ERROR, source=_TORCH, because_of=("rank_frozen", "rank_killed", "rank_failed"))
 def ranks_hang(ranks: Ranks) -> Answer:
     """The ranks made no progress within the stall limit.
 
@@ -136,7 +168,7 @@ def ranks_hang(ranks: Ranks) -> Answer:
         return Problem(
             f"all ranks finished, but the launcher did not end ({limit})",
             "The launcher waits for something else than its ranks.",
-            Fix("See what it printed.", ("cat runs/smoke-*/launcher.log",)),
+            Fix("See what it printed.", (f"cat {ranks.folder}/launcher.log",)),
         )
     behind = min(waiting, key=lambda rank: rank.last_word_order)
     first = max(ranks.ranks, key=lambda rank: rank.last_word_order)
@@ -144,20 +176,20 @@ def ranks_hang(ranks: Ranks) -> Answer:
         title = f'{_who(behind)} is behind at "{behind.last_word or "not heard of"}" ({limit})'
         cause = f'The others are at "{first.last_word}" ({_rung(first, ranks)}) and wait for it.'
     else:
-        title = f'all ranks wait at "{behind.last_word}" ({limit})'
+        title = f'all ranks wait at "{behind.last_word or "not heard of"}" ({limit})'
         cause = f'Every rank came to the same place of "{_rung(behind, ranks)}", and what they do there does not end.'
     stack = (behind.stack or "").splitlines()
     where = next((line.strip() for line in stack if line.strip().startswith("File ")), None)
     return Problem(
         title,
         cause + (f" Python is at {where}." if where else ""),
-        Fix("Look at the stacks of the ranks.", ("cat runs/smoke-*/rank*.stack",)),
+        Fix("Look at the stacks of the ranks.", (f"cat {ranks.folder}/rank*.stack",)),
         {"rank": behind.rank, "last_word": behind.last_word, "rung": _rung(behind, ranks), "stack": where},
         (f"rank {behind.rank}",),
     )
 
 
-@check(Severity.ERROR, source=_TORCH, because_of=("rank_frozen", "rank_failed", "ranks_hang"))
+@check(Severity.ERROR, source=_TORCH, because_of=("rank_frozen", "rank_killed", "rank_failed", "ranks_hang"))
 def rank_ended_early(ranks: Ranks) -> Answer:
     """A rank's process ended before its report was complete.
 
@@ -179,7 +211,7 @@ def rank_ended_early(ranks: Ranks) -> Answer:
         return Problem(
             f"rank {rank.rank} never started (launcher exit {ranks.launcher_exit})",
             f"The launcher said: {last}",
-            Fix("See all it printed.", ("cat runs/smoke-*/launcher.log",)),
+            Fix("See all it printed.", (f"cat {ranks.folder}/launcher.log",)),
             {"rank": rank.rank, "launcher_exit": ranks.launcher_exit},
             tuple(f"rank {r.rank}" for r in missing),
         )
@@ -187,7 +219,7 @@ def rank_ended_early(ranks: Ranks) -> Answer:
         f"{_who(rank)} ended at \"{rank.last_word}\" ({_rung(rank, ranks)})",
         f"Its process is gone without a Python error. {said}".strip(),
         Fix("See what the launcher printed, and whether the kernel killed it.",
-            ("cat runs/smoke-*/launcher.log", "sudo dmesg | grep -i 'killed process'")),
+            (f"cat {ranks.folder}/launcher.log", "sudo dmesg | grep -i 'killed process'")),
         {"rank": rank.rank, "last_word": rank.last_word, "launcher_exit": ranks.launcher_exit},
         tuple(f"rank {r.rank}" for r in missing),
     )  # fmt: skip
@@ -290,7 +322,7 @@ def ranks_left_running(ranks: Ranks) -> Answer:
 @check(
     Severity.ERROR,
     source="https://huggingface.co/docs/accelerate/package_reference/cli",
-    because_of=("rank_frozen", "rank_failed", "ranks_hang", "rank_ended_early"),
+    because_of=("rank_frozen", "rank_killed", "rank_failed", "ranks_hang", "rank_ended_early"),
 )
 def launcher_failed(ranks: Ranks) -> Answer:
     """The launcher ended with an error.
@@ -307,6 +339,6 @@ def launcher_failed(ranks: Ranks) -> Answer:
     return Problem(
         f"the launcher ended with exit code {ranks.launcher_exit}",
         f"Its last line: {last}",
-        Fix("See all it printed.", ("cat runs/smoke-*/launcher.log",)),
+        Fix("See all it printed.", (f"cat {ranks.folder}/launcher.log",)),
         {"exit": ranks.launcher_exit},
     )

@@ -428,6 +428,8 @@ class Rank:
     computed: str | None = None  # digest of the same computation done on every rank
     parameters: str | None = None  # digest of the parameters after the training steps
     finished: bool = False  # its report is complete
+    failed_at: float | None = None  # when a rung failed on it (Unix time), to tell cause from consequence
+    exit_code: int | None = None  # as the launcher tells it; negative for a signal
     measured: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -443,6 +445,7 @@ class Ranks:
     stall_limit_s: float
     left_running: tuple[int, ...] = ()  # pids that outlived the clean-up
     launcher_output: str | None = None  # its last lines
+    folder: str = "runs"  # where journals, stacks and the launcher's log lie
 
 
 @dataclass(frozen=True)

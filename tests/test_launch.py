@@ -175,7 +175,6 @@ def test_wrong_use(here: Path, mgpu: Run, arguments: tuple[str, ...], code: int,
     assert words in done.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="an MgpuError before the hand-off leaves no --json-result")
 def test_result_of_a_run_that_could_not_be_prepared(here: Path, mgpu: Run) -> None:
     """Automation reads the phase instead of guessing it from 127, which a training may end with, too."""
     done = mgpu("launch", "--json-result", "result.json", "repotr.py")
@@ -337,7 +336,6 @@ def test_killed_mgpu_leaves_nothing(stamped: Path) -> None:
     wait_for(lambda: not marked(stamped), 15)
 
 
-@pytest.mark.xfail(strict=True, reason="the launcher dies of its PDEATHSIG, its only child lives on")
 def test_killed_mgpu_leaves_nothing_of_one_process(here: Path) -> None:
     """accelerate's launcher for one process does not pass SIGTERM on."""
     write_config(here, ONE_PROCESS)
@@ -348,7 +346,6 @@ def test_killed_mgpu_leaves_nothing_of_one_process(here: Path) -> None:
     wait_for(lambda: not marked(here), 5)
 
 
-@pytest.mark.xfail(strict=True, reason="an ignored SIGHUP gets a handler and is passed on")
 def test_hangup_is_ignored_under_nohup(stamped: Path) -> None:
     """nohup starts mgpu with SIGHUP ignored: the shell's goodbye does not end the training."""
     runner = start("launch", "waits.py", folder=stamped, ignoring=[signal.SIGHUP])
@@ -371,7 +368,6 @@ def test_left_over_process_is_ended(stamped: Path) -> None:
     assert not marked(stamped)
 
 
-@pytest.mark.xfail(strict=True, reason="EAGAIN is taken for a reader that went away: the rest of the block is dropped")
 def test_slow_reader_of_a_non_blocking_pipe(stamped: Path) -> None:
     """Some parents (Node, asyncio) hand over a pipe that does not block; no byte is lost when it is full."""
     reader, writer = os.pipe()
@@ -438,7 +434,6 @@ def test_asked_before_the_start(stamped: Path) -> None:
     assert not (stamped / "ready.0").exists()
 
 
-@pytest.mark.xfail(strict=True, reason="tcsetattr from the background stops mgpu (SIGTTOU)")
 def test_as_a_background_job_of_a_shell(stamped: Path) -> None:
     """`mgpu launch … &` in a terminal: not stopped for touching a terminal that it may not touch."""
     pexpect = pytest.importorskip("pexpect")

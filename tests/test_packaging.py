@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import email
+import importlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -11,18 +13,15 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from mgpu import __version__
-from tests.conftest import CHECKS, ROOT, environment, missing
+from tests.conftest import ROOT, environment, missing
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
+tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -37,12 +36,8 @@ def run(*command: str, cwd: Path, env: dict[str, str] | None = None) -> str:
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist, and the wheel built from that sdist."""
-    try:
-        import build
-        import setuptools
-    except ImportError as error:
-        missing(f"{error.name} is not installed")
-    assert build
+    if importlib.util.find_spec("build") is None:
+        missing("build is not installed")
     folder = tmp_path_factory.mktemp("built")
     # From a copy of what git would hold: building in the tree would leave an egg-info there.
     source = folder / "source"
@@ -52,7 +47,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
             run("cp", "-r", str(ROOT / name), str(source / name), cwd=folder)
     if not (source / "README.md").exists():  # pyproject.toml names it; without it nothing can be built
         pytest.xfail("README.md is not written yet")
-    enough = int(setuptools.__version__.partition(".")[0]) >= 77
+    try:
+        enough = int(metadata.version("setuptools").partition(".")[0]) >= 77
+    except metadata.PackageNotFoundError:
+        enough = False
     isolation = ["--no-isolation"] if enough else []
     run(sys.executable, "-m", "build", *isolation, "--outdir", str(folder), str(source), cwd=folder)
     return folder
@@ -75,7 +73,7 @@ def test_the_sdist_holds_the_sources(built: Path) -> None:
 def test_the_wheel_holds_the_checks_inside_mgpu(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-        metadata = email.message_from_bytes(archive.read(next(n for n in names if n.endswith("/METADATA"))))
+        about = email.message_from_bytes(archive.read(next(n for n in names if n.endswith("/METADATA"))))
         scripts = archive.read(next(n for n in names if n.endswith("/entry_points.txt"))).decode()
     files = {path.name for path in (ROOT / "checks").glob("*.py")}
     assert {name.removeprefix("mgpu/checks/") for name in names if name.startswith("mgpu/checks/")} == files
@@ -83,12 +81,12 @@ def test_the_wheel_holds_the_checks_inside_mgpu(wheel: Path) -> None:
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "mgpu").rglob("*.py")}
     assert sources <= names and "mgpu/py.typed" in names
     assert "mgpu = mgpu.__main__:main" in scripts
-    assert (metadata["Name"], metadata["Version"]) == ("mgpu-doctor", __version__)
-    required = {line.split(";")[0].strip() for line in metadata.get_all("Requires-Dist") or [] if "extra" not in line}
+    assert (about["Name"], about["Version"]) == ("mgpu-doctor", __version__)
+    required = {line.split(";")[0].strip() for line in about.get_all("Requires-Dist") or [] if "extra" not in line}
     assert {"torch", "accelerate"} <= required  # without a bound: the user's are never replaced
 
 
-def test_the_installed_wheel_finds_its_own_checks(wheel: Path, tmp_path: Path) -> None:
+def test_the_installed_wheel_finds_its_own_checks(built: Path, wheel: Path, tmp_path: Path) -> None:
     """In a project that has `checks/`, `mgpu.py` tests and a `pyproject.toml` of its own."""
     venv.create(tmp_path / "venv", symlinks=True, with_pip=False)
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
@@ -109,8 +107,11 @@ def test_the_installed_wheel_finds_its_own_checks(wheel: Path, tmp_path: Path) -
     env = environment(tmp_path / "home", without=("PYTHONPATH",))
     where = run(python, "-c", "import mgpu; print(mgpu.__file__)", cwd=project, env=env).strip()
     assert Path(where).is_relative_to(site)
-    listed = json.loads(run(python, "-m", "mgpu", "doctor", "--list-checks", "--json", cwd=project, env=env))
-    assert [row["id"] for row in listed["checks"]] == list(CHECKS)
+    question = ("-m", "mgpu", "doctor", "--list-checks", "--json")
+    listed = json.loads(run(python, *question, cwd=project, env=env))
+    tree = env | {"PYTHONPATH": str(built / "source")}
+    assert listed == json.loads(run(sys.executable, *question, cwd=project, env=tree))
+    assert len(listed["checks"]) > 90
     assert run(python, "-m", "mgpu", "--version", cwd=project, env=env) == f"mgpu {__version__}\n"
     document = json.loads(
         run(python, "-m", "mgpu", "doctor", "--quick", "--json", "--only", "accelerate_missing", "--expect-gpus", "0",

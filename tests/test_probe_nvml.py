@@ -259,7 +259,7 @@ def test_a_lost_gpu_leaves_the_others_whole(library: Path, healthy_h100: Snapsho
     snapshot = read(library, machine(tmp_path, "h100_sxm_x8", FAULTS["gpu_lost"]))
     lost = gpus(snapshot)[3]
     assert (lost.index, lost.lost, lost.uuid, lost.memory_total_bytes) == (3, "GPU_IS_LOST", None, None)
-    assert snapshot.gaps["gpus[3].uuid"] == Gap("crashed", "NVML: GPU_IS_LOST")
+    assert snapshot.gaps["gpus[3].uuid"] == Gap("crashed", "GPU_IS_LOST")
     assert [g for g in gpus(snapshot) if g.index != 3] == [g for g in gpus(healthy) if g.index != 3]
     assert {gap.kind for fact, gap in gaps(snapshot).items() if "3" not in fact} == {"not_supported"}
     assert link_names(snapshot)[2, 3] == "?"
@@ -269,7 +269,7 @@ def test_a_lost_gpu_leaves_the_others_whole(library: Path, healthy_h100: Snapsho
 def test_a_gpu_without_handle_leaves_the_others_whole(library: Path, tmp_path: Path) -> None:
     snapshot = read(library, machine(tmp_path, "h100_sxm_x8", FAULTS["gpu_lost_at_handle"]))
     assert gpus(snapshot)[3].lost == "GPU_IS_LOST"
-    assert snapshot.gaps["gpus[3]"] == Gap("crashed", "NVML: GPU_IS_LOST")
+    assert snapshot.gaps["gpus[3]"] == Gap("crashed", "GPU_IS_LOST")
     assert [gpu.lost for gpu in gpus(snapshot) if gpu.index != 3] == [None] * 7
     assert set(link_names(snapshot)) == set(combinations((0, 1, 2, 4, 5, 6, 7), 2))
 
@@ -351,7 +351,7 @@ def test_a_slow_answer_is_still_an_answer(library: Path, tmp_path: Path) -> None
 def test_an_nvml_that_cannot_count_leaves_gpus_and_links_open(library: Path, tmp_path: Path) -> None:
     snapshot = read(library, machine(tmp_path, "h100_sxm_x8", "count = !999"))
     assert (snapshot.gpus, snapshot.links) == (None, None)
-    assert snapshot.gaps["gpus"] == snapshot.gaps["links"] == Gap("crashed", "NVML: UNKNOWN")
+    assert snapshot.gaps["gpus"] == snapshot.gaps["links"] == Gap("crashed", "UNKNOWN")
     assert snapshot.driver is not None and snapshot.driver.version == "580.65.06"
 
 
@@ -440,6 +440,7 @@ _ERRORS = {
     **dict.fromkeys([6, 8, 10, 15, 16, 19, 999], "crashed"),
 }
 _GONE = {8: "INSUFFICIENT_POWER", 15: "GPU_IS_LOST", 16: "RESET_REQUIRED"}
+_NAMES = _GONE | {6: "NOT_FOUND", 10: "TIMEOUT", 19: "IN_USE", 999: "UNKNOWN"}
 _CODES = st.sampled_from(sorted(_ERRORS))
 
 
@@ -493,7 +494,8 @@ def test_what_is_described_is_what_comes_back(library: Path, scratch: Path, desc
         if isinstance(wanted, int):
             assert snapshot.gaps[at].kind == _ERRORS[wanted]
             assert gpu.uuid is None and gpu.temperature_c is None
-            assert gpu.lost == _GONE.get(wanted)
+            assert gpu.lost == (_NAMES[wanted] if _ERRORS[wanted] == "crashed" else None)
+            assert gpu.permitted == (wanted != 4)
             continue
         assert gpu.pci == f"0000:{index + 1:02x}:00.0"
         assert [link.active for link in nvlinks(gpu)] == wanted["links"]
@@ -517,6 +519,10 @@ def test_what_is_described_is_what_comes_back(library: Path, scratch: Path, desc
             if kind == "error" and code in _GONE
         }
         assert gpu.lost in gone if gone else gpu.lost is None
+        crashed = [
+            key for key in [*_ONE, "memory"] if wanted[key][0] == "error" and _ERRORS[wanted[key][1]] == "crashed"
+        ]
+        assert len(gpu.trouble) == len(crashed)
     handles = [index for index, gpu in enumerate(described) if not isinstance(gpu, int)]
     assert set(link_names(snapshot)) == set(combinations(handles, 2))
 
@@ -564,4 +570,4 @@ def test_a_field_that_is_refused_is_a_gap(line: str, kind: str, library: Path, t
 
 def test_a_forbidden_gpu_is_not_a_lost_one(library: Path, tmp_path: Path) -> None:
     snapshot = read(library, machine(tmp_path, "a100_sxm_x4", FAULTS["gpu_forbidden"]))
-    assert gpus(snapshot)[2].lost is None
+    assert (gpus(snapshot)[2].lost, gpus(snapshot)[2].permitted) == (None, False)

@@ -18,6 +18,8 @@ _ROOT = re.compile(
 )
 # accelerate's single-process launcher: subprocess.CalledProcessError
 _CALLED = re.compile(rb"returned non-zero exit status (\d+)\.|CalledProcessError.* died with <Signals\.\w+: (\d+)>")
+# Every entry of that summary, the ones under "Other Failures" included.
+_ENTRY = re.compile(rb"\n\s*rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
 _PROBLEM_CODES = range(1, 256)
 
 
@@ -48,6 +50,13 @@ def first_failure(tail: bytes) -> FirstFailure | None:
         status, died = called[-1].groups()
         return FirstFailure(0, None, int(status) if status else 128 + int(died))
     return None
+
+
+def of_ranks(text: bytes) -> dict[int, int]:
+    """Every rank's exit code that torchrun's summary tells; negative for a signal."""
+    plain = _ANSI.sub(b"", text)
+    start = plain.rfind(b"FAILED")
+    return {int(rank): int(code) for rank, code in _ENTRY.findall(plain[start:])} if start >= 0 else {}
 
 
 def of_training(returncode: int, tail: bytes, signalled: int | None) -> int:

@@ -7,7 +7,6 @@ that every one of them inherits.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import time
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 
 from mgpu.launch.command import MARK
 
-_PR_SET_PDEATHSIG = 1
 _STATES = {
     "R": "running",
     "S": "sleeping",
@@ -34,11 +32,6 @@ class Process:
     pid: int
     parent: int
     state: str
-
-
-def die_with_parent(number: signal.Signals = signal.SIGTERM) -> None:
-    """In a child, before exec: get `number` when the parent dies, even by SIGKILL."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def of_run(run_id: str) -> list[Process]:

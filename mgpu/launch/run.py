@@ -43,6 +43,15 @@ class Request:
 
 def run(request: Request) -> int:
     """`mgpu launch`: 125 when mgpu refuses, else the training's own exit code."""
+    try:
+        return _run(request)
+    except MgpuError as error:
+        if request.json_result:
+            _result(request, {"phase": "preflight", "exit_code": error.exit_code, "error": error.message})
+        raise
+
+
+def _run(request: Request) -> int:
     if request.unverified not in ("", *_UNVERIFIED):
         raise MgpuError(f"--unverified {request.unverified}: choose {', '.join(_UNVERIFIED)}", errors.USAGE)
     target = _target(request)
@@ -67,21 +76,17 @@ def run(request: Request) -> int:
     if verified:
         policy = _policy(request)
         if policy == "refuse":
-            text = "Test it first, or add --unverified allow."
-            return _refuse(request, verified, text)
-        if policy == "ask":
-            answer = _ask_what(verified)
-            if answer == "stop":
+            return _refuse(request, verified, "Test it first, or add --unverified allow.")
+        answer = _ask_what(verified) if policy == "ask" else "launch"
+        if answer == "stop":
+            return errors.LAUNCH_REFUSED
+        if answer == "test":
+            if smoke.run(smoke.Request(config=request.config)) != errors.READY:
                 return errors.LAUNCH_REFUSED
-            if answer == "test":
-                if smoke.run(smoke.Request(config=request.config)) != errors.READY:
-                    return errors.LAUNCH_REFUSED
-                snapshot = _look(config)
-                verified = _verification(snapshot)
-        else:
-            unseen = _cannot_see_gpus(snapshot)
-            if unseen:
-                return _refuse(request, unseen, "This run would fail for certain; it was not started.")
+            snapshot = _look(config)
+            verified = _verification(snapshot)
+        elif unseen := _cannot_see_gpus(snapshot):
+            return _refuse(request, unseen, "This run would fail for certain; it was not started.")
     folder = smoke.run_folder(request.log_dir, "")
     _summary(request, snapshot, command, verified, folder)
     if not request.yes and report.can_ask() and not _start():
@@ -299,7 +304,7 @@ def _hand_off(request: Request, command: launching.Command, folder: Path) -> int
             lines.append([(f"First to fail  rank {failure.rank}{host}, {how}", "")])
         lines.append([(f"Log            {folder}/run.log", "")])
     if ended.left_over:
-        lines.append([(f"mgpu ended {len(ended.left_over)} processes that were left behind", "")])
+        lines.append([(f"mgpu ended {len(ended.left_over)} process(es) that were left behind", "")])
     if ended.stuck:
         lines.append([(f"processes that cannot be ended: {' '.join(map(str, ended.stuck))}", "fail")])
     screen.show(lines)

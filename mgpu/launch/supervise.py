@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import select
 import selectors
 import signal
 import struct
@@ -26,7 +27,7 @@ from types import FrameType
 from typing import BinaryIO
 
 from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
-from mgpu.launch import processes
+from mgpu.launch import guard, processes
 from mgpu.launch.command import Command
 
 _TO_LAUNCHER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -61,19 +62,18 @@ class Supervisor:
 
     def run(self) -> Ended:
         """Start, watch, clean up. Raises MgpuError when the launcher cannot be started (126, 127)."""
-        terminal = _is_terminal(0) and _is_terminal(1)
-        with self._signals():
-            if terminal:
+        with guard.over(self.command.run_id), self._signals():
+            if _our_terminal():
                 self._through_terminal()
             else:
                 self._through_pipes()
-        launcher = self.launcher
-        assert launcher is not None
-        left, stuck = processes.end_run(self.command.run_id, _GRACE_S)
+            launcher = self.launcher
+            assert launcher is not None
+            left, stuck = processes.end_run(self.command.run_id, _GRACE_S)
         return Ended(launcher.returncode, self.tail, self.signalled, tuple(left), tuple(stuck))
 
     def _start(self, **streams: object) -> subprocess.Popen[bytes]:
-        """The launcher in a session of its own; when mgpu dies, even by SIGKILL, it is told to stop."""
+        """The launcher in a session of its own."""
         try:
             self.launcher = subprocess.Popen(  # type: ignore[call-overload]
                 self.command.argv, env=self.command.environment(), start_new_session=True, **streams
@@ -87,7 +87,7 @@ class Supervisor:
 
     def _through_pipes(self) -> None:
         """stdout and stderr stay apart; stdin is the launcher's own."""
-        launcher = self._start(stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=processes.die_with_parent)
+        launcher = self._start(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         with selectors.DefaultSelector() as selector:
             for stream, number in ((launcher.stdout, 1), (launcher.stderr, 2)):
                 assert stream is not None
@@ -113,7 +113,6 @@ class Supervisor:
         termios.tcsetattr(inner, termios.TCSANOW, attributes)
 
         def own_terminal() -> None:
-            processes.die_with_parent()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
         with _raw_keys(), self._resizes(inner):
@@ -156,9 +155,7 @@ class Supervisor:
         """To the user first, then to the log; neither may stop the run."""
         self.tail = (self.tail + data)[-_TAIL_BYTES:]
         with contextlib.suppress(OSError):  # our reader went away: the training goes on
-            view = memoryview(data)
-            while view:
-                view = view[os.write(number, view) :]
+            _write(number, data)
         if self.log is not None:
             try:
                 self.log.write(data)
@@ -189,7 +186,9 @@ class Supervisor:
                 ranks = [p.pid for p in processes.of_run(self.command.run_id) if p.parent == self.launcher.pid]
                 processes.signal_all(ranks, signal.Signals(number))
 
-        old = {number: signal.signal(number, forward) for number in _TO_LAUNCHER}
+        # One that is ignored stays so: `nohup` makes HUP ignored, and the run is to survive it.
+        asked = [number for number in _TO_LAUNCHER if signal.getsignal(number) != signal.SIG_IGN]
+        old = {number: signal.signal(number, forward) for number in asked}
         old |= {number: signal.signal(number, to_ranks) for number in _TO_RANKS}
         try:
             yield
@@ -216,11 +215,22 @@ class Supervisor:
             os.close(keep)
 
 
-def _is_terminal(number: int) -> bool:
+def _our_terminal() -> bool:
+    """Whether stdin and stdout are a terminal and this is its foreground job: a background job may not touch it."""
     try:
-        return os.isatty(number)
+        return os.isatty(0) and os.isatty(1) and os.tcgetpgrp(0) == os.getpgrp()
     except OSError:
         return False
+
+
+def _write(number: int, data: bytes) -> None:
+    """All of the data, also to a reader that is slow and non-blocking."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(number, view) :]
+        except BlockingIOError:
+            select.select([], [number], [])
 
 
 def _copy_size(inner: int) -> None:

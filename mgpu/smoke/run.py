@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,14 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mgpu import engine, errors, examine, files, probes, report, stamp
 from mgpu.check import Skip
 from mgpu.config import facts
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import command as launching
-from mgpu.launch import processes
+from mgpu.launch import exit_code, guard, processes
 from mgpu.smoke import watch
 from mgpu.smoke.worker import RUNGS
 from mgpu.snapshot import Config, Plan, Rank, Ranks, Snapshot
@@ -31,7 +32,11 @@ DEFAULT_CONFIG = "accelerate.yaml"
 START_LIMIT_S = 90.0
 _POLL_S = 0.05
 _GRACE_S = 2.0
+_CODES = {"timed_out": errors.TIMED_OUT, "interrupted": errors.INTERRUPTED}
 _STACKS_S = 0.5  # how long the ranks get to write their stacks after a stall
+
+
+Ended = Literal["finished", "stalled", "timed_out", "died", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,9 @@ def _config(request: Request, scratch: Path) -> Config:
         )
     config = facts(path, ask_loader=False)
     if request.cpu is not None:
-        values = {**config.values, "num_processes": request.cpu, "num_machines": 1}
+        values = {
+            **config.values, "distributed_type": "MULTI_GPU", "num_processes": request.cpu, "num_machines": 1,
+        }  # fmt: skip
         copy = scratch / path.name
         copy.write_text(json.dumps(values), "utf-8")  # JSON is YAML
         config = replace(facts(copy, ask_loader=False), sha256=None)
@@ -145,24 +152,25 @@ def run_folder(wanted: str, prefix: str) -> Path:
         path = Path(wanted)
         try:
             path.mkdir(parents=True, exist_ok=True)
+            for old in path.glob("rank*.*"):  # journals of an earlier run would count as this one's
+                old.unlink()
         except OSError as error:
-            raise MgpuError(f"cannot make the folder {path}: {reason(error)}") from None
+            raise MgpuError(f"cannot use the folder {path}: {reason(error)}") from None
         return path
     base = Path(os.environ.get("MGPU_LOG_DIR") or "runs")
     name = f"{prefix}{datetime.now():%Y%m%d-%H%M%S}"
-    for number in range(1, 100):
-        path = base / (name if number == 1 else f"{name}-{number}")
-        try:
-            base.mkdir(parents=True, exist_ok=True)
-            path.mkdir(mode=0o700)
-            return path
-        except FileExistsError:
-            continue
-        except OSError as error:
-            fallback = Path(tempfile.mkdtemp(prefix="mgpu-run-"))
-            if sys.stderr is not None:
-                print(f"mgpu: {base} cannot be written ({reason(error)}); logs go to {fallback}", file=sys.stderr)
-            return fallback
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 100):
+            path = base / (name if number == 1 else f"{name}-{number}")
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+                return path
+    except OSError as error:
+        fallback = Path(tempfile.mkdtemp(prefix="mgpu-run-"))
+        if sys.stderr is not None:
+            print(f"mgpu: {base} cannot be written ({reason(error)}); logs go to {fallback}", file=sys.stderr)
+        return fallback
     raise MgpuError(f"no free name for a run folder in {base}")
 
 
@@ -173,44 +181,16 @@ def climb(config: Config, snapshot: Snapshot, folder: Path, request: Request, ta
     run_id = uuid.uuid4().hex
     worker = [*_worker(), "--folder", str(folder.resolve()), "--expected", str(expected)]
     worker += ["--stall", str(request.stall_s), "--start-limit", str(START_LIMIT_S)]
+    if request.cpu is not None or not snapshot.driver.any_gpu:
+        worker.append("--cpu")
     command = launching.build(config, snapshot.driver, worker, python=snapshot.python.executable, run_id=run_id)
     if request.cpu is not None:
         command = replace(command, env_added={**command.env_added, "ACCELERATE_USE_CPU": "true"})
     log = folder / "launcher.log"
-    with log.open("wb") as output:
-        try:
-            launcher = subprocess.Popen(
-                command.argv,
-                env=command.environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=processes.die_with_parent,
-            )
-        except OSError as error:
-            raise MgpuError(f"the launcher cannot be started: {reason(error)}", errors.CANNOT_RUN) from None
     view = watch.View(folder, expected, request.stall_s, START_LIMIT_S)
-    deadline = time.monotonic() + request.timeout_s
-    shown: set[str] = set()
-    ended: Any = "finished"
-    try:
-        with _terminated():
-            while launcher.poll() is None:
-                view.read()
-                if talk:
-                    _show_rungs(view, shown, talk, final=False)
-                if view.stalled():
-                    ended = "stalled"
-                    break
-                if time.monotonic() > deadline:
-                    ended = "timed_out"
-                    break
-                time.sleep(_POLL_S)
-    except (KeyboardInterrupt, _Terminated) as interruption:
-        ended = "interrupted"
-        raise KeyboardInterrupt from interruption
-    finally:
+    with guard.over(run_id):
+        launcher = _start(command, log)
+        ended = _watch(launcher, view, request, talk)
         states = view.states()
         if ended in ("stalled", "timed_out"):
             processes.signal_all(view.pids(), signal.SIGUSR1)  # every rank writes where it is
@@ -224,17 +204,55 @@ def climb(config: Config, snapshot: Snapshot, folder: Path, request: Request, ta
     if ended == "finished" and launcher.returncode != 0:
         ended = "died"
     if talk:
-        _show_rungs(view, shown, talk, final=True)
+        _show_rungs(view, talk, final=True)
+    output = _tail(log)
+    exits = exit_code.of_ranks((output or "").encode())
     return Ranks(
         expected=expected,
         rungs=RUNGS,
-        ranks=tuple(view.rank(number, states) for number in range(expected)),
+        ranks=tuple(view.rank(number, states, exits) for number in range(expected)),
         ended=ended,
         launcher_exit=launcher.returncode,
         stall_limit_s=request.stall_s,
         left_running=tuple(left),
-        launcher_output=_tail(log),
+        launcher_output=output,
+        folder=str(folder),
     )
+
+
+def _start(command: launching.Command, log: Path) -> subprocess.Popen[bytes]:
+    """The launcher in a session of its own, its output in a file."""
+    with log.open("wb") as output:
+        try:
+            return subprocess.Popen(
+                command.argv,
+                env=command.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise MgpuError(f"the launcher cannot be started: {reason(error)}", errors.CANNOT_RUN) from None
+
+
+def _watch(launcher: subprocess.Popen[bytes], view: watch.View, request: Request, talk: report.Screen | None) -> Ended:
+    """Follow the ranks until they are through, or stuck, or out of time, or somebody wants to stop."""
+    deadline = time.monotonic() + request.timeout_s
+    try:
+        with _terminated():
+            while launcher.poll() is None:
+                view.read()
+                if talk:
+                    _show_rungs(view, talk, final=False)
+                if view.stalled():
+                    return "stalled"
+                if time.monotonic() > deadline:
+                    return "timed_out"
+                time.sleep(_POLL_S)
+    except (KeyboardInterrupt, _Terminated):
+        return "interrupted"
+    return "finished"
 
 
 def _worker() -> list[str]:
@@ -261,7 +279,8 @@ class _terminated:  # reads as a word after `with`
         def stop(number: int, frame: object) -> None:
             raise _Terminated
 
-        self.old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+        asked = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+        self.old = {number: signal.signal(number, stop) for number in asked}
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self.old.items():
@@ -278,19 +297,20 @@ def _tail(log: Path) -> str | None:
 
 def _headline(config: Config, snapshot: Snapshot, request: Request, folder: Path) -> list[report.Line]:
     assert snapshot.driver is not None
-    cpu = request.cpu is not None or launching.on_cpu(config, snapshot.driver)
+    cpu = request.cpu is not None or not snapshot.driver.any_gpu
     name = "a made-up config" if str(config.path).startswith(tempfile.gettempdir()) and request.cpu else config.path
-    where = f"{config.ranks_here} CPU ranks (gloo)" if cpu else f"{config.ranks_here} GPUs"
+    ranks = config.ranks_here or 1
+    where = f"{ranks} CPU rank{'s' * (ranks > 1)} (gloo)" if cpu else f"{ranks} GPU{'s' * (ranks > 1)}"
     lines: list[report.Line] = [
         [(f"Testing {name} on {where}. Stops by itself after {request.timeout_s:g} s.", "bold")]
     ]
-    if cpu:
+    if request.cpu is not None or launching.on_cpu(config, snapshot.driver):
         lines.append([("mgpu adds ACCELERATE_USE_CPU=true: this machine has no NVIDIA GPU." if request.cpu is None
                        else "Rehearsal: mgpu adds ACCELERATE_USE_CPU=true.", "")])  # fmt: skip
     return [*lines, []]
 
 
-def _show_rungs(view: watch.View, shown: set[str], screen: report.Screen, *, final: bool) -> None:
+def _show_rungs(view: watch.View, screen: report.Screen, *, final: bool) -> None:
     """A line for each rung that every rank has passed, or one has failed; each is shown once, in order."""
     for number, rung in enumerate(RUNGS, 1):
         status, detail, seconds = view.rung(rung)
@@ -299,8 +319,8 @@ def _show_rungs(view: watch.View, shown: set[str], screen: report.Screen, *, fin
                 text = f"{rung:<18} {view.where_they_are()}"
                 screen.show([[("  ", ""), *screen.status("fail"), (f"{number} {text}"[: screen.width - 10], "")]])
             return
-        if rung not in shown:
-            shown.add(rung)
+        if rung not in view.shown:
+            view.shown.add(rung)
             head = f"{number} {rung:<18}"
             took = f" ({seconds:.1f}s)" if seconds is not None else ""
             first, *rest = report.wrapped(detail + took, screen.width - 12 - len(head))
@@ -315,8 +335,9 @@ def _conclude(snapshot: Snapshot, request: Request, folder: Path, started: float
     ranks = snapshot.ranks
     assert ranks is not None and snapshot.config is not None
     outcomes = engine.run([c for c in engine.load() if c.area == "smoke"], snapshot)
-    failed = any(o.status in ("fail", "crash") for o in outcomes)
-    code = errors.NOT_READY if failed else errors.READY
+    failed = any(o.status in ("fail", "crash") for o in outcomes) or ranks.ended == "interrupted"
+    code = _CODES.get(ranks.ended, errors.NOT_READY) if failed else errors.READY
+    verdict = "unknown" if ranks.ended == "interrupted" else "failed" if failed else "passed"
     stamped: str | None = None
     if not failed and request.stamp and request.cpu is None:
         try:
@@ -327,13 +348,15 @@ def _conclude(snapshot: Snapshot, request: Request, folder: Path, started: float
                 raise
             print(f"mgpu: passed, but not stamped: {error.message}", file=sys.stderr)
     seconds = time.monotonic() - started
-    document = _document(snapshot, outcomes, "failed" if failed else "passed", code, seconds, folder, stamped)
+    document = _document(snapshot, outcomes, verdict, code, seconds, folder, stamped)
     files.write(folder / "smoke.json", json.dumps(document, indent=2) + "\n")
     if request.format == "json":
         examine.write_out(request.output, lambda stream: print(json.dumps(document, indent=2), file=stream))
         return code
     lines = report.problems(outcomes, talk or report.Screen.of(), command="mgpu smoke-test", show_all=True)
-    if failed:
+    if ranks.ended == "interrupted":
+        lines = [[], [("INTERRUPTED", "fail"), ("  All ranks were ended.", "")], [(f"Logs   {folder}", "")]]
+    elif failed:
         first = next(o for o in outcomes if o.status in ("fail", "crash"))
         lines += [[], [("FAILED", "fail"), (f"  {_title(first)}", "")], [(f"Logs   {folder}", "")]]
     else:

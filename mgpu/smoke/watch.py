@@ -6,8 +6,9 @@ Reads the ranks' journals (`smoke/worker.py` writes them) and their processes; j
 from __future__ import annotations
 
 import json
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ class _Journal:
     rung: str | None = None
     word: str | None = None
     limit_s: float | None = None
+    failed_at: float | None = None
     report: dict[str, Any] = field(default_factory=dict)
     done: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -43,6 +45,7 @@ class View:
         self.stall_s, self.start_limit_s = stall_s, start_limit_s
         self.journals = [_Journal() for _ in range(expected)]
         self.progress = time.monotonic()
+        self.shown: set[str] = set()  # the rungs a person has been told of
 
     def read(self) -> None:
         """Take in what was written since the last time."""
@@ -68,7 +71,10 @@ class View:
         journal.report |= record.get("identity") or {}
         if done := record.get("done"):
             journal.done[done["rung"]] = done
-            journal.word, journal.limit_s = "done", None
+            if done["ok"]:
+                journal.word, journal.limit_s = "done", None
+            else:
+                journal.failed_at = record["time"]
             journal.report |= record.get("report") or {}
 
     def silence(self, number: int) -> float | None:
@@ -88,11 +94,17 @@ class View:
             limit = max(limit, self.start_limit_s)  # the launcher itself imports torch before it starts a rank
         if quiet > limit:
             return True
-        for number, journal in enumerate(self.journals):
-            silent = self.silence(number)
-            if silent is not None and silent > self.stall_s and not self._through(journal):
-                return True
-        return False
+        return any(self._frozen(number) for number in range(self.expected))
+
+    def _frozen(self, number: int) -> bool:
+        """A rank whose heartbeat is missing. A step that may take long (an import from a cold file system holds the
+        interpreter's lock) may silence it as long, unless its process is known to be stopped."""
+        journal, silent = self.journals[number], self.silence(number)
+        if silent is None or silent <= self.stall_s or self._through(journal):
+            return False
+        if silent > (journal.limit_s or self.stall_s):
+            return True
+        return processes.state_of(journal.report.get("pid", 0)) in ("stopped", "traced")
 
     @staticmethod
     def _through(journal: _Journal) -> bool:
@@ -131,7 +143,7 @@ class View:
         words = [f"rank {number}: {journal.word or 'not heard of'}" for number, journal in enumerate(self.journals[:8])]
         return "; ".join(words)
 
-    def rank(self, number: int, states: Sequence[tuple[str | None, float | None]]) -> Rank:
+    def rank(self, number: int, states: Sequence[tuple[str | None, float | None]], exits: Mapping[int, int]) -> Rank:
         """One rank as a fact."""
         journal = self.journals[number]
         try:
@@ -162,6 +174,8 @@ class View:
             computed=report.get("computed"),
             parameters=report.get("parameters"),
             finished=finished,
+            failed_at=journal.failed_at,
+            exit_code=exits.get(number),
             measured=report.get("measured", {}),
         )
 
@@ -173,8 +187,8 @@ class View:
 
 
 def culprit(ranks: Ranks) -> Rank | None:
-    """The rank that holds up the others: stopped or without heartbeat first, then one that failed by itself, then the
-    one that came least far while others are further. None when nobody stands out."""
+    """The rank that holds up the others: stopped or without heartbeat first, then one that was killed, then the one
+    that failed first, then the one that came least far while others are further. None when nobody stands out."""
     open_ranks = [rank for rank in ranks.ranks if not rank.finished]
     for rank in open_ranks:
         if rank.process_state in ("stopped", "traced"):
@@ -182,9 +196,12 @@ def culprit(ranks: Ranks) -> Rank | None:
     silent = [rank for rank in open_ranks if rank.silent_s is not None and rank.silent_s > _ALIVE_S]
     if ranks.ended in ("stalled", "timed_out") and silent:
         return max(silent, key=lambda rank: rank.silent_s or 0.0)
-    failed = [rank for rank in ranks.ranks if any(step.ok is False for step in rank.steps)]
+    killed = [rank for rank in open_ranks if was_killed(rank)]
+    if killed:
+        return killed[0]
+    failed = [rank for rank in ranks.ranks if rank.failed_at is not None]
     if failed:
-        return min(failed, key=lambda rank: rank.last_word_order)
+        return min(failed, key=lambda rank: rank.failed_at or 0.0)
     missing = [rank for rank in open_ranks if rank.last_word_order == 0]
     if missing:
         return missing[0]
@@ -193,6 +210,11 @@ def culprit(ranks: Ranks) -> Rank | None:
         if any(rank.last_word_order > behind.last_word_order for rank in ranks.ranks):
             return behind
     return None
+
+
+def was_killed(rank: Rank) -> bool:
+    """Ended by a signal of its own: TERM is what the launcher sends to the siblings of a rank that failed."""
+    return rank.exit_code is not None and rank.exit_code < 0 and rank.exit_code != -signal.SIGTERM
 
 
 def rung_of(rank: Rank, rungs: Sequence[str]) -> str:

@@ -111,6 +111,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--expected", type=int, required=True)
     parser.add_argument("--stall", type=float, required=True)
     parser.add_argument("--start-limit", type=float, required=True)
+    parser.add_argument("--cpu", action="store_true", help="this machine has no GPU, or a rehearsal was asked for")
     options = parser.parse_args(argv)
     # When the launcher dies by SIGKILL nobody else would end its ranks.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
@@ -147,7 +148,7 @@ def climb(journal: Journal, options: argparse.Namespace, rank: int) -> None:
 
         tell(f"rank {rank} of {world}")
     with journal.climbing(RUNGS[1]) as tell:
-        device = _device(torch, local_rank)
+        device = _device(torch, local_rank, options.cpu)
         journal.report |= {"device": str(device), "gpu_uuid": _uuid(torch, device)}
         journal.report["computed"] = _compute(torch, device)
         tell(f"computes on {device}")
@@ -169,9 +170,9 @@ def climb(journal: Journal, options: argparse.Namespace, rank: int) -> None:
         tell("left")
 
 
-def _device(torch: Any, local_rank: int) -> Any:
+def _device(torch: Any, local_rank: int, cpu: bool) -> Any:
     """This rank's GPU; the CPU only when the run was started for the CPU."""
-    if os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes", "y", "t"):
+    if cpu or os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes", "y", "t"):
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise Failure("torch sees no GPU in this process, and the run was not started for the CPU")

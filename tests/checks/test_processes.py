@@ -32,6 +32,10 @@ CASES = (
         gpus=gpus(4, gpu(0, processes=(process(memory_bytes=GIB),)))),
     warns("gpu_busy", "GPU 0 in use", "CUDA_VISIBLE_DEVICES=1,2,3",
         gpus=gpus(4, gpu(0, processes=(process(memory_bytes=None),)))),
+    warns("gpu_busy", "GPU 2 in use", "export CUDA_VISIBLE_DEVICES=1",
+        gpus=gpus(4, gpu(0, permitted=False), gpu(1, permitted=False), TRAINING), visible=seen(2, 3),
+        bug="CUDA numbers the permitted GPUs from 0: GPU 3 of NVML is CUDA's 1, and `=3` would leave none (also in "
+        "gpu_lost, gpus_of_mixed_models, visible_devices_cut_short and visible_devices_hide_all)"),
     well("gpu_busy", "nobody computes on 4 of 4 visible GPUs"),
     well("gpu_busy", "4 of 4", gpus=gpus(processes=(process(memory_bytes=GIB - 1),))),
     well("gpu_busy", "4 of 4", gpus=gpus(processes=(process(kind="graphics"),))),
