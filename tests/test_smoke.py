@@ -482,7 +482,11 @@ FAILED = (Step("collectives", False, "wrong sum", 0.1),)
         pytest.param(ranks(rank(0, 9, silent_s=0.2), rank(1, 9, silent_s=0.1)), None, id="all at one place"),
         pytest.param(ranks(rank(0, 9), rank(1, 0)), 1, id="never heard of"),
         pytest.param(
-            ranks(rank(0, 10, steps=FAILED, finished=True), rank(1, 8, steps=FAILED, finished=True), ended="died"),
+            ranks(
+                rank(0, 8, steps=FAILED, finished=True, failed_at=20.0),
+                rank(1, 10, steps=FAILED, finished=True, failed_at=19.5),
+                ended="died",
+            ),
             1, id="failed first",
         ),
         pytest.param(ranks(rank(0, 9, finished=True), rank(1, 4), ended="died"), 1, id="gone"),
