@@ -27,7 +27,7 @@ def container_lost_gpus(container: Container, driver: Driver) -> Answer:
         return Skip("not a container")
     numbered = [node for node in driver.device_nodes if node.removeprefix("/dev/nvidia").isdigit()]
     if not numbered:
-        return Skip("the container was given no GPU")
+        return Skip("no /dev/nvidiaN in this container")
     if driver.nvml_error not in ("UNKNOWN", "NO_PERMISSION"):
         return Ok(f"{len(numbered)} GPU device nodes, and NVML may use them")
     return Problem(

@@ -95,7 +95,9 @@ def driver_library_mismatch(driver: Driver) -> Answer:
             Fix("Reboot the machine.", ("sudo reboot",), who="admin"),
             {"nvml": driver.nvml_error, "module_version": driver.module_version},
         )
-    return Ok(f"library and module are both {driver.version}") if driver.nvml_error is None else Skip(_absent(driver))
+    if driver.nvml_error is not None:
+        return Skip(_absent(driver))
+    return Ok(f"library and module agree on {driver.version}")
 
 
 @check(Severity.ERROR, source=_NVML)

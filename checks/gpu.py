@@ -180,6 +180,7 @@ def gpu_retired_pages_pending(gpus: tuple[Gpu, ...]) -> Answer:
             f"{gpu_list(g.index for g in bad)}: page retirement waits for a reset",
             "A bad page is still in use until the GPU is reset.",
             Fix("Reset it when nothing runs there.", _reset(bad), who="admin"),
+            {f"gpu_{gpu.index}_pending": True for gpu in bad},
             subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     return Ok(f"none waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here retires pages")
@@ -319,6 +320,7 @@ def gpu_compute_exclusive(gpus: tuple[Gpu, ...]) -> Answer:
             "A second process on this GPU gets \"all CUDA-capable devices are busy or unavailable\".",
             Fix("Share it only if you need to.",
                 tuple(f"sudo nvidia-smi -i {g.index} -c DEFAULT" for g in bad), "admin"),
+            {f"gpu_{gpu.index}_mode": gpu.compute_mode for gpu in bad},
             subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )  # fmt: skip
     return Ok(f"{len(known)} of {len(gpus)} GPUs can be shared") if known else Skip("no GPU here tells")
@@ -363,6 +365,10 @@ def gpu_mode_change_pending(gpus: tuple[Gpu, ...]) -> Answer:
             f"{gpu_list(g.index for g in bad)}: a mode change waits for a reset",
             "ECC or MIG was switched and takes effect at the next reset: memory size or GPU count will change.",
             Fix("Reset it when nothing runs there.", _reset(bad), who="admin"),
+            {
+                f"gpu_{g.index}": f"ECC {g.ecc_enabled} -> {g.ecc_pending}, MIG {g.mig_mode} -> {g.mig_mode_pending}"
+                for g in bad
+            },
             subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     return Ok(f"nothing waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here has these modes")

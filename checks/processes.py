@@ -51,8 +51,8 @@ def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
         if process.mine:
             fixes.append(Fix("It is yours: end it if it is a leftover.", (f"kill {process.pid}",)))
         return Problem(
-            f"{gpu_list(g.index for g in busy)} in use "
-            f"({gib(total)} of {gib(first.memory_total_bytes or 0)} on GPU {first.index})",
+            f"{gpu_list(g.index for g in busy)} in use ({gib(total)} of {gib(first.memory_total_bytes or 0)}"
+            f"{'' if len(busy) == 1 else f' on GPU {first.index}'})",
             f"On GPU {first.index} {who} process {process.name or ''} (pid {process.pid}) computes. A rank there would "
             "run out of memory, or share the GPU and hold up the others.".replace("  ", " "),
             tuple(fixes) or Fix("Wait until the GPUs are free.", ("nvidia-smi",)),

@@ -83,7 +83,7 @@ def _visible(snapshot: Snapshot) -> str | None:
 
 
 def _links(snapshot: Snapshot) -> str | None:
-    links = snapshot.links
+    links = [link for link in snapshot.links or () if link.nvlinks is not None]
     if not links:
         return None
     joined = sum(bool(link.nvlinks) for link in links)
@@ -94,6 +94,9 @@ def _links(snapshot: Snapshot) -> str | None:
         if joined
         else "PCIe"
     )
+    unknown = len(snapshot.links or ()) - len(links)
+    if unknown:
+        how += f" ({unknown} pairs not known)"
     if any(link.through_switch for link in links):
         how += " through NVSwitch"
     peers = [link.p2p_read == 0 and link.p2p_write == 0 for link in links if link.p2p_read is not None]
@@ -108,7 +111,8 @@ def _pytorch(snapshot: Snapshot) -> str | None:
     if torch.cuda is None:
         parts[0] += " (CPU build)" if torch.hip is None else " (ROCm build)"
     if runtime is not None and runtime.import_error is None and torch.cuda:
-        parts.append(f"sees {runtime.device_count} GPUs")
+        number = runtime.device_count or 0
+        parts.append(f"sees {number} GPU{'s' * (number > 1)}" if number else "sees no GPU")
     elif torch.cuda and not (torch.version or "").partition("+")[2]:
         parts.append(f"built for CUDA {torch.cuda}")
     return ", ".join(parts)

@@ -158,10 +158,10 @@ def _screen(
             lines.append([(f"  Interpreter examined: {snapshot.python.executable}", "")])
     lines += report.problems(outcomes, screen, command=command, show_all=request.verbose)
     took = None if request.from_ else seconds
-    lines += [[], report.summary(outcomes, verdict, snapshot, took)]
+    lines += [[], *report.summary(outcomes, verdict, snapshot, took, screen)]
     if request.only or request.skip:
         lines.append([("This is about the chosen checks only.", "")])
-    lines += _advice(verdict, outcomes, snapshot, screen)
+    lines += _advice(request, verdict, outcomes, snapshot, screen)
     screen.show(lines)
 
 
@@ -172,7 +172,11 @@ def _next(verdict: report.Verdict) -> tuple[str, ...]:
 
 
 def _advice(
-    verdict: report.Verdict, outcomes: Sequence[engine.Outcome], snapshot: Snapshot, screen: report.Screen
+    request: Request,
+    verdict: report.Verdict,
+    outcomes: Sequence[engine.Outcome],
+    snapshot: Snapshot,
+    screen: report.Screen,
 ) -> list[report.Line]:
     """What to do next, by the verdict."""
     if verdict == "no_gpu":
@@ -183,27 +187,36 @@ def _advice(
         ]
         if snapshot.slurm and snapshot.slurm.commands_found and snapshot.slurm.job_id is None:
             pairs.append(("srun --gres=gpu:1 mgpu doctor", "examine a GPU node of this cluster"))
-        pairs.append(("mgpu doctor --save FILE", "on the GPU machine, to judge it here:"))
+        pairs.append(("mgpu doctor --save FILE", "on the GPU machine; then, here:"))
         pairs.append(("mgpu doctor --from FILE", "the same verdict, anywhere"))
         for command, what in pairs:
             together = f"  {command:<32}{what}"
             lines += [together] if len(together) <= screen.width else [f"  {command}", f"      {what}"]
         return report.unstyled(lines)
+    suffix = f" --from {request.from_}" if request.from_ else ""
     if verdict in ("ready", "ready_with_warnings"):
-        lines = ["Next:  mgpu configure     then  mgpu smoke-test"]
+        lines = [f"Next:  mgpu configure{suffix}     then  mgpu smoke-test"]
+        if len(lines[0]) > screen.width:
+            lines = [f"Next:  mgpu configure{suffix}", "then   mgpu smoke-test"]
         if len(snapshot.gpus or ()) > 1:
-            lines.insert(0, "Not tested here: GPUs talking to each other.")
-        return [[(line, "")] for line in lines]
+            lines = [*report.wrapped("Not tested here: GPUs talking to each other.", screen.width), *lines]
+        return report.unstyled(lines)
+    said = _not_known(outcomes, screen)
     if verdict == "unknown":
-        unknown = [o for o in outcomes if o.unsettling or o.status == "crash"]
-        why = list(dict.fromkeys(o.answer.reason for o in unknown if isinstance(o.answer, Skip)))
-        said = [line for text in why[:3] for line in report.wrapped(text, screen.width, "Not known: ", "           ")]
-        return [[(line, "")] for line in [*said, "Try again; -v shows every check that could not be made."]]
-    first = next(o for o in sorted(outcomes, key=lambda o: bool(o.because_of)) if o.status == "fail")
-    return [
-        [(f"Start with {first.check.id}.", "")],
-        [(f"Explain any line:  mgpu doctor --explain {first.check.id}", "")],
-    ]
+        hint = "A driver that hangs: sudo dmesg | grep -i xid. Otherwise try again; -v shows every check."
+        return report.unstyled([*said, *report.wrapped(hint, screen.width)])
+    first = report.in_order(outcomes)[0].check.id
+    lines = [*said, f"Start with {first}."]
+    line = f"Explain any line:  mgpu doctor --explain {first}"
+    lines += [line] if len(line) <= screen.width else ["Explain any line:", f"  mgpu doctor --explain {first}"]
+    return report.unstyled(lines)
+
+
+def _not_known(outcomes: Sequence[engine.Outcome], screen: report.Screen) -> list[str]:
+    """What timed out or crashed, once each."""
+    unknown = [o for o in outcomes if o.unsettling or o.status == "crash"]
+    why = list(dict.fromkeys(o.answer.reason for o in unknown if isinstance(o.answer, Skip)))
+    return [line for text in why[:3] for line in report.wrapped(text, screen.width, "Not known: ", "           ")]
 
 
 def write_out(output: str, show: Callable[[IO[str]], None]) -> None:

@@ -20,6 +20,9 @@ def write(path: Path, text: str, *, mode: int | None = None) -> None:
     file gets `mode` (None: as the umask says). Raises MgpuError."""
     path = path.resolve() if path.is_symlink() else path
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():  # /dev/stderr, a pipe: written, never replaced
+            path.write_text(text, "utf-8")
+            return
         mode = path.stat().st_mode & 0o777 if mode is None and path.exists() else mode
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     except OSError as error:

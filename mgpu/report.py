@@ -223,8 +223,8 @@ def rows(outcomes: Sequence[Outcome], facts: Mapping[str, str], screen: Screen, 
         if not group:
             continue
         worst = min(group, key=lambda o: _WORSE.index(o.status))
-        nothing_here = worst.status == "skip" and label not in facts and not any(o.unknown for o in group)
-        if nothing_here and label in ("Visible", "Links", "Slurm") and not verbose:
+        nothing_here = worst.status == "skip" and label not in facts and not verbose
+        if nothing_here and (label == "Slurm" or (label in ("Visible", "Links") and not any(o.unknown for o in group))):
             continue
         text = facts.get(label) or ""
         if worst.problem and (worst.status != "info" or not text):
@@ -235,7 +235,8 @@ def rows(outcomes: Sequence[Outcome], facts: Mapping[str, str], screen: Screen, 
             text = f"{worst.check.id} crashed: {worst.answer.error}"
         elif unknown := next((o for o in group if o.unknown and o.unsettling), None):
             worst = unknown
-            text = unknown.answer.reason if isinstance(unknown.answer, Skip) else ""
+            reason = unknown.answer.reason if isinstance(unknown.answer, Skip) else ""
+            text = f"{text}; {reason}" if text else reason
         elif not text:
             text = worst.answer.evidence if isinstance(worst.answer, Ok) else _reason(group)
         lines += _row(screen, worst.status, label, text)
@@ -264,11 +265,12 @@ def _said(outcome: Outcome) -> str:
 
 def _row(screen: Screen, status: Status, label: str, text: str, indent: int = 2) -> list[Line]:
     """`  ok    Driver      580.65.06 …`, wrapped under its own column; on narrow screens under the label."""
-    pad = " " * indent if screen.width >= _NARROW else ""
+    pad = " " * indent if screen.width >= _NARROW else " " * (indent // 4)
     head: Line = [(pad, ""), *screen.status(status)]
     used = len(pad) + sum(len(part) for part, _ in screen.status(status))
     if screen.width < _NARROW:
-        return [[*head, (label, "bold")], *unstyled(wrapped(text, screen.width, "  ", "  "))]
+        under = pad + "  "
+        return [[*head, (label.rstrip(), "bold")], *unstyled(wrapped(text, screen.width, under, under))]
     column = used + max(12, len(label))
     if column + 20 > screen.width:
         return [[*head, (label, "")], *unstyled(wrapped(text, screen.width, " " * used, " " * used))]
@@ -279,7 +281,7 @@ def _row(screen: Screen, status: Status, label: str, text: str, indent: int = 2)
 def problems(outcomes: Sequence[Outcome], screen: Screen, *, command: str, show_all: bool) -> list[Line]:
     """A block for each problem worth acting on: why, fix, check. Consequences are folded under their cause."""
     found = [o for o in outcomes if o.status in ("fail", "warn", "crash")]
-    roots = sorted((o for o in found if not o.because_of), key=lambda o: (o.status == "warn", -_explains(o, found)))
+    roots = in_order(outcomes)
     folded = [o for o in found if o.because_of]
     shown = roots if show_all else roots[:_SHOWN_PROBLEMS]
     lines: list[Line] = []
@@ -290,8 +292,16 @@ def problems(outcomes: Sequence[Outcome], screen: Screen, *, command: str, show_
             text = f"{consequence.check.id}: {_said(consequence)}"
             lines += _labelled("Also", text, screen)
     if len(roots) > len(shown):
-        lines += [[], [(f"+{len(roots) - len(shown)} more: {command} -v", "bold")]]
+        more = wrapped(f"+{len(roots) - len(shown)} more: {command} -v", screen.width)
+        lines += [[], *([(line, "bold")] for line in more)]  # type: ignore[list-item]
     return lines
+
+
+def in_order(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The problems worth acting on, without those that another one explains: failures before warnings, and first what
+    explains most."""
+    found = [o for o in outcomes if o.status in ("fail", "warn", "crash")]
+    return sorted((o for o in found if not o.because_of), key=lambda o: (o.status == "warn", -_explains(o, found)))
 
 
 def _explains(outcome: Outcome, found: Sequence[Outcome]) -> int:
@@ -317,7 +327,8 @@ def _block(outcome: Outcome, screen: Screen, position: str, command: str) -> lis
     for fix in problem.fixes:
         lines += _fix(fix, who, screen)
     if not problem.place:
-        lines += _labelled("Check", f"mgpu doctor --only {outcome.check.id}", screen, whole=True)
+        again = command if command.startswith("mgpu doctor") else "mgpu doctor"
+        lines += _labelled("Check", f"{again} --only {outcome.check.id}", screen, whole=True)
     return lines
 
 
@@ -338,8 +349,10 @@ def _labelled(label: str, text: str, screen: Screen, *, whole: bool = False) -> 
     return [[(f"{label:<9}", "bold"), (first, "")], *unstyled(" " * 9 + line for line in others)]
 
 
-def summary(outcomes: Sequence[Outcome], verdict: Verdict, snapshot: Snapshot, seconds: float | None) -> Line:
-    """The verdict line: the word, what it means in numbers, and what could not be looked at."""
+def summary(
+    outcomes: Sequence[Outcome], verdict: Verdict, snapshot: Snapshot, seconds: float | None, screen: Screen
+) -> list[Line]:
+    """The verdict: the word, what it means in numbers, and what could not be looked at."""
     number = counts(outcomes)
     made = sum(number.values()) - number["skip"]
     unknown = sum(o.unknown for o in outcomes)
@@ -348,7 +361,7 @@ def summary(outcomes: Sequence[Outcome], verdict: Verdict, snapshot: Snapshot, s
     if snapshot.gpus and snapshot.visible is not None and verdict in ("ready", "ready_with_warnings"):
         lost = {gpu.index for gpu in snapshot.gpus if gpu.lost}
         usable = [index for index in snapshot.visible.gpus if index not in lost]
-        gpus = f"{len(usable)} of {len(snapshot.gpus)} GPUs usable. "
+        gpus = f"{len(usable)} of {len(snapshot.gpus)} GPU{'s' * (len(snapshot.gpus) > 1)} usable. "
     found = []
     for status, one in (("fail", "failure"), ("warn", "warning"), ("crash", "check crashed")):
         if count := number[status]:  # type: ignore[index]
@@ -356,7 +369,9 @@ def summary(outcomes: Sequence[Outcome], verdict: Verdict, snapshot: Snapshot, s
     trouble = f"{', '.join(found)}. " if found else ""
     missing = f", {unknown} not possible" if unknown else ""
     took = f", {seconds:.1f} s" if seconds is not None else ""
-    return [(word, style), (f"  {gpus}{trouble}{made} checks{missing}{took}.", "")]
+    text = f"{gpus}{trouble}{made} checks{missing}{took}."
+    first, *rest = wrapped(text, screen.width, " " * (len(word) + 2))
+    return [[(word, style), (first[len(word) :], "")], *unstyled(rest)]
 
 
 _VERDICT_WORD: dict[Verdict, tuple[str, Style]] = {
@@ -471,8 +486,14 @@ def topology(snapshot: Snapshot, screen: Screen) -> list[Line]:
     if len(gpus) < 2 or not table:
         return []
     width = max(6, *(len(name) + 2 for row in table for name in row))
+    if 14 + width * len(gpus) + 6 > screen.width:
+        return [
+            [],
+            *unstyled(wrapped(f"The matrix of links needs {20 + width * len(gpus)} columns.", screen.width)),
+            [],
+        ]
     head = " " * 14 + "".join(f"{'GPU' + str(gpu.index):<{width}}" for gpu in gpus) + "NUMA  CPUs near"
-    lines: list[Line] = [[], [(head, "bold")]]
+    lines: list[Line] = [[], [(head[: screen.width], "bold")]]
     for gpu, row in zip(gpus, table, strict=True):
         numa = "-" if gpu.numa_node is None else str(gpu.numa_node)
         text = (
@@ -480,9 +501,11 @@ def topology(snapshot: Snapshot, screen: Screen) -> list[Line]:
             + "".join(f"{name:<{width}}" for name in row)
             + f"{numa:<6}{gpu.cpus_near or ''}"
         )
-        lines.append([(text[: max(screen.width, 20)], "")])
+        lines.append([(text[: screen.width], "")])
     different = {name for row in table for name in row} - {"-"}
-    if len(different) == 1:
+    if "?" in different:
+        reading = "not every pair could be read; nothing is said about which GPUs are close."
+    elif len(different) == 1:
         reading = (
             f"every pair is joined by {next(iter(different))}: any subset of these GPUs is equally fast to combine."
         )

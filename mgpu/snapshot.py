@@ -169,6 +169,8 @@ class Link:
     @property
     def name(self) -> str:
         """As `nvidia-smi topo -m` prints it."""
+        if self.nvlinks is None:
+            return "?"
         return f"NV{self.nvlinks}" if self.nvlinks else self.topology or "?"
 
 

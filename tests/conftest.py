@@ -1,4 +1,4 @@
-"""What the tests share: checks asked by id, the mgpu command as a user runs it, the fake NVML, tools that may be missing."""
+"""What the tests share: checks asked by id, the mgpu command as a user runs it, tools that may be missing."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgpu import cli
@@ -310,8 +309,8 @@ _2_MACHINES = instead("num_machines: 1", "num_machines: 2")
 BAD: dict[str, tuple[str | bytes, Found]] = {
     "tab": (instead("num_machines", "\tnum_machines"), {"config_unreadable": (4, 1)}),
     "merge_markers": (f"{GOOD}<<<<<<< HEAD\ndebug: true\n=======\n>>>>>>> x\n", {"config_unreadable": (7, 1)}),
-    "empty": ("", {"config_unreadable": None}),
-    "only_comments": ("# nothing\n\n", {"config_unreadable": None}),
+    "empty": ("", {"config_unreadable": (1, 1)}),
+    "only_comments": ("# nothing\n\n", {"config_unreadable": (1, 1)}),
     "list": ("- distributed_type: MULTI_GPU\n", {"config_unreadable": (1, 1)}),
     "words": ("hello\n", {"config_unreadable": (1, 1)}),
     "latin_1": (b"# by\ndebug: false # caf\xe9\n", {"config_unreadable": (2, 1)}),
@@ -526,21 +525,13 @@ def read_both(text: str) -> tuple[Any, Any]:
     return mine, theirs
 
 
-DIFFERENT = pytest.mark.xfail(strict=True, reason="ruamel's YAML 1.1 is not PyYAML's: y, n and 1e3 are text there")
-
-
-@pytest.mark.parametrize(
-    "scalar", [pytest.param(s, marks=DIFFERENT if s in ("y", "n", "1e3") else ()) for s in SCALARS]
-)
+@pytest.mark.parametrize("scalar", SCALARS)
 @pytest.mark.filterwarnings("ignore")  # ruamel warns of 1e3
 def test_a_scalar_is_read_as_accelerate_reads_it(scalar: str) -> None:
     mine, theirs = read_both(f"key: {scalar}\n")
     assert mine == theirs
 
 
-@pytest.mark.xfail(
-    strict=True, reason="ruamel keeps the first of two equal keys, PyYAML the last: another config is judged"
-)
 def test_of_two_equal_keys_the_last_one_counts() -> None:
     mine, theirs = read_both("num_processes: 2\nnum_processes: 8\n")
     assert theirs == {"num_processes": 8}
@@ -559,7 +550,6 @@ _TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), m
 )
 def test_a_mapping_is_read_as_accelerate_reads_it(pairs: list[tuple[str, str]], indent: int) -> None:
     text = "".join(f"{name}: {value}\n" for name, value in pairs)
-    assume(not re.search(r"\b[yYnN]\b|\d[eE]", text))  # see DIFFERENT
     if indent:
         text = "outer:\n" + "".join(" " * indent + line + "\n" for line in text.splitlines())
     mine, theirs = read_both(text)
@@ -618,7 +608,7 @@ def test_the_wizard_takes_enter_all_the_way(wizard_on: Any, tmp_path: Path) -> N
     terminal.see("Wrote accelerate.yaml")
     assert terminal.end() == 0
     assert "# batch per GPU 8 x 2 ranks = effective batch 16" in (written(tmp_path) or "")
-    assert terminal.text.splitlines()[-1] == "Not verified yet.  Next:  mgpu smoke-test"
+    assert terminal.text.splitlines()[-2:] == ["Not verified yet.", "Next:  mgpu smoke-test"]
 
 
 def test_escape_goes_back_and_answers_are_kept(wizard_on: Any, tmp_path: Path) -> None:
@@ -656,13 +646,12 @@ def test_control_c_on_any_screen_writes_nothing(steps: int, wizard_on: Any, tmp_
     assert "Traceback" not in terminal.text
 
 
-@pytest.mark.xfail(strict=True, reason="typer ends an interrupted command with 130 itself: mgpu says nothing")
 def test_control_c_says_that_nothing_was_written(wizard_on: Any) -> None:
     terminal = wizard_on()
     terminal.see("Esc back")
     terminal.press(CONTROL_C)
     assert terminal.end() == 130
-    assert terminal.text.splitlines()[-1].startswith("mgpu: interrupted")
+    assert terminal.text.splitlines()[-1].startswith("mgpu: stopped; nothing was written")
 
 
 def test_a_wrong_batch_is_told_and_can_be_corrected(wizard_on: Any) -> None:

@@ -210,12 +210,16 @@ def outcome(status: str, severity: Severity = Severity.ERROR) -> Outcome:
     """An outcome with this status; `timed_out` and `not_asked` are skips for a fact that is not known."""
     if status in ("fail", "warn", "info"):
         severity = {"fail": Severity.ERROR, "warn": Severity.WARNING, "info": Severity.INFO}[status]
-    answer = {"ok": Ok("well"), "skip": Skip("not here"), "crash": Crash("ValueError", "trace")}.get(status)
-    if answer is None and status in ("timed_out", "not_asked"):
-        answer = Skip(status)
+    answers: dict[str, Ok | Skip | Problem | Crash] = {
+        "ok": Ok("well"),
+        "skip": Skip("not here"),
+        "timed_out": Skip("no answer in 5 s"),
+        "not_asked": Skip("was not looked at"),
+        "crash": Crash("ValueError", "trace"),
+    }
+    answer = answers.get(status, PROBLEM)
     unknown = status in ("timed_out", "not_asked")
-    found = answer if answer is not None else PROBLEM
-    return Outcome(made(status, found, severity), found, 0.0, (), unknown, status == "timed_out")
+    return Outcome(made(status, answer, severity), answer, 0.0, (), unknown, status == "timed_out")
 
 
 NO_GPU = no_driver()

@@ -230,7 +230,7 @@ def test_no_number_in_c_is_no_number_here(value: str, left: tuple[int, ...], tor
         assert by_torch(value, FOUR) == torchs
 
 
-@settings(max_examples=300)
+@settings(deadline=None, max_examples=300)
 @given(st.text(max_size=40) | VALUES, st.integers(0, 4))
 def test_whatever_is_written_there_it_is_read(value: str, number: int) -> None:
     found = visible(value, FOUR[:number])

@@ -62,8 +62,12 @@ def run(argv: Sequence[str]) -> int:
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # never die of a character
     command = typer.main.get_command(app)
+    if "_MGPU_COMPLETE" in os.environ:  # the shell asks for completions
+        return _code(command.main(args=list(argv), prog_name="mgpu", standalone_mode=False))
     try:
-        code = _code(command.main(args=list(argv), prog_name="mgpu", standalone_mode=False))
+        # Not `command.main`: it answers Ctrl-C and a closed pipe itself, with a code that means something else here.
+        with command.make_context("mgpu", list(argv)) as context:
+            code = _code(command.invoke(context))
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
@@ -72,19 +76,27 @@ def run(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _say("interrupted", errors.INTERRUPTED)
     except BrokenPipeError:  # the reader of our output went away: nothing is left to say, and nobody to say it to
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _drop_stdout()
         return 128 + signal.SIGPIPE
     except Exception as error:
+        if type(error).__name__ == "Exit":
+            return int(getattr(error, "exit_code", 0))
         if hasattr(error, "format_message"):  # a usage error of click, which typer ships under changing names
             return _say(_usage(error), int(getattr(error, "exit_code", errors.USAGE)))
         if type(error).__name__ == "Abort":
             return _say("interrupted", errors.INTERRUPTED)
         if isinstance(error, OSError):
+            _drop_stdout()
             return _say(errors.reason(error), errors.UNKNOWN)
         if os.environ.get("MGPU_DEBUG"):
             raise
         return _say(f"a bug in mgpu: {errors.reason(error)} (MGPU_DEBUG=1 shows where)", errors.UNKNOWN)
+
+
+def _drop_stdout() -> None:
+    """What is still buffered cannot be written: let it go, so that Python does not complain when it ends."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _code(result: Any) -> int:

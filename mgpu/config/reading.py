@@ -1,7 +1,8 @@
 """What does a config file say, and where in it?
 
-Values are read as accelerate reads them (YAML 1.1: an unquoted NO is false, 010 is 8), positions by composing the same
-text a second time. A file that cannot be made sense of becomes faults, never an exception.
+Values are read by the parser accelerate uses, PyYAML (an unquoted NO is false, 010 is 8, the last of two equal keys
+wins), positions by composing the same text a second time. A file that cannot be made sense of becomes faults, never an
+exception.
 """
 
 from __future__ import annotations
@@ -59,8 +60,7 @@ def digest(values: Mapping[str, Any]) -> str:
 
 def parse(text: str, *, json_only: bool = False) -> tuple[dict[str, Any], dict[str, Mark], tuple[ConfigFault, ...]]:
     """Values, the place of every dotted key, and what is wrong with the text."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    import yaml
 
     if json_only:
         try:
@@ -71,10 +71,10 @@ def parse(text: str, *, json_only: bool = False) -> tuple[dict[str, Any], dict[s
     marks: dict[str, Mark] = {}
     twice: list[ConfigFault] = []
     try:
-        node = _yaml(YAML).compose(text)
-        _walk(node, "", marks, twice, 0)
-        values = _yaml(YAML).load(text)
-    except MarkedYAMLError as error:
+        _walk(yaml.compose(text, Loader=yaml.SafeLoader), "", marks, twice, 0)
+        values = yaml.safe_load(text)
+        plain = json.loads(json.dumps(_keys_as_text(values), default=str))
+    except yaml.MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
         words = ": ".join(part for part in (error.context, error.problem) if part)
         return (
@@ -82,23 +82,20 @@ def parse(text: str, *, json_only: bool = False) -> tuple[dict[str, Any], dict[s
             {},
             (ConfigFault(f"not YAML: {words}", Mark(at.line + 1, at.column + 1) if at else None, fatal=True),),
         )
-    except (YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError, NotImplementedError) as error:
-        # ruamel raises bare Python errors for some broken texts (bad dates, unhashable keys, deep nesting).
-        return {}, {}, (ConfigFault(f"not YAML: {reason(error)}", None, fatal=True),)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        return {}, {}, (ConfigFault(f"not YAML: {error.reason}", Mark(line, 1), fatal=True),)
+    except RecursionError:
+        return {}, {}, (ConfigFault("not a config: it contains itself, or is nested too deep", Mark(1, 1), fatal=True),)
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
+        # PyYAML raises bare Python errors for some broken texts (bad dates, unhashable keys).
+        return {}, {}, (ConfigFault(f"not YAML: {reason(error)}", Mark(1, 1), fatal=True),)
     if values is None:
-        return {}, {}, (ConfigFault("the file is empty", None, fatal=True),)
+        return {}, {}, (ConfigFault("the file is empty", Mark(1, 1), fatal=True),)
     if not isinstance(values, dict):
         what = "a list" if isinstance(values, list) else "a single value"
         return {}, {}, (ConfigFault(f"a mapping of keys is expected, this is {what}", Mark(1, 1), fatal=True),)
-    plain: dict[str, Any] = json.loads(json.dumps(_keys_as_text(values), default=str))
     return plain, marks, tuple(twice)
-
-
-def _yaml(kind: Any) -> Any:
-    reader = kind(typ="safe", pure=True)
-    reader.version = (1, 1)  # what PyYAML, and so accelerate, reads
-    reader.allow_duplicate_keys = True
-    return reader
 
 
 def _keys_as_text(data: Any) -> Any:

@@ -144,6 +144,7 @@ def _gpu(pynvml: Any, call: _Caller, index: int, sys_root: str) -> tuple[dict[st
         "uuid", "name", "pci", "compute_capability", "memory_total_bytes", "memory_used_bytes", "memory_free_bytes",
     ))  # fmt: skip
     gpu["index"] = index
+    gpu["nvlinks"] = None
     if handle is None:
         kind, reason = call.gaps[at]
         return gpu | {"lost": reason if kind == "crashed" else None, "permitted": kind != "no_permission"}, None
@@ -193,6 +194,8 @@ def _gpu(pynvml: Any, call: _Caller, index: int, sys_root: str) -> tuple[dict[st
     gpu["nvlinks"] = _nvlinks(pynvml, ask, handle)
     gpu["processes"] = _processes(pynvml, ask, handle)
     gpu["lost"] = call.gone
+    if all(call.gaps.get(f"{at}.{field}", [""])[0] == "crashed" for field in ("uuid", "name", "memory_total_bytes")):
+        gpu["lost"] = call.gone or call.gaps[f"{at}.uuid"][1]  # it has a handle, and answers nothing
     errors = {fact.removeprefix(f"{at}."): reason for fact, (kind, reason) in call.gaps.items() if kind == "crashed"}
     gpu["trouble"] = [f"{field}: {reason}" for field, reason in errors.items() if not field.startswith("gpus[")]
     return gpu, handle

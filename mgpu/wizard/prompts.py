@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any, Final
 
-from mgpu.report import clean
+from mgpu.report import clean, wrapped
 from mgpu.wizard.questions import Question
 
 
@@ -126,7 +126,8 @@ def _with_keys(prompt: Any, question: Question) -> Any:
     def below() -> str:
         width = os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else 80
         panel = question.panel(app.current_buffer.text) if not question.choices else ""
-        return "\n".join(line[: width - 1] for line in ("-" * min(77, width - 3), panel, _KEYS) if line)
+        lines = [line for text in (panel, _KEYS) if text for line in wrapped(text, width - 2)]
+        return "\n".join(["-" * min(77, width - 3), *lines])
 
     panel = ConditionalContainer(
         Window(FormattedTextControl(below), dont_extend_height=True, wrap_lines=False), filter=~is_done

@@ -79,7 +79,7 @@ def propose(snapshot: Snapshot, answers: Answers, machine: str) -> Proposal:
         _precision(gpus, answers),
         Setting("machines", "1", "rule", "this one", "num_machines", 1),
         Setting("port", "automatic", "rule", "0 = a free port at every launch", "main_process_port", 0),
-        _batch(answers, ranks),
+        _batch(answers, ranks, "rank" if cpu else "GPU"),
     ]
     return Proposal(tuple(settings), machine, cpu, answers.batch_per_gpu, ranks)
 
@@ -139,9 +139,9 @@ def _named(precision: str) -> str:
     return "fp32" if precision == "no" else precision
 
 
-def _batch(answers: Answers, ranks: int) -> Setting:
+def _batch(answers: Answers, ranks: int, unit: str) -> Setting:
     if answers.batch_per_gpu is None:
-        return Setting("effective batch", "needs batch per GPU", "-", "your script sets it")
+        return Setting("effective batch", f"needs batch per {unit}", "-", "your script sets it")
     whole = plan.effective_batch(answers.batch_per_gpu, ranks)
     origin = answers.origins.get("batch_per_gpu", "you")
     return Setting("effective batch", f"{answers.batch_per_gpu} x {ranks} = {whole}", origin, "samples per step")

@@ -59,7 +59,10 @@ def run(request: Request) -> int:
     machine = describe.machine(snapshot)
     proposal = propose(snapshot, request.answers, machine)
     if asking:
-        return _ask(request, snapshot, proposal, path)
+        try:
+            return _ask(request, snapshot, proposal, path)
+        except KeyboardInterrupt:
+            raise MgpuError("stopped; nothing was written", errors.INTERRUPTED) from None
     if request.dry_run:
         sys.stdout.write(render(proposal, date.today()))
         _note(f"nothing written; without --dry-run this would be {path}")
@@ -79,7 +82,7 @@ def _ask(request: Request, snapshot: Snapshot, proposal: Proposal, path: Path) -
     from mgpu.wizard import prompts, questions
 
     screen = report.Screen.of()
-    lines: list[report.Line] = [[(f"Looked at this machine: {proposal.machine}", "")]]
+    lines = report.unstyled(report.wrapped(f"Looked at this machine: {proposal.machine}", screen.width))
     stops = _stoppers(snapshot)
     if stops:
         told = (
@@ -222,7 +225,7 @@ def _written(request: Request, path: Path, proposal: Proposal, said: Sequence[st
             "ACCELERATE_USE_CPU=true, and show it."
         )
         lines += [[(line, "")] for line in report.wrapped(text, screen.width)]
-    lines += [[], [("Not verified yet.  Next:  mgpu smoke-test" + _config_flag(path), "bold")]]
+    lines += [[], [("Not verified yet.", "bold")], [(f"Next:  mgpu smoke-test{_config_flag(path)}", "bold")]]
     screen.show(lines)
     return errors.READY
 

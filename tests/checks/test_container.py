@@ -18,7 +18,7 @@ CASES = (
         container=DOCKER, driver=driver(nvml_error="DRIVER_NOT_LOADED"),
         bug="Ok says `NVML may use them` while NVML does not answer at all: any other error should skip"),
     skips("container_lost_gpus", "not a container", driver=no_driver("UNKNOWN", device_nodes=NODES)),
-    skips("container_lost_gpus", "was given no GPU",
+    skips("container_lost_gpus", "no /dev/nvidiaN",
         container=DOCKER, driver=no_driver("UNKNOWN", device_nodes=("/dev/nvidiactl",))),
     # wsl_limits_nccl
     informs("wsl_limits_nccl", "WSL2", "Fine for development", container=WSL),

@@ -69,7 +69,7 @@ CASES = (
         driver=no_driver("LIB_RM_VERSION_MISMATCH", module_version="570.26"),
     ),
     fails("driver_library_mismatch", "(an older version)", "sudo reboot", driver=no_driver("LIB_RM_VERSION_MISMATCH")),
-    well("driver_library_mismatch", "both 580.65.06"),
+    well("driver_library_mismatch", "agree on 580.65.06"),
     skips("driver_library_mismatch", "NVML: LIBRARY_NOT_FOUND", driver=no_driver(pci_gpus=4)),
     # driver_does_not_answer
     fails("driver_does_not_answer", "NVML: UNKNOWN", "grep -i xid", driver=no_driver("UNKNOWN")),

@@ -42,6 +42,7 @@ CASES = (
     fails("shm_too_small", "too small for 6 ranks", "remount", **shm(383 * MIB), gpus=(), plan=Plan(cpu_ranks=6)),
     fails("shm_too_small", "/dev/shm: 10 MiB free of 512 GiB, 4 ranks want 256 MiB", "ls -la /dev/shm",
         **shm(512 * GIB, 10 * MIB)),
+    fails("shm_too_small", "/dev/shm: 10 MiB free of 256 MiB", "ls -la /dev/shm", **shm(256 * MIB, 10 * MIB)),
     well("shm_too_small", "256 MiB free for 4 ranks", **shm(256 * MIB)),
     well("shm_too_small", "128 MiB free for 1 rank", **shm(128 * MIB), visible=seen(0, value="0")),
     well("shm_too_small", "128 MiB free for 2 ranks", **shm(128 * MIB), gpus=()),

@@ -22,7 +22,7 @@ from tests.checks.facts import (
     well,
 )
 
-PCIE = links(nvlinks=None, through_switch=False)  # peer access works, over PCIe
+PCIE = links(nvlinks=0, through_switch=False)  # peer access works, over PCIe
 CASES = (
     # nvlink_fabric_not_ready
     fails("nvlink_fabric_not_ready", "fabric not started on 4 GPUs", "systemctl restart nvidia-fabricmanager",
@@ -56,7 +56,7 @@ CASES = (
     ),
     # peer_access_missing
     informs("peer_access_missing", "6 of 6 GPU pairs without peer access", "Nothing to repair",
-        links=links(nvlinks=None, p2p_read=2, p2p_write=2)),
+        links=links(nvlinks=0, p2p_read=2, p2p_write=2)),
     informs("peer_access_missing", "1 of 1 GPU pair without peer access", "Nothing to repair",
         links=(link(0, 1, p2p_write=5),), gpus=gpus(2)),
     well("peer_access_missing", "peer access on 6 of 6 GPU pairs"),

@@ -37,6 +37,7 @@ CASES = (
     # nccl_stack_unlimited: NCCL before 2.28
     warns("nccl_stack_unlimited", "ulimit -s is unlimited, NCCL is 2.27.7", "ulimit -s 8192",
         system=UNLIMITED, nccl=nccl(NcclLibrary("/x", "2.27.7", "wheel"))),
+    well("nccl_stack_unlimited", "NCCL 2.28 copes", system=UNLIMITED, nccl=nccl(NcclLibrary("/x", "2.28", "wheel"))),
     well("nccl_stack_unlimited", "NCCL 2.28.0 copes",
         system=UNLIMITED, nccl=nccl(NcclLibrary("/x", "2.28.0", "wheel"))),
     well("nccl_stack_unlimited", "stack limit 8192 KiB",

@@ -13,6 +13,7 @@ CASES = (
     # accelerate_too_old: 1.0
     warns("accelerate_too_old", "accelerate 0.34.2, 1.0 or newer wanted", "pip install --upgrade accelerate",
         packages={"accelerate": "0.34.2"}),
+    well("accelerate_too_old", "accelerate 1.0", packages={"accelerate": "1.0"}),
     well("accelerate_too_old", "accelerate 1.0.0", packages={"accelerate": "1.0.0"}),
     well("accelerate_too_old", "accelerate 1.0.0rc1", packages={"accelerate": "1.0.0rc1"}),
     well("accelerate_too_old", "accelerate 1.16.0.dev0", packages={"accelerate": "1.16.0.dev0"}),

@@ -23,11 +23,12 @@ from tests.checks.facts import (
 TRAINING = gpu(2, processes=(process(),), memory_used_bytes=31 * GIB)
 CASES = (
     # gpu_busy: a compute process with 1 GiB or more
-    warns("gpu_busy", "GPU 2 in use (30 GiB of 80 GiB on GPU 2)", "export CUDA_VISIBLE_DEVICES=0,1,3",
+    warns("gpu_busy", "GPU 2 in use (30 GiB of 80 GiB)", "export CUDA_VISIBLE_DEVICES=0,1,3",
         gpus=gpus(4, TRAINING)),
     warns("gpu_busy", "GPU 2 in use", "export CUDA_DEVICE_ORDER=PCI_BUS_ID", gpus=gpus(4, TRAINING)),
     warns("gpu_busy", "GPU 0", "kill 4711", gpus=gpus(4, gpu(0, processes=(process(mine=True),)))),
-    warns("gpu_busy", "GPU 0 and 1 in use", "nvidia-smi", gpus=gpus(2, processes=(process(user=None, mine=None),))),
+    warns("gpu_busy", "GPU 0 and 1 in use (30 GiB of 80 GiB on GPU 0)", "nvidia-smi",
+        gpus=gpus(2, processes=(process(user=None, mine=None),))),
     warns("gpu_busy", "GPU 0 in use (1.0 GiB", "CUDA_VISIBLE_DEVICES=1,2,3",
         gpus=gpus(4, gpu(0, processes=(process(memory_bytes=GIB),)))),
     warns("gpu_busy", "GPU 0 in use", "CUDA_VISIBLE_DEVICES=1,2,3",

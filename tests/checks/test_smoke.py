@@ -58,6 +58,7 @@ CASES = (
     fails("rank_killed", "was killed by signal 31", "launcher.log",
         ranks=ranks(rank(0), waiting(1, exit_code=-31), ended="died")),
     well("rank_killed", "no rank was ended by a signal"),
+    well("rank_killed", "no rank", ranks=ranks(waiting(0, exit_code=None), waiting(1, exit_code=0), ended="died")),
     well("rank_killed", "no rank", ranks=ranks(waiting(0, exit_code=-15), waiting(1, exit_code=1), ended="died")),
     well("rank_killed", "no rank", ranks=ranks(rank(0), rank(1, exit_code=-9))),
     # rank_failed: the earliest is the cause
