@@ -155,7 +155,8 @@ def _screen(
     if request.verbose:
         lines += report.topology(snapshot, screen)
         if snapshot.python:
-            lines.append([(f"  Interpreter examined: {snapshot.python.executable}", "")])
+            text = f"Interpreter examined: {snapshot.python.executable}"
+            lines += report.unstyled(report.wrapped(text, screen.width, "  ", "    "))
     lines += report.problems(outcomes, screen, command=command, show_all=request.verbose)
     took = None if request.from_ else seconds
     lines += [[], *report.summary(outcomes, verdict, snapshot, took, screen)]
