@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+
+from mgpu.snapshot import Gpu, Visible
 
 # Driver that runs a toolkit of this CUDA major at all (minor-version compatibility):
 # docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
@@ -47,12 +50,39 @@ def gib(size: int | float) -> str:
     return f"{size / GIB:.1f} GiB" if size < 10 * GIB else f"{size / GIB:.0f} GiB"
 
 
-def gpu_list(indices: object) -> str:
+def whole(text: str) -> int | None:
+    """The number that a text of plain digits is: not "²", not "1.0", and not a line of a thousand digits."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
+
+
+def listed(items: Iterable[object]) -> str:
+    """[0] -> "0", [0, 2] -> "0 and 2", [0, 1, 3] -> "0, 1 and 3"."""
+    names = [str(item) for item in items]
+    return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
+
+
+def gpu_list(indices: Iterable[object]) -> str:
     """[0] -> "GPU 0", [0, 2] -> "GPU 0 and 2", [0, 1, 3] -> "GPU 0, 1 and 3"."""
-    names = [str(index) for index in indices]  # type: ignore[attr-defined]
-    return "GPU " + (names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}")
+    return f"GPU {listed(indices)}"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
     """(1, "GPU") -> "1 GPU", (2, "GPU") -> "2 GPUs"."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def usable_count(visible: Visible) -> int:
+    """How many devices CUDA shows: the visible GPUs, or the one MIG instance."""
+    return len(visible.gpus) or (1 if visible.mig else 0)
+
+
+def cuda_numbers(indices: Iterable[int], gpus: tuple[Gpu, ...]) -> str:
+    """NVML's indices as CUDA_VISIBLE_DEVICES takes them: CUDA numbers only the GPUs this process may open."""
+    places = {gpu.index: place for place, gpu in enumerate(gpu for gpu in gpus if gpu.permitted)}
+    return ",".join(str(places[index]) for index in indices if index in places)
+
+
+def use_only(indices: Iterable[int], gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
+    """The commands that leave these GPUs visible; in the order of the bus, or the numbers mean other cards."""
+    return ("export CUDA_DEVICE_ORDER=PCI_BUS_ID", f"export CUDA_VISIBLE_DEVICES={cuda_numbers(indices, gpus)}")

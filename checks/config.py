@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Skip, check
 from mgpu.snapshot import Config, Driver, Gpu, Visible
 
-from ._knowledge import counted, gpu_list
+from ._knowledge import counted, gpu_list, usable_count, whole
 
 _CLI = "https://huggingface.co/docs/accelerate/package_reference/cli"
 _LAUNCH = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/commands/launch.py"
@@ -48,7 +49,7 @@ def _place(config: Config, key: str | None = None) -> Place:
 
 def _near(name: str, names: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f" Did you mean {near[0]}?" if near else ""
+    return f". Did you mean {near[0]}?" if near else ""
 
 
 def _usable(config: Config) -> bool:
@@ -126,7 +127,7 @@ def config_key_unknown(config: Config) -> Answer:
         return Ok(f"accelerate {config.loader.accelerate} takes {', '.join(unknown)}")  # newer than this table
     return tuple(
         Problem(
-            f"unknown key {key!r}.{_near(key, _KEYS)}",
+            f"unknown key {key!r}{_near(key, _KEYS)}",
             "accelerate refuses a file with a key it does not know.",
             Fix("Correct the name or delete the line."),
             place=_place(config, key),
@@ -266,13 +267,14 @@ def config_more_ranks_than_gpus(config: Config, visible: Visible, driver: Driver
         return Skip(f"{config.distributed_type} does not use GPUs of this machine")
     if not driver.any_gpu:
         return Skip("no NVIDIA GPU on this machine: the ranks run on the CPU")
-    if config.ranks_here <= len(visible.gpus):
-        return Ok(f"{counted(config.ranks_here, 'rank')} on {counted(len(visible.gpus), 'visible GPU')}")
+    number = usable_count(visible)
+    if config.ranks_here <= number:
+        return Ok(f"{counted(config.ranks_here, 'rank')} on {counted(number, 'visible GPU')}")
     return Problem(
-        f"{counted(config.ranks_here, 'rank')} for {counted(len(visible.gpus), 'visible GPU')} on this machine",
+        f"{counted(config.ranks_here, 'rank')} for {counted(number, 'visible GPU')} on this machine",
         "A rank without a GPU of its own fails, or hangs all others in their first collective.",
-        Fix(f"Set num_processes to {max(1, len(visible.gpus)) * config.num_machines}.", ("mgpu configure --yes",)),
-        {"ranks": config.ranks_here, "visible_gpus": len(visible.gpus), "CUDA_VISIBLE_DEVICES": visible.value},
+        Fix(f"Set num_processes to {max(1, number) * config.num_machines}.", ("mgpu configure --yes",)),
+        {"ranks": config.ranks_here, "visible_gpus": number, "CUDA_VISIBLE_DEVICES": visible.value},
         place=_place(config, "num_processes"),
     )
 
@@ -438,17 +440,18 @@ def config_gpu_ids_invalid(config: Config, gpus: tuple[Gpu, ...]) -> Answer:
     value = config.values.get("gpu_ids")
     if value in (None, "all"):
         return Skip("gpu_ids does not choose")
-    place = _place(config, "gpu_ids")
+    at = _place(config, "gpu_ids")
     if not isinstance(value, str):
         quoted = str(value).strip("[]").replace(" ", "")
         return Problem(
             f"gpu_ids: {value!r} is not text",
             "accelerate splits it at commas and stops with AttributeError.",
             Fix(f'Write gpu_ids: "{quoted}".'),
-            place=place,
+            place=at,
         )
     entries = [entry.strip() for entry in value.split(",")]
-    bad = [entry for entry in entries if not entry.isdigit() or (gpus and int(entry) >= len(gpus))]
+    number = sum(gpu.permitted for gpu in gpus)  # CUDA counts only those
+    bad = [entry for entry in entries if (place := whole(entry)) is None or (gpus and place >= number)]
     twice = sorted({entry for entry in entries if entries.count(entry) > 1})
     if bad or twice:
         what = f"{bad[0]!r} is no GPU of this machine" if bad else f"{twice[0]} stands twice"
@@ -456,8 +459,8 @@ def config_gpu_ids_invalid(config: Config, gpus: tuple[Gpu, ...]) -> Answer:
             f"gpu_ids: {value!r}: {what}",
             "CUDA stops at an id it does not know, and shows no GPU at all when one stands twice.",
             Fix("Name each GPU once, or leave gpu_ids out to use all."),
-            {"gpu_ids": value, "gpus": len(gpus)},
-            place=place,
+            {"gpu_ids": value, "gpus": number},
+            place=at,
         )
     ranks = config.ranks_here
     if ranks is not None and ranks > len(entries):
@@ -466,7 +469,7 @@ def config_gpu_ids_invalid(config: Config, gpus: tuple[Gpu, ...]) -> Answer:
             "Two ranks would share a GPU, and NCCL refuses that.",
             Fix("Name as many GPUs as there are ranks."),
             {"gpu_ids": value, "ranks": ranks},
-            place=place,
+            place=at,
         )
     return Ok(f"{gpu_list(entries)}")
 
@@ -494,6 +497,11 @@ def config_precision_invalid(config: Config) -> Answer:
     )  # fmt: skip
 
 
+def _precision(config: Config) -> str:
+    """mixed_precision as accelerate takes it: in any case."""
+    return str(config.values.get("mixed_precision") or "no").lower()
+
+
 def _weakest(gpus: tuple[Gpu, ...], visible: Visible) -> Gpu | None:
     known = [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.compute_capability]
     return min(known, key=lambda gpu: gpu.compute_capability or (0, 0), default=None)
@@ -509,7 +517,7 @@ def config_bf16_emulated(config: Config, gpus: tuple[Gpu, ...], visible: Visible
     Fix: fp16 on Volta and Turing, 'no' on older ones.
     """
     weakest = _weakest(gpus, visible)
-    if not _usable(config) or config.values.get("mixed_precision") != "bf16":
+    if not _usable(config) or _precision(config) != "bf16":
         return Skip("the config does not ask for bf16")
     if weakest is None:
         return Skip("no visible GPU with a known compute capability")
@@ -533,7 +541,7 @@ def config_fp8_unsupported(config: Config, gpus: tuple[Gpu, ...], visible: Visib
     Fix: bf16.
     """
     weakest = _weakest(gpus, visible)
-    if not _usable(config) or config.values.get("mixed_precision") != "fp8":
+    if not _usable(config) or _precision(config) != "fp8":
         return Skip("the config does not ask for fp8")
     if weakest is None:
         return Skip("no visible GPU with a known compute capability")
@@ -592,7 +600,8 @@ def config_key_never_applied(config: Config) -> Answer:
             f"{key}: {values[key]!r} has no effect in a file",
             "accelerate launch reads it from the command line only.",
             Fix(
-                "Give it there.", (f"accelerate launch --{key}{'' if values[key] is True else f' {values[key]}'} ...",)
+                "Give it there.",
+                (f"accelerate launch --{key}{'' if values[key] is True else f' {shlex.quote(str(values[key]))}'} ...",),
             ),
             place=_place(config, key),
         )
@@ -647,7 +656,7 @@ def config_refused_by_accelerate(config: Config) -> Answer:
     if config.loader.accepted:
         return Ok(f"accelerate {config.loader.accelerate} takes it")
     return Problem(
-        f"accelerate {config.loader.accelerate}: {config.loader.error}"[:200],
+        f"accelerate {config.loader.accelerate}: {config.loader.error}",
         "accelerate launch would end with this error.",
         Fix("Change what it names, or write a new config.", ("mgpu configure --yes",)),
         {"error": config.loader.error},

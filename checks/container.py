@@ -8,7 +8,7 @@ from mgpu.snapshot import Container, Driver, Gpu, Host
 from ._knowledge import numbers
 
 # accelerate warns below this (utils/other.py, check_os_kernel).
-_KERNEL = (5, 5, 0)
+_KERNEL = (5, 5)
 
 
 @check(
@@ -28,8 +28,10 @@ def container_lost_gpus(container: Container, driver: Driver) -> Answer:
     numbered = [node for node in driver.device_nodes if node.removeprefix("/dev/nvidia").isdigit()]
     if not numbered:
         return Skip("no /dev/nvidiaN in this container")
-    if driver.nvml_error not in ("UNKNOWN", "NO_PERMISSION"):
+    if driver.nvml_error is None:
         return Ok(f"{len(numbered)} GPU device nodes, and NVML may use them")
+    if driver.nvml_error not in ("UNKNOWN", "NO_PERMISSION"):
+        return Skip(f"NVML: {driver.nvml_error}")
     return Problem(
         f"{len(numbered)} GPU device nodes, and NVML says {driver.nvml_error}",
         "The container's cgroup no longer allows the devices, as happens when the host reloads systemd.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Container, Driver, Gpu, Plan
 
-from ._knowledge import counted, gpu_list
+from ._knowledge import counted, gpu_list, use_only
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html"
 _NO_GPU = "no NVIDIA GPU on this machine"
@@ -66,7 +66,7 @@ def driver_not_loaded(driver: Driver) -> Answer:
 
     Fix: load the module; when that fails, the kernel log says why.
     """
-    if driver.nvml_error == "DRIVER_NOT_LOADED":
+    if driver.nvml_error == "DRIVER_NOT_LOADED" and driver.any_gpu:
         return Problem(
             "NVML: driver not loaded",
             "The driver's libraries are here, its kernel module is not running.",
@@ -100,7 +100,7 @@ def driver_library_mismatch(driver: Driver) -> Answer:
     return Ok(f"library and module agree on {driver.version}")
 
 
-@check(Severity.ERROR, source=_NVML)
+@check(Severity.ERROR, source=_NVML, because_of=("container_lost_gpus",))
 def driver_does_not_answer(driver: Driver) -> Answer:
     """NVML starts with an error.
 
@@ -197,9 +197,9 @@ def gpu_lost(gpus: tuple[Gpu, ...]) -> Answer:
     lost = {gpu.index: gpu.lost for gpu in gpus if gpu.lost}
     if lost:
         why = next(iter(lost.values()))
-        others = [str(gpu.index) for gpu in gpus if not gpu.lost]
+        others = [gpu.index for gpu in gpus if not gpu.lost and gpu.permitted]
         stopgap = (
-            (Fix("Train on the others meanwhile.", (f"export CUDA_VISIBLE_DEVICES={','.join(others)}",), kind="stopgap",
+            (Fix("Train on the others meanwhile.", use_only(others, gpus), kind="stopgap",
                  caveat="CUDA may still refuse to start until the machine was rebooted"),)
             if others
             else ()

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Nccl
 
+from ._knowledge import whole
+
 _NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _TORCH = "https://pytorch.org/docs/stable/torch_nccl_environment_variables.html"
 
@@ -35,6 +37,9 @@ _TRUE_FALSE = frozenset({"y", "yes", "1", "t", "true", "n", "no", "0", "f", "fal
 _LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
+_HERE = "the environment"
+
+
 def _settings(env: Mapping[str, str], nccl: Nccl) -> dict[str, tuple[str, str]]:
     """Every NCCL variable with its value and origin: the environment wins, then the first file that names it."""
     found: dict[str, tuple[str, str]] = {}
@@ -42,13 +47,15 @@ def _settings(env: Mapping[str, str], nccl: Nccl) -> dict[str, tuple[str, str]]:
         for line in lines:
             name, _, value = line.partition("=")
             found.setdefault(name.strip(), (value.strip(), path))
-    found |= {name: (value, "the environment") for name, value in env.items() if name.startswith("NCCL_")}
+    found |= {name: (value, _HERE) for name, value in env.items() if name.startswith("NCCL_")}
     return found
 
 
-def _unset(names: object, origins: set[str]) -> tuple[str, ...]:
-    commands = tuple(f"unset {name}" for name in names) if "the environment" in origins else ()  # type: ignore[attr-defined]
-    return commands + tuple(f"# remove the line from {path}" for path in sorted(origins - {"the environment"}))
+def _unset(settings: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
+    """What takes settings away, where each of them comes from."""
+    commands = tuple(f"unset {name}" for name, (_, origin) in settings.items() if origin == _HERE)
+    files = sorted({origin for _, origin in settings.values()} - {_HERE})
+    return commands + tuple(f"# remove the line from {path}" for path in files)
 
 
 @check(Severity.WARNING, source=_NCCL)
@@ -67,7 +74,7 @@ def nccl_transport_disabled(env: Mapping[str, str], nccl: Nccl) -> Answer:
     return Problem(
         ", ".join(f"{name}=1" for name in off),
         "Switched off: " + "; ".join(_TRANSPORTS[name] for name in off) + ".",
-        Fix("Remove it, unless this machine needs it.", _unset(off, {origin for _, origin in off.values()})),
+        Fix("Remove it, unless this machine needs it.", _unset(off)),
         {name: origin for name, (_, origin) in off.items()},
         tuple(off),
     )
@@ -89,7 +96,7 @@ def nccl_variable_without_effect(env: Mapping[str, str], nccl: Nccl) -> Answer:
     return Problem(
         f"{', '.join(dead)} {'is' if len(dead) == 1 else 'are'} read by nothing",
         "Neither NCCL nor PyTorch looks at it.",
-        Fix("Remove it.", _unset(dead, {settings[name][1] for name in dead})),
+        Fix("Remove it.", _unset({name: settings[name] for name in dead})),
         {name: settings[name][1] for name in dead},
         tuple(dead),
     )
@@ -105,9 +112,9 @@ def nccl_debug_leftover(env: Mapping[str, str], nccl: Nccl) -> Answer:
 
     Fix: unset it.
     """
-    values = {name: value for name, (value, _) in _settings(env, nccl).items()} | dict(env)
+    settings = {name: (value, _HERE) for name, value in env.items()} | _settings(env, nccl)
     slow = {
-        name: values[name]
+        name: settings[name]
         for name, bad in (
             ("NCCL_DEBUG", ("TRACE",)),
             ("TORCH_DISTRIBUTED_DEBUG", ("DETAIL",)),
@@ -115,15 +122,15 @@ def nccl_debug_leftover(env: Mapping[str, str], nccl: Nccl) -> Answer:
             ("PYTORCH_NO_CUDA_MEMORY_CACHING", ("1",)),
             ("TORCH_NCCL_DESYNC_DEBUG", ("1", "true")),
         )
-        if values.get(name, "").upper() in {word.upper() for word in bad}
+        if settings.get(name, ("", ""))[0].upper() in {word.upper() for word in bad}
     }
     if not slow:
         return Ok("no debugging mode is left on")
     return Problem(
-        ", ".join(f"{name}={value}" for name, value in slow.items()),
+        ", ".join(f"{name}={value}" for name, (value, _) in slow.items()),
         "A debugging mode that costs speed in every step.",
-        Fix("Unset it for training.", tuple(f"unset {name}" for name in slow)),
-        slow,
+        Fix("Unset it for training.", _unset(slow)),
+        {name: f"{value} ({origin})" for name, (value, origin) in slow.items()},
         tuple(slow),
     )
 
@@ -184,7 +191,7 @@ def omp_threads_not_a_number(env: Mapping[str, str]) -> Answer:
     value = env.get("OMP_NUM_THREADS")
     if value is None:
         return Skip("OMP_NUM_THREADS is not set")
-    if value.strip().isdigit() and int(value) > 0:
+    if whole(value):
         return Ok(f"OMP_NUM_THREADS={value}")
     return Problem(
         f"OMP_NUM_THREADS={value!r}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Gpu, Plan, Visible
 
-from ._knowledge import counted, gib, gpu_list
+from ._knowledge import counted, gib, gpu_list, usable_count, use_only
 
 _DEBUG = "https://docs.nvidia.com/deploy/gpu-debug-guidelines/"
 _MEMORY = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/"
@@ -30,7 +30,7 @@ _CAPPED = 0.95
 
 
 def _reset(gpus: list[Gpu]) -> tuple[str, ...]:
-    return tuple(f"sudo nvidia-smi --gpu-reset -i {gpu.uuid}" for gpu in gpus)
+    return tuple(f"sudo nvidia-smi --gpu-reset -i {gpu.uuid or gpu.index}" for gpu in gpus)
 
 
 @check(Severity.ERROR, source="mgpu: what --expect-gpus asks", because_of=("gpu_lost", "visible_devices_cut_short"))
@@ -44,14 +44,14 @@ def gpu_count_unexpected(gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) ->
     if plan.expect_gpus is None:
         return Skip("no number was asked for (--expect-gpus)")
     lost = {gpu.index for gpu in gpus if gpu.lost}
-    usable = [index for index in visible.gpus if index not in lost]
-    if len(usable) == plan.expect_gpus:
-        return Ok(f"{counted(len(usable), 'usable GPU')}, as expected")
+    usable = usable_count(visible) - len(lost.intersection(visible.gpus))
+    if usable == plan.expect_gpus:
+        return Ok(f"{counted(usable, 'usable GPU')}, as expected")
     return Problem(
-        f"{counted(len(usable), 'usable GPU')}, {plan.expect_gpus} expected",
-        f"The driver shows {len(gpus)}, {len(lost)} of them lost; CUDA_VISIBLE_DEVICES leaves {len(visible.gpus)}.",
+        f"{counted(usable, 'usable GPU')}, {plan.expect_gpus} expected",
+        f"The driver shows {len(gpus)}, {len(lost)} of them lost; CUDA_VISIBLE_DEVICES leaves {usable_count(visible)}.",
         Fix("See which GPUs are there and which are hidden.", ("mgpu doctor -v",)),
-        {"driver": len(gpus), "lost": len(lost), "visible": len(visible.gpus), "expected": plan.expect_gpus},
+        {"driver": len(gpus), "lost": len(lost), "visible": usable_count(visible), "expected": plan.expect_gpus},
     )
 
 
@@ -73,7 +73,10 @@ def gpu_answers_in_part(gpus: tuple[Gpu, ...]) -> Answer:
             {f"gpu_{gpu.index}": "; ".join(gpu.trouble) for gpu in bad},
             tuple(f"GPU {gpu.index}" for gpu in bad),
         )
-    return Ok(f"{len(gpus)} GPUs answered every question") if gpus else Skip("no GPU here")
+    answered = sum(not gpu.lost for gpu in gpus)
+    if not answered:
+        return Skip("no GPU answers" if gpus else "no GPU here")
+    return Ok(f"{counted(answered, 'GPU')} answered every question")
 
 
 @check(Severity.INFO, source="https://slurm.schedmd.com/gres.html")
@@ -202,7 +205,7 @@ def gpu_wants_recovery(gpus: tuple[Gpu, ...]) -> Answer:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: the driver asks to {what}",
             "After an error the driver holds this GPU unfit until that was done.",
-            Fix(f"{what.capitalize()}.", ("sudo reboot",) if reboot else _reset(bad), who="admin"),
+            Fix(f"{what[0].upper()}{what[1:]}.", ("sudo reboot",) if reboot else _reset(bad), who="admin"),
             {f"gpu_{gpu.index}": gpu.recovery_action for gpu in bad},
             tuple(f"GPU {gpu.index}" for gpu in bad),
         )
@@ -222,8 +225,9 @@ def gpu_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
     known = [gpu for gpu in gpus if gpu.clock_event_reasons is not None]
     bad = [gpu for gpu in known if (gpu.clock_event_reasons or 0) & (_SW_THERMAL | _HW_THERMAL)]
     if bad:
+        hot = "" if bad[0].temperature_c is None else f" ({bad[0].temperature_c} C)"
         return Problem(
-            f"{gpu_list(g.index for g in bad)} slowed by temperature ({bad[0].temperature_c} C)",
+            f"{gpu_list(g.index for g in bad)} slowed by temperature{hot}",
             "The GPU protects itself by lowering its clocks; every step then takes as long as on the hottest GPU.",
             Fix(
                 "Check fans, air flow and inlet temperature.", ("nvidia-smi -q -d TEMPERATURE,PERFORMANCE",), "hardware"
@@ -350,6 +354,11 @@ def gpu_split_by_mig(gpus: tuple[Gpu, ...]) -> Answer:
     return Ok(f"MIG is off on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here knows MIG")
 
 
+def _differ(now: bool | None, pending: bool | None) -> bool:
+    """A mode that is not known does not differ."""
+    return None not in (now, pending) and now != pending
+
+
 @check(Severity.INFO, source=_NVML)
 def gpu_mode_change_pending(gpus: tuple[Gpu, ...]) -> Answer:
     """A change of ECC or MIG mode waits for a reset.
@@ -359,7 +368,11 @@ def gpu_mode_change_pending(gpus: tuple[Gpu, ...]) -> Answer:
     Fix: reset the GPU now, or know that it will change.
     """
     known = [gpu for gpu in gpus if gpu.ecc_enabled is not None or gpu.mig_mode is not None]
-    bad = [gpu for gpu in known if gpu.ecc_enabled != gpu.ecc_pending or gpu.mig_mode != gpu.mig_mode_pending]
+    bad = [
+        gpu
+        for gpu in known
+        if _differ(gpu.ecc_enabled, gpu.ecc_pending) or _differ(gpu.mig_mode, gpu.mig_mode_pending)
+    ]
     if bad:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: a mode change waits for a reset",
@@ -392,10 +405,7 @@ def gpus_of_mixed_models(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
         return Problem(
             "; ".join(f"{gpu_list(indices)}: {name}" for name, indices in models.items()),
             "The slowest GPU sets the pace and the smallest memory the batch for all.",
-            Fix(
-                "Train on one model only.",
-                ("export CUDA_DEVICE_ORDER=PCI_BUS_ID", f"export CUDA_VISIBLE_DEVICES={','.join(map(str, best))}"),
-            ),
+            Fix("Train on one model only.", use_only(best, gpus)),
             {name: len(indices) for name, indices in models.items()},
         )
     if not models:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Container, Gpu, Plan, System, Visible
 
-from ._knowledge import GIB, MIB, counted, gib
+from ._knowledge import GIB, MIB, counted, gib, usable_count
 
 _NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory"
 # What NCCL takes from /dev/shm: segments of about 4 MiB for each channel and peer ("failed to extend ... to 4194660
@@ -17,13 +17,13 @@ _SHM_COMFORT_BYTES = GIB
 _OPEN_FILES = 4096
 
 
-def _ranks(gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) -> int:
+def _ranks(visible: Visible, plan: Plan) -> int:
     """Ranks this machine would run: one a visible GPU, else the two of a CPU rehearsal."""
-    return len(visible.gpus) if gpus else plan.cpu_ranks or 2
+    return usable_count(visible) or plan.cpu_ranks or 2
 
 
 @check(Severity.ERROR, source=_NCCL)
-def shm_too_small(system: System, container: Container, gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) -> Answer:
+def shm_too_small(system: System, container: Container, visible: Visible, plan: Plan) -> Answer:
     """/dev/shm is too small for the ranks of this machine.
 
     Why: NCCL and the data loaders pass data between processes through /dev/shm; Docker and Kubernetes give 64 MiB. NCCL
@@ -34,7 +34,7 @@ def shm_too_small(system: System, container: Container, gpus: tuple[Gpu, ...], v
     total, free = system.shm_total_bytes, system.shm_free_bytes
     if total is None or free is None:
         return Skip("/dev/shm cannot be read")
-    ranks = _ranks(gpus, visible, plan)
+    ranks = _ranks(visible, plan)
     need = _SHM_PER_RANK_BYTES * max(ranks, 2)
     if free >= need:
         return Ok(f"/dev/shm has {gib(free)} free for {counted(ranks, 'rank')}")

@@ -22,6 +22,16 @@ _P2P_WHY = {
 }
 
 
+def _refusal(link: Link) -> int | None:
+    """Why the driver refuses peer access; None when it grants it, or does not tell."""
+    refused = (status for status in (link.p2p_read, link.p2p_write) if status not in (None, _P2P_OK, _P2P_UNKNOWN))
+    return next(refused, None)
+
+
+def _granted(link: Link) -> bool:
+    return (link.p2p_read, link.p2p_write) == (_P2P_OK, _P2P_OK)
+
+
 def _sharing(links: tuple[Link, ...], visible: Visible) -> list[Link]:
     """The links between GPUs the run would use."""
     return [link for link in links if link.a in visible.gpus and link.b in visible.gpus]
@@ -65,11 +75,16 @@ def nvlink_inactive(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU has fewer active NVLinks than its siblings of the same model.
 
     Why: NCCL builds its rings over the links that all have: one GPU with dead links slows every collective, or sends it
-    over PCIe.
+    over PCIe. Where there is no NVSwitch, a GPU without any link may just have no bridge, and is not judged.
 
     Fix: reset the GPUs; links that stay down are a cable, a bridge or a board.
     """
-    active = {gpu: gpu.nvlinks_active for gpu in gpus if not gpu.lost and gpu.nvlinks_active is not None}
+    switched = {gpu.name for gpu in gpus if any(link.remote == "switch" for link in gpu.nvlinks or ())}
+    active = {
+        gpu: number
+        for gpu in gpus
+        if not gpu.lost and (number := gpu.nvlinks_active) is not None and (number or gpu.name in switched)
+    }
     best: dict[str | None, int] = {}
     for gpu, number in active.items():
         best[gpu.name] = max(best.get(gpu.name, 0), number)
@@ -103,18 +118,19 @@ def peer_access_missing(links: tuple[Link, ...], visible: Visible) -> Answer:
     Fix: nothing to repair; larger micro-batches or gradient accumulation make it matter less.
     """
     pairs = _sharing(links, visible)
-    known = [link for link in pairs if link.p2p_read not in (None, _P2P_UNKNOWN)]
-    bad = [link for link in known if (link.p2p_read, link.p2p_write) != (_P2P_OK, _P2P_OK)]
+    bad = [link for link in pairs if _refusal(link)]
     if bad:
-        status = next(s for s in (bad[0].p2p_read, bad[0].p2p_write) if s != _P2P_OK)
-        why = _P2P_WHY.get(status or 0, "the driver says no")
+        why = _P2P_WHY.get(_refusal(bad[0]) or 0, "the driver says no")
         return Problem(
             f"{len(bad)} of {counted(len(pairs), 'GPU pair')} without peer access",
             f"Direct transfer between these GPUs is off: {why}. NCCL goes through host memory (/dev/shm).",
             Fix("Nothing to repair. Accumulation and larger micro-batches make the transfers matter less."),
-            {f"gpu_{link.a}_{link.b}": link.p2p_read for link in bad[:8]},
+            {f"gpu_{link.a}_{link.b}": _refusal(link) for link in bad[:8]},
         )
-    return Ok(f"peer access on {len(known)} of {counted(len(pairs), 'GPU pair')}") if known else Skip("no pair of GPUs")
+    good = sum(map(_granted, pairs))
+    if not good:
+        return Skip("no pair of GPUs tells" if pairs else "no pair of GPUs")
+    return Ok(f"peer access on {good} of {counted(len(pairs), 'GPU pair')}")
 
 
 @check(Severity.ERROR, source="https://github.com/NVIDIA/nccl (src/graph/paths.cc, ncclTopoCheckP2p)")
@@ -126,8 +142,8 @@ def nvlink_without_peer_access(links: tuple[Link, ...], visible: Visible) -> Ans
 
     Fix: have peer access switched on again in the driver or the hypervisor.
     """
-    joined = [link for link in _sharing(links, visible) if link.nvlinks and link.p2p_read is not None]
-    bad = [link for link in joined if (link.p2p_read, link.p2p_write) != (_P2P_OK, _P2P_OK)]
+    joined = [link for link in _sharing(links, visible) if link.nvlinks]
+    bad = [link for link in joined if _refusal(link)]
     if bad:
         return Problem(
             f"{counted(len(bad), 'NVLink pair')} without peer access (GPU {bad[0].a} and {bad[0].b})",
@@ -137,9 +153,12 @@ def nvlink_without_peer_access(links: tuple[Link, ...], visible: Visible) -> Ans
                 ("nvidia-smi topo -p2p r",),
                 "admin",
             ),
-            {f"gpu_{link.a}_{link.b}": link.p2p_read for link in bad[:8]},
+            {f"gpu_{link.a}_{link.b}": _refusal(link) for link in bad[:8]},
         )
-    return Ok(f"peer access on all {len(joined)} NVLink pairs") if joined else Skip("no NVLink between visible GPUs")
+    good = sum(map(_granted, joined))
+    if not good:
+        return Skip("no NVLink pair tells" if joined else "no NVLink between visible GPUs")
+    return Ok(f"peer access on {'all' if good == len(joined) else f'{good} of'} {len(joined)} NVLink pairs")
 
 
 @check(Severity.WARNING, source=_NVML)
@@ -206,7 +225,8 @@ def gpus_span_numa_nodes(gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible
         return Skip("the GPUs' NUMA nodes are not known")
     if len(nodes) == 1:
         return Ok(f"all on NUMA node {next(iter(nodes))}")
-    if all(link.nvlinks for link in _sharing(links, visible)):
+    shared = _sharing(links, visible)
+    if shared and all(link.nvlinks for link in shared):
         return Ok(f"{len(nodes)} NUMA nodes, joined by NVLink")
     where = "; ".join(f"{gpu_list(members)} near node {node}" for node, members in sorted(nodes.items()))
     return Problem(

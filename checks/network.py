@@ -140,11 +140,15 @@ def socket_interface_missing(network: Network, env: Mapping[str, str]) -> Answer
         if value and not _matches(value, names, exact=variable == "GLOO_SOCKET_IFNAME"):
             bad[variable] = value
     if bad:
-        real = next((i.name for i in network.interfaces if i.up and not i.loopback and not i.virtual), "lo")
+        usable = [i.name for i in network.interfaces if i.up and i.addresses and not i.loopback and not i.virtual]
+        here = next(iter(usable or names), None)
         return Problem(
             ", ".join(f"{name}={value}" for name, value in bad.items()) + ": no such interface",
             f"This machine has {', '.join(names) or 'no interface with an address'}.",
-            Fix("Unset it, or name one that is here.", tuple(f"export {name}={real}" for name in bad)),
+            Fix(
+                "Unset it, or name one that is here.",
+                tuple(f"export {name}={here}" if here else f"unset {name}" for name in bad),
+            ),
             {**bad, "interfaces": " ".join(names)},
             tuple(bad),
         )
@@ -159,6 +163,8 @@ def _matches(value: str, names: list[str], *, exact: bool) -> bool:
         return all(part.strip() in names for part in value.split(","))
     if value.startswith("^"):
         excluded = value[1:].removeprefix("=").split(",")
+        if value.startswith("^="):
+            return any(name not in excluded for name in names)
         return any(not any(name.startswith(part) for part in excluded if part) for name in names)
     if value.startswith("="):
         return any(part in names for part in value[1:].split(","))

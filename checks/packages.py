@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
@@ -26,7 +27,7 @@ def accelerate_missing(packages: Mapping[str, str], python: Python) -> Answer:
     return Problem(
         f"no accelerate in {python.executable}",
         "The launcher is not there.",
-        Fix("Install it.", (f"{python.executable} -m pip install accelerate",)),
+        Fix("Install it.", (f"{shlex.quote(python.executable)} -m pip install accelerate",)),
         {"python": python.executable},
     )
 
@@ -70,7 +71,10 @@ def accelerate_of_another_python(python: Python, packages: Mapping[str, str]) ->
     return Problem(
         f"accelerate on PATH runs {python.accelerate_on_path}",
         f"mgpu examined {python.executable}; a hand-typed `accelerate launch` would use the other one.",
-        Fix("Start this interpreter's launcher.", (f"{python.executable} -m accelerate.commands.launch ...",)),
+        Fix(
+            "Start this interpreter's launcher.",
+            (f"{shlex.quote(python.executable)} -m accelerate.commands.launch ...",),
+        ),
         {"examined": python.executable, "on_path": python.accelerate_on_path},
     )
 
@@ -93,6 +97,6 @@ def accelerate_default_config_left(python: Python) -> Answer:
     return Problem(
         "a default_config.yaml is in the cache",
         "A hand-typed `accelerate launch` would silently use it.",
-        Fix("Look at it; move it away if it is a leftover.", (f"cat {python.accelerate_default_config}",)),
+        Fix("Look at it; move it away if it is a leftover.", (f"cat {shlex.quote(python.accelerate_default_config)}",)),
         {"path": python.accelerate_default_config},
     )

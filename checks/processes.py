@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Container, Gpu, Visible
 
-from ._knowledge import GIB, gib, gpu_list
+from ._knowledge import GIB, counted, gib, gpu_list, use_only
 
 # A GPU whose compute processes hold at least this much is not free for a training rank; a CUDA context of an idle
 # notebook takes about half of it (0.3-0.6 GB, ml-engineering "anatomy of model's memory").
@@ -37,22 +37,16 @@ def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
         first = busy[0]
         process = held[first.index][0]
         who = "your own" if process.mine else f"{process.user}'s" if process.user else "somebody's"
-        free = [str(index) for index in visible.gpus if index not in {gpu.index for gpu in busy}]
+        taken = {gpu.index for gpu in gpus if gpu in busy or gpu.lost}
+        free = [index for index in visible.gpus if index not in taken]
         total = sum(p.memory_bytes or 0 for p in held[first.index])
-        fixes: list[Fix] = []
-        if free:
-            numbers = ",".join(free)
-            fixes.append(
-                Fix(
-                    "Use the free GPUs.",
-                    ("export CUDA_DEVICE_ORDER=PCI_BUS_ID", f"export CUDA_VISIBLE_DEVICES={numbers}"),
-                )
-            )
+        where = "" if len(busy) == 1 else f" on GPU {first.index}"
+        amount = f" ({gib(total)} of {gib(first.memory_total_bytes)}{where})" if total and first.memory_total_bytes else ""
+        fixes = [Fix("Use the free GPUs.", use_only(free, gpus))] if free else []
         if process.mine:
             fixes.append(Fix("It is yours: end it if it is a leftover.", (f"kill {process.pid}",)))
         return Problem(
-            f"{gpu_list(g.index for g in busy)} in use ({gib(total)} of {gib(first.memory_total_bytes or 0)}"
-            f"{'' if len(busy) == 1 else f' on GPU {first.index}'})",
+            f"{gpu_list(g.index for g in busy)} in use{amount}",
             f"On GPU {first.index} {who} process {process.name or ''} (pid {process.pid}) computes. A rank there would "
             "run out of memory, or share the GPU and hold up the others.".replace("  ", " "),
             tuple(fixes) or Fix("Wait until the GPUs are free.", ("nvidia-smi",)),
@@ -75,7 +69,7 @@ def gpu_memory_without_process(gpus: tuple[Gpu, ...], visible: Visible, containe
     """
     if container.kind or container.wsl:
         return Skip("processes outside this container cannot be seen")
-    bad: list[Gpu] = []
+    unaccounted: dict[int, int] = {}
     known = 0
     for gpu in gpus:
         if gpu.index not in visible.gpus or gpu.processes is None or gpu.memory_used_bytes is None:
@@ -83,15 +77,15 @@ def gpu_memory_without_process(gpus: tuple[Gpu, ...], visible: Visible, containe
         if any(process.memory_bytes is None for process in gpu.processes):
             continue
         known += 1
-        accounted = sum(process.memory_bytes or 0 for process in gpu.processes)
-        if gpu.memory_used_bytes - accounted > _ORPHANED_BYTES:
-            bad.append(gpu)
-    if bad:
+        rest = gpu.memory_used_bytes - sum(process.memory_bytes or 0 for process in gpu.processes)
+        if rest > _ORPHANED_BYTES:
+            unaccounted[gpu.index] = rest
+    if unaccounted:
         return Problem(
-            f"{gpu_list(g.index for g in bad)}: {gib(bad[0].memory_used_bytes or 0)} in use by no process",
+            f"{gpu_list(unaccounted)}: {gib(next(iter(unaccounted.values())))} in use by no process",
             "The memory belongs to a process that cannot be seen from here, or that died without giving it back.",
-            Fix("See who has the device open.", tuple(f"sudo fuser -v /dev/nvidia{g.index}" for g in bad), who="admin"),
-            {f"gpu_{gpu.index}_used_bytes": gpu.memory_used_bytes for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            Fix("See who has the device open.", tuple(f"sudo fuser -v /dev/nvidia{i}" for i in unaccounted), who="admin"),
+            {f"gpu_{index}_unaccounted_bytes": rest for index, rest in unaccounted.items()},
+            tuple(f"GPU {index}" for index in unaccounted),
         )
-    return Ok(f"memory of {known} GPUs is accounted for") if known else Skip("no visible GPU tells")
+    return Ok(f"memory of {counted(known, 'GPU')} is accounted for") if known else Skip("no visible GPU tells")

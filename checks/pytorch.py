@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Driver, Gpu, Plan, Python, Pytorch, TorchRuntime, Visible
 
-from ._knowledge import DRIVER_FLOOR, DRIVER_PACKAGED, counted, dotted, gpu_list, numbers
+from ._knowledge import DRIVER_FLOOR, DRIVER_PACKAGED, counted, dotted, gpu_list, numbers, usable_count
 
 _COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/"
 _PYTORCH = "https://pytorch.org/get-started/locally/"
@@ -41,7 +42,7 @@ def torch_missing(pytorch: Pytorch, python: Python) -> Answer:
         "The interpreter examined has no PyTorch; another environment may have it.",
         Fix(
             "Activate the training's environment, or install torch here.",
-            (f"{python.executable} -m pip install torch",),
+            (f"{shlex.quote(python.executable)} -m pip install torch",),
         ),
         {"python": python.executable, "version": python.version},
     )
@@ -65,7 +66,7 @@ def torch_import_fails(torch_runtime: TorchRuntime, pytorch: Pytorch) -> Answer:
     if not pytorch.installed:
         return Skip("torch is not installed")
     return Problem(
-        f"import torch: {torch_runtime.import_error}"[:160],
+        f"import torch: {torch_runtime.import_error}",
         "torch is installed but cannot be imported: every rank would die in its first line.",
         Fix(
             "Reinstall it.",
@@ -244,7 +245,7 @@ def torch_sees_fewer_gpus(
         return Skip("torch cannot be imported")
     if plan.expect_gpus == 0 or not gpus:
         return Skip("no GPU here" if not gpus else "0 GPUs are wanted")
-    expected = len(visible.gpus) or (1 if visible.mig else 0)
+    expected = usable_count(visible)
     seen = torch_runtime.device_count or 0
     if seen < expected:
         why = torch_runtime.cuda_error or "torch gave no reason"

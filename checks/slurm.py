@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Slurm, Visible
 
-from ._knowledge import counted
+from ._knowledge import counted, usable_count, whole
 
 
 @check(Severity.WARNING, source="https://huggingface.co/docs/accelerate/basic_tutorials/launch")
@@ -19,8 +19,9 @@ def slurm_starts_several_launchers(slurm: Slurm) -> Answer:
     """
     if slurm.job_id is None:
         return Skip("not in a Slurm allocation")
-    tasks = (slurm.tasks_per_node or "1").partition("(")[0].partition(",")[0]
-    if not tasks.isdigit() or int(tasks) <= 1:
+    # One number for each group of nodes: "1,4(x3)".
+    tasks = max(whole(part.partition("(")[0]) or 1 for part in (slurm.tasks_per_node or "1").split(","))
+    if tasks == 1:
         return Ok("one task per node")
     return Problem(
         f"{tasks} tasks per node in job {slurm.job_id}",
@@ -43,7 +44,7 @@ def slurm_granted_other_gpus(slurm: Slurm, visible: Visible) -> Answer:
     """
     if slurm.job_id is None or slurm.gpus_on_node is None:
         return Skip("not in a Slurm allocation with GPUs")
-    seen = len(visible.gpus)
+    seen = usable_count(visible)
     if seen == slurm.gpus_on_node:
         return Ok(f"{counted(seen, 'GPU')} granted and visible")
     return Problem(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Rank, Ranks
 
-from ._knowledge import counted
+from ._knowledge import counted, listed
 
 _ACCELERATE = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"
 _TORCH = "https://pytorch.org/docs/stable/distributed.html"
@@ -17,6 +21,23 @@ _SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 1
 def _who(rank: Rank) -> str:
     where = f"{rank.device}" if rank.device else "not yet on a device"
     return f"rank {rank.rank} ({where}, pid {rank.pid})" if rank.pid else f"rank {rank.rank}"
+
+
+def _file(ranks: Ranks, name: str) -> str:
+    """A file of the run, as a shell takes it."""
+    return f"{shlex.quote(ranks.folder)}/{name}"
+
+
+def _last_line(ranks: Ranks) -> str:
+    return ((ranks.launcher_output or "").strip() or "nothing").splitlines()[-1]
+
+
+def _odd(held: Mapping[int, str]) -> list[int]:
+    """The ranks that hold something else than most; none when no value is the commonest."""
+    common = Counter(held.values()).most_common(2)
+    if len(common) > 1 and common[0][1] == common[1][1]:
+        return []
+    return [number for number, value in held.items() if value != common[0][0]]
 
 
 def _rung(rank: Rank, ranks: Ranks) -> str:
@@ -61,16 +82,16 @@ def ranks_not_of_one_world(ranks: Ranks) -> Answer:
     wrong = [
         r
         for r in heard
-        if ranks.expected not in (r.world_size,) or r.accelerate_world_size not in (None, ranks.expected)
+        if r.world_size != ranks.expected or r.accelerate_world_size not in (None, ranks.expected)
     ]
     if wrong:
         rank = wrong[0]
+        told = {r.rank: r.accelerate_world_size if r.world_size == ranks.expected else r.world_size for r in wrong}
         return Problem(
-            f"{counted(ranks.expected, 'rank')} wanted; {_who(rank)} sees a world of "
-            f"{rank.accelerate_world_size or rank.world_size}",
+            f"{counted(ranks.expected, 'rank')} wanted; {_who(rank)} sees a world of {told[rank.rank]}",
             "Each rank would train for itself on the whole data, and write the same checkpoint.",
             Fix("See what torch sees.", ("mgpu doctor",)),
-            {f"rank_{r.rank}": r.accelerate_world_size or r.world_size for r in wrong},
+            {f"rank_{number}": world for number, world in told.items()},
             tuple(f"rank {r.rank}" for r in wrong),
         )
     if not heard:
@@ -90,14 +111,16 @@ def rank_frozen(ranks: Ranks) -> Answer:
     frozen = _frozen(ranks)
     if frozen:
         rank = frozen[0]
-        state = rank.process_state or "not running"
+        silent = f"{rank.silent_s or ranks.stall_limit_s:.0f} s"
+        stopped = rank.process_state in ("stopped", "traced")
+        state = f"is {rank.process_state}" if stopped else f"does not run (no heartbeat for {silent})"
         return Problem(
-            f"{_who(rank)} is {state}",
-            f"It came as far as \"{rank.last_word}\" ({_rung(rank, ranks)}) and then did not run for "
-            f"{rank.silent_s or ranks.stall_limit_s:.0f} s; the others wait for it.",
+            f"{_who(rank)} {state}",
+            f"It came as far as \"{rank.last_word}\" ({_rung(rank, ranks)}) and then did not run for {silent}; "
+            "the others wait for it.",
             Fix("Find out who stopped it: a debugger, the scheduler, SIGSTOP, or a device that hangs in the kernel.",
-                (f"ps -o pid,stat,wchan:32,cmd -p {rank.pid}",)),
-            {"rank": rank.rank, "pid": rank.pid, "host": rank.host, "state": state, "last_word": rank.last_word},
+                (f"ps -o pid,stat,wchan:32,cmd -p {rank.pid}",) if rank.pid else ()),
+            {"rank": rank.rank, "pid": rank.pid, "host": rank.host, "state": rank.process_state, "last_word": rank.last_word},
             tuple(f"rank {r.rank}" for r in frozen),
         )  # fmt: skip
     return Ok(f"{counted(len(ranks.ranks), 'rank')} ran all the time")
@@ -121,7 +144,7 @@ def rank_killed(ranks: Ranks) -> Answer:
             f'It had come as far as "{rank.last_word}" ({_rung(rank, ranks)}). What the others say is a consequence.',
             Fix(
                 "See whether the kernel killed it for memory, and what it printed.",
-                ("sudo dmesg | grep -i 'killed process'", f"cat {ranks.folder}/launcher.log"),
+                ("sudo dmesg | grep -i 'killed process'", f"cat {_file(ranks, 'launcher.log')}"),
             ),
             {"rank": rank.rank, "pid": rank.pid, "signal": name, "last_word": rank.last_word},
             tuple(f"rank {r.rank}" for r in killed),
@@ -144,7 +167,7 @@ def rank_failed(ranks: Ranks) -> Answer:
         return Problem(
             f"{_who(rank)} failed at \"{step.rung}\": {step.detail}",
             f"Its last word was \"{rank.last_word}\". Ranks that failed: {', '.join(str(r.rank) for r in failed)}.",
-            Fix("See the whole error in the rank's report.", (f"cat {ranks.folder}/rank{rank.rank}.json",)),
+            Fix("See the whole error in the rank's report.", (f"cat {_file(ranks, f'rank{rank.rank}.json')}",)),
             {"rank": rank.rank, "rung": step.rung, "error": rank.error},
             tuple(f"rank {r.rank}" for r in failed),
         )  # fmt: skip
@@ -168,7 +191,7 @@ def ranks_hang(ranks: Ranks) -> Answer:
         return Problem(
             f"all ranks finished, but the launcher did not end ({limit})",
             "The launcher waits for something else than its ranks.",
-            Fix("See what it printed.", (f"cat {ranks.folder}/launcher.log",)),
+            Fix("See what it printed.", (f"cat {_file(ranks, 'launcher.log')}",)),
         )
     behind = min(waiting, key=lambda rank: rank.last_word_order)
     first = max(ranks.ranks, key=lambda rank: rank.last_word_order)
@@ -183,7 +206,7 @@ def ranks_hang(ranks: Ranks) -> Answer:
     return Problem(
         title,
         cause + (f" Python is at {where}." if where else ""),
-        Fix("Look at the stacks of the ranks.", (f"cat {ranks.folder}/rank*.stack",)),
+        Fix("Look at the stacks of the ranks.", (f"cat {_file(ranks, 'rank*.stack')}",)),
         {"rank": behind.rank, "last_word": behind.last_word, "rung": _rung(behind, ranks), "stack": where},
         (f"rank {behind.rank}",),
     )
@@ -207,11 +230,10 @@ def rank_ended_early(ranks: Ranks) -> Answer:
         (line for line in reversed((ranks.launcher_output or "").splitlines()) if "exitcode" in line), ""
     ).strip()
     if not rank.pid:
-        last = (ranks.launcher_output or "nothing").splitlines()[-1]
         return Problem(
             f"rank {rank.rank} never started (launcher exit {ranks.launcher_exit})",
-            f"The launcher said: {last}",
-            Fix("See all it printed.", (f"cat {ranks.folder}/launcher.log",)),
+            f"The launcher said: {_last_line(ranks)}",
+            Fix("See all it printed.", (f"cat {_file(ranks, 'launcher.log')}",)),
             {"rank": rank.rank, "launcher_exit": ranks.launcher_exit},
             tuple(f"rank {r.rank}" for r in missing),
         )
@@ -219,7 +241,7 @@ def rank_ended_early(ranks: Ranks) -> Answer:
         f"{_who(rank)} ended at \"{rank.last_word}\" ({_rung(rank, ranks)})",
         f"Its process is gone without a Python error. {said}".strip(),
         Fix("See what the launcher printed, and whether the kernel killed it.",
-            (f"cat {ranks.folder}/launcher.log", "sudo dmesg | grep -i 'killed process'")),
+            (f"cat {_file(ranks, 'launcher.log')}", "sudo dmesg | grep -i 'killed process'")),
         {"rank": rank.rank, "last_word": rank.last_word, "launcher_exit": ranks.launcher_exit},
         tuple(f"rank {r.rank}" for r in missing),
     )  # fmt: skip
@@ -264,14 +286,16 @@ def parameters_differ_between_ranks(ranks: Ranks) -> Answer:
         return Skip("fewer than two ranks trained")
     if len(set(held.values())) == 1:
         return Ok(f"equal bit for bit on {len(held)} ranks")
-    common = max(set(held.values()), key=list(held.values()).count)
-    odd = [number for number, digest in held.items() if digest != common]
+    odd = _odd(held)
     return Problem(
-        f"rank {', '.join(map(str, odd))} holds other parameters than the rest",
+        f"{'rank' if len(odd) == 1 else 'ranks'} {listed(odd)} {'holds' if len(odd) == 1 else 'hold'} "
+        "other parameters than the rest"
+        if odd
+        else f"ranks {listed(held)} hold different parameters",
         "The copies of the model have drifted apart.",
         Fix("Test pairs of GPUs to find the one that is at fault.", ("CUDA_VISIBLE_DEVICES=0,1 mgpu smoke-test",)),
         {f"rank_{number}": digest for number, digest in held.items()},
-        tuple(f"rank {number}" for number in odd),
+        tuple(f"rank {number}" for number in odd or held),
     )
 
 
@@ -288,14 +312,16 @@ def ranks_compute_differently(ranks: Ranks) -> Answer:
         return Skip("fewer than two ranks computed")
     if len(set(found.values())) == 1:
         return Ok(f"the same bits on {len(found)} ranks")
-    common = max(set(found.values()), key=list(found.values()).count)
-    odd = [number for number, digest in found.items() if digest != common]
+    odd = _odd(found)
     return Problem(
-        f"rank {', '.join(map(str, odd))} computes other bits than the rest",
+        f"{'rank' if len(odd) == 1 else 'ranks'} {listed(odd)} {'computes' if len(odd) == 1 else 'compute'} "
+        "other bits than the rest"
+        if odd
+        else f"ranks {listed(found)} compute different bits",
         "On GPUs of one model the same kernels give the same bits.",
         Fix("Are the GPUs of one model?", ("nvidia-smi -L",)),
         {f"rank_{number}": digest for number, digest in found.items()},
-        tuple(f"rank {number}" for number in odd),
+        tuple(f"rank {number}" for number in odd or found),
     )
 
 
@@ -335,10 +361,9 @@ def launcher_failed(ranks: Ranks) -> Answer:
         return Skip("the launcher was ended by mgpu")
     if ranks.launcher_exit == 0:
         return Ok("exit code 0")
-    last = (ranks.launcher_output or "nothing").strip().splitlines()[-1]
     return Problem(
         f"the launcher ended with exit code {ranks.launcher_exit}",
-        f"Its last line: {last}",
-        Fix("See all it printed.", (f"cat {ranks.folder}/launcher.log",)),
+        f"Its last line: {_last_line(ranks)}",
+        Fix("See all it printed.", (f"cat {_file(ranks, 'launcher.log')}",)),
         {"exit": ranks.launcher_exit},
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Stamp
 
-_WHY = "mgpu: what `mgpu smoke-test` proved, design section 7"
+_WHY = "mgpu: what `mgpu smoke-test` proved"
 
 
 @check(Severity.ERROR, source=_WHY)

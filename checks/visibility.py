@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Container, Gpu, Visible
 
-from ._knowledge import counted, gpu_list
+from ._knowledge import counted, gpu_list, use_only
 
 _CUDA = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables"
 
 
-def _all(gpus: tuple[Gpu, ...]) -> str:
-    return ",".join(str(gpu.index) for gpu in gpus)
+def _permitted(gpus: tuple[Gpu, ...]) -> list[int]:
+    """The GPUs this process may open: CUDA counts only those."""
+    return [gpu.index for gpu in gpus if gpu.permitted]
 
 
 @check(Severity.ERROR, source=_CUDA)
@@ -33,15 +34,13 @@ def visible_devices_cut_short(visible: Visible, gpus: tuple[Gpu, ...]) -> Answer
         return Ok(f"all {counted(len(visible.value.split(',')), 'entry', 'entries')} name a GPU")
     if not visible.gpus and visible.mig is None:
         return Skip("it hides every GPU: see visible_devices_hide_all")
-    kept = visible.mig or ",".join(map(str, visible.gpus))
+    kept = visible.mig or gpu_list(visible.gpus)
+    only_kept = (f"export CUDA_VISIBLE_DEVICES={visible.mig}",) if visible.mig else use_only(visible.gpus, gpus)
     return Problem(
         f"CUDA_VISIBLE_DEVICES={visible.value} is cut short at {visible.stopped_by!r}",
         f"CUDA stops reading at {visible.stopped_by!r}: {visible.why}. What remains is {kept}, not "
         f"{counted(len(visible.value.split(',')), 'GPU')}.",
-        Fix(
-            "Name only GPUs that are here, or use all.",
-            (f"export CUDA_VISIBLE_DEVICES={kept}", "unset CUDA_VISIBLE_DEVICES"),
-        ),
+        Fix("Name only GPUs that are here, or use all.", (*only_kept, "unset CUDA_VISIBLE_DEVICES")),
         {"CUDA_VISIBLE_DEVICES": visible.value, "stopped_by": visible.stopped_by, "left": len(visible.gpus)},
         ("CUDA_VISIBLE_DEVICES",),
     )
@@ -56,16 +55,17 @@ def visible_devices_hide_all(visible: Visible, gpus: tuple[Gpu, ...]) -> Answer:
 
     Fix: unset it, or name the GPUs.
     """
-    if not gpus:
-        return Skip("no GPU here")
+    permitted = _permitted(gpus)
+    if not permitted:
+        return Skip("no GPU that this process may use" if gpus else "no GPU here")
     if visible.value is None:
         return Ok("CUDA_VISIBLE_DEVICES is not set: nothing is hidden")
     if visible.gpus or visible.mig:
         return Ok(f"{counted(len(visible.gpus) or 1, 'GPU')} left by CUDA_VISIBLE_DEVICES={visible.value}")
     return Problem(
-        f"CUDA_VISIBLE_DEVICES={visible.value!r} leaves no GPU of {len(gpus)}",
+        f"CUDA_VISIBLE_DEVICES={visible.value!r} leaves no GPU of {len(permitted)}",
         f"At {visible.stopped_by!r}: {visible.why}. CUDA then shows no GPU at all.",
-        Fix("Unset it, or name the GPUs.", ("unset CUDA_VISIBLE_DEVICES", f"export CUDA_VISIBLE_DEVICES={_all(gpus)}")),
+        Fix("Unset it, or name the GPUs.", ("unset CUDA_VISIBLE_DEVICES", *use_only(permitted, gpus))),
         {"CUDA_VISIBLE_DEVICES": visible.value, "stopped_by": visible.stopped_by},
         ("CUDA_VISIBLE_DEVICES",),
     )
@@ -83,16 +83,17 @@ def visible_devices_hide_some(visible: Visible, gpus: tuple[Gpu, ...]) -> Answer
         return Skip("CUDA_VISIBLE_DEVICES is not set: all are used")
     if visible.stopped_by is not None or not visible.gpus:
         return Skip("the list itself is at fault")
-    hidden = [gpu.index for gpu in gpus if gpu.index not in visible.gpus]
+    permitted = _permitted(gpus)
+    hidden = [index for index in permitted if index not in visible.gpus]
     if hidden:
         return Problem(
             f"{gpu_list(hidden)} hidden by CUDA_VISIBLE_DEVICES={visible.value}",
-            f"{len(visible.gpus)} of {len(gpus)} GPUs will be used.",
+            f"{len(visible.gpus)} of {len(permitted)} GPUs will be used.",
             Fix("To use all of them:", ("unset CUDA_VISIBLE_DEVICES",)),
             {"CUDA_VISIBLE_DEVICES": visible.value, "hidden": len(hidden)},
             ("CUDA_VISIBLE_DEVICES",),
         )
-    return Ok(f"all {counted(len(gpus), 'GPU')} are used")
+    return Ok(f"all {counted(len(permitted), 'GPU')} are used")
 
 
 @check(Severity.WARNING, source=_CUDA)

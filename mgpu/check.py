@@ -19,6 +19,9 @@ Kind = Literal["fix", "stopgap"]
 Evidence: TypeAlias = Mapping[str, "str | int | float | bool | None"]
 
 
+LONGEST_TITLE = 200
+
+
 class Severity(Enum):
     """How much a problem matters to a launch."""
 
@@ -72,6 +75,13 @@ class Problem:
     evidence: Evidence = field(default_factory=dict)
     subjects: tuple[str, ...] = ()
     place: Place | None = None
+
+    def __post_init__(self) -> None:
+        """A title stays one line of bearable length, whatever the machine says in it."""
+        title = " ".join(line.strip() for line in self.title.splitlines() if line.strip())
+        if len(title) > LONGEST_TITLE:
+            title = title[: LONGEST_TITLE - 3] + "..."
+        object.__setattr__(self, "title", title)
 
     @property
     def fixes(self) -> tuple[Fix, ...]:

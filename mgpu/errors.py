@@ -5,7 +5,7 @@ Anything raised here reaches the user as one message on stderr and an exit code,
 
 from __future__ import annotations
 
-# Exit codes: design.md section 9; the README has the table for users.
+# The README has the table for users.
 READY = 0
 NOT_READY = 1
 USAGE = 2

@@ -40,6 +40,8 @@ class Request:
     config: str = ""
     timeout_s: float = 0
     verbose: bool = False
+    started: list[probes.Child] | None = None  # the probes' children, on their way already
+    began: float | None = None  # when (monotonic), for the time the verdict tells
 
     @property
     def plan(self) -> Plan:
@@ -49,8 +51,8 @@ class Request:
 
 
 def run(request: Request) -> int:
-    """Gather, judge, report; the exit code of design section 9."""
-    started = time.monotonic()
+    """Gather, judge, report; gives the exit code."""
+    started = request.began or time.monotonic()
     if request.format not in _FORMATS:
         raise MgpuError(f"--format {request.format}: choose human or json", errors.USAGE)
     with deadline(request.timeout_s):
@@ -87,7 +89,7 @@ def _snapshot(request: Request) -> Snapshot:
     else:
         wanted = probes.QUICK if request.quick else probes.DEFAULT
         with progress() as show:
-            snapshot = probes.gather(wanted, plan=request.plan, progress=show)
+            snapshot = probes.gather(wanted, plan=request.plan, progress=show, started=request.started)
     if request.config:
         from mgpu.config import facts
 

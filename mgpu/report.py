@@ -384,7 +384,7 @@ _VERDICT_WORD: dict[Verdict, tuple[str, Style]] = {
 
 
 def check_json(outcome: Outcome) -> dict[str, Any]:
-    """One entry of `checks[]` (design section 10)."""
+    """One entry of `checks[]`: fields may be added, never renamed."""
     entry: dict[str, Any] = {
         "id": outcome.check.id,
         "area": outcome.check.area,
@@ -415,7 +415,7 @@ def check_json(outcome: Outcome) -> dict[str, Any]:
 def envelope(
     kind: str, outcomes: Sequence[Outcome], verdict: str, code: int, seconds: float, snapshot: Snapshot
 ) -> dict[str, Any]:
-    """The JSON that all commands share (ux 2.8); a command adds its own keys."""
+    """The JSON that all commands share ; a command adds its own keys."""
     driver, host, visible = snapshot.driver, snapshot.host, snapshot.visible
     pytorch, nccl, slurm = snapshot.pytorch, snapshot.nccl, snapshot.slurm
     libraries = nccl.libraries if nccl else ()

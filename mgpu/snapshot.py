@@ -74,9 +74,12 @@ class Driver:
     @property
     def any_gpu(self) -> bool:
         """Whether anything at all says that this machine has an NVIDIA GPU."""
-        numbered = any(node.removeprefix("/dev/nvidia").isdigit() for node in self.device_nodes)
-        broken = self.nvml_error not in (None, "LIBRARY_NOT_FOUND")
-        return self.nvml_error is None or broken or numbered or bool(self.pci_gpus) or self.module_version is not None
+        if self.nvml_error == "DRIVER_NOT_LOADED" and not self.device_nodes:  # a login node may have just the package
+            return self.pci_gpus != 0 or self.module_version is not None
+        if self.nvml_error != "LIBRARY_NOT_FOUND":
+            return True
+        numbered = any(node.removeprefix("/dev/nvidia").isdecimal() for node in self.device_nodes)
+        return numbered or bool(self.pci_gpus) or self.module_version is not None
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ class Gpu:
     power_limit_w: float | None = None
     power_limit_default_w: float | None = None
     utilization_percent: int | None = None
-    clock_event_reasons: int | None = None  # bit mask, hardware.md 5.1
+    clock_event_reasons: int | None = None  # bit mask, nvml.h nvmlClocksEventReason*
     persistence_mode: bool | None = None
     compute_mode: int | None = None  # 0 default, 2 prohibited, 3 exclusive process
     mig_mode: bool | None = None
@@ -176,7 +179,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Visible:
-    """What CUDA_VISIBLE_DEVICES leaves of the GPUs, by the CUDA driver's own rules (hardware.md 7.1)."""
+    """What CUDA_VISIBLE_DEVICES leaves of the GPUs, by the CUDA driver's own rules (CUDA Programming Guide)."""
 
     value: str | None  # None: not set
     gpus: tuple[int, ...]  # NVML indices, in the order CUDA numbers them; cuda:0 is the first
@@ -388,8 +391,8 @@ class Config:
         value = self.values.get("num_processes")
         if value is None and self.distributed_type == "NO":
             return 1
-        if isinstance(value, str) and value.isdigit():
-            return int(value)
+        if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 18:
+            value = int(value)
         return value if type(value) is int and value > 0 else None
 
     @property
@@ -579,64 +582,135 @@ def _value(hint: Any, data: Any, path: str) -> Any:
     return data
 
 
+# Fields that hold nothing but a name of a machine or a user.
+_NAMES = frozenset({"Host.name", "Network.hostname", "Rank.host", "GpuProcess.user", "Config.values.main_process_ip"})
+# Fields that hold paths or words of others, in which such a name may stand. In all other text (words of ours, models,
+# versions) it is just a word: a machine may be called `wheel`, `no` or `MULTI_GPU`.
+_TEXTS = frozenset({
+    "Gap.reason", "Python.executable", "Python.on_path", "Python.accelerate_on_path",
+    "Python.accelerate_default_config", "Driver.nvml_detail", "GpuProcess.name", "Gpu.trouble", "Pytorch.location",
+    "TorchRuntime.import_error", "TorchRuntime.cuda_error", "NcclLibrary.path", "Nccl.config_files",
+    "Network.hostname_error", "Network.port_owner", "Config.path", "ConfigFault.message", "LoaderVerdict.error",
+    "Step.detail", "Rank.last_word", "Rank.error", "Rank.stack", "Ranks.launcher_output", "Ranks.folder",
+    "Stamp.verified", "Stamp.now",
+})  # fmt: skip
+# Versions of four numbers look like addresses.
+_VERSIONS = frozenset({
+    "Host.os", "Host.kernel", "Python.version", "Driver.version", "Driver.nvml_version", "Driver.module_version",
+    "Pytorch.version", "Pytorch.nccl_required", "TorchRuntime.nccl_version", "NcclLibrary.version", "Nccl.wheels",
+    "Snapshot.packages", "LoaderVerdict.accelerate", "Snapshot.mgpu",
+})  # fmt: skip
+_HOME = re.compile(r"(/home|/Users)/[^/\s:,'\"]+")
+_ADDRESS = re.compile(r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)|[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?!\w))")
+_UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_UUIDS = re.compile(rf"(?P<whole>{_UUID})|(?<!MIG-)\b(?P<part>(?:GPU|MIG)-[0-9a-fA-F][0-9a-fA-F-]*)(?!\w)")
+
+
 def redacted(snapshot: Snapshot) -> Snapshot:
     """The Snapshot with host, users, addresses, home folders and UUIDs replaced by stable substitutes.
 
     The same name becomes the same substitute in every file, and what matters for the verdict (loopback, equality,
     which UUID an entry of CUDA_VISIBLE_DEVICES names) stays as it was.
     """
-    names: dict[str, str] = {}
-    if snapshot.host:
-        names[snapshot.host.name] = _substitute("host", snapshot.host.name)
-    if snapshot.network:
-        names[snapshot.network.hostname] = _substitute("host", snapshot.network.hostname)
-        addresses = [
-            *snapshot.network.hostname_addresses,
-            *(a for i in snapshot.network.interfaces for a in i.addresses),
-        ]
-        names |= {a: _substitute("address", a) for a in addresses if not a.startswith("127.") and a != "::1"}
-    for gpu in snapshot.gpus or ():
-        names |= {p.user: _substitute("user", p.user) for p in gpu.processes or () if p.user and p.user != "root"}
-    uuids = {u: _uuid(u) for gpu in snapshot.gpus or () for u in (gpu.uuid, *gpu.mig_uuids) if u}
-    for device in snapshot.torch_runtime.devices if snapshot.torch_runtime else ():
-        if device.uuid:
-            uuids.setdefault(device.uuid, _uuid(device.uuid))
-    plain = _replaced(to_json(snapshot), {name: new for name, new in names.items() if len(name) > 1}, uuids)
+    plain: dict[str, Any] = _cleaned(Snapshot, to_json(snapshot), "", _Substitutes.of(snapshot))
     return from_json(plain)
 
 
 def _substitute(kind: str, name: str) -> str:
-    return f"{kind}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"{kind}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def _uuid(uuid: str) -> str:
-    """Another UUID of the same form: MIG-…, GPU-…"""
-    digits = iter(hashlib.sha256(uuid.encode()).hexdigest() * 4)
-    kind, _, rest = uuid.partition("-")
-    return f"{kind}-" + re.sub(r"[0-9a-fA-F]", lambda _: next(digits), rest)
+    """Another UUID of the same form; GPU- or MIG- before it stays."""
+    digits = iter(hashlib.sha256(uuid.encode()).hexdigest())
+    return re.sub(r"[0-9a-fA-F]", lambda _: next(digits), uuid)
 
 
-def _replaced(data: Any, names: Mapping[str, str], uuids: Mapping[str, str]) -> Any:
-    if isinstance(data, dict):
-        return {key: _replaced(value, names, uuids) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_replaced(value, names, uuids) for value in data]
-    if not isinstance(data, str):
+@dataclass(frozen=True)
+class _Substitutes:
+    """What stands for the names of one machine, and which whole UUIDs its prefixes can mean."""
+
+    names: Mapping[str, str]
+    gpus: tuple[str, ...]  # UUIDs of the GPUs that CUDA counts
+    migs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> _Substitutes:
+        """For the names this machine and its processes go by."""
+        hosts = {snapshot.host.name if snapshot.host else "", snapshot.network.hostname if snapshot.network else ""}
+        hosts |= {short for name in hosts if not (short := name.partition(".")[0]).isdecimal()}
+        hosts -= {"", "localhost", "localhost.localdomain"}
+        users = {p.user for gpu in snapshot.gpus or () for p in gpu.processes or () if p.user and p.user != "root"}
+        permitted = [gpu for gpu in snapshot.gpus or () if gpu.permitted]
+        return cls(
+            {name: _substitute("user", name) for name in users} | {name: _substitute("host", name) for name in hosts},
+            tuple(gpu.uuid for gpu in permitted if gpu.uuid),
+            tuple(uuid for gpu in permitted for uuid in gpu.mig_uuids),
+        )
+
+    def text(self, text: str, where: str) -> str:
+        """One text of the field `where`, without what names a person, a machine or a device."""
+        if where in _NAMES and text in self.names:
+            return self.names[text]
+        text = _UUIDS.sub(self._device, text)
+        text = _HOME.sub(r"\1/user", text)
+        if not any(where == field or where.startswith(f"{field}.") for field in _VERSIONS):
+            text = _ADDRESS.sub(_address, text)
+        return self._nameless(text) if _may_hold_names(where, text) else text
+
+    def _nameless(self, text: str) -> str:
+        names = sorted((re.escape(name) for name in self.names if len(name) > 1), key=len, reverse=True)
+        if not names:
+            return text
+        return re.sub(rf"(?<![\w.-])(?:{'|'.join(names)})(?![\w-])", lambda found: self.names[found.group()], text)
+
+    def _device(self, found: re.Match[str]) -> str:
+        """A UUID as its substitute. A prefix as the one UUID it means; one that means none, or several GPUs, becomes
+        what no UUID begins with, and stays different from others."""
+        if found["whole"]:
+            return _uuid(found["whole"])
+        part = found["part"]
+        meant = [uuid for uuid in (self.gpus if part.startswith("GPU") else self.migs) if uuid.startswith(part)]
+        if len(meant) == 1 or (meant and part.startswith("MIG")):  # CUDA takes the first instance that fits
+            return part[:4] + _uuid(meant[0][4:])
+        return f"{part[:4]}{_substitute('unknown', part)}"
+
+
+def _may_hold_names(where: str, text: str) -> bool:
+    """Whether a host's or user's name in this field is one: paths, sentences, and addresses in the environment."""
+    if where.startswith("Snapshot.env."):
+        return "/" in text or "ADDR" in where or "HOST" in where
+    return any(where == field or where.startswith(f"{field}.") for field in _TEXTS)
+
+
+def _address(found: re.Match[str]) -> str:
+    """An IP address as its substitute; those that mean this machine, or any, stay."""
+    import ipaddress
+
+    text = found.group()
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return text
+    return text if address.is_loopback or address.is_unspecified else _substitute("address", text)
+
+
+def _cleaned(hint: Any, data: Any, where: str, substitutes: _Substitutes) -> Any:
+    """The JSON of one field by its type hint; `where` is Class.field, or Class.field.key in a mapping."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if data is None or origin is Literal:
         return data
-    if data in names:
-        return names[data]
-    entries = [_entry(entry, uuids) for entry in data.split(",")] if "GPU-" in data or "MIG-" in data else [data]
-    text = re.sub(r"(/home|/Users)/[^/\s:]+", r"\1/user", ",".join(entries))
-    for name, new in names.items():
-        text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", new, text)
-    return text
-
-
-def _entry(entry: str, uuids: Mapping[str, str]) -> str:
-    """A UUID, or the prefix of exactly one, as its substitute; a prefix that names none or several stays undecided."""
-    if entry in uuids:
-        return uuids[entry]
-    if not re.match(r"(GPU|MIG)-[0-9a-f]", entry):
-        return entry
-    named = [new for uuid, new in uuids.items() if uuid.startswith(entry)]
-    return named[0] if len(named) == 1 else f"{entry[:4]}unknown"
+    if origin in (typing.Union, types.UnionType):
+        return _cleaned(next(a for a in args if a is not type(None)), data, where, substitutes)
+    if isinstance(data, dict) and dataclasses.is_dataclass(hint):
+        kinds, kind = _hints(typing.cast("Any", hint)), typing.cast("type[Any]", hint).__name__
+        return {key: _cleaned(kinds[key], value, f"{kind}.{key}", substitutes) for key, value in data.items()}
+    if isinstance(data, dict):
+        inner = args[-1] if args else Any
+        return {
+            substitutes.text(key, where): _cleaned(inner, value, f"{where}.{key}", substitutes)
+            for key, value in data.items()
+        }
+    if isinstance(data, list | tuple):
+        return [_cleaned(args[0] if args else Any, value, where, substitutes) for value in data]
+    return substitutes.text(data, where) if isinstance(data, str) else data

@@ -39,6 +39,15 @@ def doctor(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every check, evidence, topology.")] = False,
 ) -> int:
     """Examine this machine: driver, GPUs, links, PyTorch, NCCL, limits. Changes nothing."""
+    import time
+
+    from mgpu import children
+
+    began = time.monotonic()
+
+    # The machine is asked while mgpu loads its checks.
+    ask = not (from_ or list_checks or explain)
+    started = children.start(children.QUICK if quick else children.DEFAULT) if ask else None
     from mgpu import examine
 
     if json:
@@ -58,6 +67,8 @@ def doctor(
         config=config,
         timeout_s=timeout,
         verbose=verbose,
+        started=started,
+        began=began,
     )
     if list_checks:
         return examine.list_checks(request)

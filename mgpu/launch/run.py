@@ -145,7 +145,7 @@ def _cannot_see_gpus(snapshot: Snapshot) -> list[engine.Outcome]:
     if not snapshot.driver.any_gpu:
         return []
     child = probes.run([probes.PYTORCH])[0]
-    seen = probes.build(child.found, child.gaps)
+    seen = probes.build(child.found, probes.gaps_of(child))
     gaps = {name: gap for name, gap in snapshot.gaps.items() if name != "torch_runtime"} | dict(seen.gaps)
     return smoke.refusals(replace(snapshot, torch_runtime=seen.torch_runtime, gaps=gaps))
 

@@ -1,88 +1,36 @@
-"""How is the machine read without anything hanging or dying with it?
+"""What is this machine? The probes' answers as a Snapshot.
 
-Each probe is a child process that runs one file of this folder (or `config/loader.py`) and writes JSON lines to a pipe
-of its own: `{"fact": value, …}`, `{"gap": {fact: [kind, reason]}}`, `{"asking": "what it is about to do"}`. A probe
-that aborts, hangs or prints costs its own facts only; what it was asking becomes the reason. All run side by side.
+One file a probe; `children.py` runs them.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import selectors
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from mgpu import __version__
+from mgpu.children import DEFAULT, NETWORK, NVML, PACKAGES, PYTORCH, QUICK, SYSTEM, Child, Probe, collect, run, start
 from mgpu.probes import environ
 from mgpu.snapshot import BadSnapshot, Gap, Plan, Snapshot, from_json
 
-# The current directory must not be importable (a pynvml.py in a cloned repository would run); `-P` needs Python 3.11.
-# Results go to a copy of stdout, and stdout itself to stderr: foreign libraries print.
-_BOOT = """\
-import sys
-if sys.path[:1] == [""]: del sys.path[0]
-import json, os
-out = os.fdopen(os.dup(1), "w", encoding="utf-8"); os.dup2(2, 1)
-space = {"__name__": "mgpu_probe", "__file__": sys.argv[1]}
-with open(sys.argv[1], encoding="utf-8") as file: exec(compile(file.read(), sys.argv[1], "exec"), space)
-for found in space["probe"](**json.loads(sys.argv[2])):
-    out.write(json.dumps(found) + "\\n"); out.flush()
-out.close()
-os._exit(0)
-"""
-_HUNG_DRIVER_GRACE_S = 2.0  # once NVML hangs, torch.cuda would hang on the same driver: it gets this much longer
-_REAP_S = 1.0  # a killed child in uninterruptible sleep is given up after this
-_KEEP_STDERR = 4096
-
-
-@dataclass(frozen=True)
-class Probe:
-    """One file of this folder, the facts it brings, and how long it may take."""
-
-    name: str
-    facts: tuple[str, ...]
-    deadline_s: float
-    in_training_python: bool = False  # run by the interpreter of the training, not by mgpu's own
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    file: Path | None = None
-
-    @property
-    def path(self) -> Path:
-        """The file the child runs."""
-        return self.file or Path(__file__).with_name(f"{self.name}.py")
-
-
-# NVML: nvmlInit alone takes 0.5-3 s on 8 GPUs without persistence mode (hardware.md 5.10). torch: an import from a
-# cold network file system takes tens of seconds.
-NVML = Probe("nvml", ("driver", "gpus", "links"), 10.0)
-PACKAGES = Probe("packages", ("python", "packages", "pytorch", "nccl"), 10.0, in_training_python=True)
-SYSTEM = Probe("system", ("host", "container", "slurm", "system"), 5.0)
-NETWORK = Probe("network", ("network",), 6.0)
-PYTORCH = Probe("pytorch", ("torch_runtime",), 60.0, in_training_python=True)
-
-QUICK = (NVML, PACKAGES, SYSTEM, NETWORK)
-DEFAULT = (*QUICK, PYTORCH)
-
-
-@dataclass
-class _Child:
-    probe: Probe
-    process: subprocess.Popen[bytes]
-    deadline: float
-    asking: str | None = None
-    pending: bytes = b""
-    stderr: bytes = b""
-    found: dict[str, Any] = field(default_factory=dict)
-    gaps: dict[str, Gap] = field(default_factory=dict)
+__all__ = [
+    "DEFAULT",
+    "NETWORK",
+    "NVML",
+    "PACKAGES",
+    "PYTORCH",
+    "QUICK",
+    "SYSTEM",
+    "Child",
+    "Probe",
+    "build",
+    "gaps_of",
+    "gather",
+    "run",
+]
 
 
 def gather(
@@ -92,15 +40,19 @@ def gather(
     port: int | None = None,
     plan: Plan | None = None,
     progress: Callable[[str], None] | None = None,
+    started: list[Child] | None = None,
 ) -> Snapshot:
-    """The Snapshot of this machine by these probes. Facts of other probes are gaps "not looked at"."""
+    """The Snapshot of this machine by these probes. Facts of other probes are gaps "not looked at".
+
+    `started`: the probes' children, when they were started ahead (`children.start`).
+    """
     if port is not None:
         probes = [replace(p, arguments={"port": port}) if p.name == "network" else p for p in probes]
     facts: dict[str, Any] = {}
     gaps: dict[str, Gap] = {}
-    for child in run(probes, python=python, progress=progress):
+    for child in collect(started or start(probes, python=python), progress):
         facts |= child.found
-        gaps |= child.gaps
+        gaps |= gaps_of(child)
     facts["env"] = environ.kept(os.environ)
     snapshot = build(facts, gaps)
     if snapshot.gpus is not None:
@@ -115,6 +67,11 @@ def gather(
     return replace(snapshot, taken=now, mgpu=__version__, plan=plan or Plan())
 
 
+def gaps_of(child: Child) -> dict[str, Gap]:
+    """Why facts of a child are missing."""
+    return {fact: Gap(kind, reason) for fact, (kind, reason) in child.gaps.items()}  # type: ignore[arg-type]
+
+
 def build(facts: Mapping[str, Any], gaps: Mapping[str, Gap]) -> Snapshot:
     """Plain JSON values as a Snapshot; a fact that does not fit its type becomes a gap of kind crashed."""
     good: dict[str, Any] = {}
@@ -127,154 +84,3 @@ def build(facts: Mapping[str, Any], gaps: Mapping[str, Gap]) -> Snapshot:
         else:
             good[name] = value
     return replace(from_json(good), gaps=bad)
-
-
-def run(
-    probes: Iterable[Probe], *, python: str | None = None, progress: Callable[[str], None] | None = None
-) -> list[_Child]:
-    """Run the probes side by side. Each comes back, in order, with what it found and why the rest is missing."""
-    children: list[_Child] = []
-    with selectors.DefaultSelector() as selector:
-        for probe in probes:
-            child = _start(probe, python or sys.executable)
-            children.append(child)
-            for stream in (child.process.stdout, child.process.stderr):
-                assert stream is not None
-                os.set_blocking(stream.fileno(), False)
-                selector.register(stream, selectors.EVENT_READ, child)
-        try:
-            _read_all(selector, children, progress)
-        finally:
-            for child in children:
-                _end(child)
-    return children
-
-
-def _start(probe: Probe, python: str) -> _Child:
-    command = [python if probe.in_training_python else sys.executable, "-c", _BOOT, str(probe.path)]
-    command.append(json.dumps(dict(probe.arguments)))
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        bufsize=0,
-    )
-    return _Child(probe, process, time.monotonic() + probe.deadline_s)
-
-
-def _read_all(
-    selector: selectors.BaseSelector, children: Sequence[_Child], progress: Callable[[str], None] | None
-) -> None:
-    """Read every pipe until it ends or its child's deadline passes."""
-    while selector.get_map():
-        open_children = {id(key.data): key.data for key in selector.get_map().values()}
-        now = time.monotonic()
-        for child in open_children.values():
-            if now >= child.deadline:
-                _gap_rest(child, "timed_out", _timed_out(child))
-                _forget(selector, child)
-                if child.probe.name == "nvml":
-                    for other in children:
-                        if other.probe.name == "pytorch":
-                            other.deadline = min(other.deadline, now + _HUNG_DRIVER_GRACE_S)
-        waits = [key.data.deadline for key in selector.get_map().values()]
-        if not waits:
-            return
-        if progress:
-            waiting = dict.fromkeys(key.data.probe.name for key in selector.get_map().values())
-            progress(", ".join(waiting))
-        for key, _ in selector.select(min(max(0.0, min(waits) - now), 0.25 if progress else 60.0)):
-            child = key.data
-            stream: IO[bytes] = key.fileobj  # type: ignore[assignment]
-            data = stream.read(65536)
-            if data == b"":
-                selector.unregister(stream)
-                if not any(k.data is child for k in selector.get_map().values()):
-                    _finish(child)
-            elif data and stream is child.process.stdout:
-                _take(child, data)
-            elif data:
-                child.stderr = (child.stderr + data)[-_KEEP_STDERR:]
-
-
-def _take(child: _Child, data: bytes) -> None:
-    """Whole JSON lines of a child's answer."""
-    *lines, child.pending = (child.pending + data).split(b"\n")
-    for line in lines:
-        try:
-            found = json.loads(line)
-        except ValueError:
-            child.gaps["probe"] = Gap("crashed", f"the {child.probe.name} probe wrote a line that is no JSON")
-            continue
-        child.asking = found.pop("asking", child.asking)
-        for fact, (kind, reason) in found.pop("gap", {}).items():
-            child.gaps[fact] = Gap(kind, reason)
-        child.found |= found
-
-
-def _finish(child: _Child) -> None:
-    """The pipes have ended: wait for the child, and say why facts are missing if they are."""
-    try:
-        code = child.process.wait(_REAP_S)
-    except subprocess.TimeoutExpired:
-        _gap_rest(child, "timed_out", _timed_out(child))
-        return
-    if code == 0:
-        _gap_rest(child, "no_driver" if child.found.get("driver") else "crashed", _no_answer(child))
-        return
-    how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-    last = child.stderr.decode("utf-8", "replace").strip().splitlines()
-    words = f": {last[-1]}" if last and code > 0 else ""
-    if child.probe.name == "pytorch" and child.asking == "import torch" and code < 0:
-        # That the import kills the process is not a gap: it is what torch does here.
-        child.found["torch_runtime"] = {"import_error": f"the process {how} during `import torch`"}
-        return
-    _gap_rest(child, "crashed", f"the {child.probe.name} probe {how}{_while(child)}{words}")
-
-
-def _no_answer(child: _Child) -> str:
-    driver = child.found.get("driver") or {}
-    if driver.get("nvml_error"):
-        return f"NVML does not answer: {driver['nvml_error']}"
-    return f"the {child.probe.name} probe gave no answer"
-
-
-def _timed_out(child: _Child) -> str:
-    who = {"nvml": "NVML", "pytorch": "torch"}.get(child.probe.name, f"the {child.probe.name} probe")
-    return f"{who} did not answer in {child.probe.deadline_s:g} s{_while(child)}"
-
-
-def _while(child: _Child) -> str:
-    return f" (asked for {child.asking})" if child.asking else ""
-
-
-def _gap_rest(child: _Child, kind: Any, reason: str) -> None:
-    for fact in child.probe.facts:
-        if fact not in child.found:
-            child.gaps.setdefault(fact, Gap(kind, reason))
-
-
-def _forget(selector: selectors.BaseSelector, child: _Child) -> None:
-    for key in [k for k in selector.get_map().values() if k.data is child]:
-        selector.unregister(key.fileobj)
-
-
-def _end(child: _Child) -> None:
-    """Leave nothing behind: the child's whole process group is killed. One in uninterruptible sleep is given up."""
-    if child.process.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.process.wait(_REAP_S)
-    for stream in (child.process.stdout, child.process.stderr):
-        if stream is not None:
-            stream.close()
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

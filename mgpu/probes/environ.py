@@ -34,9 +34,10 @@ def kept(environ: Mapping[str, str]) -> dict[str, str]:
 def visible(value: str | None, gpus: Sequence[Gpu]) -> Visible:
     """The GPUs CUDA shows for a value of CUDA_VISIBLE_DEVICES; None means unset, which is not the same as empty.
 
-    The rules are the driver's (hardware.md 7.1; the same as torch's own parser, which the tests compare with): read
-    from the left, stop at the first entry that names no GPU, keep those before it; a GPU named twice shows none;
-    numbers end at the first character that is no digit; UUIDs match by unique prefix, case and blanks included.
+    The rules are the driver's (CUDA Programming Guide, environment variables; the tests compare with
+    torch's own parser): read from the left, stop at the first entry that names no GPU, keep those before it; a GPU
+    named twice shows none; numbers end at the first character that is no digit; UUIDs match by unique prefix, case and
+    blanks included.
     """
     gpus = [gpu for gpu in gpus if gpu.permitted]  # CUDA counts only those this process may open
     if value is None:
@@ -81,9 +82,11 @@ def _duplicates_later(entries: Sequence[str], before: Iterable[int]) -> str | No
 
 
 def _leading_integer(text: str) -> int | None:
-    """As strtol: "1gpu2" is 1, "+1" is 1, "abc" is none."""
-    found = re.match(r"[+-]?[0-9]+", text)
-    return int(found.group()) if found else None
+    """As strtol: "1gpu2" is 1, "+1" is 1, "abc" is none; more digits than a long has are as good as its largest."""
+    found = re.match(r"([+-]?)0*([0-9]*)", text)
+    if found is None or not found.group().strip("+-"):
+        return None
+    return int(found.group(1) + (found.group(2)[:18] or "0"))
 
 
 def _by_uuid(value: str, entries: Sequence[str], gpus: Sequence[Gpu]) -> Visible:

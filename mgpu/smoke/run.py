@@ -111,7 +111,7 @@ def _look(config: Config, request: Request) -> Snapshot:
         )
         if snapshot.driver is not None and snapshot.driver.any_gpu and request.cpu is None:
             child = probes.run([probes.PYTORCH], progress=show)[0]
-            seen = probes.build(child.found, child.gaps)
+            seen = probes.build(child.found, probes.gaps_of(child))
             gaps = {name: gap for name, gap in snapshot.gaps.items() if name != "torch_runtime"} | dict(seen.gaps)
             snapshot = replace(snapshot, torch_runtime=seen.torch_runtime, gaps=gaps)
     return replace(snapshot, config=config)
@@ -323,9 +323,10 @@ def _show_rungs(view: watch.View, screen: report.Screen, *, final: bool) -> None
             view.shown.add(rung)
             head = f"{number} {rung:<18}"
             took = f" ({seconds:.1f}s)" if seconds is not None else ""
-            first, *rest = report.wrapped(detail + took, screen.width - 12 - len(head))
+            indent = 3 + sum(len(part) for part, _ in screen.status(status)) + len(head)
+            first, *rest = report.wrapped(detail + took, screen.width - indent)
             line: report.Line = [("  ", ""), *screen.status(status), (f"{head} {first}", "")]
-            screen.show([line, *report.unstyled(" " * (12 + len(head)) + more for more in rest)])
+            screen.show([line, *report.unstyled(" " * indent + more for more in rest)])
         if status == "fail":
             return
 

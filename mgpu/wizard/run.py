@@ -41,7 +41,7 @@ class Request:
 
 
 def run(request: Request) -> int:
-    """`mgpu configure`; the exit code of design section 9."""
+    """`mgpu configure`; gives the exit code."""
     if request.format not in ("human", "json"):
         raise MgpuError(f"--format {request.format}: choose human or json", errors.USAGE)
     if request.validate:
