@@ -369,9 +369,7 @@ def gpu_mode_change_pending(gpus: tuple[Gpu, ...]) -> Answer:
     """
     known = [gpu for gpu in gpus if gpu.ecc_enabled is not None or gpu.mig_mode is not None]
     bad = [
-        gpu
-        for gpu in known
-        if _differ(gpu.ecc_enabled, gpu.ecc_pending) or _differ(gpu.mig_mode, gpu.mig_mode_pending)
+        gpu for gpu in known if _differ(gpu.ecc_enabled, gpu.ecc_pending) or _differ(gpu.mig_mode, gpu.mig_mode_pending)
     ]
     if bad:
         return Problem(

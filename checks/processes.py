@@ -41,7 +41,9 @@ def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
         free = [index for index in visible.gpus if index not in taken]
         total = sum(p.memory_bytes or 0 for p in held[first.index])
         where = "" if len(busy) == 1 else f" on GPU {first.index}"
-        amount = f" ({gib(total)} of {gib(first.memory_total_bytes)}{where})" if total and first.memory_total_bytes else ""
+        amount = (
+            f" ({gib(total)} of {gib(first.memory_total_bytes)}{where})" if total and first.memory_total_bytes else ""
+        )
         fixes = [Fix("Use the free GPUs.", use_only(free, gpus))] if free else []
         if process.mine:
             fixes.append(Fix("It is yours: end it if it is a leftover.", (f"kill {process.pid}",)))
@@ -84,7 +86,9 @@ def gpu_memory_without_process(gpus: tuple[Gpu, ...], visible: Visible, containe
         return Problem(
             f"{gpu_list(unaccounted)}: {gib(next(iter(unaccounted.values())))} in use by no process",
             "The memory belongs to a process that cannot be seen from here, or that died without giving it back.",
-            Fix("See who has the device open.", tuple(f"sudo fuser -v /dev/nvidia{i}" for i in unaccounted), who="admin"),
+            Fix(
+                "See who has the device open.", tuple(f"sudo fuser -v /dev/nvidia{i}" for i in unaccounted), who="admin"
+            ),
             {f"gpu_{index}_unaccounted_bytes": rest for index, rest in unaccounted.items()},
             tuple(f"GPU {index}" for index in unaccounted),
         )

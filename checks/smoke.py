@@ -80,9 +80,7 @@ def ranks_not_of_one_world(ranks: Ranks) -> Answer:
     """
     heard = [rank for rank in ranks.ranks if rank.world_size is not None]
     wrong = [
-        r
-        for r in heard
-        if r.world_size != ranks.expected or r.accelerate_world_size not in (None, ranks.expected)
+        r for r in heard if r.world_size != ranks.expected or r.accelerate_world_size not in (None, ranks.expected)
     ]
     if wrong:
         rank = wrong[0]
@@ -120,7 +118,8 @@ def rank_frozen(ranks: Ranks) -> Answer:
             "the others wait for it.",
             Fix("Find out who stopped it: a debugger, the scheduler, SIGSTOP, or a device that hangs in the kernel.",
                 (f"ps -o pid,stat,wchan:32,cmd -p {rank.pid}",) if rank.pid else ()),
-            {"rank": rank.rank, "pid": rank.pid, "host": rank.host, "state": rank.process_state, "last_word": rank.last_word},
+            {"rank": rank.rank, "pid": rank.pid, "host": rank.host, "state": rank.process_state,
+             "last_word": rank.last_word},
             tuple(f"rank {r.rank}" for r in frozen),
         )  # fmt: skip
     return Ok(f"{counted(len(ranks.ranks), 'rank')} ran all the time")

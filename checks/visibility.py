@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
@@ -35,7 +36,9 @@ def visible_devices_cut_short(visible: Visible, gpus: tuple[Gpu, ...]) -> Answer
     if not visible.gpus and visible.mig is None:
         return Skip("it hides every GPU: see visible_devices_hide_all")
     kept = visible.mig or gpu_list(visible.gpus)
-    only_kept = (f"export CUDA_VISIBLE_DEVICES={visible.mig}",) if visible.mig else use_only(visible.gpus, gpus)
+    only_kept = (
+        (f"export CUDA_VISIBLE_DEVICES={shlex.quote(visible.mig)}",) if visible.mig else use_only(visible.gpus, gpus)
+    )
     return Problem(
         f"CUDA_VISIBLE_DEVICES={visible.value} is cut short at {visible.stopped_by!r}",
         f"CUDA stops reading at {visible.stopped_by!r}: {visible.why}. What remains is {kept}, not "

@@ -650,13 +650,14 @@ class _Substitutes:
 
     def text(self, text: str, where: str) -> str:
         """One text of the field `where`, without what names a person, a machine or a device."""
-        if where in _NAMES and text in self.names:
+        named = where in _NAMES or _may_hold_names(where, text)
+        if named and text in self.names:
             return self.names[text]
         text = _UUIDS.sub(self._device, text)
         text = _HOME.sub(r"\1/user", text)
         if not any(where == field or where.startswith(f"{field}.") for field in _VERSIONS):
             text = _ADDRESS.sub(_address, text)
-        return self._nameless(text) if _may_hold_names(where, text) else text
+        return self._nameless(text) if named else text
 
     def _nameless(self, text: str) -> str:
         names = sorted((re.escape(name) for name in self.names if len(name) > 1), key=len, reverse=True)
@@ -670,7 +671,8 @@ class _Substitutes:
         if found["whole"]:
             return _uuid(found["whole"])
         part = found["part"]
-        meant = [uuid for uuid in (self.gpus if part.startswith("GPU") else self.migs) if uuid.startswith(part)]
+        known = self.gpus if part.startswith("GPU") else self.migs
+        meant = [part] if part in known else [uuid for uuid in known if uuid.startswith(part)]
         if len(meant) == 1 or (meant and part.startswith("MIG")):  # CUDA takes the first instance that fits
             return part[:4] + _uuid(meant[0][4:])
         return f"{part[:4]}{_substitute('unknown', part)}"
@@ -687,12 +689,14 @@ def _address(found: re.Match[str]) -> str:
     """An IP address as its substitute; those that mean this machine, or any, stay."""
     import ipaddress
 
-    text = found.group()
+    text = found.group().rstrip(".:") or found.group()  # the end of a sentence
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
-        return text
-    return text if address.is_loopback or address.is_unspecified else _substitute("address", text)
+        return found.group()
+    if address.is_loopback or address.is_unspecified:
+        return found.group()
+    return _substitute("address", text) + found.group()[len(text) :]
 
 
 def _cleaned(hint: Any, data: Any, where: str, substitutes: _Substitutes) -> Any:

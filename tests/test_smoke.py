@@ -229,7 +229,8 @@ def test_each_rank_alone_in_its_world(mgpu: Run, tmp_path: Path) -> None:
     assert code == errors.NOT_READY
     assert first(document) == "ranks_not_of_one_world"
     assert "2 ranks wanted" in checks(document)["ranks_not_of_one_world"]["title"]
-    assert {rank["accelerate_world_size"] for rank in document["ranks"]} == {1}
+    # the launcher ends the other rank as soon as the first has failed, which may be before it counted
+    assert {rank["accelerate_world_size"] for rank in document["ranks"]} in ({1}, {1, None})
     assert not marked(tmp_path)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -58,8 +58,8 @@ def uuid(index: int) -> str:
     return f"GPU-{index}a1b2c3d-0000-4000-8000-0123456789ab"
 
 
-def nvlinks(active: int, down: int = 0) -> tuple[NvLink, ...]:
-    return tuple(NvLink(n, n < active, "switch" if n < active else "unknown", None) for n in range(active + down))
+def nvlinks(active: int, down: int = 0, remote: Literal["gpu", "switch"] = "switch") -> tuple[NvLink, ...]:
+    return tuple(NvLink(n, n < active, remote if n < active else "unknown", None) for n in range(active + down))
 
 
 def gpu(index: int = 0, **changes: Any) -> Gpu:

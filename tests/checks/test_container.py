@@ -15,8 +15,7 @@ CASES = (
         container=DOCKER, driver=no_driver("NO_PERMISSION", device_nodes=NODES)),
     well("container_lost_gpus", "4 GPU device nodes, and NVML may use them", container=DOCKER),
     skips("container_lost_gpus", "",
-        container=DOCKER, driver=driver(nvml_error="DRIVER_NOT_LOADED"),
-        bug="Ok says `NVML may use them` while NVML does not answer at all: any other error should skip"),
+        container=DOCKER, driver=driver(nvml_error="DRIVER_NOT_LOADED")),
     skips("container_lost_gpus", "not a container", driver=no_driver("UNKNOWN", device_nodes=NODES)),
     skips("container_lost_gpus", "no /dev/nvidiaN",
         container=DOCKER, driver=no_driver("UNKNOWN", device_nodes=("/dev/nvidiactl",))),
@@ -32,7 +31,7 @@ CASES = (
     well("kernel_older_than_advised", "Linux 5.15.167.4-microsoft",
         host=host(kernel="5.15.167.4-microsoft-standard-WSL2")),
     well("kernel_older_than_advised", "Linux 5.5-custom",
-        host=host(kernel="5.5-custom"), bug="(5, 5) < (5, 5, 0): the limit should be (5, 5)"),
+        host=host(kernel="5.5-custom")),
     skips("kernel_older_than_advised", "'GNU'", host=host(kernel="GNU")),
 )  # fmt: skip
 

@@ -11,6 +11,7 @@ from tests.checks.facts import (
     Case,
     driver,
     fails,
+    gpu,
     gpus,
     lost,
     no_driver,
@@ -58,9 +59,10 @@ CASES = (
         "driver_not_loaded",
         "no NVIDIA GPU",
         driver=no_driver("DRIVER_NOT_LOADED", pci_gpus=0),
-        bug="Driver.any_gpu counts DRIVER_NOT_LOADED as a GPU although the PCI bus, /dev and /sys show none (a login "
-        "node with the cluster's one image has the library and no GPU)",
     ),
+    fails("driver_not_loaded", "not loaded", "modprobe", driver=no_driver("DRIVER_NOT_LOADED", pci_gpus=None)),
+    fails("driver_not_loaded", "not loaded", "modprobe",
+        driver=no_driver("DRIVER_NOT_LOADED", device_nodes=("/dev/nvidiactl",))),
     # driver_library_mismatch
     fails(
         "driver_library_mismatch",
@@ -75,7 +77,7 @@ CASES = (
     fails("driver_does_not_answer", "NVML: UNKNOWN", "grep -i xid", driver=no_driver("UNKNOWN")),
     fails("driver_does_not_answer", "NVML: NO_PERMISSION", "ls -l /dev/nvidia*", driver=no_driver("NO_PERMISSION")),
     well("driver_does_not_answer", "NVML answers"),
-    skips("driver_does_not_answer", "NVML: DRIVER_NOT_LOADED", driver=no_driver("DRIVER_NOT_LOADED")),
+    skips("driver_does_not_answer", "NVML: DRIVER_NOT_LOADED", driver=no_driver("DRIVER_NOT_LOADED", pci_gpus=4)),
     skips("driver_does_not_answer", "NVML: LIB_RM_VERSION_MISMATCH", driver=no_driver("LIB_RM_VERSION_MISMATCH")),
     skips("driver_does_not_answer", "no NVIDIA GPU", driver=no_driver()),
     # gpus_on_bus_not_in_driver
@@ -101,8 +103,9 @@ CASES = (
         "GPU 3",
         "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
         gpus=gpus(4, lost(3)),
-        bug="the stopgap names NVML indices without CUDA_DEVICE_ORDER=PCI_BUS_ID, as gpu_busy's fix does",
     ),
+    fails("gpu_lost", "GPU 3", "export CUDA_VISIBLE_DEVICES=0,1",
+        gpus=gpus(4, gpu(0, permitted=False), lost(3))),
     well("gpu_lost", "4 of 4 GPUs answer"),
     skips("gpu_lost", "no GPU here", gpus=()),
 )  # fmt: skip

@@ -47,6 +47,8 @@ CASES = (
     well("shm_too_small", "128 MiB free for 1 rank", **shm(128 * MIB), visible=seen(0, value="0")),
     well("shm_too_small", "128 MiB free for 2 ranks", **shm(128 * MIB), gpus=()),
     skips("shm_too_small", "cannot be read", system=system(shm_total_bytes=None, shm_free_bytes=None)),
+    fails("shm_too_small", "too small for 2 ranks", "mount",
+        system=system(shm_total_bytes=MIB, shm_free_bytes=MIB), visible=seen(value="")),
     # shm_tight_for_loaders: 1 GiB
     warns("shm_tight_for_loaders", "/dev/shm is 512 MiB, 1 GiB or more is advised", "docker run --shm-size=8g",
         **shm(512 * MIB), container=DOCKER),

@@ -51,9 +51,10 @@ CASES = (
     well(
         "nvlink_inactive",
         "NVLinks active",
-        gpus=gpus(4, *(gpu(n, nvlinks=nvlinks(0, 4)) for n in (2, 3)), nvlinks=nvlinks(4)),
-        bug="one NVLink bridge on two of four equal cards (RTX 3090, A6000) is no fault, and fails as `0 of 4 active`",
+        gpus=gpus(4, *(gpu(n, nvlinks=nvlinks(0, 4)) for n in (2, 3)), nvlinks=nvlinks(4, remote="gpu")),
     ),
+    fails("nvlink_inactive", "GPU 1: 3 of 4 NVLinks", "nvlink --status",
+        gpus=gpus(2, gpu(1, nvlinks=nvlinks(3, 1, "gpu")), nvlinks=nvlinks(4, remote="gpu"))),
     # peer_access_missing
     informs("peer_access_missing", "6 of 6 GPU pairs without peer access", "Nothing to repair",
         links=links(nvlinks=0, p2p_read=2, p2p_write=2)),
@@ -66,7 +67,9 @@ CASES = (
     skips("peer_access_missing", "no pair of GPUs", links=links(p2p_read=6)),
     skips("peer_access_missing", "no pair of GPUs", links=links(p2p_read=None, p2p_write=None)),
     skips("peer_access_missing", "",
-        links=links(p2p_write=None), bug="a write status that is not known counts as missing peer access"),
+        links=links(p2p_write=None)),
+    informs("peer_access_missing", "6 of 6 GPU pairs without", "Nothing to repair",
+        links=links(p2p_read=None, p2p_write=4)),
     # nvlink_without_peer_access
     fails("nvlink_without_peer_access", "1 NVLink pair without peer access (GPU 1 and 2)", "nvidia-smi topo -p2p r",
         links=(link(0, 1), link(1, 2, p2p_read=4))),
@@ -77,8 +80,7 @@ CASES = (
     skips("nvlink_without_peer_access", "no NVLink", links=links(p2p_read=4), visible=seen(0, value="0")),
     skips("nvlink_without_peer_access", "no NVLink", links=links(p2p_read=None)),
     skips("nvlink_without_peer_access", "",
-        links=links(p2p_read=6, p2p_write=6),
-        bug="status 6 is `unknown`, and fails as if it were refused (peer_access_missing leaves it out)"),
+        links=links(p2p_read=6, p2p_write=6)),
     # pcie_width_reduced
     warns("pcie_width_reduced", "GPU 1: PCIe x8 of x16", "nvidia-smi -q -d PCI -i 1",
         gpus=gpus(4, gpu(1, pcie_width=8))),
@@ -99,7 +101,7 @@ CASES = (
     well("gpus_span_numa_nodes", "all on NUMA node 0", links=PCIE, visible=seen(0, 1, value="0,1")),
     skips("gpus_span_numa_nodes", "not known", gpus=gpus(numa_node=None)),
     informs("gpus_span_numa_nodes", "near node 1", "mgpu configure",
-        links=(), bug="all() of no link is true: `joined by NVLink` although no link is known"),
+        links=()),
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ def value(text: str | None, number: int = 4) -> dict[str, Any]:
     return {"gpus": gpus(number), "visible": visible(text, gpus(number)), "env": env}
 
 
+GRANTED = gpus(4, gpu(0, permitted=False), gpu(1, permitted=False))  # by Slurm: CUDA numbers the others from 0
 MIXED = gpus(4, gpu(3, name="NVIDIA RTX A6000"))
 MIG = "MIG-77777777-0000-4000-8000-0123456789ab"
 CASES = (
@@ -28,6 +29,15 @@ CASES = (
     fails("visible_devices_cut_short", "cut short at '4'", "export CUDA_VISIBLE_DEVICES=0", **value("0,4")),
     fails("visible_devices_cut_short", "is cut short at 'MIG-b'", f"export CUDA_VISIBLE_DEVICES={MIG}",
         visible=seen(value=f"{MIG},MIG-b", mig=MIG, stopped_by="MIG-b", why="one per process", by_number=False)),
+    # CUDA counts only the GPUs this process may open
+    fails("visible_devices_cut_short", "cut short at '2'", "export CUDA_VISIBLE_DEVICES=1",
+        gpus=GRANTED, visible=seen(3, value="1,2", stopped_by="2", why="only 0-1 exist")),
+    fails("visible_devices_cut_short", "cut short at '4'", "export CUDA_DEVICE_ORDER=PCI_BUS_ID", **value("0,4")),
+    fails("visible_devices_hide_all", "leaves no GPU of 2", "export CUDA_VISIBLE_DEVICES=0,1",
+        gpus=GRANTED, visible=seen(value="2", stopped_by="2", why="only 0-1 exist")),
+    skips("visible_devices_hide_all", "no GPU that this process may use",
+        gpus=gpus(2, permitted=False), visible=seen(value="0", stopped_by="0", why="there is no GPU")),
+    informs("visible_devices_hide_some", "GPU 2 hidden", "unset", gpus=GRANTED, visible=seen(3, value="1")),
     well("visible_devices_cut_short", "all 4 entries name a GPU", **value("3,2,1,0")),
     well("visible_devices_cut_short", "all 1 entry name a GPU", **value("0")),
     skips("visible_devices_cut_short", "not set"),
@@ -49,8 +59,7 @@ CASES = (
     informs("visible_devices_hide_some", "GPU 0, 1 and 2 hidden", "unset", **value(uuid(3))),
     well("visible_devices_hide_some", "all 4 GPUs are used", **value("3,2,1,0")),
     well("visible_devices_hide_some", "used",
-        gpus=gpus(4, gpu(0, permitted=False), gpu(1, permitted=False)), visible=seen(2, 3, value="0,1"),
-        bug="GPUs this process may not open are counted as hidden by CUDA_VISIBLE_DEVICES"),
+        gpus=GRANTED, visible=seen(2, 3, value="0,1")),
     skips("visible_devices_hide_some", "all are used"),
     skips("visible_devices_hide_some", "the list itself is at fault", **value("0,9")),
     skips("visible_devices_hide_some", "the list itself is at fault", **value("")),
