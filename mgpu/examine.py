@@ -17,7 +17,7 @@ from typing import IO
 from mgpu import __version__, describe, engine, errors, files, probes, report
 from mgpu.check import Check, Skip
 from mgpu.errors import MgpuError, reason
-from mgpu.snapshot import BadSnapshot, Plan, Snapshot, loads, redacted, to_json
+from mgpu.snapshot import BadSnapshot, Plan, Snapshot, loads, to_json
 
 _FORMATS = ("human", "json")
 
@@ -65,6 +65,8 @@ def run(request: Request) -> int:
     code = report.exit_code(verdict, strict=request.strict)
     seconds = time.monotonic() - started
     if request.save:
+        from mgpu.redaction import redacted
+
         text = json.dumps(to_json(redacted(snapshot)), indent=1, ensure_ascii=False) + "\n"
         files.write(Path(request.save), text)
     if request.format == "json":

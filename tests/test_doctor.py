@@ -234,7 +234,15 @@ UNREADABLE = {"nvml_hangs", "nvml_hangs_later", "nvml_aborts", "nvml_aborts_late
 
 
 def test_every_fault_is_planted_somewhere() -> None:
-    assert set(FAULTS) == set(PLANTED) | UNREADABLE
+    assert set(FAULTS) == set(PLANTED) | UNREADABLE | {"driver_not_loaded"}
+
+
+def test_a_driver_package_without_a_gpu_is_no_fault(on: Run) -> None:
+    """A login node: the driver is installed, no module is loaded, and nothing is on the PCI bus."""
+    if any(Path("/sys/bus/pci/drivers").glob("nvidia*")):
+        pytest.skip("this machine has an NVIDIA GPU")
+    document = report(on("h100_sxm_x8", [FAULTS["driver_not_loaded"]], "doctor", "--quick", "--json"))
+    assert (document["verdict"], document["exit_code"]) == ("no_gpu", 4)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from mgpu import engine
 from mgpu.probes import environ
-from mgpu.snapshot import FACTS, BadSnapshot, Gap, Snapshot, from_json, loads, redacted, to_json
+from mgpu.redaction import redacted
+from mgpu.snapshot import FACTS, BadSnapshot, Gap, Snapshot, from_json, loads, to_json
 from tests.checks.facts import (
     config,
     facts,

@@ -1,0 +1,151 @@
+"""How is a Snapshot made fit to be shared? Host, users, addresses, home folders and UUIDs become stable substitutes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mgpu.snapshot import Snapshot, from_json, hints_of, to_json
+
+# Fields that hold nothing but a name of a machine or a user.
+_NAMES = frozenset({"Host.name", "Network.hostname", "Rank.host", "GpuProcess.user", "Config.values.main_process_ip"})
+# Fields that hold paths or words of others, in which such a name may stand. In all other text (words of ours, models,
+# versions) it is just a word: a machine may be called `wheel`, `no` or `MULTI_GPU`.
+_TEXTS = frozenset({
+    "Gap.reason", "Python.executable", "Python.on_path", "Python.accelerate_on_path",
+    "Python.accelerate_default_config", "Driver.nvml_detail", "GpuProcess.name", "Gpu.trouble", "Pytorch.location",
+    "TorchRuntime.import_error", "TorchRuntime.cuda_error", "NcclLibrary.path", "Nccl.config_files",
+    "Network.hostname_error", "Network.port_owner", "Config.path", "ConfigFault.message", "LoaderVerdict.error",
+    "Step.detail", "Rank.last_word", "Rank.error", "Rank.stack", "Ranks.launcher_output", "Ranks.folder",
+    "Stamp.verified", "Stamp.now",
+})  # fmt: skip
+# Versions of four numbers look like addresses.
+_VERSIONS = frozenset({
+    "Host.os", "Host.kernel", "Python.version", "Driver.version", "Driver.nvml_version", "Driver.module_version",
+    "Pytorch.version", "Pytorch.nccl_required", "TorchRuntime.nccl_version", "NcclLibrary.version", "Nccl.wheels",
+    "Snapshot.packages", "LoaderVerdict.accelerate", "Snapshot.mgpu",
+})  # fmt: skip
+_HOME = re.compile(r"(/home|/Users)/[^/\s:,'\"]+")
+_ADDRESS = re.compile(r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)|[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?!\w))")
+_UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_UUIDS = re.compile(rf"(?P<whole>{_UUID})|(?<!MIG-)\b(?P<part>(?:GPU|MIG)-[0-9a-fA-F][0-9a-fA-F-]*)(?!\w)")
+
+
+def redacted(snapshot: Snapshot) -> Snapshot:
+    """The Snapshot with host, users, addresses, home folders and UUIDs replaced by stable substitutes.
+
+    The same name becomes the same substitute in every file, and what matters for the verdict (loopback, equality,
+    which UUID an entry of CUDA_VISIBLE_DEVICES names) stays as it was.
+    """
+    plain: dict[str, Any] = _cleaned(Snapshot, to_json(snapshot), "", _Substitutes.of(snapshot))
+    return from_json(plain)
+
+
+def _substitute(kind: str, name: str) -> str:
+    return f"{kind}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def _uuid(uuid: str) -> str:
+    """Another UUID of the same form; GPU- or MIG- before it stays."""
+    digits = iter(hashlib.sha256(uuid.encode()).hexdigest())
+    return re.sub(r"[0-9a-fA-F]", lambda _: next(digits), uuid)
+
+
+@dataclass(frozen=True)
+class _Substitutes:
+    """What stands for the names of one machine, and which whole UUIDs its prefixes can mean."""
+
+    names: Mapping[str, str]
+    gpus: tuple[str, ...]  # UUIDs of the GPUs that CUDA counts
+    migs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> _Substitutes:
+        """For the names this machine and its processes go by."""
+        hosts = {snapshot.host.name if snapshot.host else "", snapshot.network.hostname if snapshot.network else ""}
+        hosts |= {short for name in hosts if not (short := name.partition(".")[0]).isdecimal()}
+        hosts -= {"", "localhost", "localhost.localdomain"}
+        users = {p.user for gpu in snapshot.gpus or () for p in gpu.processes or () if p.user and p.user != "root"}
+        permitted = [gpu for gpu in snapshot.gpus or () if gpu.permitted]
+        return cls(
+            {name: _substitute("user", name) for name in users} | {name: _substitute("host", name) for name in hosts},
+            tuple(gpu.uuid for gpu in permitted if gpu.uuid),
+            tuple(uuid for gpu in permitted for uuid in gpu.mig_uuids),
+        )
+
+    def text(self, text: str, where: str) -> str:
+        """One text of the field `where`, without what names a person, a machine or a device."""
+        named = where in _NAMES or _may_hold_names(where, text)
+        if named and text in self.names:
+            return self.names[text]
+        text = _UUIDS.sub(self._device, text)
+        text = _HOME.sub(r"\1/user", text)
+        if not any(where == field or where.startswith(f"{field}.") for field in _VERSIONS):
+            text = _ADDRESS.sub(_address, text)
+        return self._nameless(text) if named else text
+
+    def _nameless(self, text: str) -> str:
+        names = sorted((re.escape(name) for name in self.names if len(name) > 1), key=len, reverse=True)
+        if not names:
+            return text
+        return re.sub(rf"(?<![\w.-])(?:{'|'.join(names)})(?![\w-])", lambda found: self.names[found.group()], text)
+
+    def _device(self, found: re.Match[str]) -> str:
+        """A UUID as its substitute. A prefix as the one UUID it means; one that means none, or several GPUs, becomes
+        what no UUID begins with, and stays different from others."""
+        if found["whole"]:
+            return _uuid(found["whole"])
+        part = found["part"]
+        known = self.gpus if part.startswith("GPU") else self.migs
+        meant = [part] if part in known else [uuid for uuid in known if uuid.startswith(part)]
+        if len(meant) == 1 or (meant and part.startswith("MIG")):  # CUDA takes the first instance that fits
+            return part[:4] + _uuid(meant[0][4:])
+        return f"{part[:4]}{_substitute('unknown', part)}"
+
+
+def _may_hold_names(where: str, text: str) -> bool:
+    """Whether a host's or user's name in this field is one: paths, sentences, and addresses in the environment."""
+    if where.startswith("Snapshot.env."):
+        return "/" in text or "ADDR" in where or "HOST" in where
+    return any(where == field or where.startswith(f"{field}.") for field in _TEXTS)
+
+
+def _address(found: re.Match[str]) -> str:
+    """An IP address as its substitute; those that mean this machine, or any, stay."""
+    import ipaddress
+
+    text = found.group().rstrip(".:") or found.group()  # the end of a sentence
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return found.group()
+    if address.is_loopback or address.is_unspecified:
+        return found.group()
+    return _substitute("address", text) + found.group()[len(text) :]
+
+
+def _cleaned(hint: Any, data: Any, where: str, substitutes: _Substitutes) -> Any:
+    """The JSON of one field by its type hint; `where` is Class.field, or Class.field.key in a mapping."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if data is None or origin is Literal:
+        return data
+    if origin in (typing.Union, types.UnionType):
+        return _cleaned(next(a for a in args if a is not type(None)), data, where, substitutes)
+    if isinstance(data, dict) and dataclasses.is_dataclass(hint):
+        kinds, kind = hints_of(typing.cast("Any", hint)), typing.cast("type[Any]", hint).__name__
+        return {key: _cleaned(kinds[key], value, f"{kind}.{key}", substitutes) for key, value in data.items()}
+    if isinstance(data, dict):
+        inner = args[-1] if args else Any
+        return {
+            substitutes.text(key, where): _cleaned(inner, value, f"{where}.{key}", substitutes)
+            for key, value in data.items()
+        }
+    if isinstance(data, list | tuple):
+        return [_cleaned(args[0] if args else Any, value, where, substitutes) for value in data]
+    return substitutes.text(data, where) if isinstance(data, str) else data
