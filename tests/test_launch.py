@@ -297,7 +297,7 @@ def test_allowed_although_not_verified(here: Path, mgpu: Run) -> None:
     done = mgpu("launch", "--unverified", "allow", "waits.py")
     assert done.returncode == 0, done.stderr
     assert "NOT verified: the smoke test has not passed" in done.stderr
-    assert done.stdout.splitlines() == ["no terminal"] * 2
+    assert done.stdout.replace("\n", "") == "no terminal" * 2  # two ranks may share a line
 
 
 # Signals
@@ -313,7 +313,7 @@ def test_sigterm_ends_everything(stamped: Path) -> None:
     runner.send_signal(signal.SIGTERM)
     code, output, said = launched(runner)
     assert code == 143, said
-    assert output.splitlines() == ["no terminal"] * 2
+    assert output.replace("\n", "") == "no terminal" * 2
     assert "mgpu: stopped" in said
     assert not marked(stamped)
 

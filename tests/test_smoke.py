@@ -23,8 +23,9 @@ from mgpu.launch import command as launching
 from mgpu.smoke import run as smoke
 from mgpu.smoke import watch
 from mgpu.smoke.worker import RUNGS
-from mgpu.snapshot import Plan, Rank, Ranks, Step
+from mgpu.snapshot import Gap, Plan, Rank, Ranks, Snapshot, Step
 from tests import fake_nvml
+from tests.checks import facts as known
 from tests.conftest import Run
 from tests.scripts import ONE_PROCESS, fault, kill_all, marked, start, wait_for, write_config
 
@@ -497,3 +498,43 @@ FAILED = (Step("collectives", False, "wrong sum", 0.1),)
 def test_culprit(found: Ranks, who: int | None) -> None:
     culprit = watch.culprit(found)
     assert (culprit.rank if culprit else None) == who
+
+
+def healthy(**changes: Any) -> Snapshot:
+    return Snapshot(**known.facts(**changes))
+
+
+def ids(outcomes: list[engine.Outcome]) -> list[str]:
+    return [outcome.check.id for outcome in outcomes]
+
+
+def test_a_healthy_machine_gives_no_reason_to_refuse_and_no_doubt() -> None:
+    assert smoke.refusals(healthy()) == []
+    assert smoke.doubts(healthy()) == []
+
+
+def test_what_only_may_stop_a_run_is_told_and_tried() -> None:
+    sick = healthy(
+        gpus=known.gpus(3, known.gpu(3, ecc_uncorrected_volatile=7)), system=known.system(shm_writable=False)
+    )
+    assert smoke.refusals(sick) == []
+    assert set(smoke.doubts(sick)) == {"gpu_ecc_uncorrected", "shm_not_writable"}
+
+
+def test_what_is_certain_to_fail_is_refused() -> None:
+    assert "torch_is_cpu_build" in ids(smoke.refusals(healthy(pytorch=known.pytorch(version="2.9.0+cpu", cuda=None))))
+    assert ids(smoke.refusals(healthy(config=known.config(known.YAML.replace("4", "9"))))) == [
+        "config_more_ranks_than_gpus"
+    ]
+
+
+def test_a_rehearsal_needs_no_driver() -> None:
+    broken = healthy(driver=known.no_driver("LIB_RM_VERSION_MISMATCH"))
+    assert "driver_library_mismatch" in ids(smoke.refusals(broken))
+    assert smoke.refusals(replace(broken, plan=Plan(cpu_ranks=2))) == []
+
+
+def test_a_driver_that_does_not_answer_is_a_reason_to_refuse() -> None:
+    hung = replace(healthy(), driver=None, gpus=None, gaps={"driver": Gap("timed_out", "NVML did not answer in 10 s")})
+    (refused,) = smoke.refusals(hung)
+    assert refused.unsettling and refused.check.area == "driver"

@@ -235,6 +235,8 @@ def _summary(
         rows.append(
             ("Batch", f"{config.batch_per_gpu} x {config.num_processes} = {whole} per optimizer step (as configured)")
         )
+    if ids := smoke.doubts(snapshot):
+        rows.append(("Doubts", f"{', '.join(ids)}   (mgpu doctor says more)"))
     added = "  ".join(f"{name}={shlex.quote(value)}" for name, value in command.env_added.items())
     rows.append(("Env", added or "nothing added"))
     if folder:

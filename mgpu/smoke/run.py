@@ -32,6 +32,7 @@ DEFAULT_CONFIG = "accelerate.yaml"
 START_LIMIT_S = 90.0
 _POLL_S = 0.05
 _GRACE_S = 2.0
+_CERTAIN = ("driver", "visibility", "pytorch", "packages", "config", "environ")
 _CODES = {"timed_out": errors.TIMED_OUT, "interrupted": errors.INTERRUPTED}
 _STACKS_S = 0.5  # how long the ranks get to write their stacks after a stall
 
@@ -68,7 +69,7 @@ def run(request: Request) -> int:
         assert snapshot.driver is not None and snapshot.python is not None
         folder = run_folder(request.log_dir, "smoke-")
         if talk:
-            talk.show(_headline(config, snapshot, request, folder))
+            talk.show(_headline(config, snapshot, request, talk))
         ranks = climb(config, snapshot, folder, request, talk)
     snapshot = replace(snapshot, ranks=ranks)
     return _conclude(snapshot, request, folder, started, talk)
@@ -80,7 +81,7 @@ def _config(request: Request, scratch: Path) -> Config:
         path = scratch / DEFAULT_CONFIG
         path.write_text(
             "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: 'no'\n"
-            f"num_processes: {request.cpu}\nnum_machines: 1\nmain_process_port: 0\n",
+            f"num_processes: {request.cpu}\nnum_machines: 1\nmain_process_port: 0\nuse_cpu: true\n",
             "utf-8",
         )
         return facts(path, ask_loader=False)
@@ -92,9 +93,8 @@ def _config(request: Request, scratch: Path) -> Config:
         )
     config = facts(path, ask_loader=False)
     if request.cpu is not None:
-        values = {
-            **config.values, "distributed_type": "MULTI_GPU", "num_processes": request.cpu, "num_machines": 1,
-        }  # fmt: skip
+        shape = {"distributed_type": "MULTI_GPU", "num_processes": request.cpu, "num_machines": 1, "use_cpu": True}
+        values = {**config.values, **shape}
         copy = scratch / path.name
         copy.write_text(json.dumps(values), "utf-8")  # JSON is YAML
         config = replace(facts(copy, ask_loader=False), sha256=None)
@@ -118,11 +118,25 @@ def _look(config: Config, request: Request) -> Snapshot:
 
 
 def refusals(snapshot: Snapshot) -> list[engine.Outcome]:
-    """The errors on this machine and config for which no rank needs to be started to know that it fails."""
-    checks = [c for c in engine.load() if c.area not in ("stamp", "smoke") and c.severity.value == "error"]
-    found = [o for o in engine.run(checks, snapshot) if o.status in ("fail", "crash")]
-    blind = [o for o in engine.run(checks, snapshot) if o.unsettling and o.check.area in ("driver", "config")]
+    """The errors for which no rank needs to be started to know that it fails; empty: it is worth trying.
+
+    An error of a GPU's health, a limit or the network may or may not stop a run: that is what the test is for. A
+    rehearsal on the CPU does without the driver and the GPUs.
+    """
+    assert snapshot.plan is not None
+    areas = _CERTAIN if snapshot.plan.cpu_ranks is None else ("packages", "config", "environ")
+    checks = [c for c in engine.load() if c.area in areas and c.severity.value == "error" and c.id != "gpu_lost"]
+    outcomes = engine.run(checks, snapshot)
+    found = [o for o in outcomes if o.status in ("fail", "crash")]
+    blind = [o for o in outcomes if o.unsettling and o.check.area in ("driver", "config")]
     return found or blind[:1]
+
+
+def doubts(snapshot: Snapshot) -> list[str]:
+    """Ids of the other errors the doctor would name: told before the ranks start."""
+    checks = [c for c in engine.load() if c.area not in (*_CERTAIN, "stamp", "smoke") or c.id == "gpu_lost"]
+    outcomes = engine.run((c for c in checks if c.severity.value == "error"), snapshot)
+    return [o.check.id for o in outcomes if o.status == "fail" and not o.because_of]
 
 
 def _refused(stopping: Sequence[engine.Outcome], snapshot: Snapshot, request: Request, started: float) -> int:
@@ -295,7 +309,7 @@ def _tail(log: Path) -> str | None:
     return text.strip() or None
 
 
-def _headline(config: Config, snapshot: Snapshot, request: Request, folder: Path) -> list[report.Line]:
+def _headline(config: Config, snapshot: Snapshot, request: Request, screen: report.Screen) -> list[report.Line]:
     assert snapshot.driver is not None
     cpu = request.cpu is not None or not snapshot.driver.any_gpu
     name = "a made-up config" if str(config.path).startswith(tempfile.gettempdir()) and request.cpu else config.path
@@ -307,6 +321,9 @@ def _headline(config: Config, snapshot: Snapshot, request: Request, folder: Path
     if request.cpu is not None or launching.on_cpu(config, snapshot.driver):
         lines.append([("mgpu adds ACCELERATE_USE_CPU=true: this machine has no NVIDIA GPU." if request.cpu is None
                        else "Rehearsal: mgpu adds ACCELERATE_USE_CPU=true.", "")])  # fmt: skip
+    if ids := doubts(snapshot):
+        text = f"The doctor has doubts ({', '.join(ids)}); the test shows whether they matter."
+        lines += [[(line, "warn")] for line in report.wrapped(text, screen.width)]
     return [*lines, []]
 
 

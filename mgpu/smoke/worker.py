@@ -31,10 +31,10 @@ RUNGS = ("start processes", "each rank alone", "find each other", "collectives",
 BEAT_S = 0.2
 STEPS = 20  # training steps; enough for a wrong gradient to show in the parameters
 MICRO_BATCH = 4
-# Largest relative difference between a DDP gradient and the single-process reference in fp32: the sums run in another
-# order, nothing else differs. A rank that scales its gradient by 1.01, or one wrong shard, is 5e-5 and more off
-# (measured on a prototype: wrong shard 3.8e-3, factor 1.01 5.0e-5, clean runs below 1e-6).
-GRADIENT_TOLERANCE = 1e-5
+# Largest difference between a DDP gradient and the single-process reference in fp32, relative to the largest gradient
+# of the parameter: the sums run in another order, nothing else differs. Measured on gloo CPU ranks: 7e-7 with 2 ranks,
+# 8e-6 with 4 and 8; one rank of 2 that scales its gradient by 1.01 gives 1e-2, a wrong shard more.
+GRADIENT_TOLERANCE = 1e-4
 _PR_SET_PDEATHSIG = 1
 
 

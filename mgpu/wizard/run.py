@@ -67,7 +67,10 @@ def run(request: Request) -> int:
         sys.stdout.write(render(proposal, date.today()))
         _note(f"nothing written; without --dry-run this would be {path}")
         return errors.READY
-    return _write(request, proposal, path, agreed=request.force)
+    code = _write(request, proposal, path, agreed=request.force)
+    if stops := _stoppers(snapshot):
+        _note(f"before a launch, mend {', '.join(stops)}:  mgpu doctor")
+    return code
 
 
 def _look(request: Request) -> Snapshot:
