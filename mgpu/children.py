@@ -94,6 +94,12 @@ def start(probes: Iterable[Probe], *, python: str | None = None) -> list[Child]:
     return [_start(probe, python or sys.executable) for probe in probes]
 
 
+def end(children: Iterable[Child]) -> None:
+    """Leave none of these children behind, whether they were read or not."""
+    for child in children:
+        _end(child)
+
+
 def collect(children: list[Child], progress: Callable[[str], None] | None = None) -> list[Child]:
     """Read the children until each has ended or its deadline has passed."""
     with selectors.DefaultSelector() as selector:
@@ -105,8 +111,7 @@ def collect(children: list[Child], progress: Callable[[str], None] | None = None
         try:
             _read_all(selector, children, progress)
         finally:
-            for child in children:
-                _end(child)
+            end(children)
     return children
 
 

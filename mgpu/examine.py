@@ -56,9 +56,8 @@ def run(request: Request) -> int:
     if request.format not in _FORMATS:
         raise MgpuError(f"--format {request.format}: choose human or json", errors.USAGE)
     with deadline(request.timeout_s):
-        loaded = engine.load()
+        chosen = engine.choose(engine.load(), request.only, request.skip)
         snapshot = _snapshot(request)
-    chosen = engine.choose(loaded, request.only, request.skip)
     chosen = _about_the_machine(chosen, snapshot)
     outcomes = engine.run(chosen, snapshot)
     verdict = report.verdict_of(outcomes, snapshot)

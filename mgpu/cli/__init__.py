@@ -30,11 +30,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
-app.command("doctor")(doctor)
-app.command("configure")(configure)
-app.command("smoke-test")(smoke_test)
+app.command("doctor", short_help="Is this machine ready? Changes nothing.")(doctor)
+app.command("configure", short_help="A config that fits this machine, or check one.")(configure)
+app.command("smoke-test", short_help="Do all ranks train together?")(smoke_test)
 app.command(
     "launch",
+    short_help="Start your script with the verified config.",
+    options_metavar="[OPTIONS] SCRIPT [ARGS...]",
     # Everything after the script belongs to the script, --help and --yes included.
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
 )(launch)

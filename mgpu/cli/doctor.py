@@ -74,7 +74,10 @@ def doctor(
         return examine.list_checks(request)
     if explain:
         return examine.explain(explain)
-    return examine.run(request)
+    try:
+        return examine.run(request)
+    finally:
+        children.end(started or ())
 
 
 def _split(names: list[str] | None) -> tuple[str, ...]:
