@@ -538,3 +538,9 @@ def test_a_driver_that_does_not_answer_is_a_reason_to_refuse() -> None:
     hung = replace(healthy(), driver=None, gpus=None, gaps={"driver": Gap("timed_out", "NVML did not answer in 10 s")})
     (refused,) = smoke.refusals(hung)
     assert refused.unsettling and refused.check.area == "driver"
+
+
+def test_a_config_for_several_machines_is_refused(mgpu: Run, tmp_path: Path) -> None:
+    write_config(tmp_path, known.YAML.replace("num_machines: 1", "num_machines: 2\nmain_process_ip: 10.0.0.1"))
+    done = mgpu("smoke-test")
+    assert done.returncode == errors.USAGE and "spans 2 machines" in done.stderr

@@ -61,6 +61,12 @@ def run(request: Request) -> int:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mgpu-") as scratch:
         config = _config(request, Path(scratch))
+        if config.num_machines > 1:
+            raise MgpuError(
+                f"{config.path} spans {config.num_machines} machines; the smoke test runs on one so far.\n"
+                "  mgpu smoke-test --cpu 2   rehearses it on this one",
+                errors.USAGE,
+            )
         snapshot = _look(config, request)
         talk = report.Screen.of() if request.format == "human" and request.output in ("", "-") else None
         stopping = refusals(snapshot)
