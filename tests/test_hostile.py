@@ -34,7 +34,6 @@ distributed_type: MULTI_GPU
 mixed_precision: 'no'
 num_machines: 1
 num_processes: 2
-main_process_port: 0
 """
 
 

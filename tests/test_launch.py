@@ -82,7 +82,9 @@ def test_print_command_pastes_into_a_shell(stamped: Path, mgpu: Run) -> None:
     start_at = words.index("report.py")
     assert words[1:start_at] == [
         sys.executable, "-m", "accelerate.commands.launch", "--config_file", "accelerate.yaml",
+        "--main_process_port", words[start_at - 1],
     ]  # fmt: skip
+    assert 1024 <= int(words[start_at - 1]) < 65536
     assert tuple(words[start_at + 1 :]) == ARGUMENTS
     assert not (stamped / "runs").exists()
 
@@ -93,7 +95,11 @@ def test_dry_run_starts_nothing(stamped: Path, mgpu: Run) -> None:
     assert re.search(r"^Config +accelerate\.yaml +verified .* on this machine$", done.stdout, re.MULTILINE)
     assert "2 ranks on the CPU over gloo" in done.stdout
     assert re.search(r"^Env +ACCELERATE_USE_CPU=true$", done.stdout, re.MULTILINE)
-    assert re.search(r"^Command .* --config_file accelerate\.yaml waits\.py --epochs 3$", done.stdout, re.MULTILINE)
+    assert re.search(
+        r"^Command .* --config_file accelerate\.yaml --main_process_port \d+ waits\.py --epochs 3$",
+        done.stdout,
+        re.MULTILINE,
+    )
     assert not (stamped / "runs").exists() and not (stamped / "ready.0").exists()
 
 

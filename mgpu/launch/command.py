@@ -51,10 +51,14 @@ def build(
     target: Sequence[str],
     *,
     python: str,
+    port: int | None = None,
     run_id: str = "",
 ) -> Command:
-    """The launch of `target` (a script and its arguments, or `-m module …`) with a config file."""
-    flags: list[str] = []
+    """The launch of `target` (a script and its arguments, or `-m module …`) with a config file.
+
+    `port`: where the ranks meet, when the config leaves it open.
+    """
+    flags: list[str] = [] if port is None else ["--main_process_port", str(port)]
     for key in _FLAGS:
         value = config.values.get(key)
         if value is True:

@@ -19,7 +19,7 @@ from mgpu.check import Skip
 from mgpu.config import facts
 from mgpu.errors import MgpuError
 from mgpu.launch import command as launching
-from mgpu.launch import exit_code, supervise
+from mgpu.launch import exit_code, port, supervise
 from mgpu.smoke import run as smoke
 from mgpu.snapshot import Config, Plan, Snapshot
 
@@ -65,7 +65,14 @@ def _run(request: Request) -> int:
         return _refuse(request, problems, "This run would fail for certain; it was not started.")
     assert snapshot.driver is not None and snapshot.python is not None
     run_id = uuid.uuid4().hex
-    command = launching.build(config, snapshot.driver, target, python=snapshot.python.executable, run_id=run_id)
+    command = launching.build(
+        config,
+        snapshot.driver,
+        target,
+        python=snapshot.python.executable,
+        port=port.for_launch(config),
+        run_id=run_id,
+    )
     if request.print_command:
         print(command.shown())
         return errors.READY
@@ -124,9 +131,9 @@ def _no_script(name: str) -> str:
 
 def _look(config: Config) -> Snapshot:
     """The facts a launch depends on, without importing torch: the stamp covers what the smoke test saw of it."""
-    port = config.values.get("main_process_port")
+    number = config.values.get("main_process_port")
     snapshot = probes.gather(
-        probes.QUICK, plan=Plan(nodes=config.num_machines), port=port if type(port) is int and port else None
+        probes.QUICK, plan=Plan(nodes=config.num_machines), port=number if type(number) is int and number else None
     )
     snapshot = replace(snapshot, config=config)
     return replace(snapshot, stamp=stamp.of_now(snapshot))

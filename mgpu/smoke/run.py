@@ -22,7 +22,7 @@ from mgpu.check import Skip
 from mgpu.config import facts
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import command as launching
-from mgpu.launch import exit_code, guard, processes
+from mgpu.launch import exit_code, guard, port, processes
 from mgpu.smoke import watch
 from mgpu.smoke.worker import RUNGS
 from mgpu.snapshot import Config, Plan, Rank, Ranks, Snapshot
@@ -87,7 +87,7 @@ def _config(request: Request, scratch: Path) -> Config:
         path = scratch / DEFAULT_CONFIG
         path.write_text(
             "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: 'no'\n"
-            f"num_processes: {request.cpu}\nnum_machines: 1\nmain_process_port: 0\nuse_cpu: true\n",
+            f"num_processes: {request.cpu}\nnum_machines: 1\nuse_cpu: true\n",
             "utf-8",
         )
         return facts(path, ask_loader=False)
@@ -110,10 +110,10 @@ def _config(request: Request, scratch: Path) -> Config:
 def _look(config: Config, request: Request) -> Snapshot:
     """The facts a smoke test depends on; torch is imported only where there are GPUs it must see."""
     plan = Plan(nodes=config.num_machines, cpu_ranks=request.cpu)
-    port = config.values.get("main_process_port")
+    number = config.values.get("main_process_port")
     with examine.progress() as show:
         snapshot = probes.gather(
-            probes.QUICK, plan=plan, progress=show, port=port if type(port) is int and port else None
+            probes.QUICK, plan=plan, progress=show, port=number if type(number) is int and number else None
         )
         if snapshot.driver is not None and snapshot.driver.any_gpu and request.cpu is None:
             child = probes.run([probes.PYTORCH], progress=show)[0]
@@ -203,7 +203,14 @@ def climb(config: Config, snapshot: Snapshot, folder: Path, request: Request, ta
     worker += ["--stall", str(request.stall_s), "--start-limit", str(START_LIMIT_S)]
     if request.cpu is not None or not snapshot.driver.any_gpu:
         worker.append("--cpu")
-    command = launching.build(config, snapshot.driver, worker, python=snapshot.python.executable, run_id=run_id)
+    command = launching.build(
+        config,
+        snapshot.driver,
+        worker,
+        python=snapshot.python.executable,
+        port=port.for_launch(config),
+        run_id=run_id,
+    )
     if request.cpu is not None:
         command = replace(command, env_added={**command.env_added, "ACCELERATE_USE_CPU": "true"})
     log = folder / "launcher.log"

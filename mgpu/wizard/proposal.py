@@ -78,7 +78,7 @@ def propose(snapshot: Snapshot, answers: Answers, machine: str) -> Proposal:
         _strategy(ranks),
         _precision(gpus, answers),
         Setting("machines", "1", "rule", "this one", "num_machines", 1),
-        Setting("port", "automatic", "rule", "0 = a free port at every launch", "main_process_port", 0),
+        Setting("port", "automatic", "rule", "a free one at every launch"),
         _batch(answers, ranks, "rank" if cpu else "GPU"),
     ]
     return Proposal(tuple(settings), machine, cpu, answers.batch_per_gpu, ranks)

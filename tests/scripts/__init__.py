@@ -26,7 +26,6 @@ num_processes: 2
 distributed_type: MULTI_GPU
 mixed_precision: 'no'
 num_machines: 1
-main_process_port: 0
 """
 ONE_PROCESS = """\
 compute_environment: LOCAL_MACHINE
