@@ -95,7 +95,8 @@ def guide(run: Callable[[Sequence[str]], int]) -> int:
 
 
 def _show(found: Sequence[Step], upcoming: Step, screen: report.Screen) -> None:
-    lines: list[report.Line] = [[("mgpu - set up, check and launch multi-GPU PyTorch training", "bold")], []]
+    title = report.wrapped("mgpu - set up, check and launch multi-GPU PyTorch training", screen.width)
+    lines: list[report.Line] = [*([(line, "bold")] for line in title), []]  # type: ignore[list-item]
     for step in found:
         head = f"  {step.command:<18}{step.purpose:<36}"
         style: report.Style = {"done": "ok", "trouble": "fail", "todo": ""}[step.state]  # type: ignore[assignment]

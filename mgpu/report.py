@@ -95,7 +95,11 @@ class Screen:
         )
         return cls(
             width=max(20, min(columns, WIDTH_MAX)),
-            glyphs=terminal and not dumb and not environ.get("MGPU_ASCII") and _encodes(stream, "✓✗─"),
+            glyphs=terminal
+            and not dumb
+            and not environ.get("MGPU_ASCII")
+            and _locale_is_utf8(environ)
+            and _encodes(stream, "✓✗─"),
             colour=_colour(terminal and not dumb, environ),
             stream=stream,
         )
@@ -145,6 +149,12 @@ def can_ask(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether somebody is there to answer: stdin and stdout are terminals, and nobody forbade it."""
     forbidden = environ.get("CI") or environ.get("MGPU_NO_INPUT")
     return is_terminal(sys.stdin) and is_terminal(sys.stdout) and not forbidden
+
+
+def _locale_is_utf8(environ: Mapping[str, str]) -> bool:
+    """What the user's locale asks for. Python itself writes UTF-8 under LC_ALL=C as well (PEP 540), unasked."""
+    named = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or "C"
+    return named.lower().replace("-", "").endswith("utf8")
 
 
 def _encodes(stream: IO[str], text: str) -> bool:
@@ -239,10 +249,10 @@ def rows(outcomes: Sequence[Outcome], facts: Mapping[str, str], screen: Screen, 
             text = f"{text}; {reason}" if text else reason
         elif not text:
             text = worst.answer.evidence if isinstance(worst.answer, Ok) else _reason(group)
-        lines += _row(screen, worst.status, label, text)
+        lines += row(screen, worst.status, label, text)
         if verbose:
             for outcome in group:
-                lines += _row(screen, outcome.status, f"{outcome.check.id:<31} ", _said(outcome), indent=8)
+                lines += row(screen, outcome.status, f"{outcome.check.id:<31} ", _said(outcome), indent=8)
     return lines
 
 
@@ -263,7 +273,7 @@ def _said(outcome: Outcome) -> str:
             return problem.title
 
 
-def _row(screen: Screen, status: Status, label: str, text: str, indent: int = 2) -> list[Line]:
+def row(screen: Screen, status: Status, label: str, text: str, indent: int = 2) -> list[Line]:
     """`  ok    Driver      580.65.06 …`, wrapped under its own column; on narrow screens under the label."""
     pad = " " * indent if screen.width >= _NARROW else " " * (indent // 4)
     head: Line = [(pad, ""), *screen.status(status)]
@@ -369,7 +379,11 @@ def summary(
     trouble = f"{', '.join(found)}. " if found else ""
     missing = f", {unknown} not possible" if unknown else ""
     took = f", {seconds:.1f} s" if seconds is not None else ""
-    text = f"{gpus}{trouble}{made} checks{missing}{took}."
+    return headed(word, style, f"{gpus}{trouble}{made} checks{missing}{took}.", screen)
+
+
+def headed(word: str, style: Style, text: str, screen: Screen) -> list[Line]:
+    """A verdict: its word, and what it means, wrapped."""
     first, *rest = wrapped(text, screen.width, " " * (len(word) + 2))
     return [[(word, style), (first[len(word) :], "")], *unstyled(rest)]
 

@@ -378,6 +378,12 @@ class Config:
         return "NO" if value is False else value if isinstance(value, str) else None
 
     @property
+    def port(self) -> int | None:
+        """The rendezvous port the file names; None: it leaves it open (0 means that, too)."""
+        value = self.values.get("main_process_port")
+        return value if type(value) is int and value > 0 else None
+
+    @property
     def num_machines(self) -> int:
         """Machines the launch spans; 1 unless the file has a sensible larger number."""
         value = self.values.get("num_machines", 1)

@@ -59,8 +59,12 @@ def fingerprint(snapshot: Snapshot) -> dict[str, str] | None:
         return None
     if torch is None or packages is None or env is None or python is None or config.sha256 is None:
         return None
+    if snapshot.nccl is None or (torch.installed and not torch.version):
+        return None
+    if driver.nvml_error is None and not driver.version:
+        return None
     uuids = [gpu.uuid or f"GPU {gpu.index}" for gpu in gpus if gpu.index in visible.gpus]
-    libraries = snapshot.nccl.libraries if snapshot.nccl else ()
+    libraries = snapshot.nccl.libraries
     facts = {
         "config": config.sha256,
         "file": Path(config.path).name,

@@ -16,6 +16,7 @@ from mgpu import engine
 from mgpu.check import Check
 from mgpu.engine import Outcome
 from mgpu.snapshot import Snapshot
+from tests import fake_nvml
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKS: dict[str, Check] = {check.id: check for check in engine.load()}
@@ -89,6 +90,24 @@ def mgpu(tmp_path: Path) -> Run:
             check=False,
             **options,
         )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the fake libnvidia-ml.so.1, compiled once."""
+    return fake_nvml.build(tmp_path_factory.getbasetemp() / "fake_nvml")
+
+
+@pytest.fixture
+def on(mgpu: Run, library: Path, tmp_path: Path) -> Run:
+    """Run mgpu on a described machine: `on("a100_sxm_x4", [FAULTS["ecc"]], "doctor", "--quick")`."""
+
+    def run(name: str, lines: Sequence[str], *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        described = fake_nvml.machine(tmp_path / "described", name, *lines)
+        env = fake_nvml.environment(library, described) | options.pop("env", {})
+        return mgpu(*arguments, env=env, **options)
 
     return run
 

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +20,11 @@ from mgpu.config.reading import parse
 from mgpu.snapshot import Driver, Gpu, Snapshot, Visible, to_json
 from mgpu.wizard import run as wizard
 from tests.conftest import Run, environment
-from tests.fake_nvml import FAULTS, build, machine
+from tests.fake_nvml import FAULTS, machine
 from tests.fake_nvml import environment as with_nvml
 from tests.terminal import CONTROL_C, DOWN, ENTER, ESCAPE, Terminal
 
 GIB = 1 << 30
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.getbasetemp() / "fake_nvml")
-
-
-@pytest.fixture
-def on(mgpu: Run, library: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run mgpu on a described machine: `on("t4_x1", [], "configure", "--dry-run")`."""
-
-    def run(name: str, lines: Sequence[str], *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        described = machine(tmp_path / "described", name, *lines)
-        return mgpu(*arguments, env=with_nvml(library, described) | options.pop("env", {}), **options)
-
-    return run
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ from mgpu.snapshot import (
     to_json,
 )
 from tests.conftest import CHECKS, Run, environment
-from tests.fake_nvml import FAULTS, MACHINES, build, machine
+from tests.fake_nvml import FAULTS, MACHINES, machine
 from tests.fake_nvml import environment as with_nvml
 from tests.terminal import Terminal, same_screen
 
@@ -51,23 +51,6 @@ GIB = 1 << 30
 pytestmark = pytest.mark.skipif(
     Path("/sys/module/nvidia").exists(), reason="the driver of this machine would show through the fake one"
 )
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.getbasetemp() / "fake_nvml")
-
-
-@pytest.fixture
-def on(mgpu: Run, library: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run mgpu on a described machine: `on("a100_sxm_x4", [FAULTS["ecc"]], "doctor", "--quick")`."""
-
-    def run(name: str, lines: Sequence[str], *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        described = machine(tmp_path / "described", name, *lines)
-        env = with_nvml(library, described) | options.pop("env", {})
-        return mgpu(*arguments, env=env, **options)
-
-    return run
 
 
 @pytest.fixture

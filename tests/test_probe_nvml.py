@@ -24,11 +24,6 @@ HUNG_S = 1.5  # the deadline where a hang is what is tested
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("fake_nvml"))
-
-
-@pytest.fixture(scope="session")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("machines")
 

@@ -13,7 +13,7 @@ from mgpu.snapshot import Config
 
 def for_launch(config: Config) -> int | None:
     """A free port for a config of several ranks on one machine that names none; None where the launcher needs none."""
-    if config.num_machines > 1 or config.distributed_type == "NO" or config.values.get("main_process_port"):
+    if config.num_machines > 1 or config.distributed_type == "NO" or config.port:
         return None
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))

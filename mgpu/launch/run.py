@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from mgpu import __version__, describe, engine, errors, files, probes, report, stamp
+from mgpu import __version__, describe, engine, errors, files, plan, probes, report, stamp
 from mgpu.check import Skip
 from mgpu.config import facts
 from mgpu.errors import MgpuError
@@ -23,6 +23,7 @@ from mgpu.launch import exit_code, port, supervise
 from mgpu.smoke import run as smoke
 from mgpu.snapshot import Config, Plan, Snapshot
 
+_WOULD_FAIL = "This run would fail, or nobody can tell:  mgpu doctor"
 _UNVERIFIED = ("ask", "allow", "refuse")
 
 
@@ -62,7 +63,7 @@ def _run(request: Request) -> int:
     snapshot = _look(config)
     problems = smoke.refusals(snapshot)
     if problems:
-        return _refuse(request, problems, "This run would fail for certain; it was not started.")
+        return _refuse(request, problems, _WOULD_FAIL)
     assert snapshot.driver is not None and snapshot.python is not None
     run_id = uuid.uuid4().hex
     command = launching.build(
@@ -93,7 +94,7 @@ def _run(request: Request) -> int:
             snapshot = _look(config)
             verified = _verification(snapshot)
         elif unseen := _cannot_see_gpus(snapshot):
-            return _refuse(request, unseen, "This run would fail for certain; it was not started.")
+            return _refuse(request, unseen, _WOULD_FAIL)
     folder = smoke.run_folder(request.log_dir, "")
     _summary(request, snapshot, command, verified, folder)
     if not request.yes and report.can_ask() and not _start():
@@ -131,10 +132,7 @@ def _no_script(name: str) -> str:
 
 def _look(config: Config) -> Snapshot:
     """The facts a launch depends on, without importing torch: the stamp covers what the smoke test saw of it."""
-    number = config.values.get("main_process_port")
-    snapshot = probes.gather(
-        probes.QUICK, plan=Plan(nodes=config.num_machines), port=number if type(number) is int and number else None
-    )
+    snapshot = probes.gather(probes.QUICK, plan=Plan(nodes=config.num_machines), port=config.port)
     snapshot = replace(snapshot, config=config)
     return replace(snapshot, stamp=stamp.of_now(snapshot))
 
@@ -149,12 +147,7 @@ def _verification(snapshot: Snapshot) -> list[engine.Outcome]:
 def _cannot_see_gpus(snapshot: Snapshot) -> list[engine.Outcome]:
     """Unverified and allowed: torch is asked after all, because ranks that see no GPU would train alone on the CPU."""
     assert snapshot.driver is not None
-    if not snapshot.driver.any_gpu:
-        return []
-    child = probes.run([probes.PYTORCH])[0]
-    seen = probes.build(child.found, probes.gaps_of(child))
-    gaps = {name: gap for name, gap in snapshot.gaps.items() if name != "torch_runtime"} | dict(seen.gaps)
-    return smoke.refusals(replace(snapshot, torch_runtime=seen.torch_runtime, gaps=gaps))
+    return smoke.refusals(probes.with_torch(snapshot)) if snapshot.driver.any_gpu else []
 
 
 def _policy(request: Request) -> str:
@@ -238,7 +231,7 @@ def _summary(
         ),
     ]
     if config.batch_per_gpu and config.num_processes:
-        whole = config.batch_per_gpu * config.num_processes
+        whole = plan.effective_batch(config.batch_per_gpu, config.num_processes)
         rows.append(
             ("Batch", f"{config.batch_per_gpu} x {config.num_processes} = {whole} per optimizer step (as configured)")
         )

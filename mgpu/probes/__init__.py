@@ -27,9 +27,9 @@ __all__ = [
     "Child",
     "Probe",
     "build",
-    "gaps_of",
     "gather",
     "run",
+    "with_torch",
 ]
 
 
@@ -65,6 +65,14 @@ def gather(
         snapshot = replace(snapshot, gaps={"torch_runtime": not_asked, **snapshot.gaps})
     now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
     return replace(snapshot, taken=now, mgpu=__version__, plan=plan or Plan())
+
+
+def with_torch(snapshot: Snapshot, progress: Callable[[str], None] | None = None) -> Snapshot:
+    """The Snapshot with what torch says in it, for one that was gathered without."""
+    child = run([PYTORCH], progress=progress)[0]
+    seen = build(child.found, gaps_of(child))
+    gaps = {name: gap for name, gap in snapshot.gaps.items() if name != "torch_runtime"} | dict(seen.gaps)
+    return replace(snapshot, torch_runtime=seen.torch_runtime, gaps=gaps)
 
 
 def gaps_of(child: Child) -> dict[str, Gap]:

@@ -110,16 +110,10 @@ def _config(request: Request, scratch: Path) -> Config:
 def _look(config: Config, request: Request) -> Snapshot:
     """The facts a smoke test depends on; torch is imported only where there are GPUs it must see."""
     plan = Plan(nodes=config.num_machines, cpu_ranks=request.cpu)
-    number = config.values.get("main_process_port")
     with examine.progress() as show:
-        snapshot = probes.gather(
-            probes.QUICK, plan=plan, progress=show, port=number if type(number) is int and number else None
-        )
+        snapshot = probes.gather(probes.QUICK, plan=plan, progress=show, port=config.port)
         if snapshot.driver is not None and snapshot.driver.any_gpu and request.cpu is None:
-            child = probes.run([probes.PYTORCH], progress=show)[0]
-            seen = probes.build(child.found, probes.gaps_of(child))
-            gaps = {name: gap for name, gap in snapshot.gaps.items() if name != "torch_runtime"} | dict(seen.gaps)
-            snapshot = replace(snapshot, torch_runtime=seen.torch_runtime, gaps=gaps)
+            snapshot = probes.with_torch(snapshot, show)
     return replace(snapshot, config=config)
 
 
@@ -156,13 +150,11 @@ def _refused(stopping: Sequence[engine.Outcome], snapshot: Snapshot, request: Re
         examine.write_out(request.output, lambda stream: print(json.dumps(document, indent=2), file=stream))
         return code
     screen = report.Screen.of()
+    said = [o.answer.reason for o in stopping if isinstance(o.answer, Skip)]
     lines = report.problems(stopping, screen, command="mgpu doctor", show_all=False)
-    if not failed:
-        said = [o.answer.reason for o in stopping if isinstance(o.answer, Skip)]
-        lines = [[(f"Not known: {text}", "")] for text in said]
-    screen.show(
-        [*lines, [], [("NOT STARTED", "fail"), ("  This would fail for certain. Mend it first:  mgpu doctor", "")]]
-    )
+    lines += [[(f"Not known: {text}", "")] for text in said]
+    why = "This would fail for certain. Mend it first:" if failed else "Nobody can tell whether this would work. See"
+    screen.show([*lines, [], [("NOT STARTED", "fail"), (f"  {why}  mgpu doctor", "")]])
     return code
 
 
@@ -328,12 +320,12 @@ def _headline(config: Config, snapshot: Snapshot, request: Request, screen: repo
     name = "a made-up config" if str(config.path).startswith(tempfile.gettempdir()) and request.cpu else config.path
     ranks = config.ranks_here or 1
     where = f"{ranks} CPU rank{'s' * (ranks > 1)} (gloo)" if cpu else f"{ranks} GPU{'s' * (ranks > 1)}"
-    lines: list[report.Line] = [
-        [(f"Testing {name} on {where}. Stops by itself after {request.timeout_s:g} s.", "bold")]
-    ]
+    head = f"Testing {name} on {where}. Stops by itself after {request.timeout_s:g} s."
+    lines: list[report.Line] = [[(line, "bold")] for line in report.wrapped(head, screen.width)]
     if request.cpu is not None or launching.on_cpu(config, snapshot.driver):
-        lines.append([("mgpu adds ACCELERATE_USE_CPU=true: this machine has no NVIDIA GPU." if request.cpu is None
-                       else "Rehearsal: mgpu adds ACCELERATE_USE_CPU=true.", "")])  # fmt: skip
+        rehearsal = "Rehearsal: mgpu adds ACCELERATE_USE_CPU=true."
+        added = "mgpu adds ACCELERATE_USE_CPU=true: this machine has no NVIDIA GPU."
+        lines += report.unstyled(report.wrapped(added if request.cpu is None else rehearsal, screen.width))
     if ids := doubts(snapshot):
         text = f"The doctor has doubts ({', '.join(ids)}); the test shows whether they matter."
         lines += [[(line, "warn")] for line in report.wrapped(text, screen.width)]
@@ -346,17 +338,12 @@ def _show_rungs(view: watch.View, screen: report.Screen, *, final: bool) -> None
         status, detail, seconds = view.rung(rung)
         if status is None:
             if final and rung == view.reached():
-                text = f"{rung:<18} {view.where_they_are()}"
-                screen.show([[("  ", ""), *screen.status("fail"), (f"{number} {text}"[: screen.width - 10], "")]])
+                screen.show(report.row(screen, "fail", f"{number} {rung:<18} ", view.where_they_are()))
             return
         if rung not in view.shown:
             view.shown.add(rung)
-            head = f"{number} {rung:<18}"
             took = f" ({seconds:.1f}s)" if seconds is not None else ""
-            indent = 3 + sum(len(part) for part, _ in screen.status(status)) + len(head)
-            first, *rest = report.wrapped(detail + took, screen.width - indent)
-            line: report.Line = [("  ", ""), *screen.status(status), (f"{head} {first}", "")]
-            screen.show([line, *report.unstyled(" " * indent + more for more in rest)])
+            screen.show(report.row(screen, status, f"{number} {rung:<18} ", detail + took))
         if status == "fail":
             return
 
@@ -384,14 +371,15 @@ def _conclude(snapshot: Snapshot, request: Request, folder: Path, started: float
     if request.format == "json":
         examine.write_out(request.output, lambda stream: print(json.dumps(document, indent=2), file=stream))
         return code
-    lines = report.problems(outcomes, talk or report.Screen.of(), command="mgpu smoke-test", show_all=True)
+    screen = talk or report.Screen.of()
+    lines = report.problems(outcomes, screen, command="mgpu smoke-test", show_all=True)
     if ranks.ended == "interrupted":
         lines = [[], [("INTERRUPTED", "fail"), ("  All ranks were ended.", "")], [(f"Logs   {folder}", "")]]
     elif failed:
         first = next(o for o in outcomes if o.status in ("fail", "crash"))
-        lines += [[], [("FAILED", "fail"), (f"  {_title(first)}", "")], [(f"Logs   {folder}", "")]]
+        lines += [[], *report.headed("FAILED", "fail", _title(first), screen), [(f"Logs   {folder}", "")]]
     else:
-        lines += _passed(snapshot, ranks, seconds, stamped, request)
+        lines += _passed(snapshot, ranks, seconds, stamped, request, screen)
     examine.write_out(request.output, lambda stream: report.Screen.of(stream).show(lines))
     return code
 
@@ -401,20 +389,20 @@ def _title(outcome: engine.Outcome) -> str:
 
 
 def _passed(
-    snapshot: Snapshot, ranks: Ranks, seconds: float, stamped: str | None, request: Request
+    snapshot: Snapshot, ranks: Ranks, seconds: float, stamped: str | None, request: Request, screen: report.Screen
 ) -> list[report.Line]:
     cpu = any(rank.device == "cpu" for rank in ranks.ranks)
     what = f"{ranks.expected} CPU rank" if cpu else f"{ranks.expected} GPU"
     many = "s" if ranks.expected > 1 else ""
     lines: list[report.Line] = [
         [],
-        [("PASSED", "ok"), (f"  {what}{many} trained together correctly in {seconds:.1f} s.", "")],
+        *report.headed("PASSED", "ok", f"{what}{many} trained together correctly in {seconds:.1f} s.", screen),
     ]
     kind = snapshot.config.distributed_type if snapshot.config else None
     if kind in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
         lines.append([(f"Trained with DDP: the {kind} strategy of this config itself was not exercised.", "warn")])
     if stamped:
-        lines.append([("Stamped: this config is verified on this machine.", "")])
+        lines += report.unstyled(report.wrapped("Stamped: this config is verified on this machine.", screen.width))
         name = Path(snapshot.config.path).name if snapshot.config else ""
         flag = "" if name == DEFAULT_CONFIG and not request.config else f"-c {request.config or name} "
         lines.append([(f"Next:  mgpu launch {flag}train.py [your arguments]", "bold")])

@@ -14,16 +14,16 @@ from mgpu.report import clean, wrapped
 from mgpu.wizard.questions import Question
 
 
-class _Back:
+class Back:
     """The user wants the question before this one."""
 
 
-BACK: Final = _Back()
+BACK: Final = Back()
 _HELP: Final = object()
 _KEYS = "Enter accept   Esc back   F1 explain   Ctrl-C quit"
 
 
-def ask(question: Question) -> str | _Back:
+def ask(question: Question) -> str | Back:
     """The answer: a choice's name, or the text. BACK when the user goes back. Raises KeyboardInterrupt on Ctrl-C."""
     return _ask_plain(question) if plain() else _ask_rich(question)
 
@@ -33,7 +33,7 @@ def plain() -> bool:
     return os.environ.get("TERM", "") in ("", "dumb") or bool(os.environ.get("MGPU_ACCESSIBLE"))
 
 
-def _ask_plain(question: Question) -> str | _Back:
+def _ask_plain(question: Question) -> str | Back:
     if question.choices:
         open_choices = [choice for choice in question.choices if not choice.disabled]
         print(clean(question.text))
@@ -71,7 +71,7 @@ def _ask_plain(question: Question) -> str | _Back:
             return text or question.default
 
 
-def _ask_rich(question: Question) -> str | _Back:
+def _ask_rich(question: Question) -> str | Back:
     # A terminal that does not answer cursor queries makes prompt_toolkit wait and complain.
     os.environ.setdefault("PROMPT_TOOLKIT_NO_CPR", "1")
     while True:

@@ -99,7 +99,7 @@ def _ask(request: Request, snapshot: Snapshot, proposal: Proposal, path: Path) -
         step = "confirm"
     else:
         taken = prompts.ask(questions.what_next(exists=path.exists()))
-        step = "quit" if isinstance(taken, prompts._Back) else taken
+        step = "quit" if isinstance(taken, prompts.Back) else taken
     while True:
         if step == "quit":
             screen.show([[("Nothing written.", "")]])
@@ -108,15 +108,15 @@ def _ask(request: Request, snapshot: Snapshot, proposal: Proposal, path: Path) -
             return _write(request, proposal, path, agreed=True)
         if step == "ask":
             text = prompts.ask(questions.batch(proposal, answers))
-            if isinstance(text, prompts._Back):
+            if isinstance(text, prompts.Back):
                 taken = prompts.ask(questions.what_next(exists=path.exists()))
-                step = "quit" if isinstance(taken, prompts._Back) else taken
+                step = "quit" if isinstance(taken, prompts.Back) else taken
                 continue
             answers = questions.answer_batch(answers, text)
             proposal = propose(snapshot, answers, proposal.machine)
         screen.show([[], *_review("Review", proposal, path, screen), []])
         taken = prompts.ask(questions.confirm_write(str(path), replaces=path.exists()))
-        step = "ask" if isinstance(taken, prompts._Back) or taken == "back" else taken
+        step = "ask" if isinstance(taken, prompts.Back) or taken == "back" else taken
 
 
 def _stoppers(snapshot: Snapshot) -> list[str]:
