@@ -2,7 +2,8 @@
 
 Each probe is a child process that runs one file of `probes/` (or `config/loader.py`) and writes JSON lines to a pipe of
 its own: `{"fact": value, …}`, `{"gap": {fact: [kind, reason]}}`, `{"asking": "what it is about to do"}`. A probe that
-aborts, hangs or prints costs its own facts only; what it was asking becomes the reason. All run side by side.
+aborts, hangs or prints costs its own facts only; what it was asking becomes the reason. All run side by side. Cheap
+probes share a child (`Probe.then`), one after the other: a start of Python costs more than what they read.
 
 Imports little, so that the doctor's children are on their way before mgpu has loaded its checks.
 """
@@ -29,10 +30,15 @@ import sys
 if sys.path[:1] == [""]: del sys.path[0]
 import json, os
 out = os.fdopen(os.dup(1), "w", encoding="utf-8"); os.dup2(2, 1)
-space = {"__name__": "mgpu_probe", "__file__": sys.argv[1]}
-with open(sys.argv[1], encoding="utf-8") as file: exec(compile(file.read(), sys.argv[1], "exec"), space)
-for found in space["probe"](**json.loads(sys.argv[2])):
-    out.write(json.dumps(found) + "\\n"); out.flush()
+def run(path, arguments):
+    space = {"__name__": "mgpu_probe", "__file__": path}
+    with open(path, encoding="utf-8") as file: exec(compile(file.read(), path, "exec"), space)
+    for found in space["probe"](**arguments):
+        out.write(json.dumps(found) + "\\n"); out.flush()
+for place, (path, arguments) in enumerate(json.loads(sys.argv[1])):
+    try: run(path, arguments)
+    except Exception as error:
+        out.write(json.dumps({"raised": [place, f"{type(error).__name__}: {error}"]}) + "\\n"); out.flush()
 out.close()
 os._exit(0)
 """
@@ -49,25 +55,48 @@ class Probe:
     facts: tuple[str, ...]
     deadline_s: float
     in_training_python: bool = False  # run by the interpreter of the training, not by mgpu's own
+    bare: bool = False  # needs the standard library only: Python starts faster without site-packages
     arguments: Mapping[str, Any] = field(default_factory=dict)
     file: Path | None = None
+    then: tuple[Probe, ...] = ()  # asked after it, in the same child
 
     @property
     def path(self) -> Path:
         """The file the child runs."""
         return self.file or Path(__file__).with_name("probes") / f"{self.name}.py"
 
+    @property
+    def all(self) -> tuple[Probe, ...]:
+        """The probes of its child, in order."""
+        return (self, *self.then)
+
+    @property
+    def brings(self) -> tuple[str, ...]:
+        """The facts its child brings."""
+        return tuple(fact for probe in self.all for fact in probe.facts)
+
 
 # NVML: nvmlInit alone takes 0.5-3 s on 8 GPUs without persistence mode . torch: an import from a
 # cold network file system takes tens of seconds.
 NVML = Probe("nvml", ("driver", "gpus", "links"), 10.0)
-PACKAGES = Probe("packages", ("python", "packages", "pytorch", "nccl"), 10.0, in_training_python=True)
-SYSTEM = Probe("system", ("host", "container", "slurm", "system"), 5.0)
+LIBRARIES = Probe("libraries", ("libraries",), 10.0)
+PACKAGES = Probe(
+    "packages", ("python", "packages", "pytorch", "nccl"), 10.0, in_training_python=True, then=(LIBRARIES,)
+)
+KERNEL = Probe("kernel", ("kernel",), 5.0)
+PCI = Probe("pci", ("pci",), 5.0)
+INFINIBAND = Probe("infiniband", ("infiniband",), 5.0)
+LEFTOVERS = Probe("leftovers", ("leftovers",), 5.0)
+SYSTEM = Probe(
+    "system", ("host", "container", "slurm", "system"), 5.0, bare=True, then=(KERNEL, PCI, INFINIBAND, LEFTOVERS)
+)
+STORAGE = Probe("storage", ("storage",), 5.0, bare=True)  # a child of its own: statfs on a dead NFS server hangs
 NETWORK = Probe("network", ("network",), 6.0)
+KERNEL_LOG = Probe("kernel_log", ("kernel_log",), 5.0, bare=True)
 PYTORCH = Probe("pytorch", ("torch_runtime",), 60.0, in_training_python=True)
 
-QUICK = (NVML, PACKAGES, SYSTEM, NETWORK)
-DEFAULT = (*QUICK, PYTORCH)
+QUICK = (NVML, PACKAGES, SYSTEM, STORAGE, NETWORK)
+DEFAULT = (*QUICK, KERNEL_LOG, PYTORCH)
 
 
 @dataclass
@@ -116,8 +145,13 @@ def collect(children: list[Child], progress: Callable[[str], None] | None = None
 
 
 def _start(probe: Probe, python: str) -> Child:
-    command = [python if probe.in_training_python else sys.executable, "-c", _BOOT, str(probe.path)]
-    command.append(json.dumps(dict(probe.arguments)))
+    command = [
+        python if probe.in_training_python else sys.executable,
+        *(("-I", "-S") if probe.bare else ()),
+        "-c",
+        _BOOT,
+    ]
+    command.append(json.dumps([(str(part.path), dict(part.arguments)) for part in probe.all]))
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -174,6 +208,12 @@ def _take(child: Child, data: bytes) -> None:
             child.gaps["probe"] = ("crashed", f"the {child.probe.name} probe wrote a line that is no JSON")
             continue
         child.asking = found.pop("asking", child.asking)
+        if raised := found.pop("raised", None):
+            place, words = raised
+            part = child.probe.all[place]
+            for fact in part.facts:
+                if fact not in child.found:
+                    child.gaps.setdefault(fact, ("crashed", f"the {part.name} probe failed{_while(child)}: {words}"))
         for fact, (kind, reason) in found.pop("gap", {}).items():
             child.gaps[fact] = (kind, reason)
         child.found |= found
@@ -216,7 +256,7 @@ def _while(child: Child) -> str:
 
 
 def _gap_rest(child: Child, kind: str, reason: str) -> None:
-    for fact in child.probe.facts:
+    for fact in child.probe.brings:
         if fact not in child.found:
             child.gaps.setdefault(fact, (kind, reason))
 

@@ -22,8 +22,9 @@ _PROBLEM: dict[Severity, Status] = {Severity.ERROR: "fail", Severity.WARNING: "w
 
 # Display order of the areas; an area that is not named comes last. report.py groups them into rows.
 AREAS = (
-    "driver", "gpu", "processes", "visibility", "links", "pytorch", "nccl", "environ", "packages", "config",
-    "limits", "storage", "container", "network", "slurm", "script", "smoke", "stamp", "fleet", "log",
+    "driver", "gpu", "xid", "cuda", "processes", "visibility", "links", "pytorch", "libraries", "nccl", "environ",
+    "packages", "config", "limits", "kernel", "storage", "container", "network", "infiniband", "slurm", "script",
+    "smoke", "stamp", "fleet", "log",
 )  # fmt: skip
 
 

@@ -23,13 +23,16 @@ _TEXTS = frozenset({
     "TorchRuntime.import_error", "TorchRuntime.cuda_error", "NcclLibrary.path", "Nccl.config_files",
     "Network.hostname_error", "Network.port_owner", "Config.path", "ConfigFault.message", "LoaderVerdict.error",
     "Step.detail", "Rank.last_word", "Rank.error", "Rank.stack", "Ranks.launcher_output", "Ranks.folder",
-    "Stamp.verified", "Stamp.now",
+    "Stamp.verified", "Stamp.now", "Folder.path", "Folder.mount", "Folder.error", "LeftFile.path", "LeftProcess.name",
+    "Library.path", "Libraries.twice", "Libraries.shadowed", "Libraries.cuda_home", "KernelEvent.process",
+    "KernelEvent.text", "Kernel.stuck", "Kernel.command_line", "GpuRun.detail", "GpuRun.nccl_path",
 })  # fmt: skip
 # Versions of four numbers look like addresses.
 _VERSIONS = frozenset({
     "Host.os", "Host.kernel", "Python.version", "Driver.version", "Driver.nvml_version", "Driver.module_version",
     "Pytorch.version", "Pytorch.nccl_required", "TorchRuntime.nccl_version", "NcclLibrary.version", "Nccl.wheels",
-    "Snapshot.packages", "LoaderVerdict.accelerate", "Snapshot.mgpu",
+    "Snapshot.packages", "LoaderVerdict.accelerate", "Snapshot.mgpu", "Library.version", "Libraries.wheels",
+    "Libraries.nvcc", "Libraries.compiler", "Libraries.ninja", "HcaPort.firmware",
 })  # fmt: skip
 _HOME = re.compile(r"(/home|/Users)/[^/\s:,'\"]+")
 _ADDRESS = re.compile(r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)|[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?!\w))")

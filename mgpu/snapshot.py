@@ -322,6 +322,228 @@ class Slurm:
 
 
 @dataclass(frozen=True)
+class PciDevice:
+    """A GPU or a network card on the PCI bus, from sysfs."""
+
+    address: str  # 0000:1a:00.0
+    kind: Literal["gpu", "nic"]
+    vendor: str  # 10de
+    device: str
+    driver: str | None  # the kernel driver that holds it: nvidia, nouveau, vfio-pci, mlx5_core; None = none
+    answers: bool | None  # False: its configuration space reads as ones, it fell off the bus
+    numa_node: int | None
+    cpus_near: str | None
+    width: int | None
+    width_max: int | None
+    speed_gt_per_s: float | None
+    speed_max_gt_per_s: float | None
+    path: tuple[str, ...] = ()  # bridges from the root port down to it, from the sysfs path
+    acs_redirect: bool | None = None  # a bridge above sends peer traffic up to the root (ACS); None: only root can read
+    aer_fatal: int | None = None
+    aer_nonfatal: int | None = None
+    aer_correctable: int | None = None
+    names: tuple[str, ...] = ()  # interfaces and HCAs it carries: eth0, mlx5_0
+
+
+@dataclass(frozen=True)
+class Pci:
+    """What stands on the PCI bus, whether the driver knows it or not."""
+
+    devices: tuple[PciDevice, ...]
+    readable: bool  # False: /sys shows no PCI tree (some containers), so NCCL sees none either
+
+
+@dataclass(frozen=True)
+class HcaPort:
+    """One port of an InfiniBand, RoCE or EFA adapter, from /sys/class/infiniband."""
+
+    device: str  # mlx5_0
+    port: int
+    link_layer: Literal["InfiniBand", "Ethernet", "EFA", "unknown"]
+    state: str | None  # ACTIVE, DOWN, INIT …
+    phys_state: str | None  # LinkUp, Disabled, Polling …
+    rate_gbit_per_s: float | None
+    lid: int | None = None
+    sm_lid: int | None = None
+    gid_types: tuple[str, ...] = ()  # of the GIDs that are set: IB/RoCE v1, RoCE v2
+    firmware: str | None = None
+    board: str | None = None
+    pci: str | None = None
+    numa_node: int | None = None
+    interfaces: tuple[str, ...] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)  # since boot: link_downed, symbol_error …
+
+    @property
+    def name(self) -> str:
+        """As NCCL_IB_HCA names it."""
+        return f"{self.device}:{self.port}"
+
+    @property
+    def active(self) -> bool:
+        """Whether traffic can flow."""
+        return self.state == "ACTIVE"
+
+
+@dataclass(frozen=True)
+class InfiniBand:
+    """The adapters for fast networks, and whether this process may use them."""
+
+    ports: tuple[HcaPort, ...]
+    verbs_nodes: tuple[str, ...] = ()  # /dev/infiniband/uverbs*
+    verbs_usable: bool | None = None  # this process may open them; None: there are none
+    verbs_library: bool | None = None  # libibverbs.so.1 is where the loader looks
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The kernel that runs: its modules, command line and settings that matter to GPUs and ranks."""
+
+    modules: tuple[str, ...] | None  # of those that matter; None: /proc/modules could not be read
+    driver_flavour: Literal["open", "proprietary"] | None  # /proc/driver/nvidia/version
+    command_line: str | None  # only the words about IOMMU, PCI and the driver
+    iommu: Literal["off", "passthrough", "translating"] | None
+    dmesg_restricted: bool | None
+    overcommit_memory: int | None  # 0 heuristic, 1 always, 2 strict
+    port_range: tuple[int, int] | None  # net.ipv4.ip_local_port_range
+    files_used: int | None
+    files_max: int | None
+    pids_used: int | None  # of this cgroup
+    pids_max: int | None  # None: no limit
+    oom_kills: int | None  # of this cgroup, since it was made
+    cpus_online: int | None
+    cpus_possible: int | None
+    cpu_governor: str | None
+    load_1min: float | None
+    swap_used_bytes: int | None
+    remove_ipc: bool | None  # logind removes /dev/shm files of a user who logs out
+    stuck: tuple[str, ...] = ()  # processes in uninterruptible sleep: "nvidia-smi (pid 4711)"
+
+
+@dataclass(frozen=True)
+class KernelEvent:
+    """A line of the kernel's log that matters to GPUs."""
+
+    kind: Literal["xid", "sxid", "oom", "pcie", "aer", "hung_task", "disk", "nic", "driver"]
+    code: int | None  # of an Xid or SXid
+    pci: str | None
+    process: str | None  # "python (pid 4711)" where the kernel names one
+    seconds_ago: float | None
+    text: str
+
+
+@dataclass(frozen=True)
+class KernelLog:
+    """What the kernel said of GPUs, memory and PCIe since the machine started."""
+
+    origin: Literal["/dev/kmsg", "journal"]
+    events: tuple[KernelEvent, ...]
+    since_s: float | None  # how far back it reaches
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder the run will use."""
+
+    role: Literal["current", "temporary", "home", "hf_cache", "torch_cache", "triton_cache", "extensions", "named"]
+    path: str
+    exists: bool
+    filesystem: str | None = None  # ext4, nfs4, lustre, overlay, tmpfs …
+    mount: str | None = None
+    total_bytes: int | None = None
+    free_bytes: int | None = None  # as this user may use them
+    free_inodes: int | None = None  # None also where the file system counts none
+    writable: bool | None = None
+    read_only: bool | None = None
+    stat_s: float | None = None  # how long the file system took to answer
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The folders of the run, and what the Hugging Face cache holds."""
+
+    folders: tuple[Folder, ...]
+    hf_cache_models: int | None = None  # models and datasets in the hub cache
+
+    def role(self, role: str) -> Folder | None:
+        """The folder of this role."""
+        return next((folder for folder in self.folders if folder.role == role), None)
+
+
+@dataclass(frozen=True)
+class LeftFile:
+    """A file an earlier run left."""
+
+    path: str
+    kind: Literal["shm", "lock"]
+    size_bytes: int
+    age_s: float
+    owner_alive: bool | None  # None: its name does not tell a process
+
+
+@dataclass(frozen=True)
+class LeftProcess:
+    """A process of this user that looks like a rank of an earlier run, or a service that shares the GPUs."""
+
+    pid: int
+    name: str
+    kind: Literal["rank", "zombie", "mps", "profiler", "fabric_manager", "dcgm", "persistence"]
+    mine: bool
+    age_s: float | None = None
+    rank: int | None = None
+    port: int | None = None  # MASTER_PORT of its environment
+    orphan: bool | None = None  # its parent is gone
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What earlier runs left, and services that matter."""
+
+    files: tuple[LeftFile, ...]
+    processes: tuple[LeftProcess, ...]
+
+
+@dataclass(frozen=True)
+class Library:
+    """A shared library the training might load."""
+
+    name: str  # cudart, cudnn, cublas, nvjitlink, nccl, cuda, nvidia-ml, nccl-net …
+    path: str
+    origin: Literal["wheel", "library_path", "system", "compat", "stub", "preload", "conda"]
+    version: str | None = None
+    loads: bool | None = None  # asked in the child; None: not asked
+
+
+@dataclass(frozen=True)
+class Libraries:
+    """The CUDA libraries, wheels and tools of the interpreter of the training."""
+
+    found: tuple[Library, ...]
+    wheels: Mapping[str, str]  # every nvidia-* distribution: nvidia-cublas-cu12 -> 12.8.4.1
+    twice: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # a package found in several folders
+    shadowed: Mapping[str, str] = field(default_factory=dict)  # module -> the user's file that hides it
+    cuda_home: str | None = None
+    nvcc: str | None = None  # version
+    compiler: str | None = None
+    ninja: str | None = None
+
+
+@dataclass(frozen=True)
+class GpuRun:
+    """What one GPU did when it was really used (`--deep`), in a process of its own."""
+
+    index: int
+    uuid: str | None
+    stage: Literal["init", "context", "memory", "kernel", "done", "hung", "died"]
+    code: int | None = None  # CUDA's own error number
+    name: str | None = None  # CUDA_ERROR_SYSTEM_NOT_READY …
+    detail: str | None = None
+    seconds: float | None = None
+    results: Mapping[str, str] = field(default_factory=dict)  # fp32, bf16, fp16 -> digest of the same computation
+    nccl_path: str | None = None  # the libnccl this process really mapped
+
+
+@dataclass(frozen=True)
 class Plan:
     """What the user wants of this machine, as far as it was said."""
 
@@ -486,6 +708,14 @@ class Snapshot:
     container: Container | None = None
     network: Network | None = None
     slurm: Slurm | None = None
+    pci: Pci | None = None
+    infiniband: InfiniBand | None = None
+    kernel: Kernel | None = None
+    kernel_log: KernelLog | None = None
+    storage: Storage | None = None
+    leftovers: Leftovers | None = None
+    libraries: Libraries | None = None
+    gpu_runs: tuple[GpuRun, ...] | None = None
     plan: Plan | None = None
     config: Config | None = None
     ranks: Ranks | None = None

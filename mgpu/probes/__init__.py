@@ -12,17 +12,44 @@ from datetime import datetime, timezone
 from typing import Any
 
 from mgpu import __version__
-from mgpu.children import DEFAULT, NETWORK, NVML, PACKAGES, PYTORCH, QUICK, SYSTEM, Child, Probe, collect, run, start
+from mgpu.children import (
+    DEFAULT,
+    INFINIBAND,
+    KERNEL,
+    KERNEL_LOG,
+    LEFTOVERS,
+    LIBRARIES,
+    NETWORK,
+    NVML,
+    PACKAGES,
+    PCI,
+    PYTORCH,
+    QUICK,
+    STORAGE,
+    SYSTEM,
+    Child,
+    Probe,
+    collect,
+    run,
+    start,
+)
 from mgpu.probes import environ
 from mgpu.snapshot import BadSnapshot, Gap, Plan, Snapshot, from_json
 
 __all__ = [
     "DEFAULT",
+    "INFINIBAND",
+    "KERNEL",
+    "KERNEL_LOG",
+    "LEFTOVERS",
+    "LIBRARIES",
     "NETWORK",
     "NVML",
     "PACKAGES",
+    "PCI",
     "PYTORCH",
     "QUICK",
+    "STORAGE",
     "SYSTEM",
     "Child",
     "Probe",
@@ -59,7 +86,7 @@ def gather(
         snapshot = replace(snapshot, visible=environ.visible(os.environ.get("CUDA_VISIBLE_DEVICES"), snapshot.gpus))
     else:
         snapshot = replace(snapshot, gaps={**snapshot.gaps, "visible": snapshot.gap("gpus")})
-    asked = {fact for probe in probes for fact in probe.facts}
+    asked = {fact for probe in probes for fact in probe.brings}
     if "torch_runtime" not in asked:
         not_asked = Gap("not_asked", "torch was not imported (--quick)")
         snapshot = replace(snapshot, gaps={"torch_runtime": not_asked, **snapshot.gaps})

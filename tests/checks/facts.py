@@ -22,16 +22,28 @@ from mgpu.snapshot import (
     Config,
     Container,
     Driver,
+    Folder,
     Gpu,
     GpuProcess,
+    GpuRun,
+    HcaPort,
     Host,
+    InfiniBand,
     Interface,
+    Kernel,
+    KernelEvent,
+    KernelLog,
+    Leftovers,
+    Libraries,
+    Library,
     Link,
     LoaderVerdict,
     Nccl,
     NcclLibrary,
     Network,
     NvLink,
+    Pci,
+    PciDevice,
     Plan,
     Python,
     Pytorch,
@@ -41,6 +53,7 @@ from mgpu.snapshot import (
     Snapshot,
     Stamp,
     Step,
+    Storage,
     System,
     TorchDevice,
     TorchRuntime,
@@ -286,6 +299,127 @@ def stamp(**changes: Any) -> Stamp:
     return replace(Stamp(NOW, "2026-11-20", NOW, RUNGS), **changes)
 
 
+def pci_device(index: int = 0, **changes: Any) -> PciDevice:
+    """The H100 `index` on the bus, under a switch of its own."""
+    usual = PciDevice(
+        f"0000:{0x1A + index:02x}:00.0", "gpu", "10de", "2330", "nvidia", True, index // 2, "0-47", 16, 16, 32.0, 32.0,
+        (f"pci0000:{0x15 + index:02x}", f"0000:{0x15 + index:02x}:01.0"),
+    )  # fmt: skip
+    return replace(usual, **changes)
+
+
+def nic(index: int = 0, **changes: Any) -> PciDevice:
+    """The network card beside GPU `index`."""
+    beside = pci_device(index)
+    return replace(
+        beside, address=f"0000:{0x5A + index:02x}:00.0", kind="nic", vendor="15b3", device="1021", driver="mlx5_core",
+        names=(f"mlx5_{index}",), **changes,
+    )  # fmt: skip
+
+
+def pci(*devices: PciDevice, **changes: Any) -> Pci:
+    devices = devices or (*(pci_device(n) for n in range(4)), *(nic(n) for n in range(4)))
+    return replace(Pci(devices, True), **changes)
+
+
+def hca(index: int = 0, **changes: Any) -> HcaPort:
+    usual = HcaPort(
+        f"mlx5_{index}", 1, "InfiniBand", "ACTIVE", "LinkUp", 400.0, 12 + index, 1, (), "28.39.1002", "MT_0000000838",
+        f"0000:{0x5A + index:02x}:00.0", index // 2, (f"ib{index}",), {"link_downed": 0, "symbol_error": 0},
+    )  # fmt: skip
+    return replace(usual, **changes)
+
+
+def infiniband(*ports: HcaPort, **changes: Any) -> InfiniBand:
+    ports = ports or tuple(hca(n) for n in range(4))
+    nodes = tuple(f"/dev/infiniband/uverbs{n}" for n in range(len(ports)))
+    return replace(InfiniBand(ports, nodes, True, True), **changes)
+
+
+NO_INFINIBAND = InfiniBand((), (), None, None)
+
+
+def kernel(**changes: Any) -> Kernel:
+    usual = Kernel(
+        modules=("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_peermem", "ib_core", "ib_uverbs", "mlx5_core"),
+        driver_flavour="open",
+        command_line="",
+        iommu="off",
+        dmesg_restricted=False,
+        overcommit_memory=0,
+        port_range=(32768, 60999),
+        files_used=4096,
+        files_max=9_223_372_036_854_775_807,
+        pids_used=900,
+        pids_max=None,
+        oom_kills=0,
+        cpus_online=96,
+        cpus_possible=96,
+        cpu_governor="performance",
+        load_1min=0.4,
+        swap_used_bytes=0,
+        remove_ipc=False,
+    )
+    return replace(usual, **changes)
+
+
+def event(kind: str = "xid", code: int | None = 79, **changes: Any) -> KernelEvent:
+    usual = KernelEvent("xid", code, "0000:1a:00", "python (pid 4711)", 120.0, f"NVRM: Xid (PCI:0000:1a:00): {code}")
+    return replace(usual, **{"kind": kind} | changes)
+
+
+def kernel_log(*events: KernelEvent, **changes: Any) -> KernelLog:
+    return replace(KernelLog("/dev/kmsg", events, 86400.0), **changes)
+
+
+def folder(role: str = "current", path: str = "/work/run", **changes: Any) -> Folder:
+    usual = Folder(
+        "current", path, True, "ext4", "/", 1000 * GIB, 500 * GIB, 60_000_000, True, False, 0.0001, None
+    )  # fmt: skip
+    return replace(usual, **{"role": role} | changes)
+
+
+def storage(*folders: Folder, **changes: Any) -> Storage:
+    usual = (
+        folder(),
+        folder("temporary", "/tmp"),
+        folder("home", "/home/ada"),
+        folder("hf_cache", "/home/ada/.cache/huggingface"),
+        folder("torch_cache", "/home/ada/.cache/torch"),
+        folder("triton_cache", "/home/ada/.triton"),
+        folder("extensions", "/home/ada/.cache/torch_extensions"),
+    )
+    found = {one.role: one for one in usual} | {one.role: one for one in folders}
+    return replace(Storage(tuple(found.values()), 3), **changes)
+
+
+def leftovers(**changes: Any) -> Leftovers:
+    return replace(Leftovers((), ()), **changes)
+
+
+def libraries(**changes: Any) -> Libraries:
+    usual = Libraries(
+        (
+            Library("cuda", "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "system"),
+            Library("cudart", "/opt/env/lib/nvidia/cu13/lib/libcudart.so.13", "wheel"),
+        ),
+        {"nvidia-nccl-cu13": "2.29.7", "nvidia-cudnn-cu13": "9.13.0.50"},
+        compiler="13.2.0",
+        ninja="1.13.0",
+    )
+    return replace(usual, **changes)
+
+
+def gpu_run(index: int = 0, **changes: Any) -> GpuRun:
+    results = {"fp32": "c0ffee", "bf16": "beef", "fp16": "feed"}
+    return replace(GpuRun(index, uuid(index), "done", seconds=1.2, results=results), **changes)
+
+
+def gpu_runs(number: int = 4, *others: GpuRun) -> tuple[GpuRun, ...]:
+    found = {index: gpu_run(index) for index in range(number)} | {other.index: other for other in others}
+    return tuple(found[index] for index in sorted(found))
+
+
 def facts(**changes: Any) -> dict[str, Any]:
     """Every fact of a healthy machine with four H100s, some of them changed."""
     healthy: dict[str, Any] = {
@@ -303,6 +437,14 @@ def facts(**changes: Any) -> dict[str, Any]:
         "container": BARE,
         "network": network(),
         "slurm": slurm(),
+        "pci": pci(),
+        "infiniband": infiniband(),
+        "kernel": kernel(),
+        "kernel_log": kernel_log(),
+        "storage": storage(),
+        "leftovers": leftovers(),
+        "libraries": libraries(),
+        "gpu_runs": gpu_runs(),
         "plan": Plan(),
         "config": config(),
         "ranks": ranks(),
