@@ -36,6 +36,7 @@ def run(path, arguments):
     for found in space["probe"](**arguments):
         out.write(json.dumps(found) + "\\n"); out.flush()
 for place, (path, arguments) in enumerate(json.loads(sys.argv[1])):
+    out.write('{"asking": null}\\n')
     try: run(path, arguments)
     except Exception as error:
         out.write(json.dumps({"raised": [place, f"{type(error).__name__}: {error}"]}) + "\\n"); out.flush()
@@ -57,6 +58,7 @@ class Probe:
     in_training_python: bool = False  # run by the interpreter of the training, not by mgpu's own
     bare: bool = False  # needs the standard library only: Python starts faster without site-packages
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables on top of mgpu's own
     file: Path | None = None
     then: tuple[Probe, ...] = ()  # asked after it, in the same child
 
@@ -91,7 +93,7 @@ SYSTEM = Probe(
     "system", ("host", "container", "slurm", "system"), 5.0, bare=True, then=(KERNEL, PCI, INFINIBAND, LEFTOVERS)
 )
 STORAGE = Probe("storage", ("storage",), 5.0, bare=True)  # a child of its own: statfs on a dead NFS server hangs
-NETWORK = Probe("network", ("network",), 6.0)
+NETWORK = Probe("network", ("network",), 6.0, bare=True)
 KERNEL_LOG = Probe("kernel_log", ("kernel_log",), 5.0, bare=True)
 PYTORCH = Probe("pytorch", ("torch_runtime",), 60.0, in_training_python=True)
 
@@ -159,6 +161,7 @@ def _start(probe: Probe, python: str) -> Child:
         stderr=subprocess.PIPE,
         start_new_session=True,
         bufsize=0,
+        env={**os.environ, **probe.environment} if probe.environment else None,
     )
     return Child(probe, process, time.monotonic() + probe.deadline_s)
 

@@ -14,27 +14,40 @@ from typing import Any, Literal
 from mgpu.snapshot import Snapshot, from_json, hints_of, to_json
 
 # Fields that hold nothing but a name of a machine or a user.
-_NAMES = frozenset({"Host.name", "Network.hostname", "Rank.host", "GpuProcess.user", "Config.values.main_process_ip"})
+_NAMES = frozenset({
+    "Host.name", "Network.hostname", "Master.name", "Rank.host", "GpuProcess.user", "Config.values.main_process_ip",
+})  # fmt: skip
 # Fields that hold paths or words of others, in which such a name may stand. In all other text (words of ours, models,
 # versions) it is just a word: a machine may be called `wheel`, `no` or `MULTI_GPU`.
 _TEXTS = frozenset({
-    "Gap.reason", "Python.executable", "Python.on_path", "Python.accelerate_on_path",
-    "Python.accelerate_default_config", "Driver.nvml_detail", "GpuProcess.name", "Gpu.trouble", "Pytorch.location",
+    "Gap.reason", "Pci.topology_file", "Python.executable", "Python.on_path", "Python.accelerate_on_path",
+    "Python.accelerate_default_config", "Python.accelerate_command", "Python.torchrun_on_path", "Python.prefix",
+    "Python.user_site", "TorchRuntime.mapped", "TorchRuntime.cudnn_error", "TorchRuntime.extensions", "Library.error",
+    "Libraries.nvcc_path",
+    "Driver.nvml_detail", "Driver.nodes_group", "GpuProcess.name", "Gpu.trouble", "Pytorch.location",
     "TorchRuntime.import_error", "TorchRuntime.cuda_error", "NcclLibrary.path", "Nccl.config_files",
     "Network.hostname_error", "Network.port_owner", "Config.path", "ConfigFault.message", "LoaderVerdict.error",
     "Step.detail", "Rank.last_word", "Rank.error", "Rank.stack", "Ranks.launcher_output", "Ranks.folder",
     "Stamp.verified", "Stamp.now", "Folder.path", "Folder.mount", "Folder.error", "LeftFile.path", "LeftProcess.name",
     "Library.path", "Libraries.twice", "Libraries.shadowed", "Libraries.cuda_home", "KernelEvent.process",
     "KernelEvent.text", "Kernel.stuck", "Kernel.command_line", "GpuRun.detail", "GpuRun.nccl_path",
+    "GpuRun.libcuda", "GpuRun.no_kernel", "GpuRun.no_peers", "PeerCopy.error", "Master.error", "Master.route_error",
 })  # fmt: skip
 # Versions of four numbers look like addresses.
 _VERSIONS = frozenset({
-    "Host.os", "Host.kernel", "Python.version", "Driver.version", "Driver.nvml_version", "Driver.module_version",
+    "Host.os", "Host.kernel", "Python.version", "Python.user_packages", "TorchRuntime.nccl_loaded_version",
+    "TorchRuntime.cudnn_version", "Libraries.requires", "Libraries.built_with", "Libraries.c_compiler",
+    "Driver.version", "Driver.nvml_version", "Driver.module_version",
     "Pytorch.version", "Pytorch.nccl_required", "TorchRuntime.nccl_version", "NcclLibrary.version", "Nccl.wheels",
     "Snapshot.packages", "LoaderVerdict.accelerate", "Snapshot.mgpu", "Library.version", "Libraries.wheels",
-    "Libraries.nvcc", "Libraries.compiler", "Libraries.ninja", "HcaPort.firmware",
+    "Libraries.nvcc", "Libraries.compiler", "Libraries.ninja", "HcaPort.firmware", "GpuRun.nccl_version",
+    "Gpu.vbios", "Gpu.gsp_firmware",
 })  # fmt: skip
-_HOME = re.compile(r"(/home|/Users)/[^/\s:,'\"]+")
+_SERIALS = frozenset({"Gpu.serial"})  # they name one piece of hardware, as a UUID does
+# Numbers of processes, in these fields and after the word "pid" in texts.
+_PIDS = frozenset({"GpuProcess.pid", "LeftProcess.pid", "Rank.pid", "Ranks.left_running", "Network.port_owner_pid"})
+_PID = re.compile(r"(?<=\bpid )\d+")
+_HOME = re.compile(r"((?:/home|/Users)/|/torchinductor_)[^/\s:,'\"]+")  # torch names its cache after the user
 _ADDRESS = re.compile(r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)|[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?!\w))")
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _UUIDS = re.compile(rf"(?P<whole>{_UUID})|(?<!MIG-)\b(?P<part>(?:GPU|MIG)-[0-9a-fA-F][0-9a-fA-F-]*)(?!\w)")
@@ -44,14 +57,22 @@ def redacted(snapshot: Snapshot) -> Snapshot:
     """The Snapshot with host, users, addresses, home folders and UUIDs replaced by stable substitutes.
 
     The same name becomes the same substitute in every file, and what matters for the verdict (loopback, equality,
-    which UUID an entry of CUDA_VISIBLE_DEVICES names) stays as it was.
+    which UUID an entry of CUDA_VISIBLE_DEVICES names) stays as it was. One that is redacted already is left alone:
+    substitutes of substitutes would name nobody's GPU.
     """
+    if snapshot.redacted:
+        return snapshot
     plain: dict[str, Any] = _cleaned(Snapshot, to_json(snapshot), "", _Substitutes.of(snapshot))
-    return from_json(plain)
+    return from_json(plain | {"redacted": True})
 
 
 def _substitute(kind: str, name: str) -> str:
     return f"{kind}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def _pid(pid: int) -> int:
+    """Another number, larger than any process has (the kernel allows 2^22): `kill` finds nobody by it."""
+    return pid if pid <= 1 else 10_000_000 + pid * 7_368_787 % (1 << 22)
 
 
 def _uuid(uuid: str) -> str:
@@ -72,9 +93,14 @@ class _Substitutes:
     def of(cls, snapshot: Snapshot) -> _Substitutes:
         """For the names this machine and its processes go by."""
         hosts = {snapshot.host.name if snapshot.host else "", snapshot.network.hostname if snapshot.network else ""}
+        master = snapshot.network.master.name if snapshot.network and snapshot.network.master else ""
+        hosts |= set() if _ADDRESS.fullmatch(master) else {master}
         hosts |= {short for name in hosts if not (short := name.partition(".")[0]).isdecimal()}
         hosts -= {"", "localhost", "localhost.localdomain"}
-        users = {p.user for gpu in snapshot.gpus or () for p in gpu.processes or () if p.user and p.user != "root"}
+        users = {p.user for gpu in snapshot.gpus or () for p in gpu.processes or () if p.user}
+        home = snapshot.storage.role("home") if snapshot.storage else None
+        users |= {home.path.rstrip("/").rpartition("/")[2]} if home else set()
+        users -= {"", "root"}
         permitted = [gpu for gpu in snapshot.gpus or () if gpu.permitted]
         return cls(
             {name: _substitute("user", name) for name in users} | {name: _substitute("host", name) for name in hosts},
@@ -84,14 +110,18 @@ class _Substitutes:
 
     def text(self, text: str, where: str) -> str:
         """One text of the field `where`, without what names a person, a machine or a device."""
+        if where in _SERIALS:
+            return _substitute("serial", text)
         named = where in _NAMES or _may_hold_names(where, text)
         if named and text in self.names:
             return self.names[text]
         text = _UUIDS.sub(self._device, text)
-        text = _HOME.sub(r"\1/user", text)
+        text = _HOME.sub(r"\1user", text)
         if not any(where == field or where.startswith(f"{field}.") for field in _VERSIONS):
             text = _ADDRESS.sub(_address, text)
-        return self._nameless(text) if named else text
+        if not named:
+            return text
+        return self._nameless(_PID.sub(lambda found: str(_pid(int(found.group()[:18]))), text))
 
     def _nameless(self, text: str) -> str:
         names = sorted((re.escape(name) for name in self.names if len(name) > 1), key=len, reverse=True)
@@ -151,4 +181,6 @@ def _cleaned(hint: Any, data: Any, where: str, substitutes: _Substitutes) -> Any
         }
     if isinstance(data, list | tuple):
         return [_cleaned(args[0] if args else Any, value, where, substitutes) for value in data]
+    if where in _PIDS and type(data) is int:
+        return _pid(data)
     return substitutes.text(data, where) if isinstance(data, str) else data

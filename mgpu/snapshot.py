@@ -10,12 +10,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, Literal, TypeVar
+from dataclasses import field
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from mgpu.frozen import dataclass
 
 SCHEMA = 1
 
@@ -53,6 +59,13 @@ class Python:
     on_path: str | None  # what `python` means in this shell
     accelerate_on_path: str | None  # the interpreter of the `accelerate` script on PATH
     accelerate_default_config: str | None = None  # a default_config.yaml in the Hugging Face cache
+    accelerate_command: str | None = None  # the `accelerate` on PATH
+    torchrun_on_path: str | None = None  # the interpreter of the `torchrun` script on PATH
+    environment: Literal["venv", "conda", "system"] | None = None
+    prefix: str | None = None
+    suffixes: tuple[str, ...] = ()  # of compiled modules it can load: .cpython-311-x86_64-linux-gnu.so, .abi3.so
+    user_site: str | None = None  # the user's own site-packages, when it looks there
+    user_packages: Mapping[str, str] = field(default_factory=dict)  # those of `packages` that stand there
 
 
 @dataclass(frozen=True)
@@ -68,6 +81,12 @@ class Driver:
     pci_gpus: int | None  # NVIDIA display/3D controllers on the PCI bus
     device_nodes: tuple[str, ...] = ()  # /dev/nvidia*, /dev/dxg
     uvm_loaded: bool | None = None
+    nodes_denied: tuple[str, ...] | None = None  # those CUDA opens and this user may not; None: not looked
+    nodes_group: str | None = None  # the group that owns the first of them, when being in it would help
+    modprobe: bool | None = None  # the setuid helper that loads nvidia-uvm at the first use is installed
+    imex_channels: int | None = None  # how many /dev/nvidia-caps-imex-channels/channel* there are
+    imex_usable: bool | None = None  # this user may open one of them; None: there are none
+    init_s: float | None = None  # how long nvmlInit took
 
     @property
     def any_gpu(self) -> bool:
@@ -100,6 +119,8 @@ class NvLink:
     active: bool
     remote: Literal["gpu", "switch", "other", "unknown"]
     remote_pci: str | None
+    speed_mb_per_s: int | None = None
+    errors: int | None = None  # replays, recoveries and CRC errors since the driver was loaded
 
 
 @dataclass(frozen=True)
@@ -136,13 +157,44 @@ class Gpu:
     rows_remap_pending: bool | None = None
     rows_remap_failed: bool | None = None
     retired_pages_pending: bool | None = None
+    serial: str | None = None
+    minor: int | None = None  # its node is /dev/nvidia<minor>
+    virtualization: int | None = None  # nvmlGpuVirtualizationMode_t: 0 none, 1 passed through, 2 vGPU …
+    memory_reserved_bytes: int | None = None  # by driver and firmware; part of what is used
+    bar1_total_bytes: int | None = None
+    bar1_used_bytes: int | None = None
+    ecc_corrected_volatile: int | None = None
+    ecc_sram_threshold_exceeded: bool | None = None
+    rows_banks_without_spare: int | None = None  # memory banks that have no spare row left
+    retired_pages: int | None = None
+    repair_pending: bool | None = None  # a repair of a memory channel or TPC waits for a reset
+    memory_unrepairable: bool | None = None
+    inforom_valid: bool | None = None
+    memory_temperature_c: int | None = None
+    memory_temperature_max_c: int | None = None
+    temperature_max_c: int | None = None  # highest it should operate at, below the slowdown
+    temperature_margin_c: int | None = None  # distance to the nearest slowdown
+    sm_clock_mhz: int | None = None
+    sm_clock_max_mhz: int | None = None
+    application_clock_mhz: int | None = None  # as somebody set it
+    application_clock_default_mhz: int | None = None
+    performance_state: int | None = None  # 0 fastest … 15; an idle GPU is at 8 or above
+    display_active: bool | None = None
+    vbios: str | None = None
+    gsp_firmware: str | None = None
     pcie_width: int | None = None
     pcie_width_max: int | None = None
+    pcie_generation: int | None = None  # now; lower when idle
+    pcie_replays: int | None = None  # since the driver was loaded
     pcie_generation_max: int | None = None  # what GPU and slot can do together
     pcie_generation_max_gpu: int | None = None  # what the GPU alone can do
     recovery_action: int | None = None  # 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset
     fabric_state: int | None = None  # 0 not supported, 1 not started, 2 in progress, 3 completed
     fabric_status: int | None = None  # an NVML return code, meaningful when completed
+    fabric_health_mask: int | None = None  # nvml.h NVML_GPU_FABRIC_HEALTH_MASK_*
+    fabric_clique: int | None = None
+    fabric_cluster: str | None = None  # UUID of the NVLink domain over several nodes; None where there is none
+    c2c_enabled: bool | None = None  # NVLink-C2C to a Grace CPU
     nvlinks: tuple[NvLink, ...] | None = ()
     processes: tuple[GpuProcess, ...] | None = None
     lost: str | None = None  # NVML's code when the GPU itself does not answer (GPU_IS_LOST …)
@@ -166,6 +218,8 @@ class Link:
     through_switch: bool
     p2p_read: int | None  # nvmlGpuP2PStatus_t: 0 OK, 1 chipset, 2 GPU, 3 IOH, 4 regkey, 5 not supported, 6 unknown
     p2p_write: int | None
+    p2p_atomics: int | None = None
+    p2p_nvlink: int | None = None
 
     @property
     def name(self) -> str:
@@ -199,6 +253,7 @@ class Pytorch:
     location: str | None = None
     arch_list: tuple[str, ...] | None = None  # sm_80 … compute_90
     nccl_required: str | None = None  # the pin in torch's own metadata: nvidia-nccl-cu13==2.29.7
+    built_for: tuple[str, ...] = ()  # suffixes of torch/_C*: .cpython-311-x86_64-linux-gnu.so
 
 
 @dataclass(frozen=True)
@@ -225,6 +280,11 @@ class TorchRuntime:
     nccl_version: str | None = None  # compile-time version
     gloo_available: bool | None = None
     import_s: float | None = None
+    mapped: Mapping[str, str] | None = None  # nccl, cudart, cublas … -> the file that `import torch` brought in
+    nccl_loaded_version: str | None = None  # what ncclGetVersion of the mapped one answers
+    cudnn_version: str | None = None
+    cudnn_error: str | None = None  # torch's words when it refuses the cuDNN it found
+    extensions: Mapping[str, str] = field(default_factory=dict)  # flash_attn … -> why it does not load; "" when it does
 
 
 @dataclass(frozen=True)
@@ -233,7 +293,7 @@ class NcclLibrary:
 
     path: str
     version: str | None  # what ncclGetVersion of that file answers
-    origin: Literal["wheel", "preload", "library_path", "system"]
+    origin: Literal["wheel", "preload", "library_path", "system", "conda"]
 
 
 @dataclass(frozen=True)
@@ -266,6 +326,12 @@ class System:
     tmp_free_bytes: int | None = None
     cwd_free_bytes: int | None = None
     cwd_writable: bool | None = None
+    hard_open_files: int | None = None  # what this user may raise the soft limit to; None = unlimited
+    hard_locked_memory_bytes: int | None = None
+    memory_limit_used_bytes: int | None = None  # of the cgroup that limits it, less the file cache it can drop
+    tasks_used: int | None = None  # processes and threads, in the cgroup that has the fewest left
+    tasks_max: int | None = None  # by cgroup; None = no limit
+    oom_kills: int | None = None  # in this cgroup or this Slurm job, since it was made
 
     @property
     def cpus_usable(self) -> int:
@@ -277,27 +343,57 @@ class System:
 class Container:
     """Whether this is a container, and what the NVIDIA container toolkit was told."""
 
-    kind: Literal["docker", "podman", "kubernetes", "apptainer", "lxc", "other"] | None
+    kind: (
+        Literal["docker", "podman", "kubernetes", "containerd", "apptainer", "enroot", "lxc", "nspawn", "other"] | None
+    )
     wsl: bool
     cgroup_version: Literal[1, 2] | None
+    capabilities: tuple[str, ...] | None = None  # of those that matter: ipc_lock, sys_nice … (also outside a container)
+    syscalls_filtered: bool | None = None  # by seccomp
+    mempolicy: bool | None = None  # NUMA memory policies may be asked for; NCCL's host buffers need them
+    own_pids: bool | None = None  # a PID namespace: processes outside are not shown, NVML's numbers mean others
+
+
+InterfaceKind: TypeAlias = Literal[
+    "physical", "infiniband", "wireless", "bond", "vlan", "macvlan", "bridge", "veth", "tunnel", "loopback", "other"
+]
 
 
 @dataclass(frozen=True)
 class Interface:
-    """One network interface. `kind` as far as its name and /sys tell."""
+    """One network interface, as the kernel describes it to this network namespace."""
 
     name: str
-    up: bool
+    up: bool  # somebody switched it on
     loopback: bool
     addresses: tuple[str, ...]
-    virtual: bool  # docker0, virbr0, veth…: no other machine is behind it
+    virtual: bool  # docker0, virbr0 and the like: it ends in this machine, no other one is behind it
     mtu: int | None = None
     speed_mbit_per_s: int | None = None
+    kind: InterfaceKind | None = None
+    running: bool | None = None  # … and it has a link: NCCL looks at no other
+    full_duplex: bool | None = None
+    ipv4: bool | None = None  # it has an IPv4 address
+    ipv6: bool | None = None  # it has an IPv6 address, and not just ::1
+    routable: bool | None = None  # an address that is neither loopback nor link-local
+
+
+@dataclass(frozen=True)
+class Master:
+    """The machine where the ranks meet, as the environment names it."""
+
+    name: str
+    origin: Literal["MASTER_ADDR", "SLURM_JOB_NODELIST", "config"]
+    addresses: tuple[str, ...]  # empty: it does not resolve
+    error: str | None  # the resolver's words
+    local: bool | None = None  # one of them is an address of this machine
+    interface: str | None = None  # the one the kernel would use to reach it
+    route_error: str | None = None  # why there is no way to it
 
 
 @dataclass(frozen=True)
 class Network:
-    """Names, interfaces and the rendezvous port."""
+    """Names, interfaces and the rendezvous port. Interfaces are in the order in which NCCL looks at them."""
 
     hostname: str
     hostname_addresses: tuple[str, ...]  # empty: it does not resolve
@@ -307,6 +403,20 @@ class Network:
     port: int
     port_busy: bool
     port_owner: str | None  # "pid 412 (python)" where this user may know
+    port_owner_pid: int | None = None
+    port_owner_mine: bool | None = None
+    default_routes: tuple[str, ...] | None = None  # interfaces with one, best first; None: not known
+    master: Master | None = None  # None: the environment names none
+    pdsh: bool | None = None  # the program is on PATH
+
+    @property
+    def listed(self) -> bool:
+        """Whether the interfaces could be listed at all: even an empty namespace has a loopback one."""
+        return bool(self.interfaces)
+
+    def interface(self, name: str | None) -> Interface | None:
+        """The interface of this name."""
+        return next((interface for interface in self.interfaces if interface.name == name), None)
 
 
 @dataclass(frozen=True)
@@ -319,6 +429,16 @@ class Slurm:
     tasks_per_node: str | None
     gpus_on_node: int | None
     commands_found: bool
+    on_allocated_node: bool | None = None  # False: a shell of salloc that still runs where it was typed
+    step_id: str | None = None  # None: not under srun
+    job_gpus: str | None = None  # the grant on this node, as numbers of the whole machine: "0,1"
+    gpus_per_task: str | None = None
+    gpu_bind: str | None = None
+    cpus_per_task: int | None = None
+    cpus_on_node: int | None = None
+    memory_bytes: int | None = None  # granted on this node; None: not said, or all of it
+    local_id: int | None = None  # which task of the node this is
+    seconds_left: float | None = None  # until the job's time limit
 
 
 @dataclass(frozen=True)
@@ -333,16 +453,18 @@ class PciDevice:
     answers: bool | None  # False: its configuration space reads as ones, it fell off the bus
     numa_node: int | None
     cpus_near: str | None
-    width: int | None
+    width: int | None  # this and the next three of network cards only: NVML tells of GPUs
     width_max: int | None
     speed_gt_per_s: float | None
     speed_max_gt_per_s: float | None
-    path: tuple[str, ...] = ()  # bridges from the root port down to it, from the sysfs path
-    acs_redirect: bool | None = None  # a bridge above sends peer traffic up to the root (ACS); None: only root can read
-    aer_fatal: int | None = None
-    aer_nonfatal: int | None = None
-    aer_correctable: int | None = None
+    path: tuple[str, ...] = ()  # the host bridge, the root port and the switches' ports down to it
+    acs_redirect: bool | None = None  # a switch above sends peer traffic up to the root (ACS); None: only root can read
+    aer_fatal: int | None = None  # since boot
     names: tuple[str, ...] = ()  # interfaces and HCAs it carries: eth0, mlx5_0
+    cpus_near_usable: int | None = None  # how many of the CPUs near it this process may use
+    uplink_width: int | None = None  # lanes of the narrowest link above the switches on its way
+    uplink_width_max: int | None = None
+    pci_class: str | None = None  # 030200 a 3D controller, 020000 Ethernet, 020700 InfiniBand
 
 
 @dataclass(frozen=True)
@@ -351,6 +473,55 @@ class Pci:
 
     devices: tuple[PciDevice, ...]
     readable: bool  # False: /sys shows no PCI tree (some containers), so NCCL sees none either
+    nvswitches: int | None = None
+    cpu_vendor: Literal["amd", "intel", "other"] | None = None  # by the first host bridge
+    fabric_manager: str | None = None  # version of the nv-fabricmanager installed beside NVSwitches
+    topology_file: str | None = None  # the file NCCL would read: NCCL_TOPO_FILE, or the one a cloud's machine brings
+    topology_error: str | None = None  # why it could not be read
+    topology_gpus: tuple[str, ...] | None = None  # addresses of the GPUs it describes
+
+    def of(self, kind: Literal["gpu", "nic"]) -> tuple[PciDevice, ...]:
+        """The devices of one kind."""
+        return tuple(device for device in self.devices if device.kind == kind)
+
+    def at(self, address: str | None) -> PciDevice | None:
+        """The device at this address, as sysfs or as NVML writes it."""
+        return self._places.get(bus_address(address)) if address else None
+
+    @cached_property
+    def _places(self) -> Mapping[str, PciDevice]:
+        return {device.address: device for device in self.devices}
+
+
+Distance: TypeAlias = Literal["PIX", "PXB", "PHB", "NODE", "SYS"]
+_DISTANCES: tuple[Distance, ...] = ("PIX", "PXB", "PHB", "NODE", "SYS")
+
+
+def bus_address(text: str) -> str:
+    """A PCI address as sysfs writes it: NVML's "00000000:1A:00.0" is "0000:1a:00.0"."""
+    *domain, bus, slot = ("", "", *text.strip().lower().split(":"))
+    return ":".join((domain[-1].lstrip("0").zfill(4), bus, slot))
+
+
+def path_between(a: PciDevice, b: PciDevice) -> Distance | None:
+    """How far apart two devices are, as `nvidia-smi topo -m` names it; None where the bus does not show it."""
+    if not a.path or not b.path:
+        return None
+    shared = 0
+    while shared < min(len(a.path), len(b.path)) and a.path[shared] == b.path[shared]:
+        shared += 1
+    if shared > 1:  # the first is the host bridge; below it they share a switch, whose ports below count as part of it
+        return "PIX" if max(len(a.path), len(b.path)) - shared <= 1 else "PXB"
+    if shared:
+        return "PHB"
+    return "NODE" if a.numa_node == b.numa_node else "SYS"
+
+
+def nearest_nics(pci: Pci, gpu_pci_address: str | None) -> tuple[PciDevice, ...]:
+    """The network cards closest to a GPU: all of those at the shortest distance; none where that is not known."""
+    gpu = pci.at(gpu_pci_address)
+    far = [(nic, path_between(gpu, nic)) for nic in pci.of("nic")] if gpu else []
+    return next((near for d in _DISTANCES if (near := tuple(nic for nic, distance in far if distance == d))), ())
 
 
 @dataclass(frozen=True)
@@ -363,15 +534,18 @@ class HcaPort:
     state: str | None  # ACTIVE, DOWN, INIT …
     phys_state: str | None  # LinkUp, Disabled, Polling …
     rate_gbit_per_s: float | None
-    lid: int | None = None
+    lanes: int | None = None  # 4 of "400 Gb/sec (4X NDR)"
+    lid: int | None = None  # read where InfiniBand is not ACTIVE, with sm_lid: 0 says that no subnet manager came by
     sm_lid: int | None = None
-    gid_types: tuple[str, ...] = ()  # of the GIDs that are set: IB/RoCE v1, RoCE v2
+    gid_types: tuple[str, ...] | None = None  # of the first GIDs of an active Ethernet port: IB/RoCE v1, RoCE v2
+    gid_ipv4: bool | None = None  # one of them is an IPv4 address
     firmware: str | None = None
     board: str | None = None
     pci: str | None = None
     numa_node: int | None = None
     interfaces: tuple[str, ...] = ()
-    counters: Mapping[str, int] = field(default_factory=dict)  # since boot: link_downed, symbol_error …
+    virtual_function: bool = False  # SR-IOV
+    link_downed: int | None = None  # how often the link was lost since the driver was loaded
 
     @property
     def name(self) -> str:
@@ -383,6 +557,11 @@ class HcaPort:
         """Whether traffic can flow."""
         return self.state == "ACTIVE"
 
+    @property
+    def card(self) -> str:
+        """The card it sits on: its PCI address without the function, or its own name."""
+        return (self.pci or self.device).rpartition(".")[0] or self.device
+
 
 @dataclass(frozen=True)
 class InfiniBand:
@@ -390,8 +569,9 @@ class InfiniBand:
 
     ports: tuple[HcaPort, ...]
     verbs_nodes: tuple[str, ...] = ()  # /dev/infiniband/uverbs*
-    verbs_usable: bool | None = None  # this process may open them; None: there are none
-    verbs_library: bool | None = None  # libibverbs.so.1 is where the loader looks
+    verbs_unusable: tuple[str, ...] = ()  # adapters whose node is missing here, or may not be opened
+    verbs_library: bool | None = None  # libibverbs.so.1 is where the loader looks; None: no adapter, not looked
+    uptime_s: float | None = None  # of the machine: what the counters at most cover
 
 
 @dataclass(frozen=True)
@@ -407,28 +587,32 @@ class Kernel:
     port_range: tuple[int, int] | None  # net.ipv4.ip_local_port_range
     files_used: int | None
     files_max: int | None
-    pids_used: int | None  # of this cgroup
-    pids_max: int | None  # None: no limit
-    oom_kills: int | None  # of this cgroup, since it was made
     cpus_online: int | None
-    cpus_possible: int | None
+    cpus_present: int | None
     cpu_governor: str | None
     load_1min: float | None
     swap_used_bytes: int | None
     remove_ipc: bool | None  # logind removes /dev/shm files of a user who logs out
-    stuck: tuple[str, ...] = ()  # processes in uninterruptible sleep: "nvidia-smi (pid 4711)"
+    stuck: tuple[str, ...] | None = ()  # processes asleep in the driver: "nvidia-smi (pid 4711)"; None: not looked
+    cpu_driver: str | None = None  # cpufreq's: intel_pstate, acpi-cpufreq …
+    smt: str | None = None  # on, off, forceoff, notsupported
+    secure_boot: bool | None = None
+    reserved_ports: str | None = None  # net.ipv4.ip_local_reserved_ports
+    committed_bytes: int | None = None  # Committed_AS, and what it may reach under strict overcommit
+    commit_limit_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class KernelEvent:
     """A line of the kernel's log that matters to GPUs."""
 
-    kind: Literal["xid", "sxid", "oom", "pcie", "aer", "hung_task", "disk", "nic", "driver"]
+    kind: Literal["xid", "sxid", "oom", "pcie", "aer", "mce", "hung_task", "disk", "nic", "driver"]
     code: int | None  # of an Xid or SXid
     pci: str | None
     process: str | None  # "python (pid 4711)" where the kernel names one
     seconds_ago: float | None
     text: str
+    gpu: int | None = None  # the GPU at that address, in PCI order, as NVML counts
 
 
 @dataclass(frozen=True)
@@ -444,9 +628,12 @@ class KernelLog:
 class Folder:
     """A folder the run will use."""
 
-    role: Literal["current", "temporary", "home", "hf_cache", "torch_cache", "triton_cache", "extensions", "named"]
+    role: Literal[
+        "current", "temporary", "home", "named",
+        "hf_cache", "torch_cache", "triton_cache", "inductor_cache", "extensions",
+    ]  # fmt: skip
     path: str
-    exists: bool
+    exists: bool | None  # None: its file system did not answer. Where it is absent, the rest is of the one above it
     filesystem: str | None = None  # ext4, nfs4, lustre, overlay, tmpfs …
     mount: str | None = None
     total_bytes: int | None = None
@@ -456,6 +643,7 @@ class Folder:
     read_only: bool | None = None
     stat_s: float | None = None  # how long the file system took to answer
     error: str | None = None
+    answered: bool = True  # False: asked, and waited in vain
 
 
 @dataclass(frozen=True)
@@ -464,6 +652,7 @@ class Storage:
 
     folders: tuple[Folder, ...]
     hf_cache_models: int | None = None  # models and datasets in the hub cache
+    lustre_health: str | None = None  # what Lustre says of itself: healthy …
 
     def role(self, role: str) -> Folder | None:
         """The folder of this role."""
@@ -501,17 +690,20 @@ class Leftovers:
 
     files: tuple[LeftFile, ...]
     processes: tuple[LeftProcess, ...]
+    sees_all_processes: bool | None = None  # False: a pid namespace or hidepid hides some
+    locks_searched: bool = True  # False: the folder of torch's extensions did not answer, or may not be read
 
 
 @dataclass(frozen=True)
 class Library:
     """A shared library the training might load."""
 
-    name: str  # cudart, cudnn, cublas, nvjitlink, nccl, cuda, nvidia-ml, nccl-net …
+    name: str  # cudart, cudnn, cublas, nvJitLink, nccl, cuda, nvidia-ml, nccl-net …; a preloaded one: its file's name
     path: str
     origin: Literal["wheel", "library_path", "system", "compat", "stub", "preload", "conda"]
-    version: str | None = None
+    version: str | None = None  # of libcuda the driver's, of bitsandbytes' libraries the CUDA they were built with
     loads: bool | None = None  # asked in the child; None: not asked
+    error: str | None = None  # the loader's words when it does not
 
 
 @dataclass(frozen=True)
@@ -520,27 +712,54 @@ class Libraries:
 
     found: tuple[Library, ...]
     wheels: Mapping[str, str]  # every nvidia-* distribution: nvidia-cublas-cu12 -> 12.8.4.1
-    twice: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # a package found in several folders
+    twice: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # package -> its copies, the one used first
     shadowed: Mapping[str, str] = field(default_factory=dict)  # module -> the user's file that hides it
     cuda_home: str | None = None
     nvcc: str | None = None  # version
-    compiler: str | None = None
-    ninja: str | None = None
+    compiler: str | None = None  # of C++: its version, or "unknown"; None: there is none
+    ninja: str | None = None  # on PATH: its version, or "unknown"
+    nvcc_path: str | None = None
+    c_compiler: str | None = None
+    requires: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # torch -> triton==3.5.1, python>=3.10 …
+    built_with: Mapping[str, str] = field(default_factory=dict)  # flash-attn -> cu12torch2.4cxx11abiFALSE
+
+
+@dataclass(frozen=True)
+class PeerCopy:
+    """A copy from one GPU to another that was really made (`--deep`)."""
+
+    to: int  # NVML index
+    access: bool | None = None  # CUDA says that the two reach each other's memory
+    intact: bool | None = None  # what arrived is what was sent; None: no copy came to its end
+    error: str | None = None
 
 
 @dataclass(frozen=True)
 class GpuRun:
     """What one GPU did when it was really used (`--deep`), in a process of its own."""
 
-    index: int
-    uuid: str | None
-    stage: Literal["init", "context", "memory", "kernel", "done", "hung", "died"]
+    index: int  # NVML's
+    uuid: str | None  # as CUDA_VISIBLE_DEVICES named it to the process
+    ended: Literal["done", "failed", "hung", "died", "skipped"]
+    stage: Literal["library", "init", "context", "memory", "torch", "kernel", "peers"]  # how far it came
+    model: str | None = None  # GPUs are compared with others of the same
+    multiprocessors: int | None = None
     code: int | None = None  # CUDA's own error number
-    name: str | None = None  # CUDA_ERROR_SYSTEM_NOT_READY …
-    detail: str | None = None
+    name: str | None = None  # … as libcuda names it: CUDA_ERROR_SYSTEM_NOT_READY
+    detail: str | None = None  # the call that failed, torch's words, why it was skipped, the signal
     seconds: float | None = None
+    cuda_version: tuple[int, int] | None = None  # of the libcuda that answered
+    libcuda: str | None = None  # the file this process really mapped
+    memory_free_bytes: int | None = None
+    memory_intact: bool | None = None  # a pattern came back from its memory as it was written
+    no_kernel: str | None = None  # why no kernel was tried: torch is not installed …
     results: Mapping[str, str] = field(default_factory=dict)  # fp32, bf16, fp16 -> digest of the same computation
+    unsteady: tuple[str, ...] = ()  # precisions in which it gave another result the second time
+    not_finite: tuple[str, ...] = ()  # precisions in which it gave NaN or infinity
     nccl_path: str | None = None  # the libnccl this process really mapped
+    nccl_version: str | None = None  # what that file answers
+    peers: tuple[PeerCopy, ...] = ()
+    no_peers: str | None = None  # why no copy to another GPU was tried
 
 
 @dataclass(frozen=True)
@@ -598,6 +817,11 @@ class Config:
         """The type as accelerate takes it: YAML's unquoted NO is False, and means NO."""
         value = self.values.get("distributed_type")
         return "NO" if value is False else value if isinstance(value, str) else None
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the file asks for ranks on the CPU, GPUs or not."""
+        return self.values.get("use_cpu") is True or self.distributed_type == "MULTI_CPU"
 
     @property
     def port(self) -> int | None:
@@ -724,15 +948,23 @@ class Snapshot:
     schema: int = SCHEMA
     taken: str | None = None  # ISO time, UTC
     mgpu: str | None = None
+    redacted: bool = False
 
     def gap(self, fact: str) -> Gap:
         """Why `fact` is not known; a reason is always given."""
         return self.gaps.get(fact) or Gap("not_asked", f"{fact.replace('_', ' ')} was not looked at")
 
+    def left_out(self, fact: str) -> bool:
+        """Whether `fact` was deliberately not asked for. One of which nothing is said at all is just not known."""
+        return getattr(self, fact) is None and fact in self.gaps and self.gaps[fact].kind == "not_asked"
+
 
 FACTS: tuple[str, ...] = tuple(
-    f.name for f in dataclasses.fields(Snapshot) if f.name not in {"gaps", "schema", "taken", "mgpu"}
+    f.name for f in dataclasses.fields(Snapshot) if f.name not in {"gaps", "schema", "taken", "mgpu", "redacted"}
 )
+
+
+_TOO_LARGE = 1 << 64  # no counter of a kernel or driver reaches it
 
 
 class BadSnapshot(ValueError):
@@ -810,8 +1042,12 @@ def _value(hint: Any, data: Any, path: str) -> Any:
         return {key: _value(args[1], item, f"{path}.{key}") for key, item in data.items()}
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return decode(hint, data, path)
+    if type(data) is int and abs(data) >= _TOO_LARGE:
+        raise BadSnapshot(f"{path}: a number of {len(str(abs(data)))} digits")
     if hint is float and type(data) is int:
         return float(data)
     if type(data) is not hint:
         raise BadSnapshot(f"{path}: expected {hint.__name__}, got {type(data).__name__}")
+    if hint is float and not math.isfinite(data):
+        raise BadSnapshot(f"{path}: {data} is no number")
     return data

@@ -1,10 +1,13 @@
 """The NVML probe, through the real pynvml, on machines that a fake libnvidia-ml.so.1 describes."""
 
+import grp
+import json
 import os
 import re
 import signal
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -15,8 +18,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mgpu.probes import NVML, gather, run
-from mgpu.snapshot import Gap, Gpu, NvLink, Snapshot
+from mgpu import engine
+from mgpu.probes import NVML, gather, nvml, run
+from mgpu.probes.environ import visible
+from mgpu.redaction import redacted
+from mgpu.snapshot import Driver, Gap, Gpu, NvLink, Pci, Plan, Snapshot
+from tests.checks.facts import DOCKER, WSL, config, facts, pytorch
+from tests.conftest import CHECKS
 from tests.fake_nvml import FAULTS, HERE, LIBRARY, MACHINES, NOBODY, build, environment, machine, sysfs
 
 MIB = 1 << 20
@@ -57,7 +65,7 @@ def nvlinks(gpu: Gpu) -> Sequence[NvLink]:
 
 def gaps(snapshot: Snapshot) -> dict[str, Gap]:
     """The gaps of this probe's own facts."""
-    return {fact: gap for fact, gap in snapshot.gaps.items() if fact not in ("torch_runtime", "visible")}
+    return {fact: gap for fact, gap in snapshot.gaps.items() if re.split(r"[.\[]", fact)[0] in NVML.facts}
 
 
 def cpus(*ranges: tuple[int, int]) -> str:
@@ -110,7 +118,21 @@ def test_h100_sxm_x8(library: Path, tmp_path: Path) -> None:
     assert (gpu.pcie_generation_max, gpu.pcie_generation_max_gpu) == (5, 5)
     assert (gpu.fabric_state, gpu.fabric_status, gpu.recovery_action) == (3, 0, 0)
     assert (gpu.processes, gpu.lost) == ((), None)
+    assert (gpu.serial, gpu.minor, gpu.virtualization) == ("1651923012530", 5, 0)
+    assert (gpu.vbios, gpu.gsp_firmware) == ("96.00.89.00.01", "580.65.06")
+    assert (gpu.memory_reserved_bytes, gpu.bar1_total_bytes, gpu.bar1_used_bytes) == (551 * MIB, 128 << 30, 8 * MIB)
+    assert (gpu.ecc_corrected_volatile, gpu.ecc_sram_threshold_exceeded) == (0, None)
+    assert snapshot.gaps["gpus[5].ecc_sram_threshold_exceeded"].kind == "no_permission"
+    assert (gpu.rows_banks_without_spare, gpu.retired_pages, gpu.repair_pending) == (0, None, False)
+    assert (gpu.memory_unrepairable, gpu.inforom_valid) == (None, True)
+    assert (gpu.memory_temperature_c, gpu.memory_temperature_max_c) == (40, 95)
+    assert (gpu.temperature_max_c, gpu.temperature_margin_c) == (87, 56)
+    assert (gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, gpu.performance_state) == (345, 1980, 0)
+    assert (gpu.application_clock_mhz, gpu.application_clock_default_mhz) == (1980, 1980)
+    assert (gpu.display_active, gpu.pcie_generation, gpu.pcie_replays) == (False, 5, 0)
+    assert (gpu.fabric_health_mask, gpu.fabric_clique, gpu.fabric_cluster, gpu.c2c_enabled) == (0, 0, None, None)
     assert [link.link for link in nvlinks(gpu)] == list(range(18))
+    assert {(link.speed_mb_per_s, link.errors) for link in nvlinks(gpu)} == {(26562, 0)}
     assert all(link.active and link.remote == "switch" for link in nvlinks(gpu))
     assert nvlinks(gpu)[13].remote_pci == "0000:09:00.0"
     assert gpus(snapshot)[0].cpus_near == cpus((0, 55), (112, 167))
@@ -121,6 +143,7 @@ def test_h100_sxm_x8(library: Path, tmp_path: Path) -> None:
     topology = {(link.a, link.b): link.topology for link in snapshot.links}
     assert (topology[0, 1], topology[1, 2], topology[4, 7], topology[3, 4]) == ("PXB", "NODE", "NODE", "SYS")
     assert all(link.through_switch and link.p2p_read == link.p2p_write == 0 for link in snapshot.links)
+    assert {(link.p2p_atomics, link.p2p_nvlink) for link in snapshot.links} == {(0, 0)}
 
 
 def test_a100_sxm_x4(library: Path, tmp_path: Path) -> None:
@@ -153,6 +176,8 @@ def test_rtx4090_x2(library: Path, tmp_path: Path) -> None:
     assert link_names(snapshot) == {(0, 1): "PHB"}
     assert snapshot.links is not None
     assert (snapshot.links[0].nvlinks, snapshot.links[0].p2p_read, snapshot.links[0].p2p_write) == (0, 2, 2)
+    assert (first.display_active, second.display_active, first.performance_state) == (True, False, 8)
+    assert (first.serial, first.inforom_valid, first.application_clock_mhz) == (None, None, None)
     assert {gap.kind for gap in gaps(snapshot).values()} == {"not_supported"}
     assert "gpus[1].ecc_enabled" in snapshot.gaps
 
@@ -162,7 +187,8 @@ def test_t4_x1(library: Path, tmp_path: Path) -> None:
     (gpu,) = gpus(snapshot)
     assert (gpu.name, gpu.compute_capability) == ("Tesla T4", (7, 5))
     assert (gpu.pci, gpu.memory_total_bytes) == ("0000:00:04.0", 15360 * MIB)
-    assert (gpu.retired_pages_pending, gpu.rows_remap_pending) == (False, None)
+    assert (gpu.retired_pages_pending, gpu.rows_remap_pending, gpu.retired_pages) == (False, None, 0)
+    assert (gpu.virtualization, gpu.inforom_valid) == (1, True)
     assert (gpu.pcie_width, gpu.pcie_generation_max) == (16, 3)
     assert snapshot.links == ()
 
@@ -170,8 +196,10 @@ def test_t4_x1(library: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_healthy_machine_lacks_only_what_its_board_does_not_have(name: str, library: Path, tmp_path: Path) -> None:
     snapshot = read(library, machine(tmp_path, name))
-    assert {gap.kind for gap in gaps(snapshot).values()} <= {"not_supported"}
+    refused = {fact.rpartition(".")[2]: gap.kind for fact, gap in gaps(snapshot).items() if gap.kind != "not_supported"}
+    assert refused in ({}, {"ecc_sram_threshold_exceeded": "no_permission"})
     assert {gpu.lost for gpu in gpus(snapshot)} == {None}
+    assert {gpu.trouble for gpu in gpus(snapshot)} == {()}
 
 
 def test_pci_addresses_lead_to_numa_nodes(library: Path, tmp_path: Path) -> None:
@@ -193,6 +221,25 @@ H100_FAULTS: dict[str, dict[int, dict[str, Any]]] = {
     "compute_prohibited": {0: {"compute_mode": 2}},
     "thermal": {1: {"clock_event_reasons": 0x40, "temperature_c": 93}},
     "power_brake": {1: {"clock_event_reasons": 0x80}},
+    "ecc_before": {2: {"ecc_uncorrected_aggregate": 3}},
+    "ecc_corrected": {2: {"ecc_corrected_volatile": 1200}},
+    "sram_exceeded": {2: {"ecc_sram_threshold_exceeded": True}},
+    "memory_unrepairable": {2: {"memory_unrepairable": True}},
+    "spare_rows_used_up": {1: {"rows_banks_without_spare": 2}},
+    "repair_pending": {1: {"repair_pending": True}},
+    "inforom_corrupt": {0: {"inforom_valid": False}},
+    "memory_hot": {1: {"memory_temperature_c": 101}},
+    "hot_without_reason": {1: {"temperature_c": 90, "temperature_margin_c": -3}},
+    "hardware_slowdown": {1: {"clock_event_reasons": 0x8}},
+    "power_limit_low": {3: {"power_limit_w": 500.0}},
+    "application_clocks": {3: {"application_clock_mhz": 1200}},
+    "busy_unseen": {2: {"utilization_percent": 88}},
+    "bar1_full": {2: {"bar1_used_bytes": 127 << 30}},
+    "vbios_differs": {3: {"vbios": "96.00.30.00.01"}},
+    "memory_smaller": {3: {"memory_total_bytes": 76000 * MIB, "memory_free_bytes": (76000 - 562) * MIB}},
+    "mig_empty": {0: {"mig_mode": True, "mig_mode_pending": True}},
+    "fabric_degraded": {index: {"fabric_health_mask": 1} for index in range(8)},
+    "pcie_replays": {2: {"pcie_replays": 5120}},
     "recovery_reset": {2: {"recovery_action": 1}},
     "mig_pending": {0: {"mig_mode": False, "mig_mode_pending": True}},
     "ecc_pending": {2: {"ecc_enabled": False, "ecc_pending": True}},
@@ -213,13 +260,19 @@ def test_a_fault_changes_its_own_facts_only(fault: str, library: Path, healthy_h
     faulty = read(library, machine(tmp_path, "h100_sxm_x8", FAULTS[fault]))
     changed = H100_FAULTS[fault]
     assert faulty.gpus == tuple(replace(gpu, **changed.get(gpu.index, {})) for gpu in gpus(healthy))
-    assert (faulty.driver, faulty.links, gaps(faulty)) == (healthy.driver, healthy.links, gaps(healthy))
+    told = {f"gpus[{index}].{field}" for index, fields in changed.items() for field in fields}
+    open_before = {fact: gap for fact, gap in gaps(healthy).items() if fact not in told}
+    assert faulty.driver is not None and healthy.driver is not None
+    assert replace(faulty.driver, init_s=None) == replace(healthy.driver, init_s=None)
+    assert (faulty.links, gaps(faulty)) == (healthy.links, open_before)
 
 
 def test_every_fault_is_tested() -> None:
     elsewhere = {
         *("driver_not_loaded", "library_mismatch", "nvml_hangs", "nvml_hangs_later", "nvml_aborts"),
-        *("nvml_aborts_later", "gpu_lost", "gpu_lost_at_handle", "gpu_forbidden", "busy", "nvlink_down"),
+        *("nvml_aborts_later", "gpu_lost", "gpu_lost_at_handle", "gpu_lost_half_way", "gpu_lost_in_details"),
+        *("gpu_forbidden", "busy", "stuck_in_low_power", "exclusive_taken", "ecc_off"),
+        *("nvlink_down", "nvlink_slow", "nvlink_errors"),
     }
     assert set(FAULTS) == set(H100_FAULTS) | elsewhere
 
@@ -256,7 +309,8 @@ def test_a_lost_gpu_leaves_the_others_whole(library: Path, healthy_h100: Snapsho
     assert (lost.index, lost.lost, lost.uuid, lost.memory_total_bytes) == (3, "GPU_IS_LOST", None, None)
     assert snapshot.gaps["gpus[3].uuid"] == Gap("crashed", "GPU_IS_LOST")
     assert [g for g in gpus(snapshot) if g.index != 3] == [g for g in gpus(healthy) if g.index != 3]
-    assert {gap.kind for fact, gap in gaps(snapshot).items() if "3" not in fact} == {"not_supported"}
+    others = {fact: gap for fact, gap in gaps(snapshot).items() if "3" not in fact}
+    assert others == {fact: gap for fact, gap in gaps(healthy).items() if "3" not in fact}
     assert link_names(snapshot)[2, 3] == "?"
     assert link_names(snapshot)[2, 4] == "NV18"
 
@@ -403,7 +457,7 @@ def test_the_more_specific_line_wins(library: Path, tmp_path: Path) -> None:
 
 # What random machines are made of: key -> (text of a value, what the Gpu then says). The first field names the gap.
 def _number(largest: int) -> st.SearchStrategy[int]:
-    return st.integers(0, largest)
+    return st.integers(0, largest).filter(lambda number: number not in nvml._NOT_AVAILABLE)
 
 
 _TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="#"), min_size=1, max_size=23).filter(
@@ -566,3 +620,597 @@ def test_a_field_that_is_refused_is_a_gap(line: str, kind: str, library: Path, t
 def test_a_forbidden_gpu_is_not_a_lost_one(library: Path, tmp_path: Path) -> None:
     snapshot = read(library, machine(tmp_path, "a100_sxm_x4", FAULTS["gpu_forbidden"]))
     assert (gpus(snapshot)[2].lost, gpus(snapshot)[2].permitted) == (None, False)
+
+
+# ---- what is good to know: details
+
+
+@pytest.mark.parametrize("fault", ["gpu_lost_half_way", "gpu_lost_in_details"])
+def test_a_gpu_that_is_lost_while_it_is_asked_leaves_the_others_whole(
+    fault: str, library: Path, healthy_h100: Snapshot, tmp_path: Path
+) -> None:
+    snapshot = read(library, machine(tmp_path, "h100_sxm_x8", FAULTS[fault]))
+    lost = gpus(snapshot)[3]
+    assert (lost.lost, lost.uuid) == ("GPU_IS_LOST", gpus(healthy_h100)[3].uuid)
+    assert (lost.power_w is None) == (fault == "gpu_lost_half_way")
+    assert (lost.serial is None) == (fault == "gpu_lost_half_way")
+    assert lost.inforom_valid is None
+    assert [g for g in gpus(snapshot) if g.index != 3] == [g for g in gpus(healthy_h100) if g.index != 3]
+
+
+def test_a_gpu_that_is_lost_at_the_last_question(library: Path, tmp_path: Path) -> None:
+    snapshot = read(library, machine(tmp_path, "h100_sxm_x8", "3.nvlink.17.crc_errors = !15"))
+    assert [gpu.lost for gpu in gpus(snapshot)] == [None] * 3 + ["GPU_IS_LOST"] + [None] * 4
+
+
+def test_each_nvlink_has_its_speed_and_its_errors(library: Path, tmp_path: Path) -> None:
+    lines = (FAULTS["nvlink_slow"], FAULTS["nvlink_errors"], "2.nvlink.0.state = 0")
+    snapshot = read(library, machine(tmp_path, "h100_sxm_x8", *lines))
+    links = nvlinks(gpus(snapshot)[3])
+    assert (links[4].speed_mb_per_s, links[4].errors) == (19922, 29)
+    assert {(link.speed_mb_per_s, link.errors) for link in links if link.link != 4} == {(26562, 0)}
+    down = nvlinks(gpus(snapshot)[2])[0]
+    assert (down.active, down.speed_mb_per_s, down.errors) == (False, None, None)
+
+
+def test_the_counters_of_a_newer_nvlink(library: Path, tmp_path: Path) -> None:
+    gone = tuple(f"*.nvlink.*.{name} = !3" for name in ("replays", "recoveries", "crc_errors"))
+    new = ("*.nvlink.*.rcv_errors = 4", "*.nvlink.*.recovery_events = 1", "*.nvlink.*.speed = 53125")
+    snapshot = read(library, machine(tmp_path, "h100_sxm_x8", *gone, *new))
+    assert {(link.speed_mb_per_s, link.errors) for link in nvlinks(gpus(snapshot)[0])} == {(53125, 5)}
+    snapshot = read(library, machine(tmp_path, "h100_sxm_x8", *gone, "*.nvlink.*.speed = 0"))
+    assert {(link.speed_mb_per_s, link.errors) for link in nvlinks(gpus(snapshot)[0])} == {(None, None)}
+
+
+def test_an_nvlink_domain_over_several_machines(library: Path, tmp_path: Path) -> None:
+    cluster = "5f6ab0e80f1d4c2b9c0e6d1a2b3c4d5e"
+    lines = (f"*.fabric_cluster = {cluster}", "*.fabric_clique = 32766", "*.fabric_health = 0x155", "*.c2c = 1")
+    gpu = gpus(read(library, machine(tmp_path, "h100_sxm_x8", *lines)))[6]
+    assert gpu.fabric_cluster == "5f6ab0e8-0f1d-4c2b-9c0e-6d1a2b3c4d5e"
+    assert (gpu.fabric_clique, gpu.fabric_health_mask, gpu.c2c_enabled) == (32766, 0x155, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("2.unrepairable_after_version = 1", True),
+        ("2.unrepairable_after_version = 0", False),
+        ("2.unrepairable = 0", False),
+    ],
+)
+def test_unrepairable_memory_is_seen_in_either_layout(line: str, expected: bool, library: Path, tmp_path: Path) -> None:
+    assert gpus(read(library, machine(tmp_path, "h100_sxm_x8", line)))[2].memory_unrepairable is expected
+
+
+def test_what_only_root_is_told(library: Path, tmp_path: Path) -> None:
+    gpu = gpus(read(library, machine(tmp_path, "a100_sxm_x4", "*.sram_exceeded = 0")))[1]
+    assert gpu.ecc_sram_threshold_exceeded is False
+
+
+def test_retired_pages_are_counted_whatever_made_them_bad(library: Path, tmp_path: Path) -> None:
+    snapshot = read(library, machine(tmp_path, "t4_x1", "0.field.29 = 40", "0.field.30 = 23"))
+    assert gpus(snapshot)[0].retired_pages == 63
+    snapshot = read(library, machine(tmp_path, "t4_x1", "0.field.29 = 40", "0.field.30 = !999"))
+    assert gpus(snapshot)[0].retired_pages is None
+
+
+def test_details_that_meet_an_error_are_gaps_and_no_trouble(library: Path, tmp_path: Path) -> None:
+    odd = (
+        "serial",
+        "vbios",
+        "virtualization",
+        "temperature_margin",
+        "clock.1",
+        "bar1",
+        "rows_spare",
+        "repair",
+        "inforom",
+    )
+    lines = [f"1.{key} = !{2 if place % 2 else 999}" for place, key in enumerate(odd)]
+    snapshot = read(library, machine(tmp_path, "h100_sxm_x8", *lines, "2.fields = !999"))
+    gpu = gpus(snapshot)[1]
+    assert (gpu.trouble, gpu.lost, gpu.serial, gpu.inforom_valid, gpu.bar1_total_bytes) == ((), None, None, None, None)
+    assert snapshot.gaps["gpus[1].serial"] == Gap("crashed", "UNKNOWN")
+    assert snapshot.gaps["gpus[2].fields"].kind == "crashed"
+    assert gpus(snapshot)[2].memory_temperature_c is None
+
+
+def test_a_slow_nvml_is_asked_for_what_matters_only(library: Path, tmp_path: Path) -> None:
+    began = time.monotonic()
+    snapshot = read(library, machine(tmp_path, "h100_sxm_x8", "0.temperature = ~2100 31", "*.serial = ~500 1"))
+    assert time.monotonic() - began < 5
+    assert [gpu.temperature_c for gpu in gpus(snapshot)] == [31] * 8
+    assert {gpu.serial for gpu in gpus(snapshot)} == {None}
+    assert snapshot.gaps["gpus[7].details"].kind == "not_asked"
+    assert snapshot.links is not None
+    assert {(link.p2p_read, link.p2p_atomics) for link in snapshot.links} == {(0, None)}
+    assert {gpu.trouble for gpu in gpus(snapshot)} == {()}
+
+
+def test_a_slowdown_that_flashes_up_does_not_count(library: Path, tmp_path: Path) -> None:
+    flash = ("0.clock_event_reasons_once = 0x48", "0.clock_event_reasons = 0x4", "1.clock_event_reasons_once = 0x1")
+    snapshot = read(library, machine(tmp_path, "a100_sxm_x4", *flash, "1.clock_event_reasons = 0x40"))
+    assert [gpu.clock_event_reasons for gpu in gpus(snapshot)] == [0x4, 0x1, 0x1, 0x1]
+    both = ("0.clock_event_reasons_once = 0x48", "0.clock_event_reasons = 0x60")
+    assert gpus(read(library, machine(tmp_path, "a100_sxm_x4", *both)))[0].clock_event_reasons == 0x40
+
+
+def test_a_driver_before_510_does_not_tell_what_it_reserves(tmp_path: Path) -> None:
+    old = build(tmp_path / "old", without=("nvmlDeviceGetMemoryInfo_v2",))
+    gpu = gpus(read(old, machine(tmp_path, "h100_sxm_x8")))[0]
+    assert (gpu.memory_total_bytes, gpu.memory_used_bytes) == (81559 * MIB, 562 * MIB)
+    assert gpu.memory_reserved_bytes is None
+
+
+def test_an_old_pynvml_lacks_details_and_nothing_else(library: Path, tmp_path: Path) -> None:
+    """12.535, the oldest that may be installed, knows none of these."""
+    import pynvml
+
+    lacking = (
+        "c_nvmlEccSramErrorStatus_v1_t", "c_nvmlUnrepairableMemory_v1_t", "nvmlDeviceGetRepairStatus",
+        "nvmlDeviceGetMarginTemperature", "nvmlDeviceGetC2cModeInfoV1", "nvmlDeviceGetUnrepairableMemoryFlag_v1",
+    )  # fmt: skip
+    older = tmp_path / "older"
+    older.mkdir()
+    (older / "pynvml.py").write_text(
+        "import importlib.util, sys\n"
+        f"spec = importlib.util.spec_from_file_location('pynvml', {pynvml.__file__!r})\n"
+        "module = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(module)\n"
+        f"for name in {lacking!r}: delattr(module, name)\n"
+        "sys.modules['pynvml'] = module\n"
+    )
+    described = machine(tmp_path, "h100_sxm_x8", "*.temperature_margin = 5", "*.unrepairable = 1")
+    with mock.patch.dict(os.environ, {"PYTHONPATH": str(older)}):
+        gpu = gpus(read(library, described))[0]
+    assert (gpu.temperature_margin_c, gpu.memory_unrepairable, gpu.repair_pending) == (None, None, None)
+    assert (gpu.serial, gpu.inforom_valid, gpu.trouble, gpu.lost) == ("1651923012345", True, (), None)
+
+
+# ---- an NVML that talks nonsense
+
+
+@pytest.mark.parametrize("count", ["4294967295", "-1", "1025"])
+def test_a_count_that_cannot_be_is_no_count(count: str, library: Path, tmp_path: Path) -> None:
+    began = time.monotonic()
+    snapshot = read(library, machine(tmp_path, "h100_sxm_x8", f"count = {count}"))
+    assert time.monotonic() - began < 10
+    assert (snapshot.gpus, snapshot.links) == (None, None)
+    assert snapshot.gaps["gpus"].kind == "crashed" and "NVML counts" in snapshot.gaps["gpus"].reason
+    assert snapshot.driver is not None and snapshot.driver.version == "580.65.06"
+
+
+GARBAGE = (
+    "1.name = " + "x" * 3000,
+    "1.uuid = " + "GPU-" * 500,
+    "1.serial = \udcff\udcfe",
+    "1.vbios = \udcff",
+    "1.gsp_firmware = " + "9." * 60,
+    "1.pci = not:an:address",
+    "1.temperature = 4294967295",
+    "1.power = 4294967295",
+    "1.utilization = 4294967295 4294967295",
+    "1.memory = 18446744073709551615",
+    "1.ecc_errors.uncorrected.* = 18446744073709551615",
+    "1.rows_remapped = 4294967295 4294967295 4294967295 4294967295",
+    "1.rows_spare = 0 0 0 0 4294967295",
+    "1.clock_event_reasons = 18446744073709551615",
+    "1.performance_state = 32",
+    "1.minor = 4294967295",
+    "1.mig = 1 1\n1.mig.max = 4294967295",
+    "1.compute_processes = 4000000000",
+    "1.compute_processes = 4294967295:18446744073709551615 0:1",
+    "1.nvlinks = 4000",
+    "1.nvlink.*.remote = 77",
+    "1.nvlink.*.speed = 18446744073709551615",
+    "1.field.82 = 4294967295",
+    "1.fabric = 4294967295 4294967295",
+    "1.fabric_cluster = nonsense",
+    "1.cpus = 0-99999999",
+    "1.compute_capability = 99999.99999",
+    "1.bar1 = 0\n1.bar1_used = 5",
+    "1.temperature_margin = -2000000000",
+    "driver.version = " + "5" * 79,
+    "driver.version = \udcff",
+    "driver.cuda_version = -7",
+)
+
+
+@pytest.mark.parametrize("line", GARBAGE, ids=[line.partition(" =")[0] + str(n) for n, line in enumerate(GARBAGE)])
+def test_nonsense_of_one_gpu_costs_no_other(line: str, library: Path, tmp_path: Path) -> None:
+    snapshot = read(library, machine(tmp_path, "a100_sxm_x4", line))
+    assert [gpu.name for gpu in gpus(snapshot) if gpu.index != 1] == ["NVIDIA A100-SXM4-80GB"] * 3
+    assert [gpu.serial is None for gpu in gpus(snapshot) if gpu.index != 1] == [False] * 3
+    assert snapshot.driver is not None and snapshot.links is not None
+    judge(snapshot)  # and no check crashes over it
+
+
+def test_a_number_that_means_not_available_is_not_a_number(library: Path, tmp_path: Path) -> None:
+    lines = ("0.temperature = 4294967295", "0.ecc_errors.uncorrected.0 = 18446744073709551615", "0.power = 0xFFFFFFFF")
+    snapshot = read(library, machine(tmp_path, "a100_sxm_x4", *lines))
+    gpu = gpus(snapshot)[0]
+    assert (gpu.temperature_c, gpu.ecc_uncorrected_volatile, gpu.power_w) == (None, None, None)
+    assert snapshot.gaps["gpus[0].temperature_c"] == Gap("not_supported", "NVML: not available")
+
+
+# ---- the files in /dev
+
+
+@pytest.fixture
+def dev() -> Iterator[Path]:
+    """A /dev with the files of two GPUs, in a folder that any user may enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "null"):
+            (Path(folder) / name).touch()
+            (Path(folder) / name).chmod(0o666)
+        (Path(folder) / "nvidia-caps").mkdir()
+        yield Path(folder)
+
+
+def as_somebody(function: Callable[[], Any]) -> Any:
+    """What the function answers to a user who is not root."""
+    if os.getuid() != 0:
+        return function()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:  # pragma: no cover
+        try:
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+            os.write(writing, json.dumps(function()).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        text = answer.read()
+    os.waitpid(pid, 0)
+    return json.loads(text)
+
+
+def test_device_files_that_may_be_opened(dev: Path) -> None:
+    found = as_somebody(lambda: nvml._device_nodes(str(dev), try_them=True))
+    assert found["device_nodes"] == [
+        "/dev/nvidia-caps", "/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia0",
+        "/dev/nvidia1", "/dev/nvidiactl",
+    ]  # fmt: skip
+    assert (found["nodes_denied"], found["nodes_group"]) == ([], None)
+    assert (found["imex_channels"], found["imex_usable"]) == (0, None)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o000])
+def test_device_files_of_others(mode: int, dev: Path) -> None:
+    if os.getuid() != 0 and mode != 0:
+        pytest.skip("needs root to make files of somebody else")
+    for name in ("nvidiactl", "nvidia1", "nvidia-modeset"):
+        (dev / name).chmod(mode)
+    for try_them in (False, True):
+        found = as_somebody(lambda tried=try_them: nvml._device_nodes(str(dev), try_them=tried))  # type: ignore[misc]
+        assert found["nodes_denied"] == ["/dev/nvidia1", "/dev/nvidiactl"]  # CUDA does not open nvidia-modeset
+        assert found["nodes_group"] is None
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to give files to a group")
+def test_the_group_to_join_is_named(dev: Path) -> None:
+    video = next(group for group in grp.getgrall() if group.gr_name not in ("root", "nogroup") and group.gr_gid < 65534)
+    os.chown(dev / "nvidiactl", 0, video.gr_gid)
+    (dev / "nvidiactl").chmod(0o660)
+    found = as_somebody(lambda: nvml._device_nodes(str(dev)))
+    assert (found["nodes_denied"], found["nodes_group"]) == (["/dev/nvidiactl"], video.gr_name)
+    (dev / "nvidiactl").chmod(0o640)  # joining it would not be enough
+    assert as_somebody(lambda: nvml._device_nodes(str(dev)))["nodes_group"] is None
+
+
+def test_a_cgroup_that_forbids_a_device_shows_when_it_is_opened(dev: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.open
+
+    def forbid(path: str, *rest: Any) -> int:
+        if path.endswith("nvidia1"):
+            raise PermissionError(1, "Operation not permitted")
+        if path.endswith("nvidia0"):
+            raise OSError(5, "Input/output error")  # a GPU in trouble is no question of permission
+        return real(path, *rest)
+
+    monkeypatch.setattr(os, "open", forbid)
+    assert nvml._device_nodes(str(dev))["nodes_denied"] == []
+    assert nvml._device_nodes(str(dev), try_them=True)["nodes_denied"] == ["/dev/nvidia1"]
+
+
+def test_imex_channels(dev: Path) -> None:
+    channels = dev / "nvidia-caps-imex-channels"
+    channels.mkdir()
+    assert nvml._imex(str(channels)) == {"imex_channels": 0, "imex_usable": None}
+    for number in range(3):
+        (channels / f"channel{number}").touch()
+        (channels / f"channel{number}").chmod(0o600)
+    if os.getuid() == 0:
+        assert as_somebody(lambda: nvml._imex(str(channels))) == {"imex_channels": 3, "imex_usable": False}
+    (channels / "channel2").chmod(0o666)
+    assert as_somebody(lambda: nvml._imex(str(channels))) == {"imex_channels": 3, "imex_usable": True}
+    if os.getuid() == 0:
+        channels.chmod(0o700)
+        assert as_somebody(lambda: nvml._imex(str(channels))) == {"imex_channels": None, "imex_usable": None}
+
+
+def test_a_dev_that_cannot_be_read_is_not_known(tmp_path: Path) -> None:
+    assert nvml._device_nodes(str(tmp_path / "nowhere")) == {"device_nodes": [], "nodes_denied": None}
+
+
+def test_the_helper_that_loads_modules_runs_as_root_or_is_no_help(tmp_path: Path) -> None:
+    helper = tmp_path / "nvidia-modprobe"
+    assert not nvml._is_setuid(str(helper))
+    helper.touch()
+    assert not nvml._is_setuid(str(helper))
+    helper.chmod(0o4755)
+    assert nvml._is_setuid(str(helper))
+
+
+def test_how_long_the_driver_takes_is_measured(library: Path, tmp_path: Path) -> None:
+    snapshot = read(library, machine(tmp_path, "t4_x1", "init = ~300"))
+    assert snapshot.driver is not None and snapshot.driver.init_s is not None
+    assert 0.3 <= snapshot.driver.init_s < 3
+    refused = read(library, machine(tmp_path, "t4_x1", "init = !9"))
+    assert refused.driver is not None and refused.driver.init_s is None
+
+
+def test_the_machine_the_tests_run_on() -> None:
+    """Whatever it is: facts or reasons, and no nonsense."""
+    snapshot = gather([NVML])
+    assert snapshot.driver is not None or snapshot.gaps["driver"]
+    assert snapshot.gpus is not None or snapshot.gaps["gpus"]
+    assert not any("nonsense" in gap.reason for gap in snapshot.gaps.values())
+
+
+# ---- planted, and named: every fault through the real pynvml, the real probe and every check of GPUs
+
+
+AREAS = ("driver", "gpu", "ecc", "clocks", "memory", "mig", "processes")
+_CONTAINER = {"container": DOCKER}
+
+
+def judge(snapshot: Snapshot, **changes: Any) -> dict[str, tuple[str, str]]:
+    """What fires on this machine, with everything but its GPUs as it should be: id -> (status, title)."""
+    assert snapshot.driver is not None
+    devices = ("/dev/nvidia-uvm", "/dev/nvidiactl", *(f"/dev/nvidia{gpu.index}" for gpu in snapshot.gpus or ()))
+    driver = replace(
+        snapshot.driver,
+        device_nodes=devices,
+        nodes_denied=(),
+        uvm_loaded=True,
+        modprobe=True,
+        pci_gpus=len(snapshot.gpus or ()),
+    )
+    changes = {"driver": driver, "gpus": snapshot.gpus, "links": snapshot.links, "pci": Pci((), False)} | changes
+    seen = visible(None, changes["gpus"] or ())
+    whole = Snapshot(**facts(**{"visible": seen if changes["gpus"] is not None else None} | changes))
+    outcomes = engine.run([check for check in CHECKS.values() if check.area in AREAS], whole)
+    assert not [outcome for outcome in outcomes if outcome.status == "crash"]
+    return {o.check.id: (o.status, o.problem.title) for o in outcomes if o.problem}
+
+
+NAMED: dict[str, tuple[str, str, str]] = {
+    "driver_not_loaded": ("driver_not_loaded", "fail", "driver not loaded"),
+    "library_mismatch": ("driver_library_mismatch", "fail", "is not the installed driver's"),
+    "gpu_lost": ("gpu_lost", "fail", "GPU 3: GPU_IS_LOST"),
+    "gpu_lost_at_handle": ("gpu_lost", "fail", "GPU 3: GPU_IS_LOST"),
+    "gpu_lost_half_way": ("gpu_lost", "fail", "GPU 3: GPU_IS_LOST"),
+    "gpu_lost_in_details": ("gpu_lost", "fail", "GPU 3: GPU_IS_LOST"),
+    "gpu_forbidden": ("gpu_not_permitted", "info", "GPU 2 of 8"),
+    "ecc": ("gpu_ecc_uncorrected", "fail", "7 uncorrected ECC errors on GPU 2"),
+    "remap_pending": ("gpu_row_remap_pending", "warn", "GPU 1: a row remap waits"),
+    "remap_failed": ("gpu_row_remap_failed", "fail", "row remapping failed on GPU 1"),
+    "ecc_before": ("gpu_memory_errors_before", "info", "GPU 2: 3 uncorrected memory errors in earlier runs"),
+    "ecc_off": ("gpu_ecc_off", "warn", "ECC is off on GPU 2"),
+    "sram_exceeded": ("gpu_sram_errors_exceeded", "fail", "GPU 2: too many SRAM errors"),
+    "memory_unrepairable": ("gpu_memory_unrepairable", "fail", "GPU 2: memory damaged beyond repair"),
+    "spare_rows_used_up": ("gpu_spare_rows_used_up", "warn", "GPU 1: 2 memory banks without a spare row"),
+    "repair_pending": ("gpu_repair_pending", "info", "GPU 1: a repair waits"),
+    "inforom_corrupt": ("gpu_inforom_corrupt", "warn", "GPU 0: the InfoROM is corrupted"),
+    "memory_hot": ("gpu_memory_too_hot", "warn", "GPU 1: memory at 101 C, 95 C is the limit"),
+    "thermal": ("gpu_too_hot", "warn", "GPU 1 slowed by temperature (93 C)"),
+    "hot_without_reason": ("gpu_too_hot", "warn", "GPU 1 at the limit of its temperature (90 C)"),
+    "power_brake": ("gpu_power_braked", "warn", "GPU 1: hardware power brake"),
+    "hardware_slowdown": ("gpu_slowed_by_hardware", "warn", "GPU 1 slowed down by its hardware"),
+    "power_limit_low": ("gpu_power_limits_differ", "warn", "GPU 3 capped at 500 W of 700 W, unlike the others"),
+    "application_clocks": ("gpu_application_clocks_lowered", "warn", "GPU 3: application clock 1200 MHz"),
+    "busy": ("gpu_busy", "warn", "GPU 0 in use"),
+    "busy_unseen": ("gpu_busy_without_process", "warn", "GPU 2: 88 % busy, and no process is listed"),
+    "bar1_full": ("gpu_bar1_exhausted", "warn", "GPU 2: BAR1 is full (127 GiB of 128 GiB)"),
+    "vbios_differs": ("gpu_vbios_differs", "info", "96.00.30.00.01 on GPU 3"),
+    "memory_smaller": ("gpu_memory_sizes_differ", "warn", "GPU 3: 74 GiB of memory, the others have 80 GiB"),
+    "compute_prohibited": ("gpu_compute_prohibited", "fail", "GPU 0: compute mode prohibited"),
+    "exclusive_taken": ("gpu_exclusive_taken", "fail", "GPU 1: one process at a time"),
+    "stuck_in_low_power": ("gpu_stuck_in_low_power", "warn", "GPU 0: 99 % busy in state P8"),
+    "mig_on": ("gpu_split_by_mig", "warn", "GPU 0 split by MIG"),
+    "mig_empty": ("mig_without_instance", "warn", "GPU 0: MIG is on, without an instance"),
+    "mig_pending": ("gpu_mode_change_pending", "info", "GPU 0: a mode change waits"),
+    "ecc_pending": ("gpu_mode_change_pending", "info", "GPU 2: a mode change waits"),
+    "recovery_reset": ("gpu_wants_recovery", "fail", "GPU 2: the driver asks to reset the GPU"),
+}
+# What else is true of such a machine.
+ALSO: dict[str, set[str]] = {
+    "busy": {"gpu_free_memory_uneven"},
+    "stuck_in_low_power": {"gpu_busy", "gpu_free_memory_uneven"},
+    "memory_smaller": {"gpu_free_memory_uneven"},
+    "mig_empty": {"gpu_split_by_mig"},
+    "exclusive_taken": {"gpu_compute_exclusive"},
+}
+# No fault of a GPU, or one of its links, which checks/links and checks/pcie.py judge; the first two are healthy.
+UNNAMED = {
+    *("ecc_corrected", "pcie_replays", "fabric_not_started", "fabric_degraded", "nvlink_down", "nvlink_slow"),
+    *("nvlink_errors", "pcie_width_reduced", "nvml_hangs", "nvml_hangs_later", "nvml_aborts", "nvml_aborts_later"),
+}
+
+
+def test_every_planted_fault_has_a_name() -> None:
+    assert set(NAMED) | UNNAMED == set(FAULTS)
+
+
+@pytest.mark.parametrize("fault", NAMED)
+def test_a_planted_fault_is_named_and_nothing_else(fault: str, library: Path, tmp_path: Path) -> None:
+    snapshot = read(library, machine(tmp_path, "h100_sxm_x8", FAULTS[fault]))
+    check, status, title = NAMED[fault]
+    found = judge(snapshot)
+    assert set(found) == {check} | ALSO.get(fault, set())
+    assert found[check][0] == status and title in found[check][1]
+
+
+@pytest.mark.parametrize("fault", sorted(UNNAMED - {name for name in FAULTS if name.startswith("nvml_")}))
+def test_what_is_no_fault_of_a_gpu_is_not_called_one(fault: str, library: Path, tmp_path: Path) -> None:
+    assert judge(read(library, machine(tmp_path, "h100_sxm_x8", FAULTS[fault]))) == {}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("where", [{}, _CONTAINER], ids=["bare", "docker"])
+def test_a_healthy_machine_has_no_fault(name: str, where: dict[str, Any], library: Path, tmp_path: Path) -> None:
+    assert judge(read(library, machine(tmp_path, name)), **where) == {}
+
+
+_REFUSED = ("serial", "vbios", "gsp_firmware", "power", "power_limit", "power_limit_default", "temperature.*", "fields")
+_WSL_TOO = ("compute_processes", "graphics_processes", "persistence_mode", "minor", "utilization")
+# Hardware that is well, of which NVML tells less: machine, lines, facts of the place.
+REDUCED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "wsl": (
+        "rtx4090_x2",
+        "\n".join(f"*.{key} = !3" for key in (*_REFUSED, *_WSL_TOO))
+        + "\n0.memory_used = 4000MiB\n1.memory_used = 4000MiB",  # Windows' desktop
+        {"container": WSL},
+    ),
+    "vgpu": (
+        "a100_sxm_x4",
+        "\n".join(f"*.{key} = !3" for key in (*_REFUSED, "rows_remapped", "rows_spare", "inforom", "nvlinks"))
+        + "\n*.name = NVIDIA A100-40C\n*.virtualization = 2\n*.ecc = 0 0\n*.utilization = !3",
+        {},
+    ),
+    "gb10": ("t4_x1", "0.name = NVIDIA GB10\n0.memory = !3\n0.ecc = !3\n0.power_limit = !3\n0.bar1 = !3", {}),
+    "gb200": (
+        "a100_sxm_x4",
+        "*.name = NVIDIA GB200\n*.fabric = 3 0\n*.fabric_cluster = 5f6ab0e80f1d4c2b9c0e6d1a2b3c4d5e\n"
+        "*.fabric_clique = 32766\n*.c2c = 1",
+        {},
+    ),
+    "mig": (
+        "a100_sxm_x4",
+        FAULTS["mig_on"].replace("0.mig", "*.mig") + "\n*.utilization = !3\n*.ecc_errors.uncorrected.0 = !3",
+        {},
+    ),
+    "laptop": (
+        "t4_x1",
+        "0.name = NVIDIA GeForce RTX 4070 Laptop GPU\n0.ecc = !3\n0.power_limit = !3\n0.temperature = 80",
+        {},
+    ),
+    "no_persistence": ("h100_sxm_x8", "*.persistence_mode = 0\n*.utilization = 3 0", {}),
+    "capped": ("a100_sxm_x4", "*.power_limit = 300000", {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_what_nvml_leaves_out_is_no_fault(name: str, library: Path, tmp_path: Path) -> None:
+    base, lines, where = REDUCED[name]
+    found = judge(read(library, machine(tmp_path, base, lines)), **where)
+    told = {"mig": {"gpus_all_split_by_mig": "info"}, "capped": {"gpu_power_capped": "info"}}
+    assert {check: status for check, (status, _) in found.items()} == told.get(name, {})
+
+
+def test_a_serial_number_is_not_shared(library: Path, tmp_path: Path) -> None:
+    shared = redacted(read(library, machine(tmp_path, "a100_sxm_x4")))
+    serials = [gpu.serial for gpu in gpus(shared)]
+    assert len(set(serials)) == 4 and all(serial and serial.startswith("serial-") for serial in serials)
+    assert gpus(shared)[0].vbios == "92.00.45.00.06"
+
+
+# ---- failures people really had
+
+
+def test_an_old_driver_under_a_new_torch(library: Path, tmp_path: Path) -> None:
+    lines = ("driver.version = 470.199.02", "driver.cuda_version = 11040")
+    snapshot = read(library, machine(tmp_path, "a100_sxm_x4", *lines))
+    whole = Snapshot(**facts(driver=snapshot.driver, pytorch=pytorch(cuda="13.0")))
+    (outcome,) = engine.ask(CHECKS["driver_too_old_for_torch"], whole)
+    assert outcome.problem is not None and "470.199.02" in outcome.problem.title
+
+
+def test_a_fabric_that_nobody_started(library: Path, tmp_path: Path) -> None:
+    snapshot = read(library, machine(tmp_path, "h100_sxm_x8", FAULTS["fabric_not_started"]))
+    (outcome,) = engine.ask(CHECKS["nvlink_fabric_not_ready"], Snapshot(**facts(gpus=snapshot.gpus)))
+    assert outcome.problem is not None and "not started" in outcome.problem.title
+    assert "802" in outcome.problem.cause
+
+
+def test_a_container_that_was_started_without_its_gpus(tmp_path: Path) -> None:
+    (tmp_path / LIBRARY).write_text("")  # whatever driver the machine of this test has, it is not found
+    bus = sysfs(tmp_path / "sys", {"0000:1b:00.0": 0})
+    snapshot = read(tmp_path, machine(tmp_path, "h100_sxm_x8"), system=bus)
+    inside = {"driver": snapshot.driver, "gpus": None, "links": None, "visible": None, "container": DOCKER}
+    (outcome,) = engine.ask(CHECKS["nvml_library_missing"], Snapshot(**facts(**inside)))
+    assert outcome.problem is not None
+    assert outcome.problem.title == "1 NVIDIA GPU on the PCI bus, but no driver library"
+    assert "docker run --gpus all" in outcome.problem.fixes[0].commands[0]
+
+
+def test_seven_of_eight(library: Path, tmp_path: Path) -> None:
+    buses = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")
+    system = sysfs(tmp_path / "sys", {f"0000:{bus}:00.0": 0 for bus in buses}, module="580.65.06")
+    snapshot = read(library, machine(tmp_path, "h100_sxm_x8", "count = 7"), system=system)
+    assert snapshot.driver is not None
+    on_bus = {"driver": replace(snapshot.driver, device_nodes=()), "plan": Plan(expect_gpus=8)}
+    found = judge(snapshot, **on_bus)
+    assert found["gpus_on_bus_not_in_driver"][1] == "8 NVIDIA GPUs on the PCI bus, 7 in the driver"
+    assert found["gpu_count_unexpected"] == ("fail", "7 usable GPUs, 8 expected")
+
+
+def test_a_gpu_that_is_full_already(library: Path, tmp_path: Path) -> None:
+    mine = f"1.compute_processes = {os.getpid()}:70GiB\n1.memory_used = 72242MiB"
+    snapshot = read(library, machine(tmp_path, "h100_sxm_x8", mine))
+    found = judge(snapshot, plan=Plan(expect_free_bytes=60 << 30))
+    assert set(found) == {"gpu_busy", "gpu_free_memory_uneven", "gpu_memory_below_plan"}
+    assert found["gpu_memory_below_plan"] == ("fail", "GPU 1: 9.1 GiB free, 60 GiB expected")
+
+
+def test_processes_that_a_container_does_not_show(library: Path, tmp_path: Path) -> None:
+    hidden = "2.memory_used = 40000MiB\n2.utilization = 100 60"
+    found = judge(read(library, machine(tmp_path, "h100_sxm_x8", hidden)), container=DOCKER)
+    assert {"gpu_memory_used_from_outside", "gpu_busy_without_process"} <= set(found)
+    assert found["gpu_memory_used_from_outside"][1] == "GPU 2: 39 GiB in use, and no process is listed"
+
+
+def test_nodes_of_one_nvlink_rack_without_a_channel(library: Path, tmp_path: Path) -> None:
+    rack = "*.fabric_cluster = 5f6ab0e80f1d4c2b9c0e6d1a2b3c4d5e\n*.fabric_clique = 32766"
+    snapshot = read(library, machine(tmp_path, "h100_sxm_x8", rack))
+    assert snapshot.driver is not None
+    closed = replace(snapshot.driver, imex_channels=1, imex_usable=False)
+    assert set(judge(snapshot, driver=closed, plan=Plan(nodes=2))) >= {"imex_channel_unusable"}
+    assert "imex_channel_unusable" not in judge(snapshot, driver=closed)
+
+
+def test_files_in_dev_that_are_not_for_this_user(library: Path, dev: Path, tmp_path: Path) -> None:
+    (dev / "nvidiactl").chmod(0)
+    denied: dict[str, Any] = as_somebody(lambda: nvml._device_nodes(str(dev), try_them=True))
+    snapshot = read(library, machine(tmp_path, "a100_sxm_x4", "init = !4"))
+    assert snapshot.driver is not None
+    tuples: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in denied.items()}
+    driver: Driver = replace(snapshot.driver, pci_gpus=4, **tuples)
+    found = judge(snapshot, driver=driver, gpus=None, links=None)
+    assert found["device_nodes_denied"] == ("fail", "no permission to open /dev/nvidiactl")
+    assert found["driver_does_not_answer"] == ("fail", "NVML: NO_PERMISSION")
+
+
+@pytest.mark.parametrize(("error", "name"), [("!999", "UNKNOWN"), ("!4", "NO_PERMISSION")])
+def test_a_container_whose_devices_were_taken_away(error: str, name: str, library: Path, tmp_path: Path) -> None:
+    snapshot = read(library, machine(tmp_path, "h100_sxm_x8", f"init = {error}"))
+    assert snapshot.driver is not None
+    nodes = ("/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl")
+    inside = {"container": DOCKER, "gpus": None, "links": None, "visible": None}
+    whole = Snapshot(**facts(**inside, driver=replace(snapshot.driver, device_nodes=nodes)))
+    (outcome,) = engine.ask(CHECKS["container_lost_gpus"], whole)
+    assert outcome.problem is not None and name in outcome.problem.title
+
+
+def test_ranks_on_the_instances_of_a_split_gpu(library: Path, tmp_path: Path) -> None:
+    old = ("driver.version = 550.127.05", FAULTS["mig_on"].replace("0.mig", "*.mig"))
+    snapshot = read(library, machine(tmp_path, "a100_sxm_x4", *old))
+    found = judge(snapshot, config=config())
+    assert found["mig_with_several_ranks"][1] == "4 ranks, and CUDA shows each of them one MIG instance"
+    assert found["gpus_all_split_by_mig"][0] == "info"
+    assert "gpu_split_by_mig" not in found

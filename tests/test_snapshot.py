@@ -24,6 +24,7 @@ from mgpu.snapshot import FACTS, BadSnapshot, Gap, Snapshot, from_json, loads, t
 from tests.checks.facts import (
     config,
     facts,
+    folder,
     gpu,
     gpus,
     host,
@@ -33,6 +34,7 @@ from tests.checks.facts import (
     python,
     rank,
     ranks,
+    storage,
     torch_runtime,
     uuid,
 )
@@ -91,7 +93,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         Any: JSON,
         str: st.text(max_size=8),
         int: st.integers(-(2**63), 2**63),
-        float: st.floats(allow_nan=False),
+        float: st.floats(allow_nan=False, allow_infinity=False),
         bool: st.booleans(),
         types.NoneType: st.none(),
     }
@@ -180,6 +182,10 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("gpus/1/index", 1.0, ["gpus[1].index: expected int, got float"]),
         ("gpus/1/power_w", "70", ["gpus[1].power_w: expected float, got str"]),
         ("gpus/1/power_w", True, ["gpus[1].power_w: expected float, got bool"]),
+        ("gpus/1/power_w", float("inf"), ["gpus[1].power_w: inf is no number"]),
+        ("gpus/1/power_w", float("nan"), ["gpus[1].power_w: nan is no number"]),
+        ("gpus/1/power_w", 10**30, ["gpus[1].power_w: a number of 31 digits"]),
+        ("gpus/1/index", 2**64, ["gpus[1].index: a number of 20 digits"]),
         ("gpus/1/mig_mode", 0, ["gpus[1].mig_mode: expected bool, got int"]),
         ("gpus/1/compute_capability", [9], ["gpus[1].compute_capability: expected 2 items, got 1"]),
         ("gpus/1/compute_capability/0", "9", ["gpus[1].compute_capability[0]: expected int"]),
@@ -385,7 +391,12 @@ def test_a_redacted_snapshot_is_one_that_can_be_read() -> None:
 
 
 def test_nothing_is_redacted_where_nothing_is_known() -> None:
-    assert redacted(Snapshot()) == Snapshot()
+    assert redacted(Snapshot()) == Snapshot(redacted=True)
+
+
+def test_what_is_redacted_is_not_redacted_again() -> None:
+    assert redacted(redacted(rich())) == redacted(rich())
+    assert redacted(loads(dumped(redacted(rich())))) == redacted(rich())
 
 
 LEAKS: dict[str, dict[str, Any]] = {
@@ -400,6 +411,13 @@ LEAKS: dict[str, dict[str, Any]] = {
     "an IPv6 address": {"torch_runtime": torch_runtime(cuda_error="no route to [2001:db8::77], 2001:db8::77: down.")},
     "the host's name in the config": {"config": config("main_process_ip: node7\n")},
     "the host's name in a path": {"env": {"TMPDIR": "/scratch/node7/x"}},
+    "a cache that is named after its user": {
+        "torch_runtime": torch_runtime(import_error="cannot write /tmp/torchinductor_ada/x.py")
+    },
+    "a home folder elsewhere": {
+        "storage": storage(folder("home", "/fsx/team/ada")),
+        "python": python(executable="/scratch/ada/env/bin/python"),
+    },
     "the host's short name": {
         "host": host(name="node7.example.org"),
         "torch_runtime": torch_runtime(cuda_error="node7, node7.example.org"),
@@ -413,7 +431,23 @@ LEAKS: dict[str, dict[str, Any]] = {
 def test_nothing_leaks(changes: dict[str, Any]) -> None:
     text = dumped(redacted(Snapshot(**facts(**changes))))
     for secret in (uuid(2)[4:], "ada", "192.168.77.5", "2001:db8", "node7", "example"):
-        assert secret not in text
+        assert not re.search(rf"(?<![a-z]){re.escape(secret)}", text), secret  # "readable" names nobody
+
+
+def test_process_ids_become_numbers_that_no_process_has() -> None:
+    machine = Snapshot(
+        **facts(
+            gpus=gpus(2, gpu(1, processes=(process(pid=4711), process(pid=1)))),
+            network=network(port_owner="pid 4711 (python)", port_owner_pid=4711),
+            env={"OMP_NUM_THREADS": "4711"},
+        )
+    )
+    found = redacted(machine)
+    assert found.gpus is not None and found.network is not None and found.env is not None
+    substitute, init = (p.pid for p in found.gpus[1].processes or ())
+    assert substitute > 1 << 22 and init == 1
+    assert (found.network.port_owner_pid, found.network.port_owner) == (substitute, f"pid {substitute} (python)")
+    assert found.env["OMP_NUM_THREADS"] == "4711"
 
 
 def test_what_only_looks_like_an_address_stays() -> None:

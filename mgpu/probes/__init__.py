@@ -59,6 +59,11 @@ __all__ = [
     "with_torch",
 ]
 
+_QUICK_LEAVES_OUT = {
+    "torch_runtime": "torch was not imported (--quick)",
+    "kernel_log": "the kernel's log was not read (--quick)",
+}
+
 
 def gather(
     probes: Sequence[Probe] = DEFAULT,
@@ -74,7 +79,7 @@ def gather(
     `started`: the probes' children, when they were started ahead (`children.start`).
     """
     if port is not None:
-        probes = [replace(p, arguments={"port": port}) if p.name == "network" else p for p in probes]
+        probes = [replace(p, arguments={**p.arguments, "port": port}) if p.name == "network" else p for p in probes]
     facts: dict[str, Any] = {}
     gaps: dict[str, Gap] = {}
     for child in collect(started or start(probes, python=python), progress):
@@ -87,9 +92,8 @@ def gather(
     else:
         snapshot = replace(snapshot, gaps={**snapshot.gaps, "visible": snapshot.gap("gpus")})
     asked = {fact for probe in probes for fact in probe.brings}
-    if "torch_runtime" not in asked:
-        not_asked = Gap("not_asked", "torch was not imported (--quick)")
-        snapshot = replace(snapshot, gaps={"torch_runtime": not_asked, **snapshot.gaps})
+    left_out = {fact: Gap("not_asked", reason) for fact, reason in _QUICK_LEAVES_OUT.items() if fact not in asked}
+    snapshot = replace(snapshot, gaps={**left_out, **snapshot.gaps})
     now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
     return replace(snapshot, taken=now, mgpu=__version__, plan=plan or Plan())
 

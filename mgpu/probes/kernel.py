@@ -1,11 +1,269 @@
-"""Not written yet."""
+"""Which modules, settings and counters of the kernel matter to GPUs and ranks, and is a process stuck in the driver?
+
+Shares a child with the system probe. Roots of /proc and /sys are arguments, so that recorded trees can be replayed.
+Standard library only. Everything is read as this user: what only root may see stays None.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
+_MODULES = (
+    "nvidia", "nouveau", "nova_", "ib_", "rdma_", "mlx4_", "mlx5_", "irdma", "efa", "bnxt_re", "hfi1", "gdrdrv",
+    "nv_peer_mem", "vfio",
+)  # fmt: skip
+# The words of the kernel's command line about IOMMU, PCI and the driver; all others are nobody's business.
+_WORDS = (
+    "iommu", "intel_iommu=", "amd_iommu=", "pci", "nvidia", "nouveau.", "vfio", "rd.driver.blacklist=",
+    "modprobe.blacklist=", "module_blacklist=", "nomodeset", "nosmt", "isolcpus=", "maxcpus=", "numa_balancing=",
+    "transparent_hugepage=",
+)  # fmt: skip
+# Programs that use GPUs. A name in /proc is cut at 15 characters.
+_DRIVER_TOOLS = ("nvidia-", "nv-hostengine", "dcgm")
+_PYTHONS = ("python", "pt_main_thread", "torchrun", "accelerate")
+_LOOKS, _BETWEEN_LOOKS_S = 3, 0.05
+_ENOUGH_S = 0.1  # for reading the state of thousands of processes
+_LOGIND = ("/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d", "/etc/systemd/logind.conf.d")
 
-def probe() -> Iterator[dict[str, Any]]:
-    """Yield nothing yet."""
-    yield from ()
+
+def probe(
+    proc: str = "/proc", sys_root: str = "/sys", root: str = "", stuck_age_s: float = 60.0
+) -> Iterator[dict[str, Any]]:
+    """Yield the fact kernel. A process that has only just started is not called stuck."""
+    command_line = _command_line(proc)
+    memory = dict(re.findall(r"^(\w+):\s+(\d{1,15}) kB", _read(f"{proc}/meminfo") or "", re.MULTILINE))
+    files_used, files_max = _files(proc)
+    cpufreq = f"{sys_root}/devices/system/cpu/cpu0/cpufreq"
+    yield {
+        "kernel": {
+            "modules": _modules(proc),
+            "driver_flavour": _flavour(proc),
+            "command_line": command_line,
+            "iommu": _iommu(proc, sys_root, command_line),
+            "dmesg_restricted": _switch(f"{proc}/sys/kernel/dmesg_restrict"),
+            "overcommit_memory": _int(_read(f"{proc}/sys/vm/overcommit_memory")),
+            "port_range": _port_range(proc),
+            "files_used": files_used,
+            "files_max": files_max,
+            "cpus_online": _cpus(sys_root, "online"),
+            "cpus_present": _cpus(sys_root, "present"),
+            "cpu_governor": _read(f"{cpufreq}/scaling_governor") or None,
+            "load_1min": _load(proc),
+            "swap_used_bytes": _difference(memory, "SwapTotal", "SwapFree"),
+            "remove_ipc": _remove_ipc(root),
+            "stuck": _stuck(proc, stuck_age_s),
+            "cpu_driver": _read(f"{cpufreq}/scaling_driver") or None,
+            "smt": _read(f"{sys_root}/devices/system/cpu/smt/control") or None,
+            "secure_boot": _secure_boot(sys_root),
+            "reserved_ports": _read(f"{proc}/sys/net/ipv4/ip_local_reserved_ports"),
+            "committed_bytes": _kib(memory, "Committed_AS"),
+            "commit_limit_bytes": _kib(memory, "CommitLimit"),
+        }
+    }
+
+
+# ---- modules, drivers, IOMMU
+
+
+def _modules(proc: str) -> list[str] | None:
+    text = _read(f"{proc}/modules")
+    return None if text is None else sorted(line.split()[0] for line in text.splitlines() if line.startswith(_MODULES))
+
+
+def _flavour(proc: str) -> str | None:
+    """NVRM's first line: "NVIDIA UNIX Open Kernel Module for x86_64  580.65.06", or without the word Open."""
+    line = (_read(f"{proc}/driver/nvidia/version") or "").partition("\n")[0]
+    if "Kernel Module" not in line:
+        return None
+    return "open" if "Open Kernel Module" in line else "proprietary"
+
+
+def _command_line(proc: str) -> str | None:
+    text = _read(f"{proc}/cmdline")
+    return None if text is None else " ".join(word for word in text.split() if word.startswith(_WORDS))
+
+
+def _iommu(proc: str, sys_root: str, command_line: str | None) -> str | None:
+    """What the IOMMU does to the GPUs, or else to the first groups (ABI/testing/sysfs-kernel-iommu_groups)."""
+    try:
+        groups = os.listdir(f"{sys_root}/kernel/iommu_groups")
+    except OSError:
+        return None
+    if not groups:
+        return "off"
+    files = [f"{sys_root}/bus/pci/devices/{gpu}/iommu_group/type" for gpu in _list(f"{proc}/driver/nvidia/gpus")]
+    files += [f"{sys_root}/kernel/iommu_groups/{group}/type" for group in sorted(groups)[:8]]
+    for file in files:
+        kind = _read(file) or ""
+        if kind.startswith("DMA"):
+            return "translating"
+        if kind == "identity":
+            return "passthrough"
+    words = (command_line or "").split()  # Linux before 5.11 does not tell the type
+    return "passthrough" if "iommu=pt" in words or "iommu.passthrough=1" in words else None
+
+
+def _secure_boot(sys_root: str) -> bool | None:
+    """The EFI variable: four bytes of attributes, then 1 or 0."""
+    folder = f"{sys_root}/firmware/efi/efivars"
+    if not os.path.isdir(f"{sys_root}/firmware"):
+        return None
+    if not os.path.isdir(f"{sys_root}/firmware/efi"):
+        return False  # started by a BIOS, which has no such thing
+    try:
+        with open(f"{folder}/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", "rb") as file:
+            value = file.read(5)
+    except OSError:
+        return None
+    return value[4] == 1 if len(value) == 5 else None
+
+
+# ---- settings and counters
+
+
+def _files(proc: str) -> tuple[int | None, int | None]:
+    words = (_read(f"{proc}/sys/fs/file-nr") or "").split()
+    return (_int(words[0]), _int(words[2])) if len(words) == 3 else (None, None)
+
+
+def _port_range(proc: str) -> list[int] | None:
+    ends = [_int(word) for word in (_read(f"{proc}/sys/net/ipv4/ip_local_port_range") or "").split()]
+    return [end for end in ends if end is not None] if len(ends) == 2 and None not in ends else None
+
+
+def _cpus(sys_root: str, which: str) -> int | None:
+    """How many CPUs a list such as "0-63,128-191" names."""
+    text = _read(f"{sys_root}/devices/system/cpu/{which}")
+    number = 0
+    for part in (text or "").split(","):
+        first, _, last = part.partition("-")
+        low, high = _int(first), _int(last or first)
+        if low is None or high is None:
+            return None
+        number += high - low + 1
+    return number
+
+
+def _load(proc: str) -> float | None:
+    found = re.match(r"\d{1,6}\.\d+ ", _read(f"{proc}/loadavg") or "")
+    return float(found.group()) if found else None
+
+
+def _remove_ipc(root: str) -> bool | None:
+    """What logind's files say; None: nothing, and then it depends on how systemd was built."""
+    named = {name: f"{folder}/{name}" for folder in _LOGIND for name in sorted(_list(f"{root}{folder}"))}
+    files = ["/etc/systemd/logind.conf", *(path for name, path in sorted(named.items()) if name.endswith(".conf"))]
+    said = None
+    for file in files:
+        for value in re.findall(r"^\s*RemoveIPC\s*=\s*(\S+)", _read(f"{root}{file}") or "", re.MULTILINE):
+            said = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False}.get(
+                value.lower(), False
+            )
+    return said
+
+
+# ---- processes
+
+
+def _stuck(proc: str, age_s: float) -> list[str] | None:
+    """Processes that sleep in the driver and cannot be woken, not even by SIGKILL. None: there are too many to ask.
+
+    In uninterruptible sleep at every look, without having run in between. Only programs of the driver, and Pythons that
+    are known to hold a GPU: whoever waits for a slow disk looks the same for a moment.
+    """
+    until, uptime = time.monotonic() + _ENOUGH_S, _uptime(proc)
+    asleep: dict[str, str] = {}
+    for pid in _list(proc):
+        if not pid.isdecimal():
+            continue
+        if time.monotonic() > until:
+            return None
+        name, state, started = _stat(proc, pid)
+        old = uptime is None or started is None or uptime - started >= age_s
+        if state == "D" and old and _uses_gpu(proc, pid, name):
+            asleep[pid] = name
+    switches = {pid: _switches(proc, pid) for pid in asleep}
+    for _ in range(_LOOKS - 1 if asleep else 0):
+        time.sleep(_BETWEEN_LOOKS_S)
+        for pid in list(asleep):
+            if _stat(proc, pid)[1] != "D" or _switches(proc, pid) != switches[pid]:
+                del asleep[pid]
+    return [f"{name} (pid {pid})" for pid, name in asleep.items()]
+
+
+def _stat(proc: str, pid: str) -> tuple[str, str, float | None]:
+    """Name, state and seconds after the start of the machine at which it began. The name may hold anything."""
+    try:
+        file = os.open(f"{proc}/{pid}/stat", os.O_RDONLY)  # there are thousands: open() would take twice as long
+        try:
+            text = os.read(file, 1024).decode("utf-8", "replace")
+        finally:
+            os.close(file)
+    except OSError:
+        text = ""
+    name, _, rest = text.partition("(")[2].rpartition(") ")
+    words = rest.split()
+    ticks = _int(words[19]) if len(words) > 19 else None
+    return name, words[0] if words else "", None if ticks is None else ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _switches(proc: str, pid: str) -> list[str]:
+    return re.findall(r"ctxt_switches:\s+(\d+)", _read(f"{proc}/{pid}/status") or "")
+
+
+def _uses_gpu(proc: str, pid: str, name: str) -> bool:
+    """Whether it is a tool of the driver, or a Python that has a GPU open: of other users' only root may know that."""
+    if name.startswith(_DRIVER_TOOLS):
+        return True
+    for number in _list(f"{proc}/{pid}/fd") if name.startswith(_PYTHONS) else ():
+        try:
+            if os.readlink(f"{proc}/{pid}/fd/{number}").startswith("/dev/nvidia"):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _uptime(proc: str) -> float | None:
+    found = re.match(r"\d{1,12}\.\d+", _read(f"{proc}/uptime") or "")
+    return float(found.group()) if found else None
+
+
+# ---- reading
+
+
+def _kib(memory: dict[str, str], name: str) -> int | None:
+    return int(memory[name]) * 1024 if name in memory else None
+
+
+def _difference(memory: dict[str, str], whole: str, free: str) -> int | None:
+    return (int(memory[whole]) - int(memory[free])) * 1024 if whole in memory and free in memory else None
+
+
+def _switch(path: str) -> bool | None:
+    value = _int(_read(path))
+    return None if value is None else value > 0
+
+
+def _int(text: str | None) -> int | None:
+    text = (text or "").strip()
+    return int(text) if re.fullmatch(r"[0-9]{1,20}", text) else None
+
+
+def _list(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return None

@@ -7,24 +7,51 @@ refuses is that GPU's gap, never the node's.
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
+import stat
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 # nvmlReturn_t, nvml.h v13
-_INVALID_ARGUMENT, _NOT_SUPPORTED, _NO_PERMISSION, _FUNCTION_NOT_FOUND = 2, 3, 4, 13
-_NOT_FOUND = 6
+_INVALID_ARGUMENT, _NOT_SUPPORTED, _NO_PERMISSION, _NOT_FOUND, _FUNCTION_NOT_FOUND = 2, 3, 4, 6, 13
+_CORRUPTED_INFOROM, _NO_DATA, _ARGUMENT_VERSION_MISMATCH, _DEPRECATED = 14, 21, 25, 26
+_ABSENT = (_NOT_SUPPORTED, _FUNCTION_NOT_FOUND, _NO_DATA, _ARGUMENT_VERSION_MISMATCH, _DEPRECATED)
 _GPU_GONE = {15: "GPU_IS_LOST", 16: "RESET_REQUIRED", 8: "INSUFFICIENT_POWER"}
-_FIELD_RECOVERY_ACTION = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, pynvml 13
-_SLOWDOWN, _UNCORRECTED, _VOLATILE, _AGGREGATE = 1, 1, 0, 1
-_P2P_READ, _P2P_WRITE = 0, 1  # pynvml's NVML_P2P_CAPS_INDEX_READ is a tuple by mistake (13.615.71)
+_NOT_AVAILABLE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # NVML_VALUE_NOT_AVAILABLE in the widths it comes in
+# More than any machine has: a count beyond is garbage, and asking for each of them would never end.
+_MOST_GPUS, _MOST_INSTANCES = 1024, 64
+_SLOWDOWN, _MEMORY_MAX, _GPU_MAX = 1, 2, 3  # nvmlTemperatureThresholds_t
+_CORRECTED, _UNCORRECTED, _VOLATILE, _AGGREGATE = 0, 1, 0, 1
+_GRAPHICS_CLOCK, _SM_CLOCK = 0, 1
+_UNKNOWN_STATE = 32  # NVML_PSTATE_UNKNOWN
+_MEMORY_V2 = 0x02000028  # nvmlMemory_v2: says what driver and firmware reserve
+_UNREPAIRABLE_V1 = 0x01000008  # nvmlUnrepairableMemory_v1, as pynvml 13 has it
+# Field values, NVML_FI_DEV_…
+_FIELD_RECOVERY_ACTION = 230
+_FIELDS = {"memory_temperature_c": 82, "pcie_replays": 94}
+_FIELDS_RETIRED = (29, 30)  # pages retired for several single-bit errors, for a double-bit error
+_FIELD_NVLINK_SPEED = 164
+# Replays, recoveries, CRC errors; from NVLink 5 (Blackwell) on packets received with errors, recovery events.
+_FIELDS_NVLINK_ERRORS = (161, 162, 163, 208, 215)
+_VALUE = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}  # nvmlValueType_t
+# Reasons that may flash up while the clocks change; they count when a second reading has them, too.
+_FLEETING_REASONS = 0x08 | 0x20 | 0x40 | 0x80
+_SECOND_READING_S = 0.05
+# A driver that has taken this long for the GPUs before is not asked for what is only good to know of the others.
+_PATIENCE_S = 2.0
+# pynvml's NVML_P2P_CAPS_INDEX_READ is a tuple by mistake (13.615.71)
+_P2P_READ, _P2P_WRITE, _P2P_NVLINK, _P2P_ATOMICS = 0, 1, 2, 3
 _TOPOLOGY = {0: "LOC", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _END = object()  # past the last NVLink
 _REMOTE = {0: "gpu", 1: "other", 2: "switch"}
 
 
-def probe(sys_root: str = "/sys", dev_root: str = "/dev") -> Iterator[dict[str, Any]]:
+def probe(
+    sys_root: str = "/sys", dev_root: str = "/dev", modprobe: str = "/usr/bin/nvidia-modprobe"
+) -> Iterator[dict[str, Any]]:
     """Yield the facts driver, then gpus and links, with gaps for what single calls refused."""
     driver: dict[str, Any] = {
         "nvml_error": None,
@@ -34,9 +61,14 @@ def probe(sys_root: str = "/sys", dev_root: str = "/dev") -> Iterator[dict[str, 
         "nvml_version": None,
         "module_version": _read(f"{sys_root}/module/nvidia/version"),
         "pci_gpus": _pci_gpus(sys_root),
-        "device_nodes": _device_nodes(dev_root),
         "uvm_loaded": os.path.isdir(f"{sys_root}/module/nvidia_uvm") if os.path.isdir(f"{sys_root}/module") else None,
+        "modprobe": _is_setuid(modprobe),
     }
+    yield {"asking": "the library libnvidia-ml.so.1"}
+    if missing := _library_missing():  # asked before pynvml, whose import takes longer than all the rest without GPUs
+        driver |= {"nvml_error": "LIBRARY_NOT_FOUND", "nvml_detail": missing, **_device_nodes(dev_root, try_them=True)}
+        yield {"driver": driver, "gpus": [], "links": []} if _nothing_here(driver) else {"driver": driver}
+        return
     try:
         import pynvml
     except Exception as error:
@@ -46,12 +78,16 @@ def probe(sys_root: str = "/sys", dev_root: str = "/dev") -> Iterator[dict[str, 
         }
         return
     yield {"asking": "nvmlInit"}
+    began = time.monotonic()
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        driver |= {"nvml_error": _name(pynvml, error), "nvml_detail": _why(pynvml, error)}
-        yield {"driver": driver, "gpus": [], "links": []} if _nothing_here(driver) else {"driver": driver}
+        driver |= {"nvml_error": _name(pynvml, error), "nvml_detail": str(error)}
+        driver |= _device_nodes(dev_root, try_them=True)
+        yield {"driver": driver}
         return
+    driver["init_s"] = round(time.monotonic() - began, 4)
+    driver |= _device_nodes(dev_root)  # only now: nvmlInit makes the nodes that are not there yet
     pynvml = _Tolerant(pynvml)
     call = _Caller(pynvml)
     driver["version"] = call.text("driver.version", pynvml.nvmlSystemGetDriverVersion)
@@ -62,12 +98,16 @@ def probe(sys_root: str = "/sys", dev_root: str = "/dev") -> Iterator[dict[str, 
         call.gaps["driver.cuda_version"] = ["not_supported", "libcuda does not tell its version"]
     yield {"driver": driver, "gap": call.gaps}
 
-    count = call("gpus", pynvml.nvmlDeviceGetCount)
+    (count,) = call("gpus", lambda: (pynvml.nvmlDeviceGetCount(),)) or (None,)
+    if count is not None and not 0 <= count <= _MOST_GPUS:
+        call.gaps["gpus"] = ["crashed", f"NVML counts {count} GPUs"]
+        count = None
     if count is None:
         yield {"gap": call.gaps | {"links": call.gaps.get("gpus", ["crashed", "the GPUs could not be counted"])}}
         return
     gpus: list[dict[str, Any]] = []
     handles: dict[int, Any] = {}
+    call.hurry_at = time.monotonic() + _PATIENCE_S
     for index in range(count):
         yield {"asking": f"GPU {index}"}
         gpu, handle = _gpu(pynvml, call, index, sys_root)
@@ -109,6 +149,12 @@ class _Caller:
         self.pynvml = pynvml
         self.gaps: dict[str, list[str]] = {}
         self.gone: str | None = None  # why the GPU that is being read does not answer at all
+        self.hurry_at = float("inf")
+
+    @property
+    def hurried(self) -> bool:
+        """Whether NVML was so slow that only the essentials are still asked."""
+        return time.monotonic() > self.hurry_at
 
     def __call__(self, fact: str, function: Callable[..., Any], *args: Any) -> Any:
         pynvml = self.pynvml
@@ -117,18 +163,27 @@ class _Caller:
         except UnicodeDecodeError as error:  # pynvml decodes text strictly
             self.gaps[fact] = ["crashed", f"NVML answered bytes that are no text: {error.object[:40]!r}"]
         except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
-            code = getattr(error, "value", _FUNCTION_NOT_FOUND)
-            if code in (_NOT_SUPPORTED, _FUNCTION_NOT_FOUND):
-                self.gaps[fact] = ["not_supported", "NVML does not support this here"]
-            elif code == _NO_PERMISSION:
-                self.gaps[fact] = ["no_permission", "NVML: insufficient permissions"]
-            else:
-                self.gone = self.gone or _GPU_GONE.get(code)
-                self.gaps[fact] = ["crashed", _name(pynvml, error)]
+            self.refused(fact, getattr(error, "value", _FUNCTION_NOT_FOUND))
+        except (ValueError, TypeError, ArithmeticError, MemoryError, LookupError) as error:
+            # Lengths and counts that cannot be: pynvml makes buffers of them.
+            self.gaps[fact] = ["crashed", f"NVML answered nonsense: {type(error).__name__}: {error}"]
         else:
+            if type(value) is int and value in _NOT_AVAILABLE:
+                self.gaps[fact] = ["not_supported", "NVML: not available"]
+                return None
             self.gaps.pop(fact, None)  # an older name of the call may have failed before
             return value
         return None
+
+    def refused(self, fact: str, code: int) -> None:
+        """Note why NVML did not answer."""
+        if code in _ABSENT:
+            self.gaps[fact] = ["not_supported", "NVML does not support this here"]
+        elif code == _NO_PERMISSION:
+            self.gaps[fact] = ["no_permission", "NVML: insufficient permissions"]
+        else:
+            self.gone = self.gone or _GPU_GONE.get(code)
+            self.gaps[fact] = ["crashed", _name(self.pynvml, self.pynvml.NVMLError(code))]
 
     def text(self, fact: str, function: Callable[..., Any], *args: Any) -> Any:
         value = self(fact, function, *args)
@@ -156,9 +211,8 @@ def _gpu(pynvml: Any, call: _Caller, index: int, sys_root: str) -> tuple[dict[st
     gpu["name"] = call.text(f"{at}.name", pynvml.nvmlDeviceGetName, handle)
     gpu["pci"] = ask("pci", lambda: _pci_id(pynvml.nvmlDeviceGetPciInfo(handle)))
     gpu["compute_capability"] = ask("compute_capability", pynvml.nvmlDeviceGetCudaComputeCapability, handle)
-    memory = ask("memory_total_bytes", pynvml.nvmlDeviceGetMemoryInfo, handle)
-    if memory:
-        gpu |= {"memory_total_bytes": memory.total, "memory_used_bytes": memory.used, "memory_free_bytes": memory.free}
+    gpu["minor"] = ask("minor", pynvml.nvmlDeviceGetMinorNumber, handle)
+    gpu |= ask("memory_total_bytes", _memory, pynvml, handle) or {}
     gpu["numa_node"] = _numa_node(sys_root, gpu["pci"])
     words = os.sysconf("SC_NPROCESSORS_CONF") // 64 + 1
     cpus = ask("cpus_near", pynvml.nvmlDeviceGetCpuAffinity, handle, words)
@@ -193,21 +247,168 @@ def _gpu(pynvml: Any, call: _Caller, index: int, sys_root: str) -> tuple[dict[st
     gpu |= _fabric(pynvml, ask, handle)
     gpu["nvlinks"] = _nvlinks(pynvml, ask, handle)
     gpu["processes"] = _processes(pynvml, ask, handle)
+    essential = set(call.gaps)
+    if call.hurried:
+        call.gaps[f"{at}.details"] = ["not_asked", f"NVML took more than {_PATIENCE_S:g} s for what matters most"]
+    elif call.gone is None:
+        gpu |= _details(pynvml, call, at, handle, gpu["nvlinks"] or [])
     gpu["lost"] = call.gone
     if all(call.gaps.get(f"{at}.{field}", [""])[0] == "crashed" for field in ("uuid", "name", "memory_total_bytes")):
         gpu["lost"] = call.gone or call.gaps[f"{at}.uuid"][1]  # it has a handle, and answers nothing
-    errors = {fact.removeprefix(f"{at}."): reason for fact, (kind, reason) in call.gaps.items() if kind == "crashed"}
-    gpu["trouble"] = [f"{field}: {reason}" for field, reason in errors.items() if not field.startswith("gpus[")]
+    # Errors of the details are gaps and no trouble: some healthy boards answer a call they lack with an odd code.
+    gpu["trouble"] = [
+        f"{fact.removeprefix(f'{at}.')}: {reason}"
+        for fact, (kind, reason) in call.gaps.items()
+        if kind == "crashed" and fact in essential and fact.startswith(f"{at}.")
+    ]
     return gpu, handle
+
+
+def _memory(pynvml: Any, handle: Any) -> dict[str, int]:
+    """How much memory there is. "Used" is what cannot be had: allocated and reserved, as in the older call."""
+    try:
+        info = pynvml.nvmlDeviceGetMemoryInfo(handle, _MEMORY_V2)
+    except pynvml.NVMLError:
+        info = pynvml.nvmlDeviceGetMemoryInfo(handle)  # drivers before 510
+        reserved = {}
+    else:
+        reserved = {"memory_reserved_bytes": info.reserved}
+    return {
+        "memory_total_bytes": info.total,
+        "memory_used_bytes": info.used + reserved.get("memory_reserved_bytes", 0),
+        "memory_free_bytes": info.free,
+        **reserved,
+    }
+
+
+def _details(pynvml: Any, call: _Caller, at: str, handle: Any, nvlinks: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is good to know of a GPU, and worth no waiting for."""
+
+    def ask(field: str, function: Callable[..., Any], *args: Any) -> Any:
+        return None if call.gone else call(f"{at}.{field}", function, *args)
+
+    found: dict[str, Any] = {}
+    for field, function in (
+        ("serial", pynvml.nvmlDeviceGetSerial),
+        ("vbios", pynvml.nvmlDeviceGetVbiosVersion),
+        ("gsp_firmware", pynvml.nvmlDeviceGetGspFirmwareVersion),
+    ):
+        found[field] = None if call.gone else call.text(f"{at}.{field}", function, handle)
+    for field, function, arguments in (
+        ("virtualization", pynvml.nvmlDeviceGetVirtualizationMode, ()),
+        ("ecc_corrected_volatile", pynvml.nvmlDeviceGetTotalEccErrors, (_CORRECTED, _VOLATILE)),
+        ("memory_temperature_max_c", pynvml.nvmlDeviceGetTemperatureThreshold, (_MEMORY_MAX,)),
+        ("temperature_max_c", pynvml.nvmlDeviceGetTemperatureThreshold, (_GPU_MAX,)),
+        ("temperature_margin_c", pynvml.nvmlDeviceGetMarginTemperature, ()),
+        ("sm_clock_mhz", pynvml.nvmlDeviceGetClockInfo, (_SM_CLOCK,)),
+        ("sm_clock_max_mhz", pynvml.nvmlDeviceGetMaxClockInfo, (_SM_CLOCK,)),
+        ("application_clock_mhz", pynvml.nvmlDeviceGetApplicationsClock, (_GRAPHICS_CLOCK,)),
+        ("application_clock_default_mhz", pynvml.nvmlDeviceGetDefaultApplicationsClock, (_GRAPHICS_CLOCK,)),
+        ("performance_state", pynvml.nvmlDeviceGetPerformanceState, ()),
+        ("pcie_generation", pynvml.nvmlDeviceGetCurrPcieLinkGeneration, ()),
+    ):
+        found[field] = ask(field, function, handle, *arguments)
+    if found["performance_state"] == _UNKNOWN_STATE:
+        found["performance_state"] = None
+    display = ask("display_active", pynvml.nvmlDeviceGetDisplayActive, handle)
+    found["display_active"] = None if display is None else bool(display)
+    bar1 = ask("bar1_total_bytes", pynvml.nvmlDeviceGetBAR1MemoryInfo, handle)
+    if bar1 is not None:
+        found |= {"bar1_total_bytes": bar1.bar1Total, "bar1_used_bytes": bar1.bar1Used}
+    found["rows_banks_without_spare"] = ask(
+        "rows_banks_without_spare", lambda: pynvml.nvmlDeviceGetRowRemapperHistogram(handle).none
+    )
+    for field, function in (
+        ("ecc_sram_threshold_exceeded", _sram_exceeded),
+        ("repair_pending", lambda pynvml, handle: any(pynvml.nvmlDeviceGetRepairStatus(handle))),
+        ("memory_unrepairable", _unrepairable),
+        ("inforom_valid", _inforom_valid),
+        ("c2c_enabled", lambda pynvml, handle: bool(pynvml.nvmlDeviceGetC2cModeInfoV1(handle).isC2cEnabled)),
+    ):
+        found[field] = ask(field, function, pynvml, handle)
+    return found | _field_values(pynvml, call, at, handle, nvlinks)
+
+
+def _sram_exceeded(pynvml: Any, handle: Any) -> bool:
+    """Whether the SRAM has had more errors than NVIDIA lets pass; only root is told."""
+    make = getattr(pynvml, "c_nvmlEccSramErrorStatus_v1_t", None)
+    if make is None:
+        raise pynvml.NVMLError(_FUNCTION_NOT_FOUND)
+    status = make()
+    pynvml.nvmlDeviceGetSramEccErrorStatus(handle, pynvml.byref(status))
+    return bool(status.bThresholdExceeded)
+
+
+def _unrepairable(pynvml: Any, handle: Any) -> bool:
+    """Whether memory is damaged beyond repair. nvml.h has the answer as the only member of its struct, pynvml 13 after
+    a version, so its own function would always say no: the member that was written is looked at here."""
+    make = getattr(pynvml, "c_nvmlUnrepairableMemory_v1_t", None)
+    find = getattr(pynvml, "_nvmlGetFunctionPointer", None)
+    if make is None or find is None:
+        raise pynvml.NVMLError(_FUNCTION_NOT_FOUND)
+    status = make()
+    code = find("nvmlDeviceGetUnrepairableMemoryFlag_v1")(handle, pynvml.byref(status))
+    if code:
+        raise pynvml.NVMLError(code)
+    return bool(status.unrepairableMemory if status.version == _UNREPAIRABLE_V1 else status.version)
+
+
+def _inforom_valid(pynvml: Any, handle: Any) -> bool:
+    """Whether the checksums of the board's InfoROM are right."""
+    try:
+        pynvml.nvmlDeviceValidateInforom(handle)
+    except pynvml.NVMLError as error:
+        if error.value != _CORRUPTED_INFOROM:
+            raise
+        return False
+    return True
+
+
+def _field_values(pynvml: Any, call: _Caller, at: str, handle: Any, nvlinks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Counters and speeds, of each active NVLink too (written into `nvlinks`), in one call."""
+    active = [link for link in nvlinks if link["active"]]
+    wanted = [(number, 0) for number in (*_FIELDS.values(), *_FIELDS_RETIRED)]
+    wanted += [(number, link["link"]) for link in active for number in (_FIELD_NVLINK_SPEED, *_FIELDS_NVLINK_ERRORS)]
+    answered = None if call.gone else call(f"{at}.fields", pynvml.nvmlDeviceGetFieldValues, handle, wanted)
+    if answered is None:
+        return {}
+    call.gone = next((_GPU_GONE[field.nvmlReturn] for field in answered if field.nvmlReturn in _GPU_GONE), None)
+    values = dict(zip(wanted, map(_value, answered), strict=True))
+    found: dict[str, Any] = {field: values[number, 0] for field, number in _FIELDS.items()}
+    retired = [values[number, 0] for number in _FIELDS_RETIRED]
+    found["retired_pages"] = None if None in retired else sum(retired)
+    for link in active:
+        errors = [values[number, link["link"]] for number in _FIELDS_NVLINK_ERRORS]
+        known = [number for number in errors if number is not None]
+        link["speed_mb_per_s"] = values[_FIELD_NVLINK_SPEED, link["link"]] or None
+        link["errors"] = sum(known) if known else None
+    return found
+
+
+def _value(field: Any) -> int | None:
+    """What one field value says; None when it was refused, which most boards do with some."""
+    if field.nvmlReturn:
+        return None
+    value = int(getattr(field.value, _VALUE.get(field.valueType, "ullVal")))
+    return None if value in _NOT_AVAILABLE else value
 
 
 def _clock_reasons(pynvml: Any, ask: Callable[..., Any], handle: Any) -> Any:
     """The mask of reasons the clocks are held down. The call was renamed in driver 535."""
-    new = getattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
-    value = ask("clock_event_reasons", new, handle) if new else None
-    if value is None:
-        value = ask("clock_event_reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
-    return value
+
+    def read() -> Any:
+        new = getattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+        value = ask("clock_event_reasons", new, handle) if new else None
+        if value is None:
+            value = ask("clock_event_reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+        return value
+
+    first = read()
+    if not first or not first & _FLEETING_REASONS:
+        return first
+    time.sleep(_SECOND_READING_S)
+    second = read()
+    return None if second is None else second & (first | ~_FLEETING_REASONS)
 
 
 def _mig(pynvml: Any, call: _Caller, ask: Callable[..., Any], at: str, handle: Any) -> dict[str, Any]:
@@ -216,7 +417,8 @@ def _mig(pynvml: Any, call: _Caller, ask: Callable[..., Any], at: str, handle: A
         return {}
     uuids = []
     if mode[0]:
-        for index in range(ask("mig_uuids", pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        slots = ask("mig_uuids", pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
+        for index in range(min(slots, _MOST_INSTANCES)):
             try:
                 instance = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
             except pynvml.NVMLError as error:
@@ -259,7 +461,18 @@ def _fabric(pynvml: Any, ask: Callable[..., Any], handle: Any) -> dict[str, Any]
         pynvml.nvmlDeviceGetGpuFabricInfoV(handle, pynvml.byref(info))
         return info
 
-    return {} if ask("fabric_state", read) is None else {"fabric_state": info.state, "fabric_status": info.status}
+    if ask("fabric_state", read) is None:
+        return {}
+    cluster = bytes(info.clusterUuid).hex()
+    return {
+        "fabric_state": info.state,
+        "fabric_status": info.status,
+        "fabric_health_mask": info.healthMask,
+        "fabric_clique": info.cliqueId,
+        "fabric_cluster": "-".join((cluster[:8], cluster[8:12], cluster[12:16], cluster[16:20], cluster[20:]))
+        if cluster.strip("0")
+        else None,
+    }
 
 
 def _field(pynvml: Any, handle: Any, number: int) -> Any:
@@ -364,6 +577,11 @@ def _links(pynvml: Any, call: _Caller, gpus: list[dict[str, Any]], handles: dict
                 "p2p_read": call(f"{at}.p2p_read", pynvml.nvmlDeviceGetP2PStatus, handles[a], handles[b], _P2P_READ),
                 "p2p_write": call(f"{at}.p2p_write", pynvml.nvmlDeviceGetP2PStatus, handles[a], handles[b], _P2P_WRITE),
             })  # fmt: skip
+            if not call.hurried:
+                links[-1] |= {
+                    name: call(f"{at}.{name}", pynvml.nvmlDeviceGetP2PStatus, handles[a], handles[b], number)
+                    for name, number in (("p2p_atomics", _P2P_ATOMICS), ("p2p_nvlink", _P2P_NVLINK))
+                }
     return links
 
 
@@ -376,16 +594,15 @@ def _name(pynvml: Any, error: Any) -> str:
     return f"ERROR_{code}"
 
 
-def _why(pynvml: Any, error: Any) -> str:
-    """NVML's text; for a library that does not load, the loader's own words, which pynvml swallows."""
-    if getattr(error, "value", None) == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-        import ctypes
+def _library_missing() -> str | None:
+    """The loader's words when the library does not load; None when it does."""
+    import ctypes
 
-        try:
-            ctypes.CDLL("libnvidia-ml.so.1")
-        except OSError as real:
-            return str(real)
-    return str(error)
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError as error:
+        return str(error)
+    return None
 
 
 def _nothing_here(driver: dict[str, Any]) -> bool:
@@ -413,12 +630,69 @@ def _pci_gpus(sys_root: str) -> int | None:
     return found
 
 
-def _device_nodes(dev_root: str) -> list[str]:
+def _device_nodes(dev_root: str, *, try_them: bool = False) -> dict[str, Any]:
+    """The nodes the driver is reached through, and which of those that CUDA opens this user may not open.
+
+    `try_them`: open them, which NVML did before; a cgroup that forbids a device does not show in its permissions."""
     try:
-        names = os.listdir(dev_root)
+        names = sorted(name for name in os.listdir(dev_root) if name.startswith("nvidia") or name == "dxg")
     except OSError:
-        return []
-    return sorted(f"/dev/{name}" for name in names if name.startswith("nvidia") or name == "dxg")
+        return {"device_nodes": [], "nodes_denied": None}
+    opened = [
+        name
+        for name in names
+        if name in ("nvidiactl", "nvidia-uvm", "dxg") or name.removeprefix("nvidia").isdecimal()
+    ]  # fmt: skip
+    denied = [name for name in opened if not _usable(f"{dev_root}/{name}", try_it=try_them)]
+    return {
+        "device_nodes": [f"/dev/{name}" for name in names],
+        "nodes_denied": [f"/dev/{name}" for name in denied],
+        "nodes_group": _group(f"{dev_root}/{denied[0]}") if denied else None,
+        **_imex(f"{dev_root}/nvidia-caps-imex-channels"),
+    }
+
+
+def _usable(path: str, *, try_it: bool) -> bool:
+    """Whether this user may read and write the node."""
+    if not os.access(path, os.R_OK | os.W_OK):
+        return False
+    if not try_it:
+        return True
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK))
+    except OSError as error:
+        return error.errno not in (errno.EPERM, errno.EACCES)
+    return True
+
+
+def _group(path: str) -> str | None:
+    """The group whose members may read and write the node; None where joining it would not help."""
+    import grp
+
+    try:
+        found = os.stat(path)
+        if found.st_gid == 0 or found.st_mode & 0o060 != 0o060 or found.st_gid in (os.getgid(), *os.getgroups()):
+            return None
+        return grp.getgrgid(found.st_gid).gr_name
+    except (OSError, KeyError):
+        return None
+
+
+def _imex(folder: str) -> dict[str, Any]:
+    """How many IMEX channels there are (thousands, on some machines), and whether one can be used."""
+    try:
+        channels = [name for name in os.listdir(folder) if name.startswith("channel")]
+    except OSError:
+        return {"imex_channels": None if os.path.lexists(folder) else 0, "imex_usable": None}
+    usable = any(os.access(f"{folder}/{name}", os.R_OK | os.W_OK) for name in sorted(channels))
+    return {"imex_channels": len(channels), "imex_usable": usable if channels else None}
+
+
+def _is_setuid(path: str) -> bool:
+    try:
+        return bool(os.stat(path).st_mode & stat.S_ISUID)
+    except OSError:
+        return False
 
 
 def _pci_id(info: Any) -> str:

@@ -13,13 +13,14 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 _WANTED = (
     "accelerate", "torch", "transformers", "datasets", "deepspeed", "peft", "trl", "flash_attn", "bitsandbytes",
     "triton", "numpy", "nvidia_ml_py", "pynvml", "torchvision", "torchaudio", "transformer_engine", "torchao",
-    "xformers",
+    "xformers", "huggingface_hub", "tokenizers", "safetensors", "diffusers", "lightning", "pytorch_lightning", "vllm",
+    "liger_kernel", "causal_conv1d", "mamba_ssm", "apex", "ninja",
 )  # fmt: skip
 
 
@@ -28,45 +29,87 @@ def probe() -> Iterator[dict[str, Any]]:
     yield {"asking": "the files of the installed packages"}
     versions = _versions()
     torch = _torch(versions)
-    yield {"python": _python(), "packages": versions["packages"], "pytorch": torch}
+    yield {"python": _python(versions), "packages": versions["packages"], "pytorch": torch}
     yield {"asking": "ncclGetVersion"}
     yield {"nccl": _nccl(versions["nccl"], torch)}
 
 
 def _versions() -> dict[str, dict[str, str]]:
-    """Names and versions of installed distributions; a name on two paths counts where Python would find it first."""
+    """Names and versions of installed distributions; a name on two paths counts where Python would find it first.
+
+    `user` are those of the user's own site-packages.
+    """
     packages: dict[str, str] = {}
     nccl: dict[str, str] = {}
+    user: dict[str, str] = {}
+    user_site = _user_site()
     for folder in sys.path:
         try:
             names = os.listdir(folder or ".")
         except OSError:
             continue
         for name in names:
-            if not name.endswith(".dist-info"):
-                continue
-            distribution, _, version = name.removesuffix(".dist-info").rpartition("-")
-            key = distribution.lower().replace("-", "_")
+            distribution, _, version = _distribution(name)
+            key = distribution.lower().replace("-", "_").replace(".", "_")
             if key in _WANTED:
                 packages.setdefault(key.replace("_", "-"), version)
+                if folder == user_site:
+                    user[key.replace("_", "-")] = version
             elif key.startswith("nvidia_nccl_cu"):
                 nccl.setdefault(key.replace("_", "-"), version)
-    return {"packages": packages, "nccl": nccl}
+    return {"packages": packages, "nccl": nccl, "user": user}
 
 
-def _python() -> dict[str, Any]:
-    on_path = shutil.which("python") or shutil.which("python3")
+def _distribution(name: str) -> tuple[str, str, str]:
+    """`torch-2.9.1.dist-info` (pip) and `torch-2.5.1-py3.11.egg-info` (conda) as name, dash and version."""
+    if name.endswith(".dist-info"):
+        return name[: -len(".dist-info")].rpartition("-")
+    if name.endswith(".egg-info"):
+        return re.sub(r"-py\d[\d.]*$", "", name[: -len(".egg-info")]).rpartition("-")
+    return "", "", ""
+
+
+def _python(versions: dict[str, dict[str, str]]) -> dict[str, Any]:
+    accelerate, torchrun = shutil.which("accelerate"), shutil.which("torchrun")
     return {
         "executable": sys.executable,
         "version": ".".join(map(str, sys.version_info[:3])),
-        "on_path": on_path,
-        "accelerate_on_path": _interpreter_of(shutil.which("accelerate")),
+        "on_path": _own(shutil.which("python") or shutil.which("python3")),
+        "accelerate_on_path": _own(_interpreter_of(accelerate)),
         "accelerate_default_config": _default_config(),
+        "accelerate_command": accelerate,
+        "torchrun_on_path": _own(_interpreter_of(torchrun)),
+        "environment": _environment(),
+        "prefix": sys.prefix,
+        "suffixes": _suffixes(),
+        "user_site": _user_site(),
+        "user_packages": versions["user"],
     }
 
 
+def _environment() -> str:
+    """What kind of environment this interpreter is of."""
+    if sys.prefix != sys.base_prefix:
+        return "venv"
+    return "conda" if os.path.isdir(os.path.join(sys.prefix, "conda-meta")) else "system"
+
+
+def _suffixes() -> list[str]:
+    """How compiled modules must be named for this interpreter: .cpython-311-x86_64-linux-gnu.so, .abi3.so, .so."""
+    import importlib.machinery
+
+    return importlib.machinery.EXTENSION_SUFFIXES
+
+
+def _user_site() -> str | None:
+    """The user's own site-packages, when this interpreter looks there (not in a venv, nor under -s)."""
+    site = sys.modules.get("site")
+    folder = getattr(site, "USER_SITE", None)
+    return folder if folder in sys.path else None
+
+
 def _interpreter_of(script: str | None) -> str | None:
-    """The interpreter a console script starts: the path in its first line."""
+    """The interpreter a console script starts: the path in its first line. None for a wrapper of another kind."""
     if script is None:
         return None
     try:
@@ -78,7 +121,29 @@ def _interpreter_of(script: str | None) -> str | None:
                 )
     except OSError:
         return None
-    return first.removeprefix("#!").strip().strip("'\"") or None
+    words = first[2:].strip().strip("'\"") if first.startswith("#!") else ""
+    if words.startswith("/usr/bin/env "):
+        words = shutil.which(words.split()[-1]) or ""
+    if not os.path.basename(words).startswith(("python", "pypy")):
+        return None  # a pyenv or site wrapper: which interpreter it picks is not written there
+    return words
+
+
+def _own(python: str | None) -> str | None:
+    """Another name of this very interpreter (python3.11 beside python, a folder reached by a link) becomes its own."""
+    if python is None or not sys.executable:
+        return python
+    try:
+        with open(python, "rb") as file:
+            if file.read(2) == b"#!":
+                return None  # a wrapper, as pyenv has them
+        here, there = os.path.dirname(sys.executable), os.path.dirname(python)
+        in_venv = any(os.path.exists(os.path.join(folder, "..", "pyvenv.cfg")) for folder in (here, there))
+        if os.path.samefile(here, there) or (not in_venv and os.path.samefile(python, sys.executable)):
+            return sys.executable
+    except OSError:
+        pass
+    return python
 
 
 def _default_config() -> str | None:
@@ -107,23 +172,43 @@ def _torch(versions: dict[str, dict[str, str]]) -> dict[str, Any]:
             "location": location,
             "arch_list": _arch_list(location) if cuda else None,
             "nccl_required": _nccl_required(folder),
+            "built_for": _built_for(location),
         }
     return {"installed": False}
 
 
 def _arch_list(location: str) -> list[str] | None:
-    """The kernels in the wheel, as torch.cuda.get_arch_list() has them: a NUL-terminated text in libtorch_python.so."""
+    """The kernels in the wheel, as torch.cuda.get_arch_list() has them: a NUL-terminated text in libtorch_python.so.
+
+    Its beginning is searched for, not the whole pattern: a regular expression takes ten times as long over 34 MB.
+    """
     import mmap
 
+    whole = re.compile(rb"\0((?:sm_\d+[a-z]? )*(?:sm|compute)_\d+[a-z]?)\0")
     try:
         with (
             open(os.path.join(location, "lib", "libtorch_python.so"), "rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         ):
-            found = re.search(rb"\0((?:sm_\d+[a-z]? )*(?:sm|compute)_\d+[a-z]?)\0", data)
-            return found.group(1).decode().split() if found else None
+            for beginning in (b"\0sm_", b"\0compute_"):
+                place = data.find(beginning)
+                while place >= 0:
+                    found = whole.match(data, place)
+                    if found:
+                        return found.group(1).decode().split()
+                    place = data.find(beginning, place + 1)
     except (OSError, ValueError):
-        return None
+        pass
+    return None
+
+
+def _built_for(location: str) -> list[str]:
+    """What follows `_C` in the names of torch's compiled module; the interpreter must have one of them as a suffix."""
+    try:
+        with os.scandir(location) as entries:
+            return sorted(entry.name[2:] for entry in entries if re.fullmatch(r"_C\..*\bso", entry.name))
+    except OSError:
+        return []
 
 
 def _nccl_required(folder: str) -> str | None:
@@ -135,23 +220,27 @@ def _nccl_required(folder: str) -> str | None:
 
 
 def _nccl(wheels: dict[str, str], torch: dict[str, Any]) -> dict[str, Any]:
-    """The libnccl files a torch process could load, the winner first: preloaded, then the wheel's (its DT_RPATH wins
-    over LD_LIBRARY_PATH), then LD_LIBRARY_PATH, then the system's."""
+    """The libnccl files a torch process could load, the winner first: preloaded, then the wheel's or conda's (torch's
+    DT_RPATH wins over LD_LIBRARY_PATH), then LD_LIBRARY_PATH, then the system's."""
     candidates = [
         (path, "preload") for path in re.split(r"[ :]", os.environ.get("LD_PRELOAD", "")) if "libnccl" in path
     ]
     if torch.get("cuda"):
         site = os.path.dirname(torch["location"])
         candidates += [(path, "wheel") for path in glob.glob(f"{glob.escape(site)}/nvidia/nccl/lib/libnccl.so.2")]
-    for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
-        path = os.path.join(folder, "libnccl.so.2")
-        if folder and os.path.isfile(path):
-            candidates.append((path, "library_path"))
-    for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib"):
-        if os.path.isfile(f"{folder}/libnccl.so.2"):
-            candidates.append((f"{folder}/libnccl.so.2", "system"))
+        if _environment() == "conda":
+            candidates += _in_folders([os.path.join(sys.prefix, "lib")], "conda")
+    candidates += _in_folders(os.environ.get("LD_LIBRARY_PATH", "").split(":"), "library_path")
+    candidates += _in_folders(
+        ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib"), "system"
+    )
     libraries = [{"path": path, "version": _nccl_version(path), "origin": origin} for path, origin in candidates]
     return {"libraries": libraries, "wheels": wheels, "config_files": _nccl_files()}
+
+
+def _in_folders(folders: Sequence[str], origin: str) -> list[tuple[str, str]]:
+    paths = [os.path.join(folder, "libnccl.so.2") for folder in folders if folder]
+    return [(path, origin) for path in paths if os.path.isfile(path)]
 
 
 def _nccl_version(path: str) -> str | None:

@@ -1,11 +1,172 @@
-"""Not written yet."""
+"""Where will the run write, where are its caches, and do those file systems answer?
+
+A dead file server hangs whoever asks it, for ever and out of reach of signals. So each folder is asked by a thread of
+its own: one that hangs costs its own answer. Standard library only; the mount table is an argument, so that recorded
+ones can be replayed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import _thread
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+# A healthy server answers in milliseconds; below the deadline of the child, so that what hangs can still be told.
+_PATIENCE_S = 3.0
+_MODELS_COUNTED = 1000
 
-def probe() -> Iterator[dict[str, Any]]:
-    """Yield nothing yet."""
-    yield from ()
+
+def probe(
+    named: Sequence[str] = (),
+    mounts: str = "/proc/self/mountinfo",
+    lustre: Sequence[str] = ("/sys/fs/lustre/health_check", "/proc/fs/lustre/health_check"),
+    patience_s: float = _PATIENCE_S,
+) -> Iterator[dict[str, Any]]:
+    """Yield the fact storage; `named` are folders the user names besides the usual ones."""
+    folders = [*_usual(), *(("named", path) for path in named)]
+    yield {"asking": ", ".join(dict.fromkeys(path for _, path in folders))}
+    hub = next(path for role, path in folders if role == "hf_cache")
+    questions: list[Callable[[], Any]] = [
+        *(lambda role=role, path=path: _folder(role, path, mounts) for role, path in folders),
+        lambda: _models(hub),
+        lambda: _first_line(lustre),
+    ]
+    *answers, models, health = _ask(questions, patience_s)
+    found = [
+        answer or {"role": role, "path": path, "exists": None, "answered": False,
+                   "error": f"no answer in {patience_s:g} s"}
+        for (role, path), answer in zip(folders, answers, strict=True)
+    ]  # fmt: skip
+    yield {"storage": {"folders": found, "hf_cache_models": models, "lustre_health": health}}
+
+
+def _ask(questions: Sequence[Callable[[], Any]], patience_s: float) -> list[Any]:
+    """The answers, in order; None where one raised or did not come in time."""
+    answers: list[Any] = [None] * len(questions)
+    answered = [_thread.allocate_lock() for _ in questions]
+
+    def ask(place: int) -> None:
+        try:
+            answers[place] = questions[place]()
+        except Exception:  # a folder that cannot be asked must not cost the others
+            answers[place] = None
+        finally:
+            answered[place].release()
+
+    for place, lock in enumerate(answered):
+        lock.acquire()
+        _thread.start_new_thread(ask, (place,))
+    end = time.monotonic() + patience_s
+    for lock in answered:
+        lock.acquire(timeout=max(0.0, end - time.monotonic()))
+    return list(answers)
+
+
+def _usual() -> list[tuple[str, str]]:
+    """Role and path of the folders every run uses, by the rules of those who use them."""
+    env = os.environ
+    home = os.path.expanduser("~")
+    cache = env.get("XDG_CACHE_HOME") or f"{home}/.cache"
+    temporary = next((env[name] for name in ("TMPDIR", "TEMP", "TMP") if env.get(name)), "/tmp")
+    hf_home = env.get("HF_HOME") or f"{cache}/huggingface"
+    users = (env.get(name) for name in ("LOGNAME", "USER", "LNAME", "USERNAME"))  # as getpass.getuser() looks
+    user = next((name for name in users if name), os.path.basename(home))
+    paths = [
+        ("current", _current()),
+        ("temporary", temporary),
+        ("home", home),
+        ("hf_cache", env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE") or f"{hf_home}/hub"),
+        ("torch_cache", env.get("TORCH_HOME") or f"{cache}/torch"),
+        ("triton_cache", env.get("TRITON_CACHE_DIR") or f"{env.get('TRITON_HOME') or home}/.triton/cache"),
+        (
+            "inductor_cache",
+            env.get("TORCHINDUCTOR_CACHE_DIR") or f"{temporary}/torchinductor_{user}",
+        ),
+        ("extensions", env.get("TORCH_EXTENSIONS_DIR") or f"{cache}/torch_extensions"),
+    ]
+    return [(role, os.path.expanduser(path)) for role, path in paths]
+
+
+def _current() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed, or its file system is gone
+        return os.environ.get("PWD") or "."
+
+
+def _folder(role: str, path: str, mounts: str) -> dict[str, Any]:
+    """One folder; where it does not exist, what is known of the nearest one above it, where it would be made."""
+    found: dict[str, Any] = {"role": role, "path": path, "exists": False, "answered": True}
+    start = time.perf_counter()
+    try:
+        found["exists"] = os.path.isdir(path)
+        here = os.path.realpath(path)
+        while not os.path.isdir(here) and here != os.path.dirname(here):
+            here = os.path.dirname(here)
+        space = os.statvfs(here)
+        read_only = bool(space.f_flag & os.ST_RDONLY)
+        found["read_only"] = read_only
+        found["writable"] = not read_only and os.access(here, os.W_OK | os.X_OK)
+        if space.f_blocks:  # some pseudo and FUSE file systems count nothing
+            found["total_bytes"] = space.f_frsize * space.f_blocks
+            found["free_bytes"] = space.f_frsize * space.f_bavail
+        if space.f_files:
+            found["free_inodes"] = space.f_favail
+        found["filesystem"], found["mount"] = _mount(here, mounts)
+    except OSError as error:
+        found["error"] = error.strerror or str(error)
+    found["stat_s"] = round(time.perf_counter() - start, 4)
+    return found
+
+
+def _mount(path: str, mounts: str) -> tuple[str | None, str | None]:
+    """Type and place of the mount a resolved path lies on: the longest that holds it, the last where two are equal."""
+    best: tuple[str | None, str | None] = (None, None)
+    try:
+        with open(mounts, encoding="utf-8", errors="surrogateescape") as file:
+            for line in file:
+                # 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
+                before, _, after = line.partition(" - ")
+                fields, kind = before.split(), after.split()
+                if len(fields) < 5 or not kind:
+                    continue
+                place = _unescaped(fields[4])
+                inside = path == place or path.startswith(place.rstrip("/") + "/")
+                if inside and len(place) >= len(best[1] or ""):
+                    best = (kind[0], place)
+    except OSError:
+        return None, None
+    return best[0], best[1].encode("utf-8", "replace").decode("utf-8") if best[1] else None
+
+
+def _unescaped(text: str) -> str:
+    r"""The kernel writes blank, tab, newline and backslash as \040 \011 \012 \134."""
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, character)
+    return text
+
+
+def _models(hub: str) -> int:
+    """Models and data sets in the hub's cache."""
+    count = 0
+    try:
+        with os.scandir(hub) as entries:
+            for entry in entries:
+                count += entry.name.startswith(("models--", "datasets--"))
+                if count >= _MODELS_COUNTED:
+                    break
+    except FileNotFoundError:
+        return 0
+    return count
+
+
+def _first_line(paths: Sequence[str]) -> str | None:
+    for path in paths:
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                return file.readline().strip()[:80]
+        except OSError:
+            continue
+    return None

@@ -1,122 +1,253 @@
-"""What are the CPUs, memory and limits this process really has, and is this a container?
+"""What are the CPUs, memory and limits this process really has, is this a container, and what did Slurm grant?
 
 Runs in a child process: a hung mount must not take mgpu along. Roots of /proc and /sys are arguments, so that recorded
-trees can be replayed. Standard library only.
+trees can be replayed. Standard library only, and of that nothing slow to import: `platform` and `shutil` would cost
+more than all that is read here.
 """
 
 from __future__ import annotations
 
 import os
-import platform
 import re
 import resource
-import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+# Number in a namespace's link that the kernel gives to the first one (include/linux/proc_ns.h, PROC_PID_INIT_INO).
+_FIRST_PIDS = "pid:[4026531836]"
+# Bits of CapEff (include/uapi/linux/capability.h).
+_CAPABILITIES = {14: "ipc_lock", 19: "sys_ptrace", 21: "sys_admin", 23: "sys_nice", 24: "sys_resource", 34: "syslog"}
+# get_mempolicy(2), by `uname -m`: 32-bit machines have no GPU worth asking for.
+_GET_MEMPOLICY = {"x86_64": 239, "aarch64": 236, "ppc64le": 260}
+# What the root mount of a container says of who made it: its folder, or the layers of its overlay.
+_ROOT_MOUNTS = {
+    "/enroot": "enroot", "pyxis_": "enroot", "/docker/": "docker", "/containers/storage/": "podman",
+    "/containerd/": "containerd",
+}  # fmt: skip
+_HYPERVISORS = {
+    "kvm": "KVM", "qemu": "QEMU", "vmware": "VMware", "virtualbox": "VirtualBox", "xen": "Xen",
+    "virtual machine": "Hyper-V", "amazon ec2": "Amazon EC2", "google compute": "Google Compute Engine",
+    "firecracker": "Firecracker",
+}  # fmt: skip
+_NO_LIMIT = 1 << 60  # cgroup v1 writes "no limit" as a number near 2^63
 
 
 def probe(
     proc: str = "/proc", sys_root: str = "/sys", shm: str = "/dev/shm", root: str = ""
 ) -> Iterator[dict[str, Any]]:
     """Yield the facts host, container, slurm, then system (its statfs calls come last: they may hang)."""
-    yield {"host": _host(sys_root, root), "container": _container(proc, sys_root, root), "slurm": _slurm()}
+    yield {"host": _host(sys_root, root), "container": _container(proc, sys_root, root), "slurm": _slurm(os.environ)}
     yield {"asking": f"free space of {shm}, the temporary and the current folder"}
     yield {"system": _system(proc, sys_root, shm)}
+
+
+# ---- the machine
 
 
 def _host(sys_root: str, root: str) -> dict[str, Any]:
     release = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', _read(f"{root}/etc/os-release") or "", re.MULTILINE))
     product = _read(f"{sys_root}/class/dmi/id/product_name") or ""
     vendor = _read(f"{sys_root}/class/dmi/id/sys_vendor") or ""
-    virtual = next(
-        (name for word, name in _HYPERVISORS.items() if word in f"{vendor} {product}".lower()),
-        None,
-    )
+    here = os.uname()
     return {
-        "name": platform.node(),
-        "os": release.get("PRETTY_NAME") or platform.system(),
-        "kernel": platform.release(),
-        "machine": platform.machine(),
+        "name": here.nodename,
+        "os": release.get("PRETTY_NAME") or here.sysname,
+        "kernel": here.release,
+        "machine": here.machine,
         "user_is_root": os.geteuid() == 0,
-        "virtual": virtual,
+        "virtual": next((name for word, name in _HYPERVISORS.items() if word in f"{vendor} {product}".lower()), None),
     }
 
 
-_HYPERVISORS = {
-    "kvm": "KVM", "qemu": "QEMU", "vmware": "VMware", "virtualbox": "VirtualBox", "xen": "Xen",
-    "virtual machine": "Hyper-V", "amazon ec2": "Amazon EC2", "google compute": "Google Compute Engine",
-    "firecracker": "Firecracker",
-}  # fmt: skip
+# ---- the container
 
 
 def _container(proc: str, sys_root: str, root: str) -> dict[str, Any]:
-    kind = None
-    cgroup = (_read(f"{proc}/1/cgroup") or "") + (_read(f"{proc}/self/cgroup") or "")
-    if os.environ.get("KUBERNETES_SERVICE_HOST"):
-        kind = "kubernetes"
-    elif os.environ.get("APPTAINER_NAME") or os.environ.get("SINGULARITY_NAME"):
-        kind = "apptainer"
-    elif os.path.exists(f"{root}/.dockerenv") or "/docker" in cgroup:
-        kind = "docker"
-    elif os.path.exists(f"{root}/run/.containerenv") or "libpod" in cgroup:
-        kind = "podman"
-    elif "/lxc/" in cgroup or (_read(f"{root}/run/systemd/container") or "").startswith("lxc"):
-        kind = "lxc"
-    elif _read(f"{root}/run/systemd/container"):
-        kind = "other"
     version = None
     if os.path.isdir(f"{sys_root}/fs/cgroup"):
         version = 2 if os.path.exists(f"{sys_root}/fs/cgroup/cgroup.controllers") else 1
-    wsl = "microsoft" in (_read(f"{proc}/sys/kernel/osrelease") or "").lower()
-    return {"kind": kind, "wsl": wsl, "cgroup_version": version}
-
-
-def _slurm() -> dict[str, Any]:
-    found = shutil.which("srun") is not None
-    env = os.environ
-    if "SLURM_JOB_ID" not in env and not found:
-        unknown = dict.fromkeys(("job_id", "nodes", "node_rank", "tasks_per_node", "gpus_on_node"))
-        return {**unknown, "commands_found": False}
+    status = dict(re.findall(r"^(\w+):\s+(\S+)$", _read(f"{proc}/self/status") or "", re.MULTILINE))
+    filtered = status["Seccomp"] == "2" if "Seccomp" in status else None
     return {
-        "job_id": env.get("SLURM_JOB_ID"),
-        "nodes": _int(env.get("SLURM_NNODES")),
-        "node_rank": _int(env.get("SLURM_NODEID")),
-        "tasks_per_node": env.get("SLURM_NTASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE"),
-        "gpus_on_node": _int(env.get("SLURM_GPUS_ON_NODE")),
-        "commands_found": found,
+        "kind": _kind(proc, root),
+        "wsl": "microsoft" in (_read(f"{proc}/sys/kernel/osrelease") or "").lower()
+        or os.path.exists(f"{proc}/sys/fs/binfmt_misc/WSLInterop"),  # a kernel built by the user names nobody
+        "cgroup_version": version,
+        "capabilities": _capabilities(status.get("CapEff")),
+        "syscalls_filtered": filtered,
+        # Costs the import of ctypes, so only where something stands in the way; a recorded tree cannot tell.
+        "mempolicy": _mempolicy() if filtered and proc == "/proc" else None,
+        "own_pids": _own_pids(proc),
     }
 
 
+def _kind(proc: str, root: str) -> str | None:
+    """Who made the innermost container; None: none that can be told."""
+    env = os.environ
+    cgroup = (_read(f"{proc}/1/cgroup") or "") + (_read(f"{proc}/self/cgroup") or "")
+    systemd = _read(f"{root}/run/systemd/container") or env.get("container", "")
+    mounts = _read(f"{proc}/self/mountinfo") or ""
+    roots = [line for line in mounts.splitlines() if " / " in line and line.split()[4:5] == ["/"]]
+    if env.get("APPTAINER_NAME") or env.get("SINGULARITY_NAME") or os.path.exists(f"{root}/.singularity.d"):
+        return "apptainer"
+    if " /.lock " in mounts:  # enroot mounts its lock over itself, and finds its own containers by it
+        return "enroot"
+    if env.get("KUBERNETES_SERVICE_HOST") or "kubepods" in cgroup:
+        return "kubernetes"
+    if os.path.exists(f"{root}/.dockerenv") or "/docker/" in cgroup or "/docker-" in cgroup:
+        return "docker"
+    if os.path.exists(f"{root}/run/.containerenv") or "libpod" in cgroup:
+        return "podman"
+    if "/lxc/" in cgroup or systemd.startswith("lxc"):
+        return "lxc"
+    if systemd == "systemd-nspawn":
+        return "nspawn"
+    top = roots[-1] if roots else ""  # the last one hides those below it
+    return next((kind for word, kind in _ROOT_MOUNTS.items() if word in top), "other" if systemd else None)
+
+
+def _capabilities(effective: str | None) -> list[str] | None:
+    try:
+        bits = int(effective or "", 16)
+    except ValueError:
+        return None
+    return [name for bit, name in _CAPABILITIES.items() if bits >> bit & 1]
+
+
+def _mempolicy() -> bool | None:
+    """Whether this process may ask for its NUMA policy: asking changes nothing, and the same filter holds for both."""
+    number = _GET_MEMPOLICY.get(os.uname().machine)
+    if number is None:
+        return None
+    try:
+        import ctypes
+
+        return bool(ctypes.CDLL(None).syscall(number, None, None, 0, None, 0) == 0)
+    except (ImportError, OSError, AttributeError):
+        return None
+
+
+def _own_pids(proc: str) -> bool | None:
+    try:
+        return os.readlink(f"{proc}/self/ns/pid") != _FIRST_PIDS
+    except OSError:
+        return None
+
+
+# ---- Slurm
+
+
+def _slurm(env: Mapping[str, str]) -> dict[str, Any]:
+    job, gpus = env.get("SLURM_JOB_ID"), _int(env.get("SLURM_GPUS_ON_NODE"))
+    step = env.get("SLURM_STEP_ID") or env.get("SLURM_STEPID") if job else None
+    end = _int(env.get("SLURM_JOB_END_TIME"))
+    return {
+        "job_id": job,
+        "nodes": _int(env.get("SLURM_NNODES")),
+        "node_rank": _int(env.get("SLURM_NODEID")),
+        # A step may have other tasks than the job asked for.
+        "tasks_per_node": (env.get("SLURM_STEP_TASKS_PER_NODE") if step else None)
+        or env.get("SLURM_NTASKS_PER_NODE")
+        or env.get("SLURM_TASKS_PER_NODE"),
+        "gpus_on_node": gpus,
+        "commands_found": _on_path("srun", env),
+        "on_allocated_node": _on_allocated_node(env) if job else None,
+        "step_id": step,
+        # In a step SLURM_JOB_GPUS may be inherited from the batch script, which ran on another node.
+        "job_gpus": env.get("SLURM_STEP_GPUS") or (None if step else env.get("SLURM_JOB_GPUS")),
+        "gpus_per_task": env.get("SLURM_GPUS_PER_TASK"),
+        # slurmd tells the task how it was bound; what srun was asked for is told only when a variable asked it.
+        "gpu_bind": env.get("SLURMD_TRES_BIND") or env.get("SLURM_TRES_BIND") or env.get("SLURM_GPU_BIND"),
+        "cpus_per_task": _int(env.get("SLURM_CPUS_PER_TASK")),
+        "cpus_on_node": _int(env.get("SLURM_CPUS_ON_NODE")),
+        "memory_bytes": _granted_memory(env, gpus),
+        "local_id": _int(env.get("SLURM_LOCALID")),
+        "seconds_left": None if end is None or not job else end - time.time(),
+    }
+
+
+def _on_allocated_node(env: Mapping[str, str]) -> bool | None:
+    """slurmd names the node to all it starts; the shell of a plain salloc is not among it."""
+    if env.get("SLURMD_NODENAME"):
+        return True
+    nodes = env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST")
+    return os.uname().nodename.partition(".")[0] in _expanded(nodes) if nodes else None
+
+
+def _expanded(nodes: str) -> set[str]:
+    """The hosts of Slurm's short form: "gpu[01-03,7],login" -> gpu01, gpu02, gpu03, gpu7, login."""
+    hosts: set[str] = set()
+    for prefix, ranges, suffix in re.findall(r"([^,\[\]]+)(?:\[([^\]]*)\])?([^,\[\]]*)", nodes):
+        if not ranges:
+            hosts.add(prefix)
+        for part in ranges.split(",") if ranges else ():
+            first, _, last = part.partition("-")
+            low, high = _int(first), _int(last or first)
+            if low is not None and high is not None and high - low < 100_000:
+                hosts |= {f"{prefix}{number:0{len(first)}d}{suffix}" for number in range(low, high + 1)}
+    return hosts
+
+
+def _granted_memory(env: Mapping[str, str], gpus: int | None) -> int | None:
+    """Memory of the job on this node; Slurm counts in MiB, and 0 means all there is."""
+    whole = _int(env.get("SLURM_MEM_PER_NODE"))
+    for name, count in (("SLURM_MEM_PER_CPU", _int(env.get("SLURM_CPUS_ON_NODE"))), ("SLURM_MEM_PER_GPU", gpus)):
+        part = _int(env.get(name))
+        if whole is None and part and count:
+            whole = part * count
+    return whole * 1024 * 1024 if whole else None
+
+
+def _on_path(program: str, env: Mapping[str, str]) -> bool:
+    folders = env.get("PATH", os.defpath).split(os.pathsep)
+    return any(folder and os.access(f"{folder}/{program}", os.X_OK) for folder in folders)
+
+
+# ---- CPUs, memory, limits
+
+
 def _system(proc: str, sys_root: str, shm: str) -> dict[str, Any]:
-    memory = dict(re.findall(r"^(\w+):\s+(\d+) kB", _read(f"{proc}/meminfo") or "", re.MULTILINE))
+    memory = dict(re.findall(r"^(\w+):\s+(\d{1,15}) kB", _read(f"{proc}/meminfo") or "", re.MULTILINE))
     total = int(memory.get("MemTotal", 0)) * 1024
+    limit, used = _memory_limit(proc, sys_root, total)
+    tasks_used, tasks_max = _tasks(proc, sys_root)
     shm_total, shm_free, shm_writable = _space(shm)
     _, tmp_free, _ = _space(os.environ.get("TMPDIR") or "/tmp")
     _, cwd_free, cwd_writable = _space(".")
+    open_files, hard_open_files = _limit(resource.RLIMIT_NOFILE)
+    locked, hard_locked = _limit(resource.RLIMIT_MEMLOCK)
     return {
         "cpus_logical": os.cpu_count() or 1,
         "cpus_allowed": len(os.sched_getaffinity(0)),
         "cpus_quota": _cpu_quota(proc, sys_root),
         "numa_nodes": _numa_nodes(sys_root),
         "memory_total_bytes": total,
-        "memory_available_bytes": int(memory.get("MemAvailable", 0)) * 1024,
-        "memory_limit_bytes": _memory_limit(proc, sys_root, total),
+        "memory_available_bytes": int(memory.get("MemAvailable") or memory.get("MemFree", 0)) * 1024,
+        "memory_limit_bytes": limit,
         "shm_total_bytes": shm_total,
         "shm_free_bytes": shm_free,
         "shm_writable": shm_writable,
-        "limit_open_files": _limit(resource.RLIMIT_NOFILE),
-        "limit_locked_memory_bytes": _limit(resource.RLIMIT_MEMLOCK),
-        "limit_processes": _limit(resource.RLIMIT_NPROC),
-        "limit_stack_bytes": _limit(resource.RLIMIT_STACK),
+        "limit_open_files": open_files,
+        "limit_locked_memory_bytes": locked,
+        "limit_processes": _limit(resource.RLIMIT_NPROC)[0],
+        "limit_stack_bytes": _limit(resource.RLIMIT_STACK)[0],
         "tmp_free_bytes": tmp_free,
         "cwd_free_bytes": cwd_free,
         "cwd_writable": cwd_writable,
+        "hard_open_files": hard_open_files,
+        "hard_locked_memory_bytes": hard_locked,
+        "memory_limit_used_bytes": used,
+        "tasks_used": tasks_used,
+        "tasks_max": tasks_max,
+        "oom_kills": _oom_kills(proc, sys_root),
     }
 
 
-def _limit(which: int) -> int | None:
-    soft, _ = resource.getrlimit(which)
-    return None if soft == resource.RLIM_INFINITY else soft
+def _limit(which: int) -> tuple[int | None, int | None]:
+    """The soft and the hard limit; None: unlimited."""
+    soft, hard = (None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(which))
+    return soft, hard
 
 
 def _space(path: str) -> tuple[int | None, int | None, bool | None]:
@@ -161,13 +292,44 @@ def _cpu_quota(proc: str, sys_root: str) -> float | None:
     return min(quotas, default=None)
 
 
-def _memory_limit(proc: str, sys_root: str, total: int) -> int | None:
+def _memory_limit(proc: str, sys_root: str, total: int) -> tuple[int | None, int | None]:
+    """The smallest limit on the way up, and what is used of it; file cache that nobody reads does not count."""
     limits = []
     for folder in _cgroup_folders(proc, sys_root, "memory"):
         limit = _int(_read(f"{folder}/memory.max") or _read(f"{folder}/memory.limit_in_bytes"))
-        if limit and limit < total:  # v1 writes a huge number for "no limit"
-            limits.append(limit)
-    return min(limits, default=None)
+        if limit and limit < (total or _NO_LIMIT):
+            limits.append((limit, folder))
+    if not limits:
+        return None, None
+    limit, folder = min(limits)
+    used = _int(_read(f"{folder}/memory.current") or _read(f"{folder}/memory.usage_in_bytes"))
+    stat = dict(re.findall(r"^(\w+) (\d{1,18})$", _read(f"{folder}/memory.stat") or "", re.MULTILINE))
+    idle = int(stat.get("total_inactive_file") or stat.get("inactive_file") or 0)
+    return limit, None if used is None else max(0, used - idle)
+
+
+def _tasks(proc: str, sys_root: str) -> tuple[int | None, int | None]:
+    """Processes and threads used and allowed in the cgroup on the way up that has the fewest left."""
+    own, tightest = None, None
+    for folder in _cgroup_folders(proc, sys_root, "pids"):
+        used, most = _int(_read(f"{folder}/pids.current")), _int(_read(f"{folder}/pids.max"))
+        own = used if own is None else own
+        if used is not None and most is not None and (tightest is None or most - used < tightest[1] - tightest[0]):
+            tightest = (used, most)
+    return tightest or (own, None)
+
+
+def _oom_kills(proc: str, sys_root: str) -> int | None:
+    """Processes the kernel has killed for memory in this very cgroup, or anywhere in this Slurm job."""
+    counts, own = [], True
+    for folder in _cgroup_folders(proc, sys_root, "memory"):
+        if not os.path.isdir(folder):  # outside what a container shows
+            continue
+        if own or folder.rpartition("/")[2].startswith("job_"):
+            text = f"{_read(f'{folder}/memory.events')}\n{_read(f'{folder}/memory.oom_control')}"
+            counts += [int(number) for number in re.findall(r"^oom_kill (\d{1,18})$", text, re.MULTILINE)]
+        own = False
+    return max(counts, default=None)
 
 
 def _numa_nodes(sys_root: str) -> int | None:
@@ -179,10 +341,8 @@ def _numa_nodes(sys_root: str) -> int | None:
 
 
 def _int(text: str | None) -> int | None:
-    try:
-        return int(text or "")
-    except ValueError:
-        return None
+    text = (text or "").strip()
+    return int(text) if re.fullmatch(r"-?[0-9]{1,19}", text) else None
 
 
 def _read(path: str) -> str | None:

@@ -37,24 +37,52 @@ FAULTS: Mapping[str, str] = {
     # one GPU
     "gpu_lost": "3.every = !15",
     "gpu_lost_at_handle": "3.handle = !15",
+    "gpu_lost_half_way": "3.after = 10 !15",
+    "gpu_lost_in_details": "3.after = 155 !15",
     "gpu_forbidden": "2.handle = !4",
     "ecc": "2.ecc_errors.uncorrected.* = 7",
     "remap_pending": "1.rows_remapped = 0 1 1 0",
     "remap_failed": "1.rows_remapped = 0 9 0 1",
+    "ecc_before": "2.ecc_errors.uncorrected.1 = 3",
+    "ecc_corrected": "2.ecc_errors.corrected.* = 1200",
+    "ecc_off": "2.ecc = 0 0\n2.ecc_errors.corrected.* = !3\n2.ecc_errors.uncorrected.* = !3",
+    "sram_exceeded": "2.sram_exceeded = 1",
+    "memory_unrepairable": "2.unrepairable = 1",
+    "spare_rows_used_up": "1.rows_spare = 2557 0 0 1 2",
+    "repair_pending": "1.repair = 1 0",
+    "inforom_corrupt": "0.inforom = !14",
+    "memory_hot": "1.field.82 = 101",
+    "hot_without_reason": "1.temperature = 90\n1.temperature_margin = -3",
+    "hardware_slowdown": "1.clock_event_reasons = 0x8",
+    "power_limit_low": "3.power_limit = 500000",
+    "application_clocks": "3.application_clock.0 = 1200",
+    "stuck_in_low_power": f"0.compute_processes = {NOBODY}:31GiB\n0.memory_used = 32306MiB\n0.utilization = 99 40\n"
+    "0.performance_state = 8",
+    "busy_unseen": "2.utilization = 88 30",
+    "bar1_full": "2.bar1_used = 127GiB",
+    "vbios_differs": "3.vbios = 96.00.30.00.01",
+    "memory_smaller": "3.memory = 76000MiB",
+    "exclusive_taken": f"1.compute_mode = 3\n1.compute_processes = {NOBODY}:400MiB",
     "pcie_width_reduced": "1.pcie_width = 8",
     "compute_prohibited": "0.compute_mode = 2",
-    "busy": f"0.compute_processes = {NOBODY}:31GiB\n0.memory_used = 32306MiB\n0.utilization = 97 40",
+    "busy": f"0.compute_processes = {NOBODY}:31GiB\n0.memory_used = 32306MiB\n0.utilization = 97 40\n"
+    "0.performance_state = 0",
     "thermal": "1.clock_event_reasons = 0x40\n1.temperature = 93",
     "power_brake": "1.clock_event_reasons = 0x80",
     "mig_on": "0.mig = 1 1\n"
     "0.mig.0.uuid = MIG-6d0a1c52-94be-5f37-a8c1-3e7b20f4d965\n"
     "0.mig.2.uuid = MIG-f1b7e863-0c2d-5a94-b5e6-97d8413ac02f",
     "mig_pending": "0.mig = 0 1",
+    "mig_empty": "0.mig = 1 1",
     "ecc_pending": "2.ecc = 0 1",
     "recovery_reset": "2.field.230 = 1",
     # between GPUs
     "nvlink_down": "3.nvlink.4..5.state = 0",
     "fabric_not_started": "*.fabric = 1 0",
+    "fabric_degraded": "*.fabric_health = 0x1",
+    "nvlink_slow": "3.nvlink.4.speed = 19922",
+    "nvlink_errors": "3.nvlink.4.replays = 7\n3.nvlink.4.recoveries = 2\n3.nvlink.4.crc_errors = 20",
+    "pcie_replays": "2.field.94 = 5120",
 }
 
 

@@ -16,6 +16,7 @@
  *     init          what nvmlInit does (missing: it succeeds)
  *     N.handle      what nvmlDeviceGetHandleByIndex does for GPU N (missing: it succeeds)
  *     N.every       a fault of every other call about GPU N:  3.every = !15
+ *     N.after       the same after so many calls:  3.after = 40 !15
  *     N.nvlinks     how many NVLinks the board has; from there on NVML_ERROR_INVALID_ARGUMENT
  *
  * The keys of all other facts stand beside the functions below. Layouts and numbers are those of nvml.h version 13.
@@ -30,7 +31,9 @@
 enum { MISSING = -1, SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE };
 enum { ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999 };
 enum { MAX_LINES = 8192, MAX_GPUS = 64, MAX_INSTANCES = 8 };
-enum { VALUE_UNSIGNED_INT = 1, FABRIC_INFO_V2 = 0x02000024, FABRIC_INFO_V3 = 0x03000028, MEMORY_V2 = 0x02000028 };
+enum { VALUE_UNSIGNED_INT = 1, VALUE_UNSIGNED_LONG_LONG = 3 };
+enum { FABRIC_INFO_V2 = 0x02000024, FABRIC_INFO_V3 = 0x03000028, MEMORY_V2 = 0x02000028 };
+enum { SRAM_STATUS_V1 = 0x01000068, REPAIR_STATUS_V1 = 0x0100000C };
 #define NOT_AVAILABLE UINT64_MAX
 
 typedef int Return; /* nvmlReturn_t */
@@ -49,6 +52,7 @@ static int is_handle(Device device) { return device >= table[0] && device < tabl
 
 static struct { char *key, *value; } lines[MAX_LINES];
 static int line_count, started;
+static long calls[MAX_GPUS]; /* about each GPU, so far */
 
 static char *trimmed(char *text) {
     while (*text == ' ' || *text == '\t') text++;
@@ -64,6 +68,7 @@ static Return read_description(void) {
         return UNKNOWN;
     }
     while (line_count > 0) free(lines[--line_count].key);
+    memset(calls, 0, sizeof calls);
     char line[4096];
     while (fgets(line, sizeof line, file) && line_count < MAX_LINES) {
         line[strcspn(line, "#")] = '\0';
@@ -156,7 +161,11 @@ static Return answer(const char *wanted, int a, int b, const char **value) {
 /* Whether calls about this GPU get through at all. */
 static Return reach(Device device) {
     if (!started) return UNINITIALIZED;
-    return is_handle(device) ? fault("#.every", gpu_of(device), 0) : INVALID_ARGUMENT;
+    if (!is_handle(device)) return INVALID_ARGUMENT;
+    const char *after = find("#.after", gpu_of(device), 0), *ignored;
+    char *rest;
+    if (after && ++calls[gpu_of(device)] > strtol(after, &rest, 10)) return act(trimmed(rest), &ignored);
+    return fault("#.every", gpu_of(device), 0);
 }
 
 /* An answer about one GPU; `number` is that of its link, field or MIG slot where `wanted` has a second '#'. */
@@ -260,7 +269,7 @@ Return nvmlDeviceGetMigDeviceHandleByIndex(Device device, unsigned index, Device
     return result == NOT_SUPPORTED ? NOT_FOUND : result;
 }
 
-/* ---- One text of a GPU. Keys: uuid, name */
+/* ---- One text of a GPU. Keys: uuid, name, serial, vbios, gsp_firmware */
 
 static Return gpu_text(Device device, const char *wanted, int number, char *out, unsigned size) {
     const char *value;
@@ -271,6 +280,15 @@ Return nvmlDeviceGetName(Device device, char *out, unsigned size) { return gpu_t
 Return nvmlDeviceGetUUID(Device device, char *out, unsigned size) {
     int instance = is_handle(device) ? instance_of(device) : 0;
     return gpu_text(device, instance ? "#.mig.#.uuid" : "#.uuid", instance - 1, out, size);
+}
+Return nvmlDeviceGetSerial(Device device, char *out, unsigned size) {
+    return gpu_text(device, "#.serial", 0, out, size);
+}
+Return nvmlDeviceGetVbiosVersion(Device device, char *out, unsigned size) {
+    return gpu_text(device, "#.vbios", 0, out, size);
+}
+Return nvmlDeviceGetGspFirmwareVersion(Device device, char *out) {
+    return gpu_text(device, "#.gsp_firmware", 0, out, 64);
 }
 
 /* ---- One number of a GPU: the key is the second argument; power is in milliwatts, clock_event_reasons a bit mask. */
@@ -287,11 +305,13 @@ NUMBER(nvmlDeviceGetPowerManagementLimit, "#.power_limit", unsigned)
 NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, "#.power_limit_default", unsigned)
 NUMBER(nvmlDeviceGetEnforcedPowerLimit, "#.power_limit", unsigned)
 NUMBER(nvmlDeviceGetFanSpeed, "#.fan_percent", unsigned)
-NUMBER(nvmlDeviceGetCurrentClocksEventReasons, "#.clock_event_reasons", Number)
-NUMBER(nvmlDeviceGetCurrentClocksThrottleReasons, "#.clock_event_reasons", Number)
 NUMBER(nvmlDeviceGetPersistenceMode, "#.persistence_mode", unsigned)
 NUMBER(nvmlDeviceGetComputeMode, "#.compute_mode", unsigned)
 NUMBER(nvmlDeviceGetMaxMigDeviceCount, "#.mig.max", unsigned)
+NUMBER(nvmlDeviceGetMinorNumber, "#.minor", unsigned)
+NUMBER(nvmlDeviceGetVirtualizationMode, "#.virtualization", unsigned)
+NUMBER(nvmlDeviceGetPerformanceState, "#.performance_state", unsigned)
+NUMBER(nvmlDeviceGetDisplayActive, "#.display_active", unsigned)
 NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, "#.retired_pages_pending", unsigned)
 NUMBER(nvmlDeviceGetCurrPcieLinkWidth, "#.pcie_width", unsigned)
 NUMBER(nvmlDeviceGetMaxPcieLinkWidth, "#.pcie_width_max", unsigned)
@@ -299,12 +319,25 @@ NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, "#.pcie_generation", unsigned)
 NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, "#.pcie_generation_max", unsigned)
 NUMBER(nvmlDeviceGetGpuMaxPcieLinkGeneration, "#.pcie_generation_max_gpu", unsigned)
 
+/* What the first reading says and no later one: clock_event_reasons_once. */
+static Return clock_event_reasons(Device device, Number *out) {
+    static int asked[MAX_GPUS];
+    if (is_handle(device) && !asked[gpu_of(device)]++)
+        if (numbers(device, "#.clock_event_reasons_once", 0, 1, out) == SUCCESS) return SUCCESS;
+    return numbers(device, "#.clock_event_reasons", 0, 1, out);
+}
+Return nvmlDeviceGetCurrentClocksEventReasons(Device device, Number *out) { return clock_event_reasons(device, out); }
+Return nvmlDeviceGetCurrentClocksThrottleReasons(Device device, Number *out) {
+    return clock_event_reasons(device, out);
+}
+
 /* ---- Several numbers of a GPU. Keys and their values:
  * compute_capability = 9.0   utilization = gpu memory   ecc = current pending   mig = current pending
- * rows_remapped = corrected uncorrected pending failed */
+ * rows_remapped = corrected uncorrected pending failed   rows_spare = banks with all, most, some, few, no spare rows
+ * repair = of a memory channel, of a TPC (1: waits for a reset) */
 
 static Return several(Device device, const char *wanted, int count, unsigned *const out[]) {
-    Number found[4];
+    Number found[5];
     Return result = numbers(device, wanted, 0, count, found);
     for (int i = 0; result == SUCCESS && i < count; i++) *out[i] = (unsigned)found[i];
     return result;
@@ -328,7 +361,17 @@ Return nvmlDeviceGetRemappedRows(Device device, unsigned *corrected, unsigned *u
     return SEVERAL(device, "#.rows_remapped", 4, corrected, uncorrected, pending, failed);
 }
 
-/* ---- Memory. Keys: memory (the total, and faults of the call), memory_used */
+Return nvmlDeviceGetRowRemapperHistogram(Device device, unsigned out[5]) {
+    return SEVERAL(device, "#.rows_spare", 5, &out[0], &out[1], &out[2], &out[3], &out[4]);
+}
+typedef struct { unsigned version, channel, tpc; } RepairStatus;
+Return nvmlDeviceGetRepairStatus(Device device, RepairStatus *out) {
+    if (out->version != REPAIR_STATUS_V1) return ARGUMENT_VERSION_MISMATCH;
+    return SEVERAL(device, "#.repair", 2, &out->channel, &out->tpc);
+}
+
+/* ---- Memory. Keys: memory (the total, and faults of the calls), memory_used, and memory_reserved as part of it;
+ * bar1 (the total), bar1_used */
 
 Return nvmlDeviceGetMemoryInfo(Device device, Number out[3]) { /* total, free, used */
     Return result = numbers(device, "#.memory", 0, 1, &out[0]);
@@ -339,15 +382,45 @@ Return nvmlDeviceGetMemoryInfo(Device device, Number out[3]) { /* total, free, u
 
 typedef struct { unsigned version; Number total, reserved, free, used; } MemoryV2;
 Return nvmlDeviceGetMemoryInfo_v2(Device device, MemoryV2 *out) {
-    Number v1[3];
+    Number v1[3], reserved;
     if (out->version != MEMORY_V2) return ARGUMENT_VERSION_MISMATCH;
     Return result = nvmlDeviceGetMemoryInfo(device, v1);
-    if (result == SUCCESS) out->total = v1[0], out->reserved = 0, out->free = v1[1], out->used = v1[2];
+    if (result != SUCCESS) return result;
+    if (numbers(device, "#.memory_reserved", 0, 1, &reserved) != SUCCESS) reserved = 0;
+    out->total = v1[0], out->reserved = reserved, out->free = v1[1], out->used = v1[2] - reserved;
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetBAR1MemoryInfo(Device device, Number out[3]) { /* total, free, used */
+    Return result = numbers(device, "#.bar1", 0, 1, &out[0]);
+    if (result == SUCCESS) result = numbers(device, "#.bar1_used", 0, 1, &out[2]);
+    if (result == SUCCESS) out[1] = out[0] - out[2];
     return result;
 }
 
-/* ---- Numbers with an argument. Keys: temperature, temperature.T (0 shutdown, 1 slowdown …),
- * ecc_errors.corrected.C and ecc_errors.uncorrected.C (C: 0 volatile, 1 aggregate) */
+/* ---- What became of the memory. Keys: unrepairable (1: yes), as nvml.h has it, or unrepairable_after_version, with the
+ * version that pynvml puts first; sram_exceeded (only root may ask; !4 for others); inforom = valid, or a fault */
+
+Return nvmlDeviceGetUnrepairableMemoryFlag_v1(Device device, unsigned out[2]) {
+    Return result = SEVERAL(device, "#.unrepairable_after_version", 1, &out[1]);
+    return result == NOT_SUPPORTED ? SEVERAL(device, "#.unrepairable", 1, &out[0]) : result;
+}
+
+typedef struct { unsigned version; Number counters[11]; unsigned exceeded; } SramStatus;
+Return nvmlDeviceGetSramEccErrorStatus(Device device, SramStatus *out) {
+    if (out->version != SRAM_STATUS_V1) return ARGUMENT_VERSION_MISMATCH;
+    memset(out->counters, 0, sizeof out->counters);
+    return SEVERAL(device, "#.sram_exceeded", 1, &out->exceeded);
+}
+
+Return nvmlDeviceValidateInforom(Device device) {
+    const char *value;
+    return about(device, "#.inforom", 0, &value);
+}
+
+/* ---- Numbers with an argument. Keys: temperature, temperature.T (0 shutdown, 1 slowdown, 2 of the memory, 3 highest to
+ * operate at), temperature_margin (may be negative), ecc_errors.corrected.C and ecc_errors.uncorrected.C (C: 0 volatile,
+ * 1 aggregate), clock.K, clock_max.K, application_clock.K, application_clock_default.K (K: 0 graphics, 1 SM, 2 memory) */
 
 static Return one(Device device, const char *wanted, int number, unsigned *out) {
     Number value;
@@ -365,6 +438,25 @@ Return nvmlDeviceGetTemperatureV(Device device, TemperatureV1 *out) {
 }
 Return nvmlDeviceGetTemperatureThreshold(Device device, unsigned threshold, unsigned *out) {
     return one(device, "#.temperature.#", (int)threshold, out);
+}
+typedef struct { unsigned version; int margin; } Margin;
+Return nvmlDeviceGetMarginTemperature(Device device, Margin *out) {
+    const char *value;
+    Return result = about(device, "#.temperature_margin", 0, &value);
+    if (result == SUCCESS) out->margin = atoi(value);
+    return result;
+}
+Return nvmlDeviceGetClockInfo(Device device, unsigned clock, unsigned *out) {
+    return one(device, "#.clock.#", (int)clock, out);
+}
+Return nvmlDeviceGetMaxClockInfo(Device device, unsigned clock, unsigned *out) {
+    return one(device, "#.clock_max.#", (int)clock, out);
+}
+Return nvmlDeviceGetApplicationsClock(Device device, unsigned clock, unsigned *out) {
+    return one(device, "#.application_clock.#", (int)clock, out);
+}
+Return nvmlDeviceGetDefaultApplicationsClock(Device device, unsigned clock, unsigned *out) {
+    return one(device, "#.application_clock_default.#", (int)clock, out);
 }
 Return nvmlDeviceGetTotalEccErrors(Device device, unsigned type, unsigned counter, Number *out) {
     return numbers(device, type ? "#.ecc_errors.uncorrected.#" : "#.ecc_errors.corrected.#", (int)counter, 1, out);
@@ -410,8 +502,9 @@ Return nvmlDeviceGetCpuAffinity(Device device, unsigned words, unsigned long *ou
     return SUCCESS;
 }
 
-/* ---- Field values: each carries a return code of its own. Keys: field.ID (230 is the recovery action);
- * fields for a fault of the whole call */
+/* ---- Field values: each carries a return code of its own. Keys: field.ID (230 is the recovery action, 82 the memory's
+ * temperature, 94 PCIe replays, 29 and 30 retired pages); nvlink.L.speed, replays, recoveries, crc_errors, and from
+ * NVLink 5 on rcv_errors, recovery_events; fields for a fault of the whole call */
 
 typedef struct {
     unsigned field, scope;
@@ -421,20 +514,35 @@ typedef struct {
     union { unsigned ui; Number ull; } value;
 } FieldValue;
 
+static const char *link_field(unsigned field) { /* NVML_FI_DEV_NVLINK_…: of the link that the scope names */
+    switch (field) {
+    case 161: return "#.nvlink.#.replays";
+    case 162: return "#.nvlink.#.recoveries";
+    case 163: return "#.nvlink.#.crc_errors";
+    case 164: return "#.nvlink.#.speed";
+    case 208: return "#.nvlink.#.rcv_errors";
+    case 215: return "#.nvlink.#.recovery_events";
+    default: return NULL;
+    }
+}
+
 Return nvmlDeviceGetFieldValues(Device device, int count, FieldValue *values) {
     Return result = reach(device);
     if (result == SUCCESS) result = fault("#.fields", gpu_of(device), 0);
     if (result != SUCCESS) return result;
     for (int i = 0; i < count; i++) {
         Number value = 0;
-        values[i].result = numbers(device, "#.field.#", (int)values[i].field, 1, &value);
-        values[i].type = VALUE_UNSIGNED_INT;
+        const char *of_link = link_field(values[i].field);
+        int number = (int)(of_link ? values[i].scope : values[i].field);
+        values[i].result = numbers(device, of_link ? of_link : "#.field.#", number, 1, &value);
+        values[i].type = of_link ? VALUE_UNSIGNED_LONG_LONG : VALUE_UNSIGNED_INT;
         values[i].value.ull = value;
     }
     return SUCCESS;
 }
 
-/* ---- The NVSwitch fabric. Key: fabric = state status */
+/* ---- The NVSwitch fabric. Keys: fabric = state status, and, of a domain over several nodes, fabric_cluster (32 hex
+ * digits), fabric_clique; fabric_health (bit mask). C2C: c2c = 1 */
 
 typedef struct {
     unsigned version;
@@ -448,10 +556,19 @@ Return nvmlDeviceGetGpuFabricInfoV(Device device, FabricInfo *out) {
     Return result = numbers(device, "#.fabric", 0, 2, n);
     if (result != SUCCESS) return result;
     if (out->version != FABRIC_INFO_V2 && out->version != FABRIC_INFO_V3) return ARGUMENT_VERSION_MISMATCH;
-    out->state = (unsigned)n[0], out->status = (Return)n[1], out->clique = 0, out->health_mask = 0;
+    const char *digits;
+    Number clique = 0, health = 0;
+    if (numbers(device, "#.fabric_clique", 0, 1, &clique) != SUCCESS) clique = 0;
+    if (numbers(device, "#.fabric_health", 0, 1, &health) != SUCCESS) health = 0;
+    out->state = (unsigned)n[0], out->status = (Return)n[1];
+    out->clique = (unsigned)clique, out->health_mask = (unsigned)health;
     memset(out->cluster, 0, sizeof out->cluster);
+    if (about(device, "#.fabric_cluster", 0, &digits) == SUCCESS)
+        for (int i = 0; i < 16 && sscanf(digits + 2 * i, "%2hhx", &out->cluster[i]) == 1; i++) {}
     return SUCCESS;
 }
+
+NUMBER(nvmlDeviceGetC2cModeInfoV, "#.c2c", unsigned)
 
 /* ---- NVLinks. Keys: nvlinks, nvlink.L.state (1: active), nvlink.L.remote (0 GPU, 1 other, 2 switch),
  * nvlink.L.remote_pci */
@@ -481,7 +598,8 @@ Return nvmlDeviceGetNvLinkRemotePciInfo_v2(Device device, unsigned link, PciInfo
     return pci_info(result, value, out);
 }
 
-/* ---- Processes. Keys: compute_processes, graphics_processes = none, or PID:MEMORY … with ? for memory not known */
+/* ---- Processes. Keys: compute_processes, graphics_processes = none, or PID:MEMORY … with ? for memory not known, or a
+ * lone number: a count that is never satisfied */
 
 typedef struct { unsigned pid; Number memory; unsigned gpu_instance, compute_instance; } Process;
 
@@ -490,6 +608,10 @@ static Return processes(Device device, const char *wanted, unsigned *count, Proc
     Return result = about(device, wanted, 0, &value);
     if (result != SUCCESS) return result;
     unsigned room = *count, found = 0;
+    if (*value >= '0' && *value <= '9' && !strchr(value, ':')) {
+        *count = (unsigned)strtoul(value, NULL, 10);
+        return INSUFFICIENT_SIZE;
+    }
     for (const char *at = value; (at = strchr(at, ':')); at++, found++) {
         const char *pid = at;
         while (pid > value && pid[-1] >= '0' && pid[-1] <= '9') pid--;
