@@ -1,5 +1,8 @@
 """All judgment: one file a family, one small pure function a check.
 
+A family that has outgrown its file is a folder of the same name; `ORDER` in its `__init__.py` names the files as their
+checks are listed.
+
 How to write one:
 
     @check(Severity.ERROR, source="https://where.the/authority/says/so")

@@ -43,6 +43,11 @@ def dotted(version: tuple[int, ...]) -> str:
     return ".".join(str(part) if place < 2 else f"{part:02d}" for place, part in enumerate(version))
 
 
+def minor_of(version: str | None) -> str:
+    """ "13.0.88" -> "13.0", as CUDA toolkits are named."""
+    return dotted(numbers(version)[:2])
+
+
 def gib(size: int | float) -> str:
     """Bytes for people: "64 MiB", "1.5 GiB", "503 GiB"."""
     if size < GIB:
@@ -86,3 +91,17 @@ def cuda_numbers(indices: Iterable[int], gpus: tuple[Gpu, ...]) -> str:
 def use_only(indices: Iterable[int], gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
     """The commands that leave these GPUs visible; in the order of the bus, or the numbers mean other cards."""
     return ("export CUDA_DEVICE_ORDER=PCI_BUS_ID", f"export CUDA_VISIBLE_DEVICES={cuda_numbers(indices, gpus)}")
+
+
+def reset(gpus: Iterable[Gpu]) -> tuple[str, ...]:
+    """The commands that reset these GPUs."""
+    return tuple(f"sudo nvidia-smi --gpu-reset -i {gpu.uuid or gpu.index}" for gpu in gpus)
+
+
+def same_models(gpus: tuple[Gpu, ...], visible: Visible) -> dict[str, list[Gpu]]:
+    """The visible GPUs that answer, by model."""
+    models: dict[str, list[Gpu]] = {}
+    for gpu in gpus:
+        if gpu.index in visible.gpus and gpu.name and not gpu.lost:
+            models.setdefault(gpu.name, []).append(gpu)
+    return models

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Container, Driver, Gpu, Plan
+from collections.abc import Mapping
 
-from ._knowledge import counted, gpu_list, use_only
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Container, Driver, Gpu, Host, Pci, Plan, bus_address
+
+from ._knowledge import counted, gpu_list, listed, use_only
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html"
+_PERSISTENCE = "https://docs.nvidia.com/deploy/driver-persistence/overview.html"
+_NODES = "https://docs.nvidia.com/cuda/cuda-installation-guide-linux/"
 _NO_GPU = "no NVIDIA GPU on this machine"
 # nvmlReturn_t names that have a check of their own here; any other one is `driver_does_not_answer`.
 _OWN_CHECK = {"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED", "LIB_RM_VERSION_MISMATCH"}
+_NVIDIA = "10de"  # vendor on the PCI bus
+_PASSED_THROUGH = "vfio-pci"  # the kernel driver that keeps a device for a virtual machine
+# Starting the driver on a GPU takes 1-3 s (driver persistence guide); one that stays started answers in milliseconds.
+_STARTED_AGAIN_S = 1.0
+_SICK_S = 5.0
 
 
 def _wanted(plan: Plan) -> bool:
@@ -18,7 +27,7 @@ def _wanted(plan: Plan) -> bool:
     return plan.expect_gpus != 0
 
 
-@check(Severity.ERROR, source=_NVML)
+@check(Severity.ERROR, source=_NVML, because_of=("nouveau_holds_gpus", "container_given_no_gpus"))
 def nvml_library_missing(driver: Driver, container: Container, plan: Plan) -> Answer:
     """There is an NVIDIA GPU, but the driver's library libnvidia-ml.so.1 cannot be loaded.
 
@@ -57,7 +66,7 @@ def nvml_library_missing(driver: Driver, container: Container, plan: Plan) -> An
     )
 
 
-@check(Severity.ERROR, source=_NVML)
+@check(Severity.ERROR, source=_NVML, because_of=("nouveau_holds_gpus",))
 def driver_not_loaded(driver: Driver) -> Answer:
     """The NVIDIA kernel module is not loaded.
 
@@ -100,7 +109,7 @@ def driver_library_mismatch(driver: Driver) -> Answer:
     return Ok(f"library and module agree on {driver.version}")
 
 
-@check(Severity.ERROR, source=_NVML, because_of=("container_lost_gpus",))
+@check(Severity.ERROR, source=_NVML, because_of=("container_lost_gpus", "device_nodes_denied"))
 def driver_does_not_answer(driver: Driver) -> Answer:
     """NVML starts with an error.
 
@@ -131,28 +140,43 @@ def driver_does_not_answer(driver: Driver) -> Answer:
 @check(
     Severity.WARNING,
     source="https://docs.nvidia.com/deploy/gpu-debug-guidelines/",
-    because_of=("gpu_lost",),
+    because_of=("gpu_lost", "gpu_off_the_bus", "driver_module_of_wrong_flavour"),
 )
-def gpus_on_bus_not_in_driver(driver: Driver, gpus: tuple[Gpu, ...], container: Container) -> Answer:
+def gpus_on_bus_not_in_driver(driver: Driver, gpus: tuple[Gpu, ...], pci: Pci, container: Container) -> Answer:
     """The PCI bus has more NVIDIA GPUs than the driver shows.
 
-    Why: a GPU failed to start, was bound to another driver (vfio), or this process may not open it. A run that counts
-    on all GPUs of the box gets fewer.
+    Why: a GPU failed to start, or another kernel driver holds it. A run that counts on all GPUs of the box gets fewer.
 
     Fix: the kernel log names the GPU that failed to start.
     """
-    if driver.nvml_error is not None or not driver.pci_gpus:
-        return Skip(_absent(driver) if driver.nvml_error else "the PCI bus cannot be read here")
+    if driver.nvml_error is not None:
+        return Skip(_absent(driver))
     if container.kind:
         return Skip("a container may be given some of the GPUs")
-    if driver.pci_gpus > len(gpus):
-        return Problem(
-            f"{driver.pci_gpus} NVIDIA GPUs on the PCI bus, {len(gpus)} in the driver",
-            "The driver did not start one of the GPUs, or it was handed to a virtual machine.",
-            Fix("Look for the reason in the kernel log.", ("sudo dmesg | grep -iE 'nvrm|xid'",), who="admin"),
-            {"pci_gpus": driver.pci_gpus, "nvml_gpus": len(gpus)},
-        )
-    return Ok(f"{len(gpus)} of {driver.pci_gpus} GPUs on the PCI bus are in the driver")
+    told = [device for device in pci.of("gpu") if device.vendor == _NVIDIA] if pci.readable else []
+    given = [device for device in told if device.driver == _PASSED_THROUGH]
+    number = len(told) - len(given) or driver.pci_gpus
+    if not number:
+        return Skip("the PCI bus cannot be read here")
+    to_guests = f"; {len(given)} kept for virtual machines" if given else ""
+    # A device cgroup (Slurm's) hides from NVML what it forbids to open; the bus shows it all the same.
+    forbidden = [node for node in driver.nodes_denied or () if _is_numbered(node)]
+    may = [gpu for gpu in gpus if gpu.permitted]
+    if 0 < len(forbidden) < number and number - len(forbidden) <= len(may):
+        return Ok(f"{len(may)} of {number} GPUs on the PCI bus; {len(forbidden)} are kept for others{to_guests}")
+    if number <= len(gpus):
+        return Ok(f"{len(gpus)} of {number} GPUs on the PCI bus are in the driver{to_guests}")
+    shown = {bus_address(gpu.pci) for gpu in gpus if gpu.pci}
+    missing = [device for device in told if device not in given and device.address not in shown]
+    at = f" ({listed(device.address for device in missing)})" if len(missing) == number - len(gpus) else ""
+    return Problem(
+        f"{number} NVIDIA GPUs on the PCI bus, {len(gpus)} in the driver{at}",
+        f"The driver did not start {'it' if number - len(gpus) == 1 else 'them'}, or another kernel driver holds "
+        f"{'it' if number - len(gpus) == 1 else 'them'}.",
+        Fix("Look for the reason in the kernel log.", ("sudo dmesg | grep -iE 'nvrm|xid'",), who="admin"),
+        {"pci_gpus": number, "nvml_gpus": len(gpus)}
+        | ({device.address: device.driver or "no kernel driver" for device in missing} if at else {}),
+    )
 
 
 @check(
@@ -185,7 +209,254 @@ def driver_lacks_compute(driver: Driver, container: Container) -> Answer:
     )
 
 
-@check(Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/")
+@check(Severity.WARNING, source=_NVML)
+def driver_version_unreadable(driver: Driver) -> Answer:
+    """The driver answers, and does not tell its version.
+
+    Why: whether it is new enough for PyTorch's CUDA cannot be said; a driver that cannot tell its version is broken, or
+    something else answers in its place.
+
+    Fix: read the version from the kernel module.
+    """
+    if driver.nvml_error is not None:
+        return Skip(_absent(driver))
+    version = driver.version or driver.module_version
+    if version:
+        return Ok(f"driver {version}")
+    return Problem(
+        "the driver does not tell its version",
+        "NVML answers and leaves its version out: it cannot be compared with what PyTorch needs.",
+        Fix("Read it from the kernel module.", ("cat /proc/driver/nvidia/version",)),
+        {"nvml_version": driver.nvml_version},
+    )
+
+
+@check(Severity.WARNING, source=_PERSISTENCE, because_of=("gpu_lost", "gpu_wants_recovery"))
+def driver_slow_to_start(driver: Driver, gpus: tuple[Gpu, ...]) -> Answer:
+    """The driver takes seconds to answer although it is kept loaded.
+
+    Why: with persistence mode on there is nothing to start, so a driver this slow waits for a GPU or its firmware.
+    Every program and every rank waits as long, and one that sets itself a limit gives up.
+
+    Fix: the kernel log names what it waits for; a reset or a reboot ends it.
+    """
+    if driver.nvml_error is not None or driver.init_s is None:
+        return Skip(_absent(driver) if driver.nvml_error else "how long the driver took was not measured")
+    if driver.init_s < _SICK_S:
+        return Ok(f"the driver answers after {driver.init_s:.2f} s")
+    if not all(gpu.persistence_mode for gpu in gpus if gpu.permitted and not gpu.lost):
+        return Skip(f"{driver.init_s:.1f} s, but without persistence mode each GPU may take 1-3 s to start")
+    return Problem(
+        f"the driver needs {driver.init_s:.1f} s to answer",
+        "Persistence mode is on, so no GPU has to be started: the driver waits for hardware or firmware in trouble.",
+        Fix("Look for what it waits for.", ("sudo dmesg | grep -iE 'nvrm|xid'",), who="admin"),
+        {"nvml_init_s": driver.init_s, "gpus": len(gpus)},
+    )
+
+
+@check(Severity.INFO, source=_PERSISTENCE)
+def driver_starts_with_each_program(driver: Driver, gpus: tuple[Gpu, ...], container: Container) -> Answer:
+    """The driver is started anew by each program, which takes seconds.
+
+    Why: persistence mode is off, so the last program that leaves a GPU lets the driver shut it down. The next one waits
+    1-3 s per GPU, and power limits and clocks that were set are lost in between.
+
+    Fix: run nvidia-persistenced.
+    """
+    if driver.nvml_error is not None or driver.init_s is None:
+        return Skip(_absent(driver) if driver.nvml_error else "how long the driver took was not measured")
+    if container.kind or container.wsl:
+        return Skip("persistence mode is the host's, and does not show here")
+    off = [gpu.index for gpu in gpus if gpu.persistence_mode is False]
+    if not off or driver.init_s < _STARTED_AGAIN_S:
+        return Ok(f"the driver answers after {driver.init_s:.2f} s")
+    return Problem(
+        f"the driver needs {driver.init_s:.1f} s to start: persistence mode is off on {gpu_list(off)}",
+        "Each program that comes to an idle GPU starts the driver there again.",
+        Fix("Keep it started.", ("sudo systemctl enable --now nvidia-persistenced",), who="admin"),
+        {"nvml_init_s": driver.init_s, "persistence_off": len(off)},
+    )
+
+
+@check(Severity.ERROR, source=_NODES, because_of=("container_lost_gpus",))
+def device_nodes_denied(driver: Driver) -> Answer:
+    """This user may not open the device files of the driver.
+
+    Why: CUDA opens /dev/nvidiactl, /dev/nvidia-uvm and one /dev/nvidiaN per GPU for reading and writing. Where that is
+    kept for a group (video, render) and this user is not in it, CUDA says "no CUDA-capable device is detected".
+
+    Fix: join the group, and log in again; or have the driver make the files for all.
+    """
+    if not driver.any_gpu:
+        return Skip(_NO_GPU)
+    if driver.nodes_denied is None or not driver.device_nodes:
+        return Skip("no device file of the driver is in /dev")
+    numbered = {node for node in driver.device_nodes if _is_numbered(node)}
+    denied = set(driver.nodes_denied)
+    bad = sorted(denied - numbered) + (sorted(numbered) if numbered and numbered <= denied else [])
+    if not bad:
+        kept = f"; {len(denied)} of {len(numbered)} GPUs are kept for others" if denied else ""
+        return Ok(f"the driver's device files may be opened{kept}")
+    group = driver.nodes_group
+    fix = (
+        Fix(f"Join the group {group}, then log in again.", (f"sudo usermod -aG {group} $USER",), "admin")
+        if group
+        else Fix(
+            "Have the driver make them for all users, from the next start on; in a container: pass the devices in.",
+            ("echo 'options nvidia NVreg_DeviceFileMode=0666' | sudo tee /etc/modprobe.d/nvidia-device-files.conf",),
+            "admin",
+        )
+    )
+    return Problem(
+        f"no permission to open {listed(bad[:4])}{' …' if len(bad) > 4 else ''}",
+        "CUDA reads and writes these files; this user may not, so PyTorch finds no GPU.",
+        fix,
+        {"denied": ", ".join(bad), "group": group, "nvml": driver.nvml_error},
+    )
+
+
+@check(Severity.ERROR, source=_NODES, because_of=("device_nodes_denied",))
+def device_node_missing(driver: Driver, gpus: tuple[Gpu, ...]) -> Answer:
+    """The driver shows a GPU that has no device file.
+
+    Why: CUDA reaches a GPU through /dev/nvidiaN. Without it the GPU shows in nvidia-smi and not in PyTorch, or CUDA
+    refuses to start at all. Containers that were given single devices by hand lack one easily.
+
+    Fix: make the file, or start the container with its GPUs.
+    """
+    if driver.nvml_error is not None or "/dev/nvidiactl" not in driver.device_nodes:
+        return Skip(_absent(driver) if driver.nvml_error else "no device file of the driver is in /dev")
+    nodes = {
+        gpu.index: f"/dev/nvidia{gpu.minor}" for gpu in gpus if gpu.permitted and not gpu.lost and gpu.minor is not None
+    }
+    bad = {index: node for index, node in nodes.items() if node not in driver.device_nodes}
+    if bad:
+        return Problem(
+            f"{gpu_list(bad)}: no {listed(bad.values())}",
+            "The driver knows the GPU, and CUDA has no way to open it.",
+            Fix(
+                "Make the file; in a container: start it with --gpus.",
+                tuple(f"sudo nvidia-modprobe -c {node.removeprefix('/dev/nvidia')}" for node in bad.values()),
+                who="admin",
+            ),
+            {f"gpu_{index}": node for index, node in bad.items()},
+            tuple(f"GPU {index}" for index in bad),
+        )
+    return Ok(f"device files of {counted(len(nodes), 'GPU')} are there") if nodes else Skip("no GPU tells its number")
+
+
+@check(
+    Severity.ERROR,
+    source="https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html",
+    because_of=("driver_lacks_compute",),
+)
+def uvm_missing_in_container(driver: Driver, container: Container, host: Host) -> Answer:
+    """The container has GPUs, and lacks /dev/nvidia-uvm.
+
+    Why: CUDA manages memory through this device. Without it nvidia-smi works and CUDA stops with "unknown error" (999).
+    It happens where devices were passed in one by one, or where the host had not loaded the module yet.
+
+    Fix: load the module on the host, then start the container with --gpus.
+    """
+    if not container.kind:
+        return Skip("not a container")
+    if driver.nvml_error is not None:
+        return Skip(_absent(driver))
+    if not any(map(_is_numbered, driver.device_nodes)):
+        return Skip("no /dev/nvidiaN in this container")
+    if "tegra" in host.kernel:
+        return Skip("CUDA on this chip needs no such device")
+    if "/dev/nvidia-uvm" in driver.device_nodes:
+        return Ok("/dev/nvidia-uvm is in the container")
+    return Problem(
+        "no /dev/nvidia-uvm in this container",
+        "NVML works without it, CUDA does not: it stops with error 999, unknown error.",
+        (
+            Fix("On the host: load the module, then start the container again.", ("sudo nvidia-modprobe -u -c 0",),
+                "admin"),
+            Fix("Pass all devices in.", ("docker run --gpus all ...",)),
+        ),
+        {"nodes": ", ".join(driver.device_nodes)},
+    )  # fmt: skip
+
+
+@check(Severity.WARNING, source="https://manpages.debian.org/bookworm/nvidia-modprobe/nvidia-modprobe.1.en.html")
+def uvm_cannot_be_loaded(driver: Driver, container: Container, host: Host) -> Answer:
+    """The kernel module nvidia-uvm is not loaded, and this user has no means to load it.
+
+    Why: CUDA needs it, and loads it at the first use through the helper nvidia-modprobe, which runs as root. The helper
+    is not installed that way here, so the first CUDA program of a user stops with "unknown error" (999).
+
+    Fix: have an administrator load the module, now and at each start.
+    """
+    if container.kind or container.wsl:
+        return Skip("modules are loaded by the host")
+    if driver.nvml_error is not None:
+        return Skip(_absent(driver))
+    if driver.uvm_loaded is None or driver.modprobe is None:
+        return Skip("the loaded modules cannot be read here")
+    if not any(map(_is_numbered, driver.device_nodes)):
+        return Skip("no device file of a GPU is in /dev")
+    if "/dev/nvidia-uvm" in driver.device_nodes and driver.uvm_loaded:
+        return Ok("nvidia-uvm is loaded")
+    if driver.modprobe or host.user_is_root:
+        return Ok("nvidia-uvm is loaded at the first use")
+    return Problem(
+        "nvidia-uvm is not loaded, and nvidia-modprobe cannot load it",
+        "The first CUDA program of a user that is not root stops with error 999, unknown error.",
+        Fix(
+            "Load it now and at each start.",
+            ("sudo nvidia-modprobe -u -c 0", "echo nvidia-uvm | sudo tee /etc/modules-load.d/nvidia-uvm.conf"),
+            who="admin",
+        ),
+        {"uvm_loaded": driver.uvm_loaded, "setuid_helper": driver.modprobe},
+    )
+
+
+@check(Severity.ERROR, source="https://github.com/NVIDIA/nccl (src/mnnvl.cc, ncclMnnvlCheck)")
+def imex_channel_unusable(driver: Driver, gpus: tuple[Gpu, ...], plan: Plan, env: Mapping[str, str]) -> Answer:
+    """The GPUs share an NVLink domain with other machines, and this user has no IMEX channel.
+
+    Why: between machines of one NVLink domain (GB200 NVL72) NCCL exports memory through a device file under
+    /dev/nvidia-caps-imex-channels. Without one that this user may write, NCCL stops with "Cuda failure 800 'operation
+    not permitted'".
+
+    Fix: have the channel made and opened to the job's user; NCCL_MNNVL_ENABLE=0 goes over the network instead.
+    """
+    domain = [gpu for gpu in gpus if gpu.fabric_cluster]
+    if not domain:
+        return Skip("the GPUs belong to no NVLink domain over several machines")
+    if plan.nodes < 2:
+        return Skip("one machine needs no IMEX channel")
+    if env.get("NCCL_MNNVL_ENABLE") == "0":
+        return Skip("NCCL_MNNVL_ENABLE=0: NVLink between machines is not used")
+    if driver.imex_channels is None:
+        return Skip("the IMEX channels cannot be listed")
+    if driver.imex_usable:
+        return Ok(f"one of {counted(driver.imex_channels, 'IMEX channel')} may be opened")
+    there = driver.imex_channels > 0
+    return Problem(
+        f"none of {counted(driver.imex_channels, 'IMEX channel')} may be opened"
+        if there
+        else "no IMEX channel in /dev/nvidia-caps-imex-channels",
+        f"{counted(plan.nodes, 'machine')} of one NVLink domain are to train together: NCCL stops with CUDA error 800.",
+        (
+            Fix("Open the channel to the job's user.", ("sudo chmod 666 /dev/nvidia-caps-imex-channels/channel0",),
+                "admin")
+            if there
+            else Fix(
+                "Have the driver make channel 0 from its next start on, or start the container with the channel.",
+                ("echo 'options nvidia NVreg_CreateImexChannel0=1' | sudo tee /etc/modprobe.d/nvidia-imex.conf",),
+                "admin",
+            ),
+            Fix("Go over the network instead.", ("export NCCL_MNNVL_ENABLE=0",), kind="stopgap",
+                caveat="traffic between the machines then leaves NVLink"),
+        ),
+        {"channels": driver.imex_channels, "usable": False, "cluster": domain[0].fabric_cluster, "nodes": plan.nodes},
+    )  # fmt: skip
+
+
+@check(Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/", because_of=("gpu_off_the_bus",))
 def gpu_lost(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU does not answer the driver any more.
 
@@ -219,6 +490,10 @@ def gpu_lost(gpus: tuple[Gpu, ...]) -> Answer:
             tuple(f"GPU {i}" for i in lost),
         )
     return Ok(f"{len(gpus)} of {len(gpus)} GPUs answer") if gpus else Skip("no GPU here")
+
+
+def _is_numbered(node: str) -> bool:
+    return node.removeprefix("/dev/nvidia").isdecimal()
 
 
 def _absent(driver: Driver) -> str:

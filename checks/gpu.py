@@ -5,14 +5,11 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Gpu, Plan, Visible
 
-from ._knowledge import counted, gib, gpu_list, usable_count, use_only
+from ._knowledge import counted, gpu_list, reset, same_models, usable_count, use_only
 
-_DEBUG = "https://docs.nvidia.com/deploy/gpu-debug-guidelines/"
-_MEMORY = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/"
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/"
+_QUERIES = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 
-# Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h): a mask, to be tested bit by bit.
-_SW_THERMAL, _HW_THERMAL, _HW_POWER_BRAKE = 0x20, 0x40, 0x80
 # nvmlComputeMode_t
 _PROHIBITED, _EXCLUSIVE_PROCESS = 2, 3
 # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION (pynvml 13)
@@ -25,15 +22,19 @@ _RECOVERY = {
     6: "reset the bus",
     7: "reboot the system",
 }
-# A power limit this share below the board's default was set by somebody, and slows every rank to the slowest GPU.
-_CAPPED = 0.95
 
 
-def _reset(gpus: list[Gpu]) -> tuple[str, ...]:
-    return tuple(f"sudo nvidia-smi --gpu-reset -i {gpu.uuid or gpu.index}" for gpu in gpus)
-
-
-@check(Severity.ERROR, source="mgpu: what --expect-gpus asks", because_of=("gpu_lost", "visible_devices_cut_short"))
+@check(
+    Severity.ERROR,
+    source="mgpu: what --expect-gpus asks",
+    because_of=(
+        "gpu_lost",
+        "visible_devices_cut_short",
+        "slurm_granted_no_gpus",
+        "container_given_no_gpus",
+        "container_got_fewer_gpus",
+    ),
+)
 def gpu_count_unexpected(gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) -> Answer:
     """There are not as many usable GPUs as the plan expects.
 
@@ -79,7 +80,7 @@ def gpu_answers_in_part(gpus: tuple[Gpu, ...]) -> Answer:
     return Ok(f"{counted(answered, 'GPU')} answered every question")
 
 
-@check(Severity.INFO, source="https://slurm.schedmd.com/gres.html")
+@check(Severity.INFO, source="https://slurm.schedmd.com/gres.html", because_of=("slurm_granted_no_gpus",))
 def gpu_not_permitted(gpus: tuple[Gpu, ...]) -> Answer:
     """The driver counts GPUs that this process may not use.
 
@@ -99,96 +100,6 @@ def gpu_not_permitted(gpus: tuple[Gpu, ...]) -> Answer:
     return Ok(f"this process may use all {counted(len(gpus), 'GPU')}") if gpus else Skip("no GPU here")
 
 
-@check(Severity.ERROR, source=_DEBUG)
-def gpu_ecc_uncorrected(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU has met memory errors that its ECC could not correct, since the driver was loaded.
-
-    Why: the damaged page may hold weights or gradients; the process that touches it is killed (Xid 48, 94, 95), and
-    every other rank then waits in a collective.
-
-    Fix: drain the node and reset the GPU. If the count comes back, the board goes to its vendor.
-    """
-    known = [gpu for gpu in gpus if gpu.ecc_uncorrected_volatile is not None]
-    bad = [gpu for gpu in known if gpu.ecc_uncorrected_volatile]
-    if bad:
-        errors = sum(gpu.ecc_uncorrected_volatile or 0 for gpu in bad)
-        return Problem(
-            f"{counted(errors, 'uncorrected ECC error')} on {gpu_list(g.index for g in bad)} "
-            "since the driver was loaded",
-            "The memory of this GPU gave wrong bits that ECC could not repair; a rank that touches them is killed.",
-            Fix("Stop the jobs on it, then reset it. If it comes back: the vendor.", _reset(bad), who="admin"),
-            {f"gpu_{gpu.index}": gpu.ecc_uncorrected_volatile for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
-        )
-    if not known:
-        return Skip("no GPU here reports ECC errors")
-    return Ok(f"no uncorrected errors on {len(known)} of {len(gpus)} GPUs")
-
-
-@check(Severity.ERROR, source=_MEMORY)
-def gpu_row_remap_failed(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU has run out of spare memory rows.
-
-    Why: a bad row could not be replaced, so it will be hit again: the board is at its end.
-
-    Fix: run the field diagnostic, then replace the board.
-    """
-    known = [gpu for gpu in gpus if gpu.rows_remap_failed is not None]
-    bad = [gpu for gpu in known if gpu.rows_remap_failed]
-    if bad:
-        return Problem(
-            f"row remapping failed on {gpu_list(g.index for g in bad)}",
-            "No spare row was left for a bad one. NVIDIA's rule for this flag is to return the board.",
-            Fix("Run NVIDIA's field diagnostic and return the board.", ("nvidia-smi -q -d ROW_REMAPPER",), "hardware"),
-            {f"gpu_{gpu.index}_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
-        )
-    return Ok(f"spare rows on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here remaps rows")
-
-
-@check(Severity.WARNING, source=_MEMORY)
-def gpu_row_remap_pending(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU waits for a reset to replace a bad memory row.
-
-    Why: the page is out of use and running work is safe; the replacement takes effect at the next reset. Not a fault of
-    the board.
-
-    Fix: reset the GPU, or reboot, when it is idle.
-    """
-    known = [gpu for gpu in gpus if gpu.rows_remap_pending is not None]
-    bad = [gpu for gpu in known if gpu.rows_remap_pending]
-    if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: a row remap waits for a reset",
-            "A bad memory row was taken out of use; its spare comes into use at the next reset.",
-            Fix("Reset it when nothing runs there.", _reset(bad), who="admin"),
-            {f"gpu_{gpu.index}_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
-        )
-    return Ok(f"no remap waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here remaps rows")
-
-
-@check(Severity.WARNING, source="https://docs.nvidia.com/deploy/dynamic-page-retirement/")
-def gpu_retired_pages_pending(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU waits for a reset to retire a bad memory page.
-
-    Why: until the reset the page may be handed out again, and a process that gets it fails.
-
-    Fix: reset the GPU, or reboot, when it is idle.
-    """
-    known = [gpu for gpu in gpus if gpu.retired_pages_pending is not None]
-    bad = [gpu for gpu in known if gpu.retired_pages_pending]
-    if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: page retirement waits for a reset",
-            "A bad page is still in use until the GPU is reset.",
-            Fix("Reset it when nothing runs there.", _reset(bad), who="admin"),
-            {f"gpu_{gpu.index}_pending": True for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
-        )
-    return Ok(f"none waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here retires pages")
-
-
 @check(Severity.ERROR, source=_NVML, because_of=("gpu_lost", "gpu_ecc_uncorrected"))
 def gpu_wants_recovery(gpus: tuple[Gpu, ...]) -> Answer:
     """The driver asks for a GPU to be reset or the machine to be rebooted.
@@ -205,85 +116,13 @@ def gpu_wants_recovery(gpus: tuple[Gpu, ...]) -> Answer:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: the driver asks to {what}",
             "After an error the driver holds this GPU unfit until that was done.",
-            Fix(f"{what[0].upper()}{what[1:]}.", ("sudo reboot",) if reboot else _reset(bad), who="admin"),
+            Fix(f"{what[0].upper()}{what[1:]}.", ("sudo reboot",) if reboot else reset(bad), who="admin"),
             {f"gpu_{gpu.index}": gpu.recovery_action for gpu in bad},
             tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     if not known:
         return Skip("this driver does not tell")
     return Ok(f"the driver asks for nothing on {len(known)} of {len(gpus)} GPUs")
-
-
-@check(Severity.WARNING, source=_NVML)
-def gpu_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU slows down because of its temperature.
-
-    Why: clocks are halved or worse, and in data-parallel training all ranks wait for the slowest.
-
-    Fix: air flow, fans, dust, the room.
-    """
-    known = [gpu for gpu in gpus if gpu.clock_event_reasons is not None]
-    bad = [gpu for gpu in known if (gpu.clock_event_reasons or 0) & (_SW_THERMAL | _HW_THERMAL)]
-    if bad:
-        hot = "" if bad[0].temperature_c is None else f" ({bad[0].temperature_c} C)"
-        return Problem(
-            f"{gpu_list(g.index for g in bad)} slowed by temperature{hot}",
-            "The GPU protects itself by lowering its clocks; every step then takes as long as on the hottest GPU.",
-            Fix(
-                "Check fans, air flow and inlet temperature.", ("nvidia-smi -q -d TEMPERATURE,PERFORMANCE",), "hardware"
-            ),
-            {f"gpu_{gpu.index}_reasons": gpu.clock_event_reasons for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
-        )
-    return Ok(f"no thermal slowdown on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
-
-
-@check(Severity.WARNING, source=_NVML)
-def gpu_power_braked(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU is held down by the power-brake signal from outside.
-
-    Why: the power supply or the rack asserts the brake; the GPU runs at a fraction of its clocks, all ranks with it.
-
-    Fix: power supplies, cables, the rack's power limit.
-    """
-    known = [gpu for gpu in gpus if gpu.clock_event_reasons is not None]
-    bad = [gpu for gpu in known if (gpu.clock_event_reasons or 0) & _HW_POWER_BRAKE]
-    if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: hardware power brake",
-            "Power supply or rack tells the GPU to slow down.",
-            Fix("Check power supplies and cables.", ("nvidia-smi -q -d PERFORMANCE,POWER",), "hardware"),
-            {f"gpu_{gpu.index}_reasons": gpu.clock_event_reasons for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
-        )
-    return Ok(f"no power brake on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
-
-
-@check(Severity.WARNING, source=_NVML)
-def gpu_power_capped(gpus: tuple[Gpu, ...]) -> Answer:
-    """Somebody set a power limit below the board's default.
-
-    Why: the GPU is slower than its siblings, and data-parallel training runs at the pace of the slowest rank.
-
-    Fix: restore the default, when nobody wants the cap.
-    """
-    known = [gpu for gpu in gpus if gpu.power_limit_w and gpu.power_limit_default_w]
-    bad = [gpu for gpu in known if (gpu.power_limit_w or 0) < _CAPPED * (gpu.power_limit_default_w or 0)]
-    if bad:
-        gpu = bad[0]
-        return Problem(
-            f"{gpu_list(g.index for g in bad)} capped at {gpu.power_limit_w:.0f} W "
-            f"of {gpu.power_limit_default_w:.0f} W",
-            "A lower power limit means lower clocks under load.",
-            Fix(
-                "Restore the default limit.",
-                tuple(f"sudo nvidia-smi -i {g.index} -pl {g.power_limit_default_w:.0f}" for g in bad),
-                who="admin",
-            ),
-            {f"gpu_{g.index}_limit_w": g.power_limit_w for g in bad},
-            tuple(f"GPU {g.index}" for g in bad),
-        )
-    return Ok(f"default power limit on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
 
 @check(Severity.ERROR, source=_NVML)
@@ -330,28 +169,34 @@ def gpu_compute_exclusive(gpus: tuple[Gpu, ...]) -> Answer:
     return Ok(f"{len(known)} of {len(gpus)} GPUs can be shared") if known else Skip("no GPU here tells")
 
 
-@check(Severity.WARNING, source="https://docs.nvidia.com/datacenter/tesla/mig-user-guide/")
-def gpu_split_by_mig(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU is split into MIG instances.
+@check(Severity.ERROR, source="https://docs.nvidia.com/deploy/mps/", because_of=("gpu_busy",))
+def gpu_exclusive_taken(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
+    """A GPU that allows one process at a time is taken by another process.
 
-    Why: a CUDA process sees one MIG instance, the first, and no GPU beside it; NCCL cannot join instances of one GPU.
-    Data-parallel training over MIG instances does not work.
+    Why: in compute mode "exclusive process" the first process keeps the GPU. The rank that comes second fails with "all
+    CUDA-capable devices are busy or unavailable", and the others wait for it.
 
-    Fix: switch MIG off for multi-GPU training, or train on one instance.
+    Fix: use the free GPUs, or wait for the process to end.
     """
-    known = [gpu for gpu in gpus if gpu.mig_mode is not None]
-    bad = [gpu for gpu in known if gpu.mig_mode]
+    known = [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.processes is not None]
+    exclusive = [gpu for gpu in known if gpu.compute_mode == _EXCLUSIVE_PROCESS]
+    bad = [gpu for gpu in exclusive if any(p.kind == "compute" for p in gpu.processes or ())]
     if bad:
+        taken = {gpu.index for gpu in gpus if gpu in bad or gpu.lost}
+        free = [index for index in visible.gpus if index not in taken]
+        holder = next(p for p in bad[0].processes or () if p.kind == "compute")
         return Problem(
-            f"{gpu_list(g.index for g in bad)} split by MIG",
-            "CUDA shows a process one MIG instance and no whole GPU beside it.",
-            Fix(
-                "Switch MIG off on idle GPUs.", tuple(f"sudo nvidia-smi -i {g.index} -mig 0" for g in bad), who="admin"
-            ),
-            {f"gpu_{gpu.index}_instances": len(gpu.mig_uuids) for gpu in bad},
+            f"{gpu_list(g.index for g in bad)}: one process at a time, and pid {holder.pid} is there",
+            'A second process on this GPU gets "all CUDA-capable devices are busy or unavailable".',
+            Fix("Use the free GPUs.", use_only(free, gpus)) if free else Fix("Wait until it ends.", ("nvidia-smi",)),
+            {f"gpu_{gpu.index}_processes": len(gpu.processes or ()) for gpu in bad},
             tuple(f"GPU {gpu.index}" for gpu in bad),
         )
-    return Ok(f"MIG is off on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here knows MIG")
+    if not known:
+        return Skip("no visible GPU lists its processes")
+    if not exclusive:
+        return Ok(f"{len(known)} of {len(visible.gpus)} visible GPUs can be shared")
+    return Ok(f"{len(exclusive)} of {len(known)} visible GPUs take one process, and are free")
 
 
 def _differ(now: bool | None, pending: bool | None) -> bool:
@@ -375,7 +220,7 @@ def gpu_mode_change_pending(gpus: tuple[Gpu, ...]) -> Answer:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: a mode change waits for a reset",
             "ECC or MIG was switched and takes effect at the next reset: memory size or GPU count will change.",
-            Fix("Reset it when nothing runs there.", _reset(bad), who="admin"),
+            Fix("Reset it when nothing runs there.", reset(bad), who="admin"),
             {
                 f"gpu_{g.index}": f"ECC {g.ecc_enabled} -> {g.ecc_pending}, MIG {g.mig_mode} -> {g.mig_mode_pending}"
                 for g in bad
@@ -411,25 +256,48 @@ def gpus_of_mixed_models(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     return Ok(f"{len(visible.gpus)} x {next(iter(models))}")
 
 
-@check(Severity.ERROR, source="mgpu: what --expect-free asks", because_of=("gpu_busy",))
-def gpu_memory_below_plan(gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) -> Answer:
-    """A visible GPU has less free memory than the plan expects.
+@check(Severity.WARNING, source=_QUERIES)
+def gpu_inforom_corrupt(gpus: tuple[Gpu, ...]) -> Answer:
+    """The InfoROM of a GPU is corrupted.
 
-    Why: the rank on it stops with out-of-memory, and the others with it.
+    Why: the board keeps its settings, its error counts and its list of bad memory there. What is lost cannot be judged,
+    and bad memory may come back into use.
 
-    Fix: free the GPU, or leave it out.
+    Fix: have the InfoROM or the board replaced by the vendor.
     """
-    if plan.expect_free_bytes is None:
-        return Skip("no amount was asked for (--expect-free)")
-    used = [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.memory_free_bytes is not None]
-    short = [gpu for gpu in used if (gpu.memory_free_bytes or 0) < plan.expect_free_bytes]
-    if short:
+    known = [gpu for gpu in gpus if gpu.inforom_valid is not None]
+    bad = [gpu for gpu in known if not gpu.inforom_valid]
+    if bad:
         return Problem(
-            f"{gpu_list(g.index for g in short)}: {gib(short[0].memory_free_bytes or 0)} free, "
-            f"{gib(plan.expect_free_bytes)} expected",
-            "A rank on it would stop with out-of-memory.",
-            Fix("See who holds the memory.", ("nvidia-smi",)),
-            {f"gpu_{gpu.index}_free_bytes": gpu.memory_free_bytes for gpu in short},
-            tuple(f"GPU {gpu.index}" for gpu in short),
+            f"{gpu_list(g.index for g in bad)}: the InfoROM is corrupted",
+            "Its checksums are wrong: error counts and settings of the board cannot be trusted.",
+            Fix("Ask the vendor.", (f"nvidia-smi -q -i {bad[0].index}",), "hardware"),
+            {f"gpu_{gpu.index}_serial": gpu.serial for gpu in bad},
+            tuple(f"GPU {gpu.index}" for gpu in bad),
         )
-    return Ok(f"{len(used)} GPUs have {gib(plan.expect_free_bytes)} free") if used else Skip("no visible GPU tells")
+    return Ok(f"valid on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+
+
+@check(Severity.INFO, source=_QUERIES)
+def gpu_vbios_differs(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
+    """Visible GPUs of one model carry different firmware (VBIOS).
+
+    Why: power and clock tables come from it, so equal boards may run at different speeds. Boards that were exchanged
+    one by one look like this; NCCL does not mind.
+
+    Fix: nothing, unless one of them is slower; the vendor has updates.
+    """
+    told = [(name, [gpu for gpu in members if gpu.vbios]) for name, members in same_models(gpus, visible).items()]
+    for name, members in told:
+        versions: dict[str, list[int]] = {}
+        for gpu in members:
+            versions.setdefault(gpu.vbios or "", []).append(gpu.index)
+        if len(versions) > 1:
+            return Problem(
+                f"{name}: VBIOS " + "; ".join(f"{version} on {gpu_list(who)}" for version, who in versions.items()),
+                "Boards of one model with different firmware may differ in clocks and power.",
+                Fix("Have them brought to one version if one is slower.", who="hardware"),
+                {version: len(who) for version, who in versions.items()},
+            )
+    number = sum(len(members) for _, members in told)
+    return Ok(f"one VBIOS on {number} of {len(visible.gpus)} visible GPUs") if number else Skip("no visible GPU tells")

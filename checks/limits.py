@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Container, Gpu, Plan, System, Visible
+from mgpu.snapshot import Container, Gpu, Host, InfiniBand, Plan, Slurm, System, Visible
 
-from ._knowledge import GIB, MIB, counted, gib, usable_count
+from ._knowledge import GIB, MIB, counted, gib, listed, usable_count
 
+_LIMITS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/runtime_and_mpi_issues.html"
 _NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory"
 # What NCCL takes from /dev/shm: segments of about 4 MiB for each channel and peer ("failed to extend ... to 4194660
 # bytes", NCCL troubleshooting guide), some tens of MiB a rank. Docker's default of 64 MiB fails with two ranks.
@@ -15,6 +18,12 @@ _SHM_PER_RANK_BYTES = 64 * MIB
 _SHM_COMFORT_BYTES = GIB
 # NCCL and data loaders keep hundreds of files open per rank; 1024 is the soft limit that breaks loaders.
 _OPEN_FILES = 4096
+# The NCCL guide asks for "unlimited". Distributions set 64 KiB or 8 MiB, and with less than this NCCL cannot register
+# the buffers of its channels (4 MiB each, for every channel and peer); whoever set more has thought of it.
+_LOCKED_BYTES = GIB
+# Measured: a rank with 8 loader workers and OMP_NUM_THREADS=1 has 9 processes with 36 threads (torch 2.13, gloo); CUDA,
+# NCCL and a compiler's workers add some dozens.
+_TASKS_PER_RANK = 128
 
 
 def _ranks(visible: Visible, plan: Plan) -> int:
@@ -122,26 +131,145 @@ def shm_not_writable(system: System) -> Answer:
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html")
-def open_files_limit_low(system: System) -> Answer:
+def open_files_limit_low(system: System, container: Container) -> Answer:
     """A process may open few files.
 
     Why: sockets of NCCL, pipes of loader workers and the shards of a dataset are all files; at the limit a rank stops
     with "Too many open files".
 
-    Fix: raise the soft limit in the shell that launches.
+    Fix: raise the soft limit in the shell that launches; the hard limit is the administrator's.
     """
-    limit = system.limit_open_files
+    limit, hard = system.limit_open_files, system.hard_open_files
     if limit is None or limit >= _OPEN_FILES:
         return Ok(f"{limit if limit is not None else 'unlimited'} open files")
+    wanted = _OPEN_FILES * 16
+    if hard is None or hard >= _OPEN_FILES:
+        fix = Fix("Raise it before the launch.", (f"ulimit -n {wanted if hard is None else min(hard, wanted)}",))
+    elif container.kind:
+        fix = Fix("Start the container with more.", (f"docker run --ulimit nofile={wanted} ...",))
+    else:
+        fix = Fix(
+            "Raise the hard limit, then log in again.",
+            (f"echo '* - nofile {wanted}' | sudo tee /etc/security/limits.d/nofile.conf",),
+            who="admin",
+        )
     return Problem(
         f"ulimit -n is {limit}, {_OPEN_FILES} or more is advised",
         "Sockets, loader pipes and dataset shards add up; a rank then stops with \"Too many open files\".",
-        Fix("Raise it before the launch.", (f"ulimit -n {_OPEN_FILES * 16}",)),
-        {"soft_limit": limit},
+        fix,
+        {"soft_limit": limit, "hard_limit": hard},
     )  # fmt: skip
 
 
-@check(Severity.WARNING, source="https://pytorch.org/tutorials/recipes/recipes/tuning_guide.html")
+@check(Severity.ERROR, source=_LIMITS)
+def locked_memory_limited(
+    system: System, container: Container, infiniband: InfiniBand, env: Mapping[str, str], plan: Plan, slurm: Slurm
+) -> Answer:
+    """A process may lock too little memory for RDMA.
+
+    Why: InfiniBand, RoCE and EFA adapters read and write memory that must not be moved: NCCL registers its buffers,
+    which counts against `ulimit -l`. limits.conf does not reach services such as slurmd or Docker, so the limit in a
+    job is often 64 KiB or 8 MiB. NCCL then fails with "Call to ibv_reg_mr failed" or "ibv_create_qp failed".
+
+    Fix: no limit, in the job: for the service that starts it.
+    """
+    if max(plan.nodes, slurm.nodes or 1) < 2:
+        return Skip("a run on one machine needs no RDMA")
+    ports = [p.name for p in infiniband.ports if p.active and p.device not in infiniband.verbs_unusable]
+    if not ports:
+        return Skip("no InfiniBand, RoCE or EFA port is active and may be used")
+    if env.get("NCCL_IB_DISABLE", "").strip() == "1":
+        return Skip("NCCL_IB_DISABLE=1: NCCL will not use the adapters")
+    limit, hard = system.limit_locked_memory_bytes, system.hard_locked_memory_bytes
+    if limit is None:
+        return Ok("memory may be locked without limit")
+    if "ipc_lock" in (container.capabilities or ()):
+        return Ok(f"ulimit -l is {_small(limit)}, and CAP_IPC_LOCK lifts it")
+    if limit >= _LOCKED_BYTES:
+        return Ok(f"{_small(limit)} may be locked (the NCCL guide asks for no limit)")
+    service = Fix(
+        "The service that starts the jobs hands its own limit on: lift it there.",
+        (
+            "sudo mkdir -p /etc/systemd/system/slurmd.service.d && cd /etc/systemd/system/slurmd.service.d",
+            "printf '[Service]\\nLimitMEMLOCK=infinity\\n' | sudo tee memlock.conf",
+            "sudo systemctl daemon-reload && sudo systemctl restart slurmd",
+        ),
+        who="admin",
+    )
+    login = Fix(
+        "Lift it, then log in again.",
+        ("echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/memlock.conf",),
+        who="admin",
+    )
+    if container.kind == "kubernetes":
+        fix = Fix(
+            "Give the container the capability IPC_LOCK.",
+            ("kubectl explain pod.spec.containers.securityContext.capabilities",),
+        )
+    elif container.kind and container.kind not in ("enroot", "apptainer"):
+        fix = Fix("Start the container without the limit.", ("docker run --ulimit memlock=-1 --cap-add IPC_LOCK ...",))
+    elif hard is None:
+        fix = Fix("Lift it before the launch.", ("ulimit -l unlimited",))
+    else:
+        fix = service if slurm.job_id else login
+    return Problem(
+        f"ulimit -l is {_small(limit)}, RDMA over {listed(ports)} needs more",
+        "NCCL registers its buffers with the adapter, which locks them in memory; at the limit that fails.",
+        fix,
+        {"soft_limit_bytes": limit, "hard_limit_bytes": hard, "ports": ", ".join(ports)},
+    )
+
+
+def _small(size: int) -> str:
+    """Limits are often written in KiB."""
+    return f"{size // 1024} KiB" if size < MIB else gib(size)
+
+
+@check(Severity.WARNING, source="https://kubernetes.io/docs/concepts/policy/pid-limiting/")
+def processes_limit_low(system: System, host: Host, container: Container, visible: Visible, plan: Plan) -> Answer:
+    """There is little room for the processes and threads of the ranks.
+
+    Why: threads count as processes, against `ulimit -u` (all of this user's) and against the cgroup's pids.max. A rank
+    has dozens, and each loader worker is a process: at the limit they fail with "can't start new thread" or "Resource
+    temporarily unavailable".
+
+    Fix: raise the limit.
+    """
+    ranks = _ranks(visible, plan)
+    need = ranks * _TASKS_PER_RANK
+    rooms: dict[str, int] = {}
+    if system.tasks_max is not None and system.tasks_used is not None:
+        rooms["cgroup"] = max(0, system.tasks_max - system.tasks_used)
+    free_of_it = host.user_is_root or bool({"sys_resource", "sys_admin"} & set(container.capabilities or ()))
+    if system.limit_processes is not None and not free_of_it:
+        rooms["ulimit"] = system.limit_processes
+    if not rooms:
+        return Ok("neither ulimit -u nor a cgroup limits the number of processes")
+    which = min(rooms, key=lambda name: rooms[name])
+    room = rooms[which]
+    if room >= need:
+        return Ok(f"room for {room} processes and threads, by {which}")
+    if which == "ulimit":
+        fix = Fix("Raise it before the launch; above the hard limit only root can.", (f"ulimit -u {need * 8}",))
+    elif container.kind == "kubernetes":
+        fix = Fix("Raise the kubelet's podPidsLimit.", ("kubectl get --raw /api/v1/nodes/NODE/proxy/configz",), "admin")
+    elif container.kind:
+        fix = Fix("Start the container with more.", ("docker run --pids-limit=-1 ...",))
+    else:
+        fix = Fix("Raise TasksMax of the service or the session.", ("systemctl status --no-pager $$",), who="admin")
+    return Problem(
+        f"room for {room} processes and threads, {counted(ranks, 'rank')} with loader workers want {need}",
+        "Threads count as well; at the limit a rank cannot start a loader worker, or a thread of NCCL.",
+        fix,
+        {f"room_by_{name}": number for name, number in rooms.items()} | {"need": need},
+    )
+
+
+@check(
+    Severity.WARNING,
+    source="https://pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
+    because_of=("slurm_cpus_not_passed_on",),
+)
 def cpus_fewer_than_ranks(system: System, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """There are fewer usable CPUs than GPUs.
 
@@ -164,30 +292,107 @@ def cpus_fewer_than_ranks(system: System, gpus: tuple[Gpu, ...], visible: Visibl
     )
 
 
+@check(Severity.INFO, source="https://pytorch.org/docs/stable/data.html")
+def cpus_leave_no_loader(system: System, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
+    """There is a CPU for every rank, and not one more for each rank's data loader.
+
+    Why: num_workers counts per rank. With fewer than two CPUs a rank, loader workers and the thread that feeds the GPU
+    take turns on the same core, and more workers make it slower. PyTorch warns "This DataLoader will create N worker
+    processes in total".
+
+    Fix: ask for more CPUs, or load in the rank itself.
+    """
+    ranks = len(visible.gpus)
+    if not gpus or not ranks:
+        return Skip("no visible GPU")
+    usable = system.cpus_usable
+    if usable >= 2 * ranks:
+        return Ok(f"{counted(usable // ranks - 1, 'loader worker')} a rank have a CPU of their own")
+    if usable < ranks:
+        return Ok(f"{counted(usable, 'CPU')}: too few for the ranks already")
+    return Problem(
+        f"{counted(usable, 'CPU')} for {counted(ranks, 'rank')}: none is left for loader workers of each",
+        "Workers would take the CPU from the thread that feeds the GPU.",
+        (
+            Fix("Ask for more.", ("srun --cpus-per-task=16 ...", "docker run --cpus=16 ...")),
+            Fix("Or set num_workers=0 in the DataLoader."),
+        ),
+        {"usable": usable, "ranks": ranks},
+    )
+
+
 # Below this a rank's Python, torch and CUDA context alone are tight (import torch with CUDA maps about 2 GiB a rank).
 _MEMORY_PER_RANK_BYTES = 4 * GIB
 
 
 @check(Severity.WARNING, source="https://github.com/huggingface/accelerate/issues?q=exitcode+-9")
-def memory_small_for_ranks(system: System, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
+def memory_small_for_ranks(
+    system: System, gpus: tuple[Gpu, ...], visible: Visible, container: Container, slurm: Slurm
+) -> Answer:
     """There is little host memory for the ranks of this machine.
 
-    Why: each rank loads torch, its copy of the model and its loader workers. At the limit the kernel kills a rank with
-    SIGKILL: exit code -9, no traceback.
+    Why: each rank loads torch, its copy of the model and its loader workers. What counts is the limit of the cgroup and
+    Slurm's --mem, not what the machine has. At the limit the kernel kills a rank with SIGKILL: exit code -9, no
+    traceback.
 
     Fix: more memory for the job, or fewer loader workers.
     """
     ranks = len(visible.gpus)
     if not gpus or not ranks:
         return Skip("no visible GPU")
-    available = system.memory_available_bytes
+    if not system.memory_total_bytes:
+        return Skip("/proc/meminfo cannot be read")
+    rooms = {"the machine": system.memory_available_bytes}
     if system.memory_limit_bytes is not None:
-        available = min(available, system.memory_limit_bytes)
-    if available >= ranks * _MEMORY_PER_RANK_BYTES:
-        return Ok(f"{gib(available)} for {counted(ranks, 'rank')}")
+        rooms["the cgroup"] = max(0, system.memory_limit_bytes - (system.memory_limit_used_bytes or 0))
+    if slurm.memory_bytes is not None and slurm.on_allocated_node is not False:
+        rooms["Slurm's --mem"] = slurm.memory_bytes
+    which = min(rooms, key=lambda name: rooms[name])
+    if rooms[which] >= ranks * _MEMORY_PER_RANK_BYTES:
+        return Ok(f"{gib(rooms[which])} for {counted(ranks, 'rank')}, by {which}")
+    slurms, docker, kubernetes = (
+        "sbatch --mem=0 ...",
+        "docker run --memory=64g ...",
+        "kubectl explain pod.spec.containers.resources.limits",
+    )
+    commands: tuple[str, ...] = (slurms, docker)
+    if slurm.job_id:
+        commands = (slurms,)
+    elif container.kind:
+        commands = (kubernetes,) if container.kind == "kubernetes" else (docker,)
     return Problem(
-        f"{gib(available)} of host memory for {counted(ranks, 'rank')}",
+        f"{gib(rooms[which])} of host memory for {counted(ranks, 'rank')}, by {which}",
         "The kernel ends a rank that goes over it with SIGKILL: exit code -9 and no traceback.",
-        Fix("Ask for more.", ("sbatch --mem=64G ...", "docker run --memory=64g ...")),
-        {"available_bytes": system.memory_available_bytes, "limit_bytes": system.memory_limit_bytes},
+        Fix("Ask for more.", commands)
+        if which != "the machine"
+        else Fix("See who holds the memory, or start fewer ranks.", ("ps -eo rss,pid,user,comm --sort=-rss | head",)),
+        {
+            "available_bytes": system.memory_available_bytes,
+            "limit_bytes": system.memory_limit_bytes,
+            "limit_used_bytes": system.memory_limit_used_bytes,
+            "slurm_bytes": slurm.memory_bytes,
+        },
+    )
+
+
+@check(Severity.INFO, source="https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files")
+def processes_killed_for_memory(system: System) -> Answer:
+    """The kernel has killed processes of this session for lack of memory.
+
+    Why: the cgroup counts each process that was killed at its memory limit. If a run ended with exit code -9 and no
+    traceback, this is why.
+
+    Fix: more memory, fewer loader workers, or load the model on one rank only.
+    """
+    if system.oom_kills is None:
+        return Skip(
+            "the cgroup of this shell does not count them; an administrator may: dmesg | grep -i 'killed process'"
+        )
+    if not system.oom_kills:
+        return Ok("none since this session or container began")
+    return Problem(
+        f"{counted(system.oom_kills, 'process', 'processes')} killed for lack of memory in this session",
+        "A rank or loader worker that ended with exit code -9 was most likely one of them.",
+        Fix("Ask for more memory, or let ranks load the model one after the other."),
+        {"oom_kills": system.oom_kills, "limit_bytes": system.memory_limit_bytes},
     )

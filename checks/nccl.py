@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Nccl, Pytorch, System
+import shlex
+from collections.abc import Mapping
 
-from ._knowledge import numbers
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Gpu, Libraries, Nccl, Plan, Pytorch, System, TorchRuntime, Visible
+
+from ._knowledge import listed, numbers
+from ._versions import NCCL_DEFECTS, NcclDefect, satisfies
 
 # NCCL before this crashes in init under an unlimited stack (glibc then gives threads 2 MB): NCCL troubleshooting guide.
 _STACK_FIXED = (2, 28)
@@ -33,7 +37,7 @@ def nccl_wheels_mixed(nccl: Nccl, pytorch: Pytorch) -> Answer:
         "They share one folder and one file name: which NCCL is there depends on what was installed last.",
         Fix(
             "Remove the extra one and put the right one back.",
-            (f"pip uninstall -y {' '.join(extra)}", f"pip install --force-reinstall --no-deps {keep}"),
+            (f"pip uninstall -y {shlex.join(extra)}", f"pip install --force-reinstall --no-deps {shlex.quote(keep)}"),
         ),
         dict(nccl.wheels),
     )
@@ -80,7 +84,7 @@ def nccl_not_as_required(nccl: Nccl, pytorch: Pytorch) -> Answer:
     return Problem(
         f"{name} {installed or 'is missing'}, torch asks for {wanted}",
         "torch was built and tested with the version it pins.",
-        Fix("Install the pinned one.", (f"pip install --no-deps {pytorch.nccl_required}",)),
+        Fix("Install the pinned one.", (f"pip install --no-deps {shlex.quote(pytorch.nccl_required)}",)),
         {"required": pytorch.nccl_required, "installed": installed},
     )
 
@@ -107,3 +111,146 @@ def nccl_stack_unlimited(nccl: Nccl, system: System) -> Answer:
         Fix("Set a limit in the job.", ("ulimit -s 8192",)),
         {"stack": None, "nccl": version},
     )
+
+
+@check(
+    Severity.WARNING,
+    source="https://github.com/verl-project/verl/issues/6621",
+    because_of=("nccl_wheels_mixed", "nccl_not_the_wheels", "nccl_not_as_required"),
+)
+def nccl_loaded_is_another(torch_runtime: TorchRuntime) -> Answer:
+    """The NCCL that `import torch` really loaded is not the version torch was compiled with.
+
+    Why: torch.cuda.nccl.version() tells what torch was compiled with, whatever runs. The file in the process's memory
+    was asked itself. An older one misses functions ("undefined symbol: nccl..."); each has its own defects.
+
+    Fix: find out what brings it in, and take it away or install the version torch asks for.
+    """
+    if torch_runtime.import_error is not None or torch_runtime.mapped is None:
+        return Skip("torch cannot be imported" if torch_runtime.import_error else "what torch mapped is not known")
+    path, loaded, compiled = (
+        torch_runtime.mapped.get("nccl"), torch_runtime.nccl_loaded_version, torch_runtime.nccl_version,
+    )  # fmt: skip
+    if path is None:
+        return Skip("torch loads no libnccl: it has none, or carries it inside")
+    if not loaded or not compiled:
+        return Skip(f"{path} does not tell its version")
+    if numbers(loaded) == numbers(compiled):
+        return Ok(f"NCCL {loaded} from {path}, as torch was compiled with")
+    return Problem(
+        f"NCCL {loaded} is loaded, torch was compiled with {compiled}",
+        f"{path} is what the ranks would run; torch and its messages go on speaking of {compiled}.",
+        Fix(
+            "See what brings it in: LD_PRELOAD, LD_LIBRARY_PATH, or a wheel that was replaced.",
+            ("echo $LD_PRELOAD $LD_LIBRARY_PATH", "pip list | grep -i nccl"),
+        ),
+        {"path": path, "loaded": loaded, "compiled_with": compiled},
+    )
+
+
+@check(Severity.INFO, source="https://github.com/pytorch/pytorch/issues/122571")
+def nccl_not_the_images(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) -> Answer:
+    """The image announces another NCCL or CUDA than torch uses.
+
+    Why: NVIDIA's images set NCCL_VERSION and CUDA_VERSION for the packages in them; torch from pip brings its own. Both
+    variables choose nothing. Whoever reads them, or `dpkg -l | grep nccl`, looks for faults in the wrong version.
+
+    Fix: nothing; go by the versions shown here.
+    """
+    image = {name: env[name] for name in ("NCCL_VERSION", "CUDA_VERSION") if numbers(env.get(name))}
+    if not image or not pytorch.cuda:
+        return Skip("no image announces a version" if not image else "torch has no CUDA")
+    used = {"NCCL_VERSION": nccl.libraries[0].version if nccl.libraries else None, "CUDA_VERSION": pytorch.cuda}
+    differ = {
+        name: value
+        for name, value in image.items()
+        if (have := numbers(used[name])) and have[: _told(name)] != numbers(value)[: _told(name)]
+    }
+    if not differ:
+        return Ok(", ".join(f"{name}={value}" for name, value in image.items()))
+    return Problem(
+        ", ".join(f"{name}={value} in the image, torch uses {used[name]}" for name, value in differ.items()),
+        "The variables tell of packages of the image that torch does not use.",
+        Fix("Nothing; do not go by these variables."),
+        {name: f"{value}, used {used[name]}" for name, value in differ.items()},
+    )
+
+
+def _told(variable: str) -> int:
+    """How many numbers count: of CUDA's the minor, not the update."""
+    return 2 if variable == "CUDA_VERSION" else 3
+
+
+@check(
+    Severity.WARNING,
+    source="https://docs.nvidia.com/deeplearning/nccl/release-notes/index.html",
+    because_of=("nccl_not_the_wheels", "nccl_not_as_required"),
+)
+def nccl_version_known_bad(nccl: Nccl, gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) -> Answer:
+    """This release of NCCL has a fault that concerns this machine.
+
+    Why: some releases hang, fail or corrupt data with certain GPUs or across machines; the next release mends it. What
+    is seen is a hang in the first collective, or a loss that goes its own way.
+
+    Fix: the release that mends it.
+    """
+    if not nccl.libraries or not nccl.libraries[0].version:
+        return Skip("no NCCL library is in reach")
+    version = nccl.libraries[0].version
+    shown = [gpu for gpu in gpus if gpu.index in visible.gpus]
+    hits = [row for row in NCCL_DEFECTS if satisfies(version, row.versions) and _concerns(row, shown, plan)]
+    if not hits:
+        return Ok(f"nothing known against NCCL {version} here")
+    fixed = max((row.fixed_in for row in hits), key=numbers)
+    wheel = next(iter(nccl.wheels), "nvidia-nccl-cu12")
+    stopgaps = [
+        Fix("Until then: without the part that fails.", (row.stopgap,), kind="stopgap", caveat="slower")
+        for row in hits
+        if row.stopgap
+    ]
+    return Problem(
+        f"NCCL {version}: {hits[0].effect} Mended in {fixed}.",
+        " ".join(row.effect for row in hits),
+        (Fix("Use a release that has it mended.", (f"pip install {shlex.quote(f'{wheel}>={fixed}')}",)), *stopgaps),
+        {f"source {place}": row.url for place, row in enumerate(hits, 1)} | {"nccl": version},
+    )  # fmt: skip
+
+
+def _concerns(row: NcclDefect, shown: list[Gpu], plan: Plan) -> bool:
+    """Whether a defect matters with these visible GPUs and this plan."""
+    if row.when == "sm_120":
+        return any(gpu.compute_capability is not None and gpu.compute_capability[0] == 12 for gpu in shown)
+    if row.when == "h100_pair":
+        return len(shown) == 2 and all("H100" in (gpu.name or "") for gpu in shown)
+    return row.when == "always" or plan.nodes > 1
+
+
+@check(Severity.WARNING, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-net-plugin")
+def nccl_plugin_not_loadable(libraries: Libraries, plan: Plan) -> Answer:
+    """A plugin that NCCL is told to use cannot be loaded.
+
+    Why: NCCL_NET_PLUGIN and NCCL_TUNER_PLUGIN name a library. When it cannot be loaded NCCL goes on without a word: the
+    ranks talk over TCP where EFA or another fast network was meant, ten times slower, or hang.
+
+    Fix: put its folder on LD_LIBRARY_PATH, or unset the variable.
+    """
+    named = [one for one in libraries.found if one.name in ("nccl-net", "nccl-tuner", "nccl-profiler")]
+    if not named:
+        return Ok("no plugin is named")
+    if any(one.loads is None for one in named):
+        return Skip("whether the plugins load is not known")
+    bad = [one for one in named if one.loads is False]
+    if not bad:
+        return Ok(f"{listed(one.path for one in named)} can be loaded")
+    if plan.nodes == 1 and all(one.name == "nccl-net" for one in bad):
+        return Ok(f"{listed(one.path for one in bad)} cannot be loaded, and one machine needs no network plugin")
+    return Problem(
+        f"{listed(f'{one.name} plugin {one.path}' for one in bad)} cannot be loaded",
+        f"The loader says: {bad[0].error or 'nothing'}. NCCL goes on without it, and only NCCL_DEBUG=INFO shows that.",
+        Fix(
+            "Put the folder of the plugin on LD_LIBRARY_PATH, install what it lacks, or unset the variable.",
+            tuple(f"unset NCCL_{one.name.removeprefix('nccl-').upper()}_PLUGIN" for one in bad),
+        ),
+        {one.path: one.error for one in bad},
+        tuple(one.name for one in bad),
+    )  # fmt: skip

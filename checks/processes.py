@@ -1,17 +1,30 @@
-"""Is somebody else on the GPUs?"""
+"""Is somebody else on the GPUs, and what did earlier runs leave?"""
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Container, Gpu, Visible
+import shlex
+from collections.abc import Iterable
 
-from ._knowledge import GIB, counted, gib, gpu_list, use_only
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Container, Gpu, LeftFile, Leftovers, LeftProcess, Pytorch, System, Visible
+
+from ._knowledge import GIB, counted, gib, gpu_list, listed, numbers, use_only
+from ._log import span
 
 # A GPU whose compute processes hold at least this much is not free for a training rank; a CUDA context of an idle
 # notebook takes about half of it (0.3-0.6 GB, ml-engineering "anatomy of model's memory").
 _BUSY_BYTES = GIB
 # Used memory that no process accounts for, above what driver and display reserve on an idle GPU.
 _ORPHANED_BYTES = 2 * GIB
+# A segment is made before it is mapped, and every process is a zombie for a moment: what is younger does not count.
+_SETTLED_S = 60.0
+# Leftovers that take this share of /dev/shm, or this much memory, are worth a word.
+_SHM_SHARE, _SHM_BYTES = 0.1, GIB
+# A lock this old with no compiler running belongs to a build that was killed; builds of one extension take minutes.
+_LOCK_S = 600.0
+# Up to this version torch waits for ever for the lock to vanish; later ones give up, or lock by the kernel and leave
+# the file where it is (github.com/pytorch/pytorch/pull/190543).
+_BATON_TORCH = (2, 13)
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html")
@@ -64,8 +77,8 @@ def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
 def gpu_memory_without_process(gpus: tuple[Gpu, ...], visible: Visible, container: Container) -> Answer:
     """GPU memory is in use, and no process holds it.
 
-    Why: a process that died badly, or one in another container or of another user, keeps the memory; a rank there stops
-    with out-of-memory.
+    Why: a process that died badly, or one in another container or of another user, keeps the memory; a rank there
+    stops with out-of-memory.
 
     Fix: find who has the device open; a reset frees it for certain.
     """
@@ -76,10 +89,11 @@ def gpu_memory_without_process(gpus: tuple[Gpu, ...], visible: Visible, containe
     for gpu in gpus:
         if gpu.index not in visible.gpus or gpu.processes is None or gpu.memory_used_bytes is None:
             continue
-        if any(process.memory_bytes is None for process in gpu.processes):
-            continue
+        if gpu.c2c_enabled or any(process.memory_bytes is None for process in gpu.processes):
+            continue  # on a Grace board the kernel itself keeps pages in the GPU's memory
         known += 1
-        rest = gpu.memory_used_bytes - sum(process.memory_bytes or 0 for process in gpu.processes)
+        held = sum(process.memory_bytes or 0 for process in gpu.processes) + (gpu.memory_reserved_bytes or 0)
+        rest = gpu.memory_used_bytes - held
         if rest > _ORPHANED_BYTES:
             unaccounted[gpu.index] = rest
     if unaccounted:
@@ -93,3 +107,207 @@ def gpu_memory_without_process(gpus: tuple[Gpu, ...], visible: Visible, containe
             tuple(f"GPU {index}" for index in unaccounted),
         )
     return Ok(f"memory of {counted(known, 'GPU')} is accounted for") if known else Skip("no visible GPU tells")
+
+
+def _kind(leftovers: Leftovers, kind: str) -> list[LeftProcess]:
+    return [process for process in leftovers.processes if process.kind == kind]
+
+
+def _pids(processes: Iterable[LeftProcess]) -> str:
+    return listed(process.pid for process in processes)
+
+
+def _ports(ranks: Iterable[LeftProcess]) -> str:
+    ports = sorted({rank.port for rank in ranks if rank.port})
+    return f", port {listed(ports)}" if ports else ""
+
+
+def _oldest(processes: Iterable[LeftProcess]) -> str:
+    ages = [process.age_s for process in processes if process.age_s is not None]
+    return f", started {span(max(ages))} ago" if ages else ""
+
+
+@check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/126510")
+def rank_orphaned(leftovers: Leftovers) -> Answer:
+    """Ranks of an earlier run of yours are alive although their launcher is gone.
+
+    Why: the launcher was killed (kill -9, a closed terminal) and could not end them, or they hung in NCCL. They hold
+    GPU memory and the rendezvous port: the next run stops with out-of-memory, or "address already in use".
+
+    Fix: look at them, and end them.
+    """
+    ranks = _kind(leftovers, "rank")
+    orphans = [rank for rank in ranks if rank.orphan]
+    if not orphans:
+        return Ok(f"{counted(len(ranks), 'rank')} of yours, none without a launcher")
+    pids = [str(rank.pid) for rank in orphans]
+    return Problem(
+        f"{counted(len(orphans), 'rank')} of an earlier run without a launcher{_oldest(orphans)}{_ports(orphans)}",
+        f"Nobody waits for them any more (pid {_pids(orphans)}); GPU memory and port stay taken until they end.",
+        Fix(
+            "See that they are what you think, then end them.",
+            (f"ps -o pid,ppid,lstart,args -p {','.join(pids)}", f"kill {' '.join(pids)}"),
+        ),
+        {f"pid_{rank.pid}": rank.name for rank in orphans},
+        tuple(f"pid {pid}" for pid in pids),
+    )
+
+
+@check(Severity.INFO, source="https://pytorch.org/docs/stable/elastic/agent.html")
+def rank_of_another_run(leftovers: Leftovers) -> Answer:
+    """Another run of yours is alive on this machine.
+
+    Why: its ranks share CPUs, memory and perhaps the rendezvous port with the run you are about to start; if it was
+    meant to be over, it hangs.
+
+    Fix: nothing, if you know of it.
+    """
+    ranks = [rank for rank in _kind(leftovers, "rank") if not rank.orphan]
+    if not ranks:
+        return Ok("no other run of yours here")
+    return Problem(
+        f"{counted(len(ranks), 'rank')} of another run of yours on this machine{_oldest(ranks)}{_ports(ranks)}",
+        f"They belong to a run that is alive (pid {_pids(ranks)}).",
+        Fix("If it should be over, end its launcher.", (f"ps -o pid,ppid,lstart,args -p {ranks[0].pid}",)),
+        {f"pid_{rank.pid}": rank.name for rank in ranks},
+        tuple(f"pid {rank.pid}" for rank in ranks),
+    )
+
+
+@check(Severity.INFO, source="https://man7.org/linux/man-pages/man2/wait.2.html", because_of=("rank_orphaned",))
+def rank_zombie(leftovers: Leftovers) -> Answer:
+    """Python processes of yours have ended, and nobody took note.
+
+    Why: whoever started them lives and does not wait for them: often a launcher that hangs. They hold no memory,
+    unless a thread of theirs is stuck in the driver.
+
+    Fix: end the process that started them.
+    """
+    dead = [p for p in _kind(leftovers, "zombie") if p.age_s is None or p.age_s >= _SETTLED_S]
+    if not dead:
+        return Ok("no zombie of yours")
+    return Problem(
+        f"{counted(len(dead), 'zombie')} of yours (pid {_pids(dead)})",
+        "The process that started them does not take note of their end; it may hang.",
+        Fix("Find who started them, and end that.", (f"ps -o ppid= -p {dead[0].pid}",)),
+        {f"pid_{process.pid}": process.name for process in dead},
+    )
+
+
+@check(Severity.INFO, source="https://docs.nvidia.com/deploy/mps/index.html")
+def mps_running(leftovers: Leftovers) -> Answer:
+    """NVIDIA's Multi-Process Service runs on this machine.
+
+    Why: every CUDA program that finds its control daemon shares one server with all others: a fault of one ends all,
+    and CUDA_VISIBLE_DEVICES is applied twice, so a rank may get another GPU than it names. One rank a GPU gains
+    nothing by it.
+
+    Fix: stop it, unless it is there for a reason.
+    """
+    mps = _kind(leftovers, "mps")
+    if not mps:
+        return Ok("MPS does not run here") if leftovers.sees_all_processes else Skip("not all processes can be seen")
+    mine = any(process.mine for process in mps)
+    return Problem(
+        f"MPS runs here (pid {_pids(mps)})",
+        "Ranks become clients of its server: they share faults, and device numbers are mapped twice.",
+        Fix(
+            "Stop it, if nobody needs it.",
+            ("echo quit | nvidia-cuda-mps-control",) if mine else ("echo quit | sudo nvidia-cuda-mps-control",),
+            who="you" if mine else "admin",
+        ),
+        {f"pid_{process.pid}": process.name for process in mps},
+    )
+
+
+@check(Severity.INFO, source="https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/feature-overview.html")
+def profiler_running(leftovers: Leftovers) -> Answer:
+    """A profiler runs on this machine.
+
+    Why: it slows the GPUs it watches, and holds their counters: another profiler, or DCGM's profiling, gets "resource
+    busy". Timings taken meanwhile are not worth much.
+
+    Fix: wait until it is done.
+    """
+    profilers = _kind(leftovers, "profiler")
+    if not profilers:
+        watch = ", ".join(sorted({process.name for process in _kind(leftovers, "dcgm")}))
+        if leftovers.sees_all_processes:
+            return Ok(f"no profiler here{f'; {watch} watches the GPUs, as usual' if watch else ''}")
+        return Skip("not all processes can be seen")
+    return Problem(
+        f"a profiler runs here: {listed(dict.fromkeys(p.name for p in profilers))} (pid {_pids(profilers)})",
+        "What it watches is slower, and its counters are taken.",
+        Fix("Wait until it is done.", (f"ps -o pid,user,lstart,args -p {profilers[0].pid}",)),
+        {f"pid_{process.pid}": process.name for process in profilers},
+    )
+
+
+@check(
+    Severity.WARNING,
+    source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory",
+    because_of=("rank_orphaned",),
+)
+def shm_holds_leftovers(leftovers: Leftovers, system: System) -> Answer:
+    """Shared memory of runs that were killed fills /dev/shm.
+
+    Why: NCCL, torch and CUDA remove their segments when they end; a killed rank cannot. They take memory until
+    somebody removes them, and the next run stops with "Error while creating shared memory segment" or a bus error.
+
+    Fix: remove them; no process uses them any more.
+    """
+    files = [file for file in leftovers.files if file.kind == "shm"]
+    dead = [file for file in files if file.owner_alive is False and file.age_s >= _SETTLED_S]
+    unknown = [file for file in files if file.owner_alive is None]
+    size, total = _size(dead), system.shm_total_bytes
+    if _matters(size, total):
+        biggest = sorted(dead, key=lambda file: -file.size_bytes)
+        of = f" of {gib(total)}" if total else ""
+        return Problem(
+            f"/dev/shm holds {gib(size)}{of} that killed runs left ({counted(len(dead), 'file')})",
+            "No process has them mapped; they stay until they are removed, or the machine restarts.",
+            Fix("Remove them.", ("ls -la /dev/shm", f"rm {' '.join(shlex.quote(f.path) for f in biggest[:8])}")),
+            {"files": len(dead), "bytes": size, "biggest": biggest[0].path, "oldest_s": max(f.age_s for f in dead)},
+            tuple(file.path for file in biggest[:8]),
+        )
+    if _matters(_size(unknown), total):
+        return Skip(f"{gib(_size(unknown))} of yours in /dev/shm, whose owners cannot be seen from here")
+    return Ok(
+        f"{counted(len(dead), 'leftover')} of {gib(size)} in /dev/shm, {len(files) - len(dead)} in use or not known"
+    )
+
+
+def _size(files: Iterable[LeftFile]) -> int:
+    return sum(file.size_bytes for file in files)
+
+
+def _matters(size: int, total: int | None) -> bool:
+    return size >= _SHM_BYTES or (total is not None and 0 < total * _SHM_SHARE <= size)
+
+
+@check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/189245")
+def extension_lock_stale(leftovers: Leftovers, pytorch: Pytorch) -> Answer:
+    """A build of a torch extension was killed, and its lock file is still there.
+
+    Why: torch's builder (DeepSpeed's ops and every cpp_extension.load use it) waits until the file is gone, for ever
+    and without a word after "Using ... as PyTorch extensions root": all ranks hang at start.
+
+    Fix: remove the lock, or the whole folder of that extension.
+    """
+    if not leftovers.locks_searched:
+        return Skip("the folder of torch's extensions could not be read")
+    locks = [file for file in leftovers.files if file.kind == "lock"]
+    stale = [lock for lock in locks if lock.age_s >= _LOCK_S and not lock.owner_alive]
+    if not stale:
+        return Ok(f"{counted(len(locks), 'lock')} of running builds" if locks else "no build holds a lock")
+    version = numbers(pytorch.version)[:2]
+    if version > _BATON_TORCH:
+        return Skip(f"torch {pytorch.version} may leave this file in place without waiting for it")
+    oldest = max(stale, key=lambda lock: lock.age_s)
+    return Problem(
+        f"{counted(len(stale), 'lock')} of a torch extension's build, {span(oldest.age_s)} old, and no compiler runs",
+        "Whoever loads this extension waits until the file is gone, for ever: all ranks hang at start.",
+        Fix("Remove the locks.", tuple(f"rm {shlex.quote(lock.path)}" for lock in stale[:8])),
+        {"oldest": oldest.path, "age_s": oldest.age_s, "torch": pytorch.version},
+        tuple(lock.path for lock in stale[:8]),
+    )

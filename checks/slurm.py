@@ -3,9 +3,37 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Slurm, Visible
+from mgpu.snapshot import Config, Driver, Gpu, Host, Slurm, System, Visible
 
-from ._knowledge import counted, usable_count, whole
+from ._knowledge import counted, gpu_list, usable_count, whole
+
+_GRES = "https://slurm.schedmd.com/gres.html"
+_SRUN = "https://slurm.schedmd.com/srun.html"
+# What a smoke test takes, with a cold start of torch on a network file system, and some training after it.
+_MINUTES = 10
+
+
+@check(Severity.ERROR, source="https://slurm.schedmd.com/salloc.html")
+def slurm_shell_outside_allocation(slurm: Slurm, host: Host) -> Answer:
+    """This shell belongs to a Slurm job, and does not run on one of its nodes.
+
+    Why: `salloc` starts its shell where it was typed, on the login node, unless the site says otherwise. What is
+    examined here, and what a launcher would start here, is that machine: not the one with the GPUs that were granted.
+
+    Fix: go to the node with srun.
+    """
+    if slurm.job_id is None:
+        return Skip("not in a Slurm allocation")
+    if slurm.on_allocated_node is None:
+        return Skip("whether this node belongs to the job is not known")
+    if slurm.on_allocated_node:
+        return Ok(f"{host.name} belongs to job {slurm.job_id}")
+    return Problem(
+        f"{host.name} is not a node of job {slurm.job_id}",
+        "The shell of salloc runs where it was typed. All findings here are about that machine.",
+        Fix("Run it on the node.", ("srun --ntasks=1 mgpu doctor", "srun --ntasks=1 --pty bash")),
+        {"host": host.name, "job": slurm.job_id},
+    )
 
 
 @check(Severity.WARNING, source="https://huggingface.co/docs/accelerate/basic_tutorials/launch")
@@ -19,8 +47,7 @@ def slurm_starts_several_launchers(slurm: Slurm) -> Answer:
     """
     if slurm.job_id is None:
         return Skip("not in a Slurm allocation")
-    # One number for each group of nodes: "1,4(x3)".
-    tasks = max(whole(part.partition("(")[0]) or 1 for part in (slurm.tasks_per_node or "1").split(","))
+    tasks = _most_tasks(slurm)
     if tasks == 1:
         return Ok("one task per node")
     return Problem(
@@ -31,11 +58,18 @@ def slurm_starts_several_launchers(slurm: Slurm) -> Answer:
     )
 
 
+def _most_tasks(slurm: Slurm) -> int:
+    """Tasks on the node that has most; one number stands for each group of nodes: "1,4(x3)"."""
+    return max(whole(part.partition("(")[0]) or 1 for part in (slurm.tasks_per_node or "1").split(","))
+
+
 @check(
-    Severity.WARNING, source="https://slurm.schedmd.com/gres.html", because_of=("gpu_lost", "visible_devices_cut_short")
+    Severity.WARNING,
+    source=_GRES,
+    because_of=("gpu_lost", "visible_devices_cut_short", "slurm_task_sees_part_of_gpus"),
 )
-def slurm_granted_other_gpus(slurm: Slurm, visible: Visible) -> Answer:
-    """Slurm granted another number of GPUs than are visible here.
+def slurm_granted_other_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ...]) -> Answer:
+    """Slurm granted other GPUs than are visible here.
 
     Why: CUDA_VISIBLE_DEVICES was changed inside the job, or the allocation has no GPU on this node: the run uses fewer
     GPUs than it pays for, or somebody else's.
@@ -44,12 +78,188 @@ def slurm_granted_other_gpus(slurm: Slurm, visible: Visible) -> Answer:
     """
     if slurm.job_id is None or slurm.gpus_on_node is None:
         return Skip("not in a Slurm allocation with GPUs")
+    if slurm.on_allocated_node is False:
+        return Skip("not on a node of the allocation")
     seen = usable_count(visible)
-    if seen == slurm.gpus_on_node:
-        return Ok(f"{counted(seen, 'GPU')} granted and visible")
+    keep = Fix("Leave CUDA_VISIBLE_DEVICES as Slurm sets it.", ("echo $CUDA_VISIBLE_DEVICES $SLURM_JOB_GPUS",))
+    if seen != slurm.gpus_on_node:
+        return Problem(
+            f"Slurm granted {counted(slurm.gpus_on_node, 'GPU')}, {seen} visible",
+            "The job sees other GPUs than it was given.",
+            keep,
+            {"granted": slurm.gpus_on_node, "visible": seen},
+        )
+    chosen, granted = _numbered(visible.value), _numbered(slurm.job_gpus)
+    # Where Slurm shuts the other GPUs away, CUDA counts those that are left from 0.
+    open_to_all = sum(gpu.permitted for gpu in gpus) > slurm.gpus_on_node
+    if open_to_all and chosen is not None and granted is not None and chosen != granted:
+        return Problem(
+            f"Slurm granted {gpu_list(sorted(granted))}, CUDA_VISIBLE_DEVICES={visible.value}",
+            "The job uses GPUs that may belong to somebody else's job.",
+            keep,
+            {"granted": slurm.job_gpus, "visible": visible.value},
+        )
+    return Ok(f"{counted(seen, 'GPU')} granted and visible")
+
+
+def _numbered(listing: str | None) -> set[int] | None:
+    """The numbers of a list such as "0,2"; None when there is something else in it."""
+    numbers = [whole(part) for part in (listing or "").split(",")]
+    return {number for number in numbers if number is not None} if None not in numbers else None
+
+
+@check(
+    Severity.WARNING,
+    source="https://github.com/Lightning-AI/pytorch-lightning/issues/13605",
+    because_of=("slurm_starts_several_launchers",),
+)
+def slurm_task_sees_part_of_gpus(slurm: Slurm, visible: Visible) -> Answer:
+    """Each task of this step sees only some of the GPUs that were granted on the node.
+
+    Why: --gpus-per-task and --gpu-bind shut the other GPUs away from a task. A launcher in it starts too few ranks;
+    code that takes cuda:LOCAL_RANK fails with "invalid device ordinal", and NCCL cannot reach the GPUs of the other
+    tasks directly.
+
+    Fix: grant GPUs per node, and bind none.
+    """
+    if slurm.job_id is None or slurm.step_id is None or slurm.gpus_on_node is None:
+        return Skip("not in a Slurm step with GPUs")
+    seen = usable_count(visible)
+    bound = slurm.gpus_per_task or slurm.gpu_bind
+    if not bound or (slurm.gpu_bind or "").endswith("none") or _most_tasks(slurm) == 1:
+        return Ok("GPUs are not bound to tasks")
+    if seen >= slurm.gpus_on_node or not seen:
+        return Ok(f"the task sees {seen} of {counted(slurm.gpus_on_node, 'GPU')}")
     return Problem(
-        f"Slurm granted {counted(slurm.gpus_on_node, 'GPU')}, {seen} visible",
-        "The job sees other GPUs than it was given.",
-        Fix("Leave CUDA_VISIBLE_DEVICES as Slurm sets it.", ("echo $CUDA_VISIBLE_DEVICES $SLURM_JOB_GPUS",)),
-        {"granted": slurm.gpus_on_node, "visible": seen},
+        f"this task sees {seen} of the {slurm.gpus_on_node} GPUs of the step",
+        "Slurm binds each task to its own GPUs; ranks of different tasks cannot open each other's.",
+        Fix(
+            "Ask for GPUs per node, one task, no binding; the launcher starts the ranks.",
+            (
+                "#SBATCH --ntasks-per-node=1",
+                f"#SBATCH --gpus-per-node={slurm.gpus_on_node}",
+                "srun --gpu-bind=none ...",
+            ),
+        ),
+        {"visible": seen, "on_node": slurm.gpus_on_node, "per_task": slurm.gpus_per_task, "bind": slurm.gpu_bind},
+    )
+
+
+@check(Severity.ERROR, source=_GRES)
+def slurm_granted_no_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ...], driver: Driver) -> Answer:
+    """The job asked for no GPU, and may use none of those on this node.
+
+    Why: without --gpus or --gres a job gets CPUs and memory only, also in a GPU partition. Slurm then shuts the GPUs
+    away: PyTorch sees none and trains on the CPU.
+
+    Fix: ask for GPUs.
+    """
+    if slurm.job_id is None or slurm.on_allocated_node is False:
+        return Skip("not on a node of a Slurm allocation")
+    if slurm.gpus_on_node is not None or slurm.job_gpus is not None:
+        return Ok(f"{counted(slurm.gpus_on_node or 0, 'GPU')} granted on this node")
+    if not driver.any_gpu or not gpus:
+        return Skip("no GPU on this node")
+    shut_away = not any(gpu.permitted for gpu in gpus) or visible.value == "NoDevFiles"
+    if not shut_away or usable_count(visible):
+        return Skip("the job has no grant of GPUs; this cluster may not manage them")
+    return Problem(
+        f"job {slurm.job_id} was granted none of the {counted(len(gpus), 'GPU')} on this node",
+        "The job did not ask for GPUs, so Slurm keeps them from it.",
+        Fix("Ask for them.", (f"#SBATCH --gpus-per-node={len(gpus)}", f"srun --gpus-per-node={len(gpus)} ...")),
+        {"job": slurm.job_id, "gpus": len(gpus)},
+    )
+
+
+@check(
+    Severity.WARNING,
+    source="https://github.com/stas00/ml-engineering/blob/master/orchestration/slurm/performance.md (srun)",
+)
+def slurm_cpus_not_passed_on(slurm: Slurm, system: System) -> Answer:
+    """srun did not hand the job's --cpus-per-task on to this step.
+
+    Why: from Slurm 22.05 to 23.02 srun ignores what sbatch was told, unless it is repeated. The variable still says the
+    wanted number, and the task is pinned to one or two cores: all ranks and loader workers share them, and the GPUs
+    wait.
+
+    Fix: repeat it for srun.
+    """
+    if slurm.job_id is None or slurm.step_id is None or not slurm.cpus_per_task:
+        return Skip("not in a Slurm step with --cpus-per-task")
+    if system.cpus_allowed >= slurm.cpus_per_task:
+        return Ok(f"{system.cpus_allowed} of {counted(slurm.cpus_per_task, 'CPU')} per task")
+    return Problem(
+        f"{counted(system.cpus_allowed, 'CPU')} in this step, the job asked for {slurm.cpus_per_task} per task",
+        "This srun does not take the number from sbatch.",
+        Fix(
+            "Repeat it.",
+            ("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK", "srun --cpus-per-task=$SLURM_CPUS_PER_TASK ..."),
+        ),
+        {"allowed": system.cpus_allowed, "cpus_per_task": slurm.cpus_per_task},
+    )
+
+
+@check(Severity.ERROR, source=_SRUN)
+def slurm_has_fewer_nodes_than_config(slurm: Slurm, config: Config) -> Answer:
+    """The config is for more machines than the Slurm job has nodes.
+
+    Why: the ranks of the missing machines never come: the rendezvous waits until its timeout.
+
+    Fix: make the two numbers agree.
+    """
+    if slurm.job_id is None or slurm.nodes is None:
+        return Skip("not in a Slurm allocation")
+    if config.num_machines <= slurm.nodes:
+        return Ok(f"{counted(slurm.nodes, 'node')} for {counted(config.num_machines, 'machine')} of the config")
+    return Problem(
+        f"num_machines is {config.num_machines}, job {slurm.job_id} has {counted(slurm.nodes, 'node')}",
+        "The rendezvous waits for machines that are not in the job.",
+        Fix("Ask for as many nodes.", (f"#SBATCH --nodes={config.num_machines}",)),
+        {"num_machines": config.num_machines, "nodes": slurm.nodes},
+    )
+
+
+@check(Severity.WARNING, source=_SRUN)
+def slurm_nodes_left_idle(slurm: Slurm, config: Config) -> Answer:
+    """The Slurm job has more nodes than the config uses.
+
+    Why: the launcher starts ranks on num_machines machines. With num_machines 1 and srun, each node trains a model of
+    its own, all writing to the same checkpoint; otherwise the other nodes stay idle.
+
+    Fix: make the two numbers agree.
+    """
+    if slurm.job_id is None or slurm.nodes is None:
+        return Skip("not in a Slurm allocation")
+    if config.num_machines >= slurm.nodes:
+        return Ok(f"{counted(config.num_machines, 'machine')} in the config, {slurm.nodes} in the job")
+    return Problem(
+        f"job {slurm.job_id} has {slurm.nodes} nodes, num_machines is {config.num_machines}",
+        "Some nodes stay idle, or each of them trains a model of its own.",
+        (
+            Fix("Ask for as many nodes as the config uses.", (f"#SBATCH --nodes={config.num_machines}",)),
+            Fix(f"Or write num_machines: {slurm.nodes} into the config, and num_processes for all of them."),
+        ),
+        {"num_machines": config.num_machines, "nodes": slurm.nodes},
+    )
+
+
+@check(Severity.INFO, source="https://slurm.schedmd.com/sbatch.html")
+def slurm_time_almost_up(slurm: Slurm) -> Answer:
+    """The Slurm job is about to end.
+
+    Why: at its time limit Slurm ends every process of the job. A smoke test or a launch that begins now is cut off, and
+    the other ranks' last words are about a lost connection.
+
+    Fix: a new allocation with more time.
+    """
+    if slurm.job_id is None or slurm.seconds_left is None:
+        return Skip("not in a Slurm allocation, or it does not say when it ends")
+    minutes = max(0, int(slurm.seconds_left // 60))
+    if slurm.seconds_left >= _MINUTES * 60:
+        return Ok(f"{minutes} minutes left")
+    return Problem(
+        f"{counted(minutes, 'minute')} left in job {slurm.job_id}",
+        "Slurm ends all processes of the job at its time limit.",
+        Fix("Ask for more time.", ("squeue --job $SLURM_JOB_ID --Format=TimeLeft,EndTime", "#SBATCH --time=12:00:00")),
+        {"seconds_left": int(slurm.seconds_left), "job": slurm.job_id},
     )

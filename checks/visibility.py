@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Container, Gpu, Visible
+from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Skip, check
+from mgpu.snapshot import Config, Container, Gpu, Plan, TorchRuntime, Visible
 
-from ._knowledge import counted, gpu_list, use_only
+from ._knowledge import counted, gpu_list, use_only, whole
 
 _CUDA = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables"
 
@@ -18,8 +18,19 @@ def _permitted(gpus: tuple[Gpu, ...]) -> list[int]:
     return [gpu.index for gpu in gpus if gpu.permitted]
 
 
+def _no_gpu_planned(plan: Plan) -> bool:
+    """Whether the run is meant for the CPU, so that hiding the GPUs is right."""
+    return plan.expect_gpus == 0 or plan.cpu_ranks is not None
+
+
+def _numbers_are_nvml(visible: Visible, gpus: tuple[Gpu, ...], env: Mapping[str, str]) -> bool:
+    """Whether the numbers in the list mean the same GPUs to CUDA as to nvidia-smi."""
+    models = {gpu.name for gpu in gpus if gpu.permitted and gpu.name}
+    return not visible.by_number or len(models) < 2 or env.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+
+
 @check(Severity.ERROR, source=_CUDA)
-def visible_devices_cut_short(visible: Visible, gpus: tuple[Gpu, ...]) -> Answer:
+def visible_devices_cut_short(visible: Visible, gpus: tuple[Gpu, ...], env: Mapping[str, str]) -> Answer:
     """CUDA_VISIBLE_DEVICES names a GPU that is not there.
 
     Why: CUDA reads the list from the left and stops, in silence, at the first entry it does not know: `0,1,9,2` on a
@@ -35,7 +46,8 @@ def visible_devices_cut_short(visible: Visible, gpus: tuple[Gpu, ...]) -> Answer
         return Ok(f"all {counted(len(visible.value.split(',')), 'entry', 'entries')} name a GPU")
     if not visible.gpus and visible.mig is None:
         return Skip("it hides every GPU: see visible_devices_hide_all")
-    kept = visible.mig or gpu_list(visible.gpus)
+    exact = _numbers_are_nvml(visible, gpus, env)
+    kept = visible.mig or (gpu_list(visible.gpus) if exact else counted(len(visible.gpus), "GPU"))
     only_kept = (
         (f"export CUDA_VISIBLE_DEVICES={shlex.quote(visible.mig)}",) if visible.mig else use_only(visible.gpus, gpus)
     )
@@ -43,20 +55,23 @@ def visible_devices_cut_short(visible: Visible, gpus: tuple[Gpu, ...]) -> Answer
         f"CUDA_VISIBLE_DEVICES={visible.value} is cut short at {visible.stopped_by!r}",
         f"CUDA stops reading at {visible.stopped_by!r}: {visible.why}. What remains is {kept}, not "
         f"{counted(len(visible.value.split(',')), 'GPU')}.",
-        Fix("Name only GPUs that are here, or use all.", (*only_kept, "unset CUDA_VISIBLE_DEVICES")),
+        Fix(
+            "Give each rank a MIG instance of its own." if visible.mig else "Name only GPUs that are here, or use all.",
+            (*only_kept, "unset CUDA_VISIBLE_DEVICES"),
+        ),
         {"CUDA_VISIBLE_DEVICES": visible.value, "stopped_by": visible.stopped_by, "left": len(visible.gpus)},
         ("CUDA_VISIBLE_DEVICES",),
     )
 
 
-@check(Severity.ERROR, source=_CUDA, because_of=("visible_devices_for_other_variable",))
-def visible_devices_hide_all(visible: Visible, gpus: tuple[Gpu, ...]) -> Answer:
+@check(Severity.ERROR, source=_CUDA, because_of=("visible_devices_for_other_variable", "slurm_granted_no_gpus"))
+def visible_devices_hide_all(visible: Visible, gpus: tuple[Gpu, ...], plan: Plan) -> Answer:
     """CUDA_VISIBLE_DEVICES hides every GPU.
 
     Why: empty is not unset: an empty list, a first entry that is no GPU, or a GPU named twice leaves none. PyTorch then
     trains on the CPU without a word, and accelerate starts N trainings that do not know of each other.
 
-    Fix: unset it, or name the GPUs.
+    Fix: unset it, or name the GPUs; where the run is meant for the CPU, say so with `--expect-gpus 0`.
     """
     permitted = _permitted(gpus)
     if not permitted:
@@ -65,6 +80,8 @@ def visible_devices_hide_all(visible: Visible, gpus: tuple[Gpu, ...]) -> Answer:
         return Ok("CUDA_VISIBLE_DEVICES is not set: nothing is hidden")
     if visible.gpus or visible.mig:
         return Ok(f"{counted(len(visible.gpus) or 1, 'GPU')} left by CUDA_VISIBLE_DEVICES={visible.value}")
+    if _no_gpu_planned(plan):
+        return Ok(f"CUDA_VISIBLE_DEVICES={visible.value!r} hides every GPU, as planned")
     return Problem(
         f"CUDA_VISIBLE_DEVICES={visible.value!r} leaves no GPU of {len(permitted)}",
         f"At {visible.stopped_by!r}: {visible.why}. CUDA then shows no GPU at all.",
@@ -75,7 +92,7 @@ def visible_devices_hide_all(visible: Visible, gpus: tuple[Gpu, ...]) -> Answer:
 
 
 @check(Severity.INFO, source=_CUDA)
-def visible_devices_hide_some(visible: Visible, gpus: tuple[Gpu, ...]) -> Answer:
+def visible_devices_hide_some(visible: Visible, gpus: tuple[Gpu, ...], env: Mapping[str, str]) -> Answer:
     """CUDA_VISIBLE_DEVICES leaves some of the GPUs out.
 
     Why: often meant, sometimes a leftover of an earlier session: the run uses fewer GPUs than the machine has.
@@ -89,9 +106,12 @@ def visible_devices_hide_some(visible: Visible, gpus: tuple[Gpu, ...]) -> Answer
     permitted = _permitted(gpus)
     hidden = [index for index in permitted if index not in visible.gpus]
     if hidden:
+        exact = _numbers_are_nvml(visible, gpus, env)
+        which = gpu_list(hidden) if exact else f"{len(hidden)} of {len(permitted)} GPUs"
         return Problem(
-            f"{gpu_list(hidden)} hidden by CUDA_VISIBLE_DEVICES={visible.value}",
-            f"{len(visible.gpus)} of {len(permitted)} GPUs will be used.",
+            f"{which} hidden by CUDA_VISIBLE_DEVICES={visible.value}",
+            f"{len(visible.gpus)} of {len(permitted)} GPUs will be used"
+            + ("." if exact else ": which ones, CUDA decides by their speed, as CUDA_DEVICE_ORDER is not PCI_BUS_ID."),
             Fix("To use all of them:", ("unset CUDA_VISIBLE_DEVICES",)),
             {"CUDA_VISIBLE_DEVICES": visible.value, "hidden": len(hidden)},
             ("CUDA_VISIBLE_DEVICES",),
@@ -124,11 +144,48 @@ def visible_devices_order_differs(visible: Visible, gpus: tuple[Gpu, ...], env: 
     )
 
 
+@check(Severity.WARNING, source=_CUDA, because_of=("visible_devices_order_differs",))
+def torch_numbers_gpus_otherwise(torch_runtime: TorchRuntime, visible: Visible, gpus: tuple[Gpu, ...]) -> Answer:
+    """PyTorch numbers the GPUs in another order than nvidia-smi.
+
+    Why: CUDA puts the fastest GPU first, and what it takes for fast is its own affair. A number read off nvidia-smi
+    then means another card: the job lands on the busy one, or on the one that drives the display.
+
+    Fix: set CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    """
+    if torch_runtime.import_error or len(torch_runtime.devices) < 2 or visible.mig:
+        return Skip("PyTorch does not show several GPUs")
+    by_index = {gpu.index: gpu.uuid for gpu in gpus}
+    expected = [by_index.get(index) for index in visible.gpus]
+    seen = [device.uuid for device in torch_runtime.devices]
+    if None in expected or None in seen or sorted(map(_bare, expected)) != sorted(map(_bare, seen)):
+        return Skip("PyTorch and NVML do not name the same GPUs")
+    if [_bare(uuid) for uuid in expected] == [_bare(uuid) for uuid in seen]:
+        return Ok(f"{counted(len(seen), 'GPU')}, in the same order for both")
+    places = [_bare(uuid) for uuid in seen]
+    first = next(place for place, uuid in enumerate(expected) if _bare(uuid) != places[place])
+    really = next(index for index in visible.gpus if _bare(by_index[index]) == places[first])
+    return Problem(
+        f"cuda:{first} is GPU {really} of nvidia-smi, not GPU {visible.gpus[first]}",
+        "PyTorch was asked: its order is not that of the PCI bus.",
+        Fix("Let both count by the bus.", ("export CUDA_DEVICE_ORDER=PCI_BUS_ID",)),
+        {f"cuda:{place}": device.name for place, device in enumerate(torch_runtime.devices)},
+        ("CUDA_DEVICE_ORDER",),
+    )
+
+
+def _bare(uuid: str | None) -> str:
+    """A UUID as PyTorch writes it, without NVML's prefix."""
+    return (uuid or "").removeprefix("GPU-").lower()
+
+
 @check(
     Severity.WARNING,
     source="https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html",
 )
-def visible_devices_for_other_variable(visible: Visible, env: Mapping[str, str], container: Container) -> Answer:
+def visible_devices_for_other_variable(
+    visible: Visible, env: Mapping[str, str], container: Container, plan: Plan
+) -> Answer:
     """CUDA_VISIBLE_DEVICES holds a word that belongs to NVIDIA_VISIBLE_DEVICES.
 
     Why: `all`, `none` and `void` are words of the container toolkit. CUDA takes them for the name of a GPU that does
@@ -137,6 +194,8 @@ def visible_devices_for_other_variable(visible: Visible, env: Mapping[str, str],
     Fix: unset CUDA_VISIBLE_DEVICES; the container runtime reads NVIDIA_VISIBLE_DEVICES.
     """
     value = (visible.value or "").strip().lower()
+    if value != "all" and _no_gpu_planned(plan):
+        return Ok("no GPU is planned")
     if value in ("all", "none", "void", "nodevfiles"):
         return Problem(
             f"CUDA_VISIBLE_DEVICES={visible.value} is no list of GPUs",
@@ -147,3 +206,74 @@ def visible_devices_for_other_variable(visible: Visible, env: Mapping[str, str],
             ("CUDA_VISIBLE_DEVICES",),
         )  # fmt: skip
     return Skip("CUDA_VISIBLE_DEVICES is not set") if visible.value is None else Ok("it is a list of GPUs")
+
+
+@check(Severity.INFO, source="https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html")
+def visible_devices_of_other_vendor(env: Mapping[str, str], gpus: tuple[Gpu, ...]) -> Answer:
+    """A variable that chooses GPUs of another vendor is set, and none for NVIDIA's.
+
+    Why: HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES are AMD's, ZE_AFFINITY_MASK is Intel's. On this machine they hide
+    nothing: the run takes every GPU, also the one that was to be left alone.
+
+    Fix: use CUDA_VISIBLE_DEVICES.
+    """
+    if not gpus:
+        return Skip("no NVIDIA GPU here")
+    names = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK")
+    others = {name: env[name] for name in names if name in env}
+    if not others or "CUDA_VISIBLE_DEVICES" in env:  # Slurm sets all of them together
+        return Ok("no variable of another vendor stands alone")
+    value = next(iter(others.values()))
+    usable = all(whole(part) is not None for part in value.split(","))
+    return Problem(
+        f"{', '.join(f'{name}={value}' for name, value in others.items())} chooses no NVIDIA GPU",
+        f"All {counted(len(_permitted(gpus)), 'GPU')} will be used.",
+        Fix(
+            "Use NVIDIA's variable.",
+            (f"export CUDA_VISIBLE_DEVICES={value}",) if usable else (f"unset {' '.join(others)}",),
+        ),
+        others,
+        tuple(others),
+    )
+
+
+@check(
+    Severity.WARNING,
+    source="https://github.com/huggingface/accelerate (utils/launch.py)",
+    because_of=("config_gpu_ids_invalid",),
+)
+def visible_devices_replaced_by_config(visible: Visible, config: Config, gpus: tuple[Gpu, ...]) -> Answer:
+    """The gpu_ids of the config replace another CUDA_VISIBLE_DEVICES.
+
+    Why: `accelerate launch` writes gpu_ids into CUDA_VISIBLE_DEVICES, whatever stands there. Two jobs that share a
+    machine by the variable then run on the same GPUs.
+
+    Fix: say it in one place: leave gpu_ids out, or unset the variable.
+    """
+    ids = config.values.get("gpu_ids")
+    if not isinstance(ids, str) or ids == "all":
+        return Skip("gpu_ids does not choose")
+    if visible.value is None:
+        return Ok(f"only gpu_ids chooses: {ids}")
+    permitted, wanted = _permitted(gpus), [whole(entry) for entry in ids.split(",")]
+    if any(number is None or number >= len(permitted) for number in wanted):
+        return Skip("gpu_ids itself is at fault: see config_gpu_ids_invalid")
+    chosen = [permitted[number] for number in wanted if number is not None]
+    if chosen == list(visible.gpus):
+        return Ok(f"gpu_ids and CUDA_VISIBLE_DEVICES agree: {gpu_list(chosen)}")
+    return Problem(
+        f"gpu_ids: {ids} replaces CUDA_VISIBLE_DEVICES={visible.value}",
+        f"The launch takes {gpu_list(chosen)}, whatever the variable says.",
+        (
+            Fix("Leave gpu_ids out of the config, and the variable counts."),
+            Fix("Or let the config choose.", ("unset CUDA_VISIBLE_DEVICES",)),
+        ),
+        {"gpu_ids": ids, "CUDA_VISIBLE_DEVICES": visible.value},
+        ("CUDA_VISIBLE_DEVICES",),
+        place=_place(config),
+    )
+
+
+def _place(config: Config) -> Place:
+    mark = config.marks.get("gpu_ids")
+    return Place(config.path, mark.line if mark else None, mark.column if mark else None, "gpu_ids")

@@ -115,6 +115,11 @@ class Check:
         return self.function.__name__
 
     @property
+    def selection(self) -> str:
+        """The doctor's options that ask this check alone."""
+        return f"{'--deep ' if 'gpu_runs' in self.facts else ''}--only {self.id}"
+
+    @property
     def area(self) -> str:
         """The family: the file (or, once it has outgrown one, the folder) in `checks/` the function stands in."""
         return self.function.__module__.partition("checks.")[2].partition(".")[0] or self.function.__module__

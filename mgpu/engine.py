@@ -22,9 +22,9 @@ _PROBLEM: dict[Severity, Status] = {Severity.ERROR: "fail", Severity.WARNING: "w
 
 # Display order of the areas; an area that is not named comes last. report.py groups them into rows.
 AREAS = (
-    "driver", "gpu", "xid", "cuda", "processes", "visibility", "links", "pytorch", "libraries", "nccl", "environ",
-    "packages", "config", "limits", "kernel", "storage", "container", "network", "infiniband", "slurm", "script",
-    "smoke", "stamp", "fleet", "log",
+    "driver", "gpu", "ecc", "memory", "mig", "clocks", "xid", "cuda", "processes", "visibility", "links", "pcie",
+    "pytorch", "libraries", "nccl", "environ", "packages", "config", "limits", "kernel", "kernel_log", "storage",
+    "container", "network", "infiniband", "slurm", "script", "smoke", "stamp", "fleet", "log",
 )  # fmt: skip
 
 
@@ -38,6 +38,7 @@ class Outcome:
     because_of: tuple[str, ...] = ()  # problems found in this run that explain this one
     unknown: bool = False  # skipped because a fact it reads is not known
     unsettling: bool = False  # … because that fact timed out or crashed
+    not_asked: bool = False  # skipped because a fact it reads was deliberately left out (--quick)
 
     @property
     def status(self) -> Status:
@@ -77,12 +78,15 @@ def _checks_package() -> ModuleType:
 
 
 def load() -> tuple[Check, ...]:
-    """Every check, by area in display order, then in the order written."""
+    """Every check, by area in display order, then in the order written: of a folder, file after file as in `ORDER`."""
     found: list[Check] = []
     package = _checks_package()
-    for module_info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        module = importlib.import_module(module_info.name)
-        found += [c for c in vars(module).values() if isinstance(c, Check) and c.function.__module__ == module.__name__]
+    for module_info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        family = importlib.import_module(module_info.name)
+        files = [importlib.import_module(f"{module_info.name}.{name}") for name in getattr(family, "ORDER", ())]
+        for module in files or [family]:
+            own = (c for c in vars(module).values() if isinstance(c, Check))
+            found += [c for c in own if c.function.__module__ == module.__name__]
     order = {area: place for place, area in enumerate(AREAS)}
     return tuple(sorted(found, key=lambda c: order.get(c.area, len(order))))
 
@@ -112,10 +116,8 @@ def unknown_id(name: str, names: Iterable[str]) -> str:
 
 def ask(check: Check, snapshot: Snapshot) -> list[Outcome]:
     """One check's outcomes: Skip when a fact it reads is not known, Crash when it raises."""
-    for fact in check.facts:
-        if getattr(snapshot, fact) is None:
-            gap = snapshot.gap(fact)
-            return [Outcome(check, Skip(gap.reason), 0.0, unknown=True, unsettling=gap.kind in UNSETTLING)]
+    if missing := [fact for fact in check.facts if getattr(snapshot, fact) is None]:
+        return [_unknown(check, missing, snapshot)]
     start = time.perf_counter()
     answers: Answer | Crash
     try:
@@ -128,10 +130,25 @@ def ask(check: Check, snapshot: Snapshot) -> list[Outcome]:
     return [Outcome(check, answers, seconds)]
 
 
-def run(checks: Iterable[Check], snapshot: Snapshot) -> tuple[Outcome, ...]:
-    """Every outcome, in the order of the checks; consequences carry the ids of the problems that explain them."""
-    outcomes = [outcome for check in checks for outcome in ask(check, snapshot)]
-    firing = {o.check.id for o in outcomes if o.problem}
-    return tuple(
-        replace(o, because_of=tuple(i for i in o.check.because_of if i in firing)) if o.problem else o for o in outcomes
+def _unknown(check: Check, missing: Sequence[str], snapshot: Snapshot) -> Outcome:
+    """Skipped for want of facts. The gravest reason is told: crashed, then not known, then not asked for."""
+    gaps = [(snapshot.gap(fact), snapshot.left_out(fact)) for fact in missing]
+    gap, left_out = min(gaps, key=lambda one: (one[0].kind not in UNSETTLING, one[1]))
+    return Outcome(
+        check, Skip(gap.reason), 0.0, unknown=not left_out, unsettling=gap.kind in UNSETTLING, not_asked=left_out
     )
+
+
+def run(checks: Iterable[Check], snapshot: Snapshot) -> tuple[Outcome, ...]:
+    """Every outcome, in the order of the checks; consequences carry the ids of the problems that explain them.
+
+    A remark (info) explains no fault: the reports leave remarks to the details, and the fault would go with them.
+    """
+    outcomes = [outcome for check in checks for outcome in ask(check, snapshot)]
+    firing = {o.check.id: o.status for o in outcomes if o.problem}
+
+    def explained(outcome: Outcome) -> tuple[str, ...]:
+        causes = (cause for cause in outcome.check.because_of if cause in firing)
+        return tuple(cause for cause in causes if firing[cause] != "info" or outcome.status == "info")
+
+    return tuple(replace(o, because_of=explained(o)) if o.problem else o for o in outcomes)

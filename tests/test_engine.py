@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, get_args
@@ -10,12 +11,26 @@ import pytest
 
 from mgpu import engine, errors, report
 from mgpu.check import Answer, Check, Crash, Fix, Ok, Problem, Severity, Skip
+from mgpu.document import counts
 from mgpu.engine import Outcome, ask, choose, run
 from mgpu.errors import MgpuError
 from mgpu.report import exit_code, verdict_of
-from mgpu.snapshot import Driver, Gap, GapKind, Host, Plan, Snapshot
-from tests.checks.facts import driver, facts, gpus, host, lost, no_driver, torch_runtime
-from tests.conftest import CHECKS
+from mgpu.snapshot import Driver, Gap, GapKind, Host, LeftProcess, Pci, Plan, Snapshot, System
+from tests.checks.facts import (
+    driver,
+    facts,
+    gpu,
+    gpus,
+    host,
+    leftovers,
+    lost,
+    no_driver,
+    process,
+    slurm,
+    system,
+    torch_runtime,
+)
+from tests.conftest import CHECKS, ROOT
 
 ALL = tuple(CHECKS.values())
 PROBLEM = Problem("it is purple", "because", Fix("paint it"))
@@ -49,8 +64,18 @@ def test_checks_come_by_area_in_display_order() -> None:
 
 def test_within_an_area_checks_come_as_they_are_written() -> None:
     for area in {check.area for check in ALL}:
-        lines = [check.function.__code__.co_firstlineno for check in ALL if check.area == area]
-        assert lines == sorted(lines), area
+        family = f"mgpu.checks.{area}"
+        order = getattr(sys.modules[family], "ORDER", ())
+        files = [f"{family}.{name}" for name in order] or [family]
+        places = [(c.function.__module__, c.function.__code__.co_firstlineno) for c in ALL if c.area == area]
+        assert list(dict.fromkeys(file for file, _ in places)) == files
+        assert places == sorted(places, key=lambda place: (files.index(place[0]), place[1]))
+
+
+def test_a_folder_names_all_of_its_files() -> None:
+    for folder in {path.parent for path in (ROOT / "checks").glob("*/*.py")}:
+        order: tuple[str, ...] = sys.modules[f"mgpu.checks.{folder.name}"].ORDER
+        assert sorted(order) == sorted(path.stem for path in folder.glob("[!_]*.py")), folder
 
 
 def test_every_area_has_a_row_on_the_screen() -> None:
@@ -109,8 +134,23 @@ def test_a_fact_with_a_gap_is_skipped_with_its_reason(kind: GapKind) -> None:
     (outcome,) = ask(made("one", Ok("well")), snapshot)
     assert outcome.answer == Skip("uname did not answer in 3 s")
     assert outcome.status == "skip"
-    assert outcome.unknown
+    assert (outcome.unknown, outcome.not_asked) == (kind != "not_asked", kind == "not_asked")  # left out on purpose
     assert outcome.unsettling == (kind in ("timed_out", "crashed"))
+
+
+def test_of_several_missing_facts_the_gravest_is_told() -> None:
+    def both(host: Host, system: System, driver: Driver) -> Answer:
+        return Ok("well")
+
+    gaps = {
+        "host": Gap("not_asked", "left out"),
+        "system": Gap("timed_out", "no answer"),
+        "driver": Gap("no_permission", "root only"),
+    }
+    one = Check(both, Severity.ERROR, "https://example.org")
+    assert ask(one, Snapshot(gaps=gaps))[0].answer == Skip("no answer")
+    del gaps["system"]
+    assert ask(one, Snapshot(gaps=gaps, system=system()))[0].answer == Skip("root only")
 
 
 def test_a_fact_nobody_asked_for_is_skipped_and_settles() -> None:
@@ -197,7 +237,11 @@ def test_what_is_well_is_explained_by_nothing() -> None:
 
 
 def test_one_lost_gpu_is_one_root() -> None:
-    machine = facts(gpus=gpus(4, lost(3)), torch_runtime=torch_runtime(3), plan=Plan(expect_gpus=4))
+    manager = LeftProcess(812, "nv-fabricmanage", "fabric_manager", False)
+    machine = facts(
+        gpus=gpus(4, lost(3)), torch_runtime=torch_runtime(3), plan=Plan(expect_gpus=4),
+        leftovers=leftovers(processes=(manager,)),
+    )  # fmt: skip
     found = {o.check.id: o.because_of for o in run(ALL, Snapshot(**machine)) if o.problem}
     assert {name for name, because in found.items() if not because} == {"gpu_lost"}
     assert {"gpu_lost", "gpu_count_unexpected", "torch_sees_fewer_gpus"} <= set(found)
@@ -278,11 +322,20 @@ def test_strict_makes_warnings_fail_and_nothing_else(verdict: Any, code: int, st
 MACHINES: list[tuple[Callable[[], Snapshot], str]] = [
     (lambda: Snapshot(**facts()), "ready"),
     (lambda: Snapshot(**facts(gpus=gpus(4, lost(3)))), "not_ready"),
-    (lambda: Snapshot(**facts(env={"NCCL_P2P_DISABLE": "1"})), "ready_with_warnings"),
+    (lambda: Snapshot(**facts(gpus=gpus(4, gpu(1, processes=(process(),))))), "ready_with_warnings"),
     (lambda: Snapshot(**facts(system=None), gaps={"system": Gap("timed_out", "no answer in 5 s")}), "unknown"),
-    (lambda: Snapshot(**facts(slurm=None), gaps={"slurm": Gap("timed_out", "no answer in 5 s")}), "ready"),
+    (lambda: Snapshot(**facts(kernel_log=None), gaps={"kernel_log": Gap("timed_out", "no answer in 5 s")}), "ready"),
     (
-        lambda: Snapshot(**facts(driver=NO_GPU, gpus=(), links=(), torch_runtime=torch_runtime(0))),
+        lambda: Snapshot(
+            **facts(
+                driver=NO_GPU,
+                gpus=(),
+                links=(),
+                torch_runtime=torch_runtime(0),
+                pci=Pci((), True, 0),
+                slurm=slurm(gpus_on_node=0),
+            )
+        ),
         "no_gpu",
     ),
     (Snapshot, "unknown"),
@@ -294,10 +347,10 @@ def test_whole_machines(machine: Callable[[], Snapshot], verdict: str) -> None:
     snapshot = machine()
     outcomes = run(ALL, snapshot)
     assert verdict_of(outcomes, snapshot) == verdict, [o.problem.title for o in outcomes if o.problem]
-    assert sum(report.counts(outcomes).values()) == len(outcomes)
+    assert sum(counts(outcomes).values()) == len(outcomes)
 
 
 def test_counts_have_every_status() -> None:
     statuses = ("ok", "info", "warn", "fail", "skip", "crash")
-    assert report.counts([]) == dict.fromkeys(statuses, 0)
-    assert report.counts([outcome(status) for status in statuses] * 2) == dict.fromkeys(statuses, 2)
+    assert counts([]) == dict.fromkeys(statuses, 0)
+    assert counts([outcome(status) for status in statuses] * 2) == dict.fromkeys(statuses, 2)

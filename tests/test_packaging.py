@@ -73,7 +73,7 @@ def test_the_wheel_holds_the_checks_inside_mgpu(wheel: Path) -> None:
         names = set(archive.namelist())
         about = email.message_from_bytes(archive.read(next(n for n in names if n.endswith("/METADATA"))))
         scripts = archive.read(next(n for n in names if n.endswith("/entry_points.txt"))).decode()
-    files = {path.name for path in (ROOT / "checks").glob("*.py")}
+    files = {path.relative_to(ROOT / "checks").as_posix() for path in (ROOT / "checks").rglob("*.py")}
     assert {name.removeprefix("mgpu/checks/") for name in names if name.startswith("mgpu/checks/")} == files
     assert {name.partition("/")[0] for name in names} == {"mgpu", f"mgpu_doctor-{__version__}.dist-info"}
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "mgpu").rglob("*.py")}
@@ -123,13 +123,15 @@ def test_the_installed_wheel_finds_its_own_checks(built: Path, wheel: Path, tmp_
 
 def test_the_packages_listed_are_the_folders() -> None:
     folders = {
-        ".".join(path.parent.relative_to(ROOT).parts)
-        for path in (ROOT / "mgpu").rglob("*.py")
+        path.parent.relative_to(ROOT)
+        for top in ("mgpu", "checks")
+        for path in (ROOT / top).rglob("*.py")
         if "__pycache__" not in path.parts
     }
-    assert set(PROJECT["tool"]["setuptools"]["packages"]) == folders | {"mgpu.checks"}
+    names = {".".join(folder.parts if folder.parts[0] == "mgpu" else ("mgpu", *folder.parts)) for folder in folders}
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == names
     assert PROJECT["tool"]["setuptools"]["package-dir"] == {"mgpu.checks": "checks"}
-    assert all((ROOT / folder.replace(".", "/") / "__init__.py").exists() for folder in folders)
+    assert all((ROOT / folder / "__init__.py").exists() for folder in folders)
     assert (ROOT / "mgpu" / "py.typed").exists()
     assert not (ROOT / "mgpu" / "checks").exists()
 

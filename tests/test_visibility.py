@@ -256,15 +256,25 @@ def test_only_names_that_matter_are_kept_and_no_secret() -> None:
         "TORCH_API_KEY": "abc",
         "ACCELERATE_PASSWORD": "abc",
         "AWS_SECRET_ACCESS_KEY": "abc",
+        "NCCL_IB_PKEY": "1",  # a number of InfiniBand's, no key to anything
+        "HF_ENDPOINT": "https://ada:hunter2@mirror.example/",
+        "nccl_debug": "INFO",  # accelerate writes it in capitals for its ranks
+        "hf_token": "hf_abc",
+        "ROCR_VISIBLE_DEVICES": "0",
         "HOME": "/home/ada",
         "PATH": "/bin",
     }
     assert kept(environ) == {
         "ACCELERATE_PASSWORD": "***",
         "CUDA_VISIBLE_DEVICES": "0",
+        "HF_ENDPOINT": "https://***@mirror.example/",
         "HF_TOKEN": "***",
         "NCCL_DEBUG": "INFO",
+        "NCCL_IB_PKEY": "1",
         "PET_NNODES": "1",
         "RANK": "0",
+        "ROCR_VISIBLE_DEVICES": "0",
         "TORCH_API_KEY": "***",
+        "hf_token": "***",
+        "nccl_debug": "INFO",
     }

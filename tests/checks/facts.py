@@ -38,12 +38,14 @@ from mgpu.snapshot import (
     Library,
     Link,
     LoaderVerdict,
+    Master,
     Nccl,
     NcclLibrary,
     Network,
     NvLink,
     Pci,
     PciDevice,
+    PeerCopy,
     Plan,
     Python,
     Pytorch,
@@ -72,7 +74,8 @@ def uuid(index: int) -> str:
 
 
 def nvlinks(active: int, down: int = 0, remote: Literal["gpu", "switch"] = "switch") -> tuple[NvLink, ...]:
-    return tuple(NvLink(n, n < active, remote if n < active else "unknown", None) for n in range(active + down))
+    up = tuple(NvLink(n, True, remote, None, 26562, 0) for n in range(active))
+    return up + tuple(NvLink(active + n, False, "unknown", None) for n in range(down))
 
 
 def gpu(index: int = 0, **changes: Any) -> Gpu:
@@ -107,13 +110,43 @@ def gpu(index: int = 0, **changes: Any) -> Gpu:
         rows_remap_pending=False,
         rows_remap_failed=False,
         retired_pages_pending=False,
+        serial=f"16519230123{45 + index}",
+        minor=index,
+        virtualization=0,
+        memory_reserved_bytes=551 * MIB,
+        bar1_total_bytes=128 * GIB,
+        bar1_used_bytes=8 * MIB,
+        ecc_corrected_volatile=0,
+        ecc_sram_threshold_exceeded=False,
+        rows_banks_without_spare=0,
+        retired_pages=0,
+        repair_pending=False,
+        memory_unrepairable=False,
+        inforom_valid=True,
+        memory_temperature_c=40,
+        memory_temperature_max_c=95,
+        temperature_max_c=86,
+        temperature_margin_c=53,
+        sm_clock_mhz=345,
+        sm_clock_max_mhz=1980,
+        application_clock_mhz=1980,
+        application_clock_default_mhz=1980,
+        performance_state=0,
+        display_active=False,
+        vbios="96.00.89.00.01",
+        gsp_firmware="580.65.06",
         pcie_width=16,
         pcie_width_max=16,
+        pcie_generation=5,
+        pcie_replays=0,
         pcie_generation_max=5,
         pcie_generation_max_gpu=5,
         recovery_action=0,
         fabric_state=3,
         fabric_status=0,
+        fabric_health_mask=0,
+        fabric_clique=0,
+        c2c_enabled=False,
         nvlinks=nvlinks(18),
         processes=(),
     )
@@ -141,7 +174,7 @@ def process(**changes: Any) -> GpuProcess:
 
 
 def link(a: int, b: int, **changes: Any) -> Link:
-    return replace(Link(a, b, "NODE", 18, True, 0, 0), **changes)
+    return replace(Link(a, b, "NODE", 18, True, 0, 0, 0, 0), **changes)
 
 
 def links(number: int = 4, **changes: Any) -> tuple[Link, ...]:
@@ -149,8 +182,11 @@ def links(number: int = 4, **changes: Any) -> tuple[Link, ...]:
 
 
 def driver(**changes: Any) -> Driver:
-    nodes = ("/dev/nvidiactl", *(f"/dev/nvidia{n}" for n in range(4)))
-    return replace(Driver(None, None, "580.65.06", (13, 0), "13.580.65.06", "580.65.06", 4, nodes, True), **changes)
+    nodes = ("/dev/nvidia-uvm", "/dev/nvidiactl", *(f"/dev/nvidia{n}" for n in range(4)))
+    healthy = Driver(
+        None, None, "580.65.06", (13, 0), "13.580.65.06", "580.65.06", 4, nodes, True, (), None, True, 0, None, 0.05
+    )  # fmt: skip
+    return replace(healthy, **changes)
 
 
 def no_driver(error: str = "LIBRARY_NOT_FOUND", **changes: Any) -> Driver:
@@ -163,7 +199,11 @@ def host(**changes: Any) -> Host:
 
 
 def python(**changes: Any) -> Python:
-    usual = Python("/opt/env/bin/python", "3.11.9", "/opt/env/bin/python", "/opt/env/bin/python")
+    own = "/opt/env/bin/python"
+    usual = Python(
+        own, "3.11.9", own, own, None, "/opt/env/bin/accelerate", own, "venv", "/opt/env",
+        (".cpython-311-x86_64-linux-gnu.so", ".abi3.so", ".so"),
+    )  # fmt: skip
     return replace(usual, **changes)
 
 
@@ -172,14 +212,18 @@ ARCHES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")
 
 def pytorch(**changes: Any) -> Pytorch:
     usual = Pytorch(
-        True, "2.9.0+cu130", "13.0", None, "/opt/env/lib/torch", ARCHES, "nvidia-nccl-cu13==2.29.7"
+        True, "2.9.0+cu130", "13.0", None, "/opt/env/lib/torch", ARCHES, "nvidia-nccl-cu13==2.29.7",
+        (".cpython-311-x86_64-linux-gnu.so",),
     )  # fmt: skip
     return replace(usual, **changes)
 
 
 def torch_runtime(count: int = 4, **changes: Any) -> TorchRuntime:
     devices = tuple(TorchDevice(n, "NVIDIA H100 80GB HBM3", (9, 0), 80 * GIB, uuid(n)) for n in range(count))
-    usual = TorchRuntime(None, count > 0, None, count, devices, True, "2.29.7", True, 2.5)
+    mapped = {"nccl": WHEEL.path, "cudart": CUDART.path} if count else {}
+    usual = TorchRuntime(
+        None, count > 0, None, count, devices, True, "2.29.7", True, 2.5, mapped, "2.29.7" if count else None, "9.13.0"
+    )  # fmt: skip
     return replace(usual, **changes)
 
 
@@ -209,27 +253,51 @@ def system(**changes: Any) -> System:
         tmp_free_bytes=100 * GIB,
         cwd_free_bytes=100 * GIB,
         cwd_writable=True,
+        tasks_used=900,
+        oom_kills=0,
     )
     return replace(usual, **changes)
 
 
-BARE = Container(None, False, 2)
-DOCKER = Container("docker", False, 2)
-KUBERNETES = Container("kubernetes", False, 2)
-WSL = Container(None, True, 2)
+BARE = Container(None, False, 2, (), False, None, False)
+DOCKER = Container("docker", False, 2, (), True, False, True)
+KUBERNETES = Container("kubernetes", False, 2, (), False, None, True)
+WSL = Container(None, True, 2, (), False, None, False)
 
-LO = Interface("lo", True, True, ("127.0.0.1", "::1"), False, 65536)
-ETH = Interface("eno1", True, False, ("10.20.30.7",), False, 1500, 25_000)
-BRIDGE = Interface("docker0", True, False, ("172.17.0.1",), True, 1500)
+
+def container(kind: str | None = "docker", **changes: Any) -> Container:
+    """A container of some kind, or none."""
+    return replace(DOCKER if kind else BARE, **{"kind": kind} | changes)
+
+
+LO = Interface(
+    "lo", True, True, ("127.0.0.1", "::1"), False, 65536, None, "loopback", True, None, True, False, False
+)  # fmt: skip
+ETH = Interface(
+    "eno1", True, False, ("10.20.30.7",), False, 1500, 25_000, "physical", True, True, True, False, True
+)  # fmt: skip
+BRIDGE = replace(ETH, name="docker0", addresses=("172.17.0.1",), virtual=True, speed_mbit_per_s=None, kind="bridge")
 
 
 def network(**changes: Any) -> Network:
-    usual = Network("node7", ("10.20.30.7",), None, True, (LO, ETH, BRIDGE), 29500, False, None)
+    usual = Network(
+        "node7", ("10.20.30.7",), None, True, (LO, ETH, BRIDGE), 29500, False, None, default_routes=("eno1",), pdsh=True
+    )
+    return replace(usual, **changes)
+
+
+def master(**changes: Any) -> Master:
+    """The first of two machines, seen from the other."""
+    usual = Master("node1", "MASTER_ADDR", ("10.20.30.1",), None, False, "eno1")
     return replace(usual, **changes)
 
 
 def slurm(**changes: Any) -> Slurm:
-    return replace(Slurm("4242", 1, 0, "1", 4, True), **changes)
+    usual = Slurm(
+        "4242", 1, 0, "1", 4, True, on_allocated_node=True, step_id="0", job_gpus="0,1,2,3", cpus_per_task=96,
+        cpus_on_node=96, local_id=0, seconds_left=86400.0,
+    )  # fmt: skip
+    return replace(usual, **changes)
 
 
 YAML = """\
@@ -302,30 +370,32 @@ def stamp(**changes: Any) -> Stamp:
 def pci_device(index: int = 0, **changes: Any) -> PciDevice:
     """The H100 `index` on the bus, under a switch of its own."""
     usual = PciDevice(
-        f"0000:{0x1A + index:02x}:00.0", "gpu", "10de", "2330", "nvidia", True, index // 2, "0-47", 16, 16, 32.0, 32.0,
-        (f"pci0000:{0x15 + index:02x}", f"0000:{0x15 + index:02x}:01.0"),
+        f"0000:{0x1A + index:02x}:00.0", "gpu", "10de", "2330", "nvidia", True, index // 2, "0-47", None, None, None,
+        None, (f"pci0000:{0x15 + index:02x}", f"0000:{0x15 + index:02x}:01.0"), False, 0, cpus_near_usable=48,
+        pci_class="030200",
     )  # fmt: skip
     return replace(usual, **changes)
 
 
 def nic(index: int = 0, **changes: Any) -> PciDevice:
     """The network card beside GPU `index`."""
-    beside = pci_device(index)
-    return replace(
-        beside, address=f"0000:{0x5A + index:02x}:00.0", kind="nic", vendor="15b3", device="1021", driver="mlx5_core",
-        names=(f"mlx5_{index}",), **changes,
+    usual = replace(
+        pci_device(index), address=f"0000:{0x5A + index:02x}:00.0", kind="nic", vendor="15b3", device="1021",
+        driver="mlx5_core", names=(f"mlx5_{index}",), width=16, width_max=16, speed_gt_per_s=32.0,
+        speed_max_gt_per_s=32.0, pci_class="020700",
     )  # fmt: skip
+    return replace(usual, **changes)
 
 
 def pci(*devices: PciDevice, **changes: Any) -> Pci:
     devices = devices or (*(pci_device(n) for n in range(4)), *(nic(n) for n in range(4)))
-    return replace(Pci(devices, True), **changes)
+    return replace(Pci(devices, True, 4, "intel", "580.65.06"), **changes)
 
 
 def hca(index: int = 0, **changes: Any) -> HcaPort:
     usual = HcaPort(
-        f"mlx5_{index}", 1, "InfiniBand", "ACTIVE", "LinkUp", 400.0, 12 + index, 1, (), "28.39.1002", "MT_0000000838",
-        f"0000:{0x5A + index:02x}:00.0", index // 2, (f"ib{index}",), {"link_downed": 0, "symbol_error": 0},
+        f"mlx5_{index}", 1, "InfiniBand", "ACTIVE", None, 400.0, 4, firmware="28.39.1002", board="MT_0000000838",
+        pci=f"0000:{0x5A + index:02x}:00.0", numa_node=index // 2, interfaces=(f"ib{index}",), link_downed=0,
     )  # fmt: skip
     return replace(usual, **changes)
 
@@ -333,10 +403,10 @@ def hca(index: int = 0, **changes: Any) -> HcaPort:
 def infiniband(*ports: HcaPort, **changes: Any) -> InfiniBand:
     ports = ports or tuple(hca(n) for n in range(4))
     nodes = tuple(f"/dev/infiniband/uverbs{n}" for n in range(len(ports)))
-    return replace(InfiniBand(ports, nodes, True, True), **changes)
+    return replace(InfiniBand(ports, nodes, (), True, 864000.0), **changes)
 
 
-NO_INFINIBAND = InfiniBand((), (), None, None)
+NO_INFINIBAND = InfiniBand(())
 
 
 def kernel(**changes: Any) -> Kernel:
@@ -350,15 +420,18 @@ def kernel(**changes: Any) -> Kernel:
         port_range=(32768, 60999),
         files_used=4096,
         files_max=9_223_372_036_854_775_807,
-        pids_used=900,
-        pids_max=None,
-        oom_kills=0,
         cpus_online=96,
-        cpus_possible=96,
+        cpus_present=96,
         cpu_governor="performance",
         load_1min=0.4,
         swap_used_bytes=0,
         remove_ipc=False,
+        cpu_driver="intel_pstate",
+        smt="on",
+        secure_boot=False,
+        reserved_ports="",
+        committed_bytes=40 * GIB,
+        commit_limit_bytes=520 * GIB,
     )
     return replace(usual, **changes)
 
@@ -384,9 +457,10 @@ def storage(*folders: Folder, **changes: Any) -> Storage:
         folder(),
         folder("temporary", "/tmp"),
         folder("home", "/home/ada"),
-        folder("hf_cache", "/home/ada/.cache/huggingface"),
+        folder("hf_cache", "/home/ada/.cache/huggingface/hub"),
         folder("torch_cache", "/home/ada/.cache/torch"),
-        folder("triton_cache", "/home/ada/.triton"),
+        folder("triton_cache", "/home/ada/.triton/cache"),
+        folder("inductor_cache", "/tmp/torchinductor_ada"),
         folder("extensions", "/home/ada/.cache/torch_extensions"),
     )
     found = {one.role: one for one in usual} | {one.role: one for one in folders}
@@ -394,25 +468,54 @@ def storage(*folders: Folder, **changes: Any) -> Storage:
 
 
 def leftovers(**changes: Any) -> Leftovers:
-    return replace(Leftovers((), ()), **changes)
+    return replace(Leftovers((), (), True), **changes)
 
 
-def libraries(**changes: Any) -> Libraries:
+LIBCUDA = Library("cuda", "/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06", "system", "580.65.06", True)
+CUDART = Library("cudart", "/opt/env/lib/nvidia/cu13/lib/libcudart.so.13", "wheel")
+
+
+def libraries(*found: Library, **changes: Any) -> Libraries:
+    """The libraries of the wheels and the driver; `found` take the place of those with the same name, or join them."""
+    names = {one.name for one in found}
     usual = Libraries(
-        (
-            Library("cuda", "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "system"),
-            Library("cudart", "/opt/env/lib/nvidia/cu13/lib/libcudart.so.13", "wheel"),
-        ),
+        (*(one for one in (LIBCUDA, CUDART) if one.name not in names), *found),
         {"nvidia-nccl-cu13": "2.29.7", "nvidia-cudnn-cu13": "9.13.0.50"},
-        compiler="13.2.0",
+        cuda_home="/usr/local/cuda",
+        nvcc="13.0",
+        compiler="13",
         ninja="1.13.0",
+        nvcc_path="/usr/local/cuda/bin/nvcc",
+        c_compiler="13",
+        requires={
+            "torch": ("python>=3.10", "nvidia-cudnn-cu13==9.13.0.50", "nvidia-nccl-cu13==2.29.7"),
+            "accelerate": ("python>=3.10", "torch>=2.0.0"),
+        },
     )
     return replace(usual, **changes)
 
 
 def gpu_run(index: int = 0, **changes: Any) -> GpuRun:
-    results = {"fp32": "c0ffee", "bf16": "beef", "fp16": "feed"}
-    return replace(GpuRun(index, uuid(index), "done", seconds=1.2, results=results), **changes)
+    """An H100 that did all that `--deep` asks of it."""
+    others = tuple(PeerCopy(other, True, True) for other in range(4) if other != index)
+    usual = GpuRun(
+        index=index,
+        uuid=uuid(index),
+        ended="done",
+        stage="peers",
+        model="NVIDIA H100 80GB HBM3",
+        multiprocessors=132,
+        seconds=6.2,
+        cuda_version=(13, 0),
+        libcuda="/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06",
+        memory_free_bytes=79 * GIB,
+        memory_intact=True,
+        results={"fp32": "c0ffee", "bf16": "beef", "fp16": "feed"},
+        nccl_path=WHEEL.path,
+        nccl_version="2.29.7",
+        peers=others,
+    )
+    return replace(usual, **changes)
 
 
 def gpu_runs(number: int = 4, *others: GpuRun) -> tuple[GpuRun, ...]:

@@ -1,4 +1,4 @@
-"""checks/config.py: texts of config files, as the reader understands them, and the place each problem names."""
+"""checks/config: texts of config files, as the reader understands them, and the place each problem names."""
 
 from __future__ import annotations
 

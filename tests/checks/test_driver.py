@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from mgpu.snapshot import Plan
+from mgpu.snapshot import Pci, Plan
 from tests.checks.facts import (
     DOCKER,
     WSL,
@@ -13,8 +15,12 @@ from tests.checks.facts import (
     fails,
     gpu,
     gpus,
+    host,
+    informs,
     lost,
     no_driver,
+    pci,
+    pci_device,
     problem,
     skips,
     table,
@@ -23,6 +29,14 @@ from tests.checks.facts import (
 )
 
 NODES = ("/dev/nvidiactl", "/dev/nvidia0")
+UVM = ("/dev/nvidia-uvm", *NODES)
+DENIED = ("/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3", "/dev/nvidiactl")
+ROOT = host(user_is_root=True)
+JETSON = host(machine="aarch64", kernel="5.15.148-tegra")
+RACK = gpus(4, fabric_cluster="5f6ab0e8-0f1d-4c2b-9c0e-6d1a2b3c4d5e", fabric_clique=32766)
+TWO = Plan(nodes=2)
+FIVE = pci(*(pci_device(n) for n in range(5)))
+HIDDEN = Pci((), False)
 CASES = (
     # nvml_library_missing
     fails("nvml_library_missing", "4 NVIDIA GPUs on the PCI bus", "ubuntu-drivers install",
@@ -81,12 +95,27 @@ CASES = (
     skips("driver_does_not_answer", "NVML: LIB_RM_VERSION_MISMATCH", driver=no_driver("LIB_RM_VERSION_MISMATCH")),
     skips("driver_does_not_answer", "no NVIDIA GPU", driver=no_driver()),
     # gpus_on_bus_not_in_driver
+    warns("gpus_on_bus_not_in_driver", "5 NVIDIA GPUs on the PCI bus, 4 in the driver (0000:1e:00.0)", "dmesg",
+        pci=FIVE),
     warns("gpus_on_bus_not_in_driver", "5 NVIDIA GPUs on the PCI bus, 4 in the driver", "dmesg",
-        driver=driver(pci_gpus=5)),
+        driver=driver(pci_gpus=5), pci=HIDDEN),
+    warns("gpus_on_bus_not_in_driver", "4 NVIDIA GPUs on the PCI bus, 3 in the driver", "dmesg",
+        gpus=gpus(3, gpu(1, pci=None))),
     well("gpus_on_bus_not_in_driver", "4 of 4 GPUs on the PCI bus"),
-    well("gpus_on_bus_not_in_driver", "4 of 3", driver=driver(pci_gpus=3)),
-    skips("gpus_on_bus_not_in_driver", "a container may be given some", driver=driver(pci_gpus=8), container=DOCKER),
-    skips("gpus_on_bus_not_in_driver", "the PCI bus cannot be read", driver=driver(pci_gpus=None)),
+    well("gpus_on_bus_not_in_driver", "4 of 4 GPUs on the PCI bus are in the driver; 1 kept for virtual machines",
+        pci=pci(*FIVE.devices[:4], replace(FIVE.devices[4], driver="vfio-pci"))),
+    well("gpus_on_bus_not_in_driver", "4 of 4",  # a card of another vendor
+        pci=pci(*FIVE.devices[:4], replace(FIVE.devices[4], vendor="1002", driver="amdgpu"))),
+    well("gpus_on_bus_not_in_driver", "4 of 3", driver=driver(pci_gpus=3), pci=HIDDEN),
+    well("gpus_on_bus_not_in_driver", "2 of 4 GPUs on the PCI bus; 2 are kept for others",  # a Slurm step
+        gpus=gpus(2), driver=driver(nodes_denied=("/dev/nvidia2", "/dev/nvidia3"))),
+    well("gpus_on_bus_not_in_driver", "2 of 4",
+        gpus=gpus(4, gpu(2, permitted=False), gpu(3, permitted=False)),
+        driver=driver(nodes_denied=("/dev/nvidia2", "/dev/nvidia3"))),
+    warns("gpus_on_bus_not_in_driver", "4 NVIDIA GPUs on the PCI bus, 1 in the driver", "dmesg",
+        gpus=gpus(1), driver=driver(nodes_denied=("/dev/nvidia2", "/dev/nvidia3"))),
+    skips("gpus_on_bus_not_in_driver", "a container may be given some", pci=FIVE, container=DOCKER),
+    skips("gpus_on_bus_not_in_driver", "the PCI bus cannot be read", driver=driver(pci_gpus=None), pci=HIDDEN),
     skips("gpus_on_bus_not_in_driver", "NVML: UNKNOWN", driver=no_driver("UNKNOWN", pci_gpus=4), gpus=()),
     # driver_lacks_compute
     fails("driver_lacks_compute", "libcuda does not", "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
@@ -94,6 +123,98 @@ CASES = (
     well("driver_lacks_compute", "CUDA up to 13.0"),
     skips("driver_lacks_compute", "does not tell", driver=driver(cuda_version=None)),
     skips("driver_lacks_compute", "no NVIDIA GPU", driver=no_driver()),
+    # driver_version_unreadable
+    warns("driver_version_unreadable", "does not tell its version", "cat /proc/driver/nvidia/version",
+        driver=driver(version=None, module_version=None)),
+    well("driver_version_unreadable", "driver 580.65.06"),
+    well("driver_version_unreadable", "driver 580.65.06", driver=driver(version=None)),
+    skips("driver_version_unreadable", "no NVIDIA GPU", driver=no_driver()),
+    # driver_slow_to_start: 5 s with persistence mode on, when nothing has to be started
+    warns("driver_slow_to_start", "the driver needs 5.0 s to answer", "dmesg", driver=driver(init_s=5.0)),
+    warns("driver_slow_to_start", "6.2 s", "dmesg", driver=driver(init_s=6.2),
+        gpus=gpus(4, lost(1), gpu(2, permitted=False, persistence_mode=None))),
+    well("driver_slow_to_start", "answers after 4.99 s", driver=driver(init_s=4.99)),
+    skips("driver_slow_to_start", "each GPU may take 1-3 s", driver=driver(init_s=9.5),
+        gpus=gpus(4, gpu(1, persistence_mode=False))),
+    skips("driver_slow_to_start", "each GPU may take", driver=driver(init_s=9.5), gpus=gpus(persistence_mode=None)),
+    skips("driver_slow_to_start", "was not measured", driver=driver(init_s=None)),
+    skips("driver_slow_to_start", "NVML: UNKNOWN", driver=no_driver("UNKNOWN")),
+    # driver_starts_with_each_program: persistence mode off, and 1 s is felt
+    informs("driver_starts_with_each_program", "the driver needs 2.4 s to start: persistence mode is off on GPU 0",
+        "nvidia-persistenced", driver=driver(init_s=2.4), gpus=gpus(1, persistence_mode=False)),
+    informs("driver_starts_with_each_program", "1.0 s", "nvidia-persistenced", driver=driver(init_s=1.0),
+        gpus=gpus(4, gpu(3, persistence_mode=False))),
+    well("driver_starts_with_each_program", "after 0.99 s", driver=driver(init_s=0.99),
+        gpus=gpus(persistence_mode=False)),
+    well("driver_starts_with_each_program", "after 2.40 s", driver=driver(init_s=2.4)),
+    well("driver_starts_with_each_program", "after 2.40 s", driver=driver(init_s=2.4),
+        gpus=gpus(persistence_mode=None)),
+    skips("driver_starts_with_each_program", "the host's", driver=driver(init_s=2.4), container=DOCKER,
+        gpus=gpus(persistence_mode=False)),
+    skips("driver_starts_with_each_program", "the host's", driver=driver(init_s=2.4), container=WSL),
+    skips("driver_starts_with_each_program", "was not measured", driver=driver(init_s=None)),
+    # device_nodes_denied
+    fails("device_nodes_denied", "no permission to open /dev/nvidia-uvm and /dev/nvidiactl",
+        "sudo usermod -aG video $USER",
+        driver=driver(nodes_denied=("/dev/nvidiactl", "/dev/nvidia-uvm"), nodes_group="video")),
+    fails("device_nodes_denied", "/dev/nvidia-uvm, /dev/nvidiactl, /dev/nvidia0 and /dev/nvidia1 …",
+        "NVreg_DeviceFileMode=0666", driver=driver(nodes_denied=DENIED)),
+    fails("device_nodes_denied", "/dev/nvidia0", "NVreg_DeviceFileMode=0666",
+        driver=no_driver("NO_PERMISSION", device_nodes=NODES, nodes_denied=("/dev/nvidia0",))),
+    fails("device_nodes_denied", "/dev/dxg", "NVreg_DeviceFileMode",
+        driver=driver(device_nodes=("/dev/dxg",), nodes_denied=("/dev/dxg",)), container=WSL),
+    well("device_nodes_denied", "may be opened"),
+    # some sites give each job its own GPUs by changing the owner of the files
+    well("device_nodes_denied", "2 of 4 GPUs are kept for others",
+        driver=driver(nodes_denied=("/dev/nvidia0", "/dev/nvidia1"))),
+    skips("device_nodes_denied", "no device file", driver=driver(device_nodes=(), nodes_denied=())),
+    skips("device_nodes_denied", "no device file", driver=driver(nodes_denied=None)),
+    skips("device_nodes_denied", "no NVIDIA GPU", driver=no_driver()),
+    # device_node_missing: the number in its name is the GPU's minor, not its index
+    fails("device_node_missing", "GPU 1: no /dev/nvidia4", "sudo nvidia-modprobe -c 4", gpus=gpus(2, gpu(1, minor=4))),
+    well("device_node_missing", "device files of 4 GPUs"),
+    well("device_node_missing", "of 2 GPUs", gpus=gpus(4, gpu(1, minor=9, permitted=False), lost(2))),
+    skips("device_node_missing", "no GPU tells its number", gpus=gpus(minor=None)),
+    skips("device_node_missing", "no device file", driver=driver(device_nodes=("/dev/dxg",)), container=WSL),
+    skips("device_node_missing", "NVML: UNKNOWN", driver=no_driver("UNKNOWN", device_nodes=NODES)),
+    # uvm_missing_in_container
+    fails("uvm_missing_in_container", "no /dev/nvidia-uvm in this container", "docker run --gpus all",
+        container=DOCKER, driver=driver(device_nodes=NODES)),
+    fails("uvm_missing_in_container", "no /dev/nvidia-uvm", "sudo nvidia-modprobe -u -c 0",
+        container=DOCKER, driver=driver(device_nodes=NODES)),
+    well("uvm_missing_in_container", "is in the container", container=DOCKER),
+    skips("uvm_missing_in_container", "not a container", driver=driver(device_nodes=NODES)),
+    skips("uvm_missing_in_container", "no /dev/nvidiaN", container=DOCKER,
+        driver=driver(device_nodes=("/dev/nvidiactl",))),
+    skips("uvm_missing_in_container", "needs no such device", container=DOCKER, driver=driver(device_nodes=NODES),
+        host=JETSON),
+    skips("uvm_missing_in_container", "NVML: UNKNOWN", container=DOCKER,
+        driver=no_driver("UNKNOWN", device_nodes=NODES)),
+    # uvm_cannot_be_loaded
+    warns("uvm_cannot_be_loaded", "nvidia-uvm is not loaded", "sudo nvidia-modprobe -u -c 0",
+        driver=driver(device_nodes=NODES, uvm_loaded=False, modprobe=False)),
+    warns("uvm_cannot_be_loaded", "nvidia-uvm is not loaded", "/etc/modules-load.d",
+        driver=driver(device_nodes=NODES, uvm_loaded=True, modprobe=False)),  # loaded, and nobody makes its file
+    well("uvm_cannot_be_loaded", "is loaded"),
+    well("uvm_cannot_be_loaded", "at the first use", driver=driver(device_nodes=NODES, uvm_loaded=False)),
+    well("uvm_cannot_be_loaded", "at the first use", host=ROOT,
+        driver=driver(device_nodes=NODES, uvm_loaded=False, modprobe=False)),
+    skips("uvm_cannot_be_loaded", "by the host", container=DOCKER, driver=driver(device_nodes=NODES, uvm_loaded=False)),
+    skips("uvm_cannot_be_loaded", "by the host", container=WSL),
+    skips("uvm_cannot_be_loaded", "cannot be read", driver=driver(uvm_loaded=None)),
+    skips("uvm_cannot_be_loaded", "no device file", driver=driver(device_nodes=(), modprobe=False)),
+    skips("uvm_cannot_be_loaded", "no NVIDIA GPU", driver=no_driver()),
+    # imex_channel_unusable: NVLink between machines
+    fails("imex_channel_unusable", "none of 1 IMEX channel may be opened", "chmod 666",
+        driver=driver(imex_channels=1, imex_usable=False), gpus=RACK, plan=TWO),
+    fails("imex_channel_unusable", "no IMEX channel in /dev", "NVreg_CreateImexChannel0=1", gpus=RACK, plan=TWO),
+    fails("imex_channel_unusable", "no IMEX channel in /dev", "export NCCL_MNNVL_ENABLE=0", gpus=RACK, plan=TWO),
+    well("imex_channel_unusable", "one of 2048 IMEX channels", gpus=RACK, plan=TWO,
+        driver=driver(imex_channels=2048, imex_usable=True)),
+    skips("imex_channel_unusable", "one machine needs no", gpus=RACK),
+    skips("imex_channel_unusable", "no NVLink domain", plan=TWO),
+    skips("imex_channel_unusable", "NCCL_MNNVL_ENABLE=0", gpus=RACK, plan=TWO, env={"NCCL_MNNVL_ENABLE": "0"}),
+    skips("imex_channel_unusable", "cannot be listed", gpus=RACK, plan=TWO, driver=driver(imex_channels=None)),
     # gpu_lost
     fails("gpu_lost", "GPU 3: GPU_IS_LOST", "sudo reboot", gpus=gpus(4, lost(3))),
     fails("gpu_lost", "GPU 1 and 2: GPU_IS_LOST", "export CUDA_VISIBLE_DEVICES=0,3", gpus=gpus(4, lost(1), lost(2))),

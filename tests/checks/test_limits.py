@@ -13,12 +13,19 @@ from tests.checks.facts import (
     GIB,
     KUBERNETES,
     MIB,
+    NO_INFINIBAND,
     Case,
+    container,
     fails,
     gpus,
+    hca,
+    host,
+    infiniband,
+    informs,
     problem,
     seen,
     skips,
+    slurm,
     system,
     table,
     warns,
@@ -28,6 +35,16 @@ from tests.checks.facts import (
 
 def shm(total: int, free: int | None = None) -> dict[str, Any]:
     return {"system": system(shm_total_bytes=total, shm_free_bytes=total if free is None else free)}
+
+
+KIB = 1024
+
+
+def locked(limit: int, hard: int | None = 64 * MIB) -> dict[str, Any]:
+    """Two machines with InfiniBand, and this limit."""
+    return {
+        "system": system(limit_locked_memory_bytes=limit, hard_locked_memory_bytes=hard), "plan": Plan(nodes=2)
+    }  # fmt: skip
 
 
 CASES = (
@@ -62,9 +79,58 @@ CASES = (
     # open_files_limit_low: 4096
     warns("open_files_limit_low", "ulimit -n is 1024, 4096 or more is advised", "ulimit -n 65536",
         system=system(limit_open_files=1024)),
-    warns("open_files_limit_low", "ulimit -n is 4095", "ulimit -n", system=system(limit_open_files=4095)),
+    warns("open_files_limit_low", "ulimit -n is 4095", "ulimit -n 5000",
+        system=system(limit_open_files=4095, hard_open_files=5000)),
+    warns("open_files_limit_low", "ulimit -n is 1024", "ulimit -n 65536",
+        system=system(limit_open_files=1024, hard_open_files=1048576)),
+    warns("open_files_limit_low", "ulimit -n is 1024", "sudo tee /etc/security/limits.d/nofile.conf",
+        system=system(limit_open_files=1024, hard_open_files=4095)),
+    warns("open_files_limit_low", "ulimit -n is 1024", "docker run --ulimit nofile=65536",
+        system=system(limit_open_files=1024, hard_open_files=1024), container=DOCKER),
     well("open_files_limit_low", "4096 open files", system=system(limit_open_files=4096)),
     well("open_files_limit_low", "unlimited", system=system(limit_open_files=None)),
+    # locked_memory_limited: 1 GiB, with RDMA between machines
+    fails("locked_memory_limited", "ulimit -l is 64 KiB, RDMA over mlx5_0:1, mlx5_1:1, mlx5_2:1 and mlx5_3:1",
+        "systemctl restart slurmd", **locked(64 * KIB)),
+    fails("locked_memory_limited", "ulimit -l is 8 MiB", "/etc/security/limits.d/memlock.conf",
+        **locked(8 * MIB), slurm=slurm(job_id=None)),
+    fails("locked_memory_limited", "ulimit -l is 1024 MiB", "ulimit -l unlimited", **locked(GIB - 1, hard=None)),
+    fails("locked_memory_limited", "ulimit -l is 8 MiB", "docker run --ulimit memlock=-1",
+        **locked(8 * MIB), container=DOCKER),
+    fails("locked_memory_limited", "ulimit -l is 8 MiB", "securityContext",
+        **locked(8 * MIB), container=KUBERNETES),
+    fails("locked_memory_limited", "ulimit -l is 8 MiB", "slurmd", **locked(8 * MIB), container=container("enroot")),
+    fails("locked_memory_limited", "RDMA over mlx5_1:1 needs more", "slurmd",
+        **locked(8 * MIB) | {"infiniband": infiniband(hca(0), hca(1), verbs_unusable=("mlx5_0",))}),
+    well("locked_memory_limited", "without limit", plan=Plan(nodes=2)),
+    well("locked_memory_limited", "1.0 GiB may be locked", **locked(GIB)),
+    well("locked_memory_limited", "CAP_IPC_LOCK lifts it", **locked(64 * KIB),
+        container=container(None, capabilities=("ipc_lock",))),
+    skips("locked_memory_limited", "one machine", **locked(64 * KIB) | {"plan": Plan()}),
+    well("locked_memory_limited", "without limit", slurm=slurm(nodes=2)),
+    skips("locked_memory_limited", "no InfiniBand", **locked(64 * KIB) | {"infiniband": NO_INFINIBAND}),
+    skips("locked_memory_limited", "no InfiniBand", **locked(64 * KIB) | {"infiniband": infiniband(hca(state="DOWN"))}),
+    skips("locked_memory_limited", "no InfiniBand",
+        **locked(64 * KIB) | {"infiniband": infiniband(hca(), verbs_unusable=("mlx5_0",))}),
+    skips("locked_memory_limited", "NCCL_IB_DISABLE=1", **locked(64 * KIB), env={"NCCL_IB_DISABLE": "1"}),
+    # processes_limit_low: 128 a rank
+    warns("processes_limit_low", "room for 511 processes and threads, 4 ranks with loader workers want 512",
+        "docker run --pids-limit=-1", system=system(tasks_used=1489, tasks_max=2000), container=DOCKER),
+    warns("processes_limit_low", "room for 100 processes", "podPidsLimit",
+        system=system(tasks_used=900, tasks_max=1000), container=KUBERNETES),
+    warns("processes_limit_low", "room for 0 processes", "TasksMax", system=system(tasks_used=1001, tasks_max=1000)),
+    warns("processes_limit_low", "room for 511 processes", "ulimit -u 4096", system=system(limit_processes=511)),
+    warns("processes_limit_low", "room for 500 processes", "ulimit -u 4096",
+        system=system(limit_processes=500, tasks_used=0, tasks_max=4000)),
+    warns("processes_limit_low", "2 ranks with loader workers want 256", "ulimit -u",
+        system=system(limit_processes=255), gpus=()),
+    well("processes_limit_low", "neither ulimit -u nor a cgroup"),
+    well("processes_limit_low", "room for 512 processes and threads, by cgroup",
+        system=system(tasks_used=1488, tasks_max=2000)),
+    well("processes_limit_low", "room for 512 processes and threads, by ulimit", system=system(limit_processes=512)),
+    well("processes_limit_low", "neither", system=system(limit_processes=100), host=host(user_is_root=True)),
+    well("processes_limit_low", "neither", system=system(limit_processes=100),
+        container=container(None, capabilities=("sys_resource",))),
     # cpus_fewer_than_ranks: by affinity and by quota
     warns("cpus_fewer_than_ranks", "3 CPUs usable of 96, for 4 ranks", "srun --cpus-per-task=8",
         system=system(cpus_allowed=3)),
@@ -74,16 +140,43 @@ CASES = (
     well("cpus_fewer_than_ranks", "4 CPUs for 4 ranks", system=system(cpus_quota=4.0)),
     skips("cpus_fewer_than_ranks", "no visible GPU", gpus=()),
     skips("cpus_fewer_than_ranks", "no visible GPU", visible=seen(value="")),
-    # memory_small_for_ranks: 4 GiB a rank
-    warns("memory_small_for_ranks", "15 GiB of host memory for 4 ranks", "sbatch --mem=64G",
+    # cpus_leave_no_loader: two CPUs a rank
+    informs("cpus_leave_no_loader", "7 CPUs for 4 ranks: none is left", "num_workers=0",
+        system=system(cpus_allowed=7)),
+    informs("cpus_leave_no_loader", "1 CPU for 1 rank", "srun --cpus-per-task=16",
+        system=system(cpus_quota=1.5), visible=seen(0, value="0")),
+    well("cpus_leave_no_loader", "1 loader worker a rank", system=system(cpus_allowed=8)),
+    well("cpus_leave_no_loader", "23 loader workers a rank"),
+    well("cpus_leave_no_loader", "too few for the ranks already", system=system(cpus_allowed=3)),
+    skips("cpus_leave_no_loader", "no visible GPU", gpus=()),
+    # memory_small_for_ranks: 4 GiB a rank, of the least of machine, cgroup and Slurm
+    warns("memory_small_for_ranks", "15 GiB of host memory for 4 ranks, by the machine", "ps -eo rss",
         system=system(memory_available_bytes=15 * GIB)),
-    warns("memory_small_for_ranks", "8.0 GiB of host memory for 4 ranks", "docker run --memory=64g",
-        system=system(memory_limit_bytes=8 * GIB)),
-    warns("memory_small_for_ranks", "for 4 ranks", "--mem", system=system(memory_available_bytes=16 * GIB - 1)),
+    warns("memory_small_for_ranks", "8.0 GiB of host memory for 4 ranks, by the cgroup", "docker run --memory=64g",
+        system=system(memory_limit_bytes=8 * GIB), slurm=slurm(job_id=None), container=DOCKER),
+    warns("memory_small_for_ranks", "by the cgroup", "resources.limits",
+        system=system(memory_limit_bytes=8 * GIB), slurm=slurm(job_id=None), container=KUBERNETES),
+    warns("memory_small_for_ranks", "by the cgroup", "sbatch --mem=0", system=system(memory_limit_bytes=8 * GIB)),
+    warns("memory_small_for_ranks", "4.0 GiB of host memory for 4 ranks, by the cgroup", "sbatch --mem=0",
+        system=system(memory_limit_bytes=20 * GIB, memory_limit_used_bytes=16 * GIB)),
+    warns("memory_small_for_ranks", "0 MiB of host memory", "sbatch --mem=0",
+        system=system(memory_limit_bytes=GIB, memory_limit_used_bytes=2 * GIB)),
+    warns("memory_small_for_ranks", "3.9 GiB of host memory for 4 ranks, by Slurm's --mem", "sbatch --mem=0",
+        slurm=slurm(memory_bytes=4000 * MIB)),
+    warns("memory_small_for_ranks", "for 4 ranks", "ps -eo rss", system=system(memory_available_bytes=16 * GIB - 1)),
     well("memory_small_for_ranks", "16 GiB for 4 ranks", system=system(memory_available_bytes=16 * GIB)),
-    well("memory_small_for_ranks", "16 GiB for 4 ranks",
+    well("memory_small_for_ranks", "16 GiB for 4 ranks, by the machine",
         system=system(memory_available_bytes=16 * GIB, memory_limit_bytes=64 * GIB)),
+    well("memory_small_for_ranks", "by the machine",
+        slurm=slurm(memory_bytes=4000 * MIB, on_allocated_node=False)),
     skips("memory_small_for_ranks", "no visible GPU", gpus=()),
+    skips("memory_small_for_ranks", "cannot be read", system=system(memory_total_bytes=0, memory_available_bytes=0)),
+    # processes_killed_for_memory
+    informs("processes_killed_for_memory", "1 process killed for lack of memory", "Ask for more memory",
+        system=system(oom_kills=1)),
+    informs("processes_killed_for_memory", "8 processes killed", "Ask", system=system(oom_kills=8)),
+    well("processes_killed_for_memory", "none since"),
+    skips("processes_killed_for_memory", "dmesg", system=system(oom_kills=None)),
 )  # fmt: skip
 
 

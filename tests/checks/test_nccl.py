@@ -4,12 +4,38 @@ from __future__ import annotations
 
 import pytest
 
-from mgpu.snapshot import NcclLibrary
-from tests.checks.facts import MIB, WHEEL, Case, fails, nccl, pytorch, skips, system, table, warns, well
+from mgpu.snapshot import Library, NcclLibrary, Plan
+from tests.checks.facts import (
+    MIB,
+    WHEEL,
+    Case,
+    fails,
+    gpus,
+    informs,
+    libraries,
+    nccl,
+    pytorch,
+    skips,
+    system,
+    table,
+    torch_runtime,
+    warns,
+    well,
+)
 
 BOTH = nccl(wheels={"nvidia-nccl-cu12": "2.27.5", "nvidia-nccl-cu13": "2.29.7"})
 PRELOADED = NcclLibrary("/usr/lib/libnccl.so.2", "2.21.5", "preload")
 UNLIMITED = system(limit_stack_bytes=None)
+SYSTEMS = {"nccl": "/usr/lib/x86_64-linux-gnu/libnccl.so.2.21.5"}
+NOT_FOUND = "libnccl-net-ofi.so: cannot open shared object file: No such file or directory"
+NO_NET = Library("nccl-net", "ofi", "system", loads=False, error=NOT_FOUND)
+NO_TUNER = Library("nccl-tuner", "mine", "system", loads=False, error="mine: file too short")
+
+
+def release(version: str) -> NcclLibrary:
+    return NcclLibrary("/x/libnccl.so.2", version, "wheel")
+
+
 CASES = (
     # nccl_wheels_mixed
     fails("nccl_wheels_mixed",
@@ -43,6 +69,49 @@ CASES = (
     well("nccl_stack_unlimited", "stack limit 8192 KiB",
         system=system(limit_stack_bytes=8 * MIB), nccl=nccl(NcclLibrary("/x", "2.27.7", "wheel"))),
     skips("nccl_stack_unlimited", "no NCCL library", system=UNLIMITED, nccl=nccl(NcclLibrary("/x", None, "wheel"))),
+    # nccl_loaded_is_another: what the process mapped, asked itself
+    warns("nccl_loaded_is_another", "NCCL 2.21.5 is loaded, torch was compiled with 2.29.7", "echo $LD_PRELOAD",
+        torch_runtime=torch_runtime(mapped=SYSTEMS, nccl_loaded_version="2.21.5")),
+    well("nccl_loaded_is_another", "NCCL 2.29.7 from /opt/env/"),
+    skips("nccl_loaded_is_another", "carries it inside", torch_runtime=torch_runtime(mapped={})),
+    skips("nccl_loaded_is_another", "does not tell its version", torch_runtime=torch_runtime(nccl_loaded_version=None)),
+    skips("nccl_loaded_is_another", "is not known", torch_runtime=torch_runtime(mapped=None)),
+    skips("nccl_loaded_is_another", "cannot be imported", torch_runtime=torch_runtime(import_error="OSError")),
+    # nccl_not_the_images
+    informs("nccl_not_the_images", "NCCL_VERSION=2.21.5-1 in the image, torch uses 2.29.7", "do not go by",
+        env={"NCCL_VERSION": "2.21.5-1", "CUDA_VERSION": "13.0.1"}),
+    informs("nccl_not_the_images", "CUDA_VERSION=12.4.1 in the image, torch uses 13.0", "do not go by",
+        env={"CUDA_VERSION": "12.4.1"}),
+    well("nccl_not_the_images", "NCCL_VERSION=2.29.7-1", env={"NCCL_VERSION": "2.29.7-1", "CUDA_VERSION": "13.0.2"}),
+    skips("nccl_not_the_images", "no image announces a version"),
+    skips("nccl_not_the_images", "torch has no CUDA", env={"CUDA_VERSION": "12.4.1"}, pytorch=pytorch(cuda=None)),
+    # nccl_version_known_bad: the edges of each range, and of each situation
+    warns("nccl_version_known_bad", "NCCL 2.25.1: The kernels ask for more shared memory", "nvidia-nccl-cu13>=2.26.2",
+        nccl=nccl(release("2.25.1")), gpus=gpus(compute_capability=(12, 0))),
+    warns("nccl_version_known_bad", "NCCL 2.25.1: ncclCommAbort hangs", ">=2.26.2", nccl=nccl(release("2.25.1"))),
+    well("nccl_version_known_bad", "nothing known against NCCL 2.26.2",
+        nccl=nccl(release("2.26.2")), gpus=gpus(compute_capability=(12, 0))),
+    well("nccl_version_known_bad", "NCCL 2.24.3", nccl=nccl(release("2.24.3"))),
+    warns("nccl_version_known_bad", "NCCL 2.18.1: Tree with LL128 corrupts data", "export NCCL_PROTO=^LL128",
+        nccl=nccl(release("2.18.1")), plan=Plan(nodes=2)),
+    well("nccl_version_known_bad", "NCCL 2.18.1", nccl=nccl(release("2.18.1"))),
+    well("nccl_version_known_bad", "NCCL 2.18.3", nccl=nccl(release("2.18.3")), plan=Plan(nodes=2)),
+    warns("nccl_version_known_bad", "NCCL 2.14.3: All-reduce between two H100 hangs", ">=2.15.5",
+        nccl=nccl(release("2.14.3")), gpus=gpus(2)),
+    well("nccl_version_known_bad", "NCCL 2.14.3", nccl=nccl(release("2.14.3")), gpus=gpus(4)),
+    well("nccl_version_known_bad", "NCCL 2.15.5", nccl=nccl(release("2.15.5")), gpus=gpus(2)),
+    well("nccl_version_known_bad", "NCCL 9.0.0", nccl=nccl(release("9.0.0"))),
+    skips("nccl_version_known_bad", "no NCCL library", nccl=nccl(libraries=())),
+    # nccl_plugin_not_loadable
+    warns("nccl_plugin_not_loadable", "nccl-net plugin ofi cannot be loaded", "unset NCCL_NET_PLUGIN",
+        libraries=libraries(NO_NET), plan=Plan(nodes=2)),
+    warns("nccl_plugin_not_loadable", "nccl-tuner plugin mine cannot be loaded", "unset NCCL_TUNER_PLUGIN",
+        libraries=libraries(NO_TUNER)),
+    well("nccl_plugin_not_loadable", "one machine needs no network plugin", libraries=libraries(NO_NET)),
+    well("nccl_plugin_not_loadable", "/opt/ofi/libnccl-net.so can be loaded",
+        libraries=libraries(Library("nccl-net", "/opt/ofi/libnccl-net.so", "library_path", None, True))),
+    well("nccl_plugin_not_loadable", "no plugin is named"),
+    skips("nccl_plugin_not_loadable", "is not known", libraries=libraries(Library("nccl-net", "ofi", "system"))),
 )  # fmt: skip
 
 

@@ -4,7 +4,43 @@ from __future__ import annotations
 
 import pytest
 
-from tests.checks.facts import Case, fails, informs, python, skips, table, warns, well
+from mgpu.snapshot import Config, Libraries
+from tests.checks.facts import Case, config, fails, informs, libraries, python, pytorch, skips, table, warns, well
+
+SITE = "/opt/env/lib/python3.11/site-packages"
+OWN = "/home/ada/.local/lib/python3.11/site-packages"
+CONDA = python(environment="conda", user_site=OWN)
+STACK = {"torch": "2.9.0", "accelerate": "1.15.0"}
+ZERO_2 = """\
+    distributed_type: DEEPSPEED
+    num_processes: 4
+    deepspeed_config:
+      zero_stage: 2
+"""
+FSDP_2 = """\
+    distributed_type: FSDP
+    mixed_precision: bf16
+    num_processes: 4
+    fsdp_config:
+      fsdp_version: 2
+"""
+
+
+def asking(**requires: tuple[str, ...]) -> Libraries:
+    return libraries(requires=requires)
+
+
+def torch_in(*copies: str) -> Libraries:
+    return libraries(twice={"torch": copies})
+
+
+def built(**tags: str) -> Libraries:
+    return libraries(built_with={name.replace("_", "-"): tag for name, tag in tags.items()})
+
+
+def zero(stage: str) -> Config:
+    return config(ZERO_2.replace("zero_stage: 2", stage))
+
 
 CASES = (
     fails("accelerate_missing", "no accelerate in /opt/env/bin/python", "/opt/env/bin/python -m pip install accelerate",
@@ -33,6 +69,141 @@ CASES = (
         "a default_config.yaml is in the cache", "cat /home/ada/.cache/huggingface/accelerate/default_config.yaml",
         python=python(accelerate_default_config="/home/ada/.cache/huggingface/accelerate/default_config.yaml")),
     well("accelerate_default_config_left", "no leftover"),
+    # accelerate_command_missing
+    informs("accelerate_command_missing", "no `accelerate` on PATH", "/opt/env/bin/python -m accelerate",
+        python=python(accelerate_command=None, accelerate_on_path=None)),
+    well("accelerate_command_missing", "accelerate is /opt/env/bin/accelerate"),
+    well("accelerate_command_missing", "accelerate is /home/ada/.pyenv/shims/accelerate",  # a wrapper
+        python=python(accelerate_command="/home/ada/.pyenv/shims/accelerate", accelerate_on_path=None)),
+    skips("accelerate_command_missing", "not installed here", packages={}),
+    # python_on_path_is_another
+    informs("python_on_path_is_another", "python on PATH is /usr/bin/python3", "-m torch.distributed.run",
+        python=python(on_path="/usr/bin/python3")),
+    informs("python_on_path_is_another", "torchrun on PATH is /opt/conda/bin/python", "Activate",
+        python=python(torchrun_on_path="/opt/conda/bin/python")),
+    well("python_on_path_is_another", "python and torchrun on PATH are of this interpreter"),
+    well("python_on_path_is_another", "python on PATH is of this", python=python(torchrun_on_path=None)),
+    skips("python_on_path_is_another", "wrappers", python=python(on_path=None, torchrun_on_path=None)),
+    # environment_package_hidden
+    warns("environment_package_hidden", f"torch 2.4.1 from {OWN}", "export PYTHONNOUSERSITE=1",
+        python=CONDA, libraries=torch_in(f"{OWN}/torch-2.4.1.dist-info", f"{SITE}/torch-2.9.0.dist-info")),
+    warns("environment_package_hidden", "torch ? from /apps/pytorch", "unset PYTHONPATH",
+        libraries=torch_in("/apps/pytorch/torch", f"{SITE}/torch-2.9.0.dist-info")),
+    well("environment_package_hidden", "1 package in several places",  # the environment's own comes first
+        libraries=torch_in(f"{SITE}/torch-2.9.0.dist-info", "/usr/lib/python3/torch-2.1.0.dist-info")),
+    well("environment_package_hidden", "1 package in several places",  # the same version twice
+        libraries=torch_in(f"{OWN}/torch-2.9.0.dist-info", f"{SITE}/torch-2.9.0.dist-info")),
+    well("environment_package_hidden", "0 packages"),
+    skips("environment_package_hidden", "no virtual environment", python=python(environment="system")),
+    skips("environment_package_hidden", "not known", python=python(environment=None)),
+    # package_installed_over_another
+    warns("package_installed_over_another", "torch 2.5.1 and 2.9.0 in one folder", "pip uninstall -y torch",
+        libraries=torch_in(f"{SITE}/torch-2.5.1-py3.11.egg-info", f"{SITE}/torch-2.9.0.dist-info")),
+    well("package_installed_over_another", "no package is recorded twice",
+        libraries=torch_in(f"{OWN}/torch-2.4.1.dist-info", f"{SITE}/torch-2.9.0.dist-info")),
+    well("package_installed_over_another", "no package"),
+    # user_site_mixed_in
+    informs("user_site_mixed_in", f"numpy 1.26.4 from {OWN}", "export PYTHONNOUSERSITE=1",
+        python=python(environment="conda", user_site=OWN, user_packages={"numpy": "1.26.4"})),
+    well("user_site_mixed_in", "nothing of the training's", python=CONDA),
+    well("user_site_mixed_in", "not mixed into an environment"),
+    well("user_site_mixed_in", "not mixed into an environment",  # where everything is installed with --user
+        python=python(environment="system", user_site=OWN, user_packages={"torch": "2.9.0"})),
+    skips("user_site_mixed_in", "not known", python=python(environment=None)),
+    # module_shadowed_here
+    warns("module_shadowed_here", "random.py hides the module of that name", "mv /work/run/random.py",
+        libraries=libraries(shadowed={"random": "/work/run/random.py"})),
+    warns("module_shadowed_here", "queue.py and torch.py hide the modules", "torch_of_mine.py",
+        libraries=libraries(shadowed={"queue": "/work/run/queue.py", "torch": "/work/run/torch.py"})),
+    well("module_shadowed_here", "no file here hides a module"),
+    # requirement_not_met
+    warns("requirement_not_met", "torchvision 0.24.1 asks for torch==2.9.1, 2.9.0 is there", "torch==2.9.1 torchvision",
+        packages=STACK | {"torchvision": "0.24.1"}, libraries=asking(torchvision=("torch==2.9.1",))),
+    warns("requirement_not_met", "torch 2.9.0 asks for triton==3.5.0, missing is there", "pip install triton==3.5.0",
+        libraries=asking(torch=("triton==3.5.0",))),
+    warns("requirement_not_met", "transformers 4.57.0 asks for huggingface-hub<1.0,>=0.34.0, 1.1.0 is there",
+        "'huggingface-hub<1.0,>=0.34.0'", packages=STACK | {"transformers": "4.57.0", "huggingface-hub": "1.1.0"},
+        libraries=asking(transformers=("huggingface-hub<1.0,>=0.34.0",))),
+    warns("requirement_not_met", "trl 1.0 asks for python>=3.12, 3.11.9 is there", "pip check",
+        packages=STACK | {"trl": "1.0"}, libraries=asking(trl=("python>=3.12",))),
+    well("requirement_not_met", "3 requirements of 2 packages met"),
+    well("requirement_not_met", "1 requirement of 1 package met",  # a CUDA build, and NVIDIA's own builds
+        packages={"torch": "2.9.1+cu130", "torchvision": "0.24.1"}, libraries=asking(torchvision=("torch==2.9.1",))),
+    well("requirement_not_met", "met",
+        packages={"torch": "2.9.0a0+145a3a7bda.nv25.10", "torchvision": "0.24"},
+        libraries=asking(torchvision=("torch==2.9.0",), accelerate=("torch>=2.9",))),
+    well("requirement_not_met", "met",  # what cannot be compared is no fault
+        packages=STACK | {"torch": "git"}, libraries=asking(accelerate=("torch>=2.0.0",))),
+    well("requirement_not_met", "met", libraries=asking(torch=("nvidia-nccl-cu13==2.0", "cuda-toolkit[x]==13.0.2"))),
+    skips("requirement_not_met", "no package's requirements", libraries=libraries(requires={})),
+    # versions_known_bad_together: the edges of every row
+    warns("versions_known_bad_together", "numpy 2.1.0 with torch 2.2.2: torch was compiled for NumPy 1", "'numpy<2'",
+        packages={"numpy": "2.1.0", "torch": "2.2.2"}),
+    well("versions_known_bad_together", "no known pair", packages={"numpy": "1.26.4", "torch": "2.2.2"}),
+    well("versions_known_bad_together", "no known pair", packages={"numpy": "2.0.0", "torch": "2.3.0"}),
+    warns("versions_known_bad_together", "deepspeed 0.14.2 with torch 2.4.0", "--upgrade deepspeed",
+        packages={"deepspeed": "0.14.2", "torch": "2.4.0"}),
+    well("versions_known_bad_together", "no known pair", packages={"deepspeed": "0.14.4", "torch": "2.4.0"}),
+    well("versions_known_bad_together", "no known pair", packages={"deepspeed": "0.14.2", "torch": "2.3.1"}),
+    warns("versions_known_bad_together", "peft 0.17.1 with transformers 5.0.0", "--upgrade peft",
+        packages={"peft": "0.17.1", "transformers": "5.0.0"}),
+    well("versions_known_bad_together", "no known pair", packages={"peft": "0.18.0", "transformers": "5.0.0"}),
+    well("versions_known_bad_together", "no known pair", packages={"peft": "0.17.1", "transformers": "4.57.6"}),
+    warns("versions_known_bad_together", "transformers 4.52.0 with accelerate 1.2.1", "--upgrade accelerate",
+        packages={"transformers": "4.52.0", "accelerate": "1.2.1"}),
+    well("versions_known_bad_together", "no known pair", packages={"transformers": "4.52.0", "accelerate": "1.3.0"}),
+    well("versions_known_bad_together", "no known pair", packages={"transformers": "4.51.3", "accelerate": "1.2.1"}),
+    warns("versions_known_bad_together", "transformers 4.52.4 with torch 2.5.1", "--upgrade torch",
+        packages={"transformers": "4.52.4", "torch": "2.5.1+cu124"}),
+    well("versions_known_bad_together", "no known pair", packages={"transformers": "4.52.4", "torch": "2.6.0"}),
+    well("versions_known_bad_together", "no known pair", packages={"transformers": "4.51.3", "torch": "2.5.1"}),
+    well("versions_known_bad_together", "no known pair", packages={"torch": "99.0", "numpy": "99", "peft": "99"}),
+    well("versions_known_bad_together", "no known pair", packages={}),
+    # versions_known_bad_for_config
+    warns("versions_known_bad_for_config", "deepspeed 0.18.2: ZeRO stage 2 computes wrong gradients",
+        "--upgrade deepspeed", packages={"deepspeed": "0.18.2"}, config=config(ZERO_2)),
+    warns("versions_known_bad_for_config", "deepspeed 0.17.6", "--upgrade",
+        packages={"deepspeed": "0.17.6"}, config=config(ZERO_2)),
+    well("versions_known_bad_for_config", "nothing known", packages={"deepspeed": "0.17.5"}, config=config(ZERO_2)),
+    well("versions_known_bad_for_config", "nothing known", packages={"deepspeed": "0.18.3"}, config=config(ZERO_2)),
+    well("versions_known_bad_for_config", "nothing known",
+        packages={"deepspeed": "0.18.2"}, config=zero("zero_stage: 3")),
+    well("versions_known_bad_for_config", "nothing known",  # DeepSpeed's own file decides the stage
+        packages={"deepspeed": "0.18.2"}, config=zero("deepspeed_config_file: ds.json")),
+    warns("versions_known_bad_for_config", "deepspeed 0.18.6: Every backward pass", "--upgrade",
+        packages={"deepspeed": "0.18.6"}, config=zero("zero_stage: 1")),
+    well("versions_known_bad_for_config", "nothing known", packages={"deepspeed": "0.18.7"}, config=config(ZERO_2)),
+    well("versions_known_bad_for_config", "nothing known", packages={"deepspeed": "0.18.2"}),
+    warns("versions_known_bad_for_config", "accelerate 1.13.0: FSDP2 no longer keeps", "--upgrade accelerate",
+        packages={"accelerate": "1.13.0"}, config=config(FSDP_2)),
+    well("versions_known_bad_for_config", "nothing known", packages={"accelerate": "1.14.0"}, config=config(FSDP_2)),
+    well("versions_known_bad_for_config", "nothing known", packages={"accelerate": "1.12.0"}, config=config(FSDP_2)),
+    well("versions_known_bad_for_config", "nothing known",
+        packages={"accelerate": "1.13.0"}, config=config(FSDP_2.replace("bf16", "'no'"))),
+    well("versions_known_bad_for_config", "nothing known",
+        packages={"accelerate": "1.13.0"}, config=config(FSDP_2.replace("fsdp_version: 2", "fsdp_version: 1"))),
+    # extension_built_for_another_torch
+    warns("extension_built_for_another_torch", "flash-attn is built for cu12torch2.4cxx11abiFALSE; torch is 2.9.0",
+        "--no-build-isolation", libraries=built(flash_attn="cu12torch2.4cxx11abiFALSE")),
+    warns("extension_built_for_another_torch", "torch-scatter is built for pt28cu128", "torch-scatter",
+        libraries=built(torch_scatter="pt28cu128")),
+    warns("extension_built_for_another_torch", "built for cu12torch2.9", "flash-attn",  # the other CUDA
+        libraries=built(flash_attn="cu12torch2.9cxx11abiTRUE")),
+    well("extension_built_for_another_torch", "flash-attn for cu13torch2.9cxx11abiTRUE",
+        libraries=built(flash_attn="cu13torch2.9cxx11abiTRUE")),
+    well("extension_built_for_another_torch", "for pt29cu130", libraries=built(torch_scatter="pt29cu130")),
+    well("extension_built_for_another_torch", "for pt210cu130",
+        libraries=built(torch_scatter="pt210cu130"), pytorch=pytorch(version="2.10.0+cu130")),
+    well("extension_built_for_another_torch", "for d20250901", libraries=built(xformers="d20250901")),
+    skips("extension_built_for_another_torch", "no extension tells"),
+    skips("extension_built_for_another_torch", "version is not known",
+        libraries=built(flash_attn="cu13torch2.9"), pytorch=pytorch(version=None)),
+    # pynvml_redirector_installed: a pointer since 12
+    informs("pynvml_redirector_installed", "pynvml 13.0.1 beside nvidia-ml-py", "pip uninstall -y pynvml",
+        packages={"pynvml": "13.0.1", "nvidia-ml-py": "13.580.82"}),
+    informs("pynvml_redirector_installed", "pynvml 11.5.3 instead of nvidia-ml-py", "nvidia-ml-py",
+        packages={"pynvml": "11.5.3"}),
+    well("pynvml_redirector_installed", "not installed"),
 )  # fmt: skip
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from mgpu.snapshot import LeftFile, LeftProcess
 from tests.checks.facts import (
     DOCKER,
     GIB,
@@ -12,17 +15,41 @@ from tests.checks.facts import (
     Case,
     gpu,
     gpus,
+    informs,
+    leftovers,
     lost,
     problem,
     process,
+    pytorch,
     seen,
     skips,
+    system,
     table,
     warns,
     well,
 )
 
 TRAINING = gpu(2, processes=(process(),), memory_used_bytes=31 * GIB)
+
+
+def shm(name: str = "nccl-d5rTd0", size: int = 10 * MIB, age_s: float = 60.0, alive: bool | None = False) -> LeftFile:
+    return LeftFile(f"/dev/shm/{name}", "shm", size, age_s, alive)
+
+
+def lock(age_s: float = 600.0, alive: bool | None = None) -> LeftFile:
+    return LeftFile("/home/ada/.cache/torch_extensions/py311_cu130/cpu_adam/lock", "lock", 0, age_s, alive)
+
+
+def old_rank(pid: int = 4711, orphan: bool | None = True) -> LeftProcess:
+    return LeftProcess(pid, "python", "rank", True, 7200.0, pid % 10, 29500, orphan)
+
+
+MPS = LeftProcess(99, "nvidia-cuda-mps", "mps", False)
+NSYS = LeftProcess(98, "nsys", "profiler", False)
+DCGM = LeftProcess(97, "nv-hostengine", "dcgm", False)
+ZOMBIE = LeftProcess(96, "python", "zombie", True)
+TINY = system(shm_total_bytes=64 * MIB, shm_free_bytes=54 * MIB)
+
 CASES = (
     # gpu_busy: a compute process with 1 GiB or more
     warns("gpu_busy", "GPU 2 in use (30 GiB of 80 GiB)", "export CUDA_VISIBLE_DEVICES=0,1,3",
@@ -46,26 +73,77 @@ CASES = (
     skips("gpu_busy", "no visible GPU lists", gpus=gpus(processes=None)),
     # gpu_memory_without_process: more than 2 GiB that nobody holds
     warns("gpu_memory_without_process", "GPU 1: 40 GiB in use by no process", "sudo fuser -v /dev/nvidia1",
-        gpus=gpus(4, gpu(1, memory_used_bytes=40 * GIB))),
-    warns("gpu_memory_without_process", "GPU 1", "fuser", gpus=gpus(4, gpu(1, memory_used_bytes=2 * GIB + 1))),
+        gpus=gpus(4, gpu(1, memory_used_bytes=41 * GIB, memory_reserved_bytes=GIB))),
     warns("gpu_memory_without_process", "GPU 1", "fuser",
-        gpus=gpus(4, gpu(1, memory_used_bytes=32 * GIB + 1, processes=(process(),)))),
+        gpus=gpus(4, gpu(1, memory_used_bytes=2 * GIB + 1, memory_reserved_bytes=0))),
+    warns("gpu_memory_without_process", "GPU 1", "fuser",
+        gpus=gpus(4, gpu(1, memory_reserved_bytes=0, memory_used_bytes=32 * GIB + 1, processes=(process(),)))),
     warns(
         "gpu_memory_without_process",
         "GPU 1: 5.0 GiB in use by no process",
         "fuser",
-        gpus=gpus(4, gpu(1, memory_used_bytes=35 * GIB, processes=(process(),))),
+        gpus=gpus(4, gpu(1, memory_reserved_bytes=0, memory_used_bytes=35 * GIB, processes=(process(),))),
     ),
     well("gpu_memory_without_process", "memory of 4 GPUs is accounted for"),
-    well("gpu_memory_without_process", "4 GPUs", gpus=gpus(memory_used_bytes=2 * GIB)),
+    well("gpu_memory_without_process", "4 GPUs", gpus=gpus(memory_reserved_bytes=0, memory_used_bytes=2 * GIB)),
     well("gpu_memory_without_process", "4 GPUs",
-        gpus=gpus(memory_used_bytes=30 * GIB + 600 * MIB, processes=(process(),))),
-    well("gpu_memory_without_process", "3 GPUs", gpus=gpus(4, gpu(0, memory_used_bytes=None))),
+        gpus=gpus(memory_reserved_bytes=0, memory_used_bytes=30 * GIB + 600 * MIB, processes=(process(),))),
+    well("gpu_memory_without_process", "3 GPUs", gpus=gpus(4, gpu(0, memory_reserved_bytes=0, memory_used_bytes=None))),
     skips("gpu_memory_without_process", "cannot be seen", container=DOCKER),
     skips("gpu_memory_without_process", "cannot be seen", container=WSL),
     skips("gpu_memory_without_process", "no visible GPU tells",
-        gpus=gpus(memory_used_bytes=40 * GIB, processes=(process(memory_bytes=None),))),
+        gpus=gpus(memory_reserved_bytes=0, memory_used_bytes=40 * GIB, processes=(process(memory_bytes=None),))),
     skips("gpu_memory_without_process", "no visible GPU tells", gpus=gpus(processes=None)),
+    # rank_orphaned: its launcher is gone; one that is alive, or may be, is only told
+    warns("rank_orphaned", "2 ranks of an earlier run without a launcher, started 2 h ago, port 29500", "kill 4710",
+        leftovers=leftovers(processes=(old_rank(4710), old_rank(4711)))),
+    warns("rank_orphaned", "1 rank of an earlier run", "ps -o pid,ppid,lstart,args -p 4711",
+        leftovers=leftovers(processes=(old_rank(), old_rank(4712, False), MPS))),
+    well("rank_orphaned", "0 ranks of yours"),
+    well("rank_orphaned", "2 ranks of yours, none without a launcher",
+        leftovers=leftovers(processes=(old_rank(4711, False), old_rank(4712, None)))),
+    skips("rank_orphaned", "leftovers was not looked at", leftovers=None),
+    # rank_of_another_run
+    informs("rank_of_another_run", "2 ranks of another run of yours on this machine, started 2 h ago", "launcher",
+        leftovers=leftovers(processes=(old_rank(4711, False), old_rank(4712, None)))),
+    well("rank_of_another_run", "no other run", leftovers=leftovers(processes=(old_rank(),))),
+    # rank_zombie
+    informs("rank_zombie", "1 zombie of yours (pid 96)", "ps -o ppid= -p 96", leftovers=leftovers(processes=(ZOMBIE,))),
+    informs("rank_zombie", "(pid 96)", "ps", leftovers=leftovers(processes=(replace(ZOMBIE, age_s=60.0),))),
+    well("rank_zombie", "no zombie", leftovers=leftovers(processes=(replace(ZOMBIE, age_s=59.9),))),
+    well("rank_zombie", "no zombie", leftovers=leftovers(processes=(old_rank(),))),
+    # mps_running
+    informs("mps_running", "MPS runs here (pid 99)", "echo quit | sudo nvidia-cuda-mps-control",
+        leftovers=leftovers(processes=(MPS,))),
+    well("mps_running", "MPS does not run here"),
+    skips("mps_running", "not all processes", leftovers=leftovers(sees_all_processes=False)),
+    # profiler_running
+    informs("profiler_running", "a profiler runs here: nsys (pid 98)", "-p 98", leftovers=leftovers(processes=(NSYS,))),
+    well("profiler_running", "nv-hostengine watches the GPUs, as usual", leftovers=leftovers(processes=(DCGM,))),
+    skips("profiler_running", "not all processes", leftovers=leftovers(sees_all_processes=None)),
+    # shm_holds_leftovers: a tenth of /dev/shm, or 1 GiB
+    warns("shm_holds_leftovers", "/dev/shm holds 10 MiB of 64 MiB that killed runs left (1 file)",
+        "rm /dev/shm/nccl-d5rTd0", leftovers=leftovers(files=(shm(), lock())), system=TINY),
+    warns("shm_holds_leftovers", "1.0 GiB of 512 GiB that killed runs left (2 files)", "ls -la /dev/shm",
+        leftovers=leftovers(files=(shm("a", GIB - 4096), shm("torch_1_2_3", 4096)))),
+    warns("shm_holds_leftovers", "1.0 GiB", "rm", leftovers=leftovers(files=(shm(size=GIB),)),
+        system=system(shm_total_bytes=None)),
+    well("shm_holds_leftovers", "0 leftovers"),
+    well("shm_holds_leftovers", "1 leftover of 1024 MiB", leftovers=leftovers(files=(shm(size=GIB - 4096),))),
+    well("shm_holds_leftovers", "1 in use", leftovers=leftovers(files=(shm(alive=True),)), system=TINY),
+    well("shm_holds_leftovers", "0 leftovers", leftovers=leftovers(files=(shm(age_s=59.9),)), system=TINY),
+    well("shm_holds_leftovers", "1 leftover of 6 MiB", leftovers=leftovers(files=(shm(size=6 * MIB),)), system=TINY),
+    skips("shm_holds_leftovers", "10 MiB of yours in /dev/shm, whose owners cannot be seen",
+        leftovers=leftovers(files=(shm(alive=None),)), system=TINY),
+    # extension_lock_stale: ten minutes, and no compiler
+    warns("extension_lock_stale", "1 lock of a torch extension's build, 10 min old", "rm /home/ada/.cache/torch_ext",
+        leftovers=leftovers(files=(lock(),))),
+    well("extension_lock_stale", "1 lock of running builds", leftovers=leftovers(files=(lock(599.9),))),
+    well("extension_lock_stale", "1 lock of running builds", leftovers=leftovers(files=(lock(9999, True),))),
+    well("extension_lock_stale", "no build holds a lock", leftovers=leftovers(files=(shm(),))),
+    skips("extension_lock_stale", "could not be read", leftovers=leftovers(locks_searched=False)),
+    skips("extension_lock_stale", "torch 2.14.0 may leave", leftovers=leftovers(files=(lock(),)),
+        pytorch=pytorch(version="2.14.0")),
 )  # fmt: skip
 
 

@@ -1,10 +1,10 @@
-"""checks/pytorch.py"""
+"""checks/pytorch"""
 
 from __future__ import annotations
 
 import pytest
 
-from mgpu.snapshot import Plan
+from mgpu.snapshot import Library, Plan
 from tests.checks.facts import (
     ARCHES,
     Case,
@@ -13,7 +13,9 @@ from tests.checks.facts import (
     gpu,
     gpus,
     informs,
+    libraries,
     no_driver,
+    python,
     pytorch,
     seen,
     skips,
@@ -26,6 +28,11 @@ from tests.checks.facts import (
 MISSING = pytorch(installed=False, version=None, cuda=None, arch_list=None, location=None, nccl_required=None)
 CPU = pytorch(version="2.9.0+cpu", cuda=None, arch_list=None, nccl_required=None)
 CU128 = pytorch(version="2.9.0+cu128", cuda="12.8")
+CUDNN = Library("cudnn", "/opt/env/lib/nvidia/cudnn/lib/libcudnn.so.9", "wheel")
+OLD_SYMBOL = "/opt/env/lib/flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2E"
+RTX_4090 = gpus(compute_capability=(8, 9))
+RTX_5090 = gpus(compute_capability=(12, 0))
+ONLY_PTX = pytorch(arch_list=("sm_80", "sm_90", "compute_90"))
 CASES = (
     # torch_missing, torch_import_fails
     fails("torch_missing", "no torch in /opt/env/bin/python", "/opt/env/bin/python -m pip install torch",
@@ -58,18 +65,22 @@ CASES = (
     skips("torch_is_cpu_build", "not installed", pytorch=MISSING),
     # driver_too_old_for_torch: 580.65.06 for CUDA 13, 525.60.13 for 12, 450.80.02 for 11
     fails("driver_too_old_for_torch", "driver 580.65.05, CUDA 13.0 needs 580.65.06 or newer", "whl/cu128",
-        driver=driver(version="580.65.05")),
+        driver=driver(version="580.65.05", cuda_version=(12, 9))),
     fails("driver_too_old_for_torch", "driver 570.26, CUDA 13.0 needs 580.65.06", "update the driver to 580.65.06",
-        driver=driver(version="570.26")),
+        driver=driver(version="570.26", cuda_version=None)),
     fails("driver_too_old_for_torch", "driver 525.60.12, CUDA 12.8 needs 525.60.13", "whl/cu118",
-        driver=driver(version="525.60.12"), pytorch=CU128),
+        driver=driver(version="525.60.12", cuda_version=(11, 8)), pytorch=CU128),
     fails("driver_too_old_for_torch", "CUDA 11.8 needs 450.80.02", "whl/cu118",
-        driver=driver(version="440.33.01"), pytorch=pytorch(cuda="11.8")),
+        driver=driver(version="440.33.01", cuda_version=(10, 2)), pytorch=pytorch(cuda="11.8")),
     well("driver_too_old_for_torch", "driver 580.65.06 runs CUDA 13.0"),
     well("driver_too_old_for_torch", "driver 525.60.13 runs CUDA 12.8",
         driver=driver(version="525.60.13"), pytorch=CU128),
     well("driver_too_old_for_torch", "driver 595.45.04 runs CUDA 12.8",
         driver=driver(version="595.45.04"), pytorch=CU128),
+    well("driver_too_old_for_torch", "driver 535.161.08 runs CUDA 13.0 through a compatibility library",
+        driver=driver(version="535.161.08", cuda_version=(13, 0))),
+    fails("driver_too_old_for_torch", "driver 535.161.08, CUDA 13.0 needs", "whl/cu128",
+        driver=driver(version="535.161.08", cuda_version=(12, 8))),
     skips("driver_too_old_for_torch", "torch has no CUDA", pytorch=CPU),
     skips("driver_too_old_for_torch", "the driver's version is not known", driver=no_driver("UNKNOWN")),
     skips("driver_too_old_for_torch", "no driver floor is known for CUDA 10.2", pytorch=pytorch(cuda="10.2")),
@@ -109,6 +120,7 @@ CASES = (
     well("torch_sees_fewer_gpus", "torch sees 4 GPUs"),
     well("torch_sees_fewer_gpus", "torch sees 1 GPU", torch_runtime=torch_runtime(1), visible=seen(2, value="2")),
     skips("torch_sees_fewer_gpus", "cannot be imported", torch_runtime=torch_runtime(0, import_error="OSError")),
+    skips("torch_sees_fewer_gpus", "is not known", torch_runtime=torch_runtime(device_count=None)),
     skips("torch_sees_fewer_gpus", "no GPU here", torch_runtime=torch_runtime(0), gpus=()),
     skips("torch_sees_fewer_gpus", "0 GPUs are wanted", torch_runtime=torch_runtime(0), plan=Plan(expect_gpus=0)),
     # torch_without_nccl
@@ -117,6 +129,83 @@ CASES = (
     well("torch_without_nccl", "built with NCCL 2.29.7"),
     skips("torch_without_nccl", "torch has no CUDA", pytorch=CPU),
     skips("torch_without_nccl", "torch.distributed is not known", torch_runtime=torch_runtime(nccl_available=None)),
+    # torch_built_for_another_python
+    fails("torch_built_for_another_python", "is compiled for Python 3.10, this is Python 3.11.9", "echo $PYTHONPATH",
+        pytorch=pytorch(built_for=(".cpython-310-x86_64-linux-gnu.so",))),
+    fails("torch_built_for_another_python", "compiled for .pypy39", "-m pip install",
+        pytorch=pytorch(built_for=(".pypy39-pp73-x86_64-linux-gnu.so",))),
+    well("torch_built_for_another_python", "compiled for Python 3.11.9"),
+    well("torch_built_for_another_python", "compiled for Python", pytorch=pytorch(built_for=(".abi3.so",))),
+    skips("torch_built_for_another_python", "not installed", pytorch=MISSING),
+    skips("torch_built_for_another_python", "is not known", pytorch=pytorch(built_for=())),
+    skips("torch_built_for_another_python", "is not known", python=python(suffixes=())),
+    # torch_kernels_only_as_ptx, torch_ptx_too_new_for_driver
+    informs("torch_kernels_only_as_ptx", "torch 2.9.0+cu130 has only PTX for sm_120 (GPU 0, 1, 2 and 3)",
+        "pip install --upgrade torch", gpus=RTX_5090, pytorch=ONLY_PTX),
+    well("torch_kernels_only_as_ptx", "nothing to compile for 4 visible GPUs"),
+    well("torch_kernels_only_as_ptx", "nothing to compile", gpus=gpus(compute_capability=(7, 0)), pytorch=ONLY_PTX),
+    skips("torch_kernels_only_as_ptx", "torch has no CUDA", pytorch=CPU),
+    skips("torch_kernels_only_as_ptx", "no visible GPU tells", gpus=gpus(compute_capability=None)),
+    fails("torch_ptx_too_new_for_driver",
+        "torch has only PTX of CUDA 13.0 for GPU 0, 1, 2 and 3, the driver serves 12.9", "whl/cu",
+        gpus=RTX_5090, pytorch=ONLY_PTX, driver=driver(cuda_version=(12, 9))),
+    well("torch_ptx_too_new_for_driver", "the driver compiles PTX of CUDA 13.0", gpus=RTX_5090, pytorch=ONLY_PTX),
+    well("torch_ptx_too_new_for_driver", "nothing to compile", driver=driver(cuda_version=(12, 2))),
+    skips("torch_ptx_too_new_for_driver", "is not known",
+        gpus=RTX_5090, pytorch=ONLY_PTX, driver=driver(cuda_version=None)),
+    skips("torch_ptx_too_new_for_driver", "no visible GPU tells", gpus=gpus(compute_capability=None)),
+    skips("torch_ptx_too_new_for_driver", "torch has no CUDA", pytorch=CPU),
+    # arch_list_lacks_gpu
+    warns("arch_list_lacks_gpu", "TORCH_CUDA_ARCH_LIST=8.0;8.6 leaves out 9.0", "unset TORCH_CUDA_ARCH_LIST",
+        env={"TORCH_CUDA_ARCH_LIST": "8.0;8.6"}),
+    warns("arch_list_lacks_gpu", "leaves out 12.0", "unset", env={"TORCH_CUDA_ARCH_LIST": "9.0a 10.0"}, gpus=RTX_5090),
+    warns("arch_list_lacks_gpu", "leaves out 9.0", "unset", env={"TORCH_CUDA_ARCH_LIST": "10.0+PTX"}),
+    well("arch_list_lacks_gpu", "8.0;8.6+PTX serves 4 visible GPUs", env={"TORCH_CUDA_ARCH_LIST": "8.0;8.6+PTX"}),
+    well("arch_list_lacks_gpu", "serves", env={"TORCH_CUDA_ARCH_LIST": "7.5 8.0 8.6 9.0 10.0 12.0+PTX"}),
+    well("arch_list_lacks_gpu", "serves", env={"TORCH_CUDA_ARCH_LIST": "Hopper"}),
+    well("arch_list_lacks_gpu", "serves", env={"TORCH_CUDA_ARCH_LIST": "8.0"}, gpus=RTX_4090),
+    skips("arch_list_lacks_gpu", "not set"),
+    skips("arch_list_lacks_gpu", "native", env={"TORCH_CUDA_ARCH_LIST": "native"}),
+    skips("arch_list_lacks_gpu", "names no architecture", env={"TORCH_CUDA_ARCH_LIST": "All"}),
+    skips("arch_list_lacks_gpu", "no visible GPU",
+        env={"TORCH_CUDA_ARCH_LIST": "8.0"}, gpus=gpus(compute_capability=None)),
+    # torch_maps_foreign_library
+    warns("torch_maps_foreign_library", "torch runs with /usr/local/cuda/lib64/libcudart.so.13.0.96", "LD_DEBUG=libs",
+        torch_runtime=torch_runtime(mapped={"cudart": "/usr/local/cuda/lib64/libcudart.so.13.0.96"})),
+    well("torch_maps_foreign_library", "cudart from torch's wheels"),
+    well("torch_maps_foreign_library", "cudart from torch's wheels",  # reached by another link
+        torch_runtime=torch_runtime(mapped={"cudart": "/data/envs/7/lib/nvidia/cu13/lib/libcudart.so.13"})),
+    skips("torch_maps_foreign_library", "no CUDA library of a wheel", torch_runtime=torch_runtime(mapped={})),
+    skips("torch_maps_foreign_library", "no CUDA library of a wheel", libraries=libraries(found=())),
+    skips("torch_maps_foreign_library", "no CUDA library of a wheel",  # NCCL has a check of its own
+        torch_runtime=torch_runtime(mapped={"nccl": "/usr/lib/libnccl.so.2"}), libraries=libraries(CUDNN)),
+    skips("torch_maps_foreign_library", "is not known", torch_runtime=torch_runtime(mapped=None)),
+    skips("torch_maps_foreign_library", "cannot be imported", torch_runtime=torch_runtime(import_error="OSError")),
+    # cudnn_refused_by_torch
+    fails("cudnn_refused_by_torch", "cuDNN version incompatibility: PyTorch was compiled against (9, 13, 0)",
+        "unset LD_LIBRARY_PATH", torch_runtime=torch_runtime(cudnn_error="cuDNN version incompatibility: PyTorch was "
+        "compiled against (9, 13, 0) but found runtime version (9, 1, 0)")),
+    well("cudnn_refused_by_torch", "cuDNN 9.13.0"),
+    skips("cudnn_refused_by_torch", "was not asked", torch_runtime=torch_runtime(0, cudnn_version=None)),
+    # torch_without_distributed
+    fails("torch_without_distributed", "torch 2.9.0+cu130 has no torch.distributed", "pip install",
+        torch_runtime=torch_runtime(nccl_available=False, gloo_available=False)),
+    well("torch_without_distributed", "backends: nccl, gloo"),
+    well("torch_without_distributed", "backends: gloo", torch_runtime=torch_runtime(0, nccl_available=False)),
+    skips("torch_without_distributed", "is not known", torch_runtime=torch_runtime(gloo_available=None)),
+    skips("torch_without_distributed", "cannot be imported", torch_runtime=torch_runtime(import_error="OSError")),
+    # torch_import_slow: 20 s
+    informs("torch_import_slow", "import torch took 20 s", "df -h", torch_runtime=torch_runtime(import_s=20.0)),
+    well("torch_import_slow", "imported in 19.9 s", torch_runtime=torch_runtime(import_s=19.9)),
+    skips("torch_import_slow", "was not imported", torch_runtime=torch_runtime(import_s=None)),
+    # extension_does_not_load
+    warns("extension_does_not_load", "flash_attn cannot be loaded: flash_attn_2_cuda.so: undefined symbol: _ZN3c10",
+        "pip uninstall -y flash-attn", torch_runtime=torch_runtime(extensions={"flash_attn": OLD_SYMBOL, "apex": ""})),
+    warns("extension_does_not_load", "apex cannot be loaded: the process died while it was loaded", "apex",
+        torch_runtime=torch_runtime(extensions={"apex": "the process died while it was loaded"})),
+    well("extension_does_not_load", "apex can be loaded", torch_runtime=torch_runtime(extensions={"apex": ""})),
+    skips("extension_does_not_load", "no compiled extension"),
+    skips("extension_does_not_load", "cannot be imported", torch_runtime=torch_runtime(import_error="OSError")),
 )  # fmt: skip
 
 
@@ -140,6 +229,8 @@ def test_answer(case: Case) -> None:
         (("compute_80",), (12, 1), True),
         (("compute_90",), (9, 0), True),
         (("compute_90",), (8, 9), False),
+        (("compute_90a",), (9, 0), True),
+        (("compute_90a",), (12, 0), False),
         (("nonsense", "sm_120"), (12, 1), True),
         (ARCHES, (13, 0), True),
         (ARCHES, (7, 0), False),

@@ -7,14 +7,44 @@ from typing import Any
 import pytest
 
 from mgpu.probes.environ import visible
-from mgpu.snapshot import Container
-from tests.checks.facts import Case, fails, gpu, gpus, informs, lost, seen, skips, table, uuid, warns, well
+from mgpu.snapshot import Container, Plan, TorchDevice
+from tests.checks.facts import (
+    GIB,
+    YAML,
+    Case,
+    config,
+    fails,
+    gpu,
+    gpus,
+    informs,
+    lost,
+    seen,
+    skips,
+    table,
+    torch_runtime,
+    uuid,
+    warns,
+    well,
+)
 
 
 def value(text: str | None, number: int = 4) -> dict[str, Any]:
     """The facts of a shell in which CUDA_VISIBLE_DEVICES has this value."""
     env = {} if text is None else {"CUDA_VISIBLE_DEVICES": text}
     return {"gpus": gpus(number), "visible": visible(text, gpus(number)), "env": env}
+
+
+def in_torch(*indices: int) -> dict[str, Any]:
+    """PyTorch shows these GPUs of nvidia-smi, in this order; it writes their UUIDs without the prefix."""
+    devices = tuple(
+        TorchDevice(place, "NVIDIA H100 80GB HBM3", (9, 0), 80 * GIB, uuid(index).removeprefix("GPU-"))
+        for place, index in enumerate(indices)
+    )
+    return {"torch_runtime": torch_runtime(len(indices), devices=devices)}
+
+
+def gpu_ids(text: str) -> dict[str, Any]:
+    return {"config": config(YAML + f"gpu_ids: {text}\n")}
 
 
 GRANTED = gpus(4, gpu(0, permitted=False), gpu(1, permitted=False))  # by Slurm: CUDA numbers the others from 0
@@ -51,12 +81,25 @@ CASES = (
     fails("visible_devices_hide_all", "'0,1,1' leaves no GPU", "unset", **value("0,1,1")),
     well("visible_devices_hide_all", "2 GPUs left by CUDA_VISIBLE_DEVICES=0,1,9", **value("0,1,9")),
     well("visible_devices_hide_all", "1 GPU left", visible=seen(value=MIG, mig=MIG)),
+    # hidden on purpose
+    *(
+        well("visible_devices_hide_all", "as planned", plan=plan, **value(text))
+        for text in ("", "-1", "none")
+        for plan in (Plan(expect_gpus=0), Plan(cpu_ranks=2))
+    ),
+    fails("visible_devices_hide_all", "'-1' leaves no GPU of 4", "unset", plan=Plan(expect_gpus=4), **value("-1")),
     well("visible_devices_hide_all", "not set: nothing is hidden"),
     skips("visible_devices_hide_all", "no GPU", **value("", 0)),
     # visible_devices_hide_some
     informs("visible_devices_hide_some", "GPU 1 and 2 hidden by CUDA_VISIBLE_DEVICES=0,3", "unset CUDA_VISIBLE_DEVICES",
         **value("0,3")),
     informs("visible_devices_hide_some", "GPU 0, 1 and 2 hidden", "unset", **value(uuid(3))),
+    # which card a number means is not known: GPUs of several models, and CUDA counts by speed
+    informs("visible_devices_hide_some", "2 of 4 GPUs hidden by CUDA_VISIBLE_DEVICES=0,3", "unset",
+        gpus=MIXED, visible=visible("0,3", MIXED)),
+    informs("visible_devices_hide_some", "GPU 1 and 2 hidden by CUDA_VISIBLE_DEVICES=0,3", "unset",
+        gpus=MIXED, visible=visible("0,3", MIXED), env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}),
+    informs("visible_devices_hide_some", "GPU 0, 1 and 2 hidden", "unset", gpus=MIXED, visible=visible(uuid(3), MIXED)),
     well("visible_devices_hide_some", "all 4 GPUs are used", **value("3,2,1,0")),
     well("visible_devices_hide_some", "used",
         gpus=GRANTED, visible=seen(2, 3, value="0,1")),
@@ -82,8 +125,42 @@ CASES = (
             container=Container("docker", False, 2))
         for word in ("all", "none", "void", "NoDevFiles", " all ")
     ),
+    warns("visible_devices_for_other_variable", "CUDA_VISIBLE_DEVICES=all", "unset",
+        plan=Plan(expect_gpus=0), **value("all")),
+    well("visible_devices_for_other_variable", "no GPU is planned", plan=Plan(expect_gpus=0), **value("none")),
     well("visible_devices_for_other_variable", "it is a list of GPUs", **value("0,1")),
     skips("visible_devices_for_other_variable", "not set"),
+    # torch_numbers_gpus_otherwise
+    warns("torch_numbers_gpus_otherwise", "cuda:0 is GPU 2 of nvidia-smi, not GPU 0",
+        "export CUDA_DEVICE_ORDER=PCI_BUS_ID", **in_torch(2, 0, 1, 3)),
+    warns("torch_numbers_gpus_otherwise", "cuda:1 is GPU 1 of nvidia-smi, not GPU 3", "PCI_BUS_ID",
+        visible=seen(0, 3, 1, value="0,3,1"), **in_torch(0, 1, 3)),
+    well("torch_numbers_gpus_otherwise", "4 GPUs, in the same order", **in_torch(0, 1, 2, 3)),
+    well("torch_numbers_gpus_otherwise", "2 GPUs, in the same",
+        visible=seen(3, 1, value="3,1"), **in_torch(3, 1)),
+    skips("torch_numbers_gpus_otherwise", "several", visible=seen(0, value="0"), **in_torch(0)),
+    skips("torch_numbers_gpus_otherwise", "do not name the same", **in_torch(0, 1)),
+    skips("torch_numbers_gpus_otherwise", "do not name the same", gpus=gpus(4, gpu(1, uuid=None))),
+    skips("torch_numbers_gpus_otherwise", "several", torch_runtime=torch_runtime(0, import_error="ImportError")),
+    # visible_devices_of_other_vendor
+    informs("visible_devices_of_other_vendor", "HIP_VISIBLE_DEVICES=0,1 chooses no NVIDIA GPU",
+        "export CUDA_VISIBLE_DEVICES=0,1", env={"HIP_VISIBLE_DEVICES": "0,1"}),
+    informs("visible_devices_of_other_vendor", "ZE_AFFINITY_MASK=0.1", "unset ZE_AFFINITY_MASK",
+        env={"ZE_AFFINITY_MASK": "0.1"}),
+    well("visible_devices_of_other_vendor", "stands alone",  # as Slurm sets them
+        env={"CUDA_VISIBLE_DEVICES": "0", "ROCR_VISIBLE_DEVICES": "0", "ZE_AFFINITY_MASK": "0"}),
+    well("visible_devices_of_other_vendor", "stands alone"),
+    skips("visible_devices_of_other_vendor", "no NVIDIA GPU", env={"HIP_VISIBLE_DEVICES": "0"}, gpus=()),
+    # visible_devices_replaced_by_config
+    warns("visible_devices_replaced_by_config", "gpu_ids: 0,1 replaces CUDA_VISIBLE_DEVICES=2,3",
+        "unset CUDA_VISIBLE_DEVICES", **gpu_ids("'0,1'"), **value("2,3")),
+    warns("visible_devices_replaced_by_config", "gpu_ids: 1,0 replaces", "Leave gpu_ids out",
+        **gpu_ids("'1,0'"), **value("0,1")),
+    well("visible_devices_replaced_by_config", "agree: GPU 2 and 3", **gpu_ids("'2,3'"), **value("2, 3")),
+    well("visible_devices_replaced_by_config", "agree: GPU 3", **gpu_ids("'3'"), **value(uuid(3))),
+    well("visible_devices_replaced_by_config", "only gpu_ids chooses", **gpu_ids("'2,3'")),
+    skips("visible_devices_replaced_by_config", "does not choose", **gpu_ids("all"), **value("2,3")),
+    skips("visible_devices_replaced_by_config", "config_gpu_ids_invalid", **gpu_ids("'0,9'"), **value("2,3")),
 )  # fmt: skip
 
 

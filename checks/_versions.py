@@ -1,0 +1,233 @@
+"""How versions compare (PEP 440), and which are known to fail together, each with its source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+_VERSION = re.compile(
+    r"v?(?:(?P<epoch>\d+)!)?(?P<release>\d+(?:\.\d+)*)"
+    r"(?:[-_.]?(?P<pre>alpha|beta|preview|pre|rc|a|b|c)[-_.]?(?P<pre_number>\d*))?"
+    r"(?P<post>-(?P<implicit>\d+)|[-_.]?(?:post|rev|r)[-_.]?(?P<post_number>\d*))?"
+    r"(?P<dev>[-_.]?dev[-_.]?(?P<dev_number>\d*))?"
+    r"(?:\+(?P<local>[a-z0-9]+(?:[-_.][a-z0-9]+)*))?",
+    re.IGNORECASE,
+)
+_PRE = {"a": 0, "alpha": 0, "b": 1, "beta": 1, "c": 2, "rc": 2, "pre": 2, "preview": 2}
+_FINAL = 9  # after every kind of pre-release
+_NO_DEV = 1 << 62  # a development release comes before the one it leads to
+
+
+@dataclass(frozen=True, order=True)
+class Version:
+    """A version in the order of PEP 440. The local part (+cu130) does not count: builds of one version are equal."""
+
+    epoch: int
+    release: tuple[int, ...]  # without zeros at its end
+    pre: tuple[int, int]
+    post: int
+    dev: int
+
+    @property
+    def final(self) -> bool:
+        """Whether it is no pre-release and no development version."""
+        return self.pre[0] == _FINAL and self.dev == _NO_DEV
+
+
+@lru_cache(maxsize=512)
+def version(text: str | None) -> Version | None:
+    """The version a text tells; None when it tells none."""
+    found = _VERSION.fullmatch((text or "").strip())
+    if found is None:
+        return None
+    release = [int(part) for part in found["release"].split(".")]
+    while len(release) > 1 and release[-1] == 0:
+        release.pop()
+    pre = (_PRE[found["pre"].lower()], int(found["pre_number"] or 0)) if found["pre"] else (_FINAL, 0)
+    if not found["pre"] and not found["post"] and found["dev"]:
+        pre = (-1, 0)  # 2.0.dev1 comes before 2.0a1
+    post = int(found["implicit"] or found["post_number"] or 0) if found["post"] else -1
+    dev = int(found["dev_number"] or 0) if found["dev"] else _NO_DEV
+    return Version(int(found["epoch"] or 0), tuple(release), pre, post, dev)
+
+
+def satisfies(installed: str | None, specifier: str) -> bool | None:
+    """Whether a version meets a specifier (">=4.41,<5", "==2.9.*"); None when either cannot be read.
+
+    A pre-release counts as the version it leads to: NVIDIA's containers have torch 2.9.0a0+..., and a source checkout
+    is 4.57.0.dev0; pip would call both too old for what they are.
+    """
+    have = version(installed)
+    if have is None:
+        return None
+    if not have.final:
+        have = Version(have.epoch, have.release, (_FINAL, 0), have.post, _NO_DEV)
+    answers = [_meets(have, installed or "", part.strip()) for part in specifier.split(",") if part.strip()]
+    if None in answers:
+        return None
+    return all(answers)
+
+
+def _meets(have: Version, installed: str, part: str) -> bool | None:
+    found = re.fullmatch(r"(===|==|!=|<=|>=|~=|<|>)\s*(\S+)", part)
+    if found is None:
+        return None
+    operator, text = found.groups()
+    if operator == "===":
+        return installed == text
+    if text.endswith(".*"):
+        want = version(text[:-2])
+        if want is None or operator not in ("==", "!="):
+            return None
+        digits = [int(part) for part in text[:-2].split(".") if part.isdecimal()]
+        return (_padded(have.release, len(digits)) == tuple(digits)) == (operator == "==")
+    want = version(text)
+    if want is None:
+        return None
+    if not want.final:  # torch==2.9.0a0+145a3a7bda.nv25.10: the same build is meant, or its version
+        want = Version(want.epoch, want.release, (_FINAL, 0), want.post, _NO_DEV)
+    if operator == "~=":
+        digits = [int(part) for part in re.match(r"[\d.]*\d", text).group().split(".")]  # type: ignore[union-attr]
+        return have >= want and _padded(have.release, len(digits) - 1) == tuple(digits[:-1])
+    return {
+        "==": have == want, "!=": have != want, "<=": have <= want, ">=": have >= want, "<": have < want,
+        ">": have > want,
+    }[operator]  # fmt: skip
+
+
+def _padded(release: tuple[int, ...], length: int) -> tuple[int, ...]:
+    return (release + (0,) * length)[:length]
+
+
+def requirement(line: str) -> tuple[str, str]:
+    """ "torch>=2.0,<3" -> ("torch", ">=2.0,<3"); extras in brackets are left out."""
+    found = re.match(r"([a-z0-9][a-z0-9-]*)(?:\[[^\]]*\])?(.*)", line)
+    return (found.group(1), found.group(2)) if found else (line, "")
+
+
+class Together(NamedTuple):
+    """Packages whose versions fail together, and what the user would see."""
+
+    packages: Mapping[str, str]  # name -> specifier; all of them must be met
+    effect: str
+    command: str  # what mends it
+    url: str
+    when: Literal["zero_1_or_2", "zero_2", "fsdp2_mixed"] | None = None  # only with a config of this kind
+
+
+# What the packages' own requirements do not say. Read in the code of the releases named, or confirmed by maintainers in
+# the thread.
+TOGETHER: tuple[Together, ...] = (
+    Together(
+        {"numpy": ">=2", "torch": "<2.3"},
+        "torch was compiled for NumPy 1: no tensor from an array (\"Numpy is not available\"), so loaders fail.",
+        "pip install 'numpy<2'",
+        "https://github.com/pytorch/pytorch/issues/107302",
+    ),
+    Together(
+        {"deepspeed": "<0.14.4", "torch": ">=2.4"},
+        "`import deepspeed` fails: it imports _get_socket_with_port, which torch 2.4 no longer has.",
+        "pip install --upgrade deepspeed",
+        "https://github.com/deepspeedai/DeepSpeed/issues/5603",
+    ),
+    Together(
+        {"peft": "<0.18", "transformers": ">=5"},
+        "`import peft` fails: cannot import name 'HybridCache' from 'transformers'.",
+        "pip install --upgrade peft",
+        "https://github.com/huggingface/trl/pull/4820",
+    ),
+    Together(
+        {"transformers": ">=4.52", "accelerate": "<1.3"},
+        "Trainer.train() fails: Accelerator.unwrap_model() got an unexpected keyword argument 'keep_torch_compile'.",
+        "pip install --upgrade accelerate",
+        "https://github.com/huggingface/transformers/pull/37725",
+    ),
+    Together(
+        {"transformers": ">=4.52", "torch": "<2.6"},
+        "Trainer cannot resume from a checkpoint, and .bin weights do not load: transformers refuses torch.load before "
+        "torch 2.6 (CVE-2025-32434).",
+        "pip install --upgrade torch",
+        "https://github.com/huggingface/transformers/pull/37785",
+    ),
+    Together(
+        {"deepspeed": ">=0.17.6,<0.18.3"},
+        "ZeRO stage 2 computes wrong gradients without a word; their norm is a fraction of what it should be.",
+        "pip install --upgrade deepspeed",
+        "https://github.com/deepspeedai/DeepSpeed/issues/7718",
+        "zero_2",
+    ),
+    Together(
+        {"deepspeed": ">=0.18.5,<0.18.7"},
+        "Every backward pass counts all parameters in each gradient hook: training is several times slower.",
+        "pip install --upgrade deepspeed",
+        "https://github.com/deepspeedai/DeepSpeed/pull/7886",
+        "zero_1_or_2",
+    ),
+    Together(
+        {"accelerate": ">=1.13,<1.14"},
+        "FSDP2 no longer keeps the weights in fp32 under mixed precision: a model that was loaded in bf16 trains with "
+        "bf16 master weights, and small updates are lost.",
+        "pip install --upgrade accelerate",
+        "https://github.com/huggingface/accelerate/issues/3979",
+        "fsdp2_mixed",
+    ),
+)  # fmt: skip
+
+
+class NcclDefect(NamedTuple):
+    """Releases of NCCL that fail in a situation."""
+
+    versions: str
+    when: Literal["sm_120", "h100_pair", "several_nodes", "always"]
+    effect: str
+    fixed_in: str
+    url: str
+    stopgap: str | None = None  # a variable that avoids it meanwhile
+
+
+NCCL_DEFECTS: tuple[NcclDefect, ...] = (
+    NcclDefect(
+        ">=2.25,<2.26",
+        "sm_120",
+        "The kernels ask for more shared memory than this GPU has: the first collective fails.",
+        "2.26.2",
+        "https://github.com/NVIDIA/nccl/issues/1637",
+    ),
+    NcclDefect(
+        ">=2.25,<2.26",
+        "always",
+        "ncclCommAbort hangs: when a rank fails, the others do not end, and the job stands still.",
+        "2.26.2",
+        "https://github.com/pytorch/pytorch/issues/149153",
+    ),
+    NcclDefect(
+        "<2.15.5",
+        "h100_pair",
+        "All-reduce between two H100 hangs (Ring with LL128).",
+        "2.15.5",
+        "https://github.com/NVIDIA/nccl/commit/cb111f764a6d46370f24f75101d6b219bb2dda54",
+        "export NCCL_PROTO=^LL128",
+    ),
+    NcclDefect(
+        ">=2.18,<2.18.3",
+        "several_nodes",
+        "Tree with LL128 corrupts data where each GPU has a network card of its own.",
+        "2.18.3",
+        "https://github.com/NVIDIA/nccl/commit/ea38312273e5b9a19a224c9ff4c10b7fcf441eaf",
+        "export NCCL_PROTO=^LL128",
+    ),
+)  # fmt: skip
+
+# CUDA minors DeepSpeed lets nvcc and torch differ in (op_builder/builder.py, cuda_minor_mismatch_ok), by the release
+# that first had the list. No list for CUDA 13 up to 0.19.5: there they must be equal.
+DEEPSPEED_MINORS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("0.17.2", frozenset({"12.0", "12.1", "12.2", "12.3", "12.4", "12.5", "12.6", "12.8", "12.9"})),
+    ("0.16.4", frozenset({"12.0", "12.1", "12.2", "12.3", "12.4", "12.5", "12.6", "12.8"})),
+    ("0.15.3", frozenset({"12.0", "12.1", "12.2", "12.3", "12.4", "12.5", "12.6"})),
+    ("0.14.3", frozenset({"12.0", "12.1", "12.2", "12.3", "12.4", "12.5"})),
+    ("0.12.1", frozenset({"12.0", "12.1", "12.2", "12.3"})),
+    ("0", frozenset({"12.0", "12.1"})),
+)

@@ -1,0 +1,450 @@
+"""Do the GPUs work when they are really used?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Driver, GpuRun, Plan, TorchRuntime
+
+from ._cuda_errors import ERRORS, CudaError, by_words, unknown
+from ._knowledge import counted, gpu_list, listed
+
+_DRIVER_API = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html"
+_REPRODUCIBLE = "https://docs.nvidia.com/cuda/cublas/index.html#results-reproducibility"
+_IOMMU = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#iommu-on-linux"
+_STAGES = ("library", "init", "context", "memory", "torch", "kernel", "peers")
+
+# What keeps CUDA from starting, as other checks see it.
+_DRIVER_TROUBLE = (
+    "driver_not_loaded", "driver_library_mismatch", "driver_does_not_answer", "driver_lacks_compute",
+    "visible_devices_hide_all", "gpu_lost", "nvlink_fabric_not_ready", "gpu_compute_prohibited", "libcuda_missing",
+    "libcuda_is_stub", "libcuda_not_the_drivers", "cuda_compat_on_geforce", "uvm_missing_in_container",
+    "uvm_cannot_be_loaded", "device_nodes_denied", "device_node_missing", "fabric_manager_missing",
+    "fabric_manager_version_differs", "mig_without_instance", "container_given_no_gpus", "nouveau_holds_gpus",
+    "driver_module_of_wrong_flavour", "gpu_off_the_bus", "gpu_exclusive_taken",
+)  # fmt: skip
+
+
+def _label(runs: Sequence[GpuRun]) -> str:
+    """Which GPUs; with NVML silent nobody knows their numbers."""
+    return gpu_list(run.index for run in runs) if all(run.uuid for run in runs) else "the first GPU"
+
+
+def _tried(runs: tuple[GpuRun, ...]) -> Skip | list[GpuRun]:
+    """The GPUs that were used, or why none was."""
+    used = [run for run in runs if run.ended != "skipped"]
+    if used:
+        return used
+    return Skip(f"no GPU was used: {runs[0].detail}" if runs else "there is no GPU to use")
+
+
+def _left_alone(runs: tuple[GpuRun, ...]) -> str:
+    """What an Ok has to add: GPUs that were not used."""
+    skipped = [run for run in runs if run.ended == "skipped"]
+    return "".join(f"; GPU {run.index} left alone: {run.detail}" for run in skipped)
+
+
+def _reached(runs: Iterable[GpuRun], stage: str) -> list[GpuRun]:
+    return [run for run in runs if _STAGES.index(run.stage) >= _STAGES.index(stage)]
+
+
+def _error(run: GpuRun) -> CudaError:
+    if run.code is not None and run.code in ERRORS:
+        return ERRORS[run.code]
+    return (by_words(run.detail or "") if run.code is None else None) or unknown(run.code, run.name)
+
+
+def _fixes(error: CudaError, runs: Sequence[GpuRun]) -> tuple[Fix, ...]:
+    """The error's fixes, with the numbers of these GPUs in their commands."""
+    numbers = ",".join(str(run.index) for run in runs)
+    return tuple(replace(f, commands=tuple(c.replace("INDEX", numbers) for c in f.commands)) for f in error.fixes)
+
+
+def _failures(runs: tuple[GpuRun, ...], stages: tuple[str, ...], passed: Callable[[list[GpuRun]], str]) -> Answer:
+    """One problem for each error that GPUs ended with in these stages; GPUs with the same error together."""
+    used = _tried(runs)
+    if isinstance(used, Skip):
+        return used
+    alike: dict[tuple[int | None, str | None], list[GpuRun]] = {}
+    for run in used:
+        if run.ended == "failed" and run.stage in stages:
+            alike.setdefault((run.code, run.detail), []).append(run)
+    if not alike:
+        well = [run for run in _reached(used, stages[0]) if run.stage not in stages or run.ended == "done"]
+        return Ok(passed(well) + _left_alone(runs)) if well else Skip("no GPU came that far")
+    return tuple(_failure(some) for some in alike.values())
+
+
+def _failure(runs: list[GpuRun]) -> Problem:
+    error, first = _error(runs[0]), runs[0]
+    named = f"CUDA error {error.code} ({error.name})" if error.code >= 0 else first.detail or "an unknown error"
+    what = {
+        "library": "libcuda.so.1 cannot be loaded",
+        "init": f"CUDA does not start, {named}",
+        "context": f"no context can be made, {named}",
+        "memory": f"memory cannot be used, {named}",
+    }.get(first.stage, f"a computation failed, {named}")
+    version = first.cuda_version
+    return Problem(
+        f"{_label(runs)}: {what}",
+        error.cause if first.stage != "library" else f"The loader says: {first.detail}.",
+        _fixes(error, runs) if first.stage != "library" else _NO_LIBRARY,
+        {
+            "call": first.detail,
+            "code": first.code,
+            "libcuda": first.libcuda,
+            "cuda": f"{version[0]}.{version[1]}" if version else None,
+            "documentation": error.source,
+        },
+        tuple(f"GPU {run.index}" for run in runs),
+    )
+
+
+_NO_LIBRARY = (
+    Fix("See whether the driver's library is there.", ("ldconfig -p | grep libcuda.so.1",)),
+    Fix(
+        "In a container: ask for compute.", ("docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ...",)
+    ),
+)
+
+
+@check(Severity.ERROR, source=_DRIVER_API, because_of=(*_DRIVER_TROUBLE, "driver_too_old_for_torch"))
+def torch_cannot_start_cuda(torch_runtime: TorchRuntime, driver: Driver, plan: Plan) -> Answer:
+    """PyTorch's CUDA stops with an error when it starts.
+
+    Why: `torch.cuda.is_available()` then says False and hides the reason in a warning; nvidia-smi lists all GPUs. The
+    number CUDA returns names the cause.
+
+    Fix: depends on the number; it is shown with its cause.
+    """
+    if not driver.any_gpu or plan.expect_gpus == 0:
+        return Skip("no GPU here" if not driver.any_gpu else "0 GPUs are wanted")
+    if torch_runtime.import_error is not None:
+        return Skip("torch cannot be imported")
+    if torch_runtime.cuda_error is None:
+        return Ok("CUDA starts in PyTorch") if torch_runtime.cuda_available else Skip("this torch has no CUDA")
+    error = by_words(torch_runtime.cuda_error)
+    if error is None:
+        return Problem(
+            "PyTorch cannot start CUDA",
+            torch_runtime.cuda_error,
+            unknown(None, None).fixes,
+            {"cuda_error": torch_runtime.cuda_error},
+        )
+    return Problem(
+        f"PyTorch cannot start CUDA: error {error.code} ({error.name})",
+        error.cause,
+        error.fixes,
+        {"cuda_error": torch_runtime.cuda_error, "documentation": error.source},
+    )
+
+
+@check(Severity.ERROR, source=_DRIVER_API, because_of=_DRIVER_TROUBLE)
+def cuda_does_not_start(gpu_runs: tuple[GpuRun, ...]) -> Answer:
+    """CUDA does not start on a GPU: cuInit returns an error.
+
+    Why: it is the first call of every CUDA program. NVML and nvidia-smi do without it, so they may show a healthy GPU.
+
+    Fix: depends on the number; it is shown with its cause.
+    """
+    return _failures(gpu_runs, ("library", "init"), lambda runs: f"cuInit succeeds for {counted(len(runs), 'GPU')}")
+
+
+@check(
+    Severity.ERROR,
+    source=_DRIVER_API,
+    because_of=(
+        *_DRIVER_TROUBLE, "gpu_compute_exclusive", "gpu_split_by_mig", "gpu_busy", "gpu_memory_without_process",
+        "gpu_memory_used_from_outside", "mps_running", "imex_channel_unusable",
+    ),
+)  # fmt: skip
+def cuda_context_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
+    """A GPU gives no CUDA context, or no memory in it.
+
+    Why: a context is what a process computes in. Compute mode, MIG, a full memory or a fault of the GPU show here
+    first; the run stops at its first `.cuda()`.
+
+    Fix: depends on the number; it is shown with its cause.
+    """
+    return _failures(
+        gpu_runs, ("context", "memory"), lambda runs: f"a context and memory on {counted(len(runs), 'GPU')}"
+    )  # fmt: skip
+
+
+@check(
+    Severity.ERROR,
+    source=_DRIVER_API,
+    because_of=(
+        "torch_lacks_gpu_kernels", "driver_too_old_for_torch", "gpu_ecc_uncorrected", "gpu_row_remap_failed",
+        "torch_ptx_too_new_for_driver", "xid_memory_damaged", "xid_board_faulty",
+    ),
+)  # fmt: skip
+def cuda_kernel_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
+    """A plain matrix product fails on a GPU.
+
+    Why: a build without kernels for this model fails at the first operation ("no kernel image is available"), a faulty
+    GPU with an illegal address or an ECC error. In a training either comes after everything was loaded.
+
+    Fix: depends on the number; it is shown with its cause.
+    """
+    used = _tried(gpu_runs)
+    if isinstance(used, Skip):
+        return used
+    far = _reached(used, "torch")
+    without = [run for run in far if run.no_kernel]
+    if far and len(without) == len(far):
+        return Skip(f"no kernel was tried: {without[0].no_kernel}")
+    return _failures(gpu_runs, ("torch", "kernel"), _kernels)
+
+
+def _kernels(runs: list[GpuRun]) -> str:
+    computed = [run for run in runs if run.results]
+    kinds = dict.fromkeys(kind for run in computed for kind in run.results)
+    without = [run for run in runs if run.no_kernel]
+    left = f"; none on {_label(without)}: {without[0].no_kernel}" if without else ""
+    return f"a matrix product in {listed(kinds)} on {counted(len(computed), 'GPU')}{left}"
+
+
+@check(
+    Severity.ERROR,
+    source="https://docs.nvidia.com/deploy/xid-errors/index.html",
+    because_of=(
+        "gpu_lost", "driver_does_not_answer", "nvlink_fabric_not_ready", "gpu_wants_recovery", "xid_gpu_fell_off_bus",
+        "xid_firmware_crashed", "xid_gpu_wants_reset", "process_stuck_in_driver",
+    ),
+)  # fmt: skip
+def cuda_hangs(gpu_runs: tuple[GpuRun, ...]) -> Answer:
+    """A GPU takes a call and never answers.
+
+    Why: the driver or the GPU hangs. A training hangs at the same place, without a message, and its process may not
+    even be killed.
+
+    Fix: look for an Xid in the kernel's log, then reset the GPU or reboot.
+    """
+    used = _tried(gpu_runs)
+    if isinstance(used, Skip):
+        return used
+    hung = [run for run in used if run.ended == "hung"]
+    if not hung:
+        return Ok(f"{counted(len(used), 'GPU')} answered every call{_left_alone(gpu_runs)}")
+    return Problem(
+        f"{_label(hung)} {'hangs' if len(hung) == 1 else 'hang'}: {hung[0].detail}",
+        "The driver or the GPU does not come back from this call.",
+        (
+            Fix("See what the driver logged (an Xid).", ("sudo dmesg | grep -iE 'xid|nvrm'",), who="admin"),
+            Fix(
+                "Reset the GPU; if that hangs as well, reboot.",
+                (f"sudo nvidia-smi --gpu-reset -i {','.join(str(run.index) for run in hung)}", "sudo reboot"),
+                who="admin",
+            ),
+        ),
+        {f"gpu_{run.index}": run.detail for run in hung},
+        tuple(f"GPU {run.index}" for run in hung),
+    )
+
+
+@check(
+    Severity.ERROR,
+    source="https://docs.python.org/3/library/faulthandler.html",
+    because_of=("torch_import_fails", "gpu_lost", "driver_library_mismatch"),
+)
+def cuda_process_dies(gpu_runs: tuple[GpuRun, ...]) -> Answer:
+    """The process that uses a GPU is killed.
+
+    Why: a signal in the driver's library or in torch leaves no Python traceback. Libraries of different versions, a
+    damaged install or a fault of the machine do that; a rank of a training ends the same way.
+
+    Fix: see where it dies; install torch anew, or the driver.
+    """
+    used = _tried(gpu_runs)
+    if isinstance(used, Skip):
+        return used
+    dead = [run for run in used if run.ended == "died"]
+    if not dead:
+        return Ok(f"{counted(len(used), 'process', 'processes')} ended as they should{_left_alone(gpu_runs)}")
+    in_torch = all(run.stage in ("torch", "kernel") for run in dead)
+    return Problem(
+        f"{_label(dead)}: the process was {dead[0].detail}",
+        "It died in torch or the libraries it loads." if in_torch else "It died in the driver's library.",
+        (
+            Fix(
+                "See where it dies.",
+                ("python -X faulthandler -c \"import torch; print(torch.ones(9, device='cuda') + 1)\"",),
+            ),
+            Fix("Install torch anew.", ("pip install --force-reinstall --no-cache-dir torch",))
+            if in_torch
+            else Fix("Install the driver anew, and reboot.", ("sudo reboot",), who="admin"),
+        ),
+        {f"gpu_{run.index}": run.detail for run in dead},
+        tuple(f"GPU {run.index}" for run in dead),
+    )
+
+
+@check(
+    Severity.ERROR,
+    source="https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html",
+    because_of=("gpu_ecc_uncorrected", "gpu_row_remap_failed"),
+)
+def gpu_memory_corrupts(gpu_runs: tuple[GpuRun, ...]) -> Answer:
+    """What a GPU writes to its memory comes back changed.
+
+    Why: faulty memory, or a faulty way between the GPU and the host. Weights change in silence: the loss is NaN, or
+    just worse than it should be.
+
+    Fix: do not train on it; have the board examined.
+    """
+    used = _tried(gpu_runs)
+    if isinstance(used, Skip):
+        return used
+    known = [run for run in used if run.memory_intact is not None]
+    bad = [run for run in known if not run.memory_intact]
+    if not known:
+        return Skip("no GPU came that far")
+    if not bad:
+        return Ok(f"memory of {counted(len(known), 'GPU')} keeps what is written{_left_alone(gpu_runs)}")
+    return _faulty(
+        bad, f"{_label(bad)}: memory does not keep what is written", "Two patterns were written and read back."
+    )
+
+
+@check(
+    Severity.ERROR,
+    source="https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html",
+    because_of=("gpu_memory_corrupts", "gpu_ecc_uncorrected", "gpu_row_remap_failed"),
+)
+def gpu_result_not_finite(gpu_runs: tuple[GpuRun, ...]) -> Answer:
+    """A matrix product of small numbers gives NaN or infinity on a GPU.
+
+    Why: the inputs are bounded, so only a fault of the GPU or of its libraries makes that. A training on it has a loss
+    of NaN that no learning rate cures.
+
+    Fix: do not train on it; have the board examined.
+    """
+    used = _tried(gpu_runs)
+    if isinstance(used, Skip):
+        return used
+    computed = [run for run in used if run.results]
+    bad = [run for run in computed if run.not_finite]
+    if not bad:
+        return Ok(_kernels(computed) + f" is finite{_left_alone(gpu_runs)}") if computed else Skip("no GPU computed")
+    kinds = dict.fromkeys(kind for run in bad for kind in run.not_finite)
+    return _faulty(
+        bad, f"{_label(bad)}: NaN or infinity in {listed(kinds)}", "The inputs are small and the same everywhere."
+    )
+
+
+@check(
+    Severity.ERROR,
+    source=_REPRODUCIBLE,
+    because_of=("gpu_memory_corrupts", "gpu_result_not_finite", "gpu_ecc_uncorrected"),
+)
+def gpu_results_differ(gpu_runs: tuple[GpuRun, ...]) -> Answer:
+    """GPUs of one model give different bits for the same computation, or one GPU does from one time to the next.
+
+    Why: on equal GPUs cuBLAS gives bit for bit the same. One that does not computes wrongly now and then, which nothing
+    reports: gradients of all ranks are averaged with its errors, and the loss is worse than it should be.
+
+    Fix: do not train on it; have the board examined.
+    """
+    used = _tried(gpu_runs)
+    if isinstance(used, Skip):
+        return used
+    computed = [run for run in used if run.results]
+    if not computed:
+        return Skip("no GPU computed")
+    unsteady = [run for run in computed if run.unsteady]
+    if unsteady:
+        kinds = dict.fromkeys(kind for run in unsteady for kind in run.unsteady)
+        title = f"{_label(unsteady)}: another result the second time, in {listed(kinds)}"
+        return _faulty(unsteady, title, "The same computation on the same GPU gave other bits.")
+    alike: dict[tuple[str, int | None, str], list[GpuRun]] = {}
+    for run in computed:
+        for kind in run.results if run.model else ():
+            alike.setdefault((run.model or "", run.multiprocessors, kind), []).append(run)
+    for (model, _, kind), group in alike.items():
+        (usual, number), *others = Counter(run.results[kind] for run in group).most_common()
+        if others:
+            odd = [run for run in group if run.results[kind] != usual]
+            if number == len(odd):  # nobody can say which half is right
+                return _faulty(group, f"{_label(group)} give different results in {kind}", f"All are {model}.")
+            return _faulty(odd, f"{_label(odd)}: other bits in {kind} than {number} equal GPUs", f"All are {model}.")
+    compared = [group for group in alike.values() if len(group) > 1]
+    if not compared:
+        return Ok(f"each GPU agrees with itself; no two of one model{_left_alone(gpu_runs)}")
+    several = {run.index for group in compared for run in group}
+    return Ok(f"{counted(len(several), 'GPU')} of one model agree bit for bit{_left_alone(gpu_runs)}")
+
+
+def _faulty(runs: Sequence[GpuRun], title: str, cause: str) -> Problem:
+    """A GPU that computes wrongly."""
+    indices = ",".join(str(run.index) for run in runs)
+    return Problem(
+        title,
+        f"{cause} A GPU that does this spoils a training without a word.",
+        (
+            Fix("Leave it out, and ask again.", ("mgpu doctor --deep",)),
+            Fix("Have it tested for longer.", (f"dcgmi diag -r 3 -i {indices}",), who="admin"),
+            Fix("Have the board replaced.", ("nvidia-bug-report.sh",), who="hardware"),
+        ),
+        {
+            f"gpu_{run.index}": " ".join(f"{kind}={digest}" for kind, digest in run.results.items()) or run.detail
+            for run in runs
+        },
+        tuple(f"GPU {run.index}" for run in runs),
+    )
+
+
+@check(
+    Severity.ERROR,
+    source=_IOMMU,
+    because_of=(
+        "gpu_memory_corrupts", "nvlink_inactive", "nvlink_fabric_not_ready", "iommu_translates_peer_traffic",
+        "pcie_acs_redirects", "rtx40_peer_access_misreported", "xid_nvlink_failed", "nvlink_fabric_degraded",
+    ),
+)  # fmt: skip
+def peer_copy_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
+    """A copy from one GPU to another arrives changed, fails or never ends.
+
+    Why: CUDA says that the two reach each other's memory, and something on the way does not carry it: an IOMMU that
+    translates, ACS on a PCIe switch, a faulty link. NCCL then hangs at the first collective, or gradients are wrong.
+
+    Fix: have the IOMMU and ACS set for peer traffic; until then go without it.
+    """
+    used = _tried(gpu_runs)
+    if isinstance(used, Skip):
+        return used
+    copies = [(run, peer) for run in used for peer in run.peers]
+    if not copies:
+        why = next((run.no_peers for run in used if run.no_peers), None)
+        return Skip(f"no copy was tried: {why}" if why else "fewer than two GPUs came that far")
+    bad = [(run, peer) for run, peer in copies if peer.intact is False or peer.error]
+    if not bad:
+        direct = sum(peer.access is True for _, peer in copies)
+        return Ok(
+            f"{counted(len(copies), 'copy', 'copies')} arrived intact, {direct} of them direct{_left_alone(gpu_runs)}"
+        )
+    run, peer = bad[0]
+    what = peer.error or "what arrives is not what was sent"
+    more = f", and {counted(len(bad) - 1, 'other pair')}" if len(bad) > 1 else ""
+    return Problem(
+        f"from GPU {run.index} to GPU {peer.to}: {what}{more}",
+        "CUDA offers the direct way between them." if peer.access else "The copy goes through the host's memory.",
+        (
+            Fix(
+                "Switch the IOMMU's translation off (or pass it through), and ACS on the switches between them.",
+                ("grep -o 'iommu[^ ]*' /proc/cmdline", "sudo lspci -vvv | grep -i acsctl"),
+                who="admin",
+            ),
+            Fix(
+                "Go without direct access.",
+                ("export NCCL_P2P_DISABLE=1",),
+                kind="stopgap",
+                caveat="GPUs exchange through the host's memory, several times slower.",
+            ),
+        ),
+        {f"gpu_{run.index}_to_{peer.to}": peer.error or "changed" for run, peer in bad},
+        tuple(dict.fromkeys(f"GPU {index}" for run, peer in bad for index in (run.index, peer.to))),
+    )

@@ -1,0 +1,233 @@
+"""Does NCCL read the variables that are set for it?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Nccl, Pytorch
+
+from .._grammars import Version, dotted
+from .._knowledge import counted, listed
+from .._variables import NCCL, NEVER_READ, NEWEST_NCCL, foreign, nearest
+from ._pytorch import TORCH_NAMES
+from ._settings import HERE, NCCL_GUIDE, Setting, loaded, of_environment, of_files, origins, settings, unset
+
+_PLUGINS = ("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN", "NCCL_GIN_PLUGIN")
+_ROCM = Skip("a ROCm build of PyTorch: RCCL reads names of its own")
+# Names that mean nothing in small letters.
+_CAPITALS = frozenset({
+    *NCCL, *TORCH_NAMES, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "OMP_NUM_THREADS",
+    "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "ACCELERATE_USE_CPU", "FI_PROVIDER",
+})  # fmt: skip
+
+
+def _newer(version: Version) -> bool:
+    """Whether this NCCL may know names that are not in the table."""
+    return version[:2] > NEWEST_NCCL[:2]
+
+
+@cache
+def _meant(name: str, most: int) -> str | None:
+    return nearest(name, NCCL, most)
+
+
+def _strangers(found: Mapping[str, Setting], version: Version) -> tuple[dict[str, str], list[str]]:
+    """Names nobody reads: those that nearly are a known one, with that name, and the others."""
+    unknown = [name for name in found if name not in NCCL and name not in NEVER_READ and not foreign(name)]
+    # A newer NCCL may well have a name that is two letters from an old one, hardly one that is one letter away.
+    meant = {name: _meant(name, 1 if _newer(version) else 2) for name in unknown}
+    near = {name: known for name, known in meant.items() if known is not None}
+    return near, [name for name in unknown if name not in near]
+
+
+@check(Severity.WARNING, source=NCCL_GUIDE)
+def nccl_variable_misspelt(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) -> Answer:
+    """A variable is nearly called as one of NCCL's.
+
+    Why: NCCL ignores what it does not know without a word. Who set it believes that the run is tuned, or protected, and
+    looks for the trouble elsewhere.
+
+    Fix: correct the name, or remove it.
+    """
+    if pytorch.hip:
+        return _ROCM
+    found = settings(env, nccl)
+    near, _ = _strangers(found, loaded(nccl))
+    if not near:
+        return Ok(f"no near miss among {counted(len(found), 'NCCL variable')}")
+    bad = [found[name] for name in near]
+    return Problem(
+        "; ".join(f"{name} is not {known}" for name, known in near.items()),
+        "NCCL ignores names that it does not know, and says nothing.",
+        Fix(f"Write {listed(dict.fromkeys(near.values()))}, or remove it.", unset(bad)),
+        origins(bad),
+        tuple(near),
+    )
+
+
+@check(Severity.INFO, source=NCCL_GUIDE)
+def nccl_variable_unknown(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) -> Answer:
+    """A variable has NCCL's prefix, and NCCL does not read it.
+
+    Why: names are copied from articles, from other clouds whose plugins read them, or made up. NCCL itself ignores them
+    without a word.
+
+    Fix: remove it, unless a plugin of yours reads it.
+    """
+    if pytorch.hip:
+        return _ROCM
+    found, version = settings(env, nccl), loaded(nccl)
+    if _newer(version):
+        return Skip(f"NCCL {dotted(version)} may know names that mgpu does not ({dotted(NEWEST_NCCL)} is its newest)")
+    if plugin := next((name for name in _PLUGINS if found.get(name) and found[name].value != "none"), None):
+        return Skip(f"{plugin} is set: a plugin may read names of its own")
+    _, strange = _strangers(found, version)
+    if not strange:
+        return Ok(f"{counted(len(found), 'NCCL variable')} set, all of them known")
+    bad = [found[name] for name in strange]
+    return Problem(
+        f"{', '.join(strange)}: no NCCL up to {dotted(NEWEST_NCCL)} reads {'it' if len(strange) == 1 else 'them'}",
+        "It is not in the guide, nor in the sources. A plugin may read it.",
+        Fix("Remove it, unless a plugin of yours reads it.", unset(bad)),
+        origins(bad),
+        tuple(strange),
+    )
+
+
+@check(Severity.INFO, source=NCCL_GUIDE)
+def nccl_variable_without_effect(env: Mapping[str, str], nccl: Nccl) -> Answer:
+    """A variable is set that nothing reads here.
+
+    Why: NCCL_TIMEOUT is in many launch scripts and has never had an effect; others were removed from NCCL, or came with
+    a newer one than is loaded. Who set it believes that it protects the run, or makes it faster.
+
+    Fix: remove it; a timeout is the `timeout=` argument of init_process_group.
+    """
+    found, version = settings(env, nccl), loaded(nccl)
+    dead: dict[str, str] = {}
+    for name in found:
+        variable = NCCL.get(name)
+        if name in NEVER_READ:
+            dead[name] = "neither NCCL nor PyTorch has ever read it"
+        elif variable and not variable.read_by(version):
+            gone = variable.until and (not version or version >= variable.until)
+            when = (
+                f"gone since NCCL {dotted(variable.until or ())}" if gone else f"new in NCCL {dotted(variable.since)}"
+            )
+            dead[name] = when + (f"; use {variable.instead}" if gone and variable.instead else "")
+    if not dead:
+        return Ok(f"{len(found)} NCCL variables set, none of them dead")
+    bad = [found[name] for name in dead]
+    return Problem(
+        f"{', '.join(dead)} {'is' if len(dead) == 1 else 'are'} read by nothing",
+        f"NCCL {dotted(version) or 'of unknown version'} is loaded. "
+        + "; ".join(f"{name}: {why}" for name, why in dead.items())
+        + ".",
+        Fix("Remove it.", unset(bad)),
+        origins(bad),
+        tuple(dead),
+    )
+
+
+@check(Severity.WARNING, source="https://github.com/huggingface/accelerate (utils/environment.py)")
+def variable_in_small_letters(env: Mapping[str, str]) -> Answer:
+    """A variable is written in small letters.
+
+    Why: NCCL, CUDA and PyTorch read capitals only, so under torchrun it does nothing. `accelerate launch` writes every
+    name in capitals into the environment of its ranks: there it counts, and may overwrite the one in capitals.
+
+    Fix: write it in capitals, or remove it.
+    """
+    small = {name: name.upper() for name in env if name != name.upper() and name.upper() in _CAPITALS}
+    if not small:
+        return Ok("every variable that is known is in capitals")
+    bad = [of_environment(env)[name] for name in small]
+    return Problem(
+        "; ".join(f"{name} is not {capitals}" for name, capitals in small.items()),
+        "Nothing reads it so; under accelerate launch it becomes the one in capitals.",
+        Fix("Write it in capitals, or remove it.", unset(bad)),
+        origins(bad),
+        tuple(small),
+    )
+
+
+@check(Severity.INFO, source=NCCL_GUIDE)
+def nccl_file_overrides(env: Mapping[str, str], nccl: Nccl) -> Answer:
+    """A file sets NCCL variables that nobody sees in the shell.
+
+    Why: NCCL reads $NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf, and takes from them what the environment does
+    not set. `env` does not show it, and a run on another machine goes otherwise.
+
+    Fix: look whether it is meant.
+    """
+    if not nccl.config_files:
+        return Ok("there is no nccl.conf")
+    found = of_files(nccl)
+    counting = [setting for name, setting in found.items() if name not in env]
+    if not counting:
+        return Ok(f"{listed(nccl.config_files)} sets nothing that the environment does not")
+    files = list(dict.fromkeys(setting.origin for setting in counting))
+    overridden = [f"{setting.name} ({HERE}: {env[name]})" for name, setting in found.items() if name in env]
+    return Problem(
+        f"{listed(files)} {'sets' if len(files) == 1 else 'set'} {', '.join(map(str, counting))}",
+        "NCCL takes these where the environment says nothing."
+        + (f" Not in effect: {', '.join(overridden)}." if overridden else ""),
+        Fix("Look whether that is meant; the environment wins over the file.", tuple(f"cat {path}" for path in files)),
+        origins(counting),
+        tuple(setting.name for setting in counting),
+    )
+
+
+@check(Severity.WARNING, source=f"{NCCL_GUIDE}#nccl-conf-file")
+def nccl_conf_file_missing(env: Mapping[str, str], nccl: Nccl) -> Answer:
+    """NCCL_CONF_FILE names a file that is not there.
+
+    Why: NCCL then reads neither it nor ~/.nccl.conf, and says nothing: what the cluster needs (interfaces, traffic
+    class) is missing from the run.
+
+    Fix: correct the path, or unset it.
+    """
+    path, version = env.get("NCCL_CONF_FILE"), loaded(nccl)
+    if not path:
+        return Ok("NCCL_CONF_FILE is not set")
+    if version and not NCCL["NCCL_CONF_FILE"].read_by(version):
+        return Skip(f"NCCL {dotted(version)} does not look at it")
+    if path in nccl.config_files:
+        return Ok(f"{path} is there")
+    return Problem(
+        f"NCCL_CONF_FILE={path}: no such file, or it cannot be read",
+        "NCCL goes on without any file of yours." + (" It does not know ~." if path.startswith("~") else ""),
+        Fix("Correct the path, or unset it.", ("unset NCCL_CONF_FILE",)),
+        {"NCCL_CONF_FILE": path},
+        ("NCCL_CONF_FILE",),
+    )
+
+
+@check(Severity.WARNING, source="https://github.com/NVIDIA/nccl (src/misc/param.cc)")
+def nccl_file_line_ignored(nccl: Nccl) -> Answer:
+    """A line of an nccl.conf sets nothing.
+
+    Why: NCCL takes everything before the `=` for the name, blanks and the word `export` included. `NCCL_DEBUG = INFO`
+    sets a variable whose name ends in a blank, which nothing reads.
+
+    Fix: write NAME=value, without blanks.
+    """
+    if not nccl.config_files:
+        return Skip("there is no nccl.conf")
+    bad = {
+        line: path
+        for path, lines in nccl.config_files.items()
+        for line in lines
+        if (name := line.partition("=")[0]) != name.strip() or len(name.split()) > 1
+    }
+    if not bad:
+        return Ok(f"{counted(sum(map(len, nccl.config_files.values())), 'line')} of {listed(nccl.config_files)}")
+    line, path = next(iter(bad.items()))
+    return Problem(
+        f"{path}: {line!r} sets nothing" + (f", nor do {len(bad) - 1} others" if len(bad) > 1 else ""),
+        "Blanks before the = and the word export belong to the name, for NCCL.",
+        Fix("Write NAME=value, without blanks.", who="admin" if path.startswith("/etc/") else "you"),
+        dict(bad),
+    )

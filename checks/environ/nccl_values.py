@@ -1,0 +1,179 @@
+"""Does NCCL understand the values that are set for it?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Gpu, Nccl, Network, Plan, Visible
+
+from .._grammars import ALGO, Misread, Version, c_integer, dotted
+from .._interfaces import by_nccl, prescribed
+from .._knowledge import counted, usable_count
+from .._variables import NCCL
+from ._settings import NCCL_GUIDE, Setting, loaded, origins, settings, unset, value_of
+
+_SOURCES = "https://github.com/NVIDIA/nccl (src/graph/tuning.cc)"
+_GLOO = Skip("a rehearsal on the CPU: the ranks talk over gloo")
+_STRICT: Version = (2, 24)  # since then ring is no silent fallback, and unknown words are errors
+_MOST_SOCKETS = 64  # NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD, the guide
+
+
+def _misread(found: Mapping[str, Setting], version: Version) -> dict[str, Misread]:
+    """The settings whose value is not understood, and what becomes of each."""
+    wrong: dict[str, Misread] = {}
+    for name, setting in found.items():
+        variable = NCCL.get(name)
+        if variable is None or not variable.read_by(version):
+            continue
+        misread = variable.grammar(setting.value, version)
+        quoted = len(setting.value) > 1 and setting.value[0] in "\"'" and setting.value[0] == setting.value[-1]
+        if quoted and (misread or not variable.grammar(setting.value[1:-1], version)):
+            misread = Misread("the quotes are part of the value", fatal=misread is not None and misread.fatal)
+        if misread:
+            wrong[name] = misread
+    return wrong
+
+
+@check(Severity.WARNING, source=NCCL_GUIDE)
+def nccl_value_misread(env: Mapping[str, str], nccl: Nccl) -> Answer:
+    """NCCL reads something else from a variable than is written there.
+
+    Why: NCCL forgives: "4M" is 4, "true" is 0, an unknown word is ignored. It says so in NCCL_DEBUG=INFO at best, and
+    runs with settings that nobody chose.
+
+    Fix: write a value that the guide allows.
+    """
+    found, version = settings(env, nccl), loaded(nccl)
+    wrong = {name: misread.effect for name, misread in _misread(found, version).items() if not misread.fatal}
+    threads, sockets = (found.get(f"NCCL_{name}") for name in ("SOCKET_NTHREADS", "NSOCKS_PERTHREAD"))
+    if threads and sockets and c_integer(threads.value)[0] * c_integer(sockets.value)[0] > _MOST_SOCKETS:
+        wrong.setdefault(sockets.name, f"times {threads} is more than {_MOST_SOCKETS} sockets: NCCL takes fewer")
+    if not wrong:
+        return Ok(f"{counted(len(found), 'NCCL variable')} set, every value is understood")
+    bad = [found[name] for name in wrong]
+    return Problem(
+        "; ".join(f"{found[name].name}={found[name].value!r}: {effect}" for name, effect in wrong.items()),
+        f"NCCL {dotted(version) or 'of unknown version'} goes on with what it reads, without a word in the log.",
+        Fix("Write what the guide allows, or remove it.", unset(bad)),
+        origins(bad),
+        tuple(wrong),
+    )
+
+
+@check(Severity.ERROR, source=_SOURCES)
+def nccl_value_refused(env: Mapping[str, str], nccl: Nccl, plan: Plan) -> Answer:
+    """NCCL will not start with the value of a variable.
+
+    Why: from 2.24 on, a word in NCCL_ALGO or NCCL_PROTO that NCCL does not know ends its start with "Unrecognized
+    element token" and ncclInvalidUsage in every rank. Older versions ignored such words, so old scripts hold them.
+
+    Fix: correct it, or unset it.
+    """
+    found, version = settings(env, nccl), loaded(nccl)
+    wrong = {name: misread.effect for name, misread in _misread(found, version).items() if misread.fatal}
+    if not wrong:
+        return Ok("NCCL_ALGO and NCCL_PROTO hold nothing that stops NCCL")
+    if plan.cpu_ranks is not None:
+        return _GLOO
+    bad = [found[name] for name in wrong]
+    return Problem(
+        "; ".join(f"{found[name].name}={found[name].value!r}: {effect}" for name, effect in wrong.items()),
+        f"NCCL {dotted(version)} stops in every rank as soon as the process group is used.",
+        Fix("Unset it: NCCL chooses better by itself.", unset(bad)),
+        origins(bad),
+        tuple(wrong),
+    )
+
+
+@check(Severity.ERROR, source=NCCL_GUIDE, because_of=("nccl_value_refused",))
+def nccl_algorithm_incomplete(env: Mapping[str, str], nccl: Nccl, visible: Visible, plan: Plan) -> Answer:
+    """NCCL_ALGO leaves no algorithm for a broadcast.
+
+    Why: NCCL broadcasts by ring only. Until 2.23 ring was a silent fallback; since 2.24 a broadcast without it fails
+    with "no algorithm/protocol available". DDP broadcasts the model before the first step.
+
+    Fix: unset NCCL_ALGO, or name ring for broadcast and reduce.
+    """
+    version, value = loaded(nccl), value_of("NCCL_ALGO", env, nccl)
+    if value is None:
+        return Ok("NCCL_ALGO is not set: NCCL chooses")
+    if not version:
+        return Skip("the version of NCCL is not known")
+    if version < _STRICT:
+        return Ok(f"NCCL {dotted(version)} falls back to ring")
+    if plan.cpu_ranks is not None:
+        return _GLOO
+    if usable_count(visible) < 2 and plan.nodes < 2:
+        return Skip("one GPU needs no algorithm")
+    if ALGO(value, version):
+        return Skip("its value is not understood: see nccl_value_refused")
+    without = [name for name in ("BROADCAST", "REDUCE") if "RING" not in ALGO.chosen(value)[name]]
+    if not without:
+        return Ok(f"NCCL_ALGO={value} leaves ring for broadcast and reduce")
+    setting = settings(env, nccl)["NCCL_ALGO"]
+    return Problem(
+        f"NCCL_ALGO={value} leaves {' and '.join(name.lower() for name in without)} without an algorithm",
+        f"Ring is the only one that can. NCCL {dotted(version)} no longer falls back to it, and stops.",
+        Fix("Let NCCL choose.", unset([setting])),
+        origins([setting]),
+        ("NCCL_ALGO",),
+    )
+
+
+@check(Severity.ERROR, source=f"{NCCL_GUIDE}#nccl-socket-family")
+def nccl_socket_family_absent(env: Mapping[str, str], nccl: Nccl, network: Network, plan: Plan) -> Answer:
+    """NCCL_SOCKET_FAMILY asks for addresses that no interface has.
+
+    Why: AF_INET6 on a machine with IPv4 only (or the reverse) leaves NCCL without an interface, also on one machine: it
+    stops with "no socket interface found".
+
+    Fix: unset it.
+    """
+    family = value_of("NCCL_SOCKET_FAMILY", env, nccl)
+    if family not in ("AF_INET", "AF_INET6"):
+        return Ok("NCCL_SOCKET_FAMILY is not set: NCCL takes what is there")
+    if plan.cpu_ranks is not None:
+        return _GLOO
+    if not network.listed:
+        return Skip("the interfaces cannot be listed")
+    if "NCCL_SOCKET_IFNAME" in prescribed(env, nccl):
+        return Skip("NCCL_SOCKET_IFNAME prescribes the interface: see socket_interface_unusable")
+    usable = by_nccl(network, None, family)
+    if usable:
+        return Ok(f"{usable[0].name} has an {family} address")
+    setting = settings(env, nccl)["NCCL_SOCKET_FAMILY"]
+    return Problem(
+        f"NCCL_SOCKET_FAMILY={family}, and no interface has such an address",
+        "NCCL needs one to start, even when all ranks are on this machine.",
+        Fix("Unset it.", unset([setting])),
+        origins([setting]) | {"interfaces": " ".join(interface.name for interface in network.interfaces)},
+        ("NCCL_SOCKET_FAMILY",),
+    )
+
+
+@check(Severity.INFO, source=NCCL_GUIDE)
+def nccl_log_overwritten(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, ...]) -> Answer:
+    """The ranks overwrite each other's NCCL log.
+
+    Why: NCCL opens NCCL_DEBUG_FILE anew in every rank. Without %p (and %h on several machines) in its name all write to
+    one file, and what is left of it is of no use when the run fails.
+
+    Fix: put %h and %p into the name.
+    """
+    setting = settings(env, nccl).get("NCCL_DEBUG_FILE")
+    if setting is None or not setting.value:
+        return Ok("NCCL logs to the output of each rank")
+    if (value_of("NCCL_DEBUG", env, nccl) or "").strip().upper() not in ("WARN", "INFO", "ABORT", "TRACE"):
+        return Skip("NCCL_DEBUG asks for no log")
+    if setting.value.startswith("/dev/") or "%p" in setting.value:
+        return Ok(f"{setting}: a file for each rank")
+    if len(gpus) < 2:
+        return Skip("one rank, one file")
+    return Problem(
+        f"{setting}: one file for all ranks",
+        "Each rank truncates it and writes over what the others wrote.",
+        Fix("Give each rank its own.", (f"export NCCL_DEBUG_FILE={setting.value}.%h.%p",)),
+        origins([setting]),
+        ("NCCL_DEBUG_FILE",),
+    )

@@ -1,0 +1,361 @@
+"""What do the variables of PyTorch do to the process group and to memory?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Nccl, Network, Plan, Pytorch, Slurm
+
+from .._interfaces import by_gloo, by_nccl, prescribed
+from .._knowledge import listed, numbers
+from .._variables import nearest
+from ._pytorch import (
+    ALLOCATOR_OPTIONS,
+    FALSE,
+    TORCH_ALIASES,
+    TORCH_BOOLEANS,
+    TORCH_DEBUG_LEVELS,
+    TORCH_NAMES,
+    TORCH_NUMBERS,
+    TORCH_PREFIXES,
+    TORCH_RENAMED,
+    TRUE,
+    allocator_fault,
+    allocator_options,
+)
+from ._settings import nodes_of, of_environment, origins, unset
+
+_TORCH = "https://pytorch.org/docs/stable/torch_nccl_environment_variables.html"
+_ALLOCATOR = "https://pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf"
+_NEW, _OLD = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
+_NEW_NAME_SINCE = (2, 8)  # before, the allocator of CUDA reads the old name only
+# github.com/pytorch/pytorch/issues/183387: expandable_segments under the new name was dropped for CUDA in 2.9.
+_NEW_NAME_HALF_READ = (2, 9)
+# What cudaMallocAsync ignores: all options of the native allocator.
+_ASYNC = "cudaMallocAsync"
+
+
+@check(Severity.WARNING, source=_TORCH)
+def nccl_errors_not_raised(env: Mapping[str, str]) -> Answer:
+    """PyTorch is told not to act on NCCL errors.
+
+    Why: with TORCH_NCCL_ASYNC_ERROR_HANDLING=0 (or its old name NCCL_ASYNC_ERROR_HANDLING) nobody ends a collective
+    that lost a rank: the run hangs for ever. Monitoring off has the same end.
+
+    Fix: unset it.
+    """
+    bad = {
+        name: env[name]
+        for name in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING")
+        if env.get(name, "").strip().lower() in FALSE
+    }
+    if not bad:
+        return Ok("errors of NCCL end the run")
+    return Problem(
+        ", ".join(f"{name}={value}" for name, value in bad.items()),
+        "When a rank dies, the others wait for it for ever instead of failing.",
+        Fix("Unset it.", tuple(f"unset {name}" for name in bad)),
+        bad,
+        tuple(bad),
+    )
+
+
+@check(Severity.ERROR, source=_TORCH)
+def torch_boolean_unreadable(env: Mapping[str, str]) -> Answer:
+    """A torch.distributed switch has a value that PyTorch cannot read.
+
+    Why: these take yes/no words and 0/1; anything else raises "Invalid value for environment variable" in every rank.
+
+    Fix: use 1 or 0.
+    """
+    bad = {name: env[name] for name in TORCH_BOOLEANS if name in env and env[name].lower() not in TRUE | FALSE}
+    if not bad:
+        return Ok("every torch switch that is set can be read")
+    return Problem(
+        ", ".join(f"{name}={value!r}" for name, value in bad.items()),
+        "PyTorch raises on this word when the process group forms.",
+        Fix("Use 1 or 0, or unset it.", tuple(f"unset {name}" for name in bad)),
+        bad,
+        tuple(bad),
+    )
+
+
+@check(Severity.ERROR, source=_TORCH)
+def torch_number_unreadable(env: Mapping[str, str]) -> Answer:
+    """A variable of torch.distributed holds no number, where PyTorch wants one.
+
+    Why: a timeout of "ten" ends the start of every rank with "Invalid value for environment variable", or leaves it
+    hanging where a thread of PyTorch reads the value.
+
+    Fix: write a number.
+    """
+    bad = {
+        name: env[name]
+        for name in TORCH_NUMBERS
+        if name in env and not re.match(r"\s*[+-]?[0-9]", env[name], re.ASCII) and env[name] != "***"
+    }
+    if not bad:
+        return Ok("every number of torch.distributed that is set can be read")
+    return Problem(
+        ", ".join(f"{name}={value!r}" for name, value in bad.items()),
+        "PyTorch wants an integer, and raises or hangs when the process group forms.",
+        Fix("Write a number, or unset it.", tuple(f"unset {name}" for name in bad)),
+        bad,
+        tuple(bad),
+    )
+
+
+@check(Severity.ERROR, source="https://pytorch.org/docs/stable/distributed.html#torch-distributed-debug")
+def torch_debug_level_unknown(env: Mapping[str, str]) -> Answer:
+    """TORCH_DISTRIBUTED_DEBUG is none of OFF, INFO and DETAIL.
+
+    Why: `import torch.distributed` itself raises ValueError on any other word, also on an empty one and on 1.
+
+    Fix: unset it, or use one of the three.
+    """
+    value = env.get("TORCH_DISTRIBUTED_DEBUG")
+    if value is None or value.upper() in TORCH_DEBUG_LEVELS:
+        return Ok(f"TORCH_DISTRIBUTED_DEBUG is {value or 'not set'}")
+    return Problem(
+        f"TORCH_DISTRIBUTED_DEBUG={value!r}",
+        'PyTorch raises "The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL".',
+        Fix("Unset it.", ("unset TORCH_DISTRIBUTED_DEBUG",)),
+        {"TORCH_DISTRIBUTED_DEBUG": value},
+        ("TORCH_DISTRIBUTED_DEBUG",),
+    )
+
+
+@check(Severity.WARNING, source=_TORCH)
+def torch_variable_misspelt(env: Mapping[str, str]) -> Answer:
+    """A variable is nearly called as one of PyTorch's or gloo's.
+
+    Why: nothing reads it, and nothing says so: the timeout, the flight recorder or the interface that it was to set
+    stays as it is.
+
+    Fix: correct the name, or remove it.
+    """
+    asked = [name for name in env if name.startswith(TORCH_PREFIXES) and name not in TORCH_NAMES]
+    near = {name: known for name in asked if (known := nearest(name, TORCH_NAMES)) is not None}
+    if not near:
+        return Ok("no near miss among the variables of PyTorch and gloo")
+    bad = [of_environment(env)[name] for name in near]
+    return Problem(
+        "; ".join(f"{name} is not {known}" for name, known in near.items()),
+        "Neither PyTorch nor gloo reads it.",
+        Fix(f"Write {listed(dict.fromkeys(near.values()))}, or remove it.", unset(bad)),
+        origins(bad),
+        tuple(near),
+    )
+
+
+@check(Severity.WARNING, source="https://github.com/pytorch/pytorch/pull/114077")
+def torch_names_contradict(env: Mapping[str, str], pytorch: Pytorch) -> Answer:
+    """A variable of PyTorch is set under its old and its new name, to different values.
+
+    Why: PyTorch 2.2 renamed its NCCL_ variables to TORCH_NCCL_. The new name wins there, and is unknown to older
+    versions: what the script sets for one of them does not count for the other.
+
+    Fix: keep the new name.
+    """
+    version = numbers(pytorch.version)
+    both = {
+        old: new
+        for old, new in TORCH_ALIASES.items()
+        if old in env and new in env and env[old].lower() != env[new].lower()
+    }
+    if not both:
+        return Ok("no variable of PyTorch is set twice")
+    wins = "old" if version and version < TORCH_RENAMED else "new"
+    found = of_environment(env)
+    return Problem(
+        "; ".join(f"{found[old]}, but {found[new]}" for old, new in both.items()),
+        f"PyTorch {pytorch.version or 'of unknown version'} obeys the {wins} name.",
+        Fix("Keep the new name.", unset(found[old] for old in both)),
+        origins(found[name] for pair in both.items() for name in pair),
+        tuple(both),
+    )
+
+
+@check(Severity.INFO, source="https://github.com/pytorch/pytorch/pull/114077")
+def torch_name_outdated(env: Mapping[str, str], pytorch: Pytorch) -> Answer:
+    """A variable of PyTorch is set under a name that its version does not have.
+
+    Why: NCCL_ASYNC_ERROR_HANDLING and its like are old names, of which PyTorch since 2.2 warns in every rank and which
+    it will drop; an older PyTorch does not read the new ones at all.
+
+    Fix: use the name of the version.
+    """
+    version = numbers(pytorch.version)
+    if not version:
+        return Skip("the version of PyTorch is not known")
+    other = TORCH_ALIASES if version >= TORCH_RENAMED else {new: old for old, new in TORCH_ALIASES.items()}
+    outdated = {name: right for name, right in other.items() if name in env and right not in env}
+    if not outdated:
+        return Ok(f"every variable bears the name that PyTorch {pytorch.version} has for it")
+    found = of_environment(env)
+    return Problem(
+        "; ".join(f"{name} is {right} in PyTorch {pytorch.version}" for name, right in outdated.items()),
+        "The old name still works, with a warning." if version >= TORCH_RENAMED else "This PyTorch does not read it.",
+        Fix("Use the name of this version.", unset(found[name] for name in outdated)),
+        origins(found[name] for name in outdated),
+        tuple(outdated),
+    )
+
+
+@check(Severity.ERROR, source=_ALLOCATOR)
+def allocator_option_refused(env: Mapping[str, str], pytorch: Pytorch, plan: Plan) -> Answer:
+    """PyTorch refuses an option of its memory allocator.
+
+    Why: it reads the whole variable before the first tensor on a GPU, and raises on an option or a value that it does
+    not know: "Unrecognized key", "Expected 'True' or 'False'". Every rank ends there.
+
+    Fix: correct it, or unset the variable.
+    """
+    if not pytorch.cuda and not pytorch.hip:
+        return Skip("a CPU build of PyTorch does not read it")
+    if plan.cpu_ranks is not None:
+        return Skip("a rehearsal on the CPU has no tensor on a GPU")
+    asked = {name: env[name] for name in (_NEW, _OLD) if env.get(name)}
+    bad = {name: fault for name, value in asked.items() if (fault := allocator_fault(value)) is not None}
+    if not bad:
+        return Ok(", ".join(f"{name}={value}" for name, value in asked.items()) or "the allocator is not configured")
+    name, fault = next(iter(bad.items()))
+    meant = nearest(fault.option, ALLOCATOR_OPTIONS) if fault.unknown else None
+    return Problem(
+        f"{name}={env[name]}: {fault.option}: {fault.why}",
+        f"{meant} is meant? " * (meant is not None) + "PyTorch raises before the first tensor on a GPU.",
+        Fix("Correct it, or unset it.", tuple(f"unset {name}" for name in bad)),
+        {name: env[name] for name in bad},
+        tuple(bad),
+    )
+
+
+@check(
+    Severity.WARNING,
+    source="https://github.com/pytorch/pytorch/issues/183387",
+    because_of=("allocator_option_refused",),
+)
+def allocator_setting_ignored(env: Mapping[str, str], pytorch: Pytorch) -> Answer:
+    """PyTorch does not use what is set for its memory allocator.
+
+    Why: before 2.8 it reads PYTORCH_CUDA_ALLOC_CONF only, 2.9 loses expandable_segments under the new name, and the
+    new name wins where both are set. The memory then fragments as if nothing were set, and the run dies of it.
+
+    Fix: use the name that this version reads.
+    """
+    new, old, version = env.get(_NEW), env.get(_OLD), numbers(pytorch.version)
+    if not new and not old:
+        return Ok("the allocator is not configured")
+    if not pytorch.cuda:
+        return Skip("not a CUDA build of PyTorch")
+    if not version:
+        return Skip("the version of PyTorch is not known")
+    options = allocator_options(new or old or "")
+    if new and not old and version < _NEW_NAME_SINCE:
+        why, right = f"PyTorch {pytorch.version} does not read {_NEW}", f"export {_OLD}={new}"
+    elif new and not old and version[:2] == _NEW_NAME_HALF_READ and options.get("expandable_segments") == "True":
+        why, right = f"PyTorch {pytorch.version} loses expandable_segments under this name", f"export {_OLD}={new}"
+    elif new and old and new != old:
+        loser, winner = (_NEW, _OLD) if version < _NEW_NAME_SINCE else (_OLD, _NEW)
+        why, right = f"{winner} wins, {loser}={env[loser]} does not count", f"unset {loser}"
+    elif options.get("backend") == _ASYNC and set(options) - {"backend"}:
+        others = listed(sorted(set(options) - {"backend"}))
+        why, right = f"the backend {_ASYNC} ignores {others}", f"export {_NEW if new else _OLD}=backend:{_ASYNC}"
+    else:
+        return Ok(f"{_NEW if new else _OLD}={new or old}")
+    shown = {name: env[name] for name in (_NEW, _OLD) if env.get(name)}
+    return Problem(
+        ", ".join(f"{name}={value}" for name, value in shown.items()) + f": {why}",
+        "PyTorch goes on without it, and does not say so.",
+        Fix("Say it so that this version hears it.", (right,)),
+        shown,
+        tuple(shown),
+    )
+
+
+@check(Severity.INFO, source=_TORCH, because_of=("allocator_setting_ignored", "allocator_option_refused"))
+def expandable_segments_exclude_registration(env: Mapping[str, str]) -> Answer:
+    """Two settings of memory exclude each other.
+
+    Why: under expandable_segments PyTorch does not register its buffers with NCCL, so that
+    TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK=1 is not obeyed: collectives copy through NCCL's own buffers.
+
+    Fix: choose one of them.
+    """
+    options = allocator_options(env.get(_NEW) or env.get(_OLD) or "")
+    hooks = [name for pair in TORCH_ALIASES.items() for name in pair if name.endswith("_ALLOCATOR_HOOK")]
+    on = next((name for name in hooks if env.get(name, "").strip().lower() in TRUE), None)
+    if options.get("expandable_segments") != "True" or on is None:
+        return Ok("no setting of memory excludes another")
+    return Problem(
+        f"expandable_segments:True, and {on}={env[on]}",
+        "PyTorch leaves the buffers unregistered.",
+        Fix("Choose one of them.", (f"unset {on}",)),
+        {on: env[on], "expandable_segments": "True"},
+        (on,),
+    )
+
+
+@check(
+    Severity.INFO,
+    source="https://pytorch.org/docs/stable/distributed.html#common-environment-variables",
+    because_of=("hostname_is_loopback", "hostname_unresolvable", "hostname_is_elsewhere", "socket_interface_missing"),
+)
+def gloo_leaves_nccl_interface(
+    env: Mapping[str, str], nccl: Nccl, network: Network, plan: Plan, slurm: Slurm
+) -> Answer:
+    """In a run over several machines, gloo uses another interface than the one prescribed for NCCL.
+
+    Why: barriers on the CPU and object collectives go over gloo, which takes the interface of the host name unless
+    GLOO_SOCKET_IFNAME names one. NCCL_SOCKET_IFNAME says nothing to it: the run gets past NCCL and ends in "Connect
+    full mesh failed" where that other network does not join the machines.
+
+    Fix: name the same interface for both, unless both networks join the machines.
+    """
+    if nodes_of(plan, slurm) < 2:
+        return Skip("the run stays on one machine")
+    named = prescribed(env, nccl)
+    if "NCCL_SOCKET_IFNAME" not in named:
+        return Ok("no interface is prescribed for NCCL")
+    chosen = [interface.name for interface in by_nccl(network, named["NCCL_SOCKET_IFNAME"][0])]
+    if not chosen:
+        return Skip("NCCL_SOCKET_IFNAME fits no interface: see socket_interface_missing")
+    if "GLOO_SOCKET_IFNAME" in named:
+        used, why = by_gloo(named["GLOO_SOCKET_IFNAME"][0]), f"GLOO_SOCKET_IFNAME={named['GLOO_SOCKET_IFNAME'][0]}"
+    else:
+        mine = [i for i in network.interfaces if set(i.addresses) & set(network.hostname_addresses[:1])]
+        used, why = [i.name for i in mine], f"{network.hostname} resolves to an address of it"
+    if not used:
+        return Skip("which interface gloo takes is not known")
+    if set(used) & set(chosen):
+        return Ok(f"NCCL and gloo both use {used[0]}")
+    return Problem(
+        f"NCCL is to use {listed(chosen)}, gloo uses {listed(used)}",
+        f"{why}. Both networks must join the machines.",
+        Fix("Name the same one for gloo, unless you mean it.", (f"export GLOO_SOCKET_IFNAME={chosen[0]}",)),
+        {name: value for name, (value, _) in named.items()} | {"gloo": " ".join(used), "nccl": " ".join(chosen)},
+        ("GLOO_SOCKET_IFNAME",),
+    )
+
+
+@check(Severity.WARNING, source="measured PyTorch 2.13.0 2026-11-21")
+def gloo_transport_unknown(env: Mapping[str, str]) -> Answer:
+    """GLOO_DEVICE_TRANSPORT names a transport that gloo does not have.
+
+    Why: gloo knows TCP, and in builds that have them TCP_TLS, UV and IBVERBS; any other word, small letters or an empty
+    text end init_process_group with "makeDeviceForHostname(): unsupported gloo device".
+
+    Fix: unset it.
+    """
+    value = env.get("GLOO_DEVICE_TRANSPORT")
+    if value is None or value in ("TCP", "TCP_TLS", "UV", "IBVERBS"):
+        return Ok(f"GLOO_DEVICE_TRANSPORT is {value or 'not set'}")
+    return Problem(
+        f"GLOO_DEVICE_TRANSPORT={value!r}",
+        "gloo has no such transport, and stops.",
+        Fix("Unset it.", ("unset GLOO_DEVICE_TRANSPORT",)),
+        {"GLOO_DEVICE_TRANSPORT": value},
+        ("GLOO_DEVICE_TRANSPORT",),
+    )

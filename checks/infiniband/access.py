@@ -1,0 +1,108 @@
+"""Is there a driver, a library and a device node, so that this process can use an adapter?"""
+
+from __future__ import annotations
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Container, InfiniBand, Pci, PciDevice, Plan
+
+from .._knowledge import counted, listed
+from ._adapters import FALLS_BACK, ONE_MACHINE, active_ports, port_names
+
+_VERBS = "https://github.com/NVIDIA/nccl/issues/367"
+
+
+@check(Severity.WARNING, source=_VERBS)
+def verbs_node_unusable(infiniband: InfiniBand, plan: Plan, container: Container) -> Answer:
+    """The device node of an active adapter is missing, or this process may not open it.
+
+    Why: programs reach an adapter through /dev/infiniband/uverbsN. A container shows the adapters in /sys, but has no
+    such nodes unless it is told; NCCL finds "No device" and goes over TCP.
+
+    Fix: pass /dev/infiniband into the container, or let the user open it.
+    """
+    if plan.nodes < 2:
+        return ONE_MACHINE
+    active = active_ports(infiniband)
+    if not active:
+        return Skip("no active port")
+    bad = [port for port in active if port.device in infiniband.verbs_unusable]
+    if not bad:
+        return Ok(f"the nodes of {counted(len({port.device for port in active}), 'adapter')} can be opened")
+    if container.kind:
+        commands: tuple[str, ...] = ("docker run --device=/dev/infiniband --cap-add=IPC_LOCK --ulimit memlock=-1 ...",)
+    elif infiniband.verbs_nodes:
+        commands = ("ls -l /dev/infiniband", "sudo chmod 666 /dev/infiniband/uverbs*")
+    else:
+        commands = ("sudo modprobe ib_uverbs",)
+    all_of_them = len(bad) == len(active)
+    return Problem(
+        f"/dev/infiniband: no usable node for {len(bad)} of {counted(len(active), 'active port')} ({port_names(bad)})",
+        f"NCCL cannot open these adapters. {FALLS_BACK if all_of_them else 'It goes on with the others.'}",
+        Fix(
+            "Pass the nodes into the container." if container.kind else "Let this user open the nodes.",
+            commands,
+            "you" if container.kind else "admin",
+        ),
+        {"nodes": len(infiniband.verbs_nodes), "unusable": listed(infiniband.verbs_unusable[:16])},
+        tuple(port.name for port in bad),
+    )
+
+
+@check(Severity.WARNING, source=_VERBS)
+def verbs_library_missing(infiniband: InfiniBand, plan: Plan, container: Container) -> Answer:
+    """Adapters are active, and libibverbs is not installed.
+
+    Why: NCCL loads libibverbs.so.1 when it starts. Small container images lack it: NCCL logs "Failed to open
+    libibverbs.so" at INFO level and goes over TCP.
+
+    Fix: install it in the image.
+    """
+    if plan.nodes < 2:
+        return ONE_MACHINE
+    active = active_ports(infiniband)
+    if not active or infiniband.verbs_library is None:
+        return Skip("no active port")
+    if infiniband.verbs_library:
+        return Ok("libibverbs.so.1 is there")
+    return Problem(
+        f"{counted(len(active), 'active port')}, and no libibverbs.so.1",
+        f"NCCL cannot speak to the adapters. {FALLS_BACK}",
+        Fix(
+            "Install it, in the image if this is a container.",
+            ("apt-get install -y libibverbs1 librdmacm1 ibverbs-providers",),
+            "you" if container.kind else "admin",
+        ),
+        {"active": port_names(active)},
+    )
+
+
+@check(Severity.WARNING, source="https://docs.kernel.org/infiniband/index.html")
+def rdma_driver_missing(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
+    """A card for a fast network stands on the bus, and no driver has made an adapter of it.
+
+    Why: without mlx5_ib (or efa, on AWS) there is no adapter in /sys/class/infiniband, so NCCL does not see the card.
+
+    Fix: load the module; install the driver if it is not there.
+    """
+    if plan.nodes < 2:
+        return ONE_MACHINE
+    cards = [nic for nic in pci.of("nic") if _for_rdma(nic) and nic.driver != "vfio-pci"]
+    if not cards:
+        return Skip("no InfiniBand or EFA card on the bus")
+    made = {port.pci for port in infiniband.ports}
+    bad = [nic for nic in cards if nic.address not in made]
+    if not bad:
+        return Ok(f"{counted(len(cards), 'card')}, each with an adapter")
+    module = "efa" if bad[0].vendor == "1d0f" else "mlx5_ib"
+    return Problem(
+        f"{counted(len(bad), 'network card')} without an RDMA adapter ({listed(nic.address for nic in bad[:4])})",
+        f"Driver: {bad[0].driver or 'none'}. NCCL does not see the card. {FALLS_BACK}",
+        Fix("Load the module.", (f"sudo modprobe {module}", "sudo modprobe ib_uverbs"), "admin"),
+        {nic.address: nic.driver or "no driver" for nic in bad},
+        tuple(nic.address for nic in bad),
+    )
+
+
+def _for_rdma(nic: PciDevice) -> bool:
+    """InfiniBand cards (class 0207) and EFA; an Ethernet card may be meant for TCP only."""
+    return (nic.pci_class or "").startswith("0207") or (nic.vendor == "1d0f" and nic.device.startswith("efa"))

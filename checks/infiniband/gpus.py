@@ -1,0 +1,249 @@
+"""Are adapters and GPUs close, and do they reach each other's memory?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from shlex import quote
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import (
+    Gpu,
+    Host,
+    InfiniBand,
+    Kernel,
+    Libraries,
+    Nccl,
+    Pci,
+    PciDevice,
+    Plan,
+    Visible,
+    nearest_nics,
+    path_between,
+)
+
+from .._hardware import CONSUMER
+from .._knowledge import counted, gpu_list, listed, numbers
+from ._adapters import NEAR, ONE_MACHINE, active_ports
+from ._hca import setting
+
+_GPU_DIRECT = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#gpu-direct"
+# NVIDIA GPU Operator documentation, "GPUDirect RDMA": DMA-BUF needs Linux 5.12 and the open kernel modules.
+_DMA_BUF_KERNEL = (5, 12)
+# Share of the raw bits that carry data: 128b/130b encoding, PCIe 3 and later (PCI Express Base Specification).
+_ENCODING = 128 / 130
+
+
+@check(Severity.WARNING, source=f"{_GPU_DIRECT}")
+def gpudirect_rdma_unavailable(
+    infiniband: InfiniBand, plan: Plan, kernel: Kernel, host: Host, gpus: tuple[Gpu, ...]
+) -> Answer:
+    """Adapters cannot read and write GPU memory directly: there is neither nvidia-peermem nor DMA-BUF.
+
+    Why: GPUDirect RDMA needs the kernel module nvidia_peermem, or the open NVIDIA driver with DMA-BUF (Linux 5.12).
+    With neither, everything between machines is copied through host memory: half the bandwidth, and CPU time.
+
+    Fix: load nvidia_peermem, at each boot.
+    """
+    if plan.nodes < 2:
+        return ONE_MACHINE
+    if not [port for port in active_ports(infiniband) if port.link_layer in ("InfiniBand", "Ethernet")]:
+        return Skip("no active InfiniBand or RoCE port")
+    if not gpus or any(CONSUMER.search(gpu.name or "GeForce") for gpu in gpus):
+        return Skip("no GPUs that are known to offer GPUDirect RDMA")
+    if kernel.modules is None:
+        return Skip("the kernel's modules cannot be listed")
+    if loaded := {"nvidia_peermem", "nv_peer_mem"} & set(kernel.modules):
+        return Ok(f"{next(iter(loaded))} is loaded")
+    release = numbers(host.kernel)
+    if kernel.driver_flavour is None or not release:
+        return Skip("whether the driver offers DMA-BUF is not known")
+    if kernel.driver_flavour == "open":
+        if release >= _DMA_BUF_KERNEL:
+            return Ok(f"DMA-BUF: the open driver on Linux {host.kernel}")
+        if ".el" in host.kernel:
+            return Skip(f"whether this kernel ({host.kernel}) has DMA-BUF taken over is not known")
+    return Problem(
+        f"neither nvidia_peermem nor DMA-BUF ({kernel.driver_flavour} driver, Linux {host.kernel})",
+        "Adapters cannot reach GPU memory: traffic between machines is copied through host memory.",
+        Fix(
+            "Load the module, now and at each boot.",
+            ("sudo modprobe nvidia-peermem", "echo nvidia-peermem | sudo tee /etc/modules-load.d/nvidia-peermem.conf"),
+            who="admin",
+        ),
+        {"driver": kernel.driver_flavour, "kernel": host.kernel},
+    )
+
+
+def _adapters_near(
+    pci: Pci, infiniband: InfiniBand, gpus: tuple[Gpu, ...], visible: Visible
+) -> dict[int, list[str]] | None:
+    """For each visible GPU the active adapters below a switch of its own; None where the bus does not tell."""
+    active = {port.device for port in active_ports(infiniband)}
+    nics = [nic for nic in pci.of("nic") if active & set(nic.names) and nic.path]
+    places = {
+        gpu.index: place for gpu in gpus if gpu.index in visible.gpus and (place := pci.at(gpu.pci)) and place.path
+    }
+    if not nics or not places:
+        return None
+    return {
+        index: [nic.names[0] for nic in nics if path_between(place, nic) in NEAR] for index, place in places.items()
+    }
+
+
+@check(Severity.WARNING, source=_GPU_DIRECT, because_of=("infiniband_port_down", "rdma_driver_missing"))
+def gpu_without_its_adapter(
+    pci: Pci, infiniband: InfiniBand, gpus: tuple[Gpu, ...], visible: Visible, plan: Plan
+) -> Answer:
+    """A GPU has no active adapter beside it, while most others have one each.
+
+    Why: the machine was built with an adapter for every GPU. The GPU without one sends through its neighbour's, and
+    every collective over the machines waits for that pair.
+
+    Fix: find the missing adapter: on the bus, its driver, its port.
+    """
+    if plan.nodes < 2:
+        return ONE_MACHINE
+    near = _adapters_near(pci, infiniband, gpus, visible)
+    if near is None:
+        return Skip("where GPUs and active adapters stand on the bus is not known")
+    own = {index: names for index, names in near.items() if names}
+    shared = [name for names in own.values() for name in names]
+    without = [index for index in near if index not in own]
+    if not own or len(set(shared)) < len(own) or len(without) >= len(own):
+        return Skip("this machine does not have an adapter for each GPU")
+    if not without:
+        return Ok(f"an adapter beside each of {counted(len(own), 'GPU')}")
+    return Problem(
+        f"no active adapter beside {gpu_list(without)}; the other {len(own)} have one each",
+        "It has to send through a neighbour's adapter, and every collective over the machines waits for it.",
+        Fix("Look for the missing adapter.", ("lspci -d 15b3:", "ibstat", "nvidia-smi topo -m"), "admin"),
+        {f"gpu_{index}": ", ".join(names) or "none" for index, names in near.items()},
+        tuple(f"GPU {index}" for index in without),
+    )
+
+
+@check(Severity.INFO, source=_GPU_DIRECT, because_of=("gpu_without_its_adapter", "vm_rdma_without_topology_file"))
+def gpus_far_from_adapters(
+    pci: Pci, infiniband: InfiniBand, gpus: tuple[Gpu, ...], visible: Visible, plan: Plan, host: Host
+) -> Answer:
+    """GPUs reach the nearest active adapter only across the CPU.
+
+    Why: NCCL uses GPUDirect RDMA where GPU and adapter share a PCIe switch. Farther apart it copies through host
+    memory, and beyond the socket also over the CPUs' link.
+
+    Fix: nothing to repair; for a run on fewer GPUs choose those beside the adapters.
+    """
+    if plan.nodes < 2:
+        return ONE_MACHINE
+    if host.virtual:
+        return Skip("a virtual machine's bus need not be the real one")
+    if any(gpu.c2c_enabled for gpu in gpus):
+        return Skip("beside a Grace CPU, GPUs reach the adapters over NVLink-C2C")
+    near = _adapters_near(pci, infiniband, gpus, visible)
+    if near is None:
+        return Skip("where GPUs and active adapters stand on the bus is not known")
+    far = [index for index, names in near.items() if not names]
+    if not far:
+        return Ok(f"{counted(len(near), 'GPU')} with an adapter below the same switch")
+    place = {gpu.index: pci.at(gpu.pci) for gpu in gpus}
+    ways = {index: _way(pci, place[index]) for index in far}
+    return Problem(
+        f"{gpu_list(far)}: no active adapter below the same PCIe switch ({ways[far[0]]})",
+        "NCCL copies what these GPUs send to other machines through host memory.",
+        Fix("Nothing to repair. GPUs beside an adapter are the better choice for a run on fewer."),
+        {f"gpu_{index}": way for index, way in ways.items()},
+        tuple(f"GPU {index}" for index in far),
+    )
+
+
+def _way(pci: Pci, gpu: PciDevice | None) -> str:
+    """The nearest card of a GPU, and how it is reached."""
+    nic = next(iter(nearest_nics(pci, gpu.address)), None) if gpu else None
+    return f"nearest: {nic.names[0] if nic.names else nic.address}, {path_between(gpu, nic)}" if gpu and nic else "none"
+
+
+@check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/1102")
+def vm_rdma_without_topology_file(
+    host: Host, pci: Pci, infiniband: InfiniBand, gpus: tuple[Gpu, ...], visible: Visible, plan: Plan,
+    libraries: Libraries, env: Mapping[str, str], nccl: Nccl,
+) -> Answer:  # fmt: skip
+    """A virtual machine has InfiniBand, shows no PCIe switches, and NCCL is given no topology file.
+
+    Why: NCCL believes GPUs and adapters to be far apart and does without GPUDirect RDMA: 64 instead of 400 Gb/s were
+    seen. The provider's topology file tells it what the bus hides.
+
+    Fix: set NCCL_TOPO_FILE to the file of this machine type.
+    """
+    if plan.nodes < 2:
+        return ONE_MACHINE
+    if not host.virtual:
+        return Skip("not a virtual machine")
+    if not any(port.link_layer != "EFA" for port in active_ports(infiniband)):
+        return Skip("no active InfiniBand or RoCE port")
+    if pci.topology_gpus or setting("NCCL_TOPO_FILE", env, nccl):
+        return Ok("NCCL is given a topology file")
+    if level := setting("NCCL_NET_GDR_LEVEL", env, nccl):
+        return Ok(f"NCCL_NET_GDR_LEVEL={level[0]} says what may be taken for near")
+    if any(library.name.startswith("nccl-net") for library in libraries.found):
+        return Skip("a network plugin of the provider knows the machine")
+    near = _adapters_near(pci, infiniband, gpus, visible)
+    if near is None:
+        return Skip("where GPUs and active adapters stand on the bus is not known")
+    if any(near.values()):
+        return Ok("the bus shows adapters beside the GPUs")
+    return Problem(
+        f"{host.virtual} with {counted(len(active_ports(infiniband)), 'active port')}, no PCIe switch in sight, "
+        "no topology file",
+        "NCCL takes GPUs and adapters for far apart: no GPUDirect RDMA, a sixth of the bandwidth.",
+        Fix(
+            "Set the file your provider has for this machine type (Azure: /opt/microsoft/*-topo.xml).",
+            ("export NCCL_TOPO_FILE=/opt/microsoft/ndv5-topo.xml",),
+        ),
+        {"hypervisor": host.virtual, "ports": len(active_ports(infiniband))},
+    )
+
+
+@check(Severity.WARNING, source="https://docs.nvidia.com/networking/display/connectx7vpi")
+def nic_pcie_narrow(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
+    """An adapter's PCIe link is below what the adapter can, and carries less than its port.
+
+    Why: a 400 Gb/s port in a slot of 16 lanes of generation 4 gets 250 Gb/s at most. Adapters do not slow their link
+    when idle, so what is read is what there is.
+
+    Fix: another slot, reseat the card, or the BIOS's settings.
+    """
+    if plan.nodes < 2:
+        return ONE_MACHINE
+    rates: dict[str, float] = {}
+    for port in active_ports(infiniband):
+        rates[port.device] = max(rates.get(port.device, 0.0), port.rate_gbit_per_s or 0.0)
+    told = {
+        nic: (nic.width * nic.speed_gt_per_s * _ENCODING, max(rates.get(name, 0.0) for name in nic.names))
+        for nic in pci.of("nic")
+        if nic.width and nic.speed_gt_per_s and any(rates.get(name) for name in nic.names)
+    }
+    bad = {
+        nic: (slot, port)
+        for nic, (slot, port) in told.items()
+        if slot < port
+        and ((nic.width or 0) < (nic.width_max or 0) or (nic.speed_gt_per_s or 0) < (nic.speed_max_gt_per_s or 0))
+    }
+    if not told:
+        return Skip("no active adapter tells its PCIe link")
+    if not bad:
+        return Ok(f"the slots of {counted(len(told), 'adapter')} carry what their ports do")
+    nic, (slot, port_rate) = next(iter(bad.items()))
+    return Problem(
+        f"{listed(n.names[0] for n in bad)}: PCIe x{nic.width} at {nic.speed_gt_per_s:g} GT/s carries {slot:.0f} of "
+        f"the port's {port_rate:g} Gb/s",
+        f"The card can x{nic.width_max} at {nic.speed_max_gt_per_s:g} GT/s; the slot holds it back."
+        if nic.speed_max_gt_per_s
+        else f"The card can x{nic.width_max}; the slot holds it back.",
+        Fix(
+            "Another slot, reseat the card, check the BIOS.",
+            (f"sudo lspci -vvs {quote(nic.address)} | grep Lnk",),
+            "hardware",
+        ),
+        {n.names[0]: round(slot) for n, (slot, _) in bad.items()},
+        tuple(n.names[0] for n in bad),
+    )

@@ -1,0 +1,93 @@
+"""Have RoCE ports the addresses that NCCL asks for?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from shlex import quote
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import HcaPort, InfiniBand, Nccl, Plan
+
+from .._knowledge import counted, listed
+from ._adapters import ONE_MACHINE, active_ports, port_names
+from ._hca import chooses, setting
+
+_NETWORKING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"
+_HCA = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-hca"
+
+
+def _roce(infiniband: InfiniBand) -> list[HcaPort]:
+    return [port for port in active_ports(infiniband) if port.link_layer == "Ethernet" and port.gid_types is not None]
+
+
+@check(Severity.WARNING, source=f"{_NETWORKING.partition('#')[0]}#rdma-over-converged-ethernet-roce")
+def roce_gid_missing(infiniband: InfiniBand, plan: Plan) -> Answer:
+    """An active RoCE port has no address of RoCE version 2.
+
+    Why: NCCL asks for RoCE v2, which can be routed. Without such a GID it takes what stands first in the table, and
+    stops with "Call to ibv_modify_qp failed with error Invalid argument", or does not reach the other machine.
+
+    Fix: switch the port to RoCE v2, and give its interface an address; in a container use the host's network.
+    """
+    if plan.nodes < 2:
+        return ONE_MACHINE
+    told = _roce(infiniband)
+    bad = [port for port in told if "RoCE v2" not in (port.gid_types or ())]
+    if not told:
+        return Skip("no active RoCE port that shows its addresses")
+    if not bad:
+        return Ok(f"RoCE v2 on {counted(len(told), 'port')}")
+    has = listed(bad[0].gid_types or ()) or "no address at all"
+    return Problem(
+        f"{port_names(bad)}: no RoCE v2 address ({has})",
+        "NCCL asks for one; its queue pairs then fail with Invalid argument, or lead nowhere.",
+        Fix(
+            "Give its interface an address; a container needs the host's network.",
+            (
+                "show_gids",
+                f"sudo cma_roce_mode -d {quote(bad[0].device)} -p {bad[0].port} -m 2",
+                "docker run --network=host ...",
+            ),
+            "admin",
+        ),
+        {port.name: listed(port.gid_types or ()) or "none" for port in bad},
+        tuple(port.name for port in bad),
+    )
+
+
+@check(Severity.WARNING, source=f"{_HCA.partition('#')[0]}#nccl-ib-addr-family", because_of=("roce_gid_missing",))
+def roce_address_missing(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str], nccl: Nccl) -> Answer:
+    """An active RoCE port has no IPv4 address.
+
+    Why: NCCL takes every ACTIVE port into use, and looks for an IPv4 GID on each. A port with none is used with its
+    link-local address, which other machines often cannot reach: the run hangs or fails with completion error 12.
+
+    Fix: give its interface an address, or leave the port out with NCCL_IB_HCA.
+    """
+    if plan.nodes < 2:
+        return ONE_MACHINE
+    family = setting("NCCL_IB_ADDR_FAMILY", env, nccl)
+    if family and family[0] == "AF_INET6":
+        return Skip("NCCL_IB_ADDR_FAMILY=AF_INET6: no IPv4 address is needed")
+    told = [port for port in _roce(infiniband) if port.gid_ipv4 is not None]
+    hca = setting("NCCL_IB_HCA", env, nccl)
+    used = [port for port in told if hca is None or chooses(hca[0], port)]
+    bad = [port for port in used if not port.gid_ipv4]
+    if not used:
+        return Skip("no active RoCE port that NCCL would use" if told else "no active RoCE port shows its addresses")
+    if not bad:
+        return Ok(f"an IPv4 address on {counted(len(used), 'RoCE port')}")
+    return Problem(
+        f"{port_names(bad)}: active, and without an IPv4 address",
+        "NCCL uses every active port; over this one it reaches the other machines by chance only.",
+        Fix(
+            "Give its interface an address, or leave the port out.",
+            (
+                f"sudo ip address add ADDRESS/24 dev {quote(next(iter(bad[0].interfaces), 'INTERFACE'))}",
+                f"export NCCL_IB_HCA={quote('^=' + ','.join(port.name for port in bad))}",
+            ),
+            "admin",
+        ),
+        {port.name: ", ".join(port.interfaces) for port in bad},
+        tuple(port.name for port in bad),
+    )

@@ -1,0 +1,248 @@
+"""Does the loader find torch's libraries first, and the driver's own libcuda?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Driver, Gpu, Libraries, Library, Pytorch, Visible
+
+from .._knowledge import counted, gpu_list, listed, numbers
+
+_FORWARD = "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html"
+_ERRORS = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
+# Looked up by name from inside the wheels, so that LD_LIBRARY_PATH decides (torch/__init__.py works around it when it
+# notices in time); torch's own dependencies come from its DT_RPATH first.
+_NOT_BY_RPATH = {"nvJitLink": "nvidia-nvjitlink", "cudnn": "nvidia-cudnn", "cublasLt": "nvidia-cublas"}
+# Preloaded on purpose in many trainings, and harmless: memory allocators and OpenMP runtimes.
+_USUAL_PRELOADS = re.compile(
+    r"lib(tcmalloc|tcmalloc_minimal|jemalloc|mimalloc|iomp5|omp|gomp|nccl|stdc\+\+|gcc_s)(-[.\w]+)?\.so[.\d]*"
+)
+
+
+def _wheel(wheels: Mapping[str, str], stem: str, cuda: str | None) -> tuple[str, str] | None:
+    """The wheel of a library for torch's CUDA: nvidia-cudnn-cu12, or without suffix since CUDA 13."""
+    major = (cuda or "").partition(".")[0]
+    for name in (f"{stem}-cu{major}", stem):
+        if name in wheels:
+            return name, wheels[name]
+    return None
+
+
+def _loaded(libraries: Libraries, name: str) -> Library | None:
+    """The library of this name that was asked for by its bare name, as CUDA programs do."""
+    return next((one for one in libraries.found if one.name == name and one.loads is not None), None)
+
+
+@check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/140797")
+def library_path_shadows_wheels(libraries: Libraries, pytorch: Pytorch) -> Answer:
+    """LD_LIBRARY_PATH puts an older CUDA library before the one that torch's wheels bring.
+
+    Why: the wheels' libraries look each other up by name, and the loader asks LD_LIBRARY_PATH first. `import torch`
+    then ends with "libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4", or torch refuses the cuDNN it finds.
+
+    Fix: take the folder out of LD_LIBRARY_PATH; wheels need none.
+    """
+    if not pytorch.cuda or not libraries.wheels:
+        return Skip("torch has no CUDA" if not pytorch.cuda else "torch's libraries are not from wheels")
+    foreign = [one for one in libraries.found if one.origin == "library_path"]
+    if not foreign:
+        return Ok("no CUDA library on LD_LIBRARY_PATH")
+    names = {one.path.rpartition("/")[2] for one in libraries.found if one.origin == "wheel"}
+    bad: dict[str, tuple[Library, str]] = {}
+    for one in foreign:
+        wheel = _wheel(libraries.wheels, _NOT_BY_RPATH.get(one.name, ""), pytorch.cuda)
+        same = one.path.rpartition("/")[2] in names
+        if same and wheel and one.version and _older(one.version, wheel[1]):
+            bad.setdefault(one.name, (one, wheel[1]))
+    if not bad:
+        return Ok(
+            f"{counted(len(foreign), 'CUDA library', 'CUDA libraries')} on LD_LIBRARY_PATH, none older than torch's"
+        )
+    folders = list(dict.fromkeys(one.path.rpartition("/")[0] for one, _ in bad.values()))
+    return Problem(
+        "; ".join(f"{one.path} is {one.version}, torch's wheel {wheel}" for one, wheel in bad.values()),
+        "The loader takes the older one, and symbols that torch's libraries need are not in it.",
+        Fix(
+            f"Take {listed(folders)} out of LD_LIBRARY_PATH (a `module unload cuda`, or a line of a shell profile).",
+            ("unset LD_LIBRARY_PATH",),
+        ),
+        {one.path: f"{one.version}, wheel {wheel}" for one, wheel in bad.values()},
+        tuple(bad),
+    )  # fmt: skip
+
+
+def _older(one: str, other: str) -> bool:
+    """By major and minor: the third number of a file and of a wheel are counted differently."""
+    return numbers(one)[:2] < numbers(other)[:2]
+
+
+@check(Severity.ERROR, source=_ERRORS, because_of=("driver_lacks_compute",))
+def libcuda_missing(libraries: Libraries, driver: Driver, gpus: tuple[Gpu, ...]) -> Answer:
+    """The driver and its GPUs are there, and the interpreter of the training cannot load libcuda.so.1.
+
+    Why: it is the library every CUDA program starts with, and it comes with the driver, not with torch. Without it
+    torch says "Found no NVIDIA driver on your system".
+
+    Fix: install the driver's user-space part, or tell the loader where it is.
+    """
+    if driver.nvml_error is not None or not gpus:
+        return Skip("no NVIDIA driver answers here" if driver.nvml_error is not None else "no GPU here")
+    cuda = _loaded(libraries, "cuda")
+    if cuda is None:
+        return Skip("libcuda was not looked for")
+    if cuda.loads:
+        return Ok(f"libcuda from {cuda.path}")
+    if driver.cuda_version is not None:
+        return Skip("NVML found libcuda, this interpreter's loader did not")
+    return Problem(
+        "libcuda.so.1 cannot be loaded",
+        f"The loader says: {cuda.error or 'nothing'}. CUDA cannot start in this interpreter.",
+        (
+            Fix("Ask the loader what it knows.", ("ldconfig -p | grep libcuda",)),
+            Fix("Install the driver's CUDA library (libcuda1, nvidia-driver-cuda-libs).", who="admin"),
+        ),
+        {"error": cuda.error, "driver": driver.version},
+    )  # fmt: skip
+
+
+@check(Severity.ERROR, source=_ERRORS)
+def libcuda_is_stub(libraries: Libraries) -> Answer:
+    """The loader finds a stub of the driver's library before the real one.
+
+    Why: a toolkit brings empty copies of libcuda and libnvidia-ml to link against, in a folder called stubs. With that
+    folder on LD_LIBRARY_PATH every CUDA call fails: error 34, "CUDA driver is a stub library", and torch sees no GPU.
+
+    Fix: take the stubs folder out of LD_LIBRARY_PATH.
+    """
+    asked = [one for one in (_loaded(libraries, "cuda"), _loaded(libraries, "nvidia-ml")) if one is not None]
+    found = [one for one in asked if one.loads]
+    if not found:
+        return Skip("neither libcuda nor libnvidia-ml can be loaded" if asked else "they were not looked for")
+    stubs = [one for one in found if one.origin == "stub"]
+    if not stubs:
+        return Ok(f"{listed(one.path for one in found)}: no stub")
+    return Problem(
+        f"{listed(one.path for one in stubs)} {'is a stub' if len(stubs) == 1 else 'are stubs'}",
+        "It has the names of the driver's functions and none of their code: CUDA answers error 34, stub library.",
+        Fix(
+            "Take the stubs folder out of LD_LIBRARY_PATH, or remove the link libcuda.so.1 in it.",
+            ("echo $LD_LIBRARY_PATH | tr ':' '\\n' | grep stubs",),
+        ),
+        {one.name: one.path for one in stubs},
+    )
+
+
+@check(Severity.ERROR, source=_ERRORS)
+def libcuda_not_the_drivers(libraries: Libraries, driver: Driver) -> Answer:
+    """libcuda is of another version than the NVIDIA driver that runs.
+
+    Why: the library and the kernel's driver must be of one version; only a newer libcuda of a cuda-compat package may
+    differ. An image with a driver package of its own, or an old cuda-compat folder before a newer driver, ends in error
+    803, "system has unsupported display driver / cuda driver combination".
+
+    Fix: remove the copy that does not belong to the driver.
+    """
+    cuda, running = _loaded(libraries, "cuda"), numbers(driver.version)
+    if cuda is None or not cuda.loads or not running:
+        return Skip("the driver's version is not known" if not running else "libcuda cannot be loaded")
+    ours = numbers(cuda.version)
+    if len(ours) < 2 or ours[0] < 100 or cuda.origin == "stub":  # libcuda.so.1.1 of WSL tells none
+        return Skip(f"{cuda.path} does not tell its version")
+    if cuda.origin == "compat":
+        if ours > running:
+            return Ok(f"cuda-compat {cuda.version} over driver {driver.version}")
+        what = f"cuda-compat {cuda.version} is found before the newer driver {driver.version}"
+        why = "A compatibility library serves older drivers only; before a newer one it is error 803."
+    elif ours == running:
+        return Ok(f"libcuda and driver are {driver.version}")
+    else:
+        what = f"libcuda is {cuda.version}, the driver {driver.version}"
+        why = "They must be of one version: CUDA starts with error 803, or the image brings a driver of its own."
+    return Problem(
+        what,
+        why,
+        Fix(
+            f"Take {cuda.path.rpartition('/')[0]} out of the loader's path (LD_LIBRARY_PATH, /etc/ld.so.conf.d), or "
+            "uninstall the package that brought it.",
+            ("ldconfig -p | grep libcuda.so.1", "echo $LD_LIBRARY_PATH"),
+        ),
+        {"libcuda": cuda.path, "libcuda_version": cuda.version, "driver": driver.version},
+    )
+
+
+@check(Severity.INFO, source=_FORWARD, because_of=("libcuda_not_the_drivers", "cuda_compat_on_geforce"))
+def cuda_compat_active(libraries: Libraries, driver: Driver) -> Answer:
+    """A cuda-compat library stands in for the driver's own libcuda.
+
+    Why: it lets a newer CUDA run on an older driver of a data-centre GPU. NCCL then believes the driver to be newer
+    than it is, uses functions that this one does not have, and fails while the ranks connect.
+
+    Fix: nothing; should NCCL fail while the ranks connect, NCCL_CUMEM_HOST_ENABLE=0 helps.
+    """
+    cuda = _loaded(libraries, "cuda")
+    if cuda is None or not cuda.loads:
+        return Skip("libcuda cannot be loaded")
+    if cuda.origin != "compat":
+        return Ok(f"the driver's own {cuda.path}")
+    return Problem(
+        f"cuda-compat {cuda.version or 'of unknown version'} over driver {driver.version or 'of unknown version'}",
+        "Forward compatibility is in use: versions that CUDA and NCCL report are those of the compatibility library.",
+        Fix("Nothing, unless NCCL fails while connecting; then try this.", ("export NCCL_CUMEM_HOST_ENABLE=0",)),
+        {"libcuda": cuda.path, "driver": driver.version},
+    )
+
+
+@check(Severity.ERROR, source=_FORWARD)
+def cuda_compat_on_geforce(libraries: Libraries, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
+    """A cuda-compat library is in use on a GeForce card.
+
+    Why: forward compatibility is for data-centre GPUs. On GeForce CUDA starts with error 804, "forward compatibility
+    was attempted on non supported HW", and torch sees no GPU.
+
+    Fix: take the compat folder out of the loader's path and update the driver, or use a torch for an older CUDA.
+    """
+    cuda = _loaded(libraries, "cuda")
+    if cuda is None or not cuda.loads:
+        return Skip("libcuda cannot be loaded")
+    if cuda.origin != "compat":
+        return Ok(f"the driver's own {cuda.path}")
+    known = [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.name]
+    bad = [gpu for gpu in known if "GeForce" in (gpu.name or "")]
+    if not bad:
+        return Ok(f"no GeForce among {counted(len(known), 'visible GPU')}") if known else Skip("no visible GPU")
+    return Problem(
+        f"{bad[0].name} ({gpu_list(gpu.index for gpu in bad)}) with cuda-compat",
+        f"CUDA would be started through {cuda.path}, which GeForce does not support: error 804.",
+        Fix(
+            "Take the compat folder out of LD_LIBRARY_PATH and /etc/ld.so.conf.d; then install a torch that this "
+            "driver serves, or a newer driver.",
+            ("ldconfig -p | grep libcuda.so.1", "echo $LD_LIBRARY_PATH"),
+        ),
+        {"libcuda": cuda.path, "gpu": bad[0].name},
+        tuple(f"GPU {gpu.index}" for gpu in bad),
+    )
+
+
+@check(Severity.INFO, source="https://man7.org/linux/man-pages/man8/ld.so.8.html")
+def preload_hooks_ranks(libraries: Libraries) -> Answer:
+    """A library is preloaded into every process, the ranks included.
+
+    Why: LD_PRELOAD and /etc/ld.so.preload replace functions of the C library in all programs. Profilers, monitors and
+    sandboxes work so; when a rank hangs or crashes inside one, the stack names it and nothing else does. A file that
+    does not exist is reported by every process that starts.
+
+    Fix: look whether you know it; leave it out when a crash is being looked into.
+    """
+    preloaded = [one for one in libraries.found if one.origin == "preload"]
+    odd = [one for one in preloaded if one.loads is False or not _USUAL_PRELOADS.fullmatch(one.name)]
+    if not odd:
+        return Ok(f"{len(preloaded)} preloaded, all of the usual kind" if preloaded else "nothing is preloaded")
+    missing = [one for one in odd if one.loads is False]
+    return Problem(
+        ", ".join(f"{one.path}{' (does not exist)' if one.loads is False else ''}" for one in odd),
+        "It is loaded into every rank." if not missing else "A preloaded file that is not there only makes noise.",
+        Fix("Leave it out unless you mean it.", ("unset LD_PRELOAD", "cat /etc/ld.so.preload")),
+        {one.path: one.loads for one in odd},
+    )  # fmt: skip

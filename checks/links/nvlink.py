@@ -1,0 +1,248 @@
+"""Are all NVLinks up, fast, and used?"""
+
+from __future__ import annotations
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Gpu, Link, Pci, Visible
+
+from .._hardware import GRACE, model_of
+from .._knowledge import counted, gpu_list, use_only
+from ._pairs import P2P_OK, P2P_UNKNOWN, granted, names_of, refusal, sharing
+
+_NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
+_VALIDATION = "https://docs.nvidia.com/health-validation/reference/checks/nvlink"
+_LEVELS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-p2p-level"
+# The speed NVML reports is a nominal one, in whole megabytes: models differ by far more than this.
+_SPEED_TOLERANCE = 0.99
+
+
+@check(Severity.ERROR, source=_NVML, because_of=("gpu_lost", "nvlink_fabric_not_ready", "fabric_manager_missing"))
+def nvlink_inactive(gpus: tuple[Gpu, ...]) -> Answer:
+    """A GPU has fewer active NVLinks than its siblings of the same model.
+
+    Why: NCCL builds its rings over the links that all have: one GPU with dead links slows every collective, or sends it
+    over PCIe. Where there is no NVSwitch, a GPU without any link may just have no bridge, and is not judged.
+
+    Fix: reset the GPUs; links that stay down are a cable, a bridge or a board.
+    """
+    switched = {gpu.name for gpu in gpus if any(link.remote == "switch" for link in gpu.nvlinks or ())}
+    active = [
+        (gpu, number)
+        for gpu in gpus
+        if not gpu.lost
+        and not gpu.mig_mode  # a GPU that is split switches its links off
+        and (number := gpu.nvlinks_active) is not None
+        and (number or gpu.name in switched)
+    ]
+    best: dict[str | None, int] = {}
+    for gpu, number in active:
+        best[gpu.name] = max(best.get(gpu.name, 0), number)
+    linked = [(gpu, number) for gpu, number in active if best[gpu.name]]
+    bad = [gpu for gpu, number in linked if number < best[gpu.name]]
+    if bad:
+        gpu = bad[0]
+        return Problem(
+            f"{gpu_list(g.index for g in bad)}: {gpu.nvlinks_active} of {best[gpu.name]} NVLinks active",
+            f"Its siblings have {best[gpu.name]}. Every collective runs at the speed of the weakest GPU.",
+            Fix(
+                "Reset the GPUs; if the links stay down: bridge, cable or board.",
+                ("nvidia-smi nvlink --status", "sudo nvidia-smi --gpu-reset"),
+                who="hardware",
+            ),
+            {f"gpu_{g.index}_active": g.nvlinks_active for g in bad} | {"siblings": best[gpu.name]},
+            names_of(bad),
+        )
+    if not linked:
+        return Skip("no NVLinks here")
+    return Ok(f"{linked[0][1]} NVLinks active on each of {len(linked)} GPUs")
+
+
+@check(Severity.WARNING, source=_VALIDATION, because_of=("nvlink_fabric_not_ready", "fabric_manager_missing"))
+def nvlinks_fewer_than_model(gpus: tuple[Gpu, ...], pci: Pci) -> Answer:
+    """All GPUs of a model on an NVSwitch board have fewer NVLinks up than the model has.
+
+    Why: when a switch fails, the fabric manager takes its links out of use on every GPU alike. The GPUs agree with each
+    other, jobs run, and every collective is slower than the machine was bought for.
+
+    Fix: look at the fabric manager's log; a switch that is out is the vendor's.
+    """
+    judged: list[tuple[Gpu, int, int]] = []
+    for gpu in gpus:
+        model, links = model_of(gpu), gpu.nvlinks
+        if gpu.lost or gpu.mig_mode or not links or model is None or model.nvlinks is None:
+            continue
+        if pci.nvswitches or any(link.remote == "switch" for link in links):  # links between GPUs may lead outside a VM
+            judged.append((gpu, gpu.nvlinks_active or 0, model.nvlinks))
+    if not judged:
+        return Skip("no GPU on an NVSwitch board, of a model whose links are known")
+    best: dict[str | None, int] = {}
+    for gpu, active, _ in judged:
+        best[gpu.name] = max(best.get(gpu.name, 0), active)
+    bad = [(gpu, whole) for gpu, _, whole in judged if best[gpu.name] < whole]
+    if not bad:
+        return Ok(f"{judged[0][2]} NVLinks, as the model has, on {counted(len(judged), 'GPU')}")
+    first, whole = bad[0]
+    return Problem(
+        f"{best[first.name]} of {whole} NVLinks active on every {first.name}",
+        "All GPUs lack the same links: a switch is out, or the fabric manager runs the board degraded.",
+        Fix(
+            "See which switch it is.",
+            (
+                "nvidia-smi nvlink --status",
+                "sudo journalctl -u nvidia-fabricmanager",
+                "nvidia-smi -q | grep -A 12 Fabric",
+            ),
+            who="admin",
+        ),
+        {f"gpu_{gpu.index}_active": gpu.nvlinks_active for gpu, _ in bad} | {"model": whole},
+        names_of(gpu for gpu, _ in bad),
+    )
+
+
+@check(Severity.WARNING, source=_VALIDATION)
+def nvlink_slow(gpus: tuple[Gpu, ...]) -> Answer:
+    """An active NVLink runs at a lower speed than the model's links do.
+
+    Why: a link that trained low counts as active, and the slowest link on the way sets the pace of every ring.
+
+    Fix: reset the GPU; a link that stays slow is a cable, a bridge or a board.
+    """
+    told: list[tuple[Gpu, dict[int, int]]] = []
+    for gpu in gpus:
+        speeds = {link.link: link.speed_mb_per_s for link in gpu.nvlinks or () if link.active and link.speed_mb_per_s}
+        if speeds and not gpu.lost:
+            told.append((gpu, speeds))
+    if not told:
+        return Skip("no active NVLink here tells its speed")
+    wanted: dict[str | None, int] = {}
+    for gpu, speeds in told:
+        model = model_of(gpu)
+        known = model.nvlink_mb_per_s if model and model.nvlink_mb_per_s else max(speeds.values())
+        wanted[gpu.name] = max(wanted.get(gpu.name, 0), known)
+    slow = [
+        (gpu, few)
+        for gpu, speeds in told
+        if (few := {n: mb for n, mb in speeds.items() if mb < wanted[gpu.name] * _SPEED_TOLERANCE})
+    ]
+    if not slow:
+        return Ok(f"{wanted[told[0][0].name] / 1000:.3f} GB/s on every active NVLink of {counted(len(told), 'GPU')}")
+    gpu, few = slow[0]
+    return Problem(
+        f"GPU {gpu.index}: NVLink {', '.join(map(str, few))} at {min(few.values())} MB/s, "
+        f"{wanted[gpu.name]} is usual" + (f" ({counted(len(slow), 'GPU')} in all)" if len(slow) > 1 else ""),
+        "The slowest link on the way sets the pace of every collective.",
+        Fix(
+            "Reset the GPU; if the link stays slow: cable, bridge or board.",
+            (f"nvidia-smi nvlink --status -i {gpu.index}", f"sudo nvidia-smi --gpu-reset -i {gpu.index}"),
+            who="hardware",
+        ),
+        {f"gpu_{g.index}_link_{n}_mb_per_s": mb for g, links in slow for n, mb in links.items()},
+        names_of(g for g, _ in slow),
+    )
+
+
+@check(Severity.ERROR, source="https://github.com/NVIDIA/nccl (src/graph/paths.cc, ncclTopoCheckP2p)")
+def nvlink_without_peer_access(links: tuple[Link, ...], visible: Visible) -> Answer:
+    """GPUs are joined by NVLink, and the driver refuses peer access between them.
+
+    Why: NCCL stops with an error when an NVLink pair has no peer access, because the machine is set up wrongly (driver
+    option, virtualisation, confidential computing).
+
+    Fix: have peer access switched on again in the driver or the hypervisor.
+    """
+    joined = [link for link in sharing(links, visible) if link.nvlinks]
+    bad = [link for link in joined if refusal(link)]
+    if bad:
+        return Problem(
+            f"{counted(len(bad), 'NVLink pair')} without peer access (GPU {bad[0].a} and {bad[0].b})",
+            "NCCL treats this as a broken machine and refuses to start.",
+            Fix(
+                "Look for the driver option or hypervisor setting that disables it.",
+                ("nvidia-smi topo -p2p r",),
+                "admin",
+            ),
+            {f"gpu_{link.a}_{link.b}": refusal(link) for link in bad[:8]},
+        )
+    good = sum(map(granted, joined))
+    if not good:
+        return Skip("no NVLink pair tells" if joined else "no NVLink between visible GPUs")
+    return Ok(f"peer access on {'all' if good == len(joined) else f'{good} of'} {len(joined)} NVLink pairs")
+
+
+@check(Severity.INFO, source=_VALIDATION, because_of=("nvlink_without_peer_access",))
+def nvlink_atomics_missing(links: tuple[Link, ...], visible: Visible) -> Answer:
+    """GPUs are joined by NVLink, and cannot do atomic operations in each other's memory.
+
+    Why: NCCL does without, but NVSHMEM and the kernels built on it (DeepEP, symmetric memory) use them, and stop with
+    an error or take a slower way.
+
+    Fix: look for the driver or hypervisor setting that switches them off.
+    """
+    joined = [link for link in sharing(links, visible) if link.nvlinks and link.p2p_atomics not in (None, P2P_UNKNOWN)]
+    bad = [link for link in joined if link.p2p_atomics != P2P_OK]
+    if not joined:
+        return Skip("no NVLink pair tells")
+    if not bad:
+        return Ok(f"atomic operations on {counted(len(joined), 'NVLink pair')}")
+    return Problem(
+        f"no atomic operations on {len(bad)} of {counted(len(joined), 'NVLink pair')} (GPU {bad[0].a} and {bad[0].b})",
+        "Collectives of NCCL work; libraries that write into other GPUs' memory on their own may not.",
+        Fix("Look for the driver or hypervisor setting that disables them.", ("nvidia-smi topo -p2p a",), "admin"),
+        {f"gpu_{link.a}_{link.b}": link.p2p_atomics for link in bad[:8]},
+    )
+
+
+@check(Severity.WARNING, source=_NVML)
+def c2c_link_down(gpus: tuple[Gpu, ...]) -> Answer:
+    """The NVLink-C2C between a GPU and its Grace CPU is off.
+
+    Why: on GH200 and GB200 host memory, loading and offloading go over C2C at many times the speed of PCIe. Without it
+    they crawl, and GPUs and network cards lose their short way.
+
+    Fix: power-cycle the tray; if it stays off, it is the board.
+    """
+    told = [gpu for gpu in gpus if gpu.c2c_enabled is not None and GRACE.search(gpu.name or "")]
+    bad = [gpu for gpu in told if not gpu.c2c_enabled]
+    if not told:
+        return Skip("no GPU here that sits beside a Grace CPU")
+    if not bad:
+        return Ok(f"NVLink-C2C is on for {counted(len(told), 'GPU')}")
+    return Problem(
+        f"{gpu_list(gpu.index for gpu in bad)}: NVLink-C2C to the Grace CPU is off",
+        "Everything between host and GPU memory takes a far slower way.",
+        Fix("Power-cycle the tray; if it stays off: the vendor.", ("nvidia-smi c2c -s",), "hardware"),
+        {f"gpu_{gpu.index}_c2c": gpu.c2c_enabled for gpu in bad},
+        names_of(bad),
+    )
+
+
+@check(Severity.INFO, source=_LEVELS)
+def nvlink_pairs_split(gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible: Visible) -> Answer:
+    """The visible GPUs have no NVLink between them, and others of this machine do.
+
+    Why: bridges join GPUs in pairs. A run on one GPU of each pair sends its gradients over PCIe, often at a tenth of
+    the speed, though as many bridged GPUs stand by.
+
+    Fix: choose GPUs of one bridge.
+    """
+    chosen = sharing(links, visible)
+    if not chosen or any(link.nvlinks is None for link in links):
+        return Skip("the links between the visible GPUs are not known" if chosen else "no pair of visible GPUs")
+    if any(link.nvlinks for link in chosen):
+        return Ok("the visible GPUs include some that are joined by NVLink")
+    usable = {gpu.index for gpu in gpus if gpu.permitted and not gpu.lost}
+    joined = [(link.a, link.b) for link in links if link.nvlinks and {link.a, link.b} <= usable]
+    if not joined:
+        return Ok("no NVLink on this machine that the run leaves out")
+    better: list[int] = []
+    for pair in joined:
+        if not set(pair) & set(better) and len(better) + 2 <= len(visible.gpus):
+            better += pair
+    if len(better) < len(visible.gpus):
+        return Ok("there are not enough bridged GPUs for this run")
+    return Problem(
+        f"no NVLink between {gpu_list(sorted(visible.gpus))}, but between GPU {joined[0][0]} and {joined[0][1]}",
+        "CUDA_VISIBLE_DEVICES takes GPUs of different bridges: what they send each other goes over PCIe.",
+        Fix("Choose bridged GPUs, if nobody else uses them.", use_only(sorted(better), gpus)),
+        {"visible": ",".join(map(str, visible.gpus)), "bridged": ", ".join(f"{a}+{b}" for a, b in joined)},
+    )

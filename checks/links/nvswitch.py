@@ -1,0 +1,159 @@
+"""Have the NVSwitches been set up, and are they sound?"""
+
+from __future__ import annotations
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Driver, Gpu, Leftovers, Pci
+
+from .._hardware import fabric_complaints
+from .._knowledge import counted, gpu_list, numbers
+from ._pairs import names_of
+
+_NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
+_FABRIC = "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/"
+# nvmlGpuFabricState_t
+_NOT_STARTED, _IN_PROGRESS, _COMPLETED = 1, 2, 3
+
+
+@check(
+    Severity.ERROR, source=_FABRIC, because_of=("gpu_lost", "fabric_manager_missing", "fabric_manager_version_differs")
+)
+def nvlink_fabric_not_ready(gpus: tuple[Gpu, ...]) -> Answer:
+    """The NVSwitch fabric of this machine is not up.
+
+    Why: on NVSwitch machines the fabric manager must join the GPUs first. Until then CUDA fails to start with error 802
+    "system not yet initialized".
+
+    Fix: start nvidia-fabricmanager, in the version of the driver.
+    """
+    known = [gpu for gpu in gpus if gpu.fabric_state]  # 0 = no fabric here, which is no fault
+    bad = [
+        gpu
+        for gpu in known
+        if gpu.fabric_state in (_NOT_STARTED, _IN_PROGRESS) or (gpu.fabric_state == _COMPLETED and gpu.fabric_status)
+    ]
+    if bad:
+        state = {_NOT_STARTED: "not started", _IN_PROGRESS: "still starting"}.get(
+            bad[0].fabric_state or 0, f"ended with NVML code {bad[0].fabric_status}"
+        )
+        return Problem(
+            f"NVSwitch fabric {state} on {counted(len(bad), 'GPU')}",
+            "Without it CUDA stops with error 802, system not yet initialized.",
+            Fix(
+                "Start the fabric manager; its version must equal the driver's.",
+                ("sudo systemctl restart nvidia-fabricmanager", "systemctl status nvidia-fabricmanager"),
+                who="admin",
+            ),
+            {f"gpu_{gpu.index}_state": gpu.fabric_state for gpu in bad},
+            names_of(bad),
+        )
+    return Ok(f"fabric is up on {len(known)} of {len(gpus)} GPUs") if known else Skip("no NVSwitch fabric here")
+
+
+def _fabric_is_up(gpus: tuple[Gpu, ...]) -> bool:
+    return bool(gpus) and all(gpu.fabric_state == _COMPLETED and not gpu.fabric_status for gpu in gpus)
+
+
+@check(Severity.ERROR, source=_FABRIC, because_of=("fabric_manager_version_differs",))
+def fabric_manager_missing(gpus: tuple[Gpu, ...], pci: Pci, leftovers: Leftovers) -> Answer:
+    """This machine has NVSwitches, and no fabric manager runs.
+
+    Why: it sets up the routes between the GPUs; before that CUDA refuses to start with error 802 "system not yet
+    initialized", although nvidia-smi lists every GPU.
+
+    Fix: install it in the version of the driver, and start it.
+    """
+    if not pci.nvswitches:
+        return Skip("no NVSwitch on the bus" if pci.nvswitches == 0 else "the bus cannot be read")
+    if _fabric_is_up(gpus):
+        return Ok(f"{counted(pci.nvswitches, 'NVSwitch', 'NVSwitches')}, and the fabric is up")
+    running = [process for process in leftovers.processes if process.kind == "fabric_manager"]
+    if running:
+        return Ok(f"nv-fabricmanager runs (pid {running[0].pid})")
+    if not leftovers.sees_all_processes:
+        return Skip("the host's services are not shown here; on the host: systemctl status nvidia-fabricmanager")
+    return Problem(
+        f"{counted(pci.nvswitches, 'NVSwitch', 'NVSwitches')}, and no nv-fabricmanager runs",
+        "Nobody sets up the routes between the GPUs: CUDA stops with error 802, system not yet initialized.",
+        Fix(
+            "Start it; where it is not installed, install the version of the driver first.",
+            ("sudo systemctl enable --now nvidia-fabricmanager", "systemctl status nvidia-fabricmanager"),
+            who="admin",
+        ),
+        {"nvswitches": pci.nvswitches, "installed": pci.fabric_manager},
+    )
+
+
+@check(Severity.ERROR, source=_FABRIC, because_of=("driver_library_mismatch",))
+def fabric_manager_version_differs(gpus: tuple[Gpu, ...], pci: Pci, driver: Driver) -> Answer:
+    """The fabric manager installed here is not of the driver's version.
+
+    Why: it compares itself with the loaded driver when it starts, and gives up when they differ. The GPUs are then not
+    joined, and CUDA stops with error 802 "system not yet initialized". An update of only one of the two does this.
+
+    Fix: install the fabric manager of the driver's very version.
+    """
+    if not pci.nvswitches:
+        return Skip("no NVSwitch on the bus" if pci.nvswitches == 0 else "the bus cannot be read")
+    loaded = driver.module_version or driver.version
+    wanted = numbers(loaded)
+    if not wanted or pci.fabric_manager is None:
+        return Skip(
+            "nv-fabricmanager does not tell its version here" if wanted else "the driver's version is not known"
+        )
+    if numbers(pci.fabric_manager) == wanted:
+        return Ok(f"nv-fabricmanager {pci.fabric_manager}, as the driver")
+    if _fabric_is_up(gpus):
+        return Ok(f"the fabric is up; at its next start nv-fabricmanager {pci.fabric_manager} wants its own driver")
+    return Problem(
+        f"nv-fabricmanager {pci.fabric_manager} is installed, the driver is {loaded}",
+        "It refuses to start beside another driver: the GPUs are not joined, and CUDA stops with error 802.",
+        Fix(
+            "Install the version of the driver, then restart it.",
+            (f"sudo apt-get install nvidia-fabricmanager-{wanted[0]}", "sudo systemctl restart nvidia-fabricmanager"),
+            who="admin",
+        ),
+        {"fabric_manager": pci.fabric_manager, "driver": loaded},
+    )
+
+
+@check(Severity.WARNING, source=_NVML, because_of=("nvlink_inactive", "nvlinks_fewer_than_model"))
+def nvlink_fabric_degraded(gpus: tuple[Gpu, ...]) -> Answer:
+    """The NVSwitch fabric is up, and reports that it is not sound.
+
+    Why: a failed switch, a lost route or a half-configured partition leaves plain NVLink working; traffic is slower,
+    and NCCL's NVLS fails with "Failed to bind NVLink SHARP (NVLS) Multicast memory", which torch shows as "unhandled
+    cuda error".
+
+    Fix: restart the fabric manager and reset the GPUs; NCCL_NVLS_ENABLE=0 gets a run through until then.
+    """
+    told = [
+        (gpu, complaints)
+        for gpu in gpus
+        if gpu.fabric_state == _COMPLETED and (complaints := fabric_complaints(gpu.fabric_health_mask)) is not None
+    ]
+    bad = [gpu for gpu, complaints in told if complaints]
+    if not bad:
+        if not told:
+            return Skip("no GPU here reports the health of its fabric")
+        return Ok(f"the fabric reports no fault on {counted(len(told), 'GPU')}")
+    first = next(complaints for _, complaints in told if complaints)
+    return Problem(
+        f"NVSwitch fabric of {gpu_list(gpu.index for gpu in bad)}: {'; '.join(first)}",
+        "Collectives are slower than they should be, and NVLS (multicast in the switches) may fail when a group forms.",
+        (
+            Fix(
+                "Restart the fabric manager and reset the GPUs; if it stays: the vendor.",
+                ("sudo systemctl restart nvidia-fabricmanager", "nvidia-smi -q | grep -A 12 Fabric"),
+                who="admin",
+            ),
+            Fix(
+                "Train without multicast until then.",
+                ("export NCCL_NVLS_ENABLE=0",),
+                kind="stopgap",
+                caveat="an all-reduce over 8 GPUs loses about a quarter of its bandwidth",
+            ),
+        ),
+        {f"gpu_{gpu.index}_health_mask": gpu.fabric_health_mask for gpu in bad},
+        names_of(bad),
+    )

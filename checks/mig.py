@@ -1,0 +1,146 @@
+"""What does CUDA show of GPUs that are split into MIG instances?"""
+
+from __future__ import annotations
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Config, Driver, Gpu, Visible
+
+from ._knowledge import counted, gpu_list, numbers, use_only
+
+_MIG = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/mig-device-names.html"
+# From this driver on CUDA lists one compute instance of every GPU instance, and whole GPUs beside them; older ones show
+# a process one instance and nothing else (MIG user guide, CUDA device enumeration).
+_LISTS_ALL = (570,)
+
+
+def _shows_one(driver: Driver) -> bool:
+    return bool(driver.version) and numbers(driver.version) < _LISTS_ALL
+
+
+def _switch_mig_off(gpus: list[Gpu]) -> Fix:
+    return Fix("Switch MIG off on idle GPUs.", tuple(f"sudo nvidia-smi -i {g.index} -mig 0" for g in gpus), who="admin")
+
+
+def _mig_known(gpus: tuple[Gpu, ...], visible: Visible) -> list[Gpu]:
+    return [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.mig_mode is not None]
+
+
+@check(Severity.WARNING, source=_MIG)
+def gpu_split_by_mig(gpus: tuple[Gpu, ...], visible: Visible, driver: Driver) -> Answer:
+    """A GPU is split into MIG instances, among others that are whole.
+
+    Why: drivers before 570 show a process one instance and no GPU beside it; newer ones list instances and GPUs side by
+    side, so a rank gets a fraction of a GPU, or no device, and NCCL joins no two instances of one GPU.
+
+    Fix: hide the split GPU, or switch MIG off there.
+    """
+    known = _mig_known(gpus, visible)
+    bad = [gpu for gpu in known if gpu.mig_mode]
+    whole = [index for index in visible.gpus if index not in {gpu.index for gpu in bad}]
+    if bad and whole:
+        return Problem(
+            f"{gpu_list(g.index for g in bad)} split by MIG",
+            "CUDA shows a process one MIG instance and no whole GPU beside it."
+            if _shows_one(driver)
+            else "CUDA lists the instances beside the whole GPUs: a rank there has a fraction of what the others have.",
+            (Fix("Use the whole GPUs.", use_only(whole, gpus)), _switch_mig_off(bad)),
+            {f"gpu_{gpu.index}_instances": len(gpu.mig_uuids) for gpu in bad},
+            tuple(f"GPU {gpu.index}" for gpu in bad),
+        )
+    if bad:
+        return Ok("all visible GPUs are split alike")
+    if not known:
+        return Skip("no visible GPU knows MIG")
+    return Ok(f"MIG is off on {len(known)} of {len(visible.gpus)} visible GPUs")
+
+
+@check(Severity.INFO, source="https://github.com/NVIDIA/nccl/issues/1716")
+def gpus_all_split_by_mig(gpus: tuple[Gpu, ...], visible: Visible, driver: Driver) -> Answer:
+    """All visible GPUs are split into MIG instances.
+
+    Why: an instance trains well on its own. A run over several does not come about: NCCL takes one rank per GPU, and
+    drivers before 570 show a process one instance, whatever their number.
+
+    Fix: train with one process, on the instance that is meant; for several ranks switch MIG off.
+    """
+    known = _mig_known(gpus, visible)
+    bad = [gpu for gpu in known if gpu.mig_mode and gpu.mig_uuids]
+    if bad and len(bad) == len(visible.gpus):
+        number = sum(len(gpu.mig_uuids) for gpu in bad)
+        return Problem(
+            f"{gpu_list(g.index for g in bad)} split by MIG into {counted(number, 'instance')}",
+            "CUDA shows a process the first of them, unless CUDA_VISIBLE_DEVICES names another."
+            if _shows_one(driver)
+            else "NCCL joins no two instances of one GPU: each is for a training of its own.",
+            (
+                Fix("Name the one that is meant.", (f"export CUDA_VISIBLE_DEVICES={bad[0].mig_uuids[0]}",)),
+                _switch_mig_off(bad),
+            ),
+            {f"gpu_{gpu.index}_instances": len(gpu.mig_uuids) for gpu in bad},
+            tuple(f"GPU {gpu.index}" for gpu in bad),
+        )
+    if visible.mig:
+        return Ok(f"CUDA_VISIBLE_DEVICES names the instance {visible.mig}")
+    return Ok("there are whole GPUs") if known else Skip("no visible GPU knows MIG")
+
+
+@check(Severity.WARNING, source=_MIG)
+def mig_without_instance(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
+    """MIG is switched on on a GPU, and no instance is there.
+
+    Why: CUDA can use such a GPU neither whole nor in part: a process there finds no device.
+
+    Fix: make an instance, or switch MIG off.
+    """
+    on = [gpu for gpu in _mig_known(gpus, visible) if gpu.mig_mode]
+    known = [gpu for gpu in on if not any(words.startswith("mig_uuids") for words in gpu.trouble)]
+    bad = [gpu for gpu in known if not gpu.mig_uuids]
+    if bad:
+        return Problem(
+            f"{gpu_list(g.index for g in bad)}: MIG is on, without an instance to use",
+            "No instance was made on this GPU, or this process may see none: CUDA finds nothing there.",
+            (
+                Fix("Make one.", tuple(f"sudo nvidia-smi mig -i {g.index} -cgi 0 -C" for g in bad), "admin"),
+                _switch_mig_off(bad),
+            ),
+            {f"gpu_{gpu.index}_instances": 0 for gpu in bad},
+            tuple(f"GPU {gpu.index}" for gpu in bad),
+        )
+    if not known:
+        return Skip("no visible GPU is split by MIG")
+    return Ok(f"instances on {len(known)} of {len(visible.gpus)} visible GPUs")
+
+
+@check(Severity.ERROR, source=_MIG)
+def mig_with_several_ranks(gpus: tuple[Gpu, ...], visible: Visible, driver: Driver, config: Config) -> Answer:
+    """The config starts several processes where CUDA shows each of them one MIG instance.
+
+    Why: under drivers before 570 every rank sees the first instance and no other device, so the second rank fails with
+    "invalid device ordinal", and the first waits for it.
+
+    Fix: one process for one instance; for several ranks hide the split GPUs, or switch MIG off.
+    """
+    split = [gpu for gpu in _mig_known(gpus, visible) if gpu.mig_mode and gpu.mig_uuids]
+    if not split and not visible.mig:
+        return Skip("no visible GPU is split by MIG")
+    ranks = config.ranks_here
+    if ranks is None or config.values.get("use_cpu") is True:
+        return Skip("the ranks run on the CPU" if ranks else "the number of processes is not known")
+    if ranks < 2:
+        return Ok("one process, one instance")
+    if not _shows_one(driver):
+        newer = f"driver {driver.version} lists several instances"
+        return Skip(newer if driver.version else "the driver does not tell its version")
+    whole = [index for index in visible.gpus if index not in {gpu.index for gpu in split}]
+    return Problem(
+        f"{counted(ranks, 'rank')}, and CUDA shows each of them one MIG instance",
+        "A rank beyond the first finds no device of its own.",
+        (
+            Fix(f"Use the whole GPUs ({len(whole)}).", use_only(whole, gpus))
+            if whole
+            else Fix("Start one process.", ("mgpu configure",)),
+            *([_switch_mig_off(split)] if split else []),
+        ),
+        {"ranks": ranks, "split": len(split), "CUDA_VISIBLE_DEVICES": visible.value, "driver": driver.version},
+        tuple(f"GPU {gpu.index}" for gpu in split),
+    )

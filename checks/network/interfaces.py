@@ -1,0 +1,189 @@
+"""Does an interface lead out of this machine, and how well does it carry?"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import InfiniBand, Interface, Nccl, Network, Plan
+
+from .._interfaces import (
+    GLOO_NAME,
+    NCCL_NAME,
+    ONE_MACHINE,
+    by_nccl,
+    dead_end,
+    export,
+    has_link,
+    leading_out,
+    names_of,
+    prescribed,
+)
+from .._knowledge import counted
+
+_NCCL_TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"
+# Below it one step of a model with a billion parameters (2 GB of gradients) waits seconds for the network alone.
+_SLOW_MBIT_PER_S = 10_000
+
+
+@check(Severity.ERROR, source=_NCCL_TROUBLE)
+def network_leads_nowhere(network: Network, plan: Plan) -> Answer:
+    """The run needs several machines, and no interface of this one leads to another.
+
+    Why: a container with a network of its own, or a cable that is out: there is only loopback and bridges for
+    containers. The other machines cannot connect to an address that exists only here.
+
+    Fix: start the container in the host's network; bring the interface up.
+    """
+    if plan.nodes < 2:
+        return ONE_MACHINE
+    if not network.listed:
+        return Skip("the interfaces cannot be listed")
+    if out := leading_out(network):
+        return Ok(f"{names_of(out)} {'leads' if len(out) == 1 else 'lead'} out of this machine")
+    down = [i.name for i in network.interfaces if not dead_end(i) or not has_link(i)]
+    return Problem(
+        f"{plan.nodes} machines, and no interface here leads to another one",
+        f"This machine has {names_of(list(network.interfaces))}.",
+        (
+            Fix("In a container: use the host's network.", ("docker run --network=host ...",)),
+            Fix(
+                "Else bring the interface up.",
+                tuple(f"sudo ip link set {shlex.quote(name)} up" for name in down[:1]),
+                who="admin",
+            ),
+        ),
+        {"interfaces": " ".join(i.name for i in network.interfaces)},
+    )
+
+
+@check(Severity.INFO, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-family")
+def network_ipv6_only(network: Network, plan: Plan) -> Answer:
+    """This machine reaches others by IPv6 only.
+
+    Why: NCCL, gloo and torchrun work with it when all machines do; scripts with an IPv4 address,
+    NCCL_SOCKET_FAMILY=AF_INET or an address without brackets before the port do not.
+
+    Fix: give addresses as [2001:db8::1]:29500, on every machine of the same family.
+    """
+    if plan.nodes < 2:
+        return ONE_MACHINE
+    out = leading_out(network)
+    if not out or any(i.ipv4 is None for i in out):
+        return Skip("no interface leads out" if not out else "the families are not known")
+    if any(i.ipv4 for i in out):
+        return Ok(f"{next(i.name for i in out if i.ipv4)} has an IPv4 address")
+    return Problem(
+        f"{names_of(out)} {'has' if len(out) == 1 else 'have'} no IPv4 address",
+        "All machines of the run need IPv6 then.",
+        Fix("Write addresses in brackets.", ("torchrun --rdzv-endpoint '[ADDRESS]:29500' ...",)),
+        {"interfaces": " ".join(i.name for i in out)},
+    )
+
+
+@check(Severity.WARNING, source="https://www.kernel.org/doc/html/latest/networking/operstates.html")
+def interface_without_link(network: Network, plan: Plan) -> Answer:
+    """An interface with an address has no link.
+
+    Why: somebody configured it, so the run may count on it: a cable that is out, a switch port that is off, or a rail
+    of several that failed. Connections to its address time out.
+
+    Fix: look at the cable and the switch.
+    """
+    if plan.nodes < 2:
+        return ONE_MACHINE
+    wired = [
+        i
+        for i in network.interfaces
+        if i.kind in ("physical", "infiniband", "bond", "vlan") and i.routable and i.addresses
+    ]
+    if not wired or all(i.running is None for i in wired):
+        return Skip("no interface tells")
+    bad = [i for i in wired if i.up and i.running is False]
+    if not bad:
+        return Ok(f"{names_of(wired)} {'has' if len(wired) == 1 else 'have'} a link")
+    name = shlex.quote(bad[0].name)
+    return Problem(
+        f"{names_of(bad)} {'has' if len(bad) == 1 else 'have'} an address and no link",
+        "A cable, a transceiver or a switch port; connections to it time out.",
+        Fix("See what it says of itself.", (f"ip link show {name}", f"ethtool {name}"), who="hardware"),
+        {i.name: i.addresses[0] for i in bad},
+        tuple(i.name for i in bad),
+    )
+
+
+@check(Severity.WARNING, source="mgpu: two gigabytes of gradients take seconds below 10 Gb/s")
+def interface_slow(
+    network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan, infiniband: InfiniBand
+) -> Answer:  # fmt: skip
+    """The machines would exchange their gradients over a slow interface.
+
+    Why: in every step each machine sends the gradients once (two machines) to twice (many). At 1 Gb/s that is 8 to 16
+    seconds for a gigabyte, and the GPUs wait.
+
+    Fix: use the fast network, if there is one; else exchange less often (gradient accumulation).
+    """
+    if plan.nodes < 2:
+        return ONE_MACHINE
+    if env.get("NCCL_IB_DISABLE") != "1" and (active := [port for port in infiniband.ports if port.active]):
+        return Ok(f"{counted(len(active), 'RDMA port')} {'is' if len(active) == 1 else 'are'} active")
+    value = prescribed(env, nccl).get(NCCL_NAME, (None, ""))[0]
+    used = by_nccl(network, value, env.get("NCCL_SOCKET_FAMILY"))[:1]
+    if not used or dead_end(used[0]):
+        return Skip("NCCL finds no interface to other machines")
+    first = used[0]
+    if not first.speed_mbit_per_s:
+        return Skip(f"{first.name} does not tell its speed")
+    half = first.full_duplex is False
+    if first.speed_mbit_per_s >= _SLOW_MBIT_PER_S and not half:
+        return Ok(f"{first.name} has {first.speed_mbit_per_s / 1000:g} Gb/s")
+    seconds = 2 * (plan.nodes - 1) / plan.nodes * 8_000 / first.speed_mbit_per_s  # a ring's traffic, for 8,000 Mbit
+    faster = [i for i in leading_out(network) if (i.speed_mbit_per_s or 0) > first.speed_mbit_per_s]
+    return Problem(
+        f"{plan.nodes} machines would talk over {first.name}: {first.speed_mbit_per_s / 1000:g} Gb/s"
+        + (", half duplex" if half else ""),
+        f"A gigabyte of gradients takes about {seconds:.1f} s in every step.",
+        Fix("Use the faster one.", export(NCCL_NAME, GLOO_NAME, name=faster[0].name))
+        if faster
+        else Fix("Use a faster network if there is one; else accumulate gradients over more steps."),
+        {"interface": first.name, "speed_mbit_per_s": first.speed_mbit_per_s, "full_duplex": first.full_duplex},
+        (first.name,),
+    )
+
+
+@check(Severity.WARNING, source="measured two network namespaces 2026-11")
+def interface_mtu_differs(network: Network, plan: Plan) -> Answer:
+    """One of several equal interfaces has another MTU than the rest.
+
+    Why: rails of one network have to agree: where one side sends packets that the other, or the switch between, does
+    not take, small messages pass and the first large all-reduce hangs without a word.
+
+    Fix: set it as on the others, on every machine.
+    """
+    if plan.nodes < 2:
+        return ONE_MACHINE
+    alike: dict[tuple[str, int], list[Interface]] = {}
+    for i in network.interfaces:
+        if i.kind in ("physical", "infiniband") and has_link(i) and i.addresses and i.mtu and i.speed_mbit_per_s:
+            alike.setdefault((i.kind, i.speed_mbit_per_s), []).append(i)
+    groups = [group for group in alike.values() if len(group) > 2]  # of two nobody can say which one is odd
+    for group in groups:
+        (usual, number), *others = Counter(i.mtu for i in group).most_common()
+        odd = [i for i in group if i.mtu != usual]
+        if others and number > len(odd):
+            return Problem(
+                f"{names_of(odd)}: MTU {odd[0].mtu}, the other {number} of the same speed have {usual}",
+                "Where packets are larger than the other side takes, large messages hang.",
+                Fix(
+                    "Set it as on the others.",
+                    tuple(f"sudo ip link set {shlex.quote(i.name)} mtu {usual}" for i in odd),
+                    who="admin",
+                ),
+                {i.name: i.mtu for i in group},
+                tuple(i.name for i in odd),
+            )
+    if not groups:
+        return Skip("fewer than three equal interfaces")
+    return Ok(f"{counted(sum(map(len, groups)), 'equal interface')} agree")

@@ -1,0 +1,108 @@
+"""Does the driver run the CUDA that PyTorch was built with, on every GPU?"""
+
+from __future__ import annotations
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Driver, Gpu, Plan, Pytorch, TorchRuntime, Visible
+
+from .._knowledge import DRIVER_FLOOR, DRIVER_PACKAGED, counted, dotted, numbers, usable_count
+from ._wheels import install
+
+_COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/"
+
+
+@check(Severity.ERROR, source=_COMPATIBILITY, because_of=("torch_missing", "torch_is_cpu_build"))
+def driver_too_old_for_torch(pytorch: Pytorch, driver: Driver) -> Answer:
+    """The driver is too old for the CUDA that PyTorch was built with.
+
+    Why: a driver runs toolkits of its own CUDA major and older. Below the floor CUDA starts with error 35, "driver
+    version is insufficient".
+
+    Fix: a torch build for an older CUDA (you), or a newer driver (an administrator).
+    """
+    cuda, version = numbers(pytorch.cuda), numbers(driver.version)
+    if not cuda or not version:
+        return Skip("torch has no CUDA" if not cuda else "the driver's version is not known")
+    floor = DRIVER_FLOOR.get(cuda[0])
+    if floor is None:
+        return Skip(f"no driver floor is known for CUDA {pytorch.cuda}")
+    if version < floor and driver.cuda_version is not None and driver.cuda_version[0] >= cuda[0]:
+        serves = f"{driver.cuda_version[0]}.{driver.cuda_version[1]}"
+        return Ok(f"driver {driver.version} runs CUDA {serves} through a compatibility library")
+    if version < floor:
+        return Problem(
+            f"driver {driver.version}, CUDA {pytorch.cuda} needs {dotted(floor)} or newer",
+            "CUDA will refuse to start: driver version is insufficient for CUDA runtime version (error 35).",
+            (
+                Fix("Install a torch built for a CUDA this driver runs.", (install(driver),)),
+                Fix(f"Or update the driver to {dotted(floor)} or newer.", who="admin"),
+            ),
+            {"driver": driver.version, "torch_cuda": pytorch.cuda, "floor": dotted(floor)},
+        )
+    return Ok(f"driver {driver.version} runs CUDA {pytorch.cuda}")
+
+
+@check(Severity.INFO, source=_COMPATIBILITY, because_of=("driver_too_old_for_torch",))
+def driver_older_than_toolkit(pytorch: Pytorch, driver: Driver) -> Answer:
+    """The driver is older than the one packaged with PyTorch's CUDA.
+
+    Why: torch itself runs (minor-version compatibility), but code compiled at run time by a newer toolkit (Triton,
+    torch.compile, custom kernels) can fail with error 222, "unsupported PTX version".
+
+    Fix: nothing, unless you compile; then a newer driver or an older torch build.
+    """
+    cuda, version = numbers(pytorch.cuda)[:2], numbers(driver.version)
+    packaged = DRIVER_PACKAGED.get(cuda)  # type: ignore[arg-type]
+    if not packaged or not version:
+        return Skip("nothing to compare")
+    floor = DRIVER_FLOOR[cuda[0]]
+    if floor <= version < packaged:
+        return Problem(
+            f"driver {driver.version}, CUDA {pytorch.cuda} came with {dotted(packaged)}",
+            "Training runs; torch.compile and custom kernels may meet error 222, unsupported PTX version.",
+            Fix("If you compile: a newer driver.", who="admin"),
+            {"driver": driver.version, "torch_cuda": pytorch.cuda, "packaged": dotted(packaged)},
+        )
+    return Ok(f"driver {driver.version} fully serves CUDA {pytorch.cuda}") if version >= packaged else Skip("too old")
+
+
+@check(
+    Severity.ERROR,
+    source="https://pytorch.org/docs/stable/notes/cuda.html",
+    because_of=(
+        "torch_is_cpu_build", "driver_too_old_for_torch", "gpu_lost", "nvlink_fabric_not_ready",
+        "gpu_compute_prohibited", "driver_lacks_compute", "visible_devices_cut_short", "visible_devices_hide_all",
+        "libcuda_missing", "libcuda_is_stub", "libcuda_not_the_drivers", "cuda_compat_on_geforce",
+        "torch_cannot_start_cuda",
+    ),
+)  # fmt: skip
+def torch_sees_fewer_gpus(
+    torch_runtime: TorchRuntime, visible: Visible, gpus: tuple[Gpu, ...], pytorch: Pytorch, plan: Plan
+) -> Answer:
+    """PyTorch sees fewer GPUs than the driver shows and CUDA_VISIBLE_DEVICES leaves.
+
+    Why: CUDA could not start, or not on all GPUs. accelerate does not stop for that: without a GPU it starts N
+    trainings that do not know of each other.
+
+    Fix: CUDA's own error says what is in the way.
+    """
+    if torch_runtime.import_error or not pytorch.installed:
+        return Skip("torch cannot be imported")
+    if plan.expect_gpus == 0 or not gpus:
+        return Skip("no GPU here" if not gpus else "0 GPUs are wanted")
+    expected = usable_count(visible)
+    if torch_runtime.device_count is None:
+        return Skip("what torch sees is not known")
+    seen = torch_runtime.device_count
+    if seen < expected:
+        why = torch_runtime.cuda_error or "torch gave no reason"
+        return Problem(
+            f"torch sees {counted(seen, 'GPU')}, {expected} are visible",
+            f"CUDA: {why}",
+            Fix(
+                "Ask CUDA itself; its error code names the cause.",
+                ("python -c 'import torch; torch.cuda.init()'", "mgpu doctor -v"),
+            ),
+            {"torch": seen, "visible": expected, "cuda_error": torch_runtime.cuda_error},
+        )
+    return Ok(f"torch sees {counted(seen, 'GPU')}")

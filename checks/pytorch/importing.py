@@ -1,0 +1,151 @@
+"""Is PyTorch there, and can it and its extensions be imported?"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Python, Pytorch, TorchRuntime
+
+from .._knowledge import listed
+
+_PYTORCH = "https://pytorch.org/get-started/locally/"
+# `import torch` takes 1.1 s from a local disk (measured); somebody waits for this one, in every rank of every launch.
+_SLOW_IMPORT_S = 20.0
+
+
+@check(Severity.ERROR, source=_PYTORCH)
+def torch_missing(pytorch: Pytorch, python: Python) -> Answer:
+    """PyTorch is not installed in the interpreter that would run the training.
+
+    Why: the training cannot start. Often it is installed in another environment than the one that is active.
+
+    Fix: activate the right environment, or install torch in this one.
+    """
+    if pytorch.installed:
+        return Ok(f"torch {pytorch.version}")
+    return Problem(
+        f"no torch in {python.executable}",
+        "The interpreter examined has no PyTorch; another environment may have it.",
+        Fix(
+            "Activate the training's environment, or install torch here.",
+            (f"{shlex.quote(python.executable)} -m pip install torch",),
+        ),
+        {"python": python.executable, "version": python.version},
+    )
+
+
+@check(Severity.ERROR, source="https://docs.python.org/3/c-api/stable.html", because_of=("torch_missing",))
+def torch_built_for_another_python(pytorch: Pytorch, python: Python) -> Answer:
+    """The torch that is found was compiled for another Python.
+
+    Why: its compiled module is named for one interpreter (_C.cpython-310-...so), and others do not see it: "No module
+    named 'torch._C'" in every rank. A PYTHONPATH of another environment or a copied site-packages does this.
+
+    Fix: take the foreign folder out of PYTHONPATH, or install torch for this interpreter.
+    """
+    if not pytorch.installed or not pytorch.built_for or not python.suffixes:
+        return Skip("torch is not installed" if not pytorch.installed else "what torch was compiled for is not known")
+    if set(pytorch.built_for) & set(python.suffixes):
+        return Ok(f"compiled for Python {python.version}")
+    found = re.search(r"cpython-(\d)(\d+)", pytorch.built_for[0])
+    other = f"Python {found.group(1)}.{found.group(2)}" if found else pytorch.built_for[0]
+    return Problem(
+        f"torch in {pytorch.location} is compiled for {other}, this is Python {python.version}",
+        f"{python.executable} cannot load its compiled part: No module named 'torch._C'.",
+        Fix(
+            "See which folder it comes from (PYTHONPATH, a copied environment), or install torch for this interpreter.",
+            ("echo $PYTHONPATH", f"{shlex.quote(python.executable)} -m pip install --force-reinstall torch"),
+        ),
+        {"location": pytorch.location, "built_for": " ".join(pytorch.built_for), "python": python.version},
+    )
+
+
+@check(
+    Severity.ERROR,
+    source="https://github.com/pytorch/pytorch/issues",
+    because_of=(
+        "torch_missing", "nccl_wheels_mixed", "nccl_not_the_wheels", "torch_built_for_another_python",
+        "cuda_wheels_overwrite_each_other", "cuda_wheels_not_as_required", "library_path_shadows_wheels",
+        "module_shadowed_here", "environment_package_hidden",
+    ),
+)  # fmt: skip
+def torch_import_fails(torch_runtime: TorchRuntime, pytorch: Pytorch) -> Answer:
+    """`import torch` fails.
+
+    Why: a library it needs is missing or damaged, of another build, or shadowed by a file of the same name. Every rank
+    would die in its first line.
+
+    Fix: the last line of the error names the library; reinstalling torch repairs most.
+    """
+    if torch_runtime.import_error is None:
+        return Ok(f"imported in {torch_runtime.import_s or 0:.1f} s")
+    if not pytorch.installed:
+        return Skip("torch is not installed")
+    return Problem(
+        f"import torch: {torch_runtime.import_error}",
+        "torch is installed but cannot be imported: every rank would die in its first line.",
+        Fix(
+            "Reinstall it.",
+            (f"pip install --force-reinstall --no-deps torch=={(pytorch.version or '').partition('+')[0]}",),
+        ),
+        {"error": torch_runtime.import_error, "location": pytorch.location},
+    )
+
+
+@check(Severity.INFO, source="measured on 2 cores and a local disk, torch 2.13: 1.1 s, 2026-11-21")
+def torch_import_slow(torch_runtime: TorchRuntime) -> Answer:
+    """`import torch` takes very long.
+
+    Why: it reads thousands of small files and a few large ones; on a network file system that takes a minute, and every
+    rank does it at once at every launch. Slow ranks can miss the rendezvous's time limit.
+
+    Fix: put the environment on a local disk, or in a container image or archive that is one file.
+    """
+    if torch_runtime.import_s is None:
+        return Skip("torch was not imported")
+    if torch_runtime.import_s < _SLOW_IMPORT_S:
+        return Ok(f"imported in {torch_runtime.import_s:.1f} s")
+    return Problem(
+        f"import torch took {torch_runtime.import_s:.0f} s",
+        "From a local disk it takes about one second. All ranks together take longer.",
+        Fix(
+            "Copy the environment to a local disk of the machine.",
+            ("df -h $(python -c 'import sys; print(sys.prefix)')",),
+        ),
+        {"import_s": torch_runtime.import_s},
+    )
+
+
+@check(
+    Severity.WARNING,
+    source="https://pytorch.org/docs/stable/cpp_extension.html",
+    because_of=("torch_import_fails", "torch_is_cpu_build", "extension_built_for_another_torch"),
+)
+def extension_does_not_load(torch_runtime: TorchRuntime) -> Answer:
+    """A compiled extension that is installed cannot be loaded beside this torch.
+
+    Why: it was built for another torch or CUDA. Whatever imports it dies with "undefined symbol: _ZN3c10..." or a
+    segmentation fault (exit code -11); transformers imports flash-attn when it is there, asked for or not.
+
+    Fix: install it again for this torch, or remove it.
+    """
+    if torch_runtime.import_error is not None or not torch_runtime.extensions:
+        return Skip("torch cannot be imported" if torch_runtime.import_error else "no compiled extension beside torch")
+    bad = {name: error for name, error in torch_runtime.extensions.items() if error}
+    if not bad:
+        return Ok(f"{listed(torch_runtime.extensions)} can be loaded")
+    first = next(iter(bad.values()))
+    names = shlex.join(name.replace("_", "-") for name in bad)
+    return Problem(
+        f"{listed(bad)} cannot be loaded: {first.rpartition('/')[2]}",
+        "Built for another torch or CUDA than the ones installed; whatever imports it dies.",
+        (
+            Fix("Install it again for this torch.",
+                (f"pip install --force-reinstall --no-deps --no-build-isolation --no-cache-dir {names}",)),
+            Fix("Or remove it: nothing may need it.", (f"pip uninstall -y {names}",)),
+        ),
+        bad,
+        tuple(bad),
+    )  # fmt: skip
