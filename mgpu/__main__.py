@@ -12,9 +12,17 @@ def main() -> None:
 
         print(f"mgpu {__version__}")
         return
-    from mgpu.cli import run
+    from mgpu import ahead
 
-    sys.exit(run(sys.argv[1:]))
+    try:
+        ahead.start(sys.argv[1:])
+        from mgpu.cli import run
+
+        sys.exit(run(sys.argv[1:]))
+    except KeyboardInterrupt:  # before the command line took over
+        sys.exit(130)
+    finally:
+        ahead.end()
 
 
 if __name__ == "__main__":

@@ -31,13 +31,19 @@ def where(snapshot: Snapshot) -> str:
         return "this machine"
     inside = None
     if container is not None:
-        kind = container.kind if container.kind != "other" else "some"
-        inside = "WSL2" if container.wsl else f"inside a {kind} container" if container.kind else None
+        kind = container.kind if container.kind != "other" else "unknown kind of"
+        inside = "WSL2" if container.wsl else f"inside {_article(kind)} {kind} container" if kind else None
     return f"{host.name} ({', '.join(part for part in (host.os, inside or host.virtual) if part)})"
 
 
+def _article(word: str) -> str:
+    return "an" if word[0] in "aeiou" else "a"
+
+
 def gib(size: int) -> str:
-    """Bytes as GiB without decimals; MiB below one."""
+    """Bytes as GiB without decimals; MiB and KiB below one."""
+    if size < 1024**2:
+        return f"{size / 1024:.0f} KiB"
     return f"{size / 1024**3:.0f} GiB" if size >= 1024**3 else f"{size / 1024**2:.0f} MiB"
 
 
@@ -67,9 +73,22 @@ def _models(snapshot: Snapshot) -> str:
 def _gpus(snapshot: Snapshot) -> str | None:
     if not snapshot.gpus:
         return "none" if snapshot.driver is not None and not snapshot.driver.any_gpu else None
-    busy = sum(any(p.kind == "compute" for p in gpu.processes or ()) for gpu in snapshot.gpus)
-    known = all(gpu.processes is not None for gpu in snapshot.gpus)
-    return f"{_models(snapshot)}{', idle' if known and not busy else ''}"
+    busy = any(p.kind == "compute" for gpu in snapshot.gpus for p in gpu.processes or ())
+    idle = all(gpu.processes is not None for gpu in snapshot.gpus) and not busy
+    clean = [word for word, seen in (("ECC", _no_ecc_errors(snapshot)), ("Xid", _no_xids(snapshot))) if seen]
+    errors = f", no {' or '.join(clean)} errors" if clean else ""
+    return f"{_models(snapshot)}{', idle' if idle else ''}{errors}"
+
+
+def _no_ecc_errors(snapshot: Snapshot) -> bool:
+    """Whether every GPU counts them, and none counted one."""
+    return all(gpu.ecc_uncorrected_volatile == 0 for gpu in snapshot.gpus or ())
+
+
+def _no_xids(snapshot: Snapshot) -> bool:
+    """Whether the kernel's log could be read, and has none."""
+    log = snapshot.kernel_log
+    return log is not None and not any(event.kind in ("xid", "sxid") for event in log.events)
 
 
 def _visible(snapshot: Snapshot) -> str | None:
@@ -110,12 +129,31 @@ def _pytorch(snapshot: Snapshot) -> str | None:
     parts = [torch.version or "unknown version"]
     if torch.cuda is None:
         parts[0] += " (CPU build)" if torch.hip is None else " (ROCm build)"
+    if kernels := _kernels(snapshot):
+        parts.append(f"has {kernels} kernels")
     if runtime is not None and runtime.import_error is None and torch.cuda:
         number = runtime.device_count or 0
         parts.append(f"sees {number} GPU{'s' * (number > 1)}" if number else "sees no GPU")
     elif torch.cuda and not (torch.version or "").partition("+")[2]:
         parts.append(f"built for CUDA {torch.cuda}")
     return ", ".join(parts)
+
+
+def _kernels(snapshot: Snapshot) -> str | None:
+    """The architectures of torch's kernels that these GPUs would run; None unless there are some for every GPU."""
+    built = set(snapshot.pytorch.arch_list or ()) if snapshot.pytorch else set()
+    wanted = dict.fromkeys(gpu.compute_capability for gpu in snapshot.gpus or ())
+    found = []
+    for capability in wanted:
+        if capability is None:
+            return None
+        major, minor = capability
+        # A binary kernel runs on its own and on later minors of the same major.
+        fits = [f"sm_{major}{m}" for m in range(min(minor, 9), -1, -1) if f"sm_{major}{m}" in built]
+        if not fits:
+            return None
+        found.append(fits[0])
+    return " and ".join(dict.fromkeys(found)) or None
 
 
 def _nccl(snapshot: Snapshot) -> str | None:
@@ -152,6 +190,9 @@ def _host(snapshot: Snapshot) -> str | None:
     parts.append(f"{gib(system.memory_limit_bytes or system.memory_total_bytes)} RAM")
     if system.shm_total_bytes is not None:
         parts.append(f"/dev/shm {gib(system.shm_total_bytes)}")
+    here = snapshot.storage.role("current") if snapshot.storage else None
+    if here is not None and here.free_bytes is not None:
+        parts.append(f"disk {gib(here.free_bytes)} free")
     return ", ".join(parts)
 
 
@@ -160,11 +201,34 @@ def _network(snapshot: Snapshot) -> str | None:
     if network is None:
         return None
     port = f"port {network.port} {'busy' if network.port_busy else 'free'}"
-    return f"{port}, host name {'resolves' if network.hostname_addresses else 'does not resolve'}"
+    name = f"host name {'resolves' if network.hostname_addresses else 'does not resolve'}"
+    return ", ".join(part for part in (port, name, _fast_network(snapshot)) if part)
+
+
+_LAYERS = {"InfiniBand": "InfiniBand", "Ethernet": "RoCE", "EFA": "EFA"}
+
+
+def _fast_network(snapshot: Snapshot) -> str | None:
+    """`8 x 400 Gb/s InfiniBand active`, by link layer; nothing where there is no such card."""
+    ports = snapshot.infiniband.ports if snapshot.infiniband else ()
+    parts = []
+    for layer in dict.fromkeys(port.link_layer for port in ports):
+        mine = [port for port in ports if port.link_layer == layer]
+        active = [port for port in mine if port.active]
+        name = _LAYERS.get(layer, "unknown")
+        rates = {port.rate_gbit_per_s for port in active}
+        if len(active) < len(mine):
+            parts.append(f"{len(active)} of {len(mine)} {name} ports active")
+        elif len(rates) == 1 and (rate := next(iter(rates))):
+            parts.append(f"{len(active)} x {rate:g} Gb/s {name} active")
+        else:
+            parts.append(f"{len(active)} {name} port{'s' * (len(active) > 1)} active")
+    return ", ".join(parts) or None
 
 
 def _slurm(snapshot: Snapshot) -> str | None:
     slurm = snapshot.slurm
     if slurm is None or slurm.job_id is None:
         return None
-    return f"job {slurm.job_id}, {slurm.nodes or 1} nodes, {slurm.gpus_on_node or 0} GPUs on this one"
+    nodes = slurm.nodes or 1
+    return f"job {slurm.job_id}, {nodes} node{'s' * (nodes > 1)}, {slurm.gpus_on_node or 0} GPUs on this one"

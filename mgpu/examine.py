@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import signal
 import sys
 import time
@@ -12,91 +13,190 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-from mgpu import __version__, describe, engine, errors, files, probes, report
-from mgpu.check import Check, Skip
+from mgpu import __version__, engine, errors, files, options, probes, report, telling
+from mgpu.check import Check
 from mgpu.errors import MgpuError, reason
-from mgpu.snapshot import BadSnapshot, Plan, Snapshot, loads, to_json
+from mgpu.options import Request
+from mgpu.snapshot import BadSnapshot, Config, Plan, Snapshot, loads, to_json
 
-_FORMATS = ("human", "json")
+if TYPE_CHECKING:
+    from mgpu.compare import Change
+    from mgpu.repair import Result
+
+# Facts about one run: checks that read them are asked only where somebody asked for the fact.
+_ON_DEMAND = frozenset({"config", "ranks", "stamp", "gpu_runs"})
+# What a config that runs on the CPU can do without.
+_OF_GPUS = frozenset({
+    "driver", "gpu", "ecc", "memory", "mig", "clocks", "xid", "cuda", "visibility", "links", "pcie", "nccl",
+    "infiniband",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Request:
-    """The doctor's options."""
+class Examined:
+    """A machine, judged."""
 
-    quick: bool = False
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-    expect_gpus: int | None = None
-    expect_free_gib: float | None = None
-    nodes: int = 1
-    strict: bool = False
-    format: str = "human"
-    output: str = "-"
-    save: str = ""
-    from_: str = ""
-    config: str = ""
-    timeout_s: float = 0
-    verbose: bool = False
-    started: list[probes.Child] | None = None  # the probes' children, on their way already
-    began: float | None = None  # when (monotonic), for the time the verdict tells
+    machine: Snapshot  # as it was read
+    snapshot: Snapshot  # as it is told: the same, or redacted
+    outcomes: tuple[engine.Outcome, ...]
+    verdict: report.Verdict
+    code: int
+    seconds: float
+    changes: tuple[Change, ...] | None = None  # None: nothing to compare with was given
+    since: str = ""
+    repairs: tuple[Result, ...] = ()
 
-    @property
-    def plan(self) -> Plan:
-        """What the options say about the run to come."""
-        free = None if self.expect_free_gib is None else int(self.expect_free_gib * 1024**3)
-        return Plan(self.nodes, self.expect_gpus, free)
+
+def examined(request: Request) -> Examined:
+    """Gather and judge, for whoever tells it in another way. Raises MgpuError."""
+    began = time.monotonic()
+    options.check(request)
+    chosen = engine.choose(engine.load(), request.only, request.skip)
+    return _judge(request, chosen, _snapshot(request), None, began)
 
 
 def run(request: Request) -> int:
     """Gather, judge, report; gives the exit code."""
-    started = request.began or time.monotonic()
-    if request.format not in _FORMATS:
-        raise MgpuError(f"--format {request.format}: choose human or json", errors.USAGE)
-    with deadline(request.timeout_s):
-        chosen = engine.choose(engine.load(), request.only, request.skip)
-        snapshot = _snapshot(request)
-    chosen = _about_the_machine(chosen, snapshot)
-    outcomes = engine.run(chosen, snapshot)
-    verdict = report.verdict_of(outcomes, snapshot)
-    code = report.exit_code(verdict, strict=request.strict)
-    seconds = time.monotonic() - started
-    if request.save:
-        from mgpu.redaction import redacted
+    began = request.began or time.monotonic()
+    try:
+        options.check(request)
+        with deadline(request.timeout_s):
+            before = read_snapshot(Path(request.compare)) if request.compare else None
+            chosen = engine.choose(engine.load(), request.only, request.skip)
+            machine = _snapshot(request)
 
-        text = json.dumps(to_json(redacted(snapshot)), indent=1, ensure_ascii=False) + "\n"
-        files.write(Path(request.save), text)
-    if request.format == "json":
-        document = report.envelope("doctor", outcomes, verdict, code, seconds, snapshot)
-        document["next"] = list(_next(verdict))
-        text = json.dumps(document, indent=2, ensure_ascii=False)
-        write_out(request.output, lambda stream: print(text, file=stream))
-    else:
-        write_out(request.output, lambda stream: _screen(stream, request, snapshot, outcomes, verdict, seconds))
-    if not request.from_ and not request.only and not request.skip:
+            def judge(machine: Snapshot) -> Examined:
+                return _judge(request, chosen, machine, before, began)
+
+            found = judge(machine)
+        if request.save:
+            _save(Path(request.save), machine)
+        if request.fix and request.format != "human":
+            found = _mended(request, found, judge, telling.to_stderr)
+    except MgpuError as error:
+        if error.exit_code == errors.USAGE and request.exit_style != "nagios":  # where 2 would mean critical
+            raise
+        return telling.failed(request, error.message, error.exit_code, began)
+    except KeyboardInterrupt:
+        return telling.failed(request, "interrupted", errors.INTERRUPTED, began)
+    except Exception as error:
+        if os.environ.get("MGPU_DEBUG"):
+            raise
+        words = f"a bug in mgpu: {reason(error)} (MGPU_DEBUG=1 shows where)"
+        return telling.failed(request, words, errors.UNKNOWN, began)
+    telling.tell(request, found)
+    if request.fix and request.format == "human":
+        telling.to_stdout("")
+        first, found = found, _mended(request, found, judge, telling.to_stdout)
+        telling.mended(first, found)
+    if not (request.from_ or request.only or request.skip):
         from mgpu import journey
 
-        journey.remember_verdict(verdict, snapshot)
-    return code
+        journey.remember_verdict(found.verdict, machine)
+    return found.code
+
+
+def _save(path: Path, machine: Snapshot) -> None:
+    from mgpu import document
+    from mgpu.redaction import redacted
+
+    files.write(path, document.text(to_json(redacted(machine)), indent=1))
 
 
 def _snapshot(request: Request) -> Snapshot:
     if request.from_:
         snapshot = read_snapshot(Path(request.from_))
-        if request.expect_gpus is not None or request.expect_free_gib is not None or request.nodes != 1:
-            snapshot = replace(snapshot, plan=request.plan)
     else:
         wanted = probes.QUICK if request.quick else probes.DEFAULT
         with progress() as show:
-            snapshot = probes.gather(wanted, plan=request.plan, progress=show, started=request.started)
+            snapshot = probes.gather(wanted, python=request.python, progress=show, started=request.started)
+            if request.deep:
+                from mgpu import deep
+
+                if cost := deep.cost(snapshot):
+                    telling.to_stderr(cost)
+                snapshot = deep.run(snapshot, python=request.python, progress=show)
     if request.config:
         from mgpu.config import facts
 
-        config = facts(Path(request.config), ask_loader=not request.quick)
-        snapshot = replace(snapshot, config=config, plan=replace(request.plan, nodes=config.num_machines))
-    return snapshot
+        config = facts(Path(request.config), ask_loader=not request.quick, python=request.python)
+        snapshot = replace(snapshot, config=config)
+        if not request.from_:
+            snapshot = _meeting_point(snapshot, config)
+    return replace(snapshot, plan=_plan(request, snapshot))
+
+
+def _meeting_point(snapshot: Snapshot, config: Config) -> Snapshot:
+    """The network asked again about the port and the address at which the config lets the ranks meet."""
+    address = config.values.get("main_process_ip")
+    named = {"port": config.port, "master": address if isinstance(address, str) else None}
+    arguments = {name: value for name, value in named.items() if value}
+    if not arguments:
+        return snapshot
+    child = probes.run([replace(probes.NETWORK, arguments=arguments)])[0]
+    seen = probes.build(child.found, probes.gaps_of(child))
+    gaps = {fact: gap for fact, gap in snapshot.gaps.items() if fact != "network"} | dict(seen.gaps)
+    return replace(snapshot, network=seen.network, gaps=gaps)
+
+
+def _plan(request: Request, snapshot: Snapshot) -> Plan:
+    """What is to be run: by the options, else the config, else the Slurm job this is part of, else what was saved."""
+    plan = snapshot.plan or Plan()
+    config, slurm = snapshot.config, snapshot.slurm
+    if request.nodes is not None:
+        plan = replace(plan, nodes=request.nodes)
+    elif request.config and config is not None:
+        plan = replace(plan, nodes=config.num_machines)
+    elif not request.from_ and slurm and slurm.job_id and slurm.nodes:
+        plan = replace(plan, nodes=slurm.nodes)
+    if request.config and config is not None and config.on_cpu:
+        plan = replace(plan, cpu_ranks=config.ranks_here)
+    if request.expect_gpus is not None:
+        plan = replace(plan, expect_gpus=request.expect_gpus)
+    if request.expect_free_gib is not None:
+        plan = replace(plan, expect_free_bytes=int(request.expect_free_gib * 1024**3))
+    return plan
+
+
+def _judge(
+    request: Request, checks: Sequence[Check], machine: Snapshot, before: Snapshot | None, began: float
+) -> Examined:
+    """The outcomes of the checks, and what follows from them."""
+    told = machine
+    if request.hides:
+        from mgpu.redaction import redacted
+
+        told = redacted(machine)
+    outcomes = engine.run(about_the_machine(checks, told), told)
+    verdict = report.verdict_of(outcomes, told)
+    changes, since = _compared(before, told)
+    return Examined(
+        machine, told, outcomes, verdict, _code(request, verdict, outcomes), time.monotonic() - began, changes, since
+    )
+
+
+def _code(request: Request, verdict: report.Verdict, outcomes: Sequence[engine.Outcome]) -> int:
+    if request.exit_style == "default":
+        return report.exit_code(verdict, strict=request.strict)
+    from mgpu import formats
+
+    if request.exit_style == "nagios":
+        return formats.nagios_code(verdict, strict=request.strict)
+    return errors.NOT_READY if formats.condemning(outcomes) else errors.READY
+
+
+def _compared(before: Snapshot | None, now: Snapshot) -> tuple[tuple[Change, ...] | None, str]:
+    """What changed since --compare. Saved files are redacted; what is compared with one is redacted as well."""
+    if before is None:
+        return None, ""
+    from mgpu import compare
+    from mgpu.redaction import redacted
+
+    if before.redacted or now.redacted:
+        before, now = redacted(before), redacted(now)
+    return compare.changes(before, now), compare.since(before, now)
 
 
 def read_snapshot(path: Path) -> Snapshot:
@@ -109,10 +209,33 @@ def read_snapshot(path: Path) -> Snapshot:
         raise MgpuError(f"{path} is not a machine saved by mgpu doctor --save: {error}", errors.USAGE) from None
 
 
-def _about_the_machine(checks: Sequence[Check], snapshot: Snapshot) -> tuple[Check, ...]:
-    """The doctor asks about the machine: checks on a config, a smoke test or a stamp only where that fact is given."""
-    others = {"config", "ranks", "stamp"}
-    return tuple(c for c in checks if not any(getattr(snapshot, fact) is None for fact in others & set(c.facts)))
+def about_the_machine(checks: Sequence[Check], snapshot: Snapshot) -> tuple[Check, ...]:
+    """The doctor asks about the machine: checks on a config, a smoke test, a stamp or a deep look only where that fact
+    is given, or was asked for and could not be had; checks on GPUs not for a config that runs on the CPU."""
+    absent = {f for f in _ON_DEMAND if getattr(snapshot, f) is None and snapshot.gap(f).kind == "not_asked"}
+    unneeded = _OF_GPUS if snapshot.plan and snapshot.plan.cpu_ranks else frozenset()
+    return tuple(c for c in checks if not absent & set(c.facts) and c.area not in unneeded)
+
+
+def _mended(
+    request: Request, found: Examined, judge: Callable[[Snapshot], Examined], say: Callable[[str], None]
+) -> Examined:
+    """Offer the repairs one by one; where one was done, the machine is looked at and judged again, and that decides the
+    exit code."""
+    from mgpu import repair
+
+    results = repair.offer(
+        repair.offered(found.machine, found.outcomes, lambda: probes.gather([probes.SYSTEM]).leftovers),
+        say,
+        yes=request.yes,
+        dry_run=request.dry_run,
+    )
+    if any(result.done for result in results):
+        fresh = probes.gather([probes.PACKAGES, probes.SYSTEM], python=request.python)
+        facts = {fact: getattr(fresh, fact) for fact in ("leftovers", "python", "system")}
+        known = {fact: value for fact, value in facts.items() if value is not None}
+        found = judge(replace(found.machine, **known))
+    return replace(found, repairs=results)
 
 
 def list_checks(request: Request) -> int:
@@ -139,88 +262,6 @@ def explain(name: str) -> int:
     screen = report.Screen.of()
     screen.show(report.explain(checks[wanted], screen))
     return errors.READY
-
-
-def _screen(
-    stream: IO[str],
-    request: Request,
-    snapshot: Snapshot,
-    outcomes: Sequence[engine.Outcome],
-    verdict: report.Verdict,
-    seconds: float,
-) -> None:
-    screen = report.Screen.of(stream)
-    command = "mgpu doctor" + (f" --from {request.from_}" if request.from_ else "")
-    head = f"mgpu doctor {snapshot.mgpu or __version__} on {describe.where(snapshot)}"
-    lines: list[report.Line] = [[(line, "bold")] for line in report.wrapped(head, screen.width)]
-    lines.append([])
-    lines += report.rows(outcomes, describe.rows(snapshot), screen, verbose=request.verbose)
-    if request.verbose:
-        lines += report.topology(snapshot, screen)
-        if snapshot.python:
-            text = f"Interpreter examined: {snapshot.python.executable}"
-            lines += report.unstyled(report.wrapped(text, screen.width, "  ", "    "))
-    lines += report.problems(outcomes, screen, command=command, show_all=request.verbose)
-    took = None if request.from_ else seconds
-    lines += [[], *report.summary(outcomes, verdict, snapshot, took, screen)]
-    if request.only or request.skip:
-        lines.append([("This is about the chosen checks only.", "")])
-    lines += _advice(request, verdict, outcomes, snapshot, screen)
-    screen.show(lines)
-
-
-def _next(verdict: report.Verdict) -> tuple[str, ...]:
-    if verdict in ("ready", "ready_with_warnings"):
-        return ("mgpu configure", "mgpu smoke-test")
-    return ("mgpu smoke-test --cpu 2",) if verdict == "no_gpu" else ("mgpu doctor -v",)
-
-
-def _advice(
-    request: Request,
-    verdict: report.Verdict,
-    outcomes: Sequence[engine.Outcome],
-    snapshot: Snapshot,
-    screen: report.Screen,
-) -> list[report.Line]:
-    """What to do next, by the verdict."""
-    if verdict == "no_gpu":
-        lines = report.wrapped("That is fine for preparing a run. From this machine you can:", screen.width)
-        pairs = [
-            ("mgpu configure --yes", "write a config of two CPU ranks"),
-            ("mgpu smoke-test --cpu 2", "rehearse your launch on the CPU"),
-        ]
-        if snapshot.slurm and snapshot.slurm.commands_found and snapshot.slurm.job_id is None:
-            pairs.append(("srun --gres=gpu:1 mgpu doctor", "examine a GPU node of this cluster"))
-        pairs.append(("mgpu doctor --save FILE", "on the GPU machine; then, here:"))
-        pairs.append(("mgpu doctor --from FILE", "the same verdict, anywhere"))
-        for command, what in pairs:
-            together = f"  {command:<32}{what}"
-            lines += [together] if len(together) <= screen.width else [f"  {command}", f"      {what}"]
-        return report.unstyled(lines)
-    suffix = f" --from {request.from_}" if request.from_ else ""
-    if verdict in ("ready", "ready_with_warnings"):
-        lines = [f"Next:  mgpu configure{suffix}     then  mgpu smoke-test"]
-        if len(lines[0]) > screen.width:
-            lines = [f"Next:  mgpu configure{suffix}", "then   mgpu smoke-test"]
-        if len(snapshot.gpus or ()) > 1:
-            lines = [*report.wrapped("Not tested here: GPUs talking to each other.", screen.width), *lines]
-        return report.unstyled(lines)
-    said = _not_known(outcomes, screen)
-    if verdict == "unknown":
-        hint = "A driver that hangs: sudo dmesg | grep -i xid. Otherwise try again; -v shows every check."
-        return report.unstyled([*said, *report.wrapped(hint, screen.width)])
-    first = report.in_order(outcomes)[0].check.id
-    lines = [*said, f"Start with {first}."]
-    line = f"Explain any line:  mgpu doctor --explain {first}"
-    lines += [line] if len(line) <= screen.width else ["Explain any line:", f"  mgpu doctor --explain {first}"]
-    return report.unstyled(lines)
-
-
-def _not_known(outcomes: Sequence[engine.Outcome], screen: report.Screen) -> list[str]:
-    """What timed out or crashed, once each."""
-    unknown = [o for o in outcomes if o.unsettling or o.status == "crash"]
-    why = list(dict.fromkeys(o.answer.reason for o in unknown if isinstance(o.answer, Skip)))
-    return [line for text in why[:3] for line in report.wrapped(text, screen.width, "Not known: ", "           ")]
 
 
 def write_out(output: str, show: Callable[[IO[str]], None]) -> None:

@@ -1,4 +1,4 @@
-"""How are outcomes told: on a screen, as JSON?
+"""How are outcomes told on a screen?
 
 The only file with colour. Words come first: every status is a word, every problem names its cause and the command that
 mends it. A screen is a list of lines of (text, style) spans; `rich` paints them in a terminal, elsewhere they are
@@ -14,12 +14,13 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, Literal, TypeAlias
+from typing import IO, Literal, TypeAlias
 
-from mgpu import __version__, errors
+from mgpu import errors
 from mgpu.check import Check, Crash, Fix, Ok, Skip
+from mgpu.document import counts, said
 from mgpu.engine import Outcome, Status
-from mgpu.snapshot import Snapshot
+from mgpu.snapshot import Plan, Snapshot
 
 Style = Literal["", "bold", "ok", "warn", "fail", "crash", "title"]
 Span: TypeAlias = tuple[str, Style]
@@ -49,14 +50,14 @@ _WORSE: tuple[Status, ...] = ("crash", "fail", "warn", "info", "ok", "skip")  # 
 # The rows of the screen: a label and the areas (files in checks/) it stands for.
 ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Driver", ("driver",)),
-    ("GPUs", ("gpu", "xid", "cuda", "processes")),
+    ("GPUs", ("gpu", "ecc", "clocks", "memory", "mig", "xid", "cuda", "processes")),
     ("Visible", ("visibility",)),
-    ("Links", ("links",)),
+    ("Links", ("links", "pcie")),
     ("PyTorch", ("pytorch", "libraries")),
     ("NCCL", ("nccl", "environ")),
     ("Accelerate", ("packages",)),
     ("Config", ("config",)),
-    ("Host", ("limits", "kernel", "storage", "container")),
+    ("Host", ("limits", "kernel", "kernel_log", "storage", "container")),
     ("Network", ("network", "infiniband")),
     ("Slurm", ("slurm",)),
     ("Script", ("script",)),
@@ -197,10 +198,10 @@ def verdict_of(outcomes: Sequence[Outcome], snapshot: Snapshot) -> Verdict:
         return "not_ready"
     if any(o.check.severity.value == "error" and (o.status == "crash" or o.unsettling) for o in outcomes):
         return "unknown"
-    expected = snapshot.plan.expect_gpus if snapshot.plan else None
-    if snapshot.driver is None:
-        return "unknown" if any(o.unknown for o in outcomes) else "ready"
-    if not snapshot.driver.any_gpu and expected != 0:
+    plan = snapshot.plan or Plan()
+    if (snapshot.system if plan.cpu_ranks else snapshot.driver) is None:
+        return "unknown" if any(o.unknown or o.not_asked for o in outcomes) else "ready"
+    if snapshot.driver and not snapshot.driver.any_gpu and plan.expect_gpus != 0 and not plan.cpu_ranks:
         return "no_gpu"
     return "ready_with_warnings" if any(o.status == "warn" for o in outcomes) else "ready"
 
@@ -217,18 +218,15 @@ def exit_code(verdict: Verdict, *, strict: bool = False) -> int:
     }[verdict]
 
 
-def counts(outcomes: Iterable[Outcome]) -> dict[Status, int]:
-    """How many outcomes bear each status."""
-    number: dict[Status, int] = dict.fromkeys(("ok", "info", "warn", "fail", "skip", "crash"), 0)
-    for outcome in outcomes:
-        number[outcome.status] += 1
-    return number
-
-
-def rows(outcomes: Sequence[Outcome], facts: Mapping[str, str], screen: Screen, *, verbose: bool) -> list[Line]:
-    """One line per group of areas; with `verbose` one line per check below it."""
-    lines: list[Line] = []
-    for label, areas in ROWS:
+def row_texts(
+    outcomes: Sequence[Outcome], facts: Mapping[str, str], *, verbose: bool = False
+) -> list[tuple[Status, str, str, Sequence[Outcome]]]:
+    """A row for each group of areas: its status, label, text, and the outcomes behind it."""
+    found: list[tuple[Status, str, str, Sequence[Outcome]]] = []
+    told: set[str] = set()
+    named = {area for _, areas in ROWS for area in areas}
+    others = tuple(dict.fromkeys(o.check.area for o in outcomes if o.check.area not in named))
+    for label, areas in (*ROWS, ("Other", others)):
         group = [o for o in outcomes if o.check.area in areas]
         if not group:
             continue
@@ -246,31 +244,30 @@ def rows(outcomes: Sequence[Outcome], facts: Mapping[str, str], screen: Screen, 
         elif unknown := next((o for o in group if o.unknown and o.unsettling), None):
             worst = unknown
             reason = unknown.answer.reason if isinstance(unknown.answer, Skip) else ""
+            if text and reason in told:  # another row says why
+                reason = f"{sum(o.unsettling for o in group)} checks not possible"
+            told.add(reason)
             text = f"{text}; {reason}" if text else reason
         elif not text:
             text = worst.answer.evidence if isinstance(worst.answer, Ok) else _reason(group)
-        lines += row(screen, worst.status, label, text)
+        found.append((worst.status, label, text, group))
+    return found
+
+
+def rows(outcomes: Sequence[Outcome], facts: Mapping[str, str], screen: Screen, *, verbose: bool) -> list[Line]:
+    """One line per group of areas; with `verbose` one line per check below it."""
+    lines: list[Line] = []
+    for status, label, text, group in row_texts(outcomes, facts, verbose=verbose):
+        lines += row(screen, status, label, text)
         if verbose:
             for outcome in group:
-                lines += row(screen, outcome.status, f"{outcome.check.id:<31} ", _said(outcome), indent=8)
+                lines += row(screen, outcome.status, f"{outcome.check.id:<31} ", said(outcome), indent=8)
     return lines
 
 
 def _reason(group: Sequence[Outcome]) -> str:
     skipped = next((o.answer for o in group if isinstance(o.answer, Skip)), None)
     return skipped.reason if skipped else ""
-
-
-def _said(outcome: Outcome) -> str:
-    match outcome.answer:
-        case Ok(evidence):
-            return evidence
-        case Skip(reason):
-            return reason
-        case Crash(error, _):
-            return error
-        case problem:
-            return problem.title
 
 
 def row(screen: Screen, status: Status, label: str, text: str, indent: int = 2) -> list[Line]:
@@ -288,7 +285,9 @@ def row(screen: Screen, status: Status, label: str, text: str, indent: int = 2) 
     return [[*head, (f"{label:<{column - used}}", ""), (first, "")], *unstyled(" " * column + line for line in others)]
 
 
-def problems(outcomes: Sequence[Outcome], screen: Screen, *, command: str, show_all: bool) -> list[Line]:
+def problems(
+    outcomes: Sequence[Outcome], screen: Screen, *, command: str, show_all: bool, verbose: bool = False
+) -> list[Line]:
     """A block for each problem worth acting on: why, fix, check. Consequences are folded under their cause."""
     found = [o for o in outcomes if o.status in ("fail", "warn", "crash")]
     roots = in_order(outcomes)
@@ -296,10 +295,10 @@ def problems(outcomes: Sequence[Outcome], screen: Screen, *, command: str, show_
     shown = roots if show_all else roots[:_SHOWN_PROBLEMS]
     lines: list[Line] = []
     for number, outcome in enumerate(shown, 1):
-        lines += [[], *_block(outcome, screen, f"{number} of {len(roots)}", command)]
+        lines += [[], *_block(outcome, screen, f"{number} of {len(roots)}", command, verbose)]
         mine = [o for o in folded if outcome.check.id in o.because_of]
         for consequence in mine:
-            text = f"{consequence.check.id}: {_said(consequence)}"
+            text = f"{consequence.check.id}: {said(consequence)}"
             lines += _labelled("Also", text, screen)
     if len(roots) > len(shown):
         more = wrapped(f"+{len(roots) - len(shown)} more: {command} -v", screen.width)
@@ -318,12 +317,14 @@ def _explains(outcome: Outcome, found: Sequence[Outcome]) -> int:
     return sum(outcome.check.id in other.because_of for other in found)
 
 
-def _block(outcome: Outcome, screen: Screen, position: str, command: str) -> list[Line]:
+def _block(outcome: Outcome, screen: Screen, position: str, command: str, verbose: bool) -> list[Line]:
     status = outcome.status
     word, _, style = _WORD[status]
     if isinstance(outcome.answer, Crash):
         lines: list[Line] = [[(screen.rule(f"{position}  {outcome.check.id}  {word}  a bug in mgpu"), style)]]
-        return lines + _labelled("Why", f"The check itself failed: {outcome.answer.error}", screen)
+        trace = outcome.answer.trace.splitlines() if verbose else []
+        lines += _labelled("Why", f"The check itself failed: {outcome.answer.error}", screen)
+        return lines + [[(" " * 9 + line, "")] for line in trace]
     problem = outcome.problem
     assert problem is not None
     who = problem.fixes[0].who
@@ -334,11 +335,14 @@ def _block(outcome: Outcome, screen: Screen, position: str, command: str) -> lis
         lines += _labelled("Where", where, screen)
     lines += _labelled("What", problem.title, screen)
     lines += _labelled("Why", problem.cause, screen)
+    if verbose and problem.evidence:
+        read = ", ".join(f"{key} = {value}" for key, value in problem.evidence.items())
+        lines += _labelled("Read", read, screen)
     for fix in problem.fixes:
         lines += _fix(fix, who, screen)
     if not problem.place:
         again = command if command.startswith("mgpu doctor") else "mgpu doctor"
-        lines += _labelled("Check", f"{again} --only {outcome.check.id}", screen, whole=True)
+        lines += _labelled("Check", f"{again} {outcome.check.selection}", screen, whole=True)
     return lines
 
 
@@ -359,27 +363,40 @@ def _labelled(label: str, text: str, screen: Screen, *, whole: bool = False) -> 
     return [[(f"{label:<9}", "bold"), (first, "")], *unstyled(" " * 9 + line for line in others)]
 
 
-def summary(
-    outcomes: Sequence[Outcome], verdict: Verdict, snapshot: Snapshot, seconds: float | None, screen: Screen
-) -> list[Line]:
-    """The verdict: the word, what it means in numbers, and what could not be looked at."""
+def usable_gpus(snapshot: Snapshot) -> tuple[int, int]:
+    """How many GPUs a run would get, of how many."""
+    gpus, visible = snapshot.gpus or (), snapshot.visible
+    lost = {gpu.index for gpu in gpus if gpu.lost}
+    return sum(index not in lost for index in visible.gpus) if visible else 0, len(gpus)
+
+
+def verdict_text(
+    outcomes: Sequence[Outcome], verdict: Verdict, snapshot: Snapshot, seconds: float | None
+) -> tuple[str, str]:
+    """The verdict's word, and what it means in numbers: GPUs, problems, checks, and what could not be looked at."""
     number = counts(outcomes)
     made = sum(number.values()) - number["skip"]
-    unknown = sum(o.unknown for o in outcomes)
-    word, style = _VERDICT_WORD[verdict]
+    unknown, left_out = sum(o.unknown for o in outcomes), sum(o.not_asked for o in outcomes)
     gpus = ""
     if snapshot.gpus and snapshot.visible is not None and verdict in ("ready", "ready_with_warnings"):
-        lost = {gpu.index for gpu in snapshot.gpus if gpu.lost}
-        usable = [index for index in snapshot.visible.gpus if index not in lost]
-        gpus = f"{len(usable)} of {len(snapshot.gpus)} GPU{'s' * (len(snapshot.gpus) > 1)} usable. "
+        usable, there = usable_gpus(snapshot)
+        gpus = f"{usable} of {there} GPU{'s' * (there > 1)} usable. "
     found = []
     for status, one in (("fail", "failure"), ("warn", "warning"), ("crash", "check crashed")):
         if count := number[status]:  # type: ignore[index]
             found.append(f"{count} {one}{'s' if count > 1 and status != 'crash' else ''}")
     trouble = f"{', '.join(found)}. " if found else ""
-    missing = f", {unknown} not possible" if unknown else ""
+    missing = (f", {unknown} not possible" if unknown else "") + (f", {left_out} left out" if left_out else "")
     took = f", {seconds:.1f} s" if seconds is not None else ""
-    return headed(word, style, f"{gpus}{trouble}{made} checks{missing}{took}.", screen)
+    return _VERDICT_WORD[verdict][0], f"{gpus}{trouble}{made} checks{missing}{took}."
+
+
+def summary(
+    outcomes: Sequence[Outcome], verdict: Verdict, snapshot: Snapshot, seconds: float | None, screen: Screen
+) -> list[Line]:
+    """The verdict."""
+    word, text = verdict_text(outcomes, verdict, snapshot, seconds)
+    return headed(word, _VERDICT_WORD[verdict][1], text, screen)
 
 
 def headed(word: str, style: Style, text: str, screen: Screen) -> list[Line]:
@@ -397,139 +414,21 @@ _VERDICT_WORD: dict[Verdict, tuple[str, Style]] = {
 }
 
 
-def check_json(outcome: Outcome) -> dict[str, Any]:
-    """One entry of `checks[]`: fields may be added, never renamed."""
-    entry: dict[str, Any] = {
-        "id": outcome.check.id,
-        "area": outcome.check.area,
-        "status": outcome.status,
-        "title": _said(outcome),
-        "cause": None,
-        "evidence": {},
-        "fix": [],
-        "because_of": list(outcome.because_of),
-        "source": outcome.check.source,
-        "verify": f"mgpu doctor --only {outcome.check.id}",
-        "duration_s": round(outcome.seconds, 6),
-    }
-    if problem := outcome.problem:
-        entry |= {"cause": problem.cause, "evidence": dict(problem.evidence), "subjects": list(problem.subjects)}
-        entry["fix"] = [
-            {"who": f.who, "text": f.text, "commands": list(f.commands), "caveat": f.caveat, "kind": f.kind}
-            for f in problem.fixes
-        ]
-        if problem.place:
-            place = problem.place
-            entry |= {"file": place.file, "line": place.line, "column": place.column, "key": place.key}
-    if isinstance(outcome.answer, Crash):
-        entry["trace"] = outcome.answer.trace
-    return entry
-
-
-def envelope(
-    kind: str, outcomes: Sequence[Outcome], verdict: str, code: int, seconds: float, snapshot: Snapshot
-) -> dict[str, Any]:
-    """The JSON that all commands share ; a command adds its own keys."""
-    driver, host, visible = snapshot.driver, snapshot.host, snapshot.visible
-    pytorch, nccl, slurm = snapshot.pytorch, snapshot.nccl, snapshot.slurm
-    libraries = nccl.libraries if nccl else ()
-    return {
-        "schema": f"mgpu.{kind}/1.0",
-        "mgpu": __version__,
-        "time": snapshot.taken,
-        "duration_s": round(seconds, 3),
-        "verdict": verdict,
-        "exit_code": code,
-        "counts": counts(outcomes),
-        "host": {
-            "name": host.name if host else None,
-            "os": host.os if host else None,
-            "kernel": host.kernel if host else None,
-            "container": snapshot.container.kind if snapshot.container else None,
-            "scheduler": {"kind": "slurm", "job": slurm.job_id} if slurm and slurm.commands_found else None,
-        },
-        "gpus": [
-            {
-                "index": gpu.index,
-                "uuid": gpu.uuid,
-                "name": gpu.name,
-                "cc": list(gpu.compute_capability) if gpu.compute_capability else None,
-                "mem_total": gpu.memory_total_bytes,
-                "mem_free": gpu.memory_free_bytes,
-                "numa": gpu.numa_node,
-                "busy_by": [p.pid for p in gpu.processes or () if p.kind == "compute"],
-                "mig": gpu.mig_mode,
-                "ecc_errors": gpu.ecc_uncorrected_volatile,
-                "lost": gpu.lost,
-                "visible": visible is not None and gpu.index in visible.gpus,
-            }
-            for gpu in snapshot.gpus or ()
-        ],
-        "links": {"matrix": matrix(snapshot)},
-        "software": {
-            "driver": driver.version if driver else None,
-            "torch": pytorch.version if pytorch else None,
-            "torch_cuda": pytorch.cuda if pytorch else None,
-            "nccl": {"version": libraries[0].version, "source": libraries[0].origin} if libraries else None,
-            "accelerate": (snapshot.packages or {}).get("accelerate"),
-            "python": snapshot.python.version if snapshot.python else None,
-            "interpreter": snapshot.python.executable if snapshot.python else None,
-        },
-        "env": dict(snapshot.env or {}),
-        "checks": [check_json(outcome) for outcome in outcomes],
-        "gaps": {fact: {"kind": gap.kind, "reason": gap.reason} for fact, gap in snapshot.gaps.items()},
-    }
-
-
-def matrix(snapshot: Snapshot) -> list[list[str]]:
-    """Link names between all GPUs, as `nvidia-smi topo -m` orders them."""
-    gpus = snapshot.gpus or ()
-    if snapshot.links is None or not gpus:
-        return []
-    names = {(link.a, link.b): link.name for link in snapshot.links}
-
-    def between(a: int, b: int) -> str:
-        return "-" if a == b else names.get((min(a, b), max(a, b)), "?")
-
-    return [[between(a.index, b.index) for b in gpus] for a in gpus]
-
-
 def topology(snapshot: Snapshot, screen: Screen) -> list[Line]:
-    """The matrix of links with NUMA node and CPUs, and a sentence that reads it."""
-    gpus, table = snapshot.gpus or (), matrix(snapshot)
-    if len(gpus) < 2 or not table:
-        return []
-    width = max(6, *(len(name) + 2 for row in table for name in row))
-    if 14 + width * len(gpus) + 6 > screen.width:
-        return [
-            [],
-            *unstyled(wrapped(f"The matrix of links needs {20 + width * len(gpus)} columns.", screen.width)),
-            [],
-        ]
-    head = " " * 14 + "".join(f"{'GPU' + str(gpu.index):<{width}}" for gpu in gpus) + "NUMA  CPUs near"
-    lines: list[Line] = [[], [(head[: screen.width], "bold")]]
-    for gpu, row in zip(gpus, table, strict=True):
-        numa = "-" if gpu.numa_node is None else str(gpu.numa_node)
-        text = (
-            f"        GPU{gpu.index:<3}"
-            + "".join(f"{name:<{width}}" for name in row)
-            + f"{numa:<6}{gpu.cpus_near or ''}"
-        )
-        lines.append([(text[: screen.width], "")])
-    different = {name for row in table for name in row} - {"-"}
-    if "?" in different:
-        reading = "not every pair could be read; nothing is said about which GPUs are close."
-    elif len(different) == 1:
-        reading = (
-            f"every pair is joined by {next(iter(different))}: any subset of these GPUs is equally fast to combine."
-        )
-    else:
-        reading = f"pairs differ ({', '.join(sorted(different))}): for a run on fewer GPUs choose close ones."
-    return [
-        *lines,
-        *unstyled(wrapped(f"Reading: {reading}", screen.width, "        ", "        ")),
-        [],
-    ]
+    """The matrix of links, a sentence that reads it, and which GPU is which."""
+    from mgpu import topology as read
+
+    gpus, table = snapshot.gpus or (), read.matrix(snapshot)
+    lines: list[Line] = []
+    if len(gpus) > 1 and table:
+        shown = read.matrix_lines(gpus, table, screen.width)
+        pad = " " * 8 if shown[0].startswith(" " * 8) else ""
+        told = wrapped(f"Reading: {read.reading(gpus, table)}", screen.width, pad, pad)
+        lines += [[], [(shown[0], "bold")], *unstyled(shown[1:]), *unstyled(told)]
+    if gpus:
+        first, *rest = read.address_lines(snapshot, screen.width)
+        lines += [[], [(first, "bold")], *unstyled(rest)]
+    return lines
 
 
 def explain(check: Check, screen: Screen) -> list[Line]:

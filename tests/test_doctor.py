@@ -23,13 +23,15 @@ from mgpu import cli
 from mgpu.probes import NVML, gather
 from mgpu.probes.environ import visible
 from mgpu.snapshot import (
-    Container,
     Gap,
+    Gpu,
     Host,
     Interface,
     Nccl,
     NcclLibrary,
     Network,
+    Pci,
+    PciDevice,
     Plan,
     Python,
     Pytorch,
@@ -38,14 +40,18 @@ from mgpu.snapshot import (
     System,
     TorchDevice,
     TorchRuntime,
+    bus_address,
     to_json,
 )
-from tests.conftest import CHECKS, Run, environment
+from tests.checks import facts as known
+from tests.conftest import CHECKS, ROOT, Run, environment
 from tests.fake_nvml import FAULTS, MACHINES, machine
 from tests.fake_nvml import environment as with_nvml
 from tests.terminal import Terminal, same_screen
+from tests.test_probe_nvml import NAMED, UNNAMED
 
-AREAS = "driver,gpu,processes,links,visibility"  # what NVML alone decides: torch and the host are this computer's
+# What NVML alone decides: torch and the host are this computer's.
+AREAS = "driver,gpu,ecc,memory,mig,clocks,processes,links,pcie_width_reduced,visibility"
 GIB = 1 << 30
 
 pytestmark = pytest.mark.skipif(
@@ -81,7 +87,11 @@ def literal(name: str, library: Path, folder: Path, lines: Sequence[str] = ()) -
         gpus = tuple(
             replace(g, numa_node=g.index * 2 // number, cpus_near=_CPUS[g.index * 2 // number]) for g in read.gpus
         )
-        driver = replace(read.driver, module_version=read.driver.version, pci_gpus=number, uvm_loaded=True)
+        nodes = ("/dev/nvidia-uvm", "/dev/nvidiactl", *(f"/dev/nvidia{index}" for index in range(number)))
+        driver = replace(
+            read.driver, module_version=read.driver.version, pci_gpus=number, uvm_loaded=True, device_nodes=nodes,
+            nodes_denied=(), init_s=0.05,
+        )  # fmt: skip
         gaps = {fact: gap for fact, gap in read.gaps.items() if fact.partition("[")[0] in ("driver", "gpus", "links")}
         snapshot = replace(snapshot, driver=driver, gpus=gpus, links=read.links, visible=visible(None, gpus), gaps=gaps)
     else:
@@ -117,13 +127,27 @@ def literal(name: str, library: Path, folder: Path, lines: Sequence[str] = ()) -
             128, 128, None, 2, 1031 * GIB, 980 * GIB, None, 512 * GIB, 512 * GIB, True, 65536, None, 100000, 8 << 20,
             200 * GIB, 900 * GIB, True,
         ),
-        container=Container(None, False, 2),
+        container=known.BARE,
         network=Network("node7", ("10.0.0.7",), None, True, interfaces, 29500, False, None),
         slurm=Slurm(None, None, None, None, None, False),
+        pci=Pci(tuple(_on_the_bus(gpu) for gpu in snapshot.gpus or ()), True, 0, "intel"),
+        infiniband=known.NO_INFINIBAND,
+        kernel=known.kernel(driver_flavour="open" if name else None),
+        kernel_log=known.kernel_log(),
+        storage=known.storage(),
+        leftovers=known.leftovers(),
+        libraries=known.libraries(replace(known.LIBCUDA, version=snapshot.driver.version if snapshot.driver else None)),
         plan=Plan(),
         taken="2026-11-21T10:02:11Z",
         mgpu="0.1.0",
     )  # fmt: skip
+
+
+def _on_the_bus(gpu: Gpu) -> PciDevice:
+    """The GPU as sysfs shows it, with a network card of its socket beside it."""
+    address = bus_address(gpu.pci or "")
+    path = (f"pci0000:{gpu.numa_node}0", f"0000:{gpu.numa_node}0:0{gpu.index}.0")
+    return replace(known.pci_device(), address=address, numa_node=gpu.numa_node, cpus_near=gpu.cpus_near, path=path)
 
 
 _CPUS = ("0-63", "64-127")
@@ -217,7 +241,8 @@ UNREADABLE = {"nvml_hangs", "nvml_hangs_later", "nvml_aborts", "nvml_aborts_late
 
 
 def test_every_fault_is_planted_somewhere() -> None:
-    assert set(FAULTS) == set(PLANTED) | UNREADABLE | {"driver_not_loaded"}
+    """Those that are not planted here are in tests/test_probe_nvml.py, which has no need of a whole doctor for each."""
+    assert set(FAULTS) == set(PLANTED) | UNREADABLE | {"driver_not_loaded"} | set(NAMED) | UNNAMED
 
 
 def test_a_driver_package_without_a_gpu_is_no_fault(on: Run) -> None:
@@ -562,7 +587,7 @@ def test_what_is_no_regular_file_is_written_into_and_never_replaced(
 SICK = (FAULTS["ecc"], FAULTS["busy"], FAULTS["thermal"], "3.nvlink.4..5.state = 0")
 SICK_FACTS: dict[str, Any] = {
     "host": Host("c81f", "Ubuntu 24.04.1 LTS", "6.8.0-45-generic", "x86_64", True),
-    "container": Container("docker", False, 2),
+    "container": known.DOCKER,
     "system": System(
         64, 64, None, 2, 503 * GIB, 480 * GIB, None, 64 << 20, 64 << 20, True, 1024, None, 100000, 8 << 20, 20 * GIB,
         20 * GIB, True,
@@ -580,7 +605,7 @@ def machines(saved: Any) -> dict[str, Callable[[], tuple[str, list[str]]]]:
         "sick_a100_x4": lambda: (saved("a100_sxm_x4", *SICK, **SICK_FACTS), []),
         "no_gpu": lambda: (saved(""), []),
         "login_node": lambda: (saved("", slurm=Slurm(None, None, None, None, None, True)), []),
-        "verbose_h100_x8": lambda: (saved("h100_sxm_x8"), ["-v"]),
+        "verbose_h100_x8": lambda: (saved("h100_sxm_x8"), ["-v", "--only", "links,visibility,slurm"]),
         "rtx4090_x2": lambda: (saved("rtx4090_x2", torch_runtime=runtime), []),
         "driver_mismatch": lambda: (saved_without_driver(saved), []),
         "nvml_hangs": lambda: (saved("a100_sxm_x4", **empty, gaps=unknown), []),
@@ -621,7 +646,7 @@ def test_screens(name: str, columns: int, saved: Any, ask_here: Any, monkeypatch
     _, out, err = ask_here("doctor", "--from", file, *options)
     assert err == ""
     assert out.isascii()
-    steady = re.sub(r"\b\d+ (checks|not possible)", r"NN \1", out)  # their number grows with the project
+    steady = re.sub(r"\b\d+(?=\s+(checks|not\s+possible|left\s+out))", "NN", out)  # it grows with the project
     same_screen(steady, f"doctor_{name}" + ("" if columns == 80 else f"_{columns}_columns"))
 
 
@@ -678,6 +703,13 @@ def test_commands_for_a_saved_machine_judge_that_machine(saved: Any, ask_here: A
     assert "mgpu doctor --from machine.json --only gpu_ecc_uncorrected" in out
 
 
+def test_commands_are_about_the_same_interpreter_and_config(mgpu: Run, bare_python: Path, tmp_path: Path) -> None:
+    (tmp_path / "my config.yaml").write_text("num_processes: 2\ndistributed_type: MULTI_GPU\n")
+    options = ["doctor", "--quick", "--python", str(bare_python), "-c", "my config.yaml"]
+    out = mgpu(*options).stdout
+    assert f"mgpu doctor --python {bare_python} -c 'my config.yaml' --only " in out
+
+
 def test_no_gpu_tells_what_can_be_done_here(saved: Any, ask_here: Any) -> None:
     _, out, _ = ask_here("doctor", "--from", saved(""))
     for command in ("mgpu configure --yes", "mgpu smoke-test --cpu 2", "--save FILE", "--from FILE"):
@@ -691,3 +723,322 @@ def test_unknown_facts_are_counted_in_the_last_block(saved: Any, ask_here: Any) 
     assert code == 3
     assert "COULD NOT TELL" in out and "not possible" in out
     assert "Not known: NVML did not answer in 10 s" in out
+
+
+# ---- formats for other programs
+
+
+def test_every_format_tells_the_same_verdict(saved: Any, ask_here: Any, tmp_path: Path) -> None:
+    file = saved("a100_sxm_x4", FAULTS["ecc"])
+    for name in ("human", "json", "junit", "github", "markdown"):
+        code, out, err = ask_here("doctor", "--from", file, "--format", name)
+        assert (code, err) == (1, "")
+        assert "gpu_ecc_uncorrected" in out
+        code, silent, _ = ask_here("doctor", "--from", file, "--format", name, "-o", f"report.{name}")
+        written = (tmp_path / f"report.{name}").read_text(encoding="utf-8")
+        assert (code, silent) == (1, "")
+        if name not in ("github", "markdown"):  # they end with the seconds it took
+            assert steady(written) == steady(out)
+
+
+def steady(text: str) -> str:
+    """A report without the seconds that things took."""
+    return re.sub(r'("?duration_s"?|time)(: |=")[0-9.e-]+', "", text)
+
+
+def test_a_wrong_format_names_the_nearest(saved: Any, ask_here: Any) -> None:
+    code, out, err = ask_here("doctor", "--from", saved(""), "--format", "markdwon")
+    assert (code, out) == (2, "")
+    assert err == "mgpu: --format markdwon: choose human, json, junit, github or markdown. Did you mean markdown?\n"
+    assert "Did you mean nagios?" in ask_here("doctor", "--from", saved(""), "--exit-style", "nagio")[2]
+
+
+def test_github_appends_a_table_to_the_summary_of_the_job(
+    saved: Any, ask_here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = saved("a100_sxm_x4", FAULTS["ecc"])
+    summary = tmp_path / "summary.md"
+    summary.write_text("an earlier step\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    for _ in range(2):
+        assert ask_here("doctor", "--from", file, "--format", "github")[2] == ""
+    text = summary.read_text()
+    assert text.startswith("an earlier step\n") and text.count("### mgpu doctor: NOT READY") == 2
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "no" / "such.md"))
+    code, out, err = ask_here("doctor", "--from", file, "--format", "github")
+    assert code == 1 and out.startswith("::error ") and err.startswith("mgpu: cannot write the job summary: ")
+    ask_here("doctor", "--from", file, "--json")
+    assert summary.read_text() == text
+
+
+SECRETS = ("node7", "10.0.0.7", "/home/ada", "GPU-6c1e57a9", "ada(?![a-z])")
+
+
+@pytest.mark.parametrize("name", ["human", "json", "junit", "github", "markdown"])
+def test_redaction_works_for_every_format(name: str, saved: Any, ask_here: Any) -> None:
+    python = Python("/home/ada/venv/bin/python", "3.12.4", None, None, None)
+    file = saved("h100_sxm_x8", FAULTS["ecc"], FAULTS["busy"], python=python)
+    shown = ["-v"] if name == "human" else []
+    _, plain, _ = ask_here("doctor", "--from", file, "--format", name, "--no-redact", *shown)
+    _, hidden, _ = ask_here("doctor", "--from", file, "--format", name, "--redact", *shown)
+    _, usual, _ = ask_here("doctor", "--from", file, "--format", name, *shown)
+    assert not [secret for secret in SECRETS if re.search(rf"(?<![a-z]){secret}", hidden)]
+    if name != "github":  # its annotations name no machine
+        assert "node7" in plain
+        assert ("node7" in usual) is (name != "markdown")
+    if name == "json":
+        assert json.loads(hidden)["host"]["redacted"] is True
+        assert json.loads(usual)["host"]["redacted"] is False
+
+
+# ---- monitors and schedulers
+
+
+@pytest.mark.parametrize(
+    ("machine", "options", "code", "line"),
+    [
+        (("a100_sxm_x4",), [], 0, "MGPU OK - 4 of 4 GPUs usable, "),
+        (("a100_sxm_x4", FAULTS["busy"]), [], 1, "MGPU WARNING - GPU 0 in use "),
+        (("a100_sxm_x4", FAULTS["busy"]), ["--strict"], 2, "MGPU CRITICAL - GPU 0 in use "),
+        (("a100_sxm_x4", FAULTS["ecc"]), [], 2, "MGPU CRITICAL - 7 uncorrected ECC errors "),
+        (("",), [], 3, "MGPU UNKNOWN - no NVIDIA GPU here | "),
+        (("",), ["--expect-gpus", "0"], 0, "MGPU OK - 0 of 0 GPUs usable, "),
+    ],
+)
+def test_nagios(machine: Any, options: list[str], code: int, line: str, saved: Any, ask_here: Any) -> None:
+    found, out, err = ask_here("doctor", "--from", saved(*machine), "--exit-style", "nagios", *options)
+    assert (found, err) == (code, "")
+    assert out.startswith(line) and out.splitlines()[0].count(" | gpus=") == 1
+    found, out, _ = ask_here("doctor", "--from", saved(*machine), "--exit-style", "nagios", "--json", *options)
+    assert (found, json.loads(out)["exit_code"]) == (code, code)
+
+
+def test_a_monitor_gets_its_line_even_when_time_runs_out(on: Run) -> None:
+    options = ["doctor", "--quick", "--timeout", "0.5", "--exit-style", "nagios"]
+    result = on("h100_sxm_x8", [FAULTS["nvml_hangs"]], *options)
+    assert (result.returncode, result.stdout) == (3, "MGPU UNKNOWN - stopped: --timeout 0.5 s ran out\n")
+
+
+def test_a_wrong_command_line_is_unknown_to_a_monitor_never_critical(saved: Any, ask_here: Any) -> None:
+    for options in (["-c", "missing.yaml"], ["--only", "no_such_check"], ["--compare", "missing.json"]):
+        code, out, _ = ask_here("doctor", "--from", saved("a100_sxm_x4"), "--exit-style", "nagios", *options)
+        assert code == 3 and out.startswith("MGPU UNKNOWN - ") and len(out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "words"),
+    [
+        (None, 0, ""),
+        ("busy", 0, ""),
+        ("compute_prohibited", 0, ""),  # an error, but a setting
+        ("gpu_lost", 1, "[gpu_lost]"),
+        ("remap_failed", 1, "[gpu_row_remap_failed]"),
+        ("library_mismatch", 1, "[driver_library_mismatch]"),
+        ("nvml_aborts", 0, ""),  # nothing certain
+    ],
+)
+def test_a_prolog_drains_only_for_certain_faults(fault: str | None, code: int, words: str, on: Run) -> None:
+    result = on("h100_sxm_x8", [FAULTS[fault]] if fault else [], "doctor", "--exit-style", "prolog")
+    assert (result.returncode, len(result.stdout.splitlines())) == (code, code)
+    assert words in result.stdout
+    if fault == "nvml_aborts":
+        assert "could not tell" in result.stderr
+
+
+def test_a_prolog_does_not_import_torch(mgpu: Run) -> None:
+    result = mgpu("doctor", "--exit-style", "prolog", "--json")
+    document = json.loads(result.stdout)
+    assert document["exit_code"] == result.returncode == 0
+    assert document["gaps"]["torch_runtime"]["kind"] == "not_asked"
+
+
+# ---- another interpreter
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter that has nothing installed, mgpu least of all."""
+    folder = tmp_path_factory.mktemp("bare") / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    return folder / "bin" / "python"
+
+
+def test_another_interpreter_is_examined_and_named(mgpu: Run, bare_python: Path) -> None:
+    result = mgpu("doctor", "--json", "--python", str(bare_python), without=["PYTHONPATH"], cwd=ROOT)
+    document = json.loads(result.stdout)
+    assert document["software"]["interpreter"] == str(bare_python)
+    assert document["software"]["torch"] is None
+    assert {c["status"] for c in document["checks"] if c["id"] == "torch_missing"} <= {"fail", "warn", "info", "skip"}
+    assert not [gap for gap in document["gaps"].values() if gap["kind"] in ("crashed", "timed_out")]
+    screen = mgpu("doctor", "--quick", "--python", str(bare_python), without=["PYTHONPATH"], cwd=ROOT)
+    assert f"Python {sys.version.split()[0]}, {bare_python}" in screen.stdout.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("/no/such/python", "no such file"),
+        ("no-such-python-anywhere", "no such file, here or on PATH"),
+        ("./plain.txt", "not a program that can be run"),
+        ("/bin/ls", "not a Python interpreter"),
+        ("./script", "not a Python interpreter"),
+        ("./broken", "it does not start"),
+        ("./env", "a folder. Did you mean"),
+        ("./empty", "not a program that can be run"),
+    ],
+)
+def test_what_is_no_interpreter_is_one_clear_message(given: str, words: str, mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").write_text("x")
+    for name, text in (("script", "#!/bin/sh\necho 7\n"), ("broken", "no program at all")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "env" / "bin").mkdir(parents=True)
+    (tmp_path / "env" / "bin" / "python").symlink_to(sys.executable)
+    result = mgpu("doctor", "--python", given)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith(f"mgpu: --python {given}: ") and words in result.stderr
+
+
+# ---- the plan
+
+
+def plan_of(ask_here: Any, *options: str) -> Any:
+    return json.loads(ask_here("doctor", "--json", *options)[1])["plan"]["nodes"]
+
+
+def test_how_many_machines_is_said_by_option_config_or_slurm(
+    mgpu: Run, saved: Any, ask_here: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "two.yaml").write_text("compute_environment: LOCAL_MACHINE\nnum_machines: 2\nnum_processes: 8\n")
+    file = saved("a100_sxm_x4", plan=Plan(nodes=3))
+    assert plan_of(ask_here, "--from", file) == 3
+    assert plan_of(ask_here, "--from", file, "-c", "two.yaml", "--quick") == 2
+    assert plan_of(ask_here, "--from", file, "-c", "two.yaml", "--quick", "--nodes", "4") == 4
+    job = {"SLURM_JOB_ID": "7", "SLURM_NNODES": "5", "SLURM_NODEID": "0"}
+
+    def live(*options: str, **env: str) -> Any:
+        return json.loads(mgpu("doctor", "--quick", "--json", *options, env=env).stdout)["plan"]["nodes"]
+
+    assert live() == 1
+    assert live(**job) == 5
+    assert live("-c", "two.yaml", **job) == 2
+    assert live("--nodes", "1", **job) == 1
+
+
+def test_folders_of_the_run_are_looked_at(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    mgpu("doctor", "--quick", "--path", "data", "--path", "/dev/shm", "--save", "m.json", "--no-redact")
+    folders = json.loads((tmp_path / "m.json").read_text())["storage"]["folders"]
+    named = [folder["path"] for folder in folders if folder["role"] == "named"]
+    assert named == [str(tmp_path / "data"), "/dev/shm"]
+
+
+# ---- what was not asked for, and what could not be had
+
+
+def test_what_was_left_out_is_not_called_impossible(mgpu: Run) -> None:
+    document = json.loads(mgpu("doctor", "--quick", "--json").stdout)
+    assert {name for name, gap in document["gaps"].items() if gap["kind"] == "not_asked"} == {
+        "torch_runtime", "kernel_log",
+    }  # fmt: skip
+    asked = {c["id"] for c in document["checks"]}
+    of_a_run = {c.id for c in CHECKS.values() if {"config", "ranks", "stamp", "gpu_runs"} & set(c.facts)}
+    assert asked == set(CHECKS) - of_a_run
+    screen = mgpu("doctor", "--quick").stdout
+    assert re.search(r"\d+ checks(, \d+ not possible)?, \d+ left out, ", screen.replace("\n", " "))
+
+
+def test_a_kernel_log_that_may_not_be_read_is_not_called_clean(saved: Any, ask_here: Any) -> None:
+    gap = {"kernel_log": Gap("no_permission", "the kernel's log is for root: sudo dmesg")}
+    _, clean, _ = ask_here("doctor", "--from", saved("a100_sxm_x4"))
+    code, out, _ = ask_here("doctor", "--from", saved("a100_sxm_x4", kernel_log=None, gaps=gap))
+    assert "no ECC or Xid errors" in clean and "not possible" not in clean
+    assert code == 0
+    assert "no ECC errors" in out and "Xid" not in out
+    assert re.search(r"READY  4 of 4 GPUs usable\. \d+ checks, \d+ not possible\.", out)
+
+
+def test_a_deep_look_is_asked_for_or_nothing_is_said_of_it(saved: Any, ask_here: Any) -> None:
+    deep = {c.id for c in CHECKS.values() if "gpu_runs" in c.facts}
+
+    def asked(file: str) -> set[str]:
+        return {c["id"] for c in json.loads(ask_here("doctor", "--from", file, "--json")[1])["checks"]} & deep
+
+    assert asked(saved("a100_sxm_x4")) == set()
+    assert asked(saved("a100_sxm_x4", gpu_runs=known.gpu_runs())) == deep - {
+        c.id for c in CHECKS.values() if {"config", "ranks", "stamp"} & set(c.facts)
+    }
+    failed = {"gpu_runs": Gap("crashed", "no process came back")}
+    assert asked(saved("a100_sxm_x4", gaps=failed)) != set()
+
+
+def test_nothing_new_is_loaded_on_the_plain_path(tmp_path: Path) -> None:
+    code = (
+        "import sys; from mgpu import cli; code = cli.run(['doctor', '--quick']); "
+        "print(*sorted(m for m in sys.modules if m.startswith('mgpu.')), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment(tmp_path / "home"), capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    loaded = set(done.stderr.split())
+    assert "mgpu.examine" in loaded
+    assert not loaded & {
+        "mgpu.formats", "mgpu.schema", "mgpu.compare", "mgpu.repair", "mgpu.catalogue", "mgpu.deep", "mgpu.redaction",
+        "mgpu.config", "mgpu.smoke", "mgpu.wizard",
+    }  # fmt: skip
+
+
+# ---- a config that runs on the CPU
+
+
+def test_a_config_for_the_cpu_needs_no_gpu(saved: Any, ask_here: Any, tmp_path: Path) -> None:
+    text = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 2\n"
+    (tmp_path / "gpu.yaml").write_text(text)
+    (tmp_path / "cpu.yaml").write_text(f"{text}use_cpu: true\n")
+    file = saved("")
+    assert ask_here("doctor", "--from", file, "-c", "gpu.yaml", "--quick")[0] == 4
+    code, out, _ = ask_here("doctor", "--from", file, "-c", "cpu.yaml", "--quick", "--json")
+    document = json.loads(out)
+    assert (code, document["verdict"]) == (0, "ready")
+    assert not {"driver", "gpu", "links", "nccl"} & {c["area"] for c in document["checks"]}
+    sick = saved("a100_sxm_x4", FAULTS["ecc"])
+    assert ask_here("doctor", "--from", sick, "-c", "cpu.yaml", "--quick")[0] == 0
+    assert ask_here("doctor", "--from", sick, "-c", "gpu.yaml", "--quick")[0] == 1
+    (tmp_path / "nothing.json").write_text("{}")
+    assert ask_here("doctor", "--from", "nothing.json", "-c", "cpu.yaml", "--quick")[0] == 3
+
+
+# ---- from a notebook
+
+
+def test_a_notebook_gets_a_report_and_no_cuda(tmp_path: Path) -> None:
+    code = (
+        "import sys, json, mgpu; r = mgpu.doctor(quick=True); assert 'torch' not in sys.modules; "
+        "assert 'pynvml' not in sys.modules; print(json.dumps([r.verdict, r.exit_code, r.document, repr(r), "
+        "r._repr_html_()]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment(tmp_path / "home"), capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    verdict, exit_code, document, text, page = json.loads(done.stdout)
+    assert (document["verdict"], document["exit_code"]) == (verdict, exit_code)
+    assert text.startswith("mgpu doctor 0.1.0 on ") and page.startswith("<pre>mgpu doctor")
+    assert "<" not in page.removeprefix("<pre>").removesuffix("</pre>")
+    assert done.stderr == ""
+
+
+# ---- completion
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("shm_too", ["shm_too_small"]), ("link", ["links"]), ("links,shm_too", ["links,shm_too_small"])],
+)
+def test_the_shell_completes_ids(typed: str, offered: list[str]) -> None:
+    from mgpu.cli.doctor import _ids
+
+    assert _ids(typed) == offered

@@ -10,14 +10,14 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from mgpu import __version__, errors
 from mgpu.cli.configure import configure
-from mgpu.cli.doctor import doctor
+from mgpu.cli.doctor import doctor, flags_alone
 from mgpu.cli.launch import launch
 from mgpu.cli.smoke_test import smoke_test
 
@@ -63,13 +63,25 @@ def run(argv: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # never die of a character
+    completing = "_MGPU_COMPLETE" in os.environ  # the shell asks for completions
+    if not completing and list(argv[:1]) == ["doctor"] and (flags := flags_alone(argv[1:])) is not None:
+        return _guarded(lambda: doctor(**flags))
     command = typer.main.get_command(app)
-    if "_MGPU_COMPLETE" in os.environ:  # the shell asks for completions
+    if completing:
         return _code(command.main(args=list(argv), prog_name="mgpu", standalone_mode=False))
-    try:
+
+    def invoke() -> Any:
         # Not `command.main`: it answers Ctrl-C and a closed pipe itself, with a code that means something else here.
         with command.make_context("mgpu", list(argv)) as context:
-            code = _code(command.invoke(context))
+            return command.invoke(context)
+
+    return _guarded(invoke)
+
+
+def _guarded(invoke: Callable[[], Any]) -> int:
+    """Known trouble as one message, and the exit code of everything."""
+    try:
+        code = _code(invoke())
         if sys.stdout is not None:
             sys.stdout.flush()
         return code

@@ -2,82 +2,177 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from mgpu.children import Child, Probe
+
+
+def _ids(incomplete: str) -> list[str]:
+    """Ids and areas for the shell's completion; after a comma the next one."""
+    from mgpu import engine
+
+    done, comma, begun = incomplete.rpartition(",")
+    names = dict.fromkeys(name for check in engine.load() for name in (check.area, check.id))
+    return [f"{done}{comma}{name}" for name in names if name.startswith(begun)]
 
 
 def doctor(
     quick: Annotated[bool, typer.Option("--quick", help="Under a second: torch is not imported.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also run a kernel on every GPU, each in a process of its own.")
+    ] = False,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="ID[,ID]", help="Only these checks or areas.")
+        list[str] | None,
+        typer.Option("--only", metavar="ID[,ID]", help="Only these checks or areas.", autocompletion=_ids),
     ] = None,
     skip: Annotated[
-        list[str] | None, typer.Option("--skip", metavar="ID[,ID]", help="Not these checks or areas.")
+        list[str] | None,
+        typer.Option("--skip", metavar="ID[,ID]", help="Not these checks or areas.", autocompletion=_ids),
     ] = None,
     list_checks: Annotated[bool, typer.Option("--list-checks", help="Every check: id, area, what it proves.")] = False,
-    explain: Annotated[str, typer.Option("--explain", metavar="ID", help="The whole text of one check.")] = "",
+    explain: Annotated[
+        str, typer.Option("--explain", metavar="ID", help="The whole text of one check.", autocompletion=_ids)
+    ] = "",
+    json_schema: Annotated[bool, typer.Option("--json-schema", help="The JSON Schema of --json.")] = False,
     expect_gpus: Annotated[
         int | None, typer.Option("--expect-gpus", metavar="N", min=0, help="Fail unless exactly N GPUs are usable.")
     ] = None,
     expect_free: Annotated[
         float | None, typer.Option("--expect-free", metavar="GIB", min=0, help="Fail unless every GPU has this free.")
     ] = None,
-    nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=1, help="Machines the run will span.")] = 1,
+    nodes: Annotated[
+        int | None,
+        typer.Option("--nodes", metavar="N", min=1, help="Machines the run will span (else: config, Slurm job, 1)."),
+    ] = None,
+    path: Annotated[
+        list[str] | None,
+        typer.Option("--path", metavar="DIR", help="A folder the run reads or writes; repeatable."),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail as well.")] = False,
-    format: Annotated[str, typer.Option("--format", metavar="FMT", help="human or json.")] = "human",
+    format: Annotated[
+        str, typer.Option("--format", metavar="FMT", help="human, json, junit, github or markdown.")
+    ] = "human",
     json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help='Write there ("-" = stdout).')] = "-",
     save: Annotated[str, typer.Option("--save", metavar="FILE", help="Write the machine (a Snapshot, redacted).")] = "",
     from_: Annotated[
         str, typer.Option("--from", metavar="FILE", help="Judge a saved machine, read nothing here.")
     ] = "",
+    compare: Annotated[
+        str,
+        typer.Option("--compare", metavar="FILE", help="What changed since that --save. Does not alter the exit code."),
+    ] = "",
+    redact: Annotated[
+        bool | None,
+        typer.Option("--redact/--no-redact", help="Hide host, user, addresses, pids (on for markdown)."),
+    ] = None,
+    fix: Annotated[
+        bool,
+        typer.Option("--fix", help="Offer repairs that can be undone; the exit code is of a judgment after them."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --fix: show the repairs, do none.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --fix: do them all, ask nothing.")] = False,
     config: Annotated[
         str, typer.Option("--config", "-c", metavar="FILE", help="Judge this accelerate config with it.")
     ] = "",
+    python: Annotated[
+        str, typer.Option("--python", metavar="PATH", help="Examine this interpreter instead of mgpu's own.")
+    ] = "",
+    exit_style: Annotated[
+        str, typer.Option("--exit-style", metavar="STYLE", help="default, nagios, or prolog (Slurm).")
+    ] = "default",
     timeout: Annotated[float, typer.Option("--timeout", metavar="SEC", min=0, help="The whole command.")] = 0,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every check, evidence, topology.")] = False,
 ) -> int:
-    """Examine this machine: driver, GPUs, links, PyTorch, NCCL, limits. Changes nothing."""
+    """Examine this machine: driver, GPUs, links, PyTorch, NCCL, limits. Changes nothing, unless --fix is agreed to."""
     import time
 
-    from mgpu import children
+    from mgpu import ahead
 
     began = time.monotonic()
+    if json_schema:
+        from mgpu import schema
 
-    # The machine is asked while mgpu loads its checks.
+        return schema.show()
+    if python:
+        from mgpu.options import interpreter
+
+        python = interpreter(python)
+    quick = quick or exit_style == "prolog"  # a prolog holds up every job
+    # The machine is asked while mgpu reads its options and loads its checks.
     ask = not (from_ or list_checks or explain)
-    started = children.start(children.QUICK if quick else children.DEFAULT) if ask else None
-    from mgpu import examine
-
-    if json:
-        format = "json"
-    request = examine.Request(
-        quick=quick,
-        only=_split(only),
-        skip=_split(skip),
-        expect_gpus=expect_gpus,
-        expect_free_gib=expect_free,
-        nodes=nodes,
-        strict=strict,
-        format=format,
-        output=output,
-        save=save,
-        from_=from_,
-        config=config,
-        timeout_s=timeout,
-        verbose=verbose,
-        started=started,
-        began=began,
-    )
-    if list_checks:
-        return examine.list_checks(request)
-    if explain:
-        return examine.explain(explain)
+    started = (ahead.take() or _start(quick, path or [], python)) if ask else None
     try:
+        from mgpu import examine, options
+
+        request = options.Request(
+            quick=quick,
+            deep=deep,
+            only=_split(only),
+            skip=_split(skip),
+            expect_gpus=expect_gpus,
+            expect_free_gib=expect_free,
+            nodes=nodes,
+            strict=strict,
+            format="json" if json else format,
+            output=output,
+            save=save,
+            from_=from_,
+            compare=compare,
+            config=config,
+            python=python or None,
+            redact=redact,
+            fix=fix,
+            dry_run=dry_run,
+            yes=yes,
+            exit_style=exit_style,
+            timeout_s=timeout,
+            verbose=verbose,
+            started=started,
+            began=began,
+        )
+        if list_checks:
+            return examine.list_checks(request)
+        if explain:
+            return examine.explain(explain)
         return examine.run(request)
     finally:
-        children.end(started or ())
+        if started:
+            from mgpu import children
+
+            children.end(started)
+
+
+_FLAGS = {
+    "--quick": "quick", "--deep": "deep", "--strict": "strict", "--json": "json", "--verbose": "verbose",
+    "-v": "verbose",
+}  # fmt: skip
+
+
+def flags_alone(options: Sequence[str]) -> dict[str, Any] | None:
+    """The arguments of a command line that has nothing but these flags: it needs no parser, and typer's loads pydantic,
+    which takes as long as the quick examination itself. None for any other line."""
+    if not all(option in _FLAGS for option in options):
+        return None
+    return {_FLAGS[option]: True for option in options}
+
+
+def _start(quick: bool, paths: list[str], python: str) -> list[Child]:
+    """The probes' children, on their way."""
+    from mgpu import children
+
+    wanted: tuple[Probe, ...] = children.QUICK if quick else children.DEFAULT
+    if paths:
+        import os
+        from dataclasses import replace
+
+        named = {"named": [os.path.abspath(path) for path in paths]}
+        wanted = tuple(replace(p, arguments=named) if p is children.STORAGE else p for p in wanted)
+    return children.start(wanted, python=python or None)
 
 
 def _split(names: list[str] | None) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mgpu.snapshot import Config, Driver
 
-# Keys the launcher takes from its command line only (checks/config.py, config_key_never_applied), and how to say them.
+# Keys the launcher takes from its command line only (checks/config, config_key_never_applied), and how to say them.
 _FLAGS = ("enable_cpu_affinity", "rdzv_backend")
 _GPU_TYPES = ("MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM")
 MARK = "MGPU_RUN_ID"  # by this variable every process of a run is found again

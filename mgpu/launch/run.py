@@ -17,6 +17,7 @@ from typing import Any
 from mgpu import __version__, describe, engine, errors, files, plan, probes, report, stamp
 from mgpu.check import Skip
 from mgpu.config import facts
+from mgpu.document import check_json
 from mgpu.errors import MgpuError
 from mgpu.launch import command as launching
 from mgpu.launch import exit_code, port, supervise
@@ -198,7 +199,7 @@ def _refuse(request: Request, problems: Sequence[engine.Outcome], text: str) -> 
             {
                 "phase": "preflight",
                 "exit_code": errors.LAUNCH_REFUSED,
-                "checks": [report.check_json(o) for o in problems],
+                "checks": [check_json(o) for o in problems],
             },
         )
     return errors.LAUNCH_REFUSED

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from mgpu import engine, errors, examine, files, probes, report, stamp
 from mgpu.check import Skip
 from mgpu.config import facts
+from mgpu.document import envelope
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import command as launching
 from mgpu.launch import exit_code, guard, port, processes
@@ -145,7 +146,7 @@ def _refused(stopping: Sequence[engine.Outcome], snapshot: Snapshot, request: Re
     code = errors.NOT_READY if failed else errors.UNKNOWN
     verdict = "failed" if failed else "unknown"
     if request.format == "json":
-        document = report.envelope("smoke", stopping, verdict, code, time.monotonic() - started, snapshot)
+        document = envelope("smoke", stopping, verdict, code, time.monotonic() - started, snapshot)
         document |= {"stages": [], "ranks": [], "culprit": None, "diagnosis": [], "next": ["mgpu doctor"]}
         examine.write_out(request.output, lambda stream: print(json.dumps(document, indent=2), file=stream))
         return code
@@ -417,7 +418,7 @@ def _document(
 ) -> dict[str, Any]:  # fmt: skip
     ranks = snapshot.ranks
     assert ranks is not None
-    document = report.envelope("smoke", outcomes, verdict, code, seconds, snapshot)
+    document = envelope("smoke", outcomes, verdict, code, seconds, snapshot)
     document["stages"] = [_stage(ranks, rung) for rung in ranks.rungs]
     document["ranks"] = [_rank_json(rank) for rank in ranks.ranks]
     culprit = watch.culprit(ranks)

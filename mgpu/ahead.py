@@ -1,0 +1,48 @@
+"""Which probes can be on their way before the command line is read?
+
+Reading options costs more than asking most probes, and the probes run in children: with a second CPU both is done at
+once. So the plain `mgpu doctor` starts them first of all. `take` hands them over; whatever nobody took is ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mgpu.children import Child
+
+# With one of these the doctor asks nothing here, or asks it otherwise.
+_NOT_WITH = ("--from", "--list-checks", "--explain", "--json-schema", "--python", "--path", "--exit-style", "--help")
+
+_started: list[Child] | None = None
+
+
+def start(argv: Sequence[str]) -> None:
+    """Start the doctor's probes if this command line will want them, just as they are."""
+    global _started
+    if not argv or argv[0] != "doctor":
+        return
+    options = argv[1:]
+    if any(option.startswith(_NOT_WITH) or (option[:1] == "-" != option[1:2] and "h" in option) for option in options):
+        return
+    from mgpu import children
+
+    with contextlib.suppress(OSError):  # no process could be started: the command will meet it again, and say so
+        _started = children.start(children.QUICK if "--quick" in options else children.DEFAULT)
+
+
+def take() -> list[Child] | None:
+    """The children, once."""
+    global _started
+    taken, _started = _started, None
+    return taken
+
+
+def end() -> None:
+    """Leave none behind."""
+    if left := take():
+        from mgpu import children
+
+        children.end(left)

@@ -1,0 +1,172 @@
+"""What may scripts rely on in the JSON of `mgpu doctor`? Its JSON Schema (draft 2020-12), for `--json-schema`.
+
+Closed sets (statuses, verdicts, kinds) are taken from the types of the program, so that they cannot differ. Readers
+ignore what they do not know: a field may be added, never renamed or taken away.
+"""
+
+from __future__ import annotations
+
+import json
+import typing
+from typing import Any
+
+from mgpu import check, compare, engine, report, snapshot
+
+URI = "https://json-schema.org/draft/2020-12/schema"
+
+
+def one_of(kind: Any) -> dict[str, Any]:
+    """The values of a Literal."""
+    return {"type": "string", "enum": list(typing.get_args(kind))}
+
+
+def _maybe(kind: str | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(kind, str):
+        return {"type": [kind, "null"]}
+    return {"anyOf": [kind, {"type": "null"}]}
+
+
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _object(required: dict[str, Any], **optional: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "required": list(required), "properties": {**required, **optional}}
+
+
+_TEXT: dict[str, Any] = {"type": "string"}
+_TEXTS = _list(_TEXT)
+_WHOLE: dict[str, Any] = {"type": "integer"}
+_COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
+_SECONDS: dict[str, Any] = {"type": "number", "minimum": 0, "description": "seconds"}
+_BYTES: dict[str, Any] = {"type": ["integer", "null"], "description": "bytes"}
+_YES: dict[str, Any] = {"type": "boolean"}
+_ID: dict[str, Any] = {"type": "string", "pattern": "^[a-z][a-z0-9_]*$"}
+_SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean", "null"]}
+
+
+def _check() -> dict[str, Any]:
+    fix = _object({
+        "who": one_of(check.Who),
+        "text": _TEXT,
+        "commands": {**_TEXTS, "description": "each pastes as it is"},
+        "caveat": _maybe("string"),
+        "kind": one_of(check.Kind),
+    })  # fmt: skip
+    return _object(
+        {
+            "id": _ID,
+            "area": {**_ID, "description": "the family: a file in checks/"},
+            "severity": {"type": "string", "enum": [severity.value for severity in check.Severity]},
+            "status": one_of(engine.Status),
+            "title": {**_TEXT, "description": "what is wrong; what was looked at; why it was skipped"},
+            "cause": _maybe("string"),
+            "evidence": {"type": "object", "additionalProperties": _SCALAR},
+            "fix": _list(fix),
+            "because_of": {**_list(_ID), "description": "problems of this run that explain this one"},
+            "source": _TEXT,
+            "verify": {**_TEXT, "description": "the command that asks again"},
+            "duration_s": _SECONDS,
+        },
+        subjects={**_TEXTS, "description": "what it is about: GPU 3, eth0"},
+        file=_TEXT,
+        line=_maybe("integer"),
+        column=_maybe("integer"),
+        key=_maybe("string"),
+        trace={**_TEXT, "description": "of a check that crashed"},
+    )
+
+
+def _gpu() -> dict[str, Any]:
+    return _object({
+        "index": {**_WHOLE, "description": "NVML's: PCI order, not CUDA's"},
+        "uuid": _maybe("string"),
+        "name": _maybe("string"),
+        "cc": _maybe({**_list(_WHOLE), "minItems": 2, "maxItems": 2, "description": "compute capability"}),
+        "mem_total": _BYTES,
+        "mem_free": _BYTES,
+        "pci": _maybe("string"),
+        "numa": _maybe("integer"),
+        "cpus": _maybe("string"),
+        "nics": _list(_object({"name": _TEXT, "path": _maybe(one_of(snapshot.Distance))})),
+        "busy_by": {**_list(_WHOLE), "description": "process ids that compute on it"},
+        "mig": _maybe("boolean"),
+        "ecc_errors": _maybe("integer"),
+        "lost": {**_maybe("string"), "description": "NVML's code, where the GPU does not answer"},
+        "visible": {**_YES, "description": "CUDA_VISIBLE_DEVICES leaves it"},
+    })  # fmt: skip
+
+
+def _envelope() -> dict[str, Any]:
+    scheduler = _object({"kind": {"type": "string"}, "job": _maybe("string")})
+    return {
+        "schema": {"type": "string", "pattern": r"^mgpu\.doctor/1\.[0-9]+$"},
+        "mgpu": _TEXT,
+        "time": {"type": ["string", "null"], "description": "when the machine was looked at: ISO 8601, UTC"},
+        "duration_s": _SECONDS,
+        "verdict": one_of(report.Verdict),
+        "exit_code": {"type": "integer", "minimum": 0, "maximum": 255},
+        "counts": _object(dict.fromkeys(typing.get_args(engine.Status), _COUNT)),
+        "host": _object({
+            "name": _maybe("string"),
+            "os": _maybe("string"),
+            "kernel": _maybe("string"),
+            "container": _maybe("string"),
+            "scheduler": _maybe(scheduler),
+            "redacted": {**_YES, "description": "names, addresses, UUIDs and the like are substitutes"},
+        }),
+        "plan": _object({"nodes": _WHOLE, "expect_gpus": _maybe("integer"), "expect_free": _BYTES}),
+        "gpus": _list(_gpu()),
+        "links": _object({
+            "matrix": {**_list(_TEXTS), "description": "as nvidia-smi topo -m names them; in the order of gpus[]"},
+            "p2p": {**_maybe("boolean"), "description": "every pair reaches each other's memory"},
+        }),
+        "software": _object({
+            "driver": _maybe("string"),
+            "torch": _maybe("string"),
+            "torch_cuda": _maybe("string"),
+            "nccl": _maybe(_object({"version": _maybe("string"), "source": _TEXT})),
+            "accelerate": _maybe("string"),
+            "python": _maybe("string"),
+            "interpreter": _maybe("string"),
+        }),
+        "env": {"type": "object", "additionalProperties": _TEXT},
+        "checks": _list(_check()),
+        "gaps": {
+            "type": "object",
+            "description": "facts that are not known, and why",
+            "additionalProperties": _object({"kind": one_of(snapshot.GapKind), "reason": _TEXT}),
+        },
+        "next": {**_TEXTS, "description": "commands that come next"},
+    }  # fmt: skip
+
+
+def doctor() -> dict[str, Any]:
+    """The schema of `mgpu.doctor/1.x`."""
+    change = _object({
+        "fact": _ID,
+        "what": _TEXT,
+        "kind": one_of(compare.Kind),
+        "before": _SCALAR,
+        "after": _SCALAR,
+        "text": _TEXT,
+    })  # fmt: skip
+    repair = _object({"id": _ID, "title": _TEXT, "command": _TEXT, "done": _YES, "text": _TEXT})
+    return {
+        "$schema": URI,
+        "$id": "mgpu.doctor/1.0",
+        "title": "mgpu doctor --json",
+        "description": "Bytes are integers, seconds numbers. Fields may be added in 1.x, never renamed or removed.",
+        **_object(
+            _envelope(),
+            changes={**_list(change), "description": "with --compare"},
+            repairs={**_list(repair), "description": "with --fix"},
+            error={**_TEXT, "description": "nothing could be judged: why"},
+        ),
+    }
+
+
+def show() -> int:
+    """`--json-schema`."""
+    print(json.dumps(doctor(), indent=2))
+    return 0

@@ -1,0 +1,243 @@
+"""How is an examined machine told, in the format that was asked for?"""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING, Any
+
+from mgpu import __version__, describe, document, engine, errors, examine, report
+from mgpu.check import Skip
+from mgpu.errors import reason
+from mgpu.options import Request
+from mgpu.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from mgpu.examine import Examined
+
+
+_LONGEST_LABEL = 36  # of a change; beyond it the words follow without a column
+
+
+def to_stdout(text: str) -> None:
+    """Lines for a person."""
+    report.Screen.of().show(report.unstyled(text.split("\n")))
+
+
+def to_stderr(text: str) -> None:
+    """A word beside the report."""
+    if sys.stderr is not None:
+        print(report.clean(text), file=sys.stderr)
+
+
+def mended(before: Examined, after: Examined) -> None:
+    """What is left once repairs were done: the exit code is of this."""
+    if not any(result.done for result in after.repairs):
+        return
+    screen = report.Screen.of()
+    gone = sorted(_problems(before) - _problems(after))
+    lines = report.unstyled(report.wrapped(f"Mended: {', '.join(gone)}", screen.width) if gone else [])
+    screen.show([[], *lines, *report.summary(after.outcomes, after.verdict, after.snapshot, None, screen)])
+
+
+def _problems(found: Examined) -> set[str]:
+    return {outcome.check.id for outcome in found.outcomes if outcome.problem}
+
+
+def tell(request: Request, found: Examined) -> None:
+    """The report, in the format that was asked for."""
+    if request.format == "human" and request.exit_style != "default":
+        _tell_scheduler(request, found)
+    elif request.format == "human":
+        examine.write_out(request.output, lambda stream: show(report.Screen.of(stream), request, found))
+    else:
+        text = _text(request, found)
+        examine.write_out(request.output, lambda stream: _whole(stream, text))
+
+
+def _whole(stream: IO[str], text: str) -> None:
+    stream.write(text)
+    stream.flush()
+
+
+def _text(request: Request, found: Examined) -> str:
+    """The report of a format for programs."""
+    from mgpu import formats
+
+    told = (found.outcomes, found.snapshot, found.verdict, found.seconds)
+    if request.format == "json":
+        return document.text(whole(request, found))
+    if request.format == "junit":
+        return formats.junit(*told)
+    if request.format == "github":
+        _append_summary(formats.markdown_table(*told))
+        return formats.github(*told)
+    buffer = io.StringIO()
+    show(report.Screen(report.WIDTH_PLAIN, False, False, buffer), replace(request, verbose=True), found)
+    return formats.markdown(*told, buffer.getvalue(), [f"{c.what}: {c.text}" for c in found.changes or ()])
+
+
+def whole(request: Request, found: Examined) -> dict[str, Any]:
+    """The JSON document."""
+    content = document.envelope("doctor", found.outcomes, found.verdict, found.code, found.seconds, found.snapshot)
+    content["next"] = list(_next(found.verdict))
+    if found.changes is not None:
+        content["changes"] = [
+            {"fact": c.fact, "what": c.what, "kind": c.kind, "before": c.before, "after": c.after, "text": c.text}
+            for c in found.changes
+        ]
+    if request.fix:
+        content["repairs"] = [
+            {"id": r.repair.id, "title": r.repair.title, "command": r.repair.command, "done": r.done, "text": r.text}
+            for r in found.repairs
+        ]
+    return content
+
+
+def _append_summary(text: str) -> None:
+    """What GitHub shows on the page of the run. That it cannot be written is told, and changes nothing."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(text + "\n")
+    except OSError as error:
+        to_stderr(f"mgpu: cannot write the job summary: {reason(error)}")
+
+
+def _tell_scheduler(request: Request, found: Examined) -> None:
+    from mgpu import formats
+
+    if request.exit_style == "prolog":
+        text = formats.prolog(found.outcomes)
+        if not text and found.verdict == "unknown":
+            to_stderr("mgpu: could not tell; a node is taken out only for a certain fault")
+    else:
+        text = formats.nagios(found.outcomes, found.snapshot, found.verdict, found.seconds, strict=request.strict)
+    if text:
+        examine.write_out(request.output, lambda stream: _whole(stream, text))
+
+
+def failed(request: Request, message: str, code: int, began: float) -> int:
+    """Nothing could be judged. Whoever reads JSON gets a document all the same, a monitor its line."""
+    if request.format == "json":
+        if request.exit_style == "nagios":
+            code = 3
+        elif request.exit_style == "prolog":
+            code = errors.READY
+        whole = document.envelope("doctor", (), "unknown", code, time.monotonic() - began, Snapshot())
+        text = document.text(whole | {"error": message, "next": ["mgpu doctor"]})
+        examine.write_out(request.output, lambda stream: _whole(stream, text))
+    elif request.exit_style == "nagios":
+        line = f"MGPU UNKNOWN - {' '.join(report.clean(message).split())}\n"
+        examine.write_out(request.output, lambda stream: _whole(stream, line))
+        return 3
+    to_stderr(f"mgpu: {message}")
+    return errors.READY if request.exit_style == "prolog" else code
+
+
+def show(screen: report.Screen, request: Request, found: Examined) -> None:
+    """The report of a person."""
+    snapshot, outcomes, verdict = found.snapshot, found.outcomes, found.verdict
+    command = "mgpu doctor" + _same(request)
+    head = f"mgpu doctor {snapshot.mgpu or __version__} on {describe.where(snapshot)}"
+    lines: list[report.Line] = [[(line, "bold")] for line in report.wrapped(head, screen.width)]
+    if snapshot.python:
+        told = f"Python {snapshot.python.version}, {snapshot.python.executable}"
+        lines += report.unstyled(report.wrapped(told, screen.width))
+    lines.append([])
+    lines += report.rows(outcomes, describe.rows(snapshot), screen, verbose=request.verbose)
+    if request.verbose:
+        lines += report.topology(snapshot, screen)
+    lines += report.problems(outcomes, screen, command=command, show_all=request.verbose, verbose=request.verbose)
+    if found.changes is not None:
+        lines += [[], *_changes(found, screen)]
+    took = None if request.from_ else found.seconds
+    lines += [[], *report.summary(outcomes, verdict, snapshot, took, screen)]
+    if request.only or request.skip:
+        lines.append([("This is about the chosen checks only.", "")])
+    lines += _advice(request, verdict, outcomes, snapshot, screen)
+    screen.show(lines)
+
+
+def _same(request: Request) -> str:
+    """What another command needs to be about the same machine and interpreter."""
+    given = (("--from", request.from_), ("--python", request.python), ("-c", request.config))
+    return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value)
+
+
+def _changes(found: Examined, screen: report.Screen) -> list[report.Line]:
+    """`Since 12 Nov: …`, a line for each change."""
+    if not found.changes:
+        return report.unstyled(report.wrapped(f"Since {found.since}: nothing changed.", screen.width))
+    number = len(found.changes)
+    lines: list[report.Line] = [[(f"Since {found.since}: {number} change{'s' * (number > 1)}", "bold")]]
+    column = max(len(change.what) for change in found.changes)
+    column = column if column <= _LONGEST_LABEL else _LONGEST_LABEL // 2
+    for change in found.changes:
+        label = f"  {change.what:<{column}}  "
+        if len(change.what) > column or screen.width < 60:
+            lines += report.unstyled(report.wrapped(f"{change.what}  {change.text}", screen.width, "  ", "    "))
+        else:
+            lines += report.unstyled(report.wrapped(change.text, screen.width, label, " " * len(label)))
+    return lines
+
+
+def _next(verdict: report.Verdict) -> tuple[str, ...]:
+    if verdict in ("ready", "ready_with_warnings"):
+        return ("mgpu configure", "mgpu smoke-test")
+    return ("mgpu smoke-test --cpu 2",) if verdict == "no_gpu" else ("mgpu doctor -v",)
+
+
+def _advice(
+    request: Request,
+    verdict: report.Verdict,
+    outcomes: Sequence[engine.Outcome],
+    snapshot: Snapshot,
+    screen: report.Screen,
+) -> list[report.Line]:
+    """What to do next, by the verdict."""
+    if verdict == "no_gpu":
+        lines = report.wrapped("That is fine for preparing a run. From this machine you can:", screen.width)
+        pairs = [
+            ("mgpu configure --yes", "write a config of two CPU ranks"),
+            ("mgpu smoke-test --cpu 2", "rehearse your launch on the CPU"),
+        ]
+        if snapshot.slurm and snapshot.slurm.commands_found and snapshot.slurm.job_id is None:
+            pairs.append(("srun --gres=gpu:1 mgpu doctor", "examine a GPU node of this cluster"))
+        pairs.append(("mgpu doctor --save FILE", "on the GPU machine; then, here:"))
+        pairs.append(("mgpu doctor --from FILE", "the same verdict, anywhere"))
+        for command, what in pairs:
+            together = f"  {command:<32}{what}"
+            lines += [together] if len(together) <= screen.width else [f"  {command}", f"      {what}"]
+        return report.unstyled(lines)
+    suffix = f" --from {shlex.quote(request.from_)}" if request.from_ else ""
+    if verdict in ("ready", "ready_with_warnings"):
+        lines = [f"Next:  mgpu configure{suffix}     then  mgpu smoke-test"]
+        if len(lines[0]) > screen.width:
+            lines = [f"Next:  mgpu configure{suffix}", "then   mgpu smoke-test"]
+        if len(snapshot.gpus or ()) > 1:
+            lines = [*report.wrapped("Not tested here: GPUs talking to each other.", screen.width), *lines]
+        return report.unstyled(lines)
+    said = _not_known(outcomes, screen)
+    if verdict == "unknown":
+        hint = "A driver that hangs: sudo dmesg | grep -i xid. Otherwise try again; -v shows every check."
+        return report.unstyled([*said, *report.wrapped(hint, screen.width)])
+    first = report.in_order(outcomes)[0].check.id
+    lines = [*said, f"Start with {first}."]
+    line = f"Explain any line:  mgpu doctor --explain {first}"
+    lines += [line] if len(line) <= screen.width else ["Explain any line:", f"  mgpu doctor --explain {first}"]
+    return report.unstyled(lines)
+
+
+def _not_known(outcomes: Sequence[engine.Outcome], screen: report.Screen) -> list[str]:
+    """What timed out or crashed, once each."""
+    unknown = [o for o in outcomes if o.unsettling or o.status == "crash"]
+    why = list(dict.fromkeys(o.answer.reason for o in unknown if isinstance(o.answer, Skip)))
+    return [line for text in why[:3] for line in report.wrapped(text, screen.width, "Not known: ", "           ")]
