@@ -30,11 +30,13 @@ COMMANDS: dict[str, list[str]] = {
 
 def seconds(arguments: list[str], folder: str) -> float:
     """One run of `python ARGUMENTS`; its exit code does not matter (doctor ends with 4 where there is no GPU)."""
+    # Compiling everything anew at each start is not what a user's Python does.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     start = time.perf_counter()
     subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
-        env={**os.environ, "XDG_STATE_HOME": f"{folder}/state", "TERM": "dumb"},
+        env=environment | {"XDG_STATE_HOME": f"{folder}/state", "TERM": "dumb"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
