@@ -103,9 +103,10 @@ ERRORS: dict[int, CudaError] = {
             _RUNTIME_API,
         ),
         CudaError(
-            36, "CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER", "API call is not supported in the installed CUDA driver",
+            36, "cudaErrorCallRequiresNewerDriver", "API call is not supported in the installed CUDA driver",
             "A call came that this driver does not have yet.",
             (_NEWER_DRIVER, _OLDER_TORCH),
+            _RUNTIME_API,
         ),
         CudaError(
             46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "busy or unavailable",
@@ -113,7 +114,7 @@ ERRORS: dict[int, CudaError] = {
             "is in MIG mode without an instance.",
             (
                 Fix("See its compute mode, MIG mode and processes.", ("nvidia-smi -q -d COMPUTE", "nvidia-smi -L")),
-                Fix("Set the compute mode back.", ("sudo nvidia-smi -c 0",), who="admin"),
+                Fix("Set the compute mode back.", ("sudo nvidia-smi -i INDEX -c DEFAULT",), who="admin"),
             ),
         ),
         CudaError(
@@ -145,8 +146,9 @@ ERRORS: dict[int, CudaError] = {
             "This build of torch has no kernels for this GPU's compute capability.",
             (
                 _ARCH_LIST,
+                Fix("For a GPU newer than this torch: install the newest one.", ("pip install --upgrade torch",)),
                 Fix(
-                    "Install a build that has them: cu126 for Volta and older, the newest for new GPUs.",
+                    "For Volta and older: a build for CUDA 12.6.",
                     ("pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",),
                 ),
             ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from mgpu.snapshot import Gpu, Visible
+from mgpu.snapshot import Driver, Gpu, Visible
 
 # Driver that runs a toolkit of this CUDA major at all (minor-version compatibility):
 # docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
@@ -27,6 +27,9 @@ DRIVER_PACKAGED: dict[tuple[int, int], tuple[int, ...]] = {
     (13, 1): (590, 44, 1),
     (13, 2): (595, 45, 4),
 }
+
+# A driver that answers sooner was not started for the question, which takes 1-3 s (driver persistence guide).
+_WAS_RUNNING_S = 0.5
 
 GIB = 1024**3
 MIB = 1024**2
@@ -78,8 +81,8 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def usable_count(visible: Visible) -> int:
-    """How many devices CUDA shows: the visible GPUs, or the one MIG instance."""
-    return len(visible.gpus) or (1 if visible.mig else 0)
+    """How many devices CUDA shows: the visible GPUs, and the MIG instances that are named."""
+    return len(visible.gpus) + (1 + len(visible.more_mig) if visible.mig else 0)
 
 
 def cuda_numbers(indices: Iterable[int], gpus: tuple[Gpu, ...]) -> str:
@@ -96,6 +99,12 @@ def use_only(indices: Iterable[int], gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
 def reset(gpus: Iterable[Gpu]) -> tuple[str, ...]:
     """The commands that reset these GPUs."""
     return tuple(f"sudo nvidia-smi --gpu-reset -i {gpu.uuid or gpu.index}" for gpu in gpus)
+
+
+def was_running(gpu: Gpu, driver: Driver) -> bool:
+    """Whether the driver was up on this GPU before it was asked: while it starts, scrubbing memory shows as
+    utilisation (nvidia-smi(1))."""
+    return bool(gpu.persistence_mode) or (driver.init_s is not None and driver.init_s < _WAS_RUNNING_S)
 
 
 def same_models(gpus: tuple[Gpu, ...], visible: Visible) -> dict[str, list[Gpu]]:

@@ -222,7 +222,7 @@ NCCL_DEFECTS: tuple[NcclDefect, ...] = (
 )  # fmt: skip
 
 # CUDA minors DeepSpeed lets nvcc and torch differ in (op_builder/builder.py, cuda_minor_mismatch_ok), by the release
-# that first had the list. No list for CUDA 13 up to 0.19.5: there they must be equal.
+# that first had the list. No list for CUDA 13 up to 0.19.8: there they must be equal.
 DEEPSPEED_MINORS: tuple[tuple[str, frozenset[str]], ...] = (
     ("0.17.2", frozenset({"12.0", "12.1", "12.2", "12.3", "12.4", "12.5", "12.6", "12.8", "12.9"})),
     ("0.16.4", frozenset({"12.0", "12.1", "12.2", "12.3", "12.4", "12.5", "12.6", "12.8"})),

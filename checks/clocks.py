@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Gpu
+from mgpu.snapshot import Driver, Gpu
 
-from ._knowledge import gpu_list, reset
+from ._knowledge import gpu_list, reset, was_running
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/"
 
@@ -229,7 +229,7 @@ def gpu_application_clocks_lowered(gpus: tuple[Gpu, ...]) -> Answer:
 
 
 @check(Severity.WARNING, source=_NVML, because_of=("gpu_too_hot", "gpu_power_braked", "gpu_slowed_by_hardware"))
-def gpu_stuck_in_low_power(gpus: tuple[Gpu, ...]) -> Answer:
+def gpu_stuck_in_low_power(gpus: tuple[Gpu, ...], driver: Driver) -> Answer:
     """A GPU computes, and stays in the performance state of an idle one.
 
     Why: under load the driver raises the clocks at once. A GPU that does not follow runs at a fraction of its speed,
@@ -238,7 +238,7 @@ def gpu_stuck_in_low_power(gpus: tuple[Gpu, ...]) -> Answer:
     Fix: reset it when nothing runs there.
     """
     known = [gpu for gpu in gpus if gpu.performance_state is not None and gpu.utilization_percent is not None]
-    busy = [gpu for gpu in known if (gpu.utilization_percent or 0) >= _COMPUTING_PERCENT]
+    busy = [gpu for gpu in known if (gpu.utilization_percent or 0) >= _COMPUTING_PERCENT and was_running(gpu, driver)]
     bad = [gpu for gpu in busy if (gpu.performance_state or 0) >= _IDLE_STATE]
     if bad:
         gpu = bad[0]

@@ -214,6 +214,7 @@ def wsl_has_linux_driver(container: Container, libraries: Libraries) -> Answer:
         Fix(
             "Remove the driver packages; for the toolkit use cuda-toolkit, not cuda.",
             ("sudo apt-get remove 'nvidia-driver-*' 'libnvidia-compute-*' cuda-drivers", "sudo ldconfig"),
+            who="admin",
         ),
         {"found": ", ".join(found)},
         tuple(foreign),

@@ -58,9 +58,10 @@ def _error(run: GpuRun) -> CudaError:
 
 
 def _fixes(error: CudaError, runs: Sequence[GpuRun]) -> tuple[Fix, ...]:
-    """The error's fixes, with the numbers of these GPUs in their commands."""
-    numbers = ",".join(str(run.index) for run in runs)
-    return tuple(replace(f, commands=tuple(c.replace("INDEX", numbers) for c in f.commands)) for f in error.fixes)
+    """The error's fixes, with the numbers of these GPUs in their commands; without, where nobody knows which it is."""
+    numbers = ",".join(str(run.index) for run in runs if run.uuid)
+    option = f" -i {numbers}" if numbers else ""
+    return tuple(replace(f, commands=tuple(c.replace(" -i INDEX", option) for c in f.commands)) for f in error.fixes)
 
 
 def _failures(runs: tuple[GpuRun, ...], stages: tuple[str, ...], passed: Callable[[list[GpuRun]], str]) -> Answer:
@@ -137,7 +138,7 @@ def torch_cannot_start_cuda(torch_runtime: TorchRuntime, driver: Driver, plan: P
     return Problem(
         f"PyTorch cannot start CUDA: error {error.code} ({error.name})",
         error.cause,
-        error.fixes,
+        _fixes(error, ()),
         {"cuda_error": torch_runtime.cuda_error, "documentation": error.source},
     )
 
@@ -304,7 +305,9 @@ def gpu_memory_corrupts(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     if not known:
         return Skip("no GPU came that far")
     if not bad:
-        return Ok(f"memory of {counted(len(known), 'GPU')} keeps what is written{_left_alone(gpu_runs)}")
+        return Ok(
+            f"a sample of the memory of {counted(len(known), 'GPU')} keeps what is written{_left_alone(gpu_runs)}"
+        )
     return _faulty(
         bad, f"{_label(bad)}: memory does not keep what is written", "Two patterns were written and read back."
     )

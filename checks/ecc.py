@@ -68,10 +68,10 @@ def gpu_row_remap_failed(gpus: tuple[Gpu, ...]) -> Answer:
             {f"gpu_{gpu.index}_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
             tuple(f"GPU {gpu.index}" for gpu in bad),
         )
-    return Ok(f"spare rows on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here remaps rows")
+    return Ok(f"none failed on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here remaps rows")
 
 
-@check(Severity.WARNING, source=_MEMORY)
+@check(Severity.WARNING, source=_MEMORY, because_of=("gpu_wants_recovery",))
 def gpu_row_remap_pending(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU waits for a reset to replace a bad memory row.
 
@@ -114,7 +114,7 @@ def gpu_retired_pages_pending(gpus: tuple[Gpu, ...]) -> Answer:
     return Ok(f"none waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here retires pages")
 
 
-@check(Severity.ERROR, source=_QUERIES)
+@check(Severity.ERROR, source=_QUERIES, because_of=("gpu_row_remap_failed",))
 def gpu_memory_unrepairable(gpus: tuple[Gpu, ...]) -> Answer:
     """The driver holds a GPU's memory for damaged beyond repair.
 
@@ -165,7 +165,7 @@ def gpu_sram_errors_exceeded(gpus: tuple[Gpu, ...]) -> Answer:
     return Skip("no GPU here counts these errors")
 
 
-@check(Severity.WARNING, source=_MEMORY)
+@check(Severity.WARNING, source=_MEMORY, because_of=("gpu_row_remap_failed", "gpu_memory_unrepairable"))
 def gpu_spare_rows_used_up(gpus: tuple[Gpu, ...]) -> Answer:
     """A memory bank of a GPU has no spare row left.
 

@@ -22,6 +22,7 @@ _RECOVERY = {
     6: "reset the bus",
     7: "reboot the system",
 }
+_DRAIN_P2P, _RECOVER_IMEX, _REBOOTS = 3, 5, (2, 7)
 
 
 @check(
@@ -100,62 +101,93 @@ def gpu_not_permitted(gpus: tuple[Gpu, ...]) -> Answer:
     return Ok(f"this process may use all {counted(len(gpus), 'GPU')}") if gpus else Skip("no GPU here")
 
 
-@check(Severity.ERROR, source=_NVML, because_of=("gpu_lost", "gpu_ecc_uncorrected"))
-def gpu_wants_recovery(gpus: tuple[Gpu, ...]) -> Answer:
+@check(
+    Severity.ERROR,
+    source="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recovery-and-response-flags.html",
+    because_of=("gpu_lost", "gpu_ecc_uncorrected"),
+)
+def gpu_wants_recovery(gpus: tuple[Gpu, ...], plan: Plan) -> Answer:
     """The driver asks for a GPU to be reset or the machine to be rebooted.
 
-    Why: the driver's own verdict after an error: the GPU works wrongly or not at all until this is done.
+    Why: the driver's own verdict after an error: the GPU is to get no new work until this is done. An IMEX domain that
+    is to be recovered matters to runs over several machines only.
 
     Fix: do what the driver asks for, after the jobs there have ended.
     """
     known = [gpu for gpu in gpus if gpu.recovery_action is not None]
-    bad = [gpu for gpu in known if gpu.recovery_action]
+    asked = [gpu for gpu in known if gpu.recovery_action]
+    bad = [gpu for gpu in asked if gpu.recovery_action != _RECOVER_IMEX or plan.nodes > 1]
     if bad:
         what = _RECOVERY.get(bad[0].recovery_action or 0, f"recovery action {bad[0].recovery_action}")
-        reboot = any(gpu.recovery_action in (2, 7) for gpu in bad)
         return Problem(
             f"{gpu_list(g.index for g in bad)}: the driver asks to {what}",
-            "After an error the driver holds this GPU unfit until that was done.",
-            Fix(f"{what[0].upper()}{what[1:]}.", ("sudo reboot",) if reboot else reset(bad), who="admin"),
+            "After an error the driver holds this GPU unfit for new work until that was done.",
+            _recovery(what, bad),
             {f"gpu_{gpu.index}": gpu.recovery_action for gpu in bad},
             tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     if not known:
         return Skip("this driver does not tell")
-    return Ok(f"the driver asks for nothing on {len(known)} of {len(gpus)} GPUs")
+    imex = f"; {counted(len(asked), 'GPU')} would have the IMEX domain recovered" if asked else ""
+    return Ok(f"the driver asks for nothing on {len(known) - len(asked)} of {len(gpus)} GPUs{imex}")
+
+
+def _recovery(what: str, gpus: list[Gpu]) -> Fix:
+    """What the driver asks for, in commands; a reset of the GPU is right for some of it only."""
+    words = f"{what[0].upper()}{what[1:]}"
+    actions = {gpu.recovery_action for gpu in gpus}
+    if not actions.isdisjoint(_REBOOTS):
+        return Fix(f"{words}.", ("sudo reboot",), who="admin")
+    if _DRAIN_P2P in actions:
+        again = tuple(f"nvidia-smi -q -i {gpu.index} | grep -i 'recovery action'" for gpu in gpus)
+        return Fix(f"{words}: end all processes that use several GPUs; then see what it asks for.", again, who="admin")
+    if actions == {_RECOVER_IMEX}:
+        return Fix(
+            f"{words}: start its service again on each machine of it.",
+            ("sudo systemctl restart nvidia-imex", "nvidia-imex-ctl -N"),
+            who="admin",
+        )
+    return Fix(f"{words}.", reset(gpus), who="admin")
 
 
 @check(Severity.ERROR, source=_NVML)
-def gpu_compute_prohibited(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU is in compute mode "prohibited".
+def gpu_compute_prohibited(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
+    """A visible GPU is in compute mode "prohibited".
 
-    Why: CUDA may not make a context there: the rank fails with "all CUDA-capable devices are busy or unavailable".
+    Why: CUDA may not make a context there: the rank fails with "all CUDA-capable devices are busy or unavailable". On
+    the card of a display it is often meant; such a card has to be hidden.
 
-    Fix: set the compute mode back to default.
+    Fix: set the compute mode back to default, or hide the GPU.
     """
-    known = [gpu for gpu in gpus if gpu.compute_mode is not None]
+    known = [gpu for gpu in gpus if gpu.compute_mode is not None and gpu.index in visible.gpus]
     bad = [gpu for gpu in known if gpu.compute_mode == _PROHIBITED]
+    others = [index for index in visible.gpus if index not in {gpu.index for gpu in bad}]
     if bad:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: compute mode prohibited",
             "No process may make a CUDA context on this GPU.",
-            Fix("Set it back to default.", tuple(f"sudo nvidia-smi -i {g.index} -c DEFAULT" for g in bad), who="admin"),
+            (
+                Fix("Set it back to default.", tuple(f"sudo nvidia-smi -i {g.index} -c DEFAULT" for g in bad), "admin"),
+                *([Fix("Or use the others.", use_only(others, gpus))] if others else []),
+            ),
             {f"gpu_{gpu.index}_mode": gpu.compute_mode for gpu in bad},
             tuple(f"GPU {gpu.index}" for gpu in bad),
         )
-    return Ok(f"{len(known)} of {len(gpus)} GPUs allow compute") if known else Skip("no GPU here tells")
+    if not known:
+        return Skip("no visible GPU tells")
+    return Ok(f"{len(known)} of {len(visible.gpus)} visible GPUs allow compute")
 
 
 @check(Severity.INFO, source=_NVML)
-def gpu_compute_exclusive(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU allows one process at a time (compute mode "exclusive process").
+def gpu_compute_exclusive(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
+    """A visible GPU allows one process at a time (compute mode "exclusive process").
 
     Why: one rank per GPU works; a second process there fails, for example a notebook, an evaluation job, or loader
     workers that touch CUDA.
 
     Fix: nothing, or set the compute mode to default.
     """
-    known = [gpu for gpu in gpus if gpu.compute_mode is not None]
+    known = [gpu for gpu in gpus if gpu.compute_mode is not None and gpu.index in visible.gpus]
     bad = [gpu for gpu in known if gpu.compute_mode == _EXCLUSIVE_PROCESS]
     if bad:
         return Problem(
@@ -166,7 +198,9 @@ def gpu_compute_exclusive(gpus: tuple[Gpu, ...]) -> Answer:
             {f"gpu_{gpu.index}_mode": gpu.compute_mode for gpu in bad},
             subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )  # fmt: skip
-    return Ok(f"{len(known)} of {len(gpus)} GPUs can be shared") if known else Skip("no GPU here tells")
+    if not known:
+        return Skip("no visible GPU tells")
+    return Ok(f"{len(known)} of {len(visible.gpus)} visible GPUs can be shared")
 
 
 @check(Severity.ERROR, source="https://docs.nvidia.com/deploy/mps/", because_of=("gpu_busy",))

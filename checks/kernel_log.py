@@ -15,6 +15,9 @@ _NFS = "https://man7.org/linux/man-pages/man5/nfs.5.html"
 _ADMIN = "https://docs.kernel.org/admin-guide"
 # Azure's node health checks call a link that went down this often in a day flapping (azure_ib_link_flapping.nhc).
 _FLAPS = 5
+# Of a soft mount the kernel says "timed out" each time somebody asks, and never "OK" (net/sunrpc/clnt.c): past this, it
+# says nothing of now.
+_SOFT_TIMEOUT_S = 600.0
 _LIMITED = re.compile(
     r"([\d.]+) Gb/s available PCIe bandwidth, limited by ([\d.]+) GT/s PCIe x(\d+) link at (\S+) "
     r"\(capable of ([\d.]+) Gb/s with ([\d.]+) GT/s PCIe x(\d+) link"
@@ -306,6 +309,11 @@ def nfs_server_silent(kernel_log: KernelLog) -> Answer:
         if event.kind == "disk" and words:
             last[words[0]], when[words[0]] = event.text, event.seconds_ago
     silent = [server for server, text in last.items() if "not responding" in text]
+    past = [s for s in silent if "timed out" in last[s] and (when[s] or 0) > _SOFT_TIMEOUT_S]
+    silent = [server for server in silent if server not in past]
+    if past and not silent:
+        first = past[0]
+        return Skip(f"the kernel does not say whether {listed(past)} is back, that timed out {ago(when[first])}")
     if not silent:
         return none_of("NFS server that is silent", kernel_log, f", {len(last)} came back" if last else "")
     return Problem(

@@ -26,6 +26,20 @@ _LOCKED_BYTES = GIB
 _TASKS_PER_RANK = 128
 
 
+def _larger(container: Container) -> Fix:
+    """How /dev/shm is made larger, by who made this container."""
+    match container.kind:
+        case "kubernetes":
+            how = "kubectl explain pod.spec.volumes.emptyDir.medium"
+            return Fix("Mount a memory-backed emptyDir on /dev/shm in the pod.", (how,))
+        case "apptainer":
+            return Fix("Start it without --contain: it then has the host's.", ("apptainer exec --nv image.sif ...",))
+        case None | "enroot" | "lxc" | "nspawn":
+            return Fix("Mount it larger.", ("sudo mount -o remount,size=8G /dev/shm",), who="admin")
+        case _:
+            return Fix("Start the container with more.", ("docker run --shm-size=8g ...", "docker run --ipc=host ..."))
+
+
 def _ranks(visible: Visible, plan: Plan) -> int:
     """Ranks this machine would run: one a visible GPU, else the two of a CPU rehearsal."""
     return usable_count(visible) or plan.cpu_ranks or 2
@@ -61,20 +75,11 @@ def shm_too_small(system: System, container: Container, visible: Visible, plan: 
             (Fix("See what is in it; remove what belongs to no running process.", ("ls -la /dev/shm",)), stopgap),
             evidence,
         )
-    if container.kind == "kubernetes":
-        fix = Fix(
-            "Mount a memory-backed emptyDir on /dev/shm in the pod.",
-            ("kubectl explain pod.spec.volumes.emptyDir.medium",),
-        )
-    elif container.kind:
-        fix = Fix("Start the container with more.", ("docker run --shm-size=8g ...", "docker run --ipc=host ..."))
-    else:
-        fix = Fix("Mount it larger.", ("sudo mount -o remount,size=8G /dev/shm",), who="admin")
     return Problem(
         f"/dev/shm is {gib(total)}, too small for {counted(ranks, 'rank')}",
         "NCCL and data loaders pass data through it. Later this shows as \"Error while creating shared memory "
         "segment\" or a worker killed by a bus error.",
-        (fix, stopgap),
+        (_larger(container), stopgap),
         evidence,
     )  # fmt: skip
 
@@ -93,15 +98,10 @@ def shm_tight_for_loaders(system: System, container: Container) -> Answer:
         return Skip("/dev/shm cannot be read")
     if total >= _SHM_COMFORT_BYTES:
         return Ok(f"/dev/shm is {gib(total)}")
-    fix = (
-        Fix("Start the container with more.", ("docker run --shm-size=8g ...",))
-        if container.kind
-        else Fix("Mount it larger.", ("sudo mount -o remount,size=8G /dev/shm",), who="admin")
-    )
     return Problem(
         f"/dev/shm is {gib(total)}, 1 GiB or more is advised",
         "Loader workers share it with NCCL; large batches fill it.",
-        fix,
+        _larger(container),
         {"path": "/dev/shm", "total_bytes": total},
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Container, Driver, Gpu, Plan, Visible
 
-from ._knowledge import GIB, counted, gib, gpu_list, same_models, use_only
+from ._knowledge import GIB, counted, gib, gpu_list, same_models, use_only, was_running
 
 _QUERIES = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 
@@ -17,8 +17,6 @@ _UNEVEN_BYTES = GIB
 _FOREIGN_BYTES = 2 * GIB
 # Utilisation of an idle GPU is 0; a desktop's few percent belong to a process that is listed.
 _IDLE_PERCENT = 20
-# The driver was not started for this reading: while it starts, scrubbing memory shows as utilisation (nvidia-smi(1)).
-_WAS_RUNNING_S = 0.5
 # NCCL and GPUDirect map buffers of a few MiB per channel and peer into BAR1.
 _BAR1_FULL = 0.95
 
@@ -177,7 +175,7 @@ def gpu_busy_without_process(gpus: tuple[Gpu, ...], visible: Visible, driver: Dr
         if gpu.index in visible.gpus
         and gpu.utilization_percent is not None
         and gpu.processes is not None
-        and (gpu.persistence_mode or (driver.init_s is not None and driver.init_s < _WAS_RUNNING_S))
+        and was_running(gpu, driver)
     ]
     bad = [gpu for gpu in known if not gpu.processes and (gpu.utilization_percent or 0) > _IDLE_PERCENT]
     if bad:
@@ -210,7 +208,9 @@ def gpu_bar1_exhausted(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
 
     Fix: end the processes that hold it, or switch the large window (resizable BAR, Above 4G) on in the BIOS.
     """
-    known = [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.bar1_total_bytes and gpu.bar1_used_bytes]
+    known = [
+        gpu for gpu in gpus if gpu.index in visible.gpus and gpu.bar1_total_bytes and gpu.bar1_used_bytes is not None
+    ]
     bad = [gpu for gpu in known if (gpu.bar1_used_bytes or 0) >= _BAR1_FULL * (gpu.bar1_total_bytes or 0)]
     if bad:
         gpu = bad[0]

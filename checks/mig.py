@@ -80,7 +80,8 @@ def gpus_all_split_by_mig(gpus: tuple[Gpu, ...], visible: Visible, driver: Drive
             tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     if visible.mig:
-        return Ok(f"CUDA_VISIBLE_DEVICES names the instance {visible.mig}")
+        more = f" and {len(visible.more_mig)} more" if visible.more_mig else ""
+        return Ok(f"CUDA_VISIBLE_DEVICES names the instance {visible.mig}{more}")
     return Ok("there are whole GPUs") if known else Skip("no visible GPU knows MIG")
 
 

@@ -19,8 +19,8 @@ _STACK_FIXED = (2, 28)
 def nccl_wheels_mixed(nccl: Nccl, pytorch: Pytorch) -> Answer:
     """Two NCCL wheels for different CUDA majors are installed side by side.
 
-    Why: both put libnccl.so.2 into the same folder; the one installed last wins, and torch fails at import with
-    "undefined symbol: nccl…" or at run time.
+    Why: both put libnccl.so.2 into the same folder, and the one installed last wins. When that is older than torch's
+    own, torch fails at import with "undefined symbol: nccl…" or at run time. xgboost and other packages bring one.
 
     Fix: remove the one torch does not ask for, then reinstall the other.
     """
@@ -29,15 +29,23 @@ def nccl_wheels_mixed(nccl: Nccl, pytorch: Pytorch) -> Answer:
     if len(nccl.wheels) == 1:
         name, version = next(iter(nccl.wheels.items()))
         return Ok(f"{name} {version} only")
-    wanted = (pytorch.nccl_required or "").partition("==")[0]
+    if pytorch.nccl_required is None:
+        return Skip("torch asks for no NCCL wheel: they are of other packages")
+    wanted, _, pin = pytorch.nccl_required.partition("==")
+    there = next((library.version for library in nccl.libraries if library.origin == "wheel"), None)
+    if pin and there and numbers(there) >= numbers(pin):
+        return Ok(f"{listed(sorted(nccl.wheels))}: the file they share is {there}, and torch asks for {pin}")
     extra = [name for name in nccl.wheels if name != wanted]
-    keep = pytorch.nccl_required or max(nccl.wheels)
     return Problem(
         " and ".join(f"{name} {version}" for name, version in sorted(nccl.wheels.items())),
-        "They share one folder and one file name: which NCCL is there depends on what was installed last.",
+        "They share one folder and one file name: which NCCL is there depends on what was installed last. "
+        + (f"Now it is {there}." if there else "Which one it is now cannot be asked."),
         Fix(
             "Remove the extra one and put the right one back.",
-            (f"pip uninstall -y {shlex.join(extra)}", f"pip install --force-reinstall --no-deps {shlex.quote(keep)}"),
+            (
+                f"pip uninstall -y {shlex.join(extra)}",
+                f"pip install --force-reinstall --no-deps {shlex.quote(pytorch.nccl_required)}",
+            ),
         ),
         dict(nccl.wheels),
     )
@@ -56,7 +64,7 @@ def nccl_not_the_wheels(nccl: Nccl, pytorch: Pytorch) -> Answer:
         return Skip("no NCCL library is in reach")
     first = nccl.libraries[0]
     wheel = next((library for library in nccl.libraries if library.origin == "wheel"), None)
-    if first.origin == "wheel" or wheel is None:
+    if first.origin != "preload" or wheel is None:
         return Ok(f"NCCL {first.version} from {first.path}")
     return Problem(
         f"NCCL {first.version or '?'} is preloaded over the wheel's {wheel.version}",
@@ -91,10 +99,10 @@ def nccl_not_as_required(nccl: Nccl, pytorch: Pytorch) -> Answer:
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html")
 def nccl_stack_unlimited(nccl: Nccl, system: System) -> Answer:
-    """The stack is unlimited, and this NCCL crashes with that.
+    """The stack is unlimited, and this NCCL can crash with that.
 
-    Why: with `ulimit -s unlimited` glibc gives new threads a stack of 2 MB, too small for NCCL before 2.28: it crashes
-    while it starts.
+    Why: with `ulimit -s unlimited` glibc gives new threads a stack of 2 MB. NCCL before 2.28 searches the paths between
+    its ranks there, and crashes while it starts when they are many.
 
     Fix: set a limit.
     """
@@ -107,7 +115,8 @@ def nccl_stack_unlimited(nccl: Nccl, system: System) -> Answer:
         return Ok(f"NCCL {version} copes with an unlimited stack")
     return Problem(
         f"ulimit -s is unlimited, NCCL is {version}",
-        "NCCL before 2.28 crashes at start under an unlimited stack.",
+        "NCCL before 2.28 can crash at start under an unlimited stack: glibc then gives its threads 2 MB, too little "
+        "for its search of paths between many ranks.",
         Fix("Set a limit in the job.", ("ulimit -s 8192",)),
         {"stack": None, "nccl": version},
     )
@@ -198,11 +207,18 @@ def nccl_version_known_bad(nccl: Nccl, gpus: tuple[Gpu, ...], visible: Visible, 
         return Skip("no NCCL library is in reach")
     version = nccl.libraries[0].version
     shown = [gpu for gpu in gpus if gpu.index in visible.gpus]
+    if len(shown) < 2 and plan.nodes < 2:
+        return Skip("without a second GPU NCCL is not started")
     hits = [row for row in NCCL_DEFECTS if satisfies(version, row.versions) and _concerns(row, shown, plan)]
     if not hits:
         return Ok(f"nothing known against NCCL {version} here")
     fixed = max((row.fixed_in for row in hits), key=numbers)
-    wheel = next(iter(nccl.wheels), "nvidia-nccl-cu12")
+    wheel = next(iter(nccl.wheels), None) if nccl.libraries[0].origin == "wheel" else None
+    newer = (
+        Fix("Use a release that has it mended.", (f"pip install {shlex.quote(f'{wheel}>={fixed}')}",))
+        if wheel
+        else Fix(f"Use an image or a package with NCCL {fixed} or newer: {nccl.libraries[0].path} is not of a wheel.")
+    )
     stopgaps = [
         Fix("Until then: without the part that fails.", (row.stopgap,), kind="stopgap", caveat="slower")
         for row in hits
@@ -211,7 +227,7 @@ def nccl_version_known_bad(nccl: Nccl, gpus: tuple[Gpu, ...], visible: Visible, 
     return Problem(
         f"NCCL {version}: {hits[0].effect} Mended in {fixed}.",
         " ".join(row.effect for row in hits),
-        (Fix("Use a release that has it mended.", (f"pip install {shlex.quote(f'{wheel}>={fixed}')}",)), *stopgaps),
+        (newer, *stopgaps),
         {f"source {place}": row.url for place, row in enumerate(hits, 1)} | {"nccl": version},
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from shlex import quote
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import (
     Container,
+    Driver,
     Gpu,
     Host,
     Kernel,
@@ -20,7 +21,7 @@ from mgpu.snapshot import (
     path_between,
 )
 
-from ._knowledge import counted, gpu_list, listed
+from ._knowledge import counted, gpu_list, listed, was_running
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -170,7 +171,7 @@ def pcie_generation_limited(gpus: tuple[Gpu, ...]) -> Answer:
 
 
 @check(Severity.WARNING, source=_NVML)
-def pcie_generation_low_under_load(gpus: tuple[Gpu, ...]) -> Answer:
+def pcie_generation_low_under_load(gpus: tuple[Gpu, ...], driver: Driver) -> Answer:
     """A GPU that works hard has its PCIe link at an older generation than it and its slot can do.
 
     Why: an idle GPU slows its link to save power, a busy one does not. A link that stays slow under load trained badly,
@@ -186,6 +187,7 @@ def pcie_generation_low_under_load(gpus: tuple[Gpu, ...]) -> Answer:
         and (gpu.utilization_percent or 0) >= _BUSY_PERCENT
         and gpu.performance_state is not None
         and gpu.performance_state <= _FAST_STATE
+        and was_running(gpu, driver)
     ]
     bad = [gpu for gpu in busy if (gpu.pcie_generation or 0) < (gpu.pcie_generation_max or 0)]
     if not busy:

@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Iterable
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Container, Gpu, LeftFile, Leftovers, LeftProcess, Pytorch, System, Visible
+from mgpu.snapshot import Container, Gpu, LeftFile, Leftovers, LeftProcess, Pytorch, Storage, System, Visible
 
 from ._knowledge import GIB, counted, gib, gpu_list, listed, numbers, use_only
 from ._log import span
+from .storage._folders import NETWORK
 
 # A GPU whose compute processes hold at least this much is not free for a training rank; a CUDA context of an idle
 # notebook takes about half of it (0.3-0.6 GB, ml-engineering "anatomy of model's memory").
@@ -22,9 +23,11 @@ _SETTLED_S = 60.0
 _SHM_SHARE, _SHM_BYTES = 0.1, GIB
 # A lock this old with no compiler running belongs to a build that was killed; builds of one extension take minutes.
 _LOCK_S = 600.0
+# On a file server it may be another node that builds, whose compiler is not seen here.
+_LOCK_ON_SERVER_S = 3600.0
 # Up to this version torch waits for ever for the lock to vanish; later ones give up, or lock by the kernel and leave
 # the file where it is (github.com/pytorch/pytorch/pull/190543).
-_BATON_TORCH = (2, 13)
+BATON_TORCH = (2, 13)
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html")
@@ -286,7 +289,7 @@ def _matters(size: int, total: int | None) -> bool:
 
 
 @check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/189245")
-def extension_lock_stale(leftovers: Leftovers, pytorch: Pytorch) -> Answer:
+def extension_lock_stale(leftovers: Leftovers, pytorch: Pytorch, storage: Storage) -> Answer:
     """A build of a torch extension was killed, and its lock file is still there.
 
     Why: torch's builder (DeepSpeed's ops and every cpp_extension.load use it) waits until the file is gone, for ever
@@ -297,11 +300,13 @@ def extension_lock_stale(leftovers: Leftovers, pytorch: Pytorch) -> Answer:
     if not leftovers.locks_searched:
         return Skip("the folder of torch's extensions could not be read")
     locks = [file for file in leftovers.files if file.kind == "lock"]
-    stale = [lock for lock in locks if lock.age_s >= _LOCK_S and not lock.owner_alive]
+    folder = storage.role("extensions")
+    patience = _LOCK_ON_SERVER_S if folder and folder.filesystem in NETWORK else _LOCK_S
+    stale = [lock for lock in locks if lock.age_s >= patience and not lock.owner_alive]
     if not stale:
         return Ok(f"{counted(len(locks), 'lock')} of running builds" if locks else "no build holds a lock")
     version = numbers(pytorch.version)[:2]
-    if version > _BATON_TORCH:
+    if version > BATON_TORCH:
         return Skip(f"torch {pytorch.version} may leave this file in place without waiting for it")
     oldest = max(stale, key=lambda lock: lock.age_s)
     return Problem(

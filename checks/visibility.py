@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Skip, check
 from mgpu.snapshot import Config, Container, Gpu, Plan, TorchRuntime, Visible
 
-from ._knowledge import counted, gpu_list, use_only, whole
+from ._knowledge import counted, gpu_list, usable_count, use_only, whole
 
 _CUDA = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables"
 
@@ -47,9 +47,10 @@ def visible_devices_cut_short(visible: Visible, gpus: tuple[Gpu, ...], env: Mapp
     if not visible.gpus and visible.mig is None:
         return Skip("it hides every GPU: see visible_devices_hide_all")
     exact = _numbers_are_nvml(visible, gpus, env)
-    kept = visible.mig or (gpu_list(visible.gpus) if exact else counted(len(visible.gpus), "GPU"))
+    instances = ",".join((visible.mig, *visible.more_mig)) if visible.mig else ""
+    kept = instances or (gpu_list(visible.gpus) if exact else counted(len(visible.gpus), "GPU"))
     only_kept = (
-        (f"export CUDA_VISIBLE_DEVICES={shlex.quote(visible.mig)}",) if visible.mig else use_only(visible.gpus, gpus)
+        (f"export CUDA_VISIBLE_DEVICES={shlex.quote(instances)}",) if instances else use_only(visible.gpus, gpus)
     )
     return Problem(
         f"CUDA_VISIBLE_DEVICES={visible.value} is cut short at {visible.stopped_by!r}",
@@ -59,7 +60,7 @@ def visible_devices_cut_short(visible: Visible, gpus: tuple[Gpu, ...], env: Mapp
             "Give each rank a MIG instance of its own." if visible.mig else "Name only GPUs that are here, or use all.",
             (*only_kept, "unset CUDA_VISIBLE_DEVICES"),
         ),
-        {"CUDA_VISIBLE_DEVICES": visible.value, "stopped_by": visible.stopped_by, "left": len(visible.gpus)},
+        {"CUDA_VISIBLE_DEVICES": visible.value, "stopped_by": visible.stopped_by, "left": usable_count(visible)},
         ("CUDA_VISIBLE_DEVICES",),
     )
 
@@ -79,7 +80,7 @@ def visible_devices_hide_all(visible: Visible, gpus: tuple[Gpu, ...], plan: Plan
     if visible.value is None:
         return Ok("CUDA_VISIBLE_DEVICES is not set: nothing is hidden")
     if visible.gpus or visible.mig:
-        return Ok(f"{counted(len(visible.gpus) or 1, 'GPU')} left by CUDA_VISIBLE_DEVICES={visible.value}")
+        return Ok(f"{counted(usable_count(visible), 'GPU')} left by CUDA_VISIBLE_DEVICES={visible.value}")
     if _no_gpu_planned(plan):
         return Ok(f"CUDA_VISIBLE_DEVICES={visible.value!r} hides every GPU, as planned")
     return Problem(

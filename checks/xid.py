@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Severity, check
-from mgpu.snapshot import KernelEvent, KernelLog
+from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Gpu, KernelEvent, KernelLog
 
 from ._knowledge import counted, listed
 from ._log import ago, none_of, recent
@@ -280,7 +280,7 @@ def xid_program_crashed(kernel_log: KernelLog) -> Answer:
 
 
 @check(Severity.INFO, source=_DEBUG, because_of=("xid_gpu_fell_off_bus", "xid_memory_damaged", "gpu_ecc_uncorrected"))
-def xid_keeps_to_one_gpu(kernel_log: KernelLog) -> Answer:
+def xid_keeps_to_one_gpu(kernel_log: KernelLog, gpus: tuple[Gpu, ...]) -> Answer:
     """Programs crash on one GPU again and again, and on no other.
 
     Why: a faulty program crashes wherever it runs; a faulty GPU makes many programs crash. Or the same rank of the
@@ -288,6 +288,8 @@ def xid_keeps_to_one_gpu(kernel_log: KernelLog) -> Answer:
 
     Fix: run it with the GPUs in another order, and see whether the fault follows the card.
     """
+    if len(gpus) < 2:
+        return Skip("no second GPU to compare with")
     events = [e for e in _since_load(kernel_log) if _kind(e) == "program" and e.pci and e.process]
     crashed: dict[str | None, set[str | None]] = {}
     for event in events:

@@ -7,6 +7,8 @@ once. So the plain `mgpu doctor` starts them first of all. `take` hands them ove
 from __future__ import annotations
 
 import contextlib
+import signal
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,9 @@ def start(argv: Sequence[str]) -> None:
         return
     from mgpu import children
 
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a scheduler's limit, a closed terminal: leave no child behind
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda signum, _: sys.exit(128 + signum))
     with contextlib.suppress(OSError):  # no process could be started: the command will meet it again, and say so
         _started = children.start(children.QUICK if "--quick" in options else children.DEFAULT)
 

@@ -92,10 +92,16 @@ def _targets(snapshot: Snapshot, *, even_if_busy: bool) -> list[_Target]:
     by_index = {gpu.index: gpu for gpu in snapshot.gpus}
     visible = snapshot.visible
     if visible is not None and visible.mig:
-        owner = next(
-            (gpu for gpu in snapshot.gpus if visible.mig.removeprefix("MIG-") and _has(gpu, visible.mig)), None
-        )
-        return [_target(owner, visible.mig, even_if_busy)] if owner else [_Target(0, visible.mig, None)]
+        owners: dict[int, tuple[Gpu, str]] = {}  # one instance of each GPU
+        for mig in (visible.mig, *visible.more_mig):
+            owner = next((gpu for gpu in snapshot.gpus if mig.removeprefix("MIG-") and _has(gpu, mig)), None)
+            if owner:
+                owners.setdefault(owner.index, (owner, mig))
+        if not owners:
+            return [_Target(0, visible.mig, None)]
+        split = [_target(gpu, mig, even_if_busy) for gpu, mig in owners.values()]
+        others = [by_index[index] for index in visible.gpus if index in by_index and index not in owners]
+        return split + [_target(gpu, None, even_if_busy) for gpu in others if gpu.permitted]
     indices = visible.gpus if visible is not None else tuple(by_index)
     return [_target(gpu, None, even_if_busy) for index in indices if (gpu := by_index.get(index)) and gpu.permitted]
 

@@ -39,6 +39,7 @@ class Outcome:
     unknown: bool = False  # skipped because a fact it reads is not known
     unsettling: bool = False  # … because that fact timed out or crashed
     not_asked: bool = False  # skipped because a fact it reads was deliberately left out (--quick)
+    outside: bool = False  # about GPUs that CUDA_VISIBLE_DEVICES hides from the run: a warning at most
 
     @property
     def status(self) -> Status:
@@ -51,7 +52,8 @@ class Outcome:
             case Crash():
                 return "crash"
             case _:
-                return _PROBLEM[self.check.severity]
+                status = _PROBLEM[self.check.severity]
+                return "warn" if self.outside and status == "fail" else status
 
     @property
     def problem(self) -> Problem | None:
@@ -96,7 +98,7 @@ def choose(checks: Sequence[Check], only: Iterable[str] = (), skip: Iterable[str
     names = {c.id for c in checks} | {c.area for c in checks}
 
     def known(given: Iterable[str]) -> set[str]:
-        wanted = {name.strip().replace("-", "_") for name in given if name.strip()}
+        wanted = {name.strip().lower().replace("-", "_") for name in given if name.strip()}
         for name in sorted(wanted - names):
             raise MgpuError(unknown_id(name, names), USAGE)
         return wanted
@@ -139,12 +141,22 @@ def _unknown(check: Check, missing: Sequence[str], snapshot: Snapshot) -> Outcom
     )
 
 
+def _outside(outcome: Outcome, snapshot: Snapshot) -> bool:
+    """Whether a problem is about GPUs only that the user has hidden from the run on purpose."""
+    visible, problem = snapshot.visible, outcome.problem
+    if problem is None or visible is None or not visible.value or visible.stopped_by or not problem.subjects:
+        return False
+    used = {f"GPU {index}" for index in visible.gpus}
+    return bool(used) and all(s.startswith("GPU ") and s[4:].isdecimal() and s not in used for s in problem.subjects)
+
+
 def run(checks: Iterable[Check], snapshot: Snapshot) -> tuple[Outcome, ...]:
     """Every outcome, in the order of the checks; consequences carry the ids of the problems that explain them.
 
     A remark (info) explains no fault: the reports leave remarks to the details, and the fault would go with them.
     """
-    outcomes = [outcome for check in checks for outcome in ask(check, snapshot)]
+    asked = (outcome for check in checks for outcome in ask(check, snapshot))
+    outcomes = [replace(outcome, outside=_outside(outcome, snapshot)) for outcome in asked]
     firing = {o.check.id: o.status for o in outcomes if o.problem}
 
     def explained(outcome: Outcome) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # Facts about one run: checks that read them are asked only where somebody asked for the fact.
 _ON_DEMAND = frozenset({"config", "ranks", "stamp", "gpu_runs"})
+_LARGEST_FILE = 64 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
 # What a config that runs on the CPU can do without.
 _OF_GPUS = frozenset({
     "driver", "gpu", "ecc", "memory", "mig", "clocks", "xid", "cuda", "visibility", "links", "pcie", "nccl",
@@ -91,7 +92,7 @@ def run(request: Request) -> int:
         telling.to_stdout("")
         first, found = found, _mended(request, found, judge, telling.to_stdout)
         telling.mended(first, found)
-    if not (request.from_ or request.only or request.skip):
+    if request.plain:
         from mgpu import journey
 
         journey.remember_verdict(found.verdict, machine)
@@ -169,7 +170,11 @@ def _judge(
         from mgpu.redaction import redacted
 
         told = redacted(machine)
-    outcomes = engine.run(about_the_machine(checks, told), told)
+    asked = about_the_machine(checks, told)
+    if not asked:
+        which = "they read what was not asked for here (--deep, --config)" if checks else "all of them are skipped"
+        raise MgpuError(f"nothing to check is left of what was chosen: {which}", errors.USAGE)
+    outcomes = engine.run(asked, told)
     verdict = report.verdict_of(outcomes, told)
     changes, since = _compared(before, told)
     return Examined(
@@ -202,7 +207,11 @@ def _compared(before: Snapshot | None, now: Snapshot) -> tuple[tuple[Change, ...
 def read_snapshot(path: Path) -> Snapshot:
     """A machine saved by `mgpu doctor --save`. Raises MgpuError (usage) when it cannot be read."""
     try:
-        return loads(path.read_text("utf-8"))
+        with path.open("rb") as file:
+            data = file.read(_LARGEST_FILE + 1)
+        if len(data) > _LARGEST_FILE:
+            raise MgpuError(f"{path} is larger than any saved machine ({_LARGEST_FILE >> 20} MiB)", errors.USAGE)
+        return loads(data.decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise MgpuError(f"cannot read {path}: {reason(error)}", errors.USAGE) from None
     except BadSnapshot as error:
@@ -256,7 +265,9 @@ def list_checks(request: Request) -> int:
 def explain(name: str) -> int:
     """`--explain ID`, offline."""
     checks = {c.id: c for c in engine.load()}
-    wanted = name.strip().replace("-", "_")
+    wanted = name.strip().lower().replace("-", "_")
+    if wanted in {c.area for c in checks.values()}:
+        raise MgpuError(f"{wanted} is an area: mgpu doctor --list-checks --only {wanted}", errors.USAGE)
     if wanted not in checks:
         raise MgpuError(engine.unknown_id(wanted, checks), errors.USAGE)
     screen = report.Screen.of()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,10 @@ from mgpu.errors import MgpuError, reason
 if TYPE_CHECKING:
     from mgpu.children import Child
 
+_LONGEST_S = 1_000_000  # a timer takes no infinity, and nobody waits for twelve days
+_MOST_GIB = 1_000_000
 FORMATS = ("human", "json", "junit", "github", "markdown")
+_OLDEST = (3, 10)  # the probes are written for it
 STYLES = ("default", "nagios", "prolog")
 
 
@@ -48,6 +52,12 @@ class Request:
     began: float | None = None  # when (monotonic), for the time the verdict tells
 
     @property
+    def plain(self) -> bool:
+        """Whether the question is the plain one: is this machine ready?"""
+        asked = (self.from_, self.only, self.skip, self.config, self.python, self.expect_gpus, self.expect_free_gib)
+        return self.nodes is None and not any(bool(option) or option == 0 for option in asked)
+
+    @property
     def hides(self) -> bool:
         """Whether host, user, addresses and the like are replaced: by the flag, else for what is made to be pasted."""
         return self.format == "markdown" if self.redact is None else self.redact
@@ -66,6 +76,12 @@ def check(request: Request) -> None:
         (request.fix and request.hides, "--fix names files of yours: not together with --redact or markdown"),
         (request.python and request.from_, "--python asks an interpreter here: not together with --from"),
         ((request.dry_run or request.yes) and not request.fix, "--dry-run and --yes belong to --fix"),
+        (request.fix and (request.only or request.skip), "--fix looks at all it can mend: not with --only or --skip"),
+        (not 0 <= request.timeout_s <= _LONGEST_S, f"--timeout {request.timeout_s:g}: choose 0 to {_LONGEST_S} s"),
+        (
+            request.expect_free_gib is not None and not 0 <= request.expect_free_gib <= _MOST_GIB,
+            f"--expect-free: choose 0 to {_MOST_GIB} GiB",
+        ),
     )
     for wrong, words in together:
         if wrong:
@@ -99,7 +115,7 @@ def interpreter(given: str) -> str:
     elif path.is_dir() or not os.access(path, os.X_OK):
         why = "not a program that can be run"
     else:
-        ask = [os.path.abspath(path), "-I", "-S", "-c", "import sys; print(sys.version_info[0])"]
+        ask = [os.path.abspath(path), "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
         try:
             done = subprocess.run(
                 ask, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, errors="replace", check=False
@@ -107,10 +123,11 @@ def interpreter(given: str) -> str:
         except (OSError, subprocess.TimeoutExpired) as error:
             why = f"it does not start ({reason(error)})"
         else:
-            if done.stdout.strip() == "2":
-                why = "Python 2"
-            elif done.returncode or done.stdout.strip() != "3":
+            found = re.fullmatch(r"(\d)\.(\d+)", done.stdout.strip())
+            if done.returncode or not found:
                 why = "not a Python interpreter"
+            elif (int(found[1]), int(found[2])) < _OLDEST:
+                why = f"Python {found[0]} is too old to be examined, {'.'.join(map(str, _OLDEST))} or newer is needed"
     if why:
         raise MgpuError(f"--python {given}: {why}", errors.USAGE)
     return os.path.abspath(path)  # not resolved: a virtual environment's python is a link

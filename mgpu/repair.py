@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from checks._knowledge import numbers
+from checks.processes import BATON_TORCH
 from mgpu import __version__, files
 from mgpu.describe import gib
 from mgpu.engine import Outcome
@@ -30,6 +32,8 @@ SHM = Path("/dev/shm")
 # A build of a large extension (flash-attn) takes tens of minutes; a lock whose folder nobody wrote to for this long is
 # one that a killed build left.
 _QUIET_S = 3600.0
+# A segment may lie in a queue between its maker and its user; what is younger is nobody's leftover yet.
+_SETTLED_S = 60.0
 _COMPILERS = frozenset({"ninja", "nvcc", "cicc", "ptxas", "cudafe++", "cc1plus", "c++", "g++", "clang", "clang++"})
 
 # What a run's environment may be given; loader and interpreter variables never.
@@ -157,7 +161,7 @@ def _mine(path: Path) -> os.stat_result:
 
 
 def _shm_files(snapshot: Snapshot, look_again: Callable[[], Leftovers | None], shm: Path) -> Repair | None:
-    dead = [file for file in _left(snapshot, "shm") if file.owner_alive is False and Path(file.path).parent == shm]
+    dead = [file for file in _left(snapshot, "shm") if _is_dead(file) and Path(file.path).parent == shm]
     if not snapshot.leftovers or not snapshot.leftovers.sees_all_processes:
         return None  # the owner may be in another container, or hidden: it only looks dead from here
     mine = [file for file in dead if _is_mine(Path(file.path))]
@@ -171,6 +175,10 @@ def _shm_files(snapshot: Snapshot, look_again: Callable[[], Leftovers | None], s
         f"rm {names}",
         lambda: _remove_shm([Path(file.path) for file in mine], look_again),
     )
+
+
+def _is_dead(file: LeftFile) -> bool:
+    return file.owner_alive is False and file.age_s >= _SETTLED_S
 
 
 def _left(snapshot: Snapshot, kind: str) -> list[LeftFile]:
@@ -188,7 +196,7 @@ def _is_mine(path: Path) -> bool:
 def _remove_shm(paths: Sequence[Path], look_again: Callable[[], Leftovers | None]) -> str:
     """Remove those that are still there, still mine, still without an owner, and open in no process."""
     now = look_again()
-    dead = {file.path for file in now.files if file.owner_alive is False} if now else set()
+    dead = {file.path for file in now.files if _is_dead(file)} if now and now.sees_all_processes else set()
     used = _in_use({path.name for path in paths})
     gone: list[str] = []
     kept: list[str] = []
@@ -241,7 +249,8 @@ def _in_use(names: set[str], proc: Path = Path("/proc")) -> set[str]:
                 with contextlib.suppress(OSError):
                     seen.append(os.readlink(handle))
         text = "\n".join(seen)
-        used |= {name for name in names if name in text}
+        # In maps the kernel writes a newline as \\012.
+        used |= {name for name in names if name in text or name.replace("\n", "\\012") in text}
     return used
 
 
@@ -253,6 +262,8 @@ def _processes(proc: Path) -> Iterator[Path]:
 
 
 def _locks(snapshot: Snapshot, look_again: Callable[[], Leftovers | None]) -> Repair | None:
+    if not snapshot.pytorch or not snapshot.pytorch.version or numbers(snapshot.pytorch.version)[:2] > BATON_TORCH:
+        return None  # newer versions leave the file where it is, and hold it by a lock of the kernel
     old = [
         Path(file.path)
         for file in _left(snapshot, "lock")
@@ -274,11 +285,11 @@ def _remove_locks(paths: Sequence[Path], look_again: Callable[[], Leftovers | No
         raise MgpuError(f"a build is running ({compiler}): locks left alone")
     now = look_again()
     still = {file.path for file in now.files if file.kind == "lock" and not file.owner_alive} if now else set()
-    used = _in_use({str(path) for path in paths})
+    used = _in_use({os.path.realpath(path) for path in paths})
     gone: list[str] = []
     kept: list[str] = []
     for path in paths:
-        if str(path) not in still or str(path) in used:
+        if str(path) not in still or os.path.realpath(path) in used:
             kept.append(f"{path} (in use, or gone)")
         elif _newest(path.parent) > time.time() - _QUIET_S:
             kept.append(f"{path} (its folder was written to within the hour)")
@@ -288,11 +299,14 @@ def _remove_locks(paths: Sequence[Path], look_again: Callable[[], Leftovers | No
 
 
 def _newest(folder: Path) -> float:
-    """When anything in the folder was written last."""
-    times = [folder.lstat().st_mtime]
-    for path in folder.iterdir():
-        with contextlib.suppress(OSError):
-            times.append(path.lstat().st_mtime)
+    """When anything in the folder was written last; now, where that cannot be told."""
+    try:
+        times = [folder.lstat().st_mtime]
+        for path in folder.iterdir():
+            with contextlib.suppress(OSError):
+                times.append(path.lstat().st_mtime)
+    except OSError:
+        return time.time()
     return max(times)
 
 

@@ -235,11 +235,12 @@ class Visible:
 
     value: str | None  # None: not set
     gpus: tuple[int, ...]  # NVML indices, in the order CUDA numbers them; cuda:0 is the first
-    mig: str | None = None  # the MIG instance that is named: CUDA enumerates one, and no whole GPU
+    mig: str | None = None  # the first MIG instance that is named
     stopped_by: str | None = None  # the first entry CUDA does not accept; it and all after it are ignored
     why: str | None = None  # what is wrong with that entry
     ignored: tuple[str, ...] = ()
     by_number: bool = False  # entries are integers, so CUDA_DEVICE_ORDER decides what they mean
+    more_mig: tuple[str, ...] = ()  # further instances: drivers from 570 on show a process all of them
 
 
 @dataclass(frozen=True)

@@ -167,9 +167,16 @@ def show(screen: report.Screen, request: Request, found: Examined) -> None:
 
 
 def _same(request: Request) -> str:
-    """What another command needs to be about the same machine and interpreter."""
-    given = (("--from", request.from_), ("--python", request.python), ("-c", request.config))
-    return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value)
+    """What another command needs to be about the same machine, interpreter and plan."""
+    given = (
+        ("--from", request.from_ or None),
+        ("--python", request.python),
+        ("-c", request.config or None),
+        ("--nodes", request.nodes),
+        ("--expect-gpus", request.expect_gpus),
+        ("--expect-free", request.expect_free_gib),
+    )
+    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given if value is not None)
 
 
 def _changes(found: Examined, screen: report.Screen) -> list[report.Line]:

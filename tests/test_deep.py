@@ -151,7 +151,7 @@ def test_every_code_of_cuinit_is_found_with_its_cause(code: int, used: Used) -> 
         (803, "sudo reboot"),
         (804, "compat"),
         (999, "modprobe nvidia_uvm"),
-        (46, "nvidia-smi -c 0"),
+        (46, "-c DEFAULT"),
         (34, "stubs"),
         (100, "docker run --gpus all"),
         (3, "uvm_disable_hmm"),
@@ -463,6 +463,14 @@ def test_a_mig_instance(how: str, used: Used) -> None:
     visible = seen(value=mig, mig=mig, by_number=False) if how == "by name" else seen(0)
     (run,) = runs(used(replace(machine_of(2), gpus=split, visible=visible)))
     assert (run.index, run.uuid, run.ended, run.model) == (0, mig, "done", "NVIDIA H100 80GB HBM3 (MIG)")
+
+
+def test_one_mig_instance_of_each_gpu_and_whole_ones(used: Used) -> None:
+    first, second, third = (f"MIG-{n}a5a5a5a-0000-4000-8000-00000000beef" for n in (1, 2, 3))
+    split = gpus(4, gpu(0, mig_mode=True, mig_uuids=(first, second)), gpu(1, mig_mode=True, mig_uuids=(third,)))
+    visible = seen(3, value=f"{first},{second},{third},{uuid(3)}", mig=first, more_mig=(second, third), by_number=False)
+    found = runs(used(replace(machine_of(4), gpus=split, visible=visible), torch="missing"))
+    assert [(run.index, run.uuid) for run in found] == [(0, first), (1, third), (3, uuid(3))]
 
 
 def test_without_a_gpu_there_is_nothing_to_do(used: Used) -> None:

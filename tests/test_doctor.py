@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import psutil
 import pytest
 
 from mgpu import cli
@@ -1042,3 +1044,56 @@ def test_the_shell_completes_ids(typed: str, offered: list[str]) -> None:
     from mgpu.cli.doctor import _ids
 
     assert _ids(typed) == offered
+
+
+# --- what a stranger tried ------------------------------------------------------------------------------------------
+
+
+def test_a_choice_that_leaves_nothing_to_check_is_no_pass(mgpu: Run) -> None:
+    for chosen in (("--only", "cuda_does_not_start"), ("--only", "gpu_lost", "--skip", "gpu_lost")):
+        result = mgpu("doctor", "--quick", *chosen)
+        assert result.returncode == 2 and "nothing to check" in result.stderr, result
+
+
+@pytest.mark.parametrize("wrong", [("--timeout", "inf"), ("--timeout", "1e10"), ("--expect-free", "1e400")])
+def test_numbers_beyond_reason_are_refused(wrong: tuple[str, str], mgpu: Run) -> None:
+    result = mgpu("doctor", "--quick", *wrong)
+    assert result.returncode == 2 and "choose 0 to" in result.stderr, result
+
+
+def test_a_file_without_end_is_refused(mgpu: Run) -> None:
+    result = mgpu("doctor", "--from", "/dev/zero")
+    assert result.returncode == 2 and "larger than any saved machine" in result.stderr
+
+
+def test_a_python_too_old_is_told_so(mgpu: Run, tmp_path: Path) -> None:
+    old = tmp_path / "python3.8"
+    old.write_text("#!/bin/sh\necho 3.8\n")
+    old.chmod(0o755)
+    result = mgpu("doctor", "--quick", "--python", str(old))
+    assert result.returncode == 2 and "Python 3.8 is too old" in result.stderr, result
+
+
+def test_the_check_line_keeps_the_plan(on: Run) -> None:
+    result = on("a100_sxm_x4", [], "doctor", "--quick", "--expect-gpus", "3", "--only", "gpu_count_unexpected")
+    assert "mgpu doctor --expect-gpus 3 --only gpu_count_unexpected" in result.stdout, result.stdout
+
+
+def test_an_ended_doctor_leaves_no_probe_behind(library: Path, tmp_path: Path) -> None:
+    described = machine(tmp_path / "described", "a100_sxm_x4", FAULTS["nvml_hangs"])
+    home = tmp_path / "home"
+    home.mkdir()
+    env = environment(home, with_nvml(library, described))
+    command = [sys.executable, "-m", "mgpu", "doctor", "--quick"]
+    with subprocess.Popen(
+        command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as doctor:
+        children: list[psutil.Process] = []
+        deadline = time.monotonic() + 20
+        while not children and time.monotonic() < deadline:
+            time.sleep(0.05)
+            children = [c for c in psutil.Process(doctor.pid).children() if "nvml.py" in " ".join(c.cmdline())]
+        time.sleep(1)  # the others have answered; NVML hangs
+        doctor.terminate()
+        assert doctor.wait(20) == 128 + signal.SIGTERM
+    assert children and not any(child.is_running() for child in children)

@@ -26,6 +26,7 @@ from tests.checks.facts import (
     lost,
     no_driver,
     process,
+    seen,
     slurm,
     system,
     torch_runtime,
@@ -112,7 +113,7 @@ def test_choose_keeps_the_order_and_all_by_default() -> None:
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
-    [("shm_to_small", "shm_too_small"), ("GPU", None), ("gpus", "gpu"), ("xyzzy", None), ("network-", "network")],
+    [("shm_to_small", "shm_too_small"), ("gpus", "gpu"), ("xyzzy", None), ("network-", "network")],
 )
 @pytest.mark.parametrize("which", ["only", "skip"])
 def test_a_name_nobody_bears_is_refused_with_the_nearest(which: str, name: str, nearest: str | None) -> None:
@@ -354,3 +355,16 @@ def test_counts_have_every_status() -> None:
     statuses = ("ok", "info", "warn", "fail", "skip", "crash")
     assert counts([]) == dict.fromkeys(statuses, 0)
     assert counts([outcome(status) for status in statuses] * 2) == dict.fromkeys(statuses, 2)
+
+
+def test_case_does_not_count_in_names() -> None:
+    assert engine.choose(tuple(CHECKS.values()), ["GPU_Lost"]) == engine.choose(tuple(CHECKS.values()), ["gpu_lost"])
+
+
+def test_a_fault_of_a_gpu_that_is_hidden_on_purpose_is_a_warning() -> None:
+    sick = gpus(4, gpu(2, ecc_uncorrected_volatile=7))
+    check = [CHECKS["gpu_ecc_uncorrected"]]
+    hidden, used = seen(0, 1, value="0,1"), seen(0, 2, value="0,2")
+    assert [o.status for o in engine.run(check, Snapshot(**facts(gpus=sick, visible=hidden)))] == ["warn"]
+    assert [o.status for o in engine.run(check, Snapshot(**facts(gpus=sick, visible=used)))] == ["fail"]
+    assert [o.status for o in engine.run(check, Snapshot(**facts(gpus=sick, visible=seen(0, 1, 2, 3))))] == ["fail"]

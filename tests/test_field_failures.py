@@ -228,7 +228,7 @@ FAILURES: dict[str, Failure] = {
         "test_probe_stack.py::test_torch_that_dies_of_a_signal_is_named",
         "test_probe_stack.py::test_an_extension_that_crashes_costs_nothing_else",
         "test_field_failures.py::test_a_stack_without_a_limit",
-        cause="crashes at start under an unlimited stack", fix="ulimit -s 8192"),
+        cause="can crash at start under an unlimited stack", fix="ulimit -s 8192"),
     "extension-abi-undefined-symbol": by(
         "extension_does_not_load extension_built_for_another_torch bitsandbytes_lacks_cuda",
         "test_probe_stack.py::test_an_extension_of_another_torch",
@@ -805,7 +805,7 @@ def test_a_stack_without_a_limit(tmp_path: Path) -> None:
     system = from_child(need("prlimit"), "--stack=unlimited:unlimited")["system"]
     assert system.limit_stack_bytes is None
     found = problem("nccl_stack_unlimited", system=system, nccl=nccl_of(tmp_path, 22707))
-    says(found, "ulimit -s is unlimited, NCCL is 2.27.7", "crashes at start", "ulimit -s 8192")
+    says(found, "ulimit -s is unlimited, NCCL is 2.27.7", "can crash at start", "ulimit -s 8192")
 
 
 # A container's end of a veth pair: the other end is in a network namespace of somebody else.

@@ -226,6 +226,7 @@ def test_what_logind_does_at_logout(files: dict[str, str], expected: bool | None
 def process(pid: int, name: str, state: str = "D", started_s: float = 1000, switches: int = 5) -> dict[str, str]:
     ticks = int(started_s * os.sysconf("SC_CLK_TCK"))
     return {
+        f"proc/{pid}/comm": f"{name}\n",
         f"proc/{pid}/stat": f"{pid} ({name}) {state} 1 {pid} {pid} 0 -1 4194304 1 0 0 0 1 1 0 0 20 0 1 0 {ticks} 1 1\n",
         f"proc/{pid}/status": f"voluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t1\n",
     }

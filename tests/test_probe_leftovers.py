@@ -253,6 +253,49 @@ def test_without_the_mappings_of_a_process_no_segment_is_called_dead(proc: Proc,
     assert file.owner_alive is None
 
 
+def test_a_process_that_may_not_be_looked_into_and_has_no_shared_memory(proc: Proc, tmp_path: Path) -> None:
+    """sshd, ssh-agent, systemd's (sd-pam): in every login, and nobody may read their maps."""
+    left(tmp_path / "shm", "nccl-d5rTd0")
+    folder = proc.folder / "4711"
+    for shared, alive in ((b"0 kB", False), (b"10 kB", None), (b"", None)):
+        proc.add(4711, "(sd-pam)", 1)
+        (folder / "maps").unlink(missing_ok=True)
+        (folder / "maps").mkdir()
+        (folder / "status").write_bytes(b"Name:\t(sd-pam)\nRssShmem:\t       %s\n" % shared)
+        (file,) = proc.ask(tmp_path / "shm").files
+        assert file.owner_alive is alive
+        (folder / "maps").rmdir()
+
+
+@pytest.mark.parametrize("number", [1, 60])
+def test_names_in_maps(number: int, proc: Proc, tmp_path: Path) -> None:
+    """Few names are looked for one by one, many by what the maps hold; the kernel escapes a newline."""
+    maps = [
+        f"7f00-7f01 rw-s 00000000 00:19 5  /dev/shm/{name}" for name in ("nccl-a", "nccl-b\\012c", "psm_x (deleted)")
+    ]
+    proc.add(4711, "python", 1, maps="\n".join(maps) + "\n7f02-7f03 rw-p 00000000 00:00 0\n")
+    for name in ("nccl-a", "nccl-b\nc", "psm_x", *(f"nccl-dead{place}" for place in range(number))):
+        left(tmp_path / "shm", name, 1)
+    found = {Path(file.path).name: file.owner_alive for file in proc.ask(tmp_path / "shm").files}
+    assert [found.pop(name) for name in ("nccl-a", "nccl-b\nc", "psm_x")] == [True, True, True]
+    assert set(found.values()) == {False} and len(found) == number
+
+
+def test_the_largest_leftovers_are_kept(proc: Proc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers_probe, "_FILES_KEPT", 2)
+    proc.add(4711, "python", 1, maps="7f00-7f01 rw-s 00000000 00:19 5  /dev/shm/nccl-used\n")
+    for name, pages in (("nccl-used", 9), ("nccl-small", 1), ("nccl-large", 5), ("nccl-middle", 3)):
+        left(tmp_path / "shm", name, pages * 4096)
+    assert [Path(file.path).name for file in proc.ask(tmp_path / "shm").files] == ["nccl-large", "nccl-middle"]
+
+
+def test_a_semaphore_of_another_program_is_no_leftover(proc: Proc, tmp_path: Path) -> None:
+    for name in ("sem.license", "sem.mp-x1y2z3", "sem.loky-4-abc"):
+        left(tmp_path / "shm", name, 32)
+    found = {Path(file.path).name for file in proc.ask(tmp_path / "shm").files}
+    assert found == {"sem.mp-x1y2z3", "sem.loky-4-abc"}
+
+
 def test_links_and_folders_are_no_segments(proc: Proc, tmp_path: Path) -> None:
     left(tmp_path / "shm", "target")
     (tmp_path / "shm" / "nccl-link").symlink_to(tmp_path / "shm" / "target")
@@ -311,6 +354,7 @@ def test_the_search_is_bounded(proc: Proc, tmp_path: Path) -> None:
 def test_processes_are_told_before_a_folder_that_hangs_is_asked(proc: Proc) -> None:
     proc.add(4711, "python", 1, RANK)
     answers = leftovers_probe.probe(proc=str(proc.folder), shm="/nonexistent", extensions="/home/x/ext", mgpu=50)
+    assert "one stuck in the kernel" in next(answers)["asking"]
     first = decode(Leftovers, next(answers)["leftovers"], "")
     assert ranks(first) == {4711: True} and first.locks_searched is False
     assert next(answers) == {"asking": "lock files under /home/x/ext"}

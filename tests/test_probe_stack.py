@@ -526,6 +526,61 @@ def test_a_preloaded_nccl_is_asked_itself(compiled: Compile, tmp_path: Path) -> 
     quiet("preload_hooks_ranks", found)
 
 
+def test_the_nccl_of_an_image_is_not_the_one_of_a_wheel_beside_it(compiled: Compile, tmp_path: Path) -> None:
+    """NVIDIA's image, and pip brought an NCCL for another package: torch pins none, and does not look there."""
+    site, system = tmp_path / "site", tmp_path / "lib"
+    install_torch(site)
+    install(site, "nvidia-nccl-cu12", "2.28.3")
+    compiled(site / "nvidia" / "nccl" / "lib" / "libnccl.so.2", NCCL_C, "-DVERSION=22803")
+    own = compiled(system / "libnccl.so.2", NCCL_C, "-DVERSION=22707")
+    found = asked(PACKAGES, {"PYTHONPATH": site, "LD_LIBRARY_PATH": system})
+    assert found["nccl"]["libraries"][0] == {"path": str(own), "version": "2.27.7", "origin": "library_path"}
+    quiet("nccl_not_the_wheels", found)
+
+
+def outside_venv() -> str:
+    """An interpreter that has none of the packages of these tests' environment."""
+    if sys.prefix == sys.base_prefix:
+        pytest.skip("not in a virtual environment")
+    return str(getattr(sys, "_base_executable"))  # noqa: B009
+
+
+FINDER = """\
+import importlib.util, sys
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return importlib.util.spec_from_file_location(name, {sources!r}) if name == "torch" else None
+sys.meta_path.append(Finder)
+"""
+
+
+def test_a_torch_whose_sources_an_import_hook_knows(tmp_path: Path) -> None:
+    """`pip install -e` of a checkout: the metadata lies in site-packages, the package nowhere on sys.path."""
+    site, sources = tmp_path / "site", tmp_path / "pytorch"
+    folder = install_torch(sources, "2.10.0a0+git1a2b3c4", "12.8")
+    (folder / "__init__.py").write_text("raise RuntimeError('the probe imports nothing')")
+    install(site, "torch", "2.10.0a0+git1a2b3c4")
+    (site / "sitecustomize.py").write_text(FINDER.format(sources=str(folder / "__init__.py")))
+    found = asked(PACKAGES, {"PYTHONPATH": site}, python=outside_venv())
+    assert found["pytorch"]["location"] == str(folder)
+    assert found["pytorch"]["cuda"] == "12.8"
+    quiet("torch_missing", found)
+
+
+@pytest.mark.parametrize("metadata", [True, False])
+def test_an_accelerate_that_is_a_checkout(metadata: bool, tmp_path: Path) -> None:
+    """`setup.py develop` leaves metadata without a version in its name; PYTHONPATH alone leaves none."""
+    (tmp_path / "accelerate").mkdir()
+    (tmp_path / "accelerate" / "__init__.py").write_text('__version__ = "1.16.0.dev0"\n')
+    if metadata:
+        (tmp_path / "accelerate.egg-info").mkdir()
+        (tmp_path / "accelerate.egg-info" / "PKG-INFO").write_text("Name: accelerate\nVersion: 1.16.0.dev0\n")
+    found = asked(PACKAGES, {"PYTHONPATH": tmp_path}, python=outside_venv())
+    assert found["packages"]["accelerate"] == "1.16.0.dev0"
+    quiet("accelerate_missing", found)
+
+
 def test_an_nccl_wheel_that_was_overwritten(compiled: Compile, tmp_path: Path) -> None:
     install_torch(tmp_path, "2.9.1", "13.0", "Requires-Dist: nvidia-nccl-cu13==2.29.7")
     for name, version in (("nvidia-nccl-cu12", "2.21.5"), ("nvidia-nccl-cu13", "2.29.7")):
@@ -576,6 +631,7 @@ def test_a_preloaded_nccl_is_the_one_torch_runs_with(compiled: Compile, tmp_path
 def test_a_cuda_library_from_elsewhere(compiled: Compile, tmp_path: Path) -> None:
     site = tmp_path / "site"
     importable_torch(site)
+    (site / "torch-2.9.1.dist-info" / "METADATA").write_text("Requires-Dist: nvidia-nccl-cu13==2.29.7\n")
     wheel = compiled(site / "nvidia" / "cu13" / "lib" / "libcudart.so.13")
     foreign = compiled(tmp_path / "cuda" / "lib64" / "libcudart.so.13")
     stack = asked(PACKAGES, {"PYTHONPATH": site})
@@ -669,7 +725,7 @@ def test_a_libcuda_that_crashes_costs_itself_only(compiled: Compile, tmp_path: P
 
 def test_an_older_library_on_library_path(tmp_path: Path) -> None:
     site, system = tmp_path / "site", tmp_path / "cuda-12.1" / "lib64"
-    install_torch(site, "2.5.1", "12.4")
+    install_torch(site, "2.5.1", "12.4", "Requires-Dist: nvidia-nccl-cu12==2.21.5")
     install(site, "nvidia-nvjitlink-cu12", "12.4.127")
     for folder in (site / "nvidia" / "nvjitlink" / "lib", system):
         folder.mkdir(parents=True)

@@ -81,6 +81,31 @@ def test_this_machine() -> None:
     assert snapshot.slurm.job_id is None and snapshot.slurm.on_allocated_node is None
 
 
+def test_a_folder_that_hangs_costs_its_own_answer(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    statvfs = os.statvfs
+
+    def hanging(path: Any) -> Any:
+        if path == "/dead/tmp":
+            time.sleep(2)
+        return statvfs(path if os.path.exists(path) else "/")
+
+    def silent(path: Any, mode: int, **_: Any) -> bool:
+        time.sleep(2 if str(path).endswith("/srun") else 0)
+        return True
+
+    monkeypatch.setattr(system, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(os, "statvfs", hanging)
+    monkeypatch.setattr(os, "access", silent)
+    monkeypatch.setenv("TMPDIR", "/dead/tmp")
+    start = time.monotonic()
+    found: dict[str, Any] = {}
+    for answer in system.probe():
+        found |= answer
+    assert time.monotonic() - start < 1
+    assert found["system"]["tmp_free_bytes"] is None and found["system"]["cwd_free_bytes"]
+    assert found["slurm"]["commands_found"] is False
+
+
 def test_it_imports_nothing_slow() -> None:
     code = f"import sys; exec(compile(open({str(FILE)!r}).read(), 'probe', 'exec')); list(probe()); print(*sys.modules)"
     result = subprocess.run(
@@ -427,6 +452,7 @@ def test_a_step_without_gpus_does_not_take_the_batch_scripts() -> None:
         ("", None),
         ("[[[]]],,", False),
         ("gpu[1-99999999999]", False),
+        ("rack[1-2]n[01-04]", None),  # several dimensions are not expanded
     ],
 )
 def test_the_shell_of_salloc(nodes: str, expected: bool | None) -> None:

@@ -18,7 +18,7 @@ from mgpu import repair
 from mgpu.check import Check, Fix, Ok, Problem, Severity
 from mgpu.engine import Outcome
 from mgpu.snapshot import LeftFile, Leftovers, Snapshot
-from tests.checks.facts import GIB, config, facts, leftovers, python
+from tests.checks.facts import GIB, config, facts, leftovers, python, pytorch
 from tests.conftest import Run, environment
 from tests.terminal import CONTROL_C, CONTROL_D, ENTER, Terminal
 
@@ -150,6 +150,30 @@ def test_a_file_of_somebody_else_is_left_alone(shm: Path, monkeypatch: pytest.Mo
     assert not result.done and "another user" in result.text and path.exists()
 
 
+def test_a_young_file_is_left_alone(shm: Path) -> None:
+    path = made(shm / "torch_4711_1_0")
+    assert offered(machine(left(path, age_s=59.0)), shm=shm) == {}
+    one = offered(machine(left(path, age_s=60.0)), shm=shm)["shm_files"]
+    assert one.command == f"rm {path}"
+    again = machine(left(path, age_s=3.0)).leftovers  # another file of the same name, made meanwhile
+    assert not repair.perform(offered(machine(left(path)), again=again, shm=shm)["shm_files"]).done and path.exists()
+
+
+def test_a_namespace_entered_meanwhile_keeps_everything(shm: Path) -> None:
+    path = made(shm / "nccl-x")
+    asked = machine(left(path))
+    assert asked.leftovers is not None
+    again = replace(asked.leftovers, sees_all_processes=False)
+    assert not repair.perform(offered(asked, again=again, shm=shm)["shm_files"]).done and path.exists()
+
+
+def test_a_newline_in_a_name_hides_no_user(shm: Path, holder: Any) -> None:
+    path = made(shm / "nccl-a\nb")
+    holder("mapped", path)
+    result = repair.perform(offered(machine(left(path)), shm=shm)["shm_files"])
+    assert not result.done and "(in use)" in result.text and path.exists()
+
+
 @pytest.fixture
 def holder(shm: Path) -> Iterator[Callable[[str, Path], None]]:
     """A process that has a file open, or mapped."""
@@ -212,6 +236,36 @@ def test_a_lock_somebody_may_hold_is_kept(tmp_path: Path, monkeypatch: pytest.Mo
     (old.parent / "kernel.o").write_text("just written")
     result = repair.perform(one)
     assert not result.done and "written to within the hour" in result.text and old.exists()
+
+
+def test_a_lock_that_newer_torch_leaves_in_place_is_no_leftover(tmp_path: Path) -> None:
+    path = lock(tmp_path / "op")
+    for version, wanted in (("2.13.0", True), ("2.14.0", False), (None, False)):
+        asked = machine(left(path, "lock", None), pytorch=pytorch(version=version))
+        assert ("build_locks" in offered(asked)) is wanted
+    assert "build_locks" not in offered(replace(machine(left(path, "lock", None)), pytorch=None))
+
+
+def test_a_lock_that_is_open_by_way_of_a_link_is_kept(
+    tmp_path: Path, holder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repair, "_compiling", lambda: None)
+    (tmp_path / "disk").mkdir()
+    path = lock(tmp_path / "disk" / "op")
+    (tmp_path / "home").symlink_to(tmp_path / "disk")
+    holder("open", path)
+    result = repair.perform(offered(machine(left(tmp_path / "home" / "op" / "lock", "lock", None)))["build_locks"])
+    assert not result.done and path.exists()
+
+
+def test_a_folder_that_vanishes_does_not_hide_what_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repair, "_compiling", lambda: None)
+    first, second = lock(tmp_path / "first"), lock(tmp_path / "second")
+    one = offered(machine(left(first, "lock", None), left(second, "lock", None)))["build_locks"]
+    second.unlink()
+    second.parent.rmdir()
+    result = repair.perform(one)
+    assert result.done and not first.exists() and str(second) in result.text
 
 
 def test_a_running_compiler_is_found(tmp_path: Path) -> None:

@@ -110,8 +110,8 @@ def test_only_numbers_depend_on_cuda_device_order(value: str | None, by_number: 
     assert visible(value, SPLIT).by_number is by_number
 
 
-# CUDA enumerates one MIG instance per process, and no whole GPU beside it (MIG user guide, "Device Names" and
-# "CUDA Device Enumeration").
+# Before driver 570 CUDA enumerates one MIG instance per process, and no whole GPU beside it (MIG user guide, "Device
+# Names" and "CUDA Device Enumeration").
 @pytest.mark.parametrize(
     ("value", "mig", "stopped_by"),
     [
@@ -129,10 +129,41 @@ def test_only_numbers_depend_on_cuda_device_order(value: str | None, by_number: 
     ],
 )
 def test_mig_instances(value: str, mig: str | None, stopped_by: str | None) -> None:
-    found = visible(value, SPLIT)
+    found = visible(value, SPLIT, "565.57.01")
     assert (found.mig, found.stopped_by) == (mig, stopped_by)
+    assert found.more_mig == ()
     if mig:
         assert found.gpus == ()
+
+
+# From 570 on it enumerates one compute instance of each GPU instance, and whole GPUs beside them.
+@pytest.mark.parametrize("driver", ["570.26", "580.65.06", "1000.1", None, "garbage"])
+@pytest.mark.parametrize(
+    ("value", "instances", "left", "stopped_by"),
+    [
+        (MIG_1, (MIG_1,), (), None),
+        (f"{MIG_1},{MIG_2}", (MIG_1, MIG_2), (), None),
+        (f"{MIG_2},{MIG_2},{MIG_1}", (MIG_2, MIG_1), (), None),  # of one list CUDA takes one
+        (f"{MIG_1},GPU-bb", (MIG_1,), (2,), None),
+        (f"GPU-bb,{MIG_1}", (MIG_1,), (2,), None),
+        (f"{MIG_1},0", (MIG_1,), (), "0"),
+        (f"{MIG_1},MIG-ffffffff,{MIG_2}", (MIG_1,), (), "MIG-ffffffff"),
+        (f"{MIG_1},GPU-ff", (MIG_1,), (), "GPU-ff"),
+        (f"GPU-ff,{MIG_1}", (), (), "GPU-ff"),
+        (f"0,{MIG_1}", (), (0,), MIG_1),
+    ],
+)
+def test_mig_instances_of_newer_drivers(
+    value: str, instances: tuple[str, ...], left: tuple[int, ...], stopped_by: str | None, driver: str | None
+) -> None:
+    found = visible(value, SPLIT, driver)
+    assert ((found.mig, *found.more_mig) if found.mig else ()) == instances
+    assert (found.gpus, found.stopped_by) == (left, stopped_by)
+
+
+@pytest.mark.parametrize("driver", ["569.99", "470.42.01"])
+def test_older_drivers_show_one_instance(driver: str) -> None:
+    assert visible(f"{MIG_1},{MIG_2}", SPLIT, driver).stopped_by == MIG_2
 
 
 def test_without_gpus_nothing_is_visible() -> None:

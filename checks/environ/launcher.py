@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Config, Container, InfiniBand, Plan, Slurm, System, Visible
+from mgpu.snapshot import Config, Container, InfiniBand, Network, Plan, Slurm, System, Visible
 
 from .._knowledge import counted, usable_count, whole
 from ._pytorch import TRUE
@@ -19,10 +20,9 @@ _LAUNCHER = (
     "TORCHELASTIC_USE_AGENT_STORE",
 )  # fmt: skip
 _RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # init_method env:// wants all four
-_PET = (
-    "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_STANDALONE",
-    "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_LOCAL_ADDR",
-)  # fmt: skip
+# Of the PET_ variables only these reach a launch by accelerate, which sets the others itself, or all of them where the
+# config spans several machines (utils/launch.py prepare_multi_gpu_env; measured accelerate 1.15, torch 2.13).
+_PET = ("PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT")
 # What `accelerate launch` does not overwrite, and the ranks obey (accelerate 1.15: state.py, accelerator.py).
 _ACCELERATE_DECIDES = {
     "ACCELERATE_USE_CPU": "trains on the CPU",
@@ -73,8 +73,10 @@ def launcher_variables_left(env: Mapping[str, str], container: Container) -> Ans
 
 
 @check(Severity.ERROR, source=_TORCHRUN)
-def torchrun_variables_left(env: Mapping[str, str], plan: Plan, slurm: Slurm, container: Container) -> Answer:
-    """PET_* variables change what the launcher does.
+def torchrun_variables_left(
+    env: Mapping[str, str], plan: Plan, slurm: Slurm, container: Container, network: Network
+) -> Answer:
+    """PET_* variables change where the launcher waits, and for how many machines.
 
     Why: torchrun reads each of its options from a PET_ variable as well, also inside accelerate: PET_NNODES=2 makes a
     one-machine launch wait for a second machine, without a word. Operators such as Kubeflow set them, for the launch
@@ -86,20 +88,43 @@ def torchrun_variables_left(env: Mapping[str, str], plan: Plan, slurm: Slurm, co
     if not left:
         return Ok("no PET_ variable steers the launcher")
     nodes = nodes_of(plan, slurm)
-    asked = left.get("PET_NNODES", "1").strip()
+    asked = left.get("PET_NNODES", str(nodes)).strip()
     operator = container.kind in ("kubernetes", "containerd") and {"PET_NNODES", "PET_NODE_RANK"} <= set(left)
     if operator and asked != str(nodes):
         return Skip(f"an operator has set them for this pod: machine {left['PET_NODE_RANK']} of {asked}")
-    harmless = {"PET_NNODES": str(nodes), "PET_NODE_RANK": "0"}
-    if asked == str(nodes) and (nodes > 1 or all(value.strip() == harmless.get(name) for name, value in left.items())):
-        return Ok(f"PET_NNODES={asked}, as planned")
+    bad = {name: value for name, value in left.items() if _misleads(name, left, nodes, network)}
+    if not bad:
+        return Ok(f"{', '.join(f'{name}={value}' for name, value in left.items())}, as planned")
     return Problem(
-        ", ".join(f"{name}={value}" for name, value in left.items()),
-        "torchrun takes its options from these, whatever the config says; PET_NNODES=2 hangs a one-machine launch.",
-        Fix("Unset them.", (f"unset {' '.join(left)}",)),
-        left,
-        tuple(left),
+        ", ".join(f"{name}={value}" for name, value in bad.items()),
+        "torchrun takes its options from these: a launch on this machine alone would wait for others, or for their "
+        "address, and end in a timeout."
+        if nodes == 1
+        else f"torchrun takes its options from these, and {nodes} machines are planned.",
+        Fix("Unset them.", (f"unset {' '.join(bad)}",)),
+        bad,
+        tuple(bad),
     )
+
+
+def _misleads(name: str, left: Mapping[str, str], nodes: int, network: Network) -> bool:
+    """Whether a PET_ variable keeps a launch of so many machines from coming together."""
+    value = left[name].strip()
+    if name == "PET_NNODES":
+        return value.rpartition(":")[2] != str(nodes)
+    if nodes > 1:
+        return False
+    if name == "PET_NODE_RANK":
+        return value != "0"
+    if name == "PET_MASTER_ADDR":
+        return not _is_here(value, network)
+    dynamic = left.get("PET_RDZV_BACKEND", "static").strip() != "static"  # with "static" the endpoint does not count
+    return name == "PET_RDZV_ENDPOINT" and dynamic and not _is_here(value.rpartition(":")[0] or value, network)
+
+
+def _is_here(address: str, network: Network) -> bool:
+    own = {network.hostname, *network.hostname_addresses, *(a for i in network.interfaces for a in i.addresses)}
+    return address in own or address in ("", "localhost", "::1") or address.startswith("127.")
 
 
 @check(Severity.WARNING, source=_ACCELERATE)
@@ -147,14 +172,15 @@ def _ranks_here(visible: Visible, plan: Plan) -> int:
 def omp_threads_not_a_number(env: Mapping[str, str]) -> Answer:
     """OMP_NUM_THREADS is not a whole number.
 
-    Why: OpenMP allows a list ("4,2"), accelerate does not: it stops with ValueError before anything starts.
+    Why: OpenMP allows a list ("4,2"), accelerate does not: it stops with ValueError before anything starts, on an empty
+    text as well.
 
     Fix: give one number.
     """
     value = env.get("OMP_NUM_THREADS")
     if value is None:
         return Skip("OMP_NUM_THREADS is not set")
-    if whole(value):
+    if re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", value, re.ASCII):
         return Ok(f"OMP_NUM_THREADS={value}")
     return Problem(
         f"OMP_NUM_THREADS={value!r}",

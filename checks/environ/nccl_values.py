@@ -62,7 +62,7 @@ def nccl_value_misread(env: Mapping[str, str], nccl: Nccl) -> Answer:
 
 
 @check(Severity.ERROR, source=_SOURCES)
-def nccl_value_refused(env: Mapping[str, str], nccl: Nccl, plan: Plan) -> Answer:
+def nccl_value_refused(env: Mapping[str, str], nccl: Nccl, visible: Visible, plan: Plan) -> Answer:
     """NCCL will not start with the value of a variable.
 
     Why: from 2.24 on, a word in NCCL_ALGO or NCCL_PROTO that NCCL does not know ends its start with "Unrecognized
@@ -76,6 +76,8 @@ def nccl_value_refused(env: Mapping[str, str], nccl: Nccl, plan: Plan) -> Answer
         return Ok("NCCL_ALGO and NCCL_PROTO hold nothing that stops NCCL")
     if plan.cpu_ranks is not None:
         return _GLOO
+    if usable_count(visible) < 2 and plan.nodes < 2:
+        return Skip("without a second GPU NCCL is not started")
     bad = [found[name] for name in wrong]
     return Problem(
         "; ".join(f"{found[name].name}={found[name].value!r}: {effect}" for name, effect in wrong.items()),

@@ -6,14 +6,16 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Nccl, Network, Plan, Pytorch, Slurm
+from mgpu.snapshot import Nccl, Network, Plan, Pytorch, Slurm, Visible
 
 from .._interfaces import by_gloo, by_nccl, prescribed
-from .._knowledge import listed, numbers
+from .._knowledge import listed, numbers, usable_count
 from .._variables import nearest
 from ._pytorch import (
     ALLOCATOR_OPTIONS,
     FALSE,
+    NEWEST_ALLOCATOR,
+    READ_BY_GLOO,
     TORCH_ALIASES,
     TORCH_BOOLEANS,
     TORCH_DEBUG_LEVELS,
@@ -33,8 +35,15 @@ _NEW, _OLD = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 _NEW_NAME_SINCE = (2, 8)  # before, the allocator of CUDA reads the old name only
 # github.com/pytorch/pytorch/issues/183387: expandable_segments under the new name was dropped for CUDA in 2.9.
 _NEW_NAME_HALF_READ = (2, 9)
+_OLD_NAME_WINS = (2, 13)  # where both are set: measured PyTorch 2.13; between 2.8 and it the order changed
 # What cudaMallocAsync ignores: all options of the native allocator.
 _ASYNC = "cudaMallocAsync"
+_NO_NCCL = Skip("no two GPUs talk here: PyTorch does not read it")
+
+
+def _nccl_talks(visible: Visible, plan: Plan) -> bool:
+    """Whether ranks talk over NCCL, as far as anybody said."""
+    return plan.cpu_ranks is None and (usable_count(visible) > 1 or plan.nodes > 1)
 
 
 @check(Severity.WARNING, source=_TORCH)
@@ -42,20 +51,26 @@ def nccl_errors_not_raised(env: Mapping[str, str]) -> Answer:
     """PyTorch is told not to act on NCCL errors.
 
     Why: with TORCH_NCCL_ASYNC_ERROR_HANDLING=0 (or its old name NCCL_ASYNC_ERROR_HANDLING) nobody ends a collective
-    that lost a rank: the run hangs for ever. Monitoring off has the same end.
+    that lost a rank: the run hangs for ever. With monitoring off the thread that would end it can hang itself, in CUDA
+    or NCCL, and nobody ends that.
 
     Fix: unset it.
     """
     bad = {
         name: env[name]
-        for name in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING")
-        if env.get(name, "").strip().lower() in FALSE
+        for name in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING")
+        if re.match(r"\s*[+-]?0+(?![0-9])", env.get(name, ""), re.ASCII)
     }
+    unwatched = "TORCH_NCCL_ENABLE_MONITORING"
+    if env.get(unwatched, "").lower() in FALSE:
+        bad[unwatched] = env[unwatched]
     if not bad:
         return Ok("errors of NCCL end the run")
     return Problem(
         ", ".join(f"{name}={value}" for name, value in bad.items()),
-        "When a rank dies, the others wait for it for ever instead of failing.",
+        "When a rank dies, the others wait for it for ever instead of failing."
+        if set(bad) - {unwatched}
+        else "When the thread that ends a failed run hangs in CUDA or NCCL, the run stands still for ever.",
         Fix("Unset it.", tuple(f"unset {name}" for name in bad)),
         bad,
         tuple(bad),
@@ -63,16 +78,22 @@ def nccl_errors_not_raised(env: Mapping[str, str]) -> Answer:
 
 
 @check(Severity.ERROR, source=_TORCH)
-def torch_boolean_unreadable(env: Mapping[str, str]) -> Answer:
+def torch_boolean_unreadable(env: Mapping[str, str], visible: Visible, plan: Plan) -> Answer:
     """A torch.distributed switch has a value that PyTorch cannot read.
 
     Why: these take yes/no words and 0/1; anything else raises "Invalid value for environment variable" in every rank.
+    Those of NCCL are read where several GPUs talk.
 
     Fix: use 1 or 0.
     """
-    bad = {name: env[name] for name in TORCH_BOOLEANS if name in env and env[name].lower() not in TRUE | FALSE}
+    bad = {
+        name: env[name] for name in TORCH_BOOLEANS if name in env and env[name].lower() not in TRUE | FALSE | {"***"}
+    }
     if not bad:
         return Ok("every torch switch that is set can be read")
+    bad = {name: value for name, value in bad.items() if name in READ_BY_GLOO or _nccl_talks(visible, plan)}
+    if not bad:
+        return _NO_NCCL
     return Problem(
         ", ".join(f"{name}={value!r}" for name, value in bad.items()),
         "PyTorch raises on this word when the process group forms.",
@@ -83,7 +104,7 @@ def torch_boolean_unreadable(env: Mapping[str, str]) -> Answer:
 
 
 @check(Severity.ERROR, source=_TORCH)
-def torch_number_unreadable(env: Mapping[str, str]) -> Answer:
+def torch_number_unreadable(env: Mapping[str, str], visible: Visible, plan: Plan) -> Answer:
     """A variable of torch.distributed holds no number, where PyTorch wants one.
 
     Why: a timeout of "ten" ends the start of every rank with "Invalid value for environment variable", or leaves it
@@ -98,6 +119,9 @@ def torch_number_unreadable(env: Mapping[str, str]) -> Answer:
     }
     if not bad:
         return Ok("every number of torch.distributed that is set can be read")
+    bad = {name: value for name, value in bad.items() if name in READ_BY_GLOO or _nccl_talks(visible, plan)}
+    if not bad:
+        return _NO_NCCL
     return Problem(
         ", ".join(f"{name}={value!r}" for name, value in bad.items()),
         "PyTorch wants an integer, and raises or hangs when the process group forms.",
@@ -217,10 +241,18 @@ def allocator_option_refused(env: Mapping[str, str], pytorch: Pytorch, plan: Pla
         return Skip("a CPU build of PyTorch does not read it")
     if plan.cpu_ranks is not None:
         return Skip("a rehearsal on the CPU has no tensor on a GPU")
-    asked = {name: env[name] for name in (_NEW, _OLD) if env.get(name)}
+    version = numbers(pytorch.version)
+    read = [_OLD] if version and version < _NEW_NAME_SINCE else [_NEW, _OLD]
+    asked = {name: env[name] for name in read if env.get(name)}
+    if version > NEWEST_ALLOCATOR and any(_unknown(value) for value in asked.values()):
+        return Skip(f"PyTorch {pytorch.version} may have options that mgpu does not know")
+    if len(asked) > 1 and version >= _OLD_NAME_WINS:
+        del asked[_NEW]
     bad = {name: fault for name, value in asked.items() if (fault := allocator_fault(value)) is not None}
     if not bad:
         return Ok(", ".join(f"{name}={value}" for name, value in asked.items()) or "the allocator is not configured")
+    if len(bad) < len(asked):
+        return Skip(f"{_NEW} and {_OLD} are both set: which one PyTorch {pytorch.version} reads is not known")
     name, fault = next(iter(bad.items()))
     meant = nearest(fault.option, ALLOCATOR_OPTIONS) if fault.unknown else None
     return Problem(
@@ -232,6 +264,11 @@ def allocator_option_refused(env: Mapping[str, str], pytorch: Pytorch, plan: Pla
     )
 
 
+def _unknown(value: str) -> bool:
+    fault = allocator_fault(value)
+    return fault is not None and fault.unknown
+
+
 @check(
     Severity.WARNING,
     source="https://github.com/pytorch/pytorch/issues/183387",
@@ -240,8 +277,9 @@ def allocator_option_refused(env: Mapping[str, str], pytorch: Pytorch, plan: Pla
 def allocator_setting_ignored(env: Mapping[str, str], pytorch: Pytorch) -> Answer:
     """PyTorch does not use what is set for its memory allocator.
 
-    Why: before 2.8 it reads PYTORCH_CUDA_ALLOC_CONF only, 2.9 loses expandable_segments under the new name, and the
-    new name wins where both are set. The memory then fragments as if nothing were set, and the run dies of it.
+    Why: before 2.8 it reads PYTORCH_CUDA_ALLOC_CONF only, 2.9 loses expandable_segments under the new name, and where
+    both are set one of them does not count (in 2.13 the new one). The memory then fragments as if nothing were set, and
+    the run dies of it.
 
     Fix: use the name that this version reads.
     """
@@ -252,14 +290,15 @@ def allocator_setting_ignored(env: Mapping[str, str], pytorch: Pytorch) -> Answe
         return Skip("not a CUDA build of PyTorch")
     if not version:
         return Skip("the version of PyTorch is not known")
-    options = allocator_options(new or old or "")
+    options = allocator_options(old or new or "")
     if new and not old and version < _NEW_NAME_SINCE:
         why, right = f"PyTorch {pytorch.version} does not read {_NEW}", f"export {_OLD}={new}"
     elif new and not old and version[:2] == _NEW_NAME_HALF_READ and options.get("expandable_segments") == "True":
         why, right = f"PyTorch {pytorch.version} loses expandable_segments under this name", f"export {_OLD}={new}"
     elif new and old and new != old:
-        loser, winner = (_NEW, _OLD) if version < _NEW_NAME_SINCE else (_OLD, _NEW)
-        why, right = f"{winner} wins, {loser}={env[loser]} does not count", f"unset {loser}"
+        told = version < _NEW_NAME_SINCE or version >= _OLD_NAME_WINS
+        why = f"{_OLD} wins" if told else f"PyTorch {pytorch.version} reads one of both"
+        right = f"unset {_NEW}"
     elif options.get("backend") == _ASYNC and set(options) - {"backend"}:
         others = listed(sorted(set(options) - {"backend"}))
         why, right = f"the backend {_ASYNC} ignores {others}", f"export {_NEW if new else _OLD}=backend:{_ASYNC}"

@@ -93,12 +93,13 @@ def deepspeed_cannot_compile(libraries: Libraries, packages: Mapping[str, str], 
     fixes: list[Fix] = []
     if "nvcc" in missing:
         cuda = minor_of(pytorch.cuda)
-        fixes.append(
+        fixes += [
             Fix(
-                f"Install a CUDA {cuda} toolkit (or use a -devel image) and name it.",
-                (f"conda install -c nvidia cuda-nvcc={cuda}", f"export CUDA_HOME=/usr/local/cuda-{cuda}"),
-            )
-        )
+                f"Install a CUDA {cuda} toolkit (or use a -devel image): in a conda environment without any rights.",
+                (f"conda install -c nvidia cuda-toolkit={cuda}", "export CUDA_HOME=$CONDA_PREFIX"),
+            ),
+            Fix("Or name the one that is there.", (f"export CUDA_HOME=/usr/local/cuda-{cuda}",)),
+        ]
     if "a C++ compiler" in missing:
         fixes.append(Fix("Install a C++ compiler.", ("sudo apt-get install -y g++",), who="admin"))
     if "ninja" in missing:

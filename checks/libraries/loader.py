@@ -44,7 +44,7 @@ def library_path_shadows_wheels(libraries: Libraries, pytorch: Pytorch) -> Answe
 
     Fix: take the folder out of LD_LIBRARY_PATH; wheels need none.
     """
-    if not pytorch.cuda or not libraries.wheels:
+    if not pytorch.cuda or not libraries.wheels or pytorch.nccl_required is None:
         return Skip("torch has no CUDA" if not pytorch.cuda else "torch's libraries are not from wheels")
     foreign = [one for one in libraries.found if one.origin == "library_path"]
     if not foreign:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Gpu, Link, Pci, Visible
+from mgpu.snapshot import Gpu, Link, Pci, Visible, bus_address
 
 from .._hardware import GRACE, model_of
 from .._knowledge import counted, gpu_list, use_only
@@ -21,7 +21,8 @@ def nvlink_inactive(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU has fewer active NVLinks than its siblings of the same model.
 
     Why: NCCL builds its rings over the links that all have: one GPU with dead links slows every collective, or sends it
-    over PCIe. Where there is no NVSwitch, a GPU without any link may just have no bridge, and is not judged.
+    over PCIe. Where there is no NVSwitch, GPUs are compared with those they are joined to: another pair may have fewer
+    bridges, or none.
 
     Fix: reset the GPUs; links that stay down are a cable, a bridge or a board.
     """
@@ -34,27 +35,44 @@ def nvlink_inactive(gpus: tuple[Gpu, ...]) -> Answer:
         and (number := gpu.nvlinks_active) is not None
         and (number or gpu.name in switched)
     ]
-    best: dict[str | None, int] = {}
+    joined = _joined(gpus)
+    group = {gpu.index: (gpu.name, None if gpu.name in switched else joined.get(gpu.index)) for gpu, _ in active}
+    best: dict[tuple[str | None, int | None], int] = {}
     for gpu, number in active:
-        best[gpu.name] = max(best.get(gpu.name, 0), number)
-    linked = [(gpu, number) for gpu, number in active if best[gpu.name]]
-    bad = [gpu for gpu, number in linked if number < best[gpu.name]]
+        best[group[gpu.index]] = max(best.get(group[gpu.index], 0), number)
+    linked = [(gpu, number) for gpu, number in active if best[group[gpu.index]]]
+    bad = [gpu for gpu, number in linked if number < best[group[gpu.index]]]
     if bad:
-        gpu = bad[0]
+        gpu, most = bad[0], best[group[bad[0].index]]
         return Problem(
-            f"{gpu_list(g.index for g in bad)}: {gpu.nvlinks_active} of {best[gpu.name]} NVLinks active",
-            f"Its siblings have {best[gpu.name]}. Every collective runs at the speed of the weakest GPU.",
+            f"{gpu_list(g.index for g in bad)}: {gpu.nvlinks_active} of {most} NVLinks active",
+            f"Its siblings have {most}. Every collective runs at the speed of the weakest GPU.",
             Fix(
                 "Reset the GPUs; if the links stay down: bridge, cable or board.",
                 ("nvidia-smi nvlink --status", "sudo nvidia-smi --gpu-reset"),
                 who="hardware",
             ),
-            {f"gpu_{g.index}_active": g.nvlinks_active for g in bad} | {"siblings": best[gpu.name]},
+            {f"gpu_{g.index}_active": g.nvlinks_active for g in bad} | {"siblings": most},
             names_of(bad),
         )
     if not linked:
         return Skip("no NVLinks here")
     return Ok(f"{linked[0][1]} NVLinks active on each of {len(linked)} GPUs")
+
+
+def _joined(gpus: tuple[Gpu, ...]) -> dict[int, int]:
+    """GPUs that are joined by links of their own have the same number here; one whose peers are not known has none."""
+    places = {bus_address(gpu.pci): gpu.index for gpu in gpus if gpu.pci}
+    peers = {
+        gpu.index: {places.get(bus_address(link.remote_pci or "")) for link in gpu.nvlinks or () if link.active}
+        for gpu in gpus
+    }
+    known = {index for index, others in peers.items() if others and None not in others}
+    group = {index: index for index in known}
+    for _ in known:  # the smallest number spreads along the links
+        for index in known:
+            group[index] = min(group[index], *(group.get(other, index) for other in peers[index] if other is not None))
+    return group
 
 
 @check(Severity.WARNING, source=_VALIDATION, because_of=("nvlink_fabric_not_ready", "fabric_manager_missing"))
@@ -141,7 +159,11 @@ def nvlink_slow(gpus: tuple[Gpu, ...]) -> Answer:
     )
 
 
-@check(Severity.ERROR, source="https://github.com/NVIDIA/nccl (src/graph/paths.cc, ncclTopoCheckP2p)")
+@check(
+    Severity.ERROR,
+    source="https://github.com/NVIDIA/nccl (src/graph/paths.cc, ncclTopoCheckP2p)",
+    because_of=("gpu_lost", "nvlink_fabric_not_ready", "fabric_manager_missing", "fabric_manager_version_differs"),
+)
 def nvlink_without_peer_access(links: tuple[Link, ...], visible: Visible) -> Answer:
     """GPUs are joined by NVLink, and the driver refuses peer access between them.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Driver, Gpu, Leftovers, Pci
 
-from .._hardware import fabric_complaints
+from .._hardware import GRACE, fabric_complaints
 from .._knowledge import counted, gpu_list, numbers
 from ._pairs import names_of
 
@@ -24,7 +24,7 @@ def nvlink_fabric_not_ready(gpus: tuple[Gpu, ...]) -> Answer:
     Why: on NVSwitch machines the fabric manager must join the GPUs first. Until then CUDA fails to start with error 802
     "system not yet initialized".
 
-    Fix: start nvidia-fabricmanager, in the version of the driver.
+    Fix: start nvidia-fabricmanager, in the version of the driver; of an NVL72 rack it runs in the switch trays.
     """
     known = [gpu for gpu in gpus if gpu.fabric_state]  # 0 = no fabric here, which is no fault
     bad = [
@@ -40,6 +40,12 @@ def nvlink_fabric_not_ready(gpus: tuple[Gpu, ...]) -> Answer:
             f"NVSwitch fabric {state} on {counted(len(bad), 'GPU')}",
             "Without it CUDA stops with error 802, system not yet initialized.",
             Fix(
+                "Ask who runs the rack: the fabric manager is in its switch trays, not on this machine.",
+                ("nvidia-smi -q | grep -A 12 Fabric",),
+                who="admin",
+            )
+            if _in_a_rack(bad)
+            else Fix(
                 "Start the fabric manager; its version must equal the driver's.",
                 ("sudo systemctl restart nvidia-fabricmanager", "systemctl status nvidia-fabricmanager"),
                 who="admin",
@@ -48,6 +54,11 @@ def nvlink_fabric_not_ready(gpus: tuple[Gpu, ...]) -> Answer:
             names_of(bad),
         )
     return Ok(f"fabric is up on {len(known)} of {len(gpus)} GPUs") if known else Skip("no NVSwitch fabric here")
+
+
+def _in_a_rack(gpus: list[Gpu]) -> bool:
+    """Whether the NVSwitches stand in other trays (NVL72): no fabric manager starts beside these GPUs."""
+    return any(GRACE.search(gpu.name or "") for gpu in gpus)
 
 
 def _fabric_is_up(gpus: tuple[Gpu, ...]) -> bool:
@@ -143,6 +154,12 @@ def nvlink_fabric_degraded(gpus: tuple[Gpu, ...]) -> Answer:
         "Collectives are slower than they should be, and NVLS (multicast in the switches) may fail when a group forms.",
         (
             Fix(
+                "Ask who runs the rack: its fabric manager is in the switch trays.",
+                ("nvidia-smi -q | grep -A 12 Fabric",),
+                who="admin",
+            )
+            if _in_a_rack(bad)
+            else Fix(
                 "Restart the fabric manager and reset the GPUs; if it stays: the vendor.",
                 ("sudo systemctl restart nvidia-fabricmanager", "nvidia-smi -q | grep -A 12 Fabric"),
                 who="admin",

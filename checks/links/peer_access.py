@@ -12,6 +12,7 @@ from ._pairs import granted, names_of, refusal, sharing
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 # nvmlGpuP2PStatus_t
+_BY_OPTION = 4
 _P2P_WHY = {
     1: "the chipset does not support it",
     2: "these GPUs do not support it",
@@ -23,14 +24,19 @@ _P2P_WHY = {
 _RTX40_DRIVER = (550, 40, 7)
 
 
-@check(Severity.INFO, source="https://github.com/NVIDIA/nccl/issues/1637")
+@check(
+    Severity.INFO,
+    source="https://github.com/NVIDIA/nccl/issues/1637",
+    because_of=("nvlink_without_peer_access", "peer_access_uneven"),
+)
 def peer_access_missing(links: tuple[Link, ...], visible: Visible) -> Answer:
     """GPUs cannot reach each other's memory directly.
 
     Why: consumer cards have no peer access over PCIe. NCCL notices it and sends everything through host memory: it
     works, gradients just take longer. Setting NCCL_P2P_DISABLE=1 changes nothing.
 
-    Fix: nothing to repair; larger micro-batches or gradient accumulation make it matter less.
+    Fix: nothing to repair, unless a driver option switched it off; larger micro-batches or gradient accumulation make
+    it matter less.
     """
     pairs = sharing(links, visible)
     bad = [link for link in pairs if refusal(link)]
@@ -39,7 +45,9 @@ def peer_access_missing(links: tuple[Link, ...], visible: Visible) -> Answer:
         return Problem(
             f"{len(bad)} of {counted(len(pairs), 'GPU pair')} without peer access",
             f"Direct transfer between these GPUs is off: {why}. NCCL goes through host memory (/dev/shm).",
-            Fix("Nothing to repair. Accumulation and larger micro-batches make the transfers matter less."),
+            Fix("Look for the driver option that switches it off.", ("nvidia-smi topo -p2p r",), "admin")
+            if refusal(bad[0]) == _BY_OPTION
+            else Fix("Nothing to repair. Accumulation and larger micro-batches make the transfers matter less."),
             {f"gpu_{link.a}_{link.b}": refusal(link) for link in bad[:8]},
         )
     good = sum(map(granted, pairs))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Driver, Plan, Pytorch, TorchRuntime
+from mgpu.snapshot import Driver, Plan, Pytorch, TorchRuntime, Visible
 
-from .._knowledge import numbers
+from .._knowledge import numbers, usable_count
 from ._wheels import install
 
 _PYTORCH = "https://pytorch.org/get-started/locally/"
@@ -61,7 +61,9 @@ def torch_is_cpu_build(pytorch: Pytorch, driver: Driver, plan: Plan) -> Answer:
 
 
 @check(Severity.ERROR, source="https://pytorch.org/docs/stable/distributed.html", because_of=("torch_is_cpu_build",))
-def torch_without_nccl(torch_runtime: TorchRuntime, pytorch: Pytorch, driver: Driver) -> Answer:
+def torch_without_nccl(
+    torch_runtime: TorchRuntime, pytorch: Pytorch, driver: Driver, visible: Visible, plan: Plan
+) -> Answer:
     """This PyTorch build has CUDA but no NCCL.
 
     Why: without NCCL the ranks cannot exchange gradients between GPUs; init_process_group("nccl") raises.
@@ -72,6 +74,8 @@ def torch_without_nccl(torch_runtime: TorchRuntime, pytorch: Pytorch, driver: Dr
         return Skip("torch has no CUDA" if not pytorch.cuda else "torch.distributed is not known")
     if torch_runtime.nccl_available:
         return Ok(f"built with NCCL {torch_runtime.nccl_version}")
+    if usable_count(visible) < 2 and plan.nodes < 2:
+        return Skip("one GPU has none to exchange gradients with")
     return Problem(
         f"torch {pytorch.version} was built without NCCL",
         "GPU ranks have no way to exchange gradients.",

@@ -9,10 +9,18 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Python, Pytorch, TorchRuntime
 
 from .._knowledge import listed
+from ._wheels import pinned
 
 _PYTORCH = "https://pytorch.org/get-started/locally/"
 # `import torch` takes 1.1 s from a local disk (measured); somebody waits for this one, in every rank of every launch.
 _SLOW_IMPORT_S = 20.0
+# Extensions of which each release is made for one torch, on its index as well; the others are compiled here.
+_WHEELS_PER_TORCH = frozenset({"torchvision", "xformers"})
+# `apex` on PyPI is something else.
+_NOT_ON_PYPI = {
+    "apex": "git+https://github.com/NVIDIA/apex",
+    "flash_attn_3": "git+https://github.com/Dao-AILab/flash-attention#subdirectory=hopper",
+}
 
 
 @check(Severity.ERROR, source=_PYTORCH)
@@ -83,13 +91,13 @@ def torch_import_fails(torch_runtime: TorchRuntime, pytorch: Pytorch) -> Answer:
         return Ok(f"imported in {torch_runtime.import_s or 0:.1f} s")
     if not pytorch.installed:
         return Skip("torch is not installed")
+    build = pinned(pytorch)
     return Problem(
         f"import torch: {torch_runtime.import_error}",
         "torch is installed but cannot be imported: every rank would die in its first line.",
-        Fix(
-            "Reinstall it.",
-            (f"pip install --force-reinstall --no-deps torch=={(pytorch.version or '').partition('+')[0]}",),
-        ),
+        Fix("Reinstall it, with the libraries it brings.", (f"pip install --force-reinstall {build}",))
+        if build
+        else Fix(f"Install it again from where it came: {pytorch.version} is no wheel of PyTorch's own."),
         {"error": torch_runtime.import_error, "location": pytorch.location},
     )
 
@@ -121,9 +129,14 @@ def torch_import_slow(torch_runtime: TorchRuntime) -> Answer:
 @check(
     Severity.WARNING,
     source="https://pytorch.org/docs/stable/cpp_extension.html",
-    because_of=("torch_import_fails", "torch_is_cpu_build", "extension_built_for_another_torch"),
+    because_of=(
+        "torch_import_fails",
+        "torch_is_cpu_build",
+        "extension_built_for_another_torch",
+        "requirement_not_met",
+    ),
 )
-def extension_does_not_load(torch_runtime: TorchRuntime) -> Answer:
+def extension_does_not_load(torch_runtime: TorchRuntime, pytorch: Pytorch) -> Answer:
     """A compiled extension that is installed cannot be loaded beside this torch.
 
     Why: it was built for another torch or CUDA. Whatever imports it dies with "undefined symbol: _ZN3c10..." or a
@@ -138,14 +151,22 @@ def extension_does_not_load(torch_runtime: TorchRuntime) -> Answer:
         return Ok(f"{listed(torch_runtime.extensions)} can be loaded")
     first = next(iter(bad.values()))
     names = shlex.join(name.replace("_", "-") for name in bad)
+    again = tuple(_again(name, pytorch) for name in bad)
     return Problem(
         f"{listed(bad)} cannot be loaded: {first.rpartition('/')[2]}",
         "Built for another torch or CUDA than the ones installed; whatever imports it dies.",
         (
-            Fix("Install it again for this torch.",
-                (f"pip install --force-reinstall --no-deps --no-build-isolation --no-cache-dir {names}",)),
+            Fix("Install it again for this torch.", (f"pip uninstall -y {names}", *again)),
             Fix("Or remove it: nothing may need it.", (f"pip uninstall -y {names}",)),
         ),
         bad,
         tuple(bad),
-    )  # fmt: skip
+    )
+
+
+def _again(name: str, pytorch: Pytorch) -> str:
+    """What installs an extension for this torch: a wheel made for it, or its sources compiled here."""
+    if name in _WHEELS_PER_TORCH:
+        return f"pip install --no-cache-dir {name} {pinned(pytorch) or 'torch'}"
+    source = _NOT_ON_PYPI.get(name, name.replace("_", "-"))
+    return f"pip install --no-deps --no-build-isolation --no-cache-dir {shlex.quote(source)}"

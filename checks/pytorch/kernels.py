@@ -29,7 +29,7 @@ def _kernels(arch_list: tuple[str, ...], capability: tuple[int, int]) -> Literal
         if not found:
             continue
         kind, major, minor, exact = found.group(1), int(found.group(2)), int(found.group(3)), found.group(4)
-        if exact:
+        if exact and exact != "f":  # sm_90a runs on the very one; sm_100f is for the family, as sm_100 is
             fits = (major, minor) == capability
         elif kind == "compute":
             fits = (major, minor) <= capability

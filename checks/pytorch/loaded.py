@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Libraries, TorchRuntime
+from mgpu.snapshot import Libraries, Pytorch, TorchRuntime
 
 from .._knowledge import listed
 
@@ -13,7 +13,7 @@ from .._knowledge import listed
     source="https://github.com/pytorch/pytorch/issues/140797",
     because_of=("library_path_shadows_wheels",),
 )
-def torch_maps_foreign_library(torch_runtime: TorchRuntime, libraries: Libraries) -> Answer:
+def torch_maps_foreign_library(torch_runtime: TorchRuntime, libraries: Libraries, pytorch: Pytorch) -> Answer:
     """`import torch` brought in a CUDA library from elsewhere than its wheels.
 
     Why: something puts another copy first: LD_LIBRARY_PATH, LD_PRELOAD, a package imported at start. Results, speed and
@@ -23,6 +23,8 @@ def torch_maps_foreign_library(torch_runtime: TorchRuntime, libraries: Libraries
     """
     if torch_runtime.import_error is not None or torch_runtime.mapped is None:
         return Skip("torch cannot be imported" if torch_runtime.import_error else "what torch mapped is not known")
+    if pytorch.nccl_required is None:  # an image's or conda's: NVIDIA's wheels beside it are of another package
+        return Skip("this torch does not bring its CUDA libraries in wheels")
     ours: dict[str, set[str]] = {}
     for one in libraries.found:
         if one.origin == "wheel":
@@ -51,7 +53,7 @@ def _tail(path: str) -> str:
 
 
 @check(
-    Severity.ERROR,
+    Severity.WARNING,
     source="https://github.com/pytorch/pytorch/blob/main/torch/backends/cudnn/__init__.py",
     because_of=(
         "library_path_shadows_wheels", "torch_maps_foreign_library", "cuda_wheels_overwrite_each_other",
@@ -61,8 +63,9 @@ def _tail(path: str) -> str:
 def cudnn_refused_by_torch(torch_runtime: TorchRuntime) -> Answer:
     """torch refuses the cuDNN it runs with.
 
-    Why: it is older than the one torch was compiled with, or does not serve one of the GPUs. The first convolution, and
-    some attention kernels, end with "cuDNN version incompatibility".
+    Why: it is older than the one torch was compiled with, or does not serve one of the GPUs. Whatever asks torch for
+    cuDNN (recurrent layers, torch.backends.cudnn.version()) ends with "cuDNN version incompatibility"; convolutions and
+    attention run with it unasked, or fail inside it.
 
     Fix: let torch find its own cuDNN.
     """
@@ -71,7 +74,7 @@ def cudnn_refused_by_torch(torch_runtime: TorchRuntime) -> Answer:
         return Ok(f"cuDNN {version}") if version else Skip("torch has no cuDNN, or was not asked")
     return Problem(
         torch_runtime.cudnn_error or "torch refuses its cuDNN",
-        "torch checks the cuDNN it finds, and stops at the first convolution.",
+        "torch raises this wherever it checks the cuDNN it finds; where it does not, an older one is used.",
         Fix(
             "Take a foreign cuDNN out of LD_LIBRARY_PATH, or install the one torch asks for.",
             ("unset LD_LIBRARY_PATH", "pip list | grep -i cudnn"),

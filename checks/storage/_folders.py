@@ -16,8 +16,9 @@ _FULL_INODES = 1000
 
 # Types as in /proc/self/mountinfo. Files on these live on a server and are shared by nodes.
 NETWORK = frozenset({
-    "nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "fuse.ceph", "glusterfs", "fuse.glusterfs",
-    "wekafs", "panfs", "pvfs2", "orangefs", "afs", "9p", "fuse.sshfs", "fuse.juicefs", "fuse.lizardfs", "fuse.mfs",
+    "nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "fuse.ceph", "fuse.ceph-fuse", "glusterfs",
+    "fuse.glusterfs", "wekafs", "panfs", "pvfs2", "orangefs", "afs", "9p", "fuse.sshfs", "fuse.juicefs",
+    "fuse.lizardfs", "fuse.mfs",
 })  # fmt: skip
 # Object stores mounted as folders: no locks, slow with many small files, some cannot append.
 OBJECT_STORES = frozenset({

@@ -88,7 +88,9 @@ def gather(
     facts["env"] = environ.kept(os.environ)
     snapshot = build(facts, gaps)
     if snapshot.gpus is not None:
-        snapshot = replace(snapshot, visible=environ.visible(os.environ.get("CUDA_VISIBLE_DEVICES"), snapshot.gpus))
+        version = snapshot.driver.version if snapshot.driver else None
+        shown = environ.visible(os.environ.get("CUDA_VISIBLE_DEVICES"), snapshot.gpus, version)
+        snapshot = replace(snapshot, visible=shown)
     else:
         snapshot = replace(snapshot, gaps={**snapshot.gaps, "visible": snapshot.gap("gpus")})
     asked = {fact for probe in probes for fact in probe.brings}

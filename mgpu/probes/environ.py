@@ -24,6 +24,9 @@ KEPT_NAMES = frozenset({
 })  # fmt: skip
 _SECRET = re.compile(r"token|key|password|passwd|secret|credential|auth", re.IGNORECASE)
 _NO_SECRET = frozenset({"NCCL_IB_PKEY"})  # the number of an InfiniBand partition
+# From this driver on CUDA shows a process one compute instance of every GPU instance, and whole GPUs beside them:
+# docs.nvidia.com/datacenter/tesla/mig-user-guide/mig-device-names.html, CUDA device enumeration.
+_SEVERAL_MIG_SINCE = 570
 _LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # user:password in an address
 
 
@@ -37,20 +40,23 @@ def kept(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def visible(value: str | None, gpus: Sequence[Gpu]) -> Visible:
+def visible(value: str | None, gpus: Sequence[Gpu], driver: str | None = None) -> Visible:
     """The GPUs CUDA shows for a value of CUDA_VISIBLE_DEVICES; None means unset, which is not the same as empty.
 
     The rules are the driver's (CUDA Programming Guide, environment variables; the tests compare with
     torch's own parser): read from the left, stop at the first entry that names no GPU, keep those before it; a GPU
     named twice shows none; numbers end at the first character that is no digit; UUIDs match by unique prefix, case and
-    blanks included.
+    blanks included. `driver`: its version, which decides how many MIG instances a process is shown.
     """
     gpus = [gpu for gpu in gpus if gpu.permitted]  # CUDA counts only those this process may open
     if value is None:
         return Visible(None, tuple(gpu.index for gpu in gpus))
     entries = value.split(",")
-    if value.startswith("MIG-"):
-        return _mig(value, entries, gpus)
+    several = _shows_several(driver)
+    if value.startswith("MIG-") or (
+        several and value.startswith("GPU-") and any(entry.startswith("MIG-") for entry in entries)
+    ):
+        return _mig(value, entries, gpus, several)
     if value.startswith("GPU-"):
         return _by_uuid(value, entries, gpus)
     chosen: list[int] = []
@@ -119,15 +125,42 @@ def _by_uuid(value: str, entries: Sequence[str], gpus: Sequence[Gpu]) -> Visible
     return Visible(value, tuple(chosen))
 
 
-def _mig(value: str, entries: Sequence[str], gpus: Sequence[Gpu]) -> Visible:
-    """MIG instances: CUDA enumerates one of them, the first that is named, and no whole GPU beside it."""
-    first = entries[0]
-    known = [uuid for gpu in gpus for uuid in gpu.mig_uuids]
-    old_form = first.startswith("MIG-GPU-") and any(
-        gpu.uuid and first.removeprefix("MIG-").startswith(gpu.uuid) for gpu in gpus
-    )
-    if old_form or any(uuid.startswith(first) for uuid in known):
-        rest = tuple(entries[1:])
-        why = "CUDA uses one MIG instance per process" if rest else None
-        return Visible(value, (), first, rest[0] if rest else None, why, rest)
-    return Visible(value, (), None, first, "no MIG instance here has this UUID", tuple(entries))
+def _shows_several(driver: str | None) -> bool:
+    """Whether the driver shows a process more than one MIG instance; one that does not tell its version may."""
+    major = re.match(r"\d{1,9}", driver or "")
+    return major is None or int(major[0]) >= _SEVERAL_MIG_SINCE
+
+
+def _mig(value: str, entries: Sequence[str], gpus: Sequence[Gpu], several: bool) -> Visible:
+    """MIG instances: older drivers enumerate the first that is named, newer ones each, and whole GPUs beside them."""
+    chosen: list[int] = []
+    shown: list[str] = []
+    for place, entry in enumerate(entries):
+        why = None
+        if entry in shown:
+            continue
+        if (shown or chosen) and not several:
+            why = f"drivers before {_SEVERAL_MIG_SINCE} use one MIG instance per process"
+        elif entry.startswith("GPU-"):
+            named = [gpu.index for gpu in gpus if gpu.uuid and gpu.uuid.startswith(entry)]
+            why = None if len(named) == 1 else "no GPU here has a UUID that begins so"
+            chosen += [index for index in named if index not in chosen] if why is None else []
+        elif not entry.startswith("MIG-"):
+            why = "it is not written as a UUID (blanks count; numbers and UUIDs do not mix)"
+        elif _is_instance(entry, gpus):
+            shown.append(entry)
+        else:
+            why = "no MIG instance here has this UUID"
+        if why:
+            rest = tuple(entries[place:]) if shown or chosen else tuple(entries)
+            first = shown[0] if shown else None
+            return Visible(value, tuple(chosen), first, entry, why, rest, more_mig=tuple(shown[1:]))
+    return Visible(value, tuple(chosen), shown[0], more_mig=tuple(shown[1:]))
+
+
+def _is_instance(entry: str, gpus: Sequence[Gpu]) -> bool:
+    """Whether a MIG instance here has this name, in the form of today or in that of drivers before 470."""
+    if any(uuid.startswith(entry) for gpu in gpus for uuid in gpu.mig_uuids):
+        return True
+    parent = entry.removeprefix("MIG-")
+    return parent.startswith("GPU-") and any(gpu.uuid and parent.startswith(gpu.uuid) for gpu in gpus)

@@ -35,6 +35,7 @@ def probe(sys_root: str = "/sys", proc: str = "/proc", dev: str = "/dev", root: 
         yield {"asking": f"the ports of {adapter}"}
         ports += _ports(f"{sys_root}/class/infiniband/{adapter}", adapter)
     usable, nodes = _verbs(f"{sys_root}/class/infiniband_verbs", f"{dev}/infiniband")
+    yield {"asking": "the folders of LD_LIBRARY_PATH for libibverbs"}
     uptime = re.match(r"\d+(?:\.\d+)?", _read(f"{proc}/uptime") or "")
     yield {
         "infiniband": {

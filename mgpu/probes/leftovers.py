@@ -7,6 +7,7 @@ processes. Runs in every doctor, so whatever could be long is bounded. Standard 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -33,12 +34,15 @@ _REAPERS = frozenset({
 })  # fmt: skip
 # include/linux/proc_ns.h, PROC_PID_INIT_INO: the namespace in which every process is seen.
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
-# What NCCL, torch, CUDA, Python and Open MPI leave in /dev/shm when they are killed.
-_SHM = ("nccl-", "torch_", "cuda.shm.", "psm", "sem.", "vader_segment")
+# What NCCL, torch, CUDA, Python and Open MPI leave in /dev/shm when they are killed. Semaphores of other names may be
+# meant to outlive whoever made them.
+_SHM = ("nccl-", "torch_", "cuda.shm.", "psm", "sem.mp-", "sem.loky-", "vader_segment")
 _SHM_LOOKED_AT = 4096
 _MAPS_BUDGET_S = 0.05
+_LAST_PART = re.compile(rb"/([^/\n]*?)(?: \(deleted\))?$", re.MULTILINE)  # of the paths in /proc/PID/maps
 _EXTENSIONS = 200
 _KEPT = 200
+_FILES_KEPT = 1000  # killed runs leave hundreds, and their sizes are added up
 
 
 def probe(
@@ -48,12 +52,13 @@ def probe(
 
     `mgpu`: the process whose children (this one among them) and ancestors are no leftovers.
     """
+    yield {"asking": "your processes for environment and memory maps: one stuck in the kernel lets nobody look"}
     machine = _Machine(proc)
     mgpu = mgpu or os.getppid()
     services, python, compiling = machine.pick(mgpu)
     found: dict[str, Any] = {
         "processes": [*services, *machine.ranks(python, mgpu)][:_KEPT],
-        "files": _shared_memory(shm, machine)[:_KEPT],
+        "files": _shared_memory(shm, machine),
         "sees_all_processes": machine.sees_all(),
         "locks_searched": False,
     }
@@ -63,7 +68,7 @@ def probe(
     yield {"asking": f"lock files under {root}"}
     locks = _locks(root, compiling)
     if locks is not None:
-        yield {"leftovers": found | {"files": [*locks, *found["files"]][:_KEPT], "locks_searched": True}}
+        yield {"leftovers": found | {"files": [*locks[:_KEPT], *found["files"]], "locks_searched": True}}
 
 
 class _Machine:
@@ -108,6 +113,11 @@ class _Machine:
             return os.stat(f"{self.proc}/{pid}").st_uid == self.me
         except OSError:
             return False
+
+    def shares_nothing(self, pid: int) -> bool:
+        """Whether it has no shared memory. Told also of those that even their own user may not look into: sshd,
+        ssh-agent and systemd's (sd-pam) are among the processes of every login."""
+        return re.search(rb"^RssShmem:\s+0 kB$", _read(f"{self.proc}/{pid}/status"), re.MULTILINE) is not None
 
     def sees_all(self) -> bool | None:
         """Whether no process is hidden: neither by a pid namespace nor by the mount option hidepid."""
@@ -244,13 +254,16 @@ def _shared_memory(shm: str, machine: _Machine) -> list[dict[str, Any]]:
         return []
     if found:
         mapped, complete = _mapped(set(found), machine)
+        complete = complete and machine.sees_all() is True
         alive = set(machine.pids)
         for name, file in found.items():
             if name in mapped or owners[name] in alive:
                 file["owner_alive"] = True
-            elif complete and machine.sees_all():
+            elif complete:
                 file["owner_alive"] = False
-    return [file | {"path": _text(file["path"])} for file in found.values()]
+    # Those that fill it must be among those that are kept.
+    first = sorted(found.values(), key=lambda file: (file["owner_alive"] is True, -file["size_bytes"]))[:_FILES_KEPT]
+    return [file | {"path": _text(file["path"])} for file in first]
 
 
 def _owner(name: str) -> int | None:
@@ -269,7 +282,8 @@ def _owner(name: str) -> int | None:
 def _mapped(names: set[str], machine: _Machine) -> tuple[set[str], bool]:
     """Which of the files some process of this user has mapped, and whether all of them could be asked in time."""
     found: set[str] = set()
-    wanted = {name: name.encode("utf-8", "surrogateescape") for name in names}
+    # The kernel writes a newline in a path as \\012.
+    wanted = {os.fsencode(name).replace(b"\n", b"\\012"): name for name in names}
     end = time.monotonic() + _MAPS_BUDGET_S
     for pid in machine.pids:
         if not machine.is_mine(pid):
@@ -282,10 +296,12 @@ def _mapped(names: set[str], machine: _Machine) -> tuple[set[str], bool]:
         except (FileNotFoundError, ProcessLookupError):
             continue  # gone
         except OSError:
-            if pid == 1:  # has rights of its own that even the same user may not look into; it is no rank
+            if pid == 1 or machine.shares_nothing(pid):  # pid 1 is no rank
                 continue
             return found, False
-        found |= {name for name, text in wanted.items() if text in maps}
+        # Of few the quickest way, of thousands the one whose cost does not grow with them.
+        here = [n for n in wanted if n in maps] if len(wanted) < 50 else wanted.keys() & set(_LAST_PART.findall(maps))
+        found |= {wanted[name] for name in here}
     return found, True
 
 

@@ -13,11 +13,13 @@ import re
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 _RESOLVE_LIMIT_S = 2.0  # a resolver that takes longer delays every rendezvous; reported, not waited for
 _NETLINK_LIMIT_S = 1.0
+_OWNER_LIMIT_S = 1.0  # for a look at the open files of all processes, of which there may be thousands
 
 # linux/rtnetlink.h, if_link.h, if_addr.h, if_arp.h
 _GETLINK, _GETADDR, _DUMP_REQUEST, _ERROR, _DONE = 18, 22, 0x301, 2, 3
@@ -100,8 +102,9 @@ def _resolve(names: Iterable[str]) -> dict[str, Resolved]:
     threads = [threading.Thread(target=ask, args=(name,), daemon=True) for name in found]
     for thread in threads:
         thread.start()
+    end = time.monotonic() + _RESOLVE_LIMIT_S  # for all together: the child has a deadline
     for thread in threads:
-        thread.join(_RESOLVE_LIMIT_S)
+        thread.join(max(0.0, end - time.monotonic()))
     return dict(found)
 
 
@@ -248,15 +251,17 @@ def _interfaces(
 ) -> list[dict[str, Any]]:
     """The interfaces, in the order in which getifaddrs (and so NCCL) comes upon their addresses."""
     first: dict[int, int] = {}
-    for place, (index, _, _) in enumerate(addresses):
+    owned: dict[int, list[tuple[str, int]]] = {}
+    for place, (index, address, scope) in enumerate(addresses):
         first.setdefault(index, place)
+        owned.setdefault(index, []).append((address, scope))
     folders = {link["index"]: _folder(link, sys_root) for link in links}
     kinds = {link["index"]: _kind(link, folders[link["index"]]) for link in links}
     leads_out = {link["master"] for link in links if kinds[link["index"]] in _OUTSIDE}
     found = []
     for link in sorted(links, key=lambda link: first.get(link["index"], len(addresses))):
         index, folder, kind = link["index"], folders[link["index"]], kinds[link["index"]]
-        own = [(address, scope) for at, address, scope in addresses if at == index]
+        own = owned.get(index, [])
         speed = _whole(_read(f"{folder}/speed")) if folder else None
         duplex = _read(f"{folder}/duplex") if folder else None
         found.append({
@@ -359,7 +364,10 @@ def _owner(port: int, proc: str) -> tuple[int, str, bool | None] | None:
             words = line.split()
             if len(words) > 9 and words[3] == "0A" and _whole(words[1].rpartition(":")[2], 16) == port:  # 0A: LISTEN
                 inodes.add(f"socket:[{words[9]}]")
+    end = time.monotonic() + _OWNER_LIMIT_S
     for pid in _pids(proc) if inodes else ():
+        if time.monotonic() > end:
+            break
         try:
             with os.scandir(f"{proc}/{pid}/fd") as entries:
                 held = any(_target(entry.path) in inodes for entry in entries)

@@ -50,14 +50,33 @@ def _versions() -> dict[str, dict[str, str]]:
             continue
         for name in names:
             distribution, _, version = _distribution(name)
-            key = distribution.lower().replace("-", "_").replace(".", "_")
+            unversioned = bool(version) and not distribution  # accelerate.egg-info beside the sources of a checkout
+            key = (version if unversioned else distribution).lower().replace("-", "_").replace(".", "_")
             if key in _WANTED:
+                version = _in_metadata(os.path.join(folder, name, "PKG-INFO")) if unversioned else version
                 packages.setdefault(key.replace("_", "-"), version)
                 if folder == user_site:
                     user[key.replace("_", "-")] = version
             elif key.startswith("nvidia_nccl_cu"):
                 nccl.setdefault(key.replace("_", "-"), version)
+    if "accelerate" not in packages and (sources := _of_sources("accelerate")) is not None:
+        packages["accelerate"] = sources
     return {"packages": packages, "nccl": nccl, "user": user}
+
+
+def _in_metadata(path: str) -> str:
+    found = re.search(r"^Version:\s*(\S+)", _read(path) or "", re.MULTILINE)
+    return found.group(1) if found else ""
+
+
+def _of_sources(package: str) -> str | None:
+    """The version of a package that is there without being installed: a checkout on PYTHONPATH."""
+    for folder in sys.path:
+        text = _read(os.path.join(folder or ".", package, "__init__.py"))
+        if text is not None:
+            found = re.search(r"^__version__\s*=\s*[\"']([^\"']+)", text, re.MULTILINE)
+            return found.group(1) if found else ""
+    return None
 
 
 def _distribution(name: str) -> tuple[str, str, str]:
@@ -156,9 +175,11 @@ def _default_config() -> str | None:
 
 
 def _torch(versions: dict[str, dict[str, str]]) -> dict[str, Any]:
-    """torch by its files: the first `torch/version.py` on sys.path."""
-    for folder in sys.path:
-        location = os.path.join(folder or ".", "torch")
+    """torch by its files: the first `torch/version.py` on sys.path, or where an editable install has its sources."""
+    places = [os.path.join(folder or ".", "torch") for folder in sys.path]
+    if "torch" in versions["packages"] and not any(os.path.isfile(os.path.join(p, "version.py")) for p in places):
+        places = _editable("torch")
+    for location in places:
         text = _read(os.path.join(location, "version.py"))
         if text is None:
             continue
@@ -171,10 +192,21 @@ def _torch(versions: dict[str, dict[str, str]]) -> dict[str, Any]:
             "hip": values.get("hip"),
             "location": location,
             "arch_list": _arch_list(location) if cuda else None,
-            "nccl_required": _nccl_required(folder),
+            "nccl_required": _nccl_required(os.path.dirname(location)),
             "built_for": _built_for(location),
         }
     return {"installed": False}
+
+
+def _editable(package: str) -> list[str]:
+    """Where an import hook of site-packages says that a package lies (`pip install -e`); nothing is imported."""
+    import importlib.util
+
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError, AttributeError):
+        return []
+    return [os.path.dirname(spec.origin)] if spec is not None and spec.origin else []
 
 
 def _arch_list(location: str) -> list[str] | None:
@@ -225,15 +257,19 @@ def _nccl(wheels: dict[str, str], torch: dict[str, Any]) -> dict[str, Any]:
     candidates = [
         (path, "preload") for path in re.split(r"[ :]", os.environ.get("LD_PRELOAD", "")) if "libnccl" in path
     ]
+    wheels_own: list[tuple[str, str]] = []
     if torch.get("cuda"):
         site = os.path.dirname(torch["location"])
-        candidates += [(path, "wheel") for path in glob.glob(f"{glob.escape(site)}/nvidia/nccl/lib/libnccl.so.2")]
+        wheels_own = [(path, "wheel") for path in glob.glob(f"{glob.escape(site)}/nvidia/nccl/lib/libnccl.so.2")]
+        if torch["nccl_required"]:  # the torch of an image or of conda does not look into wheels of other packages
+            candidates += wheels_own
         if _environment() == "conda":
             candidates += _in_folders([os.path.join(sys.prefix, "lib")], "conda")
     candidates += _in_folders(os.environ.get("LD_LIBRARY_PATH", "").split(":"), "library_path")
     candidates += _in_folders(
         ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib"), "system"
     )
+    candidates += [found for found in wheels_own if found not in candidates]
     libraries = [{"path": path, "version": _nccl_version(path), "origin": origin} for path, origin in candidates]
     return {"libraries": libraries, "wheels": wheels, "config_files": _nccl_files()}
 

@@ -7,11 +7,12 @@ more than all that is read here.
 
 from __future__ import annotations
 
+import _thread
 import os
 import re
 import resource
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 # Number in a namespace's link that the kernel gives to the first one (include/linux/proc_ns.h, PROC_PID_INIT_INO).
@@ -30,6 +31,8 @@ _HYPERVISORS = {
     "virtual machine": "Hyper-V", "amazon ec2": "Amazon EC2", "google compute": "Google Compute Engine",
     "firecracker": "Firecracker",
 }  # fmt: skip
+# What lies on a file server may hang: it costs its own answer, not those of the probes after it.
+_PATIENCE_S = 0.5
 _NO_LIMIT = 1 << 60  # cgroup v1 writes "no limit" as a number near 2^63
 
 
@@ -151,7 +154,7 @@ def _slurm(env: Mapping[str, str]) -> dict[str, Any]:
         or env.get("SLURM_NTASKS_PER_NODE")
         or env.get("SLURM_TASKS_PER_NODE"),
         "gpus_on_node": gpus,
-        "commands_found": _on_path("srun", env),
+        "commands_found": _in_time(lambda: _on_path("srun", env), False),
         "on_allocated_node": _on_allocated_node(env) if job else None,
         "step_id": step,
         # In a step SLURM_JOB_GPUS may be inherited from the batch script, which ran on another node.
@@ -172,6 +175,8 @@ def _on_allocated_node(env: Mapping[str, str]) -> bool | None:
     if env.get("SLURMD_NODENAME"):
         return True
     nodes = env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST")
+    if re.search(r"\][^,\[\]]*\[", nodes or ""):
+        return None  # several dimensions: rack[1-2]n[01-04]
     return os.uname().nodename.partition(".")[0] in _expanded(nodes) if nodes else None
 
 
@@ -213,8 +218,9 @@ def _system(proc: str, sys_root: str, shm: str) -> dict[str, Any]:
     limit, used = _memory_limit(proc, sys_root, total)
     tasks_used, tasks_max = _tasks(proc, sys_root)
     shm_total, shm_free, shm_writable = _space(shm)
-    _, tmp_free, _ = _space(os.environ.get("TMPDIR") or "/tmp")
-    _, cwd_free, cwd_writable = _space(".")
+    unknown = (None, None, None)
+    _, tmp_free, _ = _in_time(lambda: _space(os.environ.get("TMPDIR") or "/tmp"), unknown)
+    _, cwd_free, cwd_writable = _in_time(lambda: _space("."), unknown)
     open_files, hard_open_files = _limit(resource.RLIMIT_NOFILE)
     locked, hard_locked = _limit(resource.RLIMIT_MEMLOCK)
     return {
@@ -248,6 +254,23 @@ def _limit(which: int) -> tuple[int | None, int | None]:
     """The soft and the hard limit; None: unlimited."""
     soft, hard = (None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(which))
     return soft, hard
+
+
+def _in_time(question: Callable[[], Any], otherwise: Any) -> Any:
+    """The answer to a question that may hang, asked by a thread of its own."""
+    answers: list[Any] = []
+    answered = _thread.allocate_lock()
+
+    def ask() -> None:
+        try:
+            answers.append(question())
+        finally:
+            answered.release()
+
+    answered.acquire()
+    _thread.start_new_thread(ask, ())
+    answered.acquire(timeout=_PATIENCE_S)
+    return answers[0] if answers else otherwise
 
 
 def _space(path: str) -> tuple[int | None, int | None, bool | None]:

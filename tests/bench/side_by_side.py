@@ -3,11 +3,11 @@
     python -m tests.bench.side_by_side [--peers FOLDER] [--only WORD] [--verbose]
 
 Every fault is planted where all tools can see it: in the environment, in limits and mounts, in installed packages, or
-in a described machine that is served by a fake NVML *and* by an `nvidia-smi` that reads it (`fake_smi.py`). Each tool
-runs once on the machine without the fault and once with it. A tool *names* a fault when it prints a line that it does
-not print without the fault and that has the fault's words in it (the same words for all tools, in the table below,
-chosen generously); it only *differs* when it prints any other new line. The peers come from PyPI into FOLDER, apart
-from everything else: pip install --target FOLDER cuda-doctor env-doctor.
+in a described machine that is served by a fake NVML, by an `nvidia-smi` that reads it (`fake_smi.py`) and on the PCI
+bus. Each tool runs once on the machine without the fault and once with it. A tool *names* a fault when it prints a
+line that it does not print without the fault and that has the fault's words in it (the same words for all tools, in
+the table below, chosen generously); it only *differs* when it prints any other new line. The peers come from PyPI
+into FOLDER, apart from everything else: pip install --target FOLDER cuda-doctor env-doctor.
 
 No GPU is needed, and torch is this environment's: a CPU build here, which every tool may say of both runs.
 """
@@ -18,6 +18,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from pathlib import Path
 from tests import fake_nvml
 from tests.conftest import ROOT
 
-LIMIT_S = 90
+LIMIT_S = 30  # a tool that has not answered by then hangs
 MACHINE = "h100_sxm_x8"
 TOOLS = ("mgpu doctor", "accelerate env", "collect_env", "cuda-doctor", "env-doctor")
 
@@ -86,7 +87,7 @@ TOO_NEW = "__version__ = '2.13.0+cu130'\n"
 RAISES = "raise ImportError('undefined symbol: ncclCommWindowRegister')\n"
 TINY_SHM = "mount -t tmpfs -o size=64m tmpfs /dev/shm"
 FAULTS: tuple[Fault, ...] = (
-    Fault("driver not loaded", r"driver.{0,40}not (be )?loaded|not communicate|no nvidia driver", "init = !9"),
+    Fault("driver not loaded", r"(driver|module).{0,40}not (be )?loaded|not communicate|no nvidia driver", "init = !9"),
     Fault("driver and library of different versions", r"mismatch", "init = !18"),
     Fault("NVML hangs", r"did not answer|timed? ?out", fake_nvml.FAULTS["nvml_hangs"]),
     Fault("a GPU fell off the bus", r"lost|fell off", fake_nvml.FAULTS["gpu_lost"]),
@@ -153,8 +154,12 @@ def planted(fault: Fault | None, folder: Path, library: Path) -> Iterator[tuple[
     smi = folder / "bin" / "nvidia-smi"
     smi.write_text(f'#!/bin/sh\nPYTHONPATH= exec {sys.executable} {Path(__file__).with_name("fake_smi.py")} "$@"\n')
     smi.chmod(0o755)
+    numbers = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")  # as the machine is described
+    if not (folder / "sys").exists():
+        fake_nvml.sysfs(folder / "sys", {f"0000:{number}:00.0": place // 4 for place, number in enumerate(numbers)})
+    bus = f"mount --bind {folder / 'sys/bus/pci'} /sys/bus/pci"
     if fault is None:
-        yield env, ""
+        yield env, bus
         return
     env |= fault.env
     holder = None
@@ -165,7 +170,7 @@ def planted(fault: Fault | None, folder: Path, library: Path) -> Iterator[tuple[
             env |= fault.plant(folder / "planted")
         if fault.listen:
             holder = socket.create_server(("", fault.listen))
-        yield env, fault.shell
+        yield env, f"{bus}; {fault.shell}" if fault.shell else bus
     finally:
         os.chdir(before)
         if holder:
@@ -174,17 +179,16 @@ def planted(fault: Fault | None, folder: Path, library: Path) -> Iterator[tuple[
 
 def lines_of(argv: list[str], env: dict[str, str], shell: str, cwd: Path) -> set[str]:
     """What the tool prints, line by line; numbers that move from run to run are taken out."""
-    if shell:
-        argv = ["unshare", "--mount", "--uts", "sh", "-c", f'{shell}; exec "$@"', "sh", *argv]
-    try:
-        done = subprocess.run(
-            argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace", timeout=LIMIT_S, check=False,
-        )  # fmt: skip
-        text = done.stdout
-    except subprocess.TimeoutExpired as error:
-        printed = error.stdout or b""
-        text = printed.decode("utf-8", "replace") if isinstance(printed, bytes) else printed
+    argv = ["unshare", "--mount", "--uts", "sh", "-c", f'{shell}; exec "$@"', "sh", *argv]
+    with subprocess.Popen(
+        argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            text, _ = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            text, _ = process.communicate()
     text = re.sub(r"\d+\.\d+ ?s\b|\d\d:\d\d:\d\d|checks?, \d+|\d+ checks", "", text)
     return {line.strip() for line in text.splitlines() if line.strip()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.checks.facts import Case, gpu, gpus, informs, problem, skips, table, uuid, warns, well
+from tests.checks.facts import Case, driver, gpu, gpus, informs, problem, skips, table, uuid, warns, well
 
 CASES = (
     # gpu_too_hot, gpu_power_braked: bits of one mask
@@ -71,6 +71,9 @@ CASES = (
         gpus=gpus(4, gpu(2, utilization_percent=100, performance_state=7))),
     skips("gpu_stuck_in_low_power", "no GPU computes just now",
         gpus=gpus(4, gpu(2, utilization_percent=79, performance_state=8))),
+    skips("gpu_stuck_in_low_power", "no GPU computes just now",  # the driver starts, and scrubs memory
+        gpus=gpus(4, gpu(2, utilization_percent=100, performance_state=8, persistence_mode=False)),
+        driver=driver(init_s=0.5)),
     skips("gpu_stuck_in_low_power", "tells", gpus=gpus(performance_state=None)),
 )  # fmt: skip
 

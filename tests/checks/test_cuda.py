@@ -113,7 +113,7 @@ CASES = (
     skips("cuda_does_not_start", "no GPU came that far", gpu_runs=(ended(0, "hung", "init", "no answer in cuInit"),)),
     # cuda_context_fails
     fails("cuda_context_fails", "GPU 1: no context can be made, CUDA error 46 (CUDA_ERROR_DEVICE_UNAVAILABLE)",
-        "sudo nvidia-smi -c 0", gpu_runs=gpu_runs(4, failed(1, "context", 46))),
+        "sudo nvidia-smi -i 1 -c DEFAULT", gpu_runs=gpu_runs(4, failed(1, "context", 46))),
     fails("cuda_context_fails", "GPU 1: memory cannot be used, CUDA error 2 (CUDA_ERROR_OUT_OF_MEMORY)", "nvidia-smi",
         gpu_runs=gpu_runs(4, failed(1, "memory", 2))),
     fails("cuda_context_fails", "CUDA error 214 (CUDA_ERROR_ECC_UNCORRECTABLE)", "nvidia-smi --gpu-reset -i 1,2",
@@ -158,7 +158,7 @@ CASES = (
     # gpu_memory_corrupts
     fails("gpu_memory_corrupts", "GPU 1: memory does not keep what is written", "dcgmi diag -r 3 -i 1",
         gpu_runs=gpu_runs(4, gpu_run(1, memory_intact=False))),
-    well("gpu_memory_corrupts", "memory of 4 GPUs keeps what is written"),
+    well("gpu_memory_corrupts", "a sample of the memory of 4 GPUs keeps what is written"),
     skips("gpu_memory_corrupts", "no GPU came that far", gpu_runs=(failed(0, "init", 802),)),
     skips("gpu_memory_corrupts", "no GPU was used", gpu_runs=ALL_SKIPPED),
     # gpu_result_not_finite
@@ -295,6 +295,14 @@ def test_every_code_has_a_name_a_cause_and_a_fix(code: int) -> None:
         assert f"CUDA error {code} ({error.name})" in found.title
         assert found.cause == error.cause
         assert not any("INDEX" in command for fix in found.fixes for command in fix.commands)
+
+
+@pytest.mark.parametrize("code", WANTED)
+def test_torch_names_no_gpu_and_the_commands_paste(code: int) -> None:
+    words = table_of_errors()[code].words
+    found = problem("torch_cannot_start_cuda", torch_runtime=torch_runtime(0, cuda_error=words, cuda_available=False))
+    assert isinstance(found, Problem)
+    assert not any("INDEX" in command or " -i " in command for fix in found.fixes for command in fix.commands)
 
 
 def test_no_words_mean_two_errors() -> None:

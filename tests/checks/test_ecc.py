@@ -25,7 +25,7 @@ CASES = (
     # gpu_row_remap_failed, gpu_row_remap_pending, gpu_retired_pages_pending
     fails("gpu_row_remap_failed", "row remapping failed on GPU 2", "nvidia-smi -q -d ROW_REMAPPER",
         gpus=gpus(4, gpu(2, rows_remap_failed=True))),
-    well("gpu_row_remap_failed", "spare rows on 4 of 4", gpus=gpus(rows_remapped_uncorrectable=3)),
+    well("gpu_row_remap_failed", "none failed on 4 of 4", gpus=gpus(rows_remapped_uncorrectable=3)),
     skips("gpu_row_remap_failed", "no GPU here remaps rows", gpus=gpus(rows_remap_failed=None)),
     warns("gpu_row_remap_pending", "GPU 0 and 3: a row remap waits", f"--gpu-reset -i {uuid(3)}",
         gpus=gpus(4, gpu(0, rows_remap_pending=True), gpu(3, rows_remap_pending=True))),

@@ -238,6 +238,8 @@ CASES = (
     well("nccl_value_refused", "nothing that stops NCCL", env={"NCCL_ALGO": "Rings"}, nccl=NO_LIBRARY),
     well("nccl_value_refused", "nothing that stops NCCL", env={"NCCL_ALGO": "ring;allreduce:tree"}),
     skips("nccl_value_refused", "over gloo", env={"NCCL_ALGO": "Rings"}, plan=Plan(cpu_ranks=2)),
+    skips("nccl_value_refused", "second GPU", env={"NCCL_ALGO": "Rings"}, visible=seen(0)),
+    fails("nccl_value_refused", "is unknown", "unset", env={"NCCL_ALGO": "Rings"}, visible=seen(0), **TWO),
     # nccl_algorithm_incomplete
     fails("nccl_algorithm_incomplete", "NCCL_ALGO=Tree leaves broadcast and reduce", "unset NCCL_ALGO",
         env={"NCCL_ALGO": "Tree"}, **loaded("2.24.3")),
@@ -399,6 +401,8 @@ CASES = (
     well("nccl_errors_not_raised", "end the run",
         env={"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_ENABLE_MONITORING": "1"}),
     well("nccl_errors_not_raised", "end the run"),
+    well("nccl_errors_not_raised", "end the run",  # that is torch_number_unreadable's
+        env={"TORCH_NCCL_ASYNC_ERROR_HANDLING": "false"}),
     # torch_boolean_unreadable
     fails("torch_boolean_unreadable", "TORCH_NCCL_BLOCKING_WAIT='on'", "unset TORCH_NCCL_BLOCKING_WAIT",
         env={"TORCH_NCCL_BLOCKING_WAIT": "on"}),
@@ -406,6 +410,13 @@ CASES = (
         env={"TORCH_NCCL_ENABLE_TIMING": "2"}),
     fails("torch_boolean_unreadable", "TORCH_NCCL_NAN_CHECK=''", "Use 1 or 0", env={"TORCH_NCCL_NAN_CHECK": ""}),
     fails("torch_boolean_unreadable", "TORCH_GLOO_LAZY_INIT='on'", "unset", env={"TORCH_GLOO_LAZY_INIT": "on"}),
+    skips("torch_boolean_unreadable", "no two GPUs talk",  # gloo does not look at them
+        env={"TORCH_NCCL_BLOCKING_WAIT": "on"}, plan=Plan(cpu_ranks=2)),
+    skips("torch_boolean_unreadable", "no two GPUs", env={"TORCH_NCCL_BLOCKING_WAIT": "on"}, visible=seen(0)),
+    fails("torch_boolean_unreadable", "TORCH_GLOO_LAZY_INIT='on'", "unset",
+        env={"TORCH_NCCL_BLOCKING_WAIT": "on", "TORCH_GLOO_LAZY_INIT": "on"}, plan=Plan(cpu_ranks=2)),
+    well("torch_boolean_unreadable", "can be read",  # PyTorch warns of this one, and goes on
+        env={"TORCH_NCCL_USE_COMM_NONBLOCKING": "yes"}),
     *(
         well("torch_boolean_unreadable", "can be read",
             env={"TORCH_NCCL_BLOCKING_WAIT": word})
@@ -417,6 +428,9 @@ CASES = (
     fails("torch_number_unreadable", "TORCH_FR_BUFFER_SIZE=''", "unset", env={"TORCH_FR_BUFFER_SIZE": ""}),
     well("torch_number_unreadable", "can be read",
         env={"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "600s", "TORCH_FR_BUFFER_SIZE": " 2000"}),
+    fails("torch_number_unreadable", "TORCH_DIST_INIT_BARRIER='x'", "unset",
+        env={"TORCH_DIST_INIT_BARRIER": "x", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "x"}, plan=Plan(cpu_ranks=2)),
+    skips("torch_number_unreadable", "no two GPUs", env={"TORCH_NCCL_ASYNC_ERROR_HANDLING": "x"}, visible=seen(0)),
     # torch_debug_level_unknown
     fails("torch_debug_level_unknown", "TORCH_DISTRIBUTED_DEBUG='1'", "unset", env={"TORCH_DISTRIBUTED_DEBUG": "1"}),
     fails("torch_debug_level_unknown", "TORCH_DISTRIBUTED_DEBUG=''", "unset", env={"TORCH_DISTRIBUTED_DEBUG": ""}),
@@ -454,6 +468,17 @@ CASES = (
     well("allocator_option_refused", "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:20",
         env={"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:20"}),
     well("allocator_option_refused", "not configured"),
+    well("allocator_option_refused", "not configured",  # 2.7 does not look at the new name
+        env={"PYTORCH_ALLOC_CONF": "x:1"}, pytorch=pytorch(version="2.7.1")),
+    well("allocator_option_refused", "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:20",  # … nor 2.13 beside the old one
+        env={"PYTORCH_ALLOC_CONF": "x:1", "PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:20"},
+        pytorch=pytorch(version="2.13.0")),
+    skips("allocator_option_refused", "which one PyTorch 2.9.0+cu130 reads is not known",
+        env={"PYTORCH_ALLOC_CONF": "x:1", "PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:20"}),
+    skips("allocator_option_refused", "may have options",
+        env={"PYTORCH_CUDA_ALLOC_CONF": "faster:True"}, pytorch=pytorch(version="2.16.0")),
+    fails("allocator_option_refused", "expandable_segments: only True and False", "unset",
+        env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:true"}, pytorch=pytorch(version="2.16.0")),
     skips("allocator_option_refused", "a rehearsal on the CPU",
         env={"PYTORCH_CUDA_ALLOC_CONF": "x"}, plan=Plan(cpu_ranks=2)),
     skips("allocator_option_refused", "CPU build",
@@ -464,8 +489,16 @@ CASES = (
         env={"PYTORCH_ALLOC_CONF": "expandable_segments:True"}, pytorch=pytorch(version="2.7.1")),
     warns("allocator_setting_ignored", "2.9.0+cu130 loses expandable_segments", "export PYTORCH_CUDA_ALLOC_CONF",
         env={"PYTORCH_ALLOC_CONF": "expandable_segments:True"}),
-    warns("allocator_setting_ignored", "PYTORCH_ALLOC_CONF wins", "unset PYTORCH_CUDA_ALLOC_CONF",
-        env={"PYTORCH_ALLOC_CONF": "backend:native", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
+    *(
+        warns("allocator_setting_ignored", words, "unset PYTORCH_ALLOC_CONF",
+            env={"PYTORCH_ALLOC_CONF": "backend:native", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+            pytorch=pytorch(version=version))
+        for version, words in (
+            ("2.7.1", "PYTORCH_CUDA_ALLOC_CONF wins"),
+            ("2.12.0", "PyTorch 2.12.0 reads one of both"),
+            ("2.13.0", "PYTORCH_CUDA_ALLOC_CONF wins"),
+        )
+    ),
     warns("allocator_setting_ignored", "ignores expandable_segments", "backend:cudaMallocAsync",
         env={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync,expandable_segments:True"}),
     well("allocator_setting_ignored", "PYTORCH_ALLOC_CONF=expandable_segments:True",
@@ -501,7 +534,10 @@ CASES = (
     well("gloo_transport_unknown", "not set"),
     # omp_threads_not_a_number
     fails("omp_threads_not_a_number", "OMP_NUM_THREADS='4,2'", "unset OMP_NUM_THREADS", env={"OMP_NUM_THREADS": "4,2"}),
-    fails("omp_threads_not_a_number", "OMP_NUM_THREADS='0'", "unset", env={"OMP_NUM_THREADS": "0"}),
+    *(  # accelerate takes them
+        well("omp_threads_not_a_number", f"OMP_NUM_THREADS={value}", env={"OMP_NUM_THREADS": value})
+        for value in ("0", "-1", "+2")
+    ),
     fails("omp_threads_not_a_number", "OMP_NUM_THREADS=''", "unset", env={"OMP_NUM_THREADS": ""}),
     fails("omp_threads_not_a_number", "OMP_NUM_THREADS='²'", "unset",
         env={"OMP_NUM_THREADS": "²"}),
@@ -546,12 +582,20 @@ CASES = (
     ),
     # torchrun_variables_left
     fails("torchrun_variables_left", "PET_NNODES=2", "unset PET_NNODES", env={"PET_NNODES": "2"}),
-    fails("torchrun_variables_left", "PET_NNODES=2, PET_MASTER_PORT=29500", "unset PET_NNODES PET_MASTER_PORT",
-        env={"PET_NNODES": "2", "PET_MASTER_PORT": "29500"}),
+    fails("torchrun_variables_left", "PET_NNODES=1:4, PET_MASTER_ADDR=job-0", "unset PET_NNODES PET_MASTER_ADDR",
+        env={"PET_NNODES": "1:4", "PET_MASTER_ADDR": "job-0", "PET_MASTER_PORT": "29500"}),
+    fails("torchrun_variables_left", "PET_NODE_RANK=1", "unset", env={"PET_NODE_RANK": "1"}),
     fails("torchrun_variables_left", "PET_RDZV_ENDPOINT=job-0:29400", "unset",
-        env={"PET_RDZV_ENDPOINT": "job-0:29400"}),
+        env={"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "job-0:29400"}),
+    well("torchrun_variables_left", "as planned", env={"PET_RDZV_ENDPOINT": "job-0:29400"}),  # "static" has none
+    # an operator's variables for one machine; the port and the number of ranks accelerate sets itself
+    well("torchrun_variables_left", "PET_MASTER_ADDR=node7, as planned", env={
+        "PET_NNODES": "1", "PET_NPROC_PER_NODE": "8", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "node7",
+        "PET_MASTER_PORT": "29500"}),
+    well("torchrun_variables_left", "no PET_ variable", env={"PET_NPROC_PER_NODE": "8"}),
+    well("torchrun_variables_left", "no PET_ variable", env={"PET_NPROC_PER_NODE": "8"}, **TWO),
     fails("torchrun_variables_left", "PET_NNODES=3", "unset", env={"PET_NNODES": "3"}, **TWO),
-    well("torchrun_variables_left", "PET_NNODES=2, as planned",
+    well("torchrun_variables_left", "PET_MASTER_ADDR=job-0, as planned",
         env={"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "job-0"}, **TWO),
     well("torchrun_variables_left", "as planned", env={"PET_NNODES": "1", "PET_NODE_RANK": "0"}),
     well("torchrun_variables_left", "no PET_ variable", env={"PET_LOG_DIR": "/tmp"}),
@@ -603,7 +647,7 @@ PLANTED: dict[str, dict[str, str]] = {
     "cuda_injection_set": {"CUDA_INJECTION64_PATH": "/nowhere.so"},
     "variable_in_small_letters": {"nccl_ib_disable": "1"},
     "nccl_errors_not_raised": {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"},
-    "torch_boolean_unreadable": {"TORCH_NCCL_ENABLE_TIMING": "maybe"},
+    "torch_boolean_unreadable": {"TORCH_GLOO_LAZY_INIT": "maybe"},
     "torch_number_unreadable": {"TORCH_FR_BUFFER_SIZE": "many"},
     "torch_variable_misspelt": {"TORCH_NCCL_TRACE_BUFER_SIZE": "1"},
     "gloo_transport_unknown": {"GLOO_DEVICE_TRANSPORT": "tcp"},

@@ -9,6 +9,7 @@ from tests.checks.facts import (
     DOCKER,
     GIB,
     Case,
+    container,
     driver,
     fails,
     gpu,
@@ -141,6 +142,7 @@ CASES = (
     well("cpus_offline", "all 96 CPUs are online"),
     well("cpus_offline", "hyper-threading is switched off", kernel=kernel(cpus_online=48, smt="off")),
     well("cpus_offline", "hyper-threading", kernel=kernel(cpus_online=48, smt="forceoff")),
+    skips("cpus_offline", "LXC", kernel=kernel(cpus_online=4), container=container("lxc")),
     skips("cpus_offline", "cannot be read", kernel=kernel(cpus_present=None)),
     # cpu_held_at_lowest_clock
     informs("cpu_held_at_lowest_clock", 'CPU governor "powersave" with acpi-cpufreq', "sudo cpupower",

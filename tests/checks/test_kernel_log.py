@@ -37,6 +37,7 @@ HOT = "mlx5_core 0000:5c:00.0: Port module event[error]: module 0, Cable error, 
 POWER = "mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 268269): Detected insufficient power on the PCIe slot (27W)."
 DISK = "Buffer I/O error on dev dm-0, logical block 1308098575, lost async page write"
 SILENT = "nfs: server 10.1.2.3 not responding, still trying"
+SOFT = "nfs: server 10.1.2.3 not responding, timed out"
 BACK = "nfs: server 10.1.2.3 OK"
 
 CASES = (
@@ -108,6 +109,11 @@ CASES = (
         kernel_log=kernel_log(line("disk", SILENT))),
     warns("nfs_server_silent", "NFS server 10.1.2.3", "findmnt",
         kernel_log=kernel_log(line("disk", BACK), line("disk", SILENT, seconds_ago=3 * DAY))),
+    # of a soft mount it never says OK
+    warns("nfs_server_silent", "NFS server 10.1.2.3 does not respond, last 10 min ago", "findmnt",
+        kernel_log=kernel_log(line("disk", SOFT, seconds_ago=600.0))),
+    skips("nfs_server_silent", "does not say whether 10.1.2.3 is back",
+        kernel_log=kernel_log(line("disk", SOFT, seconds_ago=601.0))),
     well("nfs_server_silent", ", 1 came back", kernel_log=kernel_log(line("disk", SILENT), line("disk", BACK))),
     well("nfs_server_silent", "no NFS server that is silent", kernel_log=kernel_log(line("disk", DISK))),
 )  # fmt: skip

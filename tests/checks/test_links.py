@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mgpu.snapshot import LeftProcess, NvLink, Visible
+from mgpu.snapshot import Gpu, LeftProcess, NvLink, Visible
 from tests.checks.facts import (
     WSL,
     Case,
@@ -63,6 +63,15 @@ def rtx(version: str = "535.183.01", name: str = "NVIDIA GeForce RTX 4090", **ch
 
 
 PCIE = links(nvlinks=0, through_switch=False)  # peer access works, over PCIe
+
+
+def pairs_of_links(*active: int) -> tuple[Gpu, ...]:
+    """GPUs in pairs, each with so many links to the other."""
+    partner = {0: gpu(1).pci, 1: gpu(0).pci, 2: gpu(3).pci, 3: gpu(2).pci}
+    links_of = {n: tuple(NvLink(i, True, "gpu", partner[n]) for i in range(number)) for n, number in enumerate(active)}
+    return gpus(4, *(gpu(n, nvlinks=found) for n, found in links_of.items()))
+
+
 CASES = (
     # nvlink_fabric_not_ready
     fails("nvlink_fabric_not_ready", "fabric not started on 4 GPUs", "systemctl restart nvidia-fabricmanager",
@@ -71,6 +80,8 @@ CASES = (
         gpus=gpus(4, gpu(2, fabric_state=2))),
     fails("nvlink_fabric_not_ready", "fabric ended with NVML code 999 on 1 GPU", "nvidia-fabricmanager",
         gpus=gpus(4, gpu(2, fabric_status=999))),
+    fails("nvlink_fabric_not_ready", "fabric still starting on 4 GPUs", "switch trays",
+        gpus=gpus(name="NVIDIA GB200", fabric_state=2)),
     well("nvlink_fabric_not_ready", "fabric is up on 4 of 4"),
     well("nvlink_fabric_not_ready", "fabric is up on 3 of 4", gpus=gpus(4, lost(1))),
     skips("nvlink_fabric_not_ready", "no NVSwitch fabric", gpus=gpus(fabric_state=0, fabric_status=999)),
@@ -103,6 +114,8 @@ CASES = (
     warns("nvlink_fabric_degraded", "a route is unhealthy; configuration: too few NVLinks", "systemctl restart",
         gpus=gpus(fabric_health_mask=0b0101_10_01_10_10)),
     warns("nvlink_fabric_degraded", "configuration: code 15", "restart", gpus=gpus(fabric_health_mask=0b1111 << 8)),
+    warns("nvlink_fabric_degraded", "configuration: code 15", "switch trays",
+        gpus=gpus(name="NVIDIA GB200", fabric_health_mask=0b1111 << 8)),
     well("nvlink_fabric_degraded", "no fault on 4 GPUs", gpus=gpus(fabric_health_mask=SOUND)),
     skips("nvlink_fabric_degraded", "no GPU here reports", gpus=gpus(fabric_health_mask=0)),
     skips("nvlink_fabric_degraded", "no GPU here reports"),
@@ -127,6 +140,9 @@ CASES = (
     ),
     fails("nvlink_inactive", "GPU 1: 3 of 4 NVLinks", "nvlink --status",
         gpus=gpus(2, gpu(1, nvlinks=nvlinks(3, 1, "gpu")), nvlinks=nvlinks(4, remote="gpu"))),
+    # four cards in two pairs: three bridges on one, one on the other
+    well("nvlink_inactive", "NVLinks active", gpus=pairs_of_links(12, 12, 4, 4)),
+    fails("nvlink_inactive", "GPU 1: 11 of 12 NVLinks", "nvlink --status", gpus=pairs_of_links(12, 11, 4, 4)),
     # on an A100 that is split into MIG instances they are switched off
     well("nvlink_inactive", "on each of 3 GPUs", gpus=gpus(4, gpu(3, mig_mode=True, nvlinks=nvlinks(0, 18)))),
     # nvlinks_fewer_than_model
@@ -247,7 +263,7 @@ CASES = (
     skips("peer_access_missing", "no pair of GPUs", links=links(p2p_read=None, p2p_write=None)),
     skips("peer_access_missing", "",
         links=links(p2p_write=None)),
-    informs("peer_access_missing", "6 of 6 GPU pairs without", "Nothing to repair",
+    informs("peer_access_missing", "6 of 6 GPU pairs without", "nvidia-smi topo -p2p r",
         links=links(p2p_read=None, p2p_write=4)),
     # nvlink_without_peer_access
     fails("nvlink_without_peer_access", "1 NVLink pair without peer access (GPU 1 and 2)", "nvidia-smi topo -p2p r",

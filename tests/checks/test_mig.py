@@ -29,6 +29,8 @@ CASES = (
         gpus=gpus(1, **SPLIT), driver=OLD),
     well("gpus_all_split_by_mig", "there are whole GPUs", gpus=MIXED),
     well("gpus_all_split_by_mig", "names the instance MIG-2", gpus=gpus(1, **SPLIT), visible=seen(mig="MIG-2")),
+    well("gpus_all_split_by_mig", "names the instance MIG-2 and 1 more", gpus=gpus(1, **SPLIT),
+        visible=seen(mig="MIG-2", more_mig=("MIG-1",))),
     skips("gpus_all_split_by_mig", "knows MIG", gpus=gpus(mig_mode=None)),
     # mig_without_instance
     warns("mig_without_instance", "GPU 1: MIG is on, without an instance", "sudo nvidia-smi mig -i 1 -cgi 0 -C",

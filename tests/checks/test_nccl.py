@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mgpu.snapshot import Library, NcclLibrary, Plan
@@ -15,6 +17,7 @@ from tests.checks.facts import (
     libraries,
     nccl,
     pytorch,
+    seen,
     skips,
     system,
     table,
@@ -23,7 +26,8 @@ from tests.checks.facts import (
     well,
 )
 
-BOTH = nccl(wheels={"nvidia-nccl-cu12": "2.27.5", "nvidia-nccl-cu13": "2.29.7"})
+WHEELS = {"nvidia-nccl-cu12": "2.27.5", "nvidia-nccl-cu13": "2.29.7"}
+BOTH = nccl(replace(WHEEL, version="2.27.5"), wheels=WHEELS)
 PRELOADED = NcclLibrary("/usr/lib/libnccl.so.2", "2.21.5", "preload")
 UNLIMITED = system(limit_stack_bytes=None)
 SYSTEMS = {"nccl": "/usr/lib/x86_64-linux-gnu/libnccl.so.2.21.5"}
@@ -41,14 +45,20 @@ CASES = (
     fails("nccl_wheels_mixed",
         "nvidia-nccl-cu12 2.27.5 and nvidia-nccl-cu13 2.29.7", "pip uninstall -y nvidia-nccl-cu12", nccl=BOTH),
     fails("nccl_wheels_mixed", "nvidia-nccl-cu12 2.27.5", "--no-deps nvidia-nccl-cu13==2.29.7", nccl=BOTH),
+    fails("nccl_wheels_mixed", "nvidia-nccl-cu12 2.27.5", "uninstall", nccl=replace(BOTH, libraries=())),
+    # xgboost brings nvidia-nccl-cu12, and torch's own came last
+    well("nccl_wheels_mixed", "the file they share is 2.29.7, and torch asks for 2.29.7", nccl=nccl(wheels=WHEELS)),
     well("nccl_wheels_mixed", "nvidia-nccl-cu13 2.29.7 only"),
     skips("nccl_wheels_mixed", "no NCCL wheel", nccl=nccl(wheels={})),
+    skips("nccl_wheels_mixed", "torch asks for no NCCL wheel", nccl=BOTH, pytorch=pytorch(nccl_required=None)),
     # nccl_not_the_wheels
     warns("nccl_not_the_wheels", "NCCL 2.21.5 is preloaded over the wheel's 2.29.7", "unset LD_PRELOAD",
         nccl=nccl(PRELOADED, WHEEL)),
     well("nccl_not_the_wheels", "NCCL 2.29.7 from /opt/env/", nccl=nccl(WHEEL, PRELOADED)),
     well("nccl_not_the_wheels", "NCCL 2.21.5 from /usr/lib",
         nccl=nccl(NcclLibrary("/usr/lib/libnccl.so.2", "2.21.5", "system"))),
+    well("nccl_not_the_wheels", "NCCL 2.21.5 from /usr/lib",  # an image's torch, and a wheel of another package
+        nccl=nccl(NcclLibrary("/usr/lib/libnccl.so.2", "2.21.5", "system"), WHEEL)),
     skips("nccl_not_the_wheels", "no NCCL library", nccl=nccl(libraries=())),
     skips("nccl_not_the_wheels", "no NCCL library", pytorch=pytorch(cuda=None)),
     # nccl_not_as_required
@@ -89,6 +99,9 @@ CASES = (
     warns("nccl_version_known_bad", "NCCL 2.25.1: The kernels ask for more shared memory", "nvidia-nccl-cu13>=2.26.2",
         nccl=nccl(release("2.25.1")), gpus=gpus(compute_capability=(12, 0))),
     warns("nccl_version_known_bad", "NCCL 2.25.1: ncclCommAbort hangs", ">=2.26.2", nccl=nccl(release("2.25.1"))),
+    warns("nccl_version_known_bad", "NCCL 2.25.1: ncclCommAbort hangs", "an image or a package with NCCL 2.26.2",
+        nccl=nccl(NcclLibrary("/usr/lib/libnccl.so.2", "2.25.1", "system"))),
+    skips("nccl_version_known_bad", "second GPU", nccl=nccl(release("2.25.1")), gpus=gpus(1), visible=seen(0)),
     well("nccl_version_known_bad", "nothing known against NCCL 2.26.2",
         nccl=nccl(release("2.26.2")), gpus=gpus(compute_capability=(12, 0))),
     well("nccl_version_known_bad", "NCCL 2.24.3", nccl=nccl(release("2.24.3"))),

@@ -11,6 +11,7 @@ from tests.checks.facts import (
     DOCKER,
     WSL,
     Case,
+    driver,
     fails,
     gpu,
     gpus,
@@ -130,6 +131,8 @@ CASES = (
     skips("pcie_generation_low_under_load", "at work", gpus=gpus(4, busy(utilization_percent=49))),
     skips("pcie_generation_low_under_load", "at work", gpus=gpus(4, busy(performance_state=3))),
     skips("pcie_generation_low_under_load", "at work", gpus=gpus(4, busy(performance_state=None))),
+    skips("pcie_generation_low_under_load", "at work",  # the driver starts, and scrubs memory
+        gpus=gpus(4, busy(persistence_mode=False)), driver=driver(init_s=2.5)),
     skips("pcie_generation_low_under_load", "at work", gpus=gpus(pcie_generation=1, performance_state=8)),  # idle
     # pcie_fatal_errors
     warns("pcie_fatal_errors", "3 fatal PCIe errors since boot (0000:1b:00.0 and 0000:5a:00.0)", "lspci -vvs 0000:1b",

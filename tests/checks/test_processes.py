@@ -13,6 +13,7 @@ from tests.checks.facts import (
     MIB,
     WSL,
     Case,
+    folder,
     gpu,
     gpus,
     informs,
@@ -23,6 +24,7 @@ from tests.checks.facts import (
     pytorch,
     seen,
     skips,
+    storage,
     system,
     table,
     warns,
@@ -48,6 +50,7 @@ MPS = LeftProcess(99, "nvidia-cuda-mps", "mps", False)
 NSYS = LeftProcess(98, "nsys", "profiler", False)
 DCGM = LeftProcess(97, "nv-hostengine", "dcgm", False)
 ZOMBIE = LeftProcess(96, "python", "zombie", True)
+ON_NFS = storage(folder("extensions", "/home/ada/.cache/torch_extensions", filesystem="nfs4"))
 TINY = system(shm_total_bytes=64 * MIB, shm_free_bytes=54 * MIB)
 
 CASES = (
@@ -141,6 +144,11 @@ CASES = (
     well("extension_lock_stale", "1 lock of running builds", leftovers=leftovers(files=(lock(599.9),))),
     well("extension_lock_stale", "1 lock of running builds", leftovers=leftovers(files=(lock(9999, True),))),
     well("extension_lock_stale", "no build holds a lock", leftovers=leftovers(files=(shm(),))),
+    # On a file server another node may be building: an hour.
+    well("extension_lock_stale", "1 lock of running builds", storage=ON_NFS,
+        leftovers=leftovers(files=(lock(3599.0),))),
+    warns("extension_lock_stale", "1 lock of a torch extension's build", "rm /home/ada", storage=ON_NFS,
+        leftovers=leftovers(files=(lock(3600.0),))),
     skips("extension_lock_stale", "could not be read", leftovers=leftovers(locks_searched=False)),
     skips("extension_lock_stale", "torch 2.14.0 may leave", leftovers=leftovers(files=(lock(),)),
         pytorch=pytorch(version="2.14.0")),

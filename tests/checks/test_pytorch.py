@@ -25,6 +25,7 @@ from tests.checks.facts import (
     well,
 )
 
+NGC = "2.9.0a0+145a3a7bda.nv25.10"
 MISSING = pytorch(installed=False, version=None, cuda=None, arch_list=None, location=None, nccl_required=None)
 CPU = pytorch(version="2.9.0+cpu", cuda=None, arch_list=None, nccl_required=None)
 CU128 = pytorch(version="2.9.0+cu128", cuda="12.8")
@@ -39,8 +40,10 @@ CASES = (
         pytorch=MISSING),
     well("torch_missing", "torch 2.9.0+cu130"),
     fails("torch_import_fails",
-        "import torch: ImportError: libcudnn.so.9", "pip install --force-reinstall --no-deps torch==2.9.0",
+        "import torch: ImportError: libcudnn.so.9", "torch==2.9.0 --index-url https://download.pytorch.org/whl/cu130",
         torch_runtime=torch_runtime(import_error="ImportError: libcudnn.so.9: cannot open")),
+    fails("torch_import_fails", "import torch: ImportError", "from where it came: 2.9.0a0+145a3a7bda.nv25.10",
+        torch_runtime=torch_runtime(import_error="ImportError: x"), pytorch=pytorch(version=NGC)),
     well("torch_import_fails", "imported in 2.5 s"),
     skips("torch_import_fails", "torch is not installed",
         pytorch=MISSING, torch_runtime=torch_runtime(import_error="ModuleNotFoundError")),
@@ -59,6 +62,8 @@ CASES = (
     fails("torch_is_cpu_build", "CPU only", "whl/cu128", pytorch=CPU, driver=driver(version="570.26")),
     fails("torch_is_cpu_build", "CPU only", "whl/cu128", pytorch=CPU, driver=driver(version="525.60.13")),
     fails("torch_is_cpu_build", "CPU only", "whl/cu118", pytorch=CPU, driver=driver(version="470.82.01")),
+    fails("torch_is_cpu_build", "CPU only", "pip install --force-reinstall torch",
+        pytorch=CPU, driver=driver(version=None)),
     well("torch_is_cpu_build", "built for CUDA 13.0"),
     skips("torch_is_cpu_build", "no NVIDIA GPU", pytorch=CPU, driver=no_driver()),
     skips("torch_is_cpu_build", "0 GPUs are wanted", pytorch=CPU, plan=Plan(expect_gpus=0)),
@@ -127,6 +132,8 @@ CASES = (
     fails("torch_without_nccl", "torch 2.9.0+cu130 was built without NCCL", "pip install --force-reinstall torch",
         torch_runtime=torch_runtime(nccl_available=False, nccl_version=None)),
     well("torch_without_nccl", "built with NCCL 2.29.7"),
+    skips("torch_without_nccl", "one GPU has none",  # Jetson
+        torch_runtime=torch_runtime(1, nccl_available=False), gpus=gpus(1), visible=seen(0)),
     skips("torch_without_nccl", "torch has no CUDA", pytorch=CPU),
     skips("torch_without_nccl", "torch.distributed is not known", torch_runtime=torch_runtime(nccl_available=None)),
     # torch_built_for_another_python
@@ -175,6 +182,9 @@ CASES = (
     well("torch_maps_foreign_library", "cudart from torch's wheels"),
     well("torch_maps_foreign_library", "cudart from torch's wheels",  # reached by another link
         torch_runtime=torch_runtime(mapped={"cudart": "/data/envs/7/lib/nvidia/cu13/lib/libcudart.so.13"})),
+    skips("torch_maps_foreign_library", "does not bring its CUDA libraries",  # an image's torch, wheels of a package
+        pytorch=pytorch(version=NGC, nccl_required=None),
+        torch_runtime=torch_runtime(mapped={"cudart": "/usr/local/cuda/lib64/libcudart.so.13"})),
     skips("torch_maps_foreign_library", "no CUDA library of a wheel", torch_runtime=torch_runtime(mapped={})),
     skips("torch_maps_foreign_library", "no CUDA library of a wheel", libraries=libraries(found=())),
     skips("torch_maps_foreign_library", "no CUDA library of a wheel",  # NCCL has a check of its own
@@ -182,7 +192,7 @@ CASES = (
     skips("torch_maps_foreign_library", "is not known", torch_runtime=torch_runtime(mapped=None)),
     skips("torch_maps_foreign_library", "cannot be imported", torch_runtime=torch_runtime(import_error="OSError")),
     # cudnn_refused_by_torch
-    fails("cudnn_refused_by_torch", "cuDNN version incompatibility: PyTorch was compiled against (9, 13, 0)",
+    warns("cudnn_refused_by_torch", "cuDNN version incompatibility: PyTorch was compiled against (9, 13, 0)",
         "unset LD_LIBRARY_PATH", torch_runtime=torch_runtime(cudnn_error="cuDNN version incompatibility: PyTorch was "
         "compiled against (9, 13, 0) but found runtime version (9, 1, 0)")),
     well("cudnn_refused_by_torch", "cuDNN 9.13.0"),
@@ -203,6 +213,11 @@ CASES = (
         "pip uninstall -y flash-attn", torch_runtime=torch_runtime(extensions={"flash_attn": OLD_SYMBOL, "apex": ""})),
     warns("extension_does_not_load", "apex cannot be loaded: the process died while it was loaded", "apex",
         torch_runtime=torch_runtime(extensions={"apex": "the process died while it was loaded"})),
+    warns("extension_does_not_load", "apex cannot be loaded", "git+https://github.com/NVIDIA/apex",
+        torch_runtime=torch_runtime(extensions={"apex": OLD_SYMBOL})),
+    warns("extension_does_not_load", "torchvision cannot be loaded",
+        "pip install --no-cache-dir torchvision torch==2.9.0 --index-url https://download.pytorch.org/whl/cu130",
+        torch_runtime=torch_runtime(extensions={"torchvision": OLD_SYMBOL})),
     well("extension_does_not_load", "apex can be loaded", torch_runtime=torch_runtime(extensions={"apex": ""})),
     skips("extension_does_not_load", "no compiled extension"),
     skips("extension_does_not_load", "cannot be imported", torch_runtime=torch_runtime(import_error="OSError")),
@@ -226,6 +241,8 @@ def test_answer(case: Case) -> None:
         (("sm_90a",), (9, 0), True),
         (("sm_100a",), (10, 3), False),
         (("sm_100",), (10, 3), True),
+        (("sm_100f",), (10, 3), True),
+        (("sm_100f",), (12, 0), False),
         (("compute_80",), (12, 1), True),
         (("compute_90",), (9, 0), True),
         (("compute_90",), (8, 9), False),

@@ -59,6 +59,13 @@ CASES = (
     fails("visible_devices_cut_short", "cut short at '4'", "export CUDA_VISIBLE_DEVICES=0", **value("0,4")),
     fails("visible_devices_cut_short", "is cut short at 'MIG-b'", f"export CUDA_VISIBLE_DEVICES={MIG}",
         visible=seen(value=f"{MIG},MIG-b", mig=MIG, stopped_by="MIG-b", why="one per process", by_number=False)),
+    fails("visible_devices_cut_short", "is cut short at 'MIG-c'", f"export CUDA_VISIBLE_DEVICES={MIG},MIG-b",
+        visible=seen(value=f"{MIG},MIG-b,MIG-c", mig=MIG, more_mig=("MIG-b",), stopped_by="MIG-c", why="unknown",
+            by_number=False)),
+    well("visible_devices_cut_short", "all 2 entries",
+        visible=seen(value=f"{MIG},MIG-b", mig=MIG, more_mig=("MIG-b",), by_number=False)),
+    well("visible_devices_hide_all", "2 GPUs left by",
+        visible=seen(value=f"{MIG},MIG-b", mig=MIG, more_mig=("MIG-b",), by_number=False)),
     # CUDA counts only the GPUs this process may open
     fails("visible_devices_cut_short", "cut short at '2'", "export CUDA_VISIBLE_DEVICES=1",
         gpus=GRANTED, visible=seen(3, value="1,2", stopped_by="2", why="only 0-1 exist")),

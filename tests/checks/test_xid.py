@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 from mgpu.snapshot import KernelEvent
-from tests.checks.facts import Case, event, informs, kernel_log, problem, skips, table, warns, well
+from tests.checks.facts import Case, event, gpus, informs, kernel_log, problem, skips, table, warns, well
 
 DAY = 86400.0
 
@@ -94,6 +94,8 @@ CASES = (
     # xid_keeps_to_one_gpu: three programs, and no other GPU
     informs("xid_keeps_to_one_gpu", "3 programs crashed on GPU 2 (0000:1a:00), none on another", "CUDA_VISIBLE_DEVICES",
         kernel_log=kernel_log(*(xid(31, process=f"python (pid {pid})", seconds_ago=9 * DAY) for pid in (1, 2, 3)))),
+    skips("xid_keeps_to_one_gpu", "no second GPU", gpus=gpus(1),
+        kernel_log=kernel_log(*(xid(31, process=f"python (pid {pid})") for pid in (1, 2, 3)))),
     well("xid_keeps_to_one_gpu", "2 crashed programs on 1 GPU",
         kernel_log=kernel_log(*(xid(31, process=f"python (pid {pid})") for pid in (1, 2, 2)))),
     well("xid_keeps_to_one_gpu", "4 crashed programs on 2 GPUs",
