@@ -72,7 +72,7 @@ def doctor(
     ] = None,
     fix: Annotated[
         bool,
-        typer.Option("--fix", help="Offer repairs that can be undone; the exit code is of a judgment after them."),
+        typer.Option("--fix", help="Offer repairs that are yours to make; the exit code is of a judgment after them."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --fix: show the repairs, do none.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --fix: do them all, ask nothing.")] = False,
