@@ -28,7 +28,6 @@ _DEADLINE_S = 90.0  # cuInit takes seconds on eight GPUs without persistence mod
 _COPIES_DEADLINE_S = 60.0
 _PATH = children.Probe("gpu_run", (), 0).path
 
-NOT_ASKED = Gap("not_asked", "the GPUs are really used only with --deep")
 _NO_GPU = Gap("no_driver", "there is no GPU to use")
 
 

@@ -86,6 +86,8 @@ def whole(request: Request, found: Examined) -> dict[str, Any]:
     """The JSON document."""
     content = document.envelope("doctor", found.outcomes, found.verdict, found.code, found.seconds, found.snapshot)
     content["next"] = list(_next(found.verdict))
+    for entry in content["checks"]:
+        entry["verify"] = entry["verify"].replace("mgpu doctor", f"mgpu doctor{_plan(request)}", 1)
     if found.changes is not None:
         content["changes"] = [
             {"fact": c.fact, "what": c.what, "kind": c.kind, "before": c.before, "after": c.after, "text": c.text}
@@ -168,15 +170,15 @@ def show(screen: report.Screen, request: Request, found: Examined) -> None:
 
 def _same(request: Request) -> str:
     """What another command needs to be about the same machine, interpreter and plan."""
-    given = (
-        ("--from", request.from_ or None),
-        ("--python", request.python),
-        ("-c", request.config or None),
-        ("--nodes", request.nodes),
-        ("--expect-gpus", request.expect_gpus),
-        ("--expect-free", request.expect_free_gib),
-    )
-    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given if value is not None)
+    given = (("--from", request.from_), ("--python", request.python), ("-c", request.config))
+    return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value) + _plan(request)
+
+
+def _plan(request: Request) -> str:
+    """The options that say what is to be run: numbers only, fit for a report that hides names."""
+    free = None if request.expect_free_gib is None else f"{request.expect_free_gib:g}"
+    given = (("--nodes", request.nodes), ("--expect-gpus", request.expect_gpus), ("--expect-free", free))
+    return "".join(f" {option} {value}" for option, value in given if value is not None)
 
 
 def _changes(found: Examined, screen: report.Screen) -> list[report.Line]:

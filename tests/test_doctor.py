@@ -1076,7 +1076,11 @@ def test_a_python_too_old_is_told_so(mgpu: Run, tmp_path: Path) -> None:
 
 def test_the_check_line_keeps_the_plan(on: Run) -> None:
     result = on("a100_sxm_x4", [], "doctor", "--quick", "--expect-gpus", "3", "--only", "gpu_count_unexpected")
-    assert "mgpu doctor --expect-gpus 3 --only gpu_count_unexpected" in result.stdout, result.stdout
+    command = "mgpu doctor --expect-gpus 3 --only gpu_count_unexpected"
+    assert command in result.stdout, result.stdout
+    asked = ("doctor", "--quick", "--json", "--expect-gpus", "3", "--only", "gpu_count_unexpected")
+    (entry,) = json.loads(on("a100_sxm_x4", [], *asked).stdout)["checks"]
+    assert entry["verify"] == command
 
 
 def test_an_ended_doctor_leaves_no_probe_behind(library: Path, tmp_path: Path) -> None:
