@@ -78,7 +78,7 @@ class Probe:
         return tuple(fact for probe in self.all for fact in probe.facts)
 
 
-# NVML: nvmlInit alone takes 0.5-3 s on 8 GPUs without persistence mode . torch: an import from a
+# NVML: nvmlInit alone takes 0.5-3 s on 8 GPUs without persistence mode. torch: an import from a
 # cold network file system takes tens of seconds.
 NVML = Probe("nvml", ("driver", "gpus", "links"), 10.0)
 LIBRARIES = Probe("libraries", ("libraries",), 10.0)
