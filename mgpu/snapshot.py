@@ -908,6 +908,54 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Peer:
+    """Another rank, as one rank met it when the process group was formed."""
+
+    rank: int
+    host: str | None = None
+    address: str | None = None  # where it says that it can be reached
+    came: bool = True  # it had reached the meeting point within the limit
+    reachable: bool | None = None  # a connection to it was tried: did it come about?
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class PairRun:
+    """Data sent between this rank and another, both ways."""
+
+    other: int
+    ok: bool | None  # None: begun and never ended
+    detail: str | None = None
+    gb_per_s: float | None = None  # one way, decimal GB
+    latency_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """One collective at one size, timed over all ranks (the slowest rank's times)."""
+
+    collective: str  # all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send_recv
+    backend: str
+    ranks: int
+    size_bytes: int  # S of nccl-tests: mgpu/bandwidth.py
+    seconds_p50: float
+    seconds_p99: float
+    algbw_gb_per_s: float
+    busbw_gb_per_s: float
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Training steps with the first `ranks` ranks at the same micro-batch."""
+
+    ranks: int
+    samples_per_s: float  # of all of them together
+    seconds_per_step: float
+    compute_seconds: float  # of a step, without waiting for others: the slowest rank's
+    efficiency: float  # 1.0: as many samples per second and rank as one rank alone
+
+
+@dataclass(frozen=True)
 class Rank:
     """One rank of the smoke test: its report, and what the runner saw of the process."""
 
@@ -926,20 +974,44 @@ class Rank:
     silent_s: float | None = None  # how long its heartbeat had been missing
     stack: str | None = None
     error: str | None = None
+    traceback: str | None = None
+    kind: str | None = None  # of the failure, when the rank knows it: wrong_numbers, gradients_differ …
+    evidence: Mapping[str, Any] = field(default_factory=dict)  # what the check of that kind reads
     computed: str | None = None  # digest of the same computation done on every rank
     parameters: str | None = None  # digest of the parameters after the training steps
     finished: bool = False  # its report is complete
     failed_at: float | None = None  # when a rung failed on it (Unix time), to tell cause from consequence
     exit_code: int | None = None  # as the launcher tells it; negative for a signal
     measured: Mapping[str, float] = field(default_factory=dict)
+    peers: tuple[Peer, ...] = ()
+    pairs: tuple[PairRun, ...] = ()
+    bandwidth: tuple[Bandwidth, ...] = ()
+    scaling: tuple[Scaling, ...] = ()
+    skipped: tuple[str, ...] = ()  # what could not be tried here, and why: "SyncBatchNorm: torch has it on GPUs only"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A failed rung, run again in fresh processes with one thing changed."""
+
+    change: str  # "NCCL_P2P_DISABLE=1", "without NCCL_ALGO", "GPUs 0,1", "as configured"
+    ok: bool | None  # None: not tried, or no answer within its time
+    detail: str | None = None
+    seconds: float | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)  # what was set; "" = removed
+    gpus: tuple[int, ...] = ()  # the ones that took part, when not all
+    busbw_gb_per_s: float | None = None  # what the change costs: all-reduce, the largest size
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """A whole smoke-test run: what was asked, what each rank reported, how the launcher ended."""
+    """A whole smoke-test run: what was asked, what each rank reported, how the launcher ended.
 
-    expected: int
-    rungs: tuple[str, ...]
+    On several nodes `ranks` are those of this one.
+    """
+
+    expected: int  # ranks of the whole world
+    rungs: tuple[str, ...]  # the ones that were to be climbed
     ranks: tuple[Rank, ...]
     ended: Literal["finished", "stalled", "timed_out", "died", "interrupted"]
     launcher_exit: int | None
@@ -947,6 +1019,53 @@ class Ranks:
     left_running: tuple[int, ...] = ()  # pids that outlived the clean-up
     launcher_output: str | None = None  # its last lines
     folder: str = "runs"  # where journals, stacks and the launcher's log lie
+    nodes: int = 1
+    node: int = 0
+    cpu: bool = False
+    level: str = "standard"
+    strategy: str = "ddp"
+    precision: str = "no"
+    accumulate: int = 1
+    left_files: tuple[str, ...] = ()  # shared memory and temporary files that were not there before
+    memory_kept: Mapping[str, int] = field(default_factory=dict)  # GPU UUID -> bytes not given back
+    trials: tuple[Trial, ...] = ()
+
+
+@dataclass(frozen=True)
+class NcclLine:
+    """How NCCL connects two ranks, in its own words."""
+
+    sender: int
+    receiver: int
+    transport: str  # P2P/CUMEM, P2P/IPC, SHM, NET/Socket, NET/IB/0/GDRDMA …
+
+
+@dataclass(frozen=True)
+class NcclLog:
+    """What NCCL said of itself at level INFO during the smoke test."""
+
+    version: str | None = None
+    interfaces: tuple[str, ...] = ()  # of its bootstrap and sockets: "eth0:10.0.0.1"
+    network: str | None = None  # Socket, IB, a plug-in's name
+    plugin: str | None = None
+    connections: tuple[NcclLine, ...] = ()
+    channels: int | None = None  # collective channels of the largest communicator
+    trees: bool | None = None
+    nvls: bool | None = None  # NVLink SHARP in use
+    cumem: bool | None = None
+    warnings: tuple[str, ...] = ()  # its WARN lines
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """An earlier result that this one is compared with."""
+
+    path: str
+    taken: str | None
+    same_gpus: bool | None
+    bandwidth: tuple[Bandwidth, ...] = ()
+    measured: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # rank -> figures
+    scaling: tuple[Scaling, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -989,6 +1108,8 @@ class Snapshot:
     plan: Plan | None = None
     config: Config | None = None
     ranks: Ranks | None = None
+    nccl_log: NcclLog | None = None
+    baseline: Baseline | None = None
     stamp: Stamp | None = None
     gaps: Mapping[str, Gap] = field(default_factory=dict)
     schema: int = SCHEMA

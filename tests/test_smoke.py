@@ -21,8 +21,12 @@ from mgpu import engine, errors, probes
 from mgpu.config import facts
 from mgpu.launch import command as launching
 from mgpu.smoke import run as smoke
-from mgpu.smoke import watch
-from mgpu.smoke.worker import RUNGS
+from mgpu.smoke import subject, watch
+from mgpu.smoke.climb import Attempt, climb
+from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks.orders import Orders
+from mgpu.smoke.request import Request
+from mgpu.smoke.screen import TITLES
 from mgpu.snapshot import Gap, Plan, Rank, Ranks, Snapshot, Step
 from tests import fake_nvml
 from tests.checks import facts as known
@@ -95,7 +99,7 @@ def test_rehearsal_needs_no_config_and_stamps_nothing(mgpu: Run, tmp_path: Path)
     done = mgpu("smoke-test", "--cpu", "2")
     assert done.returncode == errors.READY, done.stdout + done.stderr
     for rung in RUNGS:
-        assert f" {rung} " in done.stdout
+        assert f" {TITLES[rung]} " in done.stdout
     assert "PASSED  2 CPU ranks trained together correctly" in done.stdout
     assert "nothing was stamped" in done.stdout and not (tmp_path / ".mgpu").exists()
     assert "\x1b" not in done.stdout and max(map(len, done.stdout.splitlines())) <= 80
@@ -158,10 +162,10 @@ def test_rank_stopped_in_training(mgpu: Run, tmp_path: Path) -> None:
     assert code == errors.NOT_READY and document["ended"] == "stalled"
     assert first(document) == "rank_frozen"
     culprit = document["culprit"]
-    assert (culprit["rank"], culprit["rung"], culprit["state"]) == (1, "training steps", "stopped")
+    assert (culprit["rank"], culprit["rung"], culprit["state"]) == (1, "train", "stopped")
     assert culprit["collective"] == "step 3 of 20"
     stages = {stage["name"]: stage["status"] for stage in document["stages"]}
-    assert stages["collectives"] == "ok" and stages["training steps"] == "fail" and stages["clean shutdown"] == "skip"
+    assert stages["collectives"] == "ok" and stages["train"] == "fail" and stages["shutdown"] == "skip"
     assert document["stamp"] is None and not marked(tmp_path)
 
 
@@ -244,7 +248,9 @@ def test_ranks_that_should_have_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyP
     snapshot = replace(probes.gather(probes.QUICK, plan=Plan(nodes=1)), config=config)
     folder = tmp_path / "run"
     folder.mkdir()
-    ranks = smoke.climb(config, snapshot, folder, smoke.Request(stall_s=30), None)
+    assert snapshot.driver is not None
+    orders = subject.orders(Request(), config, snapshot.driver, folder)
+    ranks = climb(Attempt(config, snapshot, orders, timeout_s=60))
     assert ranks.ended == "died"
     outcomes = engine.run([c for c in engine.load() if c.area == "smoke"], replace(snapshot, ranks=ranks))
     failed = {o.check.id: o for o in outcomes if o.status == "fail"}
@@ -365,7 +371,7 @@ class Journals:
 
     def __init__(self, folder: Path, expected: int, stall_s: float = 3.0) -> None:
         self.folder = folder
-        self.view = watch.View(folder, expected, stall_s, start_limit_s=90.0)
+        self.view = watch.View(Orders(str(folder), expected, stall_s=stall_s, start_limit_s=90.0))
 
     def write(self, rank: int, rung: str, word: str, *, order: int = 1, limit_s: float | None = None) -> None:
         record = {"order": order, "time": 0, "rung": rung, "word": word, "limit_s": limit_s}
@@ -414,7 +420,7 @@ def test_launcher_gets_the_start_limit(journals: Journals) -> None:
 
 def test_import_gets_its_own_limit(journals: Journals) -> None:
     for rank in (0, 1):
-        journals.write(rank, "start processes", "import torch", limit_s=90.0)
+        journals.write(rank, "start", "import torch", limit_s=90.0)
         journals.beat(rank, 0.1)
     assert not journals.stalled(60.0)
     assert journals.stalled(95.0)
@@ -423,7 +429,7 @@ def test_import_gets_its_own_limit(journals: Journals) -> None:
 def test_import_may_hold_up_the_heartbeat(journals: Journals) -> None:
     """Loading a gigabyte from a cold network file system holds Python's lock: no thread beats meanwhile."""
     for rank in (0, 1):
-        journals.write(rank, "start processes", "import torch", limit_s=90.0)
+        journals.write(rank, "start", "import torch", limit_s=90.0)
         journals.beat(rank, 20.0)
     assert not journals.stalled(20.0)
 
@@ -431,7 +437,7 @@ def test_import_may_hold_up_the_heartbeat(journals: Journals) -> None:
 def test_one_silent_rank_stalls_the_run(journals: Journals) -> None:
     """Although the others still write."""
     for rank in (0, 1):
-        journals.write(rank, "training steps", "step 3 of 20")
+        journals.write(rank, "train", "step 3 of 20")
     journals.beat(0, 0.1)
     journals.beat(1, 3.5)
     assert journals.stalled(0.0)
@@ -439,7 +445,7 @@ def test_one_silent_rank_stalls_the_run(journals: Journals) -> None:
 
 def test_rank_that_is_through_needs_no_heartbeat(journals: Journals) -> None:
     for rank in (0, 1):
-        journals.write(rank, "clean shutdown", "begins")
+        journals.write(rank, "shutdown", "begins")
         journals.beat(rank, 10.0)
         journals.pass_all(rank)
     assert not journals.stalled(2.0)
@@ -458,9 +464,9 @@ def test_half_a_line_is_left_for_later(journals: Journals) -> None:
 
 
 def test_reached_and_last_words(journals: Journals) -> None:
-    journals.write(0, "start processes", "begins")
+    journals.write(0, "start", "begins")
     journals.view.read()
-    assert journals.view.reached() == "start processes"
+    assert journals.view.reached() == "start"
     assert journals.view.where_they_are() == "rank 0: begins; rank 1: not heard of"
 
 

@@ -22,6 +22,8 @@ from mgpu.errors import MgpuError
 from mgpu.launch import command as launching
 from mgpu.launch import exit_code, port, supervise
 from mgpu.smoke import run as smoke
+from mgpu.smoke import subject
+from mgpu.smoke.request import Request as SmokeRequest
 from mgpu.snapshot import Config, Plan, Snapshot
 
 _WOULD_FAIL = "This run would fail, or nobody can tell:  mgpu doctor"
@@ -57,7 +59,7 @@ def _run(request: Request) -> int:
     if request.unverified not in ("", *_UNVERIFIED):
         raise MgpuError(f"--unverified {request.unverified}: choose {', '.join(_UNVERIFIED)}", errors.USAGE)
     target = _target(request)
-    path = Path(request.config or os.environ.get("MGPU_CONFIG") or smoke.DEFAULT_CONFIG)
+    path = Path(request.config or os.environ.get("MGPU_CONFIG") or subject.DEFAULT_CONFIG)
     if not path.exists():
         raise MgpuError(f"no config {path}.  mgpu configure  writes one", errors.LAUNCH_REFUSED)
     config = facts(path, ask_loader=False)
@@ -93,7 +95,7 @@ def _run(request: Request) -> int:
         if answer == "stop":
             return errors.LAUNCH_REFUSED
         if answer == "test":
-            if smoke.run(smoke.Request(config=request.config)) != errors.READY:
+            if smoke.run(SmokeRequest(config=request.config)) != errors.READY:
                 return errors.LAUNCH_REFUSED
             snapshot = _look(config)
             verified = _verification(snapshot)

@@ -1,4 +1,4 @@
-"""What does `mgpu smoke-test` do: start the ranks through the real launcher, keep the clock, judge, stamp?"""
+"""What does `mgpu smoke-test` do: look, start the ranks, judge what they did, search for the cause, stamp, tell?"""
 
 from __future__ import annotations
 
@@ -6,111 +6,58 @@ import contextlib
 import json
 import os
 import shlex
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
 
 from mgpu import engine, errors, examine, files, probes, report, stamp
 from mgpu.check import Skip
-from mgpu.config import facts
 from mgpu.document import envelope
 from mgpu.errors import MgpuError, reason
-from mgpu.launch import command as launching
-from mgpu.launch import exit_code, guard, port, processes
-from mgpu.smoke import watch
-from mgpu.smoke.worker import RUNGS
-from mgpu.snapshot import Config, Plan, Rank, Ranks, Snapshot
+from mgpu.smoke import aftermath, baseline, diagnosis, nccl_log
+from mgpu.smoke import screen as screens
+from mgpu.smoke import subject as subjects
+from mgpu.smoke import verdict as verdicts
+from mgpu.smoke.climb import Attempt, climb
+from mgpu.smoke.request import Request
+from mgpu.smoke.subject import Subject
+from mgpu.snapshot import Plan, Ranks, Snapshot
 
-DEFAULT_CONFIG = "accelerate.yaml"
-# `import torch` from a cold network file system takes tens of seconds; nothing else on the way may.
-START_LIMIT_S = 90.0
-_POLL_S = 0.05
-_GRACE_S = 2.0
 _CERTAIN = ("driver", "visibility", "pytorch", "packages", "config", "environ")
 _CODES = {"timed_out": errors.TIMED_OUT, "interrupted": errors.INTERRUPTED}
-_STACKS_S = 0.5  # how long the ranks get to write their stacks after a stall
-
-
-Ended = Literal["finished", "stalled", "timed_out", "died", "interrupted"]
-
-
-@dataclass(frozen=True)
-class Request:
-    """The options of smoke-test."""
-
-    config: str = ""
-    cpu: int | None = None
-    timeout_s: float = 120.0
-    stall_s: float = 30.0
-    stamp: bool = True
-    log_dir: str = ""
-    format: str = "human"
-    output: str = "-"
 
 
 def run(request: Request) -> int:
     """`mgpu smoke-test`; 0 passed, 1 failed, 3 could not tell."""
-    if request.format not in ("human", "json"):
-        raise MgpuError(f"--format {request.format}: choose human or json", errors.USAGE)
+    request.check()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mgpu-") as scratch:
-        config = _config(request, Path(scratch))
-        if config.num_machines > 1:
+        subject = subjects.of(request, Path(scratch))
+        if subject.config.num_machines > 1:
             raise MgpuError(
-                f"{config.path} spans {config.num_machines} machines; the smoke test runs on one so far.\n"
-                "  mgpu smoke-test --cpu 2   rehearses it on this one",
+                f"{subject.config.path} spans {subject.config.num_machines} machines; the smoke test runs on one so "
+                "far.\n  mgpu smoke-test --cpu 2   rehearses it on this one",
                 errors.USAGE,
             )
-        snapshot = _look(config, request)
+        snapshot = _look(subject, request)
         talk = report.Screen.of() if request.format == "human" and request.output in ("", "-") else None
         stopping = refusals(snapshot)
         if stopping:
             return _refused(stopping, snapshot, request, started)
-        assert snapshot.driver is not None and snapshot.python is not None
-        folder = run_folder(request.log_dir, "smoke-")
         if talk:
-            talk.show(_headline(config, snapshot, request, talk))
-        ranks = climb(config, snapshot, folder, request, talk)
-    snapshot = replace(snapshot, ranks=ranks)
-    return _conclude(snapshot, request, folder, started, talk)
+            talk.show(screens.headline(subject, snapshot, request, doubts(snapshot), talk))
+        snapshot = replace(snapshot, baseline=baseline.of(request.baseline, snapshot))
+        snapshot = _climb(subject, snapshot, request, talk)
+    return _conclude(snapshot, subject, request, started, talk)
 
 
-def _config(request: Request, scratch: Path) -> Config:
-    """The config under test; for `--cpu N` one of N ranks made for the occasion."""
-    if request.cpu is not None and not request.config and not Path(DEFAULT_CONFIG).exists():
-        path = scratch / DEFAULT_CONFIG
-        path.write_text(
-            "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: 'no'\n"
-            f"num_processes: {request.cpu}\nnum_machines: 1\nuse_cpu: true\n",
-            "utf-8",
-        )
-        return facts(path, ask_loader=False)
-    path = Path(request.config or os.environ.get("MGPU_CONFIG") or DEFAULT_CONFIG)
-    if not path.exists():
-        raise MgpuError(
-            f"no config {path}.\n  mgpu configure            writes one\n  mgpu smoke-test --cpu 2   needs none",
-            errors.USAGE,
-        )
-    config = facts(path, ask_loader=False)
-    if request.cpu is not None:
-        shape = {"distributed_type": "MULTI_GPU", "num_processes": request.cpu, "num_machines": 1, "use_cpu": True}
-        values = {**config.values, **shape}
-        copy = scratch / path.name
-        copy.write_text(json.dumps(values), "utf-8")  # JSON is YAML
-        config = replace(facts(copy, ask_loader=False), sha256=None)
-    return config
-
-
-def _look(config: Config, request: Request) -> Snapshot:
+def _look(subject: Subject, request: Request) -> Snapshot:
     """The facts a smoke test depends on; torch is imported only where there are GPUs it must see."""
+    config = subject.config
     plan = Plan(nodes=config.num_machines, cpu_ranks=request.cpu)
     with examine.progress() as show:
         snapshot = probes.gather(probes.QUICK, plan=plan, progress=show, port=config.port)
@@ -189,278 +136,68 @@ def run_folder(wanted: str, prefix: str) -> Path:
     raise MgpuError(f"no free name for a run folder in {base}")
 
 
-def climb(config: Config, snapshot: Snapshot, folder: Path, request: Request, talk: report.Screen | None) -> Ranks:
-    """Start the launcher and watch the ranks until they are through, or stuck, or out of time."""
-    assert snapshot.driver is not None and snapshot.python is not None
-    expected = config.ranks_here or 1
-    run_id = uuid.uuid4().hex
-    worker = [*_worker(), "--folder", str(folder.resolve()), "--expected", str(expected)]
-    worker += ["--stall", str(request.stall_s), "--start-limit", str(START_LIMIT_S)]
-    if request.cpu is not None or not snapshot.driver.any_gpu:
-        worker.append("--cpu")
-    command = launching.build(
-        config,
-        snapshot.driver,
-        worker,
-        python=snapshot.python.executable,
-        port=port.for_launch(config),
-        run_id=run_id,
-    )
-    if request.cpu is not None:
-        command = replace(command, env_added={**command.env_added, "ACCELERATE_USE_CPU": "true"})
-    log = folder / "launcher.log"
-    view = watch.View(folder, expected, request.stall_s, START_LIMIT_S)
-    with guard.over(run_id):
-        launcher = _start(command, log)
-        ended = _watch(launcher, view, request, talk)
-        states = view.states()
-        if ended in ("stalled", "timed_out"):
-            processes.signal_all(view.pids(), signal.SIGUSR1)  # every rank writes where it is
-            time.sleep(_STACKS_S)
-        _, left = processes.end_run(run_id, _GRACE_S)
-        try:
-            launcher.wait(2)
-        except subprocess.TimeoutExpired:
-            launcher.kill()
-    view.read()
-    if ended == "finished" and launcher.returncode != 0:
-        ended = "died"
-    if talk:
-        _show_rungs(view, talk, final=True)
-    output = _tail(log)
-    exits = exit_code.of_ranks((output or "").encode())
-    return Ranks(
-        expected=expected,
-        rungs=RUNGS,
-        ranks=tuple(view.rank(number, states, exits) for number in range(expected)),
-        ended=ended,
-        launcher_exit=launcher.returncode,
-        stall_limit_s=request.stall_s,
-        left_running=tuple(left),
-        launcher_output=output,
-        folder=str(folder),
-    )
-
-
-def _start(command: launching.Command, log: Path) -> subprocess.Popen[bytes]:
-    """The launcher in a session of its own, its output in a file."""
-    with log.open("wb") as output:
-        try:
-            return subprocess.Popen(
-                command.argv,
-                env=command.environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise MgpuError(f"the launcher cannot be started: {reason(error)}", errors.CANNOT_RUN) from None
-
-
-def _watch(launcher: subprocess.Popen[bytes], view: watch.View, request: Request, talk: report.Screen | None) -> Ended:
-    """Follow the ranks until they are through, or stuck, or out of time, or somebody wants to stop."""
-    deadline = time.monotonic() + request.timeout_s
-    try:
-        with _terminated():
-            while launcher.poll() is None:
-                view.read()
-                if talk:
-                    _show_rungs(view, talk, final=False)
-                if view.stalled():
-                    return "stalled"
-                if time.monotonic() > deadline:
-                    return "timed_out"
-                time.sleep(_POLL_S)
-    except (KeyboardInterrupt, _Terminated):
-        return "interrupted"
-    return "finished"
-
-
-def _worker() -> list[str]:
-    """How the launcher is to start the worker: as a module, or as a file where another `mgpu` would be found first.
-
-    `-m` puts the current directory first on sys.path, and a folder of that name there (a clone of this project) hides
-    an editable install.
-    """
-    ours = Path(__file__).resolve().parents[1]
-    here = Path("mgpu")
-    if Path("mgpu.py").exists() or (here.exists() and here.resolve() != ours):
-        return [str(ours / "smoke" / "worker.py")]
-    return ["-m", "mgpu.smoke.worker"]
-
-
-class _Terminated(Exception):
-    """SIGTERM or SIGHUP reached mgpu while ranks were running."""
-
-
-class _terminated:  # reads as a word after `with`
-    """Turn SIGTERM and SIGHUP into an exception, so that the ranks are cleaned up before mgpu goes."""
-
-    def __enter__(self) -> None:
-        def stop(number: int, frame: object) -> None:
-            raise _Terminated
-
-        asked = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
-        self.old = {number: signal.signal(number, stop) for number in asked}
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self.old.items():
-            signal.signal(number, handler)
-
-
-def _tail(log: Path) -> str | None:
-    try:
-        text = log.read_bytes()[-8000:].decode("utf-8", "replace")
-    except OSError:
-        return None
-    return text.strip() or None
-
-
-def _headline(config: Config, snapshot: Snapshot, request: Request, screen: report.Screen) -> list[report.Line]:
+def _climb(subject: Subject, snapshot: Snapshot, request: Request, talk: report.Screen | None) -> Snapshot:
+    """The snapshot with what the ranks did, and, when they failed, which one change makes them work."""
     assert snapshot.driver is not None
-    cpu = request.cpu is not None or not snapshot.driver.any_gpu
-    name = "a made-up config" if str(config.path).startswith(tempfile.gettempdir()) and request.cpu else config.path
-    ranks = config.ranks_here or 1
-    where = f"{ranks} CPU rank{'s' * (ranks > 1)} (gloo)" if cpu else f"{ranks} GPU{'s' * (ranks > 1)}"
-    head = f"Testing {name} on {where}. Stops by itself after {request.timeout_s:g} s."
-    lines: list[report.Line] = [[(line, "bold")] for line in report.wrapped(head, screen.width)]
-    if request.cpu is not None or launching.on_cpu(config, snapshot.driver):
-        rehearsal = "Rehearsal: mgpu adds ACCELERATE_USE_CPU=true."
-        added = "mgpu adds ACCELERATE_USE_CPU=true: this machine has no NVIDIA GPU."
-        lines += report.unstyled(report.wrapped(added if request.cpu is None else rehearsal, screen.width))
-    if ids := doubts(snapshot):
-        text = f"The doctor has doubts ({', '.join(ids)}); the test shows whether they matter."
-        lines += [[(line, "warn")] for line in report.wrapped(text, screen.width)]
-    return [*lines, []]
+    folder = run_folder(request.log_dir, "smoke-")
+    orders = subjects.orders(request, subject.config, snapshot.driver, folder)
+    attempt = Attempt(
+        config=subject.config,
+        snapshot=snapshot,
+        orders=orders,
+        timeout_s=request.limit_s,
+        rehearsal=request.cpu is not None,
+        environment=nccl_log.environment(orders, os.environ),
+    )
+    before = aftermath.look(snapshot)
+    ranks = climb(attempt, screens.Rungs(talk) if talk else None)
+    ranks = replace(aftermath.of(ranks, before), folder=str(folder))
+    snapshot = replace(snapshot, ranks=ranks, nccl_log=nccl_log.read(folder))
+    if request.bisect and _failed(judged(snapshot)) and ranks.ended != "interrupted":
+        tell = screens.Trials(talk) if talk else None
+        snapshot = replace(snapshot, ranks=replace(ranks, trials=diagnosis.search(attempt, ranks, tell)))
+    return snapshot
 
 
-def _show_rungs(view: watch.View, screen: report.Screen, *, final: bool) -> None:
-    """A line for each rung that every rank has passed, or one has failed; each is shown once, in order."""
-    for number, rung in enumerate(RUNGS, 1):
-        status, detail, seconds = view.rung(rung)
-        if status is None:
-            if final and rung == view.reached():
-                screen.show(report.row(screen, "fail", f"{number} {rung:<18} ", view.where_they_are()))
-            return
-        if rung not in view.shown:
-            view.shown.add(rung)
-            took = f" ({seconds:.1f}s)" if seconds is not None else ""
-            screen.show(report.row(screen, status, f"{number} {rung:<18} ", detail + took))
-        if status == "fail":
-            return
+def judged(snapshot: Snapshot) -> tuple[engine.Outcome, ...]:
+    """What the checks say of the ranks."""
+    return engine.run([c for c in engine.load() if c.area == "smoke"], snapshot)
 
 
-def _conclude(snapshot: Snapshot, request: Request, folder: Path, started: float, talk: report.Screen | None) -> int:
+def _failed(outcomes: Sequence[engine.Outcome]) -> bool:
+    return any(o.status in ("fail", "crash") for o in outcomes)
+
+
+def _conclude(
+    snapshot: Snapshot, subject: Subject, request: Request, started: float, talk: report.Screen | None
+) -> int:  # fmt: skip
     """Judge the ranks, stamp a pass, tell the verdict."""
     ranks = snapshot.ranks
     assert ranks is not None and snapshot.config is not None
-    outcomes = engine.run([c for c in engine.load() if c.area == "smoke"], snapshot)
-    failed = any(o.status in ("fail", "crash") for o in outcomes) or ranks.ended == "interrupted"
+    outcomes = judged(snapshot)
+    failed = _failed(outcomes) or ranks.ended == "interrupted"
     code = _CODES.get(ranks.ended, errors.NOT_READY) if failed else errors.READY
     verdict = "unknown" if ranks.ended == "interrupted" else "failed" if failed else "passed"
-    stamped: str | None = None
-    if not failed and request.stamp and request.cpu is None:
-        try:
-            measured = {str(rank.rank): dict(rank.measured) for rank in ranks.ranks}
-            stamped = str(stamp.write(snapshot, ranks.rungs, measured))
-        except MgpuError as error:
-            if error.exit_code == errors.REFUSED:
-                raise
-            print(f"mgpu: passed, but not stamped: {error.message}", file=sys.stderr)
+    stamped = None if failed or not request.stamp or subject.changed else _stamp(snapshot, ranks)
     seconds = time.monotonic() - started
-    document = _document(snapshot, outcomes, verdict, code, seconds, folder, stamped)
-    files.write(folder / "smoke.json", json.dumps(document, indent=2) + "\n")
+    document = verdicts.document(snapshot, outcomes, verdict, code, seconds, stamped)
+    files.write(Path(ranks.folder) / "smoke.json", json.dumps(document, indent=2) + "\n")
     if request.format == "json":
         examine.write_out(request.output, lambda stream: print(json.dumps(document, indent=2), file=stream))
         return code
     screen = talk or report.Screen.of()
-    lines = report.problems(outcomes, screen, command="mgpu smoke-test", show_all=True)
-    if ranks.ended == "interrupted":
-        lines = [[], [("INTERRUPTED", "fail"), ("  All ranks were ended.", "")], [(f"Logs   {folder}", "")]]
-    elif failed:
-        first = next(o for o in outcomes if o.status in ("fail", "crash"))
-        lines += [[], *report.headed("FAILED", "fail", _title(first), screen), [(f"Logs   {folder}", "")]]
-    else:
-        lines += _passed(snapshot, ranks, seconds, stamped, request, screen)
+    lines = verdicts.lines(snapshot, outcomes, failed, seconds, stamped, request, screen)
     examine.write_out(request.output, lambda stream: report.Screen.of(stream).show(lines))
     return code
 
 
-def _title(outcome: engine.Outcome) -> str:
-    return outcome.problem.title if outcome.problem else f"{outcome.check.id} crashed"
-
-
-def _passed(
-    snapshot: Snapshot, ranks: Ranks, seconds: float, stamped: str | None, request: Request, screen: report.Screen
-) -> list[report.Line]:
-    cpu = any(rank.device == "cpu" for rank in ranks.ranks)
-    what = f"{ranks.expected} CPU rank" if cpu else f"{ranks.expected} GPU"
-    many = "s" if ranks.expected > 1 else ""
-    lines: list[report.Line] = [
-        [],
-        *report.headed("PASSED", "ok", f"{what}{many} trained together correctly in {seconds:.1f} s.", screen),
-    ]
-    kind = snapshot.config.distributed_type if snapshot.config else None
-    if kind in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
-        lines.append([(f"Trained with DDP: the {kind} strategy of this config itself was not exercised.", "warn")])
-    if stamped:
-        lines += report.unstyled(report.wrapped("Stamped: this config is verified on this machine.", screen.width))
-        name = Path(snapshot.config.path).name if snapshot.config else ""
-        flag = "" if name == DEFAULT_CONFIG and not request.config else f"-c {request.config or name} "
-        lines.append([(f"Next:  mgpu launch {flag}train.py [your arguments]", "bold")])
-    elif request.cpu is not None:
-        lines.append([("A rehearsal: nothing was stamped. On the GPU machine:  mgpu smoke-test", "")])
-    return lines
-
-
-def _document(
-    snapshot: Snapshot, outcomes: Sequence[engine.Outcome], verdict: str, code: int, seconds: float, folder: Path,
-    stamped: str | None,
-) -> dict[str, Any]:  # fmt: skip
-    ranks = snapshot.ranks
-    assert ranks is not None
-    document = envelope("smoke", outcomes, verdict, code, seconds, snapshot)
-    document["stages"] = [_stage(ranks, rung) for rung in ranks.rungs]
-    document["ranks"] = [_rank_json(rank) for rank in ranks.ranks]
-    culprit = watch.culprit(ranks)
-    document["culprit"] = None
-    if culprit is not None and verdict == "failed":
-        document["culprit"] = {
-            "rank": culprit.rank,
-            "gpu": culprit.gpu_uuid,
-            "host": culprit.host,
-            "rung": watch.rung_of(culprit, ranks.rungs),
-            "collective": culprit.last_word,
-            "state": culprit.process_state,
-            "stack": culprit.stack,
-        }
-    document |= {"ended": ranks.ended, "diagnosis": [], "stamp": stamped, "logs": str(folder)}
-    document["next"] = ["mgpu launch SCRIPT"] if verdict == "passed" else ["mgpu doctor"]
-    return document
-
-
-def _stage(ranks: Ranks, rung: str) -> dict[str, Any]:
-    steps = [step for rank in ranks.ranks for step in rank.steps if step.rung == rung]
-    passed = len(steps) == ranks.expected and all(step.ok for step in steps)
-    failed = any(step.ok is False for step in steps)
-    status = "ok" if passed else "fail" if failed or steps else "skip"
-    seconds = max((step.seconds or 0.0 for step in steps), default=None)
-    detail = next((step.detail for step in steps if step.ok is False), steps[0].detail if steps else None)
-    return {"name": rung, "status": status, "seconds": seconds, "detail": detail}
-
-
-def _rank_json(rank: Rank) -> dict[str, Any]:
-    return {
-        "rank": rank.rank,
-        "host": rank.host,
-        "pid": rank.pid,
-        "device": rank.device,
-        "gpu": rank.gpu_uuid,
-        "world_size": rank.world_size,
-        "accelerate_world_size": rank.accelerate_world_size,
-        "last_word": rank.last_word,
-        "state": rank.process_state,
-        "error": rank.error,
-        "measured": dict(rank.measured),
-    }
+def _stamp(snapshot: Snapshot, ranks: Ranks) -> str | None:
+    """Record the pass; None (and a word on stderr) when it cannot be."""
+    try:
+        measured = {str(rank.rank): dict(rank.measured) for rank in ranks.ranks}
+        return str(stamp.write(snapshot, ranks.rungs, measured))
+    except MgpuError as error:
+        if error.exit_code == errors.REFUSED:
+            raise
+        print(f"mgpu: passed, but not stamped: {error.message}", file=sys.stderr)
+        return None

@@ -1,6 +1,6 @@
 """Where is each rank, is it alive, and who is holding up the others?
 
-Reads the ranks' journals (`smoke/worker.py` writes them) and their processes; judges nothing but the clock.
+Reads the ranks' journals (`smoke/ranks/journal.py` writes them) and their processes; judges nothing but the clock.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 
 from mgpu.engine import Status
 from mgpu.launch import processes
-from mgpu.smoke.worker import RUNGS
-from mgpu.snapshot import Rank, Ranks, Step
+from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks.orders import Orders
+from mgpu.snapshot import Rank, Ranks, decode, hints_of
 
 # A heartbeat comes every 0.2 s; a rank on a loaded machine may miss some. Less than the shortest stall limit.
 _ALIVE_S = 1.0
@@ -38,18 +39,17 @@ class _Journal:
 
 
 class View:
-    """A run folder while the ranks write into it."""
+    """A run folder while the ranks of this node write into it."""
 
-    def __init__(self, folder: Path, expected: int, stall_s: float, start_limit_s: float) -> None:
-        self.folder, self.expected = folder, expected
-        self.stall_s, self.start_limit_s = stall_s, start_limit_s
-        self.journals = [_Journal() for _ in range(expected)]
+    def __init__(self, orders: Orders) -> None:
+        self.orders, self.folder = orders, Path(orders.folder)
+        here = orders.world // orders.nodes
+        self.journals = {number: _Journal() for number in range(orders.node * here, (orders.node + 1) * here)}
         self.progress = time.monotonic()
-        self.shown: set[str] = set()  # the rungs a person has been told of
 
     def read(self) -> None:
         """Take in what was written since the last time."""
-        for number, journal in enumerate(self.journals):
+        for number, journal in self.journals.items():
             try:
                 with (self.folder / f"rank{number}.jsonl").open("rb") as file:
                     file.seek(journal.offset)
@@ -87,64 +87,66 @@ class View:
     def stalled(self) -> bool:
         """Nobody moves: no rank wrote anything for its limit, or one that is not through has no heartbeat."""
         quiet = time.monotonic() - self.progress
-        begun = [journal for journal in self.journals if journal.order]
-        limits = [journal.limit_s or self.stall_s for journal in begun if not self._through(journal)]
-        limit = max(limits, default=self.stall_s)
-        if len(begun) < self.expected:
-            limit = max(limit, self.start_limit_s)  # the launcher itself imports torch before it starts a rank
+        begun = [journal for journal in self.journals.values() if journal.order]
+        limits = [journal.limit_s or self.orders.stall_s for journal in begun if not self._through(journal)]
+        limit = max(limits, default=self.orders.stall_s)
+        if len(begun) < len(self.journals):
+            limit = max(limit, self.orders.start_limit_s)  # the launcher itself imports torch before it starts a rank
         if quiet > limit:
             return True
-        return any(self._frozen(number) for number in range(self.expected))
+        return any(self._frozen(number) for number in self.journals)
 
     def _frozen(self, number: int) -> bool:
         """A rank whose heartbeat is missing. A step that may take long (an import from a cold file system holds the
         interpreter's lock) may silence it as long, unless its process is known to be stopped."""
         journal, silent = self.journals[number], self.silence(number)
-        if silent is None or silent <= self.stall_s or self._through(journal):
+        if silent is None or silent <= self.orders.stall_s or self._through(journal):
             return False
-        if silent > (journal.limit_s or self.stall_s):
+        if silent > (journal.limit_s or self.orders.stall_s):
             return True
         return processes.state_of(journal.report.get("pid", 0)) in ("stopped", "traced")
 
-    @staticmethod
-    def _through(journal: _Journal) -> bool:
-        return RUNGS[-1] in journal.done
+    def _through(self, journal: _Journal) -> bool:
+        return self.orders.rungs[-1] in journal.done
 
     def pids(self) -> list[int]:
         """The ranks' processes, as far as they introduced themselves."""
-        return [journal.report["pid"] for journal in self.journals if "pid" in journal.report]
+        return [journal.report["pid"] for journal in self.journals.values() if "pid" in journal.report]
 
-    def states(self) -> list[tuple[str | None, float | None]]:
+    def states(self) -> dict[int, tuple[str | None, float | None]]:
         """Each rank's process state and the age of its heartbeat, now."""
-        found: list[tuple[str | None, float | None]] = []
-        for number, journal in enumerate(self.journals):
+        found: dict[int, tuple[str | None, float | None]] = {}
+        for number, journal in self.journals.items():
             pid = journal.report.get("pid")
             state = (processes.state_of(pid) or "gone") if pid else None
-            found.append((state, self.silence(number)))
+            found[number] = (state, self.silence(number))
         return found
 
     def rung(self, rung: str) -> tuple[Status | None, str, float | None]:
         """A rung over all ranks: ok when all passed it, fail when one failed, None while it is open."""
-        done = [journal.done[rung] for journal in self.journals if rung in journal.done]
+        done = [journal.done[rung] for journal in self.journals.values() if rung in journal.done]
         failed = [step for step in done if not step["ok"]]
         if failed:
             return "fail", failed[0]["detail"], None
-        if len(done) == self.expected:
-            detail = done[0]["detail"] if rung != RUNGS[0] else f"{self.expected} of {self.expected} up"
+        if len(done) == len(self.journals):
+            detail = done[0]["detail"] if rung != RUNGS[0] else f"{len(done)} of {len(done)} up"
             return "ok", detail, max(step["seconds"] for step in done)
         return None, "", None
 
     def reached(self) -> str:
         """The lowest rung that not every rank has passed."""
-        return next((rung for rung in RUNGS if self.rung(rung)[0] != "ok"), RUNGS[-1])
+        return next((rung for rung in self.orders.rungs if self.rung(rung)[0] != "ok"), self.orders.rungs[-1])
 
     def where_they_are(self) -> str:
         """Each rank's last word, for the line of a rung that was not finished."""
-        words = [f"rank {number}: {journal.word or 'not heard of'}" for number, journal in enumerate(self.journals[:8])]
+        some = list(self.journals.items())[:8]
+        words = [f"rank {number}: {journal.word or 'not heard of'}" for number, journal in some]
         return "; ".join(words)
 
-    def rank(self, number: int, states: Sequence[tuple[str | None, float | None]], exits: Mapping[int, int]) -> Rank:
-        """One rank as a fact."""
+    def rank(
+        self, number: int, states: Mapping[int, tuple[str | None, float | None]], exits: Mapping[int, int]
+    ) -> Rank:  # fmt: skip
+        """One rank as a fact. What its report holds under the name of a field of Rank is that field."""
         journal = self.journals[number]
         try:
             report = json.loads((self.folder / f"rank{number}.json").read_text("utf-8"))
@@ -152,32 +154,23 @@ class View:
         except (OSError, ValueError):
             report, finished = journal.report, False
         state, silent = states[number]
-        steps = [Step(d["rung"], d["ok"], d["detail"], d["seconds"]) for d in journal.done.values()]
+        steps = list(journal.done.values())
         if journal.rung and journal.rung not in journal.done:
-            steps.append(Step(journal.rung, None))
-        return Rank(
-            rank=number,
-            local_rank=report.get("local_rank"),
-            host=report.get("host"),
-            pid=report.get("pid"),
-            device=report.get("device"),
-            gpu_uuid=report.get("gpu_uuid"),
-            world_size=report.get("world_size"),
-            accelerate_world_size=report.get("accelerate_world_size"),
-            steps=tuple(steps),
-            last_word=journal.word,
-            last_word_order=journal.order,
-            process_state=state,
-            silent_s=silent,
-            stack=self._stack(number),
-            error=report.get("error"),
-            computed=report.get("computed"),
-            parameters=report.get("parameters"),
-            finished=finished,
-            failed_at=journal.failed_at,
-            exit_code=exits.get(number),
-            measured=report.get("measured", {}),
-        )
+            steps.append({"rung": journal.rung, "ok": None})
+        told = {key: value for key, value in report.items() if key in hints_of(Rank)}
+        seen = {
+            "rank": number,
+            "steps": steps,
+            "last_word": journal.word,
+            "last_word_order": journal.order,
+            "process_state": state,
+            "silent_s": silent,
+            "stack": self._stack(number),
+            "finished": finished,
+            "failed_at": journal.failed_at,
+            "exit_code": exits.get(number),
+        }
+        return decode(Rank, told | seen, f"rank{number}.json")
 
     def _stack(self, number: int) -> str | None:
         try:

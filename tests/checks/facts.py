@@ -19,6 +19,7 @@ from mgpu.config import reading
 from mgpu.engine import Outcome, Status
 from mgpu.snapshot import (
     FACTS,
+    Baseline,
     Config,
     Container,
     Driver,
@@ -41,6 +42,8 @@ from mgpu.snapshot import (
     Master,
     Nccl,
     NcclLibrary,
+    NcclLine,
+    NcclLog,
     Network,
     NvLink,
     Pci,
@@ -361,6 +364,21 @@ def ranks(*members: Rank, **changes: Any) -> Ranks:
     return replace(Ranks(len(members), RUNGS, members, "finished", 0, 10.0), **changes)
 
 
+def nccl_log(**changes: Any) -> NcclLog:
+    """What NCCL says on two GPUs of one NVSwitch machine."""
+    usual = NcclLog(
+        version="2.27.5+cuda12.9", interfaces=("eth0:10.0.0.7",), network="Socket",
+        connections=(NcclLine(0, 1, "P2P/CUMEM"), NcclLine(1, 0, "P2P/CUMEM")), channels=24, trees=True, nvls=False,
+        cumem=True,
+    )  # fmt: skip
+    return replace(usual, **changes)
+
+
+def baseline(**changes: Any) -> Baseline:
+    """An earlier result of the same machine."""
+    return replace(Baseline("runs/smoke-6/smoke.json", "2026-11-01T10:00:00Z", True), **changes)
+
+
 NOW = {"config": "aaaa", "driver": "580.65.06", "nccl": "2.29.7"}
 
 
@@ -552,6 +570,8 @@ def facts(**changes: Any) -> dict[str, Any]:
         "plan": Plan(),
         "config": config(),
         "ranks": ranks(),
+        "nccl_log": nccl_log(),
+        "baseline": baseline(),
         "stamp": stamp(),
     } | changes
     healthy.setdefault("visible", seen(*(gpu.index for gpu in healthy["gpus"] or ())))
