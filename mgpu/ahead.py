@@ -1,8 +1,8 @@
 """Which probes can be on their way before the command line is read?
 
 Reading options costs more than asking most probes, and the probes run in children: with a second CPU both is done at
-once. So the plain `mgpu doctor` and `mgpu configure --validate` start them first of all. `take` hands them over;
-whatever nobody took is ended.
+once. So the plain `mgpu doctor`, `mgpu configure --validate` and `mgpu smoke-test` start them first of all. `take`
+hands them over; whatever nobody took is ended.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mgpu.children import Child
 
-# With one of these the doctor asks nothing here, or asks it otherwise.
+# With one of these nothing is asked here, or it is asked otherwise.
 _NOT_WITH = (
     "--from", "--target", "--list-checks", "--explain", "--json-schema", "--python", "--path", "--exit-style", "--help",
+    "--show",
 )  # fmt: skip
 
 _started: list[Child] | None = None
 
 
 def start(argv: Sequence[str]) -> None:
-    """Start the probes that this command line will want, just as they are: the doctor's, or those of --validate."""
+    """Start the probes that this command line will want, just as they are."""
     global _started
     validates = argv[:1] == ["configure"] and "--validate" in argv
-    if not validates and argv[:1] != ["doctor"]:
+    if not validates and argv[:1] not in (["doctor"], ["smoke-test"]):
         return
     options = argv[1:]
     if any(option.startswith(_NOT_WITH) or (option[:1] == "-" != option[1:2] and "h" in option) for option in options):
@@ -37,7 +38,7 @@ def start(argv: Sequence[str]) -> None:
 
     leave_in_order()  # no child is left behind
     with contextlib.suppress(OSError):  # no process could be started: the command will meet it again, and say so
-        quick = children.QUICK if "--quick" in options else children.DEFAULT
+        quick = children.QUICK if "--quick" in options or argv[0] == "smoke-test" else children.DEFAULT
         _started = children.start(children.OF_CONFIGS if validates else quick)
 
 

@@ -197,13 +197,13 @@ def _read_all(
                 if not any(k.data is child for k in selector.get_map().values()):
                     _finish(child)
             elif data and stream is child.process.stdout:
-                _take(child, data)
+                take(child, data)
             elif data:
                 child.stderr = (child.stderr + data)[-_KEEP_STDERR:]
 
 
-def _take(child: Child, data: bytes) -> None:
-    """Whole JSON lines of a child's answer."""
+def take(child: Child, data: bytes) -> None:
+    """Take in what a child wrote: whole JSON lines, the rest of the last one is kept."""
     *lines, child.pending = (child.pending + data).split(b"\n")
     for line in lines:
         try:

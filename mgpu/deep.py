@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mgpu import children
+from mgpu import busy, children
 from mgpu.children import Child, Probe
 from mgpu.probes import build
 from mgpu.snapshot import Gap, Gpu, Snapshot
@@ -20,9 +20,6 @@ from mgpu.snapshot import Gap, Gpu, Snapshot
 # many kernels loaded), and some matrices.
 CONTEXT_BYTES = 500 << 20
 NEEDED_BYTES = 1 << 30
-# NVML does not list the processes everywhere (WSL, some containers). Above this somebody is there: an idle GPU's driver
-# keeps up to about 700 MiB for itself (B200).
-_IDLE_BYTES = 1 << 30
 _AT_ONCE = 4  # each child may load a torch of a gigabyte, from a cold file system
 _DEADLINE_S = 90.0  # cuInit takes seconds on eight GPUs without persistence mode, importing torch tens of seconds
 _COPIES_DEADLINE_S = 60.0
@@ -125,13 +122,8 @@ def _why_not(gpu: Gpu, even_if_busy: bool) -> str | None:
         return "NVML does not tell its UUID"
     if even_if_busy:
         return None
-    others = [p for p in gpu.processes or () if p.kind == "compute" and p.mine is not True]
-    if others:
-        who = f"{others[0].user}'s process" if others[0].user else "a process"
-        return f"{who} (pid {others[0].pid}) computes on it"
-    if gpu.processes is None and (gpu.memory_used_bytes is None or gpu.memory_used_bytes > _IDLE_BYTES):
-        used = "an unknown amount" if gpu.memory_used_bytes is None else f"{gpu.memory_used_bytes >> 20} MiB"
-        return f"its processes are not listed, and {used} of its memory is in use"
+    if taken := busy.why(gpu):
+        return taken
     if gpu.memory_free_bytes is not None and gpu.memory_free_bytes < NEEDED_BYTES:
         return f"only {gpu.memory_free_bytes >> 20} MiB of its memory are free"
     return None

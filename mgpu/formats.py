@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from mgpu import __version__, describe, report
 from mgpu.check import Crash, Fix, Problem, Skip
@@ -16,7 +18,36 @@ from mgpu.engine import Outcome, consequences
 from mgpu.report import Verdict, clean
 from mgpu.snapshot import Snapshot
 
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
 FORMATS = ("human", "json", "junit", "github", "markdown")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A rung of a smoke test, as a row or a testcase."""
+
+    name: str
+    title: str
+    status: Literal["ok", "fail", "skip"]
+    seconds: float | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """Who reports, what the verdict says, and the stages that led to it (the doctor has none: its areas are rows)."""
+
+    command: str
+    word: str
+    text: str
+    stages: tuple[Stage, ...] = ()
+
+
+def doctors(outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: Verdict, seconds: float | None) -> Report:
+    """What `mgpu doctor` says."""
+    return Report("mgpu doctor", *report.verdict_text(outcomes, verdict, snapshot, seconds))
 
 
 def _told(problem: Problem) -> list[str]:
@@ -43,13 +74,17 @@ def _xml(text: object) -> str:
     return _NOT_XML.sub("?", clean(text))
 
 
-def junit(outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: Verdict, seconds: float) -> str:
+def junit(
+    outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: str, seconds: float, told: Report | None = None
+) -> str:  # fmt: skip
     """A suite per area, a testcase per check. A warning passed, with its words in system-out; what timed out or crashed
-    is an error, so that nothing unknown is green."""
+    is an error, so that nothing unknown is green. Stages are a suite of their own, before them."""
     from xml.etree import ElementTree
 
-    root = ElementTree.Element("testsuites", name="mgpu doctor")
+    root = ElementTree.Element("testsuites", name=told.command if told else "mgpu doctor")
     totals = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
+    if told and told.stages:
+        _junit_stages(root, told, totals)
     for area in dict.fromkeys(o.check.area for o in outcomes):
         mine = [o for o in outcomes if o.check.area == area]
         suite = ElementTree.SubElement(root, "testsuite", name=area)
@@ -85,6 +120,32 @@ def junit(outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: Verdict, sec
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, "unicode") + "\n"
 
 
+def _junit_stages(root: Element, told: Report, totals: dict[str, int]) -> None:
+    """The suite `rungs`. The stage that failed bears the verdict."""
+    from xml.etree import ElementTree
+
+    number = dict.fromkeys(totals, 0)
+    suite = ElementTree.SubElement(root, "testsuite", name="rungs")
+    for stage in told.stages:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname="mgpu.rungs", name=stage.name, time=f"{stage.seconds or 0.0:.6f}"
+        )
+        number["tests"] += 1
+        if stage.status == "ok":
+            ElementTree.SubElement(case, "system-out").text = _xml(stage.detail)
+        elif stage.status == "skip":
+            number["skipped"] += 1
+            ElementTree.SubElement(case, "skipped").set("message", _xml(stage.detail))
+        else:
+            number["failures"] += 1
+            part = ElementTree.SubElement(case, "failure", type=stage.name, message=_xml(told.text))
+            part.text = _xml(stage.detail) or None
+    for name, value in number.items():
+        suite.set(name, str(value))
+        totals[name] += value
+    suite.set("time", f"{sum(stage.seconds or 0.0 for stage in told.stages):.6f}")
+
+
 def _verdicts(answers: Sequence[Outcome]) -> list[tuple[str, str, str]]:
     """What stands in a testcase: element, message, text. Several problems of one check are one failure."""
     first = answers[0]
@@ -118,14 +179,13 @@ def _property(text: object) -> str:
 _COMMAND = {"fail": "error", "crash": "error", "warn": "warning", "info": "notice"}
 
 
-def github(outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: Verdict, seconds: float | None) -> str:
+def github(outcomes: Sequence[Outcome], told: Report) -> str:
     """Workflow commands that annotate the run, the gravest first; the verdict as the last line.
 
     A run shows ten annotations of a kind at most, so consequences stand with their cause.
     """
     lines = workflow_commands(outcomes)
-    word, text = report.verdict_text(outcomes, verdict, snapshot, seconds)
-    return "\n".join([*lines, clean(f"{word}  {text}")]) + "\n"
+    return "\n".join([*lines, clean(f"{told.word}  {told.text}")]) + "\n"
 
 
 def workflow_commands(outcomes: Sequence[Outcome], base: str = "") -> list[str]:
@@ -182,27 +242,24 @@ def _fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{text}\n{fence}"
 
 
-def markdown_table(outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: Verdict, seconds: float | None) -> str:
-    """The verdict and a row per group of areas: what stands in a job's summary."""
-    word, text = report.verdict_text(outcomes, verdict, snapshot, seconds)
-    lines = [f"### mgpu doctor: {word}", "", f"{_cell(text)} On {_cell(describe.where(snapshot))}.", ""]
+def markdown_table(outcomes: Sequence[Outcome], snapshot: Snapshot, told: Report) -> str:
+    """The verdict and a row per stage, or per group of areas: what stands in a job's summary."""
+    lines = [f"### {told.command}: {told.word}", "", f"{_cell(told.text)} On {_cell(describe.where(snapshot))}.", ""]
     lines += ["| | | |", "|:--|:--|:--|"]
-    for status, label, said_, _ in report.row_texts(outcomes, describe.rows(snapshot)):
+    rows: list[tuple[str, str, str]] = [(stage.status, stage.title, stage.detail) for stage in told.stages] or [
+        (status, label, said_) for status, label, said_, _ in report.row_texts(outcomes, describe.rows(snapshot))
+    ]
+    for status, label, said_ in rows:
         shown = {"fail": "**FAIL**", "crash": "**crash**", "warn": "**warn**"}.get(status, status)
         lines.append(f"| {shown} | {label} | {_cell(said_)} |")
     return "\n".join(lines) + "\n"
 
 
 def markdown(
-    outcomes: Sequence[Outcome],
-    snapshot: Snapshot,
-    verdict: Verdict,
-    seconds: float | None,
-    details: str,
-    changes: Sequence[str] = (),
-) -> str:
+    outcomes: Sequence[Outcome], snapshot: Snapshot, told: Report, details: str, changes: Sequence[str] = ()
+) -> str:  # fmt: skip
     """What to paste into an issue: verdict, rows, every problem with its fix; the whole screen folded away."""
-    parts = [markdown_table(outcomes, snapshot, verdict, seconds)]
+    parts = [markdown_table(outcomes, snapshot, told)]
     for number, outcome in enumerate(report.in_order(outcomes), 1):
         parts.append(_section(number, outcome))
     if changes:

@@ -226,7 +226,8 @@ def speed_up(ranks: int, measured: float | None = None) -> SpeedUp:
     if ranks == 1:
         return SpeedUp(1.0, 1.0, "by definition", measured is not None)
     if measured is not None:
-        return SpeedUp(measured, measured, "measured here", True)
+        times = round(measured, 2)
+        return SpeedUp(times, times, "measured by the smoke test on its own small model", True)
     if ranks not in TYPICAL_SPEED_UP:
         return SpeedUp(None, None, f"not measured here, and guides name no figure for {ranks} GPUs", False)
     low, high = TYPICAL_SPEED_UP[ranks]

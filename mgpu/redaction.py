@@ -15,7 +15,8 @@ from mgpu.snapshot import Snapshot, from_json, hints_of, to_json
 
 # Fields that hold nothing but a name of a machine or a user.
 _NAMES = frozenset({
-    "Host.name", "Network.hostname", "Master.name", "Rank.host", "GpuProcess.user", "Config.values.main_process_ip",
+    "Host.name", "Network.hostname", "Master.name", "Rank.host", "Peer.host", "Meeting.address", "GpuProcess.user",
+    "Config.values.main_process_ip",
 })  # fmt: skip
 # Fields that hold paths or words of others, in which such a name may stand. In all other text (words of ours, models,
 # versions) it is just a word: a machine may be called `wheel`, `no` or `MULTI_GPU`.
@@ -27,7 +28,9 @@ _TEXTS = frozenset({
     "Driver.nvml_detail", "Driver.nodes_group", "GpuProcess.name", "Gpu.trouble", "Pytorch.location",
     "TorchRuntime.import_error", "TorchRuntime.cuda_error", "NcclLibrary.path", "Nccl.config_files",
     "Network.hostname_error", "Network.port_owner", "Config.path", "ConfigFault.message", "LoaderVerdict.error",
-    "Step.detail", "Rank.last_word", "Rank.error", "Rank.stack", "Ranks.launcher_output", "Ranks.folder",
+    "Step.detail", "Rank.last_word", "Rank.error", "Rank.stack", "Rank.traceback", "Rank.skipped", "Rank.wrote",
+    "Ranks.launcher_output", "Ranks.folder", "Ranks.left_files", "Peer.error", "PairRun.detail", "Trial.detail",
+    "Meeting.error", "Checkpoint.folder", "NcclLog.warnings", "Baseline.path",
     "Stamp.verified", "Stamp.now", "Folder.path", "Folder.mount", "Folder.error", "LeftFile.path", "LeftProcess.name",
     "Library.path", "Libraries.twice", "Libraries.shadowed", "Libraries.cuda_home", "KernelEvent.process",
     "KernelEvent.text", "Kernel.stuck", "Kernel.command_line", "GpuRun.detail", "GpuRun.nccl_path",
@@ -94,6 +97,8 @@ class _Substitutes:
         """For the names this machine and its processes go by."""
         hosts = {snapshot.host.name if snapshot.host else "", snapshot.network.hostname if snapshot.network else ""}
         master = snapshot.network.master.name if snapshot.network and snapshot.network.master else ""
+        for rank in snapshot.ranks.ranks if snapshot.ranks else ():  # a smoke test on several machines
+            hosts |= {rank.host or "", *(peer.host or "" for peer in rank.peers)}
         hosts |= set() if _ADDRESS.fullmatch(master) else {master}
         hosts |= {short for name in hosts if not (short := name.partition(".")[0]).isdecimal()}
         hosts -= {"", "localhost", "localhost.localdomain"}

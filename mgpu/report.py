@@ -12,41 +12,52 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Literal, TypeAlias
+from typing import IO, TYPE_CHECKING, Literal, TypeAlias
 
 from mgpu import errors
-from mgpu.check import Check, Crash, Fix, Ok, Skip
+from mgpu.check import Check, Crash, Fix, Ok, Problem, Skip
 from mgpu.document import counts, said
 from mgpu.engine import Outcome, Status, consequences
 from mgpu.snapshot import Plan, Snapshot
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
 Style = Literal["", "bold", "ok", "warn", "fail", "crash", "title"]
 Span: TypeAlias = tuple[str, Style]
 Line: TypeAlias = list[Span]
+Mark = Status | Literal["run", "wait"]  # what stands before a row; the last two only while something is going on
 Verdict = Literal["ready", "ready_with_warnings", "not_ready", "unknown", "no_gpu"]
 
 WIDTH_PLAIN = 80  # when there is no terminal to ask
 WIDTH_MAX = 100  # longer lines are hard to read
 _NARROW = 60  # below this a row's text goes under its label
 _SHOWN_PROBLEMS = 5
+REDRAW_S = 0.25  # between two pictures of a live screen
 
 # The 16 ANSI names, so that the user's theme and contrast settings decide the shade.
 _PAINT: dict[Style, str] = {
     "": "", "bold": "bold", "title": "bold", "ok": "cyan", "warn": "bold yellow", "fail": "bold bright_red",
     "crash": "bold magenta",
 }  # fmt: skip
-_WORD: dict[Status, tuple[str, str, Style]] = {  # status -> word, UTF-8 glyph, style
+_WORD: dict[Mark, tuple[str, str, Style]] = {  # status -> word, UTF-8 glyph, style
     "ok": ("ok", "✓", "ok"),
     "info": ("info", "i", ""),
     "warn": ("warn", "!", "warn"),
     "fail": ("FAIL", "✗", "fail"),
     "skip": ("skip", "-", ""),
     "crash": ("crash", "?", "crash"),
+    "run": ("run", ">", "bold"),
+    "wait": ("", " ", ""),
 }
 _WORSE: tuple[Status, ...] = ("crash", "fail", "warn", "info", "ok", "skip")  # what a row says, the worst first
 
+# Areas that judge a run, not the machine: the doctor cannot ask them again.
+_OF_A_RUN = frozenset({"smoke"})
 # The rows of the screen: a label and the areas (files in checks/) it stands for.
 ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Driver", ("driver",)),
@@ -82,6 +93,7 @@ class Screen:
     glyphs: bool
     colour: bool
     stream: IO[str]
+    live: bool = False  # a terminal on which lines can be painted again
 
     @classmethod
     def of(cls, stream: IO[str] | None = None, environ: Mapping[str, str] = os.environ) -> Screen:
@@ -103,7 +115,13 @@ class Screen:
             and _encodes(stream, "✓✗─"),
             colour=_colour(terminal and not dumb, environ),
             stream=stream,
+            live=terminal and not dumb and not environ.get("MGPU_ACCESSIBLE"),
         )
+
+    @property
+    def narrow(self) -> bool:
+        """Whether a row's text stands under its label."""
+        return self.width < _NARROW
 
     def show(self, lines: Iterable[Line]) -> None:
         """Write the lines."""
@@ -115,18 +133,24 @@ class Screen:
         self.stream.flush()
 
     def _paint(self, lines: Iterable[Line]) -> None:
-        from rich.console import Console
-        from rich.text import Text
-
-        console = Console(file=self.stream, force_terminal=True, highlight=False, width=10_000, legacy_windows=False)
+        console = self.console(width=10_000)
         for line in lines:
-            text = Text()
-            for part, style in line:
-                text.append(clean(part), style=_PAINT[style])
-            text.rstrip()
-            console.print(text, soft_wrap=True)
+            console.print(_painted(line), soft_wrap=True)
 
-    def status(self, status: Status) -> list[Span]:
+    def console(self, width: int | None = None) -> Console:
+        """What paints on it."""
+        from rich.console import Console
+
+        return Console(
+            file=self.stream,
+            force_terminal=True,
+            color_system="auto" if self.colour else None,
+            highlight=False,
+            width=width,
+            legacy_windows=False,
+        )
+
+    def status(self, status: Mark) -> list[Span]:
         """The status word, padded; in a UTF-8 terminal with its glyph in front."""
         word, glyph, style = _WORD[status]
         return [(f"{glyph} {word:<6}" if self.glyphs else f"{word:<6}", style)]
@@ -136,6 +160,51 @@ class Screen:
         dash = "─" if self.glyphs else "-"
         head = f"{dash * 3} {text} "
         return head + dash * max(0, min(self.width, WIDTH_PLAIN) - len(head))
+
+
+def _painted(line: Line) -> Text:
+    from rich.text import Text
+
+    text = Text()
+    for part, style in line:
+        text.append(clean(part), style=_PAINT[style])
+    text.rstrip()
+    return text
+
+
+class Live:
+    """Lines at the end of a terminal that are painted again in place; what was painted last stays.
+
+    Never the alternate screen. The terminal is asked for its width each time, so that it may be resized.
+    """
+
+    def __init__(self, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
+        from rich.live import Live as Painted
+
+        self.screen, self.clock = screen, clock
+        self.painted_at: float | None = None
+        self.live = Painted(
+            console=screen.console(), auto_refresh=False, redirect_stdout=False, redirect_stderr=False,
+            vertical_overflow="crop",
+        )  # fmt: skip
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for the next picture."""
+        return self.painted_at is None or self.clock() - self.painted_at >= REDRAW_S
+
+    def paint(self, lines: Iterable[Line]) -> None:
+        """Put these lines in the place of the last ones."""
+        from rich.text import Text
+
+        self.painted_at = self.clock()
+        self.live.start()
+        text = Text("\n", no_wrap=True, overflow="crop").join(_painted(line) for line in lines)
+        self.live.update(text, refresh=True)
+
+    def end(self) -> None:
+        """Leave the last lines where they are, and the terminal as it was."""
+        self.live.stop()
 
 
 def is_terminal(stream: IO[str] | None) -> bool:
@@ -270,12 +339,12 @@ def _reason(group: Sequence[Outcome]) -> str:
     return skipped.reason if skipped else ""
 
 
-def row(screen: Screen, status: Status, label: str, text: str, indent: int = 2) -> list[Line]:
+def row(screen: Screen, status: Mark, label: str, text: str, indent: int = 2) -> list[Line]:
     """`  ok    Driver      580.65.06 …`, wrapped under its own column; on narrow screens under the label."""
-    pad = " " * indent if screen.width >= _NARROW else " " * (indent // 4)
+    pad = " " * indent if not screen.narrow else " " * (indent // 4)
     head: Line = [(pad, ""), *screen.status(status)]
     used = len(pad) + sum(len(part) for part, _ in screen.status(status))
-    if screen.width < _NARROW:
+    if screen.narrow:
         under = pad + "  "
         return [[*head, (label.rstrip(), "bold")], *unstyled(wrapped(text, screen.width, under, under))]
     column = used + max(12, len(label))
@@ -295,9 +364,7 @@ def problems(
     lines: list[Line] = []
     for number, outcome in enumerate(shown, 1):
         lines += [[], *_block(outcome, screen, f"{number} of {len(roots)}", command, verbose)]
-        for consequence in consequences(outcome, found):
-            text = f"{consequence.check.id}: {said(consequence)}"
-            lines += _labelled("Also", text, screen)
+        lines += also(outcome, found, screen)
     if len(roots) > len(shown):
         more = wrapped(f"+{len(roots) - len(shown)} more: {command} -v", screen.width)
         lines += [[], *([(line, "bold")] for line in more)]  # type: ignore[list-item]
@@ -321,7 +388,7 @@ def _block(outcome: Outcome, screen: Screen, position: str, command: str, verbos
     if isinstance(outcome.answer, Crash):
         lines: list[Line] = [[(screen.rule(f"{position}  {outcome.check.id}  {word}  a bug in mgpu"), style)]]
         trace = outcome.answer.trace.splitlines() if verbose else []
-        lines += _labelled("Why", f"The check itself failed: {outcome.answer.error}", screen)
+        lines += labelled("Why", f"The check itself failed: {outcome.answer.error}", screen)
         return lines + [[(" " * 9 + line, "")] for line in trace]
     problem = outcome.problem
     assert problem is not None
@@ -330,18 +397,33 @@ def _block(outcome: Outcome, screen: Screen, position: str, command: str, verbos
     lines = [[(line, style)] for line in wrapped(screen.rule(head).rstrip(), screen.width, "", "    ")]
     if problem.place and problem.place.line:
         where = f"{problem.place.file}:{problem.place.line}:{problem.place.column or 1}"
-        lines += _labelled("Where", where, screen)
-    lines += _labelled("What", problem.title, screen)
-    lines += _labelled("Why", problem.cause, screen)
+        lines += labelled("Where", where, screen)
+    lines += labelled("What", problem.title, screen)
+    lines += details(problem, screen, verbose=verbose)
+    if outcome.check.area in _OF_A_RUN:
+        lines += labelled("Explain", f"mgpu doctor --explain {outcome.check.id}", screen, whole=True)
+    elif not problem.place:
+        again = command if command.startswith("mgpu doctor") else "mgpu doctor"
+        lines += labelled("Check", f"{again} {outcome.check.selection}", screen, whole=True)
+    return lines
+
+
+def details(problem: Problem, screen: Screen, *, verbose: bool = False) -> list[Line]:
+    """Why a problem matters and how it is mended."""
+    lines = labelled("Why", problem.cause, screen)
     if verbose and problem.evidence:
         read = ", ".join(f"{key} = {value}" for key, value in problem.evidence.items())
-        lines += _labelled("Read", read, screen)
+        lines += labelled("Read", read, screen)
     for fix in problem.fixes:
-        lines += _fix(fix, who, screen)
-    if not problem.place:
-        again = command if command.startswith("mgpu doctor") else "mgpu doctor"
-        lines += _labelled("Check", f"{again} {outcome.check.selection}", screen, whole=True)
+        lines += _fix(fix, problem.fixes[0].who, screen)
     return lines
+
+
+def also(outcome: Outcome, outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
+    """The consequences of a problem, a line each."""
+    found = [o for o in outcomes if o.status in ("fail", "warn", "crash")]
+    texts = [f"{one.check.id}: {said(one)}" for one in consequences(outcome, found)]
+    return [line for text in texts for line in labelled("Also", text, screen)]
 
 
 def _fix(fix: Fix, who: str, screen: Screen) -> list[Line]:
@@ -349,12 +431,13 @@ def _fix(fix: Fix, who: str, screen: Screen) -> list[Line]:
     text = fix.text if fix.who == who else f"({fix.who}) {fix.text}"
     if fix.caveat:
         text += f" ({fix.caveat})"
-    lines = _labelled(label, text, screen)
+    lines = labelled(label, text, screen)
     # Commands paste: no prompt sign, no colour, never wrapped.
     return lines + [[(" " * 9 + command, "")] for command in fix.commands]
 
 
-def _labelled(label: str, text: str, screen: Screen, *, whole: bool = False) -> list[Line]:
+def labelled(label: str, text: str, screen: Screen, *, whole: bool = False) -> list[Line]:
+    """`Fix      text`, wrapped under its own column; `whole`: never wrapped, so that it pastes."""
     if whole:
         return [[(f"{label:<9}", "bold"), (text, "")]]
     first, *others = wrapped(text, screen.width - 9)

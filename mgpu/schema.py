@@ -1,4 +1,5 @@
-"""What may scripts rely on in the JSON of `mgpu doctor`? Its JSON Schema (draft 2020-12), for `--json-schema`.
+"""What may scripts rely on in the JSON of `mgpu doctor` and `mgpu smoke-test`? JSON Schemas (draft 2020-12), for
+`--json-schema`.
 
 Closed sets (statuses, verdicts, kinds) are taken from the types of the program, so that they cannot differ. Readers
 ignore what they do not know: a field may be added, never renamed or taken away.
@@ -11,6 +12,8 @@ import typing
 from typing import Any
 
 from mgpu import check, compare, engine, report, snapshot
+from mgpu.smoke import verdict as smoke_verdict
+from mgpu.smoke.ranks import RUNGS
 
 URI = "https://json-schema.org/draft/2020-12/schema"
 
@@ -106,14 +109,14 @@ def _gpu() -> dict[str, Any]:
     })  # fmt: skip
 
 
-def _envelope() -> dict[str, Any]:
+def _envelope(kind: str, verdict: Any) -> dict[str, Any]:
     scheduler = _object({"kind": {"type": "string"}, "job": _maybe("string")})
     return {
-        "schema": {"type": "string", "pattern": r"^mgpu\.doctor/1\.[0-9]+$"},
+        "schema": {"type": "string", "pattern": rf"^mgpu\.{kind}/1\.[0-9]+$"},
         "mgpu": _TEXT,
         "time": {"type": ["string", "null"], "description": "when the machine was looked at: ISO 8601, UTC"},
         "duration_s": _SECONDS,
-        "verdict": one_of(report.Verdict),
+        "verdict": one_of(verdict),
         "exit_code": {"type": "integer", "minimum": 0, "maximum": 255},
         "counts": _object(dict.fromkeys(typing.get_args(engine.Status), _COUNT)),
         "host": _object({
@@ -167,7 +170,7 @@ def doctor() -> dict[str, Any]:
         "title": "mgpu doctor --json",
         "description": "Bytes are integers, seconds numbers. Fields may be added in 1.x, never renamed or removed.",
         **_object(
-            _envelope(),
+            _envelope("doctor", report.Verdict),
             changes={**_list(change), "description": "with --compare"},
             repairs={**_list(repair), "description": "with --fix"},
             error={**_TEXT, "description": "nothing could be judged: why"},
@@ -175,7 +178,94 @@ def doctor() -> dict[str, Any]:
     }
 
 
-def show() -> int:
+_NUMBER: dict[str, Any] = {"type": "number"}
+_NUMBERS: dict[str, Any] = {"type": "object", "additionalProperties": _NUMBER}
+
+
+def _rank() -> dict[str, Any]:
+    texts = ("host", "device", "gpu", "gpu_name", "pci", "last_word", "state", "kind", "error")
+    numbers = ("local_rank", "pid", "numa", "world_size", "accelerate_world_size", "exit")
+    return _object({
+        "rank": _WHOLE,
+        **{name: _maybe("string") for name in texts},
+        **{name: _maybe("integer") for name in numbers},
+        "measured": {**_NUMBERS, "description": "units stand in the names"},
+    })  # fmt: skip
+
+
+def _of_ranks() -> dict[str, Any]:
+    """What the ranks did; absent where none was started."""
+    pair = _object({
+        "ranks": _list(_WHOLE), "ok": _maybe("boolean"), "detail": _maybe("string"), "gb_per_s": _maybe("number"),
+        "latency_s": _maybe("number"),
+    })  # fmt: skip
+    bandwidth = _object({
+        "collective": _ID, "backend": _TEXT, "ranks": _COUNT, "size_bytes": _COUNT, "seconds_p50": _SECONDS,
+        "seconds_p99": _SECONDS, "algbw_gb_per_s": _NUMBER, "busbw_gb_per_s": _NUMBER,
+    })  # fmt: skip
+    scaling = _object({
+        "ranks": _COUNT, "samples_per_s": _NUMBER, "seconds_per_step": _SECONDS, "compute_seconds": _SECONDS,
+        "efficiency": _maybe("number"),
+    })  # fmt: skip
+    trial = _object({
+        "change": _TEXT, "ok": _maybe("boolean"), "detail": _maybe("string"), "seconds": _maybe("number"),
+        "environment": {"type": "object", "additionalProperties": _TEXT}, "gpus": _list(_WHOLE),
+        "busbw_gb_per_s": _maybe("number"),
+    })  # fmt: skip
+    culprit = _object({
+        "rank": _maybe("integer"), "gpu": _maybe("string"), "host": _maybe("string"),
+        "rung": {"type": "string", "enum": list(RUNGS)}, "collective": _maybe("string"), "last_word": _maybe("string"),
+        "state": _maybe("string"), "stack": _maybe("string"), "stack_from": _maybe("string"),
+    })  # fmt: skip
+    stage = _object({
+        "name": {"type": "string", "enum": list(RUNGS)}, "status": one_of(smoke_verdict.StageStatus),
+        "seconds": _maybe("number"), "detail": _maybe("string"),
+    })  # fmt: skip
+    return {
+        "stages": {**_list(stage), "description": "every rung, in order"},
+        "ranks": {**_list(_rank()), "description": "those of this machine"},
+        "pairs": _list(pair),
+        "bandwidth": {**_list(bandwidth), "description": "algbw and busbw as nccl-tests defines them, decimal GB"},
+        "scaling": {**_list(scaling), "description": "at a fixed micro-batch"},
+        "skipped": {**_TEXTS, "description": "what could not be tried here, and why"},
+        "culprit": _maybe(culprit),
+        "diagnosis": {**_list(trial), "description": "the failed rung again, one change at a time"},
+        "config": _maybe(_object({"path": _TEXT, "sha256": _maybe("string")})),
+        "stamp": {**_maybe("string"), "description": "the file a pass was recorded in"},
+        "logs": {**_maybe("string"), "description": "the run folder"},
+    }
+
+
+def smoke() -> dict[str, Any]:
+    """The schema of `mgpu.smoke/1.x`."""
+    return {
+        "$schema": URI,
+        "$id": "mgpu.smoke/1.0",
+        "title": "mgpu smoke-test --json",
+        "description": "Bytes are integers, seconds numbers. Fields may be added in 1.x, never renamed or removed.",
+        **_object(
+            {**_envelope("smoke", smoke_verdict.Verdict), **_of_ranks()},
+            level=_ID,
+            strategy=_ID,
+            precision=_ID,
+            accumulate=_COUNT,
+            cpu={**_YES, "description": "the ranks ran on the CPU"},
+            world={**_COUNT, "description": "ranks on all machines"},
+            nodes=_COUNT,
+            node=_COUNT,
+            ended={"type": "string", "enum": ["finished", "stalled", "timed_out", "died", "interrupted"]},
+            left=_object({
+                "processes": _list(_WHOLE),
+                "files": _TEXTS,
+                "gpu_memory": {"type": "object", "additionalProperties": _WHOLE},
+                "port": _maybe("integer"),
+            }),
+            error={**_TEXT, "description": "no rank was started: why"},
+        ),
+    }  # fmt: skip
+
+
+def show(schema: dict[str, Any] | None = None) -> int:
     """`--json-schema`."""
-    print(json.dumps(doctor(), indent=2))
+    print(json.dumps(doctor() if schema is None else schema, indent=2))
     return 0

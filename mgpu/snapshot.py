@@ -920,6 +920,15 @@ class Peer:
 
 
 @dataclass(frozen=True)
+class Meeting:
+    """The machine and port where the launchers of several machines meet, as this one found it."""
+
+    address: str
+    port: int
+    error: str | None = None  # None: it answers; on that machine itself: the address is its own
+
+
+@dataclass(frozen=True)
 class PairRun:
     """Data sent between this rank and another, both ways."""
 
@@ -928,6 +937,18 @@ class PairRun:
     detail: str | None = None
     gb_per_s: float | None = None  # one way, decimal GB
     latency_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One collective at one size, as one rank timed it."""
+
+    collective: str  # all_reduce, all_gather, reduce_scatter, broadcast, all_to_all
+    backend: str
+    ranks: int
+    size_bytes: int  # S of nccl-tests: mgpu/bandwidth.py
+    seconds_p50: float
+    seconds_p99: float
 
 
 @dataclass(frozen=True)
@@ -952,7 +973,18 @@ class Scaling:
     samples_per_s: float  # of all of them together
     seconds_per_step: float
     compute_seconds: float  # of a step, without waiting for others: the slowest rank's
-    efficiency: float  # 1.0: as many samples per second and rank as one rank alone
+    efficiency: float | None = None  # 1.0: as many samples per second and rank as one rank alone
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The checkpoint that the ranks saved and loaded again, as one rank met it."""
+
+    folder: str  # where it was tried
+    named: bool  # by the user; else the run folder
+    shared: bool | None  # this rank could read what rank 0 wrote; None: not tried
+    size_bytes: int | None = None
+    free_bytes: int | None = None  # before it was written
 
 
 @dataclass(frozen=True)
@@ -973,21 +1005,34 @@ class Rank:
     process_state: str | None = None  # when the run was ended: running, sleeping, stopped …, gone
     silent_s: float | None = None  # how long its heartbeat had been missing
     stack: str | None = None
+    stack_from: Literal["asked", "woken"] | None = None  # it wrote the stack when asked, or once SIGCONT had woken it
+    kernel_wait: str | None = None  # where the kernel held its process: /proc/PID/wchan
+    collective: str | None = None  # the one it was in, by torch's flight recorder: "gloo all_reduce of 1000 x Float"
+    collective_seq: int | None = None  # … and how many of the whole world's collectives it had come to
     error: str | None = None
     traceback: str | None = None
     kind: str | None = None  # of the failure, when the rank knows it: wrong_numbers, gradients_differ …
     evidence: Mapping[str, Any] = field(default_factory=dict)  # what the check of that kind reads
-    computed: str | None = None  # digest of the same computation done on every rank
+    gpu_name: str | None = None  # model, as torch names it
+    gpu_pci: str | None = None  # 0000:1b:00.0
+    numa_node: int | None = None  # the GPU's
+    cpus: str | None = None  # the ones this process may run on: "0-23,48-71"
+    computed: Mapping[str, str] = field(default_factory=dict)  # fp32, bf16 … -> digest of the same computation
     parameters: str | None = None  # digest of the parameters after the training steps
+    digests: Mapping[str, str] = field(default_factory=dict)  # start, buffers, optimizer … -> digest after the steps
+    samples: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # loader -> the samples it gave this rank
     finished: bool = False  # its report is complete
     failed_at: float | None = None  # when a rung failed on it (Unix time), to tell cause from consequence
     exit_code: int | None = None  # as the launcher tells it; negative for a signal
     measured: Mapping[str, float] = field(default_factory=dict)
     peers: tuple[Peer, ...] = ()
+    gloo_works: bool | None = None  # the collectives over gloo, tried beside NCCL
     pairs: tuple[PairRun, ...] = ()
-    bandwidth: tuple[Bandwidth, ...] = ()
+    bandwidth: tuple[Timed, ...] = ()  # mgpu/bandwidth.py makes one Bandwidth of those of all ranks
     scaling: tuple[Scaling, ...] = ()
     skipped: tuple[str, ...] = ()  # what could not be tried here, and why: "SyncBatchNorm: torch has it on GPUs only"
+    checkpoint: Checkpoint | None = None
+    wrote: tuple[str, ...] = ()  # folders it may have written to outside the run folder, to be removed after the run
 
 
 @dataclass(frozen=True)
@@ -1026,6 +1071,11 @@ class Ranks:
     strategy: str = "ddp"
     precision: str = "no"
     accumulate: int = 1
+    outlived: tuple[int, ...] = ()  # pids that were there when the launcher had ended by itself, and were ended
+    port: int | None = None  # where the ranks met
+    meeting: Meeting | None = None  # None on one machine
+    left_port: bool = False  # it was free before the run, and is still taken
+    killed_for_memory: int | None = None  # processes of its control group that the kernel killed meanwhile
     left_files: tuple[str, ...] = ()  # shared memory and temporary files that were not there before
     memory_kept: Mapping[str, int] = field(default_factory=dict)  # GPU UUID -> bytes not given back
     trials: tuple[Trial, ...] = ()
@@ -1076,6 +1126,7 @@ class Stamp:
     verified_at: str | None
     now: Mapping[str, str]
     rungs: tuple[str, ...] = ()
+    scaling: tuple[Scaling, ...] = ()  # of the smoke test's own small model, measured then
 
 
 @dataclass(frozen=True)

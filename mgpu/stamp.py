@@ -11,16 +11,18 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from mgpu import files
+from mgpu import bandwidth, files
 from mgpu.errors import REFUSED, MgpuError, reason
-from mgpu.snapshot import Snapshot, Stamp
+from mgpu.snapshot import BadSnapshot, Bandwidth, Baseline, Scaling, Snapshot, Stamp, decode
 
 FOLDER, FILE = ".mgpu", "verified.json"
 SCHEMA = 1
+Row = TypeVar("Row", Bandwidth, Scaling)
 # The variables a verdict depends on. The stamp, the launch and the report use this one list.
 RELEVANT_ENV = (
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "NCCL_", "TORCH_NCCL_", "TORCH_DISTRIBUTED_",
@@ -48,7 +50,56 @@ def of_now(snapshot: Snapshot) -> Stamp | None:
     )
     if best is None:
         return Stamp(None, None, now)
-    return Stamp(best["facts"], best["time"], now, tuple(best.get("rungs", ())))
+    return Stamp(best["facts"], best["time"], now, tuple(best.get("rungs", ())), _rows(Scaling, best.get("scaling")))
+
+
+def measured_here(snapshot: Snapshot, folder: Path) -> Baseline | None:
+    """What the last pass on exactly these GPUs measured, of this config where there is one; None without any."""
+    now = _gpus(snapshot)
+    entries = [entry for entry in _read(folder).values() if now and entry["facts"].get("gpus") == now]
+    config = snapshot.config.sha256 if snapshot.config else None
+    best = max(entries, key=lambda e: (e["facts"].get("config") == config, str(e["time"])), default=None)
+    if best is None:
+        return None
+    return Baseline(
+        path=str(folder / FOLDER / FILE),
+        taken=best["time"],
+        same_gpus=True,
+        bandwidth=_rows(Bandwidth, best.get("bandwidth")),
+        measured=_figures(best.get("measured")),
+        scaling=_rows(Scaling, best.get("scaling")),
+    )
+
+
+def _rows(kind: type[Row], rows: Any) -> tuple[Row, ...]:
+    """Measured rows of an entry; none where an older mgpu wrote none, or other ones."""
+    try:
+        return tuple(decode(kind, row, "") for row in rows or ())
+    except (BadSnapshot, TypeError):
+        return ()
+
+
+def _figures(measured: Any) -> dict[str, dict[str, float]]:
+    """rank -> figures."""
+    found = measured.items() if isinstance(measured, dict) else ()
+    return {
+        str(rank): {name: float(number) for name, number in figures.items() if isinstance(number, int | float)}
+        for rank, figures in found
+        if isinstance(figures, dict)
+    }
+
+
+def _gpus(snapshot: Snapshot) -> str | None:
+    """The GPUs a run would use, as an entry names them; None when they are not known."""
+    if snapshot.gpus is None or snapshot.visible is None:
+        return None
+    return ", ".join(gpu.uuid or f"GPU {gpu.index}" for gpu in snapshot.gpus if gpu.index in snapshot.visible.gpus)
+
+
+def last_pass(config: Path) -> str | None:
+    """When a config of this name in this folder passed last, on whatever GPUs; None: never, as far as is kept."""
+    entries = _read(config.parent).values()
+    return max((str(e["time"]) for e in entries if e["facts"].get("file") == config.name), default=None)
 
 
 def fingerprint(snapshot: Snapshot) -> dict[str, str] | None:
@@ -63,12 +114,11 @@ def fingerprint(snapshot: Snapshot) -> dict[str, str] | None:
         return None
     if driver.nvml_error is None and not driver.version:
         return None
-    uuids = [gpu.uuid or f"GPU {gpu.index}" for gpu in gpus if gpu.index in visible.gpus]
     libraries = snapshot.nccl.libraries
     facts = {
         "config": config.sha256,
         "file": Path(config.path).name,
-        "gpus": ", ".join(uuids) or "none",
+        "gpus": _gpus(snapshot) or "none",
         "driver": driver.version or "none",
         "torch": torch.version or "none",
         "nccl": (libraries[0].version or "unknown") if libraries else "none",
@@ -83,7 +133,7 @@ def fingerprint(snapshot: Snapshot) -> dict[str, str] | None:
 
 
 def write(snapshot: Snapshot, rungs: Sequence[str], measured: Mapping[str, Any]) -> Path:
-    """Add (or renew) the entry for this config and set of GPUs. Raises MgpuError."""
+    """Add (or renew) the entry for this config and set of GPUs, with what its ranks measured. Raises MgpuError."""
     facts = fingerprint(snapshot)
     assert snapshot.config is not None
     folder = Path(snapshot.config.path).parent
@@ -92,7 +142,10 @@ def write(snapshot: Snapshot, rungs: Sequence[str], measured: Mapping[str, Any])
     with _locked(folder):
         entries = _read(folder)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
-        entry = {"time": now, "facts": facts, "rungs": list(rungs), "measured": dict(measured)}
+        entry: dict[str, Any] = {"time": now, "facts": facts, "rungs": list(rungs), "measured": dict(measured)}
+        if snapshot.ranks is not None:
+            entry["bandwidth"] = [asdict(row) for row in bandwidth.merged(snapshot.ranks.ranks)]
+            entry["scaling"] = [asdict(run) for run in bandwidth.scaled(snapshot.ranks.ranks)]
         entries[f"{facts['config'][:16]} on {facts['gpus']}"] = entry
         path = folder / FOLDER / FILE
         files.write(path, json.dumps({"schema": SCHEMA, "entries": entries}, indent=1) + "\n", mode=0o600)

@@ -57,10 +57,11 @@ def tell(request: Request, found: Examined) -> None:
         examine.write_out(request.output, lambda stream: show(report.Screen.of(stream), request, found))
     else:
         text = _text(request, found)
-        examine.write_out(request.output, lambda stream: _whole(stream, text))
+        examine.write_out(request.output, lambda stream: whole_text(stream, text))
 
 
-def _whole(stream: IO[str], text: str) -> None:
+def whole_text(stream: IO[str], text: str) -> None:
+    """A report in one piece."""
     stream.write(text)
     stream.flush()
 
@@ -69,17 +70,18 @@ def _text(request: Request, found: Examined) -> str:
     """The report of a format for programs."""
     from mgpu import formats
 
-    told = (found.outcomes, found.snapshot, found.verdict, found.seconds)
     if request.format == "json":
         return document.text(whole(request, found))
     if request.format == "junit":
-        return formats.junit(*told)
+        return formats.junit(found.outcomes, found.snapshot, found.verdict, found.seconds)
+    told = formats.doctors(found.outcomes, found.snapshot, found.verdict, found.seconds)
     if request.format == "github":
-        _append_summary(formats.markdown_table(*told))
-        return formats.github(*told)
+        append_summary(formats.markdown_table(found.outcomes, found.snapshot, told))
+        return formats.github(found.outcomes, told)
     buffer = io.StringIO()
     show(report.Screen(report.WIDTH_PLAIN, False, False, buffer), replace(request, verbose=True), found)
-    return formats.markdown(*told, buffer.getvalue(), [f"{c.what}: {c.text}" for c in found.changes or ()])
+    changes = [f"{c.what}: {c.text}" for c in found.changes or ()]
+    return formats.markdown(found.outcomes, found.snapshot, told, buffer.getvalue(), changes)
 
 
 def whole(request: Request, found: Examined) -> dict[str, Any]:
@@ -101,7 +103,7 @@ def whole(request: Request, found: Examined) -> dict[str, Any]:
     return content
 
 
-def _append_summary(text: str) -> None:
+def append_summary(text: str) -> None:
     """What GitHub shows on the page of the run. That it cannot be written is told, and changes nothing."""
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:
@@ -123,7 +125,7 @@ def _tell_scheduler(request: Request, found: Examined) -> None:
     else:
         text = formats.nagios(found.outcomes, found.snapshot, found.verdict, found.seconds, strict=request.strict)
     if text:
-        examine.write_out(request.output, lambda stream: _whole(stream, text))
+        examine.write_out(request.output, lambda stream: whole_text(stream, text))
 
 
 def failed(request: Request, message: str, code: int, began: float) -> int:
@@ -135,10 +137,10 @@ def failed(request: Request, message: str, code: int, began: float) -> int:
             code = errors.READY
         whole = document.envelope("doctor", (), "unknown", code, time.monotonic() - began, Snapshot())
         text = document.text(whole | {"error": message, "next": ["mgpu doctor"]})
-        examine.write_out(request.output, lambda stream: _whole(stream, text))
+        examine.write_out(request.output, lambda stream: whole_text(stream, text))
     elif request.exit_style == "nagios":
         line = f"MGPU UNKNOWN - {' '.join(report.clean(message).split())}\n"
-        examine.write_out(request.output, lambda stream: _whole(stream, line))
+        examine.write_out(request.output, lambda stream: whole_text(stream, line))
         return 3
     to_stderr(f"mgpu: {message}")
     return errors.READY if request.exit_style == "prolog" else code

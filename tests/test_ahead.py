@@ -1,4 +1,4 @@
-"""Do the probes start before the options are read exactly where the doctor will want them, and is none left behind?"""
+"""Do the probes start before the options are read exactly where they will be wanted, and is none left behind?"""
 
 from __future__ import annotations
 
@@ -57,6 +57,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         ("configure --validate a.yaml --from m.json", None),
         ("configure --validate --help", None),
         ("configure --show-origin a.yaml", None),
+        ("smoke-test", children.QUICK),
+        ("smoke-test --cpu 2 --level quick", children.QUICK),
+        ("smoke-test --show", None),
+        ("smoke-test --json-schema", None),
+        ("smoke-test --help", None),
         ("", None),
         ("--version", None),
     ],

@@ -345,9 +345,9 @@ def test_several_machines_get_both_commands_and_a_next_step_that_works(configure
     assert "accelerate launch --config_file 'my file.yaml' --machine_rank 2999 " in out
     assert "torchrun --nnodes 3000 --nproc-per-node 2 --node-rank 2999 --master-addr node-0" in out
     assert len(out.splitlines()) < 40
-    assert "Next:  mgpu smoke-test --cpu 2 -c 'my file.yaml'" in out  # without --cpu it refuses several machines
+    assert "Next:  mgpu smoke-test -c 'my file.yaml' --node-rank 0  (with 1 to 2999 on the other machines)" in out
     _, out, _ = configure("--yes", "--nodes", "2", "--address", "node-0", "--json")
-    assert json.loads(out)["next"] == ["mgpu smoke-test --cpu 2"]
+    assert json.loads(out)["next"] == ["mgpu smoke-test --node-rank 0"]
 
 
 def test_an_accelerate_that_would_run_fsdp1_is_named(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:

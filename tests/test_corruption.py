@@ -145,10 +145,11 @@ def shown(found: examine.Examined) -> None:
         telling.show(report.Screen(width, False, False, buffer), Request(verbose=True), found)
         assert "\x1b" not in buffer.getvalue() and "\x00" not in buffer.getvalue()
         buffer.getvalue().encode()
+    told = formats.doctors(found.outcomes, found.snapshot, found.verdict, 1.0)
     for text in (
         formats.junit(found.outcomes, found.snapshot, found.verdict, 1.0),
-        formats.github(found.outcomes, found.snapshot, found.verdict, 1.0),
-        formats.markdown(found.outcomes, found.snapshot, found.verdict, 1.0, "x"),
+        formats.github(found.outcomes, told),
+        formats.markdown(found.outcomes, found.snapshot, told, "x"),
         formats.nagios(found.outcomes, found.snapshot, found.verdict, 1.0, strict=True),
     ):
         text.encode()

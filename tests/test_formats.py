@@ -109,8 +109,13 @@ def test_junit_of_nothing() -> None:
     assert len(ElementTree.fromstring(formats.junit((), Snapshot(), "unknown", 0.0))) == 0
 
 
+def told(outcomes: Sequence[Outcome]) -> formats.Report:
+    """What the doctor says of them."""
+    return formats.doctors(outcomes, MACHINE, "not_ready", 2.0)
+
+
 def test_github_annotates_the_gravest_first_and_ends_with_the_verdict() -> None:
-    lines = formats.github(MIXED, MACHINE, "not_ready", 2.0).splitlines()
+    lines = formats.github(MIXED, told(MIXED)).splitlines()
     kinds = [line.split(" ")[0] for line in lines[:-1]]
     assert kinds == ["::error"] * 5 + ["::warning", "::notice"] or sorted(kinds) == sorted(
         ["::error"] * 5 + ["::warning", "::notice"]
@@ -124,9 +129,8 @@ def test_github_annotates_the_gravest_first_and_ends_with_the_verdict() -> None:
 
 
 def test_github_escapes_messages_and_properties() -> None:
-    (line, _) = formats.github(
-        [outcome("one", problem(NASTY, place=Place("a,b:c%.yaml", 3, 5)))], MACHINE, "not_ready", None
-    ).splitlines()
+    found = [outcome("one", problem(NASTY, place=Place("a,b:c%.yaml", 3, 5)))]
+    (line, _) = formats.github(found, told(found)).splitlines()
     head, _, message = line.removeprefix("::").partition("::")
     assert head == "error file=a%2Cb%3Ac%25.yaml,line=3,col=5,title=one"
     assert message.startswith("50%25, a:b ")
@@ -135,12 +139,12 @@ def test_github_escapes_messages_and_properties() -> None:
 
 def test_nothing_foreign_becomes_a_workflow_command() -> None:
     bad = problem("x", cause="\n::set-env name=A::b\r::stop-commands::z")
-    text = formats.github([outcome("one", bad)], MACHINE, "not_ready", None)
+    text = formats.github([outcome("one", bad)], told([outcome("one", bad)]))
     assert [line for line in re.split(r"[\r\n]", text) if line.startswith("::")] == [text.splitlines()[0]]
 
 
 def test_markdown_has_verdict_rows_problems_and_details() -> None:
-    text = formats.markdown(MIXED, MACHINE, "not_ready", 2.0, "the whole\nscreen", ["driver: 575 -> 580"])
+    text = formats.markdown(MIXED, MACHINE, told(MIXED), "the whole\nscreen", ["driver: 575 -> 580"])
     assert text.startswith("### mgpu doctor: NOT READY\n")
     assert "| **FAIL** | Host | /dev/shm is 64 MiB |" in text
     assert "```sh\ndocker run --shm-size=8g ...\n```" in text
@@ -152,7 +156,7 @@ def test_markdown_has_verdict_rows_problems_and_details() -> None:
 def test_markdown_cannot_be_broken_out_of() -> None:
     details = "a\n```\n</details>\n````\nb"
     bad = problem(NASTY, cause=NASTY, fix=Fix("do", ("echo ```\n# not a heading",)))
-    text = formats.markdown([outcome("one", bad)], MACHINE, "not_ready", None, details)
+    text = formats.markdown([outcome("one", bad)], MACHINE, told([outcome("one", bad)]), details)
     row = next(line for line in text.splitlines() if line.startswith("| **FAIL**"))
     assert len(re.findall(r"(?<!\\)\|", row)) == 4  # the cells of the table, and no more
     assert "<b>" not in text and "@user" not in text.partition("<details>")[0]

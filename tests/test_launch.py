@@ -152,7 +152,7 @@ def test_not_verified(here: Path, mgpu: Run) -> None:
 
 
 def test_several_machines_are_started_by_hand(here: Path, mgpu: Run) -> None:
-    """No dead end: the smoke test, which the refusal of an unverified config names, runs on one machine."""
+    """No dead end: the test and the launch of every machine are named."""
     config = here / "accelerate.yaml"
     text = config.read_text().replace("num_machines: 1", "num_machines: 2\nmain_process_ip: 10.0.0.1")
     config.write_text(text.replace("num_processes: 2", "num_processes: 4"))
@@ -160,6 +160,11 @@ def test_several_machines_are_started_by_hand(here: Path, mgpu: Run) -> None:
     assert (done.returncode, done.stdout) == (errors.LAUNCH_REFUSED, ""), done.stderr
     assert "RANK from 0 to 1" in done.stderr
     assert "accelerate launch --config_file accelerate.yaml --machine_rank RANK report.py --lr 1" in done.stderr
+    assert "mgpu smoke-test --node-rank 1   # on machine 1" in done.stderr
+    assert "mgpu launch --node-rank RANK report.py --lr 1" in done.stderr
+    assert mgpu("launch", "--node-rank", "2", "report.py").returncode == errors.USAGE
+    shown = mgpu("launch", "--node-rank", "1", "--print-command", "report.py")
+    assert "--machine_rank 1 report.py" in shown.stdout and "rdzv_conf" not in shown.stdout
 
 
 def test_config_changed(stamped: Path, mgpu: Run) -> None:

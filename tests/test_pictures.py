@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from mgpu.snapshot import to_json
 from tests import machines
 from tests.conftest import environment
 from tests.pictures import same_picture
+from tests.scripts.records_smoke import RECORDED
 from tests.terminal import CONTROL_C, ENTER, SCREENS, Terminal
 from tests.test_wizard import QUICK, REVIEW, at, go, read_until, settled
 
@@ -89,6 +91,16 @@ def test_the_validator(run: Run) -> None:
     terminal = run("configure", "--validate", "shared.yaml", "--target", "2x4xA100-80GB", shared_yaml=SHARED)
     assert terminal.end() == 1
     same_picture(terminal.screen, "validate", "mgpu configure --validate shared.yaml")
+
+
+@pytest.mark.parametrize(("name", "code"), [("passed", 0), ("stopped", 1)])
+def test_the_smoke_test(run: Run, tmp_path: Path, name: str, code: int) -> None:
+    """Two CPU ranks, recorded from real runs (tests/scripts/records_smoke.py) and told again."""
+    logs = "runs/smoke-20261121-100412"
+    shutil.copytree(RECORDED / name, tmp_path / "project" / logs)
+    terminal = run("smoke-test", "--show", "--log-dir", logs)
+    assert terminal.end() == code
+    same_picture(terminal.screen, f"smoke_{name}", "mgpu smoke-test", "  ✓ ok    1")
 
 
 def test_every_picture_of_the_readme_is_there_and_every_picture_is_shown() -> None:

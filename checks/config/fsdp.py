@@ -230,23 +230,38 @@ def config_one_rank_splits_nothing(config: Config) -> Answer:
 
 @check(Severity.WARNING, source=_MEASURED)
 def config_fsdp_not_on_cpu(config: Config, driver: Driver) -> Answer:
-    """The config asks for FSDP on a machine without a GPU.
+    """The config asks for FSDP 2 on a machine without a GPU.
 
-    Why: on CPU ranks accelerate does not apply FSDP 2: each holds the whole model, as with DDP. FSDP 1 stops with
-    "There are currently no available devices found".
+    Why: on CPU ranks accelerate does not apply FSDP 2: each holds the whole model, as with DDP.
 
     Fix: nothing for a rehearsal of the script; memory is not what it will be.
     """
-    values = _section(config)
+    return _on_cpu(config, driver, 2, "is not applied: the ranks train as plain DDP", Fix("Nothing, for a rehearsal."))
+
+
+@check(Severity.WARNING, source=_MEASURED)
+def config_fsdp1_needs_gpu(config: Config, driver: Driver) -> Answer:
+    """The config asks for FSDP 1 on a machine without a GPU.
+
+    Why: accelerate's FSDP 1 stops there with "There are currently no available devices found". The file may be meant
+    for another machine; here it starts nothing.
+
+    Fix: use it on the machine with the GPUs, or rehearse the script without FSDP.
+    """
+    rehearse = Fix("Rehearse the script with distributed_type: MULTI_GPU.", ("mgpu smoke-test --cpu 2",))
+    return _on_cpu(config, driver, 1, "does not start: it needs a GPU", rehearse)
+
+
+def _on_cpu(config: Config, driver: Driver, version: int, what: str, fix: Fix) -> Answer:
     if config.distributed_type != "FSDP" or not readable(config):
         return Skip(_NOT_FSDP)
     if driver.any_gpu:
         return Ok("this machine has NVIDIA GPUs")
-    version = fsdp_version(values)
-    what = "is not applied: the ranks train as plain DDP" if version == 2 else "does not start: it needs a GPU"
+    if fsdp_version(_section(config)) != version:
+        return Ok(f"it is not FSDP {version}")
     return Problem(
         f"FSDP {version} on the CPU {what}",
         "accelerate switches FSDP on for accelerators only.",
-        Fix("Rehearse the script with distributed_type: MULTI_GPU." if version == 1 else "Nothing, for a rehearsal."),
+        fix,
         place=place_of(config, "distributed_type"),
     )

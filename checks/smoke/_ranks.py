@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mgpu.snapshot import Rank, Ranks
 
 TORCH = "https://pytorch.org/docs/stable/distributed.html"
 # A live rank beats every 0.2 s (mgpu/smoke/ranks/journal.py); one that is silent for longer than this does not run.
-_SILENT_S = 1.0
+SILENT_S = 1.0
+_ERROR = re.compile(r"[\w.]*(?:Error|Exception|Interrupt)\b")
 
 
 def who(rank: Rank) -> str:
-    where = f"{rank.device}" if rank.device else "not yet on a device"
+    where = rank.device or "not yet on a device"
     return f"rank {rank.rank} ({where}, pid {rank.pid})" if rank.pid else f"rank {rank.rank}"
 
 
@@ -24,7 +26,10 @@ def file(ranks: Ranks, name: str) -> str:
 
 
 def last_line(ranks: Ranks) -> str:
-    return ((ranks.launcher_output or "").strip() or "nothing").splitlines()[-1]
+    """The launcher's last words: its last error, but not torchrun's table of the ranks; else its last line."""
+    lines = [line.strip() for line in (ranks.launcher_output or "").splitlines() if re.search(r"\w", line)]
+    errors = [line for line in lines if _ERROR.match(line) and "ChildFailedError" not in line]
+    return (errors or lines or ["nothing"])[-1]
 
 
 def odd_ones(held: Mapping[int, str]) -> list[int]:
@@ -41,22 +46,67 @@ def rung(rank: Rank, ranks: Ranks) -> str:
 
 
 def frozen_ranks(ranks: Ranks) -> list[Rank]:
-    """Ranks that were not running when the run was ended: stopped, or without a heartbeat."""
-    return [
+    """Ranks that were not running when the run was ended: stopped ones first, then those without a heartbeat and
+    without an answer, the longest silent first."""
+    silent = ranks.ended in ("stalled", "timed_out")
+    found = [
         rank
         for rank in ranks.ranks
         if not rank.finished
         and (
-            rank.process_state in ("stopped", "traced")
-            or (ranks.ended in ("stalled", "timed_out") and rank.silent_s is not None and rank.silent_s > _SILENT_S)
+            _is_stopped(rank)
+            or (silent and rank.silent_s is not None and rank.silent_s > SILENT_S and rank.stack_from != "asked")
         )
     ]
+    return sorted(found, key=lambda rank: (not _is_stopped(rank), -(rank.silent_s or 0.0)))
+
+
+def _is_stopped(rank: Rank) -> bool:
+    return rank.process_state in ("stopped", "traced")
 
 
 def own_failures(ranks: Ranks) -> list[Rank]:
     """Ranks on which a rung failed, the earliest first: the others failed because it was gone."""
     failed = [rank for rank in ranks.ranks if any(step.ok is False for step in rank.steps)]
     return sorted(failed, key=lambda rank: rank.failed_at or float("inf"))
+
+
+def own_failure(ranks: Ranks, *kinds: str) -> Rank | None:
+    """The first rank that failed, when its failure is of one of these kinds: what others say is a consequence."""
+    failed = own_failures(ranks)
+    return failed[0] if failed and failed[0].kind in kinds else None
+
+
+def of_kind(ranks: Ranks, *kinds: str) -> list[Rank]:
+    """All ranks whose own failure is of one of these kinds, the earliest first."""
+    return [rank for rank in own_failures(ranks) if rank.kind in kinds]
+
+
+def median(numbers: Iterable[float]) -> float:
+    """The middle one, or the mean of the two there; `statistics` brings ten other modules with it."""
+    ordered = sorted(numbers)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def through(ranks: Ranks, rung: str) -> list[Rank]:
+    """The ranks that passed this rung."""
+    return [rank for rank in ranks.ranks if any(step.rung == rung and step.ok for step in rank.steps)]
+
+
+def where_is(rank: Rank) -> str:
+    """The hardware a rank computes on, for whoever has to find it."""
+    if rank.gpu_uuid is None:
+        return f"the CPU of {rank.host}"
+    address = f", {rank.gpu_pci}" if rank.gpu_pci else ""
+    return f"{rank.gpu_name or 'GPU'} {rank.gpu_uuid} ({rank.host}{address})"
+
+
+def python_at(rank: Rank) -> str | None:
+    """The line of Python that a rank was at when it was asked: the innermost of its main thread (the one that is not
+    a thread of ours), "File …, line 7 in step"."""
+    blocks = [block.splitlines() for block in (rank.stack or "").split("\n\n")]
+    lines = next((b for b in reversed(blocks) if b and not any("journal.py" in line for line in b[:3])), [])
+    return next((line.strip() for line in lines if line.strip().startswith("File ")), None)
 
 
 def killed_ranks(ranks: Ranks) -> list[Rank]:

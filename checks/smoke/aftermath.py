@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, check
-from mgpu.snapshot import Ranks
+import shlex
 
-from .._knowledge import counted
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Gpu, Ranks
+
+from .._knowledge import MIB, counted, gib, listed
+from ._causes import CAUSES, LOST
+
+_FAILED = (*LOST, *CAUSES, "rank_failed", "ranks_hang", "rank_ended_early")
+# What a driver keeps for itself comes and goes with its last user; a CUDA context that was left takes 200-500 MiB
+# (measured from 2080 Ti to H100: https://discuss.pytorch.org/t/how-to-reduce-cuda-context-overhead/54455).
+_CONTEXT_BYTES = 160 * MIB
 
 
 @check(Severity.ERROR, source="https://pytorch.org/docs/stable/elastic/agent.html")
@@ -20,9 +28,103 @@ def ranks_left_running(ranks: Ranks) -> Answer:
     if not ranks.left_running:
         return Ok("no process was left behind")
     pids = " ".join(map(str, ranks.left_running))
+    number = next((rank.rank for rank in ranks.ranks if rank.pid in ranks.left_running), None)
     return Problem(
-        f"{counted(len(ranks.left_running), 'process', 'processes')} could not be ended: {pids}",
+        f"{counted(len(ranks.left_running), 'process', 'processes')} could not be ended: {pids}"
+        + (f" (rank {number})" if number is not None else ""),
         "They survived SIGKILL, so they hang in the kernel.",
         Fix("Try again; then reboot.", (f"kill -9 {pids}", "sudo reboot"), who="admin"),
-        {"pids": pids},
+        {"rank": number, "rung": "shutdown", "pids": pids},
     )
+
+
+@check(Severity.WARNING, source="https://pytorch.org/docs/stable/elastic/agent.html", because_of=_FAILED)
+def processes_outlive_ranks(ranks: Ranks) -> Answer:
+    """Processes that a rank has started were still there when the launcher had ended.
+
+    Why: loader workers and helpers end with their rank; one that does not holds memory and the GPU, and the launcher
+    does not know of it. mgpu has ended them.
+
+    Fix: see what they were doing; a training would leave the like.
+    """
+    if ranks.ended != "finished":
+        return Skip("the launcher did not end by itself")
+    if not ranks.outlived:
+        return Ok("every process ended with its rank")
+    pids = " ".join(map(str, ranks.outlived))
+    return Problem(
+        f"{counted(len(ranks.outlived), 'process', 'processes')} had to be ended after the launcher: {pids}",
+        "They were started by the ranks and did not end with them.",
+        Fix("Look for the like after a training.", ("ps -ef --forest",)),
+        {"rank": None, "rung": "shutdown", "pids": pids},
+    )
+
+
+@check(Severity.WARNING, source="https://man7.org/linux/man-pages/man7/shm_overview.7.html")
+def run_leaves_files(ranks: Ranks) -> Answer:
+    """Shared memory or temporary files of the smoke test are still there, and could not be removed.
+
+    Why: /dev/shm is memory, and files in it stay when the processes are gone; what fails at the tenth run of a day is
+    often what nine runs have left.
+
+    Fix: remove them.
+    """
+    if not ranks.left_files:
+        return Ok("no file was left behind")
+    first = ranks.left_files[0]
+    return Problem(
+        f"{counted(len(ranks.left_files), 'file')} of the run {'is' if len(ranks.left_files) == 1 else 'are'} left: "
+        f"{first}{' …' if len(ranks.left_files) > 1 else ''}",
+        "Nobody uses them any more.",
+        Fix("Remove them.", (f"rm -rf {' '.join(map(shlex.quote, ranks.left_files))}",)),
+        {"rank": None, "rung": "shutdown", "files": " ".join(ranks.left_files)},
+    )
+
+
+@check(
+    Severity.WARNING, source="https://man7.org/linux/man-pages/man7/socket.7.html", because_of=("ranks_left_running",)
+)
+def run_leaves_port_taken(ranks: Ranks) -> Answer:
+    """The port at which the ranks met is still taken after the run.
+
+    Why: it was free before; whoever listens there now was started by the run, or came meanwhile. The next launch with
+    this port fails.
+
+    Fix: see who listens there.
+    """
+    if ranks.port is None:
+        return Skip("the ranks met at no port")
+    if not ranks.left_port:
+        return Ok(f"port {ranks.port} is as it was")
+    return Problem(
+        f"port {ranks.port} is still taken after the run",
+        "It was free before, and the ranks met there.",
+        Fix("See who listens there.", (f"ss -ltnp 'sport = :{ranks.port}'",)),
+        {"rank": None, "rung": "shutdown", "port": ranks.port},
+    )
+
+
+@check(Severity.WARNING, source="https://docs.nvidia.com/deploy/nvml-api/", because_of=("ranks_left_running",))
+def run_keeps_gpu_memory(ranks: Ranks, gpus: tuple[Gpu, ...]) -> Answer:
+    """A GPU has less free memory after the run than before it.
+
+    Why: the driver frees what a process held when it ends. What stays is held by a process that is left, by somebody
+    who came meanwhile, or by a driver that lost count, which only a reset mends.
+
+    Fix: see who uses the GPU.
+    """
+    if ranks.cpu or not gpus:
+        return Skip("no GPU took part")
+    kept = {uuid: size for uuid, size in ranks.memory_kept.items() if size >= _CONTEXT_BYTES}
+    if not kept:
+        return Ok(f"the memory of {counted(len(gpus), 'GPU')} is as it was")
+    numbers = {gpu.uuid: gpu.index for gpu in gpus}
+    uuid, size = max(kept.items(), key=lambda item: item[1])
+    return Problem(
+        f"GPU {numbers.get(uuid, uuid)} has {gib(size)} less free memory than before the run",
+        "It was given back by nobody within 3 s after the last rank had ended.",
+        Fix("See who uses it.", ("nvidia-smi",)),
+        {"rank": next((r.rank for r in ranks.ranks if r.gpu_uuid == uuid), None), "rung": "shutdown",
+         "gpus": listed([numbers.get(u, u) for u in kept]), "bytes": size},
+        tuple(f"GPU {numbers.get(u, u)}" for u in kept),
+    )  # fmt: skip

@@ -5,8 +5,10 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Ranks
 
-from .._knowledge import counted
-from ._ranks import TORCH, who
+from .._knowledge import counted, listed
+from ._causes import LOST
+from ._diagnoses import DIAGNOSES
+from ._ranks import TORCH, own_failure, who
 
 _ACCELERATE = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"
 
@@ -62,3 +64,85 @@ def ranks_share_a_gpu(ranks: Ranks) -> Answer:
             tuple(f"rank {number}" for number in who),
         )
     return Ok(f"{len(users)} GPUs, one rank each") if users else Skip("no rank is on a GPU with a known UUID")
+
+
+@check(Severity.ERROR, source=TORCH, because_of=LOST)
+def ranks_never_came(ranks: Ranks) -> Answer:
+    """Some ranks did not come to where all meet.
+
+    Why: they ended or hang before it, on their machine; a process group is formed by all or by none.
+
+    Fix: the test on that machine says what became of them.
+    """
+    failed = own_failure(ranks, "ranks_missing")
+    if failed:
+        told = failed.evidence
+        absent, hosts = list(told.get("ranks") or ()), list(told.get("hosts") or ())
+        names = f"rank{'s' if len(absent) > 1 else ''} {listed(absent[:8])}{' and more' if len(absent) > 8 else ''}"
+        there = f" on {listed(hosts)}" if hosts else ""
+        return Problem(
+            f'{names}{there} did not come to "group" within {told.get("limit_s")} s',
+            f'{who(failed)} waited for {"them" if len(absent) > 1 else "it"} at "{failed.last_word}".',
+            Fix("Look at the verdict and the logs on that machine.", ("cat runs/smoke-*/launcher.log",)),
+            {"rank": absent[0] if absent else None, "host": hosts[0] if hosts else None, "waiting": failed.rank},
+            tuple(f"rank {number}" for number in absent),
+        )
+    came = [rank for rank in ranks.ranks if rank.peers]
+    return Ok(f"all {len(came[0].peers)} ranks came") if came else Skip("no rank came as far as meeting the others")
+
+
+@check(
+    Severity.ERROR,
+    source="https://pytorch.org/docs/stable/distributed.html#choosing-the-network-interface-to-use",
+    because_of=DIAGNOSES,
+)
+def rank_interface_missing(ranks: Ranks) -> Answer:
+    """A variable tells the ranks to talk over an interface that does not exist.
+
+    Why: GLOO_SOCKET_IFNAME is the exact name of an interface, NCCL_SOCKET_IFNAME a list of prefixes. Names differ from
+    machine to machine; gloo and NCCL stop when there is none.
+
+    Fix: name one that exists, or unset the variable.
+    """
+    failed = own_failure(ranks, "interface_missing")
+    if failed is None:
+        heard = [rank for rank in ranks.ranks if rank.peers]
+        return Ok("the interfaces that the ranks were told exist") if heard else Skip("no rank came as far")
+    told = failed.evidence
+    variable, there = told.get("variable"), list(told.get("interfaces") or ())
+    other = next((name for name in there if name != "lo"), "lo")
+    return Problem(
+        f'{who(failed)} at "group": {variable}={told.get("value")}, and {failed.host} has no such interface',
+        f"There are: {listed(there)}.",
+        Fix("Unset it, or name an interface of this machine.", (f"unset {variable}", f"export {variable}={other}")),
+        {"rank": failed.rank, "host": failed.host, "variable": str(variable), "value": str(told.get("value"))},
+        (f"rank {failed.rank}",),
+    )
+
+
+@check(Severity.ERROR, source=_ACCELERATE, because_of=("ranks_not_of_one_world",))
+def ranks_laid_out_otherwise(ranks: Ranks) -> Answer:
+    """The launcher spread the ranks over the machines otherwise than the config says.
+
+    Why: every machine starts num_processes / num_machines ranks, and rank 0 is on machine 0. With a rendezvous of type
+    c10d the machines are numbered as they come, whatever --machine_rank says.
+
+    Fix: give each machine its own number, the one that the launcher gives it.
+    """
+    failed = own_failure(ranks, "wrong_layout")
+    if failed is None:
+        heard = [rank for rank in ranks.ranks if rank.world_size is not None]
+        if not heard:
+            return Skip("no rank came as far as the process group")
+        return Ok(f"{counted(len(heard), 'rank')} where the config wants them")
+    told = failed.evidence
+    node = told.get("found") if told.get("what") == "number of this machine" else ranks.node
+    return Problem(
+        f"{who(failed)} at \"start\": {told.get('what')} is {told.get('found')} for the launcher, "
+        f"{told.get('wanted')} for the config",
+        "Ranks, GPUs and the checkpoints they write would not be where they are looked for.",
+        Fix("Start the test with the number that the launcher gives this machine.",
+            (f"mgpu smoke-test --node-rank {node}",)),
+        {"rank": failed.rank, "found": told.get("found"), "wanted": told.get("wanted")},
+        (f"rank {failed.rank}",),
+    )  # fmt: skip

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Ranks
+from mgpu.snapshot import Rank, Ranks
 
 from .._knowledge import counted
-from ._ranks import TORCH, file, frozen_ranks, killed_ranks, last_line, own_failures, rung, who
+from ._causes import CAUSES, KINDS, LOST
+from ._ranks import (
+    SILENT_S,
+    TORCH,
+    file,
+    frozen_ranks,
+    killed_ranks,
+    last_line,
+    own_failure,
+    own_failures,
+    python_at,
+    rung,
+    who,
+)
 
 _SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 1: "SIGHUP", 2: "SIGINT"}
+_KILL = -9
 
 
 @check(Severity.ERROR, source="https://man7.org/linux/man-pages/man7/signal.7.html")
@@ -26,20 +40,82 @@ def rank_frozen(ranks: Ranks) -> Answer:
         silent = f"{rank.silent_s or ranks.stall_limit_s:.0f} s"
         stopped = rank.process_state in ("stopped", "traced")
         state = f"is {rank.process_state}" if stopped else f"does not run (no heartbeat for {silent})"
+        where = rung(rank, ranks)
+        collective = next((r.collective for r in ranks.ranks if r.collective and r not in frozen), None)
         return Problem(
-            f"{who(rank)} {state}",
-            f"It came as far as \"{rank.last_word}\" ({rung(rank, ranks)}) and then did not run for {silent}; "
-            "the others wait for it.",
+            f'{who(rank)} {state}, in "{where}"',
+            f'Its last word was "{rank.last_word or "none"}"; then it did not run for {silent}, and the others wait '
+            f"for it{f' in {collective}' if collective else ''}. {_asked(rank)}",
             Fix("Find out who stopped it: a debugger, the scheduler, SIGSTOP, or a device that hangs in the kernel.",
                 (f"ps -o pid,stat,wchan:32,cmd -p {rank.pid}",) if rank.pid else ()),
-            {"rank": rank.rank, "pid": rank.pid, "host": rank.host, "state": rank.process_state,
-             "last_word": rank.last_word},
+            {"rank": rank.rank, "rung": where, "pid": rank.pid, "host": rank.host, "state": rank.process_state,
+             "last_word": rank.last_word, "collective": collective, "stack": python_at(rank),
+             "stack_from": rank.stack_from, "kernel_wait": rank.kernel_wait},
             tuple(f"rank {r.rank}" for r in frozen),
         )  # fmt: skip
     return Ok(f"{counted(len(ranks.ranks), 'rank')} ran all the time")
 
 
-@check(Severity.ERROR, source="https://pytorch.org/docs/stable/elastic/errors.html", because_of=("rank_frozen",))
+def _asked(rank: Rank) -> str:
+    """What a rank that does not run told of itself, and how."""
+    if at := python_at(rank):
+        return f"{'Woken to be asked' if rank.stack_from == 'woken' else 'Asked'}, its Python was at {at}."
+    kernel = f" The kernel holds it in {rank.kernel_wait}." if rank.kernel_wait else ""
+    return f"It did not answer: more than its last word is not known.{kernel}"
+
+
+@check(
+    Severity.ERROR,
+    source="https://www.kernel.org/doc/html/latest/admin-guide/cgroup-v2.html#memory-interface-files",
+    because_of=("rank_frozen",),
+)
+def rank_out_of_memory(ranks: Ranks) -> Answer:
+    """A rank could not have the memory it asked for, or was killed for it.
+
+    Why: every rank needs memory of its own, of the GPU and of the machine. A limit of the shell (ulimit -v) or a full
+    GPU refuses the request; the limit of a container or of a Slurm job (cgroup), and a machine that has no more, kill
+    the process without a word.
+
+    Fix: give the run more memory, or use less: fewer ranks, fewer loader workers, a smaller micro-batch.
+    """
+    if rank := own_failure(ranks, "out_of_memory"):
+        gpu = rank.evidence.get("where") == "gpu"
+        asked = rank.evidence.get("asked")
+        free = rank.evidence.get("free_mib")
+        where = rung(rank, ranks)
+        return Problem(
+            f"{who(rank)} got no {'GPU' if gpu else 'host'} memory, in \"{where}\""
+            + (f" (asked for {asked})" if asked else ""),
+            (f"{free} MiB of the GPU's memory were free. " if free is not None else "")
+            + f'Its last word was "{rank.last_word}": {rank.error or "out of memory"}',
+            Fix("See who else uses the GPU.", ("nvidia-smi",))
+            if gpu
+            else Fix("See the limit of the shell, of the container or job, and what is free.",
+                     ("ulimit -v", "cat /sys/fs/cgroup/memory.max", "free -g")),
+            {"rank": rank.rank, "rung": where, "where": "gpu" if gpu else "host",
+             "asked": asked, "free_mib": free, "error": rank.error},
+            (f"rank {rank.rank}",),
+        )  # fmt: skip
+    killed = [rank for rank in killed_ranks(ranks) if rank.exit_code == _KILL]
+    if killed and ranks.killed_for_memory:
+        rank, where, many = killed[0], rung(killed[0], ranks), ranks.killed_for_memory
+        return Problem(
+            f'{who(rank)} was killed for want of memory, in "{where}"',
+            f"It ended by SIGKILL, and meanwhile the kernel killed {counted(many, 'process', 'processes')} of its "
+            f'control group (container, job or session) for want of memory. Its last word was "{rank.last_word}".',
+            Fix("See the limit of the container or job, and what the kernel says.",
+                ("cat /sys/fs/cgroup/memory.max", "sudo dmesg | grep -i 'killed process'")),
+            {"rank": rank.rank, "rung": where, "where": "host", "killed_for_memory": ranks.killed_for_memory},
+            (f"rank {rank.rank}",),
+        )  # fmt: skip
+    return Ok("no rank ran out of memory")
+
+
+@check(
+    Severity.ERROR,
+    source="https://pytorch.org/docs/stable/elastic/errors.html",
+    because_of=("rank_frozen", "rank_out_of_memory"),
+)
 def rank_killed(ranks: Ranks) -> Answer:
     """A rank was ended by a signal.
 
@@ -50,22 +126,23 @@ def rank_killed(ranks: Ranks) -> Answer:
     """
     killed = killed_ranks(ranks)
     if killed:
-        rank = killed[0]
+        rank, where = killed[0], rung(killed[0], ranks)
         name = _SIGNALS.get(-(rank.exit_code or 0), f"signal {-(rank.exit_code or 0)}")
         return Problem(
-            f"{who(rank)} was killed by {name}",
-            f'It had come as far as "{rank.last_word}" ({rung(rank, ranks)}). What the others say is a consequence.',
+            f'{who(rank)} was killed by {name}, in "{where}"',
+            f'It had come as far as "{rank.last_word}". What the others say is a consequence.',
             Fix(
                 "See whether the kernel killed it for memory, and what it printed.",
                 ("sudo dmesg | grep -i 'killed process'", f"cat {file(ranks, 'launcher.log')}"),
             ),
-            {"rank": rank.rank, "pid": rank.pid, "signal": name, "last_word": rank.last_word},
+            {"rank": rank.rank, "rung": where, "pid": rank.pid, "host": rank.host, "signal": name,
+             "last_word": rank.last_word},
             tuple(f"rank {r.rank}" for r in killed),
-        )
+        )  # fmt: skip
     return Ok("no rank was ended by a signal")
 
 
-@check(Severity.ERROR, source=TORCH, because_of=("rank_frozen", "rank_killed", "ranks_not_of_one_world"))
+@check(Severity.ERROR, source=TORCH, because_of=(*LOST, *CAUSES, "ranks_not_of_one_world"))
 def rank_failed(ranks: Ranks) -> Answer:
     """A rank met an error.
 
@@ -74,20 +151,22 @@ def rank_failed(ranks: Ranks) -> Answer:
     Fix: as the error says.
     """
     failed = own_failures(ranks)
-    if failed:
-        rank = failed[0]
-        step = next(step for step in rank.steps if step.ok is False)
-        return Problem(
-            f"{who(rank)} failed at \"{step.rung}\": {step.detail}",
-            f"Its last word was \"{rank.last_word}\". Ranks that failed: {', '.join(str(r.rank) for r in failed)}.",
-            Fix("See the whole error in the rank's report.", (f"cat {file(ranks, f'rank{rank.rank}.json')}",)),
-            {"rank": rank.rank, "rung": step.rung, "error": rank.error},
-            tuple(f"rank {r.rank}" for r in failed),
-        )  # fmt: skip
-    return Ok("no rank met an error")
+    if not failed:
+        return Ok("no rank met an error")
+    rank = failed[0]
+    if rank.kind in KINDS:
+        return Skip(f"the error of rank {rank.rank} is told by {KINDS[rank.kind]}")
+    step = next(step for step in rank.steps if step.ok is False)
+    return Problem(
+        f'{who(rank)} failed in "{step.rung}": {step.detail}',
+        f'Its last word was "{rank.last_word}". Ranks that failed: {", ".join(str(r.rank) for r in failed)}.',
+        Fix("See the whole error in the rank's report.", (f"cat {file(ranks, f'rank{rank.rank}.json')}",)),
+        {"rank": rank.rank, "rung": step.rung, "kind": rank.kind, "error": rank.error},
+        tuple(f"rank {r.rank}" for r in failed),
+    )
 
 
-@check(Severity.ERROR, source=TORCH, because_of=("rank_frozen", "rank_killed", "rank_failed"))
+@check(Severity.ERROR, source=TORCH, because_of=(*LOST, *CAUSES, "rank_failed"))
 def ranks_hang(ranks: Ranks) -> Answer:
     """The ranks made no progress within the stall limit.
 
@@ -102,30 +181,57 @@ def ranks_hang(ranks: Ranks) -> Answer:
     waiting = [rank for rank in ranks.ranks if not rank.finished]
     if not waiting:
         return Problem(
-            f"all ranks finished, but the launcher did not end ({limit})",
+            f'all ranks finished, but the launcher did not end, after "{ranks.rungs[-1]}" ({limit})',
             "The launcher waits for something else than its ranks.",
             Fix("See what it printed.", (f"cat {file(ranks, 'launcher.log')}",)),
+            {"rank": None, "rung": ranks.rungs[-1]},
         )
-    behind = min(waiting, key=lambda rank: rank.last_word_order)
-    first = max(ranks.ranks, key=lambda rank: rank.last_word_order)
-    if behind.last_word_order < first.last_word_order:
-        title = f'{who(behind)} is behind at "{behind.last_word or "not heard of"}" ({limit})'
-        cause = f'The others are at "{first.last_word}" ({rung(first, ranks)}) and wait for it.'
+    behind, first = _behind(waiting, ranks), _furthest(ranks)
+    stands_out = _place(behind, ranks) < _place(first, ranks)
+    words = behind.last_word or "not heard of"
+    where = rung(behind, ranks)
+    inside = f" It is in {behind.collective}." if behind.collective else ""
+    if stands_out:
+        title = f'{who(behind)} is behind at "{words}", in "{where}" ({limit})'
+        waits = f" in {first.collective}" if first.collective else ""
+        cause = f'The others are at "{first.last_word}" ({rung(first, ranks)}) and wait for it{waits}.{inside}'
     else:
-        title = f'all ranks wait at "{behind.last_word or "not heard of"}" ({limit})'
-        cause = f'Every rank came to the same place of "{rung(behind, ranks)}", and what they do there does not end.'
-    stack = (behind.stack or "").splitlines()
-    where = next((line.strip() for line in stack if line.strip().startswith("File ")), None)
+        title = f'all ranks wait at "{words}", in "{where}" ({limit})'
+        cause = f"Every rank came to the same place, and what they do there does not end.{inside}"
+    at = python_at(behind)
+    cause += f" Python is at {at}." if at else ""
+    if (behind.silent_s or 0.0) > SILENT_S:
+        cause += f" Its heartbeat was missing for {behind.silent_s:.0f} s: a library holds Python's lock."
     return Problem(
         title,
-        cause + (f" Python is at {where}." if where else ""),
+        cause,
         Fix("Look at the stacks of the ranks.", (f"cat {file(ranks, 'rank*.stack')}",)),
-        {"rank": behind.rank, "last_word": behind.last_word, "rung": rung(behind, ranks), "stack": where},
-        (f"rank {behind.rank}",),
-    )
+        {"rank": behind.rank if stands_out else None, "rung": where, "last_word": behind.last_word,
+         "collective": (first if stands_out else behind).collective, "stack": at},
+        (f"rank {behind.rank}",) if stands_out else tuple(f"rank {rank.rank}" for rank in waiting),
+    )  # fmt: skip
 
 
-@check(Severity.ERROR, source=TORCH, because_of=("rank_frozen", "rank_killed", "rank_failed", "ranks_hang"))
+Place = tuple[int, int, bool, int]
+
+
+def _place(rank: Rank, ranks: Ranks) -> Place:
+    """How far a rank came: the rung; how many collectives of the whole world it began (where every rank's recorder
+    tells that); whether it is in one; its last word."""
+    told = all(r.collective_seq is not None for r in ranks.ranks if not r.finished)
+    seq = (rank.collective_seq or 0) if told else 0
+    return ranks.rungs.index(rung(rank, ranks)), seq, told and rank.collective is not None, rank.last_word_order
+
+
+def _behind(waiting: list[Rank], ranks: Ranks) -> Rank:
+    return min(waiting, key=lambda rank: _place(rank, ranks))
+
+
+def _furthest(ranks: Ranks) -> Rank:
+    return max(ranks.ranks, key=lambda rank: _place(rank, ranks))
+
+
+@check(Severity.ERROR, source=TORCH, because_of=(*LOST, *CAUSES, "rank_failed", "ranks_hang"))
 def rank_ended_early(ranks: Ranks) -> Answer:
     """A rank's process ended before its report was complete.
 
@@ -144,41 +250,18 @@ def rank_ended_early(ranks: Ranks) -> Answer:
     ).strip()
     if not rank.pid:
         return Problem(
-            f"rank {rank.rank} never started (launcher exit {ranks.launcher_exit})",
+            f'rank {rank.rank} never came to "{ranks.rungs[0]}" (launcher exit {ranks.launcher_exit})',
             f"The launcher said: {last_line(ranks)}",
             Fix("See all it printed.", (f"cat {file(ranks, 'launcher.log')}",)),
-            {"rank": rank.rank, "launcher_exit": ranks.launcher_exit},
+            {"rank": rank.rank, "rung": ranks.rungs[0], "launcher_exit": ranks.launcher_exit},
             tuple(f"rank {r.rank}" for r in missing),
         )
     return Problem(
-        f"{who(rank)} ended at \"{rank.last_word}\" ({rung(rank, ranks)})",
+        f'{who(rank)} ended at "{rank.last_word}", in "{rung(rank, ranks)}"',
         f"Its process is gone without a Python error. {said}".strip(),
         Fix("See what the launcher printed, and whether the kernel killed it.",
             (f"cat {file(ranks, 'launcher.log')}", "sudo dmesg | grep -i 'killed process'")),
-        {"rank": rank.rank, "last_word": rank.last_word, "launcher_exit": ranks.launcher_exit},
+        {"rank": rank.rank, "rung": rung(rank, ranks), "last_word": rank.last_word,
+         "launcher_exit": ranks.launcher_exit},
         tuple(f"rank {r.rank}" for r in missing),
     )  # fmt: skip
-
-
-@check(
-    Severity.ERROR,
-    source="https://huggingface.co/docs/accelerate/package_reference/cli",
-    because_of=("rank_frozen", "rank_killed", "rank_failed", "ranks_hang", "rank_ended_early"),
-)
-def launcher_failed(ranks: Ranks) -> Answer:
-    """The launcher ended with an error.
-
-    Why: its exit code is what a training would end with, too.
-
-    Fix: its last lines say what it did not like.
-    """
-    if ranks.ended not in ("finished", "died"):
-        return Skip("the launcher was ended by mgpu")
-    if ranks.launcher_exit == 0:
-        return Ok("exit code 0")
-    return Problem(
-        f"the launcher ended with exit code {ranks.launcher_exit}",
-        f"Its last line: {last_line(ranks)}",
-        Fix("See all it printed.", (f"cat {file(ranks, 'launcher.log')}",)),
-        {"exit": ranks.launcher_exit},
-    )

@@ -18,6 +18,9 @@ def launch(
         typer.Option("--unverified", metavar="WHAT", help="ask, allow or refuse (default: ask; no terminal: refuse)."),
     ] = "",
     module: Annotated[bool, typer.Option("--module", "-m", help="What follows is a module, as for python -m.")] = False,
+    node_rank: Annotated[
+        int | None, typer.Option("--node-rank", metavar="K", min=0, help="Which of several machines this is.")
+    ] = None,
     log_dir: Annotated[str, typer.Option("--log-dir", metavar="DIR", help="Default: runs/TIME.")] = "",
     json_result: Annotated[str, typer.Option("--json-result", metavar="FILE", help="Write how it ended.")] = "",
 ) -> int:
@@ -36,6 +39,7 @@ def launch(
             dry_run=dry_run,
             print_command=print_command,
             unverified=unverified,
+            node=node_rank,
             log_dir=log_dir,
             json_result=json_result,
         )

@@ -13,13 +13,18 @@ def smoke_test(
     cpu: Annotated[
         int | None, typer.Option("--cpu", metavar="N", min=1, help="Rehearse with N CPU ranks (gloo).")
     ] = None,
-    level: Annotated[str, typer.Option("--level", metavar="LEVEL", help="quick, standard or long.")] = "standard",
+    level: Annotated[
+        str, typer.Option("--level", metavar="LEVEL", help="quick (about 10 s), standard (30 s) or long (5 min).")
+    ] = "standard",
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="SEC", min=1, help="The whole test: 120 (long: 900).")
     ] = None,
     stall_timeout: Annotated[
         float, typer.Option("--stall-timeout", metavar="SEC", min=1, help="Without progress.")
     ] = 30,
+    start_timeout: Annotated[
+        float, typer.Option("--start-timeout", metavar="SEC", min=1, help="Imports, and all ranks to come.")
+    ] = 90,
     bisect: Annotated[bool, typer.Option("--bisect/--no-bisect", help="Search for the cause of a failure.")] = True,
     scaling: Annotated[bool, typer.Option("--scaling/--no-scaling", help="Measure 1 against N ranks.")] = True,
     fill: Annotated[
@@ -40,9 +45,14 @@ def smoke_test(
         str, typer.Option("--format", metavar="FMT", help="human, json, junit, github or markdown.")
     ] = "human",
     json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
+    json_schema: Annotated[bool, typer.Option("--json-schema", help="The JSON Schema of --json.")] = False,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help='Write there ("-" = stdout).')] = "-",
 ) -> int:
     """Prove with real collectives and training steps that all ranks train together."""
+    if json_schema:
+        from mgpu import schema
+
+        return schema.show(schema.smoke())
     from mgpu.smoke import run
     from mgpu.smoke.request import Request
 
@@ -54,6 +64,7 @@ def smoke_test(
             level=level,  # type: ignore[arg-type]
             timeout_s=timeout,
             stall_s=stall_timeout,
+            start_s=start_timeout,
             bisect=bisect,
             scaling=scaling,
             fill_percent=fill,

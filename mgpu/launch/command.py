@@ -65,13 +65,21 @@ def build(
     python: str,
     port: int | None = None,
     run_id: str = "",
+    node: int | None = None,
+    meet_s: float | None = None,
 ) -> Command:
     """The launch of `target` (a script and its arguments, or `-m module …`) with a config file.
 
-    `port`: where the ranks meet, when the config leaves it open.
+    `port`: where the ranks meet, when the config leaves it open. `node`: which of several machines this is.
+    `meet_s`: how long the launcher waits for the others (its default is 600 s, and more with each retry).
     """
     flags: list[str] = [] if port is None else ["--main_process_port", str(port)]
     flags += flags_of(config)
+    if node is not None and "--machine_rank" not in flags:
+        flags += ["--machine_rank", str(node)]
+    if meet_s is not None and "--rdzv_conf" not in flags:
+        dynamic = config.values.get("rdzv_backend") in _BACKENDS
+        flags += ["--rdzv_conf", f"timeout={meet_s:.0f}" + (f",join_timeout={meet_s:.0f}" if dynamic else "")]
     path = os.path.relpath(config.path) if Path(config.path).is_absolute() else config.path
     argv = (python, "-m", "accelerate.commands.launch", "--config_file", path, *flags, *target)
     added = {"ACCELERATE_USE_CPU": "true"} if on_cpu(config, driver) else {}

@@ -53,10 +53,14 @@ def first_failure(tail: bytes) -> FirstFailure | None:
 
 
 def of_ranks(text: bytes) -> dict[int, int]:
-    """Every rank's exit code that torchrun's summary tells; negative for a signal."""
+    """Every rank's exit code that torchrun's summary (or accelerate's launcher of one process) tells; negative for a
+    signal."""
     plain = _ANSI.sub(b"", text)
     start = plain.rfind(b"FAILED")
-    return {int(rank): int(code) for rank, code in _ENTRY.findall(plain[start:])} if start >= 0 else {}
+    if start >= 0 and (found := _ENTRY.findall(plain[start:])):
+        return {int(rank): int(code) for rank, code in found}
+    alone = _CALLED.findall(plain)
+    return {0: int(alone[-1][0]) if alone[-1][0] else -int(alone[-1][1])} if alone else {}
 
 
 def of_training(returncode: int, tail: bytes, signalled: int | None) -> int:

@@ -25,11 +25,14 @@ def over(run_id: str) -> Iterator[None]:
     if pid == 0:
         _watch(run_id, reading, writing)
     os.close(reading)
+    done = False
     try:
         yield
+        done = True
     finally:
-        with contextlib.suppress(OSError):
-            os.write(writing, _DONE)
+        if done:  # else the guard ends what the block was kept from ending: by a second Ctrl-C, say
+            with contextlib.suppress(OSError):
+                os.write(writing, _DONE)
         os.close(writing)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)

@@ -6,6 +6,7 @@ would say the same to accelerate 1.15; with 1.0 and 1.6 the ranks then wait for 
 
 from __future__ import annotations
 
+import errno
 import socket
 
 from mgpu.snapshot import Config
@@ -19,3 +20,14 @@ def for_launch(config: Config) -> int | None:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def taken(port: int) -> bool:
+    """Whether somebody on this machine listens on a port. Connections that are only being forgotten do not count."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+        return False

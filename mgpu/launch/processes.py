@@ -53,11 +53,47 @@ def of_run(run_id: str) -> list[Process]:
     return found
 
 
+def ranks_under(launcher: int) -> dict[int, tuple[int, str | None]]:
+    """The processes of the ranks that a launcher has started, and the file in which torchrun wants their errors."""
+    found: dict[int, tuple[int, str | None]] = {}
+    ahead = _children(launcher)
+    while ahead:
+        pid = ahead.pop()
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                pairs = dict(pair.partition(b"=")[::2] for pair in file.read().split(b"\0"))
+        except OSError:
+            continue
+        number = pairs.get(b"RANK", b"")
+        if number.isdigit():
+            found[int(number)] = pid, os.fsdecode(pairs.get(b"TORCHELASTIC_ERROR_FILE", b"")) or None
+        else:
+            ahead += _children(pid)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [int(child) for child in file.read().split()]
+    except (OSError, ValueError):
+        return []
+
+
 def state_of(pid: int) -> str | None:
     """running, sleeping, stopped …; None when there is no such process, "ended" for a zombie."""
     try:
         return _STATES.get(_stat(pid)[0])
     except (OSError, ValueError, IndexError):
+        return None
+
+
+def kernel_wait_of(pid: int) -> str | None:
+    """The function of the kernel in which a process waits, as far as the kernel tells us."""
+    try:
+        with open(f"/proc/{pid}/wchan", encoding="utf-8", errors="replace") as file:
+            return file.read().strip().strip("0") or None
+    except OSError:
         return None
 
 

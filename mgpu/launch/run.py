@@ -21,8 +21,8 @@ from mgpu.document import check_json
 from mgpu.errors import MgpuError
 from mgpu.launch import command as launching
 from mgpu.launch import exit_code, port, supervise
+from mgpu.smoke import machines, subject
 from mgpu.smoke import run as smoke
-from mgpu.smoke import subject
 from mgpu.smoke.request import Request as SmokeRequest
 from mgpu.snapshot import Config, Plan, Snapshot
 
@@ -41,6 +41,7 @@ class Request:
     dry_run: bool = False
     print_command: bool = False
     unverified: str = ""
+    node: int | None = None  # which of several machines this is
     log_dir: str = ""
     json_result: str = ""
 
@@ -63,6 +64,10 @@ def _run(request: Request) -> int:
     if not path.exists():
         raise MgpuError(f"no config {path}.  mgpu configure  writes one", errors.LAUNCH_REFUSED)
     config = facts(path, ask_loader=False)
+    if request.node is not None and request.node >= config.num_machines:
+        raise MgpuError(
+            f"--node-rank {request.node}: {path} is for machines 0 to {config.num_machines - 1}", errors.USAGE
+        )
     snapshot = _look(config)
     problems = smoke.refusals(snapshot)
     doctor = f"{_WOULD_FAIL} --config {shlex.quote(config.path)}"
@@ -77,6 +82,7 @@ def _run(request: Request) -> int:
         python=snapshot.python.executable,
         port=port.for_launch(config),
         run_id=run_id,
+        node=request.node if config.num_machines > 1 else None,
     )
     if request.print_command:
         print(command.shown())
@@ -85,10 +91,11 @@ def _run(request: Request) -> int:
     if request.dry_run:
         _summary(request, snapshot, command, verified, None)
         return errors.READY if not verified else errors.LAUNCH_REFUSED if _policy(request) == "refuse" else errors.READY
+    several = config.num_machines > 1
+    policy = _policy(request)
+    if several and policy != "allow" and (request.node is None or verified):
+        raise MgpuError(_by_hand(request, config, target, verified), errors.LAUNCH_REFUSED)
     if verified:
-        policy = _policy(request)
-        if policy != "allow" and config.num_machines > 1:
-            raise MgpuError(_by_hand(config, target), errors.LAUNCH_REFUSED)
         if policy == "refuse":
             return _refuse(request, verified, "Test it first, or add --unverified allow.")
         answer = _ask_what(verified) if policy == "ask" else "launch"
@@ -122,15 +129,18 @@ def _target(request: Request) -> list[str]:
     return target
 
 
-def _by_hand(config: Config, target: Sequence[str]) -> str:
-    """Why several machines are not launched from here, and what starts them."""
-    line = shlex.join(["accelerate", "launch", "--config_file", config.path, *launching.flags_of(config)])
-    return (
-        f"{config.path} spans {config.num_machines} machines; mgpu verifies and launches one so far.\n"
-        f"Start it on each machine, RANK from 0 to {config.num_machines - 1}:\n"
-        f"  {line} --machine_rank RANK {shlex.join(target)}\n"
-        "Or, where this machine's part is all that is missing:  mgpu launch --unverified allow ..."
-    )
+def _by_hand(request: Request, config: Config, target: Sequence[str], verified: Sequence[engine.Outcome]) -> str:
+    """What is started on each of several machines: first the test, where this one is not verified, then the run."""
+    flag = ["-c", request.config] if request.config else []
+    ours = shlex.join(["mgpu", "launch", *flag, "--node-rank", "RANK", *target])
+    plain = shlex.join(["accelerate", "launch", "--config_file", config.path, *launching.flags_of(config)])
+    lines = [f"{config.path} spans {config.num_machines} machines."]
+    if verified:
+        lines += [f"Not verified here: {_why(verified)}", "Test it, on all of them at the same time:"]
+        lines += [f"  {line}" for line in machines.commands(config, request.config)]
+    lines += [f"{'Then start' if verified else 'Start'} it on each, RANK from 0 to {config.num_machines - 1}:"]
+    lines += [f"  {ours}", "or without mgpu:", f"  {plain} --machine_rank RANK {shlex.join(target)}"]
+    return "\n".join([*lines, "Without a test of this machine's part:  mgpu launch --unverified allow ..."])
 
 
 def _no_script(name: str) -> str:

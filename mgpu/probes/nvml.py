@@ -1,8 +1,8 @@
 """What does NVML say about the driver, the GPUs and the links between them?
 
-Runs in a child process of its own (see `probes/__init__.py`): NVML may hang or abort. The only file that imports
-pynvml. Standard library and pynvml only, so that it can be handed to any interpreter as a file. A call that one GPU
-refuses is that GPU's gap, never the node's.
+Runs in a child process of its own (see `probes/__init__.py`): NVML may hang or abort. Only this file and `gauges.py`
+import pynvml. Standard library and pynvml only, so that it can be handed to any interpreter as a file. A call that one
+GPU refuses is that GPU's gap, never the node's.
 """
 
 from __future__ import annotations

@@ -2,12 +2,86 @@
 
 from __future__ import annotations
 
-from mgpu.snapshot import Baseline, Snapshot
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mgpu import stamp
+from mgpu.errors import USAGE, MgpuError, reason
+from mgpu.snapshot import BadSnapshot, Bandwidth, Baseline, Scaling, Snapshot, decode
+
+Row = TypeVar("Row", Bandwidth, Scaling)
+SCHEMA = "mgpu.smoke/"
 
 
 def of(path: str, snapshot: Snapshot) -> Baseline | None:
-    """The result at `path` (--baseline); without one, the last pass of this config on these GPUs, from its stamp.
+    """The result at `path` (--baseline); without one, what the last pass on these GPUs left in its stamp.
 
     Raises MgpuError (2) for a file that is no result of a smoke test.
     """
-    return None
+    if path:
+        return _read(path, snapshot)
+    if snapshot.config is None:
+        return None
+    return stamp.measured_here(snapshot, Path(snapshot.config.path).parent)
+
+
+def _read(path: str, snapshot: Snapshot) -> Baseline:
+    where = Path(path)
+    file = where / "smoke.json" if where.is_dir() else where
+    try:
+        document = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise MgpuError(f"--baseline {file}: cannot read it: {reason(error)}", USAGE) from None
+    except (ValueError, RecursionError) as error:
+        raise _refused(file, f"not JSON: {error}") from None
+    if not isinstance(document, dict) or not str(document.get("schema", "")).startswith(SCHEMA):
+        raise _refused(file, "it is no result of a smoke test")
+    ranks = document.get("ranks")
+    if not isinstance(ranks, list) or not all(isinstance(rank, dict) for rank in ranks):
+        raise _refused(file, "ranks: expected a list of objects")
+    taken = document.get("time") or document.get("taken")
+    return Baseline(
+        path=str(file),
+        taken=taken if isinstance(taken, str) else None,
+        same_gpus=_same_gpus(ranks, snapshot),
+        bandwidth=_rows(Bandwidth, document, "bandwidth", file),
+        measured=_figures(ranks, file),
+        scaling=_rows(Scaling, document, "scaling", file),
+    )
+
+
+def _refused(file: Path, why: str) -> MgpuError:
+    return MgpuError(
+        f"--baseline {file}: {why}\nGive the smoke.json of an earlier run, e.g. runs/smoke-<time>/smoke.json", USAGE
+    )
+
+
+def _rows(kind: type[Row], document: dict[str, Any], key: str, file: Path) -> tuple[Row, ...]:
+    """Measured rows; none in a result of the quick level, or of a run that failed before."""
+    rows = document.get(key) or []
+    if not isinstance(rows, list):
+        raise _refused(file, f"{key}: expected a list")
+    try:
+        return tuple(decode(kind, row, f"{key}[{number}]") for number, row in enumerate(rows))
+    except BadSnapshot as error:
+        raise _refused(file, str(error)) from None
+
+
+def _figures(ranks: list[dict[str, Any]], file: Path) -> dict[str, dict[str, float]]:
+    """rank -> figures."""
+    found: dict[str, dict[str, float]] = {}
+    for number, rank in enumerate(ranks):
+        measured = rank.get("measured") or {}
+        if not isinstance(measured, dict) or not all(isinstance(value, int | float) for value in measured.values()):
+            raise _refused(file, f"ranks[{number}].measured: expected an object of numbers")
+        found[str(rank.get("rank", number))] = {name: float(value) for name, value in measured.items()}
+    return found
+
+
+def _same_gpus(ranks: list[dict[str, Any]], snapshot: Snapshot) -> bool | None:
+    """Whether its ranks ran on GPUs that a run here would see; None where either does not say."""
+    then = {rank.get("gpu") for rank in ranks}
+    if None in then or not then or not snapshot.gpus or snapshot.visible is None:
+        return None
+    return then <= {gpu.uuid for gpu in snapshot.gpus if gpu.index in snapshot.visible.gpus}

@@ -19,13 +19,17 @@ from typing import Literal
 from mgpu.errors import CANNOT_RUN, MgpuError, reason
 from mgpu.launch import command as launching
 from mgpu.launch import exit_code, guard, port, processes
-from mgpu.smoke import watch
+from mgpu.smoke import aftermath, ask, machines, watch
+from mgpu.smoke.ranks.journal import ASK
 from mgpu.smoke.ranks.orders import Orders
-from mgpu.snapshot import Config, Ranks, Snapshot
+from mgpu.snapshot import Config, Rank, Ranks, Snapshot
 
 _POLL_S = 0.05
 _GRACE_S = 2.0
-_STACKS_S = 0.5  # how long the ranks get to write their stacks after a stall
+_AFTER_S = 3.0  # what a rank has started may end a moment after the launcher
+_LOG = "launcher.log"
+_TOLD_BYTES = 8000  # of it, kept as a fact
+_LOG_BYTES = 1 << 20  # of the launcher's log: its table of failed ranks is some 250 bytes a rank
 
 Ended = Literal["finished", "stalled", "timed_out", "died", "interrupted"]
 Show = Callable[[watch.View, bool], None]  # called with the view while the ranks run, and once (True) at the end
@@ -45,40 +49,41 @@ class Attempt:
 
 
 def climb(attempt: Attempt, show: Show | None = None) -> Ranks:
-    """Start the launcher and watch the ranks until they are through, or stuck, or out of time."""
-    orders = attempt.orders
-    run_id = uuid.uuid4().hex
-    command = _command(attempt, run_id)
-    log = Path(orders.folder) / "launcher.log"
+    """Start the launcher and watch the ranks until they are through, or stuck, or out of time; then leave nothing."""
+    orders, folder, run_id = attempt.orders, Path(attempt.orders.folder), uuid.uuid4().hex
+    meeting = attempt.config.port or port.for_launch(attempt.config)
+    taken = meeting is not None and port.taken(meeting)
+    command = _command(attempt, run_id, meeting)
+    (folder / ASK).unlink(missing_ok=True)
+    files = aftermath.files()
     view = watch.View(orders)
+    knocking = machines.Knocking(orders, attempt.config)
     with guard.over(run_id):
-        launcher = _start(command, attempt.environment, log)
+        launcher = _start(command, attempt.environment, folder / _LOG)
         ended = _watch(launcher, view, attempt.timeout_s, show)
+        ranks = _hung(view) if ended in ("stalled", "timed_out") else None
         states = view.states()
-        if ended in ("stalled", "timed_out"):
-            processes.signal_all(view.pids(), signal.SIGUSR1)  # every rank writes where it is
-            time.sleep(_STACKS_S)
-        _, left = processes.end_run(run_id, _GRACE_S)
-        try:
-            launcher.wait(2)
-        except subprocess.TimeoutExpired:
-            launcher.kill()
-    view.read()
-    if ended == "finished" and launcher.returncode != 0:
-        ended = "died"
+        outlived, left = _end(run_id, launcher)
+    output = _tail(folder / _LOG)
+    if ranks is None:
+        view.read()
+        exits = exit_code.of_ranks(output)
+        ranks = tuple(view.rank(number, states, exits) for number in view.journals)
     if show:
         show(view, True)
-    output = _tail(log)
-    exits = exit_code.of_ranks((output or "").encode())
+    by_itself = ended == "finished"
+    if by_itself and launcher.returncode != 0:
+        ended = "died"
     return Ranks(
         expected=orders.world,
         rungs=orders.rungs,
-        ranks=tuple(view.rank(number, states, exits) for number in view.journals),
+        ranks=ranks,
         ended=ended,
         launcher_exit=launcher.returncode,
         stall_limit_s=orders.stall_s,
         left_running=tuple(left),
-        launcher_output=output,
+        outlived=tuple(outlived) if by_itself else (),
+        launcher_output=output[-_TOLD_BYTES:].decode("utf-8", "replace").strip() or None,
         folder=orders.folder,
         nodes=orders.nodes,
         node=orders.node,
@@ -87,10 +92,36 @@ def climb(attempt: Attempt, show: Show | None = None) -> Ranks:
         strategy=orders.strategy,
         precision=orders.precision,
         accumulate=orders.accumulate,
+        left_files=aftermath.sweep(files, {*outlived, *view.pids()}, view.wrote()),
+        port=meeting,
+        left_port=meeting is not None and not taken and orders.node == 0 and port.taken(meeting),
+        meeting=knocking.answer(),
     )
 
 
-def _command(attempt: Attempt, run_id: str) -> launching.Command:
+def _hung(view: watch.View) -> tuple[Rank, ...]:
+    """The ranks as they are now, and where they say that they hang: one that is woken to be asked may go on."""
+    view.read()
+    states = view.states()
+    ranks = tuple(view.rank(number, states, {}) for number in view.journals)
+    return ask.where(view.folder, view.listeners(), ranks)
+
+
+def _end(run_id: str, launcher: subprocess.Popen[bytes]) -> tuple[list[int], list[int]]:
+    """End what there is of the run. The processes that were still there, and those that cannot be ended."""
+    if launcher.poll() is not None:  # what ends a moment after the launcher has not outlived it
+        deadline = time.monotonic() + _AFTER_S
+        while processes.of_run(run_id) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+    there, left = processes.end_run(run_id, _GRACE_S)
+    try:
+        launcher.wait(2)
+    except subprocess.TimeoutExpired:
+        launcher.kill()
+    return there, left
+
+
+def _command(attempt: Attempt, run_id: str, meeting: int | None) -> launching.Command:
     snapshot, config = attempt.snapshot, attempt.config
     assert snapshot.driver is not None and snapshot.python is not None
     command = launching.build(
@@ -98,9 +129,17 @@ def _command(attempt: Attempt, run_id: str) -> launching.Command:
         snapshot.driver,
         [*_worker(), "--orders", str(attempt.orders.write())],
         python=snapshot.python.executable,
-        port=port.for_launch(config),
+        port=None if config.port else meeting,
         run_id=run_id,
+        node=attempt.orders.node if attempt.orders.nodes > 1 else None,
+        meet_s=machines.launcher_limit_s(attempt.orders),
     )
+    if attempt.ranks is not None:
+        at = command.argv.index("--config_file") + 2
+        # All that CUDA_VISIBLE_DEVICES leaves: the config's gpu_ids would choose others.
+        flags = ("--num_processes", str(attempt.ranks), "--gpu_ids", "all")
+        fewer = (*command.argv[:at], *flags, *command.argv[at:])
+        command = replace(command, argv=fewer)
     if attempt.rehearsal:
         command = replace(command, env_added={**command.env_added, "ACCELERATE_USE_CPU": "true"})
     return command
@@ -146,10 +185,14 @@ def _watch(launcher: subprocess.Popen[bytes], view: watch.View, limit_s: float, 
         with _terminated():
             while launcher.poll() is None:
                 view.read()
+                if view.unheard():
+                    view.started |= processes.ranks_under(launcher.pid)
                 if show:
                     show(view, False)
                 if view.stalled():
                     return "stalled"
+                if view.lost():
+                    return "died"
                 if time.monotonic() > deadline:
                     return "timed_out"
                 time.sleep(_POLL_S)
@@ -177,9 +220,11 @@ class _terminated:  # reads as a word after `with`
             signal.signal(number, handler)
 
 
-def _tail(log: Path) -> str | None:
+def _tail(log: Path) -> bytes:
+    """The end of what the launcher printed."""
     try:
-        text = log.read_bytes()[-8000:].decode("utf-8", "replace")
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+            return file.read()
     except OSError:
-        return None
-    return text.strip() or None
+        return b""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import get_args
 
@@ -12,8 +13,12 @@ from mgpu.smoke.ranks.orders import Level
 FORMATS = ("human", "json", "junit", "github", "markdown")
 # The limit on the whole test, unless --timeout says otherwise (without the search for a cause).
 TIMEOUT_S = {"quick": 120.0, "standard": 120.0, "long": 900.0}
+# How long each level takes where the ranks start in a few seconds.
+ABOUT = {"quick": "10 s", "standard": "30 s", "long": "5 min"}
 # The quick level proves, and measures nothing.
 _QUICK = tuple(rung for rung in RUNGS if rung not in ("checkpoint", "bandwidth"))
+_MOST_RANKS = 1024
+_FILL = 95  # percent; the rest is for what is tested
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class Request:
     level: Level = "standard"
     timeout_s: float | None = None
     stall_s: float = 30.0
+    start_s: float = 90.0  # imports from a cold network file system, other machines that are still to come
     bisect: bool = True
     scaling: bool = True
     fill_percent: int = 0
@@ -40,10 +46,43 @@ class Request:
     output: str = "-"
 
     def check(self) -> None:
-        """Raises MgpuError (2) for a value that is not allowed."""
+        """Raises MgpuError (2) for a value that is not allowed, or for options that contradict each other."""
         for flag, value, allowed in (("--format", self.format, FORMATS), ("--level", self.level, get_args(Level))):
             if value not in allowed:
                 raise MgpuError(f"{flag} {value}: choose {', '.join(allowed[:-1])} or {allowed[-1]}", USAGE)
+        self._check_numbers()
+        if self.gpus:
+            wanted_gpus(self.gpus)
+        together = (
+            (self.cpu is not None and self.gpus, "--cpu rehearses without GPUs: leave out --gpus"),
+            (self.cpu is not None and self.fill_percent, "--fill holds GPU memory: not with --cpu"),
+            (self.cpu is not None and self.allow_busy, "--allow-busy is about GPUs: not with --cpu"),
+        )
+        for wrong, text in together:
+            if wrong:
+                raise MgpuError(text, USAGE)
+        if self.show:
+            started = (
+                ("--cpu", self.cpu is not None), ("--gpus", self.gpus), ("--fill", self.fill_percent),
+                ("--baseline", self.baseline), ("--checkpoint-dir", self.checkpoint_folder),
+                ("--node-rank", self.node is not None), ("--allow-busy", self.allow_busy),
+                ("--timeout", self.timeout_s is not None),
+            )  # fmt: skip
+            if given := [flag for flag, value in started if value]:
+                raise MgpuError(f"--show runs nothing: leave out {', '.join(given)}", USAGE)
+
+    def _check_numbers(self) -> None:
+        for flag, number, least, most in (
+            ("--cpu", self.cpu, 1, _MOST_RANKS),
+            ("--timeout", self.timeout_s, 1, float("inf")),
+            ("--stall-timeout", self.stall_s, 1, float("inf")),
+            ("--start-timeout", self.start_s, 1, float("inf")),
+            ("--fill", self.fill_percent, 0, _FILL),
+            ("--node-rank", self.node, 0, float("inf")),
+        ):
+            if number is not None and not (least <= number <= most and number < float("inf")):  # also NaN
+                reach = f"from {least:g} to {most:g}" if most < float("inf") else f"{least:g} or more"
+                raise MgpuError(f"{flag} {number:g}: give a number {reach}", USAGE)
 
     @property
     def rungs(self) -> tuple[str, ...]:
@@ -54,3 +93,18 @@ class Request:
     def limit_s(self) -> float:
         """On the whole test."""
         return TIMEOUT_S[self.level] if self.timeout_s is None else self.timeout_s
+
+
+def wanted_gpus(text: str) -> int | tuple[int, ...]:
+    """`--gpus`: how many, or which. A comma makes a list of NVML indices. Raises MgpuError (2)."""
+    text = text.strip()
+    if not re.fullmatch(r"[0-9]{1,4}(?:,[0-9]{1,4})*,?", text):
+        raise MgpuError(f"--gpus {text}: give a number of GPUs (2) or a list (0,2; one alone: 3,)", USAGE)
+    if "," not in text:
+        if int(text) < 1:
+            raise MgpuError(f"--gpus {text}: at least one; without GPUs: --cpu 2", USAGE)
+        return int(text)
+    indices = tuple(int(part) for part in text.split(",") if part)
+    if len(set(indices)) < len(indices):
+        raise MgpuError(f"--gpus {text}: the same GPU twice", USAGE)
+    return indices

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import shlex
 import sys
 import tempfile
 import time
@@ -14,54 +12,76 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from mgpu import engine, errors, examine, files, probes, report, stamp
-from mgpu.check import Skip
-from mgpu.document import envelope
+from mgpu import ahead, busy, document, engine, errors, examine, files, probes, report, stamp
+from mgpu.check import Severity
 from mgpu.errors import MgpuError, reason
-from mgpu.smoke import aftermath, baseline, diagnosis, nccl_log
+from mgpu.smoke import aftermath, baseline, diagnosis, machines, nccl_log, telling
 from mgpu.smoke import screen as screens
 from mgpu.smoke import subject as subjects
 from mgpu.smoke import verdict as verdicts
 from mgpu.smoke.climb import Attempt, climb
 from mgpu.smoke.request import Request
 from mgpu.smoke.subject import Subject
-from mgpu.snapshot import Plan, Ranks, Snapshot
+from mgpu.snapshot import Gap, Plan, Ranks, Snapshot, to_json
 
+# A warning about a file, which may be meant for another machine; here it cannot start.
+_CERTAIN_HERE = ("config_fsdp1_needs_gpu",)
 _CERTAIN = ("driver", "visibility", "pytorch", "packages", "config", "environ")
-_CODES = {"timed_out": errors.TIMED_OUT, "interrupted": errors.INTERRUPTED}
+_CODES = {"timed_out": errors.TIMED_OUT}
 
 
 def run(request: Request) -> int:
-    """`mgpu smoke-test`; 0 passed, 1 failed, 3 could not tell."""
+    """`mgpu smoke-test`; 0 passed, 1 failed, 3 could not tell, 5 somebody works on the GPUs."""
     request.check()
+    if request.show:
+        from mgpu.smoke import last
+
+        return last.show(request)
     started = time.monotonic()
+    try:
+        return _run(request, started)
+    except MgpuError as error:
+        if error.exit_code == errors.USAGE or request.format == "human":
+            raise
+        return telling.failed(request, error.message, error.exit_code, time.monotonic() - started)
+    except KeyboardInterrupt:
+        return telling.failed(request, "interrupted", errors.INTERRUPTED, time.monotonic() - started)
+    except Exception as error:
+        if request.format == "human" or os.environ.get("MGPU_DEBUG"):
+            raise
+        words = f"a bug in mgpu: {reason(error)} (MGPU_DEBUG=1 shows where)"
+        return telling.failed(request, words, errors.UNKNOWN, time.monotonic() - started)
+
+
+def _run(request: Request, started: float) -> int:
     with tempfile.TemporaryDirectory(prefix="mgpu-") as scratch:
         subject = subjects.of(request, Path(scratch))
-        if subject.config.num_machines > 1:
-            raise MgpuError(
-                f"{subject.config.path} spans {subject.config.num_machines} machines; the smoke test runs on one so "
-                "far.\n  mgpu smoke-test --cpu 2   rehearses it on this one",
-                errors.USAGE,
-            )
-        snapshot = _look(subject, request)
+        request = replace(request, node=machines.this_one(request.node, subject.config, request.config))
+        subject, snapshot = subjects.narrowed(subject, _look(subject, request), request, Path(scratch))
+        snapshot = replace(snapshot, config=subject.config)
         talk = report.Screen.of() if request.format == "human" and request.output in ("", "-") else None
-        stopping = refusals(snapshot)
-        if stopping:
-            return _refused(stopping, snapshot, request, started)
-        if talk:
-            talk.show(screens.headline(subject, snapshot, request, doubts(snapshot), talk))
+        if stopping := refusals(snapshot):
+            return telling.refused(stopping, snapshot, request, time.monotonic() - started)
+        if not request.allow_busy and (taken := worked_on(subject, snapshot)):
+            outcomes = engine.run([c for c in engine.load() if c.id == "gpu_busy"], snapshot)
+            return telling.refused(outcomes, snapshot, request, time.monotonic() - started, taken)
         snapshot = replace(snapshot, baseline=baseline.of(request.baseline, snapshot))
-        snapshot = _climb(subject, snapshot, request, talk)
+        attempt = _attempt(subject, snapshot, request)
+        if talk:
+            added = attempt.environment
+            talk.show(screens.headline(subject, snapshot, request, attempt.orders, added, doubts(snapshot), talk))
+        snapshot = _climb(attempt, snapshot, request, talk)
     return _conclude(snapshot, subject, request, started, talk)
 
 
 def _look(subject: Subject, request: Request) -> Snapshot:
     """The facts a smoke test depends on; torch is imported only where there are GPUs it must see."""
     config = subject.config
-    plan = Plan(nodes=config.num_machines, cpu_ranks=request.cpu)
+    plan = Plan(nodes=config.num_machines, cpu_ranks=(config.ranks_here or 1) if subject.cpu else None)
     with examine.progress() as show:
-        snapshot = probes.gather(probes.QUICK, plan=plan, progress=show, port=config.port)
-        if snapshot.driver is not None and snapshot.driver.any_gpu and request.cpu is None:
+        started = ahead.take() if config.port is None else None  # they know of no port
+        snapshot = probes.gather(probes.QUICK, plan=plan, progress=show, port=config.port, started=started)
+        if snapshot.driver is not None and snapshot.driver.any_gpu and not subject.cpu:
             snapshot = probes.with_torch(snapshot, show)
     return replace(snapshot, config=config)
 
@@ -74,7 +94,8 @@ def refusals(snapshot: Snapshot) -> list[engine.Outcome]:
     """
     assert snapshot.plan is not None
     areas = _CERTAIN if snapshot.plan.cpu_ranks is None else ("packages", "config", "environ")
-    checks = [c for c in engine.load() if c.area in areas and c.severity.value == "error" and c.id != "gpu_lost"]
+    certain = (replace(c, severity=Severity.ERROR) if c.id in _CERTAIN_HERE else c for c in engine.load())
+    checks = [c for c in certain if c.area in areas and c.severity.value == "error" and c.id != "gpu_lost"]
     outcomes = engine.run(checks, snapshot)
     found = [o for o in outcomes if o.status in ("fail", "crash")]
     blind = [o for o in outcomes if o.unsettling and o.check.area in ("driver", "config")]
@@ -88,24 +109,14 @@ def doubts(snapshot: Snapshot) -> list[str]:
     return [o.check.id for o in outcomes if o.status == "fail" and not o.because_of]
 
 
-def _refused(stopping: Sequence[engine.Outcome], snapshot: Snapshot, request: Request, started: float) -> int:
-    """Nothing was started: these problems would only show later, and worse."""
-    failed = any(o.status == "fail" for o in stopping)
-    code = errors.NOT_READY if failed else errors.UNKNOWN
-    verdict = "failed" if failed else "unknown"
-    if request.format == "json":
-        document = envelope("smoke", stopping, verdict, code, time.monotonic() - started, snapshot)
-        document |= {"stages": [], "ranks": [], "culprit": None, "diagnosis": [], "next": ["mgpu doctor"]}
-        examine.write_out(request.output, lambda stream: print(json.dumps(document, indent=2), file=stream))
-        return code
-    screen = report.Screen.of()
-    said = [o.answer.reason for o in stopping if isinstance(o.answer, Skip)]
-    lines = report.problems(stopping, screen, command="mgpu doctor", show_all=False)
-    lines += [[(f"Not known: {text}", "")] for text in said]
-    why = "This would fail for certain. Mend it first:" if failed else "Nobody can tell whether this would work. See"
-    config = f" --config {shlex.quote(request.config)}" if request.config else ""
-    screen.show([*lines, [], [("NOT STARTED", "fail"), (f"  {why}  mgpu doctor{config}", "")]])
-    return code
+def worked_on(subject: Subject, snapshot: Snapshot) -> list[str]:
+    """The GPUs of this run that somebody works on, and who."""
+    if subject.cpu or snapshot.visible is None:
+        return []
+    gpus = {gpu.index: gpu for gpu in snapshot.gpus or ()}
+    mine = snapshot.visible.gpus[: subject.config.ranks_here]
+    found = ((index, busy.why(gpus[index])) for index in mine if index in gpus)
+    return [f"GPU {index}: {why}" for index, why in found if why]
 
 
 def run_folder(wanted: str, prefix: str) -> Path:
@@ -114,7 +125,7 @@ def run_folder(wanted: str, prefix: str) -> Path:
         path = Path(wanted)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            for old in path.glob("rank*.*"):  # journals of an earlier run would count as this one's
+            for old in (*path.glob("rank*.*"), *path.glob("nccl.*.txt")):  # of an earlier run: they would count as ours
                 old.unlink()
         except OSError as error:
             raise MgpuError(f"cannot use the folder {path}: {reason(error)}") from None
@@ -136,23 +147,38 @@ def run_folder(wanted: str, prefix: str) -> Path:
     raise MgpuError(f"no free name for a run folder in {base}")
 
 
-def _climb(subject: Subject, snapshot: Snapshot, request: Request, talk: report.Screen | None) -> Snapshot:
-    """The snapshot with what the ranks did, and, when they failed, which one change makes them work."""
+def _attempt(subject: Subject, snapshot: Snapshot, request: Request) -> Attempt:
+    """The launch, with a folder for what it writes."""
     assert snapshot.driver is not None
-    folder = run_folder(request.log_dir, "smoke-")
-    orders = subjects.orders(request, subject.config, snapshot.driver, folder)
-    attempt = Attempt(
+    wanted = request.log_dir
+    if wanted and subject.config.num_machines > 1:  # they may share the disk
+        wanted = str(Path(wanted) / f"node{request.node}")
+    folder = run_folder(wanted, "smoke-")
+    orders = subjects.orders(request, subject, snapshot.driver, folder)
+    return Attempt(
         config=subject.config,
         snapshot=snapshot,
         orders=orders,
         timeout_s=request.limit_s,
         rehearsal=request.cpu is not None,
-        environment=nccl_log.environment(orders, os.environ),
+        environment={**subject.environment, **nccl_log.environment(orders, os.environ)},
     )
+
+
+def _climb(attempt: Attempt, snapshot: Snapshot, request: Request, talk: report.Screen | None) -> Snapshot:
+    """The snapshot with what the ranks did, and, when they failed, which one change makes them work."""
+    folder = Path(attempt.orders.folder)
     before = aftermath.look(snapshot)
-    ranks = climb(attempt, screens.Rungs(talk) if talk else None)
-    ranks = replace(aftermath.of(ranks, before), folder=str(folder))
-    snapshot = replace(snapshot, ranks=ranks, nccl_log=nccl_log.read(folder))
+    with screens.Rungs(talk, snapshot) as show:
+        ranks = climb(attempt, show)
+    here = Path.cwd()
+    told = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    ranks = replace(aftermath.of(ranks, before), folder=str(told))
+    log = nccl_log.read(folder)
+    gaps = dict(snapshot.gaps)
+    if log is None:
+        gaps["nccl_log"] = Gap("not_asked", "no NCCL took part" if ranks.cpu else "NCCL wrote no log of its own")
+    snapshot = replace(snapshot, ranks=ranks, nccl_log=log, gaps=gaps)
     if request.bisect and _failed(judged(snapshot)) and ranks.ended != "interrupted":
         tell = screens.Trials(talk) if talk else None
         snapshot = replace(snapshot, ranks=replace(ranks, trials=diagnosis.search(attempt, ranks, tell)))
@@ -165,7 +191,7 @@ def judged(snapshot: Snapshot) -> tuple[engine.Outcome, ...]:
 
 
 def _failed(outcomes: Sequence[engine.Outcome]) -> bool:
-    return any(o.status in ("fail", "crash") for o in outcomes)
+    return any(o.status == "fail" for o in outcomes)
 
 
 def _conclude(
@@ -173,22 +199,30 @@ def _conclude(
 ) -> int:  # fmt: skip
     """Judge the ranks, stamp a pass, tell the verdict."""
     ranks = snapshot.ranks
-    assert ranks is not None and snapshot.config is not None
+    assert ranks is not None
     outcomes = judged(snapshot)
-    failed = _failed(outcomes) or ranks.ended == "interrupted"
-    code = _CODES.get(ranks.ended, errors.NOT_READY) if failed else errors.READY
-    verdict = "unknown" if ranks.ended == "interrupted" else "failed" if failed else "passed"
-    stamped = None if failed or not request.stamp or subject.changed else _stamp(snapshot, ranks)
-    seconds = time.monotonic() - started
-    document = verdicts.document(snapshot, outcomes, verdict, code, seconds, stamped)
-    files.write(Path(ranks.folder) / "smoke.json", json.dumps(document, indent=2) + "\n")
-    if request.format == "json":
-        examine.write_out(request.output, lambda stream: print(json.dumps(document, indent=2), file=stream))
-        return code
-    screen = talk or report.Screen.of()
-    lines = verdicts.lines(snapshot, outcomes, failed, seconds, stamped, request, screen)
-    examine.write_out(request.output, lambda stream: report.Screen.of(stream).show(lines))
+    verdict, code = _verdict(ranks, outcomes)
+    stamped = _stamp(snapshot, ranks) if verdict == "passed" and request.stamp and not subject.changed else None
+    # A copy that was made for this run is gone by now: it is told, and kept, under the name of what it was made from.
+    snapshot = replace(snapshot, config=replace(subject.config, path=subject.name))
+    result = verdicts.Result(snapshot, outcomes, verdict, code, time.monotonic() - started, stamped)
+    told, facts = verdicts.kept(ranks.folder)
+    files.write(told, document.text(verdicts.document(result)), mode=0o600)
+    files.write(facts, document.text(to_json(snapshot), indent=1), mode=0o600)
+    telling.tell(result, request, talk)
     return code
+
+
+def _verdict(ranks: Ranks, outcomes: Sequence[engine.Outcome]) -> tuple[verdicts.Verdict, int]:
+    """What the answers amount to; a check of ours that crashed leaves open what it would have said."""
+    if ranks.ended == "interrupted":
+        return "unknown", errors.INTERRUPTED
+    if _failed(outcomes):
+        code = errors.INTERRUPTED if diagnosis.interrupted(ranks) else _CODES.get(ranks.ended, errors.NOT_READY)
+        return "failed", code
+    if any(o.check.severity.value == "error" and (o.status == "crash" or o.unsettling) for o in outcomes):
+        return "unknown", errors.UNKNOWN
+    return "passed", errors.READY
 
 
 def _stamp(snapshot: Snapshot, ranks: Ranks) -> str | None:

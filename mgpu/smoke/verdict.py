@@ -3,106 +3,301 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from mgpu import engine, report
+from mgpu import bandwidth, engine, report
 from mgpu.document import envelope
-from mgpu.smoke import watch
+from mgpu.smoke import culprit as culprits
 from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.request import Request
 from mgpu.smoke.subject import DEFAULT_CONFIG
-from mgpu.snapshot import Rank, Ranks, Snapshot
+from mgpu.snapshot import PairRun, Rank, Ranks, Snapshot
+
+Verdict = Literal["passed", "failed", "unknown"]
+StageStatus = Literal["ok", "fail", "skip"]
+_MOST_WORDS = 8  # ranks of which it is said where they were
 
 
-def lines(
-    snapshot: Snapshot, outcomes: Sequence[engine.Outcome], failed: bool, seconds: float, stamped: str | None,
-    request: Request, screen: report.Screen,
-) -> list[report.Line]:  # fmt: skip
-    """The end of the screen: problems, verdict, where the logs are, what comes next."""
-    ranks = snapshot.ranks
-    assert ranks is not None
+@dataclass(frozen=True)
+class Result:
+    """A smoke test, judged."""
+
+    snapshot: Snapshot
+    outcomes: Sequence[engine.Outcome]
+    verdict: Verdict
+    code: int
+    seconds: float
+    stamped: str | None = None
+
+    @property
+    def ranks(self) -> Ranks:
+        """What the ranks did."""
+        assert self.snapshot.ranks is not None
+        return self.snapshot.ranks
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One rung over all ranks of this machine."""
+
+    name: str
+    status: StageStatus
+    seconds: float | None
+    detail: str | None
+
+
+# ---- to a person
+
+
+def head(result: Result) -> tuple[str, report.Style, str]:
+    """The verdict's word, its style, and what it means in one sentence."""
+    ranks = result.ranks
     if ranks.ended == "interrupted":
-        return [[], [("INTERRUPTED", "fail"), ("  All ranks were ended.", "")], [(f"Logs   {ranks.folder}", "")]]
-    found = report.problems(outcomes, screen, command="mgpu smoke-test", show_all=True)
-    if failed:
-        first = next(o for o in outcomes if o.status in ("fail", "crash"))
-        title = first.problem.title if first.problem else f"{first.check.id} crashed"
-        return [*found, [], *report.headed("FAILED", "fail", title, screen), [(f"Logs   {ranks.folder}", "")]]
-    return [*found, *_passed(snapshot, ranks, seconds, stamped, request, screen)]
+        return "INTERRUPTED", "fail", _left(ranks) or "All ranks were ended."
+    if result.verdict == "failed":
+        cause = culprits.cause(result.outcomes)
+        return "FAILED", "fail", cause.problem.title if cause and cause.problem else "a check failed"
+    if result.verdict == "unknown":
+        crashed = next((o.check.id for o in result.outcomes if o.status == "crash"), "a check")
+        return "COULD NOT TELL", "crash", f"{crashed} crashed: a bug in mgpu."
+    what = f"{ranks.expected} {'CPU rank' if ranks.cpu else 'GPU'}{'s' * (ranks.expected > 1)}"
+    together = "trained together correctly" if ranks.expected > 1 else "trained correctly"
+    return "PASSED", "ok", f"{what} {together} in {result.seconds:.1f} s."
 
 
-def _passed(
-    snapshot: Snapshot, ranks: Ranks, seconds: float, stamped: str | None, request: Request, screen: report.Screen
-) -> list[report.Line]:
-    what = f"{ranks.expected} CPU rank" if ranks.cpu else f"{ranks.expected} GPU"
-    many = "s" if ranks.expected > 1 else ""
-    said: list[report.Line] = [
-        [],
-        *report.headed("PASSED", "ok", f"{what}{many} trained together correctly in {seconds:.1f} s.", screen),
-    ]
-    if stamped:
-        said += report.unstyled(report.wrapped("Stamped: this config is verified on this machine.", screen.width))
-        name = Path(snapshot.config.path).name if snapshot.config else ""
-        flag = "" if name == DEFAULT_CONFIG and not request.config else f"-c {request.config or name} "
-        said.append([(f"Next:  mgpu launch {flag}train.py [your arguments]", "bold")])
+def lines(result: Result, request: Request, screen: report.Screen) -> list[report.Line]:
+    """The end of the screen: problems, verdict, where the logs are, what comes next."""
+    ranks = result.ranks
+    word, style, text = head(result)
+    logs = _logs(ranks, screen)
+    if ranks.ended == "interrupted":
+        return [[], *report.headed(word, style, text, screen), *logs]
+    cause = culprits.cause(result.outcomes)
+    others = [o for o in result.outcomes if cause is None or (o is not cause and cause.check.id not in o.because_of)]
+    said = report.problems(others, screen, command="mgpu smoke-test", show_all=True)
+    said += [[], *report.headed(word, style, text, screen)]
+    if result.verdict == "passed":
+        return [*said, *_measured(ranks, screen), *_not_tried(ranks, screen), *_next(result, request, screen)]
+    if cause is not None and cause.problem is not None:
+        said.append([(f"{' ' * (len(word) + 2)}{cause.check.id}", "")])
+        said += report.details(cause.problem, screen)
+        said += report.also(cause, result.outcomes, screen)
+        explain = f"mgpu doctor --explain {cause.check.id}"
+        said += report.labelled("Explain", explain, screen, whole=True)
+    return [*said, *logs]
+
+
+def _left(ranks: Ranks) -> str | None:
+    if not ranks.left_running:
+        return None
+    return f"{len(ranks.left_running)} processes could not be ended: {' '.join(map(str, ranks.left_running))}"
+
+
+def _logs(ranks: Ranks, screen: report.Screen) -> list[report.Line]:
+    """The folder, in which the files say by their names what they are."""
+    text = f"{ranks.folder}/  (rank*.jsonl: every step, rank*.stack: where Python was, launcher.log, smoke.json)"
+    return report.labelled("Logs", text, screen)
+
+
+def _measured(ranks: Ranks, screen: report.Screen) -> list[report.Line]:
+    """Bandwidth and scaling, where they were measured."""
+    texts = []
+    rows = bandwidth.merged(ranks.ranks)
+    if (best := bandwidth.largest([row for row in rows if row.ranks == ranks.expected])) is not None:
+        spread = _spread([pair.gb_per_s for rank in ranks.ranks for pair in rank.pairs if pair.gb_per_s], ranks)
+        size, rate = bandwidth.size_text(best.size_bytes), bandwidth.rate_text(best.busbw_gb_per_s)
+        texts.append(f"all-reduce {size}: {rate} bus bandwidth ({best.backend}){spread}")
+    gains = {n: times for n, times in bandwidth.speed_up(bandwidth.scaled(ranks.ranks)).items() if n > 1}
+    if gains and ranks.cpu:
+        texts.append("Speed-up with more ranks: not told, CPU ranks share the cores")
+    elif gains:
+        shown = "   ".join(f"{n} GPUs vs 1: {times:.2f} x" for n, times in gains.items())
+        texts.append(f"{shown} the samples per second of the test's own small model")
+        texts.append("(a step is not faster with more GPUs; each step covers more samples)")
+    return [line for text in texts for line in report.unstyled(report.wrapped(text, screen.width, "  ", "    "))]
+
+
+def _spread(rates: Sequence[float], ranks: Ranks) -> str:
+    if len(rates) < 2 or ranks.cpu:  # between CPU ranks it is the noise of a shared machine
+        return ""
+    return f", pairs within {100 * (max(rates) - min(rates)) / max(rates):.0f} % of each other"
+
+
+def _not_tried(ranks: Ranks, screen: report.Screen) -> list[report.Line]:
+    """What a pass does not say: skipped on all ranks or some, or left out by the level."""
+    found = skips(ranks)
+    skipped = [f"Not tried: {'; '.join(found)}"] if found else []
+    if left := [rung for rung in RUNGS if rung not in ranks.rungs]:
+        skipped.append(f"Left out by --level {ranks.level}: {', '.join(left)}")
+    return [line for text in skipped for line in report.unstyled(report.wrapped(text, screen.width, "  ", "    "))]
+
+
+def skips(ranks: Ranks) -> list[str]:
+    """What could not be tried here, once each."""
+    return list(dict.fromkeys(text for rank in ranks.ranks for text in rank.skipped))
+
+
+def _next(result: Result, request: Request, screen: report.Screen) -> list[report.Line]:
+    """Whether the pass was recorded, and what to do with it."""
+    ranks, snapshot = result.ranks, result.snapshot
+    texts = []
+    if ranks.cpu and request.cpu is None and snapshot.driver is not None and snapshot.driver.any_gpu:
+        texts.append("The config says use_cpu: this machine's GPUs were not used.")
+    if result.stamped:
+        texts.append("Stamped: this config is verified on this machine.")
     elif request.cpu is not None:
-        said.append([("A rehearsal: nothing was stamped. On the GPU machine:  mgpu smoke-test", "")])
+        texts.append("A rehearsal: nothing was stamped. On the GPU machine:  mgpu smoke-test")
+    elif request.gpus:
+        texts.append("Some of the GPUs only: nothing was stamped.")
+    elif not request.stamp:
+        texts.append("Nothing was stamped (--no-stamp).")
+    said = [line for text in texts for line in report.unstyled(report.wrapped(text, screen.width))]
+    if result.stamped:
+        said.append([(f"Next:  {_launch(snapshot, request)}", "bold")])
     return said
 
 
-def document(
-    snapshot: Snapshot, outcomes: Sequence[engine.Outcome], verdict: str, code: int, seconds: float,
-    stamped: str | None,
-) -> dict[str, Any]:  # fmt: skip
-    """The JSON document."""
-    ranks = snapshot.ranks
-    assert ranks is not None
-    told = envelope("smoke", outcomes, verdict, code, seconds, snapshot)
-    told["stages"] = [_stage(ranks, rung) for rung in RUNGS]
-    told["ranks"] = [_rank(rank) for rank in ranks.ranks]
-    culprit = watch.culprit(ranks)
-    told["culprit"] = None
-    if culprit is not None and verdict == "failed":
-        told["culprit"] = {
-            "rank": culprit.rank,
-            "gpu": culprit.gpu_uuid,
-            "host": culprit.host,
-            "rung": watch.rung_of(culprit, ranks.rungs),
-            "collective": culprit.last_word,
-            "state": culprit.process_state,
-            "stack": culprit.stack,
-        }
-    told |= {"ended": ranks.ended, "level": ranks.level, "strategy": ranks.strategy, "precision": ranks.precision}
-    told["diagnosis"] = [dataclasses.asdict(trial) for trial in ranks.trials]
-    told |= {"stamp": stamped, "logs": ranks.folder}
-    told["next"] = ["mgpu launch SCRIPT"] if verdict == "passed" else ["mgpu doctor"]
+def _launch(snapshot: Snapshot, request: Request) -> str:
+    name = snapshot.config.path if snapshot.config else ""
+    flag = "" if name == DEFAULT_CONFIG and not request.config else f"-c {shlex.quote(request.config or name)} "
+    return f"mgpu launch {flag}train.py [your arguments]"
+
+
+# ---- to a script
+
+
+def document(result: Result) -> dict[str, Any]:
+    """The JSON document; `schema.smoke` describes it."""
+    ranks, snapshot = result.ranks, result.snapshot
+    told = envelope("smoke", result.outcomes, result.verdict, result.code, result.seconds, snapshot)
+    for entry in told["checks"]:
+        entry["verify"] = "mgpu smoke-test"
+    config = snapshot.config
+    told |= {
+        "config": {"path": config.path, "sha256": config.sha256} if config else None,
+        "level": ranks.level,
+        "strategy": ranks.strategy,
+        "precision": ranks.precision,
+        "accumulate": ranks.accumulate,
+        "cpu": ranks.cpu,
+        "world": ranks.expected,
+        "nodes": ranks.nodes,
+        "node": ranks.node,
+        "ended": ranks.ended,
+        "stages": [dataclasses.asdict(stage) for stage in stages(ranks)],
+        "ranks": [_rank(rank) for rank in ranks.ranks],
+        "pairs": _pairs(ranks),
+        "bandwidth": [dataclasses.asdict(row) for row in bandwidth.merged(ranks.ranks)],
+        "scaling": [dataclasses.asdict(row) for row in bandwidth.scaled(ranks.ranks)],
+        "skipped": skips(ranks),
+        "culprit": culprits.of(result.outcomes, ranks) if result.verdict == "failed" else None,
+        "diagnosis": [_json(trial) for trial in ranks.trials],
+        "left": {
+            "processes": list(ranks.left_running),
+            "files": list(ranks.left_files),
+            "gpu_memory": dict(ranks.memory_kept),
+            "port": ranks.port if ranks.left_port else None,
+        },
+        "stamp": result.stamped,
+        "logs": ranks.folder,
+        "next": ["mgpu launch SCRIPT"] if result.verdict == "passed" else ["mgpu doctor"],
+    }
     return told
 
 
-def _stage(ranks: Ranks, rung: str) -> dict[str, Any]:
-    steps = [step for rank in ranks.ranks for step in rank.steps if step.rung == rung]
-    passed = len(steps) == len(ranks.ranks) and all(step.ok for step in steps)
-    failed = any(step.ok is False for step in steps)
-    status = "ok" if passed else "fail" if failed or steps else "skip"
-    seconds = max((step.seconds or 0.0 for step in steps), default=None)
-    detail = next((step.detail for step in steps if step.ok is False), steps[0].detail if steps else None)
-    return {"name": rung, "status": status, "seconds": seconds, "detail": detail}
+def nothing(
+    snapshot: Snapshot, outcomes: Sequence[engine.Outcome], verdict: Verdict, code: int, seconds: float, why: str
+) -> dict[str, Any]:  # fmt: skip
+    """The document of a test that was not started."""
+    told = envelope("smoke", outcomes, verdict, code, seconds, snapshot)
+    config = snapshot.config
+    lists = ("ranks", "pairs", "bandwidth", "scaling", "skipped", "diagnosis")
+    told |= {name: [] for name in lists}
+    told["stages"] = [dataclasses.asdict(Stage(rung, "skip", None, "not started")) for rung in RUNGS]
+    told |= {"config": {"path": config.path, "sha256": config.sha256} if config else None, "culprit": None}
+    return told | {"stamp": None, "logs": None, "error": why, "next": ["mgpu doctor"]}
+
+
+def stages(ranks: Ranks) -> list[Stage]:
+    """Every rung, also those that were left out or not reached."""
+    return [_stage(ranks, rung) for rung in RUNGS]
+
+
+def _stage(ranks: Ranks, rung: str) -> Stage:
+    if rung not in ranks.rungs:
+        return Stage(rung, "skip", None, f"left out by level {ranks.level}")
+    steps = [(rank, step) for rank in ranks.ranks for step in rank.steps if step.rung == rung]
+    if not steps:
+        return Stage(rung, "skip", None, "not reached")
+    seconds = max((step.seconds for _, step in steps if step.seconds is not None), default=None)
+    failed = next((step for _, step in steps if step.ok is False), None)
+    if failed is not None:
+        return Stage(rung, "fail", seconds, failed.detail)
+    if len(steps) < len(ranks.ranks) or any(step.ok is None for _, step in steps):
+        words = [f"rank {rank.rank}: {rank.last_word or 'not heard of'}" for rank in ranks.ranks[:_MOST_WORDS]]
+        return Stage(rung, "fail", seconds, "; ".join(words))
+    if rung == RUNGS[0]:
+        return Stage(rung, "ok", seconds, f"{len(steps)} of {len(steps)} up")
+    return Stage(rung, "ok", seconds, steps[0][1].detail)
 
 
 def _rank(rank: Rank) -> dict[str, Any]:
     return {
         "rank": rank.rank,
+        "local_rank": rank.local_rank,
         "host": rank.host,
         "pid": rank.pid,
         "device": rank.device,
         "gpu": rank.gpu_uuid,
+        "gpu_name": rank.gpu_name,
+        "pci": rank.gpu_pci,
+        "numa": rank.numa_node,
         "world_size": rank.world_size,
         "accelerate_world_size": rank.accelerate_world_size,
         "last_word": rank.last_word,
         "state": rank.process_state,
+        "exit": rank.exit_code,
         "kind": rank.kind,
         "error": rank.error,
         "measured": dict(rank.measured),
     }
+
+
+def _pairs(ranks: Ranks) -> list[dict[str, Any]]:
+    """Each pair once, as the worse of its two ends saw it."""
+    found: dict[tuple[int, int], list[PairRun]] = {}
+    for rank in ranks.ranks:
+        for pair in rank.pairs:
+            found.setdefault((min(rank.rank, pair.other), max(rank.rank, pair.other)), []).append(pair)
+    return [
+        {
+            "ranks": list(ends),
+            "ok": _worst(pair.ok for pair in runs),
+            "detail": next((pair.detail for pair in runs if pair.ok is not True and pair.detail), None),
+            "gb_per_s": min((pair.gb_per_s for pair in runs if pair.gb_per_s is not None), default=None),
+            "latency_s": max((pair.latency_s for pair in runs if pair.latency_s is not None), default=None),
+        }
+        for ends, runs in sorted(found.items())
+    ]
+
+
+def _worst(answers: Iterable[bool | None]) -> bool | None:
+    given = list(answers)
+    return False if False in given else None if None in given else True
+
+
+def _json(fact: Any) -> dict[str, Any]:
+    """A fact as JSON has it: lists for tuples."""
+    return {
+        key: list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, dict) else value
+        for key, value in dataclasses.asdict(fact).items()
+    }
+
+
+def kept(folder: str) -> tuple[Path, Path]:
+    """Where a run's document and its facts are kept."""
+    return Path(folder) / "smoke.json", Path(folder) / "facts.json"

@@ -6,9 +6,8 @@ Reads the ranks' journals (`smoke/ranks/journal.py` writes them) and their proce
 from __future__ import annotations
 
 import json
-import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,15 @@ from typing import Any
 from mgpu.engine import Status
 from mgpu.launch import processes
 from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks.journal import error_folder
 from mgpu.smoke.ranks.orders import Orders
-from mgpu.snapshot import Rank, Ranks, decode, hints_of
+from mgpu.snapshot import Rank, decode, hints_of
 
-# A heartbeat comes every 0.2 s; a rank on a loaded machine may miss some. Less than the shortest stall limit.
-_ALIVE_S = 1.0
+# How long the launcher may take to notice that a rank is gone and to end by itself: torchrun looks every 0.1 s, ends
+# the other ranks and prints which failed (0.3-1 s measured with torch 2.13; 3 s on a machine with too much to do).
+_NOTICE_S = 5.0
+# … and to end when every rank is through: 0.5 s measured, 3 s with too much to do; several hosts wait for each other.
+_END_S = 15.0
 
 
 @dataclass
@@ -46,6 +49,8 @@ class View:
         here = orders.world // orders.nodes
         self.journals = {number: _Journal() for number in range(orders.node * here, (orders.node + 1) * here)}
         self.progress = time.monotonic()
+        self.started: dict[int, tuple[int, str | None]] = {}  # processes.ranks_under the launcher
+        self._since: dict[tuple[int, str], float] = {}  # when a rank was first seen gone, or stopped without heartbeat
 
     def read(self) -> None:
         """Take in what was written since the last time."""
@@ -59,7 +64,10 @@ class View:
             whole = data[: data.rfind(b"\n") + 1]
             journal.offset += len(whole)
             for line in whole.splitlines():
-                self._take(journal, json.loads(line))
+                try:
+                    self._take(journal, json.loads(line))
+                except ValueError:
+                    continue  # cut off by a full disk
             if whole:
                 self.progress = time.monotonic()
 
@@ -85,11 +93,16 @@ class View:
             return None
 
     def stalled(self) -> bool:
-        """Nobody moves: no rank wrote anything for its limit, or one that is not through has no heartbeat."""
+        """Nobody moves: no rank wrote anything for its limit, or one that is not through has no heartbeat.
+
+        A rank that is gone is the launcher's to notice: `lost`.
+        """
+        if any(map(self._gone, self.journals)):
+            return False
         quiet = time.monotonic() - self.progress
         begun = [journal for journal in self.journals.values() if journal.order]
         limits = [journal.limit_s or self.orders.stall_s for journal in begun if not self._through(journal)]
-        limit = max(limits, default=self.orders.stall_s)
+        limit = max(limits, default=max(self.orders.stall_s, _END_S))
         if len(begun) < len(self.journals):
             limit = max(limit, self.orders.start_limit_s)  # the launcher itself imports torch before it starts a rank
         if quiet > limit:
@@ -100,27 +113,67 @@ class View:
         """A rank whose heartbeat is missing. A step that may take long (an import from a cold file system holds the
         interpreter's lock) may silence it as long, unless its process is known to be stopped."""
         journal, silent = self.journals[number], self.silence(number)
-        if silent is None or silent <= self.orders.stall_s or self._through(journal):
+        if self._through(journal):
             return False
-        if silent > (journal.limit_s or self.orders.stall_s):
-            return True
-        return processes.state_of(journal.report.get("pid", 0)) in ("stopped", "traced")
+        stopped = self.state(number) in ("stopped", "traced")
+        if silent is None:  # it has not begun
+            silent = self._lasts(number, "stopped", stopped)
+        if silent <= self.orders.stall_s:
+            return False
+        return stopped or silent > (journal.limit_s or self.orders.stall_s)
+
+    def lost(self) -> bool:
+        """Whether a rank is gone before it was through, and the launcher has had time to notice."""
+        gone = [self._lasts(number, "gone", self._gone(number)) for number in self.journals]
+        return max(gone, default=0.0) > _NOTICE_S
+
+    def _gone(self, number: int) -> bool:
+        there = not self.pid(number) or self.state(number) not in (None, "ended")
+        return not there and not self._through(self.journals[number])
+
+    def _lasts(self, number: int, what: str, now: bool) -> float:
+        """For how long something has been seen of a rank."""
+        if not now:
+            self._since.pop((number, what), None)
+            return 0.0
+        return time.monotonic() - self._since.setdefault((number, what), time.monotonic())
 
     def _through(self, journal: _Journal) -> bool:
         return self.orders.rungs[-1] in journal.done
 
-    def pids(self) -> list[int]:
-        """The ranks' processes, as far as they introduced themselves."""
-        return [journal.report["pid"] for journal in self.journals.values() if "pid" in journal.report]
+    def unheard(self) -> bool:
+        """Whether there are ranks of which nothing is known yet."""
+        return any(self.pid(number) is None for number in self.journals)
+
+    def pid(self, number: int) -> int | None:
+        """The rank's process: as it introduced itself, else as it was found."""
+        pid: int | None = self.journals[number].report.get("pid", self.started.get(number, (None, None))[0])
+        return pid
+
+    def state(self, number: int) -> str | None:
+        """Its state now; None when it is not there."""
+        pid = self.pid(number)
+        return processes.state_of(pid) if pid else None
+
+    def listeners(self) -> dict[int, int]:
+        """The ranks that answer when asked, with their processes: the ones that introduced themselves."""
+        return {n: journal.report["pid"] for n, journal in self.journals.items() if "pid" in journal.report}
+
+    def pids(self) -> set[int]:
+        """The ranks' processes, as far as they are known."""
+        return {pid for pid in map(self.pid, self.journals) if pid}
+
+    def wrote(self) -> set[str]:
+        """What is to be removed after the ranks: what they said, and where torchrun wants their errors."""
+        said = {path for journal in self.journals.values() for path in journal.report.get("wrote", ())}
+        return said | {error_folder(path) for _, path in self.started.values() if path}
 
     def states(self) -> dict[int, tuple[str | None, float | None]]:
         """Each rank's process state and the age of its heartbeat, now."""
-        found: dict[int, tuple[str | None, float | None]] = {}
-        for number, journal in self.journals.items():
-            pid = journal.report.get("pid")
-            state = (processes.state_of(pid) or "gone") if pid else None
-            found[number] = (state, self.silence(number))
-        return found
+        return {
+            number: ((self.state(number) or "gone") if self.pid(number) else None, self.silence(number))
+            for number in self.journals
+        }
 
     def rung(self, rung: str) -> tuple[Status | None, str, float | None]:
         """A rung over all ranks: ok when all passed it, fail when one failed, None while it is open."""
@@ -160,57 +213,14 @@ class View:
         told = {key: value for key, value in report.items() if key in hints_of(Rank)}
         seen = {
             "rank": number,
+            "pid": self.pid(number),
             "steps": steps,
             "last_word": journal.word,
             "last_word_order": journal.order,
             "process_state": state,
             "silent_s": silent,
-            "stack": self._stack(number),
             "finished": finished,
             "failed_at": journal.failed_at,
             "exit_code": exits.get(number),
         }
         return decode(Rank, told | seen, f"rank{number}.json")
-
-    def _stack(self, number: int) -> str | None:
-        try:
-            return (self.folder / f"rank{number}.stack").read_text("utf-8", "replace").strip() or None
-        except OSError:
-            return None
-
-
-def culprit(ranks: Ranks) -> Rank | None:
-    """The rank that holds up the others: stopped or without heartbeat first, then one that was killed, then the one
-    that failed first, then the one that came least far while others are further. None when nobody stands out."""
-    open_ranks = [rank for rank in ranks.ranks if not rank.finished]
-    for rank in open_ranks:
-        if rank.process_state in ("stopped", "traced"):
-            return rank
-    silent = [rank for rank in open_ranks if rank.silent_s is not None and rank.silent_s > _ALIVE_S]
-    if ranks.ended in ("stalled", "timed_out") and silent:
-        return max(silent, key=lambda rank: rank.silent_s or 0.0)
-    killed = [rank for rank in open_ranks if was_killed(rank)]
-    if killed:
-        return killed[0]
-    failed = [rank for rank in ranks.ranks if rank.failed_at is not None]
-    if failed:
-        return min(failed, key=lambda rank: rank.failed_at or 0.0)
-    missing = [rank for rank in open_ranks if rank.last_word_order == 0]
-    if missing:
-        return missing[0]
-    if open_ranks:
-        behind = min(open_ranks, key=lambda rank: rank.last_word_order)
-        if any(rank.last_word_order > behind.last_word_order for rank in ranks.ranks):
-            return behind
-    return None
-
-
-def was_killed(rank: Rank) -> bool:
-    """Ended by a signal of its own: TERM is what the launcher sends to the siblings of a rank that failed."""
-    return rank.exit_code is not None and rank.exit_code < 0 and rank.exit_code != -signal.SIGTERM
-
-
-def rung_of(rank: Rank, rungs: Sequence[str]) -> str:
-    """The rung a rank stands on: the first it has not passed."""
-    passed = {step.rung for step in rank.steps if step.ok}
-    return next((rung for rung in rungs if rung not in passed), rungs[-1])

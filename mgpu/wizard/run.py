@@ -161,12 +161,16 @@ def _refuse_missing(request: Request) -> None:
 
 
 def _plan(request: Request, answers: Answers, snapshot: Snapshot) -> int:
+    from mgpu import bandwidth, stamp
     from mgpu.wizard import table
 
+    # A machine that was named or replayed is not this one, whatever lies in the folder.
+    passed = None if request.machine_flags else stamp.measured_here(snapshot, request.path.parent)
+    measured = bandwidth.speed_up(passed.scaling) if passed else None
     if request.format == "json":
-        print(json.dumps(table.document(answers, snapshot), indent=2, ensure_ascii=False))
+        print(json.dumps(table.document(answers, snapshot, measured), indent=2, ensure_ascii=False))
     else:
-        table.show(answers, snapshot, report.Screen.of(), one_by_one=request.accessible)
+        table.show(answers, snapshot, report.Screen.of(), one_by_one=request.accessible, measured=measured)
     return errors.READY
 
 

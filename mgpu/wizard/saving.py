@@ -21,7 +21,7 @@ from mgpu.errors import MgpuError
 from mgpu.requirements import FSDP2_ACCELERATE, older
 from mgpu.snapshot import Config, Snapshot
 from mgpu.wizard import answers as decisions
-from mgpu.wizard import answers_file, screens
+from mgpu.wizard import answers_file
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.by_hand import first_and_last
 from mgpu.wizard.editing import answers_from, changed, converted, out_of_reach
@@ -276,17 +276,19 @@ def _told(job: Job, verdict: str | None, said: Sequence[str]) -> int:
         lines += report.unstyled(report.wrapped(text, screen.width))
     lines += _commands(job, screen)
     lines.append([])
-    for text in screens.unverified(proposal):
-        lines += [[(line, "bold")] for line in report.wrapped(text, screen.width)]
-    there = "  (on that machine)" if job.machine_flags else "  (rehearses it on one)" if proposal.nodes > 1 else ""
+    lines.append([("Not verified yet.", "bold")])
+    there = "  (on that machine)" if job.machine_flags else ""
+    if proposal.nodes > 1:
+        more = proposal.nodes - 1
+        there = f"  (with 1{f' to {more}' if more > 1 else ''} on the other machine{'s' * (more > 1)})"
     lines.append([(f"Next:  {_next(proposal, path)}{there}", "bold")])
     screen.show(lines)
     return errors.READY
 
 
 def _next(proposal: Proposal, path: Path) -> str:
-    """The command that tests the config. The smoke test runs on one machine: of several it can only rehearse one."""
-    return f"mgpu smoke-test{' --cpu 2' if proposal.nodes > 1 else ''}{_config_flag(path)}"
+    """The command that tests the config; of several machines it is started on each, by its number."""
+    return f"mgpu smoke-test{_config_flag(path)}{' --node-rank 0' if proposal.nodes > 1 else ''}"
 
 
 def _too_old(proposal: Proposal, verdict: str | None) -> list[str]:

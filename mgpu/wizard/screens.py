@@ -315,17 +315,3 @@ def beside_review(row: str, proposal: Proposal) -> list[str]:
     if number := len(proposal.notes):
         lines.append(f"{number} note{'' if number == 1 else 's'} for your script will be told with the file.")
     return [*lines, "accelerate's own loader is asked before anything is written."]
-
-
-# ---- screen W
-
-
-def unverified(proposal: Proposal) -> list[str]:
-    """What a config that was just written still has to prove."""
-    strategy = proposal.chosen.get("strategy", "ddp")
-    if strategy == "ddp" or proposal.ranks == 1:
-        return ["Not verified yet."]
-    name = memory.STRATEGY_NAMES.get(strategy, strategy)
-    return [
-        f"Not verified yet. Today's smoke test trains with DDP: it proves the GPUs and the ranks, not {name} itself."
-    ]

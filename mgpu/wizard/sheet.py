@@ -5,7 +5,7 @@ Nothing is guessed: what an answer would be needed for is left out and named, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -46,8 +46,8 @@ class Sheet:
     notes: tuple[str, ...]
 
 
-def sheet(answers: Answers, snapshot: Snapshot) -> Sheet:
-    """The plan for these answers on this machine; pure."""
+def sheet(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | None = None) -> Sheet:
+    """The plan for these answers on this machine; pure. `measured`: how many times faster so many GPUs of it are."""
     used, unknown = _machine(answers, snapshot)
     here = len(used.gpus) if used else None
     assumed: list[str] = []
@@ -60,7 +60,7 @@ def sheet(answers: Answers, snapshot: Snapshot) -> Sheet:
     rows = plan.table(
         counts, per_gpu=answers.batch_per_gpu, accumulate=answers.accum or 1, wanted=wanted,
         samples=answers.dataset_size, drop_last=bool(answers.drop_last), reference=reference, lr=answers.lr,
-        tuned_at=answers.lr_ref_batch, optimizer=optimizer,
+        tuned_at=answers.lr_ref_batch, optimizer=optimizer, measured=measured,
     )  # fmt: skip
     size = used.memory_bytes if used and not used.cpu else None
     held = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -28,14 +28,19 @@ class _Table:
     rows: tuple[tuple[int, tuple[str, ...]], ...]
 
 
-def show(answers: Answers, snapshot: Snapshot, screen: Screen, *, one_by_one: bool = False) -> None:
+def show(
+    answers: Answers, snapshot: Snapshot, screen: Screen, *, one_by_one: bool = False,
+    measured: Mapping[int, float] | None = None,
+) -> None:  # fmt: skip
     """Print the plan; `one_by_one` for screen readers: no table, a line for each number."""
-    screen.show(lines(sheet(answers, snapshot), answers, screen, one_by_one=one_by_one))
+    screen.show(lines(sheet(answers, snapshot, measured), answers, screen, one_by_one=one_by_one))
 
 
-def document(answers: Answers, snapshot: Snapshot) -> dict[str, Any]:
+def document(
+    answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | None = None
+) -> dict[str, Any]:  # fmt: skip
     """The plan for programs."""
-    whole = sheet(answers, snapshot)
+    whole = sheet(answers, snapshot, measured)
     return {
         "schema": "mgpu.configure/1.0",
         "mgpu": __version__,

@@ -336,7 +336,11 @@ def rank(number: int, **changes: Any) -> Rank:
         steps=tuple(Step(rung, True) for rung in RUNGS),
         last_word="step 20 of 20",
         last_word_order=99,
-        computed="c0ffee",
+        gpu_name="NVIDIA H100 80GB HBM3",
+        gpu_pci=f"0000:{0x1A + number:02x}:00.0",
+        numa_node=number // 2,
+        cpus="0-47",
+        computed={"fp32": "c0ffee", "bf16": "decaf"},
         parameters="feed",
         finished=True,
     )
@@ -350,7 +354,7 @@ def waiting(number: int, **changes: Any) -> Rank:
         steps=(Step("start", True), Step("collective", True), Step("train", None)),
         last_word="step 7 of 20",
         last_word_order=27,
-        computed=None,
+        computed={},
         parameters=None,
         finished=False,
         process_state="sleeping",
@@ -367,7 +371,7 @@ def ranks(*members: Rank, **changes: Any) -> Ranks:
 def nccl_log(**changes: Any) -> NcclLog:
     """What NCCL says on two GPUs of one NVSwitch machine."""
     usual = NcclLog(
-        version="2.27.5+cuda12.9", interfaces=("eth0:10.0.0.7",), network="Socket",
+        version="2.29.7+cuda13.0", interfaces=("eth0:10.0.0.7",), network="Socket",
         connections=(NcclLine(0, 1, "P2P/CUMEM"), NcclLine(1, 0, "P2P/CUMEM")), channels=24, trees=True, nvls=False,
         cumem=True,
     )  # fmt: skip

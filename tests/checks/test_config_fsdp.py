@@ -94,10 +94,15 @@ CASES = (
     # config_fsdp_not_on_cpu
     warns("config_fsdp_not_on_cpu", "FSDP 2 on the CPU is not applied: the ranks train as plain DDP", "rehearsal",
         at=(1, 1), config=fsdp("fsdp_version: 2"), driver=no_driver()),
-    warns("config_fsdp_not_on_cpu", "FSDP 1 on the CPU does not start", "MULTI_GPU", at=(1, 1),
-        config=fsdp("fsdp_version: 1"), driver=no_driver()),
+    well("config_fsdp_not_on_cpu", "not FSDP 2", config=fsdp("fsdp_version: 1"), driver=no_driver()),
     well("config_fsdp_not_on_cpu", "has NVIDIA GPUs", config=fsdp("fsdp_version: 2")),
     skips("config_fsdp_not_on_cpu", "no fsdp_config", config=DDP, driver=no_driver()),
+    # config_fsdp1_needs_gpu
+    warns("config_fsdp1_needs_gpu", "FSDP 1 on the CPU does not start", "MULTI_GPU", at=(1, 1),
+        config=fsdp("fsdp_version: 1"), driver=no_driver()),
+    well("config_fsdp1_needs_gpu", "not FSDP 1", config=fsdp("fsdp_version: 2"), driver=no_driver()),
+    well("config_fsdp1_needs_gpu", "has NVIDIA GPUs", config=fsdp("fsdp_version: 1")),
+    skips("config_fsdp1_needs_gpu", "no fsdp_config", config=DDP, driver=no_driver()),
 )  # fmt: skip
 
 

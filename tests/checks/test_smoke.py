@@ -1,11 +1,13 @@
-"""checks/smoke.py"""
+"""checks/smoke: processes, aftermath"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from mgpu.snapshot import Rank, Step
-from tests.checks.facts import Case, fails, problem, rank, ranks, skips, table, uuid, waiting, warns, well
+from tests.checks.facts import Case, fails, gpus, problem, rank, ranks, skips, table, uuid, waiting, warns, well
 
 ALONE = {"world_size": 1, "accelerate_world_size": 1}
 NEVER = rank(1, pid=None, device=None, steps=(), last_word=None, last_word_order=0, finished=False, world_size=None)
@@ -20,6 +22,10 @@ FAILED = rank(
     finished=True,
 )
 STACK = 'Thread 0x7f (most recent call first):\n  File "train.py", line 7 in step\n'
+NO_MEMORY = replace(
+    FAILED, kind="out_of_memory", evidence={"where": "gpu", "asked": "2.00 GiB", "free_mib": 17},
+    error="OutOfMemoryError: CUDA out of memory.",
+)  # fmt: skip
 CASES = (
     # ranks_not_of_one_world
     fails("ranks_not_of_one_world", "2 ranks wanted; rank 0 (cuda:0, pid 5000) sees a world of 1", "mgpu doctor",
@@ -49,6 +55,42 @@ CASES = (
         ranks=ranks(waiting(0, silent_s=1.0), waiting(1, silent_s=None), ended="stalled")),
     well("rank_frozen", "ran all the time", ranks=ranks(rank(0), waiting(1, silent_s=9.0), ended="died")),
     well("rank_frozen", "ran all the time", ranks=ranks(rank(0), rank(1, process_state="stopped"))),
+    fails("rank_frozen", 'is stopped, in "train"', "ps -o",
+        ranks=ranks(waiting(0), waiting(1, process_state="stopped", silent_s=9.8), ended="stalled")),
+    # it was silent, but it answered when it was asked: something holds Python's lock
+    well("rank_frozen", "ran all the time",
+        ranks=ranks(waiting(0), waiting(1, silent_s=9.0, stack=STACK, stack_from="asked"), ended="stalled")),
+    fails("rank_frozen", "is stopped", "ps -o",
+        ranks=ranks(waiting(0), waiting(1, process_state="stopped", stack=STACK, stack_from="woken"), ended="stalled")),
+    # rank_out_of_memory
+    fails("rank_out_of_memory", 'rank 1 (cuda:1, pid 5001) got no GPU memory, in "collective" (asked for 2.00 GiB)',
+        "nvidia-smi", ranks=ranks(rank(0), NO_MEMORY, ended="died")),
+    fails("rank_out_of_memory", 'got no host memory, in "collective"', "ulimit -v",
+        ranks=ranks(rank(0), replace(NO_MEMORY, evidence={"where": "host"}), ended="died")),
+    fails("rank_out_of_memory", 'rank 1 (cuda:1, pid 5001) was killed for want of memory, in "train"', "memory.max",
+        ranks=ranks(rank(0), waiting(1, exit_code=-9), ended="died", killed_for_memory=1)),
+    well("rank_out_of_memory", "no rank ran out of memory"),
+    well("rank_out_of_memory", "no rank",
+        ranks=ranks(rank(0), waiting(1, exit_code=-9), ended="died", killed_for_memory=0)),
+    well("rank_out_of_memory", "no rank",  # the kernel killed something else
+        ranks=ranks(rank(0), waiting(1, exit_code=-11), ended="died", killed_for_memory=1)),
+    well("rank_out_of_memory", "no rank",  # it is a consequence
+        ranks=ranks(replace(FAILED, rank=0, failed_at=99.0), NO_MEMORY, ended="died")),
+    # meeting_port_taken
+    *(
+        fails("meeting_port_taken", 'no rank was started, in "start": port 29500 is taken', "ss -ltnp",
+            ranks=ranks(NEVER, ended="died", launcher_exit=1, launcher_output=f"a\n{said}\n", port=29500))
+        for said in (
+            "ConnectionError: Tried to launch distributed communication on port `29500`, but another process is "
+            "utilizing it. Please specify a different port",  # accelerate 1.15, two machines
+            "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+            "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",  # torch 2.13
+        )
+    ),
+    fails("meeting_port_taken", 'rank 1 (cuda:1, pid 5001) cannot listen, in "collective": port 29500 is taken',
+        "main_process_port", ranks=ranks(rank(0), replace(FAILED, kind="port_taken", evidence={"port": 29500}))),
+    well("meeting_port_taken", "did not complain", ranks=ranks(NEVER, ended="died", launcher_exit=1)),
+    well("meeting_port_taken", "the ranks were started", ranks=ranks(launcher_output="address already in use")),
     # rank_killed
     fails("rank_killed", "rank 1 (cuda:1, pid 5001) was killed by SIGKILL", "killed process",
         ranks=ranks(rank(0), waiting(1, exit_code=-9), ended="died")),
@@ -61,18 +103,19 @@ CASES = (
     well("rank_killed", "no rank", ranks=ranks(waiting(0, exit_code=-15), waiting(1, exit_code=1), ended="died")),
     well("rank_killed", "no rank", ranks=ranks(rank(0), rank(1, exit_code=-9))),
     # rank_failed: the earliest is the cause
-    fails("rank_failed", 'rank 1 (cuda:1, pid 5001) failed at "collective": RuntimeError: NCCL error',
+    fails("rank_failed", 'rank 1 (cuda:1, pid 5001) failed in "collective": RuntimeError: NCCL error',
         "cat runs/smoke-7/rank1.json", ranks=ranks(rank(0), FAILED, folder="runs/smoke-7")),
-    fails("rank_failed", 'rank 1 (cuda:1, pid 5001) failed at "collective"', "rank1.json",
+    fails("rank_failed", 'rank 1 (cuda:1, pid 5001) failed in "collective"', "rank1.json",
         ranks=ranks(rank(0, steps=(Step("train", False, "peer is gone"),), failed_at=100.5), FAILED)),
-    fails("rank_failed", 'rank 1 (cuda:1, pid 5001) failed at "collective"', "rank1.json",
+    fails("rank_failed", 'rank 1 (cuda:1, pid 5001) failed in "collective"', "rank1.json",
         ranks=ranks(rank(0, steps=(Step("train", False, "peer is gone"),)), FAILED)),
     well("rank_failed", "no rank met an error"),
+    skips("rank_failed", "told by rank_out_of_memory", ranks=ranks(rank(0), NO_MEMORY)),
     well("rank_failed", "no rank met an error", ranks=ranks(waiting(0), waiting(1), ended="stalled")),
     # ranks_hang
-    fails("ranks_hang", 'all ranks wait at "step 7 of 20" (10 s without progress)', "rank*.stack",
+    fails("ranks_hang", 'all ranks wait at "step 7 of 20", in "train" (10 s without progress)', "rank*.stack",
         ranks=ranks(waiting(0), waiting(1), ended="stalled")),
-    fails("ranks_hang", 'rank 1 (cuda:1, pid 5001) is behind at "step 6 of 20" (10 s without', "rank*.stack",
+    fails("ranks_hang", 'rank 1 (cuda:1, pid 5001) is behind at "step 6 of 20", in "train" (10 s', "rank*.stack",
         ranks=ranks(waiting(0), waiting(1, last_word="step 6 of 20", last_word_order=26), ended="stalled")),
     fails("ranks_hang", "the time limit ran out", "rank*.stack",
         ranks=ranks(waiting(0), waiting(1), ended="timed_out")),
@@ -80,12 +123,21 @@ CASES = (
         ranks=ranks(waiting(0), NEVER, ended="stalled")),
     fails("ranks_hang", "all ranks finished, but the launcher did not end", "launcher.log",
         ranks=ranks(ended="stalled")),
+    # the recorder of every rank tells more than their words: rank 0 has said more, and is a collective behind
+    fails("ranks_hang", 'rank 0 (cuda:0, pid 5000) is behind at "step 7 of 20", in "train"', "rank*.stack",
+        ranks=ranks(waiting(0, collective_seq=6, last_word_order=30),
+                    waiting(1, collective_seq=7, collective="nccl all_reduce of 8 x Float"), ended="stalled")),
+    fails("ranks_hang", 'rank 1 (cuda:1, pid 5001) is behind', "rank*.stack",
+        ranks=ranks(waiting(0, collective_seq=6, collective="gloo recv"), waiting(1, collective_seq=6),
+                    ended="stalled")),
+    fails("ranks_hang", 'rank 1 (cuda:1, pid 5001) is behind', "rank*.stack",
+        ranks=ranks(waiting(0, collective_seq=6, last_word_order=28), waiting(1), ended="stalled")),
     well("ranks_hang", "never stood still"),
     well("ranks_hang", "never stood still", ranks=ranks(waiting(0), KILLED, ended="died")),
     # rank_ended_early
-    fails("rank_ended_early", 'rank 1 (cuda:1, pid 5001) ended at "step 7 of 20" (train)', "killed process",
+    fails("rank_ended_early", 'rank 1 (cuda:1, pid 5001) ended at "step 7 of 20", in "train"', "killed process",
         ranks=ranks(rank(0), KILLED, ended="died", launcher_exit=1)),
-    fails("rank_ended_early", "rank 1 never started (launcher exit 1)", "launcher.log",
+    fails("rank_ended_early", 'rank 1 never came to "start" (launcher exit 1)', "launcher.log",
         ranks=ranks(rank(0), NEVER, ended="died", launcher_exit=1)),
     well("rank_ended_early", "2 reports complete"),
     well("rank_ended_early", "2 reports complete", ranks=ranks(ended="stalled")),
@@ -99,7 +151,7 @@ CASES = (
         ranks=ranks(rank(0), rank(1, gpu_uuid=uuid(0)))),
     well("ranks_share_a_gpu", "2 GPUs, one rank each"),
     skips("ranks_share_a_gpu", "no rank is on a GPU", ranks=ranks(rank(0, gpu_uuid=None), rank(1, gpu_uuid=None))),
-    # parameters_differ_between_ranks, ranks_compute_differently
+    # parameters_differ_between_ranks
     fails("parameters_differ_between_ranks",
         "rank 2 holds other parameters than the rest", "CUDA_VISIBLE_DEVICES=0,1 mgpu smoke-test",
         ranks=ranks(rank(0), rank(1), rank(2, parameters="bad"))),
@@ -109,12 +161,6 @@ CASES = (
         ranks=ranks(rank(0), rank(1, parameters="bad"))),
     fails("parameters_differ_between_ranks", "ranks 2 and 3 hold other parameters than the rest", "pairs",
         ranks=ranks(rank(0), rank(1), rank(2, parameters="bad"), rank(3, parameters="worse"))),
-    warns("ranks_compute_differently", "ranks 0 and 1 compute different bits", "nvidia-smi -L",
-        ranks=ranks(rank(0, computed="bad"), rank(1))),
-    warns("ranks_compute_differently", "rank 0 computes other bits than the rest", "nvidia-smi -L",
-        ranks=ranks(rank(0, computed="bad"), rank(1), rank(2))),
-    well("ranks_compute_differently", "the same bits on 2 ranks"),
-    skips("ranks_compute_differently", "fewer than two", ranks=ranks(rank(0))),
     fails("launcher_failed", "exit code 3", "cat 'my runs'/launcher.log",
         ranks=ranks(launcher_exit=3, folder="my runs")),
     fails("rank_frozen", "rank 1 is stopped", "Find out who",
@@ -125,6 +171,24 @@ CASES = (
     fails("ranks_left_running", "2 processes could not be ended: 5000 5001", "sudo reboot",
         ranks=ranks(left_running=(5000, 5001))),
     well("ranks_left_running", "no process was left behind"),
+    # what else a run may leave
+    warns("processes_outlive_ranks", "2 processes had to be ended after the launcher: 5002 5003", "ps -ef",
+        ranks=ranks(outlived=(5002, 5003))),
+    well("processes_outlive_ranks", "every process ended with its rank"),
+    skips("processes_outlive_ranks", "did not end by itself", ranks=ranks(ended="died", outlived=(5002,))),
+    warns("run_leaves_files", "2 files of the run are left: /dev/shm/nccl-ab …", "rm -rf /dev/shm/nccl-ab '/tmp/a b'",
+        ranks=ranks(left_files=("/dev/shm/nccl-ab", "/tmp/a b"))),
+    warns("run_leaves_files", "1 file of the run is left", "rm -rf", ranks=ranks(left_files=("/dev/shm/nccl-ab",))),
+    well("run_leaves_files", "no file was left behind"),
+    warns("run_leaves_port_taken", "port 29500 is still taken", "sport = :29500",
+        ranks=ranks(port=29500, left_port=True)),
+    well("run_leaves_port_taken", "port 29500 is as it was", ranks=ranks(port=29500)),
+    skips("run_leaves_port_taken", "at no port"),
+    warns("run_keeps_gpu_memory", "GPU 1 has 512 MiB less free memory than before the run", "nvidia-smi",
+        gpus=gpus(2), ranks=ranks(memory_kept={uuid(0): 4 << 20, uuid(1): 512 << 20})),
+    well("run_keeps_gpu_memory", "the memory of 2 GPUs is as it was",
+        gpus=gpus(2), ranks=ranks(memory_kept={uuid(0): 4 << 20})),
+    skips("run_keeps_gpu_memory", "no GPU took part", gpus=gpus(2), ranks=ranks(cpu=True)),
     # launcher_failed
     fails("launcher_failed", "the launcher ended with exit code 1", "launcher.log",
         ranks=ranks(launcher_exit=1, ended="died", launcher_output="a\nChildFailedError\n")),
@@ -151,6 +215,14 @@ def test_the_stack_of_the_rank_behind_is_read() -> None:
     assert 'Python is at File "train.py", line 7 in step.' in found.cause
     assert found.subjects == ("rank 1",)
     assert found.evidence["rung"] == "train"
+    assert "Python's lock" not in found.cause
+
+
+def test_a_rank_that_answers_but_has_no_heartbeat() -> None:
+    """A thread of its Python cannot run; the process does."""
+    stuck = waiting(1, last_word_order=26, silent_s=9.0, stack=STACK, stack_from="asked")
+    found = problem("ranks_hang", ranks=ranks(waiting(0), stuck, ended="stalled"))
+    assert "heartbeat was missing for 9 s: a library holds Python's lock" in found.cause
 
 
 @pytest.mark.parametrize(
@@ -166,8 +238,30 @@ def test_the_launchers_last_word_is_in_the_cause(member: Rank, words: str) -> No
     assert words in found.cause
 
 
-@pytest.mark.parametrize("field", ["parameters", "computed"])
-def test_of_two_ranks_none_is_odd_by_chance(field: str) -> None:
-    check = {"parameters": "parameters_differ_between_ranks", "computed": "ranks_compute_differently"}[field]
-    pairs = [(rank(0, **{field: f"a{number}"}), rank(1, **{field: f"b{number}"})) for number in range(24)]
-    assert len({problem(check, ranks=ranks(*pair)).title for pair in pairs}) == 1
+def test_of_two_ranks_none_is_odd_by_chance() -> None:
+    pairs = [(rank(0, parameters=f"a{number}"), rank(1, parameters=f"b{number}")) for number in range(24)]
+    assert len({problem("parameters_differ_between_ranks", ranks=ranks(*pair)).title for pair in pairs}) == 1
+
+
+@pytest.mark.parametrize(
+    ("member", "words"),
+    [
+        (waiting(1, process_state="stopped", stack=STACK, stack_from="woken"),
+         'Woken to be asked, its Python was at File "train.py", line 7 in step.'),
+        (waiting(1, process_state="stopped"), "It did not answer: more than its last word is not known."),
+        (waiting(1, process_state="in uninterruptible sleep", silent_s=9.0, kernel_wait="nfs_wait_bit_killable"),
+         "The kernel holds it in nfs_wait_bit_killable."),
+    ],
+)  # fmt: skip
+def test_what_a_rank_that_does_not_run_tells(member: Rank, words: str) -> None:
+    others = waiting(0, collective="gloo all_reduce of 8 x Float")
+    found = problem("rank_frozen", ranks=ranks(others, member, ended="stalled"))
+    assert words in found.cause and "wait for it in gloo all_reduce of 8 x Float." in found.cause
+    assert found.evidence["rank"] == 1 and found.evidence["rung"] == "train"
+
+
+def test_the_launchers_own_error_is_its_last_word() -> None:
+    """Not the table of what the ranks said, which comes after it."""
+    output = "Traceback\nValueError: unknown flag\ntorch.distributed.elastic.ChildFailedError: \n=====\nrank : 1\n====="
+    assert "ValueError: unknown flag" in problem("launcher_failed", ranks=ranks(
+        launcher_exit=1, ended="died", launcher_output=output)).cause  # fmt: skip

@@ -44,10 +44,10 @@ def write_config(folder: Path, text: str = TWO_RANKS, name: str = "accelerate.ya
     return path
 
 
-def fault(how: str, word: str, rank: int | str = 1) -> dict[str, str]:
-    """Variables that make one rank ("all": every rank) do `how` when it is about to do `word`."""
+def fault(how: str, word: str, rank: int | str = 1, rung: str = "") -> dict[str, str]:
+    """Variables that make one rank ("all": every rank) do `how` when it is about to do `word`, in `rung` if named."""
     path = f"{SCRIPTS / 'faults'}{os.pathsep}{ROOT}"
-    return {"PYTHONPATH": path, "FAULT_HOW": how, "FAULT_WORD": word, "FAULT_RANK": str(rank)}
+    return {"PYTHONPATH": path, "FAULT_HOW": how, "FAULT_WORD": word, "FAULT_RANK": str(rank), "FAULT_RUNG": rung}
 
 
 def start(

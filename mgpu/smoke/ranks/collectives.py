@@ -2,55 +2,272 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeAlias
 
+from . import exact
+from .exact import Numbers, Wrong
 from .here import Here
 from .journal import Failure
 
-_LARGEST = 11  # numbers the collectives carry: 1 to this
+SIZES = {"quick": (1000,), "standard": (1, 1000, 65537, 1 << 20), "long": (1, 1000, 65537, 1 << 20, 1 << 22)}
+_LARGEST_ON_GPU = {"standard": 1 << 24, "long": 1 << 28}  # bytes
+_LARGE = 65537  # elements; beyond it one type carries them all
+_LEAST_FREE = 32  # a collective's data is that part of a GPU's free memory at most
+_BESIDE_LIMIT_S = 15.0  # for gloo to connect the ranks, beside NCCL
+# torch's and NCCL's words for a type that a backend does not carry.
+_NOT_CARRIED = re.compile(r"scalar ?type|data ?type|dtype|not (?:yet )?(?:supported|implemented)|unsupported", re.I)
+
+_Collective: TypeAlias = "Callable[[_Run, Numbers, int], Iterator[Wrong]]"
+
+
+@dataclass
+class _Run:
+    """Collectives over one communicator of the first ranks, and what was wrong with their numbers."""
+
+    here: Here
+    group: Any  # None: all ranks
+    world: int
+    device: Any
+    over: str = ""  # in what is announced: which communicator, when it is not the ranks' first
+    collectives: Sequence[_Collective] = ()
+    wrong: list[Wrong] = field(default_factory=list)
+    tried: int = 0
+
+    def numbers(self, dtype: Any) -> Numbers:
+        """What its ranks send."""
+        return Numbers(self.here.torch, self.device, dtype, self.world)
+
+    def each(self, numbers: Numbers, size: int) -> None:
+        """All its collectives, each announced; remember what is wrong."""
+        for collective in self.collectives:
+            name = collective.__name__.replace("_", "-")
+            self.here.about_to(f"{name} {size} x {numbers.name}{self.over}")
+            self.wrong += collective(self, numbers, size)
+            self.tried += 1
 
 
 def climb(here: Here) -> str:
-    """all-reduce, all-gather and broadcast with exactly known numbers, in several sizes and dtypes."""
+    """Every collective with exactly known numbers, in several sizes and types; again over a second communicator and a
+    part of the ranks; beside NCCL also over gloo.
+
+    All ranks go through all of it, whatever they find on the way: so each has its own view of who is at fault.
+    """
     if here.world == 1:
+        here.skips("collectives: one rank has nobody to talk to")
         return "one rank has nobody to talk to"
-    torch, device, rank, world = here.torch, here.device, here.rank, here.world
-    distributed = torch.distributed
-    tried = 0
+    backend = here.torch.distributed.get_backend()
+    beside = _gloo_beside(here) if here.on_gpu and backend != "gloo" else []
+    runs = _first(here, backend)
+    types = _each_type(runs)
+    if here.orders.level != "quick":
+        runs += [_second(runs[0]), *_part(here, runs[0])]
+    here.about_to("barrier")
+    here.torch.distributed.barrier()
+    runs += beside
+    _raise_wrong([wrong for run in runs for wrong in run.wrong])
+    return f"{sum(run.tried for run in runs)} exact over {backend}: {len(_ALL)} collectives, {types} types"
 
-    def pattern(of_rank: int, size: int, dtype: Any) -> Any:
-        """Small whole numbers that every dtype holds exactly, different at every place and between neighbours."""
-        return (torch.arange(size, device=device) % 5 + 1 + of_rank % 7).to(dtype)
 
-    # bf16 counts exactly to 256: in a larger world its sum could not be compared, so it is left out.
-    exact_in_bf16 = _LARGEST * world <= 256
-    dtypes = (torch.float32, torch.int64, *((torch.bfloat16,) if exact_in_bf16 else ()))
-    for dtype in dtypes:
-        for size in (1, 1000, 1 << 18):
-            what = f"{size} x {str(dtype).removeprefix('torch.')}"
-            here.about_to(f"all-reduce {what}")
-            tensor = pattern(rank, size, dtype)
-            distributed.all_reduce(tensor)
-            total = sum(pattern(r, size, torch.int64) for r in range(world))
-            if not torch.equal(tensor, total.to(dtype)):
-                raise Failure(f"all-reduce of {what} gave a wrong sum", "wrong_numbers", collective="all-reduce")
-            here.about_to(f"all-gather {what}")
-            gathered = torch.empty(world * size, dtype=dtype, device=device)
-            distributed.all_gather_into_tensor(gathered, pattern(rank, size, dtype))
-            for r, part in enumerate(gathered.split(size)):
-                if not torch.equal(part, pattern(r, size, dtype)):
-                    raise Failure(
-                        f"all-gather of {what}: the part of rank {r} is wrong",
-                        "wrong_numbers", collective="all-gather", suspects=[r],
-                    )  # fmt: skip
-            source = world - 1
-            here.about_to(f"broadcast {what}")
-            tensor = pattern(rank, size, dtype)
-            distributed.broadcast(tensor, src=source)
-            if not torch.equal(tensor, pattern(source, size, dtype)):
-                raise Failure(
-                    f"broadcast of {what} from rank {source} arrived wrong",
-                    "wrong_numbers", collective="broadcast", suspects=[source],
-                )  # fmt: skip
-            tried += 3
-    return f"{tried} exact: all-reduce, all-gather, broadcast"
+def _raise_wrong(wrong: Sequence[Wrong]) -> None:
+    if not wrong:
+        return
+    worst = next((found for found in wrong if found.sender is not None), wrong[0])
+    raise Failure(exact.sentence(worst, len(wrong) - 1), "wrong_numbers", **exact.evidence(wrong))
+
+
+def _first(here: Here, backend: str) -> list[_Run]:
+    """Over the ranks' own communicator. Of tensors on GPUs gloo carries few collectives (torch's own table)."""
+    if not here.on_gpu or backend != "gloo":
+        return [_Run(here, None, here.world, here.device, collectives=_ALL)]
+    here.skips("all-gather, reduce-scatter, all-to-all, send/recv of GPU memory: gloo has none; sent from host memory")
+    rest = [collective for collective in _ALL if collective not in _GLOO_ON_GPU]
+    host = here.torch.device("cpu")
+    return [
+        _Run(here, None, here.world, here.device, collectives=_GLOO_ON_GPU),
+        _Run(here, None, here.world, host, " from host memory", rest),
+    ]
+
+
+def _each_type(runs: Sequence[_Run]) -> int:
+    """All collectives in all sizes and types; how many types there were."""
+    here, tried = runs[0].here, 0
+    torch = here.torch
+    for dtype in _types(here):
+        try:
+            for run in runs:
+                numbers = run.numbers(dtype)
+                for size in _sizes(here, numbers):
+                    run.each(numbers, size)
+        except (RuntimeError, TypeError, ValueError) as error:
+            if dtype == torch.float32 or not _NOT_CARRIED.search(str(error)):
+                raise
+            name = str(dtype).removeprefix("torch.")
+            here.skips(f"{name} over {torch.distributed.get_backend()}: {str(error).splitlines()[0]}")
+            continue
+        tried += 1
+    return tried
+
+
+def _types(here: Here) -> tuple[Any, ...]:
+    torch = here.torch
+    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(here.orders.precision)
+    if here.orders.level == "quick":
+        return (torch.float32, torch.int64, *((half,) if half else ()))
+    return (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.float64, torch.uint8)
+
+
+def _sizes(here: Here, numbers: Numbers) -> tuple[int, ...]:
+    """Elements of the whole: where each rank has a part, that is a share of it. The large ones in fp32 alone."""
+    sizes = SIZES[here.orders.level]
+    if here.orders.level == "quick":
+        return sizes
+    if numbers.dtype != here.torch.float32:
+        return tuple(size for size in sizes if size <= _LARGE)
+    if numbers.device.type == "cpu":
+        return sizes
+    free = here.torch.cuda.mem_get_info(here.device)[0]
+    largest = min(_LARGEST_ON_GPU[here.orders.level], free // _LEAST_FREE) // numbers.dtype.itemsize
+    return (*(size for size in sizes if size < largest), largest)
+
+
+def _second(first: _Run) -> _Run:
+    """A second communicator of all ranks, in turns with the first, as tensor and data parallelism use theirs."""
+    here = first.here
+    here.about_to("new_group of all ranks")
+    group = here.torch.distributed.new_group(list(range(here.world)))
+    second = _Run(here, group, here.world, first.device, " over a second communicator", (all_reduce, broadcast))
+    numbers = first.numbers(here.torch.float32)
+    for size in (1000, _LARGE):
+        for _ in range(2):
+            second.each(numbers, size)
+            first.each(numbers, size)
+    return second
+
+
+def _part(here: Here, first: _Run) -> list[_Run]:
+    """A communicator of the first half of the ranks; none of two ranks."""
+    half = max(2, here.world // 2)
+    if half == here.world:
+        return []
+    here.about_to(f"new_group of ranks 0 to {half - 1}")
+    group = here.first(half)
+    if here.rank >= half:
+        return []
+    run = _Run(here, group, half, first.device, f" over ranks 0 to {half - 1}", first.collectives)
+    run.each(run.numbers(here.torch.float32), 1000)
+    return [run]
+
+
+def _gloo_beside(here: Here) -> list[_Run]:
+    """The same over gloo with tensors in host memory: where NCCL fails and this does not, the network itself works.
+
+    It goes first, so that its answer is there when NCCL hangs. That gloo fails is no failure of the training.
+    """
+    torch = here.torch
+    try:
+        here.about_to("new_group over gloo", limit_s=max(here.orders.stall_s, 2 * _BESIDE_LIMIT_S))
+        group = torch.distributed.new_group(backend="gloo", timeout=timedelta(seconds=_BESIDE_LIMIT_S))
+        run = _Run(here, group, here.world, torch.device("cpu"), " over gloo", _ALL)
+        run.each(run.numbers(torch.float32), 1000)
+    except RuntimeError as error:
+        here.reports(gloo_works=False)
+        here.skips(f"gloo beside NCCL: {str(error).splitlines()[0]}")
+        here.journal.introduce()
+        return []
+    here.reports(gloo_works=not run.wrong)
+    here.journal.introduce()
+    return [run]
+
+
+# torch 2.13 has new names for these two, and warns of the old ones.
+
+
+def all_gather_into(distributed: Any) -> Any:
+    """The all-gather from one tensor into one."""
+    return getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
+
+
+def reduce_scatter_into(distributed: Any) -> Any:
+    """The reduce-scatter from one tensor into one."""
+    return getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
+
+
+# The collectives. Each does one with known numbers and tells what came out wrong, and from whom.
+
+
+def all_reduce(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
+    """The sum of all; and, to know who is at fault when it is wrong, one in which at each place one rank adds."""
+    distributed, rank = run.here.torch.distributed, run.here.rank
+    if numbers.can_sum:
+        tensor = numbers.summand(rank, size)
+        distributed.all_reduce(tensor, group=run.group)
+        yield from numbers.compare("all-reduce", tensor, numbers.total(size))
+    tensor = numbers.turn(rank, size)
+    distributed.all_reduce(tensor, group=run.group)
+    yield from numbers.compare_turns("all-reduce", tensor, numbers.turns(size))
+
+
+def all_gather(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
+    """Each rank's part arrives at every rank."""
+    part = -(-size // numbers.world)
+    gathered = numbers.untouched(part * numbers.world)
+    sent = numbers.of(run.here.rank, part)
+    all_gather_into(run.here.torch.distributed)(gathered, sent, group=run.group)
+    for place, piece in enumerate(gathered.split(part)):
+        yield from numbers.compare("all-gather", piece, numbers.of(place, part), place)
+
+
+def reduce_scatter(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
+    """Each rank has its share of the sum."""
+    distributed, rank = run.here.torch.distributed, run.here.rank
+    part = -(-size // numbers.world)
+    whole, share = part * numbers.world, slice(rank * part, (rank + 1) * part)
+    if numbers.can_sum:
+        got = numbers.untouched(part)
+        reduce_scatter_into(distributed)(got, numbers.summand(rank, whole), group=run.group)
+        yield from numbers.compare("reduce-scatter", got, numbers.total(whole)[share])
+    got = numbers.untouched(part)
+    reduce_scatter_into(distributed)(got, numbers.turn(rank, whole), group=run.group)
+    yield from numbers.compare_turns("reduce-scatter", got, numbers.turns(whole)[share], share.start)
+
+
+def broadcast(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
+    """What one rank has arrives at all; another one each time."""
+    source = run.tried % numbers.world
+    tensor = numbers.of(source, size) if source == run.here.rank else numbers.untouched(size)
+    run.here.torch.distributed.broadcast(tensor, src=source, group=run.group)
+    yield from numbers.compare("broadcast", tensor, numbers.of(source, size), source)
+
+
+def all_to_all(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
+    """Each rank has another part for each."""
+    part, rank = -(-size // numbers.world), run.here.rank
+    blocks = [numbers.of(rank, part, to=place) for place in range(numbers.world)]
+    got = numbers.untouched(part * numbers.world)
+    run.here.torch.distributed.all_to_all_single(got, run.here.torch.cat(blocks), group=run.group)
+    for place, piece in enumerate(got.split(part)):
+        yield from numbers.compare("all-to-all", piece, numbers.of(place, part, to=rank), place)
+
+
+def send_recv(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
+    """Around the ring: each rank sends to the next."""
+    distributed, rank, world = run.here.torch.distributed, run.here.rank, numbers.world
+    left, right = (rank - 1) % world, (rank + 1) % world
+    got, sent = numbers.untouched(size), numbers.of(rank, size)
+    swaps = [
+        distributed.P2POp(distributed.isend, sent, right, group=run.group),
+        distributed.P2POp(distributed.irecv, got, left, group=run.group),
+    ]
+    for request in distributed.batch_isend_irecv(swaps):
+        request.wait()
+    run.here.wait()
+    yield from numbers.compare("send/recv", got, numbers.of(left, size), left)
+
+
+_ALL: tuple[_Collective, ...] = (all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send_recv)
+# What gloo has for tensors on GPUs: https://pytorch.org/docs/stable/distributed.html (Backends)
+_GLOO_ON_GPU: tuple[_Collective, ...] = (all_reduce, broadcast)

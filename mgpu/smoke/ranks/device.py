@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
+import fcntl
 import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from . import compute, identity, memory
 from .here import Here
 from .journal import Failure
+from .memory import MEMORY_BYTES as MEMORY_BYTES
+
+_TURN_LIMIT_S = 10.0  # longer than a host's other ranks measure; then this one measures beside them
+_TURN_POLL_S = 0.005
 
 
 def climb(here: Here) -> str:
-    """Find the device, compute on it."""
+    """Find the device, compute on it in every dtype, write its memory, take its rates."""
     here.device = _device(here)
-    here.reports(device=str(here.device), gpu_uuid=_uuid(here))
+    here.reports(**identity.of(here))
     here.journal.introduce()
-    here.reports(computed=_compute(here))
-    return f"computes on {here.device}"
+    kinds = compute.precisions(here)
+    _compute(here, kinds)
+    memory.check(here)
+    with _turn(here):
+        _measure(here, kinds)
+    memory.fill(here)
+    rate = here.journal.report["measured"]["gemm_tflops_fp32"]
+    return f"{identity.model(here)}: {', '.join(kinds)} and int64, {rate:.2g} TFLOP/s in fp32"
 
 
 def _device(here: Here) -> Any:
@@ -24,6 +40,7 @@ def _device(here: Here) -> Any:
     torch = here.torch
     if here.orders.cpu or os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes", "y", "t"):
         return torch.device("cpu")
+    here.about_to("find the GPU", limit_s=here.orders.start_limit_s)  # the driver starts every GPU it finds
     if not torch.cuda.is_available():
         raise Failure("torch sees no GPU in this process, and the run was not started for the CPU", "no_gpu")
     count = torch.cuda.device_count()
@@ -35,20 +52,59 @@ def _device(here: Here) -> Any:
     return torch.device("cuda", here.local_rank)
 
 
-def _uuid(here: Here) -> str | None:
-    if not here.on_gpu:
-        return None
-    uuid = getattr(here.torch.cuda.get_device_properties(here.device), "uuid", None)
-    return f"GPU-{uuid}" if uuid is not None else None
+def _compute(here: Here, kinds: dict[str, Any]) -> None:
+    """The same computation on every rank: the bits must agree between equal GPUs, and from one time to the next."""
+    digests: dict[str, str] = {}
+    for name, kind in kinds.items():
+        here.about_to(f"matrix products in {name}")
+        digests[name], finite = compute.chain(here, kind)
+        if not finite:
+            raise Failure(f"matrix products in {name} came out infinite or NaN", "not_finite", dtype=name)
+        if here.on_gpu or here.orders.level != "quick":
+            again, _ = compute.chain(here, kind)
+            if again != digests[name]:
+                raise Failure(
+                    f"the same matrix products in {name} gave other bits the second time",
+                    "unsteady_bits", dtype=name, first=digests[name], second=again,
+                )  # fmt: skip
+    here.about_to("arithmetic in int64")
+    digests["int64"] = compute.whole_numbers(here)
+    here.reports(computed=digests)
+    if here.orders.precision == "fp8":
+        here.skips("fp8 kernels: they come with the model's library; computed in fp32, bf16 and fp16")
 
 
-def _compute(here: Here) -> str:
-    """The same computation on every rank: the bits must agree between equal GPUs."""
-    torch = here.torch
-    generator = torch.Generator().manual_seed(1)
-    matrix = torch.randn(256, 256, generator=generator).to(here.device)
-    for _ in range(8):
-        matrix = torch.tanh(matrix @ matrix / 16)
-    if not bool(torch.isfinite(matrix).all()):
-        raise Failure("a matrix product came out infinite or NaN", "not_finite")
-    return hashlib.sha256(matrix.cpu().numpy().tobytes()).hexdigest()[:16]
+def _measure(here: Here, kinds: dict[str, Any]) -> None:
+    here.about_to("time its own compute")
+    here.measured(compute_seconds=compute.own_seconds(here))
+    for name, kind in kinds.items():
+        here.about_to(f"time matrix products in {name}")
+        here.measured(**{f"gemm_tflops_{name}": compute.gemm_tflops(here, kind)})
+    if here.on_gpu:
+        here.about_to("time copies through pinned memory")
+        here.measured(**compute.copy_rates(here))
+        here.torch.cuda.empty_cache()
+    else:
+        here.skips("host-to-device copy: there is no GPU")
+
+
+@contextlib.contextmanager
+def _turn(here: Here) -> Iterator[None]:
+    """One rank of a host at a time: two that measure together share cores, and the way to their GPUs.
+
+    Only a wish: a rank that waits in vain, or where files cannot be locked, measures beside the others.
+    """
+    path = Path(here.orders.folder) / f"turn.{socket.gethostname()}"
+    with contextlib.ExitStack() as closing:
+        with contextlib.suppress(OSError):
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            closing.callback(os.close, file)  # gives the turn to the next
+            here.about_to("wait for its turn to measure")
+            limit = time.monotonic() + min(_TURN_LIMIT_S, here.orders.stall_s / 2)
+            while time.monotonic() < limit:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(_TURN_POLL_S)
+        yield

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +22,16 @@ class Here:
     world: int
     torch: Any = None  # from rung "start" on
     device: Any = None  # from rung "device" on
+    store: Any = None  # of the rendezvous; from rung "group" on
     accelerator: Any = None  # from rung "group" on, where accelerate is the launcher
     groups: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
     held: list[Any] = field(default_factory=list)  # what --fill holds, and what must outlive a rung
+
+    @property
+    def by_accelerate(self) -> bool:
+        """Whether accelerate's launcher started this rank: it says what it wants of the ranks in such variables."""
+        return "ACCELERATE_MIXED_PRECISION" in os.environ
 
     @property
     def on_gpu(self) -> bool:
@@ -40,6 +49,10 @@ class Here:
     def reports(self, **facts: Any) -> None:
         """Record facts: keys are fields of mgpu.snapshot.Rank."""
         self.journal.report |= facts
+
+    def skips(self, what: str) -> None:
+        """Record what cannot be tried here, and why."""
+        self.journal.report.setdefault("skipped", []).append(what)
 
     def wait(self) -> None:
         """Until the GPU has done what it was asked."""

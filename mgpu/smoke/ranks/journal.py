@@ -1,8 +1,9 @@
 """How does a rank tell where it is, so that a hang or a death shows where it happened?
 
 Every step is announced before it is taken, one JSON line a write, in `rankN.jsonl`; a thread touches `rankN.beat` as
-long as the process lives; SIGUSR1 writes the Python stacks to `rankN.stack`. The verdict is never exchanged through the
-process group under test. Nothing is printed.
+long as the process lives. Asked by SIGUSR1 it writes the Python stacks to `rankN.stack`, asked by the file `ASK` what
+torch's flight recorder holds to `rankN.recorder`: the main thread may hang meanwhile. The verdict is never exchanged
+through the process group under test. Nothing is printed.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import faulthandler
 import json
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,15 @@ from typing import Any
 from . import RUNGS
 
 BEAT_S = 0.2
+ASK = "ask"  # this file in the run folder asks every rank for its flight recorder
+# The flight recorder's dump, newest name first: of every backend (torch 2.9 and later), of NCCL alone (2.5 and later).
+_DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
+
+
+def error_folder(error_file: str) -> str:
+    """The folder that torchrun makes for every run, and removes never (measured torch 2.13), by a rank's error file:
+    …/torchelastic_XXXX/RUN_XXXX/attempt_0/RANK/error.json."""
+    return str(Path(error_file).parents[3])
 
 
 class Failure(Exception):
@@ -43,15 +54,16 @@ class Journal:
         self.path = folder / f"rank{rank}"
         self.file = os.open(f"{self.path}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.order = 0
+        self.name: Callable[[BaseException], Failure | None] = lambda trouble: None  # an error's kind, if it is known
         self.rung = RUNGS[0]
         # What the runner reads: keys are fields of mgpu.snapshot.Rank.
-        self.report: dict[str, Any] = {"rank": rank, "pid": os.getpid(), "steps": [], "measured": {}}
+        self.report: dict[str, Any] = {"rank": rank, "pid": os.getpid(), "steps": [], "measured": {}, "wrote": []}
 
     def listen(self) -> None:
-        """Beat from now on, and answer SIGUSR1 with the stacks."""
+        """Beat from now on, and answer when asked."""
         stack = open(f"{self.path}.stack", "w", encoding="utf-8")  # noqa: SIM115 - faulthandler keeps it
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
-        threading.Thread(target=_beat, args=(f"{self.path}.beat",), daemon=True).start()
+        threading.Thread(target=_beat, args=(self.path,), daemon=True).start()
 
     def write(self, **record: Any) -> None:
         """One line, in one write: two ranks' lines never mix, and half a line is never read."""
@@ -71,21 +83,21 @@ class Journal:
     def climbing(self, rung: str) -> Iterator[list[str]]:
         """One rung. What the caller appends to the list is its detail; an exception is its failure."""
         self.rung = rung
-        self.about_to("begins")
         start = time.monotonic()
         told: list[str] = []
         ok = True
         try:
+            self.about_to("begins")
             yield told
         except Exception as trouble:
             ok = False
-            known = isinstance(trouble, Failure)
-            error = str(trouble) if known else f"{type(trouble).__name__}: {trouble}"
+            error = str(trouble) if isinstance(trouble, Failure) else f"{type(trouble).__name__}: {trouble}"
             told[:] = [error.splitlines()[0] if error else ""]
             self.report["error"] = error
             self.report["traceback"] = traceback.format_exc()
-            if isinstance(trouble, Failure):
-                self.report["kind"], self.report["evidence"] = trouble.kind, trouble.evidence
+            failure = trouble if isinstance(trouble, Failure) else self.name(trouble)
+            if failure is not None:
+                self.report["kind"], self.report["evidence"] = failure.kind, failure.evidence
             raise
         finally:
             detail = told[-1] if told else ""
@@ -100,9 +112,29 @@ class Journal:
         temporary.replace(f"{self.path}.json")
 
 
-def _beat(path: str) -> None:
-    """Touch a file as long as this process runs: a stopped or frozen process does not."""
-    Path(path).touch()
+def _beat(path: Path) -> None:
+    """Touch a file as long as this process runs (a stopped or frozen process does not); look whether anybody asks."""
+    beat = f"{path}.beat"
+    Path(beat).touch()
+    asked = path.parent / ASK
+    answered = False
     while True:
-        os.utime(path)
+        os.utime(beat)
+        if not answered and asked.exists():
+            answered = True
+            _tell_collectives(f"{path}.recorder")
         time.sleep(BEAT_S)
+
+
+def _tell_collectives(path: str) -> None:
+    """Write what torch's flight recorder holds, where this torch has one that can be asked."""
+    recorder = getattr(getattr(sys.modules.get("torch"), "_C", None), "_distributed_c10d", None)
+    dump = next((getattr(recorder, name) for name in _DUMPS if hasattr(recorder, name)), None)
+    if dump is None:
+        return
+    try:
+        told = dump(True, False)  # not only the active ones; never with C++ stacks, which may take long
+        Path(f"{path}.tmp").write_bytes(told if isinstance(told, bytes) else str(told).encode())
+        os.replace(f"{path}.tmp", path)
+    except Exception:  # no recorder of this kind: an answer that does not come is none
+        return

@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 from . import orders as ordering
+from . import trouble
 from .here import Here
-from .journal import Journal
+from .journal import Journal, error_folder
 
 _PR_SET_PDEATHSIG = 1
 
@@ -26,7 +27,11 @@ def main(argv: list[str] | None = None) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     number = {name: int(os.environ.get(name, default)) for name, default in _LAUNCHED.items()}
     journal = Journal(Path(orders.folder), number["RANK"])
+    journal.name = trouble.named
     journal.listen()
+    if error_file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        journal.report["wrote"].append(error_folder(error_file))
+    journal.introduce()
     here = Here(orders, journal, number["RANK"], number["LOCAL_RANK"], number["WORLD_SIZE"])
     code = 0
     try:

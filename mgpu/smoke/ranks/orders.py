@@ -34,6 +34,7 @@ class Orders:
     workers: int = 2  # processes of a DataLoader on each rank
     scaling: bool = True  # measure 1 -> 2 -> all
     fill_percent: int = 0  # of the GPU's free memory, held during the test
+    backend: Literal["", "gloo"] = ""  # of the process group; "": the one the training would have
 
     def write(self) -> Path:
         """Into the run folder."""

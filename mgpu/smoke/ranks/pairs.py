@@ -2,9 +2,172 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from . import exact
+from .exact import Numbers, Wrong
 from .here import Here
+from .journal import Failure
+
+# Numbers of 4 bytes that are sent each way, and timed.
+_SIZES_ON_CPU = {"quick": 1 << 14, "standard": 1 << 18, "long": 1 << 22}
+_SIZES_ON_GPU = {"quick": 1 << 18, "standard": 1 << 24, "long": 1 << 26}
+_TIMES = {"quick": 2, "standard": 5, "long": 10}
+_GROUPS_UP_TO = 8  # ranks: each pair is a communicator of its own as well, which all ranks have to make together
+_ROUNDS = {"quick": 15, "standard": 63}  # more ranks than that: not every pair, unless --level long
+
+
+@dataclass
+class _Pair:
+    """This rank and one other, who do the same one after the other."""
+
+    here: Here
+    other: int
+    numbers: Numbers
+    size: int
+
+    @property
+    def name(self) -> str:
+        """The lower rank first."""
+        return "-".join(str(rank) for rank in sorted((self.here.rank, self.other)))
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank sends first."""
+        return self.here.rank < self.other
 
 
 def climb(here: Here) -> str:
-    """Every pair of ranks alone."""
-    return "no pairs with one rank" if here.world == 1 else "not yet"
+    """Every pair of ranks alone, as in a tournament: disjoint pairs at the same time."""
+    if here.world == 1:
+        return "no pairs with one rank"
+    torch = here.torch
+    over_gloo = torch.distributed.get_backend() == "gloo"
+    # gloo sends from host memory only: https://pytorch.org/docs/stable/distributed.html (Backends)
+    numbers = Numbers(torch, torch.device("cpu") if over_gloo else here.device, torch.float32, here.world)
+    size = (_SIZES_ON_GPU if numbers.device.type == "cuda" else _SIZES_ON_CPU)[here.orders.level]
+    groups = _groups(here)
+    found: list[dict[str, Any]] = []
+    wrong: list[Wrong] = []
+    here.reports(pairs=found)
+    rounds = list(_tournament(here.world, here.rank))
+    tried = rounds[: _ROUNDS.get(here.orders.level, len(rounds))]
+    if len(tried) < len(rounds):
+        here.skips(f"pairs: {len(tried)} of this rank's {len(rounds)}; --level long tries them all")
+    for other in tried:
+        if other is not None:
+            wrong += _meet(_Pair(here, other, numbers, size), found, groups)
+    for group in groups.values():
+        if group is not None:
+            torch.distributed.destroy_process_group(group)
+    here.about_to("barrier after the pairs")
+    torch.distributed.barrier()
+    if wrong:
+        raise Failure(exact.sentence(wrong[0], len(wrong) - 1), "pair_wrong_numbers", **exact.evidence(wrong))
+    met = len(tried) * (here.world // 2)  # in each round, over all ranks
+    return f"{met} of {here.world * (here.world - 1) // 2} pairs exact, both ways"
+
+
+def _tournament(world: int, rank: int) -> Iterator[int | None]:
+    """Whom this rank meets, round by round: in each everybody meets another one, or, of an odd number, rests.
+
+    The circle method: the last player stays, the others move on by one.
+    """
+    players = world + world % 2
+    last = players - 1
+    for turn in range(last):
+        if rank == last:
+            other = turn
+        elif rank == turn:
+            other = last
+        else:
+            other = (2 * turn - rank) % last
+        yield other if other < world else None
+
+
+def _groups(here: Here) -> dict[tuple[int, int], Any]:
+    """A communicator for each pair, in the same order on every rank; None for other ranks' pairs."""
+    if here.orders.level == "quick" or not 2 < here.world <= _GROUPS_UP_TO:
+        return {}
+    made: dict[tuple[int, int], Any] = {}
+    for a in range(here.world):
+        for b in range(a + 1, here.world):
+            here.about_to(f"new_group of pair {a}-{b}")
+            group = here.torch.distributed.new_group([a, b])
+            made[a, b] = group if here.rank in (a, b) else None
+    return made
+
+
+def _meet(pair: _Pair, found: list[dict[str, Any]], groups: dict[tuple[int, int], Any]) -> list[Wrong]:
+    """Everything that two ranks do with each other. What is begun is known to the runner before it may hang."""
+    here = pair.here
+    told: dict[str, Any] = {"other": pair.other, "ok": None}
+    found.append(told)
+    here.journal.introduce()
+    here.about_to(f"pair {pair.name}: send {_amount(pair)}")
+    wrong = _send_both_ways(pair)
+    group = groups.get((min(here.rank, pair.other), max(here.rank, pair.other)))
+    if group is not None:
+        here.about_to(f"pair {pair.name}: all-reduce {_amount(pair)}")
+        wrong += _add(pair, group)
+    here.about_to(f"pair {pair.name}: time {_amount(pair)}")
+    latency = _there_and_back(pair, 1) / 2
+    seconds = _there_and_back(pair, pair.size) / 2
+    told |= {
+        "ok": not wrong,
+        "detail": exact.sentence(wrong[0]) if wrong else None,
+        "gb_per_s": pair.size * pair.numbers.dtype.itemsize / seconds / 1e9,
+        "latency_s": latency,
+    }
+    return wrong
+
+
+def _amount(pair: _Pair) -> str:
+    size = pair.size * pair.numbers.dtype.itemsize
+    return f"{size >> 20} MiB" if size >> 20 else f"{size >> 10} KiB"
+
+
+def _send_both_ways(pair: _Pair) -> list[Wrong]:
+    here, numbers = pair.here, pair.numbers
+    distributed = here.torch.distributed
+    got, sent = numbers.untouched(pair.size), numbers.of(here.rank, pair.size, to=pair.other)
+    if pair.leads:
+        distributed.send(sent, pair.other)
+        distributed.recv(got, pair.other)
+    else:
+        distributed.recv(got, pair.other)
+        distributed.send(sent, pair.other)
+    here.wait()
+    wanted = numbers.of(pair.other, pair.size, to=here.rank)
+    return list(numbers.compare(f"send/recv of pair {pair.name}", got, wanted, pair.other))
+
+
+def _add(pair: _Pair, group: Any) -> list[Wrong]:
+    """The sum over a communicator of these two alone. Which of them is wrong, a sum does not tell."""
+    numbers = pair.numbers
+    tensor = numbers.summand(pair.here.rank, pair.size)
+    pair.here.torch.distributed.all_reduce(tensor, group=group)
+    wanted = numbers.summand(pair.here.rank, pair.size) + numbers.summand(pair.other, pair.size)
+    return list(numbers.compare(f"all-reduce of pair {pair.name}", tensor, wanted))
+
+
+def _there_and_back(pair: _Pair, size: int) -> float:
+    """Seconds for data to the other and back again: the least of several."""
+    here = pair.here
+    distributed = here.torch.distributed
+    data = pair.numbers.untouched(size)
+    least = float("inf")
+    for _ in range(_TIMES[here.orders.level] + 1):
+        here.wait()
+        start = time.perf_counter()
+        for sends in (pair.leads, not pair.leads):
+            if sends:
+                distributed.send(data, pair.other)
+            else:
+                distributed.recv(data, pair.other)
+        here.wait()
+        least = min(least, time.perf_counter() - start)
+    return least

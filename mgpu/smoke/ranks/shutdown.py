@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from . import memory
 from .here import Here
 
 
 def climb(here: Here) -> str:
-    """Destroy the groups; what is left behind is seen from outside."""
+    """Destroy the groups, within the stall limit; what is left behind is seen from outside."""
+    memory.read_back(here)
     here.held.clear()
     here.groups.clear()
     if here.torch is not None and here.torch.distributed.is_initialized():
         here.about_to("destroy the process group")
         here.torch.distributed.destroy_process_group()
-    here.accelerator = None
+    here.store = here.accelerator = None
+    if here.on_gpu:
+        here.about_to("give GPU memory back")
+        here.torch.cuda.empty_cache()
+        here.wait()
+    here.about_to("leave")
     return "left"

@@ -2,69 +2,149 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from typing import Any
 
+import torch
+
+from . import blame, data, lesson, options, prepared
+from .ddp import Replicated
+from .fsdp import Sharded
 from .here import Here
 from .journal import Failure
 
-STEPS = 20  # training steps; enough for a wrong gradient to show in the parameters
-MICRO_BATCH = 4
-# Largest difference between a DDP gradient and the single-process reference in fp32, relative to the largest gradient
-# of the parameter: the sums run in another order, nothing else differs. Measured on gloo CPU ranks: 7e-7 with 2 ranks,
-# 8e-6 with 4 and 8; one rank of 2 that scales its gradient by 1.01 gives 1e-2, a wrong shard more.
-GRADIENT_TOLERANCE = 1e-4
+_MOST_MICRO_STEPS = 4  # a config may accumulate over more: what happens is the same
+_COMPARED_QUICKLY = 5  # steps beside the reference at the quick level
+_PASSES = 10  # forward and backward without waiting for others; the fastest counts
 
 
 def climb(here: Here) -> str:
-    """20 steps of DDP beside the same steps of one process on the whole batch: gradients and parameters must agree."""
-    torch, device, rank, world = here.torch, here.device, here.rank, here.world
-    from torch import nn
+    """20 steps of the strategy beside the same steps of one process on the whole batch; then the data, and the rest."""
+    precision = here.orders.precision
+    if precision == "fp8":
+        here.skips("fp8 against a reference: bf16 is compared instead; accelerate's own steps run in fp8")
+    strategy = _strategy(here, precision)
+    detail = _steps(here, strategy, _batches(here))
+    data.climb(here)
+    if here.orders.level != "quick":
+        options.climb(here)
+        data.workers(here)
+    if here.orders.level != "quick" or (here.on_gpu and here.orders.strategy != "ddp"):
+        detail += prepared.climb(here)
+    elif here.orders.strategy == "deepspeed":
+        detail += prepared.INSTEAD
+    return detail
 
-    def model() -> Any:
-        torch.manual_seed(7)
-        return nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 10)).to(device)
 
-    generator = torch.Generator().manual_seed(11)
-    inputs = torch.randn(STEPS, world * MICRO_BATCH, 32, generator=generator).to(device)
-    targets = torch.randint(0, 10, (1, world * MICRO_BATCH), generator=generator).expand(STEPS, -1).to(device)
-    inputs = inputs * 0.1 + inputs[0]  # the same samples with noise, so that the loss has to fall
-    reference, trained = model(), model()
-    if world > 1:
-        devices = [device.index] if here.on_gpu else None
-        here.about_to("wrap the model in DDP")
-        trained = nn.parallel.DistributedDataParallel(trained, device_ids=devices)
-    loss_of = nn.CrossEntropyLoss()
-    optimizers = [torch.optim.SGD(m.parameters(), lr=0.2, momentum=0.9) for m in (reference, trained)]
-    losses, worst = [], 0.0
-    mine = slice(rank * MICRO_BATCH, (rank + 1) * MICRO_BATCH)
-    start = time.monotonic()
-    for step in range(STEPS):
-        here.about_to(f"step {step + 1} of {STEPS}")
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        loss = loss_of(reference(inputs[step]), targets[step])
-        loss.backward()
-        loss_of(trained(inputs[step, mine]), targets[step, mine]).backward()
-        for ours, theirs in zip(trained.parameters(), reference.parameters(), strict=True):
-            scale = max(float(theirs.grad.abs().max()), 1e-3)
-            worst = max(worst, float((ours.grad - theirs.grad).abs().max()) / scale)
-        if not worst <= GRADIENT_TOLERANCE:
-            raise Failure(
-                f"step {step + 1}: gradients differ from the single-process reference by {worst:.1e}",
-                "gradients_differ", difference=worst, tolerance=GRADIENT_TOLERANCE, step=step + 1,
-            )  # fmt: skip
-        for optimizer in optimizers:
-            optimizer.step()
-        losses.append(float(loss))
-    seconds = time.monotonic() - start
-    state = b"".join(p.detach().cpu().numpy().tobytes() for p in trained.parameters())
-    here.reports(parameters=hashlib.sha256(state).hexdigest()[:16])
-    here.measured(steps_per_s=STEPS / seconds, gradient_difference=worst)
+def _strategy(here: Here, precision: str) -> Any:
+    """What the config trains with, as far as it can be had here and compared."""
+    wanted = here.orders.strategy
+    here.about_to(f"wrap the model ({'FSDP2' if wanted == 'fsdp' else 'DDP'})", limit_s=here.orders.start_limit_s)
+    if wanted == "deepspeed":
+        here.skips("DeepSpeed beside a reference: DDP is compared; DeepSpeed runs through accelerate, on GPUs")
+    if wanted != "fsdp":
+        return Replicated(here, precision)
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if here.world == 1 and not torch.distributed.is_initialized():
+        here.skips("FSDP: one process alone has nobody to share the model with")
+    elif version < (2, 6) and not here.on_gpu:
+        here.skips(f"FSDP2: torch {torch.__version__} has it on GPUs only; DDP was tried instead")
+    else:
+        return Sharded(here, precision)
+    return Replicated(here, precision)
+
+
+def _batches(here: Here) -> lesson.Batches:
+    micro_steps = min(here.orders.accumulate, _MOST_MICRO_STEPS)
+    return lesson.batches(here, micro_steps, lesson.STEPS // micro_steps)
+
+
+def _steps(here: Here, strategy: Any, taught: lesson.Batches) -> str:
+    scale = lesson.LOSS_SCALE if here.orders.precision == "fp16" else 1.0
+    most = min(strategy.compared_steps, _COMPARED_QUICKLY) if here.orders.level == "quick" else strategy.compared_steps
+    reference = lesson.Reference(here, taught, strategy.forward, scale, most)
+    judge = blame.Judge(here, strategy, reference, here.orders.precision)
+    judge.start()
+    here.about_to("forward and backward alone")
+    _alone(here, strategy, reference, judge)
+    losses, worst, seconds = [], 0.0, []
+    for step in range(taught.steps):
+        here.about_to(f"step {step + 1} of {taught.steps}")
+        here.wait()
+        start = time.perf_counter()
+        loss = _forward_and_backward(here, strategy, taught, step)
+        gradients = strategy.gradients()
+        here.wait()
+        seconds.append(time.perf_counter() - start)
+        compared = step < reference.steps
+        if compared:
+            reference.learn(step)
+            worst = max(worst, judge.gradients(gradients, step))
+            reference.update()
+        start = time.perf_counter()
+        strategy.update()
+        here.wait()
+        seconds[-1] += time.perf_counter() - start
+        if compared:
+            judge.parameters(step)
+            reference.follow(strategy.gathered())
+        losses.append(loss)
+    _finish(here, strategy, taught, losses, worst, seconds)
+    kind = ", ".join(
+        (strategy.name, *((here.orders.precision,) if here.orders.precision != "no" else ()),
+         *((f"accumulation {taught.micro_steps}",) if taught.micro_steps > 1 else ()))
+    )  # fmt: skip
+    return f"{taught.steps} steps ({kind}), loss {losses[0]:.2f} -> {losses[-1]:.2f}, gradients as on one process"
+
+
+def _alone(here: Here, strategy: Any, reference: lesson.Reference, judge: blame.Judge) -> None:
+    """This rank's own part of the work, before anything is exchanged: is it right, and how long does it take?
+
+    A sharded model cannot work alone: the time is that of the whole one.
+    """
+    replicated = isinstance(strategy, Replicated)
+    best = float("inf")
+    for number in range(_PASSES):
+        start = time.perf_counter()
+        if replicated:
+            found = strategy.alone(*reference.taught.of(here.rank, 0))
+        else:
+            reference.own(here.rank, 0)
+        here.wait()
+        best = min(best, time.perf_counter() - start)
+        if number == 0 and replicated:
+            judge.own(found, 0)
+    here.measured(step_compute_seconds=best)
+
+
+def _forward_and_backward(here: Here, strategy: Any, taught: lesson.Batches, step: int) -> float:
+    """One optimizer step's work up to the gradients; the mean loss of this rank's samples."""
+    strategy.begin()
+    total = 0.0
+    for micro in range(taught.micro_steps):
+        last = micro == taught.micro_steps - 1
+        total += float(strategy.micro_step(*taught.of(here.rank, step, micro), taught.micro_steps, last))
+    return total / taught.micro_steps
+
+
+def _finish(
+    here: Here, strategy: Any, taught: lesson.Batches, losses: list[float], worst: float, seconds: list[float]
+) -> None:
+    here.about_to("gather the parameters")
+    digests = dict(here.journal.report.get("digests", {}))
+    if isinstance(strategy, Replicated):
+        digests["optimizer"] = lesson.digest(strategy.state())
+    here.reports(parameters=lesson.digest(strategy.gathered()), digests=digests)
+    usual = sorted(seconds)[len(seconds) // 2]
+    samples = here.world * taught.micro_steps * lesson.MICRO_BATCH
+    here.measured(
+        gradient_difference=worst, seconds_per_step=usual, samples_per_s=samples / usual, steps_per_s=1 / usual,
+        loss_first=losses[0], loss_last=losses[-1],
+    )  # fmt: skip
+    if here.on_gpu:
+        here.measured(memory_peak_bytes=float(torch.cuda.max_memory_allocated(here.device)))
     if not losses[-1] < losses[0]:
         raise Failure(
-            f"the loss did not fall in {STEPS} steps: {losses[0]:.3f} -> {losses[-1]:.3f}", "loss_did_not_fall"
-        )
-    kind = "DDP" if world > 1 else "one process"
-    return f"{STEPS} steps ({kind}), loss {losses[0]:.2f} -> {losses[-1]:.2f}, gradients as on one process"
+            f"the loss did not fall in {taught.steps} steps: {losses[0]:.3f} -> {losses[-1]:.3f}",
+            "loss_did_not_fall", first=losses[0], last=losses[-1],
+        )  # fmt: skip

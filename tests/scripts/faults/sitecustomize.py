@@ -1,4 +1,5 @@
-"""Makes one rank of the smoke test fail, at a word of its journal that FAULT_WORD names.
+"""Makes one rank of the smoke test fail, at a word of its journal that FAULT_WORD names (in rung FAULT_RUNG, if set),
+or, without a word, as soon as its Python starts.
 
 Python imports this file at start when its folder is on PYTHONPATH. The worker announces each step with one os.write;
 here that is the moment of the fault, so that it comes at the same place every time and the product needs no hook.
@@ -7,17 +8,19 @@ here that is the moment of the fault, so that it comes at the same place every t
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import time
 from typing import Any
 
 _WORD = f'"word": "{os.environ.get("FAULT_WORD", "")}'.encode()
+_RUNG = f'"rung": "{os.environ["FAULT_RUNG"]}"'.encode() if os.environ.get("FAULT_RUNG") else b""
 _WRITE = os.write
 
 
 def _write(handle: int, data: Any) -> int:
-    if _WORD not in bytes(data):
+    if _WORD not in bytes(data) or _RUNG not in bytes(data):
         return _WRITE(handle, data)
     os.write = _WRITE
     if os.environ["FAULT_HOW"] == "sleep":  # it never comes as far
@@ -33,10 +36,37 @@ def _fail(how: str) -> None:
         time.sleep(0.2)  # a stop may take effect a moment later
     elif how == "raise":
         raise OSError("the disk is on fire")
+    elif how == "no memory":  # as after `ulimit -v`: what it has, and 64 MiB
+        with open("/proc/self/statm") as numbers:
+            pages = int(numbers.read().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (64 << 20),) * 2)
+        bytearray(256 << 20)
+    elif how == "too much memory":  # more than the limit of its container or job
+        bytearray(4 << 30)
+    elif how == "wrong number":
+        _wrong_number(sys.modules["torch"])
     elif how == "no device":
         del os.environ["ACCELERATE_USE_CPU"]
     elif how == "wrong gradient":
         _wrong_gradient(sys.modules["torch"])
+
+
+def _wrong_number(torch: Any) -> None:
+    """What this rank sends is wrong in one place: in every all-reduce and all-gather."""
+
+    def spoil(name: str, place: int) -> None:
+        real = getattr(torch.distributed, name)
+
+        def spoiled(*tensors: Any, **keywords: Any) -> Any:
+            tensors[place].view(-1)[-1] += 1
+            return real(*tensors, **keywords)
+
+        setattr(torch.distributed, name, spoiled)
+
+    spoil("all_reduce", 0)
+    for name in ("all_gather_into_tensor", "all_gather_single"):  # the second since torch 2.13
+        if hasattr(torch.distributed, name):
+            spoil(name, 1)
 
 
 def _wrong_gradient(torch: Any) -> None:
@@ -60,4 +90,7 @@ def _wrong_gradient(torch: Any) -> None:
 
 
 if "RANK" in os.environ and os.environ.get("FAULT_RANK") in ("all", os.environ["RANK"]):
-    os.write = _write
+    if os.environ["FAULT_WORD"]:
+        os.write = _write
+    else:
+        _fail(os.environ["FAULT_HOW"])

@@ -1,0 +1,83 @@
+"""Did the launcher do its part?"""
+
+from __future__ import annotations
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Ranks
+
+from ._causes import CAUSES, LOST
+from ._ranks import file, last_line, own_failure, rung, who
+
+# The launchers' words: accelerate's own look at the port, torch's store that cannot listen.
+_PORT_WORDS = ("another process is utilizing it", "EADDRINUSE", "address already in use", "Address already in use")
+
+
+@check(
+    Severity.ERROR,
+    source="https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/launch.py",
+    because_of=LOST,
+)
+def meeting_port_taken(ranks: Ranks) -> Answer:
+    """The port at which the ranks were to meet is taken.
+
+    Why: another program listens there, most often a training that was not ended or a second launch with the same
+    config. The launcher, or the first rank, cannot listen there, and no rank finds another.
+
+    Fix: end what listens there, or name another port; without main_process_port in the config mgpu takes a free one.
+    """
+    fixes = (
+        Fix("See who listens there.", (f"ss -ltnp 'sport = :{ranks.port}'",) if ranks.port else ("ss -ltnp",)),
+        Fix("Or let mgpu choose: take main_process_port out of the config."),
+    )
+    if rank := own_failure(ranks, "port_taken"):
+        port = rank.evidence.get("port")
+        return Problem(
+            f'{who(rank)} cannot listen, in "{rung(rank, ranks)}": port {port} is taken',
+            f"The other ranks look for it there. {rank.error}",
+            fixes,
+            {"rank": rank.rank, "rung": rung(rank, ranks), "port": port},
+            (f"rank {rank.rank}",),
+        )
+    if any(rank.last_word for rank in ranks.ranks):
+        return Ok("the ranks were started")
+    said = next(
+        (line for line in (ranks.launcher_output or "").splitlines() if any(word in line for word in _PORT_WORDS)), None
+    )
+    if said is None:
+        return Ok("the launcher did not complain of a port")
+    port = ranks.port or "of the rendezvous"
+    return Problem(
+        f'no rank was started, in "{ranks.rungs[0]}": port {port} is taken',
+        f"The launcher said: {said.strip()}",
+        fixes,
+        {"rank": None, "rung": ranks.rungs[0], "port": ranks.port},
+    )
+
+
+@check(
+    Severity.ERROR,
+    source="https://huggingface.co/docs/accelerate/package_reference/cli",
+    because_of=(*LOST, *CAUSES, "rank_failed", "ranks_hang", "rank_ended_early"),
+)
+def launcher_failed(ranks: Ranks) -> Answer:
+    """The launcher ended with an error.
+
+    Why: its exit code is what a training would end with, too.
+
+    Fix: its last lines say what it did not like.
+    """
+    if ranks.ended not in ("finished", "died"):
+        return Skip("the launcher was ended by mgpu")
+    if ranks.launcher_exit == 0:
+        return Ok("exit code 0")
+    return Problem(
+        f'the launcher ended with exit code {ranks.launcher_exit}, at "{_reached(ranks)}"',
+        f"Its last line: {last_line(ranks)}",
+        Fix("See all it printed.", (f"cat {file(ranks, 'launcher.log')}",)),
+        {"rank": None, "rung": _reached(ranks), "exit": ranks.launcher_exit},
+    )
+
+
+def _reached(ranks: Ranks) -> str:
+    """The lowest rung that not every rank has passed."""
+    return min((rung(rank, ranks) for rank in ranks.ranks), key=ranks.rungs.index, default=ranks.rungs[0])

@@ -1,0 +1,90 @@
+"""Several machines: which one is this, what is started on each, and does the machine where they meet answer?
+
+The test runs on all of them at once, one `mgpu smoke-test --node-rank K` each, as the launch will.
+"""
+
+from __future__ import annotations
+
+import errno
+import shlex
+import socket
+import threading
+
+from mgpu.errors import USAGE, MgpuError
+from mgpu.smoke.ranks import addresses
+from mgpu.smoke.ranks.orders import Orders
+from mgpu.snapshot import Config, Meeting
+
+_SHOWN = 4  # commands that are spelt out; of more machines the first and the last
+# What the launcher gets less than the ranks: it gives up first, and its last words say how many machines came.
+_SOONER_S = 5.0
+_LEAST_S = 3.0
+_BY_NAME = {errno.EADDRNOTAVAIL: "is not an address of this machine"}
+
+
+def this_one(node: int | None, config: Config, given: str) -> int:
+    """The number of this machine; raises MgpuError (2), with the command for each, when it is missing or wrong."""
+    count = config.num_machines
+    if count == 1:
+        if node:
+            raise MgpuError(f"--node-rank {node}: {config.path} is for one machine", USAGE)
+        return 0
+    if node is not None and node < count:
+        return node
+    wrong = "" if node is None else f"--node-rank {node}: the machines are 0 to {count - 1}. "
+    lines = "\n".join(f"  {line}" for line in commands(config, given))
+    raise MgpuError(f"{wrong}{config.path} spans {count} machines. Start it on each, within a minute:\n{lines}", USAGE)
+
+
+def commands(config: Config, given: str) -> list[str]:
+    """The test's command for each machine; of many machines the first and the last."""
+    flag = ["-c", given] if given else []
+    lines = [shlex.join(["mgpu", "smoke-test", *flag, "--node-rank", str(node)]) for node in range(config.num_machines)]
+    lines = [f"{line}   # on {_where(config, node)}" for node, line in enumerate(lines)]
+    return lines if len(lines) <= _SHOWN else [*lines[:2], "...", lines[-1]]
+
+
+def _where(config: Config, node: int) -> str:
+    address = config.values.get("main_process_ip")
+    return f"machine {node}" + (f", which has the address {address}" if node == 0 and address else "")
+
+
+def launcher_limit_s(orders: Orders) -> float | None:
+    """How long the launcher waits for the other machines; None on one machine."""
+    return None if orders.nodes == 1 else max(_LEAST_S, orders.start_limit_s - _SOONER_S)
+
+
+class Knocking:
+    """While the launcher starts: does the machine where all meet answer? Asked from outside torch, which only says that
+    it timed out. On that machine itself: is the address one of its own?"""
+
+    def __init__(self, orders: Orders, config: Config) -> None:
+        self._limit = launcher_limit_s(orders)
+        self._told: list[str | None] = []
+        self._host, self._port = str(config.values.get("main_process_ip") or ""), config.port or 0
+        if self._limit is None or not self._host or not self._port:
+            return
+        work = self._knock if orders.node else self._own
+        threading.Thread(target=work, daemon=True).start()
+
+    def _knock(self) -> None:
+        assert self._limit is not None
+        self._told.append(addresses.knock(self._host, self._port, self._limit))
+
+    def _own(self) -> None:
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family, kind) as tried:
+                tried.bind((address[0], 0))
+        except socket.gaierror as error:
+            self._told.append(addresses.unresolved(error))
+        except OSError as error:
+            self._told.append(_BY_NAME.get(error.errno or 0, addresses.words(error.errno or 0)))
+        else:
+            self._told.append(None)
+
+    def answer(self) -> Meeting | None:
+        """What is known by now; None on one machine."""
+        if self._limit is None or not self._host:
+            return None
+        return Meeting(self._host, self._port, self._told[0] if self._told else "no answer")

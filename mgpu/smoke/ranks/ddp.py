@@ -1,0 +1,86 @@
+"""DistributedDataParallel: the model whole on every rank, gradients averaged."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from . import lesson
+from .here import Here
+
+
+class Replicated:
+    """The model of rank 0 on every rank; on one rank it is just the model."""
+
+    compared_steps = lesson.STEPS
+
+    def __init__(self, here: Here, precision: str, **options: Any) -> None:
+        self.name = "DDP" if here.world > 1 else "one process"
+        self.forward = lesson.autocast(here, precision)
+        self.scaler: Any = None
+        if precision == "fp16":
+            self.scaler = torch.amp.GradScaler(here.device.type, init_scale=lesson.LOSS_SCALE)
+        # Other numbers on every rank: that all hold those of rank 0 afterwards is DDP's work.
+        self.plain = lesson.model(here, lesson.SEED + here.rank)
+        self.model = wrapped(here, self.plain, **options) if here.world > 1 else self.plain
+        self.optimizer = lesson.optimizer(self.model.parameters())
+
+    def begin(self) -> None:
+        """A new optimizer step."""
+        self.optimizer.zero_grad()
+
+    def micro_step(self, inputs: Any, targets: Any, micro_steps: int, last: bool) -> Any:
+        """Forward and backward; gradients are exchanged with the last micro-step only. The loss."""
+        waits = self.model is self.plain or last
+        with nullcontext() if waits else self.model.no_sync():
+            loss = lesson.loss_of(self.forward(self.model, inputs), targets)
+            scaled = loss / micro_steps
+            (self.scaler.scale(scaled) if self.scaler else scaled).backward()
+        return loss.detach()
+
+    def alone(self, inputs: Any, targets: Any) -> list[Any]:
+        """The gradients of this rank before anything is exchanged."""
+        self.begin()
+        self.micro_step(inputs, targets, 1, last=False)
+        scale = self.scaler.get_scale() if self.scaler else 1.0
+        found = [parameter.grad / scale for parameter in self.model.parameters()]
+        self.begin()
+        return found
+
+    def gradients(self) -> list[Any]:
+        """After the last micro-step."""
+        if self.scaler:
+            self.scaler.unscale_(self.optimizer)
+        return [parameter.grad for parameter in self.model.parameters()]
+
+    def update(self) -> None:
+        """The optimizer's step."""
+        if self.scaler:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.step()
+
+    def parameters(self) -> list[Any]:
+        """What this rank holds of them: all."""
+        return list(self.model.parameters())
+
+    def held(self, whole: list[Any]) -> list[Any]:
+        """The part of whole tensors that this rank holds."""
+        return whole
+
+    def gathered(self) -> list[Any]:
+        """The whole parameters."""
+        return self.parameters()
+
+    def state(self) -> list[Any]:
+        """The optimizer's numbers."""
+        return [self.optimizer.state[p]["momentum_buffer"] for p in self.model.parameters()]
+
+
+def wrapped(here: Here, plain: Any, **options: Any) -> Any:
+    """DDP around a model, the way the documentation does it for this device."""
+    devices = [here.device.index] if here.on_gpu else None
+    return torch.nn.parallel.DistributedDataParallel(plain, device_ids=devices, **options)

@@ -1,0 +1,149 @@
+"""Which numbers does a collective carry, what must come out, and whose are the ones that are wrong?
+
+All numbers are small and whole, so that every type and every order of a sum gives exactly one result. They repeat every
+251 places, a prime: data that is moved by a block, a page or a shard is wrong at nearly every place. What receives is
+filled with another number first: memory may still hold the right ones from the time before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+_PERIOD = 251
+UNTOUCHED = 255  # never sent
+_LARGEST_SUMMAND = 11
+# Up to here a type counts without a gap (its significand has that many bits; 8 for bfloat16).
+_COUNTS_TO = {"bfloat16": 1 << 8, "float16": 1 << 11, "float32": 1 << 24, "float64": 1 << 53, "uint8": 255}
+_TURNS = 4099  # a prime: whose turn it is repeats after so many places
+# An element of which only one rank sends more than zero accuses that rank; so few of them can do it by chance.
+_NEEDED_OF_ONE = 8
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Numbers that came out of one collective other than they must."""
+
+    collective: str
+    dtype: str
+    size: int  # elements that were compared
+    count: int  # … of which are wrong
+    first: int
+    expected: float
+    got: float
+    sender: int | None  # the rank these came from; None: nobody can say
+
+
+@dataclass
+class Numbers:
+    """What each of `world` ranks sends, of one type on one device."""
+
+    torch: Any
+    device: Any
+    dtype: Any
+    world: int
+    tiles: dict[tuple[str, int], Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The type's."""
+        return str(self.dtype).removeprefix("torch.")
+
+    @property
+    def can_sum(self) -> bool:
+        """Whether the type holds the sum of all ranks' numbers exactly."""
+        return _LARGEST_SUMMAND * self.world <= _COUNTS_TO.get(self.name, 1 << 31)
+
+    def of(self, rank: int, size: int, to: int = 0) -> Any:
+        """What a rank sends, where nothing is added: 1 to 251, another at each place for each rank and receiver."""
+        if ("of", rank) not in self.tiles:
+            self.tiles["of", rank] = self._tile((self.torch.arange(_PERIOD) + 17 * rank) % _PERIOD + 1)
+        return self._long(self.tiles["of", rank], size + to)[to:]
+
+    def summand(self, rank: int, size: int) -> Any:
+        """What a rank adds."""
+        return self._long(self._summand(rank), size)
+
+    def total(self, size: int) -> Any:
+        """What all ranks' summands come to."""
+        if ("total", 0) not in self.tiles:
+            self.tiles["total", 0] = sum(self._summand(rank) for rank in range(self.world))
+        return self._long(self.tiles["total", 0], size)
+
+    def turn(self, rank: int, size: int) -> Any:
+        """What a rank adds where at each place one rank adds more than zero."""
+        return self._long(self._tile(self._in_turn() * (self.whose(_TURNS) == rank)), size)
+
+    def turns(self, size: int) -> Any:
+        """What those come to."""
+        return self._long(self._tile(self._in_turn()), size)
+
+    def whose(self, size: int) -> Any:
+        """The rank whose turn it is, at each place; on the CPU. In no order that memory could fail by."""
+        source = self.torch.Generator().manual_seed(5)
+        return self._long(self.torch.randint(0, self.world, (_TURNS,), generator=source), size)
+
+    def untouched(self, size: int) -> Any:
+        """What receives."""
+        return self.torch.full((size,), UNTOUCHED, dtype=self.dtype, device=self.device)
+
+    def compare(self, collective: str, got: Any, wanted: Any, sender: int | None = None) -> Iterator[Wrong]:
+        """At most one: how `got` differs from what is wanted."""
+        if self.torch.equal(got, wanted):
+            return
+        yield _difference(collective, self.name, got, wanted, got.ne(wanted), sender)
+
+    def compare_turns(self, collective: str, got: Any, wanted: Any, offset: int = 0) -> Iterator[Wrong]:
+        """As `compare`, where every place is one rank's turn; `got` begins at place `offset`.
+
+        When all that are wrong, and enough of them, are one rank's, it is the sender.
+        """
+        if self.torch.equal(got, wanted):
+            return
+        wrong = got.ne(wanted)
+        owners = self.whose(offset + len(got))[offset:][wrong.cpu()].unique()
+        sender = int(owners[0]) if len(owners) == 1 and int(wrong.sum()) >= _NEEDED_OF_ONE else None
+        yield _difference(collective, self.name, got, wanted, wrong, sender)
+
+    def _summand(self, rank: int) -> Any:
+        if ("summand", rank % 7) not in self.tiles:
+            self.tiles["summand", rank % 7] = self._tile(self.torch.arange(_PERIOD) % 5 + 1 + rank % 7)
+        return self.tiles["summand", rank % 7]
+
+    def _in_turn(self) -> Any:
+        return self.torch.arange(_TURNS) % _PERIOD + 1
+
+    def _tile(self, numbers: Any) -> Any:
+        return numbers.to(self.dtype).to(self.device)
+
+    @staticmethod
+    def _long(tile: Any, size: int) -> Any:
+        return tile.repeat(-(-size // len(tile)))[:size]
+
+
+def _difference(collective: str, dtype: str, got: Any, wanted: Any, wrong: Any, sender: int | None) -> Wrong:
+    first = int(wrong.nonzero()[0])
+    expected, found = float(wanted[first]), float(got[first])
+    return Wrong(collective, dtype, len(got), int(wrong.sum()), first, expected, found, sender)
+
+
+def sentence(wrong: Wrong, more: int = 0) -> str:
+    """For the report."""
+    whose = f" from rank {wrong.sender}" if wrong.sender is not None else ""
+    others = f" (and {more} more)" if more else ""
+    return (
+        f"{wrong.collective} of {wrong.size} x {wrong.dtype}: {wrong.count} of {wrong.size} numbers{whose} are wrong, "
+        f"the first at {wrong.first}: {wrong.got:g} instead of {wrong.expected:g}{others}"
+    )
+
+
+def evidence(found: Sequence[Wrong], most: int = 12) -> dict[str, Any]:
+    """What a check needs to name the rank at fault: JSON values."""
+    senders = [wrong.sender for wrong in found if wrong.sender is not None]
+    return {
+        "wrong": [{**asdict(wrong), "got": str(wrong.got), "expected": str(wrong.expected)} for wrong in found[:most]],
+        "count": len(found),
+        "suspects": sorted(set(senders), key=lambda sender: (-senders.count(sender), sender)),
+        "collectives": sorted({wrong.collective for wrong in found}),
+    }

@@ -1,0 +1,162 @@
+"""What DDP offers beside its defaults: does each option give the same gradients?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import lesson
+from .blame import Judge
+from .ddp import Replicated, wrapped
+from .here import Here
+from .journal import Failure
+
+_STEPS = 3  # DDP sorts its buckets anew after the first
+# Several buckets for 36 000 parameters, as a large model has them.
+_VARIANTS: dict[str, dict[str, Any]] = {
+    "static_graph": {"static_graph": True},
+    "small buckets, gradients inside them": {"bucket_cap_mb": 0.05, "gradient_as_bucket_view": True},
+    "find_unused_parameters": {"find_unused_parameters": True},
+}
+
+
+def climb(here: Here) -> None:
+    """Each option for a few steps beside the reference; then what DDP must refuse, and batch norm."""
+    if here.world == 1:
+        return
+    for name, options in _VARIANTS.items():
+        _tried(name, lambda name=name, options=options: _variant(here, name, options))  # type: ignore[misc]
+    _tried("no_sync", lambda: _accumulation(here))
+    _tried("unused parameters", lambda: _unused(here))
+    _tried("batch norm", lambda: _batch_norm(here))
+    if here.on_gpu:
+        _tried("SyncBatchNorm", lambda: _sync_batch_norm(here))
+    else:
+        here.skips("SyncBatchNorm: torch has it on GPUs only")
+
+
+def _tried(name: str, option: Callable[[], None]) -> None:
+    """A failure says which option it was."""
+    try:
+        option()
+    except Failure as failure:
+        raise Failure(f"DDP with {name}: {failure}", failure.kind, **{**failure.evidence, "option": name}) from None
+
+
+def _variant(here: Here, name: str, options: dict[str, Any]) -> None:
+    here.about_to(f"DDP with {name}")
+    strategy = Replicated(here, "no", **options)
+    taught = lesson.batches(here, 1, _STEPS)
+    reference = lesson.Reference(here, taught, strategy.forward, 1.0, _STEPS)
+    judge = Judge(here, strategy, reference, precision="no")
+    judge.start()
+    for step in range(_STEPS):
+        here.about_to(f"DDP with {name}: step {step + 1}")
+        strategy.begin()
+        strategy.micro_step(*taught.of(here.rank, step), 1, last=True)
+        reference.learn(step)
+        judge.gradients(strategy.gradients(), step)
+        strategy.update()
+        reference.update()
+
+
+def _accumulation(here: Here) -> None:
+    """Two micro-steps: each rank's own gradients before the exchange, those of the whole batch after it."""
+    strategy = Replicated(here, "no")
+    taught = lesson.batches(here, 2, 1)
+    reference = lesson.Reference(here, taught, strategy.forward, 1.0, 1)
+    judge = Judge(here, strategy, reference, precision="no")
+    whole = reference.learn(0)
+    here.about_to("no_sync: first micro-step")
+    strategy.begin()
+    strategy.micro_step(*taught.of(here.rank, 0, 0), 2, last=False)
+    before = [parameter.grad.clone() for parameter in strategy.parameters()]
+    mine, _ = reference.own(here.rank, 0, 0, 2)
+    if not lesson.difference(before, mine) <= judge.tolerance:
+        exchanged = lesson.difference(before, whole) < judge.tolerance
+        raise Failure(
+            f"gradients were {'exchanged' if exchanged else 'altered'} before the last micro-step",
+            "accumulation_wrong", difference=lesson.difference(before, mine), suspects=[here.rank],
+        )  # fmt: skip
+    here.about_to("no_sync: last micro-step")
+    strategy.micro_step(*taught.of(here.rank, 0, 1), 2, last=True)
+    apart = lesson.difference(strategy.gradients(), whole)
+    if not apart <= judge.tolerance:
+        raise Failure(
+            f"accumulated gradients differ from those of the whole batch by {apart:.1e}",
+            "accumulation_wrong", difference=apart,
+        )  # fmt: skip
+
+
+class _Spare(nn.Module):  # type: ignore[misc]
+    """A layer that the forward pass leaves out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.spare = nn.Linear(lesson.WIDTH, lesson.CLASSES), nn.Linear(lesson.WIDTH, lesson.CLASSES)
+
+    def forward(self, x: Any) -> Any:
+        """Without the spare layer."""
+        return self.used(x)
+
+
+def _unused(here: Here) -> None:
+    """A parameter without a gradient would hang or spoil the exchange: DDP must say so at the second step."""
+    taught = lesson.batches(here, 1, 1)
+    inputs, targets = taught.of(here.rank, 0)
+    model = wrapped(here, _Spare().to(here.device))
+    here.about_to("an unused parameter: step 1")
+    lesson.loss_of(model(inputs), targets).backward()
+    here.about_to("an unused parameter: step 2")
+    try:
+        model(inputs)
+    except RuntimeError as error:
+        if "finished reduction" in str(error):
+            return
+        raise
+    raise Failure("DDP does not report a parameter that gets no gradient", "unused_not_reported")
+
+
+def _normed(here: Here) -> Any:
+    torch.manual_seed(lesson.SEED)
+    return nn.Sequential(nn.Linear(lesson.WIDTH, lesson.INNER), nn.BatchNorm1d(lesson.INNER)).to(here.device)
+
+
+def _batch_norm(here: Here) -> None:
+    """Running statistics follow rank 0: DDP broadcasts them before each forward pass."""
+    model = wrapped(here, _normed(here))
+    taught = lesson.batches(here, 1, 2)
+    for step in range(2):
+        here.about_to(f"batch norm: step {step + 1}")
+        model(taught.of(here.rank, step)[0]).square().mean().backward()
+    model.eval()
+    here.about_to("batch norm: buffers from rank 0")
+    with torch.no_grad():
+        model(taught.of(here.rank, 0)[0])
+    digests = here.journal.report.get("digests", {})
+    here.reports(digests={**digests, "buffers": lesson.digest(model.buffers())})
+
+
+def _sync_batch_norm(here: Here) -> None:
+    """The statistics of the whole batch on every rank."""
+    taught = lesson.batches(here, 1, 1)
+    synced = wrapped(here, nn.SyncBatchNorm.convert_sync_batchnorm(_normed(here)))
+    here.about_to("SyncBatchNorm: forward and backward")
+    found = synced(taught.of(here.rank, 0)[0])
+    found.square().mean().backward()
+    alone = _normed(here)
+    whole = alone(taught.inputs[0, 0].reshape(-1, lesson.WIDTH)).reshape(here.world, lesson.MICRO_BATCH, -1)
+    apart = lesson.difference([found], [whole[here.rank]])
+    apart = max(apart, lesson.difference(list(synced.buffers())[:2], list(alone.buffers())[:2]))
+    if not apart <= _SYNCED_TOLERANCE:
+        raise Failure(
+            f"SyncBatchNorm differs from batch norm of the whole batch by {apart:.1e}",
+            "batch_norm_not_synchronised", difference=apart,
+        )  # fmt: skip
+
+
+# Mean and variance are put together from the ranks' parts: not the same sums. Not measured: no GPU was at hand.
+_SYNCED_TOLERANCE = 1e-3

@@ -1,0 +1,139 @@
+"""Steps as a user's script takes them: model, optimizer and loader through accelerate, with the config's own plugins.
+
+Only here FSDP 1 and 2 and DeepSpeed run with the settings of the config.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from . import lesson
+from .here import Here
+from .journal import Failure
+
+_STEPS, _STEPS_ACCUMULATED = 5, 2
+_RATE = 1e-2
+# Largest difference of a loss from the single-process reference in fp32, relative to it. Measured on 1 to 4 gloo CPU
+# ranks, torch 2.13: see tests/test_smoke_training.py; in low precision the activations differ in the third digit.
+_TOLERANCE = {"no": 1e-3}
+_LOW_PRECISION_TOLERANCE = 0.1
+_TYPES = {"fsdp": "FSDP", "deepspeed": "DEEPSPEED"}
+
+
+INSTEAD = "; DDP in place of DeepSpeed"
+
+
+def climb(here: Here) -> str:
+    """A few steps; every loss must be the one of a single process on the whole batch. What to add to the detail."""
+    accelerator, wanted = here.accelerator, _TYPES.get(here.orders.strategy)
+    instead = INSTEAD if here.orders.strategy == "deepspeed" else ""
+    if accelerator is None:
+        here.skips("accelerate's own steps: the ranks were not started by accelerate")
+        return instead
+    found = str(accelerator.distributed_type.value)
+    if wanted and found != wanted and here.on_gpu:
+        raise Failure(
+            f"the config asks for {wanted}, accelerate trains as {found}", "strategy_not_applied",
+            wanted=wanted, found=found,
+        )  # fmt: skip
+    if wanted and found != wanted:
+        here.skips(f"{wanted} through accelerate: it has it on GPUs only, and trains these ranks as {found}")
+        _steps(here, accelerator, "accelerate")
+        return instead
+    steps = _steps(here, accelerator, "accelerate" + (f", {wanted}" if wanted else ""))
+    return f"; {steps} more with {wanted} through accelerate" if wanted else ""
+
+
+def _steps(here: Here, accelerator: Any, name: str) -> int:
+    micros = accelerator.gradient_accumulation_steps
+    steps = _STEPS if micros == 1 else _STEPS_ACCUMULATED
+    taught = lesson.batches(here, micros, steps)
+    here.about_to(f"{name}: prepare", limit_s=here.orders.start_limit_s)  # DeepSpeed compiles what it needs
+    loader = _loader(here, taught, steps)
+    plain = lesson.model(here).cpu()
+    optimizer, known = _optimizer(accelerator, plain)
+    _name_the_block(here, accelerator)
+    model, optimizer, loader = accelerator.prepare(plain, optimizer, loader)
+    samples: list[int] = []
+    sums = [0.0] * steps
+    batches = iter(loader)
+    for number in range(steps * micros):
+        part = f", part {number % micros + 1}" if micros > 1 else ""
+        here.about_to(f"{name}: step {number // micros + 1} of {steps}{part}")
+        inputs, targets, numbers = next(batches)
+        samples += numbers.tolist()
+        with accelerator.accumulate(model):
+            loss = lesson.loss_of(model(inputs), targets)
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+        sums[number // micros] += float(loss.detach()) / micros
+    here.about_to(f"{name}: end of the loader")
+    samples += [number for batch in batches for number in batch[2].tolist()]
+    here.measured(prepared_samples=steps * micros * here.world * lesson.MICRO_BATCH)
+    here.reports(samples={**here.journal.report.get("samples", {}), "prepared": samples})
+    _compare(here, taught, sums, known)
+    accelerator.free_memory()
+    return steps
+
+
+def _loader(here: Here, taught: lesson.Batches, steps: int) -> Any:
+    """All ranks' samples in the order in which accelerate deals batches out to the ranks, and their numbers."""
+    inputs = taught.inputs.reshape(-1, lesson.WIDTH).cpu()
+    targets = taught.targets.expand(steps, *taught.targets.shape).reshape(-1).cpu()
+    return DataLoader(TensorDataset(inputs, targets, torch.arange(len(inputs))), batch_size=lesson.MICRO_BATCH)
+
+
+def _optimizer(accelerator: Any, plain: Any) -> tuple[Any, bool]:
+    """AdamW, which every strategy takes; DeepSpeed's own where its config names one. Whether we know what it does."""
+    plugin = getattr(accelerator.state, "deepspeed_plugin", None)
+    if plugin is not None and "optimizer" in plugin.deepspeed_config:
+        from accelerate.utils import DummyOptim
+
+        return DummyOptim(plain.parameters(), lr=_RATE), False
+    return torch.optim.AdamW(plain.parameters(), lr=_RATE), True
+
+
+def _name_the_block(here: Here, accelerator: Any) -> None:
+    """A config names the layers of the user's model; ours has others."""
+    plugin = getattr(accelerator.state, "fsdp_plugin", None)
+    names = getattr(plugin, "transformer_cls_names_to_wrap", None)
+    if plugin is not None and names and "Block" not in names:
+        plugin.transformer_cls_names_to_wrap = ["Block"]
+        here.skips(f"wrapping {', '.join(names)}: the test's model has none; its own blocks were wrapped")
+
+
+def _compare(here: Here, taught: lesson.Batches, found: list[float], known: bool) -> None:
+    """With one process on the whole batch. fp16 may leave out a step while it looks for its scale."""
+    expected = _alone(here, taught, len(found))
+    tolerance = _TOLERANCE.get(here.orders.precision, _LOW_PRECISION_TOLERANCE)
+    compared = len(found) if known and here.orders.precision != "fp16" else 1
+    worst = 0.0
+    for step, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+        apart = abs(ours - theirs) / max(theirs, 0.1) if step < compared else 0.0
+        worst = max(worst, apart)
+        if not (math.isfinite(ours) and apart <= tolerance):
+            raise Failure(
+                f"with accelerate the loss of step {step + 1} is {ours:.4f}, on one process {theirs:.4f}",
+                "prepared_differs", step=step + 1, found=ours if math.isfinite(ours) else str(ours), wanted=theirs,
+            )  # fmt: skip
+    here.measured(prepared_difference=worst)
+
+
+def _alone(here: Here, taught: lesson.Batches, steps: int) -> list[float]:
+    """The losses of this rank's samples when one process trains on all of them, in fp32."""
+    net = lesson.model(here)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=_RATE)
+    losses = []
+    for step in range(steps):
+        with torch.no_grad():
+            scores = net(taught.inputs[step, :, here.rank].reshape(-1, lesson.WIDTH))
+            losses.append(float(lesson.loss_of(scores, taught.targets[:, here.rank].reshape(-1))))
+        optimizer.zero_grad()
+        lesson.loss_of(net(taught.inputs[step].reshape(-1, lesson.WIDTH)), taught.targets.reshape(-1)).backward()
+        optimizer.step()
+    return losses

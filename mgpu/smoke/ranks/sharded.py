@@ -1,0 +1,88 @@
+"""A checkpoint of which every rank writes its own part, loaded by one process and by fewer ranks than wrote it."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from . import whole
+from .here import Here
+
+_FOLDER = "sharded"
+
+
+def climb(here: Here, folder: Path, tensors: Mapping[str, Any]) -> str:
+    """Saved by all ranks; each way of loading gives back what rank 0 held."""
+    here.about_to("import torch.distributed.checkpoint", limit_s=here.orders.start_limit_s)
+    from torch.distributed import checkpoint as distributed_checkpoint
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+    parts = folder / _FOLDER
+    here.about_to("share out the state for a sharded checkpoint")
+    state = _shared_out(tensors, init_device_mesh(here.device.type, (here.world,)))
+    here.about_to("save a sharded checkpoint")
+    try:
+        distributed_checkpoint.save(state, checkpoint_id=os.fspath(parts))
+    except OSError as error:
+        raise whole.unwritable(error, folder) from error
+    except Exception as error:  # CheckpointException carries the error of each rank that had one
+        for cause, *_ in getattr(error, "failures", {}).values():
+            if isinstance(cause, OSError):
+                raise whole.unwritable(cause, folder) from error
+        raise
+    half = max(1, here.world // 2)
+    group = here.first(half)
+    if here.rank < half:
+        here.about_to(f"load the sharded checkpoint on {half} of {here.world} ranks")
+        mesh = DeviceMesh.from_group(group, here.device.type)
+        fewer = _shared_out({name: here.torch.zeros_like(tensor) for name, tensor in tensors.items()}, mesh)
+        load(fewer, parts, process_group=group)
+        _compare(folder, fewer, f"the sharded checkpoint, loaded on {half} of {here.world} ranks,")
+    if here.rank == 0:
+        here.about_to("load the sharded checkpoint on one process")
+        alone = {name: here.torch.zeros_like(tensor) for name, tensor in tensors.items()}
+        load(alone, parts, no_dist=True)
+        _compare(folder, alone, "the sharded checkpoint, loaded on one process,")
+    return f"sharded over {here.world} ranks and loaded on {half}"
+
+
+def load(state: dict[str, Any], parts: Path, **how: Any) -> None:
+    """Into the tensors of `state`.
+
+    Through the older of torch's two functions, as long as it is there: in torch 2.4 the newer one counts the ranks of
+    the whole world where it means those of the group, and knows no `no_dist`.
+    """
+    from torch.distributed import checkpoint as distributed_checkpoint
+
+    reader = distributed_checkpoint.FileSystemReader(os.fspath(parts))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is deprecated, and that it takes this for a single process: it is one
+        read = getattr(distributed_checkpoint, "load_state_dict", distributed_checkpoint.load)
+        try:
+            read(state, storage_reader=reader, **how)
+        except Exception as error:
+            if causes := list(getattr(error, "failures", {}).values()):  # of a CheckpointException: reading went wrong
+                said = f"{type(causes[0][0]).__name__}: {causes[0][0]}".splitlines()[0]
+                raise whole.altered(parts.parent, f"a part of it cannot be read ({said})") from error
+            raise
+
+
+def _shared_out(tensors: Mapping[str, Any], mesh: Any) -> dict[str, Any]:
+    """Each tensor in parts along its first dimension, one on each rank of the mesh; a single number stays whole."""
+    try:
+        from torch.distributed.tensor import Shard, distribute_tensor
+    except ImportError:  # torch 2.4
+        from torch.distributed._tensor import Shard, distribute_tensor
+    return {
+        name: distribute_tensor(tensor, mesh, [Shard(0)]) if tensor.dim() else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def _compare(folder: Path, found: Mapping[str, Any], what: str) -> None:
+    together = {name: t.full_tensor() if hasattr(t, "full_tensor") else t for name, t in found.items()}
+    if whole.digest(together) != whole.expected(folder):
+        raise whole.altered(folder, f"{what} holds other numbers than were saved")

@@ -1,0 +1,298 @@
+"""Does a real fault, in any rung, end with a verdict that names rank, rung and cause, in time, and is nothing left?
+
+Real ranks over gloo through the real launcher. In time is: the stall limit and ten seconds after the fault.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgpu import errors
+from mgpu.launch import port
+from mgpu.smoke.ranks import RUNGS
+from tests import fake_nvml
+from tests.conftest import environment, missing, need
+from tests.scripts import TWO_RANKS, fault, kill_all, marked, wait_for, write_config
+
+STALL = 3  # seconds
+IN_TIME = STALL + 10
+START = 15  # what mgpu and the imports may take on a busy machine, where no rank tells the time of the fault
+SHM = Path("/dev/shm")
+# Rungs that the quick level leaves out.
+SLOW = ("checkpoint", "bandwidth")
+
+
+@dataclass
+class Told:
+    """What one smoke test said."""
+
+    code: int
+    document: dict[str, Any]
+    seconds: float  # from the fault, or where there was none to wait for from the start, to the end
+
+    @property
+    def failed(self) -> dict[str, dict[str, Any]]:
+        """The checks that fail, by id."""
+        return {check["id"]: check for check in self.document["checks"] if check["status"] == "fail"}
+
+    @property
+    def cause(self) -> dict[str, Any]:
+        """The one check that the report names as the cause."""
+        failed = self.failed
+        causes = [check for check in failed.values() if not set(check["because_of"]) & set(failed)]
+        assert len(causes) == 1, [check["title"] for check in causes]
+        return causes[0]
+
+
+Test = Callable[..., Told]
+
+
+@pytest.fixture
+def smoke_test(tmp_path: Path) -> Iterator[Test]:
+    """Run it, with a fault; afterwards no process, port, shared memory or temporary file of it may be left."""
+    # a short one: loader workers hand tensors over a socket in it, whose path may have 107 characters
+    temporary = Path(tempfile.mkdtemp(prefix="faults-"))
+    before = set(os.listdir(SHM))
+
+    def run(
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        mount: str = "",
+        wrap: str = "",
+        config: str = TWO_RANKS,
+        busy: int | None = None,
+    ) -> Told:
+        write_config(tmp_path, config)
+        options = ("--json", "--no-bisect", *arguments)
+        command = [sys.executable, "-m", "mgpu", "smoke-test", *options]
+        if mount:
+            command = in_a_mount(mount, command)
+        elif wrap:
+            command = ["sh", "-c", f"{wrap} && exec {shlex.join(command)}"]
+        started = time.time()
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment(tmp_path / "home", {"TMPDIR": str(temporary), **(env or {})}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        ended = time.time()
+        assert done.stdout and "Traceback" not in done.stderr, done.stderr
+        document = json.loads(done.stdout)
+        told = Told(done.returncode, document, ended - max(started, *_last_words(tmp_path, document)))
+        nothing_left(tmp_path, temporary, before, told, busy)
+        return told
+
+    yield run
+    kill_all(tmp_path)
+    shutil.rmtree(temporary)
+
+
+def _last_words(folder: Path, document: dict[str, Any]) -> list[float]:
+    """When the rank at fault wrote last, if it wrote at all."""
+    number = (document.get("culprit") or {}).get("rank")
+    journal = folder / (document.get("logs") or "") / f"rank{number}.jsonl"
+    lines = journal.read_text().splitlines() if journal.is_file() else []
+    return [json.loads(line)["time"] for line in lines[-1:]] or [0.0]
+
+
+def in_a_mount(mount: str, command: list[str]) -> list[str]:
+    """The command with something mounted, in a mount namespace of its own."""
+    if os.geteuid() != 0:
+        missing("mounting needs root")
+    unshare = [need("unshare"), "-m", "--propagation", "private"]
+    if subprocess.run([*unshare, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True).returncode != 0:
+        missing("mount namespaces are not allowed here")
+    return [*unshare, "sh", "-c", f"{mount} && exec {shlex.join(command)}"]
+
+
+def nothing_left(folder: Path, temporary: Path, shared: set[str], told: Told, busy: int | None) -> None:
+    """No process, no file, no shared memory, and nobody listens where the ranks met, unless it was `busy` before."""
+    assert not marked(folder)
+    # torch._dynamo keeps a cache for the user, which is none of a run's
+    assert [name for name in os.listdir(temporary) if not name.startswith("torchinductor_")] == []
+    # tests beside this one make such files, too, but not for long
+    wait_for(lambda: not {name for name in set(os.listdir(SHM)) - shared if name.startswith(("torch_", "sem."))}, 20)
+    checks = {check["id"]: check for check in told.document["checks"]}
+    if told.document["ranks"]:
+        for name in ("ranks_left_running", "run_leaves_files", "run_leaves_port_taken"):
+            assert checks[name]["status"] == "ok", checks[name]
+        met = re.search(r"port (\d+) is as it was", json.dumps(checks["run_leaves_port_taken"]))
+        assert met and port.taken(int(met.group(1))) == (int(met.group(1)) == busy)
+
+
+def level(rung: str) -> tuple[str, ...]:
+    return ("--level", "standard" if rung in SLOW else "quick")
+
+
+# A rank that is stopped, or killed, in each rung
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_rank_stopped(smoke_test: Test, rung: str) -> None:
+    told = smoke_test(*level(rung), "--stall-timeout", str(STALL), env=fault("SIGSTOP", "begins", rung=rung))
+    assert told.code == errors.NOT_READY and told.document["ended"] == "stalled"
+    assert told.cause["id"] == "rank_frozen"
+    assert re.fullmatch(rf'rank 1 \(.*, pid \d+\) is stopped, in "{rung}"', told.cause["title"])
+    culprit = told.document["culprit"]
+    assert (culprit["rank"], culprit["rung"], culprit["state"]) == (1, rung, "stopped")
+    # A stopped process cannot answer. Woken, it does, before it takes one more step.
+    assert culprit["stack_from"] == "woken" and "sitecustomize" in culprit["stack"]
+    assert "Woken to be asked" in told.cause["cause"]
+    assert told.seconds < IN_TIME
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_rank_killed(smoke_test: Test, rung: str) -> None:
+    """At once: nobody waits for the stall limit, which is 30 s here."""
+    told = smoke_test(*level(rung), env=fault("SIGKILL", "begins", rung=rung))
+    assert told.code == errors.NOT_READY and told.document["ended"] == "died"
+    assert told.cause["id"] == "rank_killed"
+    assert re.fullmatch(rf'rank 1 \(.*, pid \d+\) was killed by SIGKILL, in "{rung}"', told.cause["title"])
+    assert (told.document["culprit"]["rank"], told.document["culprit"]["rung"]) == (1, rung)
+    assert told.seconds < 10
+
+
+def test_rank_stopped_before_it_says_anything(smoke_test: Test) -> None:
+    """It is found by its number in its environment, and counts as stopped for as long as it was seen so."""
+    told = smoke_test("--level", "quick", "--stall-timeout", str(STALL), env=fault("SIGSTOP", ""))
+    assert told.code == errors.NOT_READY and told.document["ended"] == "stalled"
+    assert told.cause["id"] == "rank_frozen"
+    assert re.fullmatch(r'rank 1 \(.*, pid \d+\) is stopped, in "start"', told.cause["title"])
+    assert told.document["culprit"]["stack"] is None and "did not answer" in told.cause["cause"]
+    assert told.seconds < IN_TIME + START
+
+
+def test_rank_killed_before_it_says_anything(smoke_test: Test) -> None:
+    told = smoke_test("--level", "quick", env=fault("SIGKILL", ""))
+    assert told.code == errors.NOT_READY
+    assert told.cause["id"] == "rank_killed"
+    assert re.fullmatch(r'rank 1.* was killed by SIGKILL, in "start"', told.cause["title"])
+
+
+# A rank that is wrong, and a machine that lacks something
+
+
+def test_rank_sends_wrong_numbers(smoke_test: Test) -> None:
+    told = smoke_test("--level", "quick", env=fault("wrong number", "begins", rung="collectives"))
+    assert told.code == errors.NOT_READY
+    assert told.cause["id"] == "collective_gives_wrong_numbers"
+    culprit = told.document["culprit"]
+    assert (culprit["rank"], culprit["rung"]) == (1, "collectives"), told.cause
+    assert "rank 1" in told.cause["title"]
+
+
+def test_port_busy(smoke_test: Test) -> None:
+    """accelerate takes another port where it sees that somebody listens; here somebody only holds it."""
+    with socket.socket() as other:
+        other.bind(("", 0))
+        number = other.getsockname()[1]
+        told = smoke_test("--level", "quick", config=f"{TWO_RANKS}main_process_port: {number}\n", busy=number)
+    assert told.code == errors.NOT_READY
+    assert told.cause["id"] == "meeting_port_taken"
+    assert told.cause["title"] == f'no rank was started, in "start": port {number} is taken'
+    assert told.document["culprit"]["rung"] == "start"
+    assert told.seconds < IN_TIME + START
+
+
+def test_interface_that_does_not_exist(smoke_test: Test) -> None:
+    told = smoke_test("--level", "quick", env={"GLOO_SOCKET_IFNAME": "nope0"})
+    assert told.code == errors.NOT_READY
+    assert "nope0" in told.cause["title"] and told.document["culprit"]["rung"] in ("start", "group")
+    assert told.document["culprit"]["rank"] in (0, 1) and "rank" in told.cause["title"]
+    assert told.seconds < IN_TIME
+
+
+def test_rendezvous_that_does_not_answer(smoke_test: Test) -> None:
+    config = TWO_RANKS.replace("num_machines: 1", "num_machines: 2\nmain_process_ip: 192.0.2.1\nmachine_rank: 1")
+    config = config.replace("num_processes: 2", "num_processes: 4") + "main_process_port: 29517\n"
+    told = smoke_test("--level", "quick", "--node-rank", "1", "--start-timeout", "3", config=config)
+    assert told.code == errors.NOT_READY
+    assert "192.0.2.1" in told.cause["title"], told.cause
+    assert told.document["culprit"]["rung"] == "start"
+    assert told.seconds < IN_TIME + START
+
+
+def test_shared_memory_too_small_for_the_loader(smoke_test: Test) -> None:
+    told = smoke_test(mount="mount -t tmpfs -o size=1m tmpfs /dev/shm")
+    assert told.code == errors.NOT_READY
+    assert "/dev/shm" in told.cause["title"] and "rank" in told.cause["title"], told.cause
+    assert told.document["culprit"]["rung"] == "train" and told.document["culprit"]["rank"] in (0, 1)
+
+
+def test_memory_limit(smoke_test: Test) -> None:
+    told = smoke_test("--level", "quick", env=fault("no memory", "begins", rung="train"))
+    assert told.code == errors.NOT_READY
+    assert told.cause["id"] == "rank_out_of_memory"
+    assert re.fullmatch(r'rank 1 \(.*\) got no host memory, in "train".*', told.cause["title"])
+    assert (told.document["culprit"]["rank"], told.document["culprit"]["rung"]) == (1, "train")
+    assert told.seconds < IN_TIME
+
+
+@pytest.fixture
+def small_cgroup() -> Iterator[Path]:
+    """A control group of 2 GiB, as a container or a job has one."""
+    root = Path("/sys/fs/cgroup")
+    old = root / "memory"
+    group = (old if old.is_dir() else root) / f"mgpu-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        limit = "memory.limit_in_bytes" if old.is_dir() else "memory.max"
+        (group / limit).write_text(str(2 << 30))
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    yield group
+    wait_for(lambda: not (group / "cgroup.procs").read_text())
+    group.rmdir()
+
+
+def test_memory_limit_of_a_job(smoke_test: Test, small_cgroup: Path) -> None:
+    """The kernel kills the rank without a word; it counts whom it kills for memory."""
+    env = fault("too much memory", "begins", rung="collectives")
+    told = smoke_test("--level", "quick", env=env, wrap=f"echo $$ > {small_cgroup}/cgroup.procs")
+    assert told.code == errors.NOT_READY
+    assert told.cause["id"] == "rank_out_of_memory"
+    assert re.fullmatch(r'rank 1 \(.*\) was killed for want of memory, in "collectives"', told.cause["title"])
+    assert (told.document["culprit"]["rank"], told.document["culprit"]["rung"]) == (1, "collectives")
+
+
+@pytest.mark.parametrize("how", ["ro", "size=16k"])
+def test_checkpoint_folder(smoke_test: Test, tmp_path: Path, how: str) -> None:
+    """Read-only, or full."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    fill = f"; cat /dev/zero > {folder}/filler 2>/dev/null; true" if how != "ro" else ""
+    told = smoke_test("--checkpoint-dir", str(folder), mount=f"{{ mount -t tmpfs -o {how} tmpfs {folder}{fill}; }}")
+    assert told.code == errors.NOT_READY
+    assert told.cause["id"] == "checkpoint_not_writable"
+    assert "rank" in told.cause["title"] and told.document["culprit"]["rung"] == "checkpoint", told.cause
+    assert told.document["culprit"]["rank"] is not None
+
+
+def test_more_ranks_than_gpus(smoke_test: Test, tmp_path: Path) -> None:
+    """Refused before a rank is started: on a described machine of four GPUs."""
+    described = fake_nvml.machine(tmp_path / "nvml", "a100_sxm_x4")
+    env = fake_nvml.environment(fake_nvml.build(tmp_path / "nvml"), described)
+    told = smoke_test(env=env, config=TWO_RANKS.replace("num_processes: 2", "num_processes: 9"))
+    assert told.code == errors.NOT_READY and told.document["ranks"] == []
+    assert "config_more_ranks_than_gpus" in told.failed
+    title = told.failed["config_more_ranks_than_gpus"]["title"]
+    assert "9" in title and "4" in title

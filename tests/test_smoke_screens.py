@@ -1,0 +1,783 @@
+"""What does `mgpu smoke-test` show: while the ranks climb, at the end, and in the formats for programs?
+
+Screens are made from ranks that are told, not run, so that they are the same each time; one real run is watched in a
+terminal.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from mgpu import cli, errors, gauges, report
+from mgpu.check import Crash, Fix, Problem, Severity
+from mgpu.config import facts as config_facts
+from mgpu.engine import Outcome
+from mgpu.errors import MgpuError
+from mgpu.smoke import run as smoke
+from mgpu.smoke import screen as screens
+from mgpu.smoke import subject as subjects
+from mgpu.smoke import telling, watch
+from mgpu.smoke import verdict as verdicts
+from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks.orders import Orders
+from mgpu.smoke.request import Request, wanted_gpus
+from mgpu.smoke.subject import Subject
+from mgpu.smoke.verdict import Result
+from mgpu.snapshot import Bandwidth, PairRun, Rank, Ranks, Scaling, Snapshot, Step, Trial, to_json
+from tests import fake_nvml
+from tests.checks import facts as known
+from tests.checks.facts import uuid
+from tests.conftest import ROOT, Run, environment
+from tests.scripts import TWO_RANKS, kill_all, marked, write_config
+from tests.terminal import CONTROL_C, Terminal, same_screen
+from tests.test_formats import outcome
+from tests.test_schema import SMOKE
+
+GIB = 1 << 30
+WIDTHS = pytest.mark.parametrize("width", [40, 80, 120])
+NAMED = {40: "_40_columns", 80: "", 120: "_120_columns"}
+
+
+def plain(width: int = 80) -> report.Screen:
+    """A screen that is read afterwards."""
+    return report.Screen(width, False, False, io.StringIO())
+
+
+def text(lines: Sequence[report.Line], width: int = 80) -> str:
+    """The lines as they are written without a terminal."""
+    screen = plain(width)
+    screen.show(lines)
+    assert isinstance(screen.stream, io.StringIO)
+    return screen.stream.getvalue()
+
+
+# ---- while the ranks climb
+
+
+class Told:
+    """A run folder in which ranks that do not exist tell of themselves."""
+
+    def __init__(self, folder: Path, ranks: int, **more: Any) -> None:
+        self.folder, self.number = folder, ranks
+        self.view = watch.View(Orders(str(folder), ranks, **more))
+
+    def word(self, rung: str, word: str, *ranks: int, order: int = 1, **report_: Any) -> None:
+        for rank in ranks or range(self.number):
+            self._write(rank, order=order, rung=rung, word=word, limit_s=None, identity=report_)
+
+    def passed(self, *rungs: str) -> None:
+        for rank in range(self.number):
+            for rung in rungs:
+                done = {"rung": rung, "ok": True, "detail": f"{rung} is well", "seconds": 0.4}
+                self._write(rank, order=1, rung=rung, done=done, report=None)
+
+    def _write(self, rank: int, **record: Any) -> None:
+        with (self.folder / f"rank{rank}.jsonl").open("a") as file:
+            file.write(json.dumps({"time": 0, **record}) + "\n")
+        self.view.read()
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Told:
+    """Four ranks on GPUs at step 13."""
+    told = Told(tmp_path, 4, strategy="fsdp", precision="bf16")
+    for rank in range(4):
+        told.word("start", "begins", rank, gpu_uuid=uuid(rank))
+    told.passed(*RUNGS[:5])
+    told.word("train", "step 13 of 20", order=50)
+    told.word("train", "step 12 of 20", 2, order=40)
+    return told
+
+
+def paced(view: watch.View, *times: float) -> screens.Pace:
+    """As if the ranks had been seen at these times, the last step at the last."""
+    clock = iter(times)
+    pace = screens.Pace(lambda: next(clock))
+    for number, journal in view.journals.items():
+        pace.first[number] = (1, 0.0)
+        pace.last[number] = (1, 0.0)
+        step = screens.step_of(journal.word)
+        if step:
+            pace.last[number] = (step, next(clock))
+    return pace
+
+
+@WIDTHS
+def test_the_picture_of_ranks_on_gpus(training: Told, width: int) -> None:
+    view = training.view
+    readings = {uuid(n): gauges.Reading(int(6.2 * GIB), 79 * GIB, 97 - n) for n in range(4)}
+    indices = {uuid(n): n for n in range(4)}
+    pace = paced(view, 0.972, 0.972, 0.984, 0.972)
+    lines = [*screens.rungs(view, plain(width), False), *screens.table(view, plain(width), pace, indices, readings)]
+    shown = text(lines, width)
+    assert max(map(len, shown.splitlines())) <= width
+    same_screen(shown, f"smoke_training{NAMED[width]}")
+
+
+def test_columns_of_which_nothing_is_known_are_left_out(tmp_path: Path) -> None:
+    told = Told(tmp_path, 2, cpu=True)
+    told.word("start", "import torch", 0)
+    shown = text(screens.table(told.view, plain(), screens.Pace(lambda: 0.0), {}, {}))
+    assert shown.splitlines() == ["", "  rank  last word", "  0     import torch", "  1     starting"]
+
+
+def test_of_many_ranks_those_furthest_behind_are_shown(tmp_path: Path) -> None:
+    told = Told(tmp_path, 64, cpu=True)
+    for rank in range(64):
+        told.word("train", f"step {rank} of 99", rank, order=100 - rank)
+    shown = text(screens.table(told.view, plain(), screens.Pace(lambda: 0.0), {}, {})).splitlines()
+    assert [line.split()[0] for line in shown[2:10]] == [str(rank) for rank in range(56, 64)]
+    assert shown[10].strip() == "56 more ranks are further"
+
+
+def test_a_hostile_word_stays_in_its_line(tmp_path: Path) -> None:
+    told = Told(tmp_path, 2, cpu=True)
+    told.word("train", "a\x1b[2Jb\nc" + "x" * 200, 0)
+    shown = text(screens.table(told.view, plain(), screens.Pace(lambda: 0.0), {}, {}))
+    assert "\x1b" not in shown and max(map(len, shown.splitlines())) <= 80 and len(shown.splitlines()) == 4
+
+
+def test_pace_starts_again_with_the_next_training() -> None:
+    now = [0.0]
+    pace = screens.Pace(lambda: now[0])
+
+    journal = SimpleNamespace(word="")
+    view: Any = SimpleNamespace(journals={0: journal})
+    for at, word in ((0.0, "step 1 of 20"), (2.0, "step 5 of 20"), (3.0, "DDP: step 1 of 4"), (4.0, "step 2 of 4")):
+        now[0], journal.word = at, word
+        pace.see(view)
+    assert (pace.step(0), pace.seconds(0)) == (2, 1.0)
+
+
+# ---- the live screen in a terminal
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
+    """`tests/scripts/shows_rungs.py` in a terminal."""
+    running: list[Terminal] = []
+
+    def begin(what: str, *, columns: int = 80, lines: int = 40, ranks: int = 2, **env: str) -> Terminal:
+        command = [sys.executable, "-m", "tests.scripts.shows_rungs", str(ranks), what]
+        clean = environment(tmp_path, {"LC_ALL": "C.UTF-8", "TERM": "xterm-256color", **env})
+        running.append(Terminal(command, env=clean, cwd=ROOT, columns=columns, lines=lines))
+        return running[-1]
+
+    yield begin
+    for terminal in running:
+        terminal.child.close(force=True)
+
+
+def left_as_it_was(raw: bytes) -> bool:
+    """The cursor is shown again, and the alternate screen was never used."""
+    return b"\x1b[?1049" not in raw and raw.rfind(b"\x1b[?25h") > raw.rfind(b"\x1b[?25l") >= 0
+
+
+@WIDTHS
+def test_what_stays_when_all_have_passed(watched: Callable[..., Terminal], width: int) -> None:
+    terminal = watched("passes", columns=width)
+    assert terminal.end() == 0
+    assert left_as_it_was(terminal.raw)
+    rows = [line for line in terminal.text.splitlines() if "ok" in line.split()[:2]]
+    assert len(rows) == len(RUNGS) and terminal.text.endswith("the end")
+    assert "elapsed" not in terminal.text and "last word" not in terminal.text
+
+
+def test_at_most_four_pictures_a_second(watched: Callable[..., Terminal]) -> None:
+    terminal = watched("runs")
+    terminal.see("step 1 of 6")
+    before, began = terminal.raw.count(b"elapsed"), time.monotonic()
+    while time.monotonic() - began < 2:
+        assert terminal._read()
+    assert 2 <= terminal.raw.count(b"elapsed") - before <= 10
+    terminal.press(CONTROL_C)
+    assert terminal.end() == errors.INTERRUPTED
+    assert left_as_it_was(terminal.raw)
+
+
+def test_ranks_that_stopped_stay_on_the_screen(watched: Callable[..., Terminal]) -> None:
+    terminal = watched("stops")
+    assert terminal.end() == 0
+    assert "FAIL  6 training steps     rank 0: step 3 of 6; rank 1: step 3 of 6" in terminal.text
+    assert "7 checkpoint         not reached" in terminal.text and "last word" in terminal.text
+
+
+def test_a_window_lower_than_the_picture(watched: Callable[..., Terminal]) -> None:
+    terminal = watched("runs", lines=12)
+    assert "elapsed" in terminal.see("step 1 of 6")
+    terminal.press(CONTROL_C)
+    assert terminal.end() == errors.INTERRUPTED
+
+
+@pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"MGPU_ACCESSIBLE": "1"}])
+def test_a_terminal_that_is_not_painted_again(watched: Callable[..., Terminal], env: dict[str, str]) -> None:
+    terminal = watched("passes", **env)
+    assert terminal.end() == 0
+    rungs = [line for line in terminal.text.splitlines() if line.split()[-1] != "end"]
+    assert len(rungs) == len(RUNGS) and all(" ok " in line for line in rungs)
+    assert b"\x1b[?25l" not in terminal.raw and b"\x1b[2K" not in terminal.raw
+
+
+@pytest.mark.parametrize("env", [{"LC_ALL": "C"}, {"NO_COLOR": "1"}])
+def test_without_letters_or_colours(watched: Callable[..., Terminal], env: dict[str, str]) -> None:
+    terminal = watched("passes", **env)
+    assert terminal.end() == 0
+    if "LC_ALL" in env:
+        assert terminal.raw.isascii()
+    else:
+        assert b"\x1b[1m" not in terminal.raw and b"\x1b[3" not in terminal.raw  # no weight, no colour
+    assert left_as_it_was(terminal.raw)
+
+
+def test_a_real_run_in_a_terminal(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    env = environment(tmp_path / "home", {"LC_ALL": "C.UTF-8"})
+    terminal = Terminal([sys.executable, "-m", "mgpu", "smoke-test", "--level", "quick"], env=env, cwd=tmp_path)
+    try:
+        assert terminal.end(90) == errors.READY, terminal.text
+    finally:
+        kill_all(tmp_path)
+    assert left_as_it_was(terminal.raw)
+    assert "Testing accelerate.yaml on 2 CPU ranks (gloo): DDP, fp32." in terminal.text
+    assert "ACCELERATE_USE_CPU=true (this machine has no NVIDIA GPU)" in terminal.text
+    assert "PASSED  2 CPU ranks trained together correctly" in terminal.text
+    assert "Left out by --level quick: checkpoint, bandwidth" in terminal.text
+    (folder,) = (tmp_path / "runs").iterdir()
+    SMOKE.validate(json.loads((folder / "smoke.json").read_text()))
+    # the same, later
+    shown = subprocess.run(
+        [sys.executable, "-m", "mgpu", "smoke-test", "--show"], env=env, cwd=tmp_path, text=True, capture_output=True
+    )
+    assert shown.returncode == errors.READY and "Last result of accelerate.yaml: just now" in shown.stdout
+    assert shown.stdout.count(" ok ") == len(RUNGS) - 2 and shown.stdout.count(" skip ") == 2
+    assert "Stamped: this config is verified on this machine." in shown.stdout
+
+
+def test_control_c_in_a_real_run(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    env = environment(tmp_path / "home", {"LC_ALL": "C.UTF-8"})
+    terminal = Terminal([sys.executable, "-m", "mgpu", "smoke-test"], env=env, cwd=tmp_path, columns=40)
+    try:
+        terminal.see("Ctrl-C stops")
+        terminal.press(CONTROL_C)
+        assert terminal.end(30) == errors.INTERRUPTED
+        assert "INTERRUPTED  All ranks were ended." in terminal.text and "Traceback" not in terminal.text
+        assert left_as_it_was(terminal.raw) and not marked(tmp_path)
+    finally:
+        kill_all(tmp_path)
+
+
+# ---- the verdict
+
+
+def rank(number: int, **changes: Any) -> Rank:
+    """A rank on a GPU that passed every rung."""
+    steps = tuple(Step(rung, True, f"{rung} is well", 0.5) for rung in RUNGS)
+    usual: dict[str, Any] = {"steps": steps, "world_size": 4, "accelerate_world_size": 4}
+    return replace(known.rank(number), **usual | changes)
+
+
+def ranks(*members: Rank, **changes: Any) -> Ranks:
+    found = members or tuple(rank(number) for number in range(4))
+    usual = Ranks(4, RUNGS, found, "finished", 0, 30.0, folder="runs/smoke-20261121-1004", level="standard")
+    return replace(usual, **changes)
+
+
+def measured_ranks() -> Ranks:
+    """Four ranks that were timed."""
+    rows = (Bandwidth("all_reduce", "nccl", 4, 64 << 20, 4.7e-4, 5e-4, 142.7, 214.0),)
+    scaling = (
+        Scaling(1, 1000.0, 0.08, 0.08, 1.0), Scaling(2, 1930.0, 0.083, 0.08, 0.965),
+        Scaling(4, 3710.0, 0.086, 0.08, 0.9275),
+    )  # fmt: skip
+    members = [
+        rank(
+            number, bandwidth=rows, scaling=scaling, skipped=("FSDP1: the config says fsdp_version 2",),
+            pairs=tuple(PairRun(other, True, None, 96.0 + other, 2e-6) for other in range(4) if other != number),
+        )
+        for number in range(4)
+    ]  # fmt: skip
+    return ranks(*members)
+
+
+def result(told: Ranks, *outcomes: Outcome, verdict: verdicts.Verdict = "passed", code: int = 0, **more: Any) -> Result:
+    config = replace(known.config(), path="accelerate.yaml")
+    machine = replace(Snapshot(**known.facts(ranks=told, config=config)), taken="2026-11-21T10:04:00Z")
+    return Result(machine, outcomes, verdict, code, 14.62, **more)
+
+
+def hang() -> tuple[Ranks, tuple[Outcome, ...]]:
+    """Two pairs of GPUs cannot reach each other."""
+    steps = (*(Step(rung, True, f"{rung} is well", 0.5) for rung in RUNGS[:3]), Step("collectives", None))
+    members = [replace(rank(number), steps=steps, finished=False, last_word="all-reduce") for number in range(4)]
+    trials = (
+        Trial("as configured", False), Trial("NCCL_P2P_DISABLE=1", True, busbw_gb_per_s=12.34),
+        Trial("GPUs 0,1", True, gpus=(0, 1)), Trial("NCCL_IB_DISABLE=1", None, "no time left"),
+    )  # fmt: skip
+    cause = Problem(
+        "rungs collectives: direct GPU-to-GPU transfer between {0,1} and {2,3} hangs",
+        "These pairs cross the CPU. Usual reason: IOMMU/ACS in the BIOS, or consumer cards without peer access.",
+        (
+            Fix("Turn off PCIe ACS, or set iommu=pt.", who="admin"),
+            Fix("Works now, slower.", ("export NCCL_P2P_DISABLE=1",), kind="stopgap"),
+        ),
+        {"rank": 0, "rung": "collectives"},
+    )
+    late = Problem("rank 2 never came", "It waits.", Fix("See above."))
+    outcomes = (
+        outcome("p2p_between_gpus_hangs", cause, area="smoke"),
+        outcome("ranks_hang", late, area="smoke", because_of=("p2p_between_gpus_hangs",)),
+        outcome("rank_is_slow", Problem("rank 3 is slow", "It waits.", Fix("Look.")), Severity.WARNING, "smoke"),
+    )
+    return ranks(*members, ended="stalled", launcher_exit=None, trials=trials), outcomes
+
+
+@WIDTHS
+def test_the_verdict_of_a_pass(width: int) -> None:
+    said = verdicts.lines(
+        result(measured_ranks(), stamped=".mgpu/verified.json"), Request(), plain(width)
+    )  # fmt: skip
+    same_screen(text(said, width), f"smoke_passed{NAMED[width]}")
+
+
+@WIDTHS
+def test_the_verdict_of_a_failure(width: int) -> None:
+    told, outcomes = hang()
+    tell = screens.Trials(plain(width))
+    for trial in told.trials:
+        tell(trial)
+    assert isinstance(tell.screen.stream, io.StringIO)
+    said = verdicts.lines(result(told, *outcomes, verdict="failed", code=1), Request(), plain(width))
+    same_screen(tell.screen.stream.getvalue() + text(said, width), f"smoke_failed{NAMED[width]}")
+
+
+def test_one_cause_is_named_and_its_consequences_fold_under_it() -> None:
+    told, outcomes = hang()
+    said = text(verdicts.lines(result(told, *outcomes, verdict="failed", code=1), Request(), plain(120)), 120)
+    assert said.count("ranks_hang") == 1 and "Also     ranks_hang: rank 2 never came" in said
+    assert said.index("rank_is_slow") < said.index("FAILED")  # other findings stand before the verdict
+    assert said.partition("FAILED")[2].splitlines()[1].strip() == "p2p_between_gpus_hangs"
+
+
+def test_an_interrupted_run_says_what_is_left() -> None:
+    told = ranks(ended="interrupted", launcher_exit=None)
+    said = text(verdicts.lines(result(told, verdict="unknown", code=130), Request(), plain()))
+    assert "INTERRUPTED  All ranks were ended.\n" in said and "Logs" in said
+    left = replace(told, left_running=(4711, 4712))
+    said = text(verdicts.lines(result(left, verdict="unknown", code=130), Request(), plain()))
+    assert "2 processes could not be ended: 4711 4712" in said and "All ranks were ended" not in said
+
+
+def test_a_crashed_check_is_no_pass() -> None:
+    crashed = outcome("gpus_explode", Crash("ValueError: x", "Traceback: …"), area="smoke")
+    assert smoke._verdict(ranks(), [crashed]) == ("unknown", errors.UNKNOWN)
+    said = text(verdicts.lines(result(ranks(), crashed, verdict="unknown", code=3), Request(), plain()))
+    assert "COULD NOT TELL  gpus_explode crashed: a bug in mgpu." in said and "Stamped" not in said
+
+
+def test_what_a_run_amounts_to() -> None:
+    bad = outcome("x", Problem("t", "c", Fix("f")), area="smoke")
+    doubtful = outcome("x", Problem("t", "c", Fix("f")), Severity.WARNING, "smoke")
+    assert smoke._verdict(ranks(), [doubtful]) == ("passed", errors.READY)
+    assert smoke._verdict(ranks(), [bad]) == ("failed", errors.NOT_READY)
+    assert smoke._verdict(ranks(ended="timed_out"), [bad]) == ("failed", errors.TIMED_OUT)
+    assert smoke._verdict(ranks(ended="interrupted"), [bad]) == ("unknown", errors.INTERRUPTED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "request_", "words"),
+    [
+        ({"cpu": True}, Request(cpu=4), "A rehearsal: nothing was stamped."),
+        ({"cpu": True}, Request(), "The config says use_cpu: this machine's GPUs were not used."),
+        ({"level": "quick", "rungs": RUNGS[:6]}, Request(), "Left out by --level quick: checkpoint, bandwidth"),
+        ({}, Request(gpus="2"), "Some of the GPUs only: nothing was stamped."),
+        ({}, Request(stamp=False), "Nothing was stamped (--no-stamp)."),
+        ({"expected": 1, "ranks": (rank(0),)}, Request(), "PASSED  1 GPU trained correctly in"),
+    ],
+)
+def test_what_a_pass_does_not_say(changes: dict[str, Any], request_: Request, words: str) -> None:
+    assert words in text(verdicts.lines(result(replace(ranks(), **changes)), request_, plain(120)), 120)
+
+
+# ---- formats
+
+
+def document(told: Result) -> dict[str, Any]:
+    """The JSON document, as the schema has it."""
+    found: dict[str, Any] = json.loads(telling.text_of(told, Request(format="json")))
+    SMOKE.validate(found)
+    return found
+
+
+def test_json_of_a_pass() -> None:
+    found = document(result(measured_ranks()))
+    assert [stage["name"] for stage in found["stages"]] == list(RUNGS)
+    assert round(found["bandwidth"][0]["busbw_gb_per_s"]) == 214 and found["scaling"][-1]["ranks"] == 4
+    assert [pair["ranks"] for pair in found["pairs"]] == [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]
+    assert found["pairs"][0]["gb_per_s"] == 96.0 and found["pairs"][0]["ok"] is True
+    assert found["skipped"] == ["FSDP1: the config says fsdp_version 2"] and found["culprit"] is None
+    assert found["config"]["path"] == "accelerate.yaml" and found["left"]["processes"] == []
+
+
+def test_json_of_a_failure() -> None:
+    told, outcomes = hang()
+    found = document(result(told, *outcomes, verdict="failed", code=1))
+    assert found["culprit"]["rank"] == 0 and found["culprit"]["rung"] == "collectives"
+    status = {stage["name"]: (stage["status"], stage["detail"]) for stage in found["stages"]}
+    assert status["collectives"] == ("fail", "; ".join(f"rank {n}: all-reduce" for n in range(4)))
+    assert status["pairs"] == ("skip", "not reached")
+    assert [trial["ok"] for trial in found["diagnosis"]] == [False, True, True, None]
+    assert {check["verify"] for check in found["checks"]} == {"mgpu smoke-test"}
+
+
+def test_junit_has_every_rung_and_every_check() -> None:
+    told, outcomes = hang()
+    left_out = replace(told, rungs=RUNGS[:6], level="quick")
+    root = ElementTree.fromstring(
+        telling.text_of(result(left_out, *outcomes, verdict="failed", code=1), Request(format="junit"))
+    )
+    assert root.get("name") == "mgpu smoke-test"
+    rungs, smoke_suite = root.findall("testsuite")
+    cases = {str(case.get("name")): case for case in rungs.findall("testcase")}
+    assert list(cases) == list(RUNGS)
+    failure = cases["collectives"].find("failure")
+    assert failure is not None and "direct GPU-to-GPU transfer" in str(failure.get("message"))
+    skipped = cases["checkpoint"].find("skipped")
+    assert skipped is not None and skipped.get("message") == "left out by level quick"
+    assert {case.get("name") for case in smoke_suite.findall("testcase")} == {o.check.id for o in outcomes}
+    assert int(str(root.get("tests"))) == len(RUNGS) + 3 and int(str(root.get("failures"))) == 3
+
+
+def test_github_annotates_and_ends_with_the_verdict() -> None:
+    told, outcomes = hang()
+    lines = telling.text_of(result(told, *outcomes, verdict="failed", code=1), Request(format="github")).splitlines()
+    assert lines[0].startswith("::error title=p2p_between_gpus_hangs::rungs collectives")
+    assert "%0AAlso ranks_hang: rank 2 never came" in lines[0]
+    assert lines[-1].startswith("FAILED  rungs collectives: direct GPU-to-GPU")
+
+
+def test_markdown_can_be_shown_to_everybody() -> None:
+    """It is judged again, without the names."""
+    steps = (*(Step(rung, True, f"{rung} is well", 0.5) for rung in RUNGS[:3]), Step("collectives", None))
+    stopped = rank(1, steps=steps, finished=False, process_state="stopped", silent_s=9.0, error="on node7")
+    told = ranks(rank(0), stopped, expected=2, ended="stalled")
+    machine_ = result(told).snapshot
+    found = telling.text_of(
+        result(told, *smoke.judged(machine_), verdict="failed", code=1), Request(format="markdown")
+    )  # fmt: skip
+    assert found.startswith("### mgpu smoke-test: FAILED\n")
+    assert "| **FAIL** | collectives | rank 0: step 20 of 20; rank 1" in found and "#### 1. `rank_frozen` FAIL" in found
+    assert "node7" not in found and uuid(0) not in found and "pid 5001" not in found
+
+
+@pytest.mark.parametrize("format", ["human", "json", "junit", "github", "markdown"])
+def test_a_refusal_in_every_format(format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = Snapshot(**known.facts(ranks=None))
+    busy = ["GPU 0: ada's process (pid 4711) computes on it"]
+    output = tmp_path / "out"
+    code = telling.refused((), machine, Request(format=format, output=str(output)), 0.5, busy)
+    assert code == errors.REFUSED
+    said = output.read_text()
+    assert "ada's process" in said.replace("&#x27;", "'").replace("\n", " ").replace("  ", " ") or format == "junit"
+    if format == "json":
+        SMOKE.validate(json.loads(said))
+        assert json.loads(said)["exit_code"] == errors.REFUSED and "--allow-busy" in json.loads(said)["error"]
+    assert not capsys.readouterr().out
+
+
+def test_json_also_where_nothing_could_be_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert telling.failed(Request(format="json"), "interrupted", errors.INTERRUPTED, 0.1) == errors.INTERRUPTED
+    out, err = capsys.readouterr()
+    SMOKE.validate(json.loads(out))
+    assert json.loads(out)["error"] == "interrupted" and err == "mgpu: interrupted\n"
+
+
+def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["smoke-test", "--json-schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["$id"] == "mgpu.smoke/1.0"
+
+
+# ---- --show
+
+
+def keep(folder: Path, told: Result, name: str = "smoke-1", age_s: float = 0.0) -> Path:
+    """A run folder, as the runner leaves it."""
+    path = folder / "runs" / name
+    path.mkdir(parents=True)
+    document_, facts = verdicts.kept(str(path))
+    document_.write_text(telling.text_of(told, Request(format="json")))
+    facts.write_text(json.dumps(to_json(told.snapshot)))
+    os.utime(document_, (time.time() - age_s,) * 2)
+    return path
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder with a config."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MGPU_LOG_DIR", raising=False)
+    monkeypatch.delenv("MGPU_CONFIG", raising=False)
+    write_config(tmp_path)
+    return tmp_path
+
+
+def test_show_prints_the_newest_and_ends_like_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told, outcomes = hang()
+    keep(here, result(ranks()), age_s=86400 * 3)
+    newest = keep(here, result(told, *outcomes, verdict="failed", code=1), "smoke-2", 7200)
+    assert cli.run(["smoke-test", "--show"]) == errors.NOT_READY
+    out = capsys.readouterr().out
+    assert "Last result of accelerate.yaml: 2 hours ago (" in out and "smoke-2" in out and "FAILED" in out
+    assert "FAIL  4 collectives" in out and "skip  5 pairs" in out
+    assert cli.run(["smoke-test", "--show", "--json"]) == errors.NOT_READY
+    assert json.loads(capsys.readouterr().out) == json.loads((newest / "smoke.json").read_text())
+    assert cli.run(["smoke-test", "--show", "--log-dir", "runs/smoke-1"]) == errors.READY
+    assert "3 days ago" in capsys.readouterr().out
+
+
+def test_show_is_about_this_config(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(here, result(ranks()))
+    write_config(here, name="other.yaml")
+    assert cli.run(["smoke-test", "--show", "-c", "other.yaml"]) == errors.USAGE
+    assert "no smoke test of other.yaml was kept here" in capsys.readouterr().err
+    assert cli.run(["smoke-test", "--show"]) == errors.READY
+
+
+def test_show_falls_back_to_the_stamp(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = {"time": "2026-11-20T10:00:00Z", "facts": {"file": "accelerate.yaml"}, "rungs": [], "measured": {}}
+    (here / ".mgpu").mkdir()
+    (here / ".mgpu" / "verified.json").write_text(json.dumps({"schema": 1, "entries": {"x": entry}}))
+    assert cli.run(["smoke-test", "--show"]) == errors.READY
+    assert "accelerate.yaml passed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"schema": "mgpu.doctor/1.0"}'])
+def test_show_passes_over_what_is_no_result(damage: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = keep(here, result(ranks()))
+    (path / "smoke.json").write_text(damage)
+    assert cli.run(["smoke-test", "--show"]) == errors.USAGE
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_show_of_damaged_facts(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = keep(here, result(ranks()))
+    (path / "facts.json").write_text("{}x")
+    assert cli.run(["smoke-test", "--show"]) == errors.USAGE
+    assert "cannot be read" in capsys.readouterr().err
+    assert cli.run(["smoke-test", "--show", "--json"]) == errors.READY
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_show_without_some_of_the_streams(closed: str, here: Path) -> None:
+    keep(here, result(ranks()))
+    command = f"{sys.executable} -m mgpu smoke-test --show {closed}"
+    assert subprocess.run(["sh", "-c", command], env=environment(here / "home"), cwd=here).returncode == errors.READY
+
+
+# ---- options
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--format", "xml"], "--format xml: choose human, json"),
+        (["--level", "short"], "--level short: choose quick, standard or long"),
+        (["--timeout", "nan"], "--timeout"),
+        (["--stall-timeout", "inf"], "--stall-timeout"),
+        (["--cpu", "5000"], "--cpu 5000: give a number from 1 to 1024"),
+        (["--cpu", "2", "--gpus", "2"], "--cpu rehearses without GPUs"),
+        (["--cpu", "2", "--fill", "50"], "not with --cpu"),
+        (["--cpu", "2", "--allow-busy"], "not with --cpu"),
+        (["--show", "--cpu", "2", "--fill", "0"], "--show runs nothing: leave out --cpu"),
+        (["--show", "--baseline", "x", "--gpus", "2"], "leave out --gpus, --baseline"),
+        (["--gpus", "0"], "at least one"),
+        (["--gpus", "a"], "give a number of GPUs (2) or a list"),
+        (["--gpus", "0,0"], "the same GPU twice"),
+        (["--gpus", "-1"], "--gpus -1"),
+        (["--gpus", ","], "--gpus ,"),
+    ],
+)
+def test_bad_options(options: list[str], words: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["smoke-test", *options]) == errors.USAGE
+    out, err = capsys.readouterr()
+    assert words in err and not out and "Traceback" not in err
+
+
+@pytest.mark.parametrize(("said", "meant"), [("2", 2), ("0,2", (0, 2)), ("3,", (3,)), (" 1,0 ", (1, 0))])
+def test_gpus_as_they_are_said(said: str, meant: Any) -> None:
+    assert wanted_gpus(said) == meant
+
+
+def machine(**changes: Any) -> Snapshot:
+    return Snapshot(**known.facts(ranks=None, **changes))
+
+
+def subject(folder: Path, written: str = TWO_RANKS, **more: str) -> Subject:
+    for name, value in more.items():
+        written = "\n".join(line if not line.startswith(name) else f"{name}: {value}" for line in written.splitlines())
+    return Subject(config_facts(write_config(folder, written), ask_loader=False), "accelerate.yaml")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "gpus", "kind"), [("2", (0, 1), "MULTI_GPU"), ("3,", (3,), "NO"), ("2,0", (2, 0), "MULTI_GPU")]
+)
+def test_some_of_the_gpus(wanted: str, gpus: tuple[int, ...], kind: str, tmp_path: Path) -> None:
+    (scratch := tmp_path / "scratch").mkdir()
+    whole = subject(tmp_path, gpu_ids="all")
+    narrow, seen = subjects.narrowed(whole, machine(), Request(gpus=wanted), scratch)
+    assert narrow.changed and narrow.config.path.startswith(str(scratch)) and narrow.config.sha256 is None
+    assert (narrow.config.num_processes, narrow.config.distributed_type) == (len(gpus), kind)
+    assert narrow.environment["CUDA_VISIBLE_DEVICES"] == ",".join(uuid(index) for index in gpus)
+    assert seen.visible is not None and seen.visible.gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("wanted", "changes", "words"),
+    [
+        ("5", {}, "4 usable here"),
+        ("0,9", {}, "there is no GPU 9, they are 0 to 3"),
+        ("0,3", {"visible": known.seen(0, 1)}, "CUDA_VISIBLE_DEVICES hides GPU 3"),
+        ("1,", {"gpus": known.gpus(4, known.lost(1))}, "GPU 1 does not answer the driver"),
+        ("4", {"gpus": known.gpus(4, known.lost(1))}, "3 usable here"),
+        ("1", {"gpus": ()}, "no usable GPU here"),
+    ],
+)
+def test_gpus_that_cannot_be_had(wanted: str, changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(MgpuError, match=words) as error:
+        subjects.narrowed(subject(tmp_path), machine(**changes), Request(gpus=wanted), tmp_path)
+    assert error.value.exit_code == errors.USAGE
+
+
+def test_a_gpu_that_somebody_works_on(tmp_path: Path) -> None:
+    busy = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(),))))
+    assert smoke.worked_on(subject(tmp_path), busy) == ["GPU 1: ada's process (pid 4711) computes on it"]
+    _, narrow = subjects.narrowed(subject(tmp_path), busy, Request(gpus="0,2"), tmp_path)
+    assert smoke.worked_on(subject(tmp_path), narrow) == []
+    mine = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(mine=True),))))
+    assert smoke.worked_on(subject(tmp_path), mine) == []
+    assert smoke.worked_on(replace(subject(tmp_path), cpu=True), busy) == []
+
+
+def test_a_gpu_that_somebody_works_on_is_not_loaded(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(),))))
+    monkeypatch.setattr(smoke, "_look", lambda subject_, request_: busy)
+    assert cli.run(["smoke-test", "--json"]) == errors.REFUSED
+    told = json.loads(capsys.readouterr().out)
+    SMOKE.validate(told)
+    assert told["verdict"] == "unknown" and "GPU 1: ada's process (pid 4711) computes on it" in told["error"]
+    assert [check["id"] for check in told["checks"]] == ["gpu_busy"]
+    assert cli.run(["smoke-test"]) == errors.REFUSED
+    out = capsys.readouterr().out
+    assert "NOT STARTED  GPU 1: ada's process" in out and "--allow-busy" in out and not (here / "runs").exists()
+
+
+def test_a_rehearsal_takes_of_the_config_what_the_cpu_can(here: Path) -> None:
+    write_config(
+        here, known.YAML.replace("MULTI_GPU", "FSDP").replace("bf16", "fp16") + "fsdp_config:\n  fsdp_version: 2\n"
+    )
+    (scratch := here / "scratch").mkdir()
+    found = subjects.of(Request(cpu=2), scratch)
+    assert (found.strategy, found.cpu, found.changed, found.name) == ("fsdp", True, True, "accelerate.yaml")
+    assert found.config.precision == "bf16" and "fsdp_config" not in found.config.values
+    assert found.notes == ("fp16 needs a GPU: rehearsed with bf16.",)
+    orders = subjects.orders(Request(cpu=2), found, known.driver(), here)
+    assert (orders.strategy, orders.precision, orders.cpu, orders.world) == ("fsdp", "bf16", True, 2)
+
+
+def test_a_config_that_says_use_cpu_is_told_as_what_it_is(here: Path) -> None:
+    write_config(here, TWO_RANKS + "use_cpu: true\n")
+    found = subjects.of(Request(), here)
+    assert found.cpu and not found.changed
+    orders = subjects.orders(Request(), found, known.driver(), here)
+    assert orders.cpu
+    said = text(screens.headline(found, machine(), Request(), orders, {}, (), plain()))
+    assert "on 2 CPU ranks (gloo): DDP, fp32." in said and "mgpu adds" not in said
+
+
+def test_the_headline_says_what_is_used(tmp_path: Path) -> None:
+    whole = subject(tmp_path)
+    orders = Orders(str(tmp_path), 2, precision="bf16", fill_percent=50, level="long")
+    added = {"CUDA_VISIBLE_DEVICES": ",".join(uuid(n) for n in range(2)), "NCCL_DEBUG": "INFO"}
+    request_ = Request(level="long", fill_percent=50)
+    said = text(screens.headline(whole, machine(), request_, orders, added, ("gpu_busy",), plain(200)), 200)
+    assert "on 2 GPUs: DDP, bf16." in said and "Stops by itself after 900 s." in said
+    assert "Takes about 5 min (level long) and up to 1 GiB and 50 % of what is free of each GPU's memory." in said
+    assert "NCCL_DEBUG=INFO" in said and "CUDA_VISIBLE_DEVICES=GPU-" in said and "doubts (gpu_busy)" in said
+
+
+# ---- the gauges
+
+
+def test_gauges_read_a_described_machine(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    described = fake_nvml.machine(tmp_path, "h100_sxm_x8", fake_nvml.FAULTS["busy"])
+    for name, value in fake_nvml.environment(library, described).items():
+        monkeypatch.setenv(name, value)
+    found = gauges.Gauges(interval_s=0.05)
+    try:
+        deadline = time.monotonic() + 20
+        while not (readings := found.read()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        found.child.process.kill()
+        found.child.process.wait()
+        found.read()
+        found.came -= 10
+        assert found.read() == {}  # nothing is told of a GPU that was not heard of for a while
+    finally:
+        found.end()
+    assert len(readings) == 8 and found.child.process.poll() is not None
+    (busy,) = [reading for reading in readings.values() if reading.busy_percent == 97]
+    assert busy.used_bytes == 32306 << 20 and busy.total_bytes is not None
+
+
+def test_gauges_end_with_their_reader(library: Path, tmp_path: Path) -> None:
+    """Also when it is killed."""
+    described = fake_nvml.machine(tmp_path, "h100_sxm_x8")
+    code = (
+        "import time; from mgpu.gauges import Gauges; g = Gauges(0.05)\n"
+        "while not g.read(): time.sleep(0.02)\n"
+        "print(g.child.process.pid, flush=True); time.sleep(60)"
+    )
+    env = environment(tmp_path, fake_nvml.environment(library, described, {}))
+    reader = subprocess.Popen([sys.executable, "-c", code], env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert reader.stdout is not None
+    pid = int(reader.stdout.readline())
+    reader.send_signal(signal.SIGKILL)
+    reader.wait()
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid}/stat").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text():
+        assert time.monotonic() < deadline, "the child outlived its reader"
+        time.sleep(0.05)
+
+
+def test_gauges_without_nvml_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = gauges.Gauges(interval_s=0.05)
+    found.child.process.wait(20)
+    assert found.read() == {}
+    found.end()
+
+
+def test_nothing_of_a_gpu_is_imported_here(mgpu: Run) -> None:
+    code = (
+        "import sys, mgpu.smoke.run, mgpu.smoke.screen, mgpu.smoke.last, mgpu.gauges\n"
+        "from mgpu.smoke.ranks.memory import MEMORY_BYTES\n"
+        "print([name for name in ('torch', 'pynvml', 'accelerate') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
