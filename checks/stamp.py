@@ -17,7 +17,8 @@ def config_not_verified(stamp: Stamp) -> Answer:
     Fix: run the smoke test.
     """
     if stamp.verified is not None:
-        return Ok(f"verified {stamp.verified_at}: {', '.join(stamp.rungs)}")
+        level = f", level {stamp.level}" if stamp.level else ""
+        return Ok(f"verified {stamp.verified_at}{level}: {', '.join(stamp.rungs)}")
     return Problem(
         "the smoke test has not passed with this config",
         "Nothing has shown yet that its ranks can train together here.",

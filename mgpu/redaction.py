@@ -29,6 +29,7 @@ _TEXTS = frozenset({
     "TorchRuntime.import_error", "TorchRuntime.cuda_error", "NcclLibrary.path", "Nccl.config_files",
     "Network.hostname_error", "Network.port_owner", "Config.path", "ConfigFault.message", "LoaderVerdict.error",
     "Step.detail", "Rank.last_word", "Rank.error", "Rank.stack", "Rank.traceback", "Rank.skipped", "Rank.wrote",
+    "Rank.evidence",
     "Ranks.launcher_output", "Ranks.folder", "Ranks.left_files", "Peer.error", "PairRun.detail", "Trial.detail",
     "Meeting.error", "Checkpoint.folder", "NcclLog.warnings", "Baseline.path",
     "Stamp.verified", "Stamp.now", "Folder.path", "Folder.mount", "Folder.error", "LeftFile.path", "LeftProcess.name",
@@ -48,7 +49,8 @@ _VERSIONS = frozenset({
 })  # fmt: skip
 _SERIALS = frozenset({"Gpu.serial"})  # they name one piece of hardware, as a UUID does
 # Numbers of processes, in these fields and after the word "pid" in texts.
-_PIDS = frozenset({"GpuProcess.pid", "LeftProcess.pid", "Rank.pid", "Ranks.left_running", "Network.port_owner_pid"})
+_PIDS = frozenset({"GpuProcess.pid", "LeftProcess.pid", "Rank.pid", "Ranks.left_running", "Ranks.outlived",
+                   "Network.port_owner_pid"})  # fmt: skip
 _PID = re.compile(r"(?<=\bpid )\d+")
 _HOME = re.compile(r"((?:/home|/Users)/|/torchinductor_)[^/\s:,'\"]+")  # torch names its cache after the user
 _ADDRESS = re.compile(r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)|[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?!\w))")
@@ -120,6 +122,9 @@ class _Substitutes:
         named = where in _NAMES or _may_hold_names(where, text)
         if named and text in self.names:
             return self.names[text]
+        if where == "NcclLog.interfaces":  # eth0:10.0.0.1
+            name, colon, address = text.partition(":")
+            return f"{name}{colon}{_ADDRESS.sub(_address, address)}"
         text = _UUIDS.sub(self._device, text)
         text = _HOME.sub(r"\1user", text)
         if not any(where == field or where.startswith(f"{field}.") for field in _VERSIONS):

@@ -1014,6 +1014,7 @@ class Rank:
     kind: str | None = None  # of the failure, when the rank knows it: wrong_numbers, gradients_differ …
     evidence: Mapping[str, Any] = field(default_factory=dict)  # what the check of that kind reads
     gpu_name: str | None = None  # model, as torch names it
+    kernels: str | None = None  # ranks of which this is the same compute to the same bits: model and size of the GPU
     gpu_pci: str | None = None  # 0000:1b:00.0
     numa_node: int | None = None  # the GPU's
     cpus: str | None = None  # the ones this process may run on: "0-23,48-71"
@@ -1059,7 +1060,7 @@ class Ranks:
     rungs: tuple[str, ...]  # the ones that were to be climbed
     ranks: tuple[Rank, ...]
     ended: Literal["finished", "stalled", "timed_out", "died", "interrupted"]
-    launcher_exit: int | None
+    launcher_exit: int | None  # None: it did not end by itself
     stall_limit_s: float
     left_running: tuple[int, ...] = ()  # pids that outlived the clean-up
     launcher_output: str | None = None  # its last lines
@@ -1127,6 +1128,7 @@ class Stamp:
     now: Mapping[str, str]
     rungs: tuple[str, ...] = ()
     scaling: tuple[Scaling, ...] = ()  # of the smoke test's own small model, measured then
+    level: str | None = None  # of that test; None: an older mgpu wrote it
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,8 @@ def of_now(snapshot: Snapshot) -> Stamp | None:
     )
     if best is None:
         return Stamp(None, None, now)
-    return Stamp(best["facts"], best["time"], now, tuple(best.get("rungs", ())), _rows(Scaling, best.get("scaling")))
+    rungs, scaling = tuple(best.get("rungs", ())), _rows(Scaling, best.get("scaling"))
+    return Stamp(best["facts"], best["time"], now, rungs, scaling, best.get("level"))
 
 
 def measured_here(snapshot: Snapshot, folder: Path) -> Baseline | None:
@@ -63,7 +64,7 @@ def measured_here(snapshot: Snapshot, folder: Path) -> Baseline | None:
         return None
     return Baseline(
         path=str(folder / FOLDER / FILE),
-        taken=best["time"],
+        taken=best.get("measured_at") or best["time"],
         same_gpus=True,
         bandwidth=_rows(Bandwidth, best.get("bandwidth")),
         measured=_figures(best.get("measured")),
@@ -144,9 +145,14 @@ def write(snapshot: Snapshot, rungs: Sequence[str], measured: Mapping[str, Any])
         now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
         entry: dict[str, Any] = {"time": now, "facts": facts, "rungs": list(rungs), "measured": dict(measured)}
         if snapshot.ranks is not None:
+            entry["level"] = snapshot.ranks.level
             entry["bandwidth"] = [asdict(row) for row in bandwidth.merged(snapshot.ranks.ranks)]
             entry["scaling"] = [asdict(run) for run in bandwidth.scaled(snapshot.ranks.ranks)]
-        entries[f"{facts['config'][:16]} on {facts['gpus']}"] = entry
+        key = f"{facts['config'][:16]} on {facts['gpus']}"
+        if not entry.get("bandwidth") and (before := entries.get(key, {})).get("bandwidth"):  # the quick level has none
+            entry |= {name: before.get(name) for name in ("bandwidth", "scaling")}
+            entry["measured_at"] = before.get("measured_at") or before["time"]
+        entries[key] = entry
         path = folder / FOLDER / FILE
         files.write(path, json.dumps({"schema": SCHEMA, "entries": entries}, indent=1) + "\n", mode=0o600)
     return path

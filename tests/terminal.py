@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ class Terminal:
         self.raw = b""
         self.child = pexpect.spawn(
             command[0], list(command[1:]), env={"TERM": "xterm-256color", **env}, cwd=str(cwd), timeout=None,
-            dimensions=(lines, columns), encoding=None,
+            dimensions=(lines, columns), encoding=None, preexec_fn=_as_from_a_shell,
         )  # fmt: skip
         self.child.delaybeforesend = None
 
@@ -65,6 +66,12 @@ class Terminal:
         self.raw += data
         self.stream.feed(data)
         return True
+
+
+def _as_from_a_shell() -> None:
+    """Ctrl-C counts, also where the tests themselves run in the background of a script (`pytest &`) and ignore it."""
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def same_screen(text: str, name: str) -> None:

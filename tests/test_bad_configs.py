@@ -40,7 +40,7 @@ MODELS = {
     "V100": ("Tesla V100-SXM2-32GB", (7, 0), 32),
 }
 
-PACKAGES = {"torch": "2.9.0", "accelerate": "1.15.0", "deepspeed": "0.19.8"}
+PACKAGES = {"torch": "2.9.0", "accelerate": "1.15.0", "deepspeed": "0.19.8", "transformers": "4.57.1"}
 
 every_case = pytest.mark.parametrize("case", [pytest.param(path, id=path.name) for path in CASES])
 

@@ -21,6 +21,7 @@ from tests import machines
 from tests.checks import facts as known
 from tests.conftest import ROOT, Run
 from tests.scripts import kill_all, marked, write_config
+from tests.verdicts import cause, checks
 
 SEARCHED = ("group", "collectives", "pairs", "train", "bandwidth", "checkpoint")
 
@@ -179,6 +180,7 @@ def ran(*members: Rank, **more: Any) -> Ranks:
         (ran(finished(0), failed(rung="start")), None),
         (ran(finished(0), failed(process_state="stopped"), ended="stalled"), None),
         (ran(finished(0), failed(exit_code=-9)), None),
+        (ran(finished(0), replace(finished(1), steps=(Step("train", None),)), launcher_exit=-9), None),
         (ran(finished(0), failed(), ended="timed_out"), None),
         (ran(finished(0), failed(), ended="interrupted"), None),
         (ran(finished(0), failed(), nodes=2), None),
@@ -314,19 +316,14 @@ def smoke_test(mgpu: Run, *arguments: str, env: dict[str, str]) -> tuple[int, di
     return done.returncode, json.loads(done.stdout)
 
 
-def causes(document: dict[str, Any]) -> list[dict[str, Any]]:
-    found = {check["id"]: check for check in document["checks"] if check["status"] == "fail"}
-    return [check for check in found.values() if not set(check["because_of"]) & set(found)]
-
-
 def test_an_interface_that_does_not_exist_is_the_cause(mgpu: Run, tmp_path: Path) -> None:
     write_config(tmp_path)
     code, document = smoke_test(mgpu, env={"GLOO_SOCKET_IFNAME": "nope0"})
     assert code == errors.NOT_READY and document["verdict"] == "failed"
-    (cause,) = causes(document)
-    assert cause["id"] == "variable_breaks_run"
-    assert "GLOO_SOCKET_IFNAME breaks the run (group, rank" in cause["title"]
-    assert cause["fix"][0]["commands"] == ["unset GLOO_SOCKET_IFNAME"]
+    named = cause(document)
+    assert named["id"] == "variable_breaks_run"
+    assert "GLOO_SOCKET_IFNAME breaks the run (group, rank" in named["title"]
+    assert named["fix"][0]["commands"] == ["unset GLOO_SOCKET_IFNAME"]
     told = [(trial["change"], trial["ok"]) for trial in document["diagnosis"]]
     assert told == [("as configured", False), ("without GLOO_SOCKET_IFNAME", True)]
     assert sum(trial["seconds"] for trial in document["diagnosis"]) < diagnosis.SEARCH_S
@@ -366,8 +363,8 @@ def test_a_failure_that_comes_once(mgpu: Run, tmp_path: Path) -> None:
     assert code == errors.NOT_READY and document["verdict"] == "failed"
     (trial,) = document["diagnosis"]
     assert (trial["change"], trial["ok"]) == ("as configured", True)
-    found = {check["id"]: check for check in document["checks"] if check["status"] == "warn"}
+    found = checks(document, "warn")
     assert "works now, with nothing changed" in found["failure_does_not_repeat"]["title"]
-    (cause,) = causes(document)
-    assert cause["id"] == "rank_failed" and "a bit flipped" in cause["title"]
+    named = cause(document)
+    assert named["id"] == "rank_failed" and "a bit flipped" in named["title"]
     assert document["stamp"] is None and not marked(tmp_path)

@@ -29,7 +29,13 @@ TODAY = date(2026, 11, 21)
 TARGETS = ("4xA100-80GB", "8xH100", "2xRTX4090", "1xT4", "8xV100-32GB", "cpu")
 EXAMPLES = int(os.environ.get("MGPU_PATHS", "300"))
 # What a machine for training has installed; the recorded ones tell torch and accelerate only.
-PACKAGES = {"deepspeed": "0.19.8", "torchao": "0.15.0", "nvidia-ml-py": "13.590.44", "peft": "0.18.0"}
+PACKAGES = {
+    "deepspeed": "0.19.8",
+    "transformers": "4.57.1",
+    "torchao": "0.15.0",
+    "nvidia-ml-py": "13.590.44",
+    "peft": "0.18.0",
+}
 
 
 @cache

@@ -34,6 +34,7 @@ from tests.checks import facts as known
 from tests.conftest import Run
 from tests.scripts import ONE_PROCESS, fault, kill_all, marked, start, wait_for, write_config
 from tests.test_schema import SMOKE
+from tests.verdicts import cause, checks
 
 STALL = 4  # seconds; an import on a busy machine holds Python up for more than one
 
@@ -54,17 +55,9 @@ def smoke_test(mgpu: Run, *arguments: str, env: dict[str, str] | None = None) ->
     return done.returncode, document
 
 
-def checks(document: dict[str, Any], status: str = "fail") -> dict[str, dict[str, Any]]:
-    """The checks of that status by id."""
-    return {check["id"]: check for check in document["checks"] if check["status"] == status}
-
-
 def first(document: dict[str, Any]) -> str:
-    """The check that the report names as the cause: it fails, and is no consequence of another failure."""
-    failed = checks(document)
-    causes = [name for name, check in failed.items() if not set(check["because_of"]) & set(failed)]
-    assert len(causes) == 1, causes
-    return causes[0]
+    """The check that the report names as the cause."""
+    return str(cause(document)["id"])
 
 
 # What passes
@@ -140,9 +133,8 @@ def test_rank_stopped_from_outside(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "told.json").read_text())
     assert runner.returncode == errors.NOT_READY
     # mgpu itself stays small and imports no torch
-    assert 0 < most < 100 << 20 and "torch" not in mapped
-    # heartbeat, stacks, TERM, 2 s, KILL
-    assert time.monotonic() - stopped < STALL + 6
+    assert 0 < most < 100e6 and "torch" not in mapped
+    assert time.monotonic() - stopped < STALL + 10
     assert document["ended"] == "stalled"
     assert (document["culprit"]["rank"], document["culprit"]["state"]) == (1, "stopped")
     frozen = checks(document)["rank_frozen"]
@@ -273,7 +265,7 @@ def test_ranks_that_should_have_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyP
     orders = subject.orders(Request(), subject.Subject(config), snapshot.driver, folder)
     ranks = climb(Attempt(config, snapshot, orders, timeout_s=60))
     assert ranks.ended == "died"
-    outcomes = engine.run([c for c in engine.load() if c.area == "smoke"], replace(snapshot, ranks=ranks))
+    outcomes = smoke.judged(replace(snapshot, ranks=ranks))
     failed = {o.check.id: o for o in outcomes if o.status == "fail"}
     assert "rank_failed" in failed
     problem = failed["rank_failed"].problem
@@ -367,6 +359,15 @@ def test_run_folder_is_always_a_new_one(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("MGPU_LOG_DIR", "elsewhere")
     folders = {smoke.run_folder("", "smoke-") for _ in range(5)}
     assert len(folders) == 5 and all(folder.parent == Path("elsewhere") for folder in folders)
+
+
+def test_trials_of_an_earlier_run_are_not_taken_for_ours(tmp_path: Path) -> None:
+    """A second run in the same --log-dir would find that its trials work, before they have begun."""
+    for name in ("rank0.json", "try-1/rank0.json", "try-2/rank1.jsonl", "try-2/nccl.h.7.txt", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert smoke.run_folder(str(tmp_path), "smoke-") == tmp_path
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["notes.txt"]
 
 
 def test_log_dir_of_an_earlier_run(mgpu: Run, tmp_path: Path) -> None:

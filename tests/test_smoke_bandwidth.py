@@ -27,6 +27,7 @@ from tests.rungs import Case, climb
 
 RUNGS = ("start", "device", "group", "bandwidth", "shutdown")
 SHORT = "tests.scripts.short_of_time"
+PLENTY = f"{SHORT}:plenty"
 KIB, MIB = 1 << 10, 1 << 20
 
 
@@ -34,12 +35,12 @@ KIB, MIB = 1 << 10, 1 << 20
 def climbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ranks]:
     """The rung in several worlds, in one go."""
     cases = (
-        Case("one", 1, RUNGS),
-        Case("two", 2, RUNGS),
-        Case("three, sharded", 3, RUNGS, orders={"strategy": "fsdp"}),
-        Case("four", 4, RUNGS),
+        Case("one", 1, RUNGS, PLENTY),
+        Case("two", 2, RUNGS, PLENTY),
+        Case("three, sharded", 3, RUNGS, PLENTY, orders={"strategy": "fsdp"}),
+        Case("four", 4, RUNGS, PLENTY),
         Case("quick", 2, RUNGS, orders={"level": "quick"}),
-        Case("no scaling", 2, RUNGS, orders={"scaling": False}),
+        Case("no scaling", 2, RUNGS, PLENTY, orders={"scaling": False}),
         Case("no time on rank 0", 4, RUNGS, f"{SHORT}:first_rank"),
         Case("no time on rank 1", 2, RUNGS, f"{SHORT}:last_rank"),
     )
@@ -227,6 +228,23 @@ def test_a_stamp_keeps_what_was_measured(tmp_path: Path) -> None:
     assert baseline.of("", passed) == kept
 
 
+def test_a_quick_pass_keeps_what_a_longer_one_measured(tmp_path: Path) -> None:
+    passed = measured_snapshot(tmp_path)
+    path = stamp.write(passed, ("start", "bandwidth"), {})
+    whole = json.loads(path.read_text())
+    (entry,) = whole["entries"].values()
+    entry["time"] = "2026-01-02T03:04:05Z"
+    path.write_text(json.dumps(whole))
+    before = stamp.measured_here(passed, tmp_path)
+    for _ in range(2):
+        stamp.write(replace(passed, ranks=known.ranks(level="quick")), ("start",), {})
+    kept = stamp.measured_here(passed, tmp_path)
+    assert before is not None and kept is not None and kept.taken == "2026-01-02T03:04:05Z"
+    assert (kept.bandwidth, kept.scaling) == (before.bandwidth, before.scaling)
+    now = stamp.of_now(passed)
+    assert now is not None and (now.level, now.rungs) == ("quick", ("start",)) and now.verified_at != kept.taken
+
+
 def test_other_gpus_have_no_baseline(tmp_path: Path) -> None:
     passed = measured_snapshot(tmp_path)
     stamp.write(passed, ("start",), {})
@@ -357,3 +375,11 @@ def test_a_machine_that_is_only_named_has_measured_nothing(
     assert wizard._plan(request, Answers(), passed) == errors.READY
     told = json.loads(capsys.readouterr().out)["plan"]["rows"]
     assert next(row for row in told if row["gpus"] == 2)["speed_up"]["measured"] is measured
+
+
+def test_ranks_wait_as_long_as_the_runner_does(tmp_path: Path) -> None:
+    """The store by which they met gives up sooner; a rank that measures is not to be taken for one that is lost."""
+    case = Case("slow", 2, RUNGS, f"{SHORT}:slow_while_others_wait", orders={"stall_s": 1.0})
+    ranks = climb(tmp_path, [case])["slow"]
+    assert [rank.error for rank in ranks.ranks] == [None, None]
+    assert ranks.ended == "finished"

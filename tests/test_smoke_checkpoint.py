@@ -12,7 +12,7 @@ import pytest
 
 from mgpu import engine
 from mgpu.check import Problem, Skip
-from mgpu.smoke import aftermath
+from mgpu.smoke import aftermath, run
 from mgpu.snapshot import Ranks, Snapshot
 from tests import rungs
 from tests.conftest import missing
@@ -64,8 +64,7 @@ def seen(home: Path) -> dict[str, Ranks]:
 
 def judged(ranks: Ranks) -> dict[str, engine.Outcome]:
     """What the checks of the smoke test say."""
-    found = engine.run([c for c in engine.load() if c.area == "smoke"], Snapshot(ranks=ranks))
-    return {outcome.check.id: outcome for outcome in found}
+    return {outcome.check.id: outcome for outcome in run.judged(Snapshot(ranks=ranks))}
 
 
 def cause(ranks: Ranks) -> tuple[str, Problem]:

@@ -13,8 +13,9 @@ import pytest
 
 from mgpu import engine
 from mgpu.check import Problem
-from mgpu.smoke.ranks import exact, identity, memory, pairs, trouble
+from mgpu.smoke.ranks import collectives, exact, identity, memory, pairs, trouble
 from mgpu.smoke.ranks.journal import Failure
+from mgpu.smoke.run import judged
 from mgpu.snapshot import Rank, Ranks, Snapshot
 from tests.rungs import Case, climb
 
@@ -61,7 +62,7 @@ def climbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ranks]:
 
 def found(ranks: Ranks) -> dict[str, engine.Outcome]:
     """What the checks say of the ranks, apart from what is well or skipped."""
-    outcomes = engine.run([c for c in engine.load() if c.area == "smoke"], Snapshot(ranks=ranks))
+    outcomes = judged(Snapshot(ranks=ranks))
     assert not [o for o in outcomes if o.status == "crash"]
     return {o.check.id: o for o in outcomes if o.problem}
 
@@ -122,6 +123,22 @@ def test_every_pair_is_tried_and_timed(climbed: dict[str, Ranks]) -> None:
     assert climbed["quick of one"].ranks[0].pairs == ()
     assert _detail(climbed["standard of three"].ranks[0], "pairs") == "3 of 3 pairs exact, both ways"
     assert _detail(climbed["quick of four"].ranks[3], "pairs") == "6 of 6 pairs exact, both ways"
+
+
+@pytest.mark.parametrize(
+    ("precision", "on_gpu", "dtype", "needed"),
+    [
+        ("no", False, "float32", True), ("no", True, "bfloat16", False), ("bf16", True, "bfloat16", True),
+        ("bf16", False, "bfloat16", False), ("fp16", True, "float16", True), ("bf16", True, "float16", False),
+    ],
+)  # fmt: skip
+def test_the_type_that_the_training_sends_is_never_skipped(
+    precision: str, on_gpu: bool, dtype: str, needed: bool
+) -> None:
+    import torch
+
+    here: Any = SimpleNamespace(torch=torch, on_gpu=on_gpu, orders=SimpleNamespace(precision=precision))
+    assert collectives._needed(here, getattr(torch, dtype)) is needed
 
 
 @pytest.mark.parametrize("name", ["gathers_wrong", "adds_wrong"])

@@ -25,11 +25,12 @@ import pytest
 from mgpu import errors
 from mgpu.launch import port
 from mgpu.smoke.ranks import RUNGS
-from tests import fake_nvml
+from tests import fake_nvml, verdicts
 from tests.conftest import environment, missing, need
 from tests.scripts import TWO_RANKS, fault, kill_all, marked, wait_for, write_config
 
 STALL = 3  # seconds
+USUAL_STALL = 30  # without --stall-timeout
 IN_TIME = STALL + 10
 START = 15  # what mgpu and the imports may take on a busy machine, where no rank tells the time of the fault
 SHM = Path("/dev/shm")
@@ -48,15 +49,12 @@ class Told:
     @property
     def failed(self) -> dict[str, dict[str, Any]]:
         """The checks that fail, by id."""
-        return {check["id"]: check for check in self.document["checks"] if check["status"] == "fail"}
+        return verdicts.checks(self.document)
 
     @property
     def cause(self) -> dict[str, Any]:
         """The one check that the report names as the cause."""
-        failed = self.failed
-        causes = [check for check in failed.values() if not set(check["because_of"]) & set(failed)]
-        assert len(causes) == 1, [check["title"] for check in causes]
-        return causes[0]
+        return verdicts.cause(self.document)
 
 
 Test = Callable[..., Told]
@@ -64,7 +62,8 @@ Test = Callable[..., Told]
 
 @pytest.fixture
 def smoke_test(tmp_path: Path) -> Iterator[Test]:
-    """Run it, with a fault; afterwards no process, port, shared memory or temporary file of it may be left."""
+    """Run it, with a fault. The verdict must come in time, and no process, port, shared memory or temporary file of it
+    may be left."""
     # a short one: loader workers hand tensors over a socket in it, whose path may have 107 characters
     temporary = Path(tempfile.mkdtemp(prefix="faults-"))
     before = set(os.listdir(SHM))
@@ -97,7 +96,10 @@ def smoke_test(tmp_path: Path) -> Iterator[Test]:
         ended = time.time()
         assert done.stdout and "Traceback" not in done.stderr, done.stderr
         document = json.loads(done.stdout)
-        told = Told(done.returncode, document, ended - max(started, *_last_words(tmp_path, document)))
+        spoke = _last_words(tmp_path, document)
+        told = Told(done.returncode, document, ended - (spoke or started))
+        stall = float(options[options.index("--stall-timeout") + 1]) if "--stall-timeout" in options else USUAL_STALL
+        assert told.seconds < stall + 10 + (0 if spoke else START)
         nothing_left(tmp_path, temporary, before, told, busy)
         return told
 
@@ -106,12 +108,12 @@ def smoke_test(tmp_path: Path) -> Iterator[Test]:
     shutil.rmtree(temporary)
 
 
-def _last_words(folder: Path, document: dict[str, Any]) -> list[float]:
+def _last_words(folder: Path, document: dict[str, Any]) -> float | None:
     """When the rank at fault wrote last, if it wrote at all."""
     number = (document.get("culprit") or {}).get("rank")
     journal = folder / (document.get("logs") or "") / f"rank{number}.jsonl"
     lines = journal.read_text().splitlines() if journal.is_file() else []
-    return [json.loads(line)["time"] for line in lines[-1:]] or [0.0]
+    return json.loads(lines[-1])["time"] if lines else None
 
 
 def in_a_mount(mount: str, command: list[str]) -> list[str]:
@@ -157,7 +159,6 @@ def test_rank_stopped(smoke_test: Test, rung: str) -> None:
     # A stopped process cannot answer. Woken, it does, before it takes one more step.
     assert culprit["stack_from"] == "woken" and "sitecustomize" in culprit["stack"]
     assert "Woken to be asked" in told.cause["cause"]
-    assert told.seconds < IN_TIME
 
 
 @pytest.mark.parametrize("rung", RUNGS)
@@ -178,7 +179,6 @@ def test_rank_stopped_before_it_says_anything(smoke_test: Test) -> None:
     assert told.cause["id"] == "rank_frozen"
     assert re.fullmatch(r'rank 1 \(.*, pid \d+\) is stopped, in "start"', told.cause["title"])
     assert told.document["culprit"]["stack"] is None and "did not answer" in told.cause["cause"]
-    assert told.seconds < IN_TIME + START
 
 
 def test_rank_killed_before_it_says_anything(smoke_test: Test) -> None:

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from mgpu import engine, errors
+from mgpu import errors
 from mgpu.config import facts
 from mgpu.errors import MgpuError
 from mgpu.smoke import machines
 from mgpu.smoke.ranks import addresses
 from mgpu.smoke.ranks.orders import Orders
+from mgpu.smoke.run import judged
 from mgpu.snapshot import Config, Ranks, Snapshot
 from tests.conftest import Run, ask_all
 from tests.rungs import Case, climb
@@ -42,8 +43,7 @@ def climbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ranks]:
 
 def failed(ranks: Ranks) -> dict[str, str]:
     """The smoke test's checks that fail, with their titles."""
-    checks = [check for check in engine.load() if check.area == "smoke"]
-    outcomes = engine.run(checks, Snapshot(ranks=ranks))
+    outcomes = judged(Snapshot(ranks=ranks))
     return {o.check.id: o.problem.title for o in outcomes if o.status == "fail" and o.problem and not o.because_of}
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from mgpu import errors
 from mgpu.smoke.ranks import RUNGS
+from tests import verdicts
 from tests.hosts import Network
 from tests.scripts import fault, write_config
 
@@ -51,7 +52,7 @@ class Told:
         self.code, self.folder, self.ended = code, folder, time.time()
         self.seconds = self.ended - started
         self.document: dict[str, Any] = json.loads(out)
-        self.failed = {check["id"]: check for check in self.document["checks"] if check["status"] == "fail"}
+        self.failed = verdicts.checks(self.document)
 
     def seconds_after(self, word: str) -> float:
         """From the moment that a rank of this host announced a step to the end."""
@@ -64,11 +65,7 @@ class Told:
     @property
     def cause(self) -> dict[str, Any]:
         """The failure that is no consequence of another one: exactly one."""
-        causes: list[dict[str, Any]] = [
-            check for check in self.failed.values() if not set(check["because_of"]) & set(self.failed)
-        ]
-        assert len(causes) == 1, self.failed
-        return causes[0]
+        return verdicts.cause(self.document)
 
 
 def on(
@@ -109,7 +106,7 @@ def test_all_rungs_pass_across_two_hosts(network: Network) -> None:
     told = on(network, "n1", "n2", ranks=2, level="standard")
     for number, name in enumerate(("n1", "n2")):
         document = told[name].document
-        assert told[name].code == errors.READY, document["checks"]
+        assert told[name].code == errors.READY, [check["title"] for check in told[name].failed.values()]
         assert [(stage["name"], stage["status"]) for stage in document["stages"]] == [(r, "ok") for r in RUNGS]
         assert [(rank["rank"], rank["host"]) for rank in document["ranks"]] == [(number, name)]
         assert document["stamp"]  # this config is verified, with what this host has

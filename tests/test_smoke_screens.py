@@ -406,6 +406,7 @@ def test_what_a_run_amounts_to() -> None:
         ({"level": "quick", "rungs": RUNGS[:6]}, Request(), "Left out by --level quick: checkpoint, bandwidth"),
         ({}, Request(gpus="2"), "Some of the GPUs only: nothing was stamped."),
         ({}, Request(stamp=False), "Nothing was stamped (--no-stamp)."),
+        ({"cpu": True, "strategy": "deepspeed"}, Request(), "DDP was tried in its place: nothing was stamped."),
         ({"expected": 1, "ranks": (rank(0),)}, Request(), "PASSED  1 GPU trained correctly in"),
     ],
 )
@@ -781,3 +782,71 @@ def test_nothing_of_a_gpu_is_imported_here(mgpu: Run) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_terminal_that_is_gone_at_the_end(tmp_path: Path) -> None:
+    """The ranks are ended by then; what they did is judged and kept all the same."""
+
+    class Gone(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(5, "Input/output error")
+
+    told = Told(tmp_path, 2)
+    show = screens.Rungs(report.Screen(80, False, False, Gone()), machine())
+    with show:
+        show(told.view, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("nowhere/result.json", "there is no folder nowhere"), (".", "it is a folder"), ("text/x", "no folder text")],
+)
+def test_an_output_that_cannot_be_written_is_told_at_once(here: Path, name: str, words: str) -> None:
+    (here / "text").write_text("", "utf-8")
+    with pytest.raises(MgpuError, match=words) as error:
+        Request(output=name).check()
+    assert error.value.exit_code == errors.USAGE
+    Request(output=str(here / "result.json")).check()
+    Request(output=str(here / "text")).check()
+    Request(output="/dev/stderr").check()
+
+
+def test_the_command_of_a_test_that_was_not_started_pastes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "a_config_with_quite_a_long_name_that_does_not_fit.yaml"
+    write_config(here, "hello\n", name)
+    assert cli.run(["smoke-test", "-c", name]) == errors.NOT_READY
+    assert f"\n  mgpu doctor --config {name}\n" in capsys.readouterr().out
+
+
+def test_a_second_interrupt_sweeps_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mgpu.smoke import climb as climbing
+
+    def again(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    swept: list[Any] = []
+    snapshot = machine()
+    monkeypatch.setattr(climbing, "_command", lambda *_: None)
+    monkeypatch.setattr(climbing, "_start", lambda *_: subprocess.Popen(["true"]))
+    monkeypatch.setattr(climbing, "_watch", lambda *_: "interrupted")
+    monkeypatch.setattr(climbing, "_end", again)
+    monkeypatch.setattr("mgpu.smoke.aftermath.sweep", lambda *told: swept.append(told))
+    assert snapshot.config is not None
+    orders = Orders(folder=str(tmp_path), world=2, rungs=RUNGS)
+    with pytest.raises(KeyboardInterrupt):
+        climbing.climb(climbing.Attempt(snapshot.config, snapshot, orders, 60.0))
+    assert len(swept) == 1
+
+
+def test_a_folder_that_another_run_writes_to(here: Path) -> None:
+    """Their ranks' journals have the same names."""
+    with smoke._only_one_in("logs"):
+        with pytest.raises(MgpuError, match="another smoke test is writing there") as error, smoke._only_one_in("logs"):
+            pass
+        assert error.value.exit_code == errors.REFUSED
+    with smoke._only_one_in("logs"), smoke._only_one_in(""):
+        pass
+    (here / "text").write_text("", "utf-8")
+    with pytest.raises(MgpuError, match="cannot use the folder text") as error, smoke._only_one_in("text"):
+        pass
+    assert error.value.exit_code == errors.USAGE

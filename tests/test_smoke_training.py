@@ -131,6 +131,7 @@ FAULTS = (
 )  # fmt: skip
 
 
+SEVERAL_MODELS = case("several_models", patch="another_model", precision="bf16")
 SMALL_SHM = case("small_shm", patch="small_shm", level="standard")
 
 
@@ -145,7 +146,7 @@ def spoiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ranks]:
             for fault in FAULTS
             if fault.accelerate == accelerate
         ]
-        cases += [] if accelerate else [case("epochs_alike", patch="epochs_alike"), SMALL_SHM]
+        cases += [] if accelerate else [case("epochs_alike", patch="epochs_alike"), SMALL_SHM, SEVERAL_MODELS]
         found |= climb(folder, cases, **(ACCELERATE if accelerate else {}))
     return found
 
@@ -161,6 +162,14 @@ def test_a_broken_training_is_caught(fault: Fault, spoiled: dict[str, Ranks]) ->
     assert found.problem.evidence["rung"] == "train"
     assert fault.rank in (None, found.problem.evidence["rank"])
     assert any(f"rank {number}" in found.problem.title for number in range(fault.world))
+
+
+def test_half_precision_of_several_models_of_gpu_is_not_compared(spoiled: dict[str, Ranks]) -> None:
+    """They round otherwise than the reference does; what was compared instead is said."""
+    found = spoiled["several_models"]
+    trained(found)
+    assert all("bf16" not in (rank.steps[3].detail or "") for rank in found.ranks)
+    assert all("bf16 against a reference: the ranks' devices" in " ".join(rank.skipped) for rank in found.ranks)
 
 
 def test_epochs_that_repeat_are_a_warning(spoiled: dict[str, Ranks]) -> None:

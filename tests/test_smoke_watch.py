@@ -20,15 +20,16 @@ from typing import Any
 
 import pytest
 
-from mgpu import engine, probes
+from mgpu import probes
 from mgpu.launch import guard, port, processes
 from mgpu.launch.command import MARK
-from mgpu.smoke import aftermath, ask, culprit, watch
+from mgpu.smoke import aftermath, ask, culprit, verdict, watch
 from mgpu.smoke.aftermath import Before
 from mgpu.smoke.ranks import RUNGS
-from mgpu.smoke.ranks.journal import ASK, error_folder
+from mgpu.smoke.ranks.journal import ASK, Journal, error_folder
 from mgpu.smoke.ranks.orders import Orders
-from mgpu.snapshot import Rank, Ranks, Snapshot, Step
+from mgpu.smoke.run import judged
+from mgpu.snapshot import Gap, Rank, Ranks, Snapshot, Step
 from tests.checks import facts as known
 from tests.scripts import wait_for
 
@@ -147,6 +148,7 @@ def ranks(*members: Rank, ended: Any = "stalled") -> Ranks:
 
 
 FAILED = (Step("collectives", False, "wrong sum", 0.1),)
+PASSED = tuple(Step(rung, True) for rung in RUNGS)
 
 
 @pytest.mark.parametrize(
@@ -167,12 +169,14 @@ FAILED = (Step("collectives", False, "wrong sum", 0.1),)
             1, id="failed first",
         ),
         pytest.param(ranks(rank(0, 9, finished=True), rank(1, 4), ended="died"), 1, id="gone"),
-        pytest.param(ranks(rank(0, 9, finished=True), rank(1, 9, finished=True), ended="finished"), None, id="fine"),
+        pytest.param(
+            ranks(*(rank(n, 9, steps=PASSED, finished=True) for n in range(2)), ended="finished"), None, id="fine"
+        ),
     ],
 )  # fmt: skip
 def test_culprit(found: Ranks, who: int | None) -> None:
     """The rank that the first failing check names, and no other rule."""
-    outcomes = engine.run([c for c in engine.load() if c.area == "smoke"], Snapshot(ranks=found))
+    outcomes = judged(Snapshot(ranks=found))
     told = culprit.of(outcomes, found)
     assert (told or {}).get("rank") == who
     assert told is None or told["rung"] in RUNGS
@@ -275,7 +279,8 @@ def test_ranks_tell_where_they_hang(tmp_path: Path) -> None:
             process.kill()
             process.wait()
     assert [member.stack_from for member in found] == ["asked", "woken", None]
-    assert "in waits" in (found[0].stack or "") and 'File "<string>", line 9' in (found[1].stack or "")
+    assert "in waits" in (found[0].stack or "")
+    assert 'File "<string>", line 9 in <module>' in (found[1].stack or "")  # where it was stopped, and no step further
     assert found[2].stack is None and found[0].collective is None  # no torch, no flight recorder
 
 
@@ -300,6 +305,23 @@ def test_what_the_flight_recorder_tells() -> None:
     barrier = {**ENTRY, "profiling_name": "nccl:barrier", "retired": False, "input_sizes": [], "input_dtypes": []}
     assert ask.pending({"entries": [barrier]}) == "nccl barrier"
     assert ask.pending({}) is None and ask.last_of_the_world({"entries": "none"}) is None
+
+
+def test_a_rung_that_exits_is_not_passed(tmp_path: Path) -> None:
+    """SystemExit is no Exception, and its code may be 0."""
+    journal = Journal(tmp_path, 0)
+    with pytest.raises(SystemExit), journal.climbing("train"):
+        sys.exit(0)
+    os.close(journal.file)
+    assert [step["ok"] for step in journal.report["steps"]] == [False]
+
+
+def test_a_fact_that_timed_out_is_no_bug_of_ours() -> None:
+    """What could not be judged for it is named; a pass is not claimed."""
+    snapshot = Snapshot(ranks=known.ranks(), gaps={"gpus": Gap("timed_out", "NVML did not answer within 10 s")})
+    outcomes = judged(snapshot)
+    result = verdict.Result(snapshot, outcomes, "unknown", 3, 1.0)
+    assert verdict.head(result)[2] == "bandwidth_collapsed could not be asked: NVML did not answer within 10 s."
 
 
 def test_an_old_question_is_not_taken_for_a_new_one() -> None:

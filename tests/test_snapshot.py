@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from mgpu import engine
 from mgpu.probes import environ
 from mgpu.redaction import redacted
-from mgpu.snapshot import FACTS, BadSnapshot, Gap, Snapshot, from_json, loads, to_json
+from mgpu.snapshot import FACTS, BadSnapshot, Gap, Peer, Snapshot, from_json, loads, to_json
 from tests.checks.facts import (
     config,
     facts,
@@ -29,6 +29,7 @@ from tests.checks.facts import (
     gpus,
     host,
     nccl,
+    nccl_log,
     network,
     process,
     python,
@@ -388,6 +389,21 @@ def test_every_case_is_judged_the_same_after_redaction(check_id: str) -> None:
 
 def test_a_redacted_snapshot_is_one_that_can_be_read() -> None:
     assert loads(dumped(redacted(rich()))) == redacted(rich())
+
+
+def test_what_ranks_tell_of_hosts_names_none() -> None:
+    """Evidence is JSON of any shape, and NCCL writes an address behind its interface."""
+    told = {"host": "gpubox7", "address": "10.20.30.40", "hosts": ["gpubox8"], "folder": "/home/anna/ckpt"}
+    one = rank(0, host="gpubox7", evidence={**told, "ways": [told]}, peers=(Peer(1, "gpubox8", "10.20.30.41"),))
+    log = nccl_log(interfaces=("eth0:10.20.30.40", "lo:127.0.0.1"))
+    shared = redacted(Snapshot(ranks=ranks(one, outlived=(4711,)), nccl_log=log))
+    text = json.dumps(to_json(shared))
+    assert not re.search(r"gpubox|10\.20|anna|4711", text)
+    assert shared.ranks is not None and shared.nccl_log is not None
+    (shown,) = shared.ranks.ranks
+    assert shown.evidence["host"] == shown.host and shown.evidence["ways"][0]["address"] == shown.evidence["address"]
+    assert [text.partition(":")[0] for text in shared.nccl_log.interfaces] == ["eth0", "lo"]
+    assert shared.nccl_log.interfaces[1] == "lo:127.0.0.1"
 
 
 def test_nothing_is_redacted_where_nothing_is_known() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.requirements import FP8_LIBRARIES, FSDP2_TORCH, TENSOR_PARALLEL_TRANSFORMERS, fp8_backends
-from mgpu.snapshot import Config, Pytorch
+from mgpu.snapshot import Config, Driver, Pytorch
 
 from .._knowledge import dotted, numbers
 from ._file import LAUNCH, place_of, readable
@@ -65,6 +65,34 @@ def config_deepspeed_not_installed(config: Config, packages: Mapping[str, str]) 
         "distributed_type DEEPSPEED, and deepspeed is not installed",
         "accelerate launch stops with ImportError.",
         Fix("Install it in the environment of the training, or use FSDP 2.", ("pip install deepspeed",)),
+        place=place_of(config, "distributed_type"),
+    )
+
+
+@check(
+    Severity.ERROR,
+    source="https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py",
+    because_of=("config_deepspeed_not_installed",),
+)
+def config_deepspeed_without_transformers(config: Config, packages: Mapping[str, str], driver: Driver) -> Answer:
+    """The config asks for DeepSpeed, and transformers is not installed.
+
+    Why: accelerate hands its DeepSpeed settings to transformers, whatever the model is: Accelerator() stops with
+    PackageNotFoundError: "No package metadata was found for transformers" on every rank (measured: accelerate 1.15).
+
+    Fix: install transformers, or take FSDP 2.
+    """
+    if not readable(config) or config.distributed_type != "DEEPSPEED":
+        return Skip("the config does not ask for DeepSpeed")
+    if not driver.any_gpu:
+        return Skip("no GPU here: accelerate trains it on the CPU, without DeepSpeed")
+    if "transformers" in packages:
+        return Ok(f"transformers {packages['transformers']}")
+    return Problem(
+        "distributed_type DEEPSPEED, and transformers is not installed",
+        "accelerate hands its DeepSpeed settings to transformers, also for a model that is none of its: Accelerator() "
+        "stops on every rank.",
+        Fix("Install it in the environment of the training, or use FSDP 2.", ("pip install transformers",)),
         place=place_of(config, "distributed_type"),
     )
 

@@ -46,4 +46,4 @@ KINDS: dict[str, str] = {
 }
 # What explains that ranks fail, wait or end: a check of a kind, a diagnosis, and what an earlier rank suffered.
 CAUSES = (*DIAGNOSES, *dict.fromkeys(KINDS.values()), "machines_never_came", "peer_disappeared")
-LOST = ("rank_frozen", "rank_killed")  # a rank that the others miss: they fail, or wait
+LOST = ("launcher_killed", "rank_frozen", "rank_killed")  # a rank that the others miss: they fail, or wait

@@ -10,6 +10,10 @@ from collections.abc import Iterable, Mapping
 from mgpu.snapshot import Rank, Ranks
 
 TORCH = "https://pytorch.org/docs/stable/distributed.html"
+_SIGNALS = {
+    1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV",
+    15: "SIGTERM",
+}  # fmt: skip
 # A live rank beats every 0.2 s (mgpu/smoke/ranks/journal.py); one that is silent for longer than this does not run.
 SILENT_S = 1.0
 _ERROR = re.compile(r"[\w.]*(?:Error|Exception|Interrupt)\b")
@@ -82,6 +86,11 @@ def of_kind(ranks: Ranks, *kinds: str) -> list[Rank]:
     return [rank for rank in own_failures(ranks) if rank.kind in kinds]
 
 
+def first_of_kind(ranks: Ranks, kind: str) -> Rank | None:
+    """The first rank that failed in this way: of several that see something wrong, one may know that it is its own."""
+    return next(iter(of_kind(ranks, kind)), None)
+
+
 def median(numbers: Iterable[float]) -> float:
     """The middle one, or the mean of the two there; `statistics` brings ten other modules with it."""
     ordered = sorted(numbers)
@@ -112,3 +121,8 @@ def python_at(rank: Rank) -> str | None:
 def killed_ranks(ranks: Ranks) -> list[Rank]:
     """Ranks ended by a signal of their own. TERM is what the launcher sends to the siblings of one that failed."""
     return [r for r in ranks.ranks if not r.finished and (r.exit_code or 0) < 0 and r.exit_code != -15]
+
+
+def signal_name(exit_code: int) -> str:
+    """Of the signal that a negative exit code stands for."""
+    return _SIGNALS.get(-exit_code, f"signal {-exit_code}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Rank, Ranks
+from mgpu.snapshot import Ranks
 
 from .._knowledge import counted, gib, listed
 from ._causes import LOST
-from ._ranks import file, own_failures, who
+from ._ranks import file, first_of_kind, through, who
 
 _SAMPLER = "https://pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler"
 _WORKERS = "https://pytorch.org/docs/stable/multiprocessing.html#strategy-management"
@@ -105,12 +105,8 @@ def samples_not_reshuffled(ranks: Ranks) -> Answer:
     )
 
 
-def _failed(ranks: Ranks, kind: str) -> Rank | None:
-    return next((rank for rank in own_failures(ranks) if rank.kind == kind), None)
-
-
 def _handed_over(ranks: Ranks) -> Answer:
-    passed = [rank for rank in ranks.ranks if any(step.rung == "train" and step.ok for step in rank.steps)]
+    passed = through(ranks, "train")
     if ranks.level == "quick":
         return Skip("not tried at the quick level")
     return Ok(f"workers of {counted(len(passed), 'rank')} hand over batches") if passed else Skip("not tried")
@@ -125,7 +121,7 @@ def loader_out_of_shared_memory(ranks: Ranks) -> Answer:
 
     Fix: make /dev/shm larger; until then load in the ranks themselves.
     """
-    rank = _failed(ranks, "shm_too_small")
+    rank = first_of_kind(ranks, "shm_too_small")
     if rank is None:
         return _handed_over(ranks)
     told = rank.evidence
@@ -155,7 +151,7 @@ def loader_worker_failed(ranks: Ranks) -> Answer:
 
     Fix: see what it says; look at the limits.
     """
-    rank = _failed(ranks, "loader_failed")
+    rank = first_of_kind(ranks, "loader_failed")
     if rank is None:
         return _handed_over(ranks)
     return Problem(

@@ -46,6 +46,16 @@ def rank_without_gpu(ranks: Ranks) -> Answer:
              "visible": rank.evidence.get("visible", 0)},
             tuple(f"rank {r.rank}" for r in without),
         )  # fmt: skip
+    strayed = [rank for rank in ranks.ranks if rank.device == "cpu" and not ranks.cpu]
+    if strayed:
+        rank = strayed[0]
+        return Problem(
+            f"{who(rank)} computes on the CPU (device), and the run is one on GPUs",
+            "Something in its environment sends it there; it would train a hundred times slower, and say nothing.",
+            Fix("Unset what keeps it off the GPU.", ("unset ACCELERATE_USE_CPU", "mgpu doctor")),
+            {"rank": rank.rank, "local_rank": rank.local_rank, "host": rank.host, "visible": None},
+            tuple(f"rank {r.rank}" for r in strayed),
+        )
     placed = [rank for rank in ranks.ranks if rank.device]
     return Ok(f"{counted(len(placed), 'rank')} found a device") if placed else Skip("no rank came to its device")
 
@@ -199,10 +209,12 @@ def ranks_compute_differently(ranks: Ranks) -> Answer:
 
 
 def _alike(ranks: Ranks) -> dict[tuple[str, str], list[Rank]]:
-    """Ranks that must agree, by what they compute on and in which dtype: GPUs of one model, the CPU of one host."""
+    """Ranks that must agree, by what they compute on and in which dtype: GPUs of one model and size (cards of one name
+    may have more or fewer multiprocessors, and other kernels), the CPU of one host."""
     groups: dict[tuple[str, str], list[Rank]] = {}
     for rank in ranks.ranks:
-        model = rank.gpu_name or (f"the CPU of {rank.host}" if rank.device == "cpu" else None)
+        on_cpu = f"the CPU of {rank.host}" if rank.device == "cpu" else None
+        model = (rank.kernels or rank.gpu_name) if rank.gpu_name else on_cpu
         for kind in rank.computed if model else ():
             groups.setdefault((model or "", kind), []).append(rank)
     return groups

@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Ranks
 
 from ._causes import CAUSES, LOST
-from ._ranks import file, last_line, own_failure, rung, who
+from ._ranks import file, last_line, own_failure, own_failures, rung, signal_name, who
 
 # The launchers' words: accelerate's own look at the port, torch's store that cannot listen.
 _PORT_WORDS = ("another process is utilizing it", "EADDRINUSE", "address already in use", "Address already in use")
@@ -54,6 +54,31 @@ def meeting_port_taken(ranks: Ranks) -> Answer:
     )
 
 
+@check(Severity.ERROR, source="measured torch 2.13 CPU 2026-11")
+def launcher_killed(ranks: Ranks) -> Answer:
+    """The launcher itself was ended by a signal, and its ranks with it.
+
+    Why: SIGKILL without a word is the kernel when memory runs out, the scheduler, or a person. The ranks did nothing
+    wrong: they end when their launcher is gone.
+
+    Fix: find out who sends the signal, and run the test again.
+    """
+    if ranks.launcher_exit is None:
+        return Skip("the launcher was ended by mgpu")
+    if ranks.launcher_exit >= 0:
+        return Ok("no signal ended the launcher")
+    if own_failures(ranks):
+        return Ok("a rank had failed before the launcher was ended")
+    where, name = _reached(ranks), signal_name(ranks.launcher_exit)
+    return Problem(
+        f'the launcher was ended by {name}, in "{where}"',
+        "Its ranks end with it; none of them had failed before.",
+        Fix("Find out who sent the signal: the kernel for want of memory, the scheduler, a person.",
+            ("sudo dmesg | grep -i 'killed process'", f"cat {file(ranks, 'launcher.log')}")),
+        {"rank": None, "rung": where, "signal": name},
+    )  # fmt: skip
+
+
 @check(
     Severity.ERROR,
     source="https://huggingface.co/docs/accelerate/package_reference/cli",
@@ -66,7 +91,7 @@ def launcher_failed(ranks: Ranks) -> Answer:
 
     Fix: its last lines say what it did not like.
     """
-    if ranks.ended not in ("finished", "died"):
+    if ranks.ended not in ("finished", "died") or ranks.launcher_exit is None:
         return Skip("the launcher was ended by mgpu")
     if ranks.launcher_exit == 0:
         return Ok("exit code 0")

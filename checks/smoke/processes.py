@@ -18,10 +18,10 @@ from ._ranks import (
     own_failures,
     python_at,
     rung,
+    signal_name,
     who,
 )
 
-_SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 1: "SIGHUP", 2: "SIGINT"}
 _KILL = -9
 
 
@@ -46,8 +46,9 @@ def rank_frozen(ranks: Ranks) -> Answer:
             f'{who(rank)} {state}, in "{where}"',
             f'Its last word was "{rank.last_word or "none"}"; then it did not run for {silent}, and the others wait '
             f"for it{f' in {collective}' if collective else ''}. {_asked(rank)}",
-            Fix("Find out who stopped it: a debugger, the scheduler, SIGSTOP, or a device that hangs in the kernel.",
-                (f"ps -o pid,stat,wchan:32,cmd -p {rank.pid}",) if rank.pid else ()),
+            Fix("Find out who stopped it: a debugger, the scheduler, SIGSTOP, or a device that hangs in the kernel. "
+                "While it hangs again, this lists what is stopped or stuck:",
+                ("ps -eo pid,stat,wchan:32,cmd | awk '$2 ~ /^[TtD]/'",)),
             {"rank": rank.rank, "rung": where, "pid": rank.pid, "host": rank.host, "state": rank.process_state,
              "last_word": rank.last_word, "collective": collective, "stack": python_at(rank),
              "stack_from": rank.stack_from, "kernel_wait": rank.kernel_wait},
@@ -127,7 +128,7 @@ def rank_killed(ranks: Ranks) -> Answer:
     killed = killed_ranks(ranks)
     if killed:
         rank, where = killed[0], rung(killed[0], ranks)
-        name = _SIGNALS.get(-(rank.exit_code or 0), f"signal {-(rank.exit_code or 0)}")
+        name = signal_name(rank.exit_code or 0)
         return Problem(
             f'{who(rank)} was killed by {name}, in "{where}"',
             f'It had come as far as "{rank.last_word}". What the others say is a consequence.',
@@ -231,6 +232,22 @@ def _furthest(ranks: Ranks) -> Rank:
     return max(ranks.ranks, key=lambda rank: _place(rank, ranks))
 
 
+def _left_out(ranks: Ranks) -> Problem | None:
+    """A rank that says that it is through, met no error, and was not on every rung: what it left out is not proven."""
+    failed = own_failures(ranks)
+    short = [rank for rank in ranks.ranks if set(ranks.rungs) - {step.rung for step in rank.steps if step.ok}]
+    if not short or failed:
+        return None
+    rank = short[0]
+    return Problem(
+        f'{who(rank)} left before it had passed "{rung(rank, ranks)}", and met no error',
+        "Its report is complete, but a rung that it was to climb is not among those that it passed.",
+        Fix("See the steps it took.", (f"cat {file(ranks, f'rank{rank.rank}.jsonl')}",)),
+        {"rank": rank.rank, "rung": rung(rank, ranks), "last_word": rank.last_word},
+        tuple(f"rank {r.rank}" for r in short),
+    )
+
+
 @check(Severity.ERROR, source=TORCH, because_of=(*LOST, *CAUSES, "rank_failed", "ranks_hang"))
 def rank_ended_early(ranks: Ranks) -> Answer:
     """A rank's process ended before its report was complete.
@@ -241,6 +258,8 @@ def rank_ended_early(ranks: Ranks) -> Answer:
     """
     missing = [rank for rank in ranks.ranks if not rank.finished]
     if not missing:
+        if (skipped := _left_out(ranks)) is not None:
+            return skipped
         return Ok(f"{counted(len(ranks.ranks), 'report')} complete")
     if ranks.ended in ("stalled", "timed_out", "interrupted"):
         return Skip("the ranks were ended by mgpu")

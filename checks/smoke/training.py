@@ -8,25 +8,16 @@ from mgpu.snapshot import Rank, Ranks
 from .._knowledge import counted, listed
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
-from ._ranks import file, odd_ones, own_failures, who
+from ._ranks import file, first_of_kind, odd_ones, own_failures, through, who
 
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
 _FSDP = "https://pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
 _NO_STEPS = "no rank came through the training steps"
 
 
-def _failed(ranks: Ranks, kind: str) -> Rank | None:
-    """The first rank that failed in this way: of several that see something wrong, one may know that it is its own."""
-    return next((rank for rank in own_failures(ranks) if rank.kind == kind), None)
-
-
-def _trained(ranks: Ranks) -> list[Rank]:
-    return [rank for rank in ranks.ranks if any(step.rung == "train" and step.ok for step in rank.steps)]
-
-
 def _well(ranks: Ranks, evidence: str) -> Answer:
     """Ok when ranks came through the steps."""
-    trained = _trained(ranks)
+    trained = through(ranks, "train")
     return Ok(f"{evidence} on {counted(len(trained), 'rank')}") if trained else Skip(_NO_STEPS)
 
 
@@ -52,7 +43,7 @@ def rank_computes_wrong_gradients(ranks: Ranks) -> Answer:
 
     Fix: compare that rank's machine and libraries with the others', then test its GPU alone.
     """
-    rank = _failed(ranks, "own_gradients_wrong")
+    rank = first_of_kind(ranks, "own_gradients_wrong")
     if rank is None:
         return _well(ranks, "the gradients of their own samples are right")
     off = float(rank.evidence.get("difference") or 0.0)
@@ -78,7 +69,7 @@ def parameters_not_synchronised(ranks: Ranks) -> Answer:
 
     Fix: wrap the model before anything changes it; change parameters on every rank alike, or not at all.
     """
-    rank = _failed(ranks, "parameters_not_synchronised")
+    rank = first_of_kind(ranks, "parameters_not_synchronised")
     if rank is None:
         return _well(ranks, "the same parameters at every step")
     step, off = rank.evidence.get("step") or 0, float(rank.evidence.get("difference") or 0.0)
@@ -108,7 +99,7 @@ def gradients_not_averaged(ranks: Ranks) -> Answer:
 
     Fix: test pairs of GPUs; change the transport.
     """
-    rank = _failed(ranks, "gradients_differ")
+    rank = first_of_kind(ranks, "gradients_differ")
     if rank is None:
         return _well(ranks, "exchanged gradients as on one process")
     off, suspects = float(rank.evidence.get("difference") or 0.0), list(rank.evidence.get("suspects") or ())
@@ -132,7 +123,7 @@ def parameters_not_sharded(ranks: Ranks) -> Answer:
 
     Fix: see which FSDP the ranks import.
     """
-    rank = _failed(ranks, "not_sharded")
+    rank = first_of_kind(ranks, "not_sharded")
     if rank is not None:
         found, wanted = rank.evidence.get("found"), rank.evidence.get("wanted")
         return Problem(
@@ -160,7 +151,7 @@ def loss_does_not_fall(ranks: Ranks) -> Answer:
 
     Fix: see whether one process learns.
     """
-    rank = _failed(ranks, "loss_did_not_fall")
+    rank = first_of_kind(ranks, "loss_did_not_fall")
     if rank is None:
         return _well(ranks, "the loss falls")
     first, last = (float(rank.evidence.get(key) or 0.0) for key in ("first", "last"))
@@ -183,7 +174,7 @@ def gradient_accumulation_wrong(ranks: Ranks) -> Answer:
 
     Fix: see which torch the ranks import; train without accumulation until it is found.
     """
-    rank = _failed(ranks, "accumulation_wrong")
+    rank = first_of_kind(ranks, "accumulation_wrong")
     if rank is None:
         return _well_beyond_quick(ranks, "no_sync keeps and exchanges gradients as it should")
     return Problem(
@@ -204,7 +195,7 @@ def unused_parameters_not_reported(ranks: Ranks) -> Answer:
 
     Fix: see which torch the ranks import.
     """
-    rank = _failed(ranks, "unused_not_reported")
+    rank = first_of_kind(ranks, "unused_not_reported")
     if rank is None:
         return _well_beyond_quick(ranks, "an unused parameter is an error, as it should be,")
     return Problem(
@@ -228,7 +219,7 @@ def batch_norm_not_synchronised(ranks: Ranks) -> Answer:
     Fix: leave broadcast_buffers on; use SyncBatchNorm with small batches.
     """
     held = {rank.rank: rank.digests["buffers"] for rank in ranks.ranks if "buffers" in rank.digests}
-    rank = _failed(ranks, "batch_norm_not_synchronised")
+    rank = first_of_kind(ranks, "batch_norm_not_synchronised")
     fix = Fix("Leave DDP's broadcast_buffers on, and do not switch it off in the environment or a library.",
               ("mgpu doctor --only packages",))  # fmt: skip
     if rank is not None:
@@ -253,6 +244,24 @@ def batch_norm_not_synchronised(ranks: Ranks) -> Answer:
     )
 
 
+def _unproven(ranks: Ranks) -> Problem | None:
+    """Ranks on GPUs that came through the steps, and never took one with the strategy of the config."""
+    proof = {"fsdp": "shard_bytes", "deepspeed": "prepared_difference"}.get(ranks.strategy)
+    without = [rank for rank in through(ranks, "train") if proof is not None and proof not in rank.measured]
+    if ranks.cpu or not without or (ranks.strategy == "fsdp" and ranks.expected == 1):
+        return None
+    rank = without[0]
+    why = next((words for words in rank.skipped if ranks.strategy.upper() in words.upper()), "it was not told why")
+    return Problem(
+        f"train: {who(rank)} took no step with {ranks.strategy}, which the config asks for",
+        f"What passed is another strategy ({why}).",
+        Fix("See which torch, accelerate and DeepSpeed the ranks import.",
+            ("mgpu doctor --only packages", _report_of(rank, ranks))),
+        {"rank": rank.rank, "rung": "train", "wanted": ranks.strategy, "found": None},
+        tuple(f"rank {r.rank}" for r in without),
+    )  # fmt: skip
+
+
 @check(Severity.ERROR, source="https://huggingface.co/docs/accelerate/usage_guides/fsdp", because_of=LOST)
 def strategy_not_applied(ranks: Ranks) -> Answer:
     """accelerate trains with another strategy than the config asks for.
@@ -262,9 +271,9 @@ def strategy_not_applied(ranks: Ranks) -> Answer:
 
     Fix: see what accelerate reads of the config.
     """
-    rank = _failed(ranks, "strategy_not_applied")
+    rank = first_of_kind(ranks, "strategy_not_applied")
     if rank is None:
-        return _well_beyond_quick(ranks, f"{ranks.strategy} as configured")
+        return _unproven(ranks) or _well_beyond_quick(ranks, f"{ranks.strategy} as configured")
     wanted, found = rank.evidence.get("wanted"), rank.evidence.get("found")
     return Problem(
         f"train: the config asks for {wanted}, accelerate trains {who(rank)} as {found}",
@@ -289,7 +298,7 @@ def accelerate_trains_otherwise(ranks: Ranks) -> Answer:
 
     Fix: take the settings of the strategy out one by one.
     """
-    rank = _failed(ranks, "prepared_differs")
+    rank = first_of_kind(ranks, "prepared_differs")
     if rank is None:
         tried = [rank for rank in ranks.ranks if "prepared_difference" in rank.measured]
         return Ok(f"losses as on one process on {counted(len(tried), 'rank')}") if tried else Skip("not tried")

@@ -7,6 +7,7 @@ that every one of them inherits.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import time
@@ -108,6 +109,13 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
+
+
+def signal_main_thread(pid: int, number: signal.Signals) -> None:
+    """Send a signal that no other thread of the process may take; one that is gone does not matter."""
+    tgkill = getattr(ctypes.CDLL(None), "tgkill", None)  # glibc 2.30 and later
+    if tgkill is None or tgkill(pid, pid, int(number)) != 0:
+        signal_all([pid], number)
 
 
 def end_run(run_id: str, grace_s: float) -> tuple[list[int], list[int]]:

@@ -29,7 +29,8 @@ def where(folder: Path, listeners: Mapping[int, int], ranks: Sequence[Rank]) -> 
     asleep = {rank.rank for rank in ranks if rank.process_state in ("stopped", "traced")} & set(asked)
     waits = {number: processes.kernel_wait_of(pid) for number, pid in asked.items()}
     (folder / ASK).touch()
-    processes.signal_all(asked.values(), signal.SIGUSR1)
+    for pid in asked.values():  # a stopped one's main thread has to answer it before it does anything else
+        processes.signal_main_thread(pid, signal.SIGUSR1)
     _wait(folder, set(asked) - asleep)
     awake = {number for number in asked if _stack(folder, number)}
     if asleep:

@@ -58,28 +58,34 @@ def climb(attempt: Attempt, show: Show | None = None) -> Ranks:
     files = aftermath.files()
     view = watch.View(orders)
     knocking = machines.Knocking(orders, attempt.config)
-    with guard.over(run_id):
-        launcher = _start(command, attempt.environment, folder / _LOG)
-        ended = _watch(launcher, view, attempt.timeout_s, show)
-        ranks = _hung(view) if ended in ("stalled", "timed_out") else None
-        states = view.states()
-        outlived, left = _end(run_id, launcher)
+    try:
+        with guard.over(run_id):
+            launcher = _start(command, attempt.environment, folder / _LOG)
+            ended = _watch(launcher, view, attempt.timeout_s, show)
+            ranks = _hung(view) if ended in ("stalled", "timed_out") else None
+            states = view.states()
+            launcher_exit = launcher.poll()
+            outlived, left = _end(run_id, launcher)
+    except KeyboardInterrupt:  # a second one, while they are ended: the guard has done that now
+        aftermath.sweep(files, view.pids(), view.wrote())
+        raise
     output = _tail(folder / _LOG)
     if ranks is None:
         view.read()
         exits = exit_code.of_ranks(output)
         ranks = tuple(view.rank(number, states, exits) for number in view.journals)
     if show:
+        view.interrupted = ended == "interrupted"
         show(view, True)
     by_itself = ended == "finished"
-    if by_itself and launcher.returncode != 0:
+    if by_itself and launcher_exit != 0:
         ended = "died"
     return Ranks(
         expected=orders.world,
         rungs=orders.rungs,
         ranks=ranks,
         ended=ended,
-        launcher_exit=launcher.returncode,
+        launcher_exit=launcher_exit,
         stall_limit_s=orders.stall_s,
         left_running=tuple(left),
         outlived=tuple(outlived) if by_itself else (),

@@ -29,7 +29,7 @@ _ALONE = ("start", "device", "group")  # what every other rung stands on
 _RUNGS = (*COMMUNICATES, "checkpoint")
 # Failures that a change could cure; every other kind is certain in itself (a full disk, no GPU, a wrong config).
 _KINDS = (
-    None, "wrong_numbers", "pair_wrong_numbers", "gradients_differ", "parameters_differ", "loss_did_not_fall",
+    None, "wrong_numbers", "pair_wrong_numbers", "gradients_differ", "loss_did_not_fall",
     "cuda_error", "interface_missing",
 )  # fmt: skip
 _STOPPED = ("stopped", "traced")
@@ -67,10 +67,10 @@ def interrupted(ranks: Ranks) -> bool:
 def worth_searching(ranks: Ranks) -> str | None:
     """The rung to climb again; None where that could tell nothing.
 
-    A rank that was stopped or killed from outside, or that says itself what is wrong, leaves nothing to search for;
-    several machines would have to search in step.
+    A rank or a launcher that was stopped or killed from outside, or a rank that says itself what is wrong, leaves
+    nothing to search for; several machines would have to search in step.
     """
-    if ranks.nodes > 1 or ranks.ended in ("timed_out", INTERRUPTED):
+    if ranks.nodes > 1 or ranks.ended in ("timed_out", INTERRUPTED) or (ranks.launcher_exit or 0) < 0:
         return None
     if any(rank.process_state in _STOPPED or rank.exit_code == -signal.SIGKILL for rank in ranks.ranks):
         return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import get_args
 
 from mgpu.errors import USAGE, MgpuError
@@ -51,6 +53,7 @@ class Request:
             if value not in allowed:
                 raise MgpuError(f"{flag} {value}: choose {', '.join(allowed[:-1])} or {allowed[-1]}", USAGE)
         self._check_numbers()
+        self._check_output()
         if self.gpus:
             wanted_gpus(self.gpus)
         together = (
@@ -70,6 +73,19 @@ class Request:
             )  # fmt: skip
             if given := [flag for flag, value in started if value]:
                 raise MgpuError(f"--show runs nothing: leave out {', '.join(given)}", USAGE)
+
+    def _check_output(self) -> None:
+        """Before the ranks are started: half a minute later the verdict would have nowhere to go."""
+        path = Path(self.output)
+        if self.output in ("", "-"):
+            return
+        wrong = "it is a folder" if path.is_dir() else None
+        if not path.parent.is_dir():
+            wrong = f"there is no folder {path.parent}"
+        elif not os.access(path.parent if not path.exists() or path.is_file() else path, os.W_OK):
+            wrong = "no permission to write there"
+        if wrong:
+            raise MgpuError(f"--output {self.output}: {wrong}", USAGE)
 
     def _check_numbers(self) -> None:
         for flag, number, least, most in (

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +28,8 @@ from mgpu.snapshot import Gap, Plan, Ranks, Snapshot, to_json
 # A warning about a file, which may be meant for another machine; here it cannot start.
 _CERTAIN_HERE = ("config_fsdp1_needs_gpu",)
 _CERTAIN = ("driver", "visibility", "pytorch", "packages", "config", "environ")
+# What the ranks of a run write, also those of its trials (mgpu/smoke/diagnosis.py).
+_OF_A_RUN = ("rank*.*", "nccl.*.txt", "try-*/rank*.*", "try-*/nccl.*.txt")
 _CODES = {"timed_out": errors.TIMED_OUT}
 
 
@@ -66,11 +69,13 @@ def _run(request: Request, started: float) -> int:
             outcomes = engine.run([c for c in engine.load() if c.id == "gpu_busy"], snapshot)
             return telling.refused(outcomes, snapshot, request, time.monotonic() - started, taken)
         snapshot = replace(snapshot, baseline=baseline.of(request.baseline, snapshot))
-        attempt = _attempt(subject, snapshot, request)
-        if talk:
-            added = attempt.environment
-            talk.show(screens.headline(subject, snapshot, request, attempt.orders, added, doubts(snapshot), talk))
-        snapshot = _climb(attempt, snapshot, request, talk)
+        wanted = _wanted_folder(subject, request)
+        with _only_one_in(wanted):
+            attempt = _attempt(subject, snapshot, request, wanted)
+            if talk:
+                added = attempt.environment
+                talk.show(screens.headline(subject, snapshot, request, attempt.orders, added, doubts(snapshot), talk))
+            snapshot = _climb(attempt, snapshot, request, talk)
     return _conclude(snapshot, subject, request, started, talk)
 
 
@@ -125,7 +130,8 @@ def run_folder(wanted: str, prefix: str) -> Path:
         path = Path(wanted)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            for old in (*path.glob("rank*.*"), *path.glob("nccl.*.txt")):  # of an earlier run: they would count as ours
+            # Of an earlier run, and of its search for a cause: they would count as ours.
+            for old in (file for name in _OF_A_RUN for file in path.glob(name)):
                 old.unlink()
         except OSError as error:
             raise MgpuError(f"cannot use the folder {path}: {reason(error)}") from None
@@ -147,12 +153,39 @@ def run_folder(wanted: str, prefix: str) -> Path:
     raise MgpuError(f"no free name for a run folder in {base}")
 
 
-def _attempt(subject: Subject, snapshot: Snapshot, request: Request) -> Attempt:
+def _wanted_folder(subject: Subject, request: Request) -> str:
+    """--log-dir; of several machines each has its own, since they may share the disk."""
+    if request.log_dir and subject.config.num_machines > 1:
+        return str(Path(request.log_dir) / f"node{request.node}")
+    return request.log_dir
+
+
+@contextlib.contextmanager
+def _only_one_in(folder: str) -> Iterator[None]:
+    """Two runs in one named folder would read each other's journals. Raises MgpuError (5)."""
+    if not folder:
+        yield
+        return
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise MgpuError(f"--log-dir: cannot use the folder {folder}: {reason(error)}", errors.USAGE) from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise MgpuError(f"--log-dir {folder}: another smoke test is writing there", errors.REFUSED) from None
+        except OSError:
+            pass  # a file system without locks
+        yield
+    finally:
+        os.close(handle)
+
+
+def _attempt(subject: Subject, snapshot: Snapshot, request: Request, wanted: str) -> Attempt:
     """The launch, with a folder for what it writes."""
     assert snapshot.driver is not None
-    wanted = request.log_dir
-    if wanted and subject.config.num_machines > 1:  # they may share the disk
-        wanted = str(Path(wanted) / f"node{request.node}")
     folder = run_folder(wanted, "smoke-")
     orders = subjects.orders(request, subject, snapshot.driver, folder)
     return Attempt(
@@ -202,7 +235,8 @@ def _conclude(
     assert ranks is not None
     outcomes = judged(snapshot)
     verdict, code = _verdict(ranks, outcomes)
-    stamped = _stamp(snapshot, ranks) if verdict == "passed" and request.stamp and not subject.changed else None
+    wanted = request.stamp and not subject.changed and verdicts.proven(ranks)
+    stamped = _stamp(snapshot, ranks) if verdict == "passed" and wanted else None
     # A copy that was made for this run is gone by now: it is told, and kept, under the name of what it was made from.
     snapshot = replace(snapshot, config=replace(subject.config, path=subject.name))
     result = verdicts.Result(snapshot, outcomes, verdict, code, time.monotonic() - started, stamped)

@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 from mgpu import report
+from mgpu.engine import Status
 from mgpu.gauges import Gauges, Reading
 from mgpu.launch import command as launching
 from mgpu.smoke import watch
 from mgpu.smoke.diagnosis import SEARCH_S, TRIAL_S
+from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.ranks.orders import Orders
 from mgpu.smoke.request import ABOUT, Request
 from mgpu.smoke.subject import Subject
@@ -110,6 +112,14 @@ class Rungs:
 
     def __call__(self, view: watch.View, final: bool) -> None:
         """Show what is new; `final`: also where the ranks stand on the rung that was not finished."""
+        try:
+            self._show(view, final)
+        except OSError:  # the terminal is gone
+            if not final:
+                raise
+            self.live = None  # the verdict is still to be judged and kept
+
+    def _show(self, view: watch.View, final: bool) -> None:
         if self.screen is None:
             return
         if self.live is None:
@@ -130,21 +140,28 @@ class Rungs:
 
     def _tell(self, view: watch.View, final: bool, screen: report.Screen) -> None:
         """Each rung once, in order, when every rank has passed it, or one has failed."""
-        for number, rung in enumerate(view.orders.rungs, 1):
+        for rung in view.orders.rungs:
             status, detail, seconds = view.rung(rung)
             if status is None:
                 if final and rung == view.reached():
-                    screen.show(report.row(screen, "fail", _label(number, rung), view.where_they_are()))
+                    screen.show(report.row(screen, *_unfinished(view, rung)))
                 return
             if rung not in self.shown:
                 self.shown.add(rung)
-                screen.show(report.row(screen, status, _label(number, rung), _detail(detail, seconds)))
+                screen.show(report.row(screen, status, _label(rung), _detail(detail, seconds)))
             if status == "fail":
                 return
 
 
-def _label(number: int, rung: str) -> str:
-    return f"{number} {TITLES[rung]:<{_TITLE}} "
+def _label(rung: str) -> str:
+    return f"{RUNGS.index(rung) + 1} {TITLES[rung]:<{_TITLE}} "
+
+
+def _unfinished(view: watch.View, rung: str) -> tuple[Status, str, str]:
+    """The row of the rung on which the run ended."""
+    if view.interrupted:
+        return "skip", _label(rung), "interrupted"
+    return "fail", _label(rung), view.where_they_are()
 
 
 def _detail(detail: str, seconds: float | None) -> str:
@@ -155,9 +172,9 @@ def rungs(view: watch.View, screen: report.Screen, final: bool) -> list[report.L
     """A row for each rung: how it went, what the ranks do on it, or that it waits."""
     lines: list[report.Line] = []
     reached, failed = view.reached(), False
-    for number, rung in enumerate(view.orders.rungs, 1):
+    for rung in view.orders.rungs:
         status, detail, seconds = view.rung(rung)
-        label = _label(number, rung)
+        label = _label(rung)
         if failed or (status is None and rung != reached):
             text = "not reached" if final else "waiting"
             if screen.narrow:  # a line is enough for what has not begun
@@ -169,7 +186,7 @@ def rungs(view: watch.View, screen: report.Screen, final: bool) -> list[report.L
             lines += report.row(screen, status, label, _detail(detail, seconds))
         elif final:
             failed = True
-            lines += report.row(screen, "fail", label, view.where_they_are())
+            lines += report.row(screen, *_unfinished(view, rung))
         else:
             lines += report.row(screen, "run", label, _doing(view))
     return lines

@@ -91,19 +91,18 @@ def refused(
     else:
         code, verdict, why = errors.UNKNOWN, "unknown", "Nobody can tell whether this would work. See"
     config = f" --config {shlex.quote(request.config)}" if request.config else ""
-    if not busy:
-        why += f"  mgpu doctor{config}"
+    command = "" if busy else f"mgpu doctor{config}"
     if request.format != "human":
-        _tell_nothing(stopping, snapshot, request, verdict, code, seconds, why)
+        _tell_nothing(stopping, snapshot, request, verdict, code, seconds, f"{why}  {command}".rstrip())
         return code
     screen = report.Screen.of()
     said = [o.answer.reason for o in stopping if isinstance(o.answer, Skip)]
     lines = report.problems(stopping, screen, command="mgpu doctor", show_all=False)
     lines += [line for text in said for line in report.unstyled(report.wrapped(f"Not known: {text}", screen.width))]
-    examine.write_out(
-        request.output,
-        lambda stream: report.Screen.of(stream).show([*lines, [], *report.headed("NOT STARTED", "fail", why, screen)]),
-    )
+    lines += [[], *report.headed("NOT STARTED", "fail", why, screen)]
+    if command:  # never wrapped, so that it pastes
+        lines.append([(f"  {command}", "")])
+    examine.write_out(request.output, lambda stream: report.Screen.of(stream).show(lines))
     return code
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mgpu import bandwidth, engine, report
+from mgpu.check import Skip
 from mgpu.document import envelope
 from mgpu.smoke import culprit as culprits
 from mgpu.smoke.ranks import RUNGS
@@ -62,8 +63,12 @@ def head(result: Result) -> tuple[str, report.Style, str]:
         cause = culprits.cause(result.outcomes)
         return "FAILED", "fail", cause.problem.title if cause and cause.problem else "a check failed"
     if result.verdict == "unknown":
-        crashed = next((o.check.id for o in result.outcomes if o.status == "crash"), "a check")
-        return "COULD NOT TELL", "crash", f"{crashed} crashed: a bug in mgpu."
+        crashed = next((o.check.id for o in result.outcomes if o.status == "crash"), None)
+        errors = (o for o in result.outcomes if o.check.severity.value == "error")
+        blind = next((o for o in errors if o.unsettling), None)
+        if crashed is None and blind is not None and isinstance(blind.answer, Skip):
+            return "COULD NOT TELL", "crash", f"{blind.check.id} could not be asked: {blind.answer.reason}."
+        return "COULD NOT TELL", "crash", f"{crashed or 'a check'} crashed: a bug in mgpu."
     what = f"{ranks.expected} {'CPU rank' if ranks.cpu else 'GPU'}{'s' * (ranks.expected > 1)}"
     together = "trained together correctly" if ranks.expected > 1 else "trained correctly"
     return "PASSED", "ok", f"{what} {together} in {result.seconds:.1f} s."
@@ -151,6 +156,8 @@ def _next(result: Result, request: Request, screen: report.Screen) -> list[repor
         texts.append("Stamped: this config is verified on this machine.")
     elif request.cpu is not None:
         texts.append("A rehearsal: nothing was stamped. On the GPU machine:  mgpu smoke-test")
+    elif not proven(ranks):
+        texts.append("DeepSpeed needs GPUs here; DDP was tried in its place: nothing was stamped.")
     elif request.gpus:
         texts.append("Some of the GPUs only: nothing was stamped.")
     elif not request.stamp:
@@ -159,6 +166,11 @@ def _next(result: Result, request: Request, screen: report.Screen) -> list[repor
     if result.stamped:
         said.append([(f"Next:  {_launch(snapshot, request)}", "bold")])
     return said
+
+
+def proven(ranks: Ranks) -> bool:
+    """Whether the ranks trained with the strategy of the config: accelerate has DeepSpeed on GPUs only."""
+    return not (ranks.cpu and ranks.strategy == "deepspeed")
 
 
 def _launch(snapshot: Snapshot, request: Request) -> str:
@@ -238,6 +250,8 @@ def _stage(ranks: Ranks, rung: str) -> Stage:
     if failed is not None:
         return Stage(rung, "fail", seconds, failed.detail)
     if len(steps) < len(ranks.ranks) or any(step.ok is None for _, step in steps):
+        if ranks.ended == "interrupted":
+            return Stage(rung, "skip", seconds, "interrupted")
         words = [f"rank {rank.rank}: {rank.last_word or 'not heard of'}" for rank in ranks.ranks[:_MOST_WORDS]]
         return Stage(rung, "fail", seconds, "; ".join(words))
     if rung == RUNGS[0]:

@@ -49,6 +49,7 @@ class View:
         here = orders.world // orders.nodes
         self.journals = {number: _Journal() for number in range(orders.node * here, (orders.node + 1) * here)}
         self.progress = time.monotonic()
+        self.interrupted = False  # somebody ended the run
         self.started: dict[int, tuple[int, str | None]] = {}  # processes.ranks_under the launcher
         self._since: dict[tuple[int, str], float] = {}  # when a rank was first seen gone, or stopped without heartbeat
 

@@ -98,7 +98,14 @@ def impossible(here: Situation, name: str, offload: str = "auto") -> str | None:
 def _software(here: Situation, name: str) -> str | None:
     snapshot = here.snapshot
     if name != "fsdp2":
-        return "deepspeed is not installed" if missing(snapshot, "deepspeed") else None
+        if missing(snapshot, "deepspeed"):
+            return "deepspeed is not installed"
+        # accelerate hands its DeepSpeed settings to transformers, whatever the model (checks/config/software.py)
+        return (
+            "accelerate needs transformers for it, which is not installed"
+            if missing(snapshot, "transformers")
+            else None
+        )
     accelerate = installed(snapshot, "accelerate")
     if older(accelerate, FSDP2_ACCELERATE):
         return f"needs accelerate 1.6, {accelerate} is installed and would run FSDP1"

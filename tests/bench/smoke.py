@@ -2,8 +2,9 @@
 
     python -m tests.bench.smoke [ROUNDS]
 
-Whole commands on two CPU ranks with one config, interleaved (one of each per round, so that a drifting machine hits all
-alike), medians. The ratios are what counts; the seconds are this machine's. CPU seconds are those of all processes.
+Whole commands on two CPU ranks with one config, interleaved (one of each per round, every other round in the opposite
+order, so that a drifting machine hits all alike), medians; the ratios are those within a round. The ratios are what
+counts; the seconds are this machine's. CPU seconds are those of all processes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from mgpu.smoke.ranks import RUNGS
 
 CONFIG = """\
 compute_environment: LOCAL_MACHINE
@@ -34,6 +37,10 @@ COMMANDS = {
     "mgpu smoke-test": ["-m", "mgpu", "smoke-test", "--no-stamp", "--json"],
 }
 LIMITS = {"mgpu smoke-test --level quick": 0.6, "mgpu smoke-test": 1.5}
+CLIMBED = {
+    "mgpu smoke-test --level quick": tuple(rung for rung in RUNGS if rung not in ("checkpoint", "bandwidth")),
+    "mgpu smoke-test": RUNGS,
+}
 MOST_MIB = 100
 _POLL_S = 0.02
 
@@ -101,10 +108,12 @@ def main() -> None:
         folder = Path(name)
         (folder / "accelerate.yaml").write_text(CONFIG, "utf-8")
         for turn in range(rounds + 1):
-            for command, arguments in COMMANDS.items():
+            for command, arguments in list(COMMANDS.items())[:: -1 if turn % 2 else 1]:
                 cost, said = run(arguments, folder)
                 if command == THEIRS and "Num processes: 2" not in said:
                     sys.exit(f"{THEIRS} did not train on two ranks:\n{said[-3000:]}")
+                if command in CLIMBED and tuple(rungs(said)) != CLIMBED[command]:
+                    sys.exit(f"{command} climbed {', '.join(rungs(said))}")
                 if turn == 0:  # warms the file cache
                     continue
                 costs[command].append(cost)

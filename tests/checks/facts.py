@@ -319,7 +319,7 @@ def config(text: str = YAML, **changes: Any) -> Config:
     return replace(Config("mgpu.yaml", "0" * 64, values, marks, faults, asked, scalars=scalars), **changes)
 
 
-RUNGS = ("start", "collective", "train")
+RUNGS = ("start", "collectives", "train")  # three of the nine
 
 
 def rank(number: int, **changes: Any) -> Rank:
@@ -351,7 +351,7 @@ def waiting(number: int, **changes: Any) -> Rank:
     """A rank that waits in the training steps."""
     stuck = rank(
         number,
-        steps=(Step("start", True), Step("collective", True), Step("train", None)),
+        steps=(Step("start", True), Step("collectives", True), Step("train", None)),
         last_word="step 7 of 20",
         last_word_order=27,
         computed={},

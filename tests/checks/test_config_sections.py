@@ -6,7 +6,7 @@ import pytest
 
 from mgpu.check import Edit
 from mgpu.snapshot import Config
-from tests.checks.facts import Case, config, fails, informs, problem, pytorch, skips, table, warns, well
+from tests.checks.facts import Case, config, fails, informs, no_driver, problem, pytorch, skips, table, warns, well
 from tests.checks.sections import BROKEN, DDP, STAGE2, dynamo, fp8, fsdp, fsdp2, megatron, mesh, named, of, zero
 
 SECTIONS = (
@@ -217,6 +217,13 @@ COMPILING = (
     well("config_deepspeed_not_installed", "deepspeed 0.19.8", config=zero("zero_stage: 2"),
         packages={"deepspeed": "0.19.8"}),
     skips("config_deepspeed_not_installed", "does not ask", config=DDP),
+    # config_deepspeed_without_transformers
+    fails("config_deepspeed_without_transformers", "transformers is not installed", "pip install transformers",
+        at=(1, 1), config=zero("zero_stage: 2"), packages={"deepspeed": "0.19.8"}),
+    well("config_deepspeed_without_transformers", "transformers 4.57.1", config=zero("zero_stage: 2"),
+        packages={"deepspeed": "0.19.8", "transformers": "4.57.1"}),
+    skips("config_deepspeed_without_transformers", "does not ask", config=DDP),
+    skips("config_deepspeed_without_transformers", "on the CPU", config=zero("zero_stage: 2"), driver=no_driver()),
     # config_software_too_old
     fails("config_software_too_old", "FSDP 2 needs torch 2.6, and 2.5.1+cu124 is installed", "upgrade torch",
         at=(6, 3), config=fsdp2(), pytorch=pytorch(version="2.5.1+cu124")),

@@ -14,7 +14,7 @@ NEVER = rank(1, pid=None, device=None, steps=(), last_word=None, last_word_order
 KILLED = waiting(1, process_state="gone", silent_s=3.0)
 FAILED = rank(
     1,
-    steps=(Step("start", True), Step("collective", False, "RuntimeError: NCCL error")),
+    steps=(Step("start", True), Step("collectives", False, "RuntimeError: NCCL error")),
     last_word="all_reduce",
     last_word_order=12,
     error="RuntimeError: NCCL error\nlong story",
@@ -40,32 +40,32 @@ CASES = (
     well("ranks_not_of_one_world", "1 of 2 ranks", ranks=ranks(rank(0, accelerate_world_size=None), NEVER)),
     skips("ranks_not_of_one_world", "no rank came as far", ranks=ranks(NEVER)),
     # rank_frozen: silent for longer than 1 s when the run was ended, or stopped
-    fails("rank_frozen", "rank 1 (cuda:1, pid 5001) is stopped", "ps -o pid,stat",
+    fails("rank_frozen", "rank 1 (cuda:1, pid 5001) is stopped", "ps -eo pid,stat",
         ranks=ranks(waiting(0), waiting(1, process_state="stopped", silent_s=9.8), ended="stalled")),
     fails("rank_frozen", "is traced", "debugger",
         ranks=ranks(rank(0), waiting(1, process_state="traced"), ended="died")),
-    fails("rank_frozen", "rank 1 (cuda:1, pid 5001) does not run (no heartbeat for", "ps -o",
+    fails("rank_frozen", "rank 1 (cuda:1, pid 5001) does not run (no heartbeat for", "ps -eo",
         ranks=ranks(waiting(0), waiting(1, silent_s=1.01), ended="stalled")),
-    fails("rank_frozen", "does not run", "ps -o",
+    fails("rank_frozen", "does not run", "ps -eo",
         ranks=ranks(waiting(0), waiting(1, silent_s=9.0, process_state=None), ended="timed_out")),
-    fails("rank_frozen", "rank 1 (cuda:1, pid 5001) is stopped", "cmd -p 5001",
+    fails("rank_frozen", "rank 1 (cuda:1, pid 5001) is stopped", "wchan:32,cmd",
         ranks=ranks(waiting(0), waiting(1, process_state="stopped"), ended="stalled")),
     well("rank_frozen", "2 ranks ran all the time"),
     well("rank_frozen", "ran all the time",
         ranks=ranks(waiting(0, silent_s=1.0), waiting(1, silent_s=None), ended="stalled")),
     well("rank_frozen", "ran all the time", ranks=ranks(rank(0), waiting(1, silent_s=9.0), ended="died")),
     well("rank_frozen", "ran all the time", ranks=ranks(rank(0), rank(1, process_state="stopped"))),
-    fails("rank_frozen", 'is stopped, in "train"', "ps -o",
+    fails("rank_frozen", 'is stopped, in "train"', "ps -eo",
         ranks=ranks(waiting(0), waiting(1, process_state="stopped", silent_s=9.8), ended="stalled")),
     # it was silent, but it answered when it was asked: something holds Python's lock
     well("rank_frozen", "ran all the time",
         ranks=ranks(waiting(0), waiting(1, silent_s=9.0, stack=STACK, stack_from="asked"), ended="stalled")),
-    fails("rank_frozen", "is stopped", "ps -o",
+    fails("rank_frozen", "is stopped", "ps -eo",
         ranks=ranks(waiting(0), waiting(1, process_state="stopped", stack=STACK, stack_from="woken"), ended="stalled")),
     # rank_out_of_memory
-    fails("rank_out_of_memory", 'rank 1 (cuda:1, pid 5001) got no GPU memory, in "collective" (asked for 2.00 GiB)',
+    fails("rank_out_of_memory", 'rank 1 (cuda:1, pid 5001) got no GPU memory, in "collectives" (asked for 2.00 GiB)',
         "nvidia-smi", ranks=ranks(rank(0), NO_MEMORY, ended="died")),
-    fails("rank_out_of_memory", 'got no host memory, in "collective"', "ulimit -v",
+    fails("rank_out_of_memory", 'got no host memory, in "collectives"', "ulimit -v",
         ranks=ranks(rank(0), replace(NO_MEMORY, evidence={"where": "host"}), ended="died")),
     fails("rank_out_of_memory", 'rank 1 (cuda:1, pid 5001) was killed for want of memory, in "train"', "memory.max",
         ranks=ranks(rank(0), waiting(1, exit_code=-9), ended="died", killed_for_memory=1)),
@@ -87,7 +87,7 @@ CASES = (
             "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",  # torch 2.13
         )
     ),
-    fails("meeting_port_taken", 'rank 1 (cuda:1, pid 5001) cannot listen, in "collective": port 29500 is taken',
+    fails("meeting_port_taken", 'rank 1 (cuda:1, pid 5001) cannot listen, in "collectives": port 29500 is taken',
         "main_process_port", ranks=ranks(rank(0), replace(FAILED, kind="port_taken", evidence={"port": 29500}))),
     well("meeting_port_taken", "did not complain", ranks=ranks(NEVER, ended="died", launcher_exit=1)),
     well("meeting_port_taken", "the ranks were started", ranks=ranks(launcher_output="address already in use")),
@@ -103,11 +103,11 @@ CASES = (
     well("rank_killed", "no rank", ranks=ranks(waiting(0, exit_code=-15), waiting(1, exit_code=1), ended="died")),
     well("rank_killed", "no rank", ranks=ranks(rank(0), rank(1, exit_code=-9))),
     # rank_failed: the earliest is the cause
-    fails("rank_failed", 'rank 1 (cuda:1, pid 5001) failed in "collective": RuntimeError: NCCL error',
+    fails("rank_failed", 'rank 1 (cuda:1, pid 5001) failed in "collectives": RuntimeError: NCCL error',
         "cat runs/smoke-7/rank1.json", ranks=ranks(rank(0), FAILED, folder="runs/smoke-7")),
-    fails("rank_failed", 'rank 1 (cuda:1, pid 5001) failed in "collective"', "rank1.json",
+    fails("rank_failed", 'rank 1 (cuda:1, pid 5001) failed in "collectives"', "rank1.json",
         ranks=ranks(rank(0, steps=(Step("train", False, "peer is gone"),), failed_at=100.5), FAILED)),
-    fails("rank_failed", 'rank 1 (cuda:1, pid 5001) failed in "collective"', "rank1.json",
+    fails("rank_failed", 'rank 1 (cuda:1, pid 5001) failed in "collectives"', "rank1.json",
         ranks=ranks(rank(0, steps=(Step("train", False, "peer is gone"),)), FAILED)),
     well("rank_failed", "no rank met an error"),
     skips("rank_failed", "told by rank_out_of_memory", ranks=ranks(rank(0), NO_MEMORY)),
@@ -140,6 +140,9 @@ CASES = (
     fails("rank_ended_early", 'rank 1 never came to "start" (launcher exit 1)', "launcher.log",
         ranks=ranks(rank(0), NEVER, ended="died", launcher_exit=1)),
     well("rank_ended_early", "2 reports complete"),
+    # a report that is complete, from a rank that never was on a rung of this run
+    fails("rank_ended_early", 'rank 1 (cuda:1, pid 5001) left before it had passed "train", and met no error',
+        "rank1.jsonl", ranks=ranks(rank(0), rank(1, steps=(Step("start", True), Step("collectives", True))))),
     well("rank_ended_early", "2 reports complete", ranks=ranks(ended="stalled")),
     *(
         skips("rank_ended_early", "ended by mgpu",
@@ -189,6 +192,14 @@ CASES = (
     well("run_keeps_gpu_memory", "the memory of 2 GPUs is as it was",
         gpus=gpus(2), ranks=ranks(memory_kept={uuid(0): 4 << 20})),
     skips("run_keeps_gpu_memory", "no GPU took part", gpus=gpus(2), ranks=ranks(cpu=True)),
+    # launcher_killed
+    fails("launcher_killed", 'the launcher was ended by SIGKILL, in "train"', "killed process",
+        ranks=ranks(waiting(0, process_state="gone"), KILLED, launcher_exit=-9, ended="died")),
+    fails("launcher_killed", "ended by signal 99", "launcher.log", ranks=ranks(launcher_exit=-99, ended="died")),
+    well("launcher_killed", "a rank had failed", ranks=ranks(rank(0), FAILED, launcher_exit=-11, ended="died")),
+    well("launcher_killed", "no signal"),
+    well("launcher_killed", "no signal", ranks=ranks(rank(0), KILLED, launcher_exit=1, ended="died")),
+    skips("launcher_killed", "ended by mgpu", ranks=ranks(waiting(0), waiting(1), launcher_exit=None, ended="stalled")),
     # launcher_failed
     fails("launcher_failed", "the launcher ended with exit code 1", "launcher.log",
         ranks=ranks(launcher_exit=1, ended="died", launcher_output="a\nChildFailedError\n")),
@@ -196,6 +207,7 @@ CASES = (
     fails("launcher_failed", "exit code 3", "launcher.log",
         ranks=ranks(launcher_exit=3, launcher_output=" \n")),
     well("launcher_failed", "exit code 0"),
+    skips("launcher_failed", "ended by mgpu", ranks=ranks(rank(0), KILLED, launcher_exit=None, ended="died")),
     *(
         skips("launcher_failed", "ended by mgpu",
             ranks=ranks(launcher_exit=-9, ended=ended))

@@ -77,6 +77,9 @@ CASES = (
     fails("rank_without_gpu", "local rank 1 has no GPU: torch sees 1", "num_processes",
         ranks=ranks(rank(0), failed(1, "device", "no_gpu_for_rank", "local rank 1 has no GPU: torch sees 1",
             evidence={"visible": 1}))),
+    fails("rank_without_gpu", "rank 1 (cpu, pid 5001) computes on the CPU (device)", "unset ACCELERATE_USE_CPU",
+        ranks=ranks(rank(0), on_cpu(1))),
+    well("rank_without_gpu", "2 ranks found a device", ranks=ranks(on_cpu(0), on_cpu(1), cpu=True)),
     well("rank_without_gpu", "2 ranks found a device"),
     skips("rank_without_gpu", "no rank came to its device", ranks=ranks(NEVER)),
     # gpu_error_in_rank
@@ -117,6 +120,10 @@ CASES = (
         ranks=ranks(rank(0), rank(1, gpu_name="NVIDIA A100", computed={"fp32": "x"}))),
     skips("ranks_compute_differently", "no two ranks",
         ranks=ranks(on_cpu(0), on_cpu(1, host="node8", computed={"fp32": "x"}))),
+    # cards of one name, of which one has more multiprocessors
+    skips("ranks_compute_differently", "no two ranks",
+        ranks=ranks(rank(0, kernels="NVIDIA GeForce RTX 3080, 68 SM"),
+                    rank(1, kernels="NVIDIA GeForce RTX 3080, 70 SM", computed={"fp32": "x"}))),
     # rank_is_a_straggler: three times the median of the others
     warns("rank_is_a_straggler",
         "rank 1 (cuda:1, pid 5001) on node7 is the straggler: 3.0 times the others' time for its own compute",

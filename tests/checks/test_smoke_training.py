@@ -79,6 +79,15 @@ CASES = (
         "mgpu configure --validate",
         ranks=ranks(failed(0, "strategy_not_applied", wanted="FSDP", found="MULTI_GPU"), rank(1))),
     well("strategy_not_applied", "ddp as configured"),
+    # GPUs that trained, and never with the strategy of the config: what passed proves another one
+    *(
+        fails("strategy_not_applied", f"rank 1 (cuda:1, pid 5001) took no step with {strategy}", "rank1.json",
+            ranks=ranks(rank(0, measured={proof: 1.0}), rank(1), strategy=strategy))
+        for strategy, proof in (("deepspeed", "prepared_difference"), ("fsdp", "shard_bytes"))
+    ),
+    well("strategy_not_applied", "deepspeed as configured",
+        ranks=ranks(*(rank(n, measured={"prepared_difference": 0.0}) for n in range(2)), strategy="deepspeed")),
+    well("strategy_not_applied", "deepspeed as configured", ranks=ranks(strategy="deepspeed", cpu=True)),
     # batch_norm_not_synchronised
     fails("batch_norm_not_synchronised", "rank 1 holds other statistics than rank 0", "broadcast_buffers",
         ranks=ranks(rank(0, digests={"buffers": "a"}), rank(1, digests={"buffers": "b"}))),

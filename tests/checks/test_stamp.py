@@ -9,7 +9,9 @@ from tests.checks.facts import NOW, Case, fails, problem, skips, stamp, table, w
 CASES = (
     fails("config_not_verified", "the smoke test has not passed with this config", "mgpu smoke-test",
         stamp=stamp(verified=None, verified_at=None)),
-    well("config_not_verified", "verified 2026-11-20: start, collective, train"),
+    well("config_not_verified", "verified 2026-11-20: start, collectives, train"),
+    well("config_not_verified", "verified 2026-11-20, level quick: start",
+        stamp=stamp(level="quick", rungs=("start",))),
     fails("config_changed_since_verified", "changed since it was verified: driver", "mgpu smoke-test",
         stamp=stamp(now=NOW | {"driver": "590.44.01"})),
     fails("config_changed_since_verified", "verified: driver, nccl", "mgpu smoke-test",

@@ -81,22 +81,31 @@ def receives_wrong(rank: int) -> None:
 
 
 def pair_is_wrong(rank: int) -> None:
-    """What rank 1 and the last rank send to each other, and to nobody else, arrives wrong."""
-    real = distributed.recv
+    """What rank 1 and the last rank send to each other alone, and to nobody else, arrives wrong."""
+    real = distributed.batch_isend_irecv
 
-    def receive(tensor: Any, source: int, **keywords: Any) -> Any:
-        done = real(tensor, source, **keywords)
-        if {rank, source} == {ODD, distributed.get_world_size() - 1}:
-            tensor[0] = 0
-        return done
+    def exchange(operations: list[Any]) -> list[Any]:
+        requests = real(operations)
+        (one, *others) = operations
+        if not others and one.op is distributed.irecv and {rank, one.peer} == {ODD, distributed.get_world_size() - 1}:
+            requests.pop().wait()
+            one.tensor[0] = 0
+        return requests
 
-    distributed.recv = receive
+    distributed.batch_isend_irecv = exchange
 
 
 def pair_hangs(rank: int) -> None:
     """Rank 1 never sends anything to another one alone."""
+    real = distributed.batch_isend_irecv
+
+    def exchange(operations: list[Any]) -> Any:
+        if len(operations) > 1:
+            return real(operations)
+        return distributed.recv(torch.empty(1), src=0, tag=77)
+
     if rank == ODD:
-        distributed.send = lambda *_, **__: distributed.recv(torch.empty(1), src=0, tag=77)
+        distributed.batch_isend_irecv = exchange
 
 
 def slow(rank: int) -> None:

@@ -1,24 +1,33 @@
-"""Clocks of the bandwidth rung that differ between ranks: what is left out must be left out by all."""
+"""The time that the bandwidth rung may take: more than it ever needs, or used up on one rank (what is left out must be
+left out by all)."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from typing import Any
 
 from mgpu.smoke.ranks import bandwidth, scaling
 
 
+def plenty(rank: int) -> None:
+    """Nothing is left out, however busy the machine."""
+    _set(300.0)
+
+
 def first_rank(rank: int) -> None:
     """Only rank 0 finds that the time is used up."""
-    if rank == 0:
-        bandwidth._ON_CPU["standard"] = replace(bandwidth._ON_CPU["standard"], budget_s=0.0)
-        scaling._BUDGET_S["standard"] = 0.0
+    _set(0.0 if rank == 0 else 300.0)
 
 
 def last_rank(rank: int) -> None:
     """Rank 0 has time, another thinks it has none."""
-    if rank == 1:
-        bandwidth._ON_CPU["standard"] = replace(bandwidth._ON_CPU["standard"], budget_s=0.0)
-        scaling._BUDGET_S["standard"] = 0.0
+    _set(0.0 if rank == 1 else 300.0)
+
+
+def _set(seconds: float) -> None:
+    bandwidth._ON_CPU["standard"] = replace(bandwidth._ON_CPU["standard"], budget_s=seconds)
+    scaling._BUDGET_S["standard"] = seconds
 
 
 def dies_while_others_wait(rank: int) -> None:
@@ -29,3 +38,15 @@ def dies_while_others_wait(rank: int) -> None:
             raise RuntimeError("made to fail")
 
         scaling._steps = broken  # type: ignore[assignment]
+
+
+def slow_while_others_wait(rank: int) -> None:
+    """Rank 0 trains alone for longer than the ranks had to meet."""
+    real = scaling._steps
+
+    def slow(*arguments: Any) -> list[float]:
+        if rank == 0:
+            time.sleep(3.5)
+        return real(*arguments)
+
+    scaling._steps = slow  # type: ignore[assignment]

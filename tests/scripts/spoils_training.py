@@ -14,7 +14,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from mgpu.smoke.ranks import data, fsdp, lesson
+from mgpu.smoke.ranks import data, fsdp, identity, lesson
 
 _NEW_MOUNTS, _PRIVATE = 0x20000, 0x44000  # CLONE_NEWNS; MS_REC | MS_PRIVATE
 VICTIM = 1
@@ -201,3 +201,8 @@ def small_shm(rank: int) -> None:
         or libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"size=4m")
     ):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def another_model(rank: int) -> None:
+    """The ranks' devices are not of one model."""
+    identity.kernels = lambda here: f"model {here.rank}"

@@ -70,6 +70,9 @@ def _collectives(here: Here) -> str:
     plan = (_ON_GPU if here.on_gpu else _ON_CPU)[here.orders.level]
     stage = os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "")
     names = of_strategy(here.orders.strategy, here.orders.level, int(stage) if stage.isdecimal() else None)
+    if here.on_gpu and _backend(here) == "gloo":
+        names = tuple(name for name in names if name in ("all_reduce", "broadcast"))
+        here.skips("bandwidth of other collectives than all-reduce and broadcast: gloo has them in host memory only")
     turns = Turns(here, "bandwidth")
     here.about_to("agree on the sizes")
     sizes = _that_fit(here, turns, plan.sizes)
@@ -111,17 +114,21 @@ def _ahead(size: int, before: dict[str, Any] | None, on_gpu: bool) -> float:
 
 
 def _row(here: Here, name: str, size: int, buffers: list[Any]) -> dict[str, Any]:
-    backend = "nccl" if here.on_gpu and "nccl" in here.torch.distributed.get_backend() else "gloo"
     run, whole = _call(here, name, size, buffers)
     times = _timed(here, run, *_repetitions(size, here.on_gpu))
     return {
         "collective": name,
-        "backend": backend,
+        "backend": _backend(here),
         "ranks": here.world,
         "size_bytes": whole,
         "seconds_p50": _share(times, 0.5),
         "seconds_p99": _share(times, 0.99),
     }
+
+
+def _backend(here: Here) -> str:
+    """What carries the ranks' tensors; of several (cuda:nccl,cpu:gloo) the one for their device."""
+    return "nccl" if here.on_gpu and "nccl" in here.torch.distributed.get_backend() else "gloo"
 
 
 def _that_fit(here: Here, turns: Turns, sizes: tuple[int, ...]) -> list[int]:

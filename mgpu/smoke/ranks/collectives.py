@@ -103,7 +103,7 @@ def _each_type(runs: Sequence[_Run]) -> int:
                 for size in _sizes(here, numbers):
                     run.each(numbers, size)
         except (RuntimeError, TypeError, ValueError) as error:
-            if dtype == torch.float32 or not _NOT_CARRIED.search(str(error)):
+            if _needed(here, dtype) or not _NOT_CARRIED.search(str(error)):
                 raise
             name = str(dtype).removeprefix("torch.")
             here.skips(f"{name} over {torch.distributed.get_backend()}: {str(error).splitlines()[0]}")
@@ -112,9 +112,17 @@ def _each_type(runs: Sequence[_Run]) -> int:
     return tried
 
 
+def _half(here: Here) -> Any:
+    return {"bf16": here.torch.bfloat16, "fp16": here.torch.float16}.get(here.orders.precision)
+
+
+def _needed(here: Here, dtype: Any) -> bool:
+    """Whether the training sends this type. An old gloo has no half precision, and rehearses without it."""
+    return bool(dtype == here.torch.float32 or (here.on_gpu and dtype == _half(here)))
+
+
 def _types(here: Here) -> tuple[Any, ...]:
-    torch = here.torch
-    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(here.orders.precision)
+    torch, half = here.torch, _half(here)
     if here.orders.level == "quick":
         return (torch.float32, torch.int64, *((half,) if half else ()))
     return (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.float64, torch.uint8)

@@ -47,9 +47,14 @@ def _device(here: Here) -> Any:
     if here.local_rank >= count:
         raise Failure(f"local rank {here.local_rank} has no GPU: torch sees {count}", "no_gpu_for_rank", visible=count)
     torch.cuda.set_device(here.local_rank)
-    torch.backends.cuda.matmul.allow_tf32 = False  # the reference is exact fp32
-    torch.backends.cudnn.allow_tf32 = False
+    exact(torch)
     return torch.device("cuda", here.local_rank)
+
+
+def exact(torch: Any) -> None:
+    """fp32 in all its bits, as the reference computes it."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
 
 
 def _compute(here: Here, kinds: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 
 from . import lesson
 from .here import Here
@@ -27,7 +28,8 @@ class Sharded:
         dtype = lesson.DTYPES.get(precision)
         # Gradients are added up in fp32, so that only the order of the sums differs from one process.
         mixed = policy(param_dtype=dtype, reduce_dtype=torch.float32 if dtype else None)
-        mesh = torch.distributed.device_mesh.init_device_mesh(here.device.type, (here.world,))
+        # Of the ranks' own group: beside gloo init_device_mesh would make one of NCCL for tensors on GPUs.
+        mesh = DeviceMesh.from_group(torch.distributed.group.WORLD, here.device.type)
         for block in self.model.blocks:
             fully_shard(block, mesh=mesh, mp_policy=mixed)
         fully_shard(self.model, mesh=mesh, mp_policy=mixed)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from datetime import timedelta
+from typing import Any
 
-from . import addresses, meeting
+from . import addresses, device, meeting
 from .here import Here
 from .journal import Failure
 
@@ -53,6 +54,8 @@ def _meet(here: Here) -> None:
         meeting.reach(here, store, told)
     if listener is not None:
         listener.close()
+    # Ranks that wait for another's measurement: it is the runner that ends a hang, long before.
+    store.set_timeout(_long(here))
     here.store = store  # where rank 0 hosts it, it must outlive the group
 
 
@@ -60,19 +63,29 @@ def _join(here: Here) -> None:
     """accelerate starts N trainings of one rank each, and says nothing, when it finds no device to train on: its own
     count of ranks is compared with what the config asks for."""
     torch = here.torch
-    limit = timedelta(seconds=max(60.0, 4 * here.orders.stall_s))  # the runner stops a hang long before
+    limit = _long(here)
     if here.by_accelerate:
         from accelerate import Accelerator
         from accelerate.utils import InitProcessGroupKwargs
 
-        here.about_to("init_process_group")
+        compiles = (
+            here.orders.start_limit_s if here.orders.strategy == "deepspeed" else None
+        )  # what it has no wheel for
+        here.about_to("init_process_group", limit_s=compiles)
         other = {"backend": here.orders.backend} if here.orders.backend else {}
         here.accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=limit, **other)])
+        if here.on_gpu:
+            device.exact(torch)  # with a dynamo backend accelerate has turned TF32 on
         here.reports(accelerate_world_size=here.accelerator.num_processes)
     elif here.world > 1:
         here.about_to("init_process_group")
         backend = here.orders.backend or ("nccl" if here.on_gpu else "gloo")
         torch.distributed.init_process_group(backend, timeout=limit)
+
+
+def _long(here: Here) -> timedelta:
+    """For what the runner stops long before when it hangs."""
+    return timedelta(seconds=max(60.0, 4 * here.orders.stall_s))
 
 
 def _compare(here: Here) -> None:
@@ -100,16 +113,30 @@ def _compare(here: Here) -> None:
 
 
 def _first_barrier(here: Here) -> None:
-    """gloo's names the ranks that do not come; on GPUs one of NCCL follows, its first collective."""
-    torch = here.torch
+    """gloo's names the ranks that do not come; on GPUs one of NCCL follows, its first collective.
+
+    There gloo is only for the names: where it finds no way and NCCL does, the training runs all the same.
+    """
+    distributed = here.torch.distributed
     limit = timedelta(seconds=max(_BARRIER_S, 0.7 * here.orders.stall_s))  # before the runner stops it
-    group = None
-    if torch.distributed.get_backend() != "gloo":
-        here.about_to("a gloo group beside it")
-        group = torch.distributed.new_group(backend="gloo", timeout=limit)
+    if distributed.get_backend() == "gloo":
+        _all_come(here, None, limit)
+        return
+    here.about_to("a gloo group beside it")
+    try:
+        _all_come(here, distributed.new_group(backend="gloo", timeout=limit), limit)
+    except RuntimeError as error:
+        here.skips(f"a first barrier over gloo, beside NCCL: {str(error).splitlines()[0]}")
+    here.about_to("first barrier of NCCL")
+    distributed.barrier(device_ids=[here.device.index])
+    here.wait()
+
+
+def _all_come(here: Here, group: Any, limit: timedelta) -> None:
+    """Raises Failure (ranks_missing)."""
     here.about_to("first barrier")
     try:
-        torch.distributed.monitored_barrier(group, timeout=limit, wait_all_ranks=True)
+        here.torch.distributed.monitored_barrier(group, timeout=limit, wait_all_ranks=True)
     except RuntimeError as error:
         found = _MISSING.search(str(error))
         if not found or "by peer" in str(error):  # it came, and is gone: its address stands in these words
@@ -122,7 +149,3 @@ def _first_barrier(here: Here) -> None:
             f"{names} did not come to the first barrier within {limit.total_seconds():.0f} s",
             "ranks_missing", ranks=absent, hosts=hosts, limit_s=limit.total_seconds(),
         ) from None  # fmt: skip
-    if group is not None:
-        here.about_to("first barrier of NCCL")
-        torch.distributed.barrier(device_ids=[here.device.index])
-        here.wait()

@@ -15,7 +15,9 @@ _BUS_ID_LENGTH = 20
 
 def of(here: Here) -> dict[str, Any]:
     """Fields of Rank that say who it is."""
-    found: dict[str, Any] = {"device": str(here.device), "cpus": spans(os.sched_getaffinity(0))}
+    found: dict[str, Any] = {
+        "device": str(here.device), "cpus": spans(os.sched_getaffinity(0)), "kernels": kernels(here)
+    }  # fmt: skip
     if not here.on_gpu:
         return found
     properties = here.torch.cuda.get_device_properties(here.device)
@@ -76,3 +78,11 @@ def spans(numbers: Iterable[int]) -> str:
 def model(here: Here) -> str:
     """What this rank computes on, in a word."""
     return str(here.torch.cuda.get_device_properties(here.device).name) if here.on_gpu else "CPU"
+
+
+def kernels(here: Here) -> str:
+    """Ranks of which this is the same compute with the same kernels, and to the same bits."""
+    if here.on_gpu:
+        properties = here.torch.cuda.get_device_properties(here.device)
+        return f"{properties.name}, {properties.multi_processor_count} SM"
+    return f"CPU, {here.torch.backends.cpu.get_cpu_capability()}"

@@ -75,9 +75,10 @@ class Journal:
         """Say what comes next. `limit_s`: this one may take longer than the stall limit."""
         self.write(word=word, limit_s=limit_s)
 
-    def introduce(self) -> None:
-        """Let the runner know at once what the report holds so far."""
-        self.write(identity={key: value for key, value in self.report.items() if key != "steps"})
+    def introduce(self, *keys: str) -> None:
+        """Let the runner know at once what the report holds so far: all of it, or these parts."""
+        told = keys or [key for key in self.report if key != "steps"]
+        self.write(identity={key: self.report[key] for key in told})
 
     @contextmanager
     def climbing(self, rung: str) -> Iterator[list[str]]:
@@ -85,12 +86,12 @@ class Journal:
         self.rung = rung
         start = time.monotonic()
         told: list[str] = []
-        ok = True
+        ok = False
         try:
             self.about_to("begins")
             yield told
+            ok = True
         except Exception as trouble:
-            ok = False
             error = str(trouble) if isinstance(trouble, Failure) else f"{type(trouble).__name__}: {trouble}"
             told[:] = [error.splitlines()[0] if error else ""]
             self.report["error"] = error

@@ -25,6 +25,7 @@ _SLOWER = 3.0
 # Of that, what a rank that cannot even connect gets: it says so before the others say that it did not come.
 _CONNECT_SHARE = 0.6
 _POLL_S = 0.02
+_FEW = 32  # keys; of more, a rank asks less often: all of them ask one store for all of them
 
 
 def limit_s(here: Here) -> float:
@@ -152,9 +153,9 @@ def _note(here: Here, found: dict[str, str | None]) -> None:
 def _wait(meeting: Any, keys: list[str], limit: float) -> set[str]:
     """The keys that are there when all of them are, or when the time is over."""
     deadline = time.monotonic() + limit
-    while not meeting.check(keys) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
-    return {key for key in keys if meeting.check([key])}
+    while not (whole := meeting.check(keys)) and time.monotonic() < deadline:
+        time.sleep(_POLL_S * max(1.0, len(keys) / _FEW))
+    return {key for key in keys if whole or meeting.check([key])}
 
 
 def _peer(here: Here, rank: int, one: dict[str, Any] | None, host_of: dict[int, str]) -> dict[str, Any]:

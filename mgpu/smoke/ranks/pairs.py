@@ -106,7 +106,7 @@ def _meet(pair: _Pair, found: list[dict[str, Any]], groups: dict[tuple[int, int]
     here = pair.here
     told: dict[str, Any] = {"other": pair.other, "ok": None}
     found.append(told)
-    here.journal.introduce()
+    here.journal.introduce("pairs")
     here.about_to(f"pair {pair.name}: send {_amount(pair)}")
     wrong = _send_both_ways(pair)
     group = groups.get((min(here.rank, pair.other), max(here.rank, pair.other)))
@@ -132,17 +132,21 @@ def _amount(pair: _Pair) -> str:
 
 def _send_both_ways(pair: _Pair) -> list[Wrong]:
     here, numbers = pair.here, pair.numbers
-    distributed = here.torch.distributed
     got, sent = numbers.untouched(pair.size), numbers.of(here.rank, pair.size, to=pair.other)
-    if pair.leads:
-        distributed.send(sent, pair.other)
-        distributed.recv(got, pair.other)
-    else:
-        distributed.recv(got, pair.other)
-        distributed.send(sent, pair.other)
+    for sends in (pair.leads, not pair.leads):
+        _pass(pair, sent if sends else got, sends)
     here.wait()
     wanted = numbers.of(pair.other, pair.size, to=here.rank)
     return list(numbers.compare(f"send/recv of pair {pair.name}", got, wanted, pair.other))
+
+
+def _pass(pair: _Pair, data: Any, sends: bool) -> None:
+    """One way. As a batch of one, which NCCL carries over the communicator of all ranks: a send by itself would make
+    one for each pair, with buffers on the GPU for as long as the test runs."""
+    distributed = pair.here.torch.distributed
+    way = distributed.isend if sends else distributed.irecv
+    for request in distributed.batch_isend_irecv([distributed.P2POp(way, data, pair.other)]):
+        request.wait()
 
 
 def _add(pair: _Pair, group: Any) -> list[Wrong]:
@@ -157,17 +161,13 @@ def _add(pair: _Pair, group: Any) -> list[Wrong]:
 def _there_and_back(pair: _Pair, size: int) -> float:
     """Seconds for data to the other and back again: the least of several."""
     here = pair.here
-    distributed = here.torch.distributed
     data = pair.numbers.untouched(size)
     least = float("inf")
     for _ in range(_TIMES[here.orders.level] + 1):
         here.wait()
         start = time.perf_counter()
         for sends in (pair.leads, not pair.leads):
-            if sends:
-                distributed.send(data, pair.other)
-            else:
-                distributed.recv(data, pair.other)
+            _pass(pair, data, sends)
         here.wait()
         least = min(least, time.perf_counter() - start)
     return least

@@ -18,11 +18,13 @@ def climb(here: Here, folder: Path, tensors: Mapping[str, Any]) -> str:
     """Saved by all ranks; each way of loading gives back what rank 0 held."""
     here.about_to("import torch.distributed.checkpoint", limit_s=here.orders.start_limit_s)
     from torch.distributed import checkpoint as distributed_checkpoint
-    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+    from torch.distributed.device_mesh import DeviceMesh
 
     parts = folder / _FOLDER
     here.about_to("share out the state for a sharded checkpoint")
-    state = _shared_out(tensors, init_device_mesh(here.device.type, (here.world,)))
+    # Of the ranks' own group: beside gloo init_device_mesh would make one of NCCL for tensors on GPUs.
+    mesh = DeviceMesh.from_group(here.torch.distributed.group.WORLD, here.device.type)
+    state = _shared_out(tensors, mesh)
     here.about_to("save a sharded checkpoint")
     try:
         distributed_checkpoint.save(state, checkpoint_id=os.fspath(parts))

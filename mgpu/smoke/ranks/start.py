@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import socket
 
@@ -31,6 +33,11 @@ def climb(here: Here) -> str:
     if here.by_accelerate:
         here.about_to("import accelerate", limit_s=here.orders.start_limit_s)
         import accelerate  # noqa: F401  for rung "group"
+
+        if os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true":
+            here.about_to("import deepspeed", limit_s=here.orders.start_limit_s)
+            with contextlib.suppress(ImportError):  # accelerate says it better
+                importlib.import_module("deepspeed")
 
     gc.freeze()
     gc.enable()
