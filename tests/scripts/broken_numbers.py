@@ -85,7 +85,7 @@ def pair_is_wrong(rank: int) -> None:
     real = distributed.batch_isend_irecv
 
     def exchange(operations: list[Any]) -> list[Any]:
-        requests = real(operations)
+        requests: list[Any] = real(operations)
         (one, *others) = operations
         if not others and one.op is distributed.irecv and {rank, one.peer} == {ODD, distributed.get_world_size() - 1}:
             requests.pop().wait()
