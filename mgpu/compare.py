@@ -20,7 +20,9 @@ Kind = Literal["added", "removed", "changed", "unknown"]
 Plain = str | int | float | bool | None
 
 # Facts that are of one run or of one moment, or follow from others.
-_NOT_COMPARED = frozenset({"visible", "kernel_log", "leftovers", "gpu_runs", "plan", "ranks", "stamp"})
+_NOT_COMPARED = frozenset(
+    {"visible", "kernel_log", "leftovers", "gpu_runs", "plan", "ranks", "nccl_log", "baseline", "stamp"}
+)
 # Fields that move by themselves or with the load, and such as follow from others.
 _MOVES = frozenset({
     "Gpu.index", "Gpu.minor", "Gpu.serial", "Gpu.memory_used_bytes", "Gpu.memory_free_bytes",

@@ -19,14 +19,13 @@ from mgpu import __version__, engine, errors, files, options, probes, report, te
 from mgpu.check import Check
 from mgpu.errors import MgpuError, reason
 from mgpu.options import Request
-from mgpu.snapshot import BadSnapshot, Config, Plan, Snapshot, loads, to_json
+from mgpu.snapshot import OF_A_RUN, BadSnapshot, Config, Plan, Snapshot, loads, to_json
 
 if TYPE_CHECKING:
     from mgpu.compare import Change
     from mgpu.repair import Result
 
 # Facts about one run: checks that read them are asked only where somebody asked for the fact.
-_ON_DEMAND = frozenset({"config", "ranks", "stamp", "gpu_runs"})
 _LARGEST_FILE = 64 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
 # What a config that runs on the CPU can do without.
 _OF_GPUS = frozenset({
@@ -221,7 +220,7 @@ def read_snapshot(path: Path) -> Snapshot:
 def about_the_machine(checks: Sequence[Check], snapshot: Snapshot) -> tuple[Check, ...]:
     """The doctor asks about the machine: checks on a config, a smoke test, a stamp or a deep look only where that fact
     is given, or was asked for and could not be had; checks on GPUs not for a config that runs on the CPU."""
-    absent = {f for f in _ON_DEMAND if getattr(snapshot, f) is None and snapshot.gap(f).kind == "not_asked"}
+    absent = {f for f in OF_A_RUN if getattr(snapshot, f) is None and snapshot.gap(f).kind == "not_asked"}
     unneeded = _OF_GPUS if snapshot.plan and snapshot.plan.cpu_ranks else frozenset()
     return tuple(c for c in checks if not absent & set(c.facts) and c.area not in unneeded)
 

@@ -1184,6 +1184,9 @@ FACTS: tuple[str, ...] = tuple(
 )
 
 
+# Facts of a run and its config, not of the machine: there only where they were asked for.
+OF_A_RUN = frozenset({"config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs"})
+
 _TOO_LARGE = 1 << 64  # no counter of a kernel or driver reaches it
 
 

@@ -25,6 +25,7 @@ from mgpu import cli
 from mgpu.probes import NVML, gather
 from mgpu.probes.environ import visible
 from mgpu.snapshot import (
+    OF_A_RUN,
     Gap,
     Gpu,
     Host,
@@ -946,7 +947,7 @@ def test_what_was_left_out_is_not_called_impossible(mgpu: Run) -> None:
         "torch_runtime", "kernel_log",
     }  # fmt: skip
     asked = {c["id"] for c in document["checks"]}
-    of_a_run = {c.id for c in CHECKS.values() if {"config", "ranks", "stamp", "gpu_runs"} & set(c.facts)}
+    of_a_run = {c.id for c in CHECKS.values() if OF_A_RUN & set(c.facts)}
     assert asked == set(CHECKS) - of_a_run
     screen = mgpu("doctor", "--quick").stdout
     assert re.search(r"\d+ checks(, \d+ not possible)?, \d+ left out, ", screen.replace("\n", " "))
@@ -970,7 +971,7 @@ def test_a_deep_look_is_asked_for_or_nothing_is_said_of_it(saved: Any, ask_here:
 
     assert asked(saved("a100_sxm_x4")) == set()
     assert asked(saved("a100_sxm_x4", gpu_runs=known.gpu_runs())) == deep - {
-        c.id for c in CHECKS.values() if {"config", "ranks", "stamp"} & set(c.facts)
+        c.id for c in CHECKS.values() if (OF_A_RUN - {"gpu_runs"}) & set(c.facts)
     }
     failed = {"gpu_runs": Gap("crashed", "no process came back")}
     assert asked(saved("a100_sxm_x4", gaps=failed)) != set()

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from mgpu import cli, engine, errors, report
-from mgpu.snapshot import FACTS, Gap, Plan, Snapshot, loads, path_between
+from mgpu.snapshot import FACTS, OF_A_RUN, Gap, Plan, Snapshot, loads, path_between
 from tests import machines
 from tests.conftest import CHECKS
 from tests.test_snapshot import dumped
 
 every_machine = pytest.mark.parametrize("name", machines.NAMES)
-_PER_RUN = {"config", "ranks", "stamp", "gpu_runs"}  # what is not of the machine
 _BELOW_ONE_BRIDGE = ("PIX", "PXB", "PHB")
 
 
@@ -97,7 +96,7 @@ def test_no_fact_that_is_missing_raises_an_alarm(name: str) -> None:
 @every_machine
 def test_the_verdict(name: str) -> None:
     snapshot = machines.machine(name)
-    outcomes = engine.run([c for c in CHECKS.values() if not _PER_RUN & set(c.facts)], snapshot)
+    outcomes = engine.run([c for c in CHECKS.values() if not OF_A_RUN & set(c.facts)], snapshot)
     expected = ("ready", "ready_with_warnings") if snapshot.gpus else ("no_gpu",)
     assert report.verdict_of(outcomes, snapshot) in expected
 

@@ -37,7 +37,7 @@ def stuck(*trials: Trial, **changes: Any) -> Ranks:
     word = "all-reduce 1000 x float32"
     place = {"steps": steps, "last_word": word, "world_size": 4, "accelerate_world_size": 4}
     members = [waiting(n, last_word_order=40 - (n == 1), **place) for n in range(4)]
-    told = {"ended": "stalled", "launcher_exit": -15, "rungs": RUNGS, "trials": (AGAIN, *trials)}
+    told = {"ended": "stalled", "launcher_exit": None, "rungs": RUNGS, "trials": (AGAIN, *trials)}
     return ranks(*members, **told | changes)
 
 

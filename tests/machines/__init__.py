@@ -32,6 +32,7 @@ from typing import Any
 
 from mgpu.probes import environ
 from mgpu.snapshot import (
+    OF_A_RUN,
     Driver,
     Gap,
     Gpu,
@@ -129,7 +130,7 @@ def machine(name: str) -> Snapshot:
         "plan": Plan(),
     }
     gaps = {fact: Gap(kind, reason) for fact, (kind, reason) in told.get("gaps", {}).items()}
-    whole = facts.facts(**changes) | dict.fromkeys(("config", "ranks", "stamp", "gpu_runs", *gaps))
+    whole = facts.facts(**changes) | dict.fromkeys((*OF_A_RUN, *gaps))
     return Snapshot(**whole, gaps=gaps)
 
 
