@@ -1078,7 +1078,7 @@ class Ranks:
     left_port: bool = False  # it was free before the run, and is still taken
     killed_for_memory: int | None = None  # processes of its control group that the kernel killed meanwhile
     left_files: tuple[str, ...] = ()  # shared memory and temporary files that were not there before
-    memory_kept: Mapping[str, int] = field(default_factory=dict)  # GPU UUID -> bytes not given back
+    memory_kept: Mapping[str, int] | None = None  # GPU UUID -> bytes not given back; None: not looked at
     trials: tuple[Trial, ...] = ()
 
 

@@ -15,6 +15,7 @@ from mgpu.smoke import diagnosis
 from mgpu.smoke.climb import Attempt
 from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.ranks.orders import Orders
+from mgpu.smoke.subject import gpus_of
 from mgpu.smoke.tries import tries
 from mgpu.snapshot import Rank, Ranks, Snapshot, Step, Trial
 from tests import machines
@@ -69,13 +70,13 @@ def test_a_board_of_four_h100s() -> None:
             8,
             {"NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_IB_DISABLE=1", "NCCL_NVLS_ENABLE=0"},
         ),
-        ("h100_sxm_x4_direct", 4, {"NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"}),
+        ("h100_sxm_x4_direct", 4, {"NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_IB_DISABLE=1"}),
         ("gh200_x1", 1, set()),
     ],
 )
 def test_only_transports_that_the_machine_has(name: str, world: int, told: set[str]) -> None:
     found = {change for change in changes(machines.machine(name), orders(world)) if "ABLE" in change}
-    assert found - {"NCCL_IB_DISABLE=1"} == told - {"NCCL_IB_DISABLE=1"}
+    assert found == told
 
 
 @pytest.mark.parametrize("name", machines.NAMES)
@@ -272,11 +273,21 @@ def test_of_many_variables_the_one_is_found(search: Any) -> None:
     assert trials[-1].change == "without NCCL_B"
 
 
+def test_the_gpus_of_a_run_are_those_of_gpu_ids() -> None:
+    """Not the first that are visible: accelerate puts gpu_ids in place of the variable."""
+    facts = {"gpus": known.gpus(4), "visible": known.seen(0, 1)}
+    chosen = known.config("num_processes: 2\nnum_machines: 1\ndistributed_type: MULTI_GPU\ngpu_ids: '2,3'\n")
+    for config, wanted in ((chosen, [2, 3]), (known.config(), [0, 1])):
+        snapshot = Snapshot(**known.facts(**facts, config=config))
+        assert [gpu.index for gpu in gpus_of(snapshot, 2)] == wanted
+
+
 def test_when_the_time_is_up_what_is_left_is_told_as_open(search: Any) -> None:
     trials = search(lambda attempt: False, cost_s=17.0)
     tried = [trial for trial in trials if trial.ok is False]
     assert len(tried) == len(search.launched) == 6 and sum(trial.seconds or 0 for trial in trials) <= 102
-    assert all(trial.ok is None and "90 s were over" in (trial.detail or "") for trial in trials[len(tried) :])
+    left = trials[len(tried) :]
+    assert left and all(trial.ok is None and "90 s were over" in (trial.detail or "") for trial in left)
     assert max(attempt.timeout_s for attempt in search.launched) <= 45.0
     assert search.launched[-1].timeout_s == 5.0
 

@@ -677,7 +677,7 @@ def test_a_gpu_that_somebody_works_on_is_not_loaded(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     busy = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(),))))
-    monkeypatch.setattr(smoke, "_look", lambda subject_, request_: busy)
+    monkeypatch.setattr(smoke, "_look", lambda _: busy)
     assert cli.run(["smoke-test", "--json"]) == errors.REFUSED
     told = json.loads(capsys.readouterr().out)
     SMOKE.validate(told)

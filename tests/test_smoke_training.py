@@ -185,5 +185,5 @@ def test_shared_memory_too_small_for_the_loader(spoiled: dict[str, Ranks]) -> No
     assert found is not None and found.problem is not None, spoiled["small_shm"].ranks
     assert found.check.id == "loader_out_of_shared_memory"
     assert "train: a loader worker of rank 1 (cpu" in found.problem.title
-    assert "/dev/shm full" in found.problem.title and "of 4 MiB free" in found.problem.title
+    assert "too little room in /dev/shm" in found.problem.title and "of 4 MiB free" in found.problem.title
     assert found.problem.evidence["rank"] == 1

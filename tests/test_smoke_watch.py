@@ -432,6 +432,8 @@ def test_memory_that_a_gpu_does_not_give_back(monkeypatch: pytest.MonkeyPatch) -
     before = Before({str(gpu.uuid): 1 << 30 for gpu in gpus})
     kept = aftermath.of(replace(ranks(rank(0, 9)), cpu=False), before).memory_kept
     assert kept == {gpus[0].uuid: 1 << 30}
+    monkeypatch.setattr(probes, "gather", lambda asked: Snapshot())
+    assert aftermath.of(replace(ranks(rank(0, 9)), cpu=False), before).memory_kept is None
 
 
 def test_the_kernels_count_of_processes_killed_for_memory() -> None:

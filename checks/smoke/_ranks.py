@@ -126,3 +126,8 @@ def killed_ranks(ranks: Ranks) -> list[Rank]:
 def signal_name(exit_code: int) -> str:
     """Of the signal that a negative exit code stands for."""
     return _SIGNALS.get(-exit_code, f"signal {-exit_code}")
+
+
+def nobody_started(ranks: Ranks) -> bool:
+    """Whether no rank of this machine was ever heard of."""
+    return all(rank.pid is None for rank in ranks.ranks)

@@ -115,6 +115,8 @@ def run_keeps_gpu_memory(ranks: Ranks, gpus: tuple[Gpu, ...]) -> Answer:
     """
     if ranks.cpu or not gpus:
         return Skip("no GPU took part")
+    if ranks.memory_kept is None:
+        return Skip("the GPUs' memory after the run is not known")
     kept = {uuid: size for uuid, size in ranks.memory_kept.items() if size >= _CONTEXT_BYTES}
     if not kept:
         return Ok(f"the memory of {counted(len(gpus), 'GPU')} is as it was")

@@ -128,7 +128,7 @@ def loader_out_of_shared_memory(ranks: Ranks) -> Answer:
     total, free = int(told.get("total_bytes") or 0), int(told.get("free_bytes") or 0)
     batch = int(told.get("batch_bytes") or 0)
     return Problem(
-        f"train: a loader worker of {who(rank)} found /dev/shm full ({gib(free)} of {gib(total)} free)",
+        f"train: a loader worker of {who(rank)} found too little room in /dev/shm ({gib(free)} of {gib(total)} free)",
         f"{counted(int(told.get('workers') or 0), 'worker')} of each rank hand over batches of {gib(batch)} there, "
         "two at a time.",
         (

@@ -10,7 +10,7 @@ from mgpu.snapshot import Meeting, Rank, Ranks
 from .._knowledge import counted, listed
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
-from ._ranks import TORCH, file, last_line, own_failure, own_failures, rung, who
+from ._ranks import TORCH, file, last_line, nobody_started, own_failure, own_failures, rung, who
 
 _ONE = "one machine"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/rendezvous.html"
@@ -20,10 +20,6 @@ _JOINED = re.compile(r"(\d+)/(\d+) clients joined")
 _GONE = re.compile(
     r"\[([\w:.-]+)\]:\d+[^\n]{0,80}?(?:reset by peer|Broken pipe)|closed by peer \[([\w:.-]+)\]"  # also redacted ones
 )
-
-
-def _nobody_started(ranks: Ranks) -> bool:
-    return all(rank.pid is None for rank in ranks.ranks)
 
 
 def _silence(meeting: Meeting) -> str:
@@ -61,7 +57,7 @@ def meeting_point_unreachable(ranks: Ranks) -> Answer:
     meeting = ranks.meeting
     if meeting is None:
         return Skip("one machine" if ranks.nodes == 1 else "the config names no meeting point")
-    if meeting.error is None or not _nobody_started(ranks):
+    if meeting.error is None or not nobody_started(ranks):
         return Ok(f"{meeting.address}:{meeting.port} answered")
     numbers = listed(rank.rank for rank in ranks.ranks)
     where = f"{meeting.address}:{meeting.port}"
@@ -93,7 +89,7 @@ def machines_never_came(ranks: Ranks) -> Answer:
     """
     if ranks.nodes == 1:
         return Skip(_ONE)
-    if not _nobody_started(ranks):
+    if not nobody_started(ranks):
         return Ok(f"all {ranks.nodes} machines came")
     if ranks.ended == "interrupted" or ranks.meeting is None:
         return Skip("the ranks were not waited for")

@@ -14,6 +14,7 @@ from ._ranks import (
     frozen_ranks,
     killed_ranks,
     last_line,
+    nobody_started,
     own_failure,
     own_failures,
     python_at,
@@ -54,6 +55,8 @@ def rank_frozen(ranks: Ranks) -> Answer:
              "stack_from": rank.stack_from, "kernel_wait": rank.kernel_wait},
             tuple(f"rank {r.rank}" for r in frozen),
         )  # fmt: skip
+    if nobody_started(ranks):
+        return Skip("no rank was started")
     return Ok(f"{counted(len(ranks.ranks), 'rank')} ran all the time")
 
 

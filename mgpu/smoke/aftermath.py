@@ -57,7 +57,9 @@ def of(ranks: Ranks, before: Before) -> Ranks:
     deadline = time.monotonic() + _FREED_S
     while True:
         now = _used(probes.gather([probes.NVML]).gpus)
-        kept = {uuid: now[uuid] - used for uuid, used in before.gpus.items() if now.get(uuid, 0) > used}
+        if before.gpus.keys() - now:  # NVML does not answer any more, or a GPU is gone
+            return ranks
+        kept = {uuid: now[uuid] - used for uuid, used in before.gpus.items() if now[uuid] > used}
         if not kept or time.monotonic() > deadline:
             return replace(ranks, memory_kept=kept)
         time.sleep(0.3)

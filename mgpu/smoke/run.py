@@ -60,7 +60,7 @@ def _run(request: Request, started: float) -> int:
     with tempfile.TemporaryDirectory(prefix="mgpu-") as scratch:
         subject = subjects.of(request, Path(scratch))
         request = replace(request, node=machines.this_one(request.node, subject.config, request.config))
-        subject, snapshot = subjects.narrowed(subject, _look(subject, request), request, Path(scratch))
+        subject, snapshot = subjects.narrowed(subject, _look(subject), request, Path(scratch))
         snapshot = replace(snapshot, config=subject.config)
         talk = report.Screen.of() if request.format == "human" and request.output in ("", "-") else None
         if stopping := refusals(snapshot):
@@ -79,7 +79,7 @@ def _run(request: Request, started: float) -> int:
     return _conclude(snapshot, subject, request, started, talk)
 
 
-def _look(subject: Subject, request: Request) -> Snapshot:
+def _look(subject: Subject) -> Snapshot:
     """The facts a smoke test depends on; torch is imported only where there are GPUs it must see."""
     config = subject.config
     plan = Plan(nodes=config.num_machines, cpu_ranks=(config.ranks_here or 1) if subject.cpu else None)
@@ -116,11 +116,9 @@ def doubts(snapshot: Snapshot) -> list[str]:
 
 def worked_on(subject: Subject, snapshot: Snapshot) -> list[str]:
     """The GPUs of this run that somebody works on, and who."""
-    if subject.cpu or snapshot.visible is None:
+    if subject.cpu:
         return []
-    gpus = {gpu.index: gpu for gpu in snapshot.gpus or ()}
-    mine = snapshot.visible.gpus[: subject.config.ranks_here]
-    found = ((index, busy.why(gpus[index])) for index in mine if index in gpus)
+    found = ((gpu.index, busy.why(gpu)) for gpu in subjects.gpus_of(snapshot, subject.config.ranks_here))
     return [f"GPU {index}: {why}" for index, why in found if why]
 
 

@@ -13,7 +13,7 @@ from mgpu.config import facts
 from mgpu.errors import USAGE, MgpuError
 from mgpu.smoke.ranks.orders import Orders
 from mgpu.smoke.request import Request, wanted_gpus
-from mgpu.snapshot import Config, Driver, Snapshot
+from mgpu.snapshot import Config, Driver, Gpu, Snapshot
 
 DEFAULT_CONFIG = "accelerate.yaml"
 _STRATEGIES = {"FSDP": "fsdp", "DEEPSPEED": "deepspeed"}
@@ -137,6 +137,21 @@ def _chosen(snapshot: Snapshot, wanted: int | tuple[int, ...], text: str) -> tup
         if gpus[index].lost:
             raise MgpuError(f"--gpus {text}: GPU {index} does not answer the driver ({gpus[index].lost})", USAGE)
     return wanted
+
+
+def gpus_of(snapshot: Snapshot, count: int | None) -> list[Gpu]:
+    """The GPUs of this machine's ranks, in CUDA's order: rank 0 has the first.
+
+    accelerate puts the config's gpu_ids in place of CUDA_VISIBLE_DEVICES, so that they count from all GPUs.
+    """
+    gpus = {gpu.index: gpu for gpu in snapshot.gpus or ()}
+    order = snapshot.visible.gpus if snapshot.visible is not None else tuple(gpus)
+    ids = str(snapshot.config.values.get("gpu_ids") or "all") if snapshot.config is not None else "all"
+    entries = [entry.strip() for entry in ids.split(",") if entry.strip()]
+    if ids != "all" and all(entry.isdecimal() for entry in entries):
+        permitted = [index for index, gpu in gpus.items() if gpu.permitted]
+        order = tuple(permitted[int(entry)] for entry in entries if int(entry) < len(permitted))
+    return [gpus[index] for index in order if index in gpus][:count]
 
 
 def orders(request: Request, subject: Subject, driver: Driver, folder: Path) -> Orders:

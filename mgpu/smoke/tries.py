@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Any
 
 from mgpu.smoke.ranks.orders import Orders
+from mgpu.smoke.subject import gpus_of
 from mgpu.snapshot import Gpu, Interface, Snapshot
 
 AS_CONFIGURED = "as configured"
@@ -153,7 +154,4 @@ def _only(gpus: Sequence[Gpu]) -> Try:
 
 
 def _taking_part(snapshot: Snapshot, orders: Orders) -> list[Gpu]:
-    """The GPUs of the ranks of this machine, in CUDA's order: rank 0 has the first."""
-    known = {gpu.index: gpu for gpu in snapshot.gpus or ()}
-    order = snapshot.visible.gpus if snapshot.visible is not None else tuple(known)
-    return [known[index] for index in order if index in known][: orders.world // orders.nodes]
+    return gpus_of(snapshot, orders.world // orders.nodes)

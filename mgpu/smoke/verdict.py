@@ -211,7 +211,7 @@ def document(result: Result) -> dict[str, Any]:
         "left": {
             "processes": list(ranks.left_running),
             "files": list(ranks.left_files),
-            "gpu_memory": dict(ranks.memory_kept),
+            "gpu_memory": dict(ranks.memory_kept or {}),
             "port": ranks.port if ranks.left_port else None,
         },
         "stamp": result.stamped,

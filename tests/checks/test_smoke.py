@@ -51,6 +51,7 @@ CASES = (
     fails("rank_frozen", "rank 1 (cuda:1, pid 5001) is stopped", "wchan:32,cmd",
         ranks=ranks(waiting(0), waiting(1, process_state="stopped"), ended="stalled")),
     well("rank_frozen", "2 ranks ran all the time"),
+    skips("rank_frozen", "no rank was started", ranks=ranks(replace(NEVER, rank=0), NEVER, ended="died")),
     well("rank_frozen", "ran all the time",
         ranks=ranks(waiting(0, silent_s=1.0), waiting(1, silent_s=None), ended="stalled")),
     well("rank_frozen", "ran all the time", ranks=ranks(rank(0), waiting(1, silent_s=9.0), ended="died")),
@@ -191,6 +192,7 @@ CASES = (
         gpus=gpus(2), ranks=ranks(memory_kept={uuid(0): 4 << 20, uuid(1): 512 << 20})),
     well("run_keeps_gpu_memory", "the memory of 2 GPUs is as it was",
         gpus=gpus(2), ranks=ranks(memory_kept={uuid(0): 4 << 20})),
+    skips("run_keeps_gpu_memory", "is not known", gpus=gpus(2), ranks=ranks()),
     skips("run_keeps_gpu_memory", "no GPU took part", gpus=gpus(2), ranks=ranks(cpu=True)),
     # launcher_killed
     fails("launcher_killed", 'the launcher was ended by SIGKILL, in "train"', "killed process",

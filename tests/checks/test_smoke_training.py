@@ -137,7 +137,8 @@ CASES = (
     skips("samples_not_reshuffled", "no rank told"),
     # loader_out_of_shared_memory, loader_worker_failed
     fails("loader_out_of_shared_memory",
-        "a loader worker of rank 1 (cuda:1, pid 5001) found /dev/shm full (1 MiB of 64 MiB free)", "--shm-size=8g",
+        "a loader worker of rank 1 (cuda:1, pid 5001) found too little room in /dev/shm (1 MiB of 64 MiB free)",
+        "--shm-size=8g",
         ranks=ranks(rank(0), failed(1, "shm_too_small", **FULL))),
     well("loader_out_of_shared_memory", "workers of 2 ranks hand over batches"),
     skips("loader_out_of_shared_memory", "quick level", ranks=ranks(level="quick")),

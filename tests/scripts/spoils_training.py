@@ -94,13 +94,13 @@ def steps_too_far(rank: int) -> None:
         torch.optim.SGD.step = too_far
 
 
-_wrapped: list[int] = []
+_first: list[int] = []
 
 
 def _wrapped_in(optimizer: Any) -> bool:
-    """Whether the optimizer is the first that was made, which is the one of the wrapped model."""
-    _wrapped.append(id(optimizer))
-    return id(optimizer) != _wrapped[0]
+    """Whether it is not the reference's: that one takes the first step."""
+    _first[:] = _first or [id(optimizer)]
+    return id(optimizer) != _first[0]
 
 
 def learns_nothing(_: int) -> None:

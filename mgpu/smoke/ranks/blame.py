@@ -42,7 +42,7 @@ class Judge:
 
     def own(self, found: list[Any], step: int) -> None:
         """The gradients of this rank's own samples, before anything is exchanged."""
-        expected, _ = self.reference.own(self.here.rank, step)
+        expected = self.reference.own(self.here.rank, step)
         apart = lesson.difference(found, expected)
         if apart <= self.tolerance:
             return
@@ -59,7 +59,7 @@ class Judge:
     def _mean(self, step: int) -> list[Any]:
         """Of all ranks' gradients of one micro-batch."""
         world = self.here.world
-        shares = [self.reference.own(rank, step)[0] for rank in range(world)]
+        shares = [self.reference.own(rank, step) for rank in range(world)]
         return [sum(parts) / world for parts in zip(*shares, strict=True)]
 
     def gradients(self, found: list[Any], step: int) -> float:

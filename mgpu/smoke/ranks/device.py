@@ -14,7 +14,6 @@ from typing import Any
 from . import compute, identity, memory
 from .here import Here
 from .journal import Failure
-from .memory import MEMORY_BYTES as MEMORY_BYTES
 
 _TURN_LIMIT_S = 10.0  # longer than a host's other ranks measure; then this one measures beside them
 _TURN_POLL_S = 0.005

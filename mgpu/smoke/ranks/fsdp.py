@@ -21,7 +21,7 @@ class Sharded:
     def __init__(self, here: Here, precision: str) -> None:
         fully_shard, policy = _api()
         self.here = here
-        self.forward = lesson.cast(here, precision)
+        self.forward = lesson.cast(precision)
         self.scale = lesson.LOSS_SCALE if precision == "fp16" else 1.0
         self.model = lesson.model(here)
         self.whole = list(lesson.model(here).parameters())

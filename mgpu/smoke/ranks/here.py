@@ -26,7 +26,7 @@ class Here:
     accelerator: Any = None  # from rung "group" on, where accelerate is the launcher
     groups: dict[tuple[int, ...], Any] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
-    held: list[Any] = field(default_factory=list)  # what --fill holds, and what must outlive a rung
+    held: list[Any] = field(default_factory=list)  # what --fill holds
 
     @property
     def by_accelerate(self) -> bool:

@@ -120,7 +120,7 @@ def autocast(here: Here, precision: str) -> Forward:
     return forward
 
 
-def cast(here: Here, precision: str) -> Forward:
+def cast(precision: str) -> Forward:
     """As FSDP2 trains in mixed precision: everything in the one precision, master parameters in fp32."""
     dtype = DTYPES.get(precision)
     if dtype is None:
@@ -142,28 +142,24 @@ class Reference:
         self.optimizer = optimizer(self.model.parameters())
         self.steps = min(most_steps, max(_LEAST_STEPS, _REFERENCE_PASSES // (here.world * taught.micro_steps)))
         self.shares: list[list[Any]] = []  # what each rank adds to the gradients of this step
-        self.loss = 0.0
 
-    def own(self, rank: int, step: int, micro: int = 0, micro_steps: int = 1) -> tuple[list[Any], float]:
-        """What one micro-batch adds to the gradients of its rank, and its loss."""
+    def own(self, rank: int, step: int, micro: int = 0, micro_steps: int = 1) -> list[Any]:
+        """What one micro-batch adds to the gradients of its rank."""
         inputs, targets = self.taught.of(rank, step, micro)
         loss = loss_of(self.forward(self.model, inputs), targets)
         gradients = torch.autograd.grad(loss / micro_steps * self.scale, list(self.model.parameters()))
-        return [gradient / self.scale for gradient in gradients], float(loss.detach())
+        return [gradient / self.scale for gradient in gradients]
 
     def learn(self, step: int) -> list[Any]:
         """The gradients of the whole batch of a step; `update` takes the step."""
         world, micros = self.here.world, self.taught.micro_steps
-        self.shares, losses = [], []
+        self.shares = []
         for rank in range(world):
             total: list[Any] = []
             for micro in range(micros):
-                gradients, loss = self.own(rank, step, micro, micros)
-                losses.append(loss)
-                parts = [gradient / world for gradient in gradients]
+                parts = [gradient / world for gradient in self.own(rank, step, micro, micros)]
                 total = [a + b for a, b in zip(total, parts, strict=True)] if total else parts
             self.shares.append(total)
-        self.loss = sum(losses) / len(losses)
         for number, parameter in enumerate(self.model.parameters()):
             parameter.grad = sum(share[number] for share in self.shares)
         return [parameter.grad for parameter in self.model.parameters()]

@@ -83,7 +83,7 @@ def _steps(here: Here, accelerator: Any, name: str) -> int:
     steps = _STEPS if micros == 1 else _STEPS_ACCUMULATED
     taught = lesson.batches(here, micros, steps)
     here.about_to(f"{name}: prepare", limit_s=here.orders.start_limit_s)  # DeepSpeed compiles what it needs
-    loader = _loader(here, taught, steps)
+    loader = _loader(taught, steps)
     plain = lesson.model(here).cpu()
     optimizer, known = _optimizer(accelerator, plain)
     _name_the_block(here, accelerator)
@@ -112,7 +112,7 @@ def _steps(here: Here, accelerator: Any, name: str) -> int:
     return steps
 
 
-def _loader(here: Here, taught: lesson.Batches, steps: int) -> Any:
+def _loader(taught: lesson.Batches, steps: int) -> Any:
     """All ranks' samples in the order in which accelerate deals batches out to the ranks, and their numbers."""
     inputs = taught.inputs.reshape(-1, lesson.WIDTH).cpu()
     targets = taught.targets.expand(steps, *taught.targets.shape).reshape(-1).cpu()

@@ -61,8 +61,9 @@ def _train(here: Here, count: int, group: Any, steps: int) -> dict[str, Any]:
     plain = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers))).to(device)
     model, alone = plain, contextlib.nullcontext
     if count > 1:
-        devices = [device.index] if here.on_gpu else None
-        model = torch.nn.parallel.DistributedDataParallel(plain, device_ids=devices, process_group=group)
+        from .ddp import wrapped
+
+        model = wrapped(here, plain, process_group=group)
         alone = model.no_sync
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     inputs = torch.randn(batch, width, device=device)

@@ -104,11 +104,12 @@ def _steps(here: Here, strategy: Any, taught: lesson.Batches, precision: str) ->
             reference.follow(strategy.gathered())
         losses.append(loss)
     _finish(here, strategy, taught, losses, worst, seconds)
+    of = f" of {reference.steps}" if reference.steps < taught.steps else ""
     kind = ", ".join(
         (strategy.name, *((precision,) if precision != "no" else ()),
          *((f"accumulation {taught.micro_steps}",) if taught.micro_steps > 1 else ()))
     )  # fmt: skip
-    return f"{taught.steps} steps ({kind}), loss {losses[0]:.2f} -> {losses[-1]:.2f}, gradients as on one process"
+    return f"{taught.steps} steps ({kind}), loss {losses[0]:.2f} -> {losses[-1]:.2f}, gradients{of} as on one process"
 
 
 def _alone(here: Here, strategy: Any, reference: lesson.Reference, judge: blame.Judge) -> None:

@@ -126,7 +126,7 @@ def load(here: Here, folder: Path, model: Any, optimizer: Any) -> None:
     found = _read(here, folder)
     model.load_state_dict(found["model"])
     optimizer.load_state_dict(found["optimizer"])
-    compare(folder, {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "the checkpoint")
+    compare(folder, tensors_of({"model": model.state_dict(), "optimizer": optimizer.state_dict()}), "the checkpoint")
 
 
 def _read(here: Here, folder: Path) -> Any:
@@ -137,9 +137,9 @@ def _read(here: Here, folder: Path) -> Any:
         raise altered(folder, f"it cannot be read ({type(error).__name__}: {str(error).splitlines()[0]})") from error
 
 
-def compare(folder: Path, state: Mapping[str, Any], what: str) -> None:
+def compare(folder: Path, tensors: Mapping[str, Any], what: str) -> None:
     """What was loaded with what was saved."""
-    if digest(tensors_of(state)) != expected(folder):
+    if digest(tensors) != expected(folder):
         raise altered(folder, f"{what} holds other numbers than were saved")
 
 
@@ -158,12 +158,12 @@ def altered(folder: Path, how: str) -> Failure:
 
 def resume(here: Here, folder: Path, group: Any, *, alone: bool) -> None:
     """Train one more step from the file, with a fresh model: alone, or with the ranks of `group`."""
-    torch = here.torch
     model, optimizer = trained(here)
     load(here, folder, model, optimizer)
     if not alone:
-        devices = [here.device.index] if here.on_gpu else None
-        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=devices, process_group=group)
+        from .ddp import wrapped
+
+        model = wrapped(here, model, process_group=group)
     loss = _step(here, model, optimizer)
     if not loss < float("inf"):
         raise altered(folder, f"the first step after it has a loss of {loss}")
