@@ -21,7 +21,20 @@ Plain = str | int | float | bool | None
 
 # Facts that are of one run or of one moment, or follow from others.
 _NOT_COMPARED = frozenset(
-    {"visible", "kernel_log", "leftovers", "gpu_runs", "plan", "ranks", "nccl_log", "baseline", "stamp"}
+    {
+        "visible",
+        "kernel_log",
+        "leftovers",
+        "gpu_runs",
+        "plan",
+        "ranks",
+        "nccl_log",
+        "baseline",
+        "stamp",
+        "script",
+        "log",
+        "run",
+    }
 )
 # Fields that move by themselves or with the load, and such as follow from others.
 _MOVES = frozenset({

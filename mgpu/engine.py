@@ -24,7 +24,7 @@ _PROBLEM: dict[Severity, Status] = {Severity.ERROR: "fail", Severity.WARNING: "w
 AREAS = (
     "driver", "gpu", "ecc", "memory", "mig", "clocks", "xid", "cuda", "processes", "visibility", "links", "pcie",
     "pytorch", "libraries", "nccl", "environ", "packages", "config", "limits", "kernel", "kernel_log", "storage",
-    "container", "network", "infiniband", "slurm", "script", "smoke", "stamp", "fleet", "log",
+    "container", "network", "infiniband", "slurm", "script", "smoke", "stamp", "fleet", "run", "log",
 )  # fmt: skip
 
 
@@ -89,6 +89,7 @@ def load() -> tuple[Check, ...]:
         for module in files or [family]:
             own = (c for c in vars(module).values() if isinstance(c, Check))
             found += [c for c in own if c.function.__module__ == module.__name__]
+            found += getattr(module, "SIGNATURES", ())
     order = {area: place for place, area in enumerate(AREAS)}
     return tuple(sorted(found, key=lambda c: order.get(c.area, len(order))))
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from mgpu.compare import Change
     from mgpu.repair import Result
 
-# Facts about one run: checks that read them are asked only where somebody asked for the fact.
 _LARGEST_FILE = 64 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
 # What a config that runs on the CPU can do without.
 _OF_GPUS = frozenset({
@@ -105,7 +104,27 @@ def _save(path: Path, machine: Snapshot) -> None:
     files.write(path, document.text(to_json(redacted(machine)), indent=1))
 
 
+def _of_files(request: Request) -> Snapshot:
+    """What the files tell that `--script` and `--log` name; of this machine nothing."""
+    snapshot = Snapshot()
+    if request.config:
+        from mgpu.config import facts
+
+        snapshot = replace(snapshot, config=facts(Path(request.config), ask_loader=False))
+    if request.script:
+        from mgpu.probes import script
+
+        snapshot = replace(snapshot, script=script.read(Path(request.script)))
+    if request.log:
+        from mgpu.triage import read
+
+        snapshot = replace(snapshot, log=read.logs([Path(name) for name in request.log]))
+    return snapshot
+
+
 def _snapshot(request: Request) -> Snapshot:
+    if request.of_files:
+        return _of_files(request)
     if request.from_:
         snapshot = read_snapshot(Path(request.from_))
     else:
@@ -220,6 +239,9 @@ def read_snapshot(path: Path) -> Snapshot:
 def about_the_machine(checks: Sequence[Check], snapshot: Snapshot) -> tuple[Check, ...]:
     """The doctor asks about the machine: checks on a config, a smoke test, a stamp or a deep look only where that fact
     is given, or was asked for and could not be had; checks on GPUs not for a config that runs on the CPU."""
+    of_files = {f for f in ("script", "log") if getattr(snapshot, f) is not None}
+    if of_files and snapshot.host is None:  # files are judged, and no machine
+        return tuple(c for c in checks if of_files & set(c.facts) and all(getattr(snapshot, f) for f in c.facts))
     absent = {f for f in OF_A_RUN if getattr(snapshot, f) is None and snapshot.gap(f).kind == "not_asked"}
     unneeded = _OF_GPUS if snapshot.plan and snapshot.plan.cpu_ranks else frozenset()
     return tuple(c for c in checks if not absent & set(c.facts) and c.area not in unneeded)

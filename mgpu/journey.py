@@ -66,7 +66,7 @@ def steps(folder: Path) -> list[Step]:
 
 
 def _doctor() -> Step:
-    from mgpu.launch.run import since
+    from mgpu.launch.summary import since
 
     purpose = "is this machine ready?"
     try:

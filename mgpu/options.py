@@ -40,6 +40,8 @@ class Request:
     from_: str = ""
     compare: str = ""
     config: str = ""
+    script: str = ""
+    log: tuple[str, ...] = ()
     python: str | None = None
     redact: bool | None = None  # None: as the format has it
     fix: bool = False
@@ -54,8 +56,22 @@ class Request:
     @property
     def plain(self) -> bool:
         """Whether the question is the plain one: is this machine ready?"""
-        asked = (self.from_, self.only, self.skip, self.config, self.python, self.expect_gpus, self.expect_free_gib)
+        asked = (
+            self.from_,
+            self.only,
+            self.skip,
+            self.config,
+            self.python,
+            self.expect_gpus,
+            self.expect_free_gib,
+            self.of_files,
+        )
         return self.nodes is None and not any(bool(option) or option == 0 for option in asked)
+
+    @property
+    def of_files(self) -> bool:
+        """Whether files are judged (a script, logs), and not this machine."""
+        return bool(self.script or self.log)
 
     @property
     def hides(self) -> bool:
@@ -74,6 +90,10 @@ def check(request: Request) -> None:
         (request.deep and request.from_, "--deep uses the GPUs of this machine: not together with --from"),
         (request.fix and request.from_, "--fix mends this machine: not together with --from"),
         (request.fix and request.hides, "--fix names files of yours: not together with --redact or markdown"),
+        (
+            request.of_files and (request.deep or request.fix or request.from_ or request.save or request.compare),
+            "--script and --log judge files: not with --deep, --fix, --from, --save or --compare",
+        ),
         (request.python and request.from_, "--python asks an interpreter here: not together with --from"),
         ((request.dry_run or request.yes) and not request.fix, "--dry-run and --yes belong to --fix"),
         (request.fix and (request.only or request.skip), "--fix looks at all it can mend: not with --only or --skip"),

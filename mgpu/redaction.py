@@ -15,7 +15,8 @@ from mgpu.snapshot import Snapshot, from_json, hints_of, to_json
 
 # Fields that hold nothing but a name of a machine or a user.
 _NAMES = frozenset({
-    "Host.name", "Network.hostname", "Master.name", "Rank.host", "Peer.host", "Meeting.address", "GpuProcess.user",
+    "Host.name", "Network.hostname", "Master.name", "Rank.host", "EndedRank.host", "Fallen.host",
+    "Peer.host", "Meeting.address", "GpuProcess.user",
     "Config.values.main_process_ip",
 })  # fmt: skip
 # Fields that hold paths or words of others, in which such a name may stand. In all other text (words of ours, models,
@@ -36,6 +37,8 @@ _TEXTS = frozenset({
     "Library.path", "Libraries.twice", "Libraries.shadowed", "Libraries.cuda_home", "KernelEvent.process",
     "KernelEvent.text", "Kernel.stuck", "Kernel.command_line", "GpuRun.detail", "GpuRun.nccl_path",
     "GpuRun.libcuda", "GpuRun.no_kernel", "GpuRun.no_peers", "PeerCopy.error", "Master.error", "Master.route_error",
+    "Script.path", "Script.arguments", "Seen.text", "Seen.file", "Seen.groups", "Raised.message", "Raised.file",
+    "Raised.place", "Fallen.error", "Log.files", "EndedRank.error", "Run.killed", "Run.log",
 })  # fmt: skip
 # Versions of four numbers look like addresses.
 _VERSIONS = frozenset({
@@ -49,7 +52,8 @@ _VERSIONS = frozenset({
 })  # fmt: skip
 _SERIALS = frozenset({"Gpu.serial"})  # they name one piece of hardware, as a UUID does
 # Numbers of processes, in these fields and after the word "pid" in texts.
-_PIDS = frozenset({"GpuProcess.pid", "LeftProcess.pid", "Rank.pid", "Ranks.left_running", "Ranks.outlived",
+_PIDS = frozenset({"GpuProcess.pid", "LeftProcess.pid", "Rank.pid", "EndedRank.pid", "Fallen.pid", "GpuWork.processes",
+                   "Ranks.left_running", "Ranks.outlived",
                    "Network.port_owner_pid"})  # fmt: skip
 _PID = re.compile(r"(?<=\bpid )\d+")
 _HOME = re.compile(r"((?:/home|/Users)/|/torchinductor_)[^/\s:,'\"]+")  # torch names its cache after the user
@@ -101,6 +105,8 @@ class _Substitutes:
         master = snapshot.network.master.name if snapshot.network and snapshot.network.master else ""
         for rank in snapshot.ranks.ranks if snapshot.ranks else ():  # a smoke test on several machines
             hosts |= {rank.host or "", *(peer.host or "" for peer in rank.peers)}
+        hosts |= {rank.host or "" for rank in (snapshot.log.fallen if snapshot.log else ())}
+        hosts |= {rank.host or "" for rank in (snapshot.run.ranks if snapshot.run else ())}
         hosts |= set() if _ADDRESS.fullmatch(master) else {master}
         hosts |= {short for name in hosts if not (short := name.partition(".")[0]).isdecimal()}
         hosts -= {"", "localhost", "localhost.localdomain"}

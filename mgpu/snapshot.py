@@ -1132,6 +1132,127 @@ class Stamp:
 
 
 @dataclass(frozen=True)
+class Script:
+    """A training script as its syntax tree tells it: nothing of it is imported or run."""
+
+    path: str
+    arguments: tuple[str, ...] = ()  # its own, secrets masked
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A signature that lines of a log bear: the first such line, and how many there are."""
+
+    signature: str  # id of the check
+    text: str  # without torch's prefix, colours and control bytes; cut; secrets masked
+    file: str
+    line: int  # counted from 1
+    rank: int | None = None
+    at: str | None = None  # ISO time, where the line tells one
+    times: int = 1
+    ranks: tuple[int, ...] = ()  # all of which a line is known to come from
+    groups: Mapping[str, str] = field(default_factory=dict)  # what the pattern's named groups matched in the first
+
+
+@dataclass(frozen=True)
+class Raised:
+    """A Python exception that nothing caught, as a traceback in a log tells it."""
+
+    type: str  # as printed: "torch.OutOfMemoryError", "ValueError"
+    message: str
+    file: str  # the log
+    line: int  # of the exception's own line
+    rank: int | None = None
+    at: str | None = None
+    place: str | None = None  # the deepest frame in the user's own files: "train.py:41 in main"
+    times: int = 1
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fallen:
+    """A row of torchrun's table of failed ranks."""
+
+    rank: int
+    exit_code: int  # negative for a signal
+    first: bool  # the launcher calls it the root cause
+    local_rank: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    at: str | None = None
+    error: str | None = None  # what the rank left in its error file
+
+
+@dataclass(frozen=True)
+class Log:
+    """What the logs of one run tell."""
+
+    files: tuple[str, ...]
+    size_bytes: int
+    lines: int
+    seen: tuple[Seen, ...] = ()  # in the order they came
+    raised: tuple[Raised, ...] = ()
+    fallen: tuple[Fallen, ...] = ()
+    ranks: tuple[int, ...] = ()  # that are known to have written
+
+
+@dataclass(frozen=True)
+class EndedRank:
+    """How one rank ended."""
+
+    rank: int
+    exit_code: int | None = None  # negative for a signal; None: not known
+    first: bool = False  # the first that failed
+    local_rank: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    gpu: int | None = None  # NVML's index
+    at: str | None = None
+    error: str | None = None  # torchelastic's error file: "ValueError: ..."
+    state: str | None = None  # of its process when mgpu was asked to stop the run: running, sleeping, stopped ...
+    idle: bool | None = None  # it used no CPU time in the last moments before that
+
+
+@dataclass(frozen=True)
+class GpuWork:
+    """What one GPU of a run did, sampled by NVML from outside. None: NVML does not tell."""
+
+    index: int  # NVML's
+    uuid: str
+    rank: int | None = None  # on this machine's ranks, when there is one a GPU
+    processes: tuple[int, ...] | None = None  # of the run, that were seen on it
+    samples: int = 0
+    busy_percent: float | None = None  # mean of the utilisation over the samples
+    busy_share: float | None = None  # of the samples, those with any utilisation: 0.0 to 1.0
+    peak_bytes: int | None = None  # memory in use, other programs' included
+    total_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a launched training ended, as far as mgpu saw it."""
+
+    exit_code: int  # the training's own: 0, the first failing rank's, 128 + N for a signal N
+    launcher_code: int  # negative for a signal
+    seconds: float
+    signalled: str | None = None  # mgpu was asked to stop it: SIGINT, SIGTERM ...
+    timed_out: bool = False  # --timeout
+    ranks: tuple[EndedRank, ...] = ()
+    expected: int | None = None  # ranks on this machine
+    oom_kills: int | None = None  # by the kernel in this control group meanwhile; None: no counter
+    memory_limit_bytes: int | None = None  # of the control group; None: no limit
+    memory_total_bytes: int | None = None  # of the machine
+    memory_lowest_bytes: int | None = None  # the least that was available meanwhile
+    xids: tuple[str, ...] | None = None  # "79 on 0000:1b:00.0: fallen off the bus"; None: the kernel's log is not ours
+    killed: tuple[str, ...] | None = None  # by the kernel for memory: "python (pid 4711)"; None as above
+    gpus: tuple[GpuWork, ...] | None = None  # None: no NVML here
+    gpus_after_s: float | None = None  # the GPUs were sampled from this long after the start
+    slurm: str | None = None  # what Slurm says of the job: "TIMEOUT", "OUT_OF_MEMORY"
+    left_over: int = 0  # processes that mgpu had to end afterwards
+    log: str | None = None  # the folder
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """All facts. A check names the ones it reads; a fact that is None skips the check with the gap's reason."""
 
@@ -1164,6 +1285,9 @@ class Snapshot:
     nccl_log: NcclLog | None = None
     baseline: Baseline | None = None
     stamp: Stamp | None = None
+    script: Script | None = None
+    log: Log | None = None
+    run: Run | None = None
     gaps: Mapping[str, Gap] = field(default_factory=dict)
     schema: int = SCHEMA
     taken: str | None = None  # ISO time, UTC
@@ -1185,7 +1309,7 @@ FACTS: tuple[str, ...] = tuple(
 
 
 # Facts of a run and its config, not of the machine: there only where they were asked for.
-OF_A_RUN = frozenset({"config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs"})
+OF_A_RUN = frozenset({"config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs", "script", "log", "run"})
 
 _TOO_LARGE = 1 << 64  # no counter of a kernel or driver reaches it
 

@@ -52,6 +52,13 @@ def doctor(
         list[str] | None,
         typer.Option("--path", metavar="DIR", help="A folder the run reads or writes; repeatable."),
     ] = None,
+    script: Annotated[
+        str, typer.Option("--script", metavar="FILE", help="Read this training script; nothing of it is run.")
+    ] = "",
+    log: Annotated[
+        list[str] | None,
+        typer.Option("--log", metavar="FILE", help="Explain this log of a failed run; repeatable, one a rank."),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail as well.")] = False,
     format: Annotated[
         str, typer.Option("--format", metavar="FMT", help="human, json, junit, github or markdown.")
@@ -104,7 +111,7 @@ def doctor(
         python = interpreter(python)
     quick = quick or exit_style == "prolog"  # a prolog holds up every job
     # The machine is asked while mgpu reads its options and loads its checks.
-    ask = not (from_ or list_checks or explain)
+    ask = not (from_ or list_checks or explain or script or log)
     started = (ahead.take() or _start(quick, path or [], python)) if ask else None
     try:
         from mgpu import examine, options
@@ -124,6 +131,8 @@ def doctor(
             from_=from_,
             compare=compare,
             config=config,
+            script=script,
+            log=tuple(log or ()),
             python=python or None,
             redact=redact,
             fix=fix,

@@ -23,10 +23,12 @@ from mgpu.snapshot import (
     Config,
     Container,
     Driver,
+    EndedRank,
     Folder,
     Gpu,
     GpuProcess,
     GpuRun,
+    GpuWork,
     HcaPort,
     Host,
     InfiniBand,
@@ -39,6 +41,7 @@ from mgpu.snapshot import (
     Library,
     Link,
     LoaderVerdict,
+    Log,
     Master,
     Nccl,
     NcclLibrary,
@@ -54,6 +57,8 @@ from mgpu.snapshot import (
     Pytorch,
     Rank,
     Ranks,
+    Run,
+    Script,
     Slurm,
     Snapshot,
     Stamp,
@@ -546,6 +551,29 @@ def gpu_runs(number: int = 4, *others: GpuRun) -> tuple[GpuRun, ...]:
     return tuple(found[index] for index in sorted(found))
 
 
+def script(**changes: Any) -> Script:
+    """A script in which nothing is wrong."""
+    return replace(Script("train.py"), **changes)
+
+
+def log(**changes: Any) -> Log:
+    """The log of a run in which nothing went wrong."""
+    return replace(Log(("run.log",), 4_000, 60, ranks=(0, 1, 2, 3)), **changes)
+
+
+def run(**changes: Any) -> Run:
+    """A run of four ranks that ended well."""
+    ended = tuple(EndedRank(rank, 0, local_rank=rank, host="node7", pid=4000 + rank, gpu=rank) for rank in range(4))
+    work = tuple(
+        GpuWork(rank, uuid(rank), rank, (4000 + rank,), 3600, 93.0, 0.99, 60 << 30, 80 << 30) for rank in range(4)
+    )
+    good = Run(
+        0, 0, 3661.0, ranks=ended, expected=4, oom_kills=0, memory_total_bytes=512 << 30,
+        memory_lowest_bytes=300 << 30, xids=(), killed=(), gpus=work, gpus_after_s=1.0, log="runs/20261121-1012",
+    )  # fmt: skip
+    return replace(good, **changes)
+
+
 def facts(**changes: Any) -> dict[str, Any]:
     """Every fact of a healthy machine with four H100s, some of them changed."""
     healthy: dict[str, Any] = {
@@ -577,6 +605,9 @@ def facts(**changes: Any) -> dict[str, Any]:
         "nccl_log": nccl_log(),
         "baseline": baseline(),
         "stamp": stamp(),
+        "script": script(),
+        "log": log(),
+        "run": run(),
     } | changes
     healthy.setdefault("visible", seen(*(gpu.index for gpu in healthy["gpus"] or ())))
     assert set(healthy) == set(FACTS), "a new fact needs a healthy value here"

@@ -1,0 +1,88 @@
+"""What is a signature: a text that a failure leaves in a log, and what it means?
+
+A table of `Row`s becomes a tuple of checks on the fact `log` (`checks/log/`). Reading a log only finds which rows match
+which lines; what that means stands in the row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from mgpu.check import Answer, Check, Evidence, Fix, Ok, Place, Problem, Severity
+from mgpu.snapshot import Log
+
+# root: a cause by itself. secondary: the cause only where no root is found. wrapper: hides the cause, look inside.
+# noise: never a cause; such a row makes no check, it keeps a line from being taken for one.
+Role = Literal["root", "secondary", "wrapper", "noise"]
+# Where a failure comes from, in the order in which they explain each other: the kernel that killed a rank explains the
+# timeout of the others, never the other way round.
+Kind = Literal["scheduler", "kernel", "xid", "script", "cuda", "library", "nccl", "launcher", "network", "timeout"]
+ORDER: tuple[Kind, ...] = (
+    "scheduler", "kernel", "xid", "script", "cuda", "library", "nccl", "launcher", "network", "timeout",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """One signature. `pattern` is searched in a line without torch's prefix, colours and carriage returns.
+
+    `title`, `why` and the fix's words and commands may name the pattern's groups: "port {port} is taken".
+    """
+
+    id: str
+    role: Role
+    kind: Kind
+    pattern: str  # of `re`; named groups become facts
+    samples: tuple[str, ...]  # real lines, old wordings and new; the pattern is tested with each
+    title: str  # one line, what is wrong
+    why: str
+    fix: Fix | tuple[Fix, ...]
+    source: str  # URL, or "measured torch 2.13 CPU 2026-11"
+    because_of: tuple[str, ...] = ()
+    summary: str = ""  # the check's first sentence; else made of the title
+
+
+@dataclass(frozen=True)
+class Signature(Check):
+    """A check that is made of a row."""
+
+    row: Row | None = None
+
+
+def signatures(module: str, rows: Sequence[Row]) -> tuple[Signature, ...]:
+    """The checks of a table; `module` is the table's own `__name__`, by which the checks have their area."""
+    return tuple(_check(module, row) for row in rows if row.role != "noise")
+
+
+def _check(module: str, row: Row) -> Signature:
+    def ask(log: Log) -> Answer:
+        found = [seen for seen in log.seen if seen.signature == row.id]
+        if not found:
+            return Ok(f"not in {log.lines:,} lines of {len(log.files)} log{'s' * (len(log.files) > 1)}")
+        first = found[0]
+        groups = {**dict.fromkeys(re.compile(row.pattern).groupindex, "?"), **first.groups}
+        told = {"line": first.text, "times": first.times, "rank": first.rank, "at": first.at}
+        evidence: Evidence = {name: value for name, value in told.items() if isinstance(value, str | int)}
+        return Problem(
+            row.title.format_map(groups),
+            row.why.format_map(groups),
+            tuple(_filled(fix, groups) for fix in (row.fix if isinstance(row.fix, tuple) else (row.fix,))),
+            evidence,
+            tuple(f"rank {rank}" for rank in first.ranks),
+            Place(first.file, first.line),
+        )
+
+    summary = row.summary or f"{row.title[:1].upper()}{row.title[1:]}."
+    fixes = row.fix if isinstance(row.fix, tuple) else (row.fix,)
+    ask.__name__, ask.__module__ = row.id, module
+    ask.__doc__ = f"{summary}\n\nWhy: {row.why}\n\nFix: {' '.join(fix.text for fix in fixes)}"
+    return Signature(ask, Severity.ERROR, row.source, row.because_of, row)
+
+
+def _filled(fix: Fix, groups: dict[str, str]) -> Fix:
+    return replace(
+        fix, text=fix.text.format_map(groups), commands=tuple(command.format_map(groups) for command in fix.commands)
+    )
