@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Stamp
 
@@ -47,12 +49,65 @@ def config_changed_since_verified(stamp: Stamp) -> Answer:
     )
 
 
+# Lists of paths, of which only the entries that differ are worth reading.
+_PATHS = ("LD_LIBRARY_PATH", "LD_PRELOAD")
+_UUID_SHOWN = 12  # GPU-1c2d3e4f: as much as nvidia-smi's users compare
+
+
 def differences(stamp: Stamp) -> list[tuple[str, str, str]]:
-    """What differs: name, as verified, now. The hash and the file's name are not told when the keys tell more."""
-    before, now = stamp.verified or {}, stamp.now
-    names = [name for name in {**before, **now} if name != "file" and before.get(name) != now.get(name)]
+    """What differs: name, as verified, now. Each thing once, by the name that its user gives it."""
+    before, now = dict(stamp.verified or {}), dict(stamp.now)
+    names = {name for name in {**before, **now} if before.get(name) != now.get(name)} - {"file"}
     if any(name.startswith("config.") for name in names):
-        names = [name for name in names if name != "config"]
-    return [
-        (name.removeprefix("config."), before.get(name, "not set"), now.get(name, "not set")) for name in sorted(names)
-    ]
+        names.discard("config")  # the hash of what the keys tell
+    if {"nccl", "nccl library"} <= names:
+        names.discard("nccl library")
+    if "nccl library" in names and "nccl library" not in before:
+        names.discard("nccl library")  # an older mgpu did not note it
+    gpus = _gpus(before.get("gpus"), now.get("gpus")) if "gpus" in names else []
+    hidden = "CUDA_VISIBLE_DEVICES" in names and _same_machine(before.get("gpus", ""), now.get("gpus", ""))
+    found = [] if hidden else gpus
+    for name in sorted(names - {"gpus"}):
+        old, new = _values(name, before.get(name), now.get(name))
+        found.append((name.removeprefix("config."), old, new))
+    return found
+
+
+def _values(name: str, old: str | None, new: str | None) -> tuple[str, str]:
+    """The two values in words."""
+    if name in _PATHS and old and new:
+        had, has = old.split(":"), new.split(":")
+        lost, won = [one for one in had if one not in has], [one for one in has if one not in had]
+        if lost and won:
+            return ":".join(lost), ":".join(won)
+        if lost or won:
+            entries = ":".join(lost or won)
+            return (f"with {entries}", "without it") if lost else (f"without {entries}", "with it")
+    if name.startswith("config.") or ": " in name:  # JSON; a text and a number of the same digits stay two things
+        unquoted = [value[1:-1] if value and re.fullmatch(r'"[^"\\\\]+"', value) else value for value in (old, new)]
+        if unquoted[0] != unquoted[1]:
+            old, new = unquoted
+    return old if old is not None else "not set", new if new is not None else "not set"
+
+
+def _gpus(old: str | None, new: str | None) -> list[tuple[str, str, str]]:
+    """GPU by GPU, in CUDA's order; one that only moved is told as a change of order."""
+    had, has = ([] if not text or text == "none" else text.split(", ") for text in (old, new))
+    if set(had) == set(has):
+        return [("order of the GPUs", ", ".join(map(_short, had)), ", ".join(map(_short, has)))]
+    if len(had) == len(has):
+        pairs = enumerate(zip(had, has, strict=True))
+        return [(f"GPU {place}", _short(was), _short(is_)) for place, (was, is_) in pairs if was != is_]
+    lost = [(f"GPU {place}", _short(uuid), "not there") for place, uuid in enumerate(had) if uuid not in has]
+    won = [(f"GPU {place}", "not there", _short(uuid)) for place, uuid in enumerate(has) if uuid not in had]
+    return lost + won
+
+
+def _same_machine(old: str, new: str) -> bool:
+    """Whether one list of GPUs is the other one with some hidden, or in another order."""
+    had, has = (set() if text == "none" else set(text.split(", ")) for text in (old, new))
+    return had <= has or has <= had
+
+
+def _short(uuid: str) -> str:
+    return f"{uuid[:_UUID_SHOWN]}.." if uuid.startswith(("GPU-", "MIG-")) else uuid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -16,6 +17,11 @@ def main() -> None:
 
     try:
         ahead.start(sys.argv[1:])
+        if sys.argv[1:2] == ["launch"] and "_MGPU_COMPLETE" not in os.environ:
+            from mgpu.launch import line
+
+            if (request := line.alone(sys.argv[2:])) is not None:
+                sys.exit(line.run(request))
         from mgpu.cli import run
 
         sys.exit(run(sys.argv[1:]))

@@ -1,8 +1,8 @@
 """Which probes can be on their way before the command line is read?
 
 Reading options costs more than asking most probes, and the probes run in children: with a second CPU both is done at
-once. So the plain `mgpu doctor`, `mgpu configure --validate` and `mgpu smoke-test` start them first of all. `take`
-hands them over; whatever nobody took is ended.
+once. So the plain `mgpu doctor`, `mgpu configure --validate`, `mgpu smoke-test` and `mgpu launch` start them first of
+all. `take` hands them over; whatever nobody took is ended.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ _started: list[Child] | None = None
 def start(argv: Sequence[str]) -> None:
     """Start the probes that this command line will want, just as they are."""
     global _started
+    if argv[:1] == ["launch"]:
+        _for_launch(argv[1:])
+        return
     validates = argv[:1] == ["configure"] and "--validate" in argv
     if not validates and argv[:1] not in (["doctor"], ["smoke-test"]):
         return
@@ -40,6 +43,20 @@ def start(argv: Sequence[str]) -> None:
     with contextlib.suppress(OSError):  # no process could be started: the command will meet it again, and say so
         quick = children.QUICK if "--quick" in options or argv[0] == "smoke-test" else children.DEFAULT
         _started = children.start(children.OF_CONFIGS if validates else quick)
+
+
+def _for_launch(words: Sequence[str]) -> None:
+    global _started
+    from mgpu.launch import line
+
+    request = line.alone(words)
+    if request is not None and request.target and not request.of_a_run:
+        from mgpu import children
+        from mgpu.launch import destination
+
+        leave_in_order()
+        with contextlib.suppress(OSError):
+            _started = children.start(children.of_launch(destination.folders(request.target[1:])))
 
 
 def leave_in_order() -> None:

@@ -101,6 +101,20 @@ QUICK = (NVML, PACKAGES, SYSTEM, STORAGE, NETWORK)
 DEFAULT = (*QUICK, KERNEL_LOG, PYTORCH)
 OF_CONFIGS = (NVML, PACKAGES, replace(SYSTEM, then=()))  # what the checks of a config read of a machine
 
+# What every launch looks at. The rest does not change from launch to launch: the smoke test saw it. Few children, since
+# each costs a start of Python; what loads foreign libraries is last in its own.
+_HERE = replace(
+    SYSTEM, deadline_s=10.0, in_training_python=True, bare=False, then=(NETWORK, replace(PACKAGES, then=()))
+)
+OF_LAUNCH = (NVML, _HERE, STORAGE)
+
+
+def of_launch(folders: Sequence[str]) -> tuple[Probe, ...]:
+    """The same, with the folders that a script was told to write to."""
+    if not folders:
+        return OF_LAUNCH
+    return (*OF_LAUNCH[:-1], replace(STORAGE, arguments={"named": list(folders)}))
+
 
 @dataclass
 class Child:

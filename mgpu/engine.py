@@ -7,7 +7,7 @@ import pkgutil
 import re
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +24,7 @@ _PROBLEM: dict[Severity, Status] = {Severity.ERROR: "fail", Severity.WARNING: "w
 AREAS = (
     "driver", "gpu", "ecc", "memory", "mig", "clocks", "xid", "cuda", "processes", "visibility", "links", "pcie",
     "pytorch", "libraries", "nccl", "environ", "packages", "config", "limits", "kernel", "kernel_log", "storage",
-    "container", "network", "infiniband", "slurm", "script", "smoke", "stamp", "fleet", "run", "log",
+    "container", "network", "infiniband", "slurm", "script", "smoke", "stamp", "fleet", "run", "work", "log",
 )  # fmt: skip
 
 
@@ -79,11 +79,17 @@ def _checks_package() -> ModuleType:
     return importlib.import_module("mgpu.checks")
 
 
-def load() -> tuple[Check, ...]:
-    """Every check, by area in display order, then in the order written: of a folder, file after file as in `ORDER`."""
+def load(only: Collection[str] | None = None, without: Collection[str] = ()) -> tuple[Check, ...]:
+    """Every check, by area in display order, then in the order written: of a folder, file after file as in `ORDER`.
+
+    `only`, `without`: areas; the others are not even imported.
+    """
     found: list[Check] = []
     package = _checks_package()
     for module_info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        area = module_info.name.rpartition(".")[2]
+        if area in without or (only is not None and area not in only):
+            continue
         family = importlib.import_module(module_info.name)
         files = [importlib.import_module(f"{module_info.name}.{name}") for name in getattr(family, "ORDER", ())]
         for module in files or [family]:

@@ -114,7 +114,10 @@ def _of_files(request: Request) -> Snapshot:
     if request.script:
         from mgpu.probes import script
 
-        snapshot = replace(snapshot, script=script.read(Path(request.script)))
+        found = script.read(Path(request.script))
+        if found.error and found.error_line is None:  # nothing of it can be judged
+            raise MgpuError(f"{request.script}: {found.error}", errors.USAGE)
+        snapshot = replace(snapshot, script=found)
     if request.log:
         from mgpu.triage import read
 
@@ -241,7 +244,9 @@ def about_the_machine(checks: Sequence[Check], snapshot: Snapshot) -> tuple[Chec
     is given, or was asked for and could not be had; checks on GPUs not for a config that runs on the CPU."""
     of_files = {f for f in ("script", "log") if getattr(snapshot, f) is not None}
     if of_files and snapshot.host is None:  # files are judged, and no machine
-        return tuple(c for c in checks if of_files & set(c.facts) and all(getattr(snapshot, f) for f in c.facts))
+        checks = tuple(c for c in checks if of_files & set(c.facts) and all(getattr(snapshot, f) for f in c.facts))
+        unread = snapshot.script is not None and snapshot.script.error is not None  # its other checks can tell nothing
+        return tuple(c for c in checks if not unread or c.area != "script" or c.function.__module__.endswith("reading"))
     absent = {f for f in OF_A_RUN if getattr(snapshot, f) is None and snapshot.gap(f).kind == "not_asked"}
     unneeded = _OF_GPUS if snapshot.plan and snapshot.plan.cpu_ranks else frozenset()
     return tuple(c for c in checks if not absent & set(c.facts) and c.area not in unneeded)

@@ -66,7 +66,7 @@ def steps(folder: Path) -> list[Step]:
 
 
 def _doctor() -> Step:
-    from mgpu.launch.summary import since
+    from mgpu.moments import since
 
     purpose = "is this machine ready?"
     try:

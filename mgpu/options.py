@@ -64,9 +64,8 @@ class Request:
             self.python,
             self.expect_gpus,
             self.expect_free_gib,
-            self.of_files,
         )
-        return self.nodes is None and not any(bool(option) or option == 0 for option in asked)
+        return self.nodes is None and not self.of_files and not any(bool(option) or option == 0 for option in asked)
 
     @property
     def of_files(self) -> bool:

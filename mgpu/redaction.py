@@ -37,8 +37,9 @@ _TEXTS = frozenset({
     "Library.path", "Libraries.twice", "Libraries.shadowed", "Libraries.cuda_home", "KernelEvent.process",
     "KernelEvent.text", "Kernel.stuck", "Kernel.command_line", "GpuRun.detail", "GpuRun.nccl_path",
     "GpuRun.libcuda", "GpuRun.no_kernel", "GpuRun.no_peers", "PeerCopy.error", "Master.error", "Master.route_error",
-    "Script.path", "Script.arguments", "Seen.text", "Seen.file", "Seen.groups", "Raised.message", "Raised.file",
-    "Raised.place", "Fallen.error", "Log.files", "EndedRank.error", "Run.killed", "Run.log",
+    "Script.path", "Script.arguments", "ScriptCall.arguments", "ScriptCall.keywords", "ScriptCall.written",
+    "ScriptSet.value", "ScriptText.text", "Seen.text", "Seen.file", "Seen.groups", "Raised.message", "Raised.cause",
+    "Raised.file", "Raised.place", "Fallen.error", "Log.files", "EndedRank.error", "Run.killed", "Run.log",
 })  # fmt: skip
 # Versions of four numbers look like addresses.
 _VERSIONS = frozenset({
@@ -133,7 +134,7 @@ class _Substitutes:
             return f"{name}{colon}{_ADDRESS.sub(_address, address)}"
         text = _UUIDS.sub(self._device, text)
         text = _HOME.sub(r"\1user", text)
-        if not any(where == field or where.startswith(f"{field}.") for field in _VERSIONS):
+        if not _listed(where, _VERSIONS):
             text = _ADDRESS.sub(_address, text)
         if not named:
             return text
@@ -162,7 +163,12 @@ def _may_hold_names(where: str, text: str) -> bool:
     """Whether a host's or user's name in this field is one: paths, sentences, and addresses in the environment."""
     if where.startswith("Snapshot.env."):
         return "/" in text or "ADDR" in where or "HOST" in where
-    return any(where == field or where.startswith(f"{field}.") for field in _TEXTS)
+    return _listed(where, _TEXTS)
+
+
+def _listed(where: str, fields: frozenset[str]) -> bool:
+    """Whether Class.field, or Class.field.key, is of a field of this list."""
+    return where in fields or ".".join(where.split(".", 2)[:2]) in fields
 
 
 def _address(found: re.Match[str]) -> str:

@@ -57,7 +57,7 @@ _WORD: dict[Mark, tuple[str, str, Style]] = {  # status -> word, UTF-8 glyph, st
 _WORSE: tuple[Status, ...] = ("crash", "fail", "warn", "info", "ok", "skip")  # what a row says, the worst first
 
 # Areas that judge a run, not the machine: the doctor cannot ask them again.
-_OF_A_RUN = frozenset({"smoke"})
+_OF_A_RUN = frozenset({"smoke", "run", "work"})
 # The rows of the screen: a label and the areas (files in checks/) it stands for.
 ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Driver", ("driver",)),
@@ -74,6 +74,7 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Script", ("script",)),
     ("Smoke test", ("smoke",)),
     ("Verified", ("stamp",)),
+    ("Run", ("run", "work")),
     ("Log", ("log",)),
 )
 
@@ -268,8 +269,9 @@ def verdict_of(outcomes: Sequence[Outcome], snapshot: Snapshot) -> Verdict:
     if any(o.check.severity.value == "error" and (o.status == "crash" or o.unsettling) for o in outcomes):
         return "unknown"
     plan = snapshot.plan or Plan()
-    if (snapshot.system if plan.cpu_ranks else snapshot.driver) is None:
-        return "unknown" if any(o.unknown or o.not_asked for o in outcomes) else "ready"
+    unseen = (snapshot.system if plan.cpu_ranks else snapshot.driver) is None
+    if unseen and any(o.unknown or o.not_asked for o in outcomes):
+        return "unknown"
     if snapshot.driver and not snapshot.driver.any_gpu and plan.expect_gpus != 0 and not plan.cpu_ranks:
         return "no_gpu"
     return "ready_with_warnings" if any(o.status == "warn" for o in outcomes) else "ready"

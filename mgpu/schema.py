@@ -1,4 +1,4 @@
-"""What may scripts rely on in the JSON of `mgpu doctor` and `mgpu smoke-test`? JSON Schemas (draft 2020-12), for
+"""What may scripts rely on in the JSON of `mgpu doctor`, `smoke-test` and `launch`? JSON Schemas (draft 2020-12), for
 `--json-schema`.
 
 Closed sets (statuses, verdicts, kinds) are taken from the types of the program, so that they cannot differ. Readers
@@ -11,7 +11,7 @@ import json
 import typing
 from typing import Any
 
-from mgpu import check, compare, engine, report, snapshot
+from mgpu import check, compare, engine, report, signature, snapshot
 from mgpu.smoke import verdict as smoke_verdict
 from mgpu.smoke.ranks import RUNGS
 
@@ -153,6 +153,31 @@ def _envelope(kind: str, verdict: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _triage() -> dict[str, Any]:
+    """What is told of a run that failed: of a launch, or of a log."""
+    failure = _object({
+        "rank": _WHOLE, "host": _maybe("string"), "gpu": {**_maybe("integer"), "description": "NVML's index"},
+        "signal": _maybe("string"), "exit": {**_maybe("integer"), "description": "128 + N for a signal N"},
+        "exception": _maybe("string"), "place": {**_maybe("string"), "description": "train.py:41 in main"},
+        "line": {**_maybe("integer"), "description": "of the log, where the exception stands"},
+    })  # fmt: skip
+    fix = _object({
+        "who": one_of(check.Who), "text": _TEXT, "commands": _TEXTS, "caveat": _maybe("string"),
+        "kind": one_of(check.Kind),
+    })  # fmt: skip
+    cause = _object({
+        "id": _ID, "role": one_of(signature.Role), "kind": one_of(signature.Kind), "title": _TEXT, "cause": _TEXT,
+        "evidence": {"type": "object", "additionalProperties": _SCALAR}, "subjects": _TEXTS,
+        "file": _maybe("string"), "line": _maybe("integer"), "fix": _list(fix),
+    })  # fmt: skip
+    return {
+        "first_failure": _maybe(failure),
+        "probable_cause": _maybe(cause),
+        "secondary": {**_list(cause), "description": "what followed from it, or came later"},
+        "log": _maybe(_object({"files": _TEXTS, "lines": _COUNT, "bytes": _COUNT})),
+    }
+
+
 def doctor() -> dict[str, Any]:
     """The schema of `mgpu.doctor/1.x`."""
     change = _object({
@@ -173,6 +198,7 @@ def doctor() -> dict[str, Any]:
             _envelope("doctor", report.Verdict),
             changes={**_list(change), "description": "with --compare"},
             repairs={**_list(repair), "description": "with --fix"},
+            **_triage(),
             error={**_TEXT, "description": "nothing could be judged: why"},
         ),
     }
@@ -263,6 +289,55 @@ def smoke() -> dict[str, Any]:
             error={**_TEXT, "description": "no rank was started: why"},
         ),
     }  # fmt: skip
+
+
+def run() -> dict[str, Any]:
+    """The schema of `mgpu.run/1.x`; a launch that was refused has a phase, an exit code and a reason alone."""
+    rank = _object({
+        "rank": _WHOLE, "exit": _maybe("integer"), "signal": _maybe("string"), "gpu": _maybe("integer"),
+        "host": _maybe("string"), "pid": _maybe("integer"), "error": _maybe("string"), "state": _maybe("string"),
+    })  # fmt: skip
+    gpu = _object({
+        "index": _WHOLE, "uuid": _TEXT, "rank": _maybe("integer"), "busy_percent": _maybe("number"), "peak": _BYTES,
+        "mem_total": _BYTES,
+    })  # fmt: skip
+    return {
+        "$schema": URI,
+        "$id": "mgpu.run/1.0",
+        "title": "mgpu launch --json-result",
+        "description": "Bytes are integers, seconds numbers. Fields may be added in 1.x, never renamed or removed.",
+        **_object(
+            {
+                "schema": {"type": "string", "pattern": r"^mgpu\.run/1\.[0-9]+$"},
+                "mgpu": _TEXT,
+                "time": {**_TEXT, "description": "of its end: ISO 8601, UTC"},
+                "phase": {"type": "string", "enum": ["preflight", "training"]},
+                "exit_code": {"type": "integer", "minimum": 0, "maximum": 255},
+            },
+            error={**_TEXT, "description": "nothing was started: why"},
+            checks={**_list(_check()), "description": "nothing was started: the problems"},
+            launcher_code={**_WHOLE, "description": "the launcher's own; negative for a signal"},
+            signalled={**_maybe("string"), "description": "mgpu was asked to stop it: SIGINT"},
+            timed_out=_YES,
+            triage=_YES,
+            command={**_TEXTS, "description": "secrets masked"},
+            env_added={"type": "object", "additionalProperties": _TEXT},
+            duration_s=_SECONDS,
+            ranks={**_list(rank), "description": "those of this machine"},
+            gpus=_list(gpu),
+            peak_memory={**_TEXT, "description": "of the fullest GPU, in words"},
+            busy={**_TEXT, "description": "how much the GPUs worked, in words"},
+            gpus_gap={**_maybe("string"), "description": "why GPUs were not watched, or not to the end"},
+            remarks={**_list(_check()), "description": "what is to be said of the GPUs' work"},
+            oom_kills=_maybe("integer"),
+            memory_lowest={**_BYTES, "description": "of the machine or the control group, free at the least"},
+            left_over={**_COUNT, "description": "processes that mgpu had to end afterwards"},
+            log_trouble={**_maybe("string"), "description": "why the log could not be read"},
+            logs={**_TEXT, "description": "the run's folder"},
+            again={**_TEXT, "description": "the command, secrets masked"},
+            **_triage(),
+        ),
+    }
 
 
 def show(schema: dict[str, Any] | None = None) -> int:

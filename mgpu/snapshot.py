@@ -1131,12 +1131,109 @@ class Stamp:
     level: str | None = None  # of that test; None: an older mgpu wrote it
 
 
+# Who comes past a condition on the rank. main: rank 0 alone; local_main: one a machine; not_main: all but rank 0; some:
+# it depends on the rank in another way, or is named so ("should_save"); single: only a run of one process; distributed:
+# only a run of several. A condition that is none of these stands in `conditions`.
+Guard = Literal["main", "local_main", "not_main", "some", "single", "distributed"]
+
+
+@dataclass(frozen=True)
+class InScript:
+    """Where something stands in a script. Conditions, loops and contexts of a function's callers are included where all
+    of its calls that can be seen stand in them; outermost first."""
+
+    line: int = 1  # this and the column are counted from 1
+    column: int = 1
+    file: str = ""  # "": the script itself; else a module it imports, relative to its folder
+    function: str = ""  # "main", "Trainer.fit"; "": the top level
+    guards: tuple[Guard, ...] = ()
+    conditions: tuple[str, ...] = ()  # other `if`s: as they are written, "not (...)" in an else
+    loops: tuple[int, ...] = ()  # places in Script.loops
+    within: tuple[str, ...] = ()  # contexts of `with`, as a call's name
+
+
+@dataclass(frozen=True)
+class ScriptCall(InScript):
+    """A call. `name` is dotted, resolved through imports and simple assignments: "torch.distributed.barrier"; a method
+    of what another call made: "accelerate.Accelerator().prepare"; not known whose it is: as written, "loss.backward".
+
+    Values are texts, cut: constants as Python writes them ("'nccl'", "True"), names resolved as above, else as written.
+    """
+
+    name: str = ""
+    arguments: tuple[str, ...] = ()
+    keywords: Mapping[str, str] = field(default_factory=dict)  # "**": something unpacked
+    targets: tuple[str, ...] = ()  # as written, what its value is assigned to: ("model", "optimizer")
+    written: tuple[str, ...] = ()  # the arguments as written, so that a target is found again
+
+
+@dataclass(frozen=True)
+class ScriptSet(InScript):
+    """An assignment of something that is no call: `os.environ['RANK'] = '0'`, `lr = 0.1`."""
+
+    target: str = ""  # as written, its first name resolved: "os.environ['MASTER_PORT']", "args.lr"
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class ScriptLoop(InScript):
+    """A loop: epochs, batches, or another."""
+
+    over: str = ""  # what is iterated, or a while's condition: as written
+    source: str = ""  # of what it iterates, the name as a call has it: "torch.utils.data.DataLoader()", "range()"
+    target: str = ""  # as written
+
+
+@dataclass(frozen=True)
+class ScriptJump(InScript):
+    """A way out of a loop, or out of a function from within one."""
+
+    kind: Literal["break", "continue", "return", "raise"] = "break"
+
+
+@dataclass(frozen=True)
+class ScriptOption(InScript):
+    """An option that the script's command line takes (argparse, click)."""
+
+    names: tuple[str, ...] = ()  # "--local_rank", "--local-rank"
+    default: str | None = None
+    action: str | None = None
+    type: str | None = None
+
+
+@dataclass(frozen=True)
+class ScriptText(InScript):
+    """A text that names a device or an address, wherever it stands: "cuda:0", "tcp://localhost:23456"."""
+
+    text: str = ""
+
+
+# What makes a script's ranks train together: "trainer" is that of transformers or trl, "nothing" is certain.
+Speaks = Literal["accelerate", "trainer", "lightning", "deepspeed", "ddp", "nothing"]
+
+
 @dataclass(frozen=True)
 class Script:
     """A training script as its syntax tree tells it: nothing of it is imported or run."""
 
     path: str
     arguments: tuple[str, ...] = ()  # its own, secrets masked
+    error: str | None = None  # why it could not be read: "line 7: invalid syntax"; all below is empty then
+    error_line: int | None = None
+    lines: int = 0
+    speaks: Speaks | None = None  # None: not known
+    imports: tuple[str, ...] = ()  # dotted, sorted: "torch.distributed", "accelerate.Accelerator"
+    unread: tuple[str, ...] = ()  # modules it imports that were not read and are not known to do no training
+    files: tuple[str, ...] = ()  # modules in its folder that were read as well, relative to it
+    calls: tuple[ScriptCall, ...] = ()  # in each file in the order of the lines; the script first
+    sets: tuple[ScriptSet, ...] = ()
+    loops: tuple[ScriptLoop, ...] = ()
+    jumps: tuple[ScriptJump, ...] = ()
+    options: tuple[ScriptOption, ...] = ()
+    texts: tuple[ScriptText, ...] = ()
+    functions: tuple[str, ...] = ()  # of the script itself: "main", "Trainer.fit"
+    main_guard: bool = False  # if __name__ == "__main__"
+    cut: bool = False  # there was more than is told here
 
 
 @dataclass(frozen=True)
@@ -1167,6 +1264,21 @@ class Raised:
     place: str | None = None  # the deepest frame in the user's own files: "train.py:41 in main"
     times: int = 1
     ranks: tuple[int, ...] = ()
+    cause: str | None = None  # of a chain ("During handling of ...") the first: "KeyError: 'x'"
+    signatures: tuple[str, ...] = ()  # ids of the rows, noise included, that lines of its message bear
+    after: int = 0  # lines that its file holds after it
+
+
+@dataclass(frozen=True)
+class Stalled:
+    """A collective that a rank's watchdog gave up, as ProcessGroupNCCL tells it."""
+
+    rank: int | None
+    sequence: int | None  # SeqNum: how many collectives this rank had begun
+    operation: str | None = None  # "ALLREDUCE"
+    timeout_s: float | None = None
+    completed: int | None = None  # the last that was done
+    at: str | None = None
 
 
 @dataclass(frozen=True)
@@ -1193,6 +1305,7 @@ class Log:
     seen: tuple[Seen, ...] = ()  # in the order they came
     raised: tuple[Raised, ...] = ()
     fallen: tuple[Fallen, ...] = ()
+    stalled: tuple[Stalled, ...] = ()
     ranks: tuple[int, ...] = ()  # that are known to have written
 
 
@@ -1211,6 +1324,7 @@ class EndedRank:
     error: str | None = None  # torchelastic's error file: "ValueError: ..."
     state: str | None = None  # of its process when mgpu was asked to stop the run: running, sleeping, stopped ...
     idle: bool | None = None  # it used no CPU time in the last moments before that
+    gone_s: float | None = None  # seconds after the start when its process was seen to be gone while others went on
 
 
 @dataclass(frozen=True)
@@ -1219,13 +1333,18 @@ class GpuWork:
 
     index: int  # NVML's
     uuid: str
-    rank: int | None = None  # on this machine's ranks, when there is one a GPU
-    processes: tuple[int, ...] | None = None  # of the run, that were seen on it
-    samples: int = 0
-    busy_percent: float | None = None  # mean of the utilisation over the samples
-    busy_share: float | None = None  # of the samples, those with any utilisation: 0.0 to 1.0
+    rank: int | None = None  # that is to have it, when there is one a GPU
+    processes: tuple[int, ...] | None = None  # of the run, the most that were seen on it at once
+    samples: int = 0  # from the first to the last in which any GPU of the run was busy; none ever was: all
+    busy_percent: float | None = None  # mean of the utilisation over these samples
+    busy_share: float | None = None  # of these samples, those in which it was busy: 0.0 to 1.0
     peak_bytes: int | None = None  # memory in use, other programs' included
     total_bytes: int | None = None
+    before_bytes: int | None = None  # memory in use before the run
+    idle_s: float | None = None  # it was not busy for so long, at last; None: it never was
+    now_percent: float | None = None  # mean of the utilisation in the last half minute
+    power_percent: float | None = None  # of its limit, mean of the last half minute
+    usual_power_percent: float | None = None  # mean of all samples in which it was busy
 
 
 @dataclass(frozen=True)
@@ -1247,6 +1366,9 @@ class Run:
     killed: tuple[str, ...] | None = None  # by the kernel for memory: "python (pid 4711)"; None as above
     gpus: tuple[GpuWork, ...] | None = None  # None: no NVML here
     gpus_after_s: float | None = None  # the GPUs were sampled from this long after the start
+    gpus_gap: str | None = None  # why GPUs that are there were not watched, or not to the end
+    going: bool = False  # a look at a run that has not ended: exit codes tell nothing yet
+    quiet_s: float | None = None  # it has printed nothing for so long
     slurm: str | None = None  # what Slurm says of the job: "TIMEOUT", "OUT_OF_MEMORY"
     left_over: int = 0  # processes that mgpu had to end afterwards
     log: str | None = None  # the folder

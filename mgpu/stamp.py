@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mgpu import bandwidth, files
+from mgpu import files
 from mgpu.errors import REFUSED, MgpuError, reason
 from mgpu.snapshot import BadSnapshot, Bandwidth, Baseline, Scaling, Snapshot, Stamp, decode
 
@@ -25,10 +25,15 @@ SCHEMA = 1
 Row = TypeVar("Row", Bandwidth, Scaling)
 # The variables a verdict depends on. The stamp, the launch and the report use this one list.
 RELEVANT_ENV = (
-    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "NCCL_", "TORCH_NCCL_", "TORCH_DISTRIBUTED_",
-    "GLOO_", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "ACCELERATE_", "FSDP_", "PET_", "UCX_", "FI_",
-    "LD_PRELOAD", "LD_LIBRARY_PATH", "OMP_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_MODULE_LOADING", "NVIDIA_TF32_OVERRIDE", "NCCL_", "OFI_NCCL_", "TORCH_NCCL_", "TORCH_DISTRIBUTED_",
+    "GLOO_", "USE_LIBUV", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "ACCELERATE_", "FSDP_",
+    "PARALLELISM_CONFIG_", "PET_", "UCX_", "FI_", "LD_PRELOAD", "LD_LIBRARY_PATH", "OMP_NUM_THREADS",
 )  # fmt: skip
+# Of those, what only makes a library talk.
+_TALK = frozenset({"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_TIMESTAMP_FORMAT"})
+# Packages that take part only with such a config.
+_PACKAGES = {"DEEPSPEED": "deepspeed", "MEGATRON_LM": "megatron-core"}
 
 
 def of_now(snapshot: Snapshot) -> Stamp | None:
@@ -52,6 +57,13 @@ def of_now(snapshot: Snapshot) -> Stamp | None:
         return Stamp(None, None, now)
     rungs, scaling = tuple(best.get("rungs", ())), _rows(Scaling, best.get("scaling"))
     return Stamp(best["facts"], best["time"], now, rungs, scaling, best.get("level"))
+
+
+def untold(snapshot: Snapshot) -> str:
+    """Why nothing can be said to be verified here: what a stamp covers and is not known."""
+    covered = ("config", "driver", "gpus", "visible", "pytorch", "packages", "nccl", "env", "python")
+    missing = next((fact for fact in covered if getattr(snapshot, fact) is None), None)
+    return snapshot.gap(missing).reason if missing else "part of what a stamp covers is not known here"
 
 
 def measured_here(snapshot: Snapshot, folder: Path) -> Baseline | None:
@@ -91,10 +103,11 @@ def _figures(measured: Any) -> dict[str, dict[str, float]]:
 
 
 def _gpus(snapshot: Snapshot) -> str | None:
-    """The GPUs a run would use, as an entry names them; None when they are not known."""
+    """The GPUs a run would use, in CUDA's order, as an entry names them; None when they are not known."""
     if snapshot.gpus is None or snapshot.visible is None:
         return None
-    return ", ".join(gpu.uuid or f"GPU {gpu.index}" for gpu in snapshot.gpus if gpu.index in snapshot.visible.gpus)
+    named = {gpu.index: gpu.uuid or f"GPU {gpu.index}" for gpu in snapshot.gpus}
+    return ", ".join(named[index] for index in snapshot.visible.gpus if index in named)
 
 
 def last_pass(config: Path) -> str | None:
@@ -123,13 +136,36 @@ def fingerprint(snapshot: Snapshot) -> dict[str, str] | None:
         "driver": driver.version or "none",
         "torch": torch.version or "none",
         "nccl": (libraries[0].version or "unknown") if libraries else "none",
+        "nccl library": libraries[0].path if libraries else "none",
         "accelerate": packages.get("accelerate", "none"),
         "python": f"{python.version} at {python.executable}",
     }
+    if package := _PACKAGES.get(config.distributed_type or ""):
+        facts[package] = packages.get(package, "none")
     if config.launch_flags:
         facts["launch flags"] = " ".join(config.launch_flags)
-    facts |= {f"config.{key}": json.dumps(value, sort_keys=True, default=str) for key, value in config.values.items()}
-    facts |= {name: value for name, value in env.items() if name.startswith(RELEVANT_ENV)}
+    for file, lines in snapshot.nccl.config_files.items():
+        facts |= {f"{file}: {line.partition('=')[0]}": line.partition("=")[2] for line in lines}
+    if config.deepspeed_file is not None:
+        named = config.deepspeed_file
+        facts |= _flat(f"{named.path}: ", named.values) if not named.fault else {named.path: named.fault}
+    facts |= _flat("config.", config.values)
+    facts |= {name: value for name, value in env.items() if _matters(name)}
+    return facts
+
+
+def _matters(name: str) -> bool:
+    return name.upper().startswith(RELEVANT_ENV) and name.upper() not in _TALK
+
+
+def _flat(prefix: str, values: Mapping[str, Any]) -> dict[str, str]:
+    """Nested settings by dotted key, each value as JSON."""
+    facts: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            facts |= _flat(f"{prefix}{key}.", value)
+        else:
+            facts[f"{prefix}{key}"] = json.dumps(value, sort_keys=True, default=str)
     return facts
 
 
@@ -138,6 +174,8 @@ def write(snapshot: Snapshot, rungs: Sequence[str], measured: Mapping[str, Any])
     facts = fingerprint(snapshot)
     assert snapshot.config is not None
     folder = Path(snapshot.config.path).parent
+    from mgpu import bandwidth
+
     if facts is None:
         raise MgpuError("nothing was stamped: part of what a stamp covers is not known here")
     with _locked(folder):

@@ -88,8 +88,17 @@ def whole(request: Request, found: Examined) -> dict[str, Any]:
     """The JSON document."""
     content = document.envelope("doctor", found.outcomes, found.verdict, found.code, found.seconds, found.snapshot)
     content["next"] = list(_next(found.verdict))
+    script = request.script and f" --script {shlex.quote(request.script)}"
+    if script and not request.hides:
+        content["next"] = [f"mgpu launch {shlex.quote(request.script)}"]
     for entry in content["checks"]:
-        entry["verify"] = entry["verify"].replace("mgpu doctor", f"mgpu doctor{_plan(request)}", 1)
+        again = f"mgpu doctor{script if entry['area'] == 'script' and not request.hides else ''}{_plan(request)}"
+        entry["verify"] = entry["verify"].replace("mgpu doctor", again, 1)
+    if request.log:
+        from mgpu.triage import ending, verdict
+
+        log = found.snapshot.log
+        content |= ending.found(verdict.choose(found.outcomes, log, None), log, None)
     if found.changes is not None:
         content["changes"] = [
             {"fact": c.fact, "what": c.what, "kind": c.kind, "before": c.before, "after": c.after, "text": c.text}
@@ -150,6 +159,20 @@ def show(screen: report.Screen, request: Request, found: Examined) -> None:
     """The report of a person."""
     snapshot, outcomes, verdict = found.snapshot, found.outcomes, found.verdict
     command = "mgpu doctor" + _same(request)
+    if request.log:
+        from mgpu.triage import ending
+
+        screen.show(ending.report_of_logs(snapshot, outcomes, screen, verbose=request.verbose))
+        outcomes = tuple(outcome for outcome in outcomes if outcome.check.area != "log")
+    if request.of_files:
+        if snapshot.script:
+            from mgpu import script_report
+
+            told = script_report.lines(
+                snapshot.script, snapshot.config, outcomes, screen, command, verbose=request.verbose
+            )
+            screen.show([[], *told] if request.log else told)
+        return
     head = f"mgpu doctor {snapshot.mgpu or __version__} on {describe.where(snapshot)}"
     lines: list[report.Line] = [[(line, "bold")] for line in report.wrapped(head, screen.width)]
     if snapshot.python:
@@ -172,7 +195,9 @@ def show(screen: report.Screen, request: Request, found: Examined) -> None:
 
 def _same(request: Request) -> str:
     """What another command needs to be about the same machine, interpreter and plan."""
-    given = (("--from", request.from_), ("--python", request.python), ("-c", request.config))
+    given = (
+        ("--from", request.from_), ("--script", request.script), ("--python", request.python), ("-c", request.config),
+    )  # fmt: skip
     return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value) + _plan(request)
 
 

@@ -335,24 +335,32 @@ def test_a_reader_that_goes_away(arguments: tuple[str, ...], mgpu: Run) -> None:
 # ---- terminals and locales
 
 
+# Every command takes the streams of one place (mgpu/cli) and the width of another (mgpu/report): all the odd ones with
+# the doctor, whose screen is the longest, and with the others one of each kind.
+ODD: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
+    ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}, ()),
+    ({"TERM": "dumb"}, ()),
+    ({"COLUMNS": "1"}, ()),
+    ({"CUDA_VISIBLE_DEVICES": "\udcff"}, ()),
+    ({"LC_ALL": "C"}, ()),
+    ({}, ("LANG", "LC_ALL")),
+    ({"LC_ALL": "xx_YY.nonsense"}, ()),
+    ({"PYTHONIOENCODING": "latin-1"}, ()),
+    ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, ()),
+    ({"COLUMNS": "0"}, ()),
+    ({"COLUMNS": "many"}, ()),
+    ({"COLUMNS": "100000"}, ()),
+)
+_OF_EACH_KIND = 4
+
+
 @pytest.mark.parametrize(
-    ("env", "without"),
+    ("command", "env", "without"),
     [
-        ({"LC_ALL": "C"}, ()),
-        ({}, ("LANG", "LC_ALL")),
-        ({"LC_ALL": "xx_YY.nonsense"}, ()),
-        ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}, ()),
-        ({"PYTHONIOENCODING": "latin-1"}, ()),
-        ({"TERM": "dumb"}, ()),
-        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, ()),
-        ({"COLUMNS": "1"}, ()),
-        ({"COLUMNS": "0"}, ()),
-        ({"COLUMNS": "many"}, ()),
-        ({"COLUMNS": "100000"}, ()),
-        ({"CUDA_VISIBLE_DEVICES": "\udcff"}, ()),
+        *(("doctor", *odd) for odd in ODD),
+        *((command, *odd) for command in ("bare", "configure") for odd in ODD[:_OF_EACH_KIND]),
     ],
 )
-@pytest.mark.parametrize("command", ["bare", "doctor", "configure"])
 def test_odd_terminals_and_locales(command: str, env: Mapping[str, str], without: tuple[str, ...], mgpu: Run) -> None:
     result = calm(mgpu(*COMMANDS[command], env=env, without=without))
     assert result.returncode in {"bare": (0,), "doctor": (0, 1, 4), "configure": (0,)}[command], result.stderr

@@ -158,13 +158,17 @@ def test_several_machines_are_started_by_hand(here: Path, mgpu: Run) -> None:
     config.write_text(text.replace("num_processes: 2", "num_processes: 4"))
     done = mgpu("launch", "report.py", "--lr", "1")
     assert (done.returncode, done.stdout) == (errors.LAUNCH_REFUSED, ""), done.stderr
-    assert "RANK from 0 to 1" in done.stderr
-    assert "accelerate launch --config_file accelerate.yaml --machine_rank RANK report.py --lr 1" in done.stderr
+    for node in (0, 1):
+        assert f"accelerate launch --config_file accelerate.yaml --machine_rank {node} report.py --lr 1" in done.stderr
+        assert f"mgpu launch --node-rank {node} report.py --lr 1   # on machine {node}" in done.stderr
     assert "mgpu smoke-test --node-rank 1   # on machine 1" in done.stderr
-    assert "mgpu launch --node-rank RANK report.py --lr 1" in done.stderr
     assert mgpu("launch", "--node-rank", "2", "report.py").returncode == errors.USAGE
     shown = mgpu("launch", "--node-rank", "1", "--print-command", "report.py")
     assert "--machine_rank 1 report.py" in shown.stdout and "rdzv_conf" not in shown.stdout
+    each = mgpu("launch", "--print-command", "report.py").stdout.splitlines()
+    assert [line.partition("--machine_rank ")[2] for line in each] == [
+        f"{node} report.py   # on machine {node}" for node in (0, 1)
+    ]
 
 
 def test_config_changed(stamped: Path, mgpu: Run) -> None:
@@ -172,8 +176,7 @@ def test_config_changed(stamped: Path, mgpu: Run) -> None:
     config.write_text(config.read_text().replace("mixed_precision: 'no'", "mixed_precision: bf16"))
     done = mgpu("launch", "report.py")
     assert done.returncode == errors.LAUNCH_REFUSED and done.stdout == ""
-    assert 'mixed_precision "no" -> "bf16"' in done.stderr
-    assert "config_changed_since_verified" in done.stderr
+    assert "mixed_precision  no -> bf16" in done.stderr
 
 
 def test_comments_do_not_count(stamped: Path, mgpu: Run) -> None:
@@ -186,7 +189,7 @@ def test_comments_do_not_count(stamped: Path, mgpu: Run) -> None:
 def test_environment_changed(stamped: Path, mgpu: Run) -> None:
     done = mgpu("launch", "report.py", env={"NCCL_P2P_DISABLE": "1", "NOT_RELEVANT": "1"})
     assert done.returncode == errors.LAUNCH_REFUSED
-    assert "NCCL_P2P_DISABLE not set -> 1" in done.stderr and "NOT_RELEVANT" not in done.stderr
+    assert "NCCL_P2P_DISABLE  not set -> 1" in done.stderr and "NOT_RELEVANT" not in done.stderr
 
 
 def test_damaged_stamp_verifies_nothing(stamped: Path, mgpu: Run) -> None:
@@ -205,7 +208,7 @@ def test_damaged_stamp_verifies_nothing(stamped: Path, mgpu: Run) -> None:
         (("repotr.py",), errors.NOT_FOUND, "no script repotr.py. Did you mean report.py?"),
         (("zzz",), errors.NOT_FOUND, "no script zzz."),
         (("--epochs", "3", "report.py"), errors.NOT_FOUND, "launch has no option --epochs"),
-        (("--unverified", "maybe", "report.py"), errors.USAGE, "choose ask, allow, refuse"),
+        (("--unverified", "maybe", "report.py"), errors.USAGE, "choose ask, allow or refuse"),
         (("--yes",), errors.USAGE, "which script?"),
     ],
 )
@@ -315,7 +318,8 @@ def test_module(stamped: Path, mgpu: Run) -> None:
     ],
 )
 def test_exit_code_is_the_failing_ranks(stamped: Path, mgpu: Run, how: tuple[str, ...], code: int, words: str) -> None:
-    done = mgpu("launch", "--json-result", "result.json", "ends.py", *how)
+    (stamped / "tmp").mkdir()
+    done = mgpu("launch", "--json-result", "result.json", "ends.py", *how, env={"TMPDIR": str(stamped / "tmp")})
     assert done.returncode == code, done.stderr
     assert re.search(rf"^First to fail +rank 1 .*{words if 'killed' in words else ''}", done.stderr, re.MULTILINE)
     result = json.loads((stamped / "result.json").read_text())
@@ -324,6 +328,7 @@ def test_exit_code_is_the_failing_ranks(stamped: Path, mgpu: Run, how: tuple[str
     assert (failure["rank"], failure["exit"]) == (1, code)
     assert failure["signal"] == (how[0] if how[0].startswith("SIG") else None)
     assert not marked(stamped)
+    assert not list((stamped / "tmp").glob("torchelastic_*"))
 
 
 @pytest.mark.parametrize(("how", "code"), [(("exit", "3"), 3), (("SIGKILL",), 137)])
@@ -369,11 +374,15 @@ def test_sigint_and_one_process(here: Path) -> None:
 
 
 def test_killed_mgpu_leaves_nothing(stamped: Path) -> None:
-    runner = start("launch", "waits.py", folder=stamped)
+    """The kernel tells the launcher, which ends its ranks; torchrun's folder goes, too."""
+    (stamped / "tmp").mkdir()
+    runner = start("launch", "waits.py", folder=stamped, env={"TMPDIR": str(stamped / "tmp")})
     ready(stamped)
+    assert list((stamped / "tmp").glob("torchelastic_*"))
     runner.kill()
     launched(runner)
     wait_for(lambda: not marked(stamped), 15)
+    wait_for(lambda: not list((stamped / "tmp").glob("torchelastic_*")), 10)
 
 
 def test_killed_mgpu_leaves_nothing_of_one_process(here: Path) -> None:

@@ -1,6 +1,6 @@
 """Does every JSON document of `mgpu doctor` fit the published schema, whatever happened?
 
-Those of `mgpu smoke-test` are held against theirs in test_smoke_screens.py.
+Those of `mgpu smoke-test` are held against theirs in test_smoke_screens.py, those of a launch in test_launch_ends.py.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def strict(part: Any) -> Any:
     return [strict(item) for item in part] if isinstance(part, list) else part
 
 
+RUN = Draft202012Validator(strict(copy.deepcopy(schema.run())))
 SMOKE = Draft202012Validator(strict(copy.deepcopy(schema.smoke())))
 LENIENT, STRICT = Draft202012Validator(SCHEMA), Draft202012Validator(strict(copy.deepcopy(SCHEMA)))
 
@@ -70,6 +71,7 @@ def judge(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 def test_it_is_a_schema_and_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     Draft202012Validator.check_schema(SCHEMA)
     Draft202012Validator.check_schema(schema.smoke())
+    Draft202012Validator.check_schema(schema.run())
     assert cli.run(["doctor", "--json-schema"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(SCHEMA))
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from mgpu import engine, errors, probes
+from mgpu import beforehand, engine, errors, probes
 from mgpu.config import facts
 from mgpu.launch import command as launching
 from mgpu.smoke import run as smoke
@@ -348,7 +348,7 @@ def test_run_folder_falls_back(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MGPU_LOG_DIR", raising=False)
     Path("runs").touch()
-    folder = smoke.run_folder("", "smoke-")
+    folder = beforehand.run_folder("", "smoke-")
     assert folder.is_dir() and stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert str(folder) in capsys.readouterr().err
     folder.rmdir()
@@ -357,7 +357,7 @@ def test_run_folder_falls_back(
 def test_run_folder_is_always_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MGPU_LOG_DIR", "elsewhere")
-    folders = {smoke.run_folder("", "smoke-") for _ in range(5)}
+    folders = {beforehand.run_folder("", "smoke-") for _ in range(5)}
     assert len(folders) == 5 and all(folder.parent == Path("elsewhere") for folder in folders)
 
 
@@ -366,7 +366,7 @@ def test_trials_of_an_earlier_run_are_not_taken_for_ours(tmp_path: Path) -> None
     for name in ("rank0.json", "try-1/rank0.json", "try-2/rank1.jsonl", "try-2/nccl.h.7.txt", "notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert smoke.run_folder(str(tmp_path), "smoke-") == tmp_path
+    assert beforehand.run_folder(str(tmp_path), "smoke-") == tmp_path
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["notes.txt"]
 
 
@@ -397,21 +397,23 @@ def ids(outcomes: list[engine.Outcome]) -> list[str]:
 
 
 def test_a_healthy_machine_gives_no_reason_to_refuse_and_no_doubt() -> None:
-    assert smoke.refusals(healthy()) == []
-    assert smoke.doubts(healthy()) == []
+    assert beforehand.refusals(healthy()) == []
+    assert beforehand.doubts(healthy()) == []
 
 
 def test_what_only_may_stop_a_run_is_told_and_tried() -> None:
     sick = healthy(
         gpus=known.gpus(3, known.gpu(3, ecc_uncorrected_volatile=7)), system=known.system(shm_writable=False)
     )
-    assert smoke.refusals(sick) == []
-    assert set(smoke.doubts(sick)) == {"gpu_ecc_uncorrected", "shm_not_writable"}
+    assert beforehand.refusals(sick) == []
+    assert set(beforehand.doubts(sick)) == {"gpu_ecc_uncorrected", "shm_not_writable"}
 
 
 def test_what_is_certain_to_fail_is_refused() -> None:
-    assert "torch_is_cpu_build" in ids(smoke.refusals(healthy(pytorch=known.pytorch(version="2.9.0+cpu", cuda=None))))
-    assert ids(smoke.refusals(healthy(config=known.config(known.YAML.replace("4", "9"))))) == [
+    assert "torch_is_cpu_build" in ids(
+        beforehand.refusals(healthy(pytorch=known.pytorch(version="2.9.0+cpu", cuda=None)))
+    )
+    assert ids(beforehand.refusals(healthy(config=known.config(known.YAML.replace("4", "9"))))) == [
         "config_more_ranks_than_gpus"
     ]
 
@@ -420,19 +422,19 @@ def test_fsdp_1_is_refused_where_there_is_no_gpu() -> None:
     """Elsewhere the same file may be right: about the file it is a warning."""
     config = known.config("distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_version: 1}\n")
     without = healthy(config=config, driver=known.no_driver("DRIVER_NOT_LOADED"), gpus=None)
-    assert "config_fsdp1_needs_gpu" in ids(smoke.refusals(without))
-    assert "config_fsdp1_needs_gpu" not in ids(smoke.refusals(healthy(config=config)))
+    assert "config_fsdp1_needs_gpu" in ids(beforehand.refusals(without))
+    assert "config_fsdp1_needs_gpu" not in ids(beforehand.refusals(healthy(config=config)))
 
 
 def test_a_rehearsal_needs_no_driver() -> None:
     broken = healthy(driver=known.no_driver("LIB_RM_VERSION_MISMATCH"))
-    assert "driver_library_mismatch" in ids(smoke.refusals(broken))
-    assert smoke.refusals(replace(broken, plan=Plan(cpu_ranks=2))) == []
+    assert "driver_library_mismatch" in ids(beforehand.refusals(broken))
+    assert beforehand.refusals(replace(broken, plan=Plan(cpu_ranks=2))) == []
 
 
 def test_a_driver_that_does_not_answer_is_a_reason_to_refuse() -> None:
     hung = replace(healthy(), driver=None, gpus=None, gaps={"driver": Gap("timed_out", "NVML did not answer in 10 s")})
-    (refused,) = smoke.refusals(hung)
+    (refused,) = beforehand.refusals(hung)
     assert refused.unsettling and refused.check.area == "driver"
 
 

@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mgpu import cli, errors, gauges, report
+from mgpu import beforehand, cli, errors, gauges, report
 from mgpu.check import Crash, Fix, Problem, Severity
 from mgpu.config import facts as config_facts
 from mgpu.engine import Outcome
@@ -665,12 +665,12 @@ def test_gpus_that_cannot_be_had(wanted: str, changes: dict[str, Any], words: st
 
 def test_a_gpu_that_somebody_works_on(tmp_path: Path) -> None:
     busy = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(),))))
-    assert smoke.worked_on(subject(tmp_path), busy) == ["GPU 1: ada's process (pid 4711) computes on it"]
+    assert beforehand.worked_on(subject(tmp_path).config, busy) == ["GPU 1: ada's process (pid 4711) computes on it"]
     _, narrow = subjects.narrowed(subject(tmp_path), busy, Request(gpus="0,2"), tmp_path)
-    assert smoke.worked_on(subject(tmp_path), narrow) == []
+    assert beforehand.worked_on(subject(tmp_path).config, narrow) == []
     mine = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(mine=True),))))
-    assert smoke.worked_on(subject(tmp_path), mine) == []
-    assert smoke.worked_on(replace(subject(tmp_path), cpu=True), busy) == []
+    assert beforehand.worked_on(subject(tmp_path).config, mine) == []
+    assert beforehand.worked_on(subject(tmp_path).config, busy, cpu=True) == []
 
 
 def test_a_gpu_that_somebody_works_on_is_not_loaded(

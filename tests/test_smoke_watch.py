@@ -227,7 +227,7 @@ def test_a_rank_that_is_through_may_be_gone(journals: Journals, monkeypatch: pyt
 
 def test_a_rank_stopped_before_it_began(journals: Journals, sleeper: subprocess.Popen[bytes]) -> None:
     """Nothing was heard of it: it is found by its number, and its time counts from when it was seen stopped."""
-    journals.view.started[1] = sleeper.pid, None
+    journals.view.started[1] = processes.Rank(sleeper.pid)
     journals.write(0, "group", "first barrier")
     journals.beat(0, 0.1)
     assert not journals.stalled(2.0)
@@ -459,7 +459,7 @@ def test_ranks_are_found_under_their_launcher(tmp_path: Path) -> None:
     launcher = subprocess.Popen(["sh", "-c", f"sh -c {json.dumps(script)} & wait"], start_new_session=True)
     try:
         found = wait_for(lambda: len(known := processes.ranks_under(launcher.pid)) == 2 and known)
-        assert {number: file for number, (_, file) in found.items()} == {0: None, 1: "/t/a/b/c/1/e"}
+        assert {number: rank.error_file for number, rank in found.items()} == {0: None, 1: "/t/a/b/c/1/e"}
     finally:
         os.killpg(launcher.pid, signal.SIGKILL)
         launcher.wait()

@@ -1,3 +1,16 @@
 """Does the training script itself do what training on several GPUs needs?"""
 
-ORDER: tuple[str, ...] = ()
+ORDER = (
+    "reading",
+    "launching",
+    "devices",
+    "group",
+    "wrapping",
+    "arguments",
+    "output",
+    "data",
+    "preparing",
+    "together",
+    "model",
+    "steps",
+)

@@ -15,11 +15,14 @@ _CHECKPOINT = "https://github.com/NVIDIA/Megatron-LM/issues/878"
 # One checkpoint of a model of 10^9 parameters trained with Adam in fp32: 4 bytes a weight and 8 of optimizer state
 # (huggingface.co/docs/transformers/model_memory_anatomy).
 _CHECKPOINT_BYTES = 12_000_000_000
+# Not even logs and the caches of compilers have room: the run fails within minutes.
+_NOTHING_BYTES = 100_000_000
 
 
 def _outputs(storage: Storage) -> list[Folder]:
-    """Where the run writes, as far as that is known: the current folder, and those the user named."""
-    return [folder for folder in storage.folders if folder.role in ("current", "named") and folder.exists]
+    """Where the run writes, as far as that is known: the current folder, and those the user named; of one that is not
+    there yet, what is known of the one above it."""
+    return [folder for folder in storage.folders if folder.role in ("current", "named") and folder.exists is not None]
 
 
 @check(Severity.ERROR, source=_STATVFS, because_of=("folder_does_not_answer",))
@@ -47,7 +50,7 @@ def named_folder_missing(storage: Storage) -> Answer:
     return Ok(f"{counted(len(known), 'named folder')} of {len(named)} found") if known else Skip("none answered")
 
 
-@check(Severity.WARNING, source=_STATVFS, because_of=("folder_does_not_answer",))
+@check(Severity.WARNING, source=_STATVFS, because_of=("folder_does_not_answer", "named_folder_missing"))
 def output_folder_not_writable(storage: Storage) -> Answer:
     """The folder the run starts in, or one that was named, cannot be written.
 
@@ -72,7 +75,38 @@ def output_folder_not_writable(storage: Storage) -> Answer:
     return Ok(f"{listed(paths_of(known))} can be written") if known else Skip("the current folder did not answer")
 
 
-@check(Severity.WARNING, source=_CHECKPOINT, because_of=("output_folder_not_writable",))
+@check(Severity.ERROR, source=_STATVFS, because_of=("output_folder_not_writable",))
+def output_folder_exhausted(storage: Storage) -> Answer:
+    """The disk the run writes to has no room at all.
+
+    Why: logs and caches fill what is left within minutes; the run ends with "No space left on device".
+
+    Fix: free space, or write elsewhere.
+    """
+    known = [folder for folder in _outputs(storage) if folder.writable and folder.free_bytes is not None]
+    if not known:
+        return Skip("no folder to write to tells its free space")
+    bare = [folder for folder in known if (folder.free_bytes or 0) < _NOTHING_BYTES]
+    if not bare:
+        return Ok(f"{listed(gib(folder.free_bytes or 0) for folder in known)} free")
+    first = bare[0]
+    return Problem(
+        f"{(first.free_bytes or 0) // 1_000_000} MB are free for {called(first)}",
+        "Logs and caches fill that within minutes, and the run ends.",
+        Fix(
+            "Free space, or write to another disk.",
+            (f"df -h {shlex.quote(first.path)}", f"du -xsh {shlex.quote(first.path)}"),
+        ),
+        evidence_of(first),
+        paths_of(bare),
+    )
+
+
+@check(
+    Severity.WARNING,
+    source=_CHECKPOINT,
+    because_of=("output_folder_not_writable", "output_folder_exhausted"),
+)
 def output_folder_full(storage: Storage) -> Answer:
     """The disk the run writes to is full.
 
@@ -107,7 +141,7 @@ def output_folder_full(storage: Storage) -> Answer:
 @check(
     Severity.INFO,
     source="https://huggingface.co/docs/transformers/model_memory_anatomy",
-    because_of=("output_folder_full",),
+    because_of=("output_folder_full", "output_folder_exhausted"),
 )
 def output_folder_small(storage: Storage) -> Answer:
     """The disk the run writes to has no room for a checkpoint of a model of a billion parameters.

@@ -6,7 +6,8 @@ import os
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand
+
+from mgpu.cli.panels import Panels
 
 _FORMATS: Final = ("human", "json", "github")
 _FILE: Final = "Write the config"
@@ -249,7 +250,7 @@ def _one_size(option: str) -> str:
     return f"{option} reads the number of parameters: not together with --params or --model"
 
 
-class Grouped(TyperCommand):
+class Grouped(Panels):
     """A command with its options in groups, and FILE allowed right behind --validate=."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -263,16 +264,6 @@ class Grouped(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [self.options_metavar or ""]  # FILE... stands there, behind the option it belongs to
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for option in self.get_params(ctx):
-            record = option.get_help_record(ctx)
-            if record is not None:
-                groups.setdefault(getattr(option, "rich_help_panel", None) or "Other", []).append(record)
-        for title, records in groups.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
 
 
 _TAKES_FILES = ("--validate=", "--show-origin=")

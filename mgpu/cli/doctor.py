@@ -59,6 +59,7 @@ def doctor(
         list[str] | None,
         typer.Option("--log", metavar="FILE", help="Explain this log of a failed run; repeatable, one a rank."),
     ] = None,
+    more: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,  # of --log rank*.log
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail as well.")] = False,
     format: Annotated[
         str, typer.Option("--format", metavar="FMT", help="human, json, junit, github or markdown.")
@@ -105,6 +106,10 @@ def doctor(
         from mgpu import schema
 
         return schema.show()
+    if more and not log:
+        from mgpu.errors import USAGE, MgpuError
+
+        raise MgpuError(f"mgpu doctor takes no argument {more[0]!r}: a log is given by --log {more[0]}", USAGE)
     if python:
         from mgpu.options import interpreter
 
@@ -132,7 +137,7 @@ def doctor(
             compare=compare,
             config=config,
             script=script,
-            log=tuple(log or ()),
+            log=(*(log or ()), *(more or ())),
             python=python or None,
             redact=redact,
             fix=fix,

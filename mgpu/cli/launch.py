@@ -2,52 +2,151 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+
+_WHAT: Final = "What runs"
+_GATE: Final = "Before it starts"
+_WHILE: Final = "While it runs, and after"
+_RUNS: Final = "Runs that were started before"
 
 
 def launch(
     context: typer.Context,
-    config: Annotated[str, typer.Option("--config", "-c", metavar="FILE", help="Default: ./accelerate.yaml.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="No question.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Show everything, start nothing.")] = False,
-    print_command: Annotated[bool, typer.Option("--print-command", help="Only the command line.")] = False,
+    config: Annotated[
+        str,
+        typer.Option("--config", "-c", metavar="FILE", help="Default: ./accelerate.yaml.", rich_help_panel=_WHAT),
+    ] = "",
+    module: Annotated[
+        bool,
+        typer.Option("--module", "-m", help="What follows is a module, as for python -m.", rich_help_panel=_WHAT),
+    ] = False,
     launcher: Annotated[
-        str, typer.Option("--launcher", metavar="WHICH", help="auto, accelerate, torchrun or python.")
+        str,
+        typer.Option(
+            "--launcher",
+            metavar="WHICH",
+            help="auto (by what the script calls), accelerate, torchrun or python.",
+            show_default=False,
+            rich_help_panel=_WHAT,
+        ),
     ] = "auto",
+    gpus: Annotated[
+        str,
+        typer.Option(
+            "--gpus",
+            metavar="N|LIST",
+            help="Only so many, or these: 2 or 0,2. 1: one process.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = "",
+    port: Annotated[
+        str,
+        typer.Option(
+            "--port",
+            metavar="N|auto",
+            help="Where the ranks meet. Default: as the config says, else a free one (auto).",
+            rich_help_panel=_WHAT,
+        ),
+    ] = "",
+    node_rank: Annotated[
+        int | None,
+        typer.Option(
+            "--node-rank", metavar="K", min=0, help="Which of several machines this is.", rich_help_panel=_WHAT
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="No question; not verified is refused.", rich_help_panel=_GATE)
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Show everything, start nothing.", rich_help_panel=_GATE)
+    ] = False,
+    print_command: Annotated[
+        bool,
+        typer.Option(
+            "--print-command", help="Only the command, with its environment, as it pastes.", rich_help_panel=_GATE
+        ),
+    ] = False,
     unverified: Annotated[
         str,
-        typer.Option("--unverified", metavar="WHAT", help="ask, allow or refuse (default: ask; no terminal: refuse)."),
+        typer.Option(
+            "--unverified",
+            metavar="WHAT",
+            help="ask, allow or refuse what no smoke test has passed. Default: ask; refuse where nobody can be asked.",
+            rich_help_panel=_GATE,
+        ),
     ] = "",
     smoke: Annotated[
-        str, typer.Option("--smoke", metavar="WHEN", help="Run the smoke test first: auto, always or never.")
+        str,
+        typer.Option(
+            "--smoke",
+            metavar="WHEN",
+            help="The smoke test: auto (offered when needed), always or never.",
+            show_default=False,
+            rich_help_panel=_GATE,
+        ),
     ] = "auto",
-    gpus: Annotated[str, typer.Option("--gpus", metavar="N|LIST", help="On these GPUs only; 1: one process.")] = "",
-    port: Annotated[str, typer.Option("--port", metavar="auto|N", help="Where the ranks meet.")] = "auto",
-    module: Annotated[bool, typer.Option("--module", "-m", help="What follows is a module, as for python -m.")] = False,
-    node_rank: Annotated[
-        int | None, typer.Option("--node-rank", metavar="K", min=0, help="Which of several machines this is.")
-    ] = None,
-    exec_: Annotated[bool, typer.Option("--exec", help="Replace this process: no watching, no triage.")] = False,
-    triage: Annotated[bool, typer.Option("--triage/--no-triage", help="Explain a failure at the end.")] = True,
-    timeout: Annotated[float, typer.Option("--timeout", metavar="SEC", min=0, help="End the training then.")] = 0,
-    detach: Annotated[bool, typer.Option("--detach", help="Leave the run going without this terminal.")] = False,
-    attach: Annotated[bool, typer.Option("--attach", help="Follow a run: [RUN], else the latest.")] = False,
-    status: Annotated[bool, typer.Option("--status", help="The runs of this machine, or one: [RUN].")] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="End a run: [RUN], else the only one.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="The GPUs at work, live: [RUN] or SCRIPT.")] = False,
-    log_dir: Annotated[str, typer.Option("--log-dir", metavar="DIR", help="Default: runs/TIME.")] = "",
-    json_result: Annotated[str, typer.Option("--json-result", metavar="FILE", help="Write how it ended.")] = "",
+    exec_: Annotated[
+        bool,
+        typer.Option("--exec", help="Replace this process: nothing is watched or explained.", rich_help_panel=_WHILE),
+    ] = False,
+    triage: Annotated[
+        bool,
+        typer.Option(
+            "--triage/--no-triage", help="Explain a failure at the end.", show_default=False, rich_help_panel=_WHILE
+        ),
+    ] = True,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout",
+            metavar="SEC",
+            min=0,
+            help="End the training then, with exit code 124.",
+            show_default=False,
+            rich_help_panel=_WHILE,
+        ),
+    ] = 0,
+    log_dir: Annotated[
+        str, typer.Option("--log-dir", metavar="DIR", help="Default: runs/TIME.", rich_help_panel=_WHILE)
+    ] = "",
+    json_result: Annotated[
+        str,
+        typer.Option("--json-result", metavar="FILE", help="Write there how it ended.", rich_help_panel=_WHILE),
+    ] = "",
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Leave it running without this terminal.", rich_help_panel=_WHILE)
+    ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="The GPUs at work, live. With a script: start it detached and watch; else [RUN].",
+            rich_help_panel=_WHILE,
+        ),
+    ] = False,
+    attach: Annotated[
+        bool, typer.Option("--attach", help="Follow a run to its end: [RUN], else the latest.", rich_help_panel=_RUNS)
+    ] = False,
+    status: Annotated[
+        bool,
+        typer.Option(
+            "--status", help="List the runs, or show one: [RUN]. --json-result - for JSON.", rich_help_panel=_RUNS
+        ),
+    ] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="End a run: [RUN], else the only one.", rich_help_panel=_RUNS)
+    ] = False,
 ) -> int:
     """Start SCRIPT [ARGS...] with the verified config, watch it, and end with its exit code.
 
     Options of mgpu come before the script; everything after it is the script's, untouched.
     """
-    from mgpu.launch import run
+    from mgpu.launch import line
     from mgpu.launch.request import Request
 
-    return run.run(
+    return line.launch(
         Request(
             target=tuple(context.args),
             module=module,

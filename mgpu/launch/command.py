@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal, NoReturn
 
+from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
+from mgpu.launch import secrets
 from mgpu.requirements import GPU_TYPES
 from mgpu.snapshot import Config, Driver
 
+Launcher = Literal["accelerate", "torchrun", "python"]
 # Rendezvous backends of torchrun besides the launcher's own `static`. The launcher takes rdzv_backend, as it does
 # enable_cpu_affinity, from its command line only, and ignores them in a file (checks/config, config_key_never_applied).
 _BACKENDS = ("c10d", "etcd", "etcd-v2")
 MARK = "MGPU_RUN_ID"  # by this variable every process of a run is found again
+_PORT = 29500  # the launchers' own, where several machines meet and the config names none
+# What FSDP 1 splits. accelerate's wizard asks for it and writes it under the name that only FSDP 2 reads; the launcher
+# then has FULL_SHARD (accelerate 1.15: commands/config/cluster.py, utils/launch.py prepare_multi_gpu_env).
+_SHARDING = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
+# Read by the ranks (accelerate 1.15, utils/dataclasses.py DeepSpeedPlugin), set by no launcher.
+_NVME = {
+    "offload_optimizer_nvme_path": "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH",
+    "offload_param_nvme_path": "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH",
+}
+# Sections of which a lone process learns from its environment only, as accelerate's launcher would set it.
+_OF_THE_LAUNCHER = ("dynamo_config", "fp8_config", "parallelism_config")
 
 
 @dataclass(frozen=True)
@@ -24,6 +41,10 @@ class Command:
     argv: tuple[str, ...]
     env_added: Mapping[str, str] = field(default_factory=dict)  # shown to the user; never silent
     run_id: str = ""
+    launcher: Launcher = "accelerate"
+    ranks: int = 1  # on this machine
+    script: str = ""  # or the module's name
+    arguments: tuple[str, ...] = ()  # the script's
 
     def environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """The whole environment of the launcher."""
@@ -31,9 +52,34 @@ class Command:
         return {**base, **self.env_added, **mark}
 
     def shown(self) -> str:
-        """The line as it pastes into a shell, with what mgpu adds in front."""
-        added = [f"{name}={shlex.quote(value)}" for name, value in self.env_added.items()]
-        return " ".join([*added, shlex.join(self.argv)])
+        """The line as it pastes into a shell, with what mgpu adds in front; the script's secrets included."""
+        return _line(self.env_added, self.argv)
+
+    def told(self) -> str:
+        """The same for a screen or a file: without secrets."""
+        return _line(secrets.masked_env(self.env_added), secrets.masked_argv(self.argv))
+
+
+def _line(env: Mapping[str, str], argv: Sequence[str]) -> str:
+    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in env.items()), shlex.join(argv)])
+
+
+def become(command: Command) -> NoReturn:
+    """Replace this process by the launcher. Raises MgpuError (126, 127) when it cannot be started.
+
+    What Python ignores for itself (a closed pipe, a file that grows too large) would stay ignored.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(command.argv[0], command.argv, command.environment())
+    except FileNotFoundError as error:
+        raise MgpuError(f"the launcher was not found: {reason(error)}", NOT_FOUND) from None
+    except OSError as error:
+        raise MgpuError(f"the launcher cannot be started: {reason(error)}", CANNOT_RUN) from None
 
 
 def on_cpu(config: Config, driver: Driver) -> bool:
@@ -53,8 +99,37 @@ def flags_of(config: Config) -> list[str]:
         flags.append("--enable_cpu_affinity")
     if config.values.get("rdzv_backend") in _BACKENDS:
         flags += ["--rdzv_backend", str(config.values["rdzv_backend"])]
+    if config.distributed_type == "DEEPSPEED" and config.num_machines > 1:
+        # Every node is started by hand. With any other word accelerate starts the nodes itself, and writes its whole
+        # environment, tokens included, to ./.deepspeed_env for everybody to read (commands/launch.py).
+        flags += ["--deepspeed_multinode_launcher", "standard"]
+    if sharding := _sharding(config):
+        flags += ["--fsdp_sharding_strategy", sharding]
     flags += config.launch_flags
     return flags
+
+
+def _section(config: Config, name: str) -> Mapping[str, Any]:
+    found = config.values.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _sharding(config: Config) -> str:
+    """FSDP 1's strategy where it stands under the key that only FSDP 2 reads; else nothing."""
+    fsdp = {key.removeprefix("fsdp_"): value for key, value in _section(config, "fsdp_config").items()}
+    if config.distributed_type != "FSDP" or str(fsdp.get("version", 1)) != "1" or "sharding_strategy" in fsdp:
+        return ""
+    wanted = fsdp.get("reshard_after_forward")
+    return wanted if wanted in _SHARDING else ""
+
+
+def _variables(config: Config, driver: Driver) -> dict[str, str]:
+    """What accelerate's launcher does not tell its ranks, and they would read."""
+    added = {"ACCELERATE_USE_CPU": "true"} if on_cpu(config, driver) else {}
+    section = _section(config, "deepspeed_config") if config.distributed_type == "DEEPSPEED" else {}
+    if not section.get("deepspeed_config_file"):  # which says it itself
+        added |= {name: section[key] for key, name in _NVME.items() if isinstance(section.get(key), str)}
+    return added
 
 
 def build(
@@ -67,11 +142,14 @@ def build(
     run_id: str = "",
     node: int | None = None,
     meet_s: float | None = None,
+    more: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
 ) -> Command:
     """The launch of `target` (a script and its arguments, or `-m module …`) with a config file.
 
     `port`: where the ranks meet, when the config leaves it open. `node`: which of several machines this is.
     `meet_s`: how long the launcher waits for the others (its default is 600 s, and more with each retry).
+    `more`: flags of the launcher for this launch only. `env`: variables for this launch only.
     """
     flags: list[str] = [] if port is None else ["--main_process_port", str(port)]
     flags += flags_of(config)
@@ -81,6 +159,82 @@ def build(
         dynamic = config.values.get("rdzv_backend") in _BACKENDS
         flags += ["--rdzv_conf", f"timeout={meet_s:.0f}" + (f",join_timeout={meet_s:.0f}" if dynamic else "")]
     path = os.path.relpath(config.path) if Path(config.path).is_absolute() else config.path
-    argv = (python, "-m", "accelerate.commands.launch", "--config_file", path, *flags, *target)
-    added = {"ACCELERATE_USE_CPU": "true"} if on_cpu(config, driver) else {}
-    return Command(argv, added, run_id)
+    argv = (python, "-m", "accelerate.commands.launch", "--config_file", path, *flags, *more, *_kept(target))
+    added = {**_variables(config, driver), **(env or {})}
+    return _made(argv, added, run_id, "accelerate", config.ranks_here or 1, target)
+
+
+def torchrun(
+    config: Config,
+    target: Sequence[str],
+    *,
+    python: str,
+    port: int | None = None,
+    run_id: str = "",
+    node: int | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Command:
+    """The same ranks, for a script that needs nothing of accelerate: what torchrun takes of the config."""
+    ranks = config.ranks_here or 1
+    meet = port or config.port
+    flags = ["--nproc-per-node", str(ranks)]
+    if config.num_machines > 1:
+        flags += ["--nnodes", str(config.num_machines), "--node-rank", str(node or 0)]
+        address, meet = str(config.values.get("main_process_ip")), meet or _PORT
+        backend = config.values.get("rdzv_backend")
+        if backend in _BACKENDS:
+            flags += ["--rdzv-backend", str(backend), "--rdzv-endpoint", f"{address}:{meet}", "--rdzv-id", "mgpu"]
+        else:
+            flags += ["--master-addr", address, "--master-port", str(meet)]
+    elif meet:
+        flags += ["--master-port", str(meet)]
+    argv = (python, "-m", "torch.distributed.run", *flags, *_kept(target))
+    return _made(argv, {**_plain(config), **(env or {})}, run_id, "torchrun", ranks, target)
+
+
+def alone(
+    config: Config,
+    driver: Driver,
+    target: Sequence[str],
+    *,
+    python: str,
+    run_id: str = "",
+    env: Mapping[str, str] | None = None,
+) -> Command:
+    """One process and no launcher: Python, with what accelerate's launcher of one process puts into its environment."""
+    added = {"ACCELERATE_MIXED_PRECISION": config.precision} if config.precision != "no" else {}
+    if config.on_cpu or on_cpu(config, driver):
+        added["ACCELERATE_USE_CPU"] = "true"
+    return _made((python, *target), {**_plain(config), **added, **(env or {})}, run_id, "python", 1, target)
+
+
+def needs_accelerate(config: Config) -> bool:
+    """Whether one process alone would not get what the config says without accelerate's launcher."""
+    sharded = config.distributed_type not in ("MULTI_GPU", "MULTI_CPU", "NO")
+    return sharded or config.precision == "fp8" or any(config.values.get(name) for name in _OF_THE_LAUNCHER)
+
+
+def _plain(config: Config) -> dict[str, str]:
+    """What a config says to any launcher, as variables: which GPUs, how many threads a rank."""
+    added: dict[str, str] = {}
+    ids = str(config.values.get("gpu_ids") or "all")
+    if ids != "all" and config.num_machines == 1:
+        added["CUDA_VISIBLE_DEVICES"] = ids
+    flags = config.launch_flags
+    if "--num_cpu_threads_per_process" in flags:
+        added["OMP_NUM_THREADS"] = flags[flags.index("--num_cpu_threads_per_process") + 1]
+    return added
+
+
+def _kept(target: Sequence[str]) -> list[str]:
+    """A script's first argument `--` twice: the launchers' parser (argparse) takes one away there, and only there."""
+    first = 2 if target[0] == "-m" else 1
+    before, after = target[:first], target[first:]
+    return [*before, *(["--"] if after[:1] in (["--"], ("--",)) else ()), *after]
+
+
+def _made(
+    argv: Sequence[str], env: Mapping[str, str], run_id: str, launcher: Launcher, ranks: int, target: Sequence[str]
+) -> Command:
+    name, *arguments = target[1:] if target[:1] == ["-m"] or target[:1] == ("-m",) else target
+    return Command(tuple(argv), dict(env), run_id, launcher, ranks, name, tuple(arguments))

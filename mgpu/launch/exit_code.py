@@ -1,7 +1,7 @@
 """What was the training's own exit code?
 
 accelerate and torchrun end with 1 whatever a rank's code was; what they print names the first rank that failed and its
-code. Pure.
+code. `Tables` keeps that when it passes by, however much is printed after it. Pure.
 """
 
 from __future__ import annotations
@@ -21,6 +21,51 @@ _CALLED = re.compile(rb"returned non-zero exit status (\d+)\.|CalledProcessError
 # Every entry of that summary, the ones under "Other Failures" included.
 _ENTRY = re.compile(rb"\n\s*rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
 _PROBLEM_CODES = range(1, 256)
+_MARK = b"Root Cause (first observed"
+_TAIL_BYTES = 64 << 10  # what stands before the root cause: the list of the others, 300 bytes a rank
+_AFTER_BYTES = 16 << 10  # … and after it: its own entry, with the traceback that the rank left in its error file
+
+
+class Tables:
+    """The end of what was printed, and the launcher's last table of failed ranks, of all that passes by."""
+
+    def __init__(self) -> None:
+        self._tail = bytearray()
+        self._table = bytearray()
+        self._wanted = 0  # bytes of the table that are still to come
+
+    def feed(self, buffer: bytes | bytearray, size: int | None = None) -> None:
+        """What was printed next: `buffer`, or its first `size` bytes. Nothing large is copied that need not be."""
+        size = len(buffer) if size is None else size
+        if self._wanted:
+            self._table += buffer[: min(size, self._wanted)]
+            self._wanted = max(0, self._wanted - size)
+        if (place := buffer.rfind(_MARK, 0, size)) >= 0:
+            self._begin(bytes(self._tail) + buffer[:place], buffer[place:size])
+        elif (place := (self._tail[-len(_MARK) :] + buffer[: min(size, len(_MARK))]).find(_MARK)) >= 0:  # cut in two
+            begun = min(len(self._tail), len(_MARK)) - place
+            self._begin(bytes(self._tail[:-begun]), bytes(self._tail[-begun:]) + buffer[:size])
+        if size >= _TAIL_BYTES:
+            self._tail[:] = buffer[size - _TAIL_BYTES : size]
+        else:
+            self._tail += buffer[:size]
+            if len(self._tail) > 2 * _TAIL_BYTES:
+                del self._tail[:-_TAIL_BYTES]
+
+    def _begin(self, before: bytes, table: bytes | bytearray) -> None:
+        """A table begins, or one more: the last counts."""
+        self._table = bytearray(before[-_TAIL_BYTES:] + table[:_AFTER_BYTES])
+        self._wanted = max(0, _AFTER_BYTES - len(table))
+
+    @property
+    def tail(self) -> bytes:
+        """The last that was printed."""
+        return bytes(self._tail[-_TAIL_BYTES:])
+
+    @property
+    def last(self) -> bytes:
+        """The last table, from some way before it to some way after it; empty when there was none."""
+        return bytes(self._table)
 
 
 @dataclass(frozen=True)
@@ -40,9 +85,9 @@ class FirstFailure:
             return None
 
 
-def first_failure(tail: bytes) -> FirstFailure | None:
+def first_failure(printed: bytes) -> FirstFailure | None:
     """The failure that the launcher's last words name."""
-    text = _ANSI.sub(b"", tail)
+    text = _ANSI.sub(b"", printed)
     if found := list(_ROOT.finditer(text)):
         host, rank, code = found[-1].groups()
         return FirstFailure(int(rank), host.decode("utf-8", "replace"), _shell_code(int(code)))
@@ -63,11 +108,14 @@ def of_ranks(text: bytes) -> dict[int, int]:
     return {0: int(alone[-1][0]) if alone[-1][0] else -int(alone[-1][1])} if alone else {}
 
 
-def of_training(returncode: int, tail: bytes, signalled: int | None) -> int:
-    """The exit code mgpu ends with: 0, the first failing rank's own, or 128 + N."""
+def of_training(returncode: int, printed: bytes, signalled: int | None, *, flattened: bool = True) -> int:
+    """The exit code mgpu ends with: 0, the first failing rank's own, or 128 + N.
+
+    `flattened`: there is a launcher that ends with 1 whatever its ranks ended with. Else what is printed tells nothing.
+    """
     if returncode == 0:
         return 0
-    failure = first_failure(tail)
+    failure = first_failure(printed) if flattened and returncode == 1 else None
     if signalled is not None and (failure is None or failure.exit_code in (128 + signal.SIGTERM, 128 + signalled)):
         return 128 + signalled
     if failure is not None and failure.exit_code in _PROBLEM_CODES:

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 
-from mgpu import engine, errors, probes, report
+from mgpu import beforehand, engine, errors, probes, report
 from mgpu.check import Skip
 from mgpu.document import check_json
 from mgpu.launch import result
 from mgpu.launch.request import Request
-from mgpu.smoke import run as smoke
-from mgpu.snapshot import Snapshot
-
-POLICIES = ("ask", "allow", "refuse")
+from mgpu.snapshot import Config, Snapshot
 
 
 def verification(snapshot: Snapshot) -> list[engine.Outcome]:
     """Why this config does not count as verified; empty when it does. Not known is not verified."""
-    checks = [check for check in engine.load() if check.area == "stamp"]
-    outcomes = engine.run(checks, snapshot)
+    outcomes = engine.run([c for c in beforehand.checks() if c.area == "stamp"], snapshot)
     return [o for o in outcomes if o.status in ("fail", "crash") or o.unknown]
 
 
 def cannot_see_gpus(snapshot: Snapshot) -> list[engine.Outcome]:
     """Unverified and allowed: torch is asked after all, because ranks that see no GPU would train alone on the CPU."""
     assert snapshot.driver is not None
-    return smoke.refusals(probes.with_torch(snapshot)) if snapshot.driver.any_gpu else []
+    return beforehand.refusals(probes.with_torch(snapshot)) if snapshot.driver.any_gpu else []
 
 
 def policy(request: Request) -> str:
@@ -36,22 +33,21 @@ def policy(request: Request) -> str:
     return "refuse" if wish == "ask" and not can_ask else wish
 
 
-def ask_what(verified: Sequence[engine.Outcome]) -> str:
+def ask_what(verified: Sequence[engine.Outcome], *, smoke: bool) -> str:
+    """ "test" (the smoke test, then launch), "launch" or "stop"; with `smoke` False no test is offered."""
     from mgpu.wizard import prompts
     from mgpu.wizard.questions import Choice, Question
 
     screen = report.Screen.of(sys.stderr)
-    screen.show([[("Not verified: ", "warn"), (why(verified), "")]])
+    head, *more = differences(verified)
+    screen.show([[("Not verified: ", "warn"), (head, "")], *report.unstyled(f"  {line}" for line in more)])
+    test = (Choice("test", "Yes, then launch"),) if smoke else ()
     question = Question(
         "unverified",
-        "Run the smoke test first?",
+        "Run the smoke test first?" if smoke else "Launch all the same?",
         "The smoke test takes seconds and shows that the ranks can train together.",
-        default="test",
-        choices=(
-            Choice("test", "Yes, then launch"),
-            Choice("launch", "Launch anyway"),
-            Choice("stop", "Stop"),
-        ),
+        default="test" if smoke else "stop",
+        choices=(*test, Choice("launch", "Launch anyway"), Choice("stop", "Stop")),
         saves=False,
     )
     answer = prompts.ask(question)
@@ -59,6 +55,7 @@ def ask_what(verified: Sequence[engine.Outcome]) -> str:
 
 
 def why(verified: Sequence[engine.Outcome]) -> str:
+    """In one line why a config does not count as verified."""
     first = next((o for o in verified if o.problem), None)
     if first is not None and first.problem is not None:
         return first.problem.cause if first.check.id == "config_changed_since_verified" else first.problem.title
@@ -66,19 +63,52 @@ def why(verified: Sequence[engine.Outcome]) -> str:
     return f"it cannot be told: {answer.reason}" if isinstance(answer, Skip) else "a check crashed"
 
 
+def differences(verified: Sequence[engine.Outcome]) -> list[str]:
+    """The same in lines: what is wrong, and under it each difference, old -> new, in columns."""
+    changed = next((o.problem for o in verified if o.check.id == "config_changed_since_verified" and o.problem), None)
+    if changed is None:
+        return [why(verified)]
+    width = max(map(len, changed.evidence))
+    return ["changed since the test", *(f"{name:<{width}}  {told}" for name, told in changed.evidence.items())]
+
+
+def command_to_verify(config: Config, gpus: str) -> str:
+    """The command that would verify what is to run, and for a part of its GPUs the one that tries it."""
+    flag = f" --config {shlex.quote(config.path)}" if config.path != "accelerate.yaml" else ""
+    return f"mgpu smoke-test{flag}" + (f" --gpus {shlex.quote(gpus)}" if gpus else "")
+
+
+def refuse_unverified(request: Request, config: Config, verified: Sequence[engine.Outcome]) -> int:
+    """Not verified, and nobody can be asked, or --unverified refuse."""
+    screen = report.Screen.of(sys.stderr)
+    head, *more = differences(verified)
+    command = command_to_verify(config, request.gpus)
+    again = f"\n  {command}\nor start it as it is:  mgpu launch --unverified allow ..."
+    stamps = " (which tries these GPUs, and records nothing)" if request.gpus else ""
+    lines: list[report.Line] = [
+        [(f"{'Config':<11}", "bold"), (f"{config.path}   NOT verified: {head}", "")],
+        *report.unstyled(f"{'':<13}{line}" for line in more),
+        [],
+        [("NOT STARTED", "fail"), (f"  Verify it first{stamps}:", "")],
+        *report.unstyled(line for line in again.splitlines() if line),
+    ]
+    screen.show(lines)
+    _record(request, verified)
+    return errors.LAUNCH_REFUSED
+
+
 def refuse(request: Request, problems: Sequence[engine.Outcome], text: str) -> int:
+    """What would stop the run, with its fix."""
     screen = report.Screen.of(sys.stderr)
     lines = report.problems(problems, screen, command="mgpu doctor", show_all=False)
     if not lines:
         lines = [[(f"Not known: {why(problems)}", "")]]
     screen.show([*lines, [], [("NOT STARTED", "fail"), (f"  {text}", "")]])
-    if request.json_result:
-        result.write(
-            request,
-            {
-                "phase": "preflight",
-                "exit_code": errors.LAUNCH_REFUSED,
-                "checks": [check_json(o) for o in problems],
-            },
-        )
+    _record(request, problems)
     return errors.LAUNCH_REFUSED
+
+
+def _record(request: Request, problems: Sequence[engine.Outcome]) -> None:
+    if request.json_result:
+        content = {"phase": "preflight", "exit_code": errors.LAUNCH_REFUSED, "checks": list(map(check_json, problems))}
+        result.write(request, content)

@@ -2,56 +2,117 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from mgpu import report
-from mgpu.launch import command as launching
-from mgpu.launch import exit_code, result, supervise
+from mgpu import errors, report
+from mgpu.launch import exit_code, guard, keeping, registry, run_log, supervise, time_limit
+from mgpu.launch.aftermath import Aftermath
+from mgpu.launch.command import Command
 from mgpu.launch.request import Request
+from mgpu.launch.watching import Watch
+from mgpu.snapshot import Snapshot
 
 
-def hand_off(request: Request, command: launching.Command, folder: Path) -> int:
-    """The real launcher, supervised; the end in one line, the exit code the training's own."""
+def hand_off(
+    request: Request,
+    command: Command,
+    folder: Path,
+    snapshot: Snapshot,
+    started: Callable[[registry.Entry], None] | None = None,
+) -> int:
+    """The real launcher, supervised; the exit code is the training's own.
+
+    `started` is called with the run's entry as soon as the launcher is there.
+    """
+    supervise.open_missing()
     screen = report.Screen.of(sys.stderr)
-    screen.show([[(screen.rule("your program's output starts here"), "")]])
-    started = time.monotonic()
-    log = supervise.open_log(folder)
-    try:
-        ended = supervise.Supervisor(command, log).run()
-    finally:
-        if log is not None:
-            log.close()
-    code = exit_code.of_training(ended.returncode, ended.tail, ended.signalled)
-    failure = exit_code.first_failure(ended.tail) if code else None
-    took = supervise.seconds_since(started)
-    lines: list[report.Line] = [[(screen.rule("end of your program"), "")]]
-    if code == 0:
-        lines.append([("mgpu: finished", "ok"), (f", exit 0, {took}", "")])
-    else:
-        word = "stopped" if ended.signalled else "FAILED"
-        lines.append([(f"mgpu: {word}", "fail"), (f" after {took}, exit {code}", "")])
-        if failure is not None and not ended.signalled:
-            how = f"killed by {failure.signal}" if failure.signal else f"exit code {failure.exit_code}"
-            host = f" on {failure.host}" if failure.host else ""
-            lines.append([(f"First to fail  rank {failure.rank}{host}, {how}", "")])
-        lines.append([(f"Log            {folder}/run.log", "")])
-    if ended.left_over:
-        lines.append([(f"mgpu ended {len(ended.left_over)} process(es) that were left behind", "")])
-    if ended.stuck:
-        lines.append([(f"processes that cannot be ended: {' '.join(map(str, ended.stuck))}", "fail")])
-    screen.show(lines)
-    if request.json_result:
-        result.write(request, {
-            "phase": "training",
-            "exit_code": code,
-            "command": list(command.argv),
-            "env_added": dict(command.env_added),
-            "duration_s": round(time.monotonic() - started, 3),
-            "first_failure": None if failure is None else {
-                "rank": failure.rank, "host": failure.host, "signal": failure.signal, "exit": failure.exit_code,
-            },
-            "logs": str(folder),
-        })  # fmt: skip
+    with contextlib.suppress(OSError):  # whoever read it went away
+        screen.show([[(screen.rule("your program's output starts here"), "")]])
+    after = Aftermath(expected=command.ranks, folder=folder)
+    with keeping.running(command, folder, request, started) as kept, Watch(snapshot, command, folder) as watch:
+        ticks: list[supervise.Tick] = [kept.tick, lambda running: after.tick(running.ranks), watch.tick]
+        if request.timeout_s:
+            ticks.append(time_limit.tick(request.timeout_s))
+        ended = _supervised(command, folder, ticks, lambda running: after.before_signal(running.ranks))
+        code = _code(command, ended)
+        try:
+            _tell(request, command, folder, snapshot, ended, after, watch, code)
+        finally:
+            kept.ended(code, signalled=ended.signalled, timed_out=ended.timed_out)
     return code
+
+
+def _tell(
+    request: Request,
+    command: Command,
+    folder: Path,
+    snapshot: Snapshot,
+    ended: supervise.Ended,
+    after: Aftermath,
+    watch: Watch,
+    code: int,
+) -> None:
+    """How it ended and why. Whatever goes wrong here, the exit code stays the training's."""
+    from mgpu.launch import box
+
+    seen = watch.result()
+    try:
+        run = after.run(
+            ended,
+            code=code,
+            seconds=ended.seconds,
+            timed_out=ended.timed_out,
+            gpus=seen.gpus,
+            gpus_after_s=seen.after_s,
+        )
+        guard.sweep(ended.error_files)
+        box.end(request, command, folder, replace(run, gpus_gap=seen.gap, quiet_s=seen.quiet_s), snapshot)
+    except OSError:  # nobody reads it
+        pass
+    except Exception as error:
+        if os.environ.get("MGPU_DEBUG"):
+            raise
+        with contextlib.suppress(OSError):
+            print(f"mgpu: a bug in mgpu: {errors.reason(error)} (MGPU_DEBUG=1 shows where)", file=sys.stderr)
+            print(f"mgpu: the training ended with {code}", file=sys.stderr)
+
+
+def _supervised(
+    command: Command, folder: Path, ticks: list[supervise.Tick], before_signal: supervise.Tick
+) -> supervise.Ended:
+    """The run from its start to its last process; its log and mgpu's own."""
+    with _notes(folder) as note:
+        supervisor = supervise.Supervisor(command, None, ticks, note, before_signal)
+        supervisor.log = log = run_log.open_log(folder, supervisor.say)
+        try:
+            ended = supervisor.run()
+        finally:
+            if log is not None:
+                log.close()
+    if not ended.at_line_start and sys.stderr is not None and report.is_terminal(sys.stderr):
+        with contextlib.suppress(OSError):
+            sys.stderr.write("\n")
+    return ended
+
+
+@contextlib.contextmanager
+def _notes(folder: Path) -> Iterator[run_log.Notes]:
+    notes = run_log.Notes(folder)
+    try:
+        yield notes
+    finally:
+        notes.close()
+
+
+def _code(command: Command, ended: supervise.Ended) -> int:
+    """The exit code of mgpu: the training's, but for a time limit of mgpu's own."""
+    if ended.timed_out:
+        return errors.TIMED_OUT
+    return exit_code.of_training(
+        ended.returncode, ended.printed, ended.signalled, flattened=command.launcher != "python"
+    )

@@ -9,13 +9,32 @@ from __future__ import annotations
 import errno
 import socket
 
+from mgpu.errors import USAGE, MgpuError
+from mgpu.launch.request import Request
 from mgpu.snapshot import Config
 
 
-def for_launch(config: Config) -> int | None:
-    """A free port for a config of several ranks on one machine that names none; None where the launcher needs none."""
-    if config.num_machines > 1 or config.distributed_type == "NO" or config.port:
+def asked(request: Request, config: Config) -> int | None:
+    """The port that somebody has named, by --port or in the config; None: any free one. Raises MgpuError (2)."""
+    if request.port == "auto":
+        if config.num_machines > 1:
+            raise MgpuError(f"--port auto: {config.path} spans {config.num_machines} machines, which must agree", USAGE)
         return None
+    return int(request.port) if request.port else config.port
+
+
+def for_launch(config: Config, named: int | None = None, *, torchrun: bool = False) -> int | None:
+    """The port to tell the launcher: the one named where it is not the config's own, else a free one where ranks of one
+    machine meet; None where the launcher knows it, or needs none."""
+    if named is not None:
+        return None if named == config.port and not torchrun else named
+    if config.num_machines > 1 or (config.distributed_type == "NO" and not torchrun):
+        return None
+    return free()
+
+
+def free() -> int:
+    """A port that nobody listens on now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

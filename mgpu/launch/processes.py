@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mgpu.launch.command import MARK
 
@@ -35,6 +36,14 @@ class Process:
     state: str
 
 
+class Rank(NamedTuple):
+    """One training process that a launcher has started."""
+
+    pid: int
+    error_file: str | None = None  # in which torchrun wants its exception
+    local_rank: int | None = None
+
+
 def of_run(run_id: str) -> list[Process]:
     """Every live process that carries the run's mark. Other users' processes cannot be read and are not ours."""
     mark = f"{MARK}={run_id}".encode()
@@ -54,23 +63,37 @@ def of_run(run_id: str) -> list[Process]:
     return found
 
 
-def ranks_under(launcher: int) -> dict[int, tuple[int, str | None]]:
-    """The processes of the ranks that a launcher has started, and the file in which torchrun wants their errors."""
-    found: dict[int, tuple[int, str | None]] = {}
+def ranks_under(launcher: int) -> dict[int, Rank]:
+    """The ranks that a launcher has started: the first process below it, on each way down, that is told its rank."""
+    found: dict[int, Rank] = {}
     ahead = _children(launcher)
     while ahead:
         pid = ahead.pop()
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                pairs = dict(pair.partition(b"=")[::2] for pair in file.read().split(b"\0"))
-        except OSError:
-            continue
+        pairs = _environment(pid)
         number = pairs.get(b"RANK", b"")
         if number.isdigit():
-            found[int(number)] = pid, os.fsdecode(pairs.get(b"TORCHELASTIC_ERROR_FILE", b"")) or None
+            local = pairs.get(b"LOCAL_RANK", b"")
+            error_file = os.fsdecode(pairs.get(b"TORCHELASTIC_ERROR_FILE", b"")) or None
+            found[int(number)] = Rank(pid, error_file, int(local) if local.isdigit() else None)
         else:
             ahead += _children(pid)
     return found
+
+
+def alone_under(launcher: int, starts_it: bool) -> dict[int, Rank]:
+    """The training of one process: the launcher itself, or (`starts_it`) what it has started."""
+    if not starts_it:
+        return {0: Rank(launcher)}
+    children = _children(launcher)
+    return {0: Rank(min(children))} if children else {}
+
+
+def _environment(pid: int) -> dict[bytes, bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return dict(pair.partition(b"=")[::2] for pair in file.read().split(b"\0"))
+    except OSError:
+        return {}
 
 
 def _children(pid: int) -> list[int]:

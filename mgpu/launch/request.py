@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from mgpu.errors import USAGE, MgpuError
+
+LAUNCHERS = ("auto", "accelerate", "torchrun", "python")
+POLICIES = ("ask", "allow", "refuse")
+SMOKE = ("auto", "always", "never")
+_PORTS = range(1, 65536)
 
 
 @dataclass(frozen=True)
@@ -19,7 +28,7 @@ class Request:
     smoke: str = "auto"  # auto, always, never: the smoke test before the start
     launcher: str = "auto"  # auto, accelerate, torchrun, python
     gpus: str = ""  # N, or indices
-    port: str = "auto"  # auto, or a number
+    port: str = ""  # auto: a free one, or a number; "": the config's, else a free one
     node: int | None = None  # which of several machines this is
     exec_: bool = False  # replace this process: nothing watches, nothing is explained
     triage: bool = True
@@ -31,3 +40,56 @@ class Request:
     watch: bool = False  # `target` names a run or nothing, else it is the script
     log_dir: str = ""
     json_result: str = ""
+
+    @property
+    def of_a_run(self) -> bool:
+        """Whether this is about a run that was started before, and starts none."""
+        program = bool(self.target) and (self.module or self.target[0].endswith(".py"))
+        return self.attach or self.status or self.stop or (self.watch and not program)
+
+    def check(self) -> None:
+        """Raises MgpuError (2) for a value that is not allowed, or for options that contradict each other."""
+        for flag, value, allowed in (
+            ("--launcher", self.launcher, LAUNCHERS),
+            ("--unverified", self.unverified or "ask", POLICIES),
+            ("--smoke", self.smoke, SMOKE),
+        ):
+            if value not in allowed:
+                raise MgpuError(_choose(flag, value, allowed), USAGE)
+        if self.port not in ("", "auto") and not (self.port.isdecimal() and int(self.port) in _PORTS):
+            raise MgpuError(f"--port {self.port}: auto, or a number from 1 to 65535", USAGE)
+        if self.gpus:
+            from mgpu.smoke.request import wanted_gpus
+
+            wanted_gpus(self.gpus)
+        if not 0 <= self.timeout_s < math.inf:
+            raise MgpuError(f"--timeout {self.timeout_s:g}: give seconds", USAGE)
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """What contradicts itself."""
+        shows = "--print-command" if self.print_command else "--dry-run" if self.dry_run else ""
+        starts = (("--exec", self.exec_), ("--detach", self.detach), ("--watch", self.watch))
+        together: Sequence[tuple[object, str]] = (
+            (self.print_command and self.dry_run, "--dry-run shows the command as well: leave out --print-command"),
+            (shows and self.smoke == "always", f"{shows} starts nothing: leave out --smoke always"),
+            *((shows and given, f"{shows} starts nothing: leave out {flag}") for flag, given in starts),
+            (self.exec_ and self.detach, "--exec replaces this process, --detach leaves it: choose one"),
+            (self.detach and self.watch, "--watch stays, --detach leaves: choose one"),
+            (self.exec_ and self.watch, "--exec leaves nobody to watch: choose one"),
+            (self.exec_ and self.timeout_s, "--exec leaves nobody to watch the clock: leave out --timeout"),
+            (self.exec_ and self.json_result, "--exec leaves nobody to write --json-result"),
+            (self.smoke == "always" and self.gpus, f"--smoke always tests the config, --gpus {self.gpus} changes it: "
+             f"mgpu smoke-test --gpus {self.gpus}"),
+        )  # fmt: skip
+        for wrong, text in together:
+            if wrong:
+                raise MgpuError(text, USAGE)
+
+
+def _choose(flag: str, value: str, allowed: Sequence[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(value, allowed, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return f"{flag} {value}: choose {', '.join(allowed[:-1])} or {allowed[-1]}.{hint}"

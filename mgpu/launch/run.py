@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import shlex
+import sys
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import engine, errors, probes, report, stamp
+from mgpu import beforehand, engine, errors, report
 from mgpu.config import facts
 from mgpu.errors import MgpuError
 from mgpu.launch import command as launching
-from mgpu.launch import gate, hand_off, port, program, result, summary
+from mgpu.launch import fewer, gate, port, preflight, program, result, summary
+from mgpu.launch.fewer import Fewer
+from mgpu.launch.program import Choice
 from mgpu.launch.request import Request
-from mgpu.smoke import machines, subject
-from mgpu.smoke import run as smoke
-from mgpu.smoke.request import Request as SmokeRequest
-from mgpu.snapshot import Config, Plan, Snapshot
+from mgpu.snapshot import Config
 
-_WOULD_FAIL = "This run would fail, or nobody can tell:  mgpu doctor"
+_CONFIG = "accelerate.yaml"
+_WOULD_FAIL = "This run would fail, or nobody can tell:  mgpu doctor --config {config}"
+_NOT_NOW = "Mend that, or start it all the same:  mgpu launch --unverified allow ..."
 
 
 def run(request: Request) -> int:
     """`mgpu launch`: 125 when mgpu refuses, else the training's own exit code."""
     try:
+        request.check()
         return _run(request)
     except MgpuError as error:
         if request.json_result:
@@ -34,10 +39,47 @@ def run(request: Request) -> int:
 
 
 def _run(request: Request) -> int:
-    if request.unverified not in ("", *gate.POLICIES):
-        raise MgpuError(f"--unverified {request.unverified}: choose {', '.join(gate.POLICIES)}", errors.USAGE)
     target = program.named(request)
-    path = Path(request.config or os.environ.get("MGPU_CONFIG") or subject.DEFAULT_CONFIG)
+    config = _config(request)
+    named = port.asked(request, config)
+    script = program.read(target)
+    snapshot = preflight.look(config, target[1:], named, script)
+    if problems := beforehand.refusals(snapshot):
+        return gate.refuse(request, problems, _would_fail(config))
+    few = fewer.narrowed(request, snapshot)
+    choice = program.choose(request, few.config, script)
+    command = _command(request, few, choice, target, named)
+    if request.print_command:
+        _print(_commands(request, few, choice, target, named, command))
+        return errors.READY
+    lone = bool(request.gpus) and few.config.num_processes == 1
+    verified: Sequence[engine.Outcome] = [] if lone else gate.verification(few.snapshot)
+    stopping = preflight.problems(few.snapshot, named)
+    policy = gate.policy(request)
+    told = summary.Told(
+        few, choice, verified, lone, preflight.doubts(few.snapshot, stopping), preflight.of_script(few.snapshot)
+    )
+    if request.dry_run:
+        summary.show(told, command, dry_run=True)
+        return errors.LAUNCH_REFUSED if policy != "allow" and (stopping or (verified and policy == "refuse")) else 0
+    here = config.num_machines == 1 or request.node is not None  # it would start on this machine
+    if stopping and policy != "allow" and here:
+        return gate.refuse(request, stopping, _NOT_NOW)
+    if config.num_machines > 1 and policy != "allow" and (request.node is None or verified):
+        raise MgpuError(_by_hand(request, config, target, verified), errors.LAUNCH_REFUSED)
+    if request.smoke == "always" and not lone:
+        verified = _tested(request, few)
+    elif verified:
+        permitted = _permitted(request, few, verified, policy)
+        if isinstance(permitted, int):
+            return permitted
+        verified = permitted
+    return _start(request, command, replace(told, verified=verified))
+
+
+def _config(request: Request) -> Config:
+    """The config that is meant. Raises MgpuError when there is none, or it is not for this machine."""
+    path = Path(request.config or os.environ.get("MGPU_CONFIG") or _CONFIG)
     if not path.exists():
         raise MgpuError(f"no config {path}.  mgpu configure  writes one", errors.LAUNCH_REFUSED)
     config = facts(path, ask_loader=False)
@@ -45,82 +87,157 @@ def _run(request: Request) -> int:
         raise MgpuError(
             f"--node-rank {request.node}: {path} is for machines 0 to {config.num_machines - 1}", errors.USAGE
         )
-    snapshot = _look(config)
-    problems = smoke.refusals(snapshot)
-    doctor = f"{_WOULD_FAIL} --config {shlex.quote(config.path)}"
-    if problems:
-        return gate.refuse(request, problems, doctor)
+    return config
+
+
+def _would_fail(config: Config) -> str:
+    return _WOULD_FAIL.format(config=shlex.quote(config.path))
+
+
+def _command(
+    request: Request, few: Fewer, choice: Choice, target: Sequence[str], named: int | None, node: int | None = None
+) -> launching.Command:
+    """The command for this machine, or for machine `node`."""
+    snapshot, config = few.snapshot, few.config
     assert snapshot.driver is not None and snapshot.python is not None
-    run_id = uuid.uuid4().hex
-    command = launching.build(
-        config,
-        snapshot.driver,
-        target,
-        python=snapshot.python.executable,
-        port=port.for_launch(config),
-        run_id=run_id,
-        node=request.node if config.num_machines > 1 else None,
+    python, run_id = snapshot.python.executable, uuid.uuid4().hex
+    meet = port.for_launch(config, named, torchrun=choice.launcher == "torchrun")
+    node = request.node if node is None else node
+    if choice.launcher == "python":
+        return launching.alone(config, snapshot.driver, target, python=python, run_id=run_id, env=few.env)
+    if choice.launcher == "torchrun":
+        return launching.torchrun(config, target, python=python, port=meet, run_id=run_id, node=node, env=few.env)
+    node = node if config.num_machines > 1 else None
+    return launching.build(
+        config, snapshot.driver, target, python=python, port=meet, run_id=run_id, node=node, more=few.flags, env=few.env
     )
-    if request.print_command:
-        print(command.shown())
-        return errors.READY
-    verified = gate.verification(snapshot)
-    if request.dry_run:
-        summary.show(request, snapshot, command, verified, None)
-        return (
-            errors.READY
-            if not verified
-            else errors.LAUNCH_REFUSED
-            if gate.policy(request) == "refuse"
-            else errors.READY
-        )
-    several = config.num_machines > 1
-    policy = gate.policy(request)
-    if several and policy != "allow" and (request.node is None or verified):
-        raise MgpuError(_by_hand(request, config, target, verified), errors.LAUNCH_REFUSED)
-    if verified:
-        if policy == "refuse":
-            return gate.refuse(request, verified, "Test it first, or add --unverified allow.")
-        answer = gate.ask_what(verified) if policy == "ask" else "launch"
-        if answer == "stop":
-            return errors.LAUNCH_REFUSED
-        if answer == "test":
-            if smoke.run(SmokeRequest(config=request.config)) != errors.READY:
-                return errors.LAUNCH_REFUSED
-            snapshot = _look(config)
-            verified = gate.verification(snapshot)
-        elif unseen := gate.cannot_see_gpus(snapshot):
-            return gate.refuse(request, unseen, doctor)
-    folder = smoke.run_folder(request.log_dir, "")
-    summary.show(request, snapshot, command, verified, folder)
+
+
+def _commands(
+    request: Request,
+    few: Fewer,
+    choice: Choice,
+    target: Sequence[str],
+    named: int | None,
+    command: launching.Command,
+) -> list[str]:
+    """One line, or one for each of several machines when none of them was named."""
+    machines = few.config.num_machines
+    if machines == 1 or request.node is not None:
+        return [command.shown()]
+    each = (_command(request, few, choice, target, named, node) for node in range(machines))
+    return [f"{one.shown()}   # on machine {node}" for node, one in enumerate(each)]
+
+
+def _print(lines: Sequence[str]) -> None:
+    """Byte for byte: also arguments that are no text."""
+    data = b"".join(os.fsencode(line) + b"\n" for line in lines)
+    stream = getattr(sys.stdout, "buffer", None)
+    if stream is None:
+        sys.stdout.write(data.decode("utf-8", "replace"))
+    else:
+        stream.write(data)
+    sys.stdout.flush()
+
+
+def _permitted(
+    request: Request, few: Fewer, verified: Sequence[engine.Outcome], policy: str
+) -> Sequence[engine.Outcome] | int:
+    """Not verified: what is left of that after the test, or when it does not matter; else the exit code."""
+    if policy == "refuse":
+        return gate.refuse_unverified(request, few.config, verified)
+    answer = (
+        gate.ask_what(verified, smoke=request.smoke == "auto" and not request.gpus) if policy == "ask" else "launch"
+    )
+    if answer == "stop":
+        return errors.LAUNCH_REFUSED
+    if answer == "test":
+        return _tested(request, few)
+    if unseen := gate.cannot_see_gpus(few.snapshot):
+        return gate.refuse(request, unseen, _would_fail(few.config))
+    return verified
+
+
+def _tested(request: Request, few: Fewer) -> Sequence[engine.Outcome]:
+    """Why the config is still not verified after the smoke test; raises MgpuError when the test has failed."""
+    from mgpu.smoke import run as smoke
+    from mgpu.smoke.request import Request as SmokeRequest
+
+    with contextlib.redirect_stdout(sys.stderr):  # stdout is the training's
+        code = smoke.run(SmokeRequest(config=request.config, node=request.node))
+    if code != errors.READY:
+        raise MgpuError("not started: the smoke test has not passed", errors.LAUNCH_REFUSED)
+    return gate.verification(preflight.stamped(few.snapshot))
+
+
+def _start(request: Request, command: launching.Command, told: summary.Told) -> int:
+    """Say what will run, have it agreed to, and hand it over."""
+    folder = None if request.exec_ else _folder(request)
+    told = replace(told, folder=folder)
+    if told.fewer.snapshot.stamp is not None and not told.verified:
+        told = replace(told, fewer=replace(told.fewer, snapshot=preflight.stamped(told.fewer.snapshot)))
+    summary.show(told, command)
     if not request.yes and report.can_ask() and not summary.agreed():
         return errors.LAUNCH_REFUSED
-    return hand_off.hand_off(request, command, folder)
+    if folder is None:
+        launching.become(command)
+    gc.enable()
+    snapshot = told.fewer.snapshot
+    if request.detach or request.watch:
+        from mgpu.launch import detached
+
+        return detached.start(request, command, folder, snapshot)
+    from mgpu.launch import hand_off
+
+    return hand_off.hand_off(request, command, folder, snapshot)
+
+
+def _folder(request: Request) -> Path:
+    """Where this run's files go. Raises MgpuError (2) while another run still writes there."""
+    if request.log_dir:
+        from mgpu.launch import registry
+
+        if other := registry.writes_to(Path(request.log_dir)):
+            raise MgpuError(
+                f"{other.id} still writes its logs to {request.log_dir}: choose another --log-dir", errors.USAGE
+            )
+    return beforehand.run_folder(request.log_dir, "")
 
 
 def _by_hand(request: Request, config: Config, target: Sequence[str], verified: Sequence[engine.Outcome]) -> str:
     """What is started on each of several machines: first the test, where this one is not verified, then the run."""
+    from mgpu.smoke import machines
+
     flag = ["-c", request.config] if request.config else []
-    ours = shlex.join(["mgpu", "launch", *flag, "--node-rank", "RANK", *target])
-    plain = shlex.join(["accelerate", "launch", "--config_file", config.path, *launching.flags_of(config)])
+    ours = ["mgpu", "launch", *flag, *(["--port", request.port] if request.port else []), *_module(request)]
+    plain = ["accelerate", "launch", "--config_file", config.path, *launching.flags_of(config)]
+    nodes = range(config.num_machines)
     lines = [f"{config.path} spans {config.num_machines} machines."]
     if verified:
         lines += [f"Not verified here: {gate.why(verified)}", "Test it, on all of them at the same time:"]
         lines += [f"  {line}" for line in machines.commands(config, request.config)]
-    lines += [f"{'Then start' if verified else 'Start'} it on each, RANK from 0 to {config.num_machines - 1}:"]
-    lines += [f"  {ours}", "or without mgpu:", f"  {plain} --machine_rank RANK {shlex.join(target)}"]
+    lines.append(f"{'Then start' if verified else 'Start'} it on each:")
+    words = target[1:] if request.module else target
+    lines += [
+        f"  {shlex.join([*ours, '--node-rank', str(node), *words])}   # on {_where(config, node)}" for node in nodes
+    ]
+    lines.append("or without mgpu:")
+    lines += [f"  {shlex.join([*plain, '--machine_rank', str(node), *target])}" for node in nodes]
     return "\n".join([*lines, "Without a test of this machine's part:  mgpu launch --unverified allow ..."])
 
 
-def _look(config: Config) -> Snapshot:
-    """The facts a launch depends on, without importing torch: the stamp covers what the smoke test saw of it."""
-    snapshot = probes.gather(probes.QUICK, plan=Plan(nodes=config.num_machines), port=config.port)
-    snapshot = replace(snapshot, config=config)
-    return replace(snapshot, stamp=stamp.of_now(snapshot))
+def _module(request: Request) -> list[str]:
+    return ["-m"] if request.module else []
+
+
+def _where(config: Config, node: int) -> str:
+    address = config.values.get("main_process_ip")
+    return f"machine {node}" + (f", which has the address {address}" if node == 0 and address else "")
 
 
 def verified_here(path: Path) -> tuple[bool, str]:
     """Whether a config counts as verified on this machine, and the words for it. For bare `mgpu`."""
-    snapshot = _look(facts(path, ask_loader=False))
+    config = facts(path, ask_loader=False)
+    snapshot = preflight.look(config, (), config.port)
     verified = gate.verification(snapshot)
     return (False, gate.why(verified)) if verified else (True, f"verified {summary.ago(snapshot)}")

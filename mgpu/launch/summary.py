@@ -2,97 +2,175 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from dataclasses import dataclass
 from pathlib import Path
 
-from mgpu import describe, engine, plan, report
+from mgpu import beforehand, describe, engine, moments, report
 from mgpu.launch import command as launching
-from mgpu.launch import gate
-from mgpu.launch.request import Request
-from mgpu.smoke import run as smoke
+from mgpu.launch import gate, secrets
+from mgpu.launch.fewer import Fewer
+from mgpu.launch.program import Choice
 from mgpu.snapshot import Config, Snapshot
 
+_LABEL = 11  # columns
+_STRATEGIES = {"MULTI_GPU": "DDP", "NO": "one process"}
 
-def show(
-    request: Request,
-    snapshot: Snapshot,
-    command: launching.Command,
-    verified: Sequence[engine.Outcome],
-    folder: Path | None,
-) -> None:
+
+@dataclass(frozen=True)
+class Told:
+    """What the summary tells besides the command."""
+
+    fewer: Fewer
+    choice: Choice
+    verified: Sequence[engine.Outcome] = ()  # why the config is not; empty: it is
+    needs_no_test: bool = False  # one process: there are no ranks to verify
+    doubts: Sequence[str] = ()
+    script: Sequence[engine.Outcome] = ()
+    folder: Path | None = None
+
+
+def show(told: Told, command: launching.Command, *, dry_run: bool = False) -> None:
     """What will run, on what, with which additions: to stderr, since stdout is the training's."""
-    config, driver = snapshot.config, snapshot.driver
-    assert config is not None and driver is not None
-    screen = report.Screen.of(sys.stderr if not request.dry_run else sys.stdout)
-    state = f"NOT verified: {gate.why(verified)}" if verified else f"verified {ago(snapshot)} on this machine"
-    cpu = launching.on_cpu(config, driver)
-    ranks = config.ranks_here or 1
-    gpus = f"none: {ranks} ranks on the CPU over gloo" if cpu else describe.rows(snapshot).get("Visible", "none")
-    precision = config.precision
-    kind = {"MULTI_GPU": "DDP", "NO": "one process"}.get(config.distributed_type or "", config.distributed_type)
+    screen = report.Screen.of(sys.stdout if dry_run else sys.stderr)
+    added = "  ".join(f"{name}={shlex.quote(value)}" for name, value in secrets.masked_env(command.env_added).items())
     rows = [
-        ("Config", f"{config.path}   {state}"),
-        ("GPUs", gpus),
-        (
-            "Mode",
-            f"{kind}, {'fp32' if precision == 'no' else precision}, {ranks} rank{'s' if ranks > 1 else ''} here",
-        ),
+        ("Config", _config(told)),
+        ("GPUs", _gpus(told.fewer)),
+        ("Mode", _mode(told, command)),
+        ("Batch", _batch(told.fewer)),
+        ("Launcher", _launcher(told, command)),
+        ("Script", _script(told)),
+        ("Doubts", f"{', '.join(told.doubts)}   (mgpu doctor says more)" if told.doubts else ""),
+        ("Env", added or "nothing added"),
+        ("Logs", f"{told.folder}/" if told.folder else ""),
     ]
-    if batch := _batch(config, "rank" if cpu else "GPU"):
-        rows.append(("Batch", batch))
-    if ids := smoke.doubts(snapshot):
-        rows.append(("Doubts", f"{', '.join(ids)}   (mgpu doctor says more)"))
-    added = "  ".join(f"{name}={shlex.quote(value)}" for name, value in command.env_added.items())
-    rows.append(("Env", added or "nothing added"))
-    if folder:
-        rows.append(("Logs", f"{folder}/"))
     lines: list[report.Line] = []
     for label, text in rows:
-        first, *rest = report.wrapped(text, screen.width - 11)
-        lines += [[(f"{label:<11}", "bold"), (first, "")], *report.unstyled(" " * 11 + more for more in rest)]
-    lines.append([(f"{'Command':<11}", "bold"), (shlex.join(command.argv), "")])
+        for place, line in enumerate(_wrapped(text, screen)):
+            lines.append([(f"{label if not place else '':<{_LABEL}}", "bold"), (line, "")])
+    lines.append([(f"{'Command':<{_LABEL}}", "bold"), (command.told(), "")])
     screen.show(lines)
 
 
-def _batch(config: Config, unit: str) -> str:
-    """What one optimizer step sees, as the comments of the config say; empty when they say nothing."""
-    ranks, accumulate = config.num_processes, config.accumulate or 1
-    if not config.batch_per_gpu or not ranks:
+def _wrapped(text: str, screen: report.Screen) -> list[str]:
+    """Line by line; one that begins with blanks keeps them."""
+    wrapped: list[str] = []
+    for line in text.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()))
+        wrapped += report.wrapped(line.lstrip(), screen.width - _LABEL, indent, indent)
+    return wrapped
+
+
+def _config(told: Told) -> str:
+    path = told.fewer.config.path
+    if told.needs_no_test:
+        return f"{path}   one process: there are no ranks to verify"
+    if not told.verified:
+        return f"{path}   verified {ago(told.fewer.snapshot)} on this machine"
+    head, *more = gate.differences(told.verified)
+    return "\n".join([f"{path}   NOT verified: {head}", *(f"  {line}" for line in more)])
+
+
+def _gpus(fewer: Fewer) -> str:
+    snapshot = fewer.snapshot
+    assert snapshot.driver is not None
+    ranks = fewer.config.ranks_here or 1
+    if fewer.config.on_cpu or not snapshot.driver.any_gpu:
+        return f"none: {ranks} ranks on the CPU over gloo" if ranks > 1 else "none: on the CPU"
+    used = beforehand.gpus_of(snapshot, ranks)
+    if not used:
+        return describe.rows(snapshot).get("Visible", "not known")
+    sizes = [(gpu.memory_total_bytes, gpu.memory_used_bytes) for gpu in used]
+    free = [total - held for total, held in sizes if total is not None and held is not None]
+    each = "" if len(used) == 1 else " each" if len(free) == len(used) else " on those that tell"
+    room = f", {describe.gib(min(free))} free{each}" if free else ""
+    mask = snapshot.visible.value if snapshot.visible else None
+    return f"{len(used)} ({','.join(str(gpu.index) for gpu in used)}){room}" + (
+        ", as CUDA_VISIBLE_DEVICES has it" if mask and not fewer.env else ""
+    )
+
+
+def _mode(told: Told, command: launching.Command) -> str:
+    config = told.fewer.config
+    fsdp = config.values.get("fsdp_config")
+    second = config.distributed_type == "FSDP" and isinstance(fsdp, dict) and str(fsdp.get("fsdp_version")) == "2"
+    kind = "FSDP2" if second else _STRATEGIES.get(config.distributed_type or "", config.distributed_type)
+    precision = "fp32" if config.precision == "no" else config.precision
+    if command.launcher == "torchrun":
+        return f"{command.ranks} rank{'s' if command.ranks > 1 else ''} here; precision and strategy are the script's"
+    return f"{kind}, {precision}, {command.ranks} rank{'s' if command.ranks > 1 else ''} here"
+
+
+def _launcher(told: Told, command: launching.Command) -> str:
+    """Told where it is not what everybody expects, or where part of the config goes unheard."""
+    if not told.choice.why:
         return ""
+    words = {"python": "python alone"}.get(command.launcher, command.launcher)
+    lines = [f"{words}: {told.choice.why}"]
+    if told.choice.unheard:
+        lost = ", ".join(told.choice.unheard)
+        lines.append(
+            f"of {told.fewer.config.path} it does not learn {lost}: without an Accelerator that is its own to do"
+        )
+    return "\n".join(lines)
+
+
+def _script(told: Told) -> str:
+    """The first finding, and how many there are."""
+    problems = [outcome.problem for outcome in told.script if outcome.problem]
+    script = told.fewer.snapshot.script
+    if not problems or script is None:
+        return ""
+    first = problems[0]
+    at = f"{first.place.file}:{first.place.line} " if first.place and first.place.line else ""
+    count = f"{len(problems)} finding{'s' if len(problems) > 1 else ''}"
+    title = re.sub(r"^line \d+: ", "", first.title)  # said already
+    return f"{at}{title}\n({count}: mgpu doctor --script {shlex.quote(script.path)})"
+
+
+def _batch(fewer: Fewer) -> str:
+    """What one optimizer step sees, as the comments of the config say; empty when they say nothing."""
+    config, before = fewer.config, fewer.ranks_before
+    ranks, accumulate = config.num_processes, config.accumulate or 1
+    if not config.batch_per_gpu or not ranks or fewer.snapshot.driver is None:
+        return ""
+    from mgpu import plan
+
     whole = plan.effective_batch(config.batch_per_gpu, ranks, accumulate)
+    unit = "rank" if launching.on_cpu(config, fewer.snapshot.driver) else "GPU"
     parts = [str(config.batch_per_gpu), f"{ranks} {unit}{'s' if ranks > 1 else ''}"]
     text = " x ".join([*parts, *([f"accumulate {accumulate}"] if accumulate > 1 else [])])
-    text += f" = effective batch {whole:,} (as configured)"
-    if config.dataset_size:
-        steps = plan.steps(config.dataset_size, config.batch_per_gpu, ranks, accumulate)
-        text += f"; {config.dataset_size:,} samples = {steps.optimizer_steps:,} steps per epoch"
-    return text
+    if before and before != ranks:
+        meant = plan.effective_batch(config.batch_per_gpu, before, accumulate)
+        times, rest = divmod(meant, config.batch_per_gpu * ranks)
+        keeps = f"; accumulate {times} would keep it" if not rest else ""
+        text += f" = effective batch {whole:,} ({meant:,} with {before} {unit}s{keeps})"
+    else:
+        text += f" = effective batch {whole:,} (as configured)"
+    return text + _steps(config, ranks, accumulate)
+
+
+def _steps(config: Config, ranks: int, accumulate: int) -> str:
+    if not config.dataset_size or not config.batch_per_gpu:
+        return ""
+    from mgpu import plan
+
+    steps = plan.steps(config.dataset_size, config.batch_per_gpu, ranks, accumulate)
+    return f"; {config.dataset_size:,} samples = {steps.optimizer_steps:,} steps per epoch"
 
 
 def ago(snapshot: Snapshot) -> str:
     """How long ago the stamp was made, in words."""
     at = snapshot.stamp.verified_at if snapshot.stamp else None
-    return since(at) if at else "at an unknown time"
-
-
-def since(iso: str) -> str:
-    """ "just now", "12 min ago", "3 h ago", "5 days ago" for an ISO time."""
-    try:
-        then = datetime.fromisoformat(iso.replace("Z", "+00:00"))
-    except ValueError:
-        return "at an unknown time"
-    seconds = max(0, int((datetime.now(timezone.utc) - then).total_seconds()))
-    for size, word in ((86400, "day"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            number = seconds // size
-            return f"{number} {word}{'s' if word == 'day' and number > 1 else ''} ago"
-    return "just now"
+    return moments.since(at) if at else "at an unknown time"
 
 
 def agreed() -> bool:
+    """Whether whoever sits there wants it started."""
     from mgpu.wizard import prompts
     from mgpu.wizard.questions import Choice, Question
 

@@ -2,41 +2,44 @@
 
 Its bytes reach the terminal untouched, through a pseudo-terminal when there was one and through pipes when not; a copy
 goes to the log. Signals are forwarded, keys go through the pseudo-terminal's own line discipline. Whatever is left of
-the run when the launcher has ended is ended too.
+the run when the launcher has ended is ended too. Nothing here ever waits for a reader: what has to be looked at while
+the program runs (a time limit, the GPUs) is called at least twice a second.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import select
-import selectors
 import signal
-import struct
 import subprocess
-import sys
-import termios
 import time
-import tty
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from types import FrameType
-from typing import BinaryIO
 
 from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
-from mgpu.launch import guard, processes
+from mgpu.launch import exit_code, guard, processes
 from mgpu.launch.command import Command
+from mgpu.launch.run_log import RunLog
+from mgpu.launch.stream import Stream
+from mgpu.launch.terminal import Terminal, in_front, is_terminal
 
 _TO_LAUNCHER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _TO_RANKS = (signal.SIGUSR1, signal.SIGUSR2)
-_CTRL_C = b"\x03"
 # After a second Ctrl-C or signal nobody is asked any more. torchrun itself waits 30 s for its ranks.
 _FORCE_AFTER = 2
+# The same signal again this soon is the same wish: timeout(1) signals the process and then its group, a shell that
+# loses its terminal hangs up on its jobs after the kernel did.
+_SAME_S = 0.2
+_FORCED_S = 1.0  # from TERM to KILL, then
 _GRACE_S = 5.0
-_TAIL_BYTES = 65536  # enough for the launcher's table of failed ranks
+_STOP_S = 35.0  # for a launcher that mgpu asks to end: torchrun waits 30 s, then kills its ranks
+_TICK_S = 0.5
+_SOON_S = 0.1  # until the ranks are there
+_SOON_FOR_S = 30.0
+_LAST_S = 0.05  # what comes later than this after the end comes from a process that was left behind
+_SAY_S = 3.0  # a progress bar never ends its line: then a line is broken for what mgpu has to say
 
 
 @dataclass
@@ -44,245 +47,417 @@ class Ended:
     """How the launcher ended."""
 
     returncode: int  # as subprocess tells it: negative for a signal
+    table: bytes  # the launcher's last table of failed ranks; empty when there was none
     tail: bytes  # the last of what was printed
-    signalled: int | None  # the last signal that ended it, when mgpu was asked to stop
+    signalled: int | None  # the last signal by which mgpu was asked to stop it
+    timed_out: bool  # --timeout
     left_over: tuple[int, ...]  # processes that had to be ended afterwards
     stuck: tuple[int, ...]  # … and could not be
+    ranks: dict[int, processes.Rank] = field(default_factory=dict)  # as last seen
+    error_files: frozenset[str] = frozenset()  # of every rank there ever was
+    seconds: float = 0.0
+    at_line_start: bool = True  # of the terminal
+
+    @property
+    def printed(self) -> bytes:
+        """What tells the exit code: the table, and what was said last."""
+        return self.table or self.tail
+
+
+Tick = Callable[["Supervisor"], None]
 
 
 class Supervisor:
     """One launcher, its streams and its signals."""
 
-    def __init__(self, command: Command, log: BinaryIO | None) -> None:
-        self.command, self.log = command, log
-        self.tail = b""
-        self.interruptions = 0
-        self.signalled: int | None = None
+    def __init__(
+        self,
+        command: Command,
+        log: RunLog | None,
+        ticks: Sequence[Tick] = (),
+        note: Callable[[str], None] = lambda text: None,
+        before_signal: Tick = lambda supervisor: None,
+    ) -> None:
+        """`before_signal` is called before the launcher hears of a signal, or of Ctrl-C."""
+        self.command, self.log, self.note = command, log, note
+        self._before_signal = before_signal
         self.launcher: subprocess.Popen[bytes] | None = None
+        self.started = self.last_output = time.monotonic()
+        self.ranks: dict[int, processes.Rank] = {}
+        self.signalled: int | None = None
+        self.timed_out = False
+        self._ticks = list(ticks)
+        self._tables = exit_code.Tables()
+        self._error_files: set[str] = set()
+        self._streams: list[Stream] = []
+        self._terminal: Terminal | None = None
+        self._keys = b""  # typed, and not yet taken by the program
+        self._keys_ended = False
+        self._guard: guard.Guard | None = None
+        self._poll = select.poll()
+        self._polled: dict[int, int] = {}
+        self._pidfd: int | None = None
+        self._asked = 0  # how often mgpu was asked to end the run
+        self._asked_at = float("-inf")
+        self._stop_by = float("inf")
+        self._forced = False
+        self._suspended = False
+        self._next_tick = 0.0
+        self._to_say: list[tuple[float, str]] = []
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self.started
 
     def run(self) -> Ended:
         """Start, watch, clean up. Raises MgpuError when the launcher cannot be started (126, 127)."""
-        with guard.over(self.command.run_id), self._signals():
-            if _our_terminal():
-                self._through_terminal()
-            else:
-                self._through_pipes()
-            launcher = self.launcher
-            assert launcher is not None
-            left, stuck = processes.end_run(self.command.run_id, _GRACE_S)
-        return Ended(launcher.returncode, self.tail, self.signalled, tuple(left), tuple(stuck))
-
-    def _start(self, **streams: object) -> subprocess.Popen[bytes]:
-        """The launcher in a session of its own."""
+        shown = next((number for number in (1, 2) if is_terminal(number)), None)
+        self._terminal = Terminal(shown) if shown is not None else None
+        keys = self._terminal.before if self._terminal and self._terminal.takes_keys else None
         try:
-            self.launcher = subprocess.Popen(  # type: ignore[call-overload]
-                self.command.argv, env=self.command.environment(), start_new_session=True, **streams
+            with guard.over(self.command.run_id, keys) as self._guard, self._signals():
+                launcher = self._start()
+                while launcher.poll() is None:
+                    self._turn(_SOON_S if not self.ranks and self.seconds < _SOON_FOR_S else _TICK_S / 2)
+                    self._look()
+                left, stuck = self._end()
+        finally:
+            if self._terminal is not None:
+                self._terminal.as_before()
+        self.note(f"the launcher ended with {launcher.returncode} after {self.seconds:.1f} s")
+        return Ended(
+            launcher.returncode,
+            self._tables.last,
+            self._tables.tail,
+            self.signalled,
+            self.timed_out,
+            tuple(left),
+            tuple(stuck),
+            self.ranks,
+            frozenset(self._error_files),
+            self.seconds,
+            all(stream.at_line_start for stream in self._streams),
+        )
+
+    # What others may do with a run
+
+    def say(self, text: str) -> None:
+        """A line of mgpu's own amid what the program prints, where a person sees it; it is noted in any case."""
+        self.note(f"said: {text}")
+        if is_terminal(2):
+            line = "".join(letter if letter.isprintable() else " " for letter in text)
+            self._to_say.append((time.monotonic(), line))
+
+    def stop(self, number: int = signal.SIGTERM, why: str = "") -> None:
+        """Ask the launcher to end; who does not end in time is ended."""
+        self.note(f"{signal.Signals(number).name} to the launcher{f': {why}' if why else ''}")
+        self._stop_by = min(self._stop_by, time.monotonic() + _STOP_S)
+        self._before_signal(self)
+        self._signal_launcher(number)
+
+    # The start
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """The launcher in a session of its own; a terminal for what is one here, pipes for the others."""
+        terminal = self._terminal
+        inner = terminal.inner if terminal is not None else None
+        keys = terminal is not None and terminal.takes_keys
+        same = [number for number in (1, 2) if terminal is not None and is_terminal(number)]
+        stdout, stderr = (inner if number in same else subprocess.PIPE for number in (1, 2))
+        before = guard.dies_with_us() if terminal is None or not keys else terminal.become_its_own
+        self.note(f"started: {self.command.told()}")
+        try:
+            self.launcher = subprocess.Popen(
+                self.command.argv,
+                env=self.command.environment(),
+                start_new_session=True,
+                stdin=inner if keys else None if _stdin_is_open() else subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                preexec_fn=before,
             )
         except FileNotFoundError as error:
             raise MgpuError(f"the launcher was not found: {reason(error)}", NOT_FOUND) from None
-        except OSError as error:
+        except (OSError, subprocess.SubprocessError) as error:
             raise MgpuError(f"the launcher cannot be started: {reason(error)}", CANNOT_RUN) from None
-        assert self.launcher is not None
-        return self.launcher
+        launcher = self.launcher
+        self.started = self.last_output = time.monotonic()
+        if self._guard is not None:
+            self._guard.knows(launcher.pid)
+        if terminal is not None:
+            os.close(terminal.inner)
+            self._streams.append(Stream(terminal.outer, terminal.shown_on))
+            if keys and in_front():
+                terminal.raw()
+        for pipe, number in ((launcher.stdout, 1), (launcher.stderr, 2)):
+            if pipe is not None:
+                self._streams.append(Stream(pipe.fileno(), number))
+        with contextlib.suppress(OSError, AttributeError):  # Linux 5.3 and later
+            self._pidfd = os.pidfd_open(launcher.pid)
+        return launcher
 
-    def _through_pipes(self) -> None:
-        """stdout and stderr stay apart; stdin is the launcher's own."""
-        launcher = self._start(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        with selectors.DefaultSelector() as selector:
-            for stream, number in ((launcher.stdout, 1), (launcher.stderr, 2)):
-                assert stream is not None
-                selector.register(stream, selectors.EVENT_READ, number)
-            while selector.get_map():
-                for key, _ in selector.select(0.2):
-                    data = os.read(key.fd, 65536)
-                    if not data:
-                        selector.unregister(key.fileobj)
-                    else:
-                        self._pass_on(data, key.data)
-                self._force_if_asked()
-                if launcher.poll() is not None and not selector.select(0):
-                    break  # a rank that was left behind may hold the pipes open
-        launcher.wait()
+    # While it runs
 
-    def _through_terminal(self) -> None:
-        """A pseudo-terminal of the same size; the real one passes every key on."""
-        outer, inner = os.openpty()
-        _copy_size(inner)
-        attributes = termios.tcgetattr(inner)
-        attributes[1] &= ~termios.OPOST  # the real terminal turns \n into \r\n; the log keeps the program's bytes
-        termios.tcsetattr(inner, termios.TCSANOW, attributes)
+    def _turn(self, wait_s: float) -> bool:
+        """Wait for something to come or to be taken, and hand it on; False when nothing moved."""
+        self._register()
+        moved = False
+        ready = {number for number, _ in self._poll.poll(int(wait_s * 1000))}
+        for stream in self._streams:
+            if stream.waits:
+                if stream.target in ready:
+                    stream.write()
+                    moved = True
+            elif stream.source in ready and not stream.ended and (size := stream.read()):
+                moved = True
+                self._keep(stream, size)
+        if self._terminal is not None:
+            self._pass_keys(0 in ready)
+        if self._to_say:
+            self._speak()
+        return moved
 
-        def own_terminal() -> None:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    def _register(self) -> None:
+        """What is waited for now: never for more of what the reader does not take."""
+        wanted: dict[int, int] = {}
+        for stream in self._streams:
+            if stream.waits and stream.target is not None:
+                wanted[stream.target] = select.POLLOUT
+            elif not stream.ended:
+                wanted[stream.source] = select.POLLIN
+        if self._pidfd is not None and self.launcher is not None and self.launcher.returncode is None:
+            wanted[self._pidfd] = select.POLLIN
+        terminal = self._terminal
+        if terminal is not None and terminal.is_raw and not self._keys_ended:
+            if self._keys:
+                wanted[terminal.outer] = wanted.get(terminal.outer, 0) | select.POLLOUT
+            else:
+                wanted[0] = select.POLLIN
+        if wanted == self._polled:
+            return
+        for number in self._polled.keys() - wanted:
+            self._poll.unregister(number)
+        for number, events in wanted.items():
+            self._poll.register(number, events)
+        self._polled = wanted
 
-        with _raw_keys(), self._resizes(inner):
-            launcher = self._start(stdin=inner, stdout=inner, stderr=inner, preexec_fn=own_terminal)
-            os.close(inner)
-            with selectors.DefaultSelector() as selector:
-                selector.register(outer, selectors.EVENT_READ, "output")
-                selector.register(0, selectors.EVENT_READ, "keys")
-                while True:
-                    for key, _ in selector.select(0.2):
-                        if key.data == "output":
-                            data = _read(outer)
-                            if data:
-                                self._pass_on(data, 1)
-                        elif not self._keys(selector, outer):
-                            selector.unregister(0)
-                    self._force_if_asked()
-                    if launcher.poll() is not None:
-                        while data := _read(outer, wait_s=0.05):
-                            self._pass_on(data, 1)
-                        break
-            os.close(outer)
+    def _keep(self, stream: Stream, size: int) -> None:
+        self.last_output = time.monotonic()
+        self._tables.feed(stream.buffer, size)
+        if self.log is None:
+            return
+        data = memoryview(stream.buffer)[:size]
+        if self._terminal is not None and stream.source == self._terminal.outer:
+            data = memoryview(bytes(data).replace(b"\r\n", b"\n"))  # as the program wrote it
+        self.log.write(data)
 
-    def _keys(self, selector: selectors.BaseSelector, outer: int) -> bool:
-        """Pass what was typed on to the program; False at the end of input."""
-        try:
-            data = os.read(0, 4096)
-        except OSError:
-            return False
-        if not data:
-            return False
-        if _CTRL_C in data:
-            self.interruptions += 1
-            self.signalled = signal.SIGINT
-        with contextlib.suppress(OSError):
-            os.write(outer, data)
-        return True
-
-    def _pass_on(self, data: bytes, number: int) -> None:
-        """To the user first, then to the log; neither may stop the run."""
-        self.tail = (self.tail + data)[-_TAIL_BYTES:]
-        with contextlib.suppress(OSError):  # our reader went away: the training goes on
-            _write(number, data)
-        if self.log is not None:
+    def _look(self) -> None:
+        """What is done now and then: at once when somebody insists on the end."""
+        now = time.monotonic()
+        if self._asked >= _FORCE_AFTER or now > self._stop_by:
+            self.note("what is left of the run is ended")
+            self._asked, self._stop_by, self._forced = 1, float("inf"), True
+            processes.end_run(self.command.run_id, _FORCED_S)
+        if now < self._next_tick and self.ranks:
+            return
+        self._find_ranks()
+        if now < self._next_tick:
+            return
+        self._next_tick = now + _TICK_S
+        if self._guard is not None and not self._guard.look():
+            self.note("the guard was killed: there is another one")
+        self._take_keys()
+        for tick in tuple(self._ticks):
             try:
-                self.log.write(data)
-                self.log.flush()
-            except OSError as error:
-                self.log = None
-                if error.errno == errno.ENOSPC and sys.stderr is not None:
-                    print("\nmgpu: the disk is full: the log ends here, the run goes on", file=sys.stderr)
+                tick(self)
+            except Exception as error:  # a bug of mgpu's own; the training has nothing to do with it
+                self.note(f"a bug in mgpu: {reason(error)}")
+                self._ticks.remove(tick)
+                if os.environ.get("MGPU_DEBUG"):
+                    raise
 
-    def _force_if_asked(self) -> None:
-        """A second Ctrl-C or signal ends every process of the run at once."""
-        if self.interruptions >= _FORCE_AFTER and self.launcher is not None and self.launcher.poll() is None:
-            processes.end_run(self.command.run_id, 1.0)
+    def _find_ranks(self) -> None:
+        launcher = self.launcher
+        if launcher is None or launcher.returncode is not None:
+            return
+        found = processes.ranks_under(launcher.pid) if self.command.launcher != "python" else {}
+        if not found and self.command.ranks == 1 and self.command.launcher != "torchrun":
+            found = processes.alone_under(launcher.pid, self.command.launcher == "accelerate")
+        self.ranks.update(found)
+        for rank in found.values():
+            if rank.error_file and rank.error_file not in self._error_files:
+                self._error_files.add(rank.error_file)
+                if self._guard is not None:
+                    self._guard.knows(rank.error_file)
+
+    def _speak(self, *, at_once: bool = False) -> None:
+        """Say what there is to say, where it breaks no line of the program's."""
+        shown = [stream for stream in self._streams if stream.to_terminal]
+        between = all(stream.at_line_start for stream in shown)
+        if not at_once:
+            waited = time.monotonic() - self._to_say[0][0]
+            if any(stream.waits or stream.full_screen for stream in shown) or (not between and waited < _SAY_S):
+                return
+        lines = [line for _, line in self._to_say]
+        self._to_say.clear()
+        end = "\r\n" if self._terminal is not None and self._terminal.is_raw else "\n"
+        text = ("" if between else end) + "".join(f"mgpu: {line}{end}" for line in lines)
+        with contextlib.suppress(OSError):
+            os.write(2, text.encode("utf-8", "replace"))
+
+    # The end
+
+    def _end(self) -> tuple[list[int], list[int]]:
+        """The last that was printed, and the end of every process that is left."""
+        self._drain()
+        left, stuck = processes.end_run(self.command.run_id, _GRACE_S)
+        self._drain()
+        if left:
+            self.note(f"ended what was left behind: {' '.join(map(str, left))}")
+        if self._to_say:
+            self._speak(at_once=True)
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+        return left, stuck
+
+    def _drain(self) -> None:
+        """Hand on all that is there, however slow the reader; a rank that was left behind may hold the pipes open."""
+        asked = self._asked
+        while any(not stream.ended or stream.waits for stream in self._streams):
+            moved = self._turn(_LAST_S)
+            waiting = [stream for stream in self._streams if stream.waits]
+            if self._asked > asked or self._forced:
+                for stream in waiting:
+                    stream.give_up()
+            elif not moved and not waiting:
+                return
+
+    # Signals and keys
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """INT, TERM, HUP, QUIT go to the launcher's process group, USR1 and USR2 to the ranks."""
-
-        def forward(number: int, frame: FrameType | None) -> None:
-            self.interruptions += 1
-            self.signalled = number
-            if self.launcher is not None:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self.launcher.pid, number)
-
-        def to_ranks(number: int, frame: FrameType | None) -> None:
-            if self.launcher is not None:
-                ranks = [p.pid for p in processes.of_run(self.command.run_id) if p.parent == self.launcher.pid]
-                processes.signal_all(ranks, signal.Signals(number))
-
+        """INT, TERM, HUP, QUIT go to the launcher's process group, USR1 and USR2 to the ranks; TSTP stops the run."""
         # One that is ignored stays so: `nohup` makes HUP ignored, and the run is to survive it.
         asked = [number for number in _TO_LAUNCHER if signal.getsignal(number) != signal.SIG_IGN]
-        old = {number: signal.signal(number, forward) for number in asked}
-        old |= {number: signal.signal(number, to_ranks) for number in _TO_RANKS}
+        handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]] = {
+            **dict.fromkeys(asked, self._on_end),
+            **dict.fromkeys(_TO_RANKS, self._on_user),
+            signal.SIGCONT: lambda number, frame: self._resume(),
+        }
+        if signal.getsignal(signal.SIGTSTP) != signal.SIG_IGN:
+            handlers[signal.SIGTSTP] = lambda number, frame: self._suspend(of_group=False)
+        if self._terminal is not None:
+            handlers[signal.SIGWINCH] = self._on_resize
+        old = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
             yield
         finally:
             for number, handler in old.items():
                 signal.signal(number, handler)
 
-    @contextlib.contextmanager
-    def _resizes(self, inner: int) -> Iterator[None]:
-        """A resized window is passed on to the launcher's terminal."""
-        keep = os.dup(inner)
+    def _on_end(self, number: int, frame: FrameType | None = None) -> None:
+        if self._is_asked(number):
+            self.note(f"{signal.Signals(number).name} came, and goes to the launcher")
+            self._signal_launcher(number)
 
-        def resized(number: int, frame: FrameType | None) -> None:
-            _copy_size(keep)
-            if self.launcher is not None:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self.launcher.pid, signal.SIGWINCH)
+    def _is_asked(self, number: int) -> bool:
+        """Count a wish for the end; False when it is the same that came just now."""
+        now = time.monotonic()
+        same = number == self.signalled and (now - self._asked_at < _SAME_S or number == signal.SIGHUP)
+        self._asked_at = now
+        self.signalled = number
+        if not same:
+            self._asked += 1
+            self._before_signal(self)
+        return not same
 
-        old = signal.signal(signal.SIGWINCH, resized)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGWINCH, old)
-            os.close(keep)
+    def _on_user(self, number: int, frame: FrameType | None) -> None:
+        self._find_ranks()
+        ranks = [rank.pid for rank in self.ranks.values()]
+        self.note(f"{signal.Signals(number).name} came, and goes to the ranks: {' '.join(map(str, ranks))}")
+        processes.signal_all(ranks, signal.Signals(number))
+
+    def _on_resize(self, number: int, frame: FrameType | None) -> None:
+        if self._terminal is not None:
+            self._terminal.resize()
+
+    def _signal_launcher(self, number: int) -> None:
+        if self.launcher is not None and self.launcher.returncode is None:
+            if self._suspended:
+                self._resume()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.launcher.pid, number)
+
+    def _pass_keys(self, are_there: bool) -> None:
+        """Hand what was typed on to the program."""
+        terminal = self._terminal
+        if terminal is None or not terminal.is_raw:
+            return
+        if are_there and not self._keys:
+            try:
+                typed = os.read(0, 4096)
+            except OSError:
+                typed = b""
+            self._keys_ended = not typed
+            meant = terminal.means(typed)
+            if meant == signal.SIGTSTP:
+                self._suspend(of_group=True)
+                return
+            if meant is not None and self._is_asked(meant):
+                self.note(f"{signal.Signals(meant).name} was typed")
+            self._keys = typed
+        if self._keys:
+            with contextlib.suppress(BlockingIOError):
+                try:
+                    self._keys = self._keys[os.write(terminal.outer, self._keys) :]
+                except OSError as error:
+                    if isinstance(error, BlockingIOError):
+                        raise
+                    self._keys = b""  # nobody reads them any more
+
+    def _take_keys(self) -> None:
+        """A job that was brought to the foreground gets the keys."""
+        if self._terminal is not None and self._terminal.takes_keys and not self._terminal.is_raw and in_front():
+            self._terminal.raw()
+            self._terminal.resize()
+
+    def _suspend(self, *, of_group: bool) -> None:
+        """Ctrl-Z: the run's processes stop, then mgpu does. A launcher that leads a session of its own would not."""
+        self.note("stopped")
+        self._suspended = True
+        for _ in range(2):  # what was started meanwhile
+            processes.signal_all((process.pid for process in processes.of_run(self.command.run_id)), signal.SIGSTOP)
+        if self._terminal is not None:
+            self._terminal.as_before()
+        if of_group:  # as the terminal does it; ignored where there is no shell that could go on with it
+            handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+            os.kill(0, signal.SIGTSTP)
+            signal.signal(signal.SIGTSTP, handler)
+        else:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        self._resume()
+
+    def _resume(self) -> None:
+        """`fg`, `bg`, or SIGCONT."""
+        self._take_keys()
+        if self._suspended:
+            self._suspended = False
+            self.note("goes on")
+            processes.signal_all((process.pid for process in processes.of_run(self.command.run_id)), signal.SIGCONT)
 
 
-def _our_terminal() -> bool:
-    """Whether stdin and stdout are a terminal and this is its foreground job: a background job may not touch it."""
+def _stdin_is_open() -> bool:
     try:
-        return os.isatty(0) and os.isatty(1) and os.tcgetpgrp(0) == os.getpgrp()
+        os.fstat(0)
     except OSError:
         return False
+    return True
 
 
-def _write(number: int, data: bytes) -> None:
-    """All of the data, also to a reader that is slow and non-blocking."""
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(number, view) :]
-        except BlockingIOError:
-            select.select([], [number], [])
-
-
-def _copy_size(inner: int) -> None:
-    with contextlib.suppress(OSError):
-        size = fcntl.ioctl(1, termios.TIOCGWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
-        fcntl.ioctl(inner, termios.TIOCSWINSZ, size)
-
-
-@contextlib.contextmanager
-def _raw_keys() -> Iterator[None]:
-    """Every key reaches the program, Ctrl-C included; output processing stays as it is. Undone whatever happens."""
-    before = termios.tcgetattr(0)
-    after = termios.tcgetattr(0)
-    tty.setraw(0, termios.TCSANOW)
-    raw = termios.tcgetattr(0)
-    raw[1] = after[1]
-    termios.tcsetattr(0, termios.TCSANOW, raw)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(0, termios.TCSADRAIN, before)
-
-
-def _read(outer: int, wait_s: float | None = None) -> bytes:
-    """What the pseudo-terminal has; empty when its other side is closed, or nothing comes in `wait_s`."""
-    if wait_s is not None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(outer, selectors.EVENT_READ)
-            if not selector.select(wait_s):
-                return b""
-    try:
-        return os.read(outer, 65536)
-    except OSError:  # EIO: the last process has closed it
-        return b""
-
-
-def open_log(folder: Path) -> BinaryIO | None:
-    """The run's log; None, with a word about it, when it cannot be written."""
-    try:
-        return (folder / "run.log").open("wb")
-    except OSError as error:
-        if sys.stderr is not None:
-            print(f"mgpu: no log is kept: {reason(error)}", file=sys.stderr)
-        return None
-
-
-def seconds_since(start: float) -> str:
-    """A duration for people: "41 s", "3 min 20 s", "2 h 14 min"."""
-    seconds = int(time.monotonic() - start)
-    if seconds < 60:
-        return f"{seconds} s"
-    minutes, seconds = divmod(seconds, 60)
-    if minutes < 60:
-        return f"{minutes} min {seconds} s"
-    return f"{minutes // 60} h {minutes % 60} min"
+def open_missing() -> None:
+    """Streams that were closed when mgpu was started are /dev/null: else the next file that is opened takes the place
+    of one."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)

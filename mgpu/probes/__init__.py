@@ -31,6 +31,7 @@ from mgpu.children import (
     Child,
     Probe,
     collect,
+    of_launch,
     run,
     start,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "Probe",
     "build",
     "gather",
+    "of_launch",
     "run",
     "with_torch",
 ]

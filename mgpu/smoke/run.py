@@ -10,11 +10,10 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 
-from mgpu import ahead, busy, document, engine, errors, examine, files, probes, report, stamp
-from mgpu.check import Severity
+from mgpu import ahead, document, engine, errors, examine, files, probes, report, stamp
+from mgpu.beforehand import doubts, refusals, run_folder, worked_on
 from mgpu.errors import MgpuError, reason
 from mgpu.smoke import aftermath, baseline, diagnosis, machines, nccl_log, telling
 from mgpu.smoke import screen as screens
@@ -25,11 +24,6 @@ from mgpu.smoke.request import Request
 from mgpu.smoke.subject import Subject
 from mgpu.snapshot import Gap, Plan, Ranks, Snapshot, to_json
 
-# A warning about a file, which may be meant for another machine; here it cannot start.
-_CERTAIN_HERE = ("config_fsdp1_needs_gpu",)
-_CERTAIN = ("driver", "visibility", "pytorch", "packages", "config", "environ")
-# What the ranks of a run write, also those of its trials (mgpu/smoke/diagnosis.py).
-_OF_A_RUN = ("rank*.*", "nccl.*.txt", "try-*/rank*.*", "try-*/nccl.*.txt")
 _CODES = {"timed_out": errors.TIMED_OUT}
 
 
@@ -65,7 +59,7 @@ def _run(request: Request, started: float) -> int:
         talk = report.Screen.of() if request.format == "human" and request.output in ("", "-") else None
         if stopping := refusals(snapshot):
             return telling.refused(stopping, snapshot, request, time.monotonic() - started)
-        if not request.allow_busy and (taken := worked_on(subject, snapshot)):
+        if not request.allow_busy and (taken := worked_on(subject.config, snapshot, cpu=subject.cpu)):
             outcomes = engine.run([c for c in engine.load() if c.id == "gpu_busy"], snapshot)
             return telling.refused(outcomes, snapshot, request, time.monotonic() - started, taken)
         snapshot = replace(snapshot, baseline=baseline.of(request.baseline, snapshot))
@@ -89,66 +83,6 @@ def _look(subject: Subject) -> Snapshot:
         if snapshot.driver is not None and snapshot.driver.any_gpu and not subject.cpu:
             snapshot = probes.with_torch(snapshot, show)
     return replace(snapshot, config=config)
-
-
-def refusals(snapshot: Snapshot) -> list[engine.Outcome]:
-    """The errors for which no rank needs to be started to know that it fails; empty: it is worth trying.
-
-    An error of a GPU's health, a limit or the network may or may not stop a run: that is what the test is for. A
-    rehearsal on the CPU does without the driver and the GPUs.
-    """
-    assert snapshot.plan is not None
-    areas = _CERTAIN if snapshot.plan.cpu_ranks is None else ("packages", "config", "environ")
-    certain = (replace(c, severity=Severity.ERROR) if c.id in _CERTAIN_HERE else c for c in engine.load())
-    checks = [c for c in certain if c.area in areas and c.severity.value == "error" and c.id != "gpu_lost"]
-    outcomes = engine.run(checks, snapshot)
-    found = [o for o in outcomes if o.status in ("fail", "crash")]
-    blind = [o for o in outcomes if o.unsettling and o.check.area in ("driver", "config")]
-    return found or blind[:1]
-
-
-def doubts(snapshot: Snapshot) -> list[str]:
-    """Ids of the other errors the doctor would name: told before the ranks start."""
-    checks = [c for c in engine.load() if c.area not in (*_CERTAIN, "stamp", "smoke") or c.id == "gpu_lost"]
-    outcomes = engine.run((c for c in checks if c.severity.value == "error"), snapshot)
-    return [o.check.id for o in outcomes if o.status == "fail" and not o.because_of]
-
-
-def worked_on(subject: Subject, snapshot: Snapshot) -> list[str]:
-    """The GPUs of this run that somebody works on, and who."""
-    if subject.cpu:
-        return []
-    found = ((gpu.index, busy.why(gpu)) for gpu in subjects.gpus_of(snapshot, subject.config.ranks_here))
-    return [f"GPU {index}: {why}" for index, why in found if why]
-
-
-def run_folder(wanted: str, prefix: str) -> Path:
-    """A fresh folder for this run's files: --log-dir, runs/PREFIXtime here, or a private temporary one, said once."""
-    if wanted:
-        path = Path(wanted)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            # Of an earlier run, and of its search for a cause: they would count as ours.
-            for old in (file for name in _OF_A_RUN for file in path.glob(name)):
-                old.unlink()
-        except OSError as error:
-            raise MgpuError(f"cannot use the folder {path}: {reason(error)}") from None
-        return path
-    base = Path(os.environ.get("MGPU_LOG_DIR") or "runs")
-    name = f"{prefix}{datetime.now():%Y%m%d-%H%M%S}"
-    try:
-        base.mkdir(parents=True, exist_ok=True)
-        for number in range(1, 100):
-            path = base / (name if number == 1 else f"{name}-{number}")
-            with contextlib.suppress(FileExistsError):
-                path.mkdir(mode=0o700)
-                return path
-    except OSError as error:
-        fallback = Path(tempfile.mkdtemp(prefix="mgpu-run-"))
-        if sys.stderr is not None:
-            print(f"mgpu: {base} cannot be written ({reason(error)}); logs go to {fallback}", file=sys.stderr)
-        return fallback
-    raise MgpuError(f"no free name for a run folder in {base}")
 
 
 def _wanted_folder(subject: Subject, request: Request) -> str:

@@ -13,7 +13,7 @@ from mgpu.config import facts
 from mgpu.errors import USAGE, MgpuError
 from mgpu.smoke.ranks.orders import Orders
 from mgpu.smoke.request import Request, wanted_gpus
-from mgpu.snapshot import Config, Driver, Gpu, Snapshot
+from mgpu.snapshot import Config, Driver, Snapshot
 
 DEFAULT_CONFIG = "accelerate.yaml"
 _STRATEGIES = {"FSDP": "fsdp", "DEEPSPEED": "deepspeed"}
@@ -95,7 +95,7 @@ def narrowed(subject: Subject, snapshot: Snapshot, request: Request, scratch: Pa
         raise MgpuError(f"--gpus {request.gpus}: {subject.name} runs on the CPU (use_cpu)", USAGE)
     if config.num_machines > 1:
         raise MgpuError(f"--gpus chooses on one machine; {subject.name} spans {config.num_machines}", USAGE)
-    chosen = _chosen(snapshot, wanted_gpus(request.gpus), request.gpus)
+    chosen = chosen_gpus(snapshot, wanted_gpus(request.gpus), request.gpus)
     uuids = {gpu.index: gpu.uuid for gpu in snapshot.gpus or ()}
     if unnamed := [index for index in chosen if not uuids[index]]:
         raise MgpuError(f"--gpus {request.gpus}: NVML does not tell the UUID of GPU {unnamed[0]}", USAGE)
@@ -119,7 +119,8 @@ def narrowed(subject: Subject, snapshot: Snapshot, request: Request, scratch: Pa
     )
 
 
-def _chosen(snapshot: Snapshot, wanted: int | tuple[int, ...], text: str) -> tuple[int, ...]:
+def chosen_gpus(snapshot: Snapshot, wanted: int | tuple[int, ...], text: str) -> tuple[int, ...]:
+    """NVML's indices of the GPUs that `--gpus` means here. Raises MgpuError (2)."""
     gpus = {gpu.index: gpu for gpu in snapshot.gpus or ()}
     visible = snapshot.visible.gpus if snapshot.visible else ()
     usable = [index for index in visible if index in gpus and not gpus[index].lost]
@@ -137,21 +138,6 @@ def _chosen(snapshot: Snapshot, wanted: int | tuple[int, ...], text: str) -> tup
         if gpus[index].lost:
             raise MgpuError(f"--gpus {text}: GPU {index} does not answer the driver ({gpus[index].lost})", USAGE)
     return wanted
-
-
-def gpus_of(snapshot: Snapshot, count: int | None) -> list[Gpu]:
-    """The GPUs of this machine's ranks, in CUDA's order: rank 0 has the first.
-
-    accelerate puts the config's gpu_ids in place of CUDA_VISIBLE_DEVICES, so that they count from all GPUs.
-    """
-    gpus = {gpu.index: gpu for gpu in snapshot.gpus or ()}
-    order = snapshot.visible.gpus if snapshot.visible is not None else tuple(gpus)
-    ids = str(snapshot.config.values.get("gpu_ids") or "all") if snapshot.config is not None else "all"
-    entries = [entry.strip() for entry in ids.split(",") if entry.strip()]
-    if ids != "all" and all(entry.isdecimal() for entry in entries):
-        permitted = [index for index, gpu in gpus.items() if gpu.permitted]
-        order = tuple(permitted[int(entry)] for entry in entries if int(entry) < len(permitted))
-    return [gpus[index] for index in order if index in gpus][:count]
 
 
 def orders(request: Request, subject: Subject, driver: Driver, folder: Path) -> Orders:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+from mgpu.beforehand import gpus_of
 from mgpu.smoke.ranks.orders import Orders
-from mgpu.smoke.subject import gpus_of
 from mgpu.snapshot import Gpu, Interface, Snapshot
 
 AS_CONFIGURED = "as configured"

@@ -50,7 +50,7 @@ class View:
         self.journals = {number: _Journal() for number in range(orders.node * here, (orders.node + 1) * here)}
         self.progress = time.monotonic()
         self.interrupted = False  # somebody ended the run
-        self.started: dict[int, tuple[int, str | None]] = {}  # processes.ranks_under the launcher
+        self.started: dict[int, processes.Rank] = {}  # processes.ranks_under the launcher
         self._since: dict[tuple[int, str], float] = {}  # when a rank was first seen gone, or stopped without heartbeat
 
     def read(self) -> None:
@@ -148,7 +148,8 @@ class View:
 
     def pid(self, number: int) -> int | None:
         """The rank's process: as it introduced itself, else as it was found."""
-        pid: int | None = self.journals[number].report.get("pid", self.started.get(number, (None, None))[0])
+        found = self.started.get(number)
+        pid: int | None = self.journals[number].report.get("pid", found.pid if found else None)
         return pid
 
     def state(self, number: int) -> str | None:
@@ -167,7 +168,7 @@ class View:
     def wrote(self) -> set[str]:
         """What is to be removed after the ranks: what they said, and where torchrun wants their errors."""
         said = {path for journal in self.journals.values() for path in journal.report.get("wrote", ())}
-        return said | {error_folder(path) for _, path in self.started.values() if path}
+        return said | {error_folder(rank.error_file) for rank in self.started.values() if rank.error_file}
 
     def states(self) -> dict[int, tuple[str | None, float | None]]:
         """Each rank's process state and the age of its heartbeat, now."""

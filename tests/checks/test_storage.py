@@ -64,6 +64,13 @@ CASES = (
     well("output_folder_not_writable", "can be written",
         storage=storage(folder("named", "/data", writable=False, read_only=True))),
     skips("output_folder_not_writable", "did not answer", storage=storage(silent("current", "/work/run"))),
+    # output_folder_exhausted: 100 MB
+    fails("output_folder_exhausted", "99 MB are free for the current folder", "du -xsh /work/run",
+        storage=storage(folder(free_bytes=100_000_000 - 1))),
+    fails("output_folder_exhausted", "0 MB are free for /out", "df -h /out",
+        storage=storage(folder("named", "/out", exists=False, free_bytes=0))),
+    well("output_folder_exhausted", "95 MiB free", storage=storage(folder(free_bytes=100_000_000))),
+    skips("output_folder_exhausted", "no folder to write to", storage=storage(folder(free_bytes=None))),
     # output_folder_full: 500 MB, or a thousand inodes
     warns("output_folder_full", "the disk of the current folder is full: 477 MiB free of 1000 GiB", "du -xsh /work/run",
         storage=storage(folder(free_bytes=FULL - 1))),

@@ -121,6 +121,13 @@ def machine(folder: Path, name: str, *lines: str) -> Path:
     return path
 
 
+def change(described: Path, *lines: str) -> None:
+    """Add lines to a description in one step, while the library reads it: of equal keys the later line counts."""
+    other = described.with_name(f"{described.name}.new")
+    other.write_text("\n".join([described.read_text(encoding="utf-8"), *lines, ""]), encoding="utf-8")
+    other.replace(described)
+
+
 def sysfs(folder: Path, numa_nodes: Mapping[str, int], *, module: str | None = None) -> Path:
     """A /sys with NVIDIA GPUs at these PCI addresses (0000:1b:00.0), their NUMA nodes, and the module's version."""
     for address, node in numa_nodes.items():

@@ -19,6 +19,8 @@
  *     N.after       the same after so many calls:  3.after = 40 !15
  *     N.nvlinks     how many NVLinks the board has; from there on NVML_ERROR_INVALID_ARGUMENT
  *
+ * A description that is replaced by another one counts from the next call about a GPU on.
+ *
  * The keys of all other facts stand beside the functions below. Layouts and numbers are those of nvml.h version 13.
  */
 
@@ -26,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 enum { MISSING = -1, SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE };
@@ -60,8 +63,11 @@ static char *trimmed(char *text) {
     return text;
 }
 
+static struct stat described; /* the file that was read */
+
 static Return read_description(void) {
     const char *path = getenv("FAKE_NVML");
+    if (path) stat(path, &described);
     FILE *file = path ? fopen(path, "r") : NULL;
     if (!file) {
         fprintf(stderr, "fake NVML: cannot read FAKE_NVML=%s\n", path ? path : "");
@@ -85,6 +91,13 @@ static Return read_description(void) {
     }
     fclose(file);
     return SUCCESS;
+}
+
+/* Read it again when another file has taken its place. */
+static void follow_description(void) {
+    const char *path = getenv("FAKE_NVML");
+    struct stat now;
+    if (path && stat(path, &now) == 0 && now.st_ino != described.st_ino) read_description();
 }
 
 /* How well the pattern at *at ("*", "2..5" or "3") fits the number: 0 to 2, or -1 for not at all. Moves *at past it. */
@@ -162,6 +175,7 @@ static Return answer(const char *wanted, int a, int b, const char **value) {
 static Return reach(Device device) {
     if (!started) return UNINITIALIZED;
     if (!is_handle(device)) return INVALID_ARGUMENT;
+    follow_description();
     const char *after = find("#.after", gpu_of(device), 0), *ignored;
     char *rest;
     if (after && ++calls[gpu_of(device)] > strtol(after, &rest, 10)) return act(trimmed(rest), &ignored);

@@ -1,0 +1,116 @@
+"""Did compiling fail: torch.compile, Triton, extensions?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Row, signatures
+
+_DYNAMO = "https://pytorch.org/docs/stable/torch.compiler_troubleshooting.html"
+_EXTENSIONS = "https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py"
+_INDUCTOR = "https://github.com/pytorch/pytorch/blob/main/torch/_inductor/exc.py"
+_TRITON = "https://github.com/triton-lang/triton/blob/main/python/triton/runtime/build.py"
+_GRAPHS = "https://pytorch.org/docs/stable/torch.compiler_cudagraph_trees.html"
+_WITHOUT = Fix("Go without it.", ("accelerate launch --dynamo_backend no ...", "export TORCHDYNAMO_DISABLE=1"),
+               kind="stopgap", caveat="Training is slower.")  # fmt: skip
+
+ROWS = (
+    Row("log_no_c_compiler", "root", "library",
+        r"Failed to find C compiler|C compiler not found|InvalidCxxCompiler|No working C\+\+ compiler found",
+        ("RuntimeError: Failed to find C compiler. Please specify via CC environment variable or set "
+         "triton.knobs.build.impl.", "torch._inductor.exc.InvalidCxxCompiler: No working C++ compiler found in "
+                                     "('g++',)"),
+        "Triton or torch.compile needs a C compiler, and there is none",
+        "Each kernel is linked by gcc where it runs; slim images lack it.",
+        (Fix("Install one.", ("sudo apt-get install -y gcc g++", "conda install -c conda-forge gxx",
+                              "mgpu doctor --only compiler_missing_for_dynamo")), _WITHOUT), _TRITON),
+    Row("log_python_headers_missing", "root", "library", r"Python\.h: No such file or directory",
+        ("fatal error: Python.h: No such file or directory",),
+        "the headers of Python are missing, without which Triton cannot build",
+        "The system's Python comes without python3-dev.",
+        Fix("Install them.", ("sudo apt-get install -y python3-dev",), who="admin"), _TRITON),
+    Row("log_cannot_link_cuda", "root", "library", r"cannot find -lcuda\b|cannot find -lcudart|"
+        r"libcuda\.so cannot found|libcuda\.so\S* (?:not found|cannot be found)",
+        ("/usr/bin/ld: cannot find -lcuda: No such file or directory", "AssertionError: libcuda.so cannot found!"),
+        "the driver's libcuda.so is not where the linker looks",
+        "Only libcuda.so.1 is there (a container, WSL), or its folder is not on the path.",
+        Fix("Name its folder.", ("ldconfig -p | grep libcuda", "export LIBRARY_PATH=/usr/local/cuda/lib64/stubs",
+                                 "mgpu doctor --only libcuda_missing")), _TRITON),
+    Row("log_gpu_too_old_for_triton", "root", "library",
+        r"too old to be supported by the triton GPU compiler|Cannot find a working triton installation",
+        ("RuntimeError: Found NVIDIA Tesla P100 which is too old to be supported by the triton GPU compiler, which is "
+         "used as the backend. Triton only supports devices of CUDA Capability >= 7.0",
+         "torch._inductor.exc.TritonMissing: Cannot find a working triton installation."),
+        "torch.compile cannot make code for this GPU: Triton is missing, or the GPU too old",
+        "Triton needs compute capability 7.0, and its own package.",
+        (Fix("Install it with torch, where the GPU is young enough.", ("pip install --upgrade torch triton",)),
+         _WITHOUT),
+        _INDUCTOR),
+    Row("log_triton_out_of_shared", "root", "library", r"out of resource: (?P<what>shared memory|tensor memory|"
+                                                       r"threads)",
+        ("triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072, Hardware limit: "
+         "101376. Reducing block sizes or `num_stages` may help.",),
+        "a Triton kernel wants more {what} than this GPU has",
+        "It was written for a larger GPU (data-centre cards have more shared memory than GeForce).",
+        Fix("Use another version of the package, or its other kernels.", ("pip install --upgrade PACKAGE",)),
+        "https://github.com/triton-lang/triton/blob/main/python/triton/runtime/errors.py",
+        summary="A Triton kernel wants more of a resource than this GPU has."),
+    Row("log_ptxas_failed", "root", "library", r"Internal Triton PTX codegen error|ptxas fatal|PTXASError|"
+        r"nvcc fatal\s+: Unsupported gpu architecture|is not defined for option 'gpu-name'",
+        ("triton.runtime.errors.PTXASError: PTXAS error: Internal Triton PTX codegen error",
+         "ptxas fatal   : Value 'sm_120' is not defined for option 'gpu-name'",
+         "nvcc fatal   : Unsupported gpu architecture 'compute_90a'"),
+        "the CUDA compiler here does not know this GPU",
+        "Triton's ptxas, or nvcc, is older than the GPU.",
+        Fix("Upgrade, or name a newer one.", ("pip install --upgrade torch triton",
+                                              "export TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas",
+                                              "mgpu doctor --only libraries")), _TRITON),
+    Row("log_host_compiler_refused", "root", "library", r"unsupported GNU version! gcc versions later than|"
+        r"ABI of your compiler|compiler \(c\+\+ [\d.]+\) may be ABI-incompatible",
+        ("error: -- unsupported GNU version! gcc versions later than 12 are not supported!",),
+        "nvcc refuses the C++ compiler: it is too new",
+        "Each CUDA takes compilers up to a version.",
+        Fix("Use an older one.", ("conda install -c conda-forge gxx=12", "export CC=gcc-12 CXX=g++-12")),
+        "https://docs.nvidia.com/cuda/cuda-installation-guide-linux/"),
+    Row("log_extension_not_built", "wrapper", "library",
+        r"Error building extension '\w+'|ninja: build stopped: subcommand failed",
+        ("RuntimeError: Error building extension 'cpu_adam'", "ninja: build stopped: subcommand failed."),
+        "a torch extension could not be compiled; the compiler's first error stands above",
+        "A toolkit, header or compiler that does not fit.",
+        Fix("Look for the first 'error:' of the compiler.", ("mgpu doctor --only libraries", "ds_report")),
+        _EXTENSIONS),
+    Row("log_ninja_missing", "root", "library", r"Ninja is required to load C\+\+ extensions",
+        ("RuntimeError: Ninja is required to load C++ extensions (pip install ninja to get it)",),
+        "an extension is to be compiled, and ninja is not installed", "torch builds extensions with it.",
+        Fix("Install it.", ("pip install ninja",)), _EXTENSIONS),
+    Row("log_extension_locked", "secondary", "library", r"Lock file exists in build directory",
+        ("Warning: Lock file exists in build directory: '/home/u/.cache/torch_extensions/py39_cu118/x/lock'",),
+        "the lock of an extension's build was left by a run that was killed",
+        "The ranks wait for a build that nobody does; torch itself waits without a word.",
+        Fix("Delete it.", ("find ~/.cache/torch_extensions -name lock -delete",
+                           "mgpu doctor --only extension_lock_stale")),
+        "https://github.com/pytorch/pytorch/issues/189245"),
+    Row("log_graph_output_overwritten", "root", "script",
+        r"accessing tensor output of CUDAGraphs that has been overwritten",
+        ("RuntimeError: Error: accessing tensor output of CUDAGraphs that has been overwritten by a subsequent run.",),
+        "a result of a compiled model was used after the next step had overwritten it",
+        "mode='reduce-overhead' reuses its memory in every step.",
+        Fix("Mark where a step begins, or copy.", ("torch.compiler.cudagraph_mark_step_begin()",
+                                                   "output = output.clone()")),
+        _GRAPHS),
+    Row("log_compile_failed", "wrapper", "library",
+        r"BackendCompilerFailed|InductorError|LoweringException|InternalTorchDynamoError",
+        ("torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:",
+         "torch._inductor.exc.InductorError: RuntimeError: x", "torch._inductor.exc.LoweringException: x",
+         "torch._dynamo.exc.InternalTorchDynamoError: x"),
+        "torch.compile failed; the line after it says at what",
+        "A compiler that is missing, an operation it cannot handle, or a fault of it.", (
+            Fix("See what it says.", ("TORCHDYNAMO_VERBOSE=1 TORCH_LOGS=+dynamo mgpu launch train.py",)), _WITHOUT),
+        _DYNAMO),
+    Row("log_compile_unsupported", "root", "script", r"torch\._dynamo\.exc\.(?:Unsupported|UserError|FailOnRecompile)",
+        ("torch._dynamo.exc.Unsupported: Unsupported method call", "torch._dynamo.exc.FailOnRecompileLimitHit: x"),
+        "the script asks for whole graphs, and torch.compile meets something it cannot put into one",
+        "fullgraph=True makes a break an error.",
+        Fix("Allow breaks.", ("torch.compile(model)",)), _DYNAMO),
+)  # fmt: skip
+
+SIGNATURES = signatures(__name__, ROWS)

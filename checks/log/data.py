@@ -1,0 +1,189 @@
+"""Did reading the data fail: loader workers, files, disks?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Row, signatures
+
+_DATA = "https://pytorch.org/docs/stable/data.html"
+_SHARING = "https://pytorch.org/docs/stable/multiprocessing.html"
+_ERRNO = "https://man7.org/linux/man-pages/man3/errno.3.html"
+_PYTHON = "https://docs.python.org/3/library/exceptions.html#os-exceptions"
+_SHM = Fix("Give the container more shared memory.",
+           ("df -h /dev/shm", "docker run --ipc=host ...", "docker run --shm-size=16g ...",
+            "mgpu doctor --only shm_too_small,shm_tight_for_loaders"))  # fmt: skip
+_FEWER = Fix("Start fewer workers.", ("DataLoader(..., num_workers=2)", "mgpu doctor --only cpus_leave_no_loader"))
+_FULL = Fix("See what is full: space, files or your quota.",
+            ("df -h .; df -i .", "quota -s", "du -sh runs/* | sort -h | tail",
+             "mgpu doctor --only output_folder_full,storage"))  # fmt: skip
+
+ROWS = (
+    Row("log_loader_out_of_shm", "root", "script",
+        r"is killed by signal: Bus error|[Bb]us error encountered in worker|"
+        r"unable to (?:write to file|mmap \d+ bytes from file|allocate shared memory).*torch_|"
+        r"unable to write to file </torch_",
+        ("RuntimeError: DataLoader worker (pid 46794) is killed by signal: Bus error. It is possible that dataloader's "
+         "workers are out of shared memory.", "ERROR: Unexpected bus error encountered in worker. This might be "
+                                              "caused by "
+         "insufficient shared memory (shm).",
+         "RuntimeError: unable to write to file </torch_4711_2_3>: No space left on device (28)",
+         "RuntimeError: unable to mmap 1024 bytes from file </torch_99_1>: Cannot allocate memory (12)"),
+        "the loader's workers ran out of shared memory (/dev/shm)",
+        "Workers hand batches over through it; containers get 64 MB.", (_SHM, _FEWER),
+        "https://github.com/pytorch/pytorch/issues/5040"),
+    Row("log_loader_worker_died", "root", "script",
+        r"DataLoader worker \(pid(?:\(s\))? ?[\d, ]+\) "
+        r"(?:is killed by signal: (?!Bus)|exited unexpectedly)|DataLoader worker .* is killed by signal: Killed",
+        ("RuntimeError: DataLoader worker (pid(s) 3216) exited unexpectedly",
+         "RuntimeError: DataLoader worker (pid 99) is killed by signal: Killed. ",
+         "RuntimeError: DataLoader worker (pid 7) is killed by signal: Segmentation fault. "),
+        "a loader worker died",
+        "Killed: host memory ran out (each worker keeps a copy of what it touches). Segmentation fault: a library that "
+        "decodes. Otherwise it left by itself.",
+        (Fix("See whether the kernel killed it.", ("sudo dmesg -T | grep -i 'killed process' | tail",)), _FEWER,
+         Fix("Find the sample: without workers the traceback shows it.", ("DataLoader(..., num_workers=0)",))),
+        "https://github.com/lm-sys/FastChat/issues/568"),
+    Row("log_loader_timed_out", "root", "script", r"DataLoader timed out after (?P<seconds>\S+) seconds",
+        ("RuntimeError: DataLoader timed out after 300 seconds",),
+        "a loader worker brought no batch for {seconds} s",
+        "The disk, a file server or a download does not answer, or a worker hangs in a lock.",
+        Fix("See how fast the data folder is, and where the worker waits.",
+            ("mgpu doctor --only data_folder_on_slow_storage,folder_answers_slowly", "py-spy dump --pid PID")), _DATA,
+        summary="A loader worker brought no batch in time."),
+    Row("log_loader_exception", "wrapper", "script",
+        r"Caught \w+ in (?:DataLoader worker process|pin memory thread)|Pin memory thread exited unexpectedly",
+        ("RuntimeError: Caught RuntimeError in DataLoader worker process 0.", "Caught KeyError in DataLoader worker "
+         "process 3.", "RuntimeError: Pin memory thread exited unexpectedly"),
+        "a loader worker raised an exception; the original traceback follows",
+        "The line 'Original Traceback' below it begins the cause.",
+        Fix("Read the original traceback; without workers it is shorter.", ("DataLoader(..., num_workers=0)",)), _DATA),
+    Row("log_loader_many_workers", "secondary", "script",
+        r"suggested max number of worker in current system is (?P<most>\d+)",
+        ("This DataLoader will create 999 worker processes in total. Our suggested max number of worker in current "
+         "system is 2, which is smaller",),
+        "more loader workers than CPUs: this process may use {most}",
+        "All ranks together start ranks x num_workers; too many make loading slow, or freeze it.", _FEWER, _DATA,
+        summary="A rank starts more loader workers than it has CPUs."),
+    Row("log_files_exhausted", "root", "script",
+        r"Too many open files|received 0 items of ancdata|\[Errno 24\]",
+        ("OSError: [Errno 24] Too many open files", "RuntimeError: received 0 items of ancdata",
+         "RuntimeError: unable to open shared memory object </torch_1_2> in read-write mode: Too many open files (24)"),
+        "the process may open no more files",
+        "Loader workers share tensors by open files; the limit (ulimit -n) is often 1024.",
+        Fix("Raise it, or share by file names.",
+            ("ulimit -n 65536", "torch.multiprocessing.set_sharing_strategy('file_system')",
+             "mgpu doctor --only open_files_limit_low")), _SHARING),
+    Row("log_quota_exceeded", "root", "script", r"Disk quota exceeded|\[Errno 122\]",
+        ("OSError: [Errno 122] Disk quota exceeded",),
+        "your quota on the disk is used up",
+        "Space or the number of files; a cache below $HOME (Hugging Face, pip, Triton) is often what fills it.",
+        (_FULL, Fix("Move caches off the home folder.",
+                    ("export HF_HOME=/scratch/$USER/hf TRITON_CACHE_DIR=/tmp/triton-$USER",))), _ERRNO),
+    Row("log_disk_full", "root", "script",
+        r"^(?!.*(?:/dev/shm|nccl-|posix_fallocate|/torch_)).*No space left on device|"
+        r"PytorchStreamWriter failed writing file|Not enough free disk space to download|"
+        r"I/O error: No space left|basic_ios::clear: iostream error",
+        ("OSError: [Errno 28] No space left on device",
+         "RuntimeError: [enforce fail at inline_container.cc:603] . PytorchStreamWriter failed writing file data/1: "
+         "file "
+         "write failed", "UserWarning: Not enough free disk space to download the file. The expected file size is: 1 "
+                         "MB.",
+         "safetensors_rust.SafetensorError: Error while serializing: I/O error: No space left on device (os error 28)"),
+        "the disk is full",
+        "Checkpoints with optimizer states take 12 to 16 bytes a parameter; a full /tmp or cache folder shows the "
+        "same.",
+        (_FULL, Fix("Keep fewer checkpoints.", ("TrainingArguments(save_total_limit=2)",
+                                                "ProjectConfiguration(total_limit=2)"))),
+        "https://github.com/NVIDIA/Megatron-LM/issues/878"),
+    Row("log_disk_read_only", "root", "script", r"\[Errno 30\]|Read-only file system",
+        ("OSError: [Errno 30] Read-only file system: '/data/out'",),
+        "the disk is mounted read-only",
+        "A container's image, a data mount, or a file system that the kernel stopped writing to after an error.",
+        Fix("Write somewhere else, and see how it is mounted.",
+            ("findmnt -T PATH", "mgpu doctor --only output_folder_not_writable,disk_error_logged")), _ERRNO),
+    Row("log_file_handle_stale", "root", "script", r"Stale (?:NFS )?file handle|\[Errno 116\]",
+        ("OSError: [Errno 116] Stale file handle: '/home/u/.triton/cache/x'",
+         "FileNotFoundError: Stale NFS file handle"),
+        "a file on a network disk was replaced or removed while it was open",
+        "Several machines share a cache (Triton, torch_extensions, Hugging Face) or a checkpoint on NFS.",
+        Fix("Keep caches on a local disk, one for each node.",
+            ("export TRITON_CACHE_DIR=/tmp/triton-$USER TORCH_EXTENSIONS_DIR=/tmp/ext-$USER",
+             "mgpu doctor --only compile_cache_on_network")),
+        "https://github.com/deepspeedai/DeepSpeed/issues/5205"),
+    Row("log_disk_failed", "root", "script", r"\[Errno 5\]|Input/output error|\[Errno 121\]|"
+        r"Transport endpoint is not connected|Cannot send after transport endpoint shutdown",
+        ("OSError: [Errno 5] Input/output error: '/data/x'", "OSError: [Errno 107] Transport endpoint is not connected",
+         "OSError: [Errno 108] Cannot send after transport endpoint shutdown"),
+        "a disk or a file server failed while it was used",
+        "A broken disk, a mount that was lost (FUSE, Lustre, NFS), or a server that evicted this client.",
+        Fix("See what the kernel says.", ("sudo dmesg -T | tail -50", "findmnt -T PATH",
+                                          "mgpu doctor --only disk_error_logged,lustre_unhealthy"), who="admin"),
+        _ERRNO),
+    Row("log_permission_denied", "root", "script",
+        r"PermissionError: \[Errno 13\] Permission denied: (?P<path>\S+)",
+        ("PermissionError: [Errno 13] Permission denied: '/data/out/model.bin'",),
+        "this user may not open {path}",
+        "The folder belongs to another user, or files of a container that runs as root.",
+        Fix("See whose it is.", ("ls -ld {path}; id", "mgpu doctor --only "
+                                                      "output_folder_not_writable,cache_not_writable")),
+        _PYTHON, summary="This user may not open a file or folder."),
+    Row("log_file_missing", "root", "script",
+        r"FileNotFoundError: \[Errno 2\] No such file or directory: (?!.*(?:tmp-checkpoint|\.incomplete|\.lock))"
+        r"\S+$|FileNotFoundError: (?:Unable to find|Couldn't find any data file at|Couldn't find file at) ",
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'",
+         "FileNotFoundError: Couldn't find any data file at /data/x.",
+         "FileNotFoundError: Unable to find '/data/x.json'"),
+        "a file that the script reads is not there",
+        "The path is relative to another folder, not mounted on this node, or another rank has yet to write it.",
+        Fix("See whether it is there, on every node.", ("pwd; ls -ld PATH", "srun --ntasks-per-node=1 ls -ld PATH")),
+        _PYTHON),
+    Row("log_cache_raced", "root", "script",
+        r"FileNotFoundError: .*(?:\.incomplete|\.lock)'?|FileExistsError: \[Errno 17\] File exists: ",
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/home/u/.cache/huggingface/x.incomplete'",
+         "FileExistsError: [Errno 17] File exists: 'out/logs'"),
+        "several ranks made the same file or folder at once",
+        "Each of them downloads, prepares or creates what one should.",
+        Fix("Let one rank do it, the others after it.",
+            ("with accelerator.main_process_first():", "os.makedirs(path, exist_ok=True)",
+             "mgpu doctor --script train.py")),
+        "https://github.com/huggingface/accelerate/blob/main/docs/source/concept_guides/deferring_execution.md"),
+    Row("log_dataset_empty", "root", "script", r"num_samples should be a positive integer value, but got num_samples=0",
+        ("ValueError: num_samples should be a positive integer value, but got num_samples=0",),
+        "the dataset is empty, at least on one rank",
+        "The path has no files, a filter removed all, or there are fewer shards than ranks.",
+        Fix("Count the samples on each rank.", ("ls DATA | head",)),
+        "https://github.com/pytorch/pytorch/blob/main/torch/utils/data/sampler.py"),
+    Row("log_samples_of_different_size", "root", "script", r"stack expects each tensor to be equal size|"
+        r"Unable to create tensor, you should probably activate truncation",
+        ("RuntimeError: stack expects each tensor to be equal size, but got [3, 224, 224] at entry 0 and [1, 224, 224] "
+         "at entry 1", "ValueError: Unable to create tensor, you should probably activate truncation and/or padding "
+                       "with "
+         "'padding=True' 'truncation=True' to have batched tensors with the same length."),
+        "samples of different size cannot be joined to a batch",
+        "The default collate only stacks.", Fix("Pad or resize, in a collate function.",
+                                                ("DataLoader(..., collate_fn=DataCollatorWithPadding(tokenizer))",)),
+        _DATA),
+    Row("log_image_damaged", "root", "script", r"cannot identify image file|image file is truncated",
+        ("PIL.UnidentifiedImageError: cannot identify image file '/data/a.jpg'",
+         "OSError: image file is truncated (23 bytes not processed)"),
+        "a data file is damaged: an image cannot be read",
+        "A download was cut short, or it is no image at all.",
+        Fix("Find and remove it.", ("python -c \"import sys; from PIL import Image; "
+                                    "[Image.open(f).load() for f in sys.argv[1:]]\" DATA/*",)),
+        "https://pillow.readthedocs.io/en/stable/PIL.html"),
+    Row("log_stdout_closed", "secondary", "script", r"BrokenPipeError: \[Errno 32\]",
+        ("BrokenPipeError: [Errno 32] Broken pipe",),
+        "the program wrote into a pipe that nobody reads any more",
+        "What it was piped into (head, less, tee) has ended, or a worker lost its parent.",
+        Fix("Send the output to a file.", ("mgpu launch train.py > train.log 2>&1",)), _PYTHON),
+    Row("log_steps_unknown", "root", "script",
+        r"max_steps must be set to a positive value if dataloader does not have a length|"
+        r"max_steps has to be specified|object of type '\w*IterableDataset' has no len\(\)",
+        ("ValueError: args.max_steps must be set to a positive value if dataloader does not have a length, was -1",
+         "TypeError: object of type 'IterableDataset' has no len()"),
+        "the data has no length, and the number of steps was not given",
+        "A streamed dataset does not know its end.", Fix("Say how many.", ("TrainingArguments(max_steps=10000)",)),
+        "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"),
+)  # fmt: skip
+
+SIGNATURES = signatures(__name__, ROWS)

@@ -1,0 +1,201 @@
+"""Was a rank killed, did it crash, or did the machine's kernel end it?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Row, signatures
+
+_ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
+_OOM = "https://docs.kernel.org/admin-guide/mm/concepts.html#oom-killer"
+_SIGNALS = "https://man7.org/linux/man-pages/man7/signal.7.html"
+_FAULTS = "https://docs.python.org/3/library/faulthandler.html"
+_MEMORY = Fix("See what the machine and the job have, and what the ranks need.",
+              ("mgpu doctor --only memory_small_for_ranks",
+               "sudo dmesg -T | grep -iE 'out of memory|oom-kill' | tail"))  # fmt: skip
+
+ROWS = (
+    Row("log_killed_for_memory", "root", "kernel",
+        r"Out of memory: Kill(?:ed)? process \d+|[Mm]emory cgroup out of memory: Kill|oom-kill:constraint=|"
+        r"invoked oom-killer",
+        ("Out of memory: Killed process 4711 (python) total-vm:181234560kB, anon-rss:64123456kB",
+         "Memory cgroup out of memory: Killed process 99 (pt_data_worker) total-vm:1kB",
+         "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0-1,task=python,pid=4711,uid=0",
+         "python invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0"),
+        "the kernel killed a process: host memory ran out",
+        "The machine, or the control group of the job, had none left; a rank killed so ends with signal 9 (137) and no "
+        "traceback.",
+        (_MEMORY, Fix("Use less: fewer loader workers, weights loaded on one rank only, or ask for more memory.",
+                      ("sbatch --mem=0 ...", "docker run --memory=256g ..."))),
+        _OOM),
+    Row("log_rank_killed", "root", "kernel",
+        r"exitcode\s*:? ?-9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL|terminated with signal SIGKILL|"
+        r"exits with return code = -9\b|exited on signal 9\b|line \d+: +\d+ Killed |"
+        r"exit code 137\b|exited with code 137\b|exit status 137\b",
+        ("  exitcode  : -9 (pid: 25778)  (SIGKILL)", "  traceback : Signal 9 (SIGKILL) received by PID 25778",
+         "E0101 10:00:00.000 1 api.py:869] failed (exitcode: -9) local_rank: 0 (pid: 12) of binary: /usr/bin/python",
+         "subprocess.CalledProcessError: Command '['python', 't.py']' died with <Signals.SIGKILL: 9>.",
+         "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL",
+         "[ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = -9",
+         "mpirun noticed that process rank 3 with PID 0 on node n1 exited on signal 9 (Killed).",
+         "/bin/bash: line 1: 12345 Killed                  python train.py",
+         "command terminated with exit code 137"),
+        "a rank was killed from outside (SIGKILL), almost always because host memory ran out",
+        "Nothing in the program can catch it, so there is no traceback: the kernel's or the job's memory limit, Slurm, "
+        "or somebody with kill -9.",
+        (_MEMORY, Fix("Use less host memory: fewer loader workers (num_workers), fsdp_cpu_ram_efficient_loading, or "
+                      "more memory for the job.", ("sbatch --mem=0 ...",)),
+         Fix("No trace of memory: see whether Slurm or a person ended it.",
+             ("sacct -j JOBID --format=JobID,State,MaxRSS,ReqMem",))),
+        "https://github.com/lm-sys/FastChat/issues/568"),
+    Row("log_rank_segfault", "root", "kernel",
+        r"exitcode\s*:? ?-11\b|Signal 11 \(SIGSEGV\)|Fatal Python error: Segmentation fault|"
+        r"Segmentation fault \(core dumped\)|died with <Signals\.SIGSEGV|terminated with signal SIGSEGV|"
+        r"Caught signal 11 \(Segmentation fault|exits with return code = -11\b|exited on signal 11\b",
+        ("  exitcode  : -11 (pid: 25789)  (SIGSEGV)", "Signal 11 (SIGSEGV) received by PID 25789",
+         "[ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = -11",
+         "Fatal Python error: Segmentation fault", "srun: error: n1: task 2: Segmentation fault (core dumped)",
+         "/bin/bash: line 1: 12 Segmentation fault (core dumped) python t.py",
+         "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGSEGV",
+         "[node7:4711 :0:4711] Caught signal 11 (Segmentation fault: address not mapped to object at address (nil))"),
+        "a rank crashed inside compiled code (SIGSEGV)",
+        "A library met memory that is not its own: an extension built for another torch, two copies of one library, or "
+        "a stack limit. There is no Python traceback unless faulthandler is on.",
+        (Fix("See the Python line it happened in.", ("PYTHONFAULTHANDLER=1 mgpu launch train.py",)),
+         Fix("See whether libraries fit together.",
+             ("mgpu doctor --only libraries", "mgpu doctor --only extension_does_not_load",
+              "mgpu doctor --only nccl_stack_unlimited"))),
+        _FAULTS),
+    Row("log_rank_bus_error", "root", "kernel",
+        r"exitcode\s*:? ?-7\b|Signal 7 \(SIGBUS\)|Fatal Python error: Bus error|Bus error \(core dumped\)|"
+        r"died with <Signals\.SIGBUS|terminated with signal SIGBUS|Caught signal 7 \(Bus error|"
+        r"exits with return code = -7\b|exited on signal 7\b",
+        ("  exitcode  : -7 (pid: 25800)  (SIGBUS)", "Signal 7 (SIGBUS) received by PID 25800",
+         "Fatal Python error: Bus error", "Bus error (core dumped)",
+         "[node7:81 :0:81] Caught signal 7 (Bus error: nonexistent physical address)"),
+        "a rank touched a mapped page that is not there (SIGBUS): /dev/shm is full, or a file was cut short",
+        "NCCL and loader workers keep memory in /dev/shm; where it is full, writing to it ends the process at once.",
+        (Fix("Give the container more shared memory.",
+             ("df -h /dev/shm", "docker run --ipc=host ...", "mgpu doctor --only shm_too_small")),
+         Fix("Room is left: a memory-mapped data file or checkpoint shrank, or its file server went away.",
+             ("mgpu doctor --only storage",))),
+        "https://github.com/pytorch/pytorch/issues/5040"),
+    Row("log_rank_aborted", "secondary", "kernel",
+        r"exitcode\s*:? ?-6\b|Signal 6 \(SIGABRT\)|Fatal Python error: Aborted|"
+        r"^(?!srun: error).*Aborted \(core dumped\)|"
+        r"died with <Signals\.SIGABRT|terminated with signal SIGABRT|exits with return code = -6\b|"
+        r"exited on signal 6\b",
+        ("  exitcode  : -6 (pid: 25842)  (SIGABRT)", "Signal 6 (SIGABRT) received by PID 25842",
+         "Fatal Python error: Aborted", "Aborted (core dumped)",
+         "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGABRT"),
+        "a rank ended itself (SIGABRT), mostly NCCL's watchdog or a C++ exception",
+        "The library that called abort() said why just before: look for the last lines of that rank.",
+        Fix("Read the rank's own log above the abort.", ("mgpu launch --log-dir runs train.py",)), _ELASTIC),
+    Row("log_illegal_instruction", "root", "kernel",
+        r"exitcode\s*:? ?-4\b|Signal 4 \(SIGILL\)|Illegal instruction \(core dumped\)|"
+        r"Fatal Python error: Illegal instruction|died with <Signals\.SIGILL",
+        ("  exitcode  : -4 (pid: 11)  (SIGILL)", "Signal 4 (SIGILL) received by PID 11",
+         "Illegal instruction (core dumped)", "Fatal Python error: Illegal instruction"),
+        "a library uses instructions that this machine's CPU does not have (SIGILL)",
+        "A wheel or an extension was compiled on a newer CPU (AVX-512, -march=native), often in a shared environment.",
+        Fix("Build the extension here, and clear what was compiled on another node.",
+            ("lscpu | grep -i flags", "rm -rf ~/.cache/torch_extensions")), _SIGNALS),
+    Row("log_rank_floating_point_signal", "root", "kernel", r"exitcode\s*:? ?-8\b|Signal 8 \(SIGFPE\)|"
+        r"Floating point exception \(core dumped\)",
+        ("  exitcode  : -8 (pid: 11)  (SIGFPE)", "Signal 8 (SIGFPE) received by PID 11",
+         "Floating point exception (core dumped)"),
+        "a library divided an integer by zero (SIGFPE)",
+        "Compiled code met a size of zero: an empty batch on one rank, or a library that miscounts devices.",
+        Fix("See the Python line it happened in.", ("PYTHONFAULTHANDLER=1 mgpu launch train.py",)), _SIGNALS),
+    Row("log_rank_user_signal", "root", "kernel",
+        r"exitcode\s*:? ?-1[02]\b|Signal 1[02] \(SIGUSR[12]\)|User defined signal [12]",
+        ("  exitcode  : -10 (pid: 11)  (SIGUSR1)", "Signal 12 (SIGUSR2) received by PID 11", "User defined signal 1"),
+        "a rank was ended by SIGUSR1 or SIGUSR2, that nothing in it handles",
+        "Slurm's --signal sends one before the time is up; a program without a handler dies of it.",
+        Fix("Handle the signal in the script (save and exit), or let Slurm send it to the batch shell only.",
+            ("sbatch --signal=B:USR1@300 ...",)), "https://slurm.schedmd.com/sbatch.html"),
+    Row("log_heap_corrupted", "root", "kernel",
+        r"double free or corruption|free\(\): invalid |malloc\(\): |corrupted size vs\. prev_size|munmap_chunk\(\): "
+        r"invalid pointer|stack smashing detected",
+        ("double free or corruption (!prev)", "free(): invalid pointer", "malloc(): corrupted top size",
+         "corrupted size vs. prev_size", "munmap_chunk(): invalid pointer",
+         "*** stack smashing detected ***: terminated"),
+        "compiled code damaged the memory of a rank",
+        "glibc found its heap or stack overwritten and ended the process: a library bug, or two versions of one "
+        "library in a process. The line that noticed is rarely the one at fault.",
+        (Fix("See whether libraries fit together.", ("mgpu doctor --only libraries",)),
+         Fix("Try without preloaded allocators.", ("env -u LD_PRELOAD mgpu launch train.py",))), _FAULTS),
+    Row("log_host_memory_refused", "root", "kernel",
+        r"^MemoryError\b|_ArrayMemoryError|DefaultCPUAllocator: (?:can't|not enough)|"
+        r"^(?!.*(?:ibv_|NET/OFI|/torch_)).*[Cc]annot allocate memory|std::bad_alloc",
+        ("MemoryError", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 32.0 GiB for an array with "
+         "shape (1,) and data type float32", "OSError: [Errno 12] Cannot allocate memory",
+         "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you "
+         "tried to allocate 400000000000 bytes. Error code 12 (Cannot allocate memory)",
+         "terminate called after throwing an instance of 'std::bad_alloc'"),
+        "a rank got no more host memory",
+        "The machine, a ulimit -v or strict overcommit refused it; every rank holds its own copy of what it loads.",
+        (_MEMORY, Fix("See the limits of the process.", ("ulimit -v", "sysctl vm.overcommit_memory"))),
+        "https://docs.kernel.org/mm/overcommit-accounting.html"),
+    Row("log_terminal_closed", "root", "kernel",
+        r"got signal: 1\b|closing signal SIGHUP|exitcode\s*:? ?-1 .*\(SIGHUP\)|Signal 1 \(SIGHUP\)",
+        ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 26993 got signal: 1",
+         "W1121 10:00:00.000 4711 api.py:1010] Sending process 27001 closing signal SIGHUP",
+         "Signal 1 (SIGHUP) received by PID 4711"),
+        "the terminal or ssh session was closed, and that ended the run (SIGHUP)",
+        "torchrun and accelerate launch handle SIGHUP themselves, so that nohup does not protect them.",
+        Fix("Start it apart from the terminal.", ("mgpu launch --detach train.py", "tmux new -s train")),
+        "https://github.com/pytorch/pytorch/issues/67538"),
+    Row("log_interrupted", "root", "scheduler", r"got signal: 2\b|closing signal SIGINT|^KeyboardInterrupt\b",
+        ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 2",
+         "W1121 10:00:00.000 4711 api.py:1010] Sending process 27001 closing signal SIGINT", "KeyboardInterrupt"),
+        "the run was interrupted (Ctrl-C)",
+        "Somebody, or a program that sends SIGINT, ended it; what the ranks write then is a consequence.",
+        Fix("Start it again; with checkpoints, resume from the last one.", ("mgpu launch train.py",)), _ELASTIC),
+    Row("log_asked_to_end", "secondary", "scheduler", r"got signal: 15\b|Received 15 death signal",
+        ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 15",
+         "W1121 10:00:00.000 4711 api.py:1] Received 15 death signal, shutting down workers"),
+        "the launcher was asked to end (SIGTERM)",
+        "Slurm at the end of the time or at preemption, a container that stops, or kill: the ranks were sound.",
+        Fix("See who sent it.", ("sacct -j JOBID --format=JobID,State,ExitCode", "journalctl --since -1h | tail")),
+        _ELASTIC),
+    Row("log_process_hung_in_kernel", "secondary", "kernel",
+        r"INFO: task (?P<task>\S+) blocked for more than (?P<seconds>\d+) seconds",
+        ("INFO: task python:4711 blocked for more than 120 seconds.",),
+        "{task} hung in the kernel for more than {seconds} s: a disk, a file server or a driver does not answer",
+        "Such a process cannot even be killed; the other ranks wait for it until NCCL's watchdog ends the run.",
+        Fix("See what it waits for.", ("sudo dmesg -T | grep -A20 'blocked for more'",
+                                       "mgpu doctor --only process_hung_in_kernel"), who="admin"),
+        "https://docs.kernel.org/admin-guide/sysctl/kernel.html#hung-task-timeout-secs",
+        summary="A process hung in the kernel for minutes."),
+    Row("log_file_server_silent", "root", "kernel", r"nfs: server (?P<server>\S+) not responding",
+        ("nfs: server fs1.cluster not responding, still trying", "nfs: server 10.0.0.4 not responding, timed out"),
+        "the file server {server} did not answer",
+        "Every process that touches it hangs; ranks that do not are ended by a timeout of the others.",
+        Fix("See whether it is back, and move what is read while training to a local disk.",
+            ("mgpu doctor --only nfs_server_silent", "df -hT"), who="admin"),
+        "https://man7.org/linux/man-pages/man5/nfs.5.html", summary="A file server did not answer."),
+    Row("log_machine_check", "root", "kernel", r"\[Hardware Error\]: |Machine check events logged",
+        ("mce: [Hardware Error]: Machine check events logged",
+         "{1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 0"),
+        "the kernel reports a fault of the machine's hardware",
+        "Host memory, the CPU or a PCIe device raised an error; processes on it can crash anywhere.",
+        Fix("Read what it names, and take the node out if it repeats.",
+            ("sudo dmesg -T | grep -A8 'Hardware Error'", "mgpu doctor --only host_memory_faulty"), who="hardware"),
+        "https://docs.kernel.org/arch/x86/x86_64/machinecheck.html"),
+    Row("log_processes_exhausted", "root", "kernel",
+        r"can't start new thread|fork: (?:retry: )?Resource temporarily unavailable|"
+        r"pthread_create (?:failed|call failed)|BlockingIOError: \[Errno 11\] Resource temporarily unavailable|"
+        r"libgomp: Thread creation failed|OpenBLAS blas_thread_init: pthread_create",
+        ("RuntimeError: can't start new thread", "bash: fork: retry: Resource temporarily unavailable",
+         "OpenBLAS blas_thread_init: pthread_create failed for thread 63 of 64: Resource temporarily unavailable",
+         "BlockingIOError: [Errno 11] Resource temporarily unavailable",
+         "libgomp: Thread creation failed: Resource temporarily unavailable"),
+        "this user, or the container, may start no more processes and threads",
+        "The limit counts every thread: ranks x (loader workers x OpenMP threads) reach it quickly.",
+        Fix("See the limits, and have fewer threads and workers.",
+            ("ulimit -u", "cat /sys/fs/cgroup/pids.max", "export OMP_NUM_THREADS=4",
+             "mgpu doctor --only processes_limit_low")),
+        "https://man7.org/linux/man-pages/man2/getrlimit.2.html"),
+)  # fmt: skip
+
+SIGNATURES = signatures(__name__, ROWS)

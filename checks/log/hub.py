@@ -1,0 +1,155 @@
+"""Could models or data not be fetched, or a service not be reached?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Row, signatures
+
+_ERRORS = "https://huggingface.co/docs/huggingface_hub/package_reference/utilities"
+_GATED = "https://huggingface.co/docs/hub/models-gated"
+_OFFLINE = "https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables"
+_DEFER = "https://github.com/huggingface/accelerate/blob/main/docs/source/concept_guides/deferring_execution.md"
+_WANDB = "https://docs.wandb.ai/guides/track/environment-variables"
+_DATASETS = "https://huggingface.co/docs/datasets/loading"
+_FIRST = Fix("Fetch it once, on one rank or beforehand, and read the cache afterwards.",
+             ("huggingface-cli download ORG/MODEL", "HF_HUB_OFFLINE=1 mgpu launch train.py",
+              "with accelerator.main_process_first():"))  # fmt: skip
+
+ROWS = (
+    Row("log_hub_too_many_requests", "root", "library", r"429 Client Error|Error\b.*Too Many Requests",
+        ("requests.exceptions.HTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/...",
+         "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://hf.co/x",
+         "HTTPStatusError: Client error '429 Too Many Requests' for url 'https://huggingface.co/x'"),
+        "the server refuses: too many requests",
+        "Every rank of every machine asks the Hub for the same files.", _FIRST, _DEFER),
+    Row("log_hub_access_denied", "root", "library",
+        r"Cannot access gated repo|GatedRepoError|401 Client Error|403 Client Error|"
+        r"You are trying to access a gated repo|Invalid (?:user token|credentials in Authorization header)",
+        ("huggingface_hub.errors.GatedRepoError: 403 Client Error.",
+         "Cannot access gated repo for url https://huggingface.co/meta-llama/x/resolve/main/config.json.",
+         "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://huggingface.co/api/models/x",
+         "OSError: You are trying to access a gated repo."),
+        "the Hub gives no access to this model or dataset",
+        "It is gated or private, and the token is missing on this machine, has expired, or has no access.",
+        Fix("Ask for access on its page, and log in where the ranks run.",
+            ("huggingface-cli login", "huggingface-cli whoami", "export HF_TOKEN=...")), _GATED),
+    Row("log_hub_name_wrong", "root", "library",
+        r"is not a local folder and is not a valid model identifier|RepositoryNotFoundError|"
+        r"Repository Not Found for url|HFValidationError|doesn't exist on the Hub or cannot be accessed|"
+        r"(?<!Local)EntryNotFoundError",
+        ("OSError: metallama/x is not a local folder and is not a valid model identifier listed on "
+         "'https://huggingface.co/models'", "huggingface_hub.errors.RepositoryNotFoundError: 404 Client Error.",
+         "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': "
+         "'/data/llama'.", "datasets.exceptions.DatasetNotFoundError: Dataset 'x/y' doesn't exist on the Hub or cannot "
+         "be accessed."),
+        "there is no model or dataset of this name, and no folder",
+        "A typing error, or a local path that is not mounted on this node (a path that is not there is taken for a "
+        "name).",
+        Fix("See whether the folder is there, on every node.", ("ls -ld PATH",)), _ERRORS),
+    Row("log_hub_unreachable", "root", "library",
+        r"outgoing traffic has been disabled|OfflineModeIsEnabled|LocalEntryNotFoundError|"
+        r"couldn't connect to '?https://huggingface\.co|Couldn't reach .* on the Hub|"
+        r"Cannot send a request to the .* offline|Couldn't find .* on the Hugging Face Hub",
+        ("huggingface_hub.errors.OfflineModeIsEnabled: Cannot reach https://huggingface.co/x: offline mode is enabled.",
+         "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the "
+         "cached files.", "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached snapshot "
+         "folder for the specified revision on the local disk and outgoing traffic has been disabled.",
+         "ConnectionError: Couldn't reach 'imdb' on the Hub (ConnectionError)"),
+        "files are not in the cache, and the Hub cannot be reached from here",
+        "Compute nodes often have no way out; or HF_HUB_OFFLINE is set, or HF_HOME is another folder than where the "
+        "files were fetched to.",
+        Fix("Fetch them on a node that has a way out, into a cache that the ranks see.",
+            ("HF_HOME=/scratch/hf huggingface-cli download ORG/MODEL",
+             "mgpu doctor --only hf_cache_empty_offline,storage")), _OFFLINE),
+    Row("log_download_damaged", "root", "library",
+        r"Consistency check failed: file should be of size|NonMatching(?:Splits|Checksum)\w*Error|"
+        r"ChecksumMismatch|ArrowInvalid: (?:Not an Arrow file|Unexpected end of stream|Expected to read)",
+        ("OSError: Consistency check failed: file should be of size 4976698672 but has size 1043 "
+         "(model-1.safetensors).",
+         "datasets.exceptions.NonMatchingSplitsSizesError: [{'expected': x}]",
+         "pyarrow.lib.ArrowInvalid: Not an Arrow file"),
+        "a downloaded or cached file is not whole",
+        "The download was cut short, the disk is full, or several ranks wrote the same cache.",
+        (Fix("Fetch it anew.", ("huggingface-cli download --force-download ORG/MODEL", "df -h ~/.cache")), _FIRST),
+        _ERRORS),
+    Row("log_dataset_script_refused", "root", "library",
+        r"Dataset scripts are no longer supported|contains custom code which must be executed|"
+        r"loading this dataset requires you to execute|Please pass the argument `trust_remote_code=True`",
+        ("RuntimeError: Dataset scripts are no longer supported, but found pg19.py",
+         "ValueError: Loading x/y requires you to execute the configuration file in that repo on your local machine. "
+         "Please pass the argument `trust_remote_code=True` to allow custom code to be run.",
+         "ValueError: The repository for x/y contains custom code which must be executed to correctly load the model."),
+        "the model or dataset brings code of its own, which is not run unasked, or not any more",
+        "datasets 4 runs no loading scripts; models want trust_remote_code, and ask on a terminal that ranks lack.",
+        Fix("Of code that you trust: allow it; for a dataset use its Parquet version.",
+            ("from_pretrained(..., trust_remote_code=True)",
+             "load_dataset(NAME, revision='refs/convert/parquet')")), _DATASETS),
+    Row("log_dataset_not_made", "wrapper", "library",
+        r"DatasetGenerationError|An error occurred while generating the dataset",
+        ("datasets.exceptions.DatasetGenerationError: An error occurred while generating the dataset",),
+        "a dataset could not be prepared; the cause is the exception before it",
+        "A file of it is damaged, of other columns, or the disk is full.",
+        Fix("Prepare it in one process, and look at the first exception.", ("python train.py",)), _DATASETS),
+    Row("log_certificate_refused", "root", "library", r"CERTIFICATE_VERIFY_FAILED|SSLCertVerificationError|"
+        r"Tunnel connection failed: \d+",
+        ("requests.exceptions.SSLError: HTTPSConnectionPool(host='huggingface.co', port=443): (Caused by "
+         "SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed')))",
+         "OSError: Tunnel connection failed: 407 Proxy Authentication Required"),
+        "a secure connection was refused: a proxy stands in between, or certificates are missing",
+        "Companies' proxies sign with their own certificate, which Python does not know.",
+        Fix("Name the certificate, and the proxy.",
+            ("export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt REQUESTS_CA_BUNDLE=$SSL_CERT_FILE",
+             "env | grep -i proxy")), "https://docs.python.org/3/library/ssl.html"),
+    Row("log_network_failed", "secondary", "network",
+        r"Max retries exceeded with url|NameResolutionError|"
+        r"ReadTimeoutError|Read timed out|ConnectTimeout|RemoteDisconnected|IncompleteRead|ProtocolError\(",
+        ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries "
+         "exceeded "
+         "with url: /x (Caused by NameResolutionError(': Failed to resolve'))",
+         "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='x', port=443): Read timed out. (read timeout=10)",
+         "urllib3.exceptions.ProtocolError: ('Connection aborted.', RemoteDisconnected('closed'))"),
+        "a server on the Internet could not be reached",
+        "No way out from this node, a proxy, or a moment's trouble; tracking services retry, downloads fail.",
+        (Fix("See whether there is a way out.", ("curl -sI https://huggingface.co | head -1", "env | grep -i proxy")),
+         _FIRST), _OFFLINE),
+    Row("log_wandb_without_key", "root", "library",
+        r"api_key not configured \(no-tty\)|wandb\.errors\S*\.(?:UsageError|AuthenticationError)|"
+        r"wandb: ERROR (?:api_key|Unable to (?:verify|authenticate)|It appears that you do not have permission)",
+        ("wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
+         "wandb: ERROR It appears that you do not have permission to access the requested resource.",
+         "wandb.errors.errors.AuthenticationError: The API key you provided is either invalid or missing."),
+        "Weights & Biases has no key here, or no access, and nobody can be asked",
+        "The ranks have no terminal.",
+        Fix("Log in beforehand, or go without.", ("wandb login", "export WANDB_MODE=offline")), _WANDB),
+    Row("log_wandb_timed_out", "root", "library",
+        r"wandb\.errors\S*\.CommError|Run initialization has timed out|wandb: Network error \(",
+        ("wandb.errors.errors.CommError: Run initialization has timed out after 90.0 sec.",
+         "wandb.errors.CommError: It appears that there was an issue communicating with W&B."),
+        "Weights & Biases could not be reached",
+        "A node without a way out, or every rank opens a run of its own.",
+        Fix("Start it on the main process only, or record offline.",
+            ("export WANDB_MODE=offline", "wandb sync wandb/offline-run-*", "mgpu doctor --script train.py")), _WANDB),
+    Row("log_lock_not_had", "root", "library", r"filelock\.\S*Timeout: |The file lock '.*' could not be acquired|"
+        r"\[Errno 37\] No locks available|OSError: \[Errno 9\] .*flock",
+        ("filelock._error.Timeout: The file lock '/home/u/.cache/x.lock' could not be acquired.",
+         "OSError: [Errno 37] No locks available"),
+        "a lock file in a cache could not be had",
+        "Another rank, or one that was killed, holds it; or the cache is on a disk that cannot lock (NFS without its "
+        "lock service).",
+        Fix("Put the cache on a local disk, and delete what a dead process left.",
+            ("export HF_HOME=/local/hf", "find ~/.cache/huggingface -name '*.lock' -delete",
+             "mgpu doctor --only hf_cache_on_network")), _OFFLINE),
+    Row("log_tokenizer_not_built", "root", "library",
+        r"Couldn't instantiate the backend tokenizer|"
+        r"Can't load tokenizer for '",
+        ("ValueError: Couldn't instantiate the backend tokenizer from one of:",
+         "OSError: Can't load tokenizer for 'x/y'. If you were trying to load it from 'https://huggingface.co/models', "
+         "make sure you don't have a local directory with the same name."),
+        "the tokenizer cannot be made: a file or a package of it is missing",
+        "Its files were not saved with the model, or sentencepiece, tiktoken or protobuf is not installed.",
+        Fix("Install them, and see which files are there.", ("pip install sentencepiece tiktoken protobuf",
+                                                             "ls MODEL")),
+        "https://huggingface.co/docs/transformers/main_classes/tokenizer"),
+)  # fmt: skip
+
+SIGNATURES = signatures(__name__, ROWS)

@@ -1,0 +1,185 @@
+"""Does something installed not fit: a package, a library, an extension, a version?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Row, signatures
+
+_IMPORT = "https://docs.python.org/3/library/exceptions.html#ImportError"
+_EXTENSIONS = "https://pytorch.org/docs/stable/cpp_extension.html"
+_SYS_PATH = "https://docs.python.org/3/library/sys_path_init.html"
+_MATRIX = "https://github.com/pytorch/vision#installation"
+
+ROWS = (
+    Row("log_libnvjitlink_old", "root", "library", r"undefined symbol: _?_?nvJitLink|"
+        r"__nvJitLink\w+, version libnvJitLink",
+        ("libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12",
+         "ImportError: /x/libcusparse.so.12: undefined symbol: __nvJitLinkAddData_12_1, version libnvJitLink.so.12"),
+        "an older libnvJitLink stands before the one torch needs",
+        "A CUDA toolkit on LD_LIBRARY_PATH (a module file, conda) is found first, and `import torch` fails.",
+        Fix("Take it off the path.", ("unset LD_LIBRARY_PATH", "mgpu doctor --only library_path_shadows_wheels")),
+        "https://github.com/pytorch/pytorch/issues/140797"),
+    Row("log_nccl_of_another_version", "root", "library", r"undefined symbol: nccl",
+        ("ImportError: libtorch_cuda.so: undefined symbol: ncclCommRegister",
+         "ImportError: /x/libtorch_cuda.so: undefined symbol: ncclMemFree"),
+        "another NCCL than torch's is loaded, and lacks what torch needs",
+        "Two nvidia-nccl wheels write the same file, or an older libnccl comes first on the library path.",
+        Fix("Keep one NCCL.", ("pip list | grep -i nvidia-nccl",
+                               "mgpu doctor --only nccl_wheels_mixed,nccl_not_the_wheels", "unset LD_LIBRARY_PATH")),
+        "https://github.com/pytorch/pytorch/issues/119072"),
+    Row("log_extension_for_another_torch", "root", "library",
+        r"\.so(?:\.\d+)*: undefined symbol: (?!_?_?nvJitLink|nccl)\w+",
+        ("ImportError: flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2E",
+         "OSError: /x/torchaudio/lib/libtorchaudio.so: undefined symbol: _ZNK5torch8autograd4Node4nameEv"),
+        "a compiled extension was built for another torch (undefined symbol)",
+        "flash-attn, torchaudio, apex and their like fit exactly one torch; after torch was upgraded they do not load.",
+        Fix("Install the extension anew, for this torch.",
+            ("pip install --force-reinstall --no-build-isolation --no-cache-dir flash-attn",
+             "mgpu doctor --only extension_does_not_load,extension_built_for_another_torch")), _EXTENSIONS),
+    Row("log_bitsandbytes_without_cuda", "root", "library",
+        r"CUDA Setup failed despite (?:GPU|CUDA) being available|Configured CUDA binary not found at|"
+        r"compiled without GPU support|libbitsandbytes_cuda\w+\.so",
+        ("CUDA Setup failed despite GPU being available. Please run the following command",
+         "RuntimeError: Configured CUDA binary not found at /x/bitsandbytes/libbitsandbytes_cuda130.so",
+         "The installed version of bitsandbytes was compiled without GPU support. 8-bit optimizers are unavailable."),
+        "bitsandbytes has no library for this torch's CUDA",
+        "Its wheel carries libraries for certain CUDA versions, and finds CUDA by LD_LIBRARY_PATH in old releases.",
+        Fix("Upgrade it, and see what it finds.",
+            ("pip install --upgrade bitsandbytes", "python -m bitsandbytes",
+             "mgpu doctor --only bitsandbytes_lacks_cuda")),
+        "https://huggingface.co/docs/bitsandbytes/main/en/installation"),
+    Row("log_mpi_wanted", "root", "launcher", r"No module named 'mpi4py'",
+        ("ModuleNotFoundError: No module named 'mpi4py'",),
+        "DeepSpeed was started without a launcher, so it looks for MPI",
+        "No RANK and WORLD_SIZE are set (plain python), and DeepSpeed then asks mpi4py for them.",
+        Fix("Start it with a launcher.", ("mgpu launch train.py",)),
+        "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/comm/comm.py"),
+    Row("log_module_missing", "root", "library", r": No module named '?(?!mpi4py)(?P<module>[A-Za-z_][\w.]*)",
+        ("ModuleNotFoundError: No module named 'flash_attn'", "/usr/bin/python: No module named accelerate",
+         "ModuleNotFoundError: No module named 'sentencepiece'"),
+        "a Python module is not installed in this environment: {module}",
+        "Another interpreter than the one you installed it for runs the ranks (environment not activated, sudo, "
+        "Slurm), "
+        "or it is missing.",
+        Fix("See which Python runs, and install it there.",
+            ("which python accelerate torchrun", "python -m pip install NAME",
+             "mgpu doctor --only python_on_path_is_another")), _IMPORT,
+        summary="A Python module is not installed in this environment."),
+    Row("log_name_not_in_module", "root", "library",
+        r"ImportError: cannot import name '(?P<name>[\w.]+)' from (?!partially)'(?P<module>[\w.]+)'",
+        ("ImportError: cannot import name 'Qwen3Config' from 'transformers' (/x/transformers/__init__.py)",
+         "ImportError: cannot import name 'packaging' from 'pkg_resources' (/x/pkg_resources/__init__.py)"),
+        "the installed {module} has no {name}",
+        "The versions do not fit together: the code was written for a newer or an older {module}.",
+        Fix("See its version, and what asks for it.",
+            ("pip show {module}", "pip check", "mgpu doctor --only requirement_not_met,versions_known_bad_together")),
+        _IMPORT, summary="An installed package lacks a name that is imported from it."),
+    Row("log_module_shadowed", "root", "script",
+        r"partially initialized module '(?P<module>[\w.]+)'",
+        ("AttributeError: partially initialized module 'torch' has no attribute 'nn' (most likely due to a circular "
+         "import)", "ImportError: cannot import name 'Dataset' from partially initialized module 'datasets' (most "
+         "likely due to a circular import) (/home/u/datasets.py)"),
+        "a file or folder of yours is called like the module {module}, or modules import each other in a circle",
+        "The folder of the script comes first on the path: ./datasets.py hides the package of that name.",
+        Fix("Rename it.", ("ls {module}.py {module}", "mgpu doctor --only module_shadowed_here")), _SYS_PATH,
+        summary="A file of yours has the name of a module that is imported."),
+    Row("log_glibc_too_old", "root", "library", r"version `(?P<wanted>(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+)' not found",
+        ("ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.34' not found (required by /x/lib.so)",
+         "ImportError: /lib64/libstdc++.so.6: version `GLIBCXX_3.4.30' not found (required by /x/_sqlite3.so)"),
+        "the system's C or C++ library is too old: {wanted} is wanted",
+        "A wheel or a conda package was built on a newer system, or the old libstdc++ comes before conda's.",
+        Fix("Put the environment's own libstdc++ first, or use a container with a newer system.",
+            ("conda install -c conda-forge libstdcxx-ng", "export LD_LIBRARY_PATH=$CONDA_PREFIX/lib:$LD_LIBRARY_PATH")),
+        "https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html",
+        summary="The system's C or C++ library is too old for something that is installed."),
+    Row("log_library_missing", "root", "library",
+        r"(?:ImportError|OSError|loading shared libraries): (?P<library>lib[\w+.-]+): cannot open shared object file",
+        ("ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory",
+         "OSError: libcublas.so.12: cannot open shared object file: No such file or directory",
+         "python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file: No such "
+         "file or directory"),
+        "the library {library} is not found",
+        "A package wants another CUDA than the one installed (libcudart.so.11.0 with a CUDA 12 torch), or its folder "
+        "is "
+        "not on the path.",
+        Fix("Install the package for the CUDA that torch has.",
+            ("python -c 'import torch; print(torch.version.cuda)'", "ldconfig -p | grep {library}",
+             "mgpu doctor --only libraries")),
+        "https://man7.org/linux/man-pages/man8/ld.so.8.html", summary="A shared library is not found."),
+    Row("log_numpy_mismatch", "root", "library",
+        r"A module that was compiled using NumPy 1\.x cannot be run|numpy\.(?:dtype|ndarray|ufunc) size changed|"
+        r"_ARRAY_API not found|numpy\.core\.multiarray failed to import|module 'numpy' has no attribute '",
+        ("A module that was compiled using NumPy 1.x cannot be run in", "AttributeError: _ARRAY_API not found",
+         "ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C header, got 88",
+         "AttributeError: module 'numpy' has no attribute 'bool'."),
+        "a package was built for another major version of NumPy",
+        "NumPy 2 changed what compiled packages rely on, and dropped old names.",
+        Fix("Upgrade the package that complains, or stay below NumPy 2.",
+            ("pip install 'numpy<2'", "pip install --upgrade PACKAGE")),
+        "https://numpy.org/devdocs/user/troubleshooting-importerror.html"),
+    Row("log_torchvision_mismatch", "root", "library",
+        r"operator torchvision::nms does not exist|PyTorch and torchvision (?:were|was|have) .*different CUDA|"
+        r"Couldn't load custom C\+\+ ops",
+        ("RuntimeError: operator torchvision::nms does not exist",
+         "RuntimeError: Couldn't load custom C++ ops. This can happen if your PyTorch and torchvision versions are "
+         "incompatible"),
+        "torchvision is not of the same release as torch",
+        "Each torchvision fits one torch; pip upgraded one of the two.",
+        Fix("Install both together.",
+            ("pip install --upgrade torch torchvision torchaudio", "mgpu doctor --only requirement_not_met")), _MATRIX),
+    Row("log_protobuf_too_new", "root", "library", r"Descriptors cannot (?:not )?be created directly",
+        ("TypeError: Descriptors cannot be created directly.", "TypeError: Descriptors cannot not be created "
+                                                               "directly."),
+        "the installed protobuf is too new for a package that was generated for an older one",
+        "TensorBoard, sentencepiece or wandb bring files made for protobuf 3.",
+        Fix("Upgrade that package, or take an older protobuf.", ("pip install 'protobuf<4'",)),
+        "https://protobuf.dev/news/2022-05-06/"),
+    Row("log_requirement_not_met", "root", "library",
+        r"is required for a normal functioning of this module, but found|"
+        r"This modeling file requires the following packages|requires the \S+ library but it was not found|"
+        r"Using the `Trainer` with `PyTorch` requires `accelerate|requires `?accelerate`?[ >]|"
+        r"Using `bitsandbytes` .*quantization requires",
+        ("ImportError: tokenizers>=0.21,<0.22 is required for a normal functioning of this module, but found "
+         "tokenizers==0.20.0.", "ImportError: This modeling file requires the following packages that were not found "
+                                "in "
+         "your environment: flash_attn.",
+         "ImportError: Using the `Trainer` with `PyTorch` requires `accelerate>=0.26.0`: Please run `pip install "
+         "transformers[torch]`", "ImportError: LlamaTokenizer requires the SentencePiece library but it was not found "
+                                 "in "
+         "your environment."),
+        "an installed package wants another package, or another version of it",
+        "One of them was upgraded alone.",
+        Fix("Install what the line asks for.",
+            ("pip check", "mgpu doctor --only requirement_not_met,versions_known_bad_together")),
+        "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/versions.py"),
+    Row("log_feature_wants_newer", "root", "library",
+        r"FSDP2 requires PyTorch|DeepSpeed version must be >=|nossh launcher requires DeepSpeed|"
+        r"Deepspeed ALST/Ulysses requires|torch FSDP requires PyTorch",
+        ("ValueError: FSDP2 requires PyTorch >= 2.6.0", "ImportError: DeepSpeed version must be >= 0.9.3. Please "
+                                                        "update "
+         "DeepSpeed.", "ValueError: nossh launcher requires DeepSpeed >= 0.14.5",
+         "ValueError: torch FSDP requires PyTorch >= 2.1.0"),
+        "the config asks for something that the installed torch or DeepSpeed is too old for",
+        "accelerate was upgraded alone.",
+        Fix("Upgrade together.", ("pip install --upgrade torch accelerate deepspeed",
+                                  "mgpu doctor --only config_software_too_old")),
+        "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"),
+    Row("log_torch_without_nccl", "root", "library", r"Distributed package doesn't have NCCL built in|"
+        r"Distributed package doesn't have NCCL",
+        ("RuntimeError: Distributed package doesn't have NCCL built in",),
+        "this torch has no NCCL",
+        "The CPU build, macOS, Windows or an arm64 build: GPUs cannot talk to each other with it.",
+        Fix("Install the CUDA build, or use gloo on CPUs.",
+            ("mgpu doctor --only torch_without_nccl,torch_is_cpu_build", "accelerate launch --cpu ...")),
+        "https://pytorch.org/docs/stable/distributed.html"),
+    Row("log_syntax_error", "root", "script", r"^(?:SyntaxError|IndentationError|TabError): (?P<message>.+)",
+        ("SyntaxError: invalid syntax", "IndentationError: unexpected indent",
+         "SyntaxError: f-string: expecting '}'"),
+        "the script, or a module of it, does not parse: {message}",
+        "Python stops before the first line runs; the lines above name the file. A newer syntax than this Python "
+        "knows shows the same.",
+        Fix("Mend it; this needs no GPU.", ("python -m py_compile train.py", "python --version")),
+        "https://docs.python.org/3/tutorial/errors.html", summary="The script, or a module of it, does not parse."),
+)  # fmt: skip
+
+SIGNATURES = signatures(__name__, ROWS)

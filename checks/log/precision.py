@@ -1,0 +1,69 @@
+"""Did the numbers fail: types that do not fit, overflow, NaN?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Row, signatures
+
+_AMP = "https://pytorch.org/docs/stable/amp.html"
+_PEFT = "https://github.com/huggingface/peft/blob/main/docs/source/developer_guides/troubleshooting.md"
+_SCALER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/fp16/loss_scaler.py"
+_ANOMALY = "https://pytorch.org/docs/stable/autograd.html#anomaly-detection"
+_BF16 = Fix("Use bf16, where the GPUs have it.", ("accelerate launch --mixed_precision bf16 ...",))
+
+ROWS = (
+    Row("log_fp16_gradients_unscaled", "root", "script", r"Attempting to unscale FP16 gradients",
+        ("ValueError: Attempting to unscale FP16 gradients.",),
+        "parameters in fp16 are trained with mixed precision fp16",
+        "Mixed precision keeps trained parameters in fp32; the model was loaded in fp16 (torch_dtype, .half()).",
+        (Fix("Keep what is trained in fp32.", ("from_pretrained(..., torch_dtype=torch.float32)",
+                                               "peft.cast_mixed_precision_params(model, dtype=torch.float16)")), _BF16),
+        _PEFT),
+    Row("log_no_gradients_to_scale", "root", "script", r"No inf checks were recorded for this optimizer",
+        ("AssertionError: No inf checks were recorded for this optimizer.",),
+        "the optimizer's parameters got no gradient at all",
+        "They are frozen, belong to another copy of the model than the one that was prepared, or backward() did not "
+        "run.",
+        Fix("Make the optimizer of the prepared model's parameters, those that are trained.",
+            ("mgpu doctor --script train.py",)), _AMP),
+    Row("log_loss_scale_exhausted", "root", "script", r"loss scale already at minimum",
+        ("Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",),
+        "fp16 overflows in every step",
+        "Gradients are infinite or NaN whatever the scale: a model made for bf16, a learning rate too high, or bad "
+        "data.", (_BF16, Fix("Lower the learning rate, warm up longer, clip gradients.", ())), _SCALER),
+    Row("log_loss_not_finite", "root", "script",
+        r"[Ll]oss is (?:nan|NaN|inf), (?:stopping|aborting|exiting)|Function '\w+' returned nan values in its|"
+        r"probability tensor contains either `inf`, `nan`|Encountered (?:nan|NaN|inf) (?:in|loss|values)",
+        ("Loss is nan, stopping training", "RuntimeError: Function 'MulBackward0' returned nan values in its 0th "
+                                           "output.",
+         "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0"),
+        "the training ended because its loss or output is no number (NaN)",
+        "A learning rate too high, fp16 overflow, a division by zero for an empty batch, or one GPU that computes "
+        "wrongly.",
+        (_BF16, Fix("Find the operation, and see whether one GPU is at fault.",
+                    ("torch.autograd.set_detect_anomaly(True)", "mgpu smoke-test",
+                     "mgpu doctor --deep --only gpu_results_differ"))), _ANOMALY),
+    Row("log_types_differ", "root", "script",
+        r"expected scalar type \w+ but found \w+|mat1 and mat2 must have the same dtype|"
+        r"expected m1 and m2 to have the same dtype|expected mat1 and mat2 to have the same dtype|"
+        r"Input type \(.*\) and bias type|\"\w+\" not implemented for '(?:Half|BFloat16|Float8)",
+        ("RuntimeError: expected scalar type Half but found Float",
+         "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
+         "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'"),
+        "the types of two tensors differ (fp16, bf16, fp32), or an operation does not exist in one",
+        "A part of the model was loaded in another type, or runs outside of autocast. In fp16 on the CPU much is "
+        "missing.",
+        Fix("Load all in one type, and compute inside autocast.",
+            ("with accelerator.autocast():", "model.to(torch.bfloat16)")), _AMP),
+    Row("log_value_overflows", "root", "script", r"cannot be converted to type (?P<type>\S+) without overflow",
+        ("RuntimeError: value cannot be converted to type at::Half without overflow",),
+        "a constant in the model is too large for {type}",
+        "Masks filled with -1e9 or the like do not fit into fp16.",
+        (_BF16, Fix("Use the least value of the type.", ("torch.finfo(x.dtype).min",))), _AMP,
+        summary="A constant in the model is too large for its type."),
+    Row("log_overflow_skipped", "noise", "script", r"OVERFLOW! Rank \d+ Skipping step|overflow detected, skipping step",
+        ("[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768",),
+        "fp16 looks for its scale", "Normal in the first steps.", Fix("Nothing.", ()), _SCALER),
+)  # fmt: skip
+
+SIGNATURES = signatures(__name__, ROWS)

@@ -1,0 +1,194 @@
+"""Did DeepSpeed refuse its config, its operators or a checkpoint?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Row, signatures
+
+_BUILDER = "https://github.com/deepspeedai/DeepSpeed/blob/master/op_builder/builder.py"
+_CONFIG = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/config.py"
+_ENGINE = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/engine.py"
+_RUNNER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/launcher/runner.py"
+_ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
+_CLASSES = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
+_VALIDATE = "mgpu configure --validate accelerate.yaml"
+
+ROWS = (
+    Row("log_deepspeed_without_toolkit", "root", "library",
+        r"CUDA_HOME does not exist, unable to compile|MissingCUDAException|CUDA_HOME environment variable is not set",
+        ("deepspeed.ops.op_builder.builder.MissingCUDAException: CUDA_HOME does not exist, unable to compile CUDA "
+         "op(s)",
+         "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root."),
+        "an extension is to be compiled, and there is no CUDA toolkit (nvcc)",
+        "DeepSpeed and other packages look for nvcc, some already when they are imported.",
+        Fix("Install the toolkit of torch's CUDA, and say where it is.",
+            ("conda install -c nvidia cuda-nvcc", "export CUDA_HOME=/usr/local/cuda",
+             "mgpu doctor --only deepspeed_cannot_compile")),
+        "https://github.com/deepspeedai/DeepSpeed/issues/2772"),
+    Row("log_toolkit_not_torchs", "root", "library",
+        r"Installed CUDA version \S+ does not match the\s+version torch was compiled with|"
+        r"detected CUDA version \(.+\) mismatches the version that was used|CUDAMismatchException",
+        ("DeepSpeed Op Builder: Installed CUDA version 12.6 does not match the version torch was compiled with 12.4, "
+         "unable to compile cuda/cpp extensions", "RuntimeError: The detected CUDA version (11.8) mismatches the "
+                                                  "version "
+         "that was used to compile PyTorch (12.4). Please make sure to use the same CUDA versions."),
+        "the CUDA toolkit here is not of torch's version, so that no extension can be compiled",
+        "nvcc of another major version makes code that torch cannot load.",
+        Fix("Install the toolkit of torch's CUDA, and put it first.",
+            ("python -c 'import torch; print(torch.version.cuda)'; nvcc --version",
+             "export CUDA_HOME=/usr/local/cuda-X",
+             "mgpu doctor --only nvcc_of_another_cuda,deepspeed_refuses_nvcc")), _BUILDER),
+    Row("log_cpu_adam_not_built", "secondary", "library", r"'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'",
+        ("AttributeError: 'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'",),
+        "DeepSpeed's CPU optimizer was not built; the reason stands further up",
+        "The object is destroyed after its construction failed.",
+        Fix("Build it by itself, and read the first error.",
+            ("python -c 'from deepspeed.ops.op_builder import CPUAdamBuilder; CPUAdamBuilder().load()'", "ds_report")),
+        "https://github.com/deepspeedai/DeepSpeed/issues/1846"),
+    Row("log_deepspeed_operator_not_built", "root", "library",
+        r"Unable to (?:JIT )?load the \w+ op due to|Unable to load \w+ op due to|"
+        r"no compute capabilities remaining after",
+        ("RuntimeError: Unable to JIT load the cpu_adam op due to ninja not being installed.",
+         "RuntimeError: Unable to load fused_adam op due to no compute capabilities remaining after filtering"),
+        "DeepSpeed cannot compile one of its operators",
+        "ninja or a compiler is missing, or TORCH_CUDA_ARCH_LIST leaves this GPU out.",
+        Fix("See what is missing.", ("ds_report", "pip install ninja", "unset TORCH_CUDA_ARCH_LIST",
+                                     "mgpu doctor --only deepspeed_cannot_compile,arch_list_lacks_gpu")), _BUILDER),
+    Row("log_deepspeed_contradicts_arguments", "root", "launcher",
+        r"correct the following DeepSpeed config values that mismatch",
+        ("ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values:",
+         "ValueError: Please correct the following DeepSpeed config values that mismatch kwargs values:"),
+        "the DeepSpeed file and the arguments of the script say different things",
+        "Batch, precision or optimizer stand in both; the next lines name them.",
+        Fix("Write auto in the file for what the arguments decide.", ('"train_micro_batch_size_per_gpu": "auto"',
+                                                                      _VALIDATE)),
+        "https://github.com/huggingface/transformers/pull/12021"),
+    Row("log_deepspeed_batch_wrong", "root", "launcher",
+        r"train_batch_size is not equal to micro_batch_per_gpu \* gradient_acc_step \* world_size "
+        r"(?P<total>\d+) != (?P<micro>\d+) \* (?P<steps>\d+) \* (?P<world>\d+)",
+        ("AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+         "gradient_acc_step * world_size 16 != 1 * 8 * 1",),
+        "DeepSpeed's batch does not add up: {total} is not {micro} x {steps} x {world} ranks",
+        "The last number is the ranks that DeepSpeed saw: 1 on a machine with several GPUs means that no launcher "
+        "started it.",
+        Fix("Leave train_batch_size to it, or correct one of them.", ('"train_batch_size": "auto"', _VALIDATE)),
+        _CONFIG,
+        summary="DeepSpeed's batch sizes do not add up."),
+    Row("log_deepspeed_batch_missing", "root", "launcher",
+        r"Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided|"
+        r"requires you to pass at least one of training or evaluation dataloaders",
+        ("AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided",
+         "ValueError: When using DeepSpeed, `accelerate.prepare()` requires you to pass at least one of training or "
+         "evaluation dataloaders with `batch_size` attribute returning an integer value"),
+        "DeepSpeed was not told the batch size",
+        "It takes it from the file, or from a DataLoader that is passed to prepare().",
+        Fix("Pass the DataLoader, or write the number.", ('"train_micro_batch_size_per_gpu": 4',)), _ACCELERATOR),
+    Row("log_deepspeed_said_twice", "root", "launcher", r"following accelerate config variables will be ignored",
+        ("ValueError: When using `deepspeed_config_file`, the following accelerate config variables will be ignored: "
+         "['gradient_accumulation_steps'].",),
+        "the accelerate config repeats what the DeepSpeed file decides",
+        "With deepspeed_config_file accelerate takes these from the file alone, and refuses both.",
+        Fix("Take them out of one of the two.", (_VALIDATE,)), _CLASSES),
+    Row("log_deepspeed_precision_twice", "root", "launcher",
+        r"`--mixed_precision` arg cannot be set to `(?P<given>\w+)` when `(?P<file>\w+)`",
+        ("ValueError: `--mixed_precision` arg cannot be set to `fp16` when `bf16` is set in the DeepSpeed config "
+         "file.",),
+        "the command line says {given}, the DeepSpeed file {file}",
+        "One precision has to stand in both, or auto in the file.",
+        Fix("Write auto in the file.", ('"bf16": {{"enabled": "auto"}}', _VALIDATE)), _CLASSES,
+        summary="The command line and the DeepSpeed file ask for different precisions."),
+    Row("log_optimizer_twice", "root", "script",
+        r"cannot specify (?:an optimizer|a scheduler) in the config file and in the code|"
+        r"cannot create a `DummyOptim` without specifying",
+        ("ValueError: You cannot specify an optimizer in the config file and in the code at the same time.",
+         "ValueError: You cannot specify a scheduler in the config file and in the code at the same time."),
+        "the optimizer or scheduler stands in the DeepSpeed file and in the script",
+        "One of the two has to make it.",
+        Fix("Take it out of the file, or use DummyOptim in the script.", ("accelerate.utils.DummyOptim(params)",)),
+        _ACCELERATOR),
+    Row("log_zero3_with_device_map", "root", "script", r"DeepSpeed Zero-3 is not compatible with",
+        ("ValueError: DeepSpeed Zero-3 is not compatible with `low_cpu_mem_usage=True` or with passing a "
+         "`device_map`.",),
+        "the model is loaded with device_map or low_cpu_mem_usage, which ZeRO-3 does not allow",
+        "ZeRO-3 shares the weights out while they are loaded.",
+        Fix("Leave both out.", ("mgpu doctor --script train.py",)),
+        "https://github.com/huggingface/accelerate/issues/2543"),
+    Row("log_zero3_saves_nothing", "root", "script",
+        r"stage3_gather_16bit_weights_on_model_save`? in DeepSpeed config is False|"
+        r"stage3_gather_16bit_weights_on_model_save=false\. Saving the full checkpoint",
+        ("ValueError: Cannot get 16bit model weights because `stage3_gather_16bit_weights_on_model_save` in DeepSpeed "
+         "config is False.", "stage3_gather_16bit_weights_on_model_save=false. Saving the full checkpoint instead, use "
+         "zero_to_fp32.py to recover weights"),
+        "ZeRO-3 is not to gather the weights for saving",
+        "Each rank holds a part; without gathering there is no whole model to save.",
+        Fix("Switch it on, or gather the checkpoint afterwards.",
+            ("accelerate launch --zero3_save_16bit_model true ...", "python zero_to_fp32.py CHECKPOINT OUTPUT")),
+        _ACCELERATOR),
+    Row("log_zero_checkpoint_of_other_size", "root", "script",
+        r"checkpoint being loaded used a DP world size of (?P<then>\d+) but the current world size is (?P<now>\d+)",
+        ("deepspeed.runtime.zero.utils.ZeRORuntimeException: The checkpoint being loaded used a DP world size of 8 but "
+         "the current world size is 16.",),
+        "the ZeRO checkpoint was written by {then} ranks, and {now} are to load it",
+        "The optimizer's state is cut by the number of ranks.",
+        Fix("Resume with as many, or convert it.",
+            ("accelerate launch --num_processes {then} ...", "python -m deepspeed.checkpoint.ds_to_universal "
+             "--input_folder CHECKPOINT/global_stepN --output_folder CHECKPOINT/universal")),
+        "https://github.com/deepspeedai/DeepSpeed/issues/3810",
+        summary="A ZeRO checkpoint was written by another number of ranks."),
+    Row("log_deepspeed_checkpoint_missing", "root", "script",
+        r"Unable to find latest file at|[Cc]lient provided checkpoint tag: .*does not exist|"
+        r"Can't find a valid checkpoint at",
+        ("[WARNING] Unable to find latest file at out/latest, if trying to load latest checkpoint please ensure this "
+         "file exists or pass an explicit checkpoint tag when loading a checkpoint.",
+         "ValueError: Can't find a valid checkpoint at out/checkpoint-500"),
+        "the checkpoint to resume from is not there, or not whole",
+        "The file `latest` names the newest one; it is written last.",
+        Fix("See what is there, on every machine.", ("ls -la OUTPUT; cat OUTPUT/latest",)), _ENGINE),
+    Row("log_deepspeed_missing", "root", "launcher",
+        r"DeepSpeed is not (?:installed|available)\b",
+        ("ImportError: DeepSpeed is not installed => run `pip3 install deepspeed` or build it from source.",
+         "ImportError: DeepSpeed is not available => install it using `pip3 install deepspeed` or build it from "
+         "source"),
+        "the config asks for DeepSpeed, and it is not installed here",
+        "The YAML is shared with another machine or environment.",
+        Fix("Install it, or choose FSDP.", ("pip install deepspeed", "mgpu configure")),
+        "https://github.com/huggingface/accelerate/blob/main/src/accelerate/commands/launch.py"),
+    Row("log_deepspeed_hosts_unreachable", "root", "launcher",
+        r"was not reachable via ssh|launcher '\w+' not installed|Hostfile (?:is empty|is not formatted|contains)|"
+        r"Num nodes is >1 but no extra nodes available|pdsh@\S+: .*(?:ssh exited|Permission denied)",
+        ("RuntimeError: launcher 'pdsh' not installed.", "ValueError: Hostfile is not formatted correctly, unable to "
+         "proceed with training.", "RuntimeError: Using hostfile at /job/hostfile but host=worker-1 was not reachable "
+                                   "via "
+         "ssh. If you are running with a single node please remove /job/hostfile or setup passwordless ssh.",
+         "pdsh@node1: node2: ssh exited with exit code 255"),
+        "DeepSpeed's launcher cannot reach the other machines",
+        "pdsh or password-free ssh is missing, or the host file is wrong (`host slots=8` a line).",
+        Fix("Set up ssh, or start every machine yourself.",
+            ("ssh -o BatchMode=yes HOST true", "sudo apt-get install -y pdsh",
+             "accelerate launch --deepspeed_multinode_launcher standard ...",
+             "mgpu doctor --only deepspeed_pdsh_missing")), _RUNNER),
+    Row("log_optimizer_untested_with_zero", "root", "script", r"You are using an untested ZeRO Optimizer",
+        ("AssertionError: You are using an untested ZeRO Optimizer. Please add <\"zero_allow_untested_optimizer\": "
+         "true> "
+         "in the configuration file to use it.",),
+        "ZeRO does not know this optimizer",
+        "It works for optimizers that treat each number by itself.",
+        Fix("Allow it.", ('"zero_allow_untested_optimizer": true',)), _ENGINE),
+    Row("log_zero_gradient_twice", "root", "script",
+        r"parameter \d+ has already been reduced|Gradient for a parameter has already been reduced",
+        ("AssertionError: The parameter 12 has already been reduced. Gradient computed twice for this partition. "
+         "Multiple gradient reduction is currently not supported",),
+        "ZeRO got the gradient of a parameter twice in one step",
+        "Reentrant gradient checkpointing, or two backward passes before a step.",
+        Fix("Use the other kind of checkpointing.",
+            ("model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={{'use_reentrant': False}})",)),
+        "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/zero/stage_1_and_2.py"),
+    Row("log_no_sync_with_zero", "root", "script", r"no_sync context manager is incompatible with gradient",
+        ("AssertionError: no_sync context manager is incompatible with gradient partitioning logic of ZeRO stage 2",),
+        "the script switches off gradient exchange, which ZeRO 2 and 3 do not allow",
+        "Gradients are cut up as they arrive; accumulation with no_sync() keeps them whole.",
+        Fix("Let accelerate or DeepSpeed accumulate.", ("pip install --upgrade accelerate",
+                                                        "with accelerator.accumulate(model):")), _ENGINE),
+)  # fmt: skip
+
+SIGNATURES = signatures(__name__, ROWS)

@@ -1,0 +1,81 @@
+"""What stands where in a script, and how is a finding about it told?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from mgpu.check import Evidence, Fix, Place, Problem
+from mgpu.snapshot import InScript, Script, ScriptCall, ScriptSet
+
+DDP = "torch.nn.parallel.DistributedDataParallel"
+INIT = "torch.distributed.init_process_group"
+TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
+DDP_DOC = "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"
+DISTRIBUTED = "https://docs.pytorch.org/docs/stable/distributed.html"
+# What speaks for the script: it chooses the device and starts the process group.
+FRAMEWORKS = frozenset({"accelerate", "trainer", "lightning", "deepspeed"})
+LOOKED_AT = 3  # findings of one kind that are told one by one
+
+
+def calls(script: Script, pattern: str) -> list[ScriptCall]:
+    """The calls whose whole name matches."""
+    matches = re.compile(pattern).fullmatch
+    return [call for call in script.calls if matches(call.name)]
+
+
+def trains(script: Script) -> bool:
+    """Whether a training is seen: a backward pass, or a Trainer that is told to train."""
+    return any(call.name.endswith((".backward", "Trainer().train", "Trainer().fit")) for call in script.calls)
+
+
+def sets(script: Script, pattern: str) -> list[ScriptSet]:
+    """The assignments whose whole target matches."""
+    matches = re.compile(pattern).fullmatch
+    return [one for one in script.sets if matches(one.target)]
+
+
+def given(call: ScriptCall, place: int, name: str) -> str | None:
+    """An argument of a call, by its place or its name; None where it is not given, or hidden in * or **."""
+    if name in call.keywords:
+        return call.keywords[name]
+    before = call.arguments[: place + 1]
+    return before[place] if len(before) > place and not any(value.startswith("*") for value in before) else None
+
+
+def unpacks(call: ScriptCall) -> bool:
+    """Whether a call takes arguments that cannot be seen: *args, **options."""
+    return "**" in call.keywords or any(value.startswith("*") for value in call.arguments)
+
+
+def text_of(value: str | None) -> str | None:
+    """The text that a value is, without its quotes; None for anything else."""
+    if value and len(value) > 1 and value[0] in "'\"" and value[-1] == value[0]:
+        return value[1:-1]
+    return None
+
+
+def place_of(script: Script, spot: InScript) -> Place:
+    """Where something stands: the script itself, or a module beside it."""
+    folder, slash, _ = script.path.rpartition("/")
+    return Place(f"{folder}{slash}{spot.file}" if spot.file else script.path, spot.line, spot.column)
+
+
+def finding(
+    script: Script,
+    spot: InScript,
+    title: str,
+    why: str,
+    fix: Fix | tuple[Fix, ...],
+    others: Sequence[InScript] = (),
+    **evidence: str | int | None,
+) -> Problem:
+    """A problem at a place in a script; `others` are further places of the same."""
+    known: Evidence = {name: value for name, value in evidence.items() if value is not None}
+    if others:
+        lines = [f"{one.file}:{one.line}" if one.file != spot.file else str(one.line) for one in others]
+        more = f" and {len(lines) - 5} more" if len(lines) > 5 else ""
+        known = {**known, "also in line": f"{', '.join(lines[:5])}{more}"}
+        why = f"{why} Also in line {known['also in line']}."
+    where = f"{spot.file} line {spot.line}" if spot.file else f"line {spot.line}"
+    return Problem(f"{where}: {title}", why, fix, known, place=place_of(script, spot))

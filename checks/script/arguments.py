@@ -1,0 +1,149 @@
+"""Does the script ask for something else than the config says?"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.check import Answer, Fix, Ok, Severity, check
+from mgpu.snapshot import Config, InScript, Script, ScriptCall
+
+from ._reading import calls, finding, text_of
+
+_TRAINER = "https://huggingface.co/docs/transformers/en/main_classes/trainer"
+_ACCELERATOR = "https://huggingface.co/docs/accelerate/en/package_reference/accelerator"
+_PRECISIONS = ("no", "fp16", "bf16", "fp8")
+_ARGUMENTS = r"(?:transformers|trl)\.(?:[\w.]+\.)?\w*(?:TrainingArguments|Config)"
+_STEPS = "gradient_accumulation_steps"
+_OFF = frozenset({"false", "0", "no", "f", "n", "off", "none"})
+
+
+def _option(script: Script, *names: str) -> tuple[str, str | None] | None:
+    """The last of these options among the script's arguments, with its value: None where it has none."""
+    found = None
+    for place, word in enumerate(script.arguments):
+        name, equals, value = word.partition("=")
+        if name in names:
+            following = script.arguments[place + 1 : place + 2]
+            found = (name, value if equals else following[0] if following and following[0][:1] != "-" else None)
+    return found
+
+
+def _on(found: tuple[str, str | None] | None) -> bool:
+    return found is not None and (found[1] or "true").lower() not in _OFF
+
+
+def _spot(call: ScriptCall | None) -> InScript:
+    """Where it is told: the call, or the first line where it is an argument of the command line."""
+    return call or InScript()
+
+
+def _precision(script: Script) -> tuple[str, str, ScriptCall | None] | None:
+    """The precision a script asks for by itself, the words by which it does, and where."""
+    named = _option(script, "--mixed_precision", "--mixed-precision")
+    if named and named[1] in _PRECISIONS:
+        return named[1], f"{named[0]} {named[1]}", None
+    for kind in ("fp16", "bf16"):
+        if _on(_option(script, f"--{kind}")):
+            return kind, f"--{kind}", None
+    for call in calls(script, r"accelerate\.Accelerator"):
+        if (kind := text_of(call.keywords.get("mixed_precision")) or "") in _PRECISIONS:
+            return kind, f"mixed_precision={kind!r}", call
+    for call in calls(script, _ARGUMENTS):
+        for kind in ("fp16", "bf16"):
+            if call.keywords.get(kind) == "True":
+                return kind, f"{kind}=True", call
+    return None
+
+
+@check(Severity.WARNING, source=_ACCELERATOR)
+def script_precision_contradicts_config(script: Script, config: Config) -> Answer:
+    """The script asks for another precision than the config.
+
+    Why: What the script asks for wins over the config, so the run is not the one that was planned and verified: fp16
+    can overflow where bf16 does not, and another precision needs another amount of memory.
+
+    Fix: Say the same in both, or leave it out of the script.
+    """
+    asked = _precision(script)
+    if asked is None:
+        return Ok("the precision is left to the config")
+    kind, words, call = asked
+    if "mixed_precision" not in config.values or kind == config.precision:
+        return Ok(f"{words}, as the config")
+    return finding(
+        script,
+        _spot(call),
+        f"{words}, but the config says {config.precision}",
+        "What the script asks for wins, so the run is not the one that was planned and verified: fp16 can overflow "
+        "where bf16 does not, and another precision needs another amount of memory.",
+        (
+            Fix(f"Leave {words} out of {'the script' if call else 'its arguments'}: the config then holds."),
+            Fix(f"Or write mixed_precision: {kind} into {config.path} and test it again.", ("mgpu smoke-test",)),
+        ),
+        asked=kind,
+        config=config.precision,
+    )
+
+
+@check(Severity.WARNING, source=_TRAINER)
+def script_engine_contradicts_config(script: Script, config: Config) -> Answer:
+    """The script asks for DeepSpeed or FSDP, and the config for something else.
+
+    Why: The Trainer turns on by itself what its arguments name, on top of what the launcher set up: the run is not the
+    one that was verified, or stops because both are on.
+
+    Fix: Name it in one place: the config.
+    """
+    wanted = {"--deepspeed": "DEEPSPEED", "--fsdp": "FSDP"}
+    kind = config.distributed_type
+    for option, type_ in wanted.items():
+        found = _option(script, option)
+        named = next((c for c in calls(script, _ARGUMENTS) if text_of(c.keywords.get(option[2:]))), None)
+        if script.speaks != "trainer" or (not _on(found) and named is None):
+            continue
+        if kind is None or kind == type_:
+            continue
+        words = option if _on(found) else f"{option[2:]}={named.keywords[option[2:]]}" if named else option
+        return finding(
+            script,
+            _spot(None if _on(found) else named),
+            f"{words}, but the config says distributed_type: {kind}",
+            "The Trainer turns on by itself what its arguments name, on top of what the launcher set up: the run is "
+            "not the one that was verified, or stops because both are on.",
+            Fix(f"Leave it out, and have distributed_type: {type_} in {config.path}.", ("mgpu configure",)),
+            config=kind,
+        )
+    return Ok("what shards the model is left to the config")
+
+
+@check(Severity.WARNING, source=_ACCELERATOR)
+def script_accumulation_contradicts_config(script: Script, config: Config) -> Answer:
+    """The script accumulates gradients over another number of steps than the config.
+
+    Why: accelerate takes the config's number, which comes in the environment, and not the script's. So the batch of an
+    optimizer step is another than the script computes with: learning rate, schedule and logs are for the wrong batch.
+
+    Fix: Say the same in both, or leave it to the config.
+    """
+    section = config.values.get("deepspeed_config")
+    own = section.get(_STEPS) if isinstance(section, dict) else None
+    if type(own) is not int:
+        return Ok("the config leaves gradient accumulation open")
+    found = _option(script, f"--{_STEPS}", "--gradient-accumulation-steps")
+    places: list[tuple[str, str, ScriptCall | None]] = []
+    if found and found[1]:
+        places.append((found[1], f"{found[0]} {found[1]}", None))
+    told = [(call.keywords.get(_STEPS), call) for call in calls(script, rf"accelerate\.Accelerator|{_ARGUMENTS}")]
+    places += [(value, f"{_STEPS}={value}", call) for value, call in told if value]
+    for value, words, where in places:
+        if re.fullmatch(r"\d+", value) and int(value) != own:
+            return finding(
+                script,
+                _spot(where),
+                f"{words}, but the config says {own}",
+                "The batch of an optimizer step is then another than one of the two computes with: learning rate, "
+                "schedule and logs are for the wrong batch, or DeepSpeed stops because they differ.",
+                Fix(f"Write the same number in both: {own}, or {_STEPS}: {value} in {config.path}."),
+                config=own,
+            )
+    return Ok(f"gradient accumulation over {own} steps, in the config")

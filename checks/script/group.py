@@ -1,0 +1,112 @@
+"""Do the ranks find each other as their launcher means it, and part in good order?"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.check import Answer, Fix, Ok, Severity, check
+from mgpu.snapshot import Script, ScriptCall
+
+from ._reading import FRAMEWORKS, INIT, TORCHRUN, calls, finding, given, sets, text_of
+
+SPAWNS = r"torch\.multiprocessing\.(?:spawn|start_processes)"
+_DESTROYS = r".*destroy_process_group"
+_MEETING = r"os\.environ\['(MASTER_PORT|MASTER_ADDR)'\]"
+
+
+def spawns(script: Script) -> list[ScriptCall]:
+    """Where a script starts its ranks itself, whatever it is told."""
+    found = calls(script, SPAWNS) + calls(script, r"accelerate\.(?:notebook_launcher|debug_launcher)")
+    return [call for call in found if not call.guards and not call.conditions]
+
+
+@check(Severity.WARNING, source=TORCHRUN)
+def script_starts_its_own_ranks(script: Script) -> Answer:
+    """The script starts its ranks itself.
+
+    Why: A launcher starts the script once a GPU; each of these would start as many processes again, which fight for the
+    same GPUs and the same port.
+
+    Fix: Start it without a launcher, or call its function once and let the launcher start the ranks.
+    """
+    found = spawns(script)
+    if not found:
+        return Ok("the ranks are left to the launcher")
+    call = found[0]
+    return finding(
+        script,
+        call,
+        f"{call.name.rpartition('.')[2]} starts the ranks itself",
+        "A launcher starts this script once a GPU, and each of these would start as many processes again: they fight "
+        "for the same GPUs and the same port.",
+        (
+            Fix("Start it without a launcher.", (f"python {script.path}",)),
+            Fix(
+                f"Or call {call.arguments[0] if call.arguments else 'the function'} once, with the launcher's rank.",
+                ("rank = int(os.environ['RANK'])",),
+            ),
+        ),
+    )
+
+
+@check(Severity.WARNING, source="measured torch 2.13 CPU 2026-11")
+def script_meeting_point_fixed(script: Script) -> Answer:
+    """The script decides by itself where its ranks meet.
+
+    Why: A launcher tells them in MASTER_ADDR and MASTER_PORT and keeps the store there; at any other port nobody
+    listens, so init_process_group waits until its timeout. Two runs on one machine meet each other, several machines
+    never.
+
+    Fix: Take the address out; init_process_group("nccl") reads the launcher's.
+    """
+    if spawns(script) or calls(script, SPAWNS):
+        return Ok("the script starts its ranks itself")
+    why = (
+        "A launcher tells the ranks where to meet, in MASTER_ADDR and MASTER_PORT, and keeps the store there. At any "
+        "other place nobody listens: init_process_group waits until its timeout."
+    )
+    for call in calls(script, rf"{re.escape(INIT)}|deepspeed\.init_distributed"):
+        method = text_of(given(call, 1, "init_method")) or ""
+        if method.startswith("tcp://") and "single" not in call.guards:
+            backend = text_of(given(call, 0, "backend")) or "nccl"
+            fix = Fix("Leave init_method, rank and world_size out: all three come from the launcher.",
+                (f'dist.init_process_group("{backend}")',))  # fmt: skip
+            return finding(script, call, f"init_method is fixed: {method}", why, fix)
+    for one in sets(script, _MEETING):
+        tells_port = one.target.startswith("os.environ['MASTER_PORT")
+        unless = any(word in condition for condition in one.conditions for word in ("MASTER", "environ", "RANK"))
+        if text_of(one.value) is None or unless or {"single", "some"} & set(one.guards) or script.speaks is None:
+            continue
+        others = [other for other in sets(script, _MEETING) if other is not one]
+        if tells_port or any("PORT" in other.target for other in others):
+            fix = Fix("Take the line out, or leave it to the launcher where there is one.",
+                (f"os.environ.setdefault({one.target[11:-1]}, {one.value})",))  # fmt: skip
+            name = one.target[12:-2]
+            return finding(script, one, f"{name} is overwritten with {text_of(one.value)}", why, fix, others)
+    return Ok("where the ranks meet is left to the launcher")
+
+
+@check(Severity.INFO, source="https://docs.pytorch.org/docs/stable/distributed.html#shutdown")
+def script_group_not_ended(script: Script) -> Answer:
+    """The script starts a process group and never ends it.
+
+    Why: NCCL's threads and buffers are left to the end of the process: torch warns "process group has NOT been
+    destroyed", and a rank that ends early can make the others hang or report an error after a good run.
+
+    Fix: Call torch.distributed.destroy_process_group() as the last thing.
+    """
+    found = calls(script, re.escape(INIT))
+    if not found or script.speaks in FRAMEWORKS:
+        return Ok("no process group is started by hand")
+    if ended := calls(script, _DESTROYS):
+        return Ok(f"the process group is ended in line {ended[0].line}")
+    if script.cut or script.unread:
+        return Ok("not everything it imports was read")
+    return finding(
+        script,
+        found[0],
+        "the process group is started here and never ended",
+        'torch warns "process group has NOT been destroyed", and a rank that ends early can make the others hang or '
+        "report an error after a good run.",
+        Fix("End it as the last thing of the script.", ("torch.distributed.destroy_process_group()",)),
+    )

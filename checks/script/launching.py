@@ -1,0 +1,113 @@
+"""Does the script take part in what a launcher starts?"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.check import Answer, Fix, Ok, Severity, check
+from mgpu.snapshot import Script
+
+from ._reading import TORCHRUN, calls, finding
+
+_MIGRATION = "https://huggingface.co/docs/accelerate/en/basic_tutorials/migration"
+_LOCAL_RANK = ("--local_rank", "--local-rank")
+
+
+@check(Severity.WARNING, source=_MIGRATION, because_of=("script_uses_data_parallel",))
+def script_trains_alone(script: Script) -> Answer:
+    """The script trains, and nothing in it makes the ranks train together.
+
+    Why: A launcher starts it once a GPU: every rank trains a model of its own on all the data, at no gain, and all
+    write the same files.
+
+    Fix: Put the model, the optimizer and the loader through accelerator.prepare, or wrap the model with DDP.
+    """
+    if script.speaks != "nothing":
+        return Ok(f"it speaks {script.speaks}" if script.speaks else "it is not certain how it trains")
+    backward = next((call for call in script.calls if call.name.endswith(".backward") and call.loops), None)
+    if backward is None:
+        return Ok("no training loop is seen")
+    return finding(
+        script,
+        backward,
+        "every rank would train the same thing: no Accelerator, no DDP",
+        "A launcher starts the script once a GPU. Without either, every rank trains a model of its own on all the "
+        "data: it takes as long as on one GPU, and all write the same files.",
+        (
+            Fix("Let accelerate do it: make one Accelerator, hand it everything, and replace this line.", (
+                "accelerator = Accelerator()",
+                "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+                f"accelerator.backward({backward.name.removesuffix('.backward')})"
+                if re.fullmatch(r"\\w+\\.backward", backward.name)
+                else "accelerator.backward(loss)",
+            )),
+            Fix("Or train on one GPU.", (f"mgpu launch --gpus 1 {script.path}",)),
+        ),
+    )  # fmt: skip
+
+
+@check(Severity.WARNING, source=TORCHRUN)
+def script_expects_local_rank_argument(script: Script) -> Answer:
+    """The script waits for --local_rank, which torchrun and accelerate do not give.
+
+    Why: Only the old torch.distributed.launch gave it; now every rank sees the default, and all of them use the same
+    GPU or train alone.
+
+    Fix: Read LOCAL_RANK from the environment.
+    """
+    options = [option for option in script.options if set(option.names) & set(_LOCAL_RANK)]
+    if not options or script.speaks != "ddp":
+        return Ok("the rank is not expected as an argument")
+    option = options[0]
+    values = [option.default or "", *(one.value for one in script.sets)]
+    values += [value for call in script.calls for value in (*call.arguments, *call.keywords.values(), call.name)]
+    if any("LOCAL_RANK" in value for value in values) or any(one.target.endswith("local_rank") for one in script.sets):
+        return Ok("LOCAL_RANK is read from the environment")
+    if any(target.endswith("local_rank") for call in script.calls for target in call.targets):
+        return Ok("the local rank is taken from elsewhere")
+    used = [c for c in script.calls if any("local_rank" in value for value in (*c.arguments, *c.keywords.values()))]
+    if not [call for call in used if call.name != option.names[0] and not call.name.endswith(".add_argument")]:
+        return Ok("the argument is not used")
+    name = next(name for name in option.names if name in _LOCAL_RANK)
+    return finding(
+        script,
+        option,
+        f"{name} is not given by torchrun or accelerate",
+        f"Only the old torch.distributed.launch gave it. Now every rank sees the default{_default(option.default)}: "
+        "all of them use the same GPU, or train alone.",
+        Fix("Read it from the environment, where every launcher puts it.", (
+            f"parser.add_argument({name!r}, type=int, default=int(os.environ.get('LOCAL_RANK', 0)))",
+        )),
+    )  # fmt: skip
+
+
+def _default(value: str | None) -> str:
+    return f" ({value})" if value else ""
+
+
+@check(
+    Severity.WARNING,
+    source="https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods",
+)
+def script_spawns_without_main_guard(script: Script) -> Answer:
+    """The script spawns processes at its top level.
+
+    Why: A spawned process imports the script again, and would spawn as well: Python stops with "An attempt has been
+    made to start a new process before the current process has finished its bootstrapping phase".
+
+    Fix: Put the start under if __name__ == "__main__".
+    """
+    if script.main_guard:
+        return Ok("the start is under if __name__ == '__main__'")
+    for call in calls(script, r"torch\.multiprocessing\.(?:spawn|start_processes)"):
+        if not call.function and not call.file:
+            return finding(
+                script,
+                call,
+                "processes are spawned at the top level",
+                'A spawned process imports the script again, and would spawn as well: Python stops with "An attempt '
+                "has been made to start a new process before the current process has finished its bootstrapping "
+                'phase".',
+                Fix("Put it under a guard.", ("if __name__ == '__main__':",)),
+            )
+    return Ok("nothing is spawned at the top level")

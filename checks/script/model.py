@@ -1,0 +1,162 @@
+"""Is the wrapped model the one that is trained, and asked only for what its wrapper has?"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.snapshot import Script, ScriptCall
+
+from ._ranks import BY_HAND, LOOPS_OF_ITS_OWN, ONE_RANK, PREPARED, WRAPPED, in_use, not_asked, training_loops, words
+from ._reading import DDP, calls, finding
+
+# Of models in transformers, peft and diffusers; a wrapper passes on forward() alone (and accelerate no other either).
+_OF_MODELS = (
+    "generate|save_pretrained|push_to_hub|resize_token_embeddings|gradient_checkpointing_enable|merge_and_unload"
+    "|enable_input_require_grads|print_trainable_parameters|get_input_embeddings|get_output_embeddings"
+    "|disable_adapter|set_adapter|load_adapter|tie_weights|enable_gradient_checkpointing"
+    "|enable_xformers_memory_efficient_attention|freeze_feature_encoder"
+)
+# DeepSpeed's engine and FSDP hand on what they do not have; fully_shard wraps nothing.
+_HANDS_ON = re.compile(r"fsdp|deepspeed|fully_?shard|parallelism_config|zero_?stage|megatron", re.IGNORECASE)
+_ASKS_FIRST = re.compile(r"hasattr|isinstance|TPU|XLA|distributed_type|loss_scaler is None|module")
+# What DistributedDataParallel itself has (torch 2.13), and DeepSpeed's engine, which a script may have in its place.
+_OF_WRAPPER = re.compile(
+    r"T_destination|add_module|apply|backward|bfloat16|buffers|call_super_init|children|compile|cpu|cuda|double"
+    r"|dump_patches|eval|extra_repr|float|forward|gather|get_buffer|get_extra_state|get_parameter|get_submodule|half"
+    r"|ipu|join|join_hook|load_checkpoint|load_state_dict|module|modules|mtia|named_buffers|named_children"
+    r"|named_modules|named_parameters|no_sync|parameters|register_backward_hook|register_buffer|register_comm_hook"
+    r"|register_forward_hook|register_forward_pre_hook|register_full_backward_hook|register_full_backward_pre_hook"
+    r"|register_load_state_dict_post_hook|register_load_state_dict_pre_hook|register_module|register_parameter"
+    r"|register_state_dict_post_hook|register_state_dict_pre_hook|requires_grad_|save_checkpoint|scatter"
+    r"|set_extra_state|set_submodule|share_memory|state_dict|step|to|to_empty|to_kwargs|train|training|type"
+    r"|will_sync_module_buffers|xpu|zero_grad"
+)
+
+
+@check(Severity.INFO, source="https://github.com/pytorch/pytorch/issues/54059")
+def script_wrapped_model_on_one_rank(script: Script) -> Answer:
+    """The wrapped model is called on rank 0 alone.
+
+    Why: A call of a DistributedDataParallel model is no matter of one rank: it broadcasts the buffers (BatchNorm's
+    statistics) first, also in evaluation, and FSDP gathers the weights. Rank 0 waits for the others, which are at
+    another collective: the run hangs, or its numbers are mixed.
+
+    Fix: Evaluate on every rank and reduce, or call the model inside: model.module(batch).
+    """
+    if skip := not_asked(script, *BY_HAND):
+        return skip
+    wrapped = in_use(script, calls(script, WRAPPED))
+    if not wrapped:
+        return Ok("no wrapped model is called in the open")
+    wrong = [call for call in wrapped if ONE_RANK.intersection(call.guards) and "single" not in call.guards]
+    if not wrong:
+        return Ok(f"{len(wrapped)} calls of the wrapped model, none of them on one rank only")
+    return finding(
+        script,
+        wrong[0],
+        "the wrapped model is called on rank 0 alone",
+        "DistributedDataParallel broadcasts the model's buffers in each call, also in evaluation: rank 0 waits for the"
+        " others (a model without buffers goes through).",
+        Fix(
+            "Call the model inside where one rank evaluates, or evaluate on every rank and reduce.",
+            ("model.module(...)",),
+        ),
+        wrong[1:],
+    )
+
+
+@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/issues/109")
+def script_method_of_wrapped_model(script: Script) -> Answer:
+    """A method of the model is called on its wrapper.
+
+    Why: DistributedDataParallel passes on forward() and nothing else. On one GPU accelerate does not wrap, and the
+    script works; on several it ends with AttributeError: 'DistributedDataParallel' object has no attribute.
+
+    Fix: accelerator.unwrap_model(model).generate(...), or model.module.generate(...).
+    """
+    if skip := not_asked(script, *LOOPS_OF_ITS_OWN):
+        return skip
+    methods = in_use(script, calls(script, rf"(?:{PREPARED}|{re.escape(DDP)}\(\))\.\w+"))
+    if _hands_on(script):
+        return Skip("with FSDP or DeepSpeed the wrapper hands on the model's methods")
+    wrong = [call for call in methods if _lacks(call)]
+    if not wrong:
+        return Ok(f"{len(methods)} calls of methods, of the wrapper's own")
+    what = wrong[0].name.rpartition(".")[2]
+    inner = "accelerator.unwrap_model(model)" if "accelerate" in wrong[0].name else "model.module"
+    return finding(
+        script,
+        wrong[0],
+        f"{what}() is called on the wrapped model, which has none",
+        f"On several GPUs: AttributeError: 'DistributedDataParallel' object has no attribute '{what}'.",
+        Fix("Call it on the model inside.", (f"{inner}.{what}(...)",)),
+        wrong[1:],
+    )
+
+
+def _lacks(call: ScriptCall) -> bool:
+    """Whether the wrapper has no such method: of what accelerate has prepared, only those of models are known."""
+    name = call.name.rpartition(".")[2]
+    if call.name.startswith("accelerate"):
+        known = not re.fullmatch(_OF_MODELS, name)
+    else:
+        known = bool(_OF_WRAPPER.fullmatch(name)) or name.startswith("_")
+    return not known and "single" not in call.guards and not any(_ASKS_FIRST.search(text) for text in call.conditions)
+
+
+def _hands_on(script: Script) -> bool:
+    """Whether the script is written for a wrapper that has the model's methods."""
+    texts = [text for one in script.sets for text in (one.target, one.value)]
+    texts += [text for call in script.calls for text in (call.name, *call.keywords, *call.keywords.values())]
+    return any(_HANDS_ON.search(text) for text in (*texts, *script.imports))
+
+
+@check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/notes/ddp.html")
+def script_wrapped_model_not_used(script: Script) -> Answer:
+    """The model is wrapped in DistributedDataParallel, but it is the bare one that is trained.
+
+    Why: Gradients are averaged over the ranks by the wrapper's forward and backward. Calling the bare model gives every
+    rank its own gradients: N models drift apart, and the one that is saved has seen 1/N of the data.
+
+    Fix: Call the wrapper in the training loop.
+    """
+    if skip := not_asked(script, "ddp"):
+        return skip
+    wrappers = [
+        call
+        for call in calls(script, re.escape(DDP))
+        if len(call.targets) == 1 and "".join(call.written[:1]).isidentifier() and call.written[0] not in call.targets
+    ]
+    loops = training_loops(script)
+    wrong = [call for call in wrappers if not _used(script, call) and _bare_trained(script, call, loops)]
+    if not wrong or script.cut:
+        return Ok(f"{len(calls(script, re.escape(DDP)))} models are wrapped")
+    wrapped, bare = wrong[0].targets[0], wrong[0].written[0]
+    return finding(
+        script,
+        wrong[0],
+        f"{wrapped} is made and never called: the training loop calls {bare}",
+        "The wrapper averages the gradients; the bare model gives every rank its own, and N models drift apart.",
+        Fix(f"Call the wrapper in place of {bare}(...) in the training loop.", (f"{wrapped}(...)",)),
+    )
+
+
+def _used(script: Script, wrapper: ScriptCall) -> bool:
+    """Whether the wrapper is called or handed on anywhere."""
+    name = wrapper.targets[0]
+    others = [call for call in script.calls if call is not wrapper]
+    return (
+        any(call.name == f"{DDP}()" for call in others)
+        or any(name in words(call.written) for call in others)
+        or any(name in words([one.value]) for one in script.sets)
+    )
+
+
+def _bare_trained(script: Script, wrapper: ScriptCall, loops: set[int]) -> bool:
+    """Whether what is wrapped is called where gradients are computed."""
+    made = f"{wrapper.arguments[0]}" if wrapper.arguments else ""
+    return made.endswith("()") and any(
+        call.name == made and call.function == wrapper.function and loops.intersection(call.loops)
+        for call in script.calls
+    )

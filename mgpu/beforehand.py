@@ -1,0 +1,110 @@
+"""What is known, before any rank is started, to stop a run or to speak against it; and where does the run write?"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+
+from mgpu import busy, engine
+from mgpu.check import Check, Severity
+from mgpu.errors import MgpuError, reason
+from mgpu.snapshot import Config, Gpu, Snapshot
+
+# A warning about a file, which may be meant for another machine; here it cannot start.
+_CERTAIN_HERE = ("config_fsdp1_needs_gpu",)
+_CERTAIN = ("driver", "visibility", "pytorch", "packages", "config", "environ")
+# What an earlier run has written in the same folder: the ranks of a smoke test, also those of its trials
+# (mgpu/smoke/diagnosis.py), or a launch.
+_OF_A_TEST = ("rank*.*", "nccl.*.txt", "try-*/rank*.*", "try-*/nccl.*.txt")
+_OF_A_LAUNCH = ("run.log", "run.log.*", "run.json", "result.json", "gpus.json", "mgpu.log")
+# Areas whose checks are about a run that has ended, or about a file: their tables need not be loaded here.
+_AFTERWARDS = ("smoke", "log", "run", "work", "script", "fleet")
+
+
+@cache
+def checks() -> tuple[Check, ...]:
+    """Those that can be asked before anything runs."""
+    return engine.load(without=_AFTERWARDS)
+
+
+def refusals(snapshot: Snapshot) -> list[engine.Outcome]:
+    """The errors for which no rank needs to be started to know that it fails; empty: it is worth trying.
+
+    An error of a GPU's health, a limit or the network may or may not stop a run: that is what the test is for. A
+    rehearsal on the CPU does without the driver and the GPUs.
+    """
+    assert snapshot.plan is not None
+    areas = _CERTAIN if snapshot.plan.cpu_ranks is None else ("packages", "config", "environ")
+    certain = (replace(c, severity=Severity.ERROR) if c.id in _CERTAIN_HERE else c for c in checks())
+    asked = [c for c in certain if c.area in areas and c.severity.value == "error" and c.id != "gpu_lost"]
+    outcomes = engine.run(asked, snapshot)
+    found = [o for o in outcomes if o.status in ("fail", "crash")]
+    blind = [o for o in outcomes if o.unsettling and o.check.area in ("driver", "config")]
+    return found or blind[:1]
+
+
+def doubts(snapshot: Snapshot, without: Collection[str] = ()) -> list[str]:
+    """Ids of the other errors the doctor would name, but these: told before the ranks start."""
+    others = (c for c in checks() if c.id not in without)
+    asked = [c for c in others if c.area not in (*_CERTAIN, "stamp") or c.id == "gpu_lost"]
+    outcomes = engine.run((c for c in asked if c.severity.value == "error"), snapshot)
+    return [o.check.id for o in outcomes if o.status == "fail" and not o.because_of]
+
+
+def worked_on(config: Config, snapshot: Snapshot, *, cpu: bool = False) -> list[str]:
+    """The GPUs of this run that somebody works on, and who."""
+    if cpu:
+        return []
+    found = ((gpu.index, busy.why(gpu)) for gpu in gpus_of(snapshot, config.ranks_here))
+    return [f"GPU {index}: {why}" for index, why in found if why]
+
+
+def run_folder(wanted: str, prefix: str) -> Path:
+    """A fresh folder for this run's files: --log-dir, runs/PREFIXtime here, or a private temporary one, said once."""
+    if wanted:
+        path = Path(wanted)
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            names = _OF_A_TEST if prefix else _OF_A_LAUNCH  # they would count as ours
+            for old in (file for name in names for file in path.glob(name)):
+                old.unlink()
+        except OSError as error:
+            raise MgpuError(f"cannot use the folder {path}: {reason(error)}") from None
+        return path
+    base = Path(os.environ.get("MGPU_LOG_DIR") or "runs")
+    name = f"{prefix}{datetime.now():%Y%m%d-%H%M%S}"
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 100):
+            path = base / (name if number == 1 else f"{name}-{number}")
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+                return path
+    except OSError as error:
+        fallback = Path(tempfile.mkdtemp(prefix="mgpu-run-"))
+        if sys.stderr is not None:
+            print(f"mgpu: {base} cannot be written ({reason(error)}); logs go to {fallback}", file=sys.stderr)
+        return fallback
+    raise MgpuError(f"no free name for a run folder in {base}")
+
+
+def gpus_of(snapshot: Snapshot, count: int | None) -> list[Gpu]:
+    """The GPUs of this machine's ranks, in CUDA's order: rank 0 has the first.
+
+    accelerate puts the config's gpu_ids in place of CUDA_VISIBLE_DEVICES, so that they count from all GPUs.
+    """
+    gpus = {gpu.index: gpu for gpu in snapshot.gpus or ()}
+    order = snapshot.visible.gpus if snapshot.visible is not None else tuple(gpus)
+    ids = str(snapshot.config.values.get("gpu_ids") or "all") if snapshot.config is not None else "all"
+    entries = [entry.strip() for entry in ids.split(",") if entry.strip()]
+    if ids != "all" and all(entry.isdecimal() for entry in entries):
+        permitted = [index for index, gpu in gpus.items() if gpu.permitted]
+        order = tuple(permitted[int(entry)] for entry in entries if int(entry) < len(permitted))
+    return [gpus[index] for index in order if index in gpus][:count]

@@ -1,0 +1,143 @@
+"""What is said when a launched training has ended? One line when it went well, one box when not: who failed first, why,
+and what to do. The same is kept in the run's folder and written for `--json-result`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mgpu import moments, report
+from mgpu.errors import MgpuError, reason
+from mgpu.launch import remarks, result, work
+from mgpu.launch.secrets import masked_argv, masked_env
+from mgpu.triage import ending
+
+if TYPE_CHECKING:
+    from mgpu.launch.command import Command
+    from mgpu.launch.request import Request
+    from mgpu.snapshot import Config, Log, Run, Snapshot
+
+STORED = "result.json"
+_LARGEST = 4 << 20
+
+
+def end(request: Request, command: Command, folder: Path, run: Run, snapshot: Snapshot | None = None) -> None:
+    """Tell how a run ended, on stderr; keep it in the folder, and write --json-result."""
+    document = _document(request, command, folder, run, snapshot)
+    result.written(folder / STORED, document, 0o600)
+    if request.json_result:
+        result.written(Path(request.json_result), document)
+    screen = report.Screen.of(sys.stderr)
+    try:
+        screen.show([[(screen.rule("end of your program"), "")], *lines(document, screen)])
+    except OSError:  # the terminal was closed; Python would end with 120 where it cannot write what is left
+        sys.stdout = sys.stderr = None
+
+
+def stored(folder: Path, screen: report.Screen) -> list[report.Line] | None:
+    """The end of a run that is over, as it was told; None where nothing is kept of it."""
+    try:
+        with (folder / STORED).open("rb") as file:
+            document = json.loads(file.read(_LARGEST))
+        return lines(document | {"logs": str(folder.absolute())}, screen)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def lines(document: dict[str, Any], screen: report.Screen) -> list[report.Line]:
+    """The end of a run: one line, or the box."""
+    took = moments.lasted(document["duration_s"])
+    if document["exit_code"] == 0:
+        peak = document.get("peak_memory")
+        said: list[report.Line] = [[("mgpu: finished", "ok"), (f", exit 0, {took}{f', {peak}' if peak else ''}", "")]]
+    else:
+        word = "timed out" if document["timed_out"] else "stopped" if document["signalled"] else "FAILED"
+        by = f" by {document['signalled']}" if document["signalled"] and not document["timed_out"] else ""
+        said = [[(f"mgpu: {word}", "fail"), (f"{by} after {took}, exit {document['exit_code']}", "")]]
+        if document["triage"]:
+            said += ending.lines(document, screen)
+        elif first := document["first_failure"]:
+            said += ending.row(screen, "First to fail", ending.who(first))
+        if document.get("log_trouble"):
+            said += ending.row(screen, "Log", f"could not be read: {document['log_trouble']}")
+        said += ending.row(screen, "Log", f"{document['logs']}/run.log")
+        if document["exit_code"] and not document["signalled"]:
+            said += _again(document["again"], screen)
+    said += remarks.lines(document.get("remarks", []), screen, well=not document["exit_code"])
+    if document["left_over"]:
+        number = document["left_over"]
+        text = f"mgpu ended {number} process{'es' * (number > 1)} that were left behind"
+        said += report.unstyled(report.wrapped(text, screen.width))
+    return said
+
+
+def _again(command: str, screen: report.Screen) -> list[report.Line]:
+    """Pastes: never wrapped."""
+    if screen.narrow:
+        return [[("Same again", "bold")], [(f"  {command}", "")]]
+    return [[(f"{'Same again':<15}", "bold"), (command, "")]]
+
+
+def _document(request: Request, command: Command, folder: Path, run: Run, snapshot: Snapshot | None) -> dict[str, Any]:
+    """What `--json-result` holds: mgpu.run/1.0."""
+    told: dict[str, Any] = {"first_failure": None, "probable_cause": None, "secondary": [], "log": None}
+    trouble = None
+    if run.exit_code:
+        log, trouble = _log(folder) if request.triage else (None, None)
+        told = _triaged(run, log, snapshot.config if snapshot else None)
+        if not request.triage:
+            told |= {"probable_cause": None, "secondary": []}
+    return result.document({
+        "phase": "training",
+        "exit_code": run.exit_code,
+        "launcher_code": run.launcher_code,
+        "signalled": run.signalled,
+        "timed_out": run.timed_out,
+        "triage": request.triage,
+        "command": masked_argv(command.argv),
+        "env_added": masked_env(command.env_added),
+        "duration_s": run.seconds,
+        **told,
+        "ranks": ending.ranks(run),
+        "gpus": [
+            {"index": g.index, "uuid": g.uuid, "rank": g.rank, "busy_percent": g.busy_percent, "peak": g.peak_bytes,
+             "mem_total": g.total_bytes}
+            for g in run.gpus or ()
+        ],
+        "peak_memory": work.peak(run.gpus),
+        "busy": work.busy(run.gpus),
+        "gpus_gap": run.gpus_gap,
+        "remarks": remarks.of(run),
+        "oom_kills": run.oom_kills,
+        "memory_lowest": run.memory_lowest_bytes,
+        "left_over": run.left_over,
+        "log_trouble": trouble,
+        "logs": str(folder),
+        "again": shlex.join(["mgpu", *masked_argv(sys.argv[1:])]),
+    })  # fmt: skip
+
+
+def _log(folder: Path) -> tuple[Log | None, str | None]:
+    """What the run's log tells, or why it cannot be read."""
+    from mgpu.launch import run_log
+    from mgpu.triage import read
+
+    paths = run_log.parts(folder)
+    if not paths:
+        return None, None
+    try:
+        return read.logs(paths, one_stream=True), None
+    except MgpuError as error:
+        return None, error.message
+    except Exception as error:  # the end of a training is told whatever its log holds
+        return None, f"a bug in mgpu: {reason(error)}"
+
+
+def _triaged(run: Run, log: Log | None, config: Config | None) -> dict[str, Any]:
+    from mgpu.triage import verdict
+
+    return ending.found(verdict.of(log, run, config), log, run)

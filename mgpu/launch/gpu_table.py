@@ -1,0 +1,263 @@
+"""What do the GPUs of a run do, live? `mgpu launch --watch [RUN]`: a table that is painted again in place.
+
+It only reads what the run's own mgpu stores. q and Ctrl-C leave it, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mgpu import errors, moments, report
+from mgpu.launch import listing, readings, registry
+from mgpu.launch.readings import Now, Stored
+from mgpu.launch.registry import Entry, State
+
+_EVERY_S = 1.0
+_BAR = 20  # characters of a whole one
+_LEAVES = b"qQ\x1b\x04"
+_GIB = 1 << 30
+
+
+def watch(entry: Entry) -> int:
+    """Show the run until it ends, then its exit code (3 when nobody knows it); without a terminal once. q: 0."""
+    screen = report.Screen.of()
+    entry, state = registry.look(entry)
+    if state == "elsewhere":
+        where = registry.whereabouts(entry)
+        if readings.stored(Path(entry.folder)) is None:
+            raise errors.MgpuError(f"{entry.id} is {where}: cannot be asked from here", errors.UNKNOWN)
+    if not screen.live or state in ("ended", "lost"):
+        screen.show([*table(entry, state, screen), *_end(entry, state, screen)])
+        return errors.READY if state in ("running", "elsewhere") else _code(entry)
+    try:
+        entry, state = _until_the_end(entry, screen)
+    except KeyboardInterrupt:
+        _goes_on(entry, screen)
+        return errors.INTERRUPTED
+    if state not in ("ended", "lost"):
+        _goes_on(entry, screen)
+        return errors.READY
+    screen.show(_end(entry, state, screen))
+    return _code(entry)
+
+
+def _until_the_end(entry: Entry, screen: report.Screen) -> tuple[Entry, State]:
+    """Paint it again and again, until the run has ended or somebody wants to leave."""
+    live = report.Live(screen)
+    try:
+        with _keys() as pressed:
+            while True:
+                entry, state = registry.look(entry)
+                over = state in ("ended", "lost")
+                now = report.Screen.of(screen.stream)  # the window may have been resized
+                lines = table(entry, state, now)
+                live.paint(_fitting(lines if over else [*lines, [], *_footer(now)]))
+                if over or pressed(_EVERY_S):
+                    return entry, state
+    finally:
+        live.end()
+
+
+def _goes_on(entry: Entry, screen: report.Screen) -> None:
+    text = f"{entry.id} goes on.  mgpu launch --attach {entry.id}   mgpu launch --stop {entry.id}"
+    screen.show([[(line, "")] for line in report.wrapped(text, screen.width)])
+
+
+def _end(entry: Entry, state: State, screen: report.Screen) -> list[report.Line]:
+    """How a run ended, as it was told where it was started."""
+    from mgpu.launch import box
+
+    return box.stored(Path(entry.folder), screen) or [] if state == "ended" else []
+
+
+def _code(entry: Entry) -> int:
+    return errors.UNKNOWN if entry.exit_code is None else entry.exit_code
+
+
+def _footer(screen: report.Screen) -> list[report.Line]:
+    return report.unstyled(report.wrapped("q or Ctrl-C leaves; the run goes on", screen.width))
+
+
+def _fitting(lines: list[report.Line]) -> list[report.Line]:
+    """The picture without its lower lines, where the window is too low for all."""
+    return lines[: max(1, shutil.get_terminal_size((80, 24)).lines - 1)]
+
+
+# The picture
+
+
+def table(entry: Entry, state: State, screen: report.Screen) -> list[report.Line]:
+    """The run in a line, a row for each of its GPUs (or ranks, where no GPU is watched), the last line of its log."""
+    folder = Path(entry.folder)
+    found = readings.stored(folder)
+    word, style = listing.word(entry, state)
+    how = f" for {_lasted(entry)}" if state == "running" else listing.ending(entry) if state == "ended" else ""
+    lines: list[report.Line] = [[(f"{_cut(entry.id, screen.width)}  ", "bold")]]
+    if len(entry.id) + 2 + len(word + how) > screen.width:
+        lines.append([])
+    lines[-1] += [(_cut(word, screen.width), style), (_cut(how, max(1, screen.width - len(word))), "")]
+    ranks = {row["rank"]: row for row in listing.ranks(entry)} if state == "running" else {}
+    if found is not None and found.now:
+        lines += _gpus(found, ranks, screen, state == "running")
+    else:
+        lines += _ranks(ranks, screen)
+    for text in _doubts(entry, found, state):
+        lines += [[(line, "warn")] for line in report.wrapped(text, screen.width)]
+    if found is not None and found.said:
+        for text in found.said[-2:]:
+            lines += report.unstyled(report.wrapped(f"mgpu: {text}", screen.width))
+    if last := listing.last_line(folder):
+        lines.append([(_cut(f"log: {last}", screen.width), "")])
+    return lines
+
+
+def _lasted(entry: Entry) -> str:
+    seconds = moments.seconds_between(entry.started, moments.now())
+    return "?" if seconds is None else moments.lasted(seconds)
+
+
+def _doubts(entry: Entry, found: Stored | None, state: State) -> list[str]:
+    """Why the figures are not those of now, or not there."""
+    if state != "running":
+        return []
+    if found is None:
+        seconds = moments.seconds_between(entry.started, moments.now()) or 0
+        return [] if seconds < readings.OLD_S else ["no GPU of this run is watched"]
+    if found.gap is not None:
+        return [f"the GPUs are not watched any more: {found.gap}"]
+    age = readings.age_s(found)
+    return [f"the last reading is {moments.lasted(age)} old"] if age > readings.OLD_S else []
+
+
+def _gpus(found: Stored, ranks: Mapping[int, Any], screen: report.Screen, live: bool) -> list[report.Line]:
+    """GPU, rank, pid, memory, load; what a narrow screen does without comes last."""
+    of_pid = {row["pid"]: rank for rank, row in ranks.items()}
+    columns: dict[str, list[str]] = {
+        "GPU": [str(gpu.index) for gpu in found.now],
+        "rank": [_who(gpu, of_pid) for gpu in found.now],
+        "pid": [_pid(gpu, ranks) for gpu in found.now],
+        "memory GiB": [_memory(gpu) for gpu in found.now],
+        "busy": ["?" if gpu.busy_percent is None else f"{gpu.busy_percent} %" for gpu in found.now],
+        "W": ["" if gpu.power_w is None else f"{gpu.power_w:.0f}" for gpu in found.now],
+    }
+    columns["load"] = [_bar(gpu.busy_percent, screen) for gpu in found.now]
+    if not live:
+        columns.pop("pid")
+    for name in ("load", "W", "pid"):
+        if _width(columns) > screen.width or not any(columns.get(name, ())):
+            columns.pop(name, None)
+    return _rows(columns, screen)
+
+
+def _ranks(ranks: Mapping[int, Any], screen: report.Screen) -> list[report.Line]:
+    if not ranks:
+        return []
+    rows = sorted(ranks.items())
+    return _rows(
+        {
+            "rank": [str(rank) for rank, _ in rows],
+            "pid": [str(row["pid"]) for _, row in rows],
+            "state": [str(row["state"]) for _, row in rows],
+        },
+        screen,
+    )
+
+
+def _width(columns: Mapping[str, Sequence[str]]) -> int:
+    return sum(max(len(name), *map(len, cells)) for name, cells in columns.items()) + 2 * (len(columns) - 1)
+
+
+def _rows(columns: Mapping[str, Sequence[str]], screen: report.Screen) -> list[report.Line]:
+    width = {name: max(len(name), *map(len, cells)) for name, cells in columns.items()}
+    head = "  ".join(f"{name:<{width[name]}}" for name in columns)
+    lines: list[report.Line] = [[(_cut(head, screen.width), "bold")]]
+    for place in range(len(next(iter(columns.values())))):
+        cells = [f"{cells[place]:<{width[name]}}" for name, cells in columns.items()]
+        lines.append([(_cut("  ".join(cells), screen.width), "")])
+    return lines
+
+
+def _who(gpu: Now, of_pid: Mapping[int, int]) -> str:
+    """The ranks that are on a GPU; where that is not told, the one that is to have it."""
+    if gpu.pids is not None:
+        there = sorted({of_pid[pid] for pid in gpu.pids if pid in of_pid})
+        if there:
+            return ",".join(map(str, there))
+        if not gpu.pids and of_pid:
+            return "none"
+    return "?" if gpu.rank is None else str(gpu.rank)
+
+
+def _pid(gpu: Now, ranks: Mapping[int, Any]) -> str:
+    if gpu.pids:
+        return f"{gpu.pids[0]}{f' +{len(gpu.pids) - 1}' if len(gpu.pids) > 1 else ''}"
+    own = ranks.get(gpu.rank) if gpu.pids is None and gpu.rank is not None else None
+    return str(own["pid"]) if own else "-"
+
+
+def _memory(gpu: Now) -> str:
+    if gpu.used_bytes is None:
+        return "?"
+    total = f" / {gpu.total_bytes / _GIB:.0f}" if gpu.total_bytes else ""
+    return f"{gpu.used_bytes / _GIB:.1f}{total}"
+
+
+def _bar(percent: int | None, screen: report.Screen) -> str:
+    full, empty = ("█", "░") if screen.glyphs else ("#", ".")
+    number = round(min(percent or 0, 100) * _BAR / 100)
+    return full * number + empty * (_BAR - number) if percent is not None else ""
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(1, width - 3)] + "..."
+
+
+# The keys
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[Any]:
+    """A function that waits so many seconds and says whether somebody wants to leave."""
+    if not report.is_terminal(sys.stdin) or not _in_front():
+        yield _slept
+        return
+    import termios
+    import tty
+
+    before = termios.tcgetattr(0)
+    tty.setcbreak(0, termios.TCSANOW)
+    try:
+        yield _pressed
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+def _slept(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+def _pressed(seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if select.select([0], [], [], left)[0]:
+            keys = os.read(0, 64)
+            if not keys or set(keys) & set(_LEAVES):
+                return True
+    return False
+
+
+def _in_front() -> bool:
+    """A job in the background may not touch the terminal's settings."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False

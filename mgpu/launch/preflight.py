@@ -1,0 +1,92 @@
+"""What does this launch need of the machine as it is at this moment?
+
+The quick checks before every launch, also of what is verified: GPUs are taken, ports are busy and disks are full from
+one minute to the next. What does not change so fast (limits, /dev/shm, links) the smoke test has tried; it is told as a
+doubt, and stops nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mgpu import ahead, beforehand, engine, probes, stamp
+from mgpu.check import Check, Severity
+from mgpu.launch import destination, port
+from mgpu.snapshot import Config, Gap, Plan, Script, Snapshot
+
+# What ends a run that starts all the same; the doctor, who does not know what will be started, warns of some of it.
+_STOPPING = ("output_folder_not_writable", "output_folder_exhausted", "gpu_lost")
+_OF_THE_PORT = ("port_busy", "master_port_busy")
+_OF_MACHINES = ("master_unresolvable", "master_unreachable", "master_is_local_only")
+# A folder that the script will make.
+_NOT_YET = ("named_folder_missing",)
+
+
+def look(config: Config, arguments: Sequence[str], named: int | None = None, script: Script | None = None) -> Snapshot:
+    """The facts a launch depends on, without importing torch: the stamp covers what the smoke test saw of it.
+
+    `arguments`: the script's own, which may say where it writes. `named`: the port at which the ranks shall meet.
+    """
+    plan = Plan(nodes=config.num_machines, cpu_ranks=(config.ranks_here or 1) if config.on_cpu else None)
+    wanted = probes.of_launch(destination.folders(arguments))
+    snapshot = probes.gather(wanted, plan=plan, started=ahead.take())
+    return stamped(_meeting(replace(snapshot, config=config, script=script), named))
+
+
+def stamped(snapshot: Snapshot) -> Snapshot:
+    """The same with the fact `stamp`, or why there is none."""
+    found = stamp.of_now(snapshot)
+    gaps = dict(snapshot.gaps) if found else {**snapshot.gaps, "stamp": Gap("not_supported", stamp.untold(snapshot))}
+    return replace(snapshot, stamp=found, gaps=gaps)
+
+
+def _meeting(snapshot: Snapshot, named: int | None) -> Snapshot:
+    """The network asked again, where the ranks meet at a port or a machine that somebody has named."""
+    config, network = snapshot.config, snapshot.network
+    assert config is not None
+    address = config.values.get("main_process_ip") if config.num_machines > 1 else None
+    if network is None or (named is None and not isinstance(address, str)):
+        return snapshot
+    if not isinstance(address, str) and named is not None and not port.taken(named):
+        return replace(snapshot, network=replace(network, port=named, port_busy=False, port_owner=None))
+    given = {"port": named, "master": address}
+    arguments = {name: value for name, value in given.items() if value is not None}
+    child = probes.run([replace(probes.NETWORK, arguments=arguments)])[0]
+    seen = probes.build(child.found, probes.gaps_of(child))
+    return replace(snapshot, network=seen.network, gaps={**snapshot.gaps, **seen.gaps})
+
+
+def problems(snapshot: Snapshot, named: int | None) -> list[engine.Outcome]:
+    """What stops this launch now; empty: it may start."""
+    config = snapshot.config
+    assert config is not None
+    ids = [*_STOPPING, *(_OF_THE_PORT if named is not None else ()), *(_OF_MACHINES if config.num_machines > 1 else ())]
+    cpu = config.on_cpu or snapshot.driver is None or not snapshot.driver.any_gpu
+    if beforehand.worked_on(config, snapshot, cpu=cpu):
+        ids.append("gpu_busy")
+    outcomes = engine.run([_severe(check) for check in beforehand.checks() if check.id in ids], snapshot)
+    return [o for o in outcomes if o.status in ("fail", "crash") and not o.because_of]
+
+
+def _severe(check: Check) -> Check:
+    return replace(check, severity=Severity.ERROR)
+
+
+def doubts(snapshot: Snapshot, stopping: Sequence[engine.Outcome] = ()) -> list[str]:
+    """Ids of what speaks against this run, and does not stop it."""
+    ids = dict.fromkeys(o.check.id for o in stopping)
+    return list(ids | dict.fromkeys(beforehand.doubts(snapshot, without=_NOT_YET)))
+
+
+def of_script(snapshot: Snapshot) -> list[engine.Outcome]:
+    """What the script's own text speaks of; in the order of its lines. Stops nothing, either."""
+    if snapshot.script is None:
+        return []
+    found = [o for o in engine.run(engine.load(only=("script",)), snapshot) if o.status in ("fail", "warn")]
+
+    def line(outcome: engine.Outcome) -> int:
+        place = outcome.problem.place if outcome.problem else None
+        return (place.line or 0) if place else 0
+
+    return sorted(found, key=lambda o: (bool(o.because_of), line(o)))

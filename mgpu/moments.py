@@ -1,0 +1,43 @@
+"""How are a moment and a stretch of time told to people? "3 h ago", "2 h 14 min"."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+
+def now(*, fine: bool = False) -> str:
+    """This moment, as it is kept in files: ISO, UTC, to the second, or `fine` to the millisecond."""
+    iso = datetime.now(timezone.utc).isoformat(timespec="milliseconds" if fine else "seconds")
+    return iso.replace("+00:00", "Z")
+
+
+def lasted(seconds: float) -> str:
+    """A duration: "41 s", "3 min 20 s", "2 h 14 min"."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, whole = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {whole} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def seconds_between(start: str, end: str) -> float | None:
+    """How long it was from one kept moment to another; None when either is no moment."""
+    try:
+        then, later = (datetime.fromisoformat(iso.replace("Z", "+00:00")) for iso in (start, end))
+        return (later - then).total_seconds()
+    except (ValueError, TypeError):
+        return None
+
+
+def since(iso: str) -> str:
+    """ "just now", "12 min ago", "3 h ago", "5 days ago" for a kept moment."""
+    passed = seconds_between(iso, now())
+    if passed is None:
+        return "at an unknown time"
+    for size, word in ((86400, "day"), (3600, "h"), (60, "min")):
+        if passed >= size:
+            number = int(passed // size)
+            return f"{number} {word}{'s' if word == 'day' and number > 1 else ''} ago"
+    return "just now"

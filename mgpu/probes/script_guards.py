@@ -1,0 +1,177 @@
+"""Which ranks come past a condition of a script?"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from typing import TypeAlias
+
+from mgpu.snapshot import Guard
+
+Guards: TypeAlias = tuple[Guard, ...]
+Told: TypeAlias = tuple[Guards, Guards]  # who comes past it, and who past its contrary
+NOTHING: Told = ((), ())
+
+_MAIN: Told = (("main",), ("not_main",))
+_LOCAL_MAIN: Told = (("local_main",), ("some",))
+_SINGLE: Told = (("single",), ("distributed",))
+_SOME: Told = (("some",), ("some",))
+
+# Names by which scripts ask (the last part of a dotted name, or all of it).
+_LOCAL_NAME = re.compile(
+    r"is_local_(?:main|master|first|world)|is_local_rank_zero|local_(?:main|master)_process|is_node_(?:main|master)"
+)
+_MAIN_NAME = re.compile(
+    r"is_(?:global_|world_)?(?:main|master|root|chief|first|primary|rank_?(?:zero|0)|process_zero|world_process_zero)"
+    r"|is_(?:main|master)_?(?:process|rank|node|ordinal)|(?:main|master)_process|is_rank_?0|rank_?zero"
+    r"|should_(?:save|log)|is_(?:saver|logger|writer)|on_main|is_global_zero|is_zero_rank|is_leader"
+)
+_SINGLE_NAME = re.compile(r"(?:is_|use_)?(?:single|one)_(?:gpu|process|device|node)$")
+_DISTRIBUTED_NAME = re.compile(
+    r"(?:^|_)(?:distributed|ddp|dist|multi_?gpu|multiprocessing_distributed|is_initialized|is_dist_avail_and_initialized"
+    r"|parallel|fsdp|use_distributed)$|is_initialized\(\)$|is_distributed"
+)
+_RANK_NAME = re.compile(
+    r"(?:^|[._'\"])(?:\w*_)?(?:rank|process_index|proc_id|procid|gpu|gpu_id|local_process_index|global_rank)(?:['\"]\])?$"
+    r"|(?:get_)?(?:local_|global_|world_)?rank\(\)$|\bLOCAL_RANK\b|\bRANK\b|\bSLURM_PROCID\b|\bSLURM_LOCALID\b"
+    r"|get_ordinal\(\)$",
+    re.IGNORECASE,
+)
+_LOCAL_RANK = re.compile(
+    r"local_?(?:process_)?(?:rank|index|id)|\bgpu(?:_id)?$|SLURM_LOCALID|node_rank_local", re.IGNORECASE
+)
+_WORLD_NAME = re.compile(
+    r"(?:world_?size|num_processes|n_?gpus|num_gpus|ngpus_per_node|nproc|n_devices|num_devices)(?:['\"]\])?$"
+    r"|get_world_size\(\)$|device_count\(\)$|WORLD_SIZE",
+    re.IGNORECASE,
+)
+# Any other condition that is named after ranks: whom it lets pass is not known.
+_NAMED = re.compile(r"rank(?!ing)|master|chief|primary|leader|coordinator|main_?proc", re.IGNORECASE)
+
+
+def told(test: ast.expr, name_of: Callable[[ast.expr], str], known: Callable[[ast.expr], Told | None]) -> Told:
+    """Who comes past `test` and who past its contrary. `name_of` gives an expression's resolved name and its words,
+    `known` what a variable was found to ask."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yes, no = told(test.operand, name_of, known)
+        if not yes and not no and _is_rank(name_of(test.operand)):  # `if not rank`
+            return _LOCAL_MAIN if _LOCAL_RANK.search(name_of(test.operand)) else _MAIN
+        return no, yes
+    if isinstance(test, ast.BoolOp):
+        parts = [told(part, name_of, known) for part in test.values]
+        return _all_of(parts) if isinstance(test.op, ast.And) else _any_of(parts)
+    if isinstance(test, ast.NamedExpr):
+        return told(test.value, name_of, known)
+    if (found := known(test)) is not None:
+        return found
+    if isinstance(test, ast.Compare):
+        return _compared(test, name_of, known)
+    if isinstance(test, ast.Call) and getattr(test.func, "id", "") in ("bool", "int") and test.args:
+        return told(test.args[0], name_of, known)
+    return _named(name_of(test))
+
+
+def _all_of(parts: list[Told]) -> Told:
+    yes = tuple(dict.fromkeys(guard for part, _ in parts for guard in part))
+    if len([part for part in parts if part != NOTHING]) == len(parts) == 1:
+        return parts[0]
+    return yes, ("some",) if yes else ()
+
+
+def _any_of(parts: list[Told]) -> Told:
+    if any(part == NOTHING for part in parts):  # `if rank == 0 or debug`
+        return _SOME if any(part != NOTHING for part in parts) else NOTHING
+    kinds = {guard for yes, _ in parts for guard in yes}
+    if kinds <= {"main", "single"} and "main" in kinds:
+        return _MAIN
+    if kinds <= {"main", "local_main", "single"} and "local_main" in kinds:
+        return _LOCAL_MAIN
+    if kinds == {"single"}:
+        return _SINGLE
+    if kinds == {"distributed"}:
+        return ("distributed",), ("single",)
+    return _SOME
+
+
+def _is_rank(text: str) -> bool:
+    return any(_RANK_NAME.search(part) for part in text.split("\n"))
+
+
+def _is_world(text: str) -> bool:
+    return any(_WORLD_NAME.search(part) for part in text.split("\n"))
+
+
+def _compared(test: ast.Compare, name_of: Callable[[ast.expr], str], known: Callable[[ast.expr], Told | None]) -> Told:
+    if len(test.ops) != 1:
+        return _SOME if _is_rank(name_of(test.left)) else NOTHING
+    left, right, operator = test.left, test.comparators[0], test.ops[0]
+    if isinstance(left, ast.Constant) and isinstance(operator, ast.Eq | ast.NotEq):
+        left, right = right, left
+    if isinstance(right, ast.Constant) and isinstance(right.value, bool) and isinstance(operator, ast.Eq | ast.Is):
+        yes, no = told(left, name_of, known)
+        return (yes, no) if right.value else (no, yes)
+    text = name_of(left)
+    value = _whole(right)
+    modulo = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod) and _is_rank(name_of(left.left))
+    if modulo or (_is_rank(text) and not _is_world(text)):
+        zero = (isinstance(operator, ast.Eq) and value == 0) or (isinstance(operator, ast.Lt) and value == 1)
+        zero = zero or (isinstance(operator, ast.LtE) and value == 0)
+        zero = zero or (isinstance(operator, ast.In) and _only_first(right))
+        other = (isinstance(operator, ast.NotEq) and value == 0) or (isinstance(operator, ast.Gt) and value == 0)
+        other = other or (isinstance(operator, ast.GtE) and value == 1)
+        other = other or (isinstance(operator, ast.NotIn) and _only_first(right))
+        if isinstance(operator, ast.Eq | ast.Is) and value in (-1, None) and _is_none_or_minus(right):
+            return _SINGLE  # local_rank == -1, args.gpu is None: the usual words for "not distributed"
+        if isinstance(operator, ast.NotEq | ast.IsNot) and value in (-1, None) and _is_none_or_minus(right):
+            return ("distributed",), ("single",)
+        local = modulo or bool(_LOCAL_RANK.search(text))
+        if zero or other:
+            yes, no = _LOCAL_MAIN if local else _MAIN
+            return (yes, no) if zero else (no, yes)
+        return _SOME
+    if _is_world(text):
+        many = (isinstance(operator, ast.Gt) and value == 1) or (isinstance(operator, ast.GtE) and value == 2)
+        many = many or (isinstance(operator, ast.NotEq) and value == 1)
+        one = (isinstance(operator, ast.Eq) and value == 1) or (isinstance(operator, ast.LtE) and value == 1)
+        one = one or (isinstance(operator, ast.Lt) and value == 2)
+        return (("distributed",), ("single",)) if many else _SINGLE if one else NOTHING
+    return _SOME if _is_rank(name_of(right)) else NOTHING
+
+
+def _named(text: str) -> Told:
+    for part in text.split("\n"):
+        name = part.removesuffix("()").rpartition(".")[2]
+        if _LOCAL_NAME.search(name):
+            return _LOCAL_MAIN
+        if _MAIN_NAME.search(name):
+            return _MAIN
+        if _SINGLE_NAME.search(name):
+            return _SINGLE
+        if _DISTRIBUTED_NAME.search(name) or _DISTRIBUTED_NAME.search(part):
+            return ("distributed",), ("single",)
+    if any(_RANK_NAME.search(part) for part in text.split("\n")):  # `if rank:`
+        return ("not_main",), ("main",)
+    return _SOME if _NAMED.search(text) else NOTHING
+
+
+def _whole(node: ast.expr) -> int | None:
+    """The whole number that stands there."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _whole(node.operand)
+        return None if value is None else -value
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lstrip("-").isdigit():
+        return int(node.value)  # os.environ["RANK"] == "0"
+    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+
+
+def _is_none_or_minus(node: ast.expr) -> bool:
+    return _whole(node) == -1 or (isinstance(node, ast.Constant) and node.value is None)
+
+
+def _only_first(node: ast.expr) -> bool:
+    """[-1, 0], (0,), {0, None}"""
+    if not isinstance(node, ast.List | ast.Tuple | ast.Set):
+        return False
+    values = [_whole(item) for item in node.elts]
+    return 0 in values and set(values) <= {-1, 0, None}

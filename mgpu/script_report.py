@@ -1,0 +1,76 @@
+"""How does `mgpu doctor --script` tell what it found in a script?"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from mgpu import __version__, report
+from mgpu.engine import Outcome
+from mgpu.snapshot import Config, Script
+
+_SPEAKS = {
+    "accelerate": "it trains with accelerate",
+    "trainer": "it trains with a Trainer of transformers",
+    "lightning": "it trains with Lightning",
+    "deepspeed": "it trains with DeepSpeed",
+    "ddp": "it trains with torch.distributed by hand",
+    "nothing": "it trains on one GPU only",
+}
+
+
+def lines(
+    script: Script,
+    config: Config | None,
+    outcomes: Sequence[Outcome],
+    screen: report.Screen,
+    command: str,
+    *,
+    verbose: bool,
+) -> list[report.Line]:
+    """The report of a person."""
+    head = f"mgpu doctor {__version__} on {script.path}{f' with {config.path}' if config else ''}"
+    told: list[report.Line] = [[(line, "bold")] for line in report.wrapped(head, screen.width)]
+    if script.error is None:
+        told += report.unstyled(report.wrapped(f"{_read(script)}. Nothing of it was run.", screen.width))
+    if verbose:
+        told += [[], *report.rows(outcomes, {}, screen, verbose=True)]
+    told += report.problems(outcomes, screen, command=command, show_all=verbose, verbose=verbose)
+    hints = [outcome for outcome in outcomes if outcome.status == "info"]
+    if hints:
+        told.append([])
+    for outcome in hints:
+        told += _hint(outcome, screen)
+    return [*told, [], *_verdict(script, outcomes, screen)]
+
+
+def _read(script: Script) -> str:
+    beside = f" and {len(script.files)} module{'s' * (len(script.files) > 1)} beside it" if script.files else ""
+    speaks = _SPEAKS.get(script.speaks or "", "what makes it train on several GPUs is not seen")
+    cut = "; too large to be read in full" if script.cut else ""
+    return f"{script.lines:,} lines{beside}{cut}: {speaks}"
+
+
+def _hint(outcome: Outcome, screen: report.Screen) -> list[report.Line]:
+    problem = outcome.problem
+    assert problem is not None
+    text = f"{problem.title} ({outcome.check.id}). {problem.fixes[0].text}"
+    return report.row(screen, "info", "Hint", text)
+
+
+def _verdict(script: Script, outcomes: Sequence[Outcome], screen: report.Screen) -> list[report.Line]:
+    warnings = sum(outcome.status == "warn" for outcome in outcomes)
+    hints = sum(outcome.status == "info" for outcome in outcomes)
+    crashed = sum(outcome.status == "crash" for outcome in outcomes)
+    asked = len({outcome.check.id for outcome in outcomes})
+    parts = [f"{number} {word}{'s' * (number > 1)}" for number, word in (
+        (warnings, "warning"), (hints, "hint"), (crashed, "crashed check"),
+    ) if number]  # fmt: skip
+    text = (
+        f"{', '.join(parts)} from {asked} check{'s' * (asked > 1)}." if parts else f"Nothing found by {asked} checks."
+    )
+    told = report.unstyled(report.wrapped(text, screen.width))
+    if script.error is None:
+        told += report.unstyled([f"Next:  mgpu launch {shlex.quote(script.path)}"])
+    first = next((o.check.id for o in report.in_order(outcomes)), None)
+    return told + report.unstyled([f"Explain any line:  mgpu doctor --explain {first}"] if first else [])

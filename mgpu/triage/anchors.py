@@ -1,0 +1,112 @@
+"""Which plain text must stand in a line for a pattern to match it?
+
+A log of a gigabyte is ten million lines; searching each with hundreds of patterns takes hours. What is told here lets
+the reader leave out nearly all of them. The text is that of a line's shape: lower case, without digits, spaces, the
+glyphs of progress bars and whatever is not ASCII, so that all lines of one progress bar are one shape.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+try:
+    from re import _parser as _sre  # type: ignore[attr-defined]
+except ImportError:  # Python 3.10
+    import sre_parse as _sre
+
+_DROPPED = frozenset(string.digits + " \t#=>.-+\u2588")
+_TABLE = bytes.maketrans(string.ascii_uppercase.encode() + b"\r", string.ascii_lowercase.encode() + b"\n")
+_DELETED = bytes([*range(0x80, 0x100), *(ord(c) for c in _DROPPED if ord(c) < 0x80)])
+_BETWEEN = "\n"  # stands where something was dropped, which ends a word
+_SHORTEST = 4  # shorter ones stand in every other line
+
+
+def shape(text: bytes) -> bytes:
+    """Lines as they are compared: a carriage return ends one as well."""
+    return text.translate(_TABLE, _DELETED)
+
+
+def of(pattern: str) -> tuple[str, ...]:
+    """Texts of which at least one stands in the shape of every line that the pattern matches; empty: none is known."""
+    return tuple(text.replace(_BETWEEN, "") for text in _of(pattern))
+
+
+def words_of(pattern: str) -> tuple[str, ...]:
+    """For each of these texts its longest word: it is part of a word of every such line."""
+    return tuple(max(text.split(_BETWEEN), key=len) for text in _of(pattern))
+
+
+def _of(pattern: str) -> list[str]:
+    best = _best(_candidates(_sre.parse(pattern)))
+    return sorted(best) if best and min(map(_size, best)) >= _SHORTEST else []
+
+
+def _size(text: str) -> int:
+    return len(text) - text.count(_BETWEEN)
+
+
+def _best(candidates: Iterable[frozenset[str]]) -> frozenset[str]:
+    """The set whose shortest text is longest: the rarest in a log."""
+    return max(candidates, key=lambda texts: (min(map(_size, texts)), -len(texts)), default=frozenset())
+
+
+def _candidates(parsed: Iterable[Any]) -> list[frozenset[str]]:
+    """Every set of texts of which a match must hold one."""
+    found: list[frozenset[str]] = []
+    run = ""
+    for name, value in _flat(parsed):
+        letter = _letter(name, value)
+        if letter is not None:
+            run += letter
+            continue
+        if run.strip(_BETWEEN):
+            found.append(frozenset({run}))
+        run = ""
+        if name == "BRANCH":
+            branches = [_best(_candidates(branch)) for branch in value[1]]
+            if all(branches):
+                found.append(frozenset().union(*branches))
+        elif name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT") and value[0] >= 1:
+            found += _candidates(value[2])
+    return [*found, frozenset({run})] if run.strip(_BETWEEN) else found
+
+
+def _flat(parsed: Iterable[Any]) -> Iterable[tuple[str, Any]]:
+    """The parts of a pattern, those in groups and of repeats of exactly one included."""
+    for code, value in parsed:
+        name = str(code)
+        if name == "SUBPATTERN":
+            yield from _flat(value[3])
+        elif name == "ATOMIC_GROUP":
+            yield from _flat(value)
+        else:
+            yield name, value
+
+
+def _letter(name: str, value: Any) -> str | None:
+    """What a part is in a shape: a letter, _BETWEEN when it is always dropped, "" when it takes no room, None: not
+    known."""
+    if name in ("AT", "ASSERT", "ASSERT_NOT"):
+        return ""
+    if name == "LITERAL":
+        char = chr(value)
+        return _BETWEEN if char in _DROPPED or not char.isascii() else char.lower()
+    if name == "IN":
+        return _of_set(value)
+    if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+        inner = [_letter(*part) for part in _flat(value[2])]
+        return _BETWEEN if all(letter in ("", _BETWEEN) for letter in inner) else None
+    return None
+
+
+def _of_set(members: Sequence[Any]) -> str | None:
+    letters: set[str | None] = set()
+    for code, value in members:
+        name = str(code)
+        if name == "CATEGORY":
+            letters.add(_BETWEEN if str(value) in ("CATEGORY_DIGIT", "CATEGORY_SPACE") else None)
+        else:
+            letters.add(_letter(name, value))
+    return letters.pop() if len(letters) == 1 else None

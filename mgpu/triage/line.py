@@ -1,0 +1,102 @@
+"""What does a line of a log say, who said it, and when? Its text without the prefixes that torch, launchers, Slurm,
+NCCL and Python's logging put in front of it. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+LONGEST_TEXT = 400  # of what is kept of a line
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_PREFIXES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\[rank(?P<rank>\d+)\]:\s?",
+        r"\[[A-Za-z_]+?(?P<rank>\d+)\]:\s?",  # torchrun --tee: [default0]: (role and local rank)
+        # c10's: [rank3]:[E1121 10:12:01.408123456 ProcessGroupNCCL.cpp:607] …; older: [E ProcessGroupNCCL.cpp:475] …
+        r"\[[EWIF](?P<month>\d\d?)(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d(?:\.\d+)?) \S+:\d+\]\s?",
+        r"\[[EWIF] \S+:\d+\]\s?",
+        # torch's Python loggers: E1121 10:12:01.408000 4711 torch/distributed/elastic/…:833] …
+        r"[EWIFV](?P<month>\d\d)(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d(?:\.\d+)?) "
+        r"(?:\d+ )?\S+:\d+\]\s?(?:\[[\d/]+\]\s?)*",
+        # [2026-11-21 10:12:01,408] torch.distributed.run: [WARNING] …; DeepSpeed: [2026-…] [INFO] [engine.py:1:f] …
+        r"\[(?P<date>\d{4}-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)\]\s*"
+        r"(?:\[Rank (?P<rank>\d+)\]\s*)?(?:[\w.]+: )?(?:\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\]\s*)?"
+        r"(?:\[\S+?:\d+(?::\w+)?\]\s*)?(?:\[Rank (?P<rank_after>\d+)\]\s*)?",
+        # node7:4711:4820 [3] NCCL WARN …; newer with a date in front, and NCCL's file and line
+        r"[\w.-]+:\d+:\d+ \[(?P<rank>\d+)\] (?:\S+\.\w+:\d+ (?=NCCL))?",
+        # 2026-11-21 10:12:01,408 - INFO - …, 11/21/2026 10:12:01 - INFO - __main__ - …
+        r"(?P<date>\d{4}-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)"
+        r"(?:[ ]?[|:-]+ \w+ ?[|:-]+ (?:[\w.]+(?::\w+)*(?::\d+)? - )?|\s)",
+        r"(?P<american>\d\d/\d\d/\d{4}) (?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)(?: - \w+ - (?:[\w.]+ - )?|\s)",
+    )
+)
+_LABEL = re.compile(r"\s{0,4}(?P<rank>\d{1,5}): ?")  # srun --label
+_PDSH = re.compile(
+    r"(?![\w.]*(?:Error|Exception|Warning|Interrupt)\b)[\w.-]+: "
+    r"(?=\[rank\d|Traceback |  File \"|\[20\d\d-|\S+:\d+:\d+ \[\d+\] NCCL)"
+)
+_IN_TEXT = re.compile(r"\[Rank (\d+)\]|\bon rank (\d+)\b")
+_CONTAINER = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line, taken apart."""
+
+    text: str  # without prefixes
+    whole: str  # with them, without colours
+    rank: int | None = None
+    at: str | None = None
+
+
+def without_colours(text: str) -> str:
+    """Without escape sequences and control bytes."""
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    return _CONTROL.sub("", text).rstrip()
+
+
+def taken_apart(raw: str, *, labelled: bool = False, year: int = 1970) -> Line:
+    """A line as it stood in the log. `year`: for prefixes that tell month and day alone."""
+    whole = without_colours(raw)
+    text, rank, at = whole, None, None
+    if labelled and (label := _LABEL.match(text)):
+        rank, text = int(label["rank"]), text[label.end() :]
+    if found := _PDSH.match(text):
+        text = text[found.end() :]
+    for _ in range(5):
+        for prefix in _PREFIXES:
+            if text[:1] not in " \t" and (found := prefix.match(text)) and found.end():
+                groups = found.groupdict()
+                number = groups.get("rank") or groups.get("rank_after")
+                rank = int(number) if rank is None and number else rank
+                at = at or _time(groups, year)
+                text = text[found.end() :]
+                break
+        else:
+            break
+    if rank is None and (said := _IN_TEXT.search(text)):
+        rank = int(said[1] or said[2])
+    return Line(text, whole, rank, at)
+
+
+def looks_labelled(lines: list[str]) -> bool:
+    """Whether `srun --label` wrote these lines: nearly all of them begin with a number and a colon."""
+    said = [line for line in lines if line.strip()]
+    return len(said) >= 3 and sum(bool(_LABEL.match(line)) for line in said) >= 0.9 * len(said)
+
+
+def _time(groups: dict[str, str | None], year: int) -> str | None:
+    time = groups.get("time")
+    if not time:
+        return None
+    time = time.replace(",", ".")[:12]
+    if groups.get("date"):
+        return f"{groups['date']}T{time}"
+    if american := groups.get("american"):
+        month, day, its_year = american.split("/")
+        return f"{its_year}-{month}-{day}T{time}"
+    return f"{year}-{int(groups['month'] or 0):02}-{groups['day']}T{time}"

@@ -1,0 +1,156 @@
+"""Which Python exceptions does a log tell? Tracebacks of several ranks, written into one another, kept apart by rank.
+
+Chained ones ("During handling of the above exception ...") are one: what ended the rank is the last, what began it the
+first. Standard library only; the lines come one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from mgpu.snapshot import Raised
+from mgpu.triage.line import LONGEST_TEXT, Line
+
+_HEAD = "Traceback (most recent call last)"
+_FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
+_RICH_FRAME = re.compile(r"(?P<file>/\S+|\S+\.py):(?P<line>\d+) in (?P<function>\S+)$")
+_ENDS = re.compile(
+    r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Failure|Stop\w*)?)"
+    r"(?:: (?P<message>.*))?$"
+)
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+# Where a frame is nobody's own file.
+_FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d")
+_LONGEST = 4000  # lines of one traceback; what is longer is none
+_MESSAGE_LINES = 30  # of a message of several lines
+_BLANK_LINES = 2  # between the links of a chain
+_KEPT = 300  # different exceptions
+
+
+@dataclass
+class _Open:
+    """A traceback that is being written."""
+
+    number: int
+    line: Line
+    frames: int = 0
+    place: str | None = None  # of the deepest frame in a file of the user's
+    deepest: str | None = None  # of any
+    cause: str | None = None
+    rich: bool = False
+    length: int = 0
+
+
+@dataclass
+class _Ended:
+    """An exception whose message may go on."""
+
+    found: Raised
+    left: int = _MESSAGE_LINES
+    signatures: list[str] = field(default_factory=list)
+
+
+class Tracebacks:
+    """The exceptions of one file, line after line."""
+
+    def __init__(self, file: str, rows_of: Callable[[str], tuple[str, ...]]) -> None:
+        self.file, self._rows_of = file, rows_of
+        self._open: dict[int | None, _Open] = {}
+        self._ended: dict[int | None, _Ended] = {}
+        self._chained: dict[int | None, str] = {}
+        self.found: list[Raised] = []  # in the order they ended
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the next lines may belong to one."""
+        return bool(self._open or self._ended)
+
+    def take(self, line: Line, number: int) -> None:
+        """The next line that may be of a traceback: of every line while one is open."""
+        key = line.rank
+        text = line.text
+        if _HEAD in text:
+            self._close(key)
+            self._open[key] = _Open(number, line, rich="─" in text or text.startswith(("+-", "╭")))
+            return
+        if key in self._open:
+            self._within(self._open[key], key, line, number)
+        elif key in self._ended:
+            self._after(self._ended[key], key, line)
+        elif frame := _FRAME.match(text):  # a syntax error has no head
+            self._open[key] = _Open(number, line, 1, _place(frame), _place(frame))
+
+    def end(self) -> None:
+        """No more lines."""
+        self._open.clear()
+        for key in list(self._ended):
+            self._close(key)
+
+    def _within(self, one: _Open, key: int | None, line: Line, number: int) -> None:
+        text = line.text
+        one.length += 1
+        if one.length > _LONGEST:
+            del self._open[key]
+            return
+        if one.rich:
+            text = text.strip("│|").rstrip() if text.startswith(("│", "|")) else text
+            if text.startswith(("╰", "+-")):
+                one.rich = False
+                return
+            if frame := _RICH_FRAME.search(text.strip()):
+                self._frame(one, frame)
+            return
+        if frame := _FRAME.match(text):
+            self._frame(one, frame)
+        elif text and not text[0].isspace() and one.frames and (ends := _ENDS.match(text)):
+            self._raised(one, key, ends, line, number)
+        elif text and not text[0].isspace() and one.length > 40 * (one.frames + 1):
+            del self._open[key]  # the rest was written elsewhere
+
+    @staticmethod
+    def _frame(one: _Open, frame: re.Match[str]) -> None:
+        one.frames += 1
+        one.deepest = _place(frame)
+        if not _FOREIGN.search(frame["file"]):
+            one.place = one.deepest
+
+    def _raised(self, one: _Open, key: int | None, ends: re.Match[str], line: Line, number: int) -> None:
+        del self._open[key]
+        message = (ends["message"] or "")[:LONGEST_TEXT]
+        rank = line.rank if line.rank is not None else one.line.rank
+        cause = self._chained.pop(key, None) or one.cause
+        found = Raised(
+            ends["type"], message, self.file, number, rank, line.at or one.line.at, one.place or one.deepest,
+            ranks=() if rank is None else (rank,), cause=cause,
+        )  # fmt: skip
+        self._ended[key] = _Ended(found, signatures=list(self._rows_of(line.text)))
+
+    def _after(self, one: _Ended, key: int | None, line: Line) -> None:
+        """A line after an exception's own: of its message, or what chains the next to it."""
+        if line.text.startswith(_CHAINED):
+            first = one.found
+            self._chained[key] = first.cause or f"{first.type}: {first.message}".rstrip(": ")
+            del self._ended[key]
+            return
+        one.left = one.left - 1 if line.text else min(one.left - 1, _BLANK_LINES)
+        if line.at or one.left <= 0:
+            self._close(key)
+        elif one.left > _BLANK_LINES:
+            one.signatures += self._rows_of(line.text)
+
+    def _close(self, key: int | None) -> None:
+        one = self._ended.pop(key, None)
+        if one is None:
+            return
+        self.found.append(replace(one.found, signatures=tuple(dict.fromkeys(one.signatures))))
+        if len(self.found) > _KEPT:
+            del self.found[_KEPT // 2]  # the first and the last are what matters
+
+
+def _place(frame: re.Match[str]) -> str:
+    name = frame["file"].replace("\\", "/").rpartition("/")[2]
+    function = frame["function"]
+    where = f"{name}:{frame['line']}"
+    return where if not function or function == "<module>" else f"{where} in {function}"

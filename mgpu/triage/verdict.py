@@ -1,0 +1,221 @@
+"""Of everything that is wrong with a run, what came first?
+
+The kernel that killed a rank explains the exception of the others, an exception explains their time-outs, and never the
+other way round: `ORDER` of mgpu/signature.py. Within one kind the earliest line of the rank that failed first. What is
+secondary is the cause only where there is no root, and what wraps another error never is where anything else is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from mgpu import engine
+from mgpu.engine import Outcome
+from mgpu.signature import ORDER, Kind, Role, Signature
+from mgpu.snapshot import Config, Fallen, Log, Run, Seen, Snapshot
+
+# Of the checks that are no rows of a table: what a firing one is, and where it comes from.
+OTHERS: dict[str, tuple[Role, Kind]] = {
+    "run_ended_by_slurm": ("root", "scheduler"),
+    "run_rank_terminated": ("secondary", "scheduler"),
+    "run_out_of_memory": ("root", "kernel"),
+    "run_rank_killed": ("root", "kernel"),
+    "run_rank_crashed": ("root", "kernel"),
+    "run_rank_bus_error": ("root", "kernel"),
+    "run_rank_illegal_instruction": ("root", "kernel"),
+    "run_rank_aborted": ("secondary", "kernel"),
+    "run_gpu_fell_out": ("root", "xid"),
+    "log_exception": ("root", "script"),
+    "run_arguments_wrong": ("secondary", "launcher"),
+    "run_launcher_failed": ("wrapper", "launcher"),
+    "run_rank_silent": ("root", "timeout"),
+    "log_ranks_out_of_step": ("secondary", "timeout"),
+    "log_rank_never_came": ("secondary", "timeout"),
+    "log_exchange_never_worked": ("secondary", "timeout"),
+    "log_exchange_stalled": ("secondary", "timeout"),
+    "log_communication_broke": ("secondary", "timeout"),
+    "run_rank_left_early": ("secondary", "timeout"),
+    "run_timed_out": ("secondary", "timeout"),
+    "run_stopped": ("wrapper", "timeout"),
+    "run_rank_failed": ("wrapper", "script"),
+}
+# More than a row on the same thing says, so that they come before it.
+_PRECISE = (
+    "log_ranks_out_of_step", "log_rank_never_came", "log_exchange_never_worked", "log_exchange_stalled",
+)  # fmt: skip
+# Rows on how a rank ended. Where the launcher's table names another end as the first, they tell of ranks that it ended.
+_ENDS = {
+    "log_rank_killed": -9,
+    "log_rank_segfault": -11,
+    "log_rank_bus_error": -7,
+    "log_rank_aborted": -6,
+    "log_illegal_instruction": -4,
+    "log_rank_floating_point_signal": -8,
+}
+# The same end, told by the launcher's table and by mgpu, which saw it.
+_TWICE = {
+    "run_out_of_memory": ("run_rank_killed", "log_rank_killed", "log_killed_for_memory"),
+    "run_rank_killed": ("log_rank_killed",),
+    "run_rank_crashed": ("log_rank_segfault",),
+    "run_rank_bus_error": ("log_rank_bus_error",),
+    "run_rank_aborted": ("log_rank_aborted",),
+    "run_rank_illegal_instruction": ("log_illegal_instruction", "log_rank_floating_point_signal"),
+    "run_ended_by_slurm": ("log_slurm_time_up", "log_slurm_preempted", "log_slurm_cancelled", "run_rank_terminated"),
+    "run_stopped": ("log_interrupted", "log_asked_to_end", "log_terminal_closed"),
+}
+# What the ranks and the launcher say when they are asked to end: consequences where mgpu handed on the asking.
+_ASKED = frozenset({"log_interrupted", "log_asked_to_end", "log_terminal_closed", "run_rank_terminated"})
+# torchrun gives its ranks 30 s between TERM and KILL; a rank killed so much later is one that it ended.
+_ENDED_LATER_S = 20.0
+_ASKED_AREAS = frozenset({"run", "log"})
+_ROLES: tuple[Role, ...] = ("root", "secondary", "wrapper", "noise")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A finding, and where it stands among the others."""
+
+    outcome: Outcome
+    role: Role
+    kind: Kind
+    seen: Seen | None = None  # the line, of a row of a table
+
+    @property
+    def id(self) -> str:
+        """The check's."""
+        return self.outcome.check.id
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The one cause, and all else that was found."""
+
+    first: Cause | None
+    others: tuple[Cause, ...] = ()
+
+
+def of(log: Log | None, run: Run | None, config: Config | None = None) -> Verdict:
+    """Ask the checks on a run's end and its log, and choose."""
+    return choose(engine.run(engine.load(only=_ASKED_AREAS), Snapshot(log=log, run=run, config=config)), log, run)
+
+
+def choose(outcomes: Sequence[Outcome], log: Log | None, run: Run | None) -> Verdict:
+    """The first cause among the outcomes of the checks on `log` and `run`."""
+    seen = {one.signature: one for one in log.seen} if log else {}
+    found = [cause for outcome in outcomes if (cause := _cause(outcome, seen))]
+    if log:
+        found = [_demoted(cause, log, run) for cause in found]
+    if run is not None and (run.signalled or run.timed_out):
+        return _once(_stopped(found, log))
+    found = _asked_later(found)
+    ids = {cause.id for cause in found if cause.role != "wrapper"}
+    earliest = _first_ranks(log, run)
+    ordered = sorted(found, key=lambda cause: _place(cause, ids, earliest, log))
+    return _once(Verdict(ordered[0], tuple(ordered[1:]))) if ordered else Verdict(None)
+
+
+def _once(chosen: Verdict) -> Verdict:
+    """Without what says the same as the first cause, in fewer words."""
+    twice = _TWICE.get(chosen.first.id, ()) if chosen.first else ()
+    return Verdict(chosen.first, tuple(cause for cause in chosen.others if cause.id not in twice))
+
+
+def _cause(outcome: Outcome, seen: dict[str, Seen]) -> Cause | None:
+    """What an outcome is in the order of causes; None for one that is none."""
+    if outcome.problem is None:
+        return None
+    check = outcome.check
+    if isinstance(check, Signature) and check.row:
+        return Cause(outcome, check.row.role, check.row.kind, seen.get(check.id))
+    if check.id in OTHERS:
+        return Cause(outcome, *OTHERS[check.id])
+    return None
+
+
+def _demoted(cause: Cause, log: Log, run: Run | None) -> Cause:
+    """A row on an end that was not the first is a consequence."""
+    code = _ENDS.get(cause.id)
+    first = next((rank for rank in log.fallen if rank.first), None)
+    if code is None or first is None or first.exit_code == code:
+        return cause
+    with_it = [rank for rank in log.fallen if rank.exit_code == code and _together(rank, first)]
+    if with_it and not (run and any(rank.first and rank.exit_code == first.exit_code for rank in run.ranks)):
+        return cause
+    return replace(cause, role="secondary")
+
+
+def _together(one: Fallen, first: Fallen) -> bool:
+    """Whether two ranks fell at about the same time, so that either may have been the first."""
+    if one.at is None or first.at is None:
+        return False
+    try:
+        apart = (datetime.fromisoformat(one.at) - datetime.fromisoformat(first.at)).total_seconds()
+    except (ValueError, TypeError):
+        return False
+    return apart < _ENDED_LATER_S
+
+
+def _asked_later(found: Sequence[Cause]) -> list[Cause]:
+    """Where something had gone wrong before, that a process was asked to end is a consequence."""
+    wrong = [_line(c) for c in found if c.role == "root" and c.id.startswith("log_") and c.id not in _ASKED]
+    return [
+        replace(cause, role="secondary") if cause.id in _ASKED and any(line < _line(cause) for line in wrong) else cause
+        for cause in found
+    ]
+
+
+def _stopped(found: Sequence[Cause], log: Log | None) -> Verdict:
+    """Of a run that was stopped: who was silent, what was wrong before, and else the stop itself."""
+    asked = [c.seen.line for c in found if c.id in _ASKED and c.seen]
+    asked += [one.line for one in (log.raised if log else ()) if one.type.rpartition(".")[2] in _STOPS]
+    until = min(asked, default=None)
+
+    def before(cause: Cause) -> bool:
+        line = cause.outcome.problem.place.line if cause.outcome.problem and cause.outcome.problem.place else None
+        if cause.id.startswith("log_"):
+            return cause.role == "root" and (until is None or (line is not None and line < until))
+        return cause.role == "root"
+
+    silent = [cause for cause in found if cause.id == "run_rank_silent"]
+    roots = [cause for cause in found if cause.id not in _ASKED and cause.id != "run_rank_silent" and before(cause)]
+    stop = [cause for cause in found if cause.id in ("run_timed_out", "run_stopped")]
+    stop.sort(key=lambda cause: cause.id != "run_timed_out")
+    ordered = [*sorted(roots, key=lambda c: (ORDER.index(c.kind), _line(c))), *silent, *stop]
+    rest = [cause for cause in found if cause not in ordered]
+    return Verdict(ordered[0], (*ordered[1:], *rest)) if ordered else Verdict(None, tuple(rest))
+
+
+_STOPS = frozenset({"KeyboardInterrupt", "SignalException"})
+
+
+def _first_ranks(log: Log | None, run: Run | None) -> frozenset[int]:
+    """The ranks that failed first, as far as launcher and mgpu know."""
+    told = {rank.rank for rank in run.ranks if rank.first} if run else set()
+    return frozenset(told or {rank.rank for rank in (log.fallen if log else ()) if rank.first})
+
+
+def _line(cause: Cause) -> int:
+    place = cause.outcome.problem.place if cause.outcome.problem else None
+    return place.line or 0 if place else 0
+
+
+def _place(
+    cause: Cause, ids: set[str], first: frozenset[int], log: Log | None
+) -> tuple[int, bool, int, bool, bool, str, int, int]:
+    """By what causes are ordered: role, explained by another, kind, rank, precision, time, file, line."""
+    explained = any(other in ids for other in cause.outcome.check.because_of)
+    ranks = (
+        {int(text[5:]) for text in cause.outcome.problem.subjects if text[5:].isdigit()}
+        if cause.outcome.problem
+        else set()
+    )
+    elsewhere = bool(first and ranks and not first & ranks)
+    place = cause.outcome.problem.place if cause.outcome.problem else None
+    file = log.files.index(place.file) if log and place and place.file in log.files else 0
+    at = cause.seen.at if cause.seen else None
+    general = cause.id not in _PRECISE and not cause.id.startswith("run_")
+    return (
+        _ROLES.index(cause.role), explained, ORDER.index(cause.kind), elsewhere, general, at or "", file, _line(cause),
+    )  # fmt: skip

@@ -1,0 +1,85 @@
+"""checks/log/exceptions.py"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mgpu.snapshot import Fallen, Log, Raised, Stalled
+from tests.checks.facts import Case, fails, log, table, well
+
+
+def raised(*ranks: int, **changes: Any) -> Raised:
+    told: dict[str, Any] = {"type": "ValueError", "message": "bad batch", "file": "run.log", "line": 40}
+    told |= {"place": "train.py:41 in main", "rank": ranks[0] if ranks else None, "ranks": ranks}
+    return Raised(**told | changes)
+
+
+def with_(*found: Raised, **changes: Any) -> Log:
+    return log(raised=found, **changes)
+
+
+def stalled(*at: int | None, operation: str = "ALLREDUCE") -> Any:
+    """Watchdogs of these ranks' places; None: that rank's is silent."""
+    return log(
+        ranks=tuple(range(len(at))),
+        stalled=tuple(Stalled(rank, one, operation, 600.0, one - 1) for rank, one in enumerate(at) if one is not None),
+    )
+
+
+BROKEN: dict[str, Any] = {"type": "torch.distributed.DistBackendError", "message": "NCCL error in: NCCLUtils.hpp:268"}
+
+CASES = (
+    fails("log_exception", "train.py:41 in main raised ValueError on all 4 ranks: bad batch", "go to that line",
+        log=with_(raised(0, 1, 2, 3))),
+    fails("log_exception", "raised ValueError on rank 2: bad batch", "the batch this rank had", log=with_(raised(2))),
+    fails("log_exception", "raised ValueError on ranks 1 and 2", "go to that line", log=with_(raised(1, 2))),
+    fails("log_exception", "raised ValueError on rank 1", "go to that line",
+        log=with_(raised(), fallen=(Fallen(0, -15, False), Fallen(1, 1, True)))),
+    fails("log_exception", "raised ValueError 2 times", "go to that line", log=with_(raised(times=2))),
+    fails("log_exception", "raised KeyError on rank 3", "go to that line",
+        log=with_(raised(0, line=10), raised(3, type="KeyError", line=50), fallen=(Fallen(3, 1, True),))),
+    fails("log_exception", "raised ValueError", "go to that line",
+        log=with_(raised(1, after=9000), fallen=(Fallen(1, 1, True),))),
+    well("log_exception", "no exception of another kind in 60 lines"),
+    well("log_exception", "no exception", log=with_(raised(0, after=9000))),  # something has caught it
+    well("log_exception", "no exception", log=with_(raised(0, signatures=("log_gpu_memory_full",)))),
+    well("log_exception", "no exception", log=with_(raised(0, type="KeyboardInterrupt", message=""))),
+    well("log_exception", "no exception", log=with_(raised(0, **BROKEN))),
+    fails("log_communication_broke", "raised DistBackendError on ranks 0, 1 and 3", "the rank that does not complain",
+        log=with_(raised(0, 1, 3, **BROKEN))),
+    fails("log_communication_broke", "Connection closed by peer", "mgpu smoke-test",
+        log=with_(raised(0, type="RuntimeError", message="[gloo/pair.cc:553] Connection closed by peer [::1]"))),
+    well("log_communication_broke", "no broken exchange", log=with_(raised(0))),
+    fails("log_ranks_out_of_step", "rank 2 in number 81 (ALLREDUCE), rank 0 in number 80", "if rank == 0",
+        log=stalled(80, 80, 81, 80)),
+    well("log_ranks_out_of_step", "waited in the same collective", log=stalled(80, 80)),
+    well("log_ranks_out_of_step", "no watchdog spoke"),
+    fails("log_rank_never_came", "rank 2 never came to collective 80 (ALLREDUCE)", "what that rank wrote last",
+        log=stalled(80, 80, None, 80)),
+    well("log_rank_never_came", "no rank is missing", log=stalled(80, 80)),
+    fails("log_exchange_never_worked", "the first exchange never worked: all 2 ranks", "mgpu smoke-test",
+        log=stalled(1, 1)),
+    well("log_exchange_never_worked", "the first collectives went through", log=stalled(80, 80)),
+    fails("log_exchange_stalled", "all 4 ranks waited in collective 80 (ALLREDUCE)", "xid",
+        log=stalled(80, 80, 80, 80)),
+    well("log_exchange_stalled", "not all ranks", log=stalled(80, 80, None, 80)),
+    well("log_exchange_stalled", "not all ranks", log=stalled(1, 1)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", table(CASES))
+def test_answer(case: Case) -> None:
+    case.verify()
+
+
+def test_the_rank_that_does_not_complain_is_named() -> None:
+    found = Case("log_communication_broke", "fail", "", changes={"log": with_(raised(0, 1, 3, **BROKEN))}).answer()
+    assert found.problem is not None and "Rank 2 does not complain" in found.problem.cause
+
+
+def test_what_began_a_chain_is_told() -> None:
+    chained = with_(raised(0, cause="KeyError: 'x'"))
+    found = Case("log_exception", "fail", "", changes={"log": chained}).answer()
+    assert found.problem is not None and found.problem.cause.endswith("It began with KeyError: 'x'.")

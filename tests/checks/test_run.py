@@ -1,0 +1,128 @@
+"""checks/run.py"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mgpu.snapshot import EndedRank
+from tests.checks.facts import GIB, Case, fails, informs, run, skips, table, warns, well
+
+
+def ended(*codes: int | None, first: int | None = None, **changes: Any) -> tuple[EndedRank, ...]:
+    """Ranks with these exit codes; `first` failed first, `changes` are of it."""
+    ranks = tuple(
+        EndedRank(rank, code, rank == first, rank, "node7", 4000 + rank, rank) for rank, code in enumerate(codes)
+    )
+    return tuple(replace(rank, **changes) if rank.first else rank for rank in ranks)
+
+
+def failed(*codes: int | None, first: int | None = None, of: dict[str, Any] | None = None, **changes: Any) -> Any:
+    """A run that these ranks ended."""
+    ranks = ended(*codes, first=first, **(of or {}))
+    code = next((rank.exit_code for rank in ranks if rank.first), 1) or 1
+    return run(**{"exit_code": 128 - code if code < 0 else code, "launcher_code": 1, "ranks": ranks} | changes)
+
+
+KILLED = failed(-15, -15, -9, -15, first=2, oom_kills=1, memory_lowest_bytes=GIB)
+STOPPED: dict[str, Any] = {"exit_code": 130, "launcher_code": 1, "signalled": "SIGINT"}
+
+
+def held(*states: str, idle: tuple[int, ...] = ()) -> Any:
+    """A run stopped by hand while its ranks were in these states."""
+    ranks = [EndedRank(rank, -2, state=state, idle=rank in idle, pid=4000 + rank) for rank, state in enumerate(states)]
+    return run(**STOPPED, ranks=tuple(ranks))
+
+
+CASES = (
+    fails("run_out_of_memory", "out of CPU memory: the kernel killed rank 2 (GPU 2)", "fewer DataLoader workers",
+        run=KILLED),
+    fails("run_out_of_memory", "the kernel killed a process of the run", "--mem=0",
+        run=failed(1, -15, first=0, oom_kills=1)),
+    fails("run_out_of_memory", "killed rank 0", "workers",
+        run=failed(-9, first=0, oom_kills=None, killed=("python (pid 4000)",))),
+    fails("run_out_of_memory", "killed rank 0", "workers", run=failed(-9, first=0, slurm="OUT_OF_MEMORY")),
+    well("run_out_of_memory", "killed nothing of this run for memory (exit 0, 4 ranks)"),
+    well("run_out_of_memory", "killed nothing", run=failed(1, 1, first=0, killed=("browser (pid 9)",))),
+    fails("run_rank_killed", "rank 1 (GPU 1) was killed from outside (SIGKILL), without a traceback", "dmesg",
+        run=failed(-15, -9, first=1)),
+    fails("run_rank_killed", "was killed (SIGKILL) when memory was short", "sacct",
+        run=failed(-15, -9, first=1, memory_lowest_bytes=GIB)),
+    fails("run_rank_killed", "killed from outside", "dmesg",
+        run=failed(-15, -9, first=1, oom_kills=None, killed=None, memory_lowest_bytes=None)),
+    skips("run_rank_killed", "it was for want of memory", run=KILLED),
+    well("run_rank_killed", "no rank was ended by SIGKILL"),
+    well("run_rank_killed", "no rank", run=failed(1, -9, first=0, of={"gone_s": 10.0}, seconds=50.0)),
+    fails("run_rank_crashed", "rank 3 (GPU 3) crashed in compiled code (SIGSEGV)", "PYTHONFAULTHANDLER",
+        run=failed(-15, -15, -15, -11, first=3)),
+    well("run_rank_crashed", "no rank ended by SIGSEGV"),
+    fails("run_rank_aborted", "rank 0 (GPU 0) aborted (SIGABRT)", "PYTHONFAULTHANDLER", run=failed(-6, -15, first=0)),
+    well("run_rank_aborted", "no rank ended by SIGABRT", run=failed(1, -15, first=0)),
+    fails("run_rank_bus_error", "rank 0 (GPU 0) ended by a bus error (SIGBUS)", "--shm-size", run=failed(-7, first=0)),
+    well("run_rank_bus_error", "no rank ended by SIGBUS"),
+    fails("run_rank_illegal_instruction", "that the processor refused (SIGILL)", "lscpu", run=failed(-4, first=0)),
+    fails("run_rank_illegal_instruction", "that the processor refused (SIGFPE)", "lscpu", run=failed(-8, first=0)),
+    well("run_rank_illegal_instruction", "no rank ended by SIGILL or SIGFPE"),
+    fails("run_ended_by_slurm", "its time limit was reached (TIMEOUT)", "--signal=USR1@90",
+        run=failed(-15, -15, first=0, slurm="TIMEOUT")),
+    well("run_ended_by_slurm", "no Slurm job was ended"),
+    well("run_ended_by_slurm", "Slurm says RUNNING", run=failed(1, first=0, slurm="RUNNING")),
+    fails("run_rank_terminated", "was asked to end by SIGTERM, and not through mgpu", "sacct",
+        run=failed(-15, -15, first=0)),
+    well("run_rank_terminated", "no rank was ended from outside", run=failed(1, -15, first=0)),
+    well("run_rank_terminated", "no rank was ended", run=run(**STOPPED, ranks=ended(-15, -15))),
+    fails("run_arguments_wrong", "arguments were refused (exit code 2)", "--help", run=failed(2, -15, first=0)),
+    fails("run_arguments_wrong", "exit code 2", "--help", run=failed(exit_code=2)),
+    well("run_arguments_wrong", "arguments were not refused", run=failed(1, 2, first=0)),
+    fails("run_launcher_failed", "the launcher ended with 1 before it started a rank", "--validate", run=failed()),
+    well("run_launcher_failed", "the launcher started its ranks", run=failed(1, first=0)),
+    fails("run_rank_failed", "rank 1 (GPU 1) ended with exit code 3", "read what it wrote last",
+        run=failed(-15, 3, first=1)),
+    fails("run_rank_failed", "exit code 1: ValueError: NaN", "wrote last",
+        run=failed(1, 1, first=0, of={"error": "ValueError: NaN"})),
+    well("run_rank_failed", "no rank ended itself", run=failed(-11, -15, first=0)),
+    fails("run_gpu_fell_out", "a GPU failed: Xid 79 on 0000:1b:00.0", "restart the machine",
+        run=failed(1, first=0, xids=("79 on 0000:1b:00.0: fallen off the bus",))),
+    well("run_gpu_fell_out", "(1 of other kinds)", run=failed(1, first=0, xids=("13 on 0000:1b:00.0: exception",))),
+    skips("run_gpu_fell_out", "not readable by this user", run=failed(1, first=0, xids=None)),
+    fails("run_rank_silent", "rank 1 is stopped (SIGSTOP)", "py-spy dump --pid 4001", run=held("sleeping", "stopped")),
+    fails("run_rank_silent", "rank 0 is in uninterruptible sleep", "py-spy",
+        run=held("in uninterruptible sleep", "running")),
+    fails("run_rank_silent", "rank 2 does nothing while the others wait busily", "py-spy",
+        run=held("running", "running", "sleeping", idle=(2,))),
+    well("run_rank_silent", "none of them alone", run=held("sleeping", "sleeping", "sleeping", idle=(0, 1, 2))),
+    well("run_rank_silent", "was not stopped by hand"),
+    skips("run_rank_silent", "states were not seen", run=run(**STOPPED)),
+    fails("run_timed_out", "--timeout ended the run after 3,661 s", "mgpu smoke-test",
+        run=run(exit_code=124, timed_out=True)),
+    well("run_timed_out", "ended by itself"),
+    informs("run_stopped", "stopped by SIGINT: Ctrl-C", "nothing, if you meant it", run=run(**STOPPED)),
+    informs("run_stopped", "its terminal was closed", "--detach", run=run(**STOPPED | {"signalled": "SIGHUP"})),
+    well("run_stopped", "nobody stopped the run"),
+    warns("run_rank_left_early", "rank 1 was done 3,361 s before the others", "drop_last",
+        run=run(ranks=(EndedRank(0, 0), EndedRank(1, 0, gone_s=300.0)))),
+    well("run_rank_left_early", "no rank left", run=run(ranks=(EndedRank(0, 0), EndedRank(1, 0, gone_s=3600.0)))),
+    warns("run_left_processes", "2 processes of the run had to be ended", "what it starts", run=run(left_over=2)),
+    well("run_left_processes", "nothing was left behind"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", table(CASES))
+def test_answer(case: Case) -> None:
+    case.verify()
+
+
+def test_what_the_kernel_did_is_told_as_evidence() -> None:
+    problem = CASES[0].answer().problem
+    assert problem is not None
+    assert "oom_kill count rose by 1; at the least 1.0 GiB of 512 GiB were free" in problem.cause
+
+
+def test_a_rank_that_its_launcher_killed_later_is_not_the_one_that_was_killed() -> None:
+    """torchrun gives the others 30 s, and kills what does not end: SIGKILL is then a consequence."""
+    late = failed(1, -9, first=0, of={"gone_s": 10.0}, seconds=45.0)
+    at_once = failed(1, -9, first=0, of={"gone_s": 44.0}, seconds=45.0)
+    assert Case("run_rank_killed", "ok", "", changes={"run": late}).answer().problem is None
+    assert Case("run_rank_killed", "fail", "", changes={"run": at_once}).answer().problem is not None

@@ -1,0 +1,123 @@
+"""checks/script: reading, launching, devices, group, wrapping, arguments"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.bad_scripts import bad, good, read
+from tests.checks.facts import YAML, Case, config, informs, problem, script, table, warns, well
+
+FP16 = 'from accelerate import Accelerator\naccelerator = Accelerator(mixed_precision="fp16")\n'
+TRAINER = read("""\
+from transformers import Trainer, TrainingArguments
+arguments = TrainingArguments("out", bf16=True, gradient_accumulation_steps=4)
+trainer = Trainer(None, arguments)
+trainer.train()
+""")
+ZERO = config("""\
+distributed_type: DEEPSPEED
+mixed_precision: bf16
+deepspeed_config:
+  gradient_accumulation_steps: 2
+  zero_stage: 2
+""")
+
+CASES = (
+    warns("script_does_not_compile", "line 7: invalid syntax", "Mend the line",
+        script=script(error="invalid syntax", error_line=7)),
+    warns("script_does_not_compile", "it is larger than 1 MiB", "Mend the file",
+        script=script(error="it is larger than 1 MiB")),
+    well("script_does_not_compile", "11 lines, 1 file", script=replace(good("group-group-never-ended"), lines=11)),
+    warns("script_trains_alone", "every rank would train the same thing", "accelerator.prepare", at=(11, 9),
+        script=bad("launching-one-gpu-only")),
+    well("script_trains_alone", "it speaks accelerate", script=good("launching-one-gpu-only")),
+    well("script_trains_alone", "not certain", script=read(
+        "import engine\nfor batch in []:\n    engine.wrap(batch).backward()\n    engine.step()\n")),
+    warns("script_expects_local_rank_argument", "--local_rank is not given by torchrun", "LOCAL_RANK", at=(7, 1),
+        script=bad("launching-the-old-launcher's-argument")),
+    well("script_expects_local_rank_argument", "read from the environment",
+        script=good("launching-the-old-launcher's-argument")),
+    warns("script_spawns_without_main_guard", "spawned at the top level", "__main__",
+        script=bad("launching-spawned-at-the-top-level")),
+    well("script_spawns_without_main_guard", "under if __name__", script=good("launching-spawned-at-the-top-level")),
+    warns("script_device_fixed", "'cuda:0' is the same GPU on every rank", "accelerator.device", at=(4, 10),
+        script=bad("devices-every-rank-on-cuda-0")),
+    well("script_device_fixed", "no GPU is named", script=good("devices-every-rank-on-cuda-0")),
+    well("script_device_fixed", "not seen to train", script=script()),
+    warns("script_device_not_set", '"cuda" is GPU 0 on every rank', "torch.cuda.set_device(int(os.environ",
+        script=bad("devices-current-device-never-chosen")),
+    well("script_device_not_set", "chosen in line 7", script=good("devices-current-device-never-chosen")),
+    informs("script_device_by_global_rank", "chosen by the global rank", "LOCAL_RANK",
+        script=bad("devices-gpu-by-the-global-rank")),
+    well("script_device_by_global_rank", "no GPU is chosen", script=good("devices-gpu-by-the-global-rank")),
+    warns("script_wraps_on_fixed_device", "device_ids=[0] on every rank", "LOCAL_RANK",
+        script=bad("devices-the-same-device-ids-everywhere")),
+    well("script_wraps_on_fixed_device", "not fixed", script=good("devices-the-same-device-ids-everywhere")),
+    warns("script_spreads_model_on_every_rank", 'device_map="auto" spreads', "device_map={'': int(",
+        script=bad("devices-a-model-spread-over-all-gpus")),
+    well("script_spreads_model_on_every_rank", "no model is spread",
+        script=good("devices-a-model-spread-over-all-gpus")),
+    warns("script_sets_visible_devices", "set to 0,1 in every rank", "mgpu launch --gpus 0,1",
+        script=bad("devices-visible-devices-of-the-author's-machine")),
+    well("script_sets_visible_devices", "left as they are given",
+        script=good("devices-visible-devices-of-the-author's-machine")),
+    warns("script_starts_its_own_ranks", "spawn starts the ranks itself", "python train.py",
+        script=bad("group-its-own-ranks")),
+    well("script_starts_its_own_ranks", "left to the launcher", script=good("group-its-own-ranks")),
+    warns("script_meeting_point_fixed", "init_method is fixed: tcp://127.0.0.1:23456", 'init_process_group("gloo")',
+        at=(5, 1), script=bad("group-address-of-one-machine")),
+    warns("script_meeting_point_fixed", "MASTER_ADDR is overwritten with localhost",
+        "os.environ.setdefault('MASTER_ADDR'", script=bad("group-port-overwritten")),
+    well("script_meeting_point_fixed", "left to the launcher", script=good("group-port-overwritten")),
+    well("script_meeting_point_fixed", "starts its ranks itself", script=bad("group-its-own-ranks")),
+    informs("script_group_not_ended", "started here and never ended", "destroy_process_group()",
+        script=bad("group-group-never-ended")),
+    well("script_group_not_ended", "ended in line", script=good("group-group-never-ended")),
+    warns("script_uses_data_parallel", "drives all GPUs from each rank", "accelerator.prepare",
+        script=bad("wrapping-data-parallel")),
+    well("script_uses_data_parallel", "no model is wrapped", script=good("wrapping-data-parallel")),
+    informs("script_looks_for_unused_parameters", "find_unused_parameters=True", "Expected to have finished",
+        script=bad("wrapping-unused-parameters-looked-for")),
+    well("script_looks_for_unused_parameters", "does not look", script=good("wrapping-unused-parameters-looked-for")),
+    informs("script_batch_norm_not_synced", "over 2 samples", "convert_sync_batchnorm(model)",
+        script=bad("wrapping-small-batches-normalised")),
+    well("script_batch_norm_not_synced", "synchronised", script=good("wrapping-small-batches-normalised")),
+    warns("script_precision_contradicts_config", "mixed_precision='fp16', but the config says bf16", "mgpu smoke-test",
+        script=read(FP16)),
+    warns("script_precision_contradicts_config", "--fp16, but the config says bf16", "its arguments",
+        script=script(arguments=("--fp16",))),
+    warns("script_precision_contradicts_config", "--mixed_precision fp16, but", "its arguments",
+        script=script(arguments=("--mixed_precision", "fp16"))),
+    warns("script_precision_contradicts_config", "bf16=True, but the config says fp16", "the script",
+        script=TRAINER, config=config(YAML.replace("bf16", "fp16"))),
+    well("script_precision_contradicts_config", "left to the config", script=script(arguments=("--fp16", "False"))),
+    well("script_precision_contradicts_config", "--bf16, as the config", script=script(arguments=("--bf16",))),
+    warns("script_engine_contradicts_config", "--deepspeed, but the config says distributed_type: MULTI_GPU",
+        "distributed_type: DEEPSPEED", script=replace(TRAINER, arguments=("--deepspeed", "zero2.json"))),
+    warns("script_engine_contradicts_config", "--fsdp, but the config says distributed_type: DEEPSPEED",
+        "distributed_type: FSDP", script=replace(TRAINER, arguments=("--fsdp=full_shard",)), config=ZERO),
+    well("script_engine_contradicts_config", "left to the config",
+        script=replace(TRAINER, arguments=("--deepspeed", "zero2.json")), config=ZERO),
+    well("script_engine_contradicts_config", "left to the config", script=TRAINER),
+    warns("script_accumulation_contradicts_config", "gradient_accumulation_steps=4, but the config says 2", "in both",
+        script=TRAINER, config=ZERO),
+    warns("script_accumulation_contradicts_config", "--gradient_accumulation_steps 8, but the config says 2", "in both",
+        script=script(arguments=("--gradient_accumulation_steps", "8")), config=ZERO),
+    well("script_accumulation_contradicts_config", "over 2 steps", script=script(), config=ZERO),
+    well("script_accumulation_contradicts_config", "leaves gradient accumulation open", script=TRAINER),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", table(CASES))
+def test_answer(case: Case) -> None:
+    case.verify()
+
+
+def test_further_lines_of_the_same_are_told_in_the_evidence() -> None:
+    twice = read(
+        "import torch\nfrom accelerate import Accelerator\naccelerator = Accelerator()\n"
+        "a = torch.zeros(2).to('cuda:0')\nb = torch.zeros(2).cuda(0)\naccelerator.backward(a + b)\n"
+    )
+    assert problem("script_device_fixed", script=twice).evidence["also in line"] == "5"

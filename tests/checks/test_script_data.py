@@ -1,0 +1,65 @@
+"""checks/script/data.py"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bad_scripts import bad, good, read
+from tests.checks.facts import Case, skips, table, warns, well
+
+SHARDS = """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+from my_data import Shard
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+model = DDP(torch.nn.Linear(2, 2).to(rank), device_ids=[rank])
+for batch in DataLoader(Shard(rank=rank)):
+    model(batch).sum().backward()
+"""
+SPLIT = """\
+from datasets import load_dataset
+from transformers import Trainer
+data = load_dataset("imdb", split="train").train_test_split(test_size=0.1{})
+Trainer(model, train_dataset=data["train"]).train()
+"""
+ORDERED = SHARDS.replace("Shard(rank=rank)", "data, sampler=DistributedSampler(data, shuffle=False)").replace(
+    "import DataLoader", "import DataLoader, DistributedSampler"
+)
+METRICS = good("data-accuracy-of-one-shard")
+
+CASES = (
+    warns("script_data_not_divided", "has no DistributedSampler: every rank trains on all",
+        "sampler=DistributedSampler", script=bad("data-loader-without-a-sampler")),
+    warns("script_data_not_divided", "loader is not given to accelerator.prepare",
+        "loader = accelerator.prepare(loader)", script=bad("data-loader-that-prepare-was-not-given")),
+    well("script_data_not_divided", "1 DataLoaders", script=good("data-loader-without-a-sampler")),
+    well("script_data_not_divided", "1 DataLoaders", script=good("data-loader-that-prepare-was-not-given")),
+    well("script_data_not_divided", "1 DataLoaders", script=read(SHARDS)),
+    warns("script_set_epoch_missing", "every epoch has the same order", "sampler.set_epoch(epoch)",
+        script=bad("data-the-same-order-in-every-epoch")),
+    well("script_set_epoch_missing", "set_epoch is called", script=good("data-the-same-order-in-every-epoch")),
+    well("script_set_epoch_missing", "no DistributedSampler that shuffles", script=read(ORDERED)),
+    skips("script_set_epoch_missing", "another kind: accelerate",
+        script=good("data-loader-that-prepare-was-not-given")),
+    warns("script_split_differs_by_rank", "draws another random_split(): no seed is set", "manual_seed(0)",
+        script=bad("data-another-split-on-every-rank")),
+    warns("script_split_differs_by_rank", "line 11 seeds with the rank", "manual_seed(0)",
+        script=bad("data-split-seeded-with-the-rank")),
+    warns("script_split_differs_by_rank", "draws another train_test_split()", "seed=0", script=read(SPLIT.format(""))),
+    well("script_split_differs_by_rank", "1 random splits", script=read(SPLIT.format(", seed=1"))),
+    well("script_split_differs_by_rank", "1 random splits", script=good("data-another-split-on-every-rank")),
+    well("script_split_differs_by_rank", "a seed is set in line 11", script=good("data-split-seeded-with-the-rank")),
+    warns("script_metric_of_one_shard", "line 23: each rank counts its own share", "gather_for_metrics",
+        script=bad("data-accuracy-of-one-shard")),
+    well("script_metric_of_one_shard", "gathered or reduced", script=METRICS),
+    skips("script_metric_of_one_shard", "torchmetrics",
+        script=read("import torchmetrics\nfrom accelerate import Accelerator\naccelerator = Accelerator()\n")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", table(CASES))
+def test_answer(case: Case) -> None:
+    case.verify()

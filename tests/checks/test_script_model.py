@@ -1,0 +1,44 @@
+"""checks/script/model.py"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bad_scripts import bad, good, read
+from tests.checks.facts import Case, informs, skips, table, warns, well
+
+HEAD = """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+model = DDP(torch.nn.Linear(2, 2).to(rank), device_ids=[rank])
+"""
+ENCODES = HEAD + "model.encode(x)\n"
+ASKS = HEAD + "if hasattr(model, 'encode'):\n    model.encode(x)\n"
+FSDP = HEAD.replace("import DistributedDataParallel as DDP", "import DistributedDataParallel as DDP\nimport deepspeed")
+
+CASES = (
+    informs("script_wrapped_model_on_one_rank", "line 21: the wrapped model is called on rank 0 alone", "model.module(",
+        script=bad("collectives-evaluation-through-the-wrapped-model")),
+    well("script_wrapped_model_on_one_rank", "1 calls",
+        script=good("collectives-evaluation-through-the-wrapped-model")),
+    well("script_wrapped_model_on_one_rank", "no wrapped model is called", script=read(HEAD)),
+    warns("script_method_of_wrapped_model", "generate() is called on the wrapped model", "unwrap_model(model).generate",
+        script=bad("collectives-method-of-the-wrapped-model")),
+    warns("script_method_of_wrapped_model", "line 7: encode() is called", "model.module.encode(", script=read(ENCODES)),
+    well("script_method_of_wrapped_model", "methods", script=good("collectives-method-of-the-wrapped-model")),
+    well("script_method_of_wrapped_model", "1 calls of methods", script=read(ASKS)),
+    well("script_method_of_wrapped_model", "2 calls", script=read(HEAD + "model.eval()\nmodel.parameters()\n")),
+    skips("script_method_of_wrapped_model", "hands on", script=read(FSDP + "model.encode(x)\n")),
+    warns("script_wrapped_model_not_used", "ddp_model is made and never called: the training loop calls model",
+        "ddp_model(...)", script=bad("collectives-wrapper-that-nothing-calls")),
+    well("script_wrapped_model_not_used", "1 models are wrapped",
+        script=good("collectives-wrapper-that-nothing-calls")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", table(CASES))
+def test_answer(case: Case) -> None:
+    case.verify()

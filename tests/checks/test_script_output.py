@@ -1,0 +1,71 @@
+"""checks/script/output.py"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bad_scripts import bad, good, read
+from tests.checks.facts import Case, informs, problem, skips, table, warns, well
+
+HEAD = """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+model = DDP(torch.nn.Linear(2, 2).to(rank), device_ids=[rank])
+for step in range(9):
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+"""
+HOOK = HEAD + 'def hook(model):\n    torch.save(model, "x.pt")\nlibrary.register(hook)\n'
+TWICE = HEAD + 'torch.save(model, "x.pt")\ntorch.save(model, "y.pt")\n'
+SHARDED = """\
+from accelerate import Accelerator, ParallelismConfig
+accelerator = Accelerator(parallelism_config=ParallelismConfig())
+model, optimizer = accelerator.prepare(model, optimizer)
+for batch in loader:
+    accelerator.backward(model(batch))
+    optimizer.step()
+model.save_pretrained("out")
+"""
+
+CASES = (
+    warns("script_saves_on_every_rank", "line 17: every rank runs save(), into the same file", "dist.get_rank() == 0",
+        script=bad("saving-model-saved-by-every-rank")),
+    warns("script_saves_on_every_rank", "line 21: every rank runs save_pretrained()", "is_main_process=",
+        script=bad("saving-save_pretrained-by-every-rank")),
+    warns("script_saves_on_every_rank", "line 10: every rank", "dist.get_rank() == 0", script=read(TWICE)),
+    well("script_saves_on_every_rank", "1 places that save", script=good("saving-model-saved-by-every-rank")),
+    well("script_saves_on_every_rank", "1 places that save", script=read(HEAD + 'torch.save(model, f"{rank}.pt")\n')),
+    well("script_saves_on_every_rank", "1 places that save",
+        script=read(SHARDED.replace("(parallelism_config=ParallelismConfig())", "()").replace(
+            '"out"', '"out", save_function=accelerator.save'))),
+    well("script_saves_on_every_rank", "nothing is trained and saved", script=read(HOOK)),
+    well("script_saves_on_every_rank", "nothing is trained and saved", script=read(HEAD)),
+    skips("script_saves_on_every_rank", "every rank saves", script=read(SHARDED)),
+    skips("script_saves_on_every_rank", "not known", script=read("import torch\n")),
+    informs("script_writes_on_every_rank", "line 20: every rank opens the same file", "dist.get_rank() == 0",
+        script=bad("saving-results-written-by-every-rank")),
+    well("script_writes_on_every_rank", "1 places", script=good("saving-results-written-by-every-rank")),
+    well("script_writes_on_every_rank", "no file is opened", script=read(HEAD + 'open("/dev/null", "w")\n')),
+    well("script_writes_on_every_rank", "no file is opened", script=read(HEAD + 'open("data.txt")\n')),
+    warns("script_tracker_on_every_rank", "line 13: every rank calls wandb.init(): N GPUs make N runs",
+        "get_rank() == 0", script=bad("logging-wandb-run-for-every-rank")),
+    warns("script_tracker_on_every_rank", "wandb.init", "log_with", script=bad("logging-wandb-beside-accelerate")),
+    warns("script_tracker_on_every_rank", "calls SummaryWriter()", "dist.get_rank() == 0",
+        script=bad("logging-event-files-of-every-rank-in-one-folder")),
+    well("script_tracker_on_every_rank", "1 places", script=good("logging-wandb-run-for-every-rank")),
+    well("script_tracker_on_every_rank", "told of the other ranks",
+        script=read("import wandb\n" + HEAD + 'wandb.init(group="run 1")\n')),
+    well("script_tracker_on_every_rank", "no experiment tracker", script=read(HEAD)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", table(CASES))
+def test_answer(case: Case) -> None:
+    case.verify()
+
+
+def test_further_places_are_named() -> None:
+    assert problem("script_saves_on_every_rank", script=read(TWICE)).evidence == {"also in line": "11"}

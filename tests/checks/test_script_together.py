@@ -1,0 +1,60 @@
+"""checks/script/together.py"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bad_scripts import bad, good, read
+from tests.checks.facts import Case, config, skips, table, warns, well
+
+HEAD = 'import torch\nimport torch.distributed as dist\ndist.init_process_group("nccl")\nrank = dist.get_rank()\n'
+BOTH = HEAD + "if rank == 0:\n    dist.broadcast(x, 0)\nelse:\n    dist.broadcast(y, 0)\n"
+FIRST = HEAD + "if rank != 0:\n    dist.barrier()\nload()\nif rank == 0:\n    dist.barrier()\n"
+GROUP = HEAD + "some = dist.new_group([0, 1])\nif rank == 0:\n    dist.all_reduce(x, group=some)\n"
+SAVED = """\
+from accelerate import Accelerator
+accelerator = Accelerator()
+accelerator.backward(loss)
+if accelerator.is_main_process:
+    accelerator.save_state("out")
+"""
+FSDP = config("distributed_type: FSDP\nnum_processes: 2\n")
+DDP = config("distributed_type: MULTI_GPU\nnum_processes: 2\n")
+LEAVES = HEAD + "for step in range(9):\n    if rank == 0 and step == 3:\n        break\n    loss.backward()\n"
+STOPS = HEAD + "for step in range(9):\n    if torch.isnan(loss):\n        raise ValueError\n    loss.backward()\n"
+
+CASES = (
+    warns("script_collective_on_one_rank", "line 19: barrier() is called on rank 0 alone", "outside of the condition",
+        script=bad("collectives-barrier-on-rank-0-alone")),
+    warns("script_collective_on_one_rank", "all_reduce() is called on rank 0 alone", "all_reduce()",
+        script=bad("collectives-reduce-inside-a-guarded-report")),
+    warns("script_collective_on_one_rank", "gather() is called on rank 0 alone", "on every rank",
+        script=bad("collectives-gather-for-the-main-process-only")),
+    warns("script_collective_on_one_rank", "barrier()", "barrier()",
+        script=bad("collectives-early-return-before-a-barrier")),
+    well("script_collective_on_one_rank", "1 calls", script=good("collectives-barrier-on-rank-0-alone")),
+    well("script_collective_on_one_rank", "2 calls", script=read(BOTH)),
+    well("script_collective_on_one_rank", "2 calls", script=read(FIRST)),
+    well("script_collective_on_one_rank", "1 calls", script=read(GROUP)),
+    warns("script_state_saved_on_one_rank", "line 5: accelerator.save_state() on the main process only, with FSDP",
+        "on every process", script=read(SAVED), config=FSDP),
+    well("script_state_saved_on_one_rank", "1 places that save", config=FSDP,
+        script=read(SAVED.replace("if accelerator.is_main_process", "if True"))),
+    skips("script_state_saved_on_one_rank", "every rank has all of the weights", script=read(SAVED), config=DDP),
+    warns("script_rank_skips_backward", "a rank can continue alone", "all_reduce",
+        script=bad("collectives-batch-with-a-bad-loss-left-out")),
+    warns("script_rank_skips_backward", "line 7: a rank can break alone", "all_reduce", script=read(LEAVES)),
+    well("script_rank_skips_backward", "1 ways out", script=good("collectives-batch-with-a-bad-loss-left-out")),
+    well("script_rank_skips_backward", "0 ways out", script=read(STOPS)),
+    warns("script_stops_by_its_own_loss", "every rank decides for itself", "all_reduce(loss",
+        script=bad("collectives-early-stopping-on-every-rank")),
+    well("script_stops_by_its_own_loss", "tell each other", script=good("collectives-early-stopping-on-every-rank")),
+    well("script_stops_by_its_own_loss", "no early stopping", script=read(LEAVES)),
+    well("script_stops_by_its_own_loss", "no early stopping",
+        script=read(LEAVES + "for layer in layers:\n    if patience > 3:\n        break\n")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", table(CASES))
+def test_answer(case: Case) -> None:
+    case.verify()

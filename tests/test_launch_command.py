@@ -1,0 +1,339 @@
+"""What would be launched, and what of it may be seen? Pure: no process is started."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgpu import ahead, children, cli
+from mgpu.config import facts
+from mgpu.errors import USAGE, MgpuError
+from mgpu.launch import command, destination, line, program, secrets
+from mgpu.launch.request import Request
+from mgpu.snapshot import Config, Script
+from tests.checks import facts as known
+from tests.conftest import Run, environment
+from tests.scripts import write_config
+
+BASE = "compute_environment: LOCAL_MACHINE\nmixed_precision: bf16\n"
+
+
+def config(folder: Path, text: str) -> Config:
+    return facts(write_config(folder, BASE + text), ask_loader=False)
+
+
+def built(config: Config, *target: str, **options: Any) -> command.Command:
+    return command.build(config, known.driver(), target or ("train.py",), python="python", **options)
+
+
+def flags(made: command.Command) -> list[str]:
+    """Between the config and the script."""
+    return list(made.argv[5 : made.argv.index("train.py")])
+
+
+# accelerate's launcher
+
+
+def test_deepspeed_writes_no_environment_file(tmp_path: Path) -> None:
+    """Every node is started by hand: accelerate is kept from writing tokens to ./.deepspeed_env."""
+    text = "distributed_type: DEEPSPEED\nnum_processes: 8\nnum_machines: 2\nmain_process_ip: 10.0.0.1\n"
+    several = config(tmp_path, text)
+    assert flags(built(several, node=1)) == ["--deepspeed_multinode_launcher", "standard", "--machine_rank", "1"]
+    assert flags(built(config(tmp_path, text.replace("machines: 2", "machines: 1")))) == []
+
+
+def test_accelerate_takes_the_launcher_from_the_command_line(tmp_path: Path) -> None:
+    """… also where the file says something else."""
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+
+    text = (
+        "distributed_type: DEEPSPEED\nnum_processes: 8\nnum_machines: 2\nmain_process_ip: 10.0.0.1\n"
+        "deepspeed_config:\n  deepspeed_multinode_launcher: pdsh\n  zero_stage: 2\n"
+    )
+    made = built(config(tmp_path, text), node=0)
+    args, *_ = _validate_launch_command(launch_command_parser().parse_args(list(made.argv[3:])))
+    assert args.deepspeed_multinode_launcher == "standard"
+
+
+@pytest.mark.parametrize(
+    ("section", "wanted"),
+    [
+        ("fsdp_version: 1\n  fsdp_reshard_after_forward: SHARD_GRAD_OP", ["--fsdp_sharding_strategy", "SHARD_GRAD_OP"]),
+        ("fsdp_reshard_after_forward: HYBRID_SHARD", ["--fsdp_sharding_strategy", "HYBRID_SHARD"]),
+        ("fsdp_sharding_strategy: FULL_SHARD\n  fsdp_reshard_after_forward: SHARD_GRAD_OP", []),
+        ("fsdp_version: 2\n  fsdp_reshard_after_forward: false", []),
+        ("fsdp_version: 1\n  fsdp_reshard_after_forward: true", []),
+    ],
+)
+def test_a_sharding_strategy_under_the_wrong_key(tmp_path: Path, section: str, wanted: list[str]) -> None:
+    text = f"distributed_type: FSDP\nnum_processes: 4\nnum_machines: 1\nfsdp_config:\n  {section}\n"
+    assert flags(built(config(tmp_path, text))) == wanted
+
+
+def test_offload_paths_reach_the_ranks(tmp_path: Path) -> None:
+    text = (
+        "distributed_type: DEEPSPEED\nnum_processes: 4\nnum_machines: 1\ndeepspeed_config:\n  zero_stage: 3\n"
+        "  offload_param_device: nvme\n  offload_param_nvme_path: /scratch/nvme\n"
+    )
+    name = "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH"
+    assert built(config(tmp_path, text)).env_added == {name: "/scratch/nvme"}
+    from_a_file = text.replace("  zero_stage: 3\n", "  deepspeed_config_file: ds.json\n")
+    assert built(config(tmp_path, from_a_file)).env_added == {}
+
+
+# torchrun, and none
+
+
+def test_torchrun_gets_what_it_takes(tmp_path: Path) -> None:
+    text = "distributed_type: MULTI_GPU\nnum_processes: 2\nnum_machines: 1\ngpu_ids: '1,3'\n"
+    made = command.torchrun(config(tmp_path, text), ["-m", "train", "-x"], python="python", port=4711)
+    assert made.argv == (
+        "python", "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "4711", "-m", "train", "-x",
+    )  # fmt: skip
+    assert made.env_added == {"CUDA_VISIBLE_DEVICES": "1,3"}
+    assert (made.launcher, made.ranks, made.script, made.arguments) == ("torchrun", 2, "train", ("-x",))
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [
+        ("", ["--master-addr", "10.0.0.1", "--master-port", "29500"]),
+        ("main_process_port: 4711\n", ["--master-addr", "10.0.0.1", "--master-port", "4711"]),
+        (
+            "rdzv_backend: c10d\n",
+            ["--rdzv-backend", "c10d", "--rdzv-endpoint", "10.0.0.1:29500", "--rdzv-id", "mgpu"],
+        ),
+    ],
+)
+def test_torchrun_on_several_machines(tmp_path: Path, more: str, wanted: list[str]) -> None:
+    text = f"distributed_type: MULTI_GPU\nnum_processes: 8\nnum_machines: 2\nmain_process_ip: 10.0.0.1\n{more}"
+    made = command.torchrun(config(tmp_path, text), ["train.py"], python="python", node=1)
+    head = ["--nproc-per-node", "4", "--nnodes", "2", "--node-rank", "1"]
+    assert list(made.argv[3:]) == [*head, *wanted, "train.py"]
+    from torch.distributed.run import get_args_parser
+
+    assert get_args_parser().parse_args(list(made.argv[3:])).training_script == "train.py"
+
+
+DDP, BF16 = "distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 1\n", "mixed_precision bf16"
+
+
+@pytest.mark.parametrize(
+    ("text", "speaks", "request_", "wanted", "unheard"),
+    [
+        (DDP, "accelerate", {}, "accelerate", ()),
+        (DDP, "trainer", {}, "accelerate", ()),
+        (DDP, "nothing", {}, "accelerate", ()),
+        (DDP, None, {}, "accelerate", ()),
+        (DDP, "ddp", {}, "torchrun", (BF16,)),
+        (DDP, "lightning", {}, "torchrun", (BF16,)),
+        (DDP.replace("MULTI_GPU", "DEEPSPEED"), "deepspeed", {}, "torchrun", ("DeepSpeed", BF16)),
+        (DDP.replace("MULTI_GPU", "FSDP"), "ddp", {"launcher": "accelerate"}, "accelerate", ("FSDP", BF16)),
+        (DDP, "accelerate", {"launcher": "torchrun"}, "torchrun", (BF16,)),
+    ],
+)  # fmt: skip
+def test_the_launcher_fits_the_script(
+    tmp_path: Path, text: str, speaks: Any, request_: dict[str, Any], wanted: str, unheard: tuple[str, ...]
+) -> None:
+    script = replace(Script("train.py"), speaks=speaks)
+    choice = program.choose(Request(**request_), config(tmp_path, text), script)
+    assert (choice.launcher, choice.unheard) == (wanted, unheard)
+    assert bool(choice.why) is (wanted != "accelerate" or "launcher" in request_)
+
+
+def test_python_alone_starts_one_process(tmp_path: Path) -> None:
+    with pytest.raises(MgpuError, match="add --gpus 1") as error:
+        program.choose(Request(launcher="python"), config(tmp_path, DDP), None)
+    assert error.value.exit_code == USAGE
+
+
+@pytest.mark.parametrize(("given", "wanted"), [("-- x", "-- -- x"), ("x -- y", "x -- y"), ("--", "-- --"), ("", "")])
+def test_a_first_argument_that_the_launchers_would_take(tmp_path: Path, given: str, wanted: str) -> None:
+    ddp = config(tmp_path, DDP)
+    for made in (
+        built(ddp, "train.py", *given.split()),
+        command.torchrun(ddp, ["train.py", *given.split()], python="python"),
+    ):
+        assert list(made.argv[made.argv.index("train.py") + 1 :]) == wanted.split()
+        assert list(made.arguments) == given.split()
+
+
+SPEAKS_ITSELF = """\
+import json, os, sys
+if os.environ.get("NEVER"):
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    dist.destroy_process_group()
+if os.environ["RANK"] == "1":
+    print(json.dumps([os.environ["WORLD_SIZE"], sys.argv[1:]]))
+"""
+
+
+def test_torchrun_itself(tmp_path: Path, mgpu: Run) -> None:
+    """A real one, and the script has its arguments as they were given."""
+    (tmp_path / "train.py").write_text(SPEAKS_ITSELF)
+    write_config(tmp_path)
+    arguments = ["--", "--help", "", "a b", "é", "--yes", "--", "$HOME"]
+    done = mgpu("launch", "--unverified", "allow", "train.py", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == ["2", arguments]
+
+
+# What nobody may read
+
+
+def test_secrets_are_not_shown_and_handed_on() -> None:
+    argv = ("python", "train.py", "--hub_token", "abc", "--api-key=def", "--pad_token", "<pad>", "--max_tokens", "5",
+            "WANDB_API_KEY=ghi", "hf_abcdefghijklmnopqrst", "--label_key", "y", "--tokenizer", "bert")  # fmt: skip
+    made = command.Command(argv, {"HF_TOKEN": "hf_x", "OMP_NUM_THREADS": "1"})
+    assert made.told() == (
+        "HF_TOKEN='***' OMP_NUM_THREADS=1 python train.py --hub_token '***' '--api-key=***' --pad_token '<pad>' "
+        "--max_tokens 5 'WANDB_API_KEY=***' '***' --label_key y --tokenizer bert"
+    )
+    for secret in ("abc", "def", "ghi", "hf_abcdefghijklmnopqrst", "hf_x"):
+        assert secret in made.shown()
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("export WANDB_API_KEY=abcdef12 now", "export WANDB_API_KEY=*** now"),
+        ("{'password': 'hunter22'}", "{'password': '***'}"),
+        ("git clone https://ada:pw@host/x", "git clone https://***@host/x"),
+        ("key error: tokens: 12345, KeyError: 'abcdef'", "key error: tokens: 12345, KeyError: 'abcdef'"),
+        ("--token abcd --lr 1e-4", "--token *** --lr 1e-4"),
+        ("password = None", "password = None"),
+        ("using sk-abcdefghijklmnopqrstuv", "using ***"),
+    ],
+)
+def test_secrets_in_a_text(text: str, wanted: str) -> None:
+    assert secrets.masked(text) == wanted
+
+
+# Plain lines
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("--output_dir out --lr 1", ["out"]),
+        ("--output-dir=out --save_dir out", ["out"]),
+        ("trainer.default_root_dir=/data/x +a=1", ["/data/x"]),
+        ("--out_dir --lr", []),
+        ("--save_path /x/model.pt", ["/x"]),
+        ("--output_dir s3://bucket/x --output_dir $HOME/x", []),
+        ("output_dir x", []),
+        ("--output_dir", []),
+    ],
+)
+def test_where_the_script_writes(words: str, wanted: list[str]) -> None:
+    assert destination.folders(words.split()) == [os.path.abspath(path) for path in wanted]
+
+
+LINES = (
+    "train.py", "-y train.py --yes -n", "--yes -n -- -x", "-m train -m", "-c a.yaml --gpus 0,2 --port=auto x.py",
+    "--unverified=allow --smoke never --launcher torchrun --no-triage x.py", "--timeout 3 --node-rank 1 x.py",
+    "--detach --log-dir d --json-result=r x.py -c b", "--status", "--attach 12", "--watch --exec x.py", "", "-c= x.py",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", LINES)
+def test_a_plain_line_means_what_the_parser_makes_of_it(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Request] = []
+
+    def launch(request: Request) -> int:
+        seen.append(request)
+        return 0
+
+    monkeypatch.setattr(line, "launch", launch)
+    plain = line.alone(words.split())
+    assert cli.run(["launch", *words.split()]) == 0
+    if words == "-c= x.py":  # a short option takes "= x.py" as it stands
+        assert plain is None
+    else:
+        assert seen == [plain]
+
+
+@pytest.mark.parametrize("words", ["--help", "-h x.py", "--config", "--epochs 3 x.py", "-ny x.py", "--timeout x a.py"])
+def test_other_lines_go_to_the_parser(words: str) -> None:
+    assert line.alone(words.split()) is None
+
+
+def test_every_option_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    import inspect
+
+    from mgpu.cli.launch import launch
+
+    plain = {*line._SWITCHES.values(), *line._TEXTS.values(), *(name for name, _ in line._NUMBERS.values())}
+    parameters = {name for name in inspect.signature(launch).parameters if name != "context"}
+    assert plain == {{"timeout": "timeout_s", "node_rank": "node"}.get(name, name) for name in parameters}
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("launch train.py", ()),
+        ("launch --yes train.py --output_dir out --help", (str(Path("out").absolute()),)),
+        ("launch --status", None),
+        ("launch --help", None),
+        ("launch", None),
+    ],
+)
+def test_probes_are_on_their_way(words: str, named: Sequence[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def start(probes: Any, **_: Any) -> list[Any]:
+        asked.append(probes)
+        return []
+
+    monkeypatch.setattr(children, "start", start)
+    ahead.start(words.split())
+    ahead.take()
+    assert asked == ([] if named is None else [children.of_launch(named)])
+
+
+def test_a_plain_launch_needs_no_parser(tmp_path: Path) -> None:
+    """Nor anything else that takes long: the gate would not be done in time."""
+    import subprocess
+    import sys
+
+    (tmp_path / "train.py").write_text("")
+    write_config(tmp_path)
+    code = (
+        "import sys\nfrom mgpu import __main__\nsys.argv = ['mgpu', 'launch', '--unverified', 'allow', '--dry-run', "
+        "'train.py']\ntry: __main__.main()\nexcept SystemExit: pass\n"
+        "print([name for name in ('typer', 'pydantic', 'torch', 'rich', 'questionary', 'mgpu.smoke.run') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment(tmp_path / "home"), capture_output=True, text=True,
+        check=False, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"launcher": "torchrn"}, "choose auto, accelerate, torchrun or python. Did you mean torchrun?"),
+        ({"smoke": "yes"}, "--smoke yes: choose"),
+        ({"port": "0"}, "auto, or a number"),
+        ({"port": "http"}, "auto, or a number"),
+        ({"gpus": "x"}, "--gpus x: give a number"),
+        ({"dry_run": True, "print_command": True}, "leave out --print-command"),
+        ({"exec_": True, "detach": True}, "choose one"),
+        ({"exec_": True, "timeout_s": 3.0}, "leave out --timeout"),
+        ({"smoke": "always", "gpus": "2"}, "mgpu smoke-test --gpus 2"),
+        ({"dry_run": True, "exec_": True}, "leave out --exec"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(MgpuError) as error:
+        Request(target=("x.py",), **options).check()
+    assert words in error.value.message and error.value.exit_code == USAGE

@@ -1,0 +1,270 @@
+"""Does a launch end as its training ended, with the right cause and the right rank, and leave nothing behind?
+
+Real launches of two ranks through accelerate and torchrun, without torch in the ranks. What ends by itself is started
+together with the others, once for this file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgpu import errors
+from tests.conftest import ROOT, environment
+from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
+from tests.terminal import Terminal
+from tests.test_schema import RUN
+
+TORCHRUN = ("--launcher", "torchrun")
+MEMORY_KIB = 400 << 10  # of address space: enough for Python, not for what ends.py takes
+
+
+@dataclass(frozen=True)
+class End:
+    """How one launch ended."""
+
+    code: int
+    said: str
+    document: dict[str, Any]
+    folder: Path
+
+    @property
+    def cause(self) -> str | None:
+        """The id."""
+        found = self.document.get("probable_cause")
+        return found["id"] if found else None
+
+    @property
+    def first(self) -> tuple[int | None, str | None, int | None]:
+        """The first rank to fail: which, its signal, its exit code."""
+        found = self.document.get("first_failure") or {}
+        return found.get("rank"), found.get("signal"), found.get("exit")
+
+
+# What is started, and in which way it ends: mgpu's options and the script's arguments.
+RUNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "well": (TORCHRUN, ("well",)),
+    "exit": (TORCHRUN, ("exit", "3")),
+    "raise": ((), ("raise",)),
+    "killed": ((), ("SIGKILL",)),
+    "crashed": (TORCHRUN, ("SIGSEGV",)),
+    "aborted": (TORCHRUN, ("SIGABRT",)),
+    "arguments": (TORCHRUN, ("arguments", "--lr")),
+    "memory": (TORCHRUN, ("memory",)),
+    "untold": (("--gpus", "1", "--no-triage"), ("raise",)),
+    "script": ((), ()),
+}
+
+
+def prepared(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    shutil.copy(SCRIPTS / "comes_to_its_end.py", folder / "train.py")
+    shutil.copy(SCRIPTS / "waits.py", folder)
+    write_config(folder)
+    return folder
+
+
+def launch(folder: Path, options: tuple[str, ...], arguments: tuple[str, ...], **more: Any) -> subprocess.Popen[str]:
+    script = "train.py" if arguments else "gone.py"
+    env = {"TOKEN": "hf_abcdefghijklmnopqrstuvwxyz"} | dict(more.pop("env", {}))
+    given = ("--unverified", "allow", "--log-dir", "logs", "--json-result", "result.json")
+    return start("launch", *given, *options, script, *arguments, folder=folder, env=env, **more)
+
+
+def ended(runner: subprocess.Popen[str], folder: Path, limit_s: float = 120) -> End:
+    _, said = runner.communicate(timeout=limit_s)
+    document = json.loads((folder / "result.json").read_text())
+    RUN.validate(document)
+    assert document["exit_code"] == runner.returncode
+    assert not marked(folder)
+    return End(runner.returncode, said, document, folder)
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, End]]:
+    """Every launch of RUNS, two at a time."""
+    base = tmp_path_factory.mktemp("ends")
+    folders = {name: prepared(base / name) for name in RUNS}
+    found: dict[str, End] = {}
+    try:
+        waiting: list[tuple[str, subprocess.Popen[str]]] = []
+        for name, (options, arguments) in RUNS.items():
+            waiting.append((name, launch(folders[name], options, arguments)))
+            if len(waiting) == 2:
+                first, runner = waiting.pop(0)
+                found[first] = ended(runner, folders[first])
+        for name, runner in waiting:
+            found[name] = ended(runner, folders[name])
+        yield found
+    finally:
+        for folder in folders.values():
+            kill_all(folder)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Path]:
+    yield prepared(tmp_path)
+    kill_all(tmp_path)
+
+
+def test_well(ends: Mapping[str, End]) -> None:
+    end = ends["well"]
+    assert (end.code, end.cause, end.document["first_failure"]) == (0, None, None)
+    assert re.search(r"^mgpu: finished, exit 0, \d+ s$", end.said, re.MULTILINE)
+    assert "Probable" not in end.said and "Same again" not in end.said
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "cause", "first"),
+    [
+        ("exit", 3, "run_rank_failed", (1, None, 3)),
+        ("raise", 1, "log_exception", (1, None, 1)),
+        ("killed", 137, "run_rank_killed", (1, "SIGKILL", 137)),
+        ("crashed", 139, "run_rank_crashed", (1, "SIGSEGV", 139)),
+        ("aborted", 134, "run_rank_aborted", (1, "SIGABRT", 134)),
+        ("arguments", 2, "log_argument_unknown", (1, None, 2)),
+    ],
+)
+def test_exit_status_cause_and_rank(ends: Mapping[str, End], name: str, code: int, cause: str, first: Any) -> None:
+    end = ends[name]
+    assert (end.code, end.cause, end.first) == (code, cause, first), end.said
+    assert f"[{cause}]" in " ".join(end.said.split())
+    assert end.said.count("Probable cause") == end.said.count("First to fail") == 1
+    assert "rank 0 stopped because rank 1" in end.said
+
+
+def test_the_box(ends: Mapping[str, End]) -> None:
+    end = ends["raise"]
+    box = end.said.partition("end of your program")[2]
+    assert re.search(r"^mgpu: FAILED after \d+ s, exit 1$", box, re.MULTILINE)
+    words = " ".join(box.split())
+    assert "First to fail rank 1 (host " in words and "ValueError: the loss is NaN at train.py:" in words
+    assert "It began with KeyError: 'loss'" in words and "Evidence run.log:" in words
+    assert f"Log logs/run.log Same again mgpu launch {'--unverified allow'}" in words
+    assert json.loads((end.folder / "logs" / "result.json").read_text()) == end.document
+    assert (end.folder / "logs" / "result.json").stat().st_mode & 0o077 == 0
+
+
+def test_out_of_memory_by_a_limit_of_the_process(ends: Mapping[str, End]) -> None:
+    end = ends["memory"]
+    assert (end.code, end.first) == (1, (1, None, 1))
+    assert end.cause is not None and "MemoryError" in (end.document["first_failure"]["exception"] or "")
+
+
+def test_no_triage(ends: Mapping[str, End]) -> None:
+    end = ends["untold"]
+    assert (end.code, end.cause) == (1, None)
+    assert "Probable cause" not in end.said and "FAILED" in end.said
+
+
+def test_script_that_is_missing(ends: Mapping[str, End]) -> None:
+    end = ends["script"]
+    assert end.code == errors.NOT_FOUND and "gone.py" in end.said
+    assert end.document["phase"] == "preflight"
+
+
+@pytest.fixture
+def small_cgroup() -> Iterator[Path]:
+    """A control group of 500 MiB, as a container or a job has one."""
+    root = Path("/sys/fs/cgroup")
+    old = root / "memory"
+    group = (old if old.is_dir() else root) / f"mgpu-ends-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if old.is_dir() else "memory.max")).write_text(str(500 << 20))
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    yield group
+    wait_for(lambda: not (group / "cgroup.procs").read_text())
+    group.rmdir()
+
+
+def test_out_of_memory_in_a_control_group(here: Path, small_cgroup: Path) -> None:
+    command = [sys.executable, "-m", "mgpu", "launch", "--unverified", "allow", "--json-result", "result.json"]
+    line = f"echo $$ > {small_cgroup}/cgroup.procs; exec {' '.join(command)} --gpus 1 train.py cgroup"
+    runner = subprocess.Popen(
+        ["sh", "-c", line], cwd=here, env=environment(here / "home"), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    end = ended(runner, here)
+    assert (end.code, end.cause, end.first) == (137, "run_out_of_memory", (0, "SIGKILL", 137)), end.said
+    assert end.document["oom_kills"] >= 1
+
+
+# Stopped by hand
+
+
+def waiting(folder: Path, runner: subprocess.Popen[str], ranks: int = 2) -> None:
+    wait_for(lambda: all((folder / f"at.{rank}").exists() for rank in range(ranks)) or runner.poll() is not None)
+    assert runner.poll() is None
+
+
+def test_hang_that_is_interrupted_names_the_rank_that_was_stopped(here: Path) -> None:
+    runner = launch(here, TORCHRUN, ("hang",))
+    waiting(here, runner)
+    pid = int((here / "at.1").read_text())
+    wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    wait_for(lambda: "rank 1" in (here / "logs" / "run.log").read_text("utf-8", "replace"))
+    runner.send_signal(signal.SIGINT)
+    end = ended(runner, here)
+    assert (end.code, end.cause) == (130, "run_rank_silent"), end.said
+    assert "rank 1 is stopped (SIGSTOP)" in end.document["probable_cause"]["title"]
+    assert re.search(r"^mgpu: stopped by SIGINT after \d+ s, exit 130$", end.said, re.MULTILINE)
+
+
+def test_hang_that_is_terminated(here: Path) -> None:
+    runner = launch(here, ("--gpus", "1"), ("wait",))
+    waiting(here, runner, 1)
+    runner.send_signal(signal.SIGTERM)
+    end = ended(runner, here)
+    assert (end.code, end.cause) == (143, "run_stopped")
+    assert end.document["signalled"] == "SIGTERM"
+
+
+def test_terminal_that_is_closed(here: Path) -> None:
+    write_config(here, ONE_PROCESS)
+    given = ("launch", "--unverified", "allow", "--yes", "--log-dir", "logs", "train.py", "wait")
+    terminal = Terminal([sys.executable, "-m", "mgpu", *given], env=environment(here / "home"), cwd=here)
+    wait_for(lambda: terminal._read() and (here / "at.0").exists())
+    terminal.child.ptyproc.fileobj.close()  # as when a window is closed, or ssh is cut
+    _, status = os.waitpid(terminal.child.pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 129
+    assert not marked(here)
+    stored = here / "logs" / "result.json"
+    document = json.loads(stored.read_text())
+    assert (document["exit_code"], document["signalled"]) == (129, "SIGHUP")
+    assert document["probable_cause"]["id"] == "run_stopped"
+
+
+# What is not even started
+
+
+def test_port_that_is_taken(here: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        end = ended(launch(here, (*TORCHRUN, "--port", str(taken.getsockname()[1])), ("well",)), here)
+    assert (end.code, end.cause) == (1, "log_port_taken"), end.said
+    assert end.document["first_failure"] is None
+
+
+def test_launcher_that_is_missing(here: Path) -> None:
+    """An accelerate of which only the folder is left."""
+    (here / "broken" / "accelerate").mkdir(parents=True)
+    (here / "broken" / "accelerate" / "__init__.py").touch()
+    runner = launch(here, ("--launcher", "accelerate"), ("well",), env={"PYTHONPATH": f"{here / 'broken'}:{ROOT}"})
+    end = ended(runner, here)
+    assert (end.code, end.cause) == (1, "log_module_missing"), end.said
+    assert end.document["first_failure"] is None and end.document["ranks"] == []

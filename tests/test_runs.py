@@ -1,0 +1,512 @@
+"""Does a run survive its terminal, and is it found again: listed, followed, ended, also when its supervisor is gone?"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from mgpu import errors, moments
+from mgpu.errors import MgpuError
+from mgpu.launch import detached, follow, keeping, listing, registry, run_log, stop, written
+from mgpu.launch.registry import Entry
+from mgpu.launch.request import Request
+from tests.conftest import Run, environment
+from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
+
+ALONE = ("launch", "--yes", "--unverified", "allow", "--launcher", "python")
+TWO = ("launch", "--yes", "--unverified", "allow", "-c", "two.yaml")
+OUTPUT = "début False\nstep 2/2\rdone".encode()
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Path]:
+    """A folder with scripts and configs; nothing that runs here outlives the test."""
+    shutil.copy(SCRIPTS / "lasts.py", tmp_path)
+    write_config(tmp_path, ONE_PROCESS)
+    write_config(tmp_path, name="two.yaml")
+    yield tmp_path
+    for path in entries_of(tmp_path).glob("*.json"):
+        with contextlib.suppress(OSError, ValueError):
+            if registry.supervised(left := registry.load(path)):
+                os.kill(left.pid, signal.SIGKILL)
+    kill_all(tmp_path)
+
+
+def entries_of(folder: Path) -> Path:
+    return folder / "home" / "state" / "mgpu" / "runs"
+
+
+def detach(mgpu: Run, here: Path, *script: str, options: tuple[str, ...] = ALONE, **more: Any) -> Entry:
+    """Start a run that goes on by itself; its entry."""
+    done = mgpu(*options, "--detach", *script, **more)
+    assert done.returncode == errors.READY, done.stderr
+    return registry.load(entries_of(here) / f"{done.stdout.strip()}.json")
+
+
+# Runs that go on
+
+
+def test_a_run_survives_its_terminal(here: Path, mgpu: Run) -> None:
+    """Started in a terminal that is then closed: it is listed, followed, left and followed to its end."""
+    terminal = pexpect.spawn(
+        sys.executable, ["-m", "mgpu", *ALONE, "--detach", "lasts.py", "3", "--token", "hf_abcdefghijklmnopqrstuv"],
+        cwd=str(here), env=environment(here / "home", {"TERM": "xterm"}), encoding="utf-8", timeout=60,
+    )  # fmt: skip
+    terminal.expect(r"--stop (\S+)")
+    run = terminal.match.group(1)
+    terminal.expect(pexpect.EOF)
+    terminal.close(force=True)
+    assert terminal.exitstatus == errors.READY
+    wait_for(lambda: (here / "ready.0").exists(), 20)
+    path = entries_of(here) / f"{run}.json"
+    entry = registry.load(path)
+    _is_on_its_own(entry)
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert "hf_abc" not in path.read_text("utf-8") and "--token ***" in " ".join(entry.target)
+
+    listed = mgpu("launch", "--status")
+    assert listed.returncode == errors.READY
+    assert re.search(rf"^{re.escape(run)} +running +just now +1 of 1 +lasts\.py 3", listed.stdout, re.MULTILINE)
+    one = mgpu("launch", "--status", run[-4:])
+    assert one.returncode == errors.READY
+    assert f"pid {(here / 'ready.0').read_text()}, sleeping" in one.stdout and "Last line  début False" in one.stdout
+
+    left = start("launch", "--attach", folder=here)
+    assert left.stdout is not None and left.stdout.readline() == "début False\n"
+    left.send_signal(signal.SIGINT)
+    assert left.wait(20) == errors.INTERRUPTED
+    assert left.stderr is not None and f"{run} goes on." in left.stderr.read()
+
+    os.kill(entry.pid, signal.SIGHUP)
+    with (here / "seen").open("wb") as seen:
+        followed = start("launch", "--attach", run[:-1], folder=here, stdout=seen)
+        wait_for(lambda: (here / "seen").stat().st_size, 20)
+        (here / "go").touch()
+        _, said = followed.communicate(timeout=30)
+    assert (followed.returncode, (here / "seen").read_bytes()) == (3, OUTPUT), said
+    assert "FAILED" in said and "exit 3" in said
+
+    ended = mgpu("launch", "--status", "--json-result", "-", run)
+    assert ended.returncode == errors.NOT_READY
+    (told,) = json.loads(ended.stdout)["runs"]
+    assert (told["state"], told["exit_code"], told["last_line"], told["alive"]) == ("ended", 3, "done", [])
+    assert not marked(here)
+
+
+def _is_on_its_own(entry: Entry) -> None:
+    """The supervisor leads no session, has no terminal, and holds no stream of the one who started it."""
+    fields = Path(f"/proc/{entry.pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    session, terminal = int(fields[3]), int(fields[4])
+    assert terminal == 0 and session not in (entry.pid, os.getsid(0))
+    assert {os.readlink(f"/proc/{entry.pid}/fd/{number}") for number in (0, 1, 2)} == {os.devnull}
+    assert entry.detached and entry.launcher is not None
+
+
+def test_two_ranks_are_ended(here: Path, mgpu: Run) -> None:
+    entry = detach(mgpu, here, "lasts.py", "0", options=TWO)
+    wait_for(lambda: all((here / f"ready.{rank}").exists() for rank in (0, 1)), 60)
+    assert re.search(r"running +\S.* +2 of 2 +lasts\.py 0", mgpu("launch", "--status").stdout)
+    done = mgpu("launch", "--stop")
+    assert (done.returncode, done.stdout) == (errors.READY, ""), done.stderr
+    assert f"ending {entry.id}" in done.stderr and "stopped by SIGTERM" in done.stderr
+    assert not marked(here)
+    assert registry.look(entry)[1] == "ended" or registry.load(entries_of(here) / f"{entry.id}.json").exit_code == 143
+    again = mgpu("launch", "--stop", entry.id)
+    assert again.returncode == errors.READY and "is over: stopped by SIGTERM" in again.stderr
+    none = mgpu("launch", "--stop")
+    assert none.returncode == errors.NOT_READY and "no run is going on here" in none.stderr
+    followed = mgpu("launch", "--attach")
+    assert (followed.returncode, followed.stdout.count("début")) == (143, 2)
+
+
+def test_killed_supervisor(here: Path, mgpu: Run) -> None:
+    """What nobody watches over any more is called lost, and its output is still there."""
+    reading, writing = os.pipe()
+    entry = detach(mgpu, here, "lasts.py", "0", pass_fds=(writing,))
+    os.close(writing)
+    assert os.read(reading, 1) == b"", "the run holds no stream of whoever started it: ssh would wait for it"
+    os.close(reading)
+    wait_for(lambda: (here / "ready.0").exists(), 20)
+    os.kill(entry.pid, signal.SIGKILL)
+    wait_for(lambda: not marked(here), 20)
+    listed = mgpu("launch", "--status")
+    assert re.search(rf"^{re.escape(entry.id)} +lost ", listed.stdout, re.MULTILINE)
+    assert mgpu("launch", "--status", entry.id).returncode == errors.NOT_READY
+    followed = mgpu("launch", "--attach", entry.id)
+    assert (followed.returncode, followed.stdout) == (errors.UNKNOWN, "début False\n")
+    assert "lost" in followed.stderr and "is not known" in followed.stderr
+
+
+def test_runs_in_the_foreground_are_known_and_end_in_time(here: Path, mgpu: Run) -> None:
+    """Two that last: `--stop` asks which. One whose time is limited: it ends by itself."""
+    lasting = [start(*ALONE, "--log-dir", name, "lasts.py", "0", folder=here) for name in ("one", "another")]
+    timed = start(*ALONE, "--log-dir", "limited", "--timeout", "1", "lasts.py", "0", folder=here)
+    _, said = timed.communicate(timeout=60)
+    assert timed.returncode == errors.TIMED_OUT, said
+    assert "--timeout" in said
+    wait_for(lambda: len(list(entries_of(here).glob("*.json"))) == 3, 20)
+    assert re.search(r"^limited-\w{4} +timed out .* 124 ", mgpu("launch", "--status").stdout, re.MULTILINE)
+    which = mgpu("launch", "--stop")
+    assert which.returncode == errors.USAGE
+    assert len(re.findall(r"mgpu launch --stop (?:one|another)-", which.stderr)) == 2, which.stderr
+    assert mgpu("launch", "--stop", "one").returncode == errors.READY
+    lasting[0].communicate(timeout=30)
+    assert (lasting[0].returncode, lasting[1].poll()) == (143, None)
+    lasting[1].send_signal(signal.SIGSTOP)
+    wait_for(lambda: "suspended" in mgpu("launch", "--status").stdout, 10)
+    assert mgpu("launch", "--stop").returncode == errors.READY
+    lasting[1].communicate(timeout=30)
+    assert lasting[1].returncode == 143
+    assert not marked(here)
+
+
+def test_a_reader_that_goes_away_ends_only_what_it_read(here: Path, mgpu: Run) -> None:
+    """`mgpu launch --attach | head -1`, of a run that is silent afterwards."""
+    detach(mgpu, here, "lasts.py", "0")
+    reading, writing = os.pipe()
+    followed = start("launch", "--attach", folder=here, stdout=writing)
+    os.close(writing)
+    assert os.read(reading, 100)
+    os.close(reading)
+    followed.communicate(timeout=20)
+    assert followed.returncode == 128 + signal.SIGPIPE
+    assert mgpu("launch", "--status", registry.load(next(entries_of(here).iterdir())).id).returncode == errors.READY
+
+
+def test_a_launcher_that_does_not_start(here: Path) -> None:
+    """The one who waits is told, with the launcher's own words."""
+    program = """
+import sys
+from pathlib import Path
+from mgpu.errors import MgpuError
+from mgpu.launch import command, detached
+from mgpu.launch.request import Request
+from mgpu.snapshot import Snapshot
+
+try:
+    detached.start(Request(detach=True), command.Command(("./nowhere",), run_id="a" * 32), Path("."), Snapshot())
+except MgpuError as error:
+    print(error.message)
+    sys.exit(error.exit_code)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=here, env=environment(here / "home"), capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == errors.NOT_FOUND, done.stderr
+    assert "the launcher was not found" in done.stdout
+
+
+def test_a_full_disk_ends_no_supervisor() -> None:
+    with detached.Tolerant("/dev/full", "w") as file:
+        assert file.write(b"a word") == 6
+
+
+# Entries
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the entries of this process are: a fresh folder."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path = registry.folder()
+    path.mkdir(parents=True, mode=0o700)
+    return path
+
+
+def entry(runs: Path, id_: str = "20261121-1012-3f2a", **changed: Any) -> Entry:
+    """The entry of a run that this very process supervises; kept as a file."""
+    of_now = Entry(
+        id=id_, run_id=f"{id_}-mark", host=socket.gethostname(), boot_id=registry.boot_id(),
+        pid_space=registry.pid_space(), pid=os.getpid(), pid_started=registry.started_at(os.getpid()) or 0,
+        folder=str(runs.parent / id_), cwd="/", target=("train.py", "--lr", "1"), command=("python", "train.py"),
+        config="accelerate.yaml", started=moments.now(), ranks=1,
+    )  # fmt: skip
+    made = dataclasses.replace(of_now, **changed)
+    (runs / f"{id_}.json").write_text(json.dumps(dataclasses.asdict(made)), "utf-8")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("changed", "state", "words"),
+    [
+        ({}, "running", ""),
+        ({"ended": "2026-11-21T10:12:00Z", "exit_code": 0}, "ended", ""),
+        ({"pid_started": 1}, "lost", ""),  # another process has its pid now
+        ({"pid": 1 << 30}, "lost", ""),
+        ({"boot_id": "of another start of this machine"}, "lost", ""),
+        ({"boot_id": "of another machine", "host": "node7"}, "elsewhere", "on host node7"),
+        ({"pid_space": 1, "host": "node7"}, "elsewhere", "in another container on node7"),
+    ],
+)
+def test_what_a_run_does_now(runs: Path, changed: dict[str, Any], state: str, words: str) -> None:
+    made = entry(runs, **changed)
+    assert registry.look(made) == (made, state)
+    if words:
+        assert registry.whereabouts(made) == words
+        with pytest.raises(MgpuError, match=re.escape(words)) as error:
+            stop.run(made.id, [made])
+        assert error.value.exit_code == errors.UNKNOWN
+        with pytest.raises(MgpuError, match=re.escape(words)):
+            follow.attach(made)
+
+
+def test_the_last_word_counts(runs: Path) -> None:
+    """A supervisor that ends between the two looks has said how."""
+    running = entry(runs, pid=1 << 30)
+    ended = entry(runs, pid=1 << 30, ended=moments.now(), exit_code=3)
+    assert registry.look(running) == (ended, "ended")
+
+
+def test_entries_that_cannot_be_read(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = entry(runs)
+    outside = runs.parent / "outside.json"
+    shutil.copy(runs / f"{good.id}.json", outside)
+    (runs / "link.json").symlink_to(outside)
+    (runs / "empty.json").write_text("")
+    (runs / "list.json").write_text("[]")
+    (runs / "deep.json").write_text("[" * 100_000)
+    (runs / "bytes.json").write_bytes(b"\xff\xfe")
+    (runs / "large.json").write_text(" " * (1 << 20))
+    (runs / "later.json").write_text('{"schema": 99}')
+    (runs / "other.json").write_text((runs / f"{good.id}.json").read_text())
+    os.mkfifo(runs / "pipe.json")
+    found, troubles = registry.entries()
+    assert found == [good]
+    assert [Path(trouble.split()[0]).stem for trouble in troubles] == [
+        "bytes", "deep", "empty", "large", "later", "link", "list", "other", "pipe",
+    ]  # fmt: skip
+    assert listing.run(Request(status=True), None, found, troubles) == errors.READY
+    shown = capsys.readouterr().out
+    assert "another version of mgpu wrote it" in shown and "train.py --lr 1" in shown
+
+
+def test_a_run_is_named(runs: Path) -> None:
+    old = entry(runs, "20261120-0900-aaaa", started="2026-11-20T09:00:00Z")
+    new = entry(runs, "20261121-0900-bbbb", started="2026-11-21T09:00:00Z", ended="2026-11-21T09:00:01Z")
+    found, _ = registry.entries()
+    assert found == [new, old]
+    assert registry.find(None, found) == old  # the latest that still runs
+    assert registry.find(None, [new]) == new
+    for name in (old.id, "20261120", "aaaa", old.folder):
+        assert registry.find(name, found) == old
+    for name, words in (("2026", "may be 20261121-0900-bbbb, 20261120-0900-aaaa"), ("nothing", "no run nothing")):
+        with pytest.raises(MgpuError, match=words) as error:
+            registry.find(name, found)
+        assert error.value.exit_code == errors.USAGE
+    with pytest.raises(MgpuError, match="no run is known here"):
+        registry.find(None, [])
+
+
+def test_old_entries_are_forgotten(runs: Path, tmp_path: Path) -> None:
+    from mgpu.launch.command import Command
+
+    for number in range(60):
+        entry(runs, f"ended-{number:04}", started=f"2026-01-01T00:00:{number:02}Z", ended="2026-01-02T00:00:00Z")
+    entry(runs, "going-0000", started="2025-01-01T00:00:00Z")
+    entry(runs, "abroad-0000", started="2025-01-01T00:00:00Z", host="node7", boot_id="another")
+    command = Command(("python", "train.py", "--hub_token", "abcdef"), run_id="c0de" * 8, script="train.py")
+    with keeping.running(command, tmp_path / "a b\n", Request(config="x.yaml")) as kept:
+        path = runs / f"{kept.entry.id}.json"
+        assert path.name == "a-b-c0de.json"
+        assert registry.look(kept.entry)[1] == "running"
+        path.unlink()
+        path.symlink_to(tmp_path / "victim")
+        kept.ended(3, signalled=signal.SIGTERM)
+    assert not (tmp_path / "victim").exists() and "abcdef" not in path.read_text()
+    last = registry.load(path)
+    assert (last.exit_code, last.signalled, last.config, last.target) == (3, "SIGTERM", "x.yaml", ("train.py",))
+    left = {made.id for made in registry.entries()[0]}
+    assert len(left) == 50 + 2 and {"going-0000", "abroad-0000", "ended-0059", "ended-0011", last.id} <= left
+    assert "ended-0010" not in left
+
+
+def test_a_folder_that_a_later_run_has(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The log that is there now is not passed off as the earlier run's."""
+    early = entry(
+        runs, "logs-aaaa", folder=str(runs), started="2026-11-20T09:00:00Z", ended="2026-11-20T09:00:01Z", exit_code=3
+    )
+    late = entry(runs, "logs-bbbb", folder=str(runs))
+    (runs / "run.log").write_text("of the later one\n")
+    assert registry.find(str(runs), registry.entries()[0]) == late
+    assert follow.attach(early) == 3
+    assert listing.run(Request(status=True), early.id, [early, late], []) == errors.NOT_READY
+    told = capsys.readouterr()
+    assert "of the later one" not in told.out
+    assert "a later run by now, logs-bbbb" in told.err and "a later run by now, logs-bbbb" in told.out
+
+
+def test_a_folder_that_a_run_still_writes_to(runs: Path, here: Path, mgpu: Run) -> None:
+    going = entry(runs, folder=str(here / "logs"))
+    assert registry.writes_to(here / "logs") == going and registry.writes_to(here) is None
+    done = mgpu(*ALONE, "--log-dir", "logs", "lasts.py", "0", env={"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]})
+    assert done.returncode == errors.USAGE and f"{going.id} still writes its logs to logs" in done.stderr
+
+
+def test_no_place_for_entries_costs_only_the_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mgpu.launch.command import Command
+
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with keeping.running(Command(("true",), run_id="c0de"), tmp_path, Request()) as kept:
+        kept.ended(0)
+    with pytest.raises(MgpuError, match="could not be found again") as error:
+        keeping.can_keep()
+    assert error.value.exit_code == errors.LAUNCH_REFUSED
+
+
+def test_what_is_left_of_a_lost_run_is_ended(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lost = entry(runs, pid=1 << 30)
+    rank = subprocess.Popen(["sleep", "60"], env={"MGPU_RUN_ID": lost.run_id, "PATH": os.environ["PATH"]})
+    try:
+        assert listing.run(Request(status=True), lost.id, [lost], []) == errors.NOT_READY
+        assert f"its processes still run ({rank.pid})" in " ".join(capsys.readouterr().out.split())
+        assert follow.attach(lost) == errors.UNKNOWN
+        assert f"its processes still run ({rank.pid})" in capsys.readouterr().err
+        assert stop.run(None, [lost]) == errors.READY
+        assert rank.wait(10) == -signal.SIGTERM
+    finally:
+        rank.kill()
+        rank.wait()
+    assert "was lost, nobody watched over it any more: 1 process of it ended now" in capsys.readouterr().err
+    assert registry.look(lost)[1] == "ended"
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (Request(attach=True, target=("train.py", "--lr", "1")), "takes the name of one run"),
+        (Request(attach=True, target=("--help",)), "takes the name of one run"),
+        (Request(stop=True, target=("",)), "takes the name of one run"),
+        (Request(status=True, stop=True), "--status and --stop: choose one"),
+        (Request(attach=True, exec_=True), "leave out --exec"),
+        (Request(attach=True, detach=True), "leave out --detach"),
+        (Request(stop=True, timeout_s=3), "leave out --timeout"),
+        (Request(stop=True, json_result="x"), "leave out --json-result"),
+        (Request(status=True, node=0), "leave out --node-rank"),
+        (Request(status=True, triage=False), "leave out --no-triage"),
+        (Request(status=True, log_dir="x"), "leave out --log-dir"),
+    ],
+)
+def test_what_does_not_go_together(request_: Request, words: str) -> None:
+    with pytest.raises(MgpuError, match=re.escape(words)) as error:
+        follow.run(request_)
+    assert error.value.exit_code == errors.USAGE
+
+
+def test_wrong_use_on_the_command_line(here: Path, mgpu: Run) -> None:
+    for arguments in (("--attach", "lasts.py", "--epochs", "3"), ("--detach", "--exec", "lasts.py")):
+        done = mgpu("launch", *arguments)
+        assert (done.returncode, done.stdout) == (errors.USAGE, ""), arguments
+    nothing = mgpu("launch", "--attach")
+    assert nothing.returncode == errors.USAGE and "no run is known here" in nothing.stderr
+    assert "No run is known here" in mgpu("launch", "--status").stdout
+
+
+# What a run has written
+
+
+def test_a_log_is_followed_through_its_parts(tmp_path: Path) -> None:
+    """Byte for byte: the lines that the log itself adds at the head of a part are passed over."""
+    output = written.Output(tmp_path)
+    assert not output.is_there and output.read() == b""
+    log = run_log.RunLog(tmp_path, print, most=4000)
+    sent = received = b""
+    for number in range(300):
+        data = b"%04d \xff\x1b[1m%s\n" % (number, b"x" * (number % 90))
+        log.write(memoryview(data))
+        sent += data
+        if number % 3 == 0:
+            while data := output.read():
+                received += data
+    while data := output.read():
+        received += data
+    assert received == sent
+    assert len(run_log.parts(tmp_path)) == 3, "the log has been in parts, of which some are gone"
+    late = written.Output(tmp_path)
+    everything = b""
+    while data := late.read():
+        everything += data
+    assert re.search(rb"\[mgpu: [\d,]+ bytes left out here", everything), "what is missing is said"
+    tail = written.Output(tmp_path)
+    tail.skip_to_tail()
+    log.write(memoryview(b"later\n"))
+    lines = (tail.read() + tail.read()).splitlines(keepends=True)
+    assert lines[-20:] == [*sent.splitlines(keepends=True)[-19:], b"later\n"]
+    assert len(lines) <= 101
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "whole", "last"),
+    [
+        (b"a\nb\nc\n", True, b"b\nc\n"),
+        (b"a\nb\nc\ngrow", True, b"b\nc\ngrow"),
+        (b"a\n", True, b"a\n"),
+        (b"", True, b""),
+        (b"half\nb\n", False, b"b\n"),
+        (b"alf 1%\r 2%\r 3%", False, b" 2%\r 3%"),
+        (b"abc", False, b"abc"),
+    ],
+)
+def test_last_lines(data: bytes, whole: bool, last: bytes) -> None:
+    assert written.last_lines(data, 2, whole=whole) == last
+
+
+def test_last_line_of_a_progress_bar(tmp_path: Path) -> None:
+    assert listing.last_line(tmp_path) == ""
+    (tmp_path / "run.log").write_bytes(b"start\n 10%|#\r 20%|##\x1b[A\r \n\n")
+    assert listing.last_line(tmp_path) == "20%|##"
+
+
+# What is told
+
+
+@pytest.mark.parametrize(
+    ("changed", "word", "rest"),
+    [
+        ({"exit_code": 0}, "finished", " after 1 min 5 s, exit 0"),
+        ({"exit_code": 3}, "FAILED", " after 1 min 5 s, exit 3"),
+        ({"exit_code": 143, "signalled": "SIGTERM"}, "stopped", " by SIGTERM after 1 min 5 s, exit 143"),
+        ({"exit_code": 0, "signalled": "SIGTERM"}, "finished", " after 1 min 5 s, exit 0"),
+        ({"exit_code": 124, "signalled": "SIGTERM", "timed_out": True}, "timed out", " after 1 min 5 s, exit 124"),
+        ({}, "FAILED", " after 1 min 5 s, how is not known"),
+    ],
+)
+def test_how_a_run_ended(runs: Path, changed: dict[str, Any], word: str, rest: str) -> None:
+    made = entry(runs, started="2026-11-21T10:00:00Z", ended="2026-11-21T10:01:05Z", **changed)
+    assert listing.word(made, "ended")[0] == word
+    assert listing.ending(made) == rest
+
+
+def test_what_ends_a_detached_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = "0::/user.slice/user-1000.slice/session-3.scope\n"
+    manager = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-u1.scope\n"
+    assert "systemd-run --user --scope" in detached._of_logind(session, 1000, lambda: True)
+    assert detached._of_logind(session, 1000, lambda: False) == ""
+    assert detached._of_logind(session, 0, lambda: True) == ""
+    assert detached._of_logind(manager, 1000, lambda: pytest.fail("nobody needs to ask")) == ""
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    assert "Slurm job 4711" in detached.what_ends_it()
+
+
+def test_moments() -> None:
+    assert [moments.lasted(seconds) for seconds in (-1, 59.9, 200, 8040)] == ["0 s", "59 s", "3 min 20 s", "2 h 14 min"]
+    assert moments.since(moments.now()) == "just now"
+    assert moments.since("2020-01-01T00:00:00Z").endswith("days ago")
+    assert moments.since("soon") == "at an unknown time" and moments.seconds_between("", "") is None
+    assert moments.seconds_between("2026-11-21T10:00:00Z", "2026-11-21T10:01:05Z") == 65

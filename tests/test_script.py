@@ -1,0 +1,271 @@
+"""Does the fact `script` say what stands in a script, and does `mgpu doctor --script` tell it well?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mgpu.errors import MgpuError
+from mgpu.probes import script as probe
+from mgpu.snapshot import Script, ScriptCall, Snapshot, from_json, to_json
+from tests.bad_scripts import read
+from tests.conftest import Run
+
+DDP = "torch.nn.parallel.DistributedDataParallel"
+WHOLE = """\
+import argparse, os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as Wrapped
+from torch.utils.data import DataLoader
+
+def setup():
+    dist.init_process_group("nccl", init_method="env://")
+    return dist.get_rank(), int(os.environ["LOCAL_RANK"])
+
+def save(model, path):
+    torch.save(model.module.state_dict(), path)
+
+class Trainer:
+    def __init__(self, model, rank):
+        self.model = model
+        self.main = rank == 0
+    def fit(self, loader):
+        for epoch in range(3):
+            for batch in loader:
+                with torch.autocast("cuda"):
+                    loss = self.model(batch)
+                loss.backward()
+                if loss > 9:
+                    break
+            if self.main:
+                save(self.model, "last.pt")
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", "-l", type=float, default=0.1)
+    args = parser.parse_args()
+    rank, local_rank = setup()
+    model = Wrapped(torch.nn.Linear(2, 2).to("cuda:0"), device_ids=[local_rank])
+    Trainer(model, rank).fit(DataLoader([1], batch_size=8))
+    if rank != 0:
+        return
+    print("done", token="abcdef")
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def one(script: Script, name: str) -> ScriptCall:
+    (found,) = [call for call in script.calls if call.name == name]
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole() -> Script:
+    return read(WHOLE)
+
+
+def test_a_name_is_what_was_imported_and_assigned(whole: Script) -> None:
+    wrapped = one(whole, DDP)
+    assert (wrapped.line, wrapped.column, wrapped.function) == (34, 13, "main")
+    assert wrapped.arguments == ("torch.nn.Linear()",)
+    assert wrapped.keywords == {"device_ids": "[local_rank]"}
+    assert wrapped.targets == ("model",)
+    # Through the parameters of Trainer.__init__, an attribute, and save's.
+    assert one(whole, f"{DDP}().module.state_dict").line == 12
+    assert one(whole, "torch.distributed.init_process_group").keywords == {"init_method": "'env://'"}
+
+
+def test_loops_contexts_and_guards_are_those_of_the_callers_too(whole: Script) -> None:
+    forward = one(whole, f"{DDP}()")
+    assert [whole.loops[place].over for place in forward.loops] == ["range(3)", "loader"]
+    assert whole.loops[forward.loops[1]].source == "torch.utils.data.DataLoader()"
+    assert forward.within == ("torch.autocast",)
+    assert one(whole, "torch.save").guards == ("main",)
+    assert [whole.loops[place].target for place in one(whole, "torch.save").loops] == ["epoch"]
+    assert one(whole, "print").guards == ("main",), "what follows `if rank != 0: return`"
+    (out,) = whole.jumps
+    assert (out.kind, out.conditions) == ("break", ("loss > 9",))
+
+
+def test_the_rest_of_the_fact(whole: Script) -> None:
+    assert (whole.speaks, whole.main_guard, whole.error, whole.lines) == ("ddp", True, None, 41)
+    assert whole.functions == ("setup", "save", "Trainer.__init__", "Trainer.fit", "main")
+    (option,) = whole.options
+    assert (option.names, option.default, option.type) == (("--lr", "-l"), "0.1", "float")
+    assert [text.text for text in whole.texts] == ["env://", "cuda", "cuda:0"]
+    assert one(whole, "print").keywords == {"token": "'***'"}, "secrets are masked"
+    assert "abcdef" not in json.dumps(to_json(Snapshot(script=whole)))
+    assert from_json(json.loads(json.dumps(to_json(Snapshot(script=whole))))).script == whole
+
+
+GUARDS = {
+    "if rank == 0:": ("main",),
+    "if not rank:": ("main",),
+    "if dist.get_rank() == 0:": ("main",),
+    "if 0 == int(os.environ['RANK']):": ("main",),
+    "if local_rank in [-1, 0]:": ("local_main",),
+    "if args.rank % 8 == 0:": ("local_main",),
+    "if accelerator.is_main_process:": ("main",),
+    "if accelerator.is_local_main_process:": ("local_main",),
+    "if trainer.is_world_process_zero():": ("main",),
+    "if not args.distributed or rank == 0:": ("main",),
+    "if rank == 0 and step % 10 == 0:": ("main",),
+    "if rank == 0 or debug:": ("some",),
+    "if rank == 3:": ("some",),
+    "if rank != 0:": ("not_main",),
+    "if rank:": ("not_main",),
+    "if world_size > 1:": ("distributed",),
+    "if torch.cuda.device_count() == 1:": ("single",),
+    "if args.local_rank == -1:": ("single",),
+    "if step % 10 == 0:": (),
+    "if args.save_model:": (),
+    "is_first = rank == 0\nif is_first:": ("main",),
+    "def first():\n    return dist.get_rank() == 0\nif first():": ("main",),
+    "if rank != 0:\n    pass\nelse:": ("main",),
+}
+
+
+@pytest.mark.parametrize("text", GUARDS)
+def test_who_comes_past_a_condition(text: str) -> None:
+    found = read(f"import os, torch\nimport torch.distributed as dist\n{text}\n    probe_here()\n")
+    assert one(found, "probe_here").guards == GUARDS[text]
+
+
+@pytest.mark.parametrize(
+    ("text", "speaks"),
+    [
+        ("from accelerate import Accelerator\naccelerator = Accelerator()", "accelerate"),
+        ("import transformers\ntransformers.Trainer(model).train()", "trainer"),
+        ("from trl import SFTTrainer\nclass Mine(SFTTrainer): pass\nMine(model).train()", "trainer"),
+        ("import pytorch_lightning as pl\npl.Trainer().fit(model)", "lightning"),
+        ("import lightning as L\nL.Trainer().fit(model)", "lightning"),
+        ("import deepspeed\nengine, *_ = deepspeed.initialize(model=model)", "deepspeed"),
+        ("import torch\ntorch.distributed.init_process_group()", "ddp"),
+        ("import torch\nloss.backward()\noptimizer.step()", "nothing"),
+        ("import torch, somebodys_engine\nloss.backward()\noptimizer.step()", None),
+        ("print('hello')", None),
+    ],
+)
+def test_what_makes_its_ranks_train_together(text: str, speaks: str | None) -> None:
+    assert read(text + "\n").speaks == speaks
+
+
+def test_modules_beside_the_script_are_read_and_no_others(tmp_path: Path) -> None:
+    outside = tmp_path / "outside.py"
+    outside.write_text("import torch\ntorch.save(1, 'outside')\n", "utf-8")
+    folder = tmp_path / "project"
+    (folder / "tools").mkdir(parents=True)
+    (folder / "tools" / "__init__.py").write_text("", "utf-8")
+    (folder / "tools" / "io.py").write_text(
+        "import torch\nfrom . import more\ndef keep(x):\n    torch.save(x, 'x.pt')\n", "utf-8"
+    )
+    (folder / "tools" / "more.py").write_text("import torch\nimport tools.io\n", "utf-8")
+    (folder / "escapes.py").symlink_to(outside)
+    (folder / "train.py").write_text(
+        "import escapes, json\nfrom tools.io import keep\nif rank == 0:\n    keep(1)\n", "utf-8"
+    )
+    found = probe.read(folder / "train.py")
+    kept = one(found, "torch.save")
+    assert (kept.file, kept.line, kept.function, kept.guards) == ("tools/io.py", 4, "keep", ("main",))
+    assert found.files == ("tools/__init__.py", "tools/io.py", "tools/more.py")
+    assert found.unread == ("escapes",)
+    assert probe.read(folder / "train.py", follow=False).files == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.py", b"def f(:\n", "invalid syntax"),
+        ("a.py", b"print 'python 2'\n", "Missing parentheses"),
+        ("a.py", b"x = '\xff'\n", "neither UTF-8"),
+        ("a.py", b"# coding: klingon\n", "klingon"),
+        ("a.py", b"x = 1\0\n", "null byte"),
+        ("a.py", b"x = " + b"(" * 5000 + b")" * 5000, "nested"),
+        ("a.py", b"x = 1\n" * 200_000, "larger than 1 MiB"),
+        ("a.py", b"if x:\n" + b"".join(b" " * n + b"if x:\n" for n in range(1, 90)) + b" " * 90 + b"pass\n", ""),
+        ("job.sbatch", b"#!/bin/bash\nsrun x\n", "begins with #!/bin/bash"),
+        ("job.sh", b"srun x\n", "only Python scripts are read so far"),
+        ("a.ipynb", b"{}", "only Python scripts are read so far"),
+        ("program", b"\x7fELF\x02", "no text"),
+    ],
+)
+def test_what_is_no_python_is_told_in_words(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    found = probe.read(path)
+    assert found.calls == ()
+    assert words in (found.error or ""), found.error
+
+
+def test_an_expression_of_a_thousand_terms_is_read() -> None:
+    found = read("import torch\nx = " + " + ".join(["torch.rand(1)"] * 600) + "\n")
+    assert len(found.calls) == 600 or found.error, found.error
+
+
+def test_arguments_are_kept_without_secrets(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("pass\n", "utf-8")
+    assert probe.read(path, ["--lr", "1", "--hub_token", "abc"]).arguments == ("--lr", "1", "--hub_token", "***")
+    with pytest.raises(MgpuError, match="cannot read"):
+        probe.read(tmp_path / "none.py")
+
+
+ALONE = """\
+import torch
+for batch in range(3):
+    loss = torch.zeros(1, requires_grad=True).sum()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_the_doctor_tells_a_scripts_faults_where_they_are(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ALONE, "utf-8")
+    done = mgpu("doctor", "--script", "train.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert text.startswith("mgpu doctor"), text
+    assert "on train.py 5 lines: it trains on one GPU only. Nothing of it was run." in text
+    assert "Where train.py:4:5" in text
+    assert "accelerator.backward(loss)" in text
+    assert "1 warning from" in text
+    assert "Next: mgpu launch train.py" in text
+    assert mgpu("doctor", "--script", "train.py", "--strict", cwd=tmp_path).returncode == 1
+
+
+def test_the_doctors_json_has_file_and_line(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ALONE, "utf-8")
+    done = mgpu("doctor", "--script", "train.py", "--json", cwd=tmp_path)
+    whole = json.loads(done.stdout)
+    (entry,) = [entry for entry in whole["checks"] if entry["status"] == "warn"]
+    assert (entry["id"], entry["file"], entry["line"], entry["column"]) == ("script_trains_alone", "train.py", 4, 5)
+    assert entry["verify"] == "mgpu doctor --script train.py --only script_trains_alone"
+    assert (whole["verdict"], whole["next"]) == ("ready_with_warnings", ["mgpu launch train.py"])
+
+
+def test_the_doctor_and_a_file_that_cannot_be_read(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def f(:\n", "utf-8")
+    done = mgpu("doctor", "--script", "broken.py", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "broken.py:1" in done.stdout and "invalid syntax" in done.stdout
+    assert "1 warning from 1 check." in done.stdout
+    (tmp_path / "job.sh").write_text("srun x\n", "utf-8")
+    for name, words in (("job.sh", "only Python scripts are read so far"), ("none.py", "No such file")):
+        done = mgpu("doctor", "--script", name, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert words in done.stderr
+
+
+def test_a_config_is_judged_with_the_script(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        'from accelerate import Accelerator\naccelerator = Accelerator(mixed_precision="fp16")\n', "utf-8"
+    )
+    (tmp_path / "bf16.yaml").write_text("distributed_type: MULTI_GPU\nmixed_precision: bf16\n", "utf-8")
+    done = mgpu("doctor", "--script", "train.py", "-c", "bf16.yaml", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "train.py:2:15" in done.stdout and "but the config says bf16" in done.stdout

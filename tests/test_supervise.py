@@ -1,0 +1,452 @@
+"""Does a program under the supervisor notice nothing of it, and does nothing of it outlive it?
+
+Real programs, pipes, pseudo-terminals, shells and signals. The launcher is Python itself: what is tested here stands
+between mgpu and whatever it has started. (test_launch.py has the same with the launchers.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pty
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgpu import errors
+from mgpu.launch import exit_code, processes, run_log
+from tests.conftest import ROOT, environment
+from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
+from tests.scripts.behaves import block
+from tests.test_exit_code import EXIT_3, KILLED
+
+LAUNCH = ("launch", "--unverified", "allow", "--launcher", "python")
+BEGINS, ENDS = b"your program's output starts here", b"end of your program"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Path]:
+    """A folder with the scripts and a config of one process. Nothing that runs here outlives it."""
+    for name in ("behaves.py", "waits.py", "floods.py"):
+        shutil.copy(SCRIPTS / name, tmp_path)
+    write_config(tmp_path, ONE_PROCESS)
+    yield tmp_path
+    kill_all(tmp_path)
+
+
+def ready(folder: Path) -> int:
+    """The program is there; its pid."""
+    wait_for((folder / "ready").exists, 30)
+    return int((folder / "ready").read_text())
+
+
+def notes(folder: Path) -> str:
+    """What mgpu has noted of the only run."""
+    (path,) = folder.glob("runs/*/mgpu.log")
+    return path.read_text()
+
+
+# Bytes
+
+
+def test_a_hundred_megabytes(here: Path) -> None:
+    """Every kind of byte, both streams, none lost, none changed, none added; the log has them all."""
+    runner = start(*LAUNCH, "behaves.py", "noise", "100", folder=here, stderr=(here / "err").open("wb"))
+    received = hashlib.sha256()
+    assert runner.stdout is not None
+    while data := os.read(runner.stdout.fileno(), 1 << 20):
+        received.update(data)
+    assert runner.wait(60) == 0
+    sent = hashlib.sha256()
+    for number in range(100):
+        sent.update(block(number))
+    assert received.digest() == sent.digest()
+    said = (here / "err").read_bytes()
+    said = said[said.index(b"\n", said.index(BEGINS)) + 1 :]
+    assert said.startswith(b"".join(block(number) for number in range(0, 100, 10)))
+    (log,) = here.glob("runs/*/run.log*")
+    assert log.stat().st_size == 110 << 20
+
+
+def test_log_that_cannot_grow(here: Path) -> None:
+    """The run goes on, its output is whole, and it is noted why the log is not."""
+    words = shlex.join([sys.executable, "-m", "mgpu", *LAUNCH, "floods.py"])
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 100; exec {words}"],
+        cwd=here, env=environment(here / "home"), capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout) == 8 << 18
+    (log,) = here.glob("runs/*/run.log")
+    assert log.stat().st_size == 100 << 10
+    assert "the log ends here (File too large); the run goes on" in notes(here)
+
+
+def test_files_are_the_users_alone(here: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Also in a folder where somebody has put a link in place of the log: it is not followed."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "file"
+    elsewhere.write_text("untouched")
+    (here / "logs").mkdir()
+    (here / "logs" / "mgpu.log").symlink_to(elsewhere)
+    done = start(*LAUNCH, "behaves.py", "streams", "--hub_token", "hf_" + "a" * 34, folder=here)
+    assert done.communicate(timeout=60) and done.returncode == 0
+    (folder,) = here.glob("runs/*")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.glob("*.log")} == {0o600}
+    assert "behaves.py streams --hub_token" in notes(here) and "aaaa" not in notes(here)
+    run_log.Notes(here / "logs")("a word")
+    assert elsewhere.read_text() == "untouched"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(here: Path, closed: str) -> None:
+    """No file of mgpu's own takes the place of a stream that is not there."""
+    words = shlex.join([sys.executable, "-m", "mgpu", *LAUNCH, "behaves.py", "streams"])
+    done = subprocess.run(
+        ["bash", "-c", f"exec {words} {closed}"],
+        cwd=here, env=environment(here / "home"), capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (log,) = here.glob("runs/*/run.log")
+    assert sorted(log.read_text().splitlines()) == ["on stderr", "terminals [False, False, False]"]
+
+
+# The log
+
+
+def test_log_of_a_long_run(tmp_path: Path) -> None:
+    """The beginning and the end are kept, within the limit, and what is missing is said where it is missing."""
+    told: list[str] = []
+    log = run_log.RunLog(tmp_path, told.append, most=64 << 10)
+    lines = [b"step %06d loss 0.123\n" % number for number in range(20_000)]
+    for first in range(0, len(lines), 37):
+        log.write(memoryview(b"".join(lines[first : first + 37])))
+    log.close()
+    parts = run_log.parts(tmp_path)
+    names = [path.name for path in parts]
+    last = int(names[-1].removeprefix("run.log."))
+    assert last > 10 and names == ["run.log", f"run.log.{last - 1}", f"run.log.{last}"]
+    assert sum(path.stat().st_size for path in parts) <= (64 << 10) + 2 * 120
+    begin, middle, end = (path.read_bytes().splitlines(keepends=True) for path in parts)
+    assert begin == lines[: len(begin)]
+    assert middle[1:] + end[1:] == lines[-len(middle) - len(end) + 2 :]
+    left_out = (len(lines) - len(begin) - len(middle) - len(end) + 2) * len(lines[0])
+    assert middle[0].startswith(b"[mgpu: %s bytes left out here" % f"{left_out:,}".encode())
+    assert b"nothing is left out" in end[0]
+    assert not told
+
+
+def test_log_in_a_folder_that_was_used_before(tmp_path: Path) -> None:
+    for name in ("run.log", "run.log.1", "run.log.12", "run.log.old"):
+        (tmp_path / name).write_text("old\n")
+    log = run_log.RunLog(tmp_path, print)
+    log.write(memoryview(b"new\n"))
+    log.close()
+    assert [path.name for path in run_log.parts(tmp_path)] == ["run.log"]
+    assert (tmp_path / "run.log").read_text() == "new\n" and (tmp_path / "run.log.old").exists()
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000, 70_000, 1 << 20])
+def test_table_that_passed_long_ago(size: int) -> None:
+    """However it is cut into pieces, and however much a rank prints after it."""
+    noise = b"\xff worker 3: bye\r\n" * 30_000
+    tables = exit_code.Tables()
+    printed = noise[: size * 3] + KILLED + b"restarted\n" + EXIT_3 + (noise if size > 7 else noise[:100_000])
+    for first in range(0, len(printed), size):
+        tables.feed(printed[first : first + size])
+    assert exit_code.of_training(1, tables.last, None) == 3
+    assert tables.tail == printed[-(64 << 10) :] and exit_code.first_failure(tables.tail[-50_000:]) is None
+
+
+def test_what_is_printed_is_no_exit_code_of_a_training_without_a_launcher() -> None:
+    assert exit_code.of_training(1, EXIT_3, None, flattened=False) == 1
+    assert exit_code.of_training(-9, EXIT_3, None, flattened=False) == 137
+
+
+# Signals
+
+
+def test_signals_for_the_program_itself(here: Path) -> None:
+    runner = start(*LAUNCH, "waits.py", folder=here)
+    wait_for((here / "ready.0").exists, 30)
+    runner.send_signal(signal.SIGWINCH)  # of no concern without a terminal
+    runner.send_signal(signal.SIGUSR1)
+    wait_for((here / "usr1.0").exists, 10)
+    (here / "go").touch()
+    assert runner.communicate(timeout=30) and runner.returncode == 0
+
+
+def test_stopped_and_continued(here: Path) -> None:
+    """SIGTSTP stops the training and mgpu, SIGCONT wakes both."""
+    runner = start(*LAUNCH, "waits.py", folder=here)
+    wait_for((here / "ready.0").exists, 30)
+    program = int((here / "ready.0").read_text())
+    runner.send_signal(signal.SIGTSTP)
+    wait_for(lambda: {processes.state_of(pid) for pid in (runner.pid, program)} == {"stopped"}, 10)
+    runner.send_signal(signal.SIGCONT)
+    wait_for(lambda: {processes.state_of(pid) for pid in (runner.pid, program)} <= {"sleeping", "running"}, 10)
+    (here / "go").touch()
+    assert runner.communicate(timeout=30) and runner.returncode == 0
+    assert [word in notes(here) for word in (" stopped", " goes on")] == [True, True]
+
+
+def test_second_signal_ends_at_once(here: Path) -> None:
+    """The first is left to the program, which ignores it."""
+    runner = start(*LAUNCH, "behaves.py", "stubborn", folder=here)
+    program = ready(here)
+    runner.send_signal(signal.SIGTERM)
+    wait_for(lambda: "SIGTERM came" in notes(here), 10)
+    time.sleep(0.4)
+    assert runner.poll() is None and processes.state_of(program) is not None
+    runner.send_signal(signal.SIGINT)
+    assert runner.communicate(timeout=30) and runner.returncode == 130
+    assert not marked(here)
+
+
+def test_the_same_signal_twice_at_once_is_one(here: Path) -> None:
+    """timeout(1) signals the process and then its group: a training that saves its state has the time for it."""
+    words = [sys.executable, "-m", "mgpu", *LAUNCH, "behaves.py", "saves"]
+    runner = subprocess.Popen(
+        ["timeout", "60", *words], cwd=here, env=environment(here / "home"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    ready(here)
+    runner.terminate()  # handed on as at the end of the time
+    assert runner.communicate(timeout=30) and (here / "saved").exists()
+    assert notes(here).count("SIGTERM came") == 1 and "what is left" not in notes(here)
+
+
+def test_killed_together_with_what_guards_it(here: Path) -> None:
+    """`pkill -9 -f mgpu` kills both: the kernel tells the program."""
+    runner = start(*LAUNCH, "waits.py", folder=here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for((here / "ready.0").exists, 30)
+    program = int((here / "ready.0").read_text())
+    for pid in (*(child for child in children(runner.pid) if child != program), runner.pid):
+        os.kill(pid, signal.SIGKILL)
+    runner.wait(10)
+    wait_for(lambda: not marked(here), 10)
+
+
+def test_another_guard_for_one_that_was_killed(here: Path) -> None:
+    """What the program has started is ended by it when mgpu is killed, too."""
+    runner = start(*LAUNCH, "behaves.py", "family", folder=here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    program = ready(here)
+    (guard,) = (pid for pid in children(runner.pid) if pid != program)
+    os.kill(guard, signal.SIGKILL)
+    wait_for(lambda: "there is another one" in notes(here), 10)
+    assert len(marked(here)) == 2
+    runner.kill()
+    runner.wait(10)
+    wait_for(lambda: not marked(here), 15)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+# In a terminal
+
+
+class Screen:
+    """A shell on a pseudo-terminal of 24 x 80, with mgpu ready to be started."""
+
+    def __init__(self, folder: Path) -> None:
+        pexpect = pytest.importorskip("pexpect")
+        self.folder = folder
+        variables = environment(folder / "home", {"TERM": "xterm", "PS1": "$ ", "PYTHONPATH": str(ROOT)})
+        self.child: Any = pexpect.spawn(
+            "bash", ["--norc", "--noprofile", "-i"],
+            cwd=str(folder), env=variables, encoding="utf-8", timeout=30, dimensions=(24, 80),
+        )  # fmt: skip
+        self.child.sendline("bind 'set enable-bracketed-paste off'; PS1='ready: '")
+        self.child.expect("\nready: |\rready: ")
+
+    def launch(self, *arguments: str, after: str = "") -> None:
+        words = shlex.join([sys.executable, "-m", "mgpu", *LAUNCH, "--yes", *arguments])
+        self.child.sendline(f"{words}{after}; echo code $?.")
+
+    def code(self) -> int:
+        """What mgpu ended with."""
+        self.child.expect(r"code (\d+)\.")
+        return int(self.child.match.group(1))
+
+    def settings(self) -> str:
+        """The terminal's, as the shell has them now."""
+        self.child.expect("ready: ")
+        self.child.sendline("stty -a; echo 'that was' all")
+        self.child.expect("(speed.*)that was all")
+        return " ".join(self.child.match.group(1).split())
+
+
+@pytest.fixture
+def screen(here: Path) -> Iterator[Screen]:
+    found = Screen(here)
+    yield found
+    found.child.close(force=True)
+
+
+def test_keys_and_sizes(here: Path, screen: Screen) -> None:
+    """A program that wants every key gets Ctrl-C as one; a word is typed unseen; the window's size when it changes."""
+    screen.launch("behaves.py", "raw")
+    ready(here)
+    screen.child.send("\x03")
+    screen.child.expect(r"key b'\\x03'")
+    assert screen.code() == 0
+    screen.launch("behaves.py", "password")
+    screen.child.expect("Word: ")
+    time.sleep(0.2)
+    screen.child.sendline("abcde")
+    screen.child.expect("word of 5 letters")
+    assert "abcde" not in screen.child.before
+    assert screen.code() == 0
+    (here / "ready").unlink()
+    screen.launch("behaves.py", "sizes")
+    ready(here)
+    screen.child.setwinsize(40, 132)
+    screen.child.expect(r"size os.terminal_size\(columns=132, lines=40\)")
+    (here / "go").touch()
+    assert screen.code() == 0
+    assert " icanon" in (settings := screen.settings()) and " echo " in settings and " opost" in settings
+
+
+def test_streams_stay_apart(here: Path, screen: Screen) -> None:
+    """What is a terminal is one for the program, what is a file is none and gets its own bytes."""
+    screen.launch("behaves.py", "streams", after=" 2>err")
+    screen.child.expect(r"terminals \[True, True, False\]")
+    assert screen.code() == 0
+    assert "on stderr\n" in (here / "err").read_text()
+    screen.launch("behaves.py", "streams", after=" >out")
+    screen.child.expect("on stderr")
+    assert screen.code() == 0
+    assert (here / "out").read_text() == "terminals [True, False, True]\n"
+    screen.launch("behaves.py", "streams", after=" </dev/null")
+    screen.child.expect(r"terminals \[False, True, True\]")
+    assert screen.code() == 0
+
+
+def test_terminal_shows_what_it_would_without_mgpu(here: Path) -> None:
+    """Colours, carriage returns, odd bytes, line ends: byte for byte."""
+    script = here / "paints.py"
+    script.write_text(
+        "import sys\n"
+        "out = sys.stdout.buffer\n"
+        "for n in range(3000):\n"
+        "    out.write(b'\\x1b[3%dm line %d \\x1b[0m\\xff\\xc3 \\t|\\r 50%%\\r\\n' % (n % 8, n))\n"
+        "    out.write(b'plain\\n')\n"
+    )
+    plain = _shown([sys.executable, "paints.py"], here)
+    ours = _shown([sys.executable, "-m", "mgpu", *LAUNCH, "--yes", "paints.py"], here)
+    ours = ours[ours.index(b"\r\n", ours.index(BEGINS)) + 2 :]
+    assert len(plain) > 100_000
+    assert ours.startswith(plain)
+    assert re.match(rb"[^\n]*" + ENDS, ours[len(plain) :].replace(b"\x1b[1m", b""))
+    (log,) = here.glob("runs/*/run.log")
+    assert log.read_bytes() == plain.replace(b"\r\n", b"\n")
+
+
+def _shown(command: list[str], folder: Path) -> bytes:
+    """All that a command shows on a terminal of its own."""
+    pid, master = pty.fork()
+    if pid == 0:
+        os.chdir(folder)
+        os.execvpe(command[0], command, environment(folder / "home", {"TERM": "dumb"}))
+    found = bytearray()
+    with contextlib.suppress(OSError):  # EIO at its end
+        while data := os.read(master, 1 << 16):
+            found += data
+    os.close(master)
+    os.waitpid(pid, 0)
+    return bytes(found)
+
+
+def test_ctrl_z_and_fg(here: Path, screen: Screen) -> None:
+    """The shell has its terminal back as it was, the training stands still; fg resumes both, and keys work again."""
+    screen.launch("waits.py")
+    wait_for((here / "ready.0").exists, 30)
+    program = int((here / "ready.0").read_text())
+    screen.child.send("\x1a")
+    screen.child.expect("Stopped")
+    assert " icanon" in (settings := screen.settings()) and " isig" in settings
+    assert processes.state_of(program) == "stopped"
+    screen.child.sendline("fg; echo code $?.")
+    wait_for(lambda: processes.state_of(program) in ("sleeping", "running"), 10)
+    wait_for(lambda: "goes on" in notes(here), 10)
+    screen.child.send("\x03")
+    assert screen.code() == errors.INTERRUPTED
+    assert " icanon" in screen.settings()
+    assert not marked(here)
+
+
+def test_ctrl_c_twice(here: Path, screen: Screen) -> None:
+    screen.launch("behaves.py", "stubborn")
+    ready(here)
+    screen.child.send("\x03")
+    wait_for(lambda: "SIGINT was typed" in notes(here), 10)
+    time.sleep(0.4)
+    assert marked(here)
+    screen.child.send("\x03")
+    assert screen.code() == errors.INTERRUPTED
+    assert not marked(here)
+
+
+def test_terminal_that_is_closed(here: Path, screen: Screen) -> None:
+    """As when a window is closed or ssh is cut: the training ends, nothing is left."""
+    screen.launch("waits.py")
+    wait_for((here / "ready.0").exists, 30)
+    screen.child.close(force=True)
+    wait_for(lambda: not marked(here), 30)
+    wait_for(lambda: "the launcher ended" in notes(here), 10)
+    assert "SIGHUP came" in notes(here)
+
+
+def test_killed_in_a_terminal(here: Path, screen: Screen) -> None:
+    """Nothing is left, and the terminal is as it was: the shell's keys are seen again."""
+    screen.launch("waits.py")
+    wait_for((here / "ready.0").exists, 30)
+    (runner,) = children(screen.child.pid)
+    os.kill(runner, signal.SIGKILL)
+    assert screen.code() == 137
+    wait_for(lambda: not marked(here), 10)
+    assert " icanon" in (settings := screen.settings()) and " opost" in settings
+
+
+def test_a_word_amid_a_progress_bar(here: Path, screen: Screen) -> None:
+    """On a line of its own, never in the program's log; the bar goes on."""
+    (here / "speaks.py").write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from mgpu.launch import run_log, supervise\n"
+        "from mgpu.launch.command import Command\n"
+        "said = []\n"
+        "def tick(running):\n"
+        "    if running.seconds > 0.5 and not said:\n"
+        "        said.append(running.say('all GPUs \\x1b[31mwork'))\n"
+        "supervise._SAY_S = 0.5\n"
+        "command = Command((sys.executable, 'behaves.py', 'bar'), {}, 'd' * 32, launcher='python')\n"
+        "folder = Path(sys.argv[1])\n"
+        "folder.mkdir(parents=True)\n"
+        "running = supervise.Supervisor(command, None, [tick], run_log.Notes(folder))\n"
+        "running.log = run_log.open_log(folder, running.say)\n"
+        "running.run()\n"
+    )
+    screen.child.sendline(f"{sys.executable} speaks.py runs/1; echo code $?.")
+    screen.child.expect(r"done\r\nmgpu: all GPUs  \[31mwork\r\n")
+    screen.child.expect(r"\r\d+\.\d done")
+    (here / "go").touch()
+    assert screen.code() == 0
+    assert "GPUs" not in (here / "runs/1/run.log").read_text()
+    done = subprocess.run(
+        [sys.executable, "speaks.py", "runs/2"], cwd=here, env=environment(here / "home", {"PYTHONPATH": str(ROOT)}),
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
