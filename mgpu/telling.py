@@ -168,10 +168,10 @@ def show(screen: report.Screen, request: Request, found: Examined) -> None:
         if snapshot.script:
             from mgpu import script_report
 
-            told = script_report.lines(
+            of_script = script_report.lines(
                 snapshot.script, snapshot.config, outcomes, screen, command, verbose=request.verbose
             )
-            screen.show([[], *told] if request.log else told)
+            screen.show([[], *of_script] if request.log else of_script)
         return
     head = f"mgpu doctor {snapshot.mgpu or __version__} on {describe.where(snapshot)}"
     lines: list[report.Line] = [[(line, "bold")] for line in report.wrapped(head, screen.width)]

@@ -69,7 +69,8 @@ def read(target: Sequence[str]) -> Script | None:
     from mgpu.probes import script
 
     try:
-        return script.read(Path(target[0]), tuple(secrets.masked_argv(target[1:])))
+        arguments = secrets.masked_argv(target[1:])
+        return script.read(Path(target[0]), arguments, most_bytes=script.MOST_BYTES_AT_LAUNCH)
     except (MgpuError, OSError, RecursionError, MemoryError):
         return None
 

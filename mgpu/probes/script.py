@@ -21,7 +21,8 @@ from mgpu.snapshot import Script, Speaks
 
 LARGEST_BYTES = 1 << 20  # of one file; the longest training scripts of Hugging Face's examples have 0.1 MiB
 MOST_FILES = 50
-MOST_BYTES = 512 << 10  # of all modules together: read and parsed in about 0.3 s (measured on one core, 2026-11)
+MOST_BYTES = 256 << 10  # of all modules together: read in some 0.25 s (measured on one core, 2026-11)
+MOST_BYTES_AT_LAUNCH = 64 << 10  # the start of a run waits for it: some 0.06 s
 # A module without any of these words has nothing to do with training on several GPUs.
 _RELEVANT = re.compile(rb"torch|accelerat|deepspeed|lightning|transformers|rank|distribut|cuda|wandb|save|device")
 _OTHER = re.compile(
@@ -48,9 +49,11 @@ _BY_HAND = re.compile(
 )
 
 
-def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True) -> Script:
-    """The fact `script`; with `follow` the modules it imports from its own folder as well. What is no Python that can
-    be read is told in `error`. Raises MgpuError for a file that is not there."""
+def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most_bytes: int = MOST_BYTES) -> Script:
+    """The fact `script`; with `follow` the modules it imports from its own folder as well, `most_bytes` of them.
+
+    What is no Python that can be read is told in `error`. Raises MgpuError for a file that is not there.
+    """
     shown, given = str(path), tuple(masked_argv(arguments))
     try:
         raw = _bytes(path)
@@ -60,7 +63,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True) -> S
         return Script(shown, given, error=raw)
     if other := _no_python(path, raw):
         return Script(shown, given, error=other)
-    beside = _Beside(path, follow)
+    beside = _Beside(path, follow, most_bytes)
     walk = Walk(beside.find, _masked)
     try:
         tree, source = _parsed(raw, "", "")
@@ -132,9 +135,9 @@ def _masked(name: str, text: str) -> str:
 class _Beside:
     """The modules that stand in the script's folder: read when they are imported, each once, and not too many."""
 
-    def __init__(self, script: Path, follow: bool) -> None:
+    def __init__(self, script: Path, follow: bool, most_bytes: int) -> None:
         self.folder = Path(os.path.realpath(script.parent))
-        self.follow = follow
+        self.follow, self.most_bytes = follow, most_bytes
         self.files: list[str] = []
         self.scopes: dict[str, Scope | None] = {script.stem: None}
         self.bytes = 0
@@ -168,7 +171,7 @@ class _Beside:
             raw = _bytes(path)
         except OSError:
             return None
-        if isinstance(raw, str) or len(self.files) >= MOST_FILES or self.bytes + len(raw) > MOST_BYTES:
+        if isinstance(raw, str) or len(self.files) >= MOST_FILES or self.bytes + len(raw) > self.most_bytes:
             self.cut = True
             return None
         name = os.path.relpath(path, self.folder)

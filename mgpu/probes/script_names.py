@@ -39,6 +39,7 @@ _ALIASES = (
     ("pytorch_lightning.", "lightning.pytorch."),
     ("lightning.Trainer", "lightning.pytorch.Trainer"),
 )
+_ALIASED = tuple(old for old, _ in _ALIASES)
 _TEXTS = re.compile(r"cuda(?::\d+)?$|(?:tcp|file|env)://|.*\b(?:localhost|127\.0\.0\.1)\b")
 
 Around: TypeAlias = tuple[Guards, tuple[str, ...], tuple[int, ...], tuple[str, ...]]
@@ -360,6 +361,8 @@ def given(function: Function, node: ast.Call, frame: Frame) -> tuple[dict[str, s
 
 def canonical(name: str) -> str:
     """One name for what libraries give under several."""
+    if not name.startswith(_ALIASED):
+        return name
     for old, new in _ALIASES:
         if name.startswith(old):
             return new + name[len(old) :]
