@@ -189,7 +189,11 @@ def run_rank_crashed(run: Run) -> Answer:
     )  # fmt: skip
 
 
-@check(Severity.ERROR, source="https://man7.org/linux/man-pages/man3/abort.3.html")
+@check(
+    Severity.ERROR,
+    source="https://man7.org/linux/man-pages/man3/abort.3.html",
+    because_of=("log_collective_timed_out", "log_watchdog_stuck", "log_desynchronised"),
+)
 def run_rank_aborted(run: Run) -> Answer:
     """A rank ended itself with SIGABRT.
 
@@ -304,6 +308,34 @@ def run_arguments_wrong(run: Run) -> Answer:
         Fix("correct the arguments behind the script's name; --help there is the script's own"),
         {"exit_code": 2},
         _subjects(first),
+    )
+
+
+@check(Severity.ERROR, source=_EXIT)
+def run_launcher_killed(run: Run) -> Answer:
+    """The launcher itself was killed by a signal, and no rank had failed before.
+
+    Why: Its ranks are nobody's then: they train on, and the launcher can tell nothing. SIGKILL comes from the kernel
+    (memory), from Slurm, or from somebody's kill -9.
+
+    Fix: Look who did it: the kernel's log, sacct for a Slurm job.
+    """
+    fell = any(rank.exit_code for rank in run.ranks)
+    if run.launcher_code >= 0 or fell or run.signalled or run.timed_out:
+        return _none(run, "the launcher was not killed before its ranks")
+    name = _SIGNAL_NAMES.get(run.launcher_code, f"signal {-run.launcher_code}")
+    short = (run.oom_kills or 0) > 0 or bool(run.killed) or run.slurm == "OUT_OF_MEMORY"
+    if short:
+        return Skip("it was for want of memory: run_out_of_memory")
+    return Problem(
+        f"the launcher itself was killed ({name}), not a rank",
+        "The ranks were still at work, and were ended with it. No traceback is left by that; the program is not what "
+        "failed.",
+        (
+            Fix("see who ended it", ("dmesg -T | tail -50",), who="admin"),
+            Fix("in a Slurm job, ask what Slurm did", ("sacct -j $SLURM_JOB_ID --format=JobID,State,ExitCode,MaxRSS",)),
+        ),
+        {"launcher_code": run.launcher_code},
     )
 
 

@@ -7,6 +7,7 @@ written plain. Foreign text is stripped of control bytes here, once, on its way 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -104,9 +105,7 @@ class Screen:
             stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         terminal = is_terminal(stream)
         dumb = environ.get("TERM", "") in ("", "dumb")
-        columns = (
-            shutil.get_terminal_size((WIDTH_PLAIN, 24)).columns if terminal or environ.get("COLUMNS") else WIDTH_PLAIN
-        )
+        columns = _columns(stream, environ) if terminal or environ.get("COLUMNS") else WIDTH_PLAIN
         return cls(
             width=max(20, min(columns, WIDTH_MAX)),
             glyphs=terminal
@@ -206,6 +205,14 @@ class Live:
     def end(self) -> None:
         """Leave the last lines where they are, and the terminal as it was."""
         self.live.stop()
+
+
+def _columns(stream: IO[str], environ: Mapping[str, str]) -> int:
+    """COLUMNS, else how wide the stream's own terminal is: stdout may be a pipe where stderr is none."""
+    if not environ.get("COLUMNS"):
+        with contextlib.suppress(OSError, ValueError):
+            return os.get_terminal_size(stream.fileno()).columns or WIDTH_PLAIN
+    return shutil.get_terminal_size((WIDTH_PLAIN, 24)).columns
 
 
 def is_terminal(stream: IO[str] | None) -> bool:

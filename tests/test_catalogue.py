@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from mgpu import catalogue, engine
-from tests.conftest import CHECKS
+from mgpu.triage import read
+from tests.conftest import CHECKS, ROOT
+
+NOT_THE_DOCTORS = {"config", "smoke", "stamp", "script", "run", "work", "log"}  # unless it is asked for them
 
 
 def test_the_page_is_fresh() -> None:
@@ -23,3 +26,13 @@ def test_every_check_is_on_the_page_once() -> None:
 def test_every_entry_has_why_and_fix() -> None:
     entries = catalogue.text(engine.load()).split("### `")[1:]
     assert all("**Why**" in entry and "**Fix**" in entry and "Source: " in entry for entry in entries)
+
+
+def test_the_readme_counts_right() -> None:
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    doctors = sum(check.area not in NOT_THE_DOCTORS for check in CHECKS.values())
+    assert f"{doctors} of mgpu's {len(CHECKS)} checks judge it" in readme
+    texts = sum(row.role != "noise" for row in read.known())
+    assert f"It reads the log ({texts} texts, each explained by" in readme
+    scripts = sum(check.area == "script" for check in CHECKS.values())
+    assert f"mgpu doctor --script train.py` shows all ({scripts} checks)." in readme

@@ -308,35 +308,6 @@ def test_module(stamped: Path, mgpu: Run) -> None:
     assert json.loads((stamped / "report.json").read_text())["arguments"] == ["-m", "--"]
 
 
-@pytest.mark.parametrize(
-    ("how", "code", "words"),
-    [
-        (("exit", "3"), 3, "rank 1"),
-        (("raise",), 1, "rank 1"),
-        (("SIGKILL",), 137, "killed by SIGKILL"),
-        (("SIGSEGV",), 139, "killed by SIGSEGV"),
-    ],
-)
-def test_exit_code_is_the_failing_ranks(stamped: Path, mgpu: Run, how: tuple[str, ...], code: int, words: str) -> None:
-    (stamped / "tmp").mkdir()
-    done = mgpu("launch", "--json-result", "result.json", "ends.py", *how, env={"TMPDIR": str(stamped / "tmp")})
-    assert done.returncode == code, done.stderr
-    assert re.search(rf"^First to fail +rank 1 .*{words if 'killed' in words else ''}", done.stderr, re.MULTILINE)
-    result = json.loads((stamped / "result.json").read_text())
-    assert (result["phase"], result["exit_code"]) == ("training", code)
-    failure = result["first_failure"]
-    assert (failure["rank"], failure["exit"]) == (1, code)
-    assert failure["signal"] == (how[0] if how[0].startswith("SIG") else None)
-    assert not marked(stamped)
-    assert not list((stamped / "tmp").glob("torchelastic_*"))
-
-
-@pytest.mark.parametrize(("how", "code"), [(("exit", "3"), 3), (("SIGKILL",), 137)])
-def test_exit_code_of_one_process(here: Path, mgpu: Run, how: tuple[str, ...], code: int) -> None:
-    write_config(here, ONE_PROCESS)
-    assert mgpu("launch", "--unverified", "allow", "ends.py", *how).returncode == code
-
-
 def test_allowed_although_not_verified(here: Path, mgpu: Run) -> None:
     (here / "go").touch()
     done = mgpu("launch", "--unverified", "allow", "waits.py")

@@ -28,7 +28,6 @@ from tests.terminal import Terminal
 from tests.test_schema import RUN
 
 TORCHRUN = ("--launcher", "torchrun")
-MEMORY_KIB = 400 << 10  # of address space: enough for Python, not for what ends.py takes
 
 
 @dataclass(frozen=True)
@@ -63,13 +62,14 @@ RUNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "aborted": (TORCHRUN, ("SIGABRT",)),
     "arguments": (TORCHRUN, ("arguments", "--lr")),
     "memory": (TORCHRUN, ("memory",)),
-    "untold": (("--gpus", "1", "--no-triage"), ("raise",)),
+    "alone": (("--gpus", "1"), ("exit", "3")),
+    "untold": (("--gpus", "1", "--no-triage"), ("SIGKILL",)),
     "script": ((), ()),
 }
 
 
 def prepared(folder: Path) -> Path:
-    folder.mkdir(exist_ok=True)
+    (folder / "tmp").mkdir(parents=True)
     shutil.copy(SCRIPTS / "comes_to_its_end.py", folder / "train.py")
     shutil.copy(SCRIPTS / "waits.py", folder)
     write_config(folder)
@@ -78,7 +78,7 @@ def prepared(folder: Path) -> Path:
 
 def launch(folder: Path, options: tuple[str, ...], arguments: tuple[str, ...], **more: Any) -> subprocess.Popen[str]:
     script = "train.py" if arguments else "gone.py"
-    env = {"TOKEN": "hf_abcdefghijklmnopqrstuvwxyz"} | dict(more.pop("env", {}))
+    env = {"TOKEN": "hf_abcdefghijklmnopqrstuvwxyz", "TMPDIR": str(folder / "tmp")} | dict(more.pop("env", {}))
     given = ("--unverified", "allow", "--log-dir", "logs", "--json-result", "result.json")
     return start("launch", *given, *options, script, *arguments, folder=folder, env=env, **more)
 
@@ -89,6 +89,7 @@ def ended(runner: subprocess.Popen[str], folder: Path, limit_s: float = 120) -> 
     RUN.validate(document)
     assert document["exit_code"] == runner.returncode
     assert not marked(folder)
+    assert not list((folder / "tmp").glob("torchelastic_*"))
     return End(runner.returncode, said, document, folder)
 
 
@@ -165,8 +166,14 @@ def test_out_of_memory_by_a_limit_of_the_process(ends: Mapping[str, End]) -> Non
 
 def test_no_triage(ends: Mapping[str, End]) -> None:
     end = ends["untold"]
-    assert (end.code, end.cause) == (1, None)
+    assert (end.code, end.cause) == (137, None)
     assert "Probable cause" not in end.said and "FAILED" in end.said
+
+
+def test_exit_code_of_one_process(ends: Mapping[str, End]) -> None:
+    """accelerate's launcher for one process makes 1 of it."""
+    end = ends["alone"]
+    assert (end.code, end.first) == (3, (0, None, 3)), end.said
 
 
 def test_script_that_is_missing(ends: Mapping[str, End]) -> None:

@@ -89,7 +89,8 @@ ROWS = (
          "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGABRT"),
         "a rank ended itself (SIGABRT), mostly NCCL's watchdog or a C++ exception",
         "The library that called abort() said why just before: look for the last lines of that rank.",
-        Fix("Read the rank's own log above the abort.", ("mgpu launch --log-dir runs train.py",)), _ELASTIC),
+        Fix("Read the rank's own log above the abort.", ("mgpu launch --log-dir runs train.py",)), _ELASTIC,
+        because_of=("log_collective_timed_out", "log_watchdog_stuck", "log_desynchronised")),
     Row("log_illegal_instruction", "root", "kernel",
         r"exitcode\s*:? ?-4\b|Signal 4 \(SIGILL\)|Illegal instruction \(core dumped\)|"
         r"Fatal Python error: Illegal instruction|died with <Signals\.SIGILL",

@@ -59,7 +59,7 @@ ROWS = (
     Row("log_slurm_cancelled", "root", "scheduler", r"\*\*\* JOB (?P<job>\S+) ON \S+ CANCELLED AT (?P<at>\S+) \*\*\*",
         ("slurmstepd: error: *** JOB 4711 ON node7 CANCELLED AT 2025-10-01T10:00:00 ***",),
         "job {job} was cancelled at {at}, by scancel",
-        "Somebody, you or an administrator, ended the job; no rank failed by itself.",
+        "Somebody, you or an administrator, ended the job: because it hung, or for a reason of their own.",
         Fix("See who did.", ("sacct -j {job} --format=JobID,State%30,ExitCode",)),
         "https://slurm.schedmd.com/scancel.html", summary="The Slurm job was cancelled by somebody."),
     Row("log_slurm_out_of_memory", "root", "scheduler",

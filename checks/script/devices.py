@@ -215,6 +215,7 @@ def script_sets_visible_devices(script: Script) -> Answer:
             script.speaks is not None
             and trains(script)
             and value
+            and value != "-1"  # the CPU is meant: nobody's GPU is taken
             and not _alone(one)
             and not any("CUDA_VIS" in c for c in one.conditions)
         ):

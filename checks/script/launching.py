@@ -7,6 +7,8 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, check
 from mgpu.snapshot import Script
 
+from ._ranks import backward as gradients
+from ._ranks import in_use
 from ._reading import TORCHRUN, calls, finding
 
 _MIGRATION = "https://huggingface.co/docs/accelerate/en/basic_tutorials/migration"
@@ -24,9 +26,13 @@ def script_trains_alone(script: Script) -> Answer:
     """
     if script.speaks != "nothing":
         return Ok(f"it speaks {script.speaks}" if script.speaks else "it is not certain how it trains")
-    backward = next((call for call in script.calls if call.name.endswith(".backward") and call.loops), None)
-    if backward is None:
+    found = [call for call in gradients(script) if call.loops]
+    if not found:
         return Ok("no training loop is seen")
+    used = in_use(script, found)
+    if not used and not script.main_guard:
+        return Ok("it holds functions that train, and calls none of them: another script does")
+    backward = (used or found)[0]
     return finding(
         script,
         backward,
@@ -38,7 +44,7 @@ def script_trains_alone(script: Script) -> Answer:
                 "accelerator = Accelerator()",
                 "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
                 f"accelerator.backward({backward.name.removesuffix('.backward')})"
-                if re.fullmatch(r"\\w+\\.backward", backward.name)
+                if re.fullmatch(r"\w+\.backward", backward.name)
                 else "accelerator.backward(loss)",
             )),
             Fix("Or train on one GPU.", (f"mgpu launch --gpus 1 {script.path}",)),

@@ -5,7 +5,6 @@ and what to do. The same is kept in the run's folder and written for `--json-res
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,7 +116,7 @@ def _document(request: Request, command: Command, folder: Path, run: Run, snapsh
         "left_over": run.left_over,
         "log_trouble": trouble,
         "logs": str(folder),
-        "again": shlex.join(["mgpu", *masked_argv(sys.argv[1:])]),
+        "again": result.again(),
     })  # fmt: skip
 
 

@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from mgpu import __version__, files
+from mgpu import __version__, errors, files
 from mgpu.errors import MgpuError
 from mgpu.launch.request import Request
+from mgpu.launch.secrets import masked_argv
+
+
+def again(*more: str) -> str:
+    """The command line that this is, with another option and its value: pastes, but for a masked secret."""
+    words = masked_argv(sys.argv[1:])
+    place = words.index("launch") + 1 if "launch" in words else 0
+    before, options = words[:place], words[place:]
+    if more and (given := next((n for n, word in enumerate(options) if word.partition("=")[0] == more[0]), None)) is not None:
+        del options[given : given + (1 if "=" in options[given] else 2)]
+    return shlex.join(["mgpu", *before, *more, *options])
+
+
+def check(request: Request) -> None:
+    """Raises MgpuError (2) where the document could not be written: known before the training, not after it."""
+    name = request.json_result
+    if not name or request.of_a_run:
+        return
+    if name == "-":
+        raise MgpuError("--json-result -: stdout is the training's; name a file", errors.USAGE)
+    path = Path(name)
+    if path.is_dir():
+        raise MgpuError(f"--json-result {name} is a folder; name a file", errors.USAGE)
+    beside = path.resolve().parent
+    if not os.access(beside if not path.exists() or path.is_file() else path, os.W_OK):
+        why = "may not be written" if beside.is_dir() else "does not exist"
+        raise MgpuError(f"--json-result {name}: the folder {beside} {why}", errors.USAGE)
 
 
 def write(request: Request, content: dict[str, Any]) -> None:

@@ -24,11 +24,12 @@ from mgpu.snapshot import Config
 
 _CONFIG = "accelerate.yaml"
 _WOULD_FAIL = "This run would fail, or nobody can tell:  mgpu doctor --config {config}"
-_NOT_NOW = "Mend that, or start it all the same:  mgpu launch --unverified allow ..."
+_NOT_NOW = "Mend that, or start it all the same:\n  {again}"
 
 
 def run(request: Request) -> int:
     """`mgpu launch`: 125 when mgpu refuses, else the training's own exit code."""
+    result.check(request)
     try:
         request.check()
         return _run(request)
@@ -64,7 +65,7 @@ def _run(request: Request) -> int:
         return errors.LAUNCH_REFUSED if policy != "allow" and (stopping or (verified and policy == "refuse")) else 0
     here = config.num_machines == 1 or request.node is not None  # it would start on this machine
     if stopping and policy != "allow" and here:
-        return gate.refuse(request, stopping, _NOT_NOW)
+        return gate.refuse(request, stopping, _NOT_NOW.format(again=result.again("--unverified", "allow")))
     if config.num_machines > 1 and policy != "allow" and (request.node is None or verified):
         raise MgpuError(_by_hand(request, config, target, verified), errors.LAUNCH_REFUSED)
     if request.smoke == "always" and not lone:
@@ -193,7 +194,7 @@ def _start(request: Request, command: launching.Command, told: summary.Told) -> 
 
 
 def _folder(request: Request) -> Path:
-    """Where this run's files go. Raises MgpuError (2) while another run still writes there."""
+    """Where this run's files go. Raises MgpuError: 2 while another run still writes there, 125 where nobody can."""
     if request.log_dir:
         from mgpu.launch import registry
 
@@ -201,7 +202,10 @@ def _folder(request: Request) -> Path:
             raise MgpuError(
                 f"{other.id} still writes its logs to {request.log_dir}: choose another --log-dir", errors.USAGE
             )
-    return beforehand.run_folder(request.log_dir, "")
+    try:
+        return beforehand.run_folder(request.log_dir, "")
+    except MgpuError as error:
+        raise MgpuError(error.message, errors.LAUNCH_REFUSED) from None
 
 
 def _by_hand(request: Request, config: Config, target: Sequence[str], verified: Sequence[engine.Outcome]) -> str:

@@ -47,6 +47,8 @@ _BY_HAND = re.compile(
     r"|fsdp\.(?:FullyShardedDataParallel|fully_shard)|_composable\.fsdp\.fully_shard)$"
     r"|torch\.nn\.parallel\.DistributedDataParallel$"
 )
+# An object of a library that the file is handed, and does not import.
+_HANDED = re.compile(r"(?:.*[._])?(?:accelerator|fabric|engine)\.backward$", re.IGNORECASE)
 
 
 def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most_bytes: int = MOST_BYTES) -> Script:
@@ -216,5 +218,5 @@ def _speaks(walk: Walk, calls: Sequence[str], uncertain: bool) -> Speaks | None:
     trains = any(name.endswith(".backward") for name in names) and any(name.endswith(".step") for name in names)
     distributed = any(
         re.match(r"torch\.distributed|accelerate\b|deepspeed|lightning|xm\.", name) for name in walk.imports
-    )
+    ) or any(_HANDED.match(name) for name in names)
     return "nothing" if trains and not uncertain and not distributed else None

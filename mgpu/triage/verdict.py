@@ -29,6 +29,7 @@ OTHERS: dict[str, tuple[Role, Kind]] = {
     "run_gpu_fell_out": ("root", "xid"),
     "log_exception": ("root", "script"),
     "run_arguments_wrong": ("secondary", "launcher"),
+    "run_launcher_killed": ("root", "launcher"),
     "run_launcher_failed": ("wrapper", "launcher"),
     "run_rank_silent": ("root", "timeout"),
     "log_ranks_out_of_step": ("secondary", "timeout"),
@@ -135,7 +136,7 @@ def _cause(outcome: Outcome, seen: dict[str, Seen]) -> Cause | None:
 
 
 def _demoted(cause: Cause, log: Log, run: Run | None) -> Cause:
-    """A row on an end that was not the first is a consequence."""
+    """A row on an end that was not the first tells of a rank that was ended: it explains nothing."""
     code = _ENDS.get(cause.id)
     first = next((rank for rank in log.fallen if rank.first), None)
     if code is None or first is None or first.exit_code == code:
@@ -143,7 +144,7 @@ def _demoted(cause: Cause, log: Log, run: Run | None) -> Cause:
     with_it = [rank for rank in log.fallen if rank.exit_code == code and _together(rank, first)]
     if with_it and not (run and any(rank.first and rank.exit_code == first.exit_code for rank in run.ranks)):
         return cause
-    return replace(cause, role="secondary")
+    return replace(cause, role="wrapper")
 
 
 def _together(one: Fallen, first: Fallen) -> bool:
@@ -158,10 +159,11 @@ def _together(one: Fallen, first: Fallen) -> bool:
 
 
 def _asked_later(found: Sequence[Cause]) -> list[Cause]:
-    """Where something had gone wrong before, that a process was asked to end is a consequence."""
-    wrong = [_line(c) for c in found if c.role == "root" and c.id.startswith("log_") and c.id not in _ASKED]
+    """Where something had gone wrong before, that somebody ended the run is a consequence."""
+    asked = _ASKED | {"log_slurm_cancelled"}
+    wrong = [_line(c) for c in found if c.role == "root" and c.id.startswith("log_") and c.id not in asked]
     return [
-        replace(cause, role="secondary") if cause.id in _ASKED and any(line < _line(cause) for line in wrong) else cause
+        replace(cause, role="secondary") if cause.id in asked and any(line < _line(cause) for line in wrong) else cause
         for cause in found
     ]
 

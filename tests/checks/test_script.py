@@ -23,6 +23,17 @@ deepspeed_config:
   gradient_accumulation_steps: 2
   zero_stage: 2
 """)
+# A module of functions, which another script calls.
+STEPS = """\
+import torch
+
+
+def teach(model, optimizer, loader):
+    for inputs in loader:
+        total = model(inputs).mean()
+        total.backward()
+        optimizer.step()
+"""
 
 CASES = (
     warns("script_does_not_compile", "line 7: invalid syntax", "Mend the line",
@@ -35,6 +46,13 @@ CASES = (
     well("script_trains_alone", "it speaks accelerate", script=good("launching-one-gpu-only")),
     well("script_trains_alone", "not certain", script=read(
         "import engine\nfor batch in []:\n    engine.wrap(batch).backward()\n    engine.step()\n")),
+    well("script_trains_alone", "calls none of them", script=read(STEPS)),
+    well("script_trains_alone", "not certain", script=read(
+        STEPS.replace("total.backward()", "accelerator.backward(total)") + "\n\nteach(None, None, [])\n")),
+    warns("script_trains_alone", "line 7: every rank", "accelerator.backward(total)",
+        script=read(STEPS + "\n\nteach(None, None, [])\n")),
+    warns("script_trains_alone", "line 7: every rank", "mgpu launch --gpus 1",
+        script=read(STEPS + "\n\nif __name__ == '__main__':\n    {'teach': teach}['teach'](None, None, [])\n")),
     warns("script_expects_local_rank_argument", "--local_rank is not given by torchrun", "LOCAL_RANK", at=(7, 1),
         script=bad("launching-the-old-launcher's-argument")),
     well("script_expects_local_rank_argument", "read from the environment",
