@@ -332,8 +332,10 @@ def run_launcher_killed(run: Run) -> Answer:
         "The ranks were still at work, and were ended with it. No traceback is left by that; the program is not what "
         "failed.",
         (
-            Fix("see who ended it", ("dmesg -T | tail -50",), who="admin"),
-            Fix("in a Slurm job, ask what Slurm did", ("sacct -j $SLURM_JOB_ID --format=JobID,State,ExitCode,MaxRSS",)),
+            Fix("see who ended it", ('sudo dmesg -T | grep -iE "oom|killed process"',), who="admin"),
+            Fix(
+                "in a Slurm job, ask what Slurm did", ("sacct -j $SLURM_JOB_ID -o JobID,State,ExitCode,MaxRSS,ReqMem",)
+            ),
         ),
         {"launcher_code": run.launcher_code},
     )
@@ -498,15 +500,27 @@ def run_rank_left_early(run: Run) -> Answer:
     Fix: Let every rank take the same number of steps (drop_last, the same length on every rank, Join).
     """
     gone = [rank for rank in run.ranks if rank.gone_s is not None and not rank.exit_code]
+    first = next((rank for rank in run.ranks if rank.first and rank.exit_code), None)
+    before = [rank for rank in gone if first and (rank.gone_s or 0.0) <= (first.gone_s or run.seconds)]
+    if before and first and not run.signalled and not run.timed_out:
+        return Problem(
+            f"{_who(before[0])} had ended without an error when {_who(first)} failed",
+            "Ranks that train together end together: what the others say of a lost connection, or of a wait that was "
+            "too long, is the consequence.",
+            Fix("look for what lets one rank leave: sys.exit or return behind a condition, fewer batches than the "
+                "others (drop_last=True, a sampler of the same length on every rank)"),
+            {"gone_s": before[0].gone_s, "seconds": run.seconds},
+            _subjects(tuple(before)),
+        )  # fmt: skip
     early = [rank for rank in gone if rank.gone_s is not None and run.seconds - rank.gone_s > _EARLY_S]
     if not early or len(early) == len(run.ranks):
         return _none(run, "no rank left long before the others")
-    first = min(early, key=lambda rank: rank.gone_s or 0.0)
+    one = min(early, key=lambda rank: rank.gone_s or 0.0)
     return Problem(
-        f"{_who(first)} was done {run.seconds - (first.gone_s or 0.0):,.0f} s before the others, without an error",
+        f"{_who(one)} was done {run.seconds - (one.gone_s or 0.0):,.0f} s before the others, without an error",
         "Ranks that train together end together. The others then wait for it in a collective, or go on without it.",
         Fix("give every rank the same number of steps: drop_last=True, a sampler of the same length on every rank"),
-        {"gone_s": first.gone_s, "seconds": run.seconds},
+        {"gone_s": one.gone_s, "seconds": run.seconds},
         _subjects(tuple(early)),
     )
 

@@ -18,7 +18,7 @@ def never_die_of_a_character() -> None:
     """What the terminal's encoding cannot write becomes a question mark; what is said where stderr is closed is lost,
     and does not end up in stdout, which may be a training's."""
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

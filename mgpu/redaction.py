@@ -39,7 +39,7 @@ _TEXTS = frozenset({
     "GpuRun.libcuda", "GpuRun.no_kernel", "GpuRun.no_peers", "PeerCopy.error", "Master.error", "Master.route_error",
     "Script.path", "Script.arguments", "ScriptCall.arguments", "ScriptCall.keywords", "ScriptCall.written",
     "ScriptSet.value", "ScriptText.text", "Seen.text", "Seen.file", "Seen.groups", "Raised.message", "Raised.cause",
-    "Raised.file", "Raised.place", "Fallen.error", "Log.files", "EndedRank.error", "Run.killed", "Run.log",
+    "Raised.file", "Raised.place", "Fallen.error", "Log.files", "Log.last", "EndedRank.error", "Run.killed", "Run.log",
 })  # fmt: skip
 # Versions of four numbers look like addresses.
 _VERSIONS = frozenset({

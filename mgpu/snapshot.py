@@ -1267,6 +1267,8 @@ class Raised:
     cause: str | None = None  # of a chain ("During handling of ...") the first: "KeyError: 'x'"
     signatures: tuple[str, ...] = ()  # ids of the rows, noise included, that lines of its message bear
     after: int = 0  # lines that its file holds after it
+    caught: bool = False  # its rank went on, and ended by another one
+    loader: bool = False  # it came up through torch's DataLoader
 
 
 @dataclass(frozen=True)
@@ -1307,6 +1309,7 @@ class Log:
     fallen: tuple[Fallen, ...] = ()
     stalled: tuple[Stalled, ...] = ()
     ranks: tuple[int, ...] = ()  # that are known to have written
+    last: str | None = None  # the last line before the launcher's own, of one that tells of a failed rank
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,9 @@ from typing import Any
 import pytest
 
 from mgpu import errors
-from mgpu.launch import processes
+from mgpu.launch import processes, program, run
+from mgpu.launch import result as told
+from mgpu.launch.request import Request
 from tests import fake_nvml
 from tests.conftest import Run, environment
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
@@ -216,6 +218,48 @@ def test_wrong_use(here: Path, mgpu: Run, arguments: tuple[str, ...], code: int,
     done = mgpu("launch", *arguments, env={"MGPU_CONFIG": "nowhere.yaml"})
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("-", "stdout is the training's; name a file"),
+        ("nowhere/result.json", "nowhere does not exist"),
+        (".", "is a folder"),
+    ],
+)
+def test_result_that_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
+) -> None:
+    """Known before the training, not hours later."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(errors.MgpuError, match=words) as refused:
+        run.run(Request(target=("report.py",), json_result=name))
+    assert refused.value.exit_code == errors.USAGE
+
+
+def test_script_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root reads everything: the answer of the system is a stand-in."""
+    (tmp_path / "train.py").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(errors.MgpuError, match="may not be read by you") as refused:
+        program.named(Request(target=(str(tmp_path / "train.py"),)))
+    assert refused.value.exit_code == errors.CANNOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [
+        ("launch report.py 'a b'", "mgpu launch --unverified allow report.py 'a b'"),
+        ("launch --unverified refuse -y report.py", "mgpu launch --unverified allow -y report.py"),
+        ("launch --unverified=ask report.py", "mgpu launch --unverified allow report.py"),
+        ("launch report.py --unverified x", "mgpu launch --unverified allow report.py --unverified x"),
+    ],
+)
+def test_command_that_would_start_it(monkeypatch: pytest.MonkeyPatch, words: str, again: str) -> None:
+    """A refusal ends with a line that pastes."""
+    monkeypatch.setattr(sys, "argv", ["mgpu", *shlex.split(words)])
+    assert told.again("--unverified", "allow") == again
 
 
 def test_result_of_a_run_that_could_not_be_prepared(here: Path, mgpu: Run) -> None:

@@ -14,7 +14,7 @@ import pytest
 from mgpu import ahead, children, cli
 from mgpu.config import facts
 from mgpu.errors import USAGE, MgpuError
-from mgpu.launch import command, destination, line, program, secrets
+from mgpu.launch import command, destination, line, program, secrecy
 from mgpu.launch.request import Request
 from mgpu.snapshot import Config, Script
 from tests.checks import facts as known
@@ -46,6 +46,21 @@ def test_deepspeed_writes_no_environment_file(tmp_path: Path) -> None:
     several = config(tmp_path, text)
     assert flags(built(several, node=1)) == ["--deepspeed_multinode_launcher", "standard", "--machine_rank", "1"]
     assert flags(built(config(tmp_path, text.replace("machines: 2", "machines: 1")))) == []
+
+
+@pytest.mark.parametrize(
+    ("launcher", "accelerate", "refused"),
+    [("pdsh", "1.0.1", True), ("pdsh", "1.15.0", False), ("standard", "1.0.1", False), (None, "1.0.1", False)],
+)
+def test_an_accelerate_that_goes_by_the_file_is_refused(
+    tmp_path: Path, launcher: str | None, accelerate: str, refused: bool
+) -> None:
+    section = f"deepspeed_config:\n  deepspeed_multinode_launcher: {launcher}\n" if launcher else ""
+    text = f"distributed_type: DEEPSPEED\nnum_processes: 4\nnum_machines: 2\nmachine_rank: 0\n{section}"
+    config = facts(write_config(tmp_path, text), ask_loader=False)
+    why = command.writes_environment(config, accelerate)
+    assert ("write  deepspeed_multinode_launcher: standard" in (why or "").lower()) is refused
+    assert (why is None) is not refused
 
 
 def test_accelerate_takes_the_launcher_from_the_command_line(tmp_path: Path) -> None:
@@ -98,6 +113,18 @@ def test_torchrun_gets_what_it_takes(tmp_path: Path) -> None:
     )  # fmt: skip
     assert made.env_added == {"CUDA_VISIBLE_DEVICES": "1,3"}
     assert (made.launcher, made.ranks, made.script, made.arguments) == ("torchrun", 2, "train", ("-x",))
+
+
+def test_torchrun_gets_the_gpus_of_each_of_several_machines(tmp_path: Path) -> None:
+    """As accelerate's launcher, which puts gpu_ids into CUDA_VISIBLE_DEVICES on every machine."""
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    text = "distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 2\nmain_process_ip: 10.0.0.1\ngpu_ids: '1,3'\n"
+    several = config(tmp_path, text)
+    made = command.torchrun(several, ["train.py"], python="python", node=1)
+    args, *_ = _validate_launch_command(launch_command_parser().parse_args(list(built(several, node=1).argv[3:])))
+    assert made.env_added["CUDA_VISIBLE_DEVICES"] == prepare_multi_gpu_env(args)["CUDA_VISIBLE_DEVICES"] == "1,3"
 
 
 @pytest.mark.parametrize(
@@ -213,7 +240,7 @@ def test_secrets_are_not_shown_and_handed_on() -> None:
     ],
 )
 def test_secrets_in_a_text(text: str, wanted: str) -> None:
-    assert secrets.masked(text) == wanted
+    assert secrecy.masked(text) == wanted
 
 
 # Plain lines

@@ -36,6 +36,7 @@ from tests.scripts import ONE_PROCESS, fault, kill_all, marked, start, wait_for,
 from tests.test_schema import SMOKE
 from tests.verdicts import cause, checks
 
+QUICK = ("--level", "quick")
 STALL = 4  # seconds; an import on a busy machine holds Python up for more than one
 
 
@@ -104,7 +105,7 @@ def test_rehearsal_needs_no_config_and_stamps_nothing(mgpu: Run, tmp_path: Path)
 
 def test_one_process_of_type_no(mgpu: Run, tmp_path: Path) -> None:
     write_config(tmp_path, ONE_PROCESS)
-    code, document = smoke_test(mgpu)
+    code, document = smoke_test(mgpu, *QUICK)
     assert (code, document["verdict"]) == (errors.READY, "passed")
     (rank,) = document["ranks"]
     assert rank["world_size"] == rank["accelerate_world_size"] == 1
@@ -114,7 +115,7 @@ def test_one_process_of_type_no(mgpu: Run, tmp_path: Path) -> None:
 def test_one_process_on_a_machine_without_gpus_needs_no_use_cpu(mgpu: Run, tmp_path: Path) -> None:
     """accelerate trains one process of type NO on the CPU by itself."""
     write_config(tmp_path, ONE_PROCESS.replace("use_cpu: true\n", ""))
-    code, document = smoke_test(mgpu)
+    code, document = smoke_test(mgpu, *QUICK)
     assert (code, document["verdict"], document["ranks"][0]["device"]) == (errors.READY, "passed", "cpu")
 
 
@@ -169,7 +170,7 @@ def _pid(folder: Path, rank: int) -> int | None:
 
 def test_rank_stopped_in_training(mgpu: Run, tmp_path: Path) -> None:
     write_config(tmp_path)
-    code, document = smoke_test(mgpu, "--stall-timeout", str(STALL), env=fault("SIGSTOP", "step 3 of "))
+    code, document = smoke_test(mgpu, *QUICK, "--stall-timeout", str(STALL), env=fault("SIGSTOP", "step 3 of "))
     assert code == errors.NOT_READY and document["ended"] == "stalled"
     assert first(document) == "rank_frozen"
     culprit = document["culprit"]
@@ -185,7 +186,7 @@ def test_rank_stopped_in_training(mgpu: Run, tmp_path: Path) -> None:
 def test_rank_hangs_in_python(mgpu: Run, tmp_path: Path) -> None:
     """Alive, with a heartbeat, but it does not come to the collective: its stack says where it is."""
     write_config(tmp_path)
-    code, document = smoke_test(mgpu, "--stall-timeout", str(STALL), env=fault("sleep", "all-reduce 1000 x"))
+    code, document = smoke_test(mgpu, *QUICK, "--stall-timeout", str(STALL), env=fault("sleep", "all-reduce 1000 x"))
     assert code == errors.NOT_READY and document["ended"] == "stalled"
     assert first(document) == "ranks_hang"
     assert document["culprit"]["rank"] == 1, document["ranks"]
@@ -198,7 +199,7 @@ def test_rank_hangs_in_python(mgpu: Run, tmp_path: Path) -> None:
 def test_rank_killed_before_it_joined(mgpu: Run, tmp_path: Path) -> None:
     """It was never behind the others: only the launcher's table tells which of them was ended by the launcher."""
     write_config(tmp_path)
-    code, document = smoke_test(mgpu, env=fault("SIGKILL", "init_process_group"))
+    code, document = smoke_test(mgpu, *QUICK, env=fault("SIGKILL", "init_process_group"))
     assert code == errors.NOT_READY and document["ended"] == "died"
     assert first(document) == "rank_killed"
     problem = checks(document)["rank_killed"]
@@ -211,7 +212,7 @@ def test_rank_killed_before_it_joined(mgpu: Run, tmp_path: Path) -> None:
 def test_rank_killed_in_training(mgpu: Run, tmp_path: Path) -> None:
     """The other rank sees its connection break; the one that was killed is the cause."""
     write_config(tmp_path)
-    code, document = smoke_test(mgpu, env=fault("SIGKILL", "step 3 of "))
+    code, document = smoke_test(mgpu, *QUICK, env=fault("SIGKILL", "step 3 of "))
     assert code == errors.NOT_READY and document["ended"] == "died"
     assert document["culprit"]["rank"] == 1
     assert first(document) == "rank_killed"
@@ -220,7 +221,7 @@ def test_rank_killed_in_training(mgpu: Run, tmp_path: Path) -> None:
 
 def test_rank_raises(mgpu: Run, tmp_path: Path) -> None:
     write_config(tmp_path)
-    code, document = smoke_test(mgpu, env=fault("raise", "first barrier"))
+    code, document = smoke_test(mgpu, *QUICK, env=fault("raise", "first barrier"))
     assert code == errors.NOT_READY
     assert first(document) == "rank_failed"
     problem = checks(document)["rank_failed"]
@@ -231,7 +232,7 @@ def test_rank_raises(mgpu: Run, tmp_path: Path) -> None:
 
 def test_wrong_gradient_on_one_rank(mgpu: Run, tmp_path: Path) -> None:
     write_config(tmp_path)
-    code, document = smoke_test(mgpu, env=fault("wrong gradient", "wrap the model"))
+    code, document = smoke_test(mgpu, *QUICK, env=fault("wrong gradient", "wrap the model"))
     assert code == errors.NOT_READY and document["verdict"] == "failed"
     assert first(document) == "rank_computes_wrong_gradients"
     problem = checks(document)["rank_computes_wrong_gradients"]
@@ -243,7 +244,7 @@ def test_wrong_gradient_on_one_rank(mgpu: Run, tmp_path: Path) -> None:
 def test_each_rank_alone_in_its_world(mgpu: Run, tmp_path: Path) -> None:
     """accelerate finds no device to train on and says nothing: N trainings of one rank."""
     write_config(tmp_path)
-    code, document = smoke_test(mgpu, env=fault("no device", "import accelerate", "all"))
+    code, document = smoke_test(mgpu, *QUICK, env=fault("no device", "import accelerate", "all"))
     assert code == errors.NOT_READY
     assert first(document) == "ranks_not_of_one_world"
     assert "2 ranks wanted" in checks(document)["ranks_not_of_one_world"]["title"]
@@ -381,7 +382,7 @@ def test_log_dir_of_an_earlier_run(mgpu: Run, tmp_path: Path) -> None:
         (folder / f"rank{rank}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
         (folder / f"rank{rank}.beat").touch()
         os.utime(folder / f"rank{rank}.beat", (1, 1))
-    code, document = smoke_test(mgpu, "--log-dir", "logs")
+    code, document = smoke_test(mgpu, *QUICK, "--log-dir", "logs")
     assert (code, document["ended"]) == (errors.READY, "finished")
 
 

@@ -7,6 +7,7 @@ between mgpu and whatever it has started. (test_launch.py has the same with the 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import pty
@@ -14,8 +15,10 @@ import re
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +26,7 @@ from typing import Any
 
 import pytest
 
-from mgpu import errors
+from mgpu import errors, report
 from mgpu.launch import exit_code, processes, run_log
 from tests.conftest import ROOT, environment
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
@@ -119,6 +122,26 @@ def test_closed_streams(here: Path, closed: str) -> None:
     assert done.returncode == 0, done.stderr
     (log,) = here.glob("runs/*/run.log")
     assert sorted(log.read_text().splitlines()) == ["on stderr", "terminals [False, False, False]"]
+    if ">&-" not in closed.split():
+        assert BEGINS not in done.stdout, "what mgpu says is no part of what the program printed"
+
+
+def test_stdout_on_a_full_disk(here: Path) -> None:
+    """The training goes on, and it is told that its output is not all there: the exit code does not tell it."""
+    with open("/dev/full", "wb") as full:
+        done = start(*LAUNCH, "behaves.py", "streams", folder=here, stdout=full)
+        _, said = done.communicate(timeout=60)
+    assert done.returncode == 0, said
+    assert "not all that was printed could be written to stdout: No space left on device. See runs/" in said
+
+
+def test_width_is_that_of_the_terminal_on_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    """stdout is a pipe as often as not: `mgpu launch eval.py > results`."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    with os.fdopen(ours, "rb"), os.fdopen(theirs, "w") as stream:
+        assert report.Screen.of(stream).width == 40
 
 
 # The log

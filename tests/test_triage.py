@@ -302,6 +302,77 @@ def test_a_caught_exception_is_no_cause(write: Write) -> None:
     assert chosen(read.logs([write(text)]))[0] is None
 
 
+def test_what_was_caught_before_is_not_what_ended_a_rank(write: Write) -> None:
+    caught, deadly = traceback("OSError: no cache", line=7), traceback("ZeroDivisionError: x", line=9)
+    end = table((0, -15), (1, 1), first=1)
+    log = read.logs([write(caught * 2 + deadly + end)], ROWS)  # three tracebacks, two ranks
+    assert [(one.type, one.caught) for one in log.raised if not one.type.endswith("ChildFailedError")] == [
+        ("OSError", True), ("ZeroDivisionError", False),
+    ]  # fmt: skip
+    full = traceback(f"RuntimeError: {FULL}", line=7)
+    cause, document = chosen(read.logs([write(full * 2 + deadly + end)]))
+    assert cause == "log_exception" and document["first_failure"]["exception"] == "ZeroDivisionError: x"
+    labelled = traceback("ZeroDivisionError: x", 1, line=9)  # torch names the rank of what nobody caught
+    assert chosen(read.logs([write(full + labelled + end)]))[0] == "log_exception"
+    lost = traceback("RuntimeError: Connection closed by peer [::1]:9", 1)
+    assert chosen(read.logs([write(full + lost + end)]))[0] == "log_gpu_memory_full"
+    assert not any(one.caught for one in read.logs([write(full + deadly + end)]).raised)  # may be one a rank
+
+
+def test_what_python_tells_of_and_goes_on_after_is_no_end(write: Write) -> None:
+    for before in ("Exception ignored in atexit callback: <function bye at 0x7f>", "Exception in thread Thread-1 (f):"):
+        log = read.logs([write(f"{before}\n{traceback('RuntimeError: late')}")], ROWS)
+        assert log.raised == ()
+
+
+def test_a_group_of_exceptions(write: Write) -> None:
+    text = (
+        '  + Exception Group Traceback (most recent call last):\n  |   File "/home/u/train.py", line 4, in main\n'
+        "  |     raise it\n  | ExceptionGroup: several (2 sub-exceptions)\n  +-+---------------- 1 ----------------\n"
+        "    | ValueError: a\n    +------------------------------------\n"
+    )
+    (one,) = read.logs([write(text)], ROWS).raised
+    assert (one.type, one.message, one.place) == ("ExceptionGroup", "several (2 sub-exceptions)", "train.py:4 in main")
+
+
+def test_a_rank_that_a_message_names_is_not_its_writer(write: Write) -> None:
+    (one,) = read.logs([write(traceback("ValueError: nan on rank 3"))], ROWS).raised
+    assert (one.message, one.rank) == ("nan on rank 3", None)
+
+
+def test_a_wrapped_exception_keeps_the_signature_of_what_began_it(write: Write) -> None:
+    text = (
+        traceback(f"RuntimeError: {FULL}") + "\nDuring handling of the above exception, another exception occurred:\n\n"
+        + traceback("RuntimeError: try a smaller batch")
+    )  # fmt: skip
+    assert chosen(read.logs([write(text)]))[0] == "log_gpu_memory_full"
+
+
+def test_what_accelerate_test_puts_in_front(write: Write) -> None:
+    text = traceback("ValueError: x") + table((0, 1), first=0)
+    text = "".join(f"stderr: {line}\n" for line in text.splitlines())
+    cause, document = chosen(read.logs([write(text)]))
+    assert (cause, document["first_failure"]["exception"]) == ("log_exception", "ValueError: x")
+
+
+def test_what_ray_puts_in_front(write: Write) -> None:
+    text = "".join(f"(CommandActor pid=2809) {line}\n" for line in traceback("ValueError: x").splitlines())
+    assert chosen(read.logs([write(text)]))[0] == "log_exception"
+
+
+def test_a_messenger_is_not_the_first_to_fail(write: Write) -> None:
+    lost = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:35247"
+    cause, document = chosen(read.logs([write(traceback(lost, 0) + table((0, -15), (1, 3), first=1))]))
+    assert cause == "log_peer_gone"
+    assert (document["first_failure"]["rank"], document["first_failure"]["exit"]) == (1, 3)
+
+
+def test_the_last_words_of_a_rank_that_left_without_a_traceback(write: Write) -> None:
+    end = "W1121 10:00:00.000 4711 api.py:1010] Sending process 27001 closing signal SIGTERM\n" + table((1, 1), first=1)
+    _, document = chosen(read.logs([write(f"epoch 1\nconfig.yaml: no key 'data'\n***\n{end}")]))
+    assert document["probable_cause"]["evidence"]["last_line"] == "config.yaml: no key 'data'"
+
+
 def test_the_launchers_table(write: Write) -> None:
     log = read.logs([write(table((0, -15), (1, -9), first=1))], ROWS)
     assert [(one.rank, one.exit_code, one.first, one.host, one.pid, one.at) for one in log.fallen] == [
@@ -335,6 +406,24 @@ def test_ten_secondary_failures_and_one_root(write: Write) -> None:
     assert document["first_failure"]["rank"] == 7
     assert document["first_failure"]["exception"].startswith("torch.OutOfMemoryError: CUDA out of memory")
     assert len(document["secondary"]) >= 3
+
+
+def test_the_abort_after_a_timeout_is_the_timeouts(write: Write) -> None:
+    """NCCL's watchdog ends its own process; torchrun kills the rank that hangs 30 s later."""
+    text = watchdog(2) + "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+    ended = table((0, -9), (2, -6), first=2).replace("10:12:07\n  host      : node7\n  rank      : 0",
+                                                     "10:12:38\n  host      : node7\n  rank      : 0")  # fmt: skip
+    cause, document = chosen(read.logs([write(text + ended)]))
+    assert cause == "log_collective_timed_out"
+    assert document["first_failure"]["rank"] == 2
+    assert chosen(read.logs([write(table((0, -9), (2, -6), first=2))]))[0] != "log_collective_timed_out"
+
+
+def test_a_job_that_is_cancelled_because_it_hung(write: Write) -> None:
+    cancelled = "slurmstepd: error: *** JOB 4711 ON node7 CANCELLED AT 2025-10-01T10:00:00 ***\n"
+    assert chosen(read.logs([write(cancelled)]))[0] == "log_slurm_cancelled"
+    full = traceback(f"torch.OutOfMemoryError: {FULL}", 3)
+    assert chosen(read.logs([write(full + cancelled)]))[0] == "log_gpu_memory_full"
 
 
 def test_the_kernel_explains_the_exceptions_of_the_others(write: Write) -> None:

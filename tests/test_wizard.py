@@ -247,8 +247,8 @@ def test_back_from_every_question_and_on_again(start: Start, folder: Path) -> No
     assert list(folder.iterdir()) == []
 
 
-def test_control_c_on_every_question_and_resumed(start: Start, folder: Path, tmp_path: Path) -> None:
-    """A wizard that is interrupted at each question ends with the file of one that is not."""
+def test_control_c_amid_the_questions_and_resumed(start: Start, folder: Path, tmp_path: Path) -> None:
+    """A wizard that is interrupted at every other question ends with the file of one that is not."""
     terminal = start("--guided")
     at(terminal, "What next?")
     terminal.press(CONTROL_C)
@@ -257,10 +257,11 @@ def test_control_c_on_every_question_and_resumed(start: Start, folder: Path, tmp
     at(terminal, "What next?")
     terminal.press(ENTER)
     for number, (words, typed) in enumerate(GUIDED):
-        if number:
+        stops = number % 2 == 1
+        if number and not stops:
             terminal = start("--resume")
         at(terminal, words)
-        if number in (2, 5):  # half an answer is no answer: neither typed nor pointed at
+        if number in (2, 4):  # half an answer is no answer: neither typed nor pointed at
             terminal.press("7" if typed else DOWN, CONTROL_C)
             assert terminal.end() == 130
             terminal = start("--resume")
@@ -270,6 +271,8 @@ def test_control_c_on_every_question_and_resumed(start: Start, folder: Path, tmp
             read_until(terminal, typed)
         terminal.press(ENTER)
         at(terminal, GUIDED[number + 1][0] if number + 1 < len(GUIDED) else REVIEW)
+        if not stops:
+            continue
         terminal.press(CONTROL_C)
         assert terminal.end() == 130
         assert (

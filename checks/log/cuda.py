@@ -28,11 +28,16 @@ _REINSTALL = "pip install --force-reinstall --no-cache-dir torch"
 
 ROWS = (
     Row("log_gpu_memory_taken", "root", "cuda",
-        r"CUDA out of memory\..* Process (?P<pid>\d+) has (?P<held>[\d.]+ [KMGT]iB) memory in use",
+        # In a container NVML's pids are the host's, so that torch takes itself for another process: only a second one
+        # is somebody else (c10/cuda/CUDACachingAllocator.cpp, reportProcessMemoryInfo).
+        r"CUDA out of memory\.(?=.*(?:this process has|Process \d+ has.* Process \d+ has)).* "
+        r"Process (?P<pid>\d+) has (?P<held>[\d.]+ [KMGT]iB) memory in use",
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.15 "
          "GiB of which 11.00 MiB is free. Process 4711 has 61.20 GiB memory in use. Including non-PyTorch memory, this "
          "process has 17.9 GiB memory in use.",
-         "RuntimeError: CUDA out of memory. Tried to allocate 2.00 MiB. Process 12 has 3.0 GiB memory in use."),
+         "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacty of "
+         "15.90 GiB of which 8.44 MiB is free. Process 12 has 9.0 GiB memory in use. Process 99 has 6.8 GiB memory in "
+         "use. Of the allocated memory 6.1 GiB is allocated by PyTorch"),
         "a GPU's memory is full, and another process (pid {pid}) holds {held} of it",
         "Another program, an orphaned rank of an earlier run, or a second rank of this run on the same GPU. Tried to "
         "allocate: the line says how much was missing.",
@@ -40,12 +45,16 @@ ROWS = (
         "https://github.com/pytorch/pytorch/issues/126510",
         summary="A GPU's memory is full, and a part of it belongs to another process."),
     Row("log_gpu_memory_full", "root", "cuda",
-        r"^(?!.*Process \d+ has).*(?:CUDA out of memory|OutOfMemoryError\b|CUDA error: out of memory|"
+        r"^(?!.*this process has.* Process \d+ has|.*Process \d+ has.*(?:this process has| Process \d+ has))"
+        r".*(?:CUDA out of memory|OutOfMemoryError\b|CUDA error: out of memory|"
         r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation|"
         r"Cuda failure (?:2 )?'out of memory'|CUDA driver error: out of memory|cuda runtime error \(2\))",
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 "
          "GiB", "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.69 GiB total "
          "capacity; 22.1 GiB already allocated; 11.00 MiB free; 22.9 GiB reserved in total by PyTorch)",
+         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 "
+         "GiB of which 1.00 GiB is free. Process 2112997 has 78.1 GiB memory in use. Of the allocated memory 75.00 GiB "
+         "is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated.",
          "RuntimeError: CUDA out of memory. Tried to allocate 1.5 GiB", "RuntimeError: CUDA error: out of memory",
          "RuntimeError: CUDA driver error: out of memory", "RuntimeError: cuda runtime error (2) : out of memory at "
                                                            "x.cu",

@@ -23,6 +23,8 @@ _COMMUNICATION = re.compile(
 # A rank whose exception nobody caught writes no more; the other ranks do, into the same file, until their launcher ends
 # them (torchrun looks every 0.1 s). More lines than this after it, and no failed rank told of: somebody has caught it.
 _GOES_ON_LINES = 500
+# What a rank raises whose loader worker is gone.
+_BROKEN_OFF = frozenset({"ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError", "EOFError"})
 # A process group's first collectives; a run whose first ones time out has never exchanged anything.
 _FIRST_COLLECTIVES = 2
 
@@ -41,7 +43,7 @@ def _uncaught(log: Log) -> list[Raised]:
     first = {rank.rank for rank in log.fallen if rank.first}
     found = [
         one for one in log.raised
-        if not one.signatures and _last(one.type) not in _ENDS and not _nobodys(one, log)
+        if not one.signatures and _last(one.type) not in _ENDS and not _nobodys(one, log) and not one.caught
     ]  # fmt: skip
     return sorted(found, key=lambda one: (bool(first) and not first & {*one.ranks}, one.at or "", one.file, one.line))
 
@@ -107,6 +109,28 @@ def log_exception(log: Log) -> Answer:
         else Fix("go to that line, and look at the batch this rank had: print its index before the step")
         if len(log.ranks) > 1
         else Fix("go to that line: the traceback has the way there"),
+    )  # fmt: skip
+
+
+@check(Severity.ERROR, source="measured torch 2.13 CPU 2026-11")
+def log_loader_broke_off(log: Log) -> Answer:
+    """A rank lost the connection to its own DataLoader worker, which had ended.
+
+    Why: The worker was killed while it handed a batch over: host memory ran out, or a library that decodes crashed. The
+    rank then sees a closed connection, and no word of the worker.
+
+    Fix: Look whether the kernel killed it; use fewer workers, or none to see where it happens.
+    """
+    found = [one for one in log.raised if one.loader and not one.caught and _last(one.type) in _BROKEN_OFF]
+    if not found:
+        return Ok(f"no rank lost its loader worker in {log.lines:,} lines")
+    return _told(
+        found[0], log,
+        "Its DataLoader worker ended while it handed a batch over: killed when host memory ran out, or crashed in "
+        "compiled code.",
+        Fix("see whether the kernel killed it", ("sudo dmesg -T | grep -i 'killed process' | tail",)),
+        Fix("use fewer workers (each keeps a copy of what it touches), or none, so that the traceback shows the sample",
+            ("DataLoader(..., num_workers=0)",)),
     )  # fmt: skip
 
 

@@ -11,8 +11,9 @@ _OFFLINE = "https://huggingface.co/docs/huggingface_hub/package_reference/enviro
 _DEFER = "https://github.com/huggingface/accelerate/blob/main/docs/source/concept_guides/deferring_execution.md"
 _WANDB = "https://docs.wandb.ai/guides/track/environment-variables"
 _DATASETS = "https://huggingface.co/docs/datasets/loading"
+# `hf` since huggingface_hub 0.34; 1.0 has no huggingface-cli any more (huggingface.co/blog/hf-cli).
 _FIRST = Fix("Fetch it once, on one rank or beforehand, and read the cache afterwards.",
-             ("huggingface-cli download ORG/MODEL", "HF_HUB_OFFLINE=1 mgpu launch train.py",
+             ("hf download ORG/MODEL", "HF_HUB_OFFLINE=1 mgpu launch train.py",
               "with accelerator.main_process_first():"))  # fmt: skip
 
 ROWS = (
@@ -32,7 +33,7 @@ ROWS = (
         "the Hub gives no access to this model or dataset",
         "It is gated or private, and the token is missing on this machine, has expired, or has no access.",
         Fix("Ask for access on its page, and log in where the ranks run.",
-            ("huggingface-cli login", "huggingface-cli whoami", "export HF_TOKEN=...")), _GATED),
+            ("hf auth login", "hf auth whoami", "export HF_TOKEN=...")), _GATED),
     Row("log_hub_name_wrong", "root", "library",
         r"is not a local folder and is not a valid model identifier|RepositoryNotFoundError|"
         r"Repository Not Found for url|HFValidationError|doesn't exist on the Hub or cannot be accessed|"
@@ -59,7 +60,7 @@ ROWS = (
         "Compute nodes often have no way out; or HF_HUB_OFFLINE is set, or HF_HOME is another folder than where the "
         "files were fetched to.",
         Fix("Fetch them on a node that has a way out, into a cache that the ranks see.",
-            ("HF_HOME=/scratch/hf huggingface-cli download ORG/MODEL",
+            ("HF_HOME=/scratch/hf hf download ORG/MODEL",
              "mgpu doctor --only hf_cache_empty_offline,storage")), _OFFLINE),
     Row("log_download_damaged", "root", "library",
         r"Consistency check failed: file should be of size|NonMatching(?:Splits|Checksum)\w*Error|"
@@ -70,7 +71,7 @@ ROWS = (
          "pyarrow.lib.ArrowInvalid: Not an Arrow file"),
         "a downloaded or cached file is not whole",
         "The download was cut short, the disk is full, or several ranks wrote the same cache.",
-        (Fix("Fetch it anew.", ("huggingface-cli download --force-download ORG/MODEL", "df -h ~/.cache")), _FIRST),
+        (Fix("Fetch it anew.", ("hf download --force-download ORG/MODEL", "df -h ~/.cache")), _FIRST),
         _ERRORS),
     Row("log_dataset_script_refused", "root", "library",
         r"Dataset scripts are no longer supported|contains custom code which must be executed|"

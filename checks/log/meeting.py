@@ -148,16 +148,23 @@ ROWS = (
              "parser.add_argument('--local-rank', '--local_rank', type=int, default=0)")),
         "https://github.com/huggingface/pytorch-image-models/issues/1724"),
     Row("log_argument_unknown", "root", "launcher",
-        r"error: (?:unrecognized arguments: (?!--local[-_]rank)|argument [^:]+: invalid choice: |"
-        r"the following arguments are required: )(?P<argument>.+)",
-        ("train.py: error: unrecognized arguments: --bf17", "train.py: error: the following arguments are required: "
-         "--data", "accelerate <command> [<args>] launch: error: argument --mixed_precision: invalid choice: 'bf17' "
+        r"error: (?:unrecognized arguments: (?!--local[-_]rank)|argument [^:]+: invalid choice: )(?P<argument>.+)",
+        ("train.py: error: unrecognized arguments: --bf17",
+         "accelerate <command> [<args>] launch: error: argument --mixed_precision: invalid choice: 'bf17' "
          "(choose from 'no', 'fp16', 'bf16', 'fp8')"),
         "the script or the launcher does not take an argument: {argument}",
         "Options of the launcher stand before the script, those of the script after it.",
         Fix("See which it knows.", ("python train.py --help", "mgpu launch --help")),
         "https://docs.python.org/3/library/argparse.html#exit-methods",
         summary="The script or the launcher does not take an argument."),
+    Row("log_argument_missing", "root", "launcher",
+        r"error: the following arguments are required: (?P<argument>.+)",
+        ("train.py: error: the following arguments are required: --data",),
+        "an argument is missing: {argument}",
+        "The program named in the line wants it; the script's own arguments stand after the script.",
+        Fix("Give it, and see what else there is.", ("mgpu launch train.py --help",)),
+        "https://docs.python.org/3/library/argparse.html#exit-methods",
+        summary="The script or the launcher misses an argument."),
     Row("log_script_not_found", "root", "launcher",
         r"can't open file '?(?P<script>[^']+?)'?: \[Errno 2\]",
         ("/usr/bin/python: can't open file '/home/ada/tran.py': [Errno 2] No such file or directory",),

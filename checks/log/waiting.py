@@ -106,7 +106,8 @@ ROWS = (
          "[127.0.0.1]:4257: Connection reset by peer. This is typically caused by a remote worker hanging",
          "RuntimeError: Application timeout caused pair closure"),
         "the connection (gloo) to another rank was lost",
-        "The process at its other end ended: that rank has the cause.", _FIRST, _GLOO),
+        "The process at its other end ended: that rank has the cause.", _FIRST, _GLOO,
+        because_of=("run_rank_left_early",)),
     Row("log_gloo_interface_missing", "root", "network",
         r"Unable to find address for|makeDeviceFor(?:Interface|Hostname)\(\): unsupported gloo device|"
         r"Unable to resolve hostname to a \(local\) address",

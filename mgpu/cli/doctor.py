@@ -109,7 +109,7 @@ def doctor(
     if more and not log:
         from mgpu.errors import USAGE, MgpuError
 
-        raise MgpuError(f"mgpu doctor takes no argument {more[0]!r}: a log is given by --log {more[0]}", USAGE)
+        raise MgpuError(f"doctor takes no argument {more[0]!r} (a log: --log {more[0]}): mgpu doctor --help", USAGE)
     if python:
         from mgpu.options import interpreter
 

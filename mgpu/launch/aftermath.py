@@ -42,6 +42,7 @@ class Aftermath:
 
         self._killed_for_memory = killed_for_memory
         self._expected, self._folder = expected, folder
+        self.files_before: frozenset[Path] | None = None  # as the launcher begins, which takes longer to make its own
         self._killed_before = killed_for_memory()
         self._started = time.monotonic()
         self._looked = 0.0
@@ -60,6 +61,10 @@ class Aftermath:
         if now - self._looked < _EVERY_S:
             return
         self._looked = now
+        if self.files_before is None:
+            from mgpu.smoke.aftermath import files
+
+            self.files_before = files()
         self._ranks.update(ranks)
         free = self._limit.available()
         if free is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
-from mgpu.launch import secrets
+from mgpu.launch import secrecy
 from mgpu.requirements import GPU_TYPES
 from mgpu.snapshot import Config, Driver
 
@@ -57,7 +58,7 @@ class Command:
 
     def told(self) -> str:
         """The same for a screen or a file: without secrets."""
-        return _line(secrets.masked_env(self.env_added), secrets.masked_argv(self.argv))
+        return _line(secrecy.masked_env(self.env_added), secrecy.masked_argv(self.argv))
 
 
 def _line(env: Mapping[str, str], argv: Sequence[str]) -> str:
@@ -107,6 +108,26 @@ def flags_of(config: Config) -> list[str]:
         flags += ["--fsdp_sharding_strategy", sharding]
     flags += config.launch_flags
     return flags
+
+
+# The first accelerate in whose launch a value of the command line wins over a section of the file (1.5.2 has it, 1.4
+# and older do not; measured with 1.0.1).
+_COMMAND_LINE_WINS = (1, 5)
+
+
+def writes_environment(config: Config, accelerate: str) -> str | None:
+    """Why accelerate would write its environment to ./.deepspeed_env after all; None where it does not."""
+    launcher = _section(config, "deepspeed_config").get("deepspeed_multinode_launcher")
+    several = config.distributed_type == "DEEPSPEED" and config.num_machines > 1
+    if not several or launcher in (None, "standard"):
+        return None
+    if tuple(int(part) for part in re.findall(r"\d+", accelerate)[:2]) >= _COMMAND_LINE_WINS:
+        return None
+    return (
+        f"{config.path}: deepspeed_multinode_launcher is {launcher}, and accelerate {accelerate} would write its whole "
+        "environment, tokens included, to ./.deepspeed_env for everybody to read.\n"
+        "Write  deepspeed_multinode_launcher: standard  into it"
+    )
 
 
 def _section(config: Config, name: str) -> Mapping[str, Any]:
@@ -218,7 +239,7 @@ def _plain(config: Config) -> dict[str, str]:
     """What a config says to any launcher, as variables: which GPUs, how many threads a rank."""
     added: dict[str, str] = {}
     ids = str(config.values.get("gpu_ids") or "all")
-    if ids != "all" and config.num_machines == 1:
+    if ids != "all":
         added["CUDA_VISIBLE_DEVICES"] = ids
     flags = config.launch_flags
     if "--num_cpu_threads_per_process" in flags:

@@ -114,13 +114,15 @@ def _put_back(keys: int, terminal: Sequence[Any]) -> None:
         termios.tcsetattr(keys, termios.TCSANOW, list(terminal))
 
 
-def sweep(error_files: Iterable[str]) -> None:
-    """Remove the folders that torchrun makes for its ranks' errors and never removes."""
+def sweep(error_files: Iterable[str], before: frozenset[Path] | None = None) -> None:
+    """Remove the folders that torchrun makes for its ranks' errors and never removes; with what was there `before` the
+    run also the empty one of a launcher that ended before its ranks began."""
     from mgpu.smoke import aftermath
     from mgpu.smoke.ranks.journal import error_folder
 
-    if folders := {error_folder(path) for path in error_files if len(Path(path).parents) > 3}:
-        aftermath.sweep(aftermath.files(), (), folders)  # those that bear torchrun's name, and no others
+    folders = {error_folder(path) for path in error_files if len(Path(path).parents) > 3}
+    if folders or before is not None:  # those that bear torchrun's name, and no others
+        aftermath.sweep(aftermath.files() if before is None else before, (), folders)
 
 
 def _let_it_end(run_id: str, launcher: int | None) -> None:

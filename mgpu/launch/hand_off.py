@@ -70,8 +70,10 @@ def _tell(
             gpus=seen.gpus,
             gpus_after_s=seen.after_s,
         )
-        guard.sweep(ended.error_files)
+        guard.sweep(ended.error_files, after.files_before)
         box.end(request, command, folder, replace(run, gpus_gap=seen.gap, quiet_s=seen.quiet_s), snapshot)
+        for what in ended.lost:
+            print(f"mgpu: not all that was printed could be written to {what}. See {folder}/run.log", file=sys.stderr)
     except OSError:  # nobody reads it
         pass
     except Exception as error:

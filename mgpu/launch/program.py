@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,8 @@ def named(request: Request) -> list[str]:
         return ["-m", *target]
     if not Path(target[0]).is_file():
         raise MgpuError(_none_such(target[0]), errors.NOT_FOUND)
+    if not os.access(target[0], os.R_OK):  # Python would end with 2, as for wrong arguments
+        raise MgpuError(f"the script {target[0]} may not be read by you", errors.CANNOT_RUN)
     return target
 
 
@@ -65,11 +68,11 @@ def read(target: Sequence[str]) -> Script | None:
     """The script's syntax tree as a fact; None for a module, and for what is no Python that can be read."""
     if target[0] == "-m":
         return None
-    from mgpu.launch import secrets
+    from mgpu.launch import secrecy
     from mgpu.probes import script
 
     try:
-        arguments = secrets.masked_argv(target[1:])
+        arguments = secrecy.masked_argv(target[1:])
         return script.read(Path(target[0]), arguments, most_bytes=script.MOST_BYTES_AT_LAUNCH)
     except (MgpuError, OSError, RecursionError, MemoryError):
         return None

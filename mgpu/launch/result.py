@@ -12,8 +12,9 @@ from typing import Any
 
 from mgpu import __version__, errors, files
 from mgpu.errors import MgpuError
+from mgpu.launch import line
 from mgpu.launch.request import Request
-from mgpu.launch.secrets import masked_argv
+from mgpu.launch.secrecy import masked_argv
 
 
 def again(*more: str) -> str:
@@ -21,8 +22,9 @@ def again(*more: str) -> str:
     words = masked_argv(sys.argv[1:])
     place = words.index("launch") + 1 if "launch" in words else 0
     before, options = words[:place], words[place:]
-    if more and (given := next((n for n, word in enumerate(options) if word.partition("=")[0] == more[0]), None)) is not None:
-        del options[given : given + (1 if "=" in options[given] else 2)]
+    given = [number for number, word in enumerate(options) if more and word.partition("=")[0] == more[0]]
+    if given and (request := line.alone(options)) is not None and given[0] < len(options) - len(request.target):
+        del options[given[0] : given[0] + (1 if "=" in options[given[0]] else 2)]
     return shlex.join(["mgpu", *before, *more, *options])
 
 

@@ -68,6 +68,9 @@ def _run(request: Request) -> int:
         return gate.refuse(request, stopping, _NOT_NOW.format(again=result.again("--unverified", "allow")))
     if config.num_machines > 1 and policy != "allow" and (request.node is None or verified):
         raise MgpuError(_by_hand(request, config, target, verified), errors.LAUNCH_REFUSED)
+    accelerate = (few.snapshot.packages or {}).get("accelerate", "")
+    if choice.launcher == "accelerate" and (why := launching.writes_environment(few.config, accelerate)):
+        raise MgpuError(why, errors.LAUNCH_REFUSED)
     if request.smoke == "always" and not lone:
         verified = _tested(request, few)
     elif verified:

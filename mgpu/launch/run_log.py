@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mgpu import moments
 from mgpu.errors import reason
-from mgpu.launch import secrets
+from mgpu.launch import secrecy
 
 LIMIT_BYTES = 256 << 20  # MGPU_LOG_LIMIT sets another
 _LEAST_BYTES = 64 << 10
@@ -129,7 +129,7 @@ class Notes:
         """Add a line, without secrets."""
         if self._file is None:
             return
-        line = " ".join(secrets.masked(text).split())
+        line = " ".join(secrecy.masked(text).split())
         try:
             os.write(self._file, f"{moments.now()} {line}\n".encode("utf-8", "replace"))
         except OSError:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
+
+from mgpu.errors import reason
 
 _BUFFER_BYTES = 256 << 10
 # A pipe this large lets the program run ahead (Linux's own limit for users). Read in pieces of the usual 64 KiB,
 # 100 MB take twice as long as without mgpu (measured 2026-11, 2 cores).
 _PIPE_BYTES = 1 << 20
 _OTHER_SCREEN = b"\x1b[?1049"  # h: a full-screen program takes the terminal, l: gives it back
+_GONE = (errno.EPIPE, errno.EIO, errno.ENXIO)  # nobody reads any more: a pipe or a terminal that was closed
 
 
 class Stream:
@@ -19,9 +23,11 @@ class Stream:
 
     def __init__(self, source: int, target: int) -> None:
         self.source = source
+        self.name = "stderr" if target == 2 else "stdout"
         self.to_terminal = os.isatty(target) if _is_open(target) else False
         self.target: int | None = _without_waiting(target) if _is_open(target) else None  # None: nobody reads any more
         self.ended = False
+        self.lost = ""  # why what was printed could not be written, though somebody wanted it: a full disk
         self.left = memoryview(b"")  # read, and not yet taken by the reader
         self.at_line_start = True
         self.full_screen = False
@@ -69,7 +75,9 @@ class Stream:
                 self.left = self.left[os.write(self.target, self.left) :]
             except BlockingIOError:
                 return
-            except OSError:  # our reader went away: the training goes on
+            except OSError as error:  # our reader went away, or the disk is full: the training goes on
+                if error.errno not in _GONE:
+                    self.lost = reason(error)
                 self.give_up()
 
     def give_up(self) -> None:

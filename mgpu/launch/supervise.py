@@ -57,6 +57,7 @@ class Ended:
     error_files: frozenset[str] = frozenset()  # of every rank there ever was
     seconds: float = 0.0
     at_line_start: bool = True  # of the terminal
+    lost: tuple[str, ...] = ()  # "stdout: the disk is full": what was not handed on to its end
 
     @property
     def printed(self) -> bytes:
@@ -138,6 +139,7 @@ class Supervisor:
             frozenset(self._error_files),
             self.seconds,
             all(stream.at_line_start for stream in self._streams),
+            tuple(f"{stream.name}: {stream.lost}" for stream in self._streams if stream.lost),
         )
 
     # What others may do with a run

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mgpu import errors
 from mgpu.errors import MgpuError, reason
-from mgpu.launch.secrets import is_secret_name, masked, masked_argv
+from mgpu.launch.secrecy import is_secret_name, masked, masked_argv
 from mgpu.probes.script_names import Scope, Source
 from mgpu.probes.script_walk import Walk
 from mgpu.snapshot import Script, Speaks

@@ -136,9 +136,12 @@ def _nobodys(path: Path) -> bool:
     with contextlib.suppress(OSError):
         if any(path.iterdir()):
             return False
+    ours = Path("/proc/self/cmdline").read_bytes()  # `mgpu launch --launcher torchrun` is none, nor is what it forked
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             command = Path(f"/proc/{name}/cmdline").read_bytes()
+            if command == ours:
+                continue
             variables = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
             temporary = next((v[7:] for v in variables if v.startswith(b"TMPDIR=")), b"/tmp")
             launcher = any(word in command for word in (b"torch", b"accelerate", b"deepspeed"))

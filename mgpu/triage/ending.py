@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mgpu.launch.secrets import masked
+from mgpu.launch.secrecy import masked
 
 if TYPE_CHECKING:
     from mgpu import report
@@ -24,6 +24,11 @@ _SIGNALS = {
     9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
     24: "SIGXCPU", 25: "SIGXFSZ", 31: "SIGSYS",
 }  # fmt: skip
+# Causes that tell how a rank ended and not why: with them the program's last line is shown.
+_SAY_LITTLE = frozenset({
+    "run_rank_failed", "run_rank_aborted", "run_rank_crashed", "log_child_failed", "log_rank_aborted",
+    "log_rank_segfault",
+})  # fmt: skip
 _NO_EXCEPTIONS = frozenset({"ChildFailedError", "CalledProcessError", "SignalException"})
 
 
@@ -31,16 +36,17 @@ def found(verdict: Verdict, log: Log | None, run: Run | None) -> dict[str, Any]:
     """first_failure, probable_cause and secondary[] of the JSON."""
     return {
         "first_failure": _first_failure(verdict.first, log, run),
-        "probable_cause": _cause(verdict.first) if verdict.first else None,
+        "probable_cause": _cause(verdict.first, log.last if log else None) if verdict.first else None,
         "secondary": [_cause(cause) for cause in verdict.others[:_SECONDARY]],
         "log": None if log is None else {"files": list(log.files), "lines": log.lines, "bytes": log.size_bytes},
     }
 
 
-def _cause(cause: Cause) -> dict[str, Any]:
+def _cause(cause: Cause, last: str | None = None) -> dict[str, Any]:
     problem = cause.outcome.problem
     assert problem is not None
     place = problem.place
+    said = {"last_line": last} if last and cause.id in _SAY_LITTLE else {}
     return {
         "id": cause.id,
         "role": cause.role,
@@ -48,7 +54,8 @@ def _cause(cause: Cause) -> dict[str, Any]:
         "title": masked(problem.title),
         "cause": masked(problem.cause),
         "evidence": {
-            key: masked(value) if isinstance(value, str) else value for key, value in problem.evidence.items()
+            key: masked(value) if isinstance(value, str) else value
+            for key, value in {**problem.evidence, **said}.items()
         },
         "subjects": list(problem.subjects),
         "file": place.file if place else None,
@@ -68,7 +75,11 @@ def _first_failure(cause: Cause | None, log: Log | None, run: Run | None) -> dic
     if run is not None and (run.signalled or run.timed_out):
         failed = [rank for rank in failed if rank.rank in named]
     first = next((rank for rank in failed if rank.first), None)
-    if named and (first is None or first.rank not in named):  # the cause is of another rank than the launcher's first
+    messenger = bool(
+        cause and first and (cause.seen or cause.id == "run_rank_left_early") and cause.role == "secondary"
+    )
+    if named and not messenger and (first is None or first.rank not in named):
+        # the cause is of another rank than the launcher's first
         first = next((rank for rank in failed if rank.rank in named), None)
         rank = first.rank if first else named[0]
     elif first is not None:
@@ -104,9 +115,9 @@ def _error_of(rank: EndedRank | Fallen | None) -> str | None:
 
 def _raised_by(rank: int, cause: Cause | None, log: Log | None, code: int | None) -> Raised | None:
     """The exception with which a rank ended. A rank that a signal ended has none, whatever it caught before."""
-    if log is None or (code is not None and code < 0 and code != -6):
+    if log is None or (code is not None and code not in (1, -6)):  # Python ends with 1 after an exception
         return None
-    own = [one for one in log.raised if one.type.rpartition(".")[2] not in _NO_EXCEPTIONS]
+    own = [one for one in log.raised if one.type.rpartition(".")[2] not in _NO_EXCEPTIONS and not one.caught]
     exactly = [one for one in own if rank in one.ranks] or [one for one in own if not one.ranks]
     if cause and cause.outcome.problem and cause.outcome.problem.place:
         line = cause.outcome.problem.place.line
@@ -164,6 +175,8 @@ def who(first: Mapping[str, Any]) -> str:
 
 def _evidence(cause: Mapping[str, Any], screen: report.Screen) -> list[report.Line]:
     """The line of the log that says so, and where it stands."""
+    if last := cause["evidence"].get("last_line"):
+        return row(screen, "Last words", str(last))[:_EVIDENCE_LINES]
     line = cause["evidence"].get("line")
     if not isinstance(line, str):
         return []
@@ -190,6 +203,9 @@ def _others(document: Mapping[str, Any]) -> list[str]:
     first = document.get("first_failure")
     told = []
     ranks = [rank for rank in document.get("ranks") or () if first and rank["rank"] != first["rank"]]
+    cause = document.get("probable_cause") or {}
+    left = cause.get("subjects", ()) if cause.get("id") == "run_rank_left_early" else ()
+    ranks = [rank for rank in ranks if f"rank {rank['rank']}" not in left]
     if stopped := [rank["rank"] for rank in ranks if rank["exit"] in (143, None, 0) and first]:
         names = ",".join(map(str, stopped))
         one = len(stopped) == 1

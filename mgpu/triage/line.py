@@ -14,6 +14,8 @@ _PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
         r"\[rank(?P<rank>\d+)\]:\s?",
+        r"std(?:err|out): ?",  # accelerate test
+        r"\(\w+(?:\([\w.]+\))? (?:rank=(?P<rank>\d+) )?pid=\d+(?:, ip=[\w.:]+)?\) ?",  # ray
         r"\[[A-Za-z_]+?(?P<rank>\d+)\]:\s?",  # torchrun --tee: [default0]: (role and local rank)
         # c10's: [rank3]:[E1121 10:12:01.408123456 ProcessGroupNCCL.cpp:607] …; older: [E ProcessGroupNCCL.cpp:475] …
         r"\[[EWIF](?P<month>\d\d?)(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d(?:\.\d+)?) \S+:\d+\]\s?",

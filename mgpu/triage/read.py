@@ -23,7 +23,7 @@ from mgpu import errors
 from mgpu.errors import MgpuError, reason
 from mgpu.signature import Row
 from mgpu.snapshot import Fallen, Log, Raised, Seen, Stalled
-from mgpu.triage import anchors
+from mgpu.triage import anchors, caught
 from mgpu.triage.line import LONGEST_TEXT, Line, looks_labelled, taken_apart
 from mgpu.triage.table import Tables
 from mgpu.triage.tracebacks import Tracebacks
@@ -39,9 +39,11 @@ _PREFIX = re.compile(rb"\[rank(\d{1,5})\]")
 _STRUCTURE = (
     "traceback(mostrecentcalllast", '",line', "rootcause(firstobservedfailure", "failures:", "exitcode:",
     "returnednonzeroexitstatus", "diedwithsignals", "diedwith<signals", "watchdogcaughtcollective",
+    "exceptionignoredin", "errorinatexit", "exceptioninthread",
 )  # fmt: skip
 _STRUCTURE_WORDS = (
     "traceback", '",', "(first", "failures:", "exitcode", "non-zero", "died", "watchdog",
+    "ignored", "atexit", "thread",
 )  # fmt: skip
 # rank3.log, log_3.txt, worker-3.err, slurm-123_3.out; torchrun's folder …/attempt_0/3/stderr.log
 _RANK_IN_NAME = re.compile(
@@ -52,6 +54,12 @@ _WATCHDOG = re.compile(
     r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)"
     r"(?:.*?Timeout\(ms\)=(?P<ms>\d+))?"
 )
+# The first line in which a launcher tells that a rank has failed.
+_LAUNCHERS = re.compile(
+    r"^.*(?:closing signal SIG|failed \(exitcode: )|"
+    r"^Traceback.*\n(?:  File .*\n(?:    .*\n)?){1,3}?  File .*(?:accelerate/commands|torch/distributed/run)", re.M
+)  # fmt: skip
+_WORDS = re.compile(r"^(?!.*Setting OMP_NUM_THREADS).*\w")
 _COMPLETED = re.compile(r"last completed (?:NCCL )?work: (-?\d+)")
 
 
@@ -164,10 +172,28 @@ def logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_
             before = fallen.get(rank.rank)
             if before is None or (rank.first and not before.first):
                 fallen[rank.rank] = rank
+    ranks = tuple(sorted(found.ranks))
     return Log(
-        tuple(map(str, paths)), size, lines, tuple(found.seen.values()), tuple(found.raised.values()),
-        tuple(fallen.values()), tuple(found.stalled.values()), tuple(sorted(found.ranks)),
+        tuple(map(str, paths)), size, lines, tuple(found.seen.values()),
+        caught.marked(tuple(found.raised.values()), tuple(fallen.values()), ranks),
+        tuple(fallen.values()), tuple(found.stalled.values()), ranks,
+        _last_words(paths[-1]) if fallen else None,
     )  # fmt: skip
+
+
+def _last_words(path: Path) -> str | None:
+    """What the program wrote last, before its launcher told that a rank had failed."""
+    from mgpu.launch.secrecy import masked
+
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _LONGEST_LINE))
+            text = file.read().decode("utf-8", "replace").replace("\r", "\n")
+    except OSError:  # stdin, which is read
+        return None
+    of_launcher = _LAUNCHERS.search(text)
+    said = [line for line in text[: of_launcher.start() if of_launcher else 0].split("\n") if _WORDS.search(line)]
+    return masked(taken_apart(said[-1]).text.strip()[:LONGEST_TEXT]) or None if said else None
 
 
 class _opened:
@@ -406,7 +432,7 @@ def _rank_of(path: Path) -> int | None:
 
 def _kept(text: str, match: re.Match[str]) -> str:
     """A line as evidence: cut around what matched, secrets masked."""
-    from mgpu.launch.secrets import masked
+    from mgpu.launch.secrecy import masked
 
     if len(text) > LONGEST_TEXT:
         start = max(0, min(match.start() - 80, len(text) - LONGEST_TEXT))

@@ -20,6 +20,9 @@ _ENDS = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Failure|Stop\w*)?)"
     r"(?:: (?P<message>.*))?$"
 )
+# Before the traceback of what ends no process: Python tells of it and goes on.
+_HARMLESS = ("Exception ignored in", "Error in atexit._run_exitfuncs", "Exception in thread ")
+_GROUP = re.compile(r"[ |+-]*[|+] ?")  # in front of each line of an exception group's traceback
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 # Where a frame is nobody's own file.
 _FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d")
@@ -41,6 +44,9 @@ class _Open:
     cause: str | None = None
     rich: bool = False
     length: int = 0
+    harmless: bool = False
+    loader: bool = False
+    group: bool = False
 
 
 @dataclass
@@ -59,7 +65,8 @@ class Tracebacks:
         self.file, self._rows_of = file, rows_of
         self._open: dict[int | None, _Open] = {}
         self._ended: dict[int | None, _Ended] = {}
-        self._chained: dict[int | None, str] = {}
+        self._chained: dict[int | None, tuple[str, tuple[str, ...]]] = {}
+        self._harmless: int | None = None  # the line that says so
         self.found: list[Raised] = []  # in the order they ended
 
     @property
@@ -69,11 +76,18 @@ class Tracebacks:
 
     def take(self, line: Line, number: int) -> None:
         """The next line that may be of a traceback: of every line while one is open."""
-        key = line.rank
+        key = self._key_of(line)
         text = line.text
+        if text.startswith(_HARMLESS):
+            self._close(key)
+            self._harmless = number
+            return
         if _HEAD in text:
             self._close(key)
-            self._open[key] = _Open(number, line, rich="─" in text or text.startswith(("+-", "╭")))
+            harmless = self._harmless is not None and number - self._harmless <= _BLANK_LINES
+            group = "Exception Group" in text
+            rich = not group and ("─" in text or text.startswith(("+-", "╭")))
+            self._open[key] = _Open(number, line, rich=rich, harmless=harmless, group=group)
             return
         if key in self._open:
             self._within(self._open[key], key, line, number)
@@ -81,6 +95,13 @@ class Tracebacks:
             self._after(self._ended[key], key, line)
         elif frame := _FRAME.match(text):  # a syntax error has no head
             self._open[key] = _Open(number, line, 1, _place(frame), _place(frame))
+
+    def _key_of(self, line: Line) -> int | None:
+        """Whose line it is. A rank that the text alone names ("nan on rank 1") may be any other's."""
+        known = self._open.keys() | self._ended.keys()
+        if line.rank is not None and line.text == line.whole and line.rank not in known and len(known) == 1:
+            return next(iter(known))
+        return line.rank
 
     def end(self) -> None:
         """No more lines."""
@@ -94,6 +115,8 @@ class Tracebacks:
         if one.length > _LONGEST:
             del self._open[key]
             return
+        if one.group:
+            text = _GROUP.sub("", text, count=1) if text.lstrip().startswith("|") else text
         if one.rich:
             text = text.strip("│|").rstrip() if text.startswith(("│", "|")) else text
             if text.startswith(("╰", "+-")):
@@ -113,29 +136,33 @@ class Tracebacks:
     def _frame(one: _Open, frame: re.Match[str]) -> None:
         one.frames += 1
         one.deepest = _place(frame)
+        one.loader |= frame["file"].endswith("torch/utils/data/dataloader.py")
         if not _FOREIGN.search(frame["file"]):
             one.place = one.deepest
 
     def _raised(self, one: _Open, key: int | None, ends: re.Match[str], line: Line, number: int) -> None:
         del self._open[key]
+        if one.harmless:
+            return
         message = (ends["message"] or "")[:LONGEST_TEXT]
-        rank = line.rank if line.rank is not None else one.line.rank
-        cause = self._chained.pop(key, None) or one.cause
+        rank = key if line.text == line.whole else line.rank if line.rank is not None else one.line.rank
+        cause, signatures = self._chained.pop(key, (one.cause, ()))
         found = Raised(
             ends["type"], message, self.file, number, rank, line.at or one.line.at, one.place or one.deepest,
-            ranks=() if rank is None else (rank,), cause=cause,
+            ranks=() if rank is None else (rank,), cause=cause, loader=one.loader,
         )  # fmt: skip
-        self._ended[key] = _Ended(found, signatures=list(self._rows_of(line.text)))
+        self._ended[key] = _Ended(found, signatures=[*signatures, *self._rows_of(line.text)])
 
     def _after(self, one: _Ended, key: int | None, line: Line) -> None:
         """A line after an exception's own: of its message, or what chains the next to it."""
         if line.text.startswith(_CHAINED):
             first = one.found
-            self._chained[key] = first.cause or f"{first.type}: {first.message}".rstrip(": ")
+            began = first.cause or f"{first.type}: {first.message}".rstrip(": ")
+            self._chained[key] = (began, tuple(one.signatures))
             del self._ended[key]
             return
         one.left = one.left - 1 if line.text else min(one.left - 1, _BLANK_LINES)
-        if line.at or one.left <= 0:
+        if line.at or one.left <= 0 or "ChildFailedError" in line.text:
             self._close(key)
         elif one.left > _BLANK_LINES:
             one.signatures += self._rows_of(line.text)

@@ -28,6 +28,7 @@ OTHERS: dict[str, tuple[Role, Kind]] = {
     "run_rank_aborted": ("secondary", "kernel"),
     "run_gpu_fell_out": ("root", "xid"),
     "log_exception": ("root", "script"),
+    "log_loader_broke_off": ("root", "script"),
     "run_arguments_wrong": ("secondary", "launcher"),
     "run_launcher_killed": ("root", "launcher"),
     "run_launcher_failed": ("wrapper", "launcher"),
@@ -136,7 +137,12 @@ def _cause(outcome: Outcome, seen: dict[str, Seen]) -> Cause | None:
 
 
 def _demoted(cause: Cause, log: Log, run: Run | None) -> Cause:
-    """A row on an end that was not the first tells of a rank that was ended: it explains nothing."""
+    """A row on an end that was not the first tells of a rank that was ended: it explains nothing. Nor does what was
+    caught."""
+    bearing = [one for one in log.raised if cause.id in one.signatures]
+    caught = bool(bearing) and all(one.caught for one in bearing)
+    if caught and cause.seen and cause.seen.times <= sum(one.times for one in bearing):
+        return replace(cause, role="wrapper")
     code = _ENDS.get(cause.id)
     first = next((rank for rank in log.fallen if rank.first), None)
     if code is None or first is None or first.exit_code == code:

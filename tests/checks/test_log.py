@@ -177,6 +177,26 @@ def test_a_text_that_changed_between_versions_is_known_in_both_forms(old: str, n
 
 
 @pytest.mark.parametrize(
+    ("processes", "found"),
+    [
+        ("Process 2112997 has 78.1 GiB memory in use. ", "log_gpu_memory_full"),  # in a container: itself
+        ("Including non-PyTorch memory, this process has 78.1 GiB memory in use. ", "log_gpu_memory_full"),
+        ("Process 7 has 60.0 GiB memory in use. Process 8 has 18.1 GiB memory in use. ", "log_gpu_memory_taken"),
+        ("Process 7 has 60.0 GiB memory in use. Including non-PyTorch memory, this process has 18.1 GiB memory in "
+         "use. ", "log_gpu_memory_taken"),
+        ("Including non-PyTorch memory, this process has 18.1 GiB memory in use. Process 7 has 60.0 GiB memory in "
+         "use. ", "log_gpu_memory_taken"),
+    ],
+)  # fmt: skip
+def test_a_gpu_is_somebody_elses_only_where_there_are_two(processes: str, found: str) -> None:
+    line = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 "
+        f"GiB of which 1.00 GiB is free. {processes}Of the allocated memory 75.00 GiB is allocated by PyTorch"
+    )
+    assert READER.of_text(line) == (found,)
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "OSError: [Errno 28] No space left on device: '/data/out/model.bin'",

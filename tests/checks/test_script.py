@@ -49,7 +49,7 @@ CASES = (
     well("script_trains_alone", "calls none of them", script=read(STEPS)),
     well("script_trains_alone", "not certain", script=read(
         STEPS.replace("total.backward()", "accelerator.backward(total)") + "\n\nteach(None, None, [])\n")),
-    warns("script_trains_alone", "line 7: every rank", "accelerator.backward(total)",
+    warns("script_trains_alone", "line 7: every rank", "accelerator.backward(loss)",
         script=read(STEPS + "\n\nteach(None, None, [])\n")),
     warns("script_trains_alone", "line 7: every rank", "mgpu launch --gpus 1",
         script=read(STEPS + "\n\nif __name__ == '__main__':\n    {'teach': teach}['teach'](None, None, [])\n")),

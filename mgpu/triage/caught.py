@@ -1,0 +1,41 @@
+"""Which of a log's exceptions did their rank not end? A script that catches an exception and logs its traceback leaves
+the same text as one that dies of it.
+
+Two things tell: torch names the rank ("[rank1]: ") in front of what nobody caught, and of nothing else; and a rank dies
+but once, so that more tracebacks than ranks are not all deadly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mgpu.snapshot import Fallen, Raised
+
+_LAUNCHERS = frozenset({"ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException"})
+# Of another rank's end; it says nothing on what came before.
+_OF_OTHERS = re.compile(r"[Cc]onnection (?:closed|reset)|[Bb]roken pipe|NCCL|gloo|Timed out|TCPStore|^Dist\w*Error")
+
+
+def marked(raised: tuple[Raised, ...], fallen: Sequence[Fallen], ranks: Sequence[int]) -> tuple[Raised, ...]:
+    """The same exceptions, each told whether its rank went on after it."""
+    own = [one for one in raised if one.type.rpartition(".")[2] not in _LAUNCHERS]
+    first = {rank.rank for rank in fallen if rank.first}
+    if len({one.file for one in own}) != 1 or not first:
+        return raised
+    deadly = max((one for one in own if first & {*one.ranks}), key=lambda one: -one.after, default=None)
+    if deadly is not None:
+        if _OF_OTHERS.search(f"{deadly.type.rpartition('.')[2]}: {deadly.message}"):
+            return raised
+        survived = [one for one in own if one.after > deadly.after and (not one.ranks or first >= {*one.ranks})]
+    elif not any(one.ranks for one in own):
+        there = max([len(ranks), *(rank.rank + 1 for rank in fallen)])
+        if sum(one.times for one in own) <= there:
+            return raised
+        dead = max(1, sum(rank.exit_code > 0 for rank in fallen))
+        survived = sorted(own, key=lambda one: -one.after)[:-dead]
+    else:
+        return raised
+    lines = {one.line for one in survived}
+    return tuple(replace(one, caught=True) if one.line in lines else one for one in raised)
