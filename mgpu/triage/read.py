@@ -152,7 +152,7 @@ def known() -> Sequence[Row]:
     engine.load()
     family = importlib.import_module("mgpu.checks.log")
     modules = [importlib.import_module(f"mgpu.checks.log.{name}") for name in family.ORDER]
-    return [row for module in modules for name in ("NOISE", "ROWS") for row in getattr(module, name, ())]
+    return [row for module in modules for row in getattr(module, "ROWS", ())]
 
 
 def logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_stream: bool = False) -> Log:

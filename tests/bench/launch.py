@@ -2,11 +2,11 @@
 
     python -m tests.bench.launch [ROUNDS]
 
-Throughput: 100 MB that a program writes, from its first byte to its last at the reader, through pipes and through a
-terminal; they are compared byte for byte. Start-up: to the first line of a script of two ranks, and to the end of the
-command, with a config that a smoke test has verified. With and without mgpu in turn, every other round in the opposite
-order; medians, and the ratios and differences are those within a round. They are what counts: the seconds are this
-machine's, and a busy machine shows in the spread.
+Throughput: 100 MB that a program prints, and that it writes in blocks, from its first byte to its last at the reader,
+through pipes and through a terminal; they are compared byte for byte. Start-up: to the first line of a script of two
+ranks, and to the end of the command, with a config that a smoke test has verified. With and without mgpu in turn,
+every other round in the opposite order; medians, and the ratios and differences are those within a round. They are
+what counts: the seconds are this machine's, and a busy machine shows in the spread.
 """
 
 from __future__ import annotations
@@ -30,9 +30,18 @@ MEGABYTES = 100
 LEAST_RATIO, MOST_ADDED_S, MOST_MIB = 0.8, 0.35, 60 / 1.048576
 _LOOK_EVERY = 100  # reads, of up to a megabyte
 _BEGIN, _END = b"<the first byte", b"the last byte>"
-# Odd bytes where nothing changes them; lines for a terminal, which makes \r\n of their ends.
+# What a training does is to print lines. Beside it, what no training does: blocks as fast as the kernel takes them, of
+# odd bytes where nothing changes them, of lines for a terminal, which makes \r\n of their ends. Then the copying itself
+# is all there is, and mgpu, which reads, logs and writes, is a third process that wants a core.
 _WRITES = """\
 import os, sys
+if sys.argv[1] == "prints":
+    os.write(1, b"<the first byte")
+    for _ in range(int(sys.argv[2]) * 10000):
+        print("step 1234: loss 0.6931, learning rate 1.0e-04, 3.14 samples a second, grad norm 0.577215664901532")
+    sys.stdout.flush()
+    os.write(1, b"the last byte>")
+    sys.exit()
 block = os.urandom(1 << 16) if sys.argv[1] == "odd" else (b"x" * 99 + b"\\n") * 655
 os.write(1, b"<the first byte")
 for _ in range(int(sys.argv[2]) * 1000000 // len(block)):
@@ -57,13 +66,15 @@ class Reader:
         self._of = of
 
     def take(self, number: int) -> None:
+        before = b""  # a mark may be cut in two
         with suppress(OSError):  # EIO at a terminal's end
             while data := os.read(number, 1 << 20):
                 now = time.perf_counter()
-                if not self.began and _BEGIN in data:
+                if not self.began and _BEGIN in before + data:
                     self.began = now
-                if _END in data[-4096:]:
+                if not self.ended and _END in before + data[-4096:]:
                     self.ended = now
+                before = (before + data[-len(_BEGIN) :])[-len(_BEGIN) :]
                 self.parts.append(data)
                 if self._of is not None and (len(self.parts) % _LOOK_EVERY == 0 or self.ended):
                     self.peak_mib = max(self.peak_mib, _peak_mib(self._of))
@@ -127,7 +138,7 @@ def throughput(rounds: int, folder: Path, how: Callable[[list[str], Path], Reade
     ratios = [ours / theirs for ours, theirs in zip(rates["mgpu"], rates["direct"], strict=True)]
     ratio = statistics.median(ratios)
     print(
-        f"{how.__name__:<18}direct {statistics.median(rates['direct']):>6.0f} MB/s   mgpu "
+        f"{f'{how.__name__} {kind}':<24}direct {statistics.median(rates['direct']):>6.0f} MB/s   mgpu "
         f"{statistics.median(rates['mgpu']):>6.0f} MB/s   ratio {ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f}; "
         f"at least {LEAST_RATIO})  {_word(ratio >= LEAST_RATIO)}"
     )
@@ -193,6 +204,8 @@ def main() -> None:
     print(f"{rounds} rounds, medians; load of this machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        throughput(rounds, folder, through_pipe, "prints")
+        throughput(rounds, folder, through_terminal, "prints")
         peak = throughput(rounds, folder, through_pipe, "odd")
         throughput(rounds, folder, through_terminal, "lines")
         shutil.rmtree(folder / "logs", ignore_errors=True)
