@@ -21,7 +21,7 @@ from unittest import mock
 import psutil
 import pytest
 
-from mgpu import cli
+from mgpu import cli, examine
 from mgpu.probes import NVML, gather
 from mgpu.probes.environ import visible
 from mgpu.snapshot import (
@@ -400,9 +400,9 @@ def test_list_checks_lists_every_check(ask_here: Any) -> None:
     assert {row["area"] for row in json.loads(out)["checks"]} == {"links"}
 
 
-def test_explain_tells_the_whole_text(ask_here: Any) -> None:
+def test_explain_tells_the_whole_text(ask_here: Any, capsys: pytest.CaptureFixture[str]) -> None:
     for id in CHECKS:
-        code, out, _ = ask_here("doctor", "--explain", id)
+        code, out = examine.explain(id), capsys.readouterr().out
         assert code == 0 and out.startswith(f"{id}   ")
         assert "Why: " in out and "Fix: " in out and f"Source: {CHECKS[id].source}" in out
     assert ask_here("doctor", "--explain", "shm-too-small")[1] == ask_here("doctor", "--explain", "shm_too_small")[1]

@@ -95,7 +95,7 @@ def run(request: Request) -> int:
 def checks() -> tuple[Check, ...]:
     """The checks that judge a config. A file is often checked where it will not run: whether this machine is the one it
     names, and whether it still is as it was verified, are the doctor's questions."""
-    asked = (c for c in engine.load() if "config" in c.facts and "stamp" not in c.facts)
+    asked = (c for c in engine.load() if "config" in c.facts and not {"stamp", "script"} & set(c.facts))
     return tuple(c for c in asked if c.area not in ("network", "smoke"))
 
 
