@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
@@ -50,10 +49,9 @@ def refusals(snapshot: Snapshot) -> list[engine.Outcome]:
     return found or blind[:1]
 
 
-def doubts(snapshot: Snapshot, without: Collection[str] = ()) -> list[str]:
+def doubts(snapshot: Snapshot) -> list[str]:
     """Ids of the other errors the doctor would name, but these: told before the ranks start."""
-    others = (c for c in checks() if c.id not in without)
-    asked = [c for c in others if c.area not in (*_CERTAIN, "stamp") or c.id == "gpu_lost"]
+    asked = [c for c in checks() if c.area not in (*_CERTAIN, "stamp") or c.id == "gpu_lost"]
     outcomes = engine.run((c for c in asked if c.severity.value == "error"), snapshot)
     return [o.check.id for o in outcomes if o.status == "fail" and not o.because_of]
 

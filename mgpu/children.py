@@ -113,7 +113,7 @@ def of_launch(folders: Sequence[str]) -> tuple[Probe, ...]:
     """The same, with the folders that a script was told to write to."""
     if not folders:
         return OF_LAUNCH
-    return (*OF_LAUNCH[:-1], replace(STORAGE, arguments={"named": list(folders)}))
+    return (*OF_LAUNCH[:-1], replace(STORAGE, arguments={"outputs": list(folders)}))
 
 
 @dataclass

@@ -192,7 +192,7 @@ _IDENTITY: dict[str, Callable[[Any], str | None]] = {
     "Interface": lambda one: None if one.virtual and not one.loopback else f"interface {one.name}",
     "PciDevice": lambda one: f"{one.kind.upper()} at {one.address}",
     "HcaPort": lambda one: f"port {one.name}",
-    "Folder": lambda one: one.path if one.role == "named" else f"{one.role.replace('_', ' ')} folder",
+    "Folder": lambda one: one.path if one.role in ("named", "output") else f"{one.role.replace('_', ' ')} folder",
     "NcclLibrary": lambda one: one.path,
     "Library": lambda one: one.path,
     "NvLink": lambda one: f"NVLink {one.link}",

@@ -631,7 +631,7 @@ class Folder:
     """A folder the run will use."""
 
     role: Literal[
-        "current", "temporary", "home", "named",
+        "current", "temporary", "home", "named", "output",
         "hf_cache", "torch_cache", "triton_cache", "inductor_cache", "extensions",
     ]  # fmt: skip
     path: str

@@ -342,6 +342,7 @@ def test_a_plain_launch_needs_no_parser(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, env=environment(tmp_path / "home"), capture_output=True, text=True,
         check=False, timeout=60,
     )  # fmt: skip
+    assert "accelerate.commands.launch" in done.stdout, done.stdout + done.stderr  # it came through the gate
     assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
 
 

@@ -202,9 +202,9 @@ def test_what_is_no_python_is_told_in_words(tmp_path: Path, name: str, content: 
     assert words in (found.error or ""), found.error
 
 
-def test_an_expression_of_a_thousand_terms_is_read() -> None:
+def test_an_expression_of_600_terms_is_read() -> None:
     found = read("import torch\nx = " + " + ".join(["torch.rand(1)"] * 600) + "\n")
-    assert len(found.calls) == 600 or found.error, found.error
+    assert (len(found.calls), found.error) == (600, None)
 
 
 def test_arguments_are_kept_without_secrets(tmp_path: Path) -> None:

@@ -392,7 +392,7 @@ def watchdog(rank: int, number: int = 1580, completed: int = 1579) -> str:
 
 
 def test_ten_secondary_failures_and_one_root(write: Write) -> None:
-    """Seven ranks time out, two lose their connection, the launcher complains: rank 7 had no memory, in the middle."""
+    """Six ranks time out, two lose their connection, the launcher complains: rank 7 had no memory, in the middle."""
     text = "".join(watchdog(rank) for rank in range(4))
     text += traceback("torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:268, remote process exited", 4)
     text += traceback(f"torch.OutOfMemoryError: {FULL}", 7)

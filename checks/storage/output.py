@@ -20,9 +20,10 @@ _NOTHING_BYTES = 100_000_000
 
 
 def _outputs(storage: Storage) -> list[Folder]:
-    """Where the run writes, as far as that is known: the current folder, and those the user named; of one that is not
-    there yet, what is known of the one above it."""
-    return [folder for folder in storage.folders if folder.role in ("current", "named") and folder.exists is not None]
+    """Where the run writes, as far as that is known: the current folder, those the user named, and those the script
+    was told to write to; of one that is not there yet, what is known of the one above it."""
+    written = ("current", "named", "output")
+    return [folder for folder in storage.folders if folder.role in written and folder.exists is not None]
 
 
 @check(Severity.ERROR, source=_STATVFS, because_of=("folder_does_not_answer",))
@@ -60,7 +61,7 @@ def output_folder_not_writable(storage: Storage) -> Answer:
     Fix: start it elsewhere, or have the folder made writable.
     """
     known = [folder for folder in _outputs(storage) if folder.writable is not None]
-    known = [f for f in known if f.role == "current" or not f.read_only]  # a read-only mount that is named holds data
+    known = [f for f in known if f.role != "named" or not f.read_only]  # a read-only mount that is named holds data
     shut = [folder for folder in known if not folder.writable]
     if shut:
         first = shut[0]

@@ -59,7 +59,7 @@ def doctor(
         list[str] | None,
         typer.Option("--log", metavar="FILE", help="Explain this log of a failed run; repeatable, one a rank."),
     ] = None,
-    more: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,  # of --log rank*.log
+    more: Annotated[list[str] | None, typer.Argument(hidden=True, metavar="[LOG]...")] = None,  # of --log rank*.log
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail as well.")] = False,
     format: Annotated[
         str, typer.Option("--format", metavar="FMT", help="human, json, junit, github or markdown.")

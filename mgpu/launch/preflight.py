@@ -19,8 +19,6 @@ from mgpu.snapshot import Config, Gap, Plan, Script, Snapshot
 _STOPPING = ("output_folder_not_writable", "output_folder_exhausted", "gpu_lost")
 _OF_THE_PORT = ("port_busy", "master_port_busy")
 _OF_MACHINES = ("master_unresolvable", "master_unreachable", "master_is_local_only")
-# A folder that the script will make.
-_NOT_YET = ("named_folder_missing",)
 
 
 def look(config: Config, arguments: Sequence[str], named: int | None = None, script: Script | None = None) -> Snapshot:
@@ -76,7 +74,7 @@ def _severe(check: Check) -> Check:
 def doubts(snapshot: Snapshot, stopping: Sequence[engine.Outcome] = ()) -> list[str]:
     """Ids of what speaks against this run, and does not stop it."""
     ids = dict.fromkeys(o.check.id for o in stopping)
-    return list(ids | dict.fromkeys(beforehand.doubts(snapshot, without=_NOT_YET)))
+    return list(ids | dict.fromkeys(beforehand.doubts(snapshot)))
 
 
 def of_script(snapshot: Snapshot) -> list[engine.Outcome]:

@@ -20,12 +20,14 @@ _MODELS_COUNTED = 1000
 
 def probe(
     named: Sequence[str] = (),
+    outputs: Sequence[str] = (),
     mounts: str = "/proc/self/mountinfo",
     lustre: Sequence[str] = ("/sys/fs/lustre/health_check", "/proc/fs/lustre/health_check"),
     patience_s: float = _PATIENCE_S,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the fact storage; `named` are folders the user names besides the usual ones."""
-    folders = [*_usual(), *(("named", path) for path in named)]
+    """Yield the fact storage; `named` are folders the user names besides the usual ones, `outputs` those that
+    the script was told to write to."""
+    folders = [*_usual(), *(("named", path) for path in named), *(("output", path) for path in outputs)]
     yield {"asking": ", ".join(dict.fromkeys(path for _, path in folders))}
     hub = next(path for role, path in folders if role == "hf_cache")
     questions: list[Callable[[], Any]] = [

@@ -15,7 +15,7 @@ import pytest
 from mgpu import engine
 from mgpu.signature import Row, Signature
 from mgpu.snapshot import Log
-from mgpu.triage import anchors, read
+from mgpu.triage import anchors, read, verdict
 from tests.checks.facts import fails, log, problem, well
 from tests.conftest import CHECKS, ROOT
 
@@ -74,12 +74,22 @@ def test_texts_that_were_recorded_here_are_known() -> None:
     assert [line for name, line in recorded if READER.of_text(line) != (name,)] == []
 
 
+def test_each_kind_of_failure_that_people_report_has_its_cause() -> None:
+    lines = (ROOT / "tests" / "logs" / "patterns.txt").read_text("utf-8").splitlines()
+    known = [line.split("\t", 1) for line in lines if not line.startswith("#")]
+    assert len(known) == 132
+    for wanted, line in known:
+        first = verdict.of(seen_in(line), None).first
+        assert (first.id if first else "-") == wanted, line
+
+
 @pytest.mark.parametrize("path", HEALTHY, ids=lambda path: path.name)
 def test_nothing_fires_on_the_log_of_a_healthy_run(path: Path) -> None:
     found = read.logs([path], ROWS)
     assert found.lines > 1
     causes = {row.id for row in CAUSES}
     assert [(one.signature, one.line, one.text) for one in found.seen if one.signature in causes] == []
+    assert verdict.of(found, None).first is None
 
 
 @pytest.mark.parametrize(

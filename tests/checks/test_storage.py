@@ -63,6 +63,8 @@ CASES = (
     well("output_folder_not_writable", "/work/run can be written"),
     well("output_folder_not_writable", "can be written",
         storage=storage(folder("named", "/data", writable=False, read_only=True))),
+    warns("output_folder_not_writable", "mounted read-only", "touch",
+        storage=storage(folder("output", "/data/out", writable=False, read_only=True))),
     skips("output_folder_not_writable", "did not answer", storage=storage(silent("current", "/work/run"))),
     # output_folder_exhausted: 100 MB
     fails("output_folder_exhausted", "99 MB are free for the current folder", "du -xsh /work/run",
