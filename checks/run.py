@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import EndedRank, Run
+from mgpu.snapshot import SIGNAL_NAMES, EndedRank, Run
 
 from ._xid import XIDS
 
@@ -18,10 +18,19 @@ _SHORT_SHARE = 0.05
 _KILLS_AFTER_S = 20.0
 # A rank that is done this long before the others has left them; ranks that save or evaluate differ by less.
 _EARLY_S = 120.0
-_SIGNAL_NAMES = {
-    -1: "SIGHUP", -2: "SIGINT", -3: "SIGQUIT", -4: "SIGILL", -6: "SIGABRT", -7: "SIGBUS", -8: "SIGFPE", -9: "SIGKILL",
-    -11: "SIGSEGV", -13: "SIGPIPE", -15: "SIGTERM",
-}  # fmt: skip
+# Of signals that end a process and that no other check here explains; signal(7), setrlimit(2).
+_SIGNAL_MEANS = {
+    5: "a trap: a failed assertion of a library, or a debugger's breakpoint",
+    10: "somebody sent it (Slurm warns so before the time limit), and the script does not handle it",
+    12: "somebody sent it (Slurm warns so before the time limit), and the script does not handle it",
+    13: "what read its output was gone",
+    14: "a timer that the script or a library had set",
+    24: "its CPU time limit, ulimit -t",
+    25: "its limit of a file's size, ulimit -f",
+    31: "a system call that the container's or the machine's sandbox (seccomp) does not allow",
+}
+_BY_OTHERS = frozenset({-4, -6, -7, -8, -9, -11})  # exit codes of which another check tells, whatever else happened
+_ASKED = frozenset({-1, -2, -3, -15})  # run_rank_terminated
 _BY_SLURM = {
     "TIMEOUT": "its time limit was reached",
     "PREEMPTED": "a job of higher priority took its place",
@@ -56,6 +65,11 @@ def _by(run: Run, *codes: int) -> tuple[EndedRank, ...]:
 
 def _who(rank: EndedRank) -> str:
     return f"rank {rank.rank}" if rank.gpu is None else f"rank {rank.rank} (GPU {rank.gpu})"
+
+
+def _signal(code: int) -> str:
+    """The name of the signal that ended a process with this exit code."""
+    return SIGNAL_NAMES.get(-code, f"signal {-code}")
 
 
 def _subjects(ranks: tuple[EndedRank, ...]) -> tuple[str, ...]:
@@ -164,8 +178,8 @@ def _by_signal(run: Run, codes: tuple[int, ...], what: str, why: str, *fixes: Fi
     """A rank that a signal of its own doing ended."""
     fallen = _by(run, *codes)
     if not fallen:
-        return _none(run, f"no rank ended by {' or '.join(_SIGNAL_NAMES[code] for code in codes)}")
-    name = _SIGNAL_NAMES[fallen[0].exit_code or 0]
+        return _none(run, f"no rank ended by {' or '.join(_signal(code) for code in codes)}")
+    name = _signal(fallen[0].exit_code or 0)
     return Problem(f"{_who(fallen[0])} {what} ({name})", why, fixes, {"exit_code": fallen[0].exit_code},
                    _subjects(fallen))  # fmt: skip
 
@@ -274,9 +288,9 @@ def run_rank_terminated(run: Run) -> Answer:
     Fix: Ask Slurm (sacct), or whoever runs the machine.
     """
     fallen = _fell(run)
-    if not fallen or any(rank.exit_code not in (-15, -1, -2, -3) for rank in fallen):
+    if not fallen or any(rank.exit_code not in _ASKED for rank in fallen):
         return _none(run, "no rank was ended from outside by SIGTERM")
-    name = _SIGNAL_NAMES[fallen[0].exit_code or 0]
+    name = _signal(fallen[0].exit_code or 0)
     return Problem(
         f"{_who(fallen[0])} was asked to end by {name}, and not through mgpu",
         "Slurm (time limit, preemption), a container's manager or another process sent it. The training did "
@@ -323,7 +337,7 @@ def run_launcher_killed(run: Run) -> Answer:
     fell = any(rank.exit_code for rank in run.ranks)
     if run.launcher_code >= 0 or fell or run.signalled or run.timed_out:
         return _none(run, "the launcher was not killed before its ranks")
-    name = _SIGNAL_NAMES.get(run.launcher_code, f"signal {-run.launcher_code}")
+    name = _signal(run.launcher_code)
     short = (run.oom_kills or 0) > 0 or bool(run.killed) or run.slurm == "OUT_OF_MEMORY"
     if short:
         return Skip("it was for want of memory: run_out_of_memory")
@@ -363,21 +377,29 @@ def run_launcher_failed(run: Run) -> Answer:
 
 @check(Severity.ERROR, source=_EXIT)
 def run_rank_failed(run: Run) -> Answer:
-    """A rank ended itself with an exit code that is not 0.
+    """A rank ended with an exit code that is not 0, or by a signal of which no other check tells.
 
-    Why: A Python exception ends a process with 1; any other number is the script's own (sys.exit).
+    Why: A Python exception ends a process with 1; any other number is the script's own (sys.exit). A signal comes from
+    a limit (ulimit), from a sandbox, or from somebody who sent it.
 
     Fix: Read what this rank wrote last, or what the script means by that number.
     """
-    fallen = tuple(rank for rank in _fell(run) if (rank.exit_code or 0) > 0)
+    fallen = tuple(rank for rank in _fell(run) if rank.exit_code not in _BY_OTHERS | _ASKED)
     if not fallen:
         return _none(run, "no rank ended itself with an error")
     first = fallen[0]
+    code = first.exit_code or 0
     said = f": {first.error}" if first.error else ""
-    what = "a Python exception, or sys.exit(1)" if first.exit_code == 1 else "the script's own sys.exit, or a library's"
+    if code < 0:
+        means = _SIGNAL_MEANS.get(-code, "somebody sent it, or the kernel did")
+        how = f"was ended by {_signal(code)}: {means}"
+        why = f"{_signal(code)} ends a process at once, without a traceback"
+    else:
+        how = f"ended with exit code {code}{said}"
+        why = "A Python exception, or sys.exit(1)" if code == 1 else "The script's own sys.exit, or a library's"
     return Problem(
-        f"{_who(first)} ended with exit code {first.exit_code}{said}",
-        f"{what[:1].upper()}{what[1:]}. Nothing else that mgpu knows was found in what it wrote.",
+        f"{_who(first)} {how}",
+        f"{why}. Nothing else that mgpu knows was found in what it wrote.",
         Fix("read what it wrote last; each rank's own file makes that easier" if len(run.ranks) > 1
             else "read what it wrote last"),
         {"exit_code": first.exit_code, "error": first.error},

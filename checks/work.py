@@ -363,7 +363,7 @@ def gpus_spin_in_silence(run: Run) -> Answer:
     Fix: see where the ranks are: py-spy dump; the one that is elsewhere holds up the others.
     """
     gpus = list(run.gpus or ())
-    known = [gpu for gpu in gpus if gpu.now_percent is not None and gpu.power_percent is not None]
+    known = [gpu for gpu in gpus if None not in (gpu.now_percent, gpu.power_percent, gpu.usual_power_percent)]
     if not gpus or len(known) < len(gpus) or run.quiet_s is None:
         return Skip("load, power or output of the run is not told")
     power = max(gpu.power_percent or 0 for gpu in known)

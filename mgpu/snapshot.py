@@ -1269,6 +1269,8 @@ class Raised:
     after: int = 0  # lines that its file holds after it
     caught: bool = False  # its rank went on, and ended by another one
     loader: bool = False  # it came up through torch's DataLoader
+    by_torch: bool = False  # torch named the rank before it ("[rank1]: "), as it does with what nobody caught
+    of_launcher: bool = False  # a launcher raised it on the end of its child: never what went wrong
 
 
 @dataclass(frozen=True)
@@ -1310,6 +1312,14 @@ class Log:
     stalled: tuple[Stalled, ...] = ()
     ranks: tuple[int, ...] = ()  # that are known to have written
     last: str | None = None  # the last line before the launcher's own, of one that tells of a failed rank
+
+
+SIGNAL_NAMES = {
+    1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
+    9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
+    16: "SIGSTKFLT", 24: "SIGXCPU", 25: "SIGXFSZ", 26: "SIGVTALRM", 27: "SIGPROF", 29: "SIGIO", 30: "SIGPWR",
+    31: "SIGSYS",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

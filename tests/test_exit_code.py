@@ -158,6 +158,16 @@ def test_stopped_by_a_signal() -> None:
     assert of_training(1, EXIT_3, signal.SIGINT) == 3  # a rank that had its own reason
 
 
+def test_own_code_after_a_signal() -> None:
+    """A training that saves its state when it is asked to end, and ends by itself, has said how."""
+    for asked in (signal.SIGTERM, signal.SIGINT):
+        assert of_training(3, b"", asked, flattened=False) == 3
+        assert of_training(1, b"", asked, flattened=False) == 1
+        assert of_training(3, b"", asked) == 3  # no launcher ends with 3 by itself
+        for flattened in (True, False):
+            assert of_training(-signal.SIGKILL, b"", asked, flattened=flattened) == 128 + asked
+
+
 @pytest.mark.parametrize("code", [0, 256, 1000, -99])
 def test_impossible_codes(code: int) -> None:
     """A number no process ends with is not passed on as it stands."""

@@ -233,7 +233,7 @@ def test_asked_with_the_difference_in_sight(machine: Machine) -> None:
     machine.config("bf16", "'no'")
     env = environment(machine.folder / "home", {**machine.environment(), "TERM": "dumb"})
     child = pexpect.spawn(
-        sys.executable, ["-m", "mgpu", "launch", "train.py"],
+        sys.executable, ["-m", "mgpu", "launch", "--json-result", "result.json", "train.py"],
         cwd=str(machine.folder), env=env, encoding="utf-8", timeout=60, dimensions=(24, 80),
     )  # fmt: skip
     child.expect("Not verified: changed since the test\r\n  mixed_precision  bf16 -> no\r\n")
@@ -244,6 +244,8 @@ def test_asked_with_the_difference_in_sight(machine: Machine) -> None:
     child.close()
     assert child.exitstatus == errors.LAUNCH_REFUSED
     assert not (machine.folder / "runs").exists()
+    result = json.loads((machine.folder / "result.json").read_text())
+    assert [check["id"] for check in result["checks"]] == ["config_changed_since_verified"]
 
 
 # Before the start
@@ -299,6 +301,17 @@ def test_a_part_of_the_gpus_is_not_what_was_verified(machine: Machine) -> None:
     shown = machine.launch("--gpus", "1,3", "--print-command", "train.py")
     assert shown.stdout.startswith("CUDA_VISIBLE_DEVICES=GPU-1b07c9e5-5f42-49da-a61b-d83f204e97c6,GPU-3d92b64f-")
     assert "--num_processes 2 train.py" in shown.stdout
+
+
+def test_fewer_gpus_mend_a_config_for_more(bare: Machine) -> None:
+    bare.config("num_processes: 4", "num_processes: 8")
+    refused = bare.launch("--print-command", "train.py")
+    assert refused.returncode == errors.LAUNCH_REFUSED and "config_more_ranks_than_gpus" in refused.stderr
+    shown = bare.launch("--gpus", "2", "--print-command", "train.py")
+    assert shown.returncode == errors.READY and "--num_processes 2 train.py" in shown.stdout, shown.stderr
+    bare.lines.append(fake_nvml.FAULTS["library_mismatch"])
+    blind = bare.launch("--gpus", "2", "--print-command", "train.py")
+    assert blind.returncode == errors.LAUNCH_REFUSED and "no GPU here" not in blind.stderr, blind.stderr
 
 
 def test_one_gpu_needs_no_test(bare: Machine) -> None:

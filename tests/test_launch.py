@@ -165,6 +165,9 @@ def test_several_machines_are_started_by_hand(here: Path, mgpu: Run) -> None:
         assert f"mgpu launch --node-rank {node} report.py --lr 1   # on machine {node}" in done.stderr
     assert "mgpu smoke-test --node-rank 1   # on machine 1" in done.stderr
     assert mgpu("launch", "--node-rank", "2", "report.py").returncode == errors.USAGE
+    which = mgpu("launch", "--unverified", "allow", "--launcher", "torchrun", "report.py")
+    assert (which.returncode, which.stdout) == (errors.LAUNCH_REFUSED, "") and not (here / "runs").exists()
+    assert "mgpu launch --node-rank K --unverified allow ..." in which.stderr
     shown = mgpu("launch", "--node-rank", "1", "--print-command", "report.py")
     assert "--machine_rank 1 report.py" in shown.stdout and "rdzv_conf" not in shown.stdout
     each = mgpu("launch", "--print-command", "report.py").stdout.splitlines()

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from mgpu import ahead, children, cli
+from mgpu import ahead, beforehand, children, cli
 from mgpu.config import facts
 from mgpu.errors import USAGE, MgpuError
-from mgpu.launch import command, destination, line, program, secrecy
+from mgpu.launch import command, destination, line, program, run, secrecy
 from mgpu.launch.request import Request
 from mgpu.snapshot import Config, Script
 from tests.checks import facts as known
@@ -228,6 +228,27 @@ def test_secrets_are_not_shown_and_handed_on() -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "wanted"),
+    [
+        ("+wandb.api_key=abcdef12345", "+wandb.api_key=***"),
+        ("++logger.password=hunter22", "++logger.password=***"),
+        ("~group/token=abcd", "~group/token=***"),
+        ('--cfg={"api_key": "abcdef12345"}', '--cfg={"api_key": "***"}'),
+        ("--cfg={api_key:abcdef12345}", "--cfg={api_key:***"),
+        ("--env=WANDB_API_KEY=abcdef12345", "--env=WANDB_API_KEY=***"),
+        ('{"password": "hunter22"}', '{"password": "***"}'),
+        ("--url=https://ada:p=w@host/x", "--url=https://***@host/x"),
+        ("+model.pad_token=<pad>", "+model.pad_token=<pad>"),
+        ("--steps={a: 1}=b", "--steps={a: 1}=b"),
+        ("--api_key=", "--api_key="),
+        ("a=" * 3000, "a=" * 3000),
+    ],
+)
+def test_secrets_deep_in_a_word(word: str, wanted: str) -> None:
+    assert secrecy.masked_argv(["train.py", word, "x"]) == ["train.py", wanted, "x"]
+
+
+@pytest.mark.parametrize(
     ("text", "wanted"),
     [
         ("export WANDB_API_KEY=abcdef12 now", "export WANDB_API_KEY=*** now"),
@@ -357,6 +378,10 @@ def test_a_plain_launch_needs_no_parser(tmp_path: Path) -> None:
         ({"dry_run": True, "print_command": True}, "leave out --print-command"),
         ({"exec_": True, "detach": True}, "choose one"),
         ({"exec_": True, "timeout_s": 3.0}, "leave out --timeout"),
+        ({"exec_": True, "log_dir": "x"}, "nobody to keep --log-dir"),
+        ({"exec_": True, "triage": False}, "leave out --no-triage"),
+        ({"dry_run": True, "json_result": "x"}, "--dry-run starts nothing that could end: leave out --json-result"),
+        ({"print_command": True, "json_result": "x"}, "leave out --json-result"),
         ({"smoke": "always", "gpus": "2"}, "mgpu smoke-test --gpus 2"),
         ({"dry_run": True, "exec_": True}, "leave out --exec"),
     ],
@@ -365,3 +390,40 @@ def test_options_that_cannot_be(options: dict[str, Any], words: str) -> None:
     with pytest.raises(MgpuError) as error:
         Request(target=("x.py",), **options).check()
     assert words in error.value.message and error.value.exit_code == USAGE
+
+
+# Where its files go
+
+
+def test_machines_that_share_a_folder_of_logs(tmp_path: Path) -> None:
+    several = config(tmp_path, "distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 2\n")
+    alone = config(tmp_path, "distributed_type: MULTI_GPU\nnum_processes: 2\nnum_machines: 1\n")
+    asked = Request(target=("x.py",), log_dir=str(tmp_path / "logs"), node=1)
+    assert run._folder(asked, several) == tmp_path / "logs" / "node1"
+    assert run._folder(asked, alone) == tmp_path / "logs"
+    assert not (tmp_path / "logs").exists()
+
+
+def test_only_what_a_launch_wrote_is_cleared(tmp_path: Path) -> None:
+    for name in ("run.log", "run.log.2", "mgpu.log", "gpus.json", "run.log.txt", "run.json"):
+        (tmp_path / name).touch()
+    (tmp_path / "result.json").write_text('{"schema": "mgpu.run/1.0"}')
+    planned = beforehand.planned_folder(str(tmp_path), "")
+    assert (tmp_path / "run.log").exists()
+    assert beforehand.made_folder(planned, "", named=True) == tmp_path
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json", "run.log.txt"]
+    for text in ("{}", "[]", "no json", '{"schema": "mine"}'):
+        (tmp_path / "result.json").write_text(text)
+        with pytest.raises(MgpuError, match=r"its result\.json is not of mgpu launch"):
+            beforehand.planned_folder(str(tmp_path), "")
+
+
+def test_a_planned_folder_that_somebody_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MGPU_LOG_DIR", str(tmp_path / "runs"))
+    planned = beforehand.planned_folder("", "")
+    assert not planned.parent.exists()
+    planned.mkdir(parents=True)
+    assert beforehand.made_folder(planned, "", named=False) == planned.with_name(f"{planned.name}-2")
+    (tmp_path / "file").touch()
+    with pytest.raises(MgpuError, match="is a file"):
+        beforehand.planned_folder(str(tmp_path / "file" / "logs"), "")

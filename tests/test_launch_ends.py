@@ -6,6 +6,7 @@ together with the others, once for this file.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -17,11 +18,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mgpu import errors
+from mgpu.launch import aftermath, hand_off, processes
+from mgpu.launch.command import Command
+from mgpu.launch.request import Request
+from mgpu.snapshot import Snapshot
 from tests.conftest import ROOT, environment, missing
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
 from tests.terminal import Terminal
@@ -279,3 +285,58 @@ def test_launcher_that_is_missing(here: Path) -> None:
     end = ended(runner, here)
     assert (end.code, end.cause) == (1, "log_module_missing"), end.said
     assert end.document["first_failure"] is None and end.document["ranks"] == []
+
+
+# What the end cannot be told by
+
+
+@pytest.mark.parametrize(
+    "text", ['{"message": {"message": "the cause"}}', '{"message": "the cause\\nmore"}', json.dumps(
+        {"message": {"message": "the cause", "extraInfo": {"py_callstack": "x" * (100 << 10)}}}
+    )]
+)  # fmt: skip
+def test_an_error_file(tmp_path: Path, text: str) -> None:
+    assert _error_of(tmp_path, text) == {0: "the cause"}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '"x"', "null", '{"message": null}', '{"message": 3}', "[1]", "\0"])
+def test_an_error_file_that_is_something_else(tmp_path: Path, text: str) -> None:
+    assert _error_of(tmp_path, text) == {}
+
+
+def _error_of(folder: Path, text: str) -> dict[int, str]:
+    path = folder / "error.json"
+    path.write_text(text)
+    after = aftermath.Aftermath()
+    after._read_error(0, processes.Rank(1, str(path)))
+    return after._errors
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(errno.EAGAIN, True), (errno.ENOSPC, True), (errno.EPIPE, False), (errno.EIO, False)]
+)
+def test_an_end_that_cannot_be_told_says_so(
+    number: int, told: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*args: object, **options: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(aftermath.Aftermath, "run", fails)
+    monkeypatch.delenv("MGPU_DEBUG", raising=False)
+    watch: Any = SimpleNamespace(result=lambda: SimpleNamespace(gpus=None, after_s=None, gap=None, quiet_s=None))
+    ended: Any = SimpleNamespace(seconds=1.0, timed_out=False)
+    after = aftermath.Aftermath()
+    hand_off._tell(Request(), Command(("true",)), Path("."), Snapshot(), ended, after, watch, 3)
+    said = capsys.readouterr().err
+    assert ("why it ended cannot be told" in said and "the training ended with 3" in said) is told
+    assert bool(said) is told
+
+
+def test_no_process_can_be_started_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of processes: the kernel's log is not known, and the rest is told."""
+
+    def fails(*args: object, **options: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", fails)
+    assert aftermath._kernel(1.0) == (None, None)

@@ -127,7 +127,8 @@ def test_two_ranks_are_ended(here: Path, mgpu: Run) -> None:
     assert (done.returncode, done.stdout) == (errors.READY, ""), done.stderr
     assert f"ending {entry.id}" in done.stderr and "stopped by SIGTERM" in done.stderr
     assert not marked(here)
-    assert registry.look(entry)[1] == "ended" and registry.load(entries_of(here) / f"{entry.id}.json").exit_code == 143
+    after = registry.load(entries_of(here) / f"{entry.id}.json")
+    assert (registry.state(after), after.exit_code) == ("ended", 143)
     again = mgpu("launch", "--stop", entry.id)
     assert again.returncode == errors.READY and "is over: stopped by SIGTERM" in again.stderr
     none = mgpu("launch", "--stop")
@@ -358,6 +359,26 @@ def test_a_folder_that_a_run_still_writes_to(runs: Path, here: Path, mgpu: Run) 
     assert registry.writes_to(here / "logs") == going and registry.writes_to(here) is None
     done = mgpu(*ALONE, "--log-dir", "logs", "lasts.py", "0", env={"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]})
     assert done.returncode == errors.USAGE and f"{going.id} still writes its logs to logs" in done.stderr
+
+
+def test_no_is_an_answer_that_changes_nothing(here: Path) -> None:
+    """What an earlier run left is still there."""
+    (here / "logs").mkdir()
+    (here / "logs" / "run.log").write_text("before")
+    options = ["--unverified", "allow", "--launcher", "python", "--log-dir", "logs", "--json-result", "result.json"]
+    terminal = pexpect.spawn(
+        sys.executable, ["-m", "mgpu", "launch", *options, "lasts.py", "0"],
+        cwd=str(here), env=environment(here / "home", {"TERM": "dumb"}), encoding="utf-8", timeout=60,
+    )  # fmt: skip
+    terminal.expect("Start")
+    terminal.expect("Type a number")
+    terminal.sendline("2")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == errors.LAUNCH_REFUSED
+    assert (here / "logs" / "run.log").read_text() == "before"
+    told = json.loads((here / "result.json").read_text())
+    assert (told["phase"], told["exit_code"]) == ("preflight", errors.LAUNCH_REFUSED) and "No" in told["error"]
 
 
 def test_no_place_for_entries_costs_only_the_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from mgpu.errors import MgpuError
 from mgpu.probes import script as probe
+from mgpu.probes.script_names import Frame
 from mgpu.snapshot import Script, ScriptCall, Snapshot, from_json, to_json
 from tests.bad_scripts import read
 from tests.conftest import Run
@@ -205,6 +207,22 @@ def test_what_is_no_python_is_told_in_words(tmp_path: Path, name: str, content: 
 def test_an_expression_of_600_terms_is_read() -> None:
     found = read("import torch\nx = " + " + ".join(["torch.rand(1)"] * 600) + "\n")
     assert (len(found.calls), found.error) == (600, None)
+
+
+def test_each_link_of_a_chain_of_calls_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[ast.expr] = []
+    resolve = Frame.resolve
+
+    def counted(self: Frame, node: ast.expr) -> str | None:
+        looked.append(node)
+        assert len(looked) < 2000, "a chain takes more than the square of its length"
+        return resolve(self, node)
+
+    monkeypatch.setattr(Frame, "resolve", counted)
+    found = read("x = (a + b)" + ".float().half()" * 13 + "\n")
+    assert (len(found.calls), found.error) == (26, None)
+    own = read("class Net:\n    def half(self):\n        return 1\n" + "x = Net().half().float()\nx.go()\n")
+    assert one(own, "Net().half().go").line == 5, "a method of the script's own is not torch's"
 
 
 def test_arguments_are_kept_without_secrets(tmp_path: Path) -> None:

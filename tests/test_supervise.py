@@ -20,14 +20,16 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from mgpu import errors, report
-from mgpu.launch import exit_code, processes, run_log
+from mgpu.launch import exit_code, processes, run_log, stream, supervise
+from mgpu.launch.command import Command
 from tests.conftest import ROOT, environment
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
 from tests.scripts.behaves import block
@@ -277,7 +279,163 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+# The end
+
+PRINTS = "import time\nfor n in range(3000): print(n, flush=True); time.sleep(0.02)"  # ends when nobody reads it
+# Runs `command` under the supervisor, with short limits.
+SUPERVISES = """\
+import os, sys
+from mgpu.launch import supervise
+from mgpu.launch.command import Command
+supervise._READ_ON_S = supervise._READ_OUT_S = 0.2
+command = Command((sys.executable, "-c", sys.argv[1]), {}, "e" * 32, launcher="python")
+"""
+RUNS = "print('code', supervise.Supervisor(command, None).run().returncode, file=sys.stderr)\n"
+
+
+def test_launcher_killed_while_a_rank_prints(here: Path) -> None:
+    """In a session of its own, and never silent for long: it is ended all the same."""
+    (here / "dies.py").write_text(
+        "import os, subprocess, sys\n"
+        f"subprocess.Popen([sys.executable, '-c', {PRINTS!r}], start_new_session=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    runner = start(*LAUNCH, "dies.py", folder=here)
+    printed, _ = runner.communicate(timeout=30)
+    assert runner.returncode == 137
+    assert printed.startswith("0\n1\n") and "ended what was left behind" in notes(here)
+    assert not marked(here)
+
+
+def test_insisting_while_one_that_cannot_be_found_prints(here: Path) -> None:
+    """A process that was started without the mark holds the pipe: mgpu ends without it."""
+    (here / "hides.py").write_text(
+        "import os, signal, subprocess, sys, time\n"
+        "from pathlib import Path\n"
+        "for number in (signal.SIGINT, signal.SIGTERM):\n"
+        "    signal.signal(number, signal.SIG_IGN)\n"
+        f"hidden = subprocess.Popen([sys.executable, '-c', {PRINTS!r}], env={{}}, start_new_session=True)\n"
+        "Path('ready.new').write_text(str(hidden.pid))\n"
+        "Path('ready.new').rename('ready')\n"
+        "time.sleep(60)\n"
+    )
+    runner = start(*LAUNCH, "hides.py", folder=here)
+    hidden = ready(here)
+    runner.send_signal(signal.SIGTERM)
+    wait_for(lambda: "SIGTERM came" in notes(here), 10)
+    time.sleep(0.4)
+    runner.send_signal(signal.SIGINT)
+    assert runner.communicate(timeout=30) and runner.returncode == 130
+    wait_for(lambda: processes.state_of(hidden) in (None, "ended"), 10)  # it has no reader any more
+
+
+def test_one_that_cannot_be_found_is_not_waited_for(here: Path) -> None:
+    (here / "supervises.py").write_text(SUPERVISES + RUNS)
+    program = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {PRINTS!r}], env={{}})"
+    done = subprocess.run(
+        [sys.executable, "supervises.py", program],
+        cwd=here, env=environment(here / "home", {"PYTHONPATH": str(ROOT)}), capture_output=True, text=True,
+        timeout=30, check=False,
+    )  # fmt: skip
+    assert done.stderr.splitlines()[0] == "code 0"
+    assert done.stdout.startswith("0\n1\n")
+
+
+def test_slow_reader_gets_all(here: Path) -> None:
+    """Long after the end of the program, when nobody would be listened to any more."""
+    (here / "supervises.py").write_text(SUPERVISES + RUNS)
+    runner = subprocess.Popen(
+        [sys.executable, "supervises.py", "import os; os.write(1, b'x' * 1_900_000); open('written', 'w').close()"],
+        cwd=here, env=environment(here / "home", {"PYTHONPATH": str(ROOT)}),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    wait_for((here / "written").exists, 30)
+    time.sleep(0.8)
+    assert runner.poll() is None
+    printed, said = runner.communicate(timeout=30)
+    assert (len(printed), said) == (1_900_000, b"code 0\n")
+
+
+def test_stream_is_read_out() -> None:
+    """What is there, and no more: all of it, or a pipe full."""
+    reading, writing = os.pipe()
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        found = stream.Stream(reading, null)
+        os.write(writing, b"x" * 300_000)
+        found.finish()
+        assert (found.read(), found.ended) == (256 << 10, False)
+        assert (found.read(), found.ended) == (300_000 - (256 << 10), True)
+        found = stream.Stream(reading, null)
+        found.finish()
+        taken = 0
+        while not found.ended:
+            os.write(writing, b"x" * (256 << 10))
+            taken += found.read()
+        assert taken == 1 << 20
+    finally:
+        for number in (reading, writing, null):
+            os.close(number)
+
+
+def test_signals_for_ranks_that_are_there() -> None:
+    """A rank of before may be anybody's process by now."""
+    told: list[str] = []
+    running = supervise.Supervisor(Command(("true",), {}, "f" * 32), None, note=told.append)
+    with subprocess.Popen(["sleep", "60"]) as other, subprocess.Popen(["sleep", "60"]) as launcher:
+        try:
+            running.launcher = launcher
+            running.ranks[0] = processes.Rank(other.pid)
+            running._on_user(signal.SIGUSR1, None)
+            assert told == ["SIGUSR1 came, and goes to the ranks: "]
+            time.sleep(0.1)
+            assert other.poll() is None
+        finally:
+            other.kill()
+            launcher.kill()
+
+
+def test_mark_is_kept_by_one_that_renames_itself() -> None:
+    command = Command(("true",), {}, "f" * 32)
+    assert command.environment({}) == {"MGPU_RUN_ID": "f" * 32, "SPT_NOENV": "1"}
+    assert command.environment({"SPT_NOENV": ""})["SPT_NOENV"] == "", "the user's own"
+    assert "SPT_NOENV" not in Command(("true",)).environment({})
+
+
 # In a terminal
+
+
+def test_no_pseudo_terminal(here: Path) -> None:
+    """Pipes in its place: a container may have no /dev/pts."""
+    (here / "supervises.py").write_text(
+        SUPERVISES + "def fails():\n    raise FileNotFoundError(2, 'No such file or directory')\nos.openpty = fails\n"
+        "done = supervise.Supervisor(command, None, note=print).run()\n"
+    )
+    shown = _shown(
+        [sys.executable, "supervises.py", "import os; print([os.isatty(n) for n in (1, 2)])"],
+        here, {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert b"no pseudo-terminal, pipes in its place: No such file or directory" in shown
+    assert b"[False, False]\r\n" in shown and b"the launcher ended with 0" in shown
+
+
+def test_guard_leaves_a_terminal_that_is_not_the_runs(here: Path) -> None:
+    """A job in the background never had it: somebody else has set it as it is."""
+    (here / "ends.py").write_text(
+        "import sys, termios\n"
+        "from mgpu.launch import guard\n"
+        "def put_back(*words):\n"
+        "    other = termios.tcgetattr(0)\n"
+        "    wanted = [*other[:3], other[3] ^ termios.ECHO, *other[4:]]\n"
+        "    watching = guard.Guard('f' * 32, wanted)\n"
+        "    for word in words:\n"
+        "        watching.is_raw(word)\n"
+        "    watching.end(done=False)\n"
+        "    return termios.tcgetattr(0) != other\n"
+        "print([put_back(), put_back(True, False), put_back(True), put_back(True, False, True)])\n"
+    )
+    shown = _shown([sys.executable, "ends.py"], here, {"PYTHONPATH": str(ROOT)})
+    assert shown == b"[False, False, True, True]\r\n"
 
 
 class Screen:
@@ -377,12 +535,12 @@ def test_terminal_shows_what_it_would_without_mgpu(here: Path) -> None:
     assert log.read_bytes() == plain.replace(b"\r\n", b"\n")
 
 
-def _shown(command: list[str], folder: Path) -> bytes:
+def _shown(command: list[str], folder: Path, more: Mapping[str, str] = MappingProxyType({})) -> bytes:
     """All that a command shows on a terminal of its own."""
     pid, master = pty.fork()
     if pid == 0:
         os.chdir(folder)
-        os.execvpe(command[0], command, environment(folder / "home", {"TERM": "dumb"}))
+        os.execvpe(command[0], command, environment(folder / "home", {"TERM": "dumb", **more}))
     found = bytearray()
     with contextlib.suppress(OSError):  # EIO at its end
         while data := os.read(master, 1 << 16):

@@ -19,7 +19,7 @@ from mgpu.check import Fix
 from mgpu.errors import MgpuError
 from mgpu.signature import Row
 from mgpu.snapshot import EndedRank, Log, Run
-from mgpu.triage import anchors, ending, read, verdict
+from mgpu.triage import anchors, ending, read, tracebacks, verdict
 from mgpu.triage.line import taken_apart
 from tests.conftest import Run as Command
 from tests.test_schema import fits
@@ -178,6 +178,7 @@ def test_colours_within_words(write: Write) -> None:
 def test_a_line_without_an_end(write: Write) -> None:
     log = read.logs([write(b"x" * 5_000_000 + f"\n{FULL}\n".encode() + b"y" * 3_000_000)], ROWS)
     assert [(seen.signature, seen.line) for seen in log.seen] == [("full", 2)]
+    assert log.size_bytes == 8_000_000 + len(FULL) + 2
 
 
 def test_what_stands_across_the_pieces_of_a_large_file(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,6 +235,30 @@ def test_what_cannot_be_read_is_said(write: Write, tmp_path: Path) -> None:
 def test_secrets_in_a_line_are_masked(write: Write) -> None:
     log = read.logs([write(f"{FULL} HF_TOKEN=hf_abcdefghijklmnopqrstuv\n")], ROWS)
     assert "hf_abc" not in log.seen[0].text and "CUDA out of memory" in log.seen[0].text
+
+
+def test_secrets_of_exceptions_and_tables_are_masked(write: Write) -> None:
+    secret = "hf_abcdefghijklmnopqrstuv"
+    rows = (row("module", r"cannot load (?P<what>\S+)"),)
+    text = traceback(f"ValueError: bad token={secret}", 0) + f"cannot load {secret}\n"
+    text += table((0, 1), first=0).replace("To enable it see", f"KeyError: {secret}")
+    log = read.logs([write(text)], rows)
+    assert log.fallen[0].error == "KeyError: ***" and log.raised[0].message == "bad token=***"
+    assert secret not in repr(log) and [seen.groups for seen in log.seen] == [{"what": "***"}]
+    _, document = chosen(log)
+    assert document["first_failure"]["exception"] == "ValueError: bad token=***" and secret not in repr(document)
+    run = Run(1, 1, 9.0, ranks=(EndedRank(0, 1, True, error=f"KeyError: {secret}"),))
+    assert ending.found(verdict.of(None, run), None, run)["first_failure"]["exception"] == "KeyError: ***"
+
+
+def test_numbers_without_an_end_are_none(write: Write) -> None:
+    long = "9" * 5000
+    text = f"[rank{long}]: x on rank {long} [Rank {long}]\n{watchdog(1).replace('SeqNum=1580', f'SeqNum={long}')}"
+    text += table((0, 1), first=0).replace("(pid: 4000)", f"(pid: {long})").replace("rank      : 0", f"rank  : {long}")
+    text += f"failed (exitcode: 1) local_rank: {long} (pid: 1) of binary: x\n"
+    text += f"CalledProcessError: Command '['python', 'x']' returned non-zero exit status {long}.\n"
+    log = read.logs([write(text)], ROWS)
+    assert (log.fallen, log.ranks) == ((), (1,))
 
 
 def test_the_first_of_several_files_is_by_time(write: Write) -> None:
@@ -325,6 +350,77 @@ def test_what_python_tells_of_and_goes_on_after_is_no_end(write: Write) -> None:
         assert log.raised == ()
 
 
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        ("StopIteration", "log_exception"), ("subprocess.TimeoutExpired: Command 'x' timed out", "log_exception"),
+        ("ConnectionResetError: [Errno 104] lost", "log_communication_broke"),
+        ("subprocess.CalledProcessError: Command '['ffmpeg', '-i']' returned non-zero exit status 1.", "log_exception"),
+        ("subprocess.CalledProcessError: Command '['/v/bin/python3', 't.py']' returned non-zero exit status 1.",
+         "log_child_failed"),
+    ],
+)  # fmt: skip
+def test_what_ends_a_script_is_not_what_its_launcher_says(write: Write, error: str, cause: str) -> None:
+    log = read.logs([write(traceback(error))])
+    assert chosen(log)[0] == cause
+    assert [one.of_launcher for one in log.raised] == [cause == "log_child_failed"]
+    assert bool(log.fallen) == (cause == "log_child_failed")
+
+
+def test_a_launchers_own_frames_tell_it(write: Write) -> None:
+    text = traceback("CalledProcessError: Command '['./x.sh']' returned non-zero exit status 1.",
+                     place="/v/lib/python3.11/site-packages/accelerate/commands/launch.py")  # fmt: skip
+    assert read.logs([write(text)]).raised[0].of_launcher
+
+
+def test_a_traceback_that_was_never_ended_is_let_go(write: Write) -> None:
+    begun = tracebacks.Tracebacks("run.log", lambda text: ())
+    for number, text in enumerate(traceback("ValueError: x", 3).splitlines()[:3], 1):
+        begun.take(taken_apart(text), number)
+    ended = tracebacks.Tracebacks("run.log", lambda text: ())
+    for number, text in enumerate(traceback("ValueError: x", 3).splitlines(), 1):
+        ended.take(taken_apart(text), number)
+    for number in range(10, 6000):
+        begun.take(taken_apart("[rank1]: step"), number)
+        ended.take(taken_apart("[rank1]: step"), number)
+    assert not begun.waiting and not ended.waiting
+    assert (begun.found, [one.type for one in ended.found]) == ([], ["ValueError"])
+
+
+def test_what_another_rank_prints_into_a_traceback_is_no_exception(write: Write) -> None:
+    head, *rest = traceback("socket.timeout: timed out").splitlines()
+    text = "\n".join([head, rest[0], "loss: 0.53", "train.py: reading", *rest[1:]]) + "\n"
+    assert [(one.type, one.message) for one in read.logs([write(text)], ROWS).raised] == [
+        ("socket.timeout", "timed out")
+    ]
+
+
+def test_torch_names_the_rank_of_what_nobody_caught(write: Write) -> None:
+    after = "".join(f"step {n}\n" for n in range(2000))
+    assert chosen(read.logs([write(traceback("ValueError: x", 2) + after)]))[0] == "log_exception"
+    tee = "".join(f"[default2]:{line}\n" for line in traceback("ValueError: x").splitlines())
+    assert chosen(read.logs([write(tee + after)]))[0] is None
+
+
+def test_a_warning_of_a_module_that_is_not_there_is_no_cause(write: Write) -> None:
+    text = "WARNING: apex is not available: No module named 'apex'\n" + traceback("ValueError: x")
+    assert chosen(read.logs([write(text)]))[0] == "log_exception"
+
+
+def test_lines_of_one_file_stand_as_they_came(write: Write) -> None:
+    early = "RuntimeError: Expected to mark a variable ready only once."
+    late = "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one."
+    text = f"[rank0]:[E1121 10:12:01.000 x.cpp:7] {early}\n{late}\n"
+    assert chosen(read.logs([write(text)]))[0] == "log_parameter_ready_twice"
+
+
+def test_a_line_is_searched_at_its_beginning(write: Write) -> None:
+    log = read.logs([write(f"{FULL} {'x' * 9000}\n{'x' * 9000} address already in use\n")], ROWS)
+    assert [seen.signature for seen in log.seen] == ["full"]
+    slow = f"srun: error: {'a: tasks b' * 6000}\nInput type ({') and weight type (' * 2000}\n"
+    assert read.logs([write(slow)]).seen == ()
+
+
 def test_a_group_of_exceptions(write: Write) -> None:
     text = (
         '  + Exception Group Traceback (most recent call last):\n  |   File "/home/u/train.py", line 4, in main\n'
@@ -371,6 +467,11 @@ def test_the_last_words_of_a_rank_that_left_without_a_traceback(write: Write) ->
     end = "W1121 10:00:00.000 4711 api.py:1010] Sending process 27001 closing signal SIGTERM\n" + table((1, 1), first=1)
     _, document = chosen(read.logs([write(f"epoch 1\nconfig.yaml: no key 'data'\n***\n{end}")]))
     assert document["probable_cause"]["evidence"]["last_line"] == "config.yaml: no key 'data'"
+    packed = write(gzip.compress(f"epoch 1\n{end}".encode()), "run.log.gz")
+    wide = write(f"epoch 1\n{end}".encode("utf-16"), "wide.log")
+    several = [write(f"{name}\n{end}", f"rank{name}.log") for name in range(2)]
+    assert [read.logs(paths).last for paths in ([packed], [wide], several)] == [None, None, None]
+    assert read.logs(several, one_stream=True).last == "1"
 
 
 def test_the_launchers_table(write: Write) -> None:
@@ -519,5 +620,7 @@ def test_doctor_on_healthy_several_and_stdin(mgpu: Command, write: Write) -> Non
     assert re.search(r"Nothing is wrong that mgpu knows", several.stdout)
     piped = mgpu("doctor", "--log", "-", stdin=None, input=traceback("ValueError: x"))
     assert piped.returncode == errors.NOT_READY and "raised ValueError" in piped.stdout
+    caught = mgpu("doctor", "--log", "-", stdin=None, input=traceback("ValueError: x") + "step\n" * 2000)
+    assert caught.returncode == errors.READY and "1 exception that ended nothing" in " ".join(caught.stdout.split())
     missing = mgpu("doctor", "--log", "none.log")
     assert missing.returncode == errors.USAGE and "No such file" in missing.stderr

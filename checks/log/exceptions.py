@@ -11,14 +11,14 @@ from mgpu.snapshot import Log, Raised, Stalled
 
 # They tell that a process was asked to end, or that another one failed: never what went wrong.
 _ENDS = frozenset({
-    "KeyboardInterrupt", "SystemExit", "GeneratorExit", "SignalException", "ChildFailedError", "CalledProcessError",
-    "ProcessRaisedException", "ProcessExitedException", "BrokenPipeError", "ConnectionResetError", "Traceback",
-    "StopIteration", "TimeoutExpired",
+    "KeyboardInterrupt", "SystemExit", "GeneratorExit", "SignalException", "ChildFailedError",
+    "ProcessRaisedException", "ProcessExitedException", "Traceback",
 })  # fmt: skip
 # What a rank raises when another one is gone: a consequence.
 _COMMUNICATION = re.compile(
-    r"^Dist(?:Backend|Network|Store|)Error$|NCCL (?:error|communicator was aborted)|[Cc]onnection (?:closed|reset) by"
-    r"|[Bb]roken pipe|gloo/|Timed out waiting|ProcessGroup(?:NCCL|Gloo)|TCPStore|recvValue failed|collective operation"
+    r"^(?:Dist(?:Backend|Network|Store|)|ConnectionReset|BrokenPipe)Error$|NCCL (?:error|communicator was aborted)"
+    r"|[Cc]onnection (?:closed|reset) by|[Bb]roken pipe"
+    r"|gloo/|Timed out waiting|ProcessGroup(?:NCCL|Gloo)|TCPStore|recvValue failed|collective operation"
 )
 # A rank whose exception nobody caught writes no more; the other ranks do, into the same file, until their launcher ends
 # them (torchrun looks every 0.1 s). More lines than this after it, and no failed rank told of: somebody has caught it.
@@ -35,7 +35,7 @@ def _last(name: str) -> str:
 
 def _nobodys(one: Raised, log: Log) -> bool:
     """Whether the run went on after it: something has caught it."""
-    return one.after > _GOES_ON_LINES and not log.fallen
+    return one.after > _GOES_ON_LINES and not log.fallen and not one.by_torch
 
 
 def _uncaught(log: Log) -> list[Raised]:
@@ -43,9 +43,25 @@ def _uncaught(log: Log) -> list[Raised]:
     first = {rank.rank for rank in log.fallen if rank.first}
     found = [
         one for one in log.raised
-        if not one.signatures and _last(one.type) not in _ENDS and not _nobodys(one, log) and not one.caught
+        if not _known(one) and _last(one.type) not in _ENDS and not _nobodys(one, log) and not one.caught
+        and not one.of_launcher and not _of_loader(one)
     ]  # fmt: skip
-    return sorted(found, key=lambda one: (bool(first) and not first & {*one.ranks}, one.at or "", one.file, one.line))
+    several = len(log.files) > 1  # within one file lines stand as they came; their times are told by some only
+
+    def place(one: Raised) -> tuple[bool, str, str, int]:
+        return bool(first) and not first & {*one.ranks}, (one.at or "") if several else "", one.file, one.line
+
+    return sorted(found, key=place)
+
+
+def _known(one: Raised) -> bool:
+    """Whether a signature tells more than that a command failed, which a script's own may be."""
+    return bool({*one.signatures} - {"log_child_failed"})
+
+
+def _of_loader(one: Raised) -> bool:
+    """Whether a rank lost its own DataLoader worker by it."""
+    return one.loader and _last(one.type) in _BROKEN_OFF
 
 
 def _by_others(one: Raised) -> bool:
@@ -121,7 +137,7 @@ def log_loader_broke_off(log: Log) -> Answer:
 
     Fix: Look whether the kernel killed it; use fewer workers, or none to see where it happens.
     """
-    found = [one for one in log.raised if one.loader and not one.caught and _last(one.type) in _BROKEN_OFF]
+    found = [one for one in log.raised if _of_loader(one) and not one.caught]
     if not found:
         return Ok(f"no rank lost its loader worker in {log.lines:,} lines")
     return _told(

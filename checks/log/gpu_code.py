@@ -60,7 +60,8 @@ ROWS = (
         Fix("Use PyTorch's own attention.", ("from_pretrained(..., attn_implementation='sdpa')",)),
         "https://github.com/Dao-AILab/flash-attention/blob/main/csrc/flash_attn/flash_api.cpp"),
     Row("log_tensors_on_several_devices", "root", "script",
-        r"Expected all tensors to be on the same device|Input type \(.+\) and weight type \(.+\) should be the same|"
+        r"Expected all tensors to be on the same device|"
+        r"Input type \([^)]+\) and weight type \([^)]+\) should be the same|"
         r"Tensor for argument .+ is on (?:cpu|CPU)",
         ("RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
          "cuda:1!", "RuntimeError: Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be "

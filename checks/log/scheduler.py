@@ -47,7 +47,7 @@ ROWS = (
         "https://github.com/nebius/soperator/issues/854"),
     Row("log_slurm_stopped_siblings", "secondary", "scheduler",
         r"CANCELLED AT \S+ DUE TO TASK FAILURE|\*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ \*\*\*|"
-        r"srun: error: .*: tasks? .*: Terminated",
+        r"srun: error: [^:]*: tasks? [^:]*: Terminated",
         ("error: *** STEP 52222788.0 ON nid002888 CANCELLED AT 2026-04-29T23:36:37 DUE TO TASK FAILURE ***",
          "slurmstepd: error: *** STEP 123.0 ON node7 CANCELLED AT 2025-10-01T10:00:00 ***",
          "srun: error: nid002888: tasks 0-57,59-63: Terminated"),

@@ -90,8 +90,12 @@ def callers(script: Script, spot: InScript) -> list[ScriptCall]:
     ]
 
 
-def _led_to(script: Script, spot: ScriptCall, seen: set[str]) -> bool:
-    """Whether every rank comes to the function that a spot stands in, and to the object whose method it is."""
+def _led_to(script: Script, spot: ScriptCall, seen: set[tuple[str, str]]) -> bool:
+    """Whether every rank comes to the function that a spot stands in, and to the object whose method it is. `seen`:
+    the functions already asked about, none of which led here."""
+    if (spot.file, spot.function) in seen:
+        return False
+    seen.add((spot.file, spot.function))
     owner = spot.function.rpartition(".")[0].rpartition(".")[2]
     makers = [call for call in script.calls if owner and call.name.rpartition(".")[2] == owner]
     if makers and not any(everyone(call) for call in makers):
@@ -99,9 +103,7 @@ def _led_to(script: Script, spot: ScriptCall, seen: set[str]) -> bool:
     sites = callers(script, spot)
     if not sites:
         return bool(in_use(script, [spot]))
-    if _function(spot) in seen:
-        return False
-    return any(everyone(site) and _led_to(script, site, seen | {_function(spot)}) for site in sites)
+    return any(everyone(site) and _led_to(script, site, seen) for site in sites)
 
 
 def repeated(script: Script, spot: InScript, depth: int = 3) -> bool:

@@ -37,6 +37,11 @@ def _spot(call: ScriptCall | None) -> InScript:
     return call or InScript()
 
 
+def _perhaps(call: ScriptCall) -> bool:
+    """Whether a run of several ranks may go another way than by this call."""
+    return bool(call.conditions or set(call.guards) - {"distributed"})
+
+
 def _precision(script: Script) -> tuple[str, str, ScriptCall | None] | None:
     """The precision a script asks for by itself, the words by which it does, and where."""
     named = _option(script, "--mixed_precision", "--mixed-precision")
@@ -46,9 +51,13 @@ def _precision(script: Script) -> tuple[str, str, ScriptCall | None] | None:
         if _on(_option(script, f"--{kind}")):
             return kind, f"--{kind}", None
     for call in calls(script, r"accelerate\.Accelerator"):
+        if _perhaps(call) or call.keywords.get("cpu") == "True":
+            continue
         if (kind := text_of(call.keywords.get("mixed_precision")) or "") in _PRECISIONS:
             return kind, f"mixed_precision={kind!r}", call
     for call in calls(script, _ARGUMENTS):
+        if _perhaps(call):
+            continue
         for kind in ("fp16", "bf16"):
             if call.keywords.get(kind) == "True":
                 return kind, f"{kind}=True", call

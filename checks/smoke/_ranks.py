@@ -7,13 +7,9 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from mgpu.snapshot import Rank, Ranks
+from mgpu.snapshot import SIGNAL_NAMES, Rank, Ranks
 
 TORCH = "https://pytorch.org/docs/stable/distributed.html"
-_SIGNALS = {
-    1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV",
-    15: "SIGTERM",
-}  # fmt: skip
 # A live rank beats every 0.2 s (mgpu/smoke/ranks/journal.py); one that is silent for longer than this does not run.
 SILENT_S = 1.0
 _ERROR = re.compile(r"[\w.]*(?:Error|Exception|Interrupt)\b")
@@ -125,7 +121,7 @@ def killed_ranks(ranks: Ranks) -> list[Rank]:
 
 def signal_name(exit_code: int) -> str:
     """Of the signal that a negative exit code stands for."""
-    return _SIGNALS.get(-exit_code, f"signal {-exit_code}")
+    return SIGNAL_NAMES.get(-exit_code, f"signal {-exit_code}")
 
 
 def nobody_started(ranks: Ranks) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _EVERY_S = 0.5
 _IDLE_FOR_S = 0.4  # of processor time a process that works uses more than nothing in this time
 _TICK = os.sysconf("SC_CLK_TCK")
-_ERROR_BYTES = 64 << 10
+_ERROR_BYTES = 1 << 20  # torchelastic's file has every rank's traceback twice; cut, it is no JSON
 _SLURM_S = 5.0  # a controller that does not answer in this time is left alone
 _CGROUPS = Path("/sys/fs/cgroup")
 _UNLIMITED = 1 << 60  # version 1 writes 2^63 less a page for "no limit"
@@ -174,7 +174,8 @@ class Aftermath:
         """torchelastic's error file, which its agent removes at the end."""
         if process.error_file is None or rank in self._errors:
             return
-        with contextlib.suppress(OSError, ValueError):
+        # The file is the training's: a script may write anything there.
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
             with open(process.error_file, encoding="utf-8", errors="replace") as file:
                 message = json.loads(file.read(_ERROR_BYTES))["message"]
             text = message if isinstance(message, str) else str(message.get("message", ""))
@@ -255,7 +256,10 @@ def _kernel(within_s: float) -> tuple[tuple[str, ...] | None, tuple[str, ...] | 
     """Xids and processes killed for memory since the start; None where the kernel's log is not for this user."""
     from mgpu import probes
 
-    log = probes.gather([probes.KERNEL_LOG]).kernel_log
+    try:
+        log = probes.gather([probes.KERNEL_LOG]).kernel_log
+    except OSError:  # no process can be started: the limit of processes, which may be what ended the run
+        log = None
     if log is None:
         return None, None
     ours = [event for event in log.events if event.seconds_ago is not None and event.seconds_ago <= within_s]

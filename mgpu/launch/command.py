@@ -22,6 +22,9 @@ Launcher = Literal["accelerate", "torchrun", "python"]
 # enable_cpu_affinity, from its command line only, and ignores them in a file (checks/config, config_key_never_applied).
 _BACKENDS = ("c10d", "etcd", "etcd-v2")
 MARK = "MGPU_RUN_ID"  # by this variable every process of a run is found again
+# setproctitle writes a long title over /proc/PID/environ, the mark included, unless this is set (its README,
+# "Environment variables"): then a title is cut to the length of the command line.
+_KEEPS_MARK = "SPT_NOENV"
 _PORT = 29500  # the launchers' own, where several machines meet and the config names none
 # What FSDP 1 splits. accelerate's wizard asks for it and writes it under the name that only FSDP 2 reads; the launcher
 # then has FULL_SHARD (accelerate 1.15: commands/config/cluster.py, utils/launch.py prepare_multi_gpu_env).
@@ -50,7 +53,7 @@ class Command:
     def environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """The whole environment of the launcher."""
         mark = {MARK: self.run_id} if self.run_id else {}
-        return {**base, **self.env_added, **mark}
+        return {**({_KEEPS_MARK: "1"} if mark else {}), **base, **self.env_added, **mark}
 
     def shown(self) -> str:
         """The line as it pastes into a shell, with what mgpu adds in front; the script's secrets included."""

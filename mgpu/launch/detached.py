@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from mgpu import errors, report
 from mgpu.errors import MgpuError, reason
-from mgpu.launch import keeping, registry
+from mgpu.launch import registry
 from mgpu.launch.command import Command
 from mgpu.launch.request import Request
 from mgpu.snapshot import Snapshot
@@ -29,8 +29,10 @@ _ASKED_S = 2.0  # logind answers in milliseconds
 
 
 def start(request: Request, command: Command, folder: Path, snapshot: Snapshot) -> int:
-    """Start the run and leave it; 0 once the launcher is there. Raises MgpuError when it could not be started."""
-    keeping.can_keep()
+    """Start the run and leave it; 0 once the launcher is there. Raises MgpuError when it could not be started.
+
+    Whoever calls has asked `keeping.can_keep`.
+    """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()

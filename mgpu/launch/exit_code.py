@@ -111,12 +111,16 @@ def of_ranks(text: bytes) -> dict[int, int]:
 def of_training(returncode: int, printed: bytes, signalled: int | None, *, flattened: bool = True) -> int:
     """The exit code mgpu ends with: 0, the first failing rank's own, or 128 + N.
 
-    `flattened`: there is a launcher that ends with 1 whatever its ranks ended with. Else what is printed tells nothing.
+    `flattened`: there is a launcher that ends with 1 whatever its ranks ended with, a signal of its own included
+    (torchrun raises SignalException; accelerate's launcher of one process dies by it). Else what is printed tells
+    nothing, and a training that ends by itself after a signal, having saved its state, has a code of its own.
     """
     if returncode == 0:
         return 0
-    failure = first_failure(printed) if flattened and returncode == 1 else None
-    if signalled is not None and (failure is None or failure.exit_code in (128 + signal.SIGTERM, 128 + signalled)):
+    flat = flattened and returncode == 1
+    failure = first_failure(printed) if flat else None
+    its_own = failure.exit_code if failure is not None else None
+    if signalled is not None and (flat or returncode < 0) and its_own in (None, 128 + signal.SIGTERM, 128 + signalled):
         return 128 + signalled
     if failure is not None and failure.exit_code in _PROBLEM_CODES:
         return failure.exit_code

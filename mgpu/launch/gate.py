@@ -93,7 +93,7 @@ def refuse_unverified(request: Request, config: Config, verified: Sequence[engin
         *report.unstyled(line for line in again.splitlines() if line),
     ]
     screen.show(lines)
-    _record(request, verified)
+    record(request, verified)
     return errors.LAUNCH_REFUSED
 
 
@@ -104,11 +104,12 @@ def refuse(request: Request, problems: Sequence[engine.Outcome], text: str) -> i
     if not lines:
         lines = [[(f"Not known: {why(problems)}", "")]]
     screen.show([*lines, [], [("NOT STARTED", "fail"), (f"  {text}", "")]])
-    _record(request, problems)
+    record(request, problems)
     return errors.LAUNCH_REFUSED
 
 
-def _record(request: Request, problems: Sequence[engine.Outcome]) -> None:
+def record(request: Request, problems: Sequence[engine.Outcome]) -> None:
+    """The refusal where `--json-result` says."""
     if request.json_result:
         content = {"phase": "preflight", "exit_code": errors.LAUNCH_REFUSED, "checks": list(map(check_json, problems))}
         result.write(request, content)

@@ -21,6 +21,7 @@ from mgpu.launch import processes
 
 _GRACE_S = 10.0
 _DONE, _NOW = b"done", b"now"  # nothing is left to do; end it, and wait for nobody
+_RAW, _COOKED = "raw", "cooked"
 _LAUNCHERS_S = 40.0  # torchrun gives its ranks 30 s between TERM and KILL (measured torch 2.13)
 _POLL_S = 0.05
 
@@ -29,7 +30,7 @@ class Guard:
     """The guard of one run; a new one when it was killed itself."""
 
     def __init__(self, run_id: str, terminal: Sequence[Any] | None = None) -> None:
-        """`terminal`: the attributes of the terminal on stdin, to be put back."""
+        """`terminal`: the attributes of the terminal on stdin, to be put back if it `is_raw` then."""
         self._run_id, self._terminal = run_id, terminal
         self._told: list[bytes] = []
         self._begin()
@@ -48,6 +49,10 @@ class Guard:
         line = os.fsencode(str(what)) + b"\n"
         self._told.append(line)
         self._write(line)
+
+    def is_raw(self, yes: bool) -> None:
+        """Tell it whether the terminal on stdin is the run's now, and raw; a background job's is somebody else's."""
+        self.knows(_RAW if yes else _COOKED)
 
     def _write(self, line: bytes) -> None:
         with contextlib.suppress(OSError):
@@ -98,15 +103,21 @@ def _watch(run_id: str, reading: int, terminal: Sequence[Any] | None) -> None:
             told += word
         if told.endswith(_DONE):
             return
-        if keys is not None and terminal is not None:
-            _put_back(keys, terminal)
         lines = told.removesuffix(_NOW).splitlines()
+        if keys is not None and terminal is not None and _was_raw(lines):
+            _put_back(keys, terminal)
         if not told.endswith(_NOW):
             _let_it_end(run_id, next((int(line) for line in lines if line.isdigit()), None))
         processes.end_run(run_id, _GRACE_S)
         sweep(os.fsdecode(line) for line in lines if line.startswith(b"/"))
     finally:
         os._exit(0)
+
+
+def _was_raw(lines: Iterable[bytes]) -> bool:
+    """By the last that was told of it."""
+    told = [line for line in lines if line in (_RAW.encode(), _COOKED.encode())]
+    return told[-1:] == [_RAW.encode()]
 
 
 def _put_back(keys: int, terminal: Sequence[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ from mgpu.launch.command import Command
 from mgpu.launch.request import Request
 from mgpu.launch.watching import Watch
 from mgpu.snapshot import Snapshot
+
+_NOBODY_READS = (errno.EPIPE, errno.EIO, errno.ECONNRESET)  # a pipe, a terminal, a socket that somebody left
 
 
 def hand_off(
@@ -74,13 +77,14 @@ def _tell(
         box.end(request, command, folder, replace(run, gpus_gap=seen.gap, quiet_s=seen.quiet_s), snapshot)
         for what in ended.lost:
             print(f"mgpu: not all that was printed could be written to {what}. See {folder}/run.log", file=sys.stderr)
-    except OSError:  # nobody reads it
-        pass
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _NOBODY_READS:
+            return
         if os.environ.get("MGPU_DEBUG"):
             raise
         with contextlib.suppress(OSError):
-            print(f"mgpu: a bug in mgpu: {errors.reason(error)} (MGPU_DEBUG=1 shows where)", file=sys.stderr)
+            what = "why it ended cannot be told" if isinstance(error, OSError) else "a bug in mgpu"
+            print(f"mgpu: {what}: {errors.reason(error)} (MGPU_DEBUG=1 shows where)", file=sys.stderr)
             print(f"mgpu: the training ended with {code}", file=sys.stderr)
 
 

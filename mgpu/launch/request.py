@@ -70,6 +70,7 @@ class Request:
         """What contradicts itself."""
         shows = "--print-command" if self.print_command else "--dry-run" if self.dry_run else ""
         starts = (("--exec", self.exec_), ("--detach", self.detach), ("--watch", self.watch))
+        ends = ((self.log_dir, "keep --log-dir"), (not self.triage, "explain a failure: leave out --no-triage"))
         together: Sequence[tuple[object, str]] = (
             (self.print_command and self.dry_run, "--dry-run shows the command as well: leave out --print-command"),
             (shows and self.smoke == "always", f"{shows} starts nothing: leave out --smoke always"),
@@ -79,6 +80,8 @@ class Request:
             (self.exec_ and self.watch, "--exec leaves nobody to watch: choose one"),
             (self.exec_ and self.timeout_s, "--exec leaves nobody to watch the clock: leave out --timeout"),
             (self.exec_ and self.json_result, "--exec leaves nobody to write --json-result"),
+            *((self.exec_ and given, f"--exec leaves nobody to {words}") for given, words in ends),
+            (shows and self.json_result, f"{shows} starts nothing that could end: leave out --json-result"),
             (self.smoke == "always" and self.gpus, f"--smoke always tests the config, --gpus {self.gpus} changes it: "
              f"mgpu smoke-test --gpus {self.gpus}"),
         )  # fmt: skip

@@ -20,7 +20,7 @@ from mgpu.launch import fewer, gate, port, preflight, program, result, summary
 from mgpu.launch.fewer import Fewer
 from mgpu.launch.program import Choice
 from mgpu.launch.request import Request
-from mgpu.snapshot import Config
+from mgpu.snapshot import Config, Snapshot
 
 _CONFIG = "accelerate.yaml"
 _WOULD_FAIL = "This run would fail, or nobody can tell:  mgpu doctor --config {config}"
@@ -45,9 +45,11 @@ def _run(request: Request) -> int:
     named = port.asked(request, config)
     script = program.read(target)
     snapshot = preflight.look(config, target[1:], named, script)
-    if problems := beforehand.refusals(snapshot):
+    if problems := _unmended(request, snapshot):
         return gate.refuse(request, problems, _would_fail(config))
     few = fewer.narrowed(request, snapshot)
+    if request.gpus and (problems := beforehand.refusals(few.snapshot)):
+        return gate.refuse(request, problems, _would_fail(config))
     choice = program.choose(request, few.config, script)
     command = _command(request, few, choice, target, named)
     if request.print_command:
@@ -66,7 +68,7 @@ def _run(request: Request) -> int:
     here = config.num_machines == 1 or request.node is not None  # it would start on this machine
     if stopping and policy != "allow" and here:
         return gate.refuse(request, stopping, _NOT_NOW.format(again=result.again("--unverified", "allow")))
-    if config.num_machines > 1 and policy != "allow" and (request.node is None or verified):
+    if config.num_machines > 1 and (request.node is None or (verified and policy != "allow")):
         raise MgpuError(_by_hand(request, config, target, verified), errors.LAUNCH_REFUSED)
     accelerate = (few.snapshot.packages or {}).get("accelerate", "")
     if choice.launcher == "accelerate" and (why := launching.writes_environment(few.config, accelerate)):
@@ -92,6 +94,14 @@ def _config(request: Request) -> Config:
             f"--node-rank {request.node}: {path} is for machines 0 to {config.num_machines - 1}", errors.USAGE
         )
     return config
+
+
+def _unmended(request: Request, snapshot: Snapshot) -> list[engine.Outcome]:
+    """What refuses the run however many GPUs are asked for; with `--gpus` the rest is asked of what they leave."""
+    problems = beforehand.refusals(snapshot)
+    if not request.gpus or snapshot.driver is None or snapshot.visible is None:
+        return problems
+    return [problem for problem in problems if problem.check.area == "driver"]
 
 
 def _would_fail(config: Config) -> str:
@@ -154,6 +164,7 @@ def _permitted(
         gate.ask_what(verified, smoke=request.smoke == "auto" and not request.gpus) if policy == "ask" else "launch"
     )
     if answer == "stop":
+        gate.record(request, verified)
         return errors.LAUNCH_REFUSED
     if answer == "test":
         return _tested(request, few)
@@ -176,15 +187,23 @@ def _tested(request: Request, few: Fewer) -> Sequence[engine.Outcome]:
 
 def _start(request: Request, command: launching.Command, told: summary.Told) -> int:
     """Say what will run, have it agreed to, and hand it over."""
-    folder = None if request.exec_ else _folder(request)
+    folder = None if request.exec_ else _folder(request, told.fewer.config)
+    if request.detach or request.watch:
+        from mgpu.launch import keeping
+
+        keeping.can_keep()
     told = replace(told, folder=folder)
     if told.fewer.snapshot.stamp is not None and not told.verified:
         told = replace(told, fewer=replace(told.fewer, snapshot=preflight.stamped(told.fewer.snapshot)))
     summary.show(told, command)
     if not request.yes and report.can_ask() and not summary.agreed():
+        if request.json_result:
+            refused = {"phase": "preflight", "exit_code": errors.LAUNCH_REFUSED, "error": "not started: answered No"}
+            result.write(request, refused)
         return errors.LAUNCH_REFUSED
     if folder is None:
         launching.become(command)
+    folder = _made(request, folder)
     gc.enable()
     snapshot = told.fewer.snapshot
     if request.detach or request.watch:
@@ -196,17 +215,30 @@ def _start(request: Request, command: launching.Command, told: summary.Told) -> 
     return hand_off.hand_off(request, command, folder, snapshot)
 
 
-def _folder(request: Request) -> Path:
-    """Where this run's files go. Raises MgpuError: 2 while another run still writes there, 125 where nobody can."""
-    if request.log_dir:
+def _folder(request: Request, config: Config) -> Path:
+    """Where this run's files will go; nothing is made or cleared yet.
+
+    Each of several machines has a folder of its own in --log-dir, which they may share. Raises MgpuError: 2 while
+    another run still writes there, 125 where nobody can.
+    """
+    folder = request.log_dir
+    if folder and config.num_machines > 1:
+        folder = os.path.join(folder, f"node{request.node}")
+    if folder:
         from mgpu.launch import registry
 
-        if other := registry.writes_to(Path(request.log_dir)):
-            raise MgpuError(
-                f"{other.id} still writes its logs to {request.log_dir}: choose another --log-dir", errors.USAGE
-            )
+        if other := registry.writes_to(Path(folder)):
+            raise MgpuError(f"{other.id} still writes its logs to {folder}: choose another --log-dir", errors.USAGE)
     try:
-        return beforehand.run_folder(request.log_dir, "")
+        return beforehand.planned_folder(folder, "")
+    except MgpuError as error:
+        raise MgpuError(error.message, errors.LAUNCH_REFUSED) from None
+
+
+def _made(request: Request, planned: Path) -> Path:
+    """The folder, there and without what an earlier launch left in it. Raises MgpuError (125)."""
+    try:
+        return beforehand.made_folder(planned, "", named=bool(request.log_dir))
     except MgpuError as error:
         raise MgpuError(error.message, errors.LAUNCH_REFUSED) from None
 
@@ -230,7 +262,9 @@ def _by_hand(request: Request, config: Config, target: Sequence[str], verified: 
     ]
     lines.append("or without mgpu:")
     lines += [f"  {shlex.join([*plain, '--machine_rank', str(node), *target])}" for node in nodes]
-    return "\n".join([*lines, "Without a test of this machine's part:  mgpu launch --unverified allow ..."])
+    return "\n".join(
+        [*lines, "Without a test of this machine's part:  mgpu launch --node-rank K --unverified allow ..."]
+    )
 
 
 def _module(request: Request) -> list[str]:

@@ -34,6 +34,8 @@ _ASSIGNED = re.compile(
     r"(?<![\w-])(?P<name>--[A-Za-z][\w.-]*(?=\s)|-{0,2}[A-Za-z][\w.-]*(?=['\"]?\s*[=:]))(?P<between>['\"]?\s*[=:]?\s*)"
     r"(?P<quote>['\"]?)(?P<value>[^\s'\",;]{4,})"
 )
+# A name that a word of a command line begins with: --name=, hydra's +name= and ++group/name=.
+_NAME = re.compile(r"[-+~]{0,2}[A-Za-z][\w.+/@-]*=")
 _NO_VALUES = frozenset({"None", "null", "True", "False", "true", "false"})
 _NUMBER = re.compile(r"[-+]?[\d._,]+(?:[eE][-+]?\d+)?")
 
@@ -52,19 +54,27 @@ def is_secret_name(name: str) -> bool:
 
 
 def masked_argv(argv: Sequence[str]) -> list[str]:
-    """A command line, word for word, without its secrets: --token abc, --token=abc, WANDB_API_KEY=abc, hf_..."""
+    """A command line, word for word, without its secrets: --token abc, ++a.token=abc, --env=API_KEY=abc, hf_..."""
     told: list[str] = []
     secret = False
     for word in argv:
-        option, equals, value = word.partition("=")
         if secret and not word.startswith("--"):
             told.append(MASK if word else word)
             secret = False
             continue
-        named = re.fullmatch(r"-{0,2}[A-Za-z][\w.+-]*", option) is not None and is_secret_name(option)
-        told.append(f"{option}={MASK}" if named and equals and value else _by_form(word))
-        secret = named and not equals and option.startswith("-")
+        told.append(_masked_word(word))
+        secret = re.fullmatch(r"-{1,2}[A-Za-z][\w.+-]*", word) is not None and is_secret_name(word)
     return told
+
+
+def _masked_word(word: str) -> str:
+    """Names before a = one after the other, as in --env=WANDB_API_KEY=abc; what comes after them may be any text."""
+    place = 0
+    while found := _NAME.match(word, place):
+        place = found.end()
+        if place < len(word) and is_secret_name(found.group()):
+            return _by_form(word[:place]) + MASK
+    return word[:place] + masked(word[place:]) if place else masked(word)
 
 
 def masked_env(env: Mapping[str, str]) -> dict[str, str]:
@@ -77,6 +87,8 @@ def masked(text: str) -> str:
 
     def hide(found: re.Match[str]) -> str:
         name, value = found["name"], found["value"]
+        if value.lstrip("=:") == MASK:  # masked before
+            return found.group()
         if not is_secret_name(name) or _NUMBER.fullmatch(value) or value in _NO_VALUES or value.startswith("--"):
             return found.group()
         return f"{name}{found['between']}{found['quote']}{MASK}"

@@ -27,6 +27,7 @@ class Stream:
         self.to_terminal = os.isatty(target) if _is_open(target) else False
         self.target: int | None = _without_waiting(target) if _is_open(target) else None  # None: nobody reads any more
         self.ended = False
+        self._rest: int | None = None  # bytes that are still read; None: all that comes
         self.lost = ""  # why what was printed could not be written, though somebody wanted it: a full disk
         self.left = memoryview(b"")  # read, and not yet taken by the reader
         self.at_line_start = True
@@ -46,10 +47,10 @@ class Stream:
 
     def read(self) -> int:
         """Take what is there now into the buffer; how many bytes there were."""
-        size = 0
-        while size < _BUFFER_BYTES:
+        size, most = 0, _BUFFER_BYTES if self._rest is None else min(_BUFFER_BYTES, self._rest)
+        while size < most:
             try:
-                got = os.readv(self.source, [self._view[size:]])
+                got = os.readv(self.source, [self._view[size:most]])
             except BlockingIOError:
                 break
             except OSError:  # EIO: the last process has closed the pseudo-terminal
@@ -58,6 +59,9 @@ class Stream:
                 self.ended = True
                 break
             size += got
+        if self._rest is not None:
+            self._rest -= size
+            self.ended = self.ended or size < most or not self._rest
         if self.target is not None:
             self.left = self._view[:size]
             self.write()
@@ -79,6 +83,11 @@ class Stream:
                 if error.errno not in _GONE:
                     self.lost = reason(error)
                 self.give_up()
+
+    def finish(self) -> None:
+        """Read what is there, a pipe full at most, and nothing that comes after it."""
+        if self._rest is None:
+            self._rest = _PIPE_BYTES
 
     def give_up(self) -> None:
         """Nobody reads any more."""

@@ -39,6 +39,8 @@ _TICK_S = 0.5
 _SOON_S = 0.1  # until the ranks are there
 _SOON_FOR_S = 30.0
 _LAST_S = 0.05  # what comes later than this after the end comes from a process that was left behind
+_READ_ON_S = 1.0  # … and who prints without a pause is not listened to for longer before it is ended
+_READ_OUT_S = 5.0  # … nor who cannot be found and ended, after that
 _SAY_S = 3.0  # a progress bar never ends its line: then a line is broken for what mgpu has to say
 
 
@@ -114,7 +116,10 @@ class Supervisor:
     def run(self) -> Ended:
         """Start, watch, clean up. Raises MgpuError when the launcher cannot be started (126, 127)."""
         shown = next((number for number in (1, 2) if is_terminal(number)), None)
-        self._terminal = Terminal(shown) if shown is not None else None
+        try:
+            self._terminal = Terminal(shown) if shown is not None else None
+        except OSError as error:  # a container without /dev/pts, or none left
+            self.note(f"no pseudo-terminal, pipes in its place: {reason(error)}")
         keys = self._terminal.before if self._terminal and self._terminal.takes_keys else None
         try:
             with guard.over(self.command.run_id, keys) as self._guard, self._signals():
@@ -191,7 +196,7 @@ class Supervisor:
             os.close(terminal.inner)
             self._streams.append(Stream(terminal.outer, terminal.shown_on))
             if keys and in_front():
-                terminal.raw()
+                self._raw(terminal)
         for pipe, number in ((launcher.stdout, 1), (launcher.stderr, 2)):
             if pipe is not None:
                 self._streams.append(Stream(pipe.fileno(), number))
@@ -279,10 +284,11 @@ class Supervisor:
                 if os.environ.get("MGPU_DEBUG"):
                     raise
 
-    def _find_ranks(self) -> None:
+    def _find_ranks(self) -> dict[int, processes.Rank]:
+        """The ranks that are there now; those of before are remembered."""
         launcher = self.launcher
         if launcher is None or launcher.returncode is not None:
-            return
+            return {}
         found = processes.ranks_under(launcher.pid) if self.command.launcher != "python" else {}
         if not found and self.command.ranks == 1 and self.command.launcher != "torchrun":
             found = processes.alone_under(launcher.pid, self.command.launcher == "accelerate")
@@ -292,6 +298,7 @@ class Supervisor:
                 self._error_files.add(rank.error_file)
                 if self._guard is not None:
                     self._guard.knows(rank.error_file)
+        return found
 
     def _speak(self, *, at_once: bool = False) -> None:
         """Say what there is to say, where it breaks no line of the program's."""
@@ -312,9 +319,10 @@ class Supervisor:
 
     def _end(self) -> tuple[list[int], list[int]]:
         """The last that was printed, and the end of every process that is left."""
-        self._drain()
+        asked = self._asked
+        self._read_on(asked)
         left, stuck = processes.end_run(self.command.run_id, _GRACE_S)
-        self._drain()
+        self._read_out(asked)
         if left:
             self.note(f"ended what was left behind: {' '.join(map(str, left))}")
         if self._to_say:
@@ -323,17 +331,42 @@ class Supervisor:
             os.close(self._pidfd)
         return left, stuck
 
-    def _drain(self) -> None:
-        """Hand on all that is there, however slow the reader; a rank that was left behind may hold the pipes open."""
-        asked = self._asked
-        while any(not stream.ended or stream.waits for stream in self._streams):
+    def _read_on(self, asked: int) -> None:
+        """Hand on what was printed last, before what is left is ended: that may print for ever."""
+        until = time.monotonic() + _READ_ON_S
+        while self._is_unread() and time.monotonic() < until:
             moved = self._turn(_LAST_S)
-            waiting = [stream for stream in self._streams if stream.waits]
-            if self._asked > asked or self._forced:
-                for stream in waiting:
-                    stream.give_up()
-            elif not moved and not waiting:
+            if self._is_insisted(asked):
+                self._give_up()
+            if not moved and not any(stream.waits for stream in self._streams):
                 return
+
+    def _read_out(self, asked: int) -> None:
+        """Hand on all that is there, however slow the reader; who was not found may hold the pipes open, and print."""
+        begun = time.monotonic()
+        while self._is_unread():
+            moved = self._turn(_LAST_S)
+            insisted = self._is_insisted(asked)
+            late = time.monotonic() - begun >= (_READ_ON_S if insisted else _READ_OUT_S)
+            if insisted:
+                self._give_up()
+            if late:
+                for stream in self._streams:
+                    stream.finish()
+            if (insisted and late) or (not moved and not any(stream.waits for stream in self._streams)):
+                return
+
+    def _is_unread(self) -> bool:
+        return any(not stream.ended or stream.waits for stream in self._streams)
+
+    def _is_insisted(self, asked: int) -> bool:
+        return self._asked > asked or self._forced
+
+    def _give_up(self) -> None:
+        """Wait for no reader any more."""
+        for stream in self._streams:
+            if stream.waits:
+                stream.give_up()
 
     # Signals and keys
 
@@ -375,8 +408,7 @@ class Supervisor:
         return not same
 
     def _on_user(self, number: int, frame: FrameType | None) -> None:
-        self._find_ranks()
-        ranks = [rank.pid for rank in self.ranks.values()]
+        ranks = [rank.pid for rank in self._find_ranks().values()]
         self.note(f"{signal.Signals(number).name} came, and goes to the ranks: {' '.join(map(str, ranks))}")
         processes.signal_all(ranks, signal.Signals(number))
 
@@ -421,8 +453,13 @@ class Supervisor:
     def _take_keys(self) -> None:
         """A job that was brought to the foreground gets the keys."""
         if self._terminal is not None and self._terminal.takes_keys and not self._terminal.is_raw and in_front():
-            self._terminal.raw()
+            self._raw(self._terminal)
             self._terminal.resize()
+
+    def _raw(self, terminal: Terminal) -> None:
+        if self._guard is not None:
+            self._guard.is_raw(True)
+        terminal.raw()
 
     def _suspend(self, *, of_group: bool) -> None:
         """Ctrl-Z: the run's processes stop, then mgpu does. A launcher that leads a session of its own would not."""
@@ -432,6 +469,8 @@ class Supervisor:
             processes.signal_all((process.pid for process in processes.of_run(self.command.run_id)), signal.SIGSTOP)
         if self._terminal is not None:
             self._terminal.as_before()
+            if self._guard is not None:
+                self._guard.is_raw(False)
         if of_group:  # as the terminal does it; ignored where there is no shell that could go on with it
             handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
             os.kill(0, signal.SIGTSTP)

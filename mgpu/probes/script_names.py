@@ -235,11 +235,7 @@ class Frame:
         if isinstance(node, ast.Name):
             return self.scope.find(node.id) or node.id
         if isinstance(node, ast.Attribute):
-            above = self.resolve(node.value)
-            if above is None or len(above) > _LONGEST_NAME:
-                return None
-            name = canonical(f"{above}.{node.attr}")
-            return self.walk.attributes.get(name, name)
+            return self._attribute(self.resolve(node.value), node.attr)
         if isinstance(node, ast.Call):
             return self._made(node)
         if isinstance(node, ast.Subscript):
@@ -255,14 +251,23 @@ class Frame:
             return self.resolve(node.body)
         return None
 
+    def _attribute(self, above: str | None, name: str) -> str | None:
+        """An attribute of what has the name `above`."""
+        if above is None or len(above) > _LONGEST_NAME:
+            return None
+        whole = canonical(f"{above}.{name}")
+        return self.walk.attributes.get(whole, whole)
+
     def _made(self, node: ast.Call) -> str | None:
         """What a call gives."""
         function = node.func
         if isinstance(function, ast.Attribute) and function.attr in _SAME:
-            above = self.resolve(function.value)
+            above = self.resolve(function.value)  # once: a chain of these would double the work at each link
             if above is not None and above != "torch" and self.walk.own(f"{above}.{function.attr}") is None:
                 return above
-        name = self.resolve(function)
+            name = self._attribute(above, function.attr)
+        else:
+            name = self.resolve(function)
         if name is None:
             return None
         if name in _WRAPS and node.args:

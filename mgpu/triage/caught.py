@@ -13,14 +13,14 @@ from dataclasses import replace
 
 from mgpu.snapshot import Fallen, Raised
 
-_LAUNCHERS = frozenset({"ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException"})
+_LAUNCHERS = frozenset({"ChildFailedError", "ProcessRaisedException", "ProcessExitedException"})
 # Of another rank's end; it says nothing on what came before.
 _OF_OTHERS = re.compile(r"[Cc]onnection (?:closed|reset)|[Bb]roken pipe|NCCL|gloo|Timed out|TCPStore|^Dist\w*Error")
 
 
 def marked(raised: tuple[Raised, ...], fallen: Sequence[Fallen], ranks: Sequence[int]) -> tuple[Raised, ...]:
     """The same exceptions, each told whether its rank went on after it."""
-    own = [one for one in raised if one.type.rpartition(".")[2] not in _LAUNCHERS]
+    own = [one for one in raised if one.type.rpartition(".")[2] not in _LAUNCHERS and not one.of_launcher]
     first = {rank.rank for rank in fallen if rank.first}
     if len({one.file for one in own}) != 1 or not first:
         return raised

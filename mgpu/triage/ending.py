@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mgpu.launch.secrecy import masked
+from mgpu.snapshot import SIGNAL_NAMES
 
 if TYPE_CHECKING:
     from mgpu import report
@@ -19,17 +20,12 @@ _LABEL = 15
 _SECONDARY = 8  # that are kept; a log of a thousand ranks has them all
 _EVIDENCE_LINES = 3
 _OTHERS_SHOWN = 3
-_SIGNALS = {
-    1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
-    9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
-    24: "SIGXCPU", 25: "SIGXFSZ", 31: "SIGSYS",
-}  # fmt: skip
 # Causes that tell how a rank ended and not why: with them the program's last line is shown.
 _SAY_LITTLE = frozenset({
     "run_rank_failed", "run_rank_aborted", "run_rank_crashed", "log_child_failed", "log_rank_aborted",
     "log_rank_segfault",
 })  # fmt: skip
-_NO_EXCEPTIONS = frozenset({"ChildFailedError", "CalledProcessError", "SignalException"})
+_NO_EXCEPTIONS = frozenset({"ChildFailedError", "SignalException"})
 
 
 def found(verdict: Verdict, log: Log | None, run: Run | None) -> dict[str, Any]:
@@ -92,12 +88,17 @@ def _first_failure(cause: Cause | None, log: Log | None, run: Run | None) -> dic
         "rank": rank,
         "host": first.host if first else None,
         "gpu": getattr(first, "gpu", None),
-        "signal": _SIGNALS.get(-code, f"signal {-code}") if code and code < 0 else None,
+        "signal": _signal(code),
         "exit": None if code is None else 128 - code if code < 0 else code,
-        "exception": f"{raised.type}: {raised.message}".rstrip(": ")[:400] if raised else _error_of(first),
+        "exception": masked(f"{raised.type}: {raised.message}".rstrip(": "))[:400] if raised else _error_of(first),
         "place": raised.place if raised else None,
         "line": raised.line if raised else None,
     }
+
+
+def _signal(code: int | None) -> str | None:
+    """The name of the signal that ended a process with this exit code."""
+    return SIGNAL_NAMES.get(-code, f"signal {-code}") if code and code < 0 else None
 
 
 def _ranks_of(cause: Cause | None) -> list[int]:
@@ -110,14 +111,17 @@ def _ranks_of(cause: Cause | None) -> list[int]:
 
 
 def _error_of(rank: EndedRank | Fallen | None) -> str | None:
-    return rank.error if rank else None
+    return masked(rank.error) if rank and rank.error else None
 
 
 def _raised_by(rank: int, cause: Cause | None, log: Log | None, code: int | None) -> Raised | None:
     """The exception with which a rank ended. A rank that a signal ended has none, whatever it caught before."""
     if log is None or (code is not None and code not in (1, -6)):  # Python ends with 1 after an exception
         return None
-    own = [one for one in log.raised if one.type.rpartition(".")[2] not in _NO_EXCEPTIONS and not one.caught]
+    own = [
+        one for one in log.raised
+        if one.type.rpartition(".")[2] not in _NO_EXCEPTIONS and not one.of_launcher and not one.caught
+    ]  # fmt: skip
     exactly = [one for one in own if rank in one.ranks] or [one for one in own if not one.ranks]
     if cause and cause.outcome.problem and cause.outcome.problem.place:
         line = cause.outcome.problem.place.line
@@ -246,7 +250,7 @@ def report_of_logs(
         said = (
             _nothing(document)
             if not log.size_bytes
-            else (f"nothing is wrong that mgpu knows: no exception and none of {asked} signatures")
+            else f"nothing is wrong that mgpu knows: {_harmless(log)} and none of {asked} signatures"
         )
         return [*told, [], *report.unstyled(report.wrapped(said[:1].upper() + said[1:], screen.width))]
     told += [[], *lines(document, screen)]
@@ -261,13 +265,20 @@ def report_of_logs(
     return [*told, [], [(f"Explain:  mgpu doctor --explain {chosen.first.id}", "")]]
 
 
+def _harmless(log: Log) -> str:
+    number = sum(one.times for one in log.raised)
+    if not number:
+        return "no exception"
+    return f"{number} exception{'s' * (number > 1)} that ended nothing or only tell{'s' * (number == 1)} of an end"
+
+
 def ranks(run: Run) -> list[dict[str, Any]]:
     """ranks[] of the JSON."""
     return [
         {
             "rank": rank.rank,
             "exit": None if rank.exit_code is None else 128 - rank.exit_code if rank.exit_code < 0 else rank.exit_code,
-            "signal": _SIGNALS.get(-rank.exit_code) if rank.exit_code and rank.exit_code < 0 else None,
+            "signal": _signal(rank.exit_code),
             "gpu": rank.gpu,
             "host": rank.host,
             "pid": rank.pid,

@@ -13,10 +13,10 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
-        r"\[rank(?P<rank>\d+)\]:\s?",
+        r"\[rank(?P<rank>\d{1,9})\]:\s?",
         r"std(?:err|out): ?",  # accelerate test
-        r"\(\w+(?:\([\w.]+\))? (?:rank=(?P<rank>\d+) )?pid=\d+(?:, ip=[\w.:]+)?\) ?",  # ray
-        r"\[[A-Za-z_]+?(?P<rank>\d+)\]:\s?",  # torchrun --tee: [default0]: (role and local rank)
+        r"\(\w+(?:\([\w.]+\))? (?:rank=(?P<rank>\d{1,9}) )?pid=\d+(?:, ip=[\w.:]+)?\) ?",  # ray
+        r"\[[A-Za-z_]+?(?P<rank>\d{1,9})\]:\s?",  # torchrun --tee: [default0]: (role and local rank)
         # c10's: [rank3]:[E1121 10:12:01.408123456 ProcessGroupNCCL.cpp:607] …; older: [E ProcessGroupNCCL.cpp:475] …
         r"\[[EWIF](?P<month>\d\d?)(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d(?:\.\d+)?) \S+:\d+\]\s?",
         r"\[[EWIF] \S+:\d+\]\s?",
@@ -25,10 +25,10 @@ _PREFIXES = tuple(
         r"(?:\d+ )?\S+:\d+\]\s?(?:\[[\d/]+\]\s?)*",
         # [2026-11-21 10:12:01,408] torch.distributed.run: [WARNING] …; DeepSpeed: [2026-…] [INFO] [engine.py:1:f] …
         r"\[(?P<date>\d{4}-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)\]\s*"
-        r"(?:\[Rank (?P<rank>\d+)\]\s*)?(?:[\w.]+: )?(?:\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\]\s*)?"
-        r"(?:\[\S+?:\d+(?::\w+)?\]\s*)?(?:\[Rank (?P<rank_after>\d+)\]\s*)?",
+        r"(?:\[Rank (?P<rank>\d{1,9})\]\s*)?(?:[\w.]+: )?(?:\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\]\s*)?"
+        r"(?:\[\S+?:\d+(?::\w+)?\]\s*)?(?:\[Rank (?P<rank_after>\d{1,9})\]\s*)?",
         # node7:4711:4820 [3] NCCL WARN …; newer with a date in front, and NCCL's file and line
-        r"[\w.-]+:\d+:\d+ \[(?P<rank>\d+)\] (?:\S+\.\w+:\d+ (?=NCCL))?",
+        r"[\w.-]+:\d+:\d+ \[(?P<rank>\d{1,9})\] (?:\S+\.\w+:\d+ (?=NCCL))?",
         # 2026-11-21 10:12:01,408 - INFO - …, 11/21/2026 10:12:01 - INFO - __main__ - …
         r"(?P<date>\d{4}-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)"
         r"(?:[ ]?[|:-]+ \w+ ?[|:-]+ (?:[\w.]+(?::\w+)*(?::\d+)? - )?|\s)",
@@ -40,8 +40,7 @@ _PDSH = re.compile(
     r"(?![\w.]*(?:Error|Exception|Warning|Interrupt)\b)[\w.-]+: "
     r"(?=\[rank\d|Traceback |  File \"|\[20\d\d-|\S+:\d+:\d+ \[\d+\] NCCL)"
 )
-_IN_TEXT = re.compile(r"\[Rank (\d+)\]|\bon rank (\d+)\b")
-_CONTAINER = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ")
+_IN_TEXT = re.compile(r"\[Rank (\d{1,9})\]|\bon rank (\d{1,9})\b")
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,14 @@ import re
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from mgpu import errors
 from mgpu.errors import MgpuError, reason
+from mgpu.launch.secrecy import masked
 from mgpu.signature import Row
 from mgpu.snapshot import Fallen, Log, Raised, Seen, Stalled
 from mgpu.triage import anchors, caught
@@ -29,7 +30,9 @@ from mgpu.triage.table import Tables
 from mgpu.triage.tracebacks import Tracebacks
 
 _PIECE = 1 << 20
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _LONGEST_LINE = 1 << 16
+_SEARCHED = 1 << 13  # characters of a line in which signatures are looked for
 _SHAPES_BYTES = 24 << 20  # of remembered shapes; then they are forgotten and met anew
 _MANY = 200  # new shapes in a piece: then their words are looked at first
 _DULL_WORDS = 300_000  # that are remembered
@@ -51,8 +54,8 @@ _RANK_IN_NAME = re.compile(
 )
 _RANK_IN_PATH = re.compile(r"attempt_\d+/(\d+)/(?:stdout|stderr)\.log$")
 _WATCHDOG = re.compile(
-    r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)"
-    r"(?:.*?Timeout\(ms\)=(?P<ms>\d+))?"
+    r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d{1,15}), )?OpType=(?P<op>\w+)"
+    r"(?:.*?Timeout\(ms\)=(?P<ms>\d{1,15})\b)?"
 )
 # The first line in which a launcher tells that a rank has failed.
 _LAUNCHERS = re.compile(
@@ -60,7 +63,7 @@ _LAUNCHERS = re.compile(
     r"^Traceback.*\n(?:  File .*\n(?:    .*\n)?){1,3}?  File .*(?:accelerate/commands|torch/distributed/run)", re.M
 )  # fmt: skip
 _WORDS = re.compile(r"^(?!.*Setting OMP_NUM_THREADS).*\w")
-_COMPLETED = re.compile(r"last completed (?:NCCL )?work: (-?\d+)")
+_COMPLETED = re.compile(r"last completed (?:NCCL )?work: (-?\d{1,15})\b")
 
 
 @dataclass
@@ -131,7 +134,10 @@ class Signatures:
         hits = []
         for name in rows:
             pattern = self.rows[name][1]
-            if found := pattern.search(line.text) or (pattern.search(line.whole) if line.whole != line.text else None):
+            found = pattern.search(line.text, 0, _SEARCHED)
+            if not found and line.whole != line.text:
+                found = pattern.search(line.whole, 0, _SEARCHED)
+            if found:
                 hits.append((name, found))
         noise = [hit for hit in hits if hit[0] in self.noise]
         return noise or hits
@@ -164,7 +170,7 @@ def logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_
     for path in paths:
         with _opened(path) as (stream, year):
             one = _File(str(path), wanted, found, year, _rank_of(path) if len(paths) > 1 and not one_stream else None)
-            for piece in _pieces(stream, str(path)):
+            for piece in _pieces(stream, str(path), one.let_go):
                 one.take(piece)
             one.end()
         size, lines = size + one.size, lines + one.lines
@@ -177,16 +183,16 @@ def logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_
         tuple(map(str, paths)), size, lines, tuple(found.seen.values()),
         caught.marked(tuple(found.raised.values()), tuple(fallen.values()), ranks),
         tuple(fallen.values()), tuple(found.stalled.values()), ranks,
-        _last_words(paths[-1]) if fallen else None,
+        _last_words(paths[-1]) if fallen and (one_stream or len(paths) == 1) else None,
     )  # fmt: skip
 
 
 def _last_words(path: Path) -> str | None:
     """What the program wrote last, before its launcher told that a rank had failed."""
-    from mgpu.launch.secrecy import masked
-
     try:
         with path.open("rb") as file:
+            if path.suffix == ".gz" or file.read(2) in _UTF_16:
+                return None
             file.seek(max(0, path.stat().st_size - _LONGEST_LINE))
             text = file.read().decode("utf-8", "replace").replace("\r", "\n")
     except OSError:  # stdin, which is read
@@ -223,8 +229,9 @@ class _opened:
             self.stream.close()
 
 
-def _pieces(stream: BinaryIO, name: str) -> Iterator[bytes]:
-    """The file in pieces that end where a line ends. UTF-16 (PowerShell's `>`) becomes UTF-8."""
+def _pieces(stream: BinaryIO, name: str, let_go: Callable[[int], None]) -> Iterator[bytes]:
+    """The file in pieces that end where a line ends. UTF-16 (PowerShell's `>`) becomes UTF-8. Of a line without an end
+    the beginning is read; of the rest `let_go` hears how much it was."""
     rest, decoder = b"", None
     first = True
     while True:
@@ -232,7 +239,7 @@ def _pieces(stream: BinaryIO, name: str) -> Iterator[bytes]:
             data = stream.read(_PIECE)
         except (OSError, EOFError, zlib.error) as error:
             raise MgpuError(f"cannot read the log {name}: {reason(error)}", errors.USAGE) from None
-        if first and data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        if first and data[:2] in _UTF_16:
             decoder = codecs.getincrementaldecoder("utf-16")("replace")
         elif first and _is_binary(data[:4096]):
             raise MgpuError(f"{name} is no log: it holds binary data", errors.USAGE)
@@ -245,10 +252,10 @@ def _pieces(stream: BinaryIO, name: str) -> Iterator[bytes]:
         if cut:
             yield rest + data[:cut]
             rest = data[cut:]
-        elif len(rest) < _LONGEST_LINE:
-            rest += data
-        if len(rest) > _LONGEST_LINE + _PIECE:  # a line without an end: its beginning is read, the rest let go
-            rest = rest[:_LONGEST_LINE]
+        else:
+            kept = data[: max(0, _LONGEST_LINE - len(rest))]
+            rest += kept
+            let_go(len(data) - len(kept))
     if rest:
         yield rest
 
@@ -275,6 +282,10 @@ class _File:
         self._boring_bytes = 0
         self._worth: dict[bytes, tuple[str, ...]] = {}
         self._times: dict[bytes, int] = {}
+
+    def let_go(self, number: int) -> None:
+        """So many bytes of a line that is too long are not read."""
+        self.size += number
 
     def take(self, piece: bytes) -> None:
         """The next whole lines."""
@@ -360,7 +371,7 @@ class _File:
 
     def _saw(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
         ranks = () if line.rank is None else (line.rank,)
-        groups = {key: value for key, value in match.groupdict().items() if value is not None}
+        groups = {key: masked(value) for key, value in match.groupdict().items() if value is not None}
         new = Seen(name, _kept(line.text, match), self.name, number, line.rank, line.at, 1, ranks, groups)
         old = self.found.seen.get(name)
         if old is None:
@@ -395,7 +406,10 @@ class _File:
                 continue
             first = one if one.at and old.at and one.at < old.at else old
             ranks = tuple(sorted({*old.ranks, *one.ranks}))
-            self.found.raised[key] = replace(first, times=old.times + 1, ranks=ranks, after=min(old.after, after))
+            self.found.raised[key] = replace(
+                first, times=old.times + 1, ranks=ranks, after=min(old.after, after),
+                by_torch=old.by_torch or one.by_torch,
+            )  # fmt: skip
 
 
 class _Numbers:
@@ -432,8 +446,6 @@ def _rank_of(path: Path) -> int | None:
 
 def _kept(text: str, match: re.Match[str]) -> str:
     """A line as evidence: cut around what matched, secrets masked."""
-    from mgpu.launch.secrecy import masked
-
     if len(text) > LONGEST_TEXT:
         start = max(0, min(match.start() - 80, len(text) - LONGEST_TEXT))
         text = f"{'...' if start else ''}{text[start : start + LONGEST_TEXT - 6]}..."

@@ -5,18 +5,23 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from mgpu.launch.secrecy import masked
 from mgpu.snapshot import Fallen
 from mgpu.triage.line import LONGEST_TEXT, Line
 
 _START = "Root Cause (first observed failure)"
 _FIELD = re.compile(r"\s+(time|host|rank|exitcode|error_file|traceback)\s*:\s*(.*)$")
-_RANK = re.compile(r"(\d+)(?: \(local_rank: (\d+)\))?")
-_CODE = re.compile(r"(-?\d+)(?: *\(pid: (\d+)\))?")
+_RANK = re.compile(r"(\d{1,9})\b(?: \(local_rank: (\d{1,9})\))?")
+_CODE = re.compile(r"(-?\d{1,9})\b(?: *\(pid: (\d{1,9})\))?")
 # failed (exitcode: -9) local_rank: 2 (pid: 4711) of binary: /usr/bin/python
-_SINGLE = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\) of")
-# subprocess.CalledProcessError of accelerate's launcher of one process
+_SINGLE = re.compile(r"failed \(exitcode: (-?\d{1,9})\) local_rank: (\d{1,9}) \(pid: (\d{1,9})\) of")
+# The command of accelerate's launcher of one process: its Python, or another launcher; a script's own is no rank.
+STARTED = re.compile(
+    r"Command (?:'?\[)?'?(?:[^',\s]*/)?(?:python[\d.]*|pypy[\d.]*|accelerate|torchrun|deepspeed|mpirun)(?=['\s])"
+)
 _CALLED = re.compile(
-    r"CalledProcessError: Command .*(?:returned non-zero exit status (\d+)\.|died with <Signals\.\w+: (\d+)>)"
+    rf"CalledProcessError: {STARTED.pattern}.*"
+    r"(?:returned non-zero exit status (\d{1,9})\.|died with <Signals\.\w+: (\d{1,9})>)"
 )
 
 
@@ -84,5 +89,5 @@ class Tables:
             told.get("host") or None,
             int(code[2]) if code[2] else None,
             told["time"].replace("_", "T", 1) if told.get("time") else None,
-            said[:LONGEST_TEXT] if said else None,
+            masked(said)[:LONGEST_TEXT] if said else None,
         )

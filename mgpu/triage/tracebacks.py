@@ -10,15 +10,17 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from mgpu.launch.secrecy import masked
 from mgpu.snapshot import Raised
 from mgpu.triage.line import LONGEST_TEXT, Line
+from mgpu.triage.table import STARTED
 
 _HEAD = "Traceback (most recent call last)"
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 _RICH_FRAME = re.compile(r"(?P<file>/\S+|\S+\.py):(?P<line>\d+) in (?P<function>\S+)$")
 _ENDS = re.compile(
-    r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Failure|Stop\w*)?)"
-    r"(?:: (?P<message>.*))?$"
+    # lower case only with its module (socket.timeout): "loss: 0.53" of another rank is none
+    r"(?P<type>(?:[A-Za-z_]\w*\.)*_*[A-Z]\w*|(?:[A-Za-z_]\w*\.)+(?!py:)[a-z_]\w*)(?:: (?P<message>.*))?$"
 )
 # Before the traceback of what ends no process: Python tells of it and goes on.
 _HARMLESS = ("Exception ignored in", "Error in atexit._run_exitfuncs", "Exception in thread ")
@@ -27,9 +29,13 @@ _CHAINED = ("During handling of the above exception", "The above exception was t
 # Where a frame is nobody's own file.
 _FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d")
 _LONGEST = 4000  # lines of one traceback; what is longer is none
+_MASKED_CHARS = 4096  # of a message that are searched for secrets; far fewer are kept
 _MESSAGE_LINES = 30  # of a message of several lines
 _BLANK_LINES = 2  # between the links of a chain
 _KEPT = 300  # different exceptions
+_SWEPT_LINES = 1000  # so often is looked for what was begun and never ended: a rank that was killed while it wrote
+_LAUNCHER = re.compile(r"accelerate/commands/|torch/distributed/(?:run|launcher/)|deepspeed/launcher/")
+_RANK_BY_TORCH = re.compile(r"\[rank\d+\]:")
 
 
 @dataclass
@@ -38,6 +44,7 @@ class _Open:
 
     number: int
     line: Line
+    last: int = 0  # the number of its latest line
     frames: int = 0
     place: str | None = None  # of the deepest frame in a file of the user's
     deepest: str | None = None  # of any
@@ -46,6 +53,7 @@ class _Open:
     length: int = 0
     harmless: bool = False
     loader: bool = False
+    launcher: bool = False
     group: bool = False
 
 
@@ -67,6 +75,7 @@ class Tracebacks:
         self._ended: dict[int | None, _Ended] = {}
         self._chained: dict[int | None, tuple[str, tuple[str, ...]]] = {}
         self._harmless: int | None = None  # the line that says so
+        self._swept = 0
         self.found: list[Raised] = []  # in the order they ended
 
     @property
@@ -76,6 +85,8 @@ class Tracebacks:
 
     def take(self, line: Line, number: int) -> None:
         """The next line that may be of a traceback: of every line while one is open."""
+        if number - self._swept >= _SWEPT_LINES:
+            self._sweep(number)
         key = self._key_of(line)
         text = line.text
         if text.startswith(_HARMLESS):
@@ -87,14 +98,14 @@ class Tracebacks:
             harmless = self._harmless is not None and number - self._harmless <= _BLANK_LINES
             group = "Exception Group" in text
             rich = not group and ("─" in text or text.startswith(("+-", "╭")))
-            self._open[key] = _Open(number, line, rich=rich, harmless=harmless, group=group)
+            self._open[key] = _Open(number, line, number, rich=rich, harmless=harmless, group=group)
             return
         if key in self._open:
             self._within(self._open[key], key, line, number)
         elif key in self._ended:
             self._after(self._ended[key], key, line)
         elif frame := _FRAME.match(text):  # a syntax error has no head
-            self._open[key] = _Open(number, line, 1, _place(frame), _place(frame))
+            self._open[key] = _Open(number, line, number, 1, _place(frame), _place(frame))
 
     def _key_of(self, line: Line) -> int | None:
         """Whose line it is. A rank that the text alone names ("nan on rank 1") may be any other's."""
@@ -109,9 +120,18 @@ class Tracebacks:
         for key in list(self._ended):
             self._close(key)
 
+    def _sweep(self, number: int) -> None:
+        """Let go what nobody goes on with: while anything is open, every line is read."""
+        self._swept = number
+        for key in [key for key, one in self._open.items() if number - one.last > _LONGEST]:
+            del self._open[key]
+        for key in [key for key, one in self._ended.items() if number - one.found.line > _LONGEST]:
+            self._close(key)
+
     def _within(self, one: _Open, key: int | None, line: Line, number: int) -> None:
         text = line.text
         one.length += 1
+        one.last = number
         if one.length > _LONGEST:
             del self._open[key]
             return
@@ -137,6 +157,7 @@ class Tracebacks:
         one.frames += 1
         one.deepest = _place(frame)
         one.loader |= frame["file"].endswith("torch/utils/data/dataloader.py")
+        one.launcher |= bool(_LAUNCHER.search(frame["file"]))
         if not _FOREIGN.search(frame["file"]):
             one.place = one.deepest
 
@@ -144,12 +165,17 @@ class Tracebacks:
         del self._open[key]
         if one.harmless:
             return
-        message = (ends["message"] or "")[:LONGEST_TEXT]
+        told = ends["message"] or ""
+        message = masked(told[:_MASKED_CHARS])[:LONGEST_TEXT]
+        called = ends["type"].rpartition(".")[2] == "CalledProcessError"
+        prefix = line.whole[: len(line.whole) - len(line.text)]
         rank = key if line.text == line.whole else line.rank if line.rank is not None else one.line.rank
         cause, signatures = self._chained.pop(key, (one.cause, ()))
         found = Raised(
             ends["type"], message, self.file, number, rank, line.at or one.line.at, one.place or one.deepest,
             ranks=() if rank is None else (rank,), cause=cause, loader=one.loader,
+            by_torch=bool(_RANK_BY_TORCH.search(prefix)),
+            of_launcher=called and (one.launcher or bool(STARTED.match(told))),
         )  # fmt: skip
         self._ended[key] = _Ended(found, signatures=[*signatures, *self._rows_of(line.text)])
 

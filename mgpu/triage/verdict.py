@@ -215,14 +215,15 @@ def _place(
     """By what causes are ordered: role, explained by another, kind, rank, precision, time, file, line."""
     explained = any(other in ids for other in cause.outcome.check.because_of)
     ranks = (
-        {int(text[5:]) for text in cause.outcome.problem.subjects if text[5:].isdigit()}
+        {int(text[5:]) for text in cause.outcome.problem.subjects if text.startswith("rank ") and text[5:].isdigit()}
         if cause.outcome.problem
         else set()
     )
     elsewhere = bool(first and ranks and not first & ranks)
     place = cause.outcome.problem.place if cause.outcome.problem else None
     file = log.files.index(place.file) if log and place and place.file in log.files else 0
-    at = cause.seen.at if cause.seen else None
+    # Within one file lines stand as they came; their times are told by some only.
+    at = cause.seen.at if cause.seen and log and len(log.files) > 1 else None
     general = cause.id not in _PRECISE and not cause.id.startswith("run_")
     return (
         _ROLES.index(cause.role), explained, ORDER.index(cause.kind), elsewhere, general, at or "", file, _line(cause),

@@ -10,6 +10,14 @@ from tests.bad_scripts import bad, good, read
 from tests.checks.facts import YAML, Case, config, informs, problem, script, table, warns, well
 
 FP16 = 'from accelerate import Accelerator\naccelerator = Accelerator(mixed_precision="fp16")\n'
+# Not the precision of a run on several GPUs.
+NOT_HERE = (
+    'from accelerate import Accelerator\nif args.cpu:\n    a = Accelerator(cpu=True, mixed_precision="no")\n'
+    "else:\n    a = Accelerator()\n",
+    'from accelerate import Accelerator\na = Accelerator(cpu=True, mixed_precision="no")\n',
+    'from accelerate import Accelerator\nif world_size == 1:\n    a = Accelerator(mixed_precision="no")\n',
+    'from transformers import TrainingArguments\nif args.old:\n    a = TrainingArguments("out", fp16=True)\n',
+)
 TRAINER = read("""\
 from transformers import Trainer, TrainingArguments
 arguments = TrainingArguments("out", bf16=True, gradient_accumulation_steps=4)
@@ -111,6 +119,9 @@ CASES = (
     warns("script_precision_contradicts_config", "bf16=True, but the config says fp16", "the script",
         script=TRAINER, config=config(YAML.replace("bf16", "fp16"))),
     well("script_precision_contradicts_config", "left to the config", script=script(arguments=("--fp16", "False"))),
+    *(well("script_precision_contradicts_config", "left to the config", script=read(text)) for text in NOT_HERE),
+    warns("script_precision_contradicts_config", "mixed_precision='no', but the config says bf16", "the script",
+        script=read(NOT_HERE[0].replace("if args.cpu:", "if world_size > 1:").replace("cpu=True, ", ""))),
     well("script_precision_contradicts_config", "--bf16, as the config", script=script(arguments=("--bf16",))),
     warns("script_engine_contradicts_config", "--deepspeed, but the config says distributed_type: MULTI_GPU",
         "distributed_type: DEEPSPEED", script=replace(TRAINER, arguments=("--deepspeed", "zero2.json"))),

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
+from typing import Any
+
 import pytest
 
+from mgpu.snapshot import Script, ScriptCall
 from tests.bad_scripts import bad, good, read
 from tests.checks.facts import Case, informs, problem, skips, table, warns, well
+
+_ranks: Any = importlib.import_module("mgpu.checks.script._ranks")
 
 HEAD = """\
 import torch
@@ -60,6 +67,26 @@ CASES = (
         script=read("import wandb\n" + HEAD + 'wandb.init(group="run 1")\n')),
     well("script_tracker_on_every_rank", "no experiment tracker", script=read(HEAD)),
 )  # fmt: skip
+
+
+def test_helpers_that_call_each_other_are_asked_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = [[f"step_{layer}_{place}" for place in range(4)] for layer in range(7)]
+    text = HEAD + "".join(f'def {name}():\n    torch.save(model, "x.pt")\n' for name in layers[0])
+    for below, here in itertools.pairwise(layers):
+        for name in here:
+            text += f"def {name}():\n" + "".join(f"    {called}()\n" for called in below)
+    script = read(text + "if rank == 0:\n    step_6_0()\n")
+    asked: list[str] = []
+    callers = _ranks.callers
+
+    def counted(script: Script, spot: ScriptCall) -> list[ScriptCall]:
+        asked.append(spot.function)
+        found: list[ScriptCall] = callers(script, spot)
+        return found
+
+    monkeypatch.setattr(_ranks, "callers", counted)
+    assert not _ranks.by_everyone(script, [call for call in script.calls if call.name == "torch.save"])
+    assert 4 <= len(asked) < 500, "each way through the helpers is gone by itself"
 
 
 @pytest.mark.parametrize("case", table(CASES))

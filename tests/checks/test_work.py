@@ -114,6 +114,10 @@ CASES = (
         run=replace(of(**SPINNING | {"usual_power_percent": 20.0}), quiet_s=720.0)),
     well("gpus_spin_in_silence", "last output 20 s before", run=replace(of(**SPINNING), quiet_s=20.0)),
     skips("gpus_spin_in_silence", "not told", run=replace(of(**SPINNING | {"power_percent": None}), quiet_s=720.0)),
+    skips("gpus_spin_in_silence", "not told",  # what its steps drew is not known
+        run=replace(of(**SPINNING | {"usual_power_percent": None}), quiet_s=720.0)),
+    skips("gpus_spin_in_silence", "not told",
+        run=replace(of(SPINNING | {"usual_power_percent": None}, SPINNING, SPINNING, SPINNING), quiet_s=720.0)),
 )  # fmt: skip
 
 
