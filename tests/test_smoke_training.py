@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import subprocess
+import types
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -187,3 +188,28 @@ def test_shared_memory_too_small_for_the_loader(spoiled: dict[str, Ranks]) -> No
     assert "train: a loader worker of rank 1 (cpu" in found.problem.title
     assert "too little room in /dev/shm" in found.problem.title and "of 4 MiB free" in found.problem.title
     assert found.problem.evidence["rank"] == 1
+
+
+@pytest.mark.parametrize("hangs", [1, 2])
+def test_a_loader_worker_that_hangs_once_is_started_again(hangs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice is a failure: what is wrong with a machine shows again."""
+    from mgpu.smoke.ranks import data
+    from mgpu.smoke.ranks.journal import Failure
+
+    calls: list[int] = []
+
+    def hand_over(here: Any, processes: int) -> None:
+        calls.append(processes)
+        if len(calls) <= hangs:
+            raise data._Silent("DataLoader timed out after 30.0 seconds")
+
+    monkeypatch.setattr(data, "_all_batches", hand_over)
+    told: dict[str, float] = {}
+    here: Any = types.SimpleNamespace(orders=types.SimpleNamespace(workers=2), rank=1)
+    here.measured = lambda **figures: told.update(figures)
+    if hangs == 2:
+        with pytest.raises(Failure, match="a loader worker failed: DataLoader timed out"):
+            data.workers(here)
+    else:
+        data.workers(here)
+    assert calls == [2, 2] and told == {"loader_restarts": 1}

@@ -97,7 +97,7 @@ CASES = (
         ranks=ranks(rank(0), waiting(1, exit_code=-9), ended="died")),
     fails("rank_killed", "was killed by SIGSEGV", "launcher.log",
         ranks=ranks(rank(0), waiting(1, exit_code=-11), ended="died")),
-    fails("rank_killed", "was killed by signal 31", "launcher.log",
+    fails("rank_killed", "was killed by SIGSYS", "launcher.log",
         ranks=ranks(rank(0), waiting(1, exit_code=-31), ended="died")),
     well("rank_killed", "no rank was ended by a signal"),
     well("rank_killed", "no rank", ranks=ranks(waiting(0, exit_code=None), waiting(1, exit_code=0), ended="died")),

@@ -67,6 +67,25 @@ def workers(here: Here) -> None:
     if not processes:
         here.skips("loader workers: none asked for")
         return
+    try:
+        _all_batches(here, processes)
+    except _Silent:
+        # A process that is forked among threads may inherit a lock that nobody will open: once in some thousand starts
+        # (seen with torch 2.13 on a loaded machine). What is wrong with a machine shows again.
+        here.measured(loader_restarts=1)
+        try:
+            _all_batches(here, processes)
+        except _Silent as error:
+            raise Failure(
+                f"a loader worker failed: {error}", "loader_failed", error=str(error), suspects=[here.rank]
+            ) from error
+
+
+class _Silent(Exception):
+    """A loader worker did not answer in time."""
+
+
+def _all_batches(here: Here, processes: int) -> None:
     batches = processes * _BATCHES_PER_WORKER
     patience = max(_LEAST_PATIENCE_S, here.orders.stall_s)
     loader = DataLoader(
@@ -109,6 +128,8 @@ def _handed_over(here: Here, loader: Any) -> Iterator[Any]:
                 raise Failure(
                     f"the loader workers do not answer: {said}", "loader_failed", error=said, suspects=[here.rank]
                 ) from error
+            if "timed out" in said:
+                raise _Silent(said[:200]) from error
             last = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
             raise Failure(
                 f"a loader worker failed: {last[:200]}", "loader_failed", error=said[:500], suspects=[here.rank]
