@@ -460,7 +460,8 @@ def run_rank_silent(run: Run) -> Answer:
             return Ok(f"{len(known)} ranks were there, none of them alone in being silent")
     return Problem(
         f"{_who(silent[0])} {words}",
-        "The others wait for it in a collective; that it was stopped is a consequence of the hang, not its cause.",
+        "The others wait for it in a collective; that somebody ended the run is a consequence of the hang, not its "
+        "cause.",
         Fix("look at that rank: its last lines, its disk, its GPU; and where it stands in the code",
             (f"py-spy dump --pid {silent[0].pid or 'PID'}",)),
         {"state": silent[0].state, "signal": run.signalled},

@@ -214,7 +214,10 @@ def _others(document: Mapping[str, Any]) -> list[str]:
         names = ",".join(map(str, stopped))
         one = len(stopped) == 1
         how = "disappeared" if first and first["signal"] else "had failed"
-        told.append(f"rank{'' if one else 's'} {names} stopped because rank {first['rank'] if first else '?'} {how}")
+        why = f"stopped because rank {first['rank'] if first else '?'} {how}"
+        if cause.get("id") == "run_rank_silent":  # nobody failed: the run was ended from outside
+            why = "ended when the run was stopped"
+        told.append(f"rank{'' if one else 's'} {names} {why}")
     failed = [rank for rank in ranks if rank["exit"] not in (143, None, 0)]
     if failed:
         told.append(", ".join(f"rank {rank['rank']} {_ended(rank)}" for rank in failed[:8]) + " after it")
