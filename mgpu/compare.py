@@ -34,6 +34,7 @@ _NOT_COMPARED = frozenset(
         "script",
         "log",
         "run",
+        "fleet",
     }
 )
 # Fields that move by themselves or with the load, and such as follow from others.

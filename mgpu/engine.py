@@ -24,7 +24,7 @@ _PROBLEM: dict[Severity, Status] = {Severity.ERROR: "fail", Severity.WARNING: "w
 AREAS = (
     "driver", "gpu", "ecc", "memory", "mig", "clocks", "xid", "cuda", "processes", "visibility", "links", "pcie",
     "pytorch", "libraries", "nccl", "environ", "packages", "config", "limits", "kernel", "kernel_log", "storage",
-    "container", "network", "infiniband", "slurm", "script", "smoke", "stamp", "fleet", "run", "work", "log",
+    "container", "network", "infiniband", "slurm", "job", "script", "smoke", "stamp", "fleet", "run", "work", "log",
 )  # fmt: skip
 
 

@@ -16,7 +16,8 @@ from mgpu.snapshot import Snapshot, from_json, hints_of, to_json
 # Fields that hold nothing but a name of a machine or a user.
 _NAMES = frozenset({
     "Host.name", "Network.hostname", "Master.name", "Rank.host", "EndedRank.host", "Fallen.host",
-    "Peer.host", "Meeting.address", "GpuProcess.user",
+    "Peer.host", "Meeting.address", "NodePath.node", "NodePath.peer", "Outlier.node", "NodeFault.node",
+    "NodeClass.nodes", "Fleet.nodes", "GpuProcess.user",
     "Config.values.main_process_ip",
 })  # fmt: skip
 # Fields that hold paths or words of others, in which such a name may stand. In all other text (words of ours, models,
@@ -40,6 +41,7 @@ _TEXTS = frozenset({
     "Script.path", "Script.arguments", "ScriptCall.arguments", "ScriptCall.keywords", "ScriptCall.written",
     "ScriptSet.value", "ScriptText.text", "Seen.text", "Seen.file", "Seen.groups", "Raised.message", "Raised.cause",
     "Raised.file", "Raised.place", "Fallen.error", "Log.files", "Log.last", "EndedRank.error", "Run.killed", "Run.log",
+    "NodeFault.text", "NodePath.error", "Difference.value", "Difference.usual", "Fleet.missing", "Fleet.unshared",
 })  # fmt: skip
 # Versions of four numbers look like addresses.
 _VERSIONS = frozenset({

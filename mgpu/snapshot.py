@@ -1388,6 +1388,80 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """A fact in which some nodes are not like most of their role."""
+
+    key: str  # dotted, as in the Snapshot: "pytorch.version", "gpus.count"
+    what: str  # what people call it: "torch", "GPUs"
+    value: str | None  # theirs; None: they do not have it
+    usual: str | None  # that of most
+
+
+@dataclass(frozen=True)
+class NodeClass:
+    """Nodes that differ from most of their role in exactly the same facts."""
+
+    role: str  # what is compared with each other: "8 x H100-SXM"
+    nodes: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    of: int  # nodes in the role
+    second: bool = False  # so many that it is a population of its own, no outlier
+    tied: bool = False  # no value has a majority (two nodes): only the difference is known, not who is wrong
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """A measured value of one node far from those of its role."""
+
+    node: str
+    key: str
+    what: str
+    value: float
+    median: float
+    deviation: float  # in robust standard deviations (1.4826 MAD)
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class NodeFault:
+    """What one node's own examination says against a run on it: an error of the doctor, or why it gave no answer."""
+
+    node: str
+    id: str  # of the check; "" where there was no answer
+    text: str
+
+
+@dataclass(frozen=True)
+class NodePath:
+    """Whether one node reaches another as the ranks will: measured from `node`."""
+
+    node: str
+    peer: str
+    name_resolves_to: tuple[str, ...] = ()  # the peer's name, as `node` resolves it
+    connected: bool | None = None  # on a port like those the ranks take; None: not tried
+    error: str | None = None
+    bulk: bool | None = None  # more than fits a packet went through as well
+    round_trip_s: float | None = None
+    mbit_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Several nodes, examined in one go and compared."""
+
+    nodes: tuple[str, ...]  # that answered, in order
+    missing: Mapping[str, str] = field(default_factory=dict)  # nodes that did not -> why
+    classes: tuple[NodeClass, ...] = ()  # of nodes with differences; those that are like most have none
+    outliers: tuple[Outlier, ...] = ()
+    faults: tuple[NodeFault, ...] = ()
+    clock_offsets_s: Mapping[str, float] | None = None  # against the median; only where all were asked at once
+    unshared: Mapping[str, tuple[str, ...]] | None = None  # folder that the job needs -> nodes that do not see it
+    paths: tuple[NodePath, ...] | None = None
+    compared: int = 0  # how many facts were compared
+    roles: Mapping[str, int] = field(default_factory=dict)  # role -> nodes
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """All facts. A check names the ones it reads; a fact that is None skips the check with the gap's reason."""
 
@@ -1423,6 +1497,7 @@ class Snapshot:
     script: Script | None = None
     log: Log | None = None
     run: Run | None = None
+    fleet: Fleet | None = None
     gaps: Mapping[str, Gap] = field(default_factory=dict)
     schema: int = SCHEMA
     taken: str | None = None  # ISO time, UTC
@@ -1444,7 +1519,7 @@ FACTS: tuple[str, ...] = tuple(
 
 
 # Facts of a run and its config, not of the machine: there only where they were asked for.
-OF_A_RUN = frozenset({"config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs", "script", "log", "run"})
+OF_A_RUN = frozenset({"config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs", "script", "log", "run", "fleet"})
 
 _TOO_LARGE = 1 << 64  # no counter of a kernel or driver reaches it
 

@@ -574,9 +574,9 @@ def run(**changes: Any) -> Run:
     return replace(good, **changes)
 
 
-def facts(**changes: Any) -> dict[str, Any]:
-    """Every fact of a healthy machine with four H100s, some of them changed."""
-    healthy: dict[str, Any] = {
+@cache
+def _healthy() -> dict[str, Any]:
+    return {
         "host": host(),
         "python": python(),
         "driver": driver(),
@@ -608,7 +608,12 @@ def facts(**changes: Any) -> dict[str, Any]:
         "script": script(),
         "log": log(),
         "run": run(),
-    } | changes
+    }
+
+
+def facts(**changes: Any) -> dict[str, Any]:
+    """Every fact of a healthy machine with four H100s, some of them changed."""
+    healthy = _healthy() | changes
     healthy.setdefault("visible", seen(*(gpu.index for gpu in healthy["gpus"] or ())))
     assert set(healthy) == set(FACTS), "a new fact needs a healthy value here"
     return healthy
@@ -633,7 +638,7 @@ class Case:
     def asked(self) -> Check:
         return CHECKS[self.check]
 
-    @property
+    @cached_property
     def snapshot(self) -> Snapshot:
         return Snapshot(**facts(**self.changes))
 

@@ -1,0 +1,1 @@
+"""Are the nodes alike, all there, and able to reach each other?"""

@@ -1,0 +1,1 @@
+"""Many machines: each examined, all compared, the bad ones named."""

@@ -1,0 +1,1 @@
+"""The job on Slurm: as data, written, submitted and followed."""
