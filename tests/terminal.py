@@ -24,6 +24,7 @@ class Terminal:
         self.screen = pyte.Screen(columns, lines)
         self.stream = pyte.ByteStream(self.screen)
         self.raw = b""
+        self._rows: list[str] = []
         self.child = pexpect.spawn(
             command[0], list(command[1:]), env={"TERM": "xterm-256color", **env}, cwd=str(cwd), timeout=None,
             dimensions=(lines, columns), encoding=None, preexec_fn=_as_from_a_shell,
@@ -32,8 +33,15 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """The screen, without the blanks at the ends of lines."""
-        return "\n".join(line.rstrip() for line in self.screen.display).rstrip()
+        """The screen, without the blanks at the ends of lines. Only what was written to is read again."""
+        if len(self._rows) != self.screen.lines:
+            self._rows = [""] * self.screen.lines
+            self.screen.dirty.update(range(self.screen.lines))
+        for number in self.screen.dirty.intersection(range(self.screen.lines)):
+            cells = self.screen.buffer[number]
+            self._rows[number] = "".join(cells[column].data for column in range(self.screen.columns)).rstrip()
+        self.screen.dirty.clear()
+        return "\n".join(self._rows).rstrip()
 
     def see(self, words: str, timeout: float = 60) -> str:
         """Wait until the words stand on the screen; the screen."""
@@ -53,12 +61,15 @@ class Terminal:
         end = time.monotonic() + timeout
         while self._read():
             assert time.monotonic() < end, f"it does not end:\n{self.text}"
+        self.child.isalive()  # waits: its terminal is closed
+        self.child.ptyproc.delayafterclose = 0
         self.child.close()
         return int(self.child.exitstatus if self.child.exitstatus is not None else 128 + self.child.signalstatus)
 
-    def _read(self) -> bool:
+    def _read(self, silence_s: float = 0.1) -> bool:
+        """Take what is written; False when it has ended."""
         try:
-            data = self.child.read_nonblocking(65536, timeout=0.1)
+            data = self.child.read_nonblocking(65536, timeout=silence_s)
         except pexpect.TIMEOUT:
             return True
         except pexpect.EOF:

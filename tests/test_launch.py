@@ -27,7 +27,7 @@ from mgpu.launch import result as told
 from mgpu.launch.request import Request
 from tests import fake_nvml
 from tests.conftest import Run, environment
-from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
+from tests.scripts import ONE_PROCESS, SCRIPTS, TWO_RANKS, kill_all, marked, start, wait_for, write_config
 from tests.scripts.report import ERR, OUT
 
 # What the shell would pass on, and what looks like options of mgpu or of the launcher.
@@ -39,7 +39,7 @@ def stamp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a config that a real smoke test has passed, and its stamp."""
     folder = tmp_path_factory.mktemp("stamped")
     write_config(folder)
-    runner = start("smoke-test", "--log-dir", "logs", folder=folder)
+    runner = start("smoke-test", "--level", "quick", "--log-dir", "logs", folder=folder)
     output, said = runner.communicate(timeout=120)
     assert runner.returncode == errors.READY, output + said
     return folder
@@ -281,9 +281,7 @@ def test_torch_that_cannot_see_the_gpus(here: Path, mgpu: Run) -> None:
         pytest.skip("torch is a CUDA build")
     library = fake_nvml.build(here / "nvml")
     eight_gpus = fake_nvml.environment(library, fake_nvml.machine(here / "nvml", "h100_sxm_x8"))
-    (here / "accelerate.yaml").unlink()
-    configured = mgpu("configure", "--yes", env=eight_gpus)
-    assert "num_processes: 8" in (here / "accelerate.yaml").read_text(), configured.stderr
+    write_config(here, TWO_RANKS.replace("num_processes: 2", "num_processes: 8"))
     done = mgpu("launch", "--unverified", "allow", "--json-result", "result.json", "report.py", env=eight_gpus)
     assert (done.returncode, done.stdout) == (errors.LAUNCH_REFUSED, ""), done.stderr
     assert "torch_is_cpu_build" in done.stderr and "NOT STARTED" in done.stderr

@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -24,6 +25,7 @@ from mgpu.snapshot import (
     Container,
     Driver,
     EndedRank,
+    Fleet,
     Folder,
     Gpu,
     GpuProcess,
@@ -33,6 +35,7 @@ from mgpu.snapshot import (
     Host,
     InfiniBand,
     Interface,
+    JobScript,
     Kernel,
     KernelEvent,
     KernelLog,
@@ -556,6 +559,11 @@ def script(**changes: Any) -> Script:
     return replace(Script("train.py"), **changes)
 
 
+def job_script(**changes: Any) -> JobScript:
+    """A job script in which nothing is wrong: it starts nothing."""
+    return replace(JobScript("job.sbatch", lines=2, shebang="#!/bin/bash"), **changes)
+
+
 def log(**changes: Any) -> Log:
     """The log of a run in which nothing went wrong."""
     return replace(Log(("run.log",), 4_000, 60, ranks=(0, 1, 2, 3)), **changes)
@@ -570,6 +578,18 @@ def run(**changes: Any) -> Run:
     good = Run(
         0, 0, 3661.0, ranks=ended, expected=4, oom_kills=0, memory_total_bytes=512 << 30,
         memory_lowest_bytes=300 << 30, xids=(), killed=(), gpus=work, gpus_after_s=1.0, log="runs/20261121-1012",
+    )  # fmt: skip
+    return replace(good, **changes)
+
+
+NODES = ("n1", "n2", "n3", "n4")
+
+
+def fleet(**changes: Any) -> Fleet:
+    """Four nodes that are alike, and were all asked at once."""
+    good = Fleet(
+        NODES, clock_offsets_s=dict.fromkeys(NODES, 0.0), unshared={}, compared=250,
+        roles={"4 x NVIDIA H100 80GB HBM3": NODES}, known=(*sorted(FACTS), "files"),
     )  # fmt: skip
     return replace(good, **changes)
 
@@ -606,8 +626,10 @@ def _healthy() -> dict[str, Any]:
         "baseline": baseline(),
         "stamp": stamp(),
         "script": script(),
+        "job_script": job_script(),
         "log": log(),
         "run": run(),
+        "fleet": fleet(),
     }
 
 
