@@ -1,0 +1,63 @@
+"""What cannot stand in a job script, and is refused before one is written?"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.errors import USAGE, MgpuError
+from mgpu.launch.secrecy import is_secret_name
+from mgpu.slurm.job import SHAPES, Job
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
+_TYPE = re.compile(r"[\w.+-]+", re.ASCII)  # of a GPU
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)  # of a variable
+
+
+def hold(job: Job) -> None:
+    """Raise where a value would break the script, or say something else in it than was meant."""
+    if job.shape not in SHAPES:
+        raise MgpuError(f"shape: {job.shape!r} is none of {', '.join(SHAPES)}", USAGE)
+    least = {"nodes": 1, "spare": 0, "gpus_per_node": 0, "ranks_per_node": 1, "cpus_per_node": 1, "warn_s": 1}
+    for field, lowest in least.items():
+        if (value := getattr(job, field)) is not None and value < lowest:
+            raise MgpuError(f"{field}: {value} is less than {lowest}", USAGE)
+    if job.spare and not job.preflight:
+        raise MgpuError("spare: only the pre-flight can leave nodes out, and it is not asked for", USAGE)
+    if not job.command:
+        raise MgpuError("command: there is nothing to train", USAGE)
+    for field in ("name", "partition", "account", "qos", "constraint", "exclude", "time", "memory", "logs", "mgpu"):
+        _one_line(field, getattr(job, field))
+    for line in job.setup:
+        _one_line("setup", line)
+    if "/" in job.name:
+        raise MgpuError(f"name: {job.name!r} has a /, and stands in the names of the job's files", USAGE)
+    # man sbatch, filename pattern: % is filled in, and with a backslash anywhere nothing is, %j neither
+    if found := re.search(r"[\\%]", job.logs):
+        raise MgpuError(f"logs: {job.logs!r} has a {found.group()}, which Slurm reads as part of a pattern", USAGE)
+    if job.gpu_type and not _TYPE.fullmatch(job.gpu_type):
+        raise MgpuError(f"gpu_type: {job.gpu_type!r} is no type of a GRES (a100, h100-sxm)", USAGE)
+    _refuse_words(job)
+
+
+def _refuse_words(job: Job) -> None:
+    """The same for what stands in the script's commands, where any text may be but the byte that ends one."""
+    container = job.container
+    words = [*job.command, *job.env.values(), job.config, *((container.image, *container.mounts) if container else ())]
+    if any("\0" in word for word in words):
+        raise MgpuError(
+            "a word of the command or the environment has a NUL in it, and no program can be given one", USAGE
+        )
+    for name, value in job.env.items():
+        if not _NAME.fullmatch(name):
+            raise MgpuError(f"env: {name!r} is no name of a variable", USAGE)
+        if value and is_secret_name(name):
+            told = f"env: {name} is a secret, and a job script is kept and shown by Slurm.\n"
+            raise MgpuError(f"{told}Set it before you submit: a job has the environment it was submitted from", USAGE)
+    for mount in container.mounts if container else ():
+        if "," in mount:
+            raise MgpuError(f"container: {mount!r} has a comma, which divides mounts", USAGE)
+
+
+def _one_line(field: str, value: str) -> None:
+    if found := _CONTROL.search(value):
+        raise MgpuError(f"{field}: {value!r} has a control character ({found.group()!r})", USAGE)
