@@ -1,0 +1,271 @@
+"""Which differences between nodes belong together, and how are they told?
+
+A difference is of the family of the fact that leads to it: on a node with another torch the NCCL, the wheels and the
+libraries that came with it are part of that, on a node with the same torch they are a finding of their own.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Skip
+from mgpu.nodelist import fold
+from mgpu.snapshot import Difference, Fleet, NodeClass
+
+_SHOWN = 28  # characters of a value in a title, which is to fit on a line
+_MOST_SHOWN = 12  # differences of one class in the evidence
+_LEAST = 2  # nodes
+_UNSAFE = re.compile(r"[^\w.+:-]")  # in a command, between quotes
+
+# Family -> the facts that lead to it, and those that follow from these. The first that leads has what follows.
+_FAMILIES: dict[str, tuple[str, str]] = {
+    "driver_silent": (
+        r"driver|driver\.nvml_error|gpus|gpus\.lost",
+        r"driver\..*|gpus\..*|links.*|nccl.*|pci\..*|kernel\.(modules|driver_flavour)|torch_runtime\.(cuda|device).*"
+        r"|libraries\.found\.(cuda|nvidia-ml).*|gpu_runs.*",
+    ),
+    "gpu_model": (r"gpus\.(name|compute_capability)", r"gpus\..*|links\..*|pci\.devices\.gpu\..*|gpu_runs\..*"),
+    "gpu_count": (
+        r"gpus\.count|gpus\.visible\.count|driver\.pci_gpus|pci\.devices\.gpu\.count|torch_runtime\.device_count|slurm\.gpus_on_node",
+        r"driver\.device_nodes|gpus\.(permitted|nvlinks)|links.*|pci\.devices\.gpu\..*",
+    ),
+    "gpu_memory": (r"gpus\.memory_total_bytes", r"gpus\.bar1_total_bytes"),
+    "torch": (
+        r"pytorch|pytorch\.(installed|version|cuda|hip)|torch_runtime\.(import_error|cuda_available|cuda_error)"
+        r"|packages\.torch",
+        r"pytorch\..*|torch_runtime\..*|nccl\..*|packages\.(triton|torch.*|nvidia.*)|libraries\..*",
+    ),
+    "nccl": (
+        r"nccl\.loaded\..*|torch_runtime\.nccl_loaded_version",
+        r"nccl.*|torch_runtime\.(mapped\.nccl|nccl_.*)"
+        r"|libraries\.(wheels\.nvidia-nccl|found\.nccl).*|packages\.nvidia-nccl.*",
+    ),
+    "driver": (
+        r"driver\.(version|module_version|nvml_version|cuda_version)|kernel\.driver_flavour",
+        r"driver\..*|gpus\.gsp_firmware|libraries\.found\.(cuda|nvidia-ml).*|gpu_runs\.(cuda_version|libcuda)"
+        r"|pci\.fabric_manager",
+    ),
+    "accelerate": (r"packages\.accelerate", r"python\.accelerate.*"),
+    "python": (
+        r"python\.(version|executable|prefix|environment)|python",
+        r"python\..*|packages\..*|libraries\..*"
+        r"|pytorch\.(location|built_for)|torch_runtime\.mapped\..*",
+    ),
+    "unread": (r"(?!mgpu|slurm)[a-z_]+", r""),
+    "packages": (r"packages.*|python\..*|libraries\.(wheels|twice|shadowed|built_with)\..*", r""),
+    "config": (r"config.*|files\.config", r""),
+    "script": (r"files\..*", r""),
+    "environment": (r"env\..*|nccl\.config_files.*", r""),
+    "firmware": (r"infiniband\.ports\..*\.firmware|gpus\.(vbios|gsp_firmware)", r""),
+    "gpu_settings": (
+        r"gpus\.(mig|ecc_|power_limit|persistence|compute_mode|application_clock|sm_clock_max|virtualization).*",
+        r"gpus\.(temperature|memory_temperature).*_c",
+    ),
+    "gpu_links": (
+        r"gpus\.(nvlinks|pcie_|fabric_|c2c).*|links.*|pci\.(nvswitches|fabric_manager)"
+        r"|pci\.devices\.gpu\..*|driver\.imex.*",
+        r"",
+    ),
+    "gpu_health": (r"gpus\..*|gpu_runs.*", r""),
+    "network_cards": (r"infiniband.*(?<!firmware)|network\..*|pci\.devices\.nic\..*", r""),
+    "cpus": (r"system\.(cpus|numa|memory).*|kernel\.(cpus|cpu_|smt).*|slurm\.(cpus|memory).*|pci\.cpu_vendor", r""),
+    "shm": (r"system\.shm_.*", r""),
+    "limits": (r"system\.(limit_|hard_|tasks_).*|kernel\.(overcommit|files_max|port_range|reserved).*", r""),
+    "storage": (r"storage.*|system\.cwd_writable", r""),
+    "libraries": (r"libraries.*|torch_runtime\..*|pytorch\..*|nccl\..*|driver\..*", r""),
+    "system": (r"host\..*|kernel.*|container.*|pci.*", r""),
+    "rest": (r".*", r""),
+}
+_LEADS = {family: re.compile(leads) for family, (leads, _) in _FAMILIES.items()}
+_FOLLOWS = {family: re.compile(follows) for family, (_, follows) in _FAMILIES.items() if follows}
+# The facts of which one at least is to be known on several nodes; of other families something always is.
+_FACTS: dict[str, tuple[str, ...]] = {
+    "driver": ("driver",), "driver_silent": ("driver",), "torch": ("pytorch",), "nccl": ("nccl", "torch_runtime"),
+    "accelerate": ("packages",), "packages": ("packages",), "python": ("python",), "config": ("config", "files"),
+    "script": ("files",), "environment": ("env", "nccl"), "gpu_model": ("gpus",), "gpu_count": ("gpus", "pci"),
+    "gpu_memory": ("gpus",), "gpu_settings": ("gpus",), "gpu_links": ("gpus", "links"), "gpu_health": ("gpus",),
+    "network_cards": ("network", "infiniband"), "firmware": ("gpus", "infiniband"), "cpus": ("system",),
+    "shm": ("system",), "limits": ("system",), "storage": ("storage",), "libraries": ("libraries",),
+    "system": ("host", "kernel"),
+}  # fmt: skip
+# Nodes of one job that differ in these do not come to train together.
+APART = frozenset({"gpu_model", "gpu_count", "gpu_memory", "torch", "nccl", "config", "script", "driver_silent"})
+# … and in these only it does not matter much.
+MINOR = frozenset({"firmware", "libraries", "system", "rest"})
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes of one role that differ alike in one family."""
+
+    role: str
+    nodes: tuple[str, ...]
+    differences: tuple[Difference, ...]  # the leading one first
+    of: int
+    others: int  # nodes of the role that are as most are
+    tied: bool
+
+    @property
+    def range(self) -> str:
+        """The nodes in Slurm's form."""
+        return fold(self.nodes)
+
+    @property
+    def named(self) -> str:
+        """The nodes as an argument of a command."""
+        return f"-N{len(self.nodes)} -w {shlex.quote(self.range)}"
+
+
+def families(differences: Sequence[Difference]) -> dict[str, list[Difference]]:
+    """The differences of one class by family; those that lead before those that follow."""
+    leading: dict[str, list[Difference]] = {}
+    rest: list[Difference] = []
+    for one in differences:
+        family = next(family for family, leads in _LEADS.items() if leads.fullmatch(one.key))
+        if family in _FOLLOWS:
+            leading.setdefault(family, []).append(one)
+        else:
+            rest.append(one)
+    found: dict[str, list[Difference]] = {}
+    order = [family for family in _LEADS if family in leading]
+    for place, family in enumerate(order):  # one leader may follow from another: GPUs that are gone from a driver
+        above = [f for f in order[:place] if f in found]
+        for one in leading[family]:
+            found.setdefault(next((f for f in above if _FOLLOWS[f].fullmatch(one.key)), family), []).append(one)
+    for one in rest:
+        cause = next((f for f in order if f in found and _FOLLOWS[f].fullmatch(one.key)), None)
+        own = next(family for family, leads in _LEADS.items() if leads.fullmatch(one.key))
+        found.setdefault(cause or own, []).append(one)
+    return found
+
+
+def groups(fleet: Fleet, family: str) -> Iterator[Group]:
+    """The nodes that differ in a family, those that do so alike together; second populations are told once, elsewhere,
+    but where they are to run one job and cannot."""
+    apart = fleet.together and family in APART
+    merged: dict[tuple[str, bool, tuple[Difference, ...]], list[str]] = {}
+    classes = [one for one in fleet.classes if apart or not one.second]
+    for one in classes:
+        if found := families(one.differences).get(family):
+            merged.setdefault((one.role, one.tied, tuple(found)), []).extend(one.nodes)
+    for (role, tied, differences), nodes in merged.items():
+        of = len(fleet.roles.get(role, ()))
+        key = differences[0].key
+        unlike = {n for c in fleet.classes if c.role == role and any(d.key == key for d in c.differences)
+                  for n in c.nodes}  # fmt: skip
+        yield Group(role, tuple(nodes), differences, of, of - len(unlike), tied)
+
+
+def judged(fleet: Fleet, family: str, well: str, cause: str, fix: str, commands: Iterable[str] = ()) -> Answer:
+    """A problem for each group of nodes. In `fix` and `commands`: {nodes}, {range}, {usual}, {key}."""
+    if (skip := too_few(fleet)) is not None:
+        return skip
+    problems = tuple(_problem(fleet, group, cause, fix, commands) for group in groups(fleet, family))
+    facts = _FACTS.get(family, ())
+    if not problems and facts and not set(facts) & set(fleet.known):
+        return Skip(
+            f"{' and '.join(fact.replace('_', ' ') for fact in facts)}: known on fewer than two nodes of a kind"
+        )
+    return problems or Ok(f"{well} on {counted(len(fleet.nodes))}")
+
+
+def too_few(fleet: Fleet) -> Skip | None:
+    """Why nothing can be compared."""
+    return Skip(f"{counted(len(fleet.nodes))} answered: nothing to compare") if len(fleet.nodes) < _LEAST else None
+
+
+def _problem(fleet: Fleet, group: Group, cause: str, fix: str, commands: Iterable[str]) -> Problem:
+    first = group.differences[0]
+    words = {
+        "nodes": group.named,
+        "range": shlex.quote(group.range),
+        "usual": first.usual or "",
+        "key": first.key.rpartition(".")[2],
+    }
+    if group.tied:
+        cause = f"As many nodes have the one as the other: which is right is not known here. {cause}"
+    plain = words | {name: _UNSAFE.sub("", words[name]) for name in ("usual", "key")}
+    filled = tuple(_filled(command, plain) for command in commands)
+    return Problem(
+        title(fleet, group), cause, (Fix(_filled(fix, words), filled), leave_out(group.nodes)), evidence(group),
+        subjects=group.nodes,
+    )  # fmt: skip
+
+
+def _filled(text: str, words: dict[str, str]) -> str:
+    for name, word in words.items():
+        text = text.replace(f"{{{name}}}", word)
+    return text
+
+
+def title(fleet: Fleet, group: Group) -> str:
+    """The leading difference with the nodes: "torch 2.12.1 on n[3,17], 2.13.0 on the other 998 nodes"."""
+    first = group.differences[0]
+    value, usual = _short(first.value), _short(first.usual)
+    theirs = _with(first, value)
+    if group.tied:
+        rest = fold(node for node in fleet.roles.get(group.role, ()) if node not in group.nodes)
+    elif group.others == group.of - len(group.nodes):
+        rest = "the other node" if group.others == 1 else f"the other {group.others} nodes"
+    else:
+        rest = f"{group.others} other node{'s' if group.others != 1 else ''}"
+    return f"{theirs} on {group.range}, {'none' if usual is None else usual} on {rest}"
+
+
+def _with(one: Difference, value: str | None) -> str:
+    """A thing and its value: "torch 2.9.0", "NCCL_DEBUG=INFO", "3 GPUs", "no torch"."""
+    if value is None:
+        return f"no {one.what}"
+    if one.key.startswith("env."):
+        return f"{one.what}={value}"
+    return f"{value} {one.what}" if one.key.endswith(".count") else f"{one.what} {value}"
+
+
+def _short(value: str | None) -> str | None:
+    if value is None or len(value) <= _SHOWN:
+        return value
+    if "/" in value and " " not in value:  # the end of a path tells more
+        return f"...{value[3 - _SHOWN :]}"
+    return f"{value[: _SHOWN - 3]}..."
+
+
+def evidence(group: Group) -> Evidence:
+    """Which nodes, compared with which, and every fact in which they differ."""
+    found: dict[str, str | int] = {"nodes": group.range, "compared_with": f"{group.others} of {group.of}: {group.role}"}
+    for one in group.differences[:_MOST_SHOWN]:
+        found[one.what] = f"{_said(one.value)}, most: {_said(one.usual)}"
+    if len(group.differences) > _MOST_SHOWN:
+        found["more"] = len(group.differences) - _MOST_SHOWN
+    return found
+
+
+def _said(value: str | None) -> str:
+    return "none" if value is None else value
+
+
+def leave_out(nodes: Iterable[str]) -> Fix:
+    """Run without these nodes."""
+    named = shlex.quote(fold(nodes))
+    return Fix(
+        "Or leave them out.",
+        (f"sbatch --exclude={named} job.sbatch",),
+        kind="stopgap",
+        caveat="the job waits for others that are free",
+    )
+
+
+def counted(number: int) -> str:
+    """1 node, 2 nodes."""
+    return f"{number} node{'' if number == 1 else 's'}"
+
+
+def told(one: NodeClass) -> str:
+    """A class in words: "driver 550.1, mlx5_0:1 firmware 20.1 and 3 more"."""
+    by_family = families(one.differences)
+    leaders = [found[0] for found in by_family.values()]
+    said = [_with(d, _short(d.value)) for d in leaders[:2]]
+    more = len(one.differences) - len(said)
+    return ", ".join(said) + (f" and {more} more" if more else "")

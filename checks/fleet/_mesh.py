@@ -1,0 +1,122 @@
+"""Of connections that were tried between nodes: which failed, and which node, or which link, do they have in common?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from mgpu.check import Skip
+from mgpu.nodelist import fold
+from mgpu.snapshot import Fleet, NodeDoor, NodePath
+
+NOT_TRIED = Skip("the connections between the nodes were not tried")
+OF_NAMES = frozenset({"name", "full_name", "head"})
+# A node is at fault where more than half of the tries in one direction failed: of three nodes both others.
+_MOST = 0.5
+
+
+@dataclass(frozen=True)
+class Blame:
+    """What failed connections come down to."""
+
+    reached: tuple[str, ...] = ()  # nodes that the others do not reach
+    reaching: tuple[str, ...] = ()  # nodes that do not reach the others
+    links: tuple[tuple[str, str], ...] = ()  # pairs that do not reach each other, and do reach others
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The fewest nodes without which none of it is left: of a pair the later one."""
+        return tuple(dict.fromkeys((*self.reached, *self.reaching, *(later for _, later in self.links))))
+
+
+def blamed(paths: Iterable[NodePath], well: Callable[[NodePath], bool], order: Sequence[str]) -> Blame:
+    """Take the worst node out, again and again; what is left then are links. `order`: the nodes of the job."""
+    edges = [(path.node, path.peer, well(path)) for path in paths]
+    reached: list[str] = []
+    reaching: list[str] = []
+    nodes, peers = {name for edge in edges for name in edge[:2]}, {peer for _, peer, _ in edges}
+    if len(nodes) > 2 and nodes == peers and not any(well for _, _, well in edges):
+        return Blame(reached=_in_order(nodes, order))
+    alone = len(nodes) == 2
+    while (worst := _worst(edges, order)) and not (alone and _both_ways(edges)):
+        node, direction = worst
+        (reached if direction else reaching).append(node)
+        edges = [edge for edge in edges if node not in edge[:2]]
+    place = {name: number for number, name in enumerate(order)}
+    pairs = {tuple(sorted(edge[:2], key=lambda name: place.get(name, 0))) for edge in edges if not edge[2]}
+    links = sorted((one, other) for one, other in pairs)
+    return Blame(_in_order(reached, order), _in_order(reaching, order), tuple(links))
+
+
+def _worst(edges: Sequence[tuple[str, str, bool]], order: Sequence[str]) -> tuple[str, int] | None:
+    """The node with the largest share of failures, and the direction: 1, as others try to reach it, or 0."""
+    tries: dict[tuple[str, int], list[bool]] = {}
+    for node, peer, well in edges:
+        tries.setdefault((node, 0), []).append(well)
+        tries.setdefault((peer, 1), []).append(well)
+    place = {name: number for number, name in enumerate(order)}
+    shares = [
+        (results.count(False) / len(results), len(results), direction, -place.get(node, 0), node)
+        for (node, direction), results in tries.items()
+    ]
+    if not shares:
+        return None
+    share, _, direction, _, node = max(shares)
+    return (node, direction) if share > _MOST else None
+
+
+def _both_ways(edges: Iterable[tuple[str, str, bool]]) -> bool:
+    """Whether two nodes fail to reach each other: which of them is at fault cannot be told."""
+    return not any(well for _, _, well in edges)
+
+
+def _in_order(names: Iterable[str], order: Sequence[str]) -> tuple[str, ...]:
+    wanted = set(names)
+    return tuple(name for name in order if name in wanted)
+
+
+def doors_of(fleet: Fleet) -> dict[str, NodeDoor]:
+    """The doors by node."""
+    return {door.node: door for door in fleet.doors}
+
+
+def of_ranks(fleet: Fleet) -> list[NodePath]:
+    """The connections to the addresses that the ranks tell each other."""
+    doors = doors_of(fleet)
+    return [
+        path for path in fleet.paths or ()
+        if path.via not in OF_NAMES and path.connected is not None and path.peer in doors
+        and path.tried == (doors[path.peer].address,)
+    ]  # fmt: skip
+
+
+def reachable(fleet: Fleet) -> dict[tuple[str, str], set[str]]:
+    """The pairs of which the first reaches the second, and at which of its addresses."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for path in fleet.paths or ():
+        if path.via not in OF_NAMES and path.connected:
+            found.setdefault((path.node, path.peer), set()).update(path.tried)
+    return found
+
+
+def working_interface(fleet: Fleet, nodes: Iterable[str]) -> str | None:
+    """An interface, by its name, over which all who tried reached all of these nodes, and full packets went through."""
+    wanted = set(nodes)
+    tried: dict[str, dict[str, bool]] = {}
+    for path in fleet.paths or ():
+        if path.via not in (*OF_NAMES, "lo", "?") and path.peer in wanted:
+            here = tried.setdefault(path.via, {})
+            here[path.peer] = here.get(path.peer, True) and bool(path.connected) and path.bulk is not False
+    good = [name for name, peers in tried.items() if set(peers) == wanted and all(peers.values())]
+    return min(good, default=None)
+
+
+def errors(paths: Iterable[NodePath]) -> str:
+    """What the failed ones met, most often first: "timed out", "connection refused"."""
+    said = [path.error or "no answer" for path in paths]
+    return ", ".join(sorted(set(said), key=lambda one: (-said.count(one), one))[:2])
+
+
+def who(names: Sequence[str], verb: str) -> str:
+    """Nodes in Slurm's form, and what they do: "n2 reaches", "n[2-3] reach"."""
+    return f"{fold(names)} {verb if len(set(names)) > 1 else verb + ('es' if verb.endswith('ch') else 's')}"

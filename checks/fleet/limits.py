@@ -1,0 +1,94 @@
+"""May a rank do the same on every node, and does it see the same files?"""
+
+from __future__ import annotations
+
+import shlex
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.nodelist import fold
+from mgpu.snapshot import Fleet
+
+from ._families import counted, judged, leave_out
+
+_SHOW = "srun {nodes} --ntasks-per-node=1 --label"
+
+
+@check(Severity.WARNING, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html")
+def fleet_shm_differs(fleet: Fleet) -> Answer:
+    """/dev/shm of some nodes is larger or smaller than that of the others.
+
+    Why: NCCL and the workers of the data loader keep their buffers there. Where it is too small, ranks of that node end
+    with a bus error, in a run that works everywhere else.
+
+    Fix: have it mounted alike, or give the container the same --shm-size.
+    """
+    return judged(
+        fleet, "shm", "the same /dev/shm",
+        "NCCL and the data loader keep buffers there: ranks end with a bus error where it is too small.",
+        "Have it mounted as on the other nodes (mount -o remount,size=... /dev/shm, or --shm-size).",
+        (f"{_SHOW} df -h /dev/shm",),
+    )  # fmt: skip
+
+
+@check(Severity.WARNING, source="https://slurm.schedmd.com/faq.html#memlock")
+def fleet_limits_differ(fleet: Fleet) -> Answer:
+    """Some nodes have other limits than the others: open files, locked memory, processes.
+
+    Why: slurmd hands on the limits it was started with, and those of one node may be another's of yesterday. InfiniBand
+    needs locked memory, data loaders need files and processes; the node with the least of them fails alone.
+
+    Fix: have slurmd started with the same limits everywhere.
+    """
+    return judged(
+        fleet, "limits", "the same limits",
+        "The node with the lowest limit fails alone, in a run that works everywhere else.",
+        "Have the limits of slurmd's service made the same (LimitMEMLOCK, LimitNOFILE), or set them in the job script.",
+        (f"{_SHOW} bash -c 'ulimit -a'",),
+    )  # fmt: skip
+
+
+@check(Severity.WARNING, source="https://slurm.schedmd.com/quickstart_admin.html")
+def fleet_storage_differs(fleet: Fleet) -> Answer:
+    """Some nodes see other file systems under the folders of the run than the others.
+
+    Why: a mount that is missing leaves an empty local folder of the same name: the data is not there, or a checkpoint
+    is written where no other node finds it.
+
+    Fix: have the file system mounted, or leave the node out.
+    """
+    return judged(
+        fleet, "storage", "the same file systems",
+        "A mount that is missing leaves a local folder of the same name, which no other node shares.",
+        "Look at the mounts there, and tell the admins.", (f"{_SHOW} df -hT . /tmp $HOME",),
+    )  # fmt: skip
+
+
+@check(Severity.ERROR, source="mgpu: the launcher of every node reads the config and the script for itself")
+def fleet_folder_not_shared(fleet: Fleet) -> Answer:
+    """A folder that the job needs is not the same on all its nodes.
+
+    Why: what the first node writes there (the config, the script, a checkpoint) the others do not find. Their launcher
+    ends, and the first node waits for it until the rendezvous times out.
+
+    Fix: work in a folder on a file system that all nodes share.
+    """
+    if fleet.unshared is None:
+        return Skip("whether folders are shared was not tried")
+    problems = tuple(
+        Problem(
+            f"{folder} is not shared: {fold(nodes)} {'does' if len(nodes) == 1 else 'do'} not see it",
+            "What the first node wrote there was not found on these: it is a local folder there, or none at all.",
+            (
+                Fix(
+                    "Start the job from a folder that all nodes share.",
+                    (f"srun -N{len(nodes)} -w {shlex.quote(fold(nodes))} df -hT {shlex.quote(folder)}",),
+                ),
+                leave_out(nodes),
+            ),
+            {"folder": folder, "nodes": fold(nodes), "of": len(fleet.nodes)},
+            subjects=nodes,
+        )
+        for folder, nodes in fleet.unshared.items()
+        if nodes
+    )
+    return problems or Ok(f"the folders of the job are shared by {counted(len(fleet.nodes))}")

@@ -1,0 +1,103 @@
+"""In what do many machines differ, and which of them are not like the others?
+
+Facts only: classes of nodes with the same differences, outliers among measured values. `checks/fleet` judges them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
+from typing import Any
+
+from mgpu.fleet.classes import compared, roles
+from mgpu.fleet.flat import KNOWN, Values, flat, names_of
+from mgpu.fleet.outliers import MEASURED, outliers
+from mgpu.fleet.schema import compared as compared_facts
+from mgpu.nodelist import order
+from mgpu.snapshot import Fleet, NodeClass, NodeDoor, NodeFault, NodePath, Outlier, Snapshot, to_json
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One node's facts as a flat table: the tree they came in is not kept.
+
+    `extra`: more that is to be the same everywhere, "files.script" -> its hash. `measured`: more that was measured,
+    named with its unit: "all_reduce_gb_per_s" -> 412.0, "first_step_s" -> 1.2.
+    """
+
+    node: str
+    facts: InitVar[Snapshot | Mapping[str, Any]]  # a Snapshot, or its JSON
+    extra: InitVar[Mapping[str, str] | None] = None
+    measured: InitVar[Mapping[str, float] | None] = None
+    values: Values = field(init=False)
+    names: tuple[str, ...] = field(init=False)  # it goes by
+    known: tuple[str, ...] = field(init=False)  # the facts it has, and "files" where hashes of some were handed over
+
+    def __post_init__(
+        self,
+        facts: Snapshot | Mapping[str, Any],
+        extra: Mapping[str, str] | None,
+        measured: Mapping[str, float] | None,
+    ) -> None:
+        """Flatten the tree."""
+        plain = to_json(facts) if isinstance(facts, Snapshot) else facts
+        values, names = flat(plain), names_of(plain, self.node)
+        known = tuple(fact for fact in compared_facts() if values.get(fact) == KNOWN)
+        values |= extra or {}
+        values |= {f"{MEASURED}{name}": value for name, value in (measured or {}).items()}
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "known", (*known, *dict.fromkeys(key.partition(".")[0] for key in extra or ())))
+
+
+def fleet_of(
+    machines: Iterable[Machine],
+    missing: Mapping[str, str] | None = None,
+    *,
+    faults: Sequence[NodeFault] | None = (),
+    clock_offsets_s: Mapping[str, float] | None = None,
+    unshared: Mapping[str, tuple[str, ...]] | None = None,
+    paths: Sequence[NodePath] | None = None,
+    doors: Sequence[NodeDoor] = (),
+    together: bool = False,
+) -> Fleet:
+    """The fact `fleet`. `missing`: nodes that gave no answer -> why. `faults` None: nobody judged the nodes one by one.
+    `together`: they are to run one job."""
+    machines = sorted(machines, key=lambda machine: order(machine.node))
+    nodes = {machine.node: machine.values for machine in machines}
+    found = roles(nodes)
+    classes: list[NodeClass] = []
+    far: list[Outlier] = []
+    scattered: dict[str, None] = {}
+    keys = 0
+    for role, members in found.items():
+        of_role = compared(role, members, nodes, {machine.node: machine.names for machine in machines})
+        classes += of_role.classes
+        keys = max(keys, of_role.keys)
+        scattered |= dict.fromkeys(of_role.scattered)
+        for population in of_role.populations:
+            far += outliers(nodes, population)
+    return Fleet(
+        tuple(nodes),
+        dict(sorted((missing or {}).items(), key=lambda one: order(one[0]))),
+        tuple(classes),
+        tuple(far),
+        None if faults is None else tuple(faults),
+        clock_offsets_s,
+        unshared,
+        tuple(doors),
+        None if paths is None else tuple(paths),
+        keys if len(nodes) > 1 else 0,
+        found,
+        _known(machines, found),
+        tuple(scattered),
+        together,
+    )
+
+
+def _known(machines: Iterable[Machine], found: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The facts that can be compared at all: two nodes of one role have them."""
+    role_of = {node: role for role, nodes in found.items() for node in nodes}
+    times = Counter((role_of[machine.node], fact) for machine in machines for fact in machine.known)
+    return tuple(dict.fromkeys(fact for (_, fact), number in times.items() if number > 1))

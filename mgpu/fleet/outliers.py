@@ -1,0 +1,60 @@
+"""Which measured values are far from those of the nodes that are alike?
+
+Median and MAD: a single wild value moves neither. A value is told when it is more than six robust standard deviations
+off, on its bad side, and by enough to matter; with fewer than eight nodes there is no telling what is usual.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+
+from mgpu.fleet import schema
+from mgpu.fleet.flat import Values
+from mgpu.snapshot import Outlier
+
+LEAST = 8  # nodes
+_FAR = 6.0  # robust standard deviations: 1000 nodes of noise do not reach it
+_MAD = 1.4826  # makes the MAD of a normal distribution its standard deviation
+_UNITS = (("_gb_per_s", " GB/s"), ("_mbit_per_s", " Mbit/s"), ("_tflops", " TFLOPS"), ("_per_s", "/s"), ("_s", " s"),
+          ("_c", " C"))  # fmt: skip
+MEASURED = "measured."
+
+
+def outliers(nodes: Mapping[str, Values], population: Sequence[str]) -> Iterator[Outlier]:
+    """Those of nodes that are alike but for single differences."""
+    if len(population) < LEAST:
+        return
+    keys: dict[str, None] = {}
+    for node in population:
+        keys |= dict.fromkeys(nodes[node])
+    for key in keys:
+        measure = measure_of(key)
+        if measure is None:
+            continue
+        values = {n: v for n in population if isinstance(v := nodes[n].get(key), (int, float)) and v is not True}
+        if len(values) >= LEAST:
+            yield from _far(key, measure, {node: float(value) for node, value in values.items()})
+
+
+def measure_of(key: str) -> schema.Measure | None:
+    """How a key is measured; None: it is not."""
+    if key.startswith(MEASURED):
+        name = key.removeprefix(MEASURED)
+        ending, unit = next(((ending, unit) for ending, unit in _UNITS if name.endswith(ending)), ("", ""))
+        slow = ending in ("_s", "_c")
+        what = name.removesuffix(ending).replace("_", " ")
+        return schema.Measure("high" if slow else "low", unit=unit, what=what)
+    return schema.NUMERIC.get(schema.words(key).where)
+
+
+def _far(key: str, measure: schema.Measure, values: Mapping[str, float]) -> Iterator[Outlier]:
+    median = statistics.median(values.values())
+    spread = _MAD * statistics.median(abs(value - median) for value in values.values())
+    margin = max(measure.share * abs(median), measure.least)
+    spread = max(spread, margin / _FAR)  # most are exactly alike: the practical margin alone decides
+    for node, value in values.items():
+        off = value - median if measure.bad == "high" else median - value
+        if off > margin and off > _FAR * spread:
+            what = measure.what or schema.words(key).what
+            yield Outlier(node, key, what, value, median, round((value - median) / spread, 1), measure.unit)
