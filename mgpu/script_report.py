@@ -36,12 +36,10 @@ def lines(
     if verbose:
         told += [[], *report.rows(outcomes, {}, screen, verbose=True)]
     told += report.problems(outcomes, screen, command=command, show_all=verbose, verbose=verbose)
-    hints = [outcome for outcome in outcomes if outcome.status == "info"]
-    if hints:
-        told.append([])
-    for outcome in hints:
-        told += _hint(outcome, screen)
-    return [*told, [], *_verdict(script, outcomes, screen)]
+    told += [*hints(outcomes, screen), [], *counted(outcomes, screen)]
+    if script.error is None:
+        told += report.unstyled([f"Next:  mgpu launch {shlex.quote(script.path)}"])
+    return told + explained(outcomes)
 
 
 def _read(script: Script) -> str:
@@ -51,26 +49,29 @@ def _read(script: Script) -> str:
     return f"{script.lines:,} lines{beside}{cut}: {speaks}"
 
 
-def _hint(outcome: Outcome, screen: report.Screen) -> list[report.Line]:
-    problem = outcome.problem
-    assert problem is not None
-    text = f"{problem.title} ({outcome.check.id}). {problem.fixes[0].text}"
-    return report.row(screen, "info", "Hint", text)
+def hints(outcomes: Sequence[Outcome], screen: report.Screen) -> list[report.Line]:
+    """The remarks, below the problems."""
+    told: list[report.Line] = []
+    for outcome in outcomes:
+        if outcome.status == "info" and (problem := outcome.problem) is not None:
+            text = f"{problem.title} ({outcome.check.id}). {problem.fixes[0].text}"
+            told += report.row(screen, "info", "Hint", text)
+    return [[], *told] if told else []
 
 
-def _verdict(script: Script, outcomes: Sequence[Outcome], screen: report.Screen) -> list[report.Line]:
-    warnings = sum(outcome.status == "warn" for outcome in outcomes)
-    hints = sum(outcome.status == "info" for outcome in outcomes)
-    crashed = sum(outcome.status == "crash" for outcome in outcomes)
+def counted(outcomes: Sequence[Outcome], screen: report.Screen) -> list[report.Line]:
+    """How much was found, in a sentence."""
+    parts = [f"{number} {word}{'s' * (number > 1)}" for word, status in (
+        ("error", "fail"), ("warning", "warn"), ("hint", "info"), ("crashed check", "crash"),
+    ) if (number := sum(outcome.status == status for outcome in outcomes))]  # fmt: skip
     asked = len({outcome.check.id for outcome in outcomes})
-    parts = [f"{number} {word}{'s' * (number > 1)}" for number, word in (
-        (warnings, "warning"), (hints, "hint"), (crashed, "crashed check"),
-    ) if number]  # fmt: skip
     text = (
         f"{', '.join(parts)} from {asked} check{'s' * (asked > 1)}." if parts else f"Nothing found by {asked} checks."
     )
-    told = report.unstyled(report.wrapped(text, screen.width))
-    if script.error is None:
-        told += report.unstyled([f"Next:  mgpu launch {shlex.quote(script.path)}"])
-    first = next((o.check.id for o in report.in_order(outcomes)), None)
-    return told + report.unstyled([f"Explain any line:  mgpu doctor --explain {first}"] if first else [])
+    return report.unstyled(report.wrapped(text, screen.width))
+
+
+def explained(outcomes: Sequence[Outcome]) -> list[report.Line]:
+    """The command that explains the first problem."""
+    first = next((outcome.check.id for outcome in report.in_order(outcomes)), None)
+    return report.unstyled([f"Explain any line:  mgpu doctor --explain {first}"] if first else [])

@@ -191,8 +191,8 @@ def test_modules_beside_the_script_are_read_and_no_others(tmp_path: Path) -> Non
         ("a.py", b"x = 1\n" * 200_000, "larger than 1 MiB"),
         ("a.py", b"if x:\n" + b"".join(b" " * n + b"if x:\n" for n in range(1, 90)) + b" " * 90 + b"pass\n", ""),
         ("job.sbatch", b"#!/bin/bash\nsrun x\n", "begins with #!/bin/bash"),
-        ("job.sh", b"srun x\n", "only Python scripts are read so far"),
-        ("a.ipynb", b"{}", "only Python scripts are read so far"),
+        ("job.sh", b"srun x\n", "it is no Python script"),
+        ("a.ipynb", b"{}", "it is no Python script"),
         ("program", b"\x7fELF\x02", "no text"),
     ],
 )
@@ -272,8 +272,8 @@ def test_the_doctor_and_a_file_that_cannot_be_read(mgpu: Run, tmp_path: Path) ->
     assert done.returncode == 0
     assert "broken.py:1" in done.stdout and "invalid syntax" in done.stdout
     assert "1 warning from 1 check." in done.stdout
-    (tmp_path / "job.sh").write_text("srun x\n", "utf-8")
-    for name, words in (("job.sh", "only Python scripts are read so far"), ("none.py", "No such file")):
+    (tmp_path / "note.ipynb").write_text("{}", "utf-8")
+    for name, words in (("note.ipynb", "it is no Python script"), ("none.py", "No such file")):
         done = mgpu("doctor", "--script", name, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
         assert words in done.stderr

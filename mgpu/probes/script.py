@@ -111,7 +111,7 @@ def _no_python(path: Path, raw: bytes) -> str | None:
     if first.startswith(b"#!") and b"python" not in first:
         return f"it is no Python script (it begins with {first.decode('utf-8', 'replace').strip()[:40]})"
     if _OTHER.search(path.name):
-        return f"only Python scripts are read so far, not {path.suffix} files"
+        return f"it is no Python script: its name ends in {path.suffix}"
     if raw.startswith((b"\x7fELF", b"PK\x03\x04", b"\x80\x02", b"\x1f\x8b")):
         return "it is no text"
     return None

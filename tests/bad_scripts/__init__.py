@@ -37,7 +37,7 @@ def pairs() -> tuple[Pair, ...]:
     for path in sorted(HERE.glob("*.txt")):
         for section in re.split(r"(?m)^=== ", path.read_text("utf-8"))[1:]:
             name, _, text = section.partition("\n")
-            found.append(_pair(f"{path.stem}-{name.strip().replace(' ', '-')}", text.rstrip("\n").split("\n")))
+            found.append(pair_of(f"{path.stem}-{name.strip().replace(' ', '-')}", text.rstrip("\n").split("\n")))
     return tuple(found)
 
 
@@ -59,7 +59,8 @@ def read(text: str) -> Script:
         return replace(script.read(path), path="train.py")
 
 
-def _pair(name: str, lines: list[str]) -> Pair:
+def pair_of(name: str, lines: list[str]) -> Pair:
+    """A pair, of the lines of its difference."""
     for line in lines:
         assert line[:1] in ("", " ", "-", "+"), f"{name}: a line begins with neither of ' -+': {line!r}"
     bad = [line[1:] for line in lines if line[:1] != "+"]

@@ -1,0 +1,266 @@
+"""Do the #SBATCH lines ask for what they mean to ask for?"""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.snapshot import Directive, JobScript
+
+from ._reading import MEASURED, finding, gres_gpus, short
+
+# sbatch's options, of 20.11 to 26.05, that jobs like these use; a site's plug-ins may add others.
+_KNOWN = (
+    "account", "array", "begin", "chdir", "clusters", "comment", "constraint", "container", "contiguous",
+    "cores-per-socket", "cpu-bind", "cpu-freq", "cpus-per-gpu", "cpus-per-task", "deadline", "dependency",
+    "distribution", "error", "exclude", "exclusive", "export", "gpu-bind", "gpu-freq", "gpus", "gpus-per-node",
+    "gpus-per-socket", "gpus-per-task", "gres", "gres-flags", "hint", "hold", "input", "job-name", "licenses",
+    "mail-type", "mail-user", "mem", "mem-bind", "mem-per-cpu", "mem-per-gpu", "mincpus", "network", "nice",
+    "no-kill", "no-requeue", "nodefile", "nodelist", "nodes", "ntasks", "ntasks-per-core", "ntasks-per-gpu",
+    "ntasks-per-node", "ntasks-per-socket", "open-mode", "output", "overcommit", "oversubscribe", "parsable",
+    "partition", "prefer", "priority", "profile", "propagate", "qos", "quiet", "reboot", "requeue", "reservation",
+    "segment", "signal", "spread-job", "switches", "test-only", "thread-spec", "threads-per-core", "time",
+    "time-min", "tmp", "tres-per-task", "use-min-nodes", "verbose", "wait", "wait-all-nodes", "wckey", "wrap",
+)  # fmt: skip
+# Options whose loss changes what the job gets.
+_MATTER = frozenset({
+    "nodes", "ntasks", "ntasks-per-node", "gres", "gpus", "gpus-per-node", "gpus-per-task", "cpus-per-task", "mem",
+    "mem-per-cpu", "mem-per-gpu", "partition", "account", "qos", "time", "exclusive", "constraint", "signal", "requeue",
+    "ntasks-per-gpu", "cpus-per-gpu", "reservation", "nodelist", "exclude",
+})  # fmt: skip
+_NUMBERS = frozenset({"ntasks", "ntasks-per-node", "cpus-per-task", "ntasks-per-gpu", "cpus-per-gpu"})
+_PER_NODE_OR_TOTAL = re.compile(r"(?:[\w.-]+:)?\d+(?:,(?:[\w.-]+:)?\d+)*")
+# man sbatch, --time: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, ...
+_TIME = re.compile(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-(?:\d+(?::\d+){0,2})?|infinite|unlimited", re.IGNORECASE)
+_NODES = re.compile(r"\d+[km]?(?:-\d+[km]?)?(?:,\d+(?:-\d+(?::\d+)?)?)*|\d+-\d+:\d+", re.IGNORECASE)  # 23.11: 1,4,8
+_MAIL = frozenset({
+    "NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT", "TIME_LIMIT", "TIME_LIMIT_90",
+    "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS",
+})  # fmt: skip
+_SIGNAL = re.compile(r"(?:[RB]{1,2}:)?(?:SIG)?(?:\w+)(?:@\d+)?", re.IGNORECASE)
+_NEAR = 0.8  # of difflib: "ntask-per-node" is nearer to ntasks-per-node, "container-image" to none
+
+
+@check(Severity.ERROR, source=MEASURED)
+def job_directive_below_a_command(job_script: JobScript) -> Answer:
+    """An #SBATCH line stands below the first command.
+
+    Why: Slurm stops looking at the first line that is neither a comment nor blank, and says nothing: the job runs
+    without what the line asks for (measured: one node, no GPU).
+
+    Fix: Move it up.
+    """
+    late = [one for one in job_script.directives if not one.obeyed]
+    if not late:
+        return Ok(f"{len(job_script.directives)} options, all above the first command")
+    first = next((one for one in late if one.option in _MATTER), late[0])
+    return finding(
+        job_script,
+        first.line,
+        f"#SBATCH {short(first.written, 40)} stands below a command, where Slurm does not look",
+        "Slurm reads #SBATCH lines up to the first command, and ignores the others without a word.",
+        Fix("Move it above the first command.", tuple(f"#SBATCH {one.written}" for one in late[:5])),
+        [one.line for one in late],
+    )
+
+
+@check(Severity.ERROR, source=MEASURED)
+def job_directive_has_a_variable(job_script: JobScript) -> Answer:
+    """An #SBATCH line has a shell variable.
+
+    Why: For the shell the line is a comment, and Slurm knows no variables: a number or a name with one in it is refused
+    ("not a valid node count"), and a file is called $HOME/log, dollar sign and all.
+
+    Fix: Write the value; the patterns %j, %x, %u and %N are filled in; or give the option on sbatch's command line.
+    """
+    options = _MATTER | {"output", "error", "chdir", "array", "dependency"}
+    found = [
+        one for one in job_script.directives
+        if one.obeyed and one.option in options and re.search(r"\$\{?\w|\$\(|`", one.value or "")
+    ]  # fmt: skip
+    if not found:
+        return Ok("no directive has a variable")
+    first = found[0]
+    return finding(
+        job_script,
+        first.line,
+        f"#SBATCH {short(first.written, 50)}: variables are not filled in",
+        "The line is a comment for the shell, and Slurm takes it by the letter.",
+        (
+            Fix("Write the value. In names of files Slurm fills in %j (job), %x (name), %u (user), %N (node)."),
+            Fix("Or give it when you submit.", (f"sbatch --{first.option}=... {job_script.path}",)),
+        ),
+        [one.line for one in found],
+    )
+
+
+@check(Severity.WARNING, source=MEASURED)
+def job_directive_is_a_comment(job_script: JobScript) -> Answer:
+    """A line that looks like an #SBATCH line is a comment for Slurm.
+
+    Why: Slurm takes only lines that begin with #SBATCH, in the first column and without a blank after the #. The job
+    runs without what this one asks for.
+
+    Fix: Take the blank away; to switch a line off write ##SBATCH.
+    """
+    given = {one.option for one in job_script.directives if one.obeyed}
+    found = []
+    for text in job_script.texts:
+        if text.kind not in ("spaced", "loose"):
+            continue
+        name = re.search(r"-{1,2}([\w-]+)", text.text)
+        option = name[1] if name else ""
+        if option in _MATTER and option not in given:
+            found.append(text)
+    if not found:
+        return Ok("what looks like a directive is one")
+    words = "a blank stands between # and SBATCH" if found[0].kind == "spaced" else "a blank stands before it"
+    return finding(
+        job_script,
+        found[0].line,
+        f"{short(found[0].text, 50)} is a comment: {words}",
+        "Slurm takes only lines that begin with #SBATCH.",
+        (
+            Fix("Mend it.", (re.sub(r"^\s*#\s*SBATCH\s*", "#SBATCH ", found[0].text),)),
+            Fix("If it is meant to be off, two # say so to everybody.", ("##SBATCH ...",)),
+        ),
+        [one.line for one in found],
+    )
+
+
+@check(Severity.ERROR, source=MEASURED)
+def job_directive_unknown(job_script: JobScript) -> Answer:
+    """An #SBATCH line has an option that sbatch does not know.
+
+    Why: sbatch refuses the whole script: "unrecognized option".
+
+    Fix: Correct the name.
+    """
+    found: list[tuple[Directive, str]] = []
+    for one in job_script.directives:
+        if not one.obeyed or not one.written.startswith("--") or one.option in _KNOWN:
+            continue
+        near = difflib.get_close_matches(one.option, _KNOWN, n=1, cutoff=_NEAR)
+        if near:
+            found.append((one, near[0]))
+    if not found:
+        return Ok("no option is misspelt")
+    first, meant = found[0]
+    value = f"={first.value}" if first.value is not None else ""
+    return finding(
+        job_script,
+        first.line,
+        f"sbatch has no option --{short(first.option, 40)}",
+        'sbatch refuses the script: "unrecognized option".',
+        Fix(f"Did you mean --{meant}?", (f"#SBATCH --{meant}{value}",)),
+        [one.line for one, _ in found],
+    )
+
+
+@check(Severity.ERROR, source=MEASURED)
+def job_directive_value_invalid(job_script: JobScript) -> Answer:
+    """An #SBATCH line has a value that Slurm cannot read.
+
+    Why: sbatch refuses the script, or takes the number for something else.
+
+    Fix: Write it as the fix says.
+    """
+    stray = next((one for one in job_script.directives if one.obeyed and not one.written.startswith("-")), None)
+    if stray is not None and not any(one.kind == "dash" and one.line == stray.line for one in job_script.texts):
+        return finding(
+            job_script,
+            stray.line,
+            f"#SBATCH {short(stray.written, 40)}: no option",
+            'sbatch refuses the script: "Invalid directive found in batch script".',
+            Fix("Options begin with a dash; a value with a blank in it needs quotes, a remark a # before it."),
+        )
+    found: list[tuple[Directive, str]] = []
+    for one in job_script.directives:
+        if one.obeyed and "$" not in (one.value or "") and "`" not in (one.value or ""):
+            hint = _wrong(one)
+            if hint:
+                found.append((one, hint))
+    if not found:
+        return Ok("the values are ones that Slurm reads")
+    first, hint = found[0]
+    return finding(
+        job_script,
+        first.line,
+        f"#SBATCH {short(first.written, 50)}: not a value that Slurm reads",
+        f"--{first.option} takes {hint}.",
+        Fix(f"Write {hint}.", (f"sbatch --test-only {job_script.path}",)),
+        [one.line for one, _ in found],
+    )
+
+
+def _wrong(one: Directive) -> str | None:
+    """What an option takes, where its value is something else."""
+    value = one.value or ""
+    if one.option in _NUMBERS:
+        return None if re.fullmatch(r"[1-9]\d*", value) else "a whole number above 0"
+    if one.option == "nodes":
+        return None if _NODES.fullmatch(value) and value != "0" else "a number, or a range such as 2-4"
+    if one.option in ("time", "time-min"):
+        return None if _TIME.fullmatch(value) else "minutes, HH:MM:SS or D-HH:MM:SS"
+    if one.option in ("gpus", "gpus-per-node", "gpus-per-task"):
+        return None if _PER_NODE_OR_TOTAL.fullmatch(value) else "a number, or TYPE:NUMBER such as a100:4"
+    if one.option == "gres":
+        wrong = re.fullmatch(r"\d+|gpus?=\d+|gpu[\w:]*=\d+|gpus:.*", value)
+        return "NAME:NUMBER or NAME:TYPE:NUMBER, such as gpu:4" if wrong else None
+    if one.option == "mail-type":
+        known = all(kind.strip().upper() in _MAIL for kind in value.split(","))
+        return None if known and value else "BEGIN, END, FAIL, REQUEUE, TIME_LIMIT, ALL or NONE"
+    if one.option in ("mem", "mem-per-cpu", "mem-per-gpu"):
+        return None if re.fullmatch(r"\d+[KMGTkmgt]?[Bb]?", value) else "a number with K, M, G or T"
+    if one.option == "signal":
+        return None if _SIGNAL.fullmatch(value) else "[B:]SIGNAL[@SECONDS], such as B:USR1@120"
+    return None
+
+
+@check(Severity.WARNING, source="https://github.com/SchedMD/slurm/blob/master/CHANGELOG/slurm-26.05.md")
+def job_gpus_asked_for_twice(job_script: JobScript) -> Answer:
+    """The GPUs are asked for with --gres and with --gpus-per-node.
+
+    Why: From Slurm 26.05 on the two exclude each other, and sbatch refuses the script. Before that both had to agree.
+
+    Fix: Keep one; with --gpus-per-node the job knows SLURM_GPUS_PER_NODE.
+    """
+    by_gres, by_node = job_script.directive("gres"), job_script.directive("gpus-per-node")
+    if by_gres is None or by_node is None or gres_gpus(job_script) is None:
+        return Ok("the GPUs are asked for in one way")
+    return finding(
+        job_script,
+        by_gres.line,
+        f"{short(by_gres.written, 30)} and {short(by_node.written, 30)} both ask for GPUs",
+        "From Slurm 26.05 on the two exclude each other: sbatch refuses the script.",
+        Fix("Keep one of them.", (f"#SBATCH --gpus-per-node={by_node.value}",)),
+        [by_node.line],
+    )
+
+
+@check(Severity.WARNING, source=MEASURED)
+def job_output_folder_missing(job_script: JobScript) -> Answer:
+    """The folder of the job's output does not exist.
+
+    Why: Slurm does not make it. sbatch accepts the script; when the job starts it fails at once with exit code 0:53,
+    and there is no output that says why. A mkdir in the script comes too late.
+
+    Fix: Make the folder before you submit.
+    """
+    missing = [one for one in job_script.folders if one.exists is False]
+    if not missing:
+        known = [one for one in job_script.folders if one.exists]
+        unknown = len(job_script.folders) - len(known)
+        if unknown:
+            return Skip("only the cluster can tell whether the folder of the output is there")
+        return Ok("the folder of the output is there" if known else "the output goes to the folder of the job")
+    return finding(
+        job_script,
+        missing[0].line,
+        f"the folder {short(missing[0].path, 60)} for the job's output is not here",
+        "Slurm makes no folder: where it is missing on the cluster, the job fails as soon as it starts, and leaves no "
+        "output that says why. A mkdir in the script itself comes too late.",
+        Fix("Make it before you submit, in the folder you submit from.", (f"mkdir -p {missing[0].path}",)),
+        [one.line for one in missing],
+    )

@@ -1,0 +1,150 @@
+"""Does the job end when it should, and go on when it should?"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.snapshot import JobScript
+
+from ._reading import MEASURED, SRUN, finding, nodes_of, of_step, short, spans, step_of
+
+_OF_THE_SHELL = {"EXIT", "ERR", "DEBUG", "RETURN", "0"}
+
+
+@check(Severity.WARNING, source=SRUN)
+def job_goes_on_without_a_rank(job_script: JobScript) -> Answer:
+    """A task that fails does not end the others.
+
+    Why: srun lets the other nodes run on unless it is told otherwise (KillOnBadExit is 0 by default). They wait for the
+    rank that is gone, up to the timeout of NCCL or the end of the job's time (measured: 30 s instead of 0 s, which was
+    all that the other node had to do).
+
+    Fix: srun --kill-on-bad-exit=1.
+    """
+    if any(one.name == "SLURM_KILL_BAD_EXIT" and one.value == "1" and one.exported for one in job_script.sets):
+        return Ok("SLURM_KILL_BAD_EXIT=1 is exported")
+    for command in job_script.launches:
+        step = step_of(job_script, command)
+        if step is None or not spans(job_script, command) or nodes_of(job_script, command) == 1:
+            continue
+        told = of_step(step, "kill-on-bad-exit")
+        wait = of_step(step, "wait")
+        if (told is not None and told != "0") or (wait is not None and wait != "0"):
+            continue
+        if any(word.startswith("$") and "=" not in word for word in step.words[1:]):
+            continue
+        return finding(
+            job_script,
+            step.line,
+            "a rank that fails on one node leaves the others waiting",
+            "srun ends the step only when all its tasks have ended.",
+            Fix("Let the first failure end it.", ("srun --kill-on-bad-exit=1 ...",)),
+        )
+    return Ok("a task that fails ends the step, or there is one node")
+
+
+@check(Severity.WARNING, source=MEASURED)
+def job_trap_never_runs(job_script: JobScript) -> Answer:
+    """The script's trap waits for the training to end.
+
+    Why: bash runs a trap only when the command in the foreground has ended. With srun in the foreground that is after
+    Slurm has killed it: the trap never runs (measured), nothing is saved and nothing is requeued.
+
+    Fix: srun in the background, and wait.
+    """
+    traps = [one for one in job_script.traps if set(one.signals) - _OF_THE_SHELL and one.action.strip()]
+    if not traps:
+        return Ok("no trap waits for a signal")
+    launches = [one for one in job_script.launches if not one.inner and "trap" not in one.through]
+    steps = [step_of(job_script, one) or one for one in launches]
+    waiting = [one for one in steps if not one.background]
+    if not waiting or any(one.background for one in steps):
+        return Ok("the training runs in the background")
+    signals = sorted(set(traps[0].signals) - _OF_THE_SHELL)
+    if set(signals) <= {"INT", "TERM", "HUP", "2", "15", "1"} and job_script.directive("signal") is None:
+        return Skip("the trap is for an end by hand")
+    return finding(
+        job_script,
+        waiting[0].line,
+        f"the trap for {', '.join(signals[:3])} (line {traps[0].line}) runs only when this has ended",
+        "bash runs a trap when the command in the foreground has ended: here, when Slurm has killed it.",
+        Fix("Start it in the background, and wait for it.", (
+            "srun --kill-on-bad-exit=1 ... &", "wait $!",
+        )),
+        [traps[0].line],
+    )  # fmt: skip
+
+
+@check(Severity.WARNING, source=MEASURED)
+def job_signal_misses_the_trap(job_script: JobScript) -> Answer:
+    """Slurm's warning before the time limit does not go where the trap is.
+
+    Why: --signal without B: goes to the steps and not to the script's own shell (measured): the trap never runs, and a
+    rank that does not catch the signal dies of it. With B: it goes to the shell alone, and a shell without a trap dies.
+
+    Fix: B: with a trap in the script; without B: where the training catches it.
+    """
+    directive = job_script.directive("signal")
+    if directive is None:
+        return Ok("no warning is asked for")
+    found = re.fullmatch(r"(?:([RB]+):)?(?:SIG)?(\w+)(?:@\d+)?", directive.value or "", re.IGNORECASE)
+    if not found:
+        return Skip("the value of --signal is not one that Slurm reads")
+    to_shell, name = "B" in (found[1] or "").upper(), found[2].upper()
+    caught = [one for one in job_script.traps if name in one.signals or _number(name) in one.signals]
+    if to_shell and not caught:
+        if any(command.words[0] == "exec" or "exec" in command.through for command in job_script.launches):
+            return Ok("the training takes the place of the shell")
+        return finding(
+            job_script,
+            directive.line,
+            f"{short(directive.written, 30)} goes to this shell, which has no trap for {name}: it ends the job",
+            "A shell that does not catch the signal dies of it, and Slurm ends the job.",
+            (
+                Fix("Catch it.", (f"trap 'scontrol requeue $SLURM_JOB_ID' {name}",)),
+                Fix("Or let it go to the ranks, which must catch it then.", (
+                    f"#SBATCH --signal={(directive.value or '').split(':')[-1]}",
+                )),
+            ),
+        )  # fmt: skip
+    if not to_shell and caught:
+        return finding(
+            job_script,
+            directive.line,
+            f"{short(directive.written, 30)} goes to the ranks, and the trap is here",
+            "Without B: the shell of the script is not told.",
+            Fix("Send it to the shell.", (f"#SBATCH --signal=B:{directive.value}",)),
+            [caught[0].line],
+        )
+    return Ok("the warning goes where it is caught")
+
+
+def _number(name: str) -> str:
+    return {"USR1": "10", "USR2": "12", "TERM": "15", "INT": "2", "HUP": "1"}.get(name, "")
+
+
+@check(Severity.INFO, source=MEASURED)
+def job_requeue_empties_the_log(job_script: JobScript) -> Answer:
+    """A job that is requeued writes its log anew.
+
+    Why: Slurm truncates the output file at the start, the second one too: what the first run said, and why it ended, is
+    gone (measured).
+
+    Fix: --open-mode=append.
+    """
+    requeue = job_script.directive("requeue")
+    by_hand = [one for one in job_script.commands if one.words[:2] == ("scontrol", "requeue")]
+    if requeue is None and not by_hand:
+        return Ok("it is not requeued")
+    mode = job_script.directive("open-mode")
+    if mode is not None:
+        return Ok(f"--open-mode={mode.value}")
+    line = requeue.line if requeue else by_hand[0].line
+    return finding(
+        job_script,
+        line,
+        "the second start empties the log of the first",
+        "Slurm truncates the output file at every start.",
+        Fix("Let it append.", ("#SBATCH --open-mode=append",)),
+    )

@@ -1,0 +1,214 @@
+"""Is the launcher started once on every node?"""
+
+from __future__ import annotations
+
+from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.snapshot import JobCommand, JobScript
+
+from ._reading import (
+    MEASURED,
+    PER_NODE,
+    SRUN,
+    finding,
+    meant_for_several,
+    nodes,
+    number,
+    of_step,
+    option,
+    per_node_launches,
+    spans,
+    spread,
+    step_of,
+    tasks_per_node,
+)
+
+_WITHOUT = "it starts no launcher on several nodes"
+# Options with which DeepSpeed reaches the other nodes by itself (deepspeed --help, 0.18).
+_REACHES = ("hostfile", "H", "launcher", "no_ssh", "node_rank")
+
+
+@check(Severity.ERROR, source="https://github.com/huggingface/accelerate/issues/2816")
+def job_launcher_outside_srun(job_script: JobScript) -> Answer:
+    """The job has several nodes, and the launcher is started on the first one only.
+
+    Why: Slurm runs the script itself on the first node alone. The launcher there waits for the others, which nobody
+    starts, until the rendezvous gives up (RendezvousTimeoutError); or it trains on one node, and the others idle.
+
+    Fix: Put srun before the launcher.
+    """
+    launches = [one for one in job_script.launches if one.launcher in (*PER_NODE, "python") and not one.inner]
+    if not any(one.launcher in PER_NODE for one in launches):
+        amount = nodes(job_script)
+        if amount is None or amount < 2 or not launches or any(spread(one) for one in job_script.commands):
+            return Ok("no launcher of torch or accelerate")
+    starting = [one for one in launches if one.launcher in PER_NODE] or launches[-1:]
+    if any(spread(one) for one in starting) or any(spread(one) for one in job_script.launches):
+        bare = [one for one in starting if not spread(one) and not one.unsure and spans(job_script, one)]
+        if not bare or any(one.launcher == "python" for one in bare):
+            return Ok("srun starts the launcher")
+    else:
+        bare = [one for one in starting if not spread(one) and meant_for_several(job_script, one)]
+    if not bare:
+        return Ok("the launcher runs on one node")
+    first = bare[0]
+    amount = nodes(job_script)
+    of = f"{amount} nodes" if amount and amount > 1 else "several nodes"
+    name = first.words[0].rsplit("/", 1)[-1]
+    return finding(
+        job_script,
+        first.line,
+        f"{name} runs on the first node only, and the job has {of}",
+        "Slurm runs the script itself on the first node. The launcher waits there for the others, which nobody starts.",
+        (
+            Fix(
+                "Start it on every node, one task a node.",
+                (f"srun --ntasks-per-node=1 --kill-on-bad-exit=1 {name} ...",),
+            ),
+            Fix("Options that differ between the nodes need a shell there.", (
+                f"srun --ntasks-per-node=1 --kill-on-bad-exit=1 bash -c '{name} ... --node_rank $SLURM_NODEID ...'"
+                if first.launcher == "torchrun"
+                else f"srun --ntasks-per-node=1 --kill-on-bad-exit=1 bash -c '{name} ... "
+                "--machine_rank $SLURM_NODEID ...'",
+            )),
+        ),
+        [one.line for one in bare],
+        nodes=amount,
+    )  # fmt: skip
+
+
+@check(Severity.ERROR, source=MEASURED)
+def job_launchers_several_per_node(job_script: JobScript) -> Answer:
+    """srun starts several launchers on a node, each of which starts a rank per GPU.
+
+    Why: With --ntasks-per-node above 1 every task is a torchrun or accelerate of its own. The first of them form the
+    world, on one machine (measured): the job trains there, and the other nodes idle; or they fight for the port.
+
+    Fix: One task a node for the launcher; or one task a GPU and no launcher.
+    """
+    launches = [one for one in per_node_launches(job_script) if one.step is not None]
+    if not launches:
+        return Ok("srun starts no launcher")
+    for one in launches:
+        amount = _tasks(job_script, one)
+        if amount is None or amount < 2:
+            continue
+        directive = job_script.directive("ntasks-per-node", "ntasks")
+        step = step_of(job_script, one)
+        assert step is not None
+        named = of_step(step, "ntasks-per-node") is not None or of_step(step, "ntasks") is not None
+        line = step.line if named or directive is None else directive.line
+        name = one.words[0].rsplit("/", 1)[-1]
+        return finding(
+            job_script,
+            line,
+            f"{amount} tasks a node, and each is a {name}",
+            f"srun starts {amount} launchers on a node; each starts a rank for every GPU.",
+            (
+                Fix("One task a node; the launcher starts the ranks.", ("#SBATCH --ntasks-per-node=1",)),
+                Fix("Or keep the tasks, and start the script itself: srun python train.py, with RANK, LOCAL_RANK and "
+                    "WORLD_SIZE from SLURM_PROCID, SLURM_LOCALID and SLURM_NTASKS."),
+            ),
+            [one.line],
+            tasks_per_node=amount,
+        )  # fmt: skip
+    return Ok("one launcher a node")
+
+
+def _tasks(job: JobScript, command: JobCommand) -> int | None:
+    """How many tasks of a node run a command."""
+    step = step_of(job, command)
+    if (each := of_step(step, "ntasks-per-node")) is not None:
+        return number(job, each)
+    if (total := of_step(step, "ntasks")) is not None:
+        amount, over = number(job, total), of_step(step, "nodes")
+        on = number(job, over) if over is not None else nodes(job)
+        if total.strip() in ("$SLURM_NNODES", "${SLURM_NNODES}", "$SLURM_JOB_NUM_NODES", "${SLURM_JOB_NUM_NODES}"):
+            return 1
+        return max(1, amount // on) if amount and on else None
+    if step is not None and any(word.startswith("$") and "=" not in word for word in step.words[1:]):
+        return None  # options in a variable
+    return tasks_per_node(job)
+
+
+@check(Severity.ERROR, source="https://www.deepspeed.ai/getting-started/")
+def job_deepspeed_without_hosts(job_script: JobScript) -> Answer:
+    """The deepspeed launcher is to use several nodes, and does not know them.
+
+    Why: It knows nothing of Slurm. Without a hostfile it says "Unable to find hostfile, will proceed with training with
+    local resources only", and the other nodes idle; under srun, each node trains a model of its own.
+
+    Fix: Start one launcher a node that is told its rank; or let torchrun do it.
+    """
+    launches = [one for one in job_script.launches if one.launcher == "deepspeed" and not one.inner]
+    amount = nodes(job_script)
+    if not launches:
+        return Ok("no deepspeed launcher")
+    if amount is None:
+        return Skip("how many nodes the job has is not known")
+    bare = [one for one in launches if not any(option(one, name) for name in _REACHES)]
+    if amount < 2 or not bare:
+        return Ok("it is told of the nodes, or there is one")
+    return finding(
+        job_script,
+        bare[0].line,
+        f"deepspeed is not told of the {amount} nodes",
+        "It knows nothing of Slurm: without a hostfile it takes this node's GPUs alone.",
+        (
+            Fix("Let torchrun start the ranks of every node; a DeepSpeed script runs under it unchanged.", (
+                "srun --ntasks-per-node=1 --kill-on-bad-exit=1 torchrun --nnodes=$SLURM_JOB_NUM_NODES "
+                "--nproc-per-node=$SLURM_GPUS_ON_NODE --rdzv-id=$SLURM_JOB_ID --rdzv-backend=c10d "
+                "--rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT train.py",
+            )),
+            Fix("Or tell each one who it is.", (
+                "srun --ntasks-per-node=1 bash -c 'deepspeed --no_ssh --num_nodes $SLURM_NNODES "
+                "--node_rank $SLURM_NODEID --master_addr $MASTER_ADDR --master_port $MASTER_PORT ...'",
+            )),
+        ),
+        nodes=amount,
+    )  # fmt: skip
+
+
+@check(Severity.WARNING, source=SRUN)
+def job_installs_packages_on_every_node(job_script: JobScript) -> Answer:
+    """srun installs packages on every task at once.
+
+    Why: The environment is mostly on a disk that all nodes share. Several pip at once write the same files: one finds a
+    half-written package, and its ranks fail to import it.
+
+    Fix: Install before you submit, or once in the script itself.
+    """
+    found = [
+        one for one in job_script.commands
+        if one.step is not None and _installs(one.words) and tasks_of_one(job_script, one) != 1
+    ]  # fmt: skip
+    if not found:
+        return Ok("nothing is installed by srun")
+    return finding(
+        job_script,
+        found[0].line,
+        f"{' '.join(found[0].words[:3])} runs on every task at once",
+        "Several of them write the same environment at the same time.",
+        Fix("Install before you submit; or once, without srun, before the training starts.", (
+            f"srun --nodes=1 --ntasks=1 {' '.join(found[0].words[:3])} ...",
+        )),
+        [one.line for one in found],
+    )  # fmt: skip
+
+
+def _installs(words: tuple[str, ...]) -> bool:
+    name = words[0].rsplit("/", 1)[-1]
+    if name.startswith("python") and words[1:3] == ("-m", "pip"):
+        return "install" in words[3:4]
+    return (name in ("pip", "pip3") and "install" in words[1:2]) or (name == "conda" and "install" in words[1:2])
+
+
+def tasks_of_one(job: JobScript, command: JobCommand) -> int | None:
+    """How many tasks a step has; None where that is not known."""
+    step = step_of(job, command)
+    total = of_step(step, "ntasks")
+    if total is not None:
+        return number(job, total)
+    over = of_step(step, "nodes")
+    on = number(job, over) if over is not None else nodes(job)
+    each = _tasks(job, command)
+    return on * each if on and each else None

@@ -1,0 +1,255 @@
+"""Do the numbers of ranks fit the nodes and GPUs that the job asks for?"""
+
+from __future__ import annotations
+
+from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.snapshot import Config, JobCommand, JobScript
+
+from ._reading import (
+    ACCELERATE,
+    MEASURED,
+    TORCHRUN,
+    finding,
+    gpus_per_node,
+    hides_options,
+    line_of,
+    nodes_of,
+    number,
+    option,
+    per_node_launches,
+    spans,
+    spread,
+)
+
+_NPROC = ("nproc_per_node",)
+_WORLD = "$((SLURM_JOB_NUM_NODES * SLURM_GPUS_ON_NODE))"
+
+
+@check(Severity.ERROR, source=TORCHRUN, because_of=("job_continued_line_broken", "job_dash_typographic"))
+def job_nodes_not_told_to_launcher(job_script: JobScript) -> Answer:
+    """The launcher of several nodes believes that there is one.
+
+    Why: torchrun without --nnodes and accelerate without --num_machines make a world of their own on each node: the
+    same model is trained several times, and all write the same files.
+
+    Fix: Tell it how many nodes there are.
+    """
+    for command in per_node_launches(job_script):
+        if nodes_of(job_script, command) in (None, 0, 1) or not spread(command) or hides_options(command):
+            continue
+        name = "nnodes" if command.launcher == "torchrun" else "num_machines"
+        given = option(command, name)
+        if given is None and command.launcher == "accelerate" and option(command, "config_file") is not None:
+            continue
+        if given is None and any(one.name == "PET_NNODES" for one in job_script.sets):
+            continue
+        told = 1 if given is None else number(job_script, given[0].partition(":")[0])
+        alone = option(command, "standalone") if command.launcher == "torchrun" else None
+        if told == 1 or alone is not None:
+            what = "--standalone" if alone is not None else f"no --{name}" if given is None else f"--{name} 1"
+            return finding(
+                job_script,
+                command.line if given is None and alone is None else line_of(command, (alone or given or ("", 0))[1]),
+                f"{what}: each of the {nodes_of(job_script, command)} nodes trains alone",
+                "Every node makes a world of its own, and all write the same files.",
+                Fix("Say how many there are.", (f"--{name} $SLURM_JOB_NUM_NODES",)),
+                nodes=nodes_of(job_script, command),
+            )
+    return Ok("the launchers know of the nodes")
+
+
+@check(Severity.ERROR, source=MEASURED)
+def job_processes_do_not_divide(job_script: JobScript) -> Answer:
+    """num_processes is no multiple of the nodes.
+
+    Why: accelerate divides and drops the rest: 7 processes on 2 nodes become 3 on each, and 2 on 4 nodes become none at
+    all (measured).
+
+    Fix: Nodes times GPUs of a node.
+    """
+    for command in per_node_launches(job_script):
+        given = option(command, "num_processes") if command.launcher == "accelerate" else None
+        processes = number(job_script, given[0]) if given else None
+        machines = option(command, "num_machines")
+        amount = number(job_script, machines[0]) if machines else None
+        if given is None or processes is None or not amount or amount < 2:
+            continue
+        if processes % amount:
+            each = processes // amount
+            return finding(
+                job_script,
+                line_of(command, given[1]),
+                f"{processes} processes on {amount} nodes: accelerate starts {each or 'none'} on each",
+                "It divides, and drops the rest.",
+                Fix("Nodes times GPUs of a node.", (f"--num_processes {_WORLD}",)),
+                processes=processes,
+                nodes=amount,
+            )
+    return Ok("the processes divide by the nodes")
+
+
+@check(Severity.ERROR, source="https://pytorch.org/docs/stable/generated/torch.cuda.set_device.html")
+def job_processes_outnumber_gpus(job_script: JobScript) -> Answer:
+    """The launcher starts more ranks on a node than the job has GPUs there.
+
+    Why: The ranks without a GPU stop with "invalid device ordinal", or two ranks share one, which NCCL refuses
+    ("Duplicate GPU detected").
+
+    Fix: As many ranks as GPUs.
+    """
+    gpus = gpus_per_node(job_script)
+    if gpus is None:
+        return Skip("how many GPUs a node of the job has is not known")
+    for command in per_node_launches(job_script):
+        found = _each(job_script, command)
+        if found and found[0] > gpus and not _on_cpu(command):
+            return finding(
+                job_script,
+                found[1],
+                f"{found[0]} ranks a node, and the job asks for {gpus} GPU{'s' * (gpus != 1)} of each",
+                "The ranks above that have no GPU.",
+                (
+                    Fix("Ask for as many GPUs.", (f"#SBATCH --gpus-per-node={found[0]}",)),
+                    Fix("Or start as many ranks as there are GPUs.", (_as_many(command),)),
+                ),
+                ranks=found[0],
+                gpus=gpus,
+            )
+    return Ok(f"{gpus} GPU{'s' * (gpus != 1)} a node, and no more ranks")
+
+
+@check(Severity.WARNING, source=MEASURED)
+def job_gpus_left_idle(job_script: JobScript) -> Answer:
+    """The launcher starts fewer ranks on a node than the job has GPUs there.
+
+    Why: The other GPUs are paid for and do nothing; the run ends well, only later. num_processes of accelerate counts
+    the ranks of all nodes: the number of one node is the commonest slip (measured: exit 0 with half of the GPUs).
+
+    Fix: As many ranks as GPUs.
+    """
+    gpus = gpus_per_node(job_script)
+    if gpus is None:
+        return Skip("how many GPUs a node of the job has is not known")
+    launches = per_node_launches(job_script)
+    if len([one for one in launches if one.background or one.unsure]) > 1:
+        return Skip("several launches may share the GPUs")
+    for command in launches:
+        found = _each(job_script, command)
+        if found and 0 < found[0] < gpus and not _on_cpu(command) and not _beside(job_script, command):
+            return finding(
+                job_script,
+                found[1],
+                f"{found[0]} rank{'s' * (found[0] != 1)} a node, and the job asks for {gpus} GPUs of each",
+                "The other GPUs do nothing, and nothing says so.",
+                Fix("Start as many ranks as there are GPUs.", (_as_many(command),)),
+                ranks=found[0],
+                gpus=gpus,
+            )
+    return Ok("no GPU is left idle by the number of ranks")
+
+
+def _beside(job: JobScript, command: JobCommand) -> bool:
+    """Whether something else of the script may use the other GPUs: a server that runs beside it."""
+    return any(one.background and one is not command for one in job.commands) or any(
+        "CUDA_VISIBLE_DEVICES" in one.env for one in (command, *job.commands)
+    ) or any(one.name == "CUDA_VISIBLE_DEVICES" for one in job.sets)  # fmt: skip
+
+
+def _on_cpu(command: JobCommand) -> bool:
+    return option(command, "cpu") is not None or option(command, "use_cpu") is not None
+
+
+def _each(job: JobScript, command: JobCommand) -> tuple[int, int] | None:
+    """The ranks of one node that a launcher is told to start, and the line that says so."""
+    if command.launcher == "torchrun":
+        given = option(command, *_NPROC)
+        amount = number(job, given[0]) if given else None
+        return (amount, line_of(command, given[1])) if given and amount is not None else None
+    given, machines = option(command, "num_processes"), option(command, "num_machines")
+    total = number(job, given[0]) if given else None
+    if given is None or total is None:
+        return None
+    if machines is None and (spans(job, command) is not False or option(command, "config_file") is not None):
+        return None
+    among = number(job, machines[0]) if machines else 1
+    if not among or total % among:
+        return None
+    return total // among, line_of(command, given[1])
+
+
+def _as_many(command: JobCommand) -> str:
+    return "--nproc-per-node $SLURM_GPUS_ON_NODE" if command.launcher == "torchrun" else f"--num_processes {_WORLD}"
+
+
+@check(Severity.WARNING, source=ACCELERATE)
+def job_config_is_for_another_world(job_script: JobScript, config: Config) -> Answer:
+    """The config is for another number of nodes or GPUs than the job asks for.
+
+    Why: The launcher goes by the config: with fewer machines each node trains alone, or the others idle; with more it
+    waits for nodes that never come.
+
+    Fix: Make the numbers agree, on the command line or in the config.
+    """
+    for command in per_node_launches(job_script):
+        if command.launcher != "accelerate" or option(command, "config_file") is None:
+            continue
+        amount, gpus = nodes_of(job_script, command), gpus_per_node(job_script)
+        if amount is None or not (spread(command) or amount == 1):
+            continue
+        told = option(command, "num_machines")
+        machines = number(job_script, told[0]) if told else config.num_machines
+        given = option(command, "num_processes")
+        processes = number(job_script, given[0]) if given else config.num_processes
+        if machines is not None and machines != amount:
+            return finding(
+                job_script,
+                command.line,
+                f"num_machines is {machines}, and the job has {amount} node{'s' * (amount != 1)}",
+                "The launcher goes by num_machines.",
+                Fix("Let the job say it.", ("--num_machines $SLURM_JOB_NUM_NODES", f"--num_processes {_WORLD}")),
+                num_machines=machines,
+                nodes=amount,
+            )
+        if given is None and processes is not None and gpus and processes != amount * gpus and not config.on_cpu:
+            return finding(
+                job_script,
+                command.line,
+                f"num_processes of {config.path} is {processes}, and the job has {amount} x {gpus} GPUs",
+                "The launcher starts as many ranks as the config says.",
+                Fix("Let the job say it.", (f"--num_processes {_WORLD}",)),
+                num_processes=processes,
+                gpus=amount * gpus,
+            )
+    return Ok("the config fits what the job asks for")
+
+
+@check(Severity.ERROR, source="https://huggingface.co/docs/accelerate/usage_guides/deepspeed")
+def job_deepspeed_starts_by_pdsh(job_script: JobScript, config: Config) -> Answer:
+    """The config lets DeepSpeed reach the nodes by pdsh, and srun is there already.
+
+    Why: Without deepspeed_multinode_launcher: standard accelerate runs "deepspeed --hostfile None ... --launcher pdsh"
+    on every node (measured): each of them tries to start the whole run, over ssh.
+
+    Fix: Say standard.
+    """
+    for command in per_node_launches(job_script):
+        if command.launcher != "accelerate" or not spread(command) or spans(job_script, command) is False:
+            continue
+        uses = config.distributed_type == "DEEPSPEED" or option(command, "use_deepspeed") is not None
+        many = option(command, "num_machines") is not None or config.num_machines > 1
+        told = option(command, "deepspeed_multinode_launcher")
+        section = config.values.get("deepspeed_config")
+        launcher = (
+            told[0] if told else section.get("deepspeed_multinode_launcher") if isinstance(section, dict) else None
+        )
+        if uses and many and launcher != "standard":
+            return finding(
+                job_script,
+                command.line,
+                f"deepspeed_multinode_launcher is {launcher or 'pdsh, as nothing is said'}: every node starts the run",
+                "accelerate hands over to the deepspeed launcher, which starts all nodes by ssh, on every node.",
+                Fix("Let accelerate start its own node's ranks.", (
+                    "accelerate launch --deepspeed_multinode_launcher standard ...",
+                )),
+            )  # fmt: skip
+    return Ok("DeepSpeed does not start the nodes itself")

@@ -1,0 +1,144 @@
+"""What do the #SBATCH lines of a job script ask for?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from mgpu.launch.secrecy import masked
+from mgpu.snapshot import Directive, JobText
+
+# sbatch's options of 20.11 to 26.05 (man sbatch); a site's plug-ins add their own.
+_SHORT = {
+    "A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint", "c": "cpus-per-task",
+    "d": "dependency", "D": "chdir", "e": "error", "F": "nodefile", "G": "gpus", "h": "help", "H": "hold",
+    "I": "immediate", "i": "input", "J": "job-name", "k": "no-kill", "L": "licenses", "M": "clusters",
+    "m": "distribution", "N": "nodes", "n": "ntasks", "o": "output", "O": "overcommit", "p": "partition",
+    "Q": "quiet", "q": "qos", "S": "core-spec", "s": "oversubscribe", "t": "time", "u": "usage", "v": "verbose",
+    "V": "version", "W": "wait", "w": "nodelist", "x": "exclude",
+}  # fmt: skip
+_SHORT_FLAGS = frozenset("hHIkOQsuvVW")
+_FLAGS = frozenset({
+    "contiguous", "exclusive", "get-user-env", "help", "hold", "ignore-pbs", "immediate", "no-kill", "no-requeue",
+    "overcommit", "oversubscribe", "parsable", "propagate", "quiet", "reboot", "requeue", "spread-job", "stepmgr",
+    "test-only", "usage", "use-min-nodes", "verbose", "version", "wait", "nice", "no-allocate", "resv-ports",
+    "oom-kill-step", "consolidate-segments", "external",
+})  # fmt: skip
+_VALUES = frozenset({
+    "account", "acctg-freq", "array", "batch", "bb", "bbf", "begin", "chdir", "cluster", "clusters",
+    "cluster-constraint",
+    "comment", "constraint", "container", "container-id", "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu",
+    "cpus-per-task", "cpus-per-gres", "deadline", "delay-boot", "dependency", "distribution", "error", "exclude",
+    "export", "export-file", "extra", "extra-node-info", "gid", "gpu-bind", "gpu-freq", "gpus", "gpus-per-node",
+    "gpus-per-socket", "gpus-per-task", "gres", "gres-flags", "hint", "input", "job-name", "kill-on-invalid-dep",
+    "licenses", "mail-type", "mail-user", "mcs-label", "mem", "mem-bind", "mem-per-cpu", "mem-per-gpu", "mincpus",
+    "network", "nodefile", "nodelist", "nodes", "ntasks", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-node",
+    "ntasks-per-socket", "open-mode", "output", "partition", "power", "prefer", "priority", "profile", "qos",
+    "reservation", "segment", "signal", "sockets-per-node", "switches", "task-spread", "thread-spec",
+    "threads-per-core", "time", "time-min", "tmp", "tres-bind", "tres-per-job", "tres-per-node", "tres-per-socket",
+    "tres-per-task", "uid", "wait-all-nodes", "wckey", "workdir", "wrap", "x11", "tasks", "tasks-per-node",
+    "nodes-per-switch", "ntasks-per-tres", "burst-buffer",
+})  # fmt: skip
+OPTIONS = _FLAGS | _VALUES
+_SAME = {"tasks": "ntasks", "tasks-per-node": "ntasks-per-node", "workdir": "chdir"}
+_MAGIC = "#SBATCH"
+_SPACED = re.compile(r"#[ \t]+SBATCH[ \t]+-")
+_DISABLED = re.compile(r"##+[ \t]*SBATCH[ \t]+-")
+_INDENTED = re.compile(r"[ \t]+#SBATCH[ \t]+-")
+_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+_CURLY = "\u2018\u2019\u201c\u201d"
+
+
+def read(lines: Sequence[str]) -> tuple[list[Directive], list[JobText], int | None]:
+    """The directives, lines that look like some, and the first line at which Slurm no longer looks for them."""
+    found: list[Directive] = []
+    texts: list[JobText] = []
+    command: int | None = None
+    for number, line in enumerate(lines, 1):
+        if line.startswith(_MAGIC) and not line[len(_MAGIC) :][:1].isalnum():
+            found += _directives(line[len(_MAGIC) :], number, command is None, texts)
+        elif _SPACED.match(line):
+            texts.append(JobText(number, "spaced", line[:200]))
+        elif _DISABLED.match(line):
+            texts.append(JobText(number, "disabled", line[:200]))
+        elif _INDENTED.match(line):
+            texts.append(JobText(number, "loose", line[:200].strip()))
+        elif command is None and line.strip() and not line.lstrip().startswith("#"):
+            command = number
+    return found, texts, command
+
+
+def _directives(text: str, line: int, obeyed: bool, texts: list[JobText]) -> list[Directive]:
+    for kind, characters in (("dash", _DASHES), ("quote", _CURLY)):
+        if re.search(rf"(?:^|\s)[{characters}]" if kind == "dash" else f"[{characters}]", text.partition(" #")[0]):
+            texts.append(JobText(line, "dash" if kind == "dash" else "quote", text.strip()[:200]))
+    words = _words(text)
+    found: list[Directive] = []
+    place = 0
+    while place < len(words):
+        word = words[place]
+        following = words[place + 1] if place + 1 < len(words) else None
+        option, value, used = _option(word, following)
+        place += used
+        written = " ".join(words[place - used : place])
+        found.append(
+            Directive(line, option[:80], None if value is None else masked(value[:500]), masked(written[:500]), obeyed)
+        )
+    return found
+
+
+def _option(word: str, following: str | None) -> tuple[str, str | None, int]:
+    """The long name of an option, its value, and how many words they are."""
+    if word.startswith("--"):
+        name, equals, value = word[2:].partition("=")
+        name = _whole(name)
+        if equals:
+            return name, value, 1
+        if name in _VALUES and following is not None:
+            return name, following, 2
+        return name, None, 1
+    if word.startswith("-") and len(word) > 1:
+        letter, rest = word[1], word[2:]
+        name = _SHORT.get(letter, letter)
+        if letter in _SHORT_FLAGS:
+            return name, rest or None, 1
+        if rest:
+            return name, rest.removeprefix("=") if letter not in "JDoe" else rest, 1
+        return (name, following, 2) if following is not None else (name, None, 1)
+    return word, None, 1
+
+
+def _whole(name: str) -> str:
+    """The option a name means: getopt takes any beginning that only one has."""
+    if name not in OPTIONS:
+        near = sorted(option for option in OPTIONS if option.startswith(name)) if name else []
+        name = near[0] if len(near) == 1 else name
+    return _SAME.get(name, name)
+
+
+def _words(text: str) -> list[str]:
+    """As Slurm splits them: at blanks, with quotes, up to a #, which ends a word as well (measured 22.05: -N 1#)."""
+    words: list[str] = []
+    word: str | None = None
+    quote = ""
+    escaped = False
+    for character in text:
+        if escaped:
+            word, escaped = (word or "") + character, False
+        elif character == "\\":
+            escaped = True
+        elif quote:
+            if character == quote:
+                quote = ""
+            else:
+                word = (word or "") + character
+        elif character in "'\"":
+            quote, word = character, word or ""
+        elif character == "#":
+            break
+        elif character.isspace():
+            words += [] if word is None else [word]
+            word = None
+        else:
+            word = (word or "") + character
+    return words if word is None else [*words, word]

@@ -1,0 +1,228 @@
+"""Which program of a command line starts which: wrappers, srun, containers, shells, launchers and their scripts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from mgpu.snapshot import Launcher
+
+# srun's options, of 20.11 to 26.05: short ones that take a value, and long ones that take none, or one only after "=".
+_SRUN_VALUES = frozenset("AbBcCdDeGiJLmMnNopqrStTwWxFP")
+_SRUN_FLAGS = frozenset({
+    "contiguous", "disable-status", "exact", "exclusive", "external-launcher", "get-user-env", "help", "hold",
+    "immediate", "interactive", "kill-on-bad-exit", "label", "multi-prog", "nice", "no-allocate", "no-kill",
+    "no-requeue", "oom-kill-step", "overcommit", "overlap", "oversubscribe", "preserve-env", "propagate", "pty",
+    "quiet", "quit-on-interrupt", "reboot", "requeue", "send-libs", "slurmd-debug", "spread-job", "test-only",
+    "unbuffered", "usage", "use-min-nodes", "verbose", "version", "whole", "x11", "async",
+    # pyxis
+    "container-mount-home", "no-container-mount-home", "container-remap-root", "no-container-remap-root",
+    "container-entrypoint", "no-container-entrypoint", "container-writable", "container-readonly",
+    "no-container-entrypoint-log", "container-entrypoint-log",
+})  # fmt: skip
+SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
+# Programs that start what is given them on every node of the job, or on a node that is named.
+SPREADS = frozenset({
+    "srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "prterun", "ibrun", "jsrun", "aprun", "lrun",
+    "ssh", "pdsh", "clush", "horovodrun", "flux",
+})  # fmt: skip
+CONTAINERS = frozenset({
+    "apptainer", "singularity", "docker", "podman", "podman-hpc", "shifter", "enroot", "singularity_wrapper",
+    "apptainer_wrapper", "charliecloud", "ch-run", "udocker", "sarus", "nvidia-docker",
+})  # fmt: skip
+# Programs that start the rest of their line, sooner or later.
+_WRAPPERS = SPREADS | CONTAINERS | {
+    "time", "nohup", "exec", "command", "env", "stdbuf", "numactl", "timeout", "nice", "taskset", "setsid", "ionice",
+    "sudo", "unbuffer", "catchsegv", "nsys", "ncu", "dlprof", "perf", "strace", "conda", "mamba", "micromamba", "uv",
+    "poetry", "pixi", "hatch", "pipenv", "xargs", "parallel", "ntasks_wrapper", "builtin", "aws-ofi-nccl", "rocprof",
+    "script", "prlimit", "dsh", "hwloc-bind", "pdm", "rye", "xvfb-run", "systemd-run", "cuda-memcheck",
+    "compute-sanitizer", "gdb", "ltrace", "wait4", "bwrap", "memray", "py-spy", "scalene",
+}  # fmt: skip
+# Programs whose words start nothing, whatever they look like.
+_INERT = frozenset({
+    "echo", "printf", "pip", "pip3", "which", "type", "hash", "grep", "egrep", "pgrep", "pkill", "killall", "kill",
+    "cat", "tee", "ls", "rm", "mkdir", "cp", "mv", "ln", "test", "[", "module", "ml", "spack", "cd", "pushd", "popd",
+    "sed", "awk", "head", "tail", "cut", "tr", "sort", "wc", "date", "sleep", "touch", "chmod", "git", "wget", "curl",
+    "tar", "unzip", "rsync", "scp", "exit", "return", "wait", "true", "false", ":", "shift", "ulimit", "umask",
+    "alias", "hostname", "nvidia-smi", "free", "df", "du", "env_parallel", "scontrol", "squeue", "scancel", "sinfo",
+    "sacct", "sstat", "logger", "mail", "find", "seq", "let", "expr", "read", "getopts", "shopt", "set", "unset",
+    "source", ".", "trap", "eval", "export", "declare", "local", "readonly", "typeset", "command_not_found_handle",
+    "jq", "yq", "apt", "apt-get", "dirname", "basename", "realpath", "readlink", "mktemp", "sbatch", "salloc",
+    "ray", "ps", "top", "vim", "nano", "less", "more", "diff", "huggingface-cli", "hf", "wandb", "aws", "gsutil",
+})  # fmt: skip
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
+_TORCHRUN_FLAGS = frozenset({
+    "standalone", "m", "module", "no_python", "run_path", "virtual_local_rank", "use_env", "help", "h",
+})  # fmt: skip
+# accelerate 1.15 and older ones
+_ACCELERATE_FLAGS = frozenset({
+    "help", "h", "quiet", "q", "cpu", "multi_gpu", "tpu", "mps", "use_mps_device", "use_xpu", "ipex",
+    "enable_cpu_affinity", "dynamo_use_fullgraph", "dynamo_use_dynamic", "dynamo_use_regional_compilation",
+    "use_deepspeed", "use_fsdp", "use_parallelism_config", "use_megatron_lm", "same_network", "m", "module",
+    "no_python", "tpu_cluster", "no_tpu_cluster", "tpu_use_sudo", "downcast_bf16", "debug", "fp16",
+    "fp8_use_autocast_during_eval",
+})  # fmt: skip
+_DEEPSPEED_FLAGS = frozenset({
+    "help", "h", "no_ssh", "force_multi", "save_pid", "no_local_rank", "no_python", "module", "m", "elastic_training",
+    "use_env",
+})  # fmt: skip
+_MGPU_FLAGS = frozenset({
+    "slurm", "yes", "y", "dry_run", "n", "print_command", "module", "m", "exec", "detach", "triage", "no_triage",
+    "preflight", "no_preflight",
+})  # fmt: skip
+_FLAGS: dict[Launcher, frozenset[str]] = {
+    "torchrun": _TORCHRUN_FLAGS, "accelerate": _ACCELERATE_FLAGS, "deepspeed": _DEEPSPEED_FLAGS, "mgpu": _MGPU_FLAGS,
+}  # fmt: skip
+_TORCH_MODULES = {"torch.distributed.run", "torch.distributed.launch"}
+_ACCELERATE_MODULES = {"accelerate.commands.launch", "accelerate.commands.accelerate_cli", "accelerate"}
+# Modules of `python -m` that train nothing.
+_TOOLS = frozenset({
+    "pip", "venv", "http", "json", "site", "ensurepip", "compileall", "timeit", "zipfile", "ipykernel", "jupyter",
+    "unittest", "pytest", "py_compile", "virtualenv", "build", "torch.utils.collect_env", "nltk.downloader", "spacy",
+})  # fmt: skip
+
+
+def base(word: str) -> str:
+    """The name of a program without its folder."""
+    return word.rsplit("/", 1)[-1]
+
+
+def after_srun(words: Sequence[str]) -> int:
+    """The place in an srun line at which the command begins."""
+    place = 1
+    while place < len(words):
+        word = words[place]
+        if word == "--":
+            return place + 1
+        if word.startswith("--"):
+            name, equals, _ = word[2:].partition("=")
+            place += 1 if equals or name in _SRUN_FLAGS else 2
+        elif word.startswith("-") and len(word) > 1:
+            place += 1 + _takes_next(word)
+        elif word.startswith("$") and (word[1:2] in "{(" or word[1:].isidentifier()):
+            place += 1  # options in a variable
+        else:
+            return place
+    return len(words)
+
+
+def _takes_next(word: str) -> bool:
+    """Whether a bundle of short options ends in one whose value is the next word."""
+    for number, letter in enumerate(word[1:], 1):
+        if letter in _SRUN_VALUES:
+            return number == len(word) - 1
+    return False
+
+
+def after_wrapper(words: Sequence[str]) -> int | None:
+    """The place of the program that a wrapper, a container or something unknown starts; None: it starts none of those
+    that matter here."""
+    name = base(words[0])
+    if name in _INERT or _PYTHON.fullmatch(name):
+        return None
+    known = name in _WRAPPERS or words[0].startswith("$")
+    for place in range(1, len(words)):
+        word = words[place]
+        inner = base(word)
+        if word.startswith("-") or "=" in word.partition("$")[0]:
+            continue
+        if inner in ("torchrun", "deepspeed") or (inner == "accelerate" and words[place + 1 : place + 2] == ["launch"]):
+            return place
+        if known and (inner in SHELLS or _PYTHON.fullmatch(inner) or (inner in _WRAPPERS - {"exec", name})):
+            return place
+        if known and inner.endswith(".sh") and name in (SPREADS | {"time", "nohup", "exec", "env"}):
+            return place
+    return None
+
+
+def shell_text(words: Sequence[str]) -> int | None:
+    """Of a shell's command line: the place of the text behind -c; None where it runs a file, or nothing."""
+    for place, word in enumerate(words[1:], 1):
+        if word.startswith("--"):
+            continue
+        if not word.startswith(("-", "+")):
+            return None if words[place - 1] not in ("-o", "+o", "-O", "+O") else _continued(words, place)
+        if "c" in word[1:] and word[0] == "-":
+            return place + 1 if place + 1 < len(words) else None
+    return None
+
+
+def _continued(words: Sequence[str], place: int) -> int | None:
+    found = shell_text(["bash", *words[place + 1 :]])
+    return None if found is None else found + place
+
+
+def launcher_of(words: Sequence[str]) -> tuple[Launcher, int] | None:
+    """The launcher that a command line is of, and the place of the last word of its name."""
+    name = base(words[0])
+    if name == "torchrun" or name.startswith("torchrun-"):
+        return "torchrun", 0
+    if name == "accelerate":
+        return ("accelerate", 1) if list(words[1:2]) == ["launch"] else None
+    if name == "accelerate-launch":
+        return "accelerate", 0
+    if name in ("deepspeed", "deepspeed.pt"):
+        return "deepspeed", 0
+    if name == "mgpu" and list(words[1:2]) == ["launch"]:
+        return "mgpu", 1
+    if _PYTHON.fullmatch(name) or words[0] in ("$PYTHON", "${PYTHON}"):
+        return _of_python(words)
+    if name.endswith(".py") and "/" in words[0]:
+        return "python", -1
+    return None
+
+
+def _of_python(words: Sequence[str]) -> tuple[Launcher, int] | None:
+    place = 1
+    while place < len(words):
+        word = words[place]
+        if word == "-m" and place + 1 < len(words):
+            module = words[place + 1]
+            if module in _TORCH_MODULES:
+                return "torchrun", place + 1
+            if module in _ACCELERATE_MODULES:
+                launch = list(words[place + 2 : place + 3]) == ["launch"]
+                return ("accelerate", place + 1 + launch) if launch or module.endswith(".launch") else None
+            if module.startswith("deepspeed"):
+                return "deepspeed", place + 1
+            root = module.partition(".")[0]
+            return None if root in _TOOLS or module in _TOOLS else ("python", place)
+        if word in ("-X", "-W"):
+            place += 2
+        elif word == "-c" or word == "-":
+            return None
+        elif word.startswith("-"):
+            place += 1
+        elif base(word) in ("torchrun", "accelerate", "deepspeed"):
+            found = launcher_of(words[place:])
+            return (found[0], found[1] + place) if found else None
+        else:
+            return ("python", place - 1) if word.endswith(".py") or word.startswith("$") else None
+    return None
+
+
+def script_of(launcher: Launcher, words: Sequence[str], last: int) -> int | None:
+    """The place of the training script (or module) behind a launcher's own options."""
+    place = last + 1
+    if launcher == "python":
+        if list(words[place : place + 1]) == ["-m"]:
+            place += 1
+        return place if place < len(words) else None
+    flags = _FLAGS[launcher]
+    while place < len(words):
+        word = words[place]
+        if word == "--":
+            return place + 1 if place + 1 < len(words) else None
+        if word.startswith("-") and len(word) > 1:
+            name, equals, _ = word.lstrip("-").partition("=")
+            place += 1 if equals or name.replace("-", "_") in flags else 2
+        elif word.startswith("$") and not re.search(r"\.py$", word) and place + 1 < len(words):
+            place += 1  # options in a variable
+        else:
+            return place
+    return None
+
+
+def is_inert(word: str) -> bool:
+    """Whether a program starts none of its words."""
+    return base(word) in _INERT

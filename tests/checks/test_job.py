@@ -1,0 +1,740 @@
+"""checks/job: each fault in a script of tests/bad_jobs, nothing in its repaired twin, and what lies between."""
+
+from __future__ import annotations
+
+import pytest
+
+from mgpu import engine
+from mgpu.snapshot import Config, JobFolder, JobScript, Snapshot
+from tests.bad_jobs import bad, good, pairs, read
+from tests.checks.facts import Case, config, fails, informs, job_script, skips, table, warns, well
+from tests.conftest import CHECKS
+
+# Two nodes, and a config that the launcher is given.
+CONFIGURED = """\
+#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=4
+srun --kill-on-bad-exit=1 bash -c 'accelerate launch --config_file ds.yaml --num_machines 2 \\
+    --machine_rank $SLURM_NODEID --main_process_ip node1 train.py'
+"""
+TWO = "num_machines: 2\nnum_processes: 8\n"
+STATIC = CONFIGURED.replace("--machine_rank $SLURM_NODEID ", "")
+HEADLESS = CONFIGURED.replace("--main_process_ip node1 ", "")
+DEEPSPEED = "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3}\n" + TWO
+STANDARD = DEEPSPEED.replace("zero_stage: 3", "deepspeed_multinode_launcher: standard")
+
+
+def job(*lines: str) -> JobScript:
+    """A job of two nodes with four GPUs each, and these lines."""
+    asks = ("#!/bin/bash", "#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=1", "#SBATCH --gpus-per-node=4")
+    return read("\n".join((*asks, *lines)) + "\n")
+
+
+CASES = (
+    fails(
+        "job_lines_end_as_on_windows",
+        "line 1: the lines end as on Windows",
+        "sed -i",
+        job_script=read("#!/bin/bash\r\n#SBATCH --nodes=1\r\nsrun hostname\r\n"),
+    ),
+    well("job_lines_end_as_on_windows", "as on Linux"),
+    skips("job_shebang_missing", "may be there for a shell", job_script=read("srun hostname\n")),
+    fails(
+        "job_shebang_missing",
+        "line 1: the file does not begin with #!",
+        "#!/bin/bash",
+        job_script=bad("text-no-shebang"),
+    ),
+    well("job_shebang_missing", "it begins with #!/bin/bash", job_script=good("text-no-shebang")),
+    fails(
+        "job_syntax_broken",
+        "line 9: unexpected EOF while looking for matching `''",
+        "bash -n job.sbatch",
+        job_script=bad("text-quote-not-closed"),
+    ),
+    well("job_syntax_broken", "12 lines, which bash -n reads", job_script=good("text-quote-not-closed")),
+    fails(
+        "job_continued_line_broken",
+        "line 12: a blank follows the backslash: the command ends here",
+        "sed -n '12p' job.sbatch | cat -A",
+        job_script=bad("text-blank-after-the-backslash"),
+    ),
+    well("job_continued_line_broken", "no continued line is broken", job_script=good("text-blank-after-the-backslash")),
+    fails(
+        "job_continued_line_broken",
+        "line 14: a comment line stands amid the command: the command ends here",
+        "sed -n '14p' job.sbatch | cat -A",
+        job_script=bad("text-comment-in-the-middle"),
+    ),
+    fails(
+        "job_continued_line_broken",
+        "line 14: --epochs is run as a command",
+        "End the line before with a backslash, and nothing ",
+        job_script=bad("text-backslash-missing"),
+    ),
+    fails(
+        "job_dash_typographic",
+        "line 13: –epochs has a typographic dash",
+        "grep -nP '[^\\x00-\\x7F]' job.sbatch",
+        job_script=bad("text-long-dash"),
+    ),
+    well("job_dash_typographic", "dashes and quotes are plain ones", job_script=good("text-long-dash")),
+    fails(
+        "job_dash_typographic",
+        "line 13: “a” has a typographic quote",
+        "grep -nP '[^\\x00-\\x7F]' job.sbatch",
+        job_script=bad("text-curly-quote"),
+    ),
+    fails(
+        "job_directive_below_a_command",
+        "line 7: #SBATCH --gpus-per-node=4 stands below a command, where Sl",
+        "#SBATCH --gpus-per-node=4",
+        job_script=bad("directives-below-a-command"),
+    ),
+    well(
+        "job_directive_below_a_command",
+        "5 options, all above the first command",
+        job_script=good("directives-below-a-command"),
+    ),
+    fails(
+        "job_directive_has_a_variable",
+        "line 2: #SBATCH --nodes=$NUM_NODES: variables are not filled in",
+        "Write the value. In names of files Slurm fills in ",
+        job_script=bad("directives-variable"),
+    ),
+    well("job_directive_has_a_variable", "no directive has a variable", job_script=good("directives-variable")),
+    fails(
+        "job_directive_has_a_variable",
+        "line 7: #SBATCH --output=$HOME/%j.out: variables are not filled in",
+        "Write the value. In names of files Slurm fills in ",
+        job_script=bad("directives-variable-in-the-output"),
+    ),
+    warns(
+        "job_directive_is_a_comment",
+        "line 4: # SBATCH --gpus-per-node=4 is a comment: a blank stands be",
+        "#SBATCH --gpus-per-node=4",
+        job_script=bad("directives-blank-before"),
+    ),
+    well(
+        "job_directive_is_a_comment", "what looks like a directive is one", job_script=good("directives-blank-before")
+    ),
+    warns(
+        "job_directive_is_a_comment",
+        "line 6: #SBATCH --time=12:00:00 is a comment: a blank stands before it",
+        "#SBATCH --time=12:00:00",
+        job_script=bad("directives-indented"),
+    ),
+    fails(
+        "job_directive_unknown",
+        "line 3: sbatch has no option --ntask-per-node",
+        "#SBATCH --ntasks-per-node=1",
+        job_script=bad("directives-misspelt"),
+    ),
+    well("job_directive_unknown", "no option is misspelt", job_script=good("directives-misspelt")),
+    fails(
+        "job_directive_value_invalid",
+        "line 6: #SBATCH --time=12h: not a value that Slurm reads",
+        "sbatch --test-only job.sbatch",
+        job_script=bad("directives-no-time"),
+    ),
+    well("job_directive_value_invalid", "the values are ones that Slurm reads", job_script=good("directives-no-time")),
+    fails(
+        "job_directive_value_invalid",
+        "line 7: #SBATCH --mail-type=FINISH: not a value that Slurm reads",
+        "sbatch --test-only job.sbatch",
+        job_script=bad("directives-no-node-count"),
+    ),
+    fails(
+        "job_directive_value_invalid",
+        "line 4: #SBATCH --gres=gpu=4: not a value that Slurm reads",
+        "sbatch --test-only job.sbatch",
+        job_script=bad("directives-gres-without-a-colon"),
+    ),
+    warns(
+        "job_gpus_asked_for_twice",
+        "line 4: --gres=gpu:4 and --gpus-per-node=4 both ask for GPUs",
+        "#SBATCH --gpus-per-node=4",
+        job_script=bad("directives-twice"),
+    ),
+    well("job_gpus_asked_for_twice", "the GPUs are asked for in one way", job_script=good("directives-twice")),
+    warns(
+        "job_output_folder_missing",
+        "line 7: the folder no-such-folder for the job's output is not here",
+        "mkdir -p no-such-folder",
+        job_script=bad("directives-folder-missing"),
+    ),
+    well(
+        "job_output_folder_missing",
+        "the output goes to the folder of the job",
+        job_script=good("directives-folder-missing"),
+    ),
+    fails(
+        "job_launcher_outside_srun",
+        "line 10: torchrun runs on the first node only, and the job has 2 nodes",
+        "srun --ntasks-per-node=1 --kill-on-bad-exit=1 torc",
+        job_script=bad("starting-launcher-without-srun"),
+    ),
+    well("job_launcher_outside_srun", "srun starts the launcher", job_script=good("starting-launcher-without-srun")),
+    fails(
+        "job_launcher_outside_srun",
+        "line 10: python runs on the first node only, and the job has 2 nodes",
+        "srun --ntasks-per-node=1 --kill-on-bad-exit=1 pyth",
+        job_script=bad("starting-python-without-srun"),
+    ),
+    fails(
+        "job_launchers_several_per_node",
+        "line 3: 4 tasks a node, and each is a torchrun",
+        "#SBATCH --ntasks-per-node=1",
+        job_script=bad("starting-four-launchers-a-node"),
+    ),
+    well("job_launchers_several_per_node", "one launcher a node", job_script=good("starting-four-launchers-a-node")),
+    fails(
+        "job_launchers_several_per_node",
+        "line 10: 4 tasks a node, and each is a torchrun",
+        "#SBATCH --ntasks-per-node=1",
+        job_script=bad("starting-eight-tasks-in-the-srun-line"),
+    ),
+    fails(
+        "job_deepspeed_without_hosts",
+        "line 10: deepspeed is not told of the 2 nodes",
+        "srun --ntasks-per-node=1 --kill-on-bad-exit=1 torc",
+        job_script=bad("starting-deepspeed-alone"),
+    ),
+    well("job_deepspeed_without_hosts", "no deepspeed launcher", job_script=good("starting-deepspeed-alone")),
+    warns(
+        "job_installs_packages_on_every_node",
+        "line 8: pip install -r runs on every task at once",
+        "srun --nodes=1 --ntasks=1 pip install -r ...",
+        job_script=bad("starting-pip-under-srun"),
+    ),
+    well(
+        "job_installs_packages_on_every_node",
+        "nothing is installed by srun",
+        job_script=good("starting-pip-under-srun"),
+    ),
+    fails(
+        "job_rank_expanded_in_batch_shell",
+        "line 11: $SLURM_NODEID is expanded here, in the batch shell, where",
+        "srun bash -c '... --node_rank $SLURM_NODEID ...'",
+        job_script=bad("ranks-node-rank-in-the-batch-shell"),
+    ),
+    well(
+        "job_rank_expanded_in_batch_shell",
+        "no rank is put in by the batch shell",
+        job_script=good("ranks-node-rank-in-the-batch-shell"),
+    ),
+    fails(
+        "job_rank_expanded_in_batch_shell",
+        "line 11: $SLURM_NODEID is expanded here, in the batch shell, where",
+        "srun bash -c '... --machine_rank $SLURM_NODEID ...'",
+        job_script=bad("ranks-double-quotes"),
+    ),
+    fails(
+        "job_rank_expanded_in_batch_shell",
+        "line 9: $SLURM_PROCID is expanded here, in the batch shell, where ",
+        "srun bash -c '... --machine_rank $SLURM_NODEID ...'",
+        job_script=bad("ranks-rank-through-a-variable"),
+    ),
+    fails(
+        "job_rank_expanded_in_batch_shell",
+        "line 8: RANK is $SLURM_PROCID of the batch shell, where it is 0",
+        "srun bash -c 'export RANK=$SLURM_PROCID; python tr",
+        job_script=bad("ranks-rank-of-the-environment"),
+    ),
+    informs(
+        "job_rank_ignored",
+        "line 11: $SLURM_NODEID is 0 for every node here; c10d does not loo",
+        "--machine_rank \\$SLURM_NODEID",
+        job_script=bad("ranks-c10d-and-a-rank-of-0"),
+    ),
+    well("job_rank_ignored", "no rank is handed in vain", job_script=good("ranks-c10d-and-a-rank-of-0")),
+    fails(
+        "job_machine_rank_missing",
+        "line 10: several nodes, and no --machine_rank",
+        "srun bash -c '... --machine_rank $SLURM_NODEID ...'",
+        job_script=bad("ranks-no-machine-rank"),
+    ),
+    well(
+        "job_machine_rank_missing",
+        "the launchers are told their rank, or find it",
+        job_script=good("ranks-no-machine-rank"),
+    ),
+    fails(
+        "job_machine_rank_missing",
+        "line 10: several nodes, and no --node_rank",
+        "srun bash -c '... --node_rank $SLURM_NODEID ...'",
+        job_script=bad("ranks-no-node-rank"),
+    ),
+    fails(
+        "job_variable_not_on_node",
+        "line 11: $HEAD is empty here: line 7 sets it and does not export it",
+        "export HEAD",
+        job_script=bad("ranks-variable-that-is-not-exported"),
+    ),
+    well(
+        "job_variable_not_on_node",
+        "what the nodes' shells expand is exported",
+        job_script=good("ranks-variable-that-is-not-exported"),
+    ),
+    fails(
+        "job_head_address_is_loopback",
+        "line 8: the nodes are to meet at localhost, which is another machi",
+        'export MASTER_ADDR=$(scontrol show hostnames "$SLU',
+        job_script=bad("meeting-localhost"),
+    ),
+    well("job_head_address_is_loopback", "no meeting point is localhost", job_script=good("meeting-localhost")),
+    warns(
+        "job_head_address_by_hostname",
+        "line 8: the head's address comes from $(hostname -I | awk '{print ",
+        'export MASTER_ADDR=$(scontrol show hostnames "$SLU',
+        job_script=bad("meeting-address-by-hostname"),
+    ),
+    well(
+        "job_head_address_by_hostname",
+        "no address is asked of hostname",
+        job_script=good("meeting-address-by-hostname"),
+    ),
+    warns(
+        "job_head_address_by_hostname",
+        "line 9: the head's address comes from $(srun --nodes=1 --ntasks=1 ",
+        'export MASTER_ADDR=$(scontrol show hostnames "$SLU',
+        job_script=bad("meeting-address-by-srun-hostname"),
+    ),
+    fails(
+        "job_head_differs_between_nodes",
+        "line 11: $(hostname) is another name on every node",
+        'export MASTER_ADDR=$(scontrol show hostnames "$SLU',
+        job_script=bad("meeting-every-node-the-head"),
+    ),
+    well("job_head_differs_between_nodes", "no node names itself", job_script=good("meeting-every-node-the-head")),
+    informs(
+        "job_head_address_of_srun",
+        "line 8: $SLURM_LAUNCH_NODE_IPADDR is where srun was typed",
+        'export MASTER_ADDR=$(scontrol show hostnames "$SLU',
+        job_script=bad("meeting-launch-node"),
+    ),
+    well("job_head_address_of_srun", "the head is not where srun was typed", job_script=good("meeting-launch-node")),
+    fails(
+        "job_head_cut_from_short_list",
+        "line 8: $(echo $SLURM_JOB_NODELIST | sed 's/[],].*//; s/\\[//'): th",
+        'export MASTER_ADDR=$(scontrol show hostnames "$SLU',
+        job_script=bad("meeting-list-cut-by-sed"),
+    ),
+    well(
+        "job_head_cut_from_short_list",
+        "no name is cut out of the list of nodes",
+        job_script=good("meeting-list-cut-by-sed"),
+    ),
+    fails(
+        "job_head_cut_from_short_list",
+        "line 8: ${SLURM_NODELIST%%,*}: the list is short, as in nid[001-004]",
+        'export MASTER_ADDR=$(scontrol show hostnames "$SLU',
+        job_script=bad("meeting-list-cut-at-a-comma"),
+    ),
+    fails(
+        "job_head_address_missing",
+        "line 10: torchrun is not told where the nodes meet",
+        'export MASTER_ADDR=$(scontrol show hostnames "$SLU',
+        job_script=bad("meeting-no-address-for-torchrun"),
+    ),
+    well(
+        "job_head_address_missing",
+        "the launchers are told where they meet",
+        job_script=good("meeting-no-address-for-torchrun"),
+    ),
+    fails(
+        "job_head_address_missing",
+        "line 10: accelerate launch is not told where the nodes meet",
+        'export MASTER_ADDR=$(scontrol show hostnames "$SLU',
+        job_script=bad("meeting-no-address-for-accelerate"),
+    ),
+    informs(
+        "job_port_fixed",
+        "line 9: port 29500 for every job",
+        "export MASTER_PORT=$((12000 + SLURM_JOB_ID % 20000))",
+        job_script=bad("meeting-fixed-port"),
+    ),
+    well("job_port_fixed", "the port is of this job", job_script=good("meeting-fixed-port")),
+    fails(
+        "job_port_drawn_on_each_node",
+        "line 11: $((20000 + $RANDOM % 9999)) is another port on every node",
+        "export MASTER_PORT=$((12000 + SLURM_JOB_ID % 20000))",
+        job_script=bad("meeting-port-drawn-on-each-node"),
+    ),
+    well(
+        "job_port_drawn_on_each_node",
+        "no node draws a port of its own",
+        job_script=good("meeting-port-drawn-on-each-node"),
+    ),
+    fails(
+        "job_rendezvous_id_drawn_on_each_node",
+        "line 12: --rdzv_id $RANDOM is another id on every node",
+        "--rdzv-id=$SLURM_JOB_ID",
+        job_script=bad("meeting-id-drawn-on-each-node"),
+    ),
+    well(
+        "job_rendezvous_id_drawn_on_each_node",
+        "the id is the same on all nodes",
+        job_script=good("meeting-id-drawn-on-each-node"),
+    ),
+    warns(
+        "job_backend_hidden_in_rdzv_conf",
+        "line 12: --rdzv_conf rdzv_backend=c10d does not choose the backend",
+        "--rdzv_backend c10d",
+        job_script=bad("meeting-backend-in-the-settings-of-the-backend"),
+    ),
+    well(
+        "job_backend_hidden_in_rdzv_conf",
+        "the backend is chosen by its own option, or left as it is",
+        job_script=good("meeting-backend-in-the-settings-of-the-backend"),
+    ),
+    fails(
+        "job_same_network_with_c10d",
+        "line 12: --same_network leaves c10d without an address",
+        "accelerate launch --rdzv_backend c10d --main_proce",
+        job_script=bad("meeting-same-network"),
+    ),
+    well("job_same_network_with_c10d", "c10d has its address", job_script=good("meeting-same-network")),
+    warns(
+        "job_endpoint_with_static_backend",
+        "line 13: --rdzv_endpoint without --rdzv_backend, and no --node_rank",
+        "--rdzv_backend c10d --rdzv_id $SLURM_JOB_ID",
+        job_script=bad("meeting-endpoint-without-backend"),
+    ),
+    well(
+        "job_endpoint_with_static_backend",
+        "a backend or a rank is given",
+        job_script=good("meeting-endpoint-without-backend"),
+    ),
+    fails(
+        "job_nodes_not_told_to_launcher",
+        "line 10: no --nnodes: each of the 2 nodes trains alone",
+        "--nnodes $SLURM_JOB_NUM_NODES",
+        job_script=bad("world-no-nnodes"),
+    ),
+    well("job_nodes_not_told_to_launcher", "the launchers know of the nodes", job_script=good("world-no-nnodes")),
+    fails(
+        "job_nodes_not_told_to_launcher",
+        "line 12: --standalone: each of the 2 nodes trains alone",
+        "--nnodes $SLURM_JOB_NUM_NODES",
+        job_script=bad("world-standalone-on-two-nodes"),
+    ),
+    fails(
+        "job_processes_do_not_divide",
+        "line 10: 7 processes on 2 nodes: accelerate starts 3 on each",
+        "--num_processes $((SLURM_JOB_NUM_NODES * SLURM_GPU",
+        job_script=bad("world-seven-on-two-nodes"),
+    ),
+    well(
+        "job_processes_do_not_divide", "the processes divide by the nodes", job_script=good("world-seven-on-two-nodes")
+    ),
+    fails(
+        "job_processes_outnumber_gpus",
+        "line 11: 8 ranks a node, and the job asks for 4 GPUs of each",
+        "#SBATCH --gpus-per-node=8",
+        job_script=bad("world-more-ranks-than-gpus"),
+    ),
+    well(
+        "job_processes_outnumber_gpus",
+        "4 GPUs a node, and no more ranks",
+        job_script=good("world-more-ranks-than-gpus"),
+    ),
+    warns(
+        "job_gpus_left_idle",
+        "line 10: 2 ranks a node, and the job asks for 4 GPUs of each",
+        "--num_processes $((SLURM_JOB_NUM_NODES * SLURM_GPU",
+        job_script=bad("world-processes-of-one-node"),
+    ),
+    well(
+        "job_gpus_left_idle",
+        "no GPU is left idle by the number of ranks",
+        job_script=good("world-processes-of-one-node"),
+    ),
+    warns(
+        "job_gpus_left_idle",
+        "line 8: 2 ranks a node, and the job asks for 4 GPUs of each",
+        "--num_processes $((SLURM_JOB_NUM_NODES * SLURM_GPU",
+        job_script=bad("world-processes-by-arithmetic"),
+    ),
+    warns(
+        "job_gpus_bound_to_tasks",
+        "line 4: --gpus-per-task=1: every task sees one GPU, as number 0",
+        "#SBATCH --gpus-per-node=4",
+        job_script=bad("gpus-gpus-per-task"),
+    ),
+    well("job_gpus_bound_to_tasks", "the GPUs are not bound to tasks", job_script=good("gpus-gpus-per-task")),
+    informs(
+        "job_cpus_not_passed_on",
+        "line 10: srun is not told --cpus-per-task=32 again",
+        "srun --cpus-per-task=$SLURM_CPUS_PER_TASK ...",
+        job_script=bad("gpus-cpus-not-passed-on"),
+    ),
+    well("job_cpus_not_passed_on", "srun is told, or starts no launcher", job_script=good("gpus-cpus-not-passed-on")),
+    fails(
+        "job_slurm_variable_empty",
+        "line 11: $SLURM_GPUS_PER_NODE is empty: the job does not ask for -",
+        "$SLURM_GPUS_ON_NODE",
+        job_script=bad("gpus-variable-of-another-option"),
+    ),
+    well(
+        "job_slurm_variable_empty",
+        "the variables of Slurm that it uses are set",
+        job_script=good("gpus-variable-of-another-option"),
+    ),
+    fails(
+        "job_gpu_type_in_a_number",
+        "line 11: $SLURM_GPUS_PER_NODE is a100:4, not a number",
+        "$SLURM_GPUS_ON_NODE",
+        job_script=bad("gpus-type-in-the-number"),
+    ),
+    well(
+        "job_gpu_type_in_a_number",
+        "no type of GPU stands where a number belongs",
+        job_script=good("gpus-type-in-the-number"),
+    ),
+    warns(
+        "job_goes_on_without_a_rank",
+        "line 10: a rank that fails on one node leaves the others waiting",
+        "srun --kill-on-bad-exit=1 ...",
+        job_script=bad("ending-others-go-on"),
+    ),
+    well(
+        "job_goes_on_without_a_rank",
+        "a task that fails ends the step, or there is one node",
+        job_script=good("ending-others-go-on"),
+    ),
+    warns(
+        "job_trap_never_runs",
+        "line 9: the trap for USR1 (line 8) runs only when this has ended",
+        "srun --kill-on-bad-exit=1 ... &",
+        job_script=bad("ending-trap-and-srun-in-front"),
+    ),
+    well(
+        "job_trap_never_runs", "the training runs in the background", job_script=good("ending-trap-and-srun-in-front")
+    ),
+    warns(
+        "job_signal_misses_the_trap",
+        "line 5: --signal=USR1@300 goes to the ranks, and the trap is here",
+        "#SBATCH --signal=B:USR1@300",
+        job_script=bad("ending-signal-to-the-steps"),
+    ),
+    well(
+        "job_signal_misses_the_trap",
+        "the warning goes where it is caught",
+        job_script=good("ending-signal-to-the-steps"),
+    ),
+    warns(
+        "job_signal_misses_the_trap",
+        "line 5: --signal=B:USR2@300 goes to this shell, which has no trap ",
+        "trap 'scontrol requeue $SLURM_JOB_ID' USR2",
+        job_script=bad("ending-signal-to-a-shell-without-trap"),
+    ),
+    informs(
+        "job_requeue_empties_the_log",
+        "line 6: the second start empties the log of the first",
+        "#SBATCH --open-mode=append",
+        job_script=bad("ending-log-emptied"),
+    ),
+    well("job_requeue_empties_the_log", "--open-mode=append", job_script=good("ending-log-emptied")),
+    warns(
+        "job_secret_in_script",
+        "line 8: WANDB_API_KEY stands here in plain text",
+        "export WANDB_API_KEY=$(cat ~/.wandb_api_key)",
+        job_script=bad("settings-token"),
+    ),
+    well("job_secret_in_script", "no secret is seen", job_script=good("settings-token")),
+    warns(
+        "job_slow_setting_left",
+        "line 8: NCCL_IB_DISABLE=1: nodes talk over Ethernet, where there i",
+        "unset NCCL_IB_DISABLE",
+        job_script=bad("settings-infiniband-off"),
+    ),
+    well("job_slow_setting_left", "no fast way is switched off", job_script=good("settings-infiniband-off")),
+    informs(
+        "job_debug_output_left",
+        "line 8: NCCL_DEBUG=INFO writes hundreds of lines a rank",
+        "export NCCL_DEBUG=WARN",
+        job_script=bad("settings-debugging-output"),
+    ),
+    well("job_debug_output_left", "no debugging output is asked for", job_script=good("settings-debugging-output")),
+    # --- with a config
+    fails(
+        "job_machine_rank_of_config",
+        "every node takes machine_rank 0",
+        "$SLURM_NODEID",
+        job_script=read(STATIC),
+        config=config(TWO + "machine_rank: 0\n"),
+    ),
+    well("job_machine_rank_of_config", "do not take their rank", job_script=read(CONFIGURED), config=config(TWO)),
+    well(
+        "job_machine_rank_of_config",
+        "do not take their rank",
+        config=config(TWO),
+        job_script=read(STATIC.replace("ds.yaml", "ds.yaml --rdzv_backend c10d")),
+    ),
+    fails(
+        "job_config_has_no_head_address",
+        "neither the command line nor the config",
+        "--main_process_ip",
+        job_script=read(HEADLESS),
+        config=config(TWO),
+    ),
+    well(
+        "job_config_has_no_head_address",
+        "told where",
+        job_script=read(HEADLESS),
+        config=config(TWO + "main_process_ip: node1\n"),
+    ),
+    warns(
+        "job_config_is_for_another_world",
+        "num_machines is 4, and the job has 2 nodes",
+        "$SLURM_JOB_NUM_NODES",
+        job_script=read(CONFIGURED.replace("--num_machines 2 ", "")),
+        config=config("num_machines: 4\n"),
+    ),
+    warns(
+        "job_config_is_for_another_world",
+        "is 4, and the job has 2 x 4 GPUs",
+        "--num_processes",
+        job_script=read(CONFIGURED),
+        config=config("num_machines: 2\nnum_processes: 4\n"),
+    ),
+    well("job_config_is_for_another_world", "fits", job_script=read(CONFIGURED), config=config(TWO)),
+    fails(
+        "job_deepspeed_starts_by_pdsh",
+        "is pdsh, as nothing is said",
+        "--deepspeed_multinode_launcher standard",
+        job_script=read(CONFIGURED),
+        config=config(DEEPSPEED),
+    ),
+    well(
+        "job_deepspeed_starts_by_pdsh", "does not start the nodes", job_script=read(CONFIGURED), config=config(STANDARD)
+    ),
+    # --- what is not known is not judged
+    well("job_launcher_outside_srun", "runs on one node", job_script=read("#!/bin/bash\ntorchrun train.py\n")),
+    well(
+        "job_launcher_outside_srun",
+        "srun starts",
+        job_script=job(
+            "if [ $SLURM_NNODES -gt 1 ]; then srun torchrun --nnodes=2 train.py; else torchrun train.py; fi"
+        ),
+    ),
+    well("job_launcher_outside_srun", "srun starts", job_script=job("mpirun -np 2 torchrun --nnodes=2 train.py")),
+    well("job_launchers_several_per_node", "one launcher", job_script=job("srun $ARGS torchrun train.py")),
+    skips("job_deepspeed_without_hosts", "not known", job_script=read("#!/bin/bash\ndeepspeed train.py\n")),
+    well("job_deepspeed_without_hosts", "told", job_script=job("deepspeed --hostfile hosts train.py")),
+    well(
+        "job_installs_packages_on_every_node",
+        "nothing is installed",
+        job_script=job("srun --nodes=1 --ntasks=1 pip install x"),
+    ),
+    well(
+        "job_head_address_is_loopback",
+        "no meeting point",
+        job_script=read(
+            "#!/bin/bash\n#SBATCH --nodes=1\nexport MASTER_ADDR=localhost\nsrun torchrun --nnodes=1 train.py\n"
+        ),
+    ),
+    well(
+        "job_head_cut_from_short_list",
+        "no name is cut",
+        job_script=job(
+            "export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | sed -n 1p)", "srun python train.py"
+        ),
+    ),
+    well(
+        "job_head_differs_between_nodes",
+        "no node names itself",
+        job_script=job(
+            "export MASTER_ADDR=$(hostname)", "srun bash -c 'torchrun --nnodes=2 --master_addr $MASTER_ADDR train.py'"
+        ),
+    ),
+    well(
+        "job_port_fixed",
+        "to itself",
+        job_script=job("#SBATCH --exclusive", "srun torchrun --nnodes=2 --rdzv_endpoint $H:29500 train.py"),
+    ),
+    well("job_nodes_not_told_to_launcher", "know", job_script=job("srun torchrun $ARGS train.py")),
+    well(
+        "job_processes_outnumber_gpus",
+        "no more ranks",
+        job_script=job("srun torchrun --nnodes=2 --nproc_per_node=$GPUS train.py"),
+    ),
+    skips("job_processes_outnumber_gpus", "not known", job_script=read("#!/bin/bash\ntorchrun train.py\n")),
+    skips("job_gpus_left_idle", "not known", job_script=read("#!/bin/bash\ntorchrun train.py\n")),
+    well(
+        "job_gpus_left_idle",
+        "no GPU",
+        job_script=job("srun vllm serve x &", "srun torchrun --nnodes=2 --nproc_per_node=3 train.py"),
+    ),
+    skips(
+        "job_gpus_left_idle",
+        "share",
+        job_script=job("srun torchrun --nproc_per_node=2 a.py &", "srun torchrun --nproc_per_node=2 b.py &", "wait"),
+    ),
+    skips("job_slurm_variable_empty", "not said", job_script=read("#!/bin/bash\necho $SLURM_GPUS_PER_NODE\n")),
+    well(
+        "job_slurm_variable_empty",
+        "are set",
+        job_script=read(
+            "#!/bin/bash\n#SBATCH --gres=gpu:4\nsrun torchrun --nproc_per_node=${SLURM_GPUS_PER_NODE:-4} train.py\n"
+        ),
+    ),
+    well(
+        "job_variable_not_on_node",
+        "exported",
+        job_script=job("set -a", "HEAD=node1", "srun bash -c 'torchrun --master_addr $HEAD train.py'"),
+    ),
+    well(
+        "job_goes_on_without_a_rank",
+        "SLURM_KILL_BAD_EXIT",
+        job_script=job("export SLURM_KILL_BAD_EXIT=1", "srun torchrun --nnodes=2 train.py"),
+    ),
+    skips("job_trap_never_runs", "by hand", job_script=job("trap 'rm -f x' TERM", "srun python train.py")),
+    well("job_trap_never_runs", "no trap", job_script=job("trap 'rm -f x' EXIT", "srun python train.py")),
+    skips("job_signal_misses_the_trap", "not one that Slurm reads", job_script=job("#SBATCH --signal=:@x", "true")),
+    well("job_signal_misses_the_trap", "no warning", job_script=job("true")),
+    well(
+        "job_signal_misses_the_trap",
+        "place of the shell",
+        job_script=job("#SBATCH --signal=B:USR1@60", "exec srun python train.py"),
+    ),
+    skips("job_output_folder_missing", "only the cluster", job_script=job_script(folders=(JobFolder(3, "%u", None),))),
+    well("job_output_folder_missing", "is there", job_script=job_script(folders=(JobFolder(3, "logs", True),))),
+    well("job_secret_in_script", "no secret", job_script=job("export HF_TOKEN=<your token>", "export HF_TOKEN=$TOKEN")),
+    well("job_slow_setting_left", "no fast way", job_script=job("export NCCL_IB_DISABLE=0")),
+)
+
+
+@pytest.mark.parametrize("case", table(CASES))
+def test_case(case: Case) -> None:
+    case.verify()
+
+
+def found(script: JobScript, given: Config | None = None) -> set[tuple[str, int | None]]:
+    """What all checks on a job script find in one: check and line."""
+    wanted = {"job_script", "config"} if given else {"job_script"}
+    asked = [check for check in CHECKS.values() if "job_script" in check.facts and wanted >= set(check.facts)]
+    outcomes = [one for check in asked for one in engine.ask(check, Snapshot(job_script=script, config=given))]
+    assert [one.answer for one in outcomes if one.status == "crash"] == []
+    return {(o.check.id, o.problem.place.line if o.problem.place else None) for o in outcomes if o.problem}
+
+
+@pytest.mark.parametrize("pair", pairs(), ids=lambda pair: pair.name)
+def test_the_fault_and_nothing_else(pair: object) -> None:
+    assert isinstance(pair, type(pairs()[0]))
+    assert pair.expected, "no line of the bad script bears a mark"
+    assert found(bad(pair.name)) == pair.expected
+    assert found(good(pair.name)) == set()
+
+
+def test_every_check_that_needs_the_script_alone_has_a_pair() -> None:
+    asked = {check.id for check in CHECKS.values() if check.facts == ("job_script",)}
+    assert {name for pair in pairs() for name, _ in pair.expected} == asked - {"job_lines_end_as_on_windows"}
+    assert len({pair.name for pair in pairs()}) == len(pairs()) >= 60
+
+
+def test_a_config_that_fits_is_found_well() -> None:
+    assert found(read(CONFIGURED), config(STANDARD)) == set()

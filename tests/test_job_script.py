@@ -1,0 +1,405 @@
+"""Is a job script read as Slurm and the shells would read it, and told so that it helps?"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mgpu import schema
+from mgpu.errors import MgpuError
+from mgpu.probes import job_script
+from mgpu.slurm import writing
+from mgpu.slurm.job import SHAPES, Container, Job
+from mgpu.snapshot import JobCommand, Snapshot, from_json, to_json
+from tests.bad_jobs import bad, good, pairs, read
+from tests.checks.test_job import found
+from tests.conftest import ROOT, Run
+from tests.slurm import Cluster
+
+Told: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
+
+SBATCH = "#!/bin/bash\n#SBATCH --nodes=2\n"
+
+
+def launch(*lines: str) -> JobCommand:
+    """The one launch of a script of these lines."""
+    (command,) = read("\n".join(("#!/bin/bash", *lines)) + "\n").launches
+    return command
+
+
+def uses(command: JobCommand) -> dict[str, bool]:
+    """Variables in a command's words, and whether a shell on the node expands them."""
+    return {one.name: one.on_node for one in command.variables}
+
+
+# --- which shell expands what ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "on_node"),
+    [
+        (("srun torchrun --node_rank $SLURM_NODEID train.py",), False),
+        (('srun bash -c "torchrun --node_rank $SLURM_NODEID train.py"',), False),
+        (("srun bash -c 'torchrun --node_rank $SLURM_NODEID train.py'",), True),
+        (('srun bash -c "torchrun --node_rank \\$SLURM_NODEID train.py"',), True),
+        (("srun bash -lc 'exec torchrun --node_rank ${SLURM_NODEID} train.py'",), True),
+        (('CMD="torchrun --node_rank \\$SLURM_NODEID train.py"', 'srun bash -c "$CMD"'), True),
+        (('CMD="torchrun --node_rank $SLURM_NODEID train.py"', 'srun bash -c "$CMD"'), False),
+        (("CMD='torchrun --node_rank $SLURM_NODEID train.py'", "srun sh -c \"$CMD\""), True),
+        (("export R=$SLURM_NODEID", "srun bash -c 'torchrun --node_rank $R train.py'"), False),
+        (("srun bash -c 'R=$SLURM_NODEID; torchrun --node_rank $R train.py'",), True),
+        (("srun bash << 'END'", "torchrun --node_rank $SLURM_NODEID train.py", "END"), True),
+        (("srun bash << END", "torchrun --node_rank $SLURM_NODEID train.py", "END"), False),
+        (("srun apptainer exec --nv x.sif bash -c 'torchrun --node_rank $SLURM_NODEID train.py'",), True),
+        (("A=(--node_rank '$SLURM_NODEID')", 'srun bash -c "torchrun ${A[*]} train.py"'), True),
+        (("run() { torchrun --node_rank $1 train.py; }", "run $SLURM_NODEID"), False),
+        (("eval \"srun torchrun --node_rank \\$SLURM_NODEID train.py\"",), False),
+        (("srun bash -c 'torchrun \"$@\" train.py' bash --node_rank $SLURM_NODEID",), False),
+        (("ssh n1 'torchrun --node_rank $SLURM_NODEID train.py'",), True),
+    ],
+)  # fmt: skip
+def test_which_shell_expands_a_variable(lines: tuple[str, ...], on_node: bool) -> None:
+    command = launch(*lines)
+    assert uses(command)["SLURM_NODEID"] is on_node
+    assert command.words[0] == "torchrun" and "--node_rank" in command.words
+    assert command.script is not None and command.words[command.script] == "train.py"
+
+
+def test_a_dollar_that_nobody_expands_is_no_variable() -> None:
+    assert launch("srun torchrun --node_rank '$SLURM_NODEID' train.py").variables == ()
+
+
+def test_values_are_put_in_and_sums_kept() -> None:
+    command = launch(
+        "GPUS=4", "NODES=${SLURM_NNODES}", "WORLD=$((GPUS * NODES))", "PORT=29500", "PORT=$((PORT + 1))",
+        'srun torchrun --nnodes $NODES --nproc_per_node "$GPUS" --master_port $PORT train.py --world $WORLD',
+    )  # fmt: skip
+    assert command.words[:7] == (
+        "torchrun", "--nnodes", "$SLURM_NNODES", "--nproc_per_node", "4", "--master_port", "$((29500 + 1))",
+    )  # fmt: skip
+    assert command.words[-1] == "$((4 * $SLURM_NNODES))"
+
+
+def test_a_value_of_one_branch_is_not_known_after_it() -> None:
+    both = launch('if [ -n "$X" ]; then N=2; else N=4; fi', "srun torchrun --nnodes $N train.py")
+    assert both.words[2] == "$N"
+    same = launch('if [ -n "$X" ]; then N=2; else N=2; fi', "srun torchrun --nnodes $N train.py")
+    assert same.words[2] == "2"
+    looped = launch("A=''", 'for x in 1 2; do A="$A --x $x"; done', "srun torchrun $A train.py")
+    assert looped.words[1] == "$A"
+
+
+def test_what_is_set_and_not_exported_is_unset_on_the_node() -> None:
+    command = launch("HEAD=n1", "export PORT=2", "srun bash -c 'torchrun --master_addr $HEAD:$PORT$OTHER train.py'")
+    assert [(one.name, one.unset) for one in command.variables] == [("HEAD", True), ("OTHER", False)]
+
+
+# --- what is started ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "launcher", "script", "through"),
+    [
+        ("torchrun --standalone -m pkg.train", "torchrun", "pkg.train", ()),
+        ("python -u -m torch.distributed.run --nproc_per_node 4 train.py", "torchrun", "train.py", ()),
+        ("srun -N2 -n 2 -l accelerate launch --multi_gpu --config_file c.yaml train.py", "accelerate", "train.py",
+         ("srun",)),
+        ("srun --container-image=x --container-mounts a:b python -m accelerate.commands.launch t.py", "accelerate",
+         "t.py", ("srun",)),
+        ("time srun apptainer exec --nv -B /a:/b img.sif torchrun t.py", "torchrun", "t.py",
+         ("srun", "apptainer")),
+        ("srun singularity_wrapper exec deepspeed --num_gpus 4 t.py", "deepspeed", "t.py",
+         ("srun", "singularity_wrapper")),
+        ("srun $ARGS python train.py --x", "python", "train.py", ("srun",)),
+        ("$CONTAINER torchrun t.py", "torchrun", "t.py", ("$CONTAINER",)),
+        ("srun numactl --cpunodebind 0 python3.11 /a/b.py", "python", "/a/b.py", ("srun", "numactl")),
+        ("srun uv run accelerate launch train.py", "accelerate", "train.py", ("srun", "uv")),
+        ("mgpu launch --gpus 2 train.py", "mgpu", "train.py", ()),
+    ],
+)  # fmt: skip
+def test_launchers_are_seen_through_what_starts_them(
+    line: str, launcher: str, script: str, through: tuple[str, ...]
+) -> None:
+    command = launch(line)
+    assert (command.launcher, command.through) == (launcher, through)
+    assert command.script is not None and command.words[command.script] == script
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["echo torchrun train.py", "pip install torchrun", "python -m pip install x", "which accelerate launch",
+     "cat << EOF > run.sh\nsrun torchrun train.py\nEOF", "# srun torchrun train.py", "python -c 'import torch'",
+     "grep torchrun x.py", "unused() { torchrun train.py; }"],
+)  # fmt: skip
+def test_what_starts_nothing_is_no_launch(line: str) -> None:
+    assert read(f"#!/bin/bash\n{line}\n").launches == ()
+
+
+def test_the_first_launch_is_told_by_the_statement_it_stands_in() -> None:
+    script = read(
+        "#!/bin/bash\nCMD='torchrun train.py'\nif true; then\n    for x in 1 2; do\n        srun bash -c \"$CMD\"\n"
+        "    done\nfi\n"
+    )
+    assert script.launches[0].line == 2
+    assert script.first_launch_line == 3
+    assert read("#!/bin/bash\npython prepare.py\nsrun torchrun train.py\n").first_launch_line == 3
+    assert read("#!/bin/bash\nhostname\n").first_launch_line is None
+
+
+# --- directives --------------------------------------------------------------------------------------------------
+
+
+def test_directives_are_read_as_slurm_reads_them() -> None:
+    script = read(
+        "#!/bin/bash\n#SBATCH -N 2 -n4 --gres gpu:4 --exclusive # a remark\n#SBATCH --job-name='a b' --ntasks-per-n=1\n"
+        "\n# a comment\n#SBATCH -t1:00:00\ncd x\n#SBATCH --mem=1G\n"
+    )
+    assert [(one.line, one.option, one.value, one.obeyed) for one in script.directives] == [
+        (2, "nodes", "2", True), (2, "ntasks", "4", True), (2, "gres", "gpu:4", True), (2, "exclusive", None, True),
+        (3, "job-name", "a b", True), (3, "ntasks-per-node", "1", True), (6, "time", "1:00:00", True),
+        (8, "mem", "1G", False),
+    ]  # fmt: skip
+    assert script.directive("mem") is None
+    nodes = script.directive("nodes", "ntasks")
+    assert nodes is not None and nodes.value == "4"  # the last counts
+
+
+def test_directives_of_a_script_that_it_writes_are_not_its_own() -> None:
+    script = read("#!/bin/bash\nsbatch << EOF\n#!/bin/bash\n#SBATCH --nodes=2\nEOF\n")
+    assert script.directives == ()
+
+
+# Each on a line of its own; whether sbatch takes it (and what it then does with it) is asked of a real one.
+OPTIONS = (
+    "-N 1#", "-N1", "--nodes=1-2", "--nodes=2,", "--nodes=abc", "--nodes 2", "--ntasks=0", "--ntasks=2x", "--time=90",
+    "--time=1-", "--time=0:60", "--time=1:2:3:4", "--time=1h", "--time=infinite", "--time=1-00:00", "--gres=gpu",
+    "--gres=gpu:a100:1", "--gres=gpus:2", "--gres=gpu=2", "--gres=4", "--gpus=a100:1", "--gpus-per-node=0", "--mem=0",
+    "--mem=1.5G", "--mem=1G", "--mem=1 GB", "--signal=B:USR1", "--signal=10@60", "--signal=R:USR1@60",
+    "--signal=SIGUSR1@60", "--mail-type=ALL,TIME_LIMIT_80", "--mail-type=end", "--mail-type=finish", "--ntask=2",
+    "--cpus-per-tasks=2", "--ntasks-per-n=1", "--job-name='a b'", "--job-name=a b", "--exclusive", "--gpu-per-node=1",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two nodes with four GPUs each."""
+    found = Cluster(tmp_path_factory.mktemp("slurm"), nodes=2, gpus=4, cpus=32, gpu_type="a100")
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def test_what_sbatch_refuses_is_what_is_found(cluster: Cluster, tmp_path: Path) -> None:
+    wrong = {}
+    for line in OPTIONS:
+        text = f"#!/bin/bash\n#SBATCH {line}\nhostname\n"
+        (tmp_path / "job.sbatch").write_text(text)
+        said = cluster.run("sbatch", "--test-only", "job.sbatch", cwd=tmp_path)
+        judged = {name for name, _ in found(read(text)) if name.startswith("job_directive")}
+        if bool(judged) != (said.returncode != 0):
+            wrong[line] = (judged, said.stderr)
+    assert wrong == {}
+
+
+def test_sbatch_takes_the_repaired_scripts(cluster: Cluster, tmp_path: Path) -> None:
+    refused = {
+        "job_shebang_missing", "job_directive_unknown", "job_directive_value_invalid", "job_lines_end_as_on_windows",
+    }  # fmt: skip
+    for pair in pairs():
+        if not pair.name.startswith(("directives", "text")):
+            continue
+        for text, certain in ((pair.bad, {name for name, _ in pair.expected} & refused), (pair.good, None)):
+            (tmp_path / "job.sbatch").write_text(text)
+            said = cluster.run("sbatch", "--test-only", "job.sbatch", cwd=tmp_path)
+            if certain is None or certain:
+                assert (said.returncode != 0) is bool(certain), (pair.name, said.stderr)
+
+
+# --- our own scripts ---------------------------------------------------------------------------------------------
+
+OURS: tuple[dict[str, Any], ...] = (
+    {}, {"preflight": True, "spare": 1}, {"requeue": True, "warn_s": 300}, {"gpus_per_node": 0}, {"nodes": 1},
+    {"container": Container("pyxis", "nvcr.io#nvidia/pytorch")}, {"container": Container("apptainer", "torch.sif")},
+    {"setup": ("module load cuda",), "env": {"NCCL_SOCKET_IFNAME": "eth0"}}, {"gpu_type": "a100", "exclusive": True},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("changes", OURS, ids=lambda changes: "-".join(changes) or "plain")
+def test_nothing_is_found_in_what_mgpu_writes(shape: str, changes: dict[str, Any]) -> None:
+    plain = Job(("train.py", "--epochs", "3"), nodes=2, gpus_per_node=4, ranks_per_node=4, cpus_per_node=32, name="x")
+    job = replace(plain, shape=shape, **changes)  # type: ignore[arg-type]
+    script = read(writing.render(job))
+    assert {name for name, _ in found(script)} <= {"job_output_folder_missing"}  # that is for whoever submits
+    assert script.launches and not script.cut and script.first_launch_line
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests" / "screens").glob("job_*.sbatch")), ids=lambda path: path.stem)
+def test_nothing_is_found_in_the_pictured_scripts(path: Path) -> None:
+    assert {name for name, _ in found(read(path.read_text("utf-8")))} <= {"job_output_folder_missing"}
+
+
+# --- hostile -----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_of_it_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marker, startup = tmp_path / "marker", tmp_path / "startup"
+    startup.write_text(f"touch {marker}\n")
+    monkeypatch.setenv("BASH_ENV", str(startup))
+    path = tmp_path / "job.sh"
+    path.write_text(f"touch {marker}\nx=$(touch {marker})\nif then\n")
+    script = job_script.read(path)
+    assert script.syntax and script.syntax_line == 3
+    assert not marker.exists()
+
+
+def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(MgpuError, match="No such file"):
+        job_script.read(tmp_path / "none.sh")
+    for content, words in ((b"", "it is empty"), (b"#!/bin/sh\n\0", "no text"), (b"#" * 300_000, "larger than")):
+        (tmp_path / "x.sh").write_bytes(content)
+        assert words in (job_script.read(tmp_path / "x.sh").error or "")
+    assert job_script.read(tmp_path).error == "it is not a file"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["$(" * 50_000, "a=$a$a\n" * 20_000, "if " * 50_000, "{ " * 50_000, "`" * 100_000, '"$(' * 50_000,
+     "f() { f; f; }\nf\n", "A=x\n" + "A=$A$A\n" * 100 + "srun $A\n", "((" * 50_000, "cat <<E\n" * 20_000,
+     "case x in " * 20_000, "bash -c '" * 5_000, "x() { " * 20_000, "${" * 50_000, "eval eval eval $(eval)\n" * 5_000,
+     "f() { $@ $@; }\nf f f f f\n", "trap 'trap \"trap x USR1\" USR1' USR1\n" * 2_000],
+    ids=lambda text: repr(text[:12]),
+)  # fmt: skip
+def test_what_is_made_to_be_slow_ends_soon(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.sh"
+    path.write_text(text[: job_script.LARGEST_BYTES])
+    began = time.monotonic()
+    job_script.read(path)
+    assert time.monotonic() - began < 30
+
+
+WORDS = st.sampled_from(
+    ["srun", "torchrun", "accelerate launch", "bash", "-c", "'", '"', "$", "${", "}", "$(", ")", "((", "))", "`", "\\",
+     "\n", "#", "#SBATCH", "--nodes=2", "<<", "EOF", "|", "&&", "||", "&", ";", ";;", "if", "then", "fi", "for", "do",
+     "done", "case", "esac", "in", "function", "f()", "{", "A=", "A=(", "export", "$A", "${A[@]}", "$((A+1))", "eval",
+     "trap", "USR1", "=", "[[", "]]", " ", "\t", "\r", "é", "\U000f0000", "–", "ssh", "srun bash << EOF", "train.py"]
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(raw=st.one_of(st.binary(max_size=300), st.lists(WORDS, max_size=40).map(lambda w: " ".join(w).encode())))
+def test_any_bytes_are_read_and_judged_without_a_crash(
+    raw: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_script, "_syntax", lambda path, shell: (None, None))  # bash is not what is tested here
+    path = tmp_path / "job.sbatch"
+    path.write_bytes(b"#!/bin/bash\n" + raw)
+    assert job_script.is_job_script(path)
+    script = job_script.read(path)
+    found(script)
+    assert all(command.words for command in script.commands)
+
+
+def test_a_secret_is_told_by_its_name_alone(tmp_path: Path) -> None:
+    secret = "hf_" + "aB3" * 12
+    text = f"export HF_TOKEN={secret}\nsrun torchrun train.py --hf_token {secret} --api-key={secret[:20]}\n"
+    script = read(f"#!/bin/bash\n{text}WANDB_API_KEY={secret} python train.py\n")
+    assert secret[:20] not in repr(script)
+    assert {one.line for one in script.texts if one.kind == "secret"} == {2, 3}
+
+
+# --- told --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(mgpu: Run, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`mgpu doctor --script job.sbatch` on a text."""
+
+    def run(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "job.sbatch").write_text(text, newline="")
+        return mgpu("doctor", "--script", "job.sbatch", *arguments)
+
+    return run
+
+
+def text_of(name: str, *, fault: bool = True) -> str:
+    pair = next(pair for pair in pairs() if pair.name == name)
+    return pair.bad if fault else pair.good
+
+
+def test_the_report_names_line_fix_and_the_training_script(told: Told) -> None:
+    done = told(text_of("ranks-double-quotes"))
+    assert done.returncode == 1, done.stderr
+    assert "job.sbatch:11" in done.stdout and "$SLURM_NODEID is expanded here" in done.stdout
+    assert "It asks for --nodes=2" in done.stdout
+    assert "mgpu doctor --script train.py" in done.stdout
+    assert "mgpu launch --slurm" not in done.stdout  # not before it is mended
+    fine = told(text_of("ranks-double-quotes", fault=False))
+    assert fine.returncode == 0
+    assert "Nothing found by" in fine.stdout and "mgpu launch --slurm job.sbatch" in fine.stdout
+    assert all(len(line) <= 80 for line in fine.stdout.splitlines())
+
+
+def test_programs_get_line_and_schema(told: Told) -> None:
+    done = told(text_of("world-seven-on-two-nodes"), "--json")
+    content = json.loads(done.stdout)
+    jsonschema.validate(content, schema.doctor())
+    assert (done.returncode, content["verdict"], content["exit_code"]) == (1, "not_ready", 1)
+    (entry,) = [one for one in content["checks"] if one["status"] == "fail"]
+    assert (entry["id"], entry["file"], entry["line"]) == ("job_processes_do_not_divide", "job.sbatch", 10)
+    assert entry["verify"] == "mgpu doctor --script job.sbatch --only job_processes_do_not_divide"
+    assert content["next"] == ["mgpu doctor --script train.py"]
+    marks = told(text_of("world-seven-on-two-nodes"), "--format", "github").stdout
+    assert "::error file=job.sbatch,line=10,title=job_processes_do_not_divide::" in marks
+
+
+def test_the_config_that_the_launcher_is_given_is_read(told: Told, tmp_path: Path) -> None:
+    text = (
+        "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=4\n"
+        "srun --kill-on-bad-exit=1 bash -c 'accelerate launch --config_file c.yaml --machine_rank $SLURM_NODEID t.py'\n"
+    )
+    (tmp_path / "c.yaml").write_text("num_machines: 4\nnum_processes: 16\nmain_process_ip: n1\n")
+    done = told(text)
+    assert "num_machines is 4, and the job has 2 nodes" in done.stdout and "with c.yaml" in done.stdout
+    (tmp_path / "d.yaml").write_text("num_machines: 2\nnum_processes: 8\nmain_process_ip: n1\n")
+    assert "Nothing found" in told(text, "-c", "d.yaml").stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "job"),
+    [("a.sbatch", "hostname\n", True), ("a.slurm", "hostname\n", True), ("a.sh", "hostname\n", True),
+     ("a", "#!/usr/bin/env bash\n", True), ("a", "#SBATCH --nodes=2\n", True), ("a.py", "#SBATCH -N 2\n", False),
+     ("a", "#!/usr/bin/env python3\nimport torch\n", False), ("a", "import torch\n", False),
+     ("a.txt", "#!/bin/tcsh\n#SBATCH -N 2\n", True)],
+)  # fmt: skip
+def test_a_job_script_is_told_from_a_training_script(name: str, text: str, job: bool, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert job_script.is_job_script(tmp_path / name) is job
+
+
+def test_a_shell_that_is_not_read_is_said(told: Told) -> None:
+    done = told("#!/bin/tcsh\n#SBATCH --nodes=2 --gpus-per-node=4\nsetenv X 1\nsrun python t.py\n")
+    assert done.returncode == 0 and "not read to its end" in done.stdout
+
+
+def test_what_is_no_script_is_one_message(told: Told) -> None:
+    for text, words in (("", "it is empty"), ("#!/bin/sh\n\0", "it is no text")):
+        done = told(text)
+        assert (done.returncode, done.stdout) == (2, "") and words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_readers_fact_survives_json() -> None:
+    for script in (bad("ranks-double-quotes"), good("starting-deepspeed-alone")):
+        again = from_json(json.loads(json.dumps(to_json(Snapshot(job_script=script)))))
+        assert again.job_script == script
