@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # With one of these nothing is asked here, or it is asked otherwise.
 _NOT_WITH = (
     "--from", "--target", "--list-checks", "--explain", "--json-schema", "--python", "--path", "--exit-style", "--help",
-    "--show",
+    "--show", "--slurm",
 )  # fmt: skip
 
 _started: list[Child] | None = None

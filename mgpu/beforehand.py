@@ -27,7 +27,7 @@ _OF_A_TEST = ("rank*.*", "nccl.*.txt", "try-*/rank*.*", "try-*/nccl.*.txt")
 _OF_A_LAUNCH = ("run.log", "run.log.[0-9]*", "result.json", "gpus.json", "mgpu.log")
 _LARGEST_RESULT = 16 << 20  # bytes; a result of 1000 ranks has less than 1 MiB
 # Areas whose checks are about a run that has ended, or about a file: their tables need not be loaded here.
-_AFTERWARDS = ("smoke", "log", "run", "work", "script", "fleet")
+_AFTERWARDS = ("smoke", "log", "run", "work", "script", "job", "fleet")
 
 
 @cache

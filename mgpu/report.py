@@ -73,6 +73,8 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Network", ("network", "infiniband")),
     ("Slurm", ("slurm",)),
     ("Script", ("script",)),
+    ("Job script", ("job",)),
+    ("Nodes", ("fleet",)),
     ("Smoke test", ("smoke",)),
     ("Verified", ("stamp",)),
     ("Run", ("run", "work")),
@@ -409,7 +411,8 @@ def _block(outcome: Outcome, screen: Screen, position: str, command: str, verbos
         lines += labelled("Where", where, screen)
     lines += labelled("What", problem.title, screen)
     lines += details(problem, screen, verbose=verbose)
-    if outcome.check.area in _OF_A_RUN:
+    of_a_job = outcome.check.area == "fleet" and not command.startswith("mgpu doctor")  # its nodes are asked once
+    if outcome.check.area in _OF_A_RUN or of_a_job:
         lines += labelled("Explain", f"mgpu doctor --explain {outcome.check.id}", screen, whole=True)
     elif not problem.place:
         again = command if command.startswith("mgpu doctor") else "mgpu doctor"

@@ -198,10 +198,44 @@ def doctor() -> dict[str, Any]:
             _envelope("doctor", report.Verdict),
             changes={**_list(change), "description": "with --compare"},
             repairs={**_list(repair), "description": "with --fix"},
+            fleet={**_fleet(), "description": "with --compare-nodes"},
             **_triage(),
             error={**_TEXT, "description": "nothing could be judged: why"},
         ),
     }
+
+
+def _fleet() -> dict[str, Any]:
+    """Many nodes, compared. `nodes` is in Slurm's form: n[1-3,7]."""
+    number: dict[str, Any] = {"type": "number"}
+    difference = _object({
+        "key": {**_TEXT, "description": "dotted, as in a saved machine"},
+        "what": _TEXT,
+        "value": {**_maybe("string"), "description": "null: it is not there, or not known"},
+        "usual": {**_maybe("string"), "description": "that of most nodes of the role"},
+    })  # fmt: skip
+    one = _object({
+        "role": _TEXT, "nodes": _TEXT, "count": _COUNT, "of": _COUNT,
+        "second_population": {**_YES, "description": "so many that they are no outliers"},
+        "tied": {**_YES, "description": "as many have the one value as the other: which is right is not known"},
+        "differences": _list(difference),
+    })  # fmt: skip
+    outlier = _object({
+        "node": _TEXT, "key": _TEXT, "what": _TEXT, "value": number, "median": number,
+        "deviation": {**number, "description": "in robust standard deviations (1.4826 MAD)"}, "unit": _TEXT,
+    })  # fmt: skip
+    return _object({
+        "nodes": _TEXT,
+        "count": _COUNT,
+        "compared": {**_COUNT, "description": "facts of each node"},
+        "missing": {"type": "object", "additionalProperties": _TEXT, "description": "node: why it was not examined"},
+        "roles": _list(_object({"role": _TEXT, "nodes": _TEXT, "count": _COUNT})),
+        "classes": {**_list(one), "description": "nodes that differ from most of their role in the same facts"},
+        "outliers": _list(outlier),
+        "failing": {**_TEXTS, "description": "nodes that failures are about"},
+        "exclude": {**_TEXT, "description": "the same, for Slurm's --exclude="},
+        "not_compared": {**_TEXTS, "description": "facts that are another on nearly every node"},
+    })  # fmt: skip
 
 
 _NUMBER: dict[str, Any] = {"type": "number"}
@@ -289,6 +323,49 @@ def smoke() -> dict[str, Any]:
             error={**_TEXT, "description": "no rank was started: why"},
         ),
     }  # fmt: skip
+
+
+def preflight() -> dict[str, Any]:
+    """The schema of `mgpu.preflight/1.x`."""
+    from mgpu.fleet.stages import StageStatus
+
+    bad = _object({
+        "node": _TEXT, "stage": _ID, "id": {**_maybe(_ID), "description": "of the check; null: it gave no answer"},
+        "reason": _TEXT, "fix": _maybe("string"),
+    })  # fmt: skip
+    stage = _object({
+        "name": _ID, "status": one_of(StageStatus), "seconds": _maybe(_SECONDS), "detail": _TEXT,
+    })  # fmt: skip
+    counts = _object(dict.fromkeys(typing.get_args(engine.Status), _COUNT))
+    return {
+        "$schema": URI,
+        "$id": "mgpu.preflight/1.0",
+        "title": "mgpu smoke-test --slurm --json",
+        "description": "Seconds are numbers. Fields may be added in 1.x, never renamed or removed.",
+        **_object(
+            {
+                "schema": {"type": "string", "pattern": r"^mgpu\.preflight/1\.[0-9]+$"},
+                "mgpu": _TEXT,
+                "time": {**_TEXT, "description": "of its end: ISO 8601, UTC"},
+                "duration_s": _SECONDS,
+                "verdict": {"type": "string", "enum": ["passed", "failed", "unknown"]},
+                "exit_code": {"type": "integer", "minimum": 0, "maximum": 255},
+                "counts": counts,
+                "checks": {**_list(_check()), "description": "on the nodes as a whole; `subjects` are nodes"},
+                "job": _TEXT,
+                "nodes": {**_TEXTS, "description": "of the job, in its order"},
+                "need": {**_maybe("integer"), "description": "so many good nodes are enough"},
+                "good": _TEXTS,
+                "chosen": {**_TEXTS, "description": "the nodes of the training; none: it is not started"},
+                "bad": _list(bad),
+                "exclude": {**_maybe("string"), "description": "for sbatch: --exclude=n[3,7]"},
+                "trouble": {**_maybe("string"), "description": "why good nodes do not train together"},
+                "stages": _list(stage),
+                "logs": {**_maybe("string"), "description": "the folder of its files"},
+            },
+            error={**_TEXT, "description": "the nodes could not be judged: why"},
+        ),
+    }
 
 
 def run() -> dict[str, Any]:

@@ -37,6 +37,12 @@ def smoke_test(
     node_rank: Annotated[
         int | None, typer.Option("--node-rank", metavar="K", min=0, help="Which of several machines this is.")
     ] = None,
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="Examine and test all nodes of this Slurm job: the pre-flight.")
+    ] = False,
+    need: Annotated[
+        int | None, typer.Option("--need", metavar="N", min=1, help="With --slurm: so many good nodes are enough.")
+    ] = None,
     allow_busy: Annotated[bool, typer.Option("--allow-busy", help="Also on a GPU somebody else works on.")] = False,
     stamp: Annotated[bool, typer.Option("--stamp/--no-stamp", help="Record success beside the config.")] = True,
     show: Annotated[bool, typer.Option("--show", help="Print the last result, run nothing.")] = False,
@@ -52,30 +58,36 @@ def smoke_test(
     if json_schema:
         from mgpu import schema
 
-        return schema.show(schema.smoke())
-    from mgpu.smoke import run
+        return schema.show(schema.preflight() if slurm else schema.smoke())
     from mgpu.smoke.request import Request
 
-    return run.run(
-        Request(
-            config=config,
-            cpu=cpu,
-            gpus=gpus,
-            level=level,  # type: ignore[arg-type]
-            timeout_s=timeout,
-            stall_s=stall_timeout,
-            start_s=start_timeout,
-            bisect=bisect,
-            scaling=scaling,
-            fill_percent=fill,
-            baseline=baseline,
-            checkpoint_folder=checkpoint_dir,
-            node=node_rank,
-            allow_busy=allow_busy,
-            stamp=stamp,
-            show=show,
-            log_dir=log_dir,
-            format="json" if json else format,
-            output=output,
-        )
+    request = Request(
+        config=config,
+        cpu=cpu,
+        gpus=gpus,
+        level=level,  # type: ignore[arg-type]
+        timeout_s=timeout,
+        stall_s=stall_timeout,
+        start_s=start_timeout,
+        bisect=bisect,
+        scaling=scaling,
+        fill_percent=fill,
+        baseline=baseline,
+        checkpoint_folder=checkpoint_dir,
+        node=node_rank,
+        allow_busy=allow_busy,
+        stamp=stamp,
+        show=show,
+        log_dir=log_dir,
+        format="json" if json else format,
+        output=output,
+        slurm=slurm,
+        need=need,
     )
+    if slurm:
+        from mgpu.fleet import preflight
+
+        return preflight.run(request)
+    from mgpu.smoke import run
+
+    return run.run(request)

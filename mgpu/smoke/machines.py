@@ -1,14 +1,17 @@
 """Several machines: which one is this, what is started on each, and does the machine where they meet answer?
 
-The test runs on all of them at once, one `mgpu smoke-test --node-rank K` each, as the launch will.
+The test runs on all of them at once, one `mgpu smoke-test --node-rank K` each, as the launch will. In a step of Slurm
+with a task on each of as many nodes K is the node's own number: `srun --nodes 2 --ntasks-per-node 1 mgpu smoke-test`.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import shlex
 import socket
 import threading
+from collections.abc import Mapping
 
 from mgpu.errors import USAGE, MgpuError
 from mgpu.smoke.ranks import addresses
@@ -29,11 +32,34 @@ def this_one(node: int | None, config: Config, given: str) -> int:
         if node:
             raise MgpuError(f"--node-rank {node}: {config.path} is for one machine", USAGE)
         return 0
+    if node is None:
+        node = _of_step(count, os.environ)
     if node is not None and node < count:
         return node
+    if config.for_slurm and node is None:
+        raise MgpuError(for_slurm(config, given), USAGE)
     wrong = "" if node is None else f"--node-rank {node}: the machines are 0 to {count - 1}. "
     lines = "\n".join(f"  {line}" for line in commands(config, given))
     raise MgpuError(f"{wrong}{config.path} spans {count} machines. Start it on each, within a minute:\n{lines}", USAGE)
+
+
+def for_slurm(config: Config, given: str) -> str:
+    """What to do with a config that a job script starts."""
+    flag = shlex.join(["-c", given]) + " " if given else ""
+    return (
+        f"{config.path} is for a job on {config.num_machines} nodes of Slurm, which gives each its rank and the "
+        "address of the first.\n"
+        "  mgpu launch --slurm JOB.sbatch     submits the job script, examines and tests its nodes, then trains\n"
+        f"  mgpu smoke-test --slurm {flag}--log-dir DIR     inside a job: tests its nodes"
+    )
+
+
+def _of_step(count: int, environ: Mapping[str, str]) -> int | None:
+    """The number of this node in a step of `count` nodes. Without srun SLURM_NODEID is 0 on the first node, and says
+    nothing: only a step has SLURM_STEP_NUM_NODES (srun(1), measured with Slurm 22.05)."""
+    number = environ.get("SLURM_NODEID", "")
+    in_step = environ.get("SLURM_STEP_NUM_NODES") == str(count)
+    return int(number) if in_step and number.isdecimal() else None
 
 
 def commands(config: Config, given: str) -> list[str]:

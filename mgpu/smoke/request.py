@@ -46,6 +46,8 @@ class Request:
     log_dir: str = ""
     format: str = "human"
     output: str = "-"
+    slurm: bool = False  # the pre-flight of a Slurm job: all its nodes
+    need: int | None = None  # good nodes that are enough for it
 
     def check(self) -> None:
         """Raises MgpuError (2) for a value that is not allowed, or for options that contradict each other."""
@@ -60,10 +62,13 @@ class Request:
             (self.cpu is not None and self.gpus, "--cpu rehearses without GPUs: leave out --gpus"),
             (self.cpu is not None and self.fill_percent, "--fill holds GPU memory: not with --cpu"),
             (self.cpu is not None and self.allow_busy, "--allow-busy is about GPUs: not with --cpu"),
+            (self.need is not None and not self.slurm, "--need counts the nodes of a Slurm job: only with --slurm"),
         )
         for wrong, text in together:
             if wrong:
                 raise MgpuError(text, USAGE)
+        if self.slurm:
+            self._check_preflight()
         if self.show:
             started = (
                 ("--cpu", self.cpu is not None), ("--gpus", self.gpus), ("--fill", self.fill_percent),
@@ -73,6 +78,16 @@ class Request:
             )  # fmt: skip
             if given := [flag for flag, value in started if value]:
                 raise MgpuError(f"--show runs nothing: leave out {', '.join(given)}", USAGE)
+
+    def _check_preflight(self) -> None:
+        """What a pre-flight has no use for: it chooses levels, ranks and folders for each node itself."""
+        useless = (
+            ("--gpus", self.gpus), ("--node-rank", self.node is not None), ("--show", self.show),
+            ("--fill", self.fill_percent), ("--baseline", self.baseline),
+            ("--format", self.format not in ("human", "json")),
+        )  # fmt: skip
+        if given := [flag for flag, value in useless if value]:
+            raise MgpuError(f"--slurm is the pre-flight of all nodes: leave out {', '.join(given)}", USAGE)
 
     def _check_output(self) -> None:
         """Before the ranks are started: half a minute later the verdict would have nowhere to go."""
@@ -95,6 +110,7 @@ class Request:
             ("--start-timeout", self.start_s, 1, float("inf")),
             ("--fill", self.fill_percent, 0, _FILL),
             ("--node-rank", self.node, 0, float("inf")),
+            ("--need", self.need, 1, float("inf")),
         ):
             if number is not None and not (least <= number <= most and number < float("inf")):  # also NaN
                 reach = f"from {least:g} to {most:g}" if most < float("inf") else f"{least:g} or more"

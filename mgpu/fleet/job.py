@@ -1,0 +1,121 @@
+"""Which Slurm job is this, and what is to be trained on its nodes?"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mgpu import errors, nodelist
+from mgpu.errors import MgpuError
+from mgpu.smoke import subject as subjects
+from mgpu.smoke.request import Request
+from mgpu.snapshot import Config
+
+_COUNT = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The job whose nodes are asked."""
+
+    job: str
+    nodes: tuple[str, ...]
+    tasks_per_node: int = 1
+    cpus_per_task: int | None = None
+    in_step: bool = False
+
+    @property
+    def cpus_per_node(self) -> int | None:
+        """What a launcher on a node would have."""
+        return None if self.cpus_per_task is None else self.cpus_per_task * self.tasks_per_node
+
+
+def allocation(environ: Mapping[str, str]) -> Allocation:
+    """The job this process is in, from what Slurm says in the environment. Raises MgpuError (2)."""
+    job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID")
+    if not job:
+        raise MgpuError(
+            "--slurm examines the nodes of a Slurm job, and this is none.\n"
+            "  mgpu launch --slurm job.sbatch     examines the nodes, then starts the job\n"
+            "  salloc --nodes 2 ...               a shell in which it works, too",
+            errors.USAGE,
+        )
+    several = _number(environ.get("SLURM_STEP_NUM_NODES")) or 0
+    in_step = environ.get("SLURM_STEP_ID") is not None or environ.get("SLURM_STEP_NODELIST") is not None
+    if in_step and (_number(environ.get("SLURM_PROCID")) or 0) > 0:
+        raise MgpuError(
+            f"task {environ['SLURM_PROCID']} of a step: the pre-flight starts its own worker on every node.\n"
+            "Start it once: in the job script without srun, or in a step of one task",
+            errors.USAGE,
+        )
+    names = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or ""
+    if in_step and several > 1:  # a step of one node is a shell in the job
+        names = environ.get("SLURM_STEP_NODELIST") or names
+    try:
+        nodes = nodelist.expand(names)
+    except ValueError as error:
+        raise MgpuError(f"SLURM_JOB_NODELIST={names}: {error}", errors.USAGE) from None
+    if not nodes:
+        raise MgpuError(f"job {job} names no nodes (SLURM_JOB_NODELIST is empty)", errors.USAGE)
+    if shutil.which("srun", path=environ.get("PATH")) is None:
+        raise MgpuError("srun is not on PATH: the pre-flight starts its workers with it", errors.NOT_FOUND)
+    per_node = _number(environ.get("SLURM_NTASKS_PER_NODE")) or _number(environ.get("SLURM_TASKS_PER_NODE")) or 1
+    cpus = _number(environ.get("SLURM_CPUS_PER_TASK"))
+    return Allocation(job, nodes, per_node, cpus, in_step)
+
+
+def _number(text: str | None) -> int | None:
+    """The first number of "4", "4(x2)", "4(x2),2"."""
+    found = _COUNT.match(text or "")
+    return int(found[0]) if found else None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be trained on the nodes."""
+
+    config: Config
+    cpu: bool
+    ranks_per_node: int
+    need: int
+    name: str
+
+    @property
+    def what(self) -> str:
+        """In words."""
+        one = "rank" if self.cpu else "GPU"
+        cpu = " on the CPU" if self.cpu else ""
+        return f"{self.name}, {self.ranks_per_node} {one}{'s' * (self.ranks_per_node > 1)} a node{cpu}"
+
+
+def wanted(request: Request, job: Allocation, environ: Mapping[str, str], scratch: Path) -> Wanted:
+    """The config, how many of its ranks belong to a node, and how many nodes are needed. Raises MgpuError (2)."""
+    nodes = len(job.nodes)
+    if request.cpu is None and not request.config and not Path(subjects.named(request)).exists():
+        gpus = _number(environ.get("SLURM_GPUS_ON_NODE"))
+        need, ranks = request.need or nodes, gpus or job.tasks_per_node
+        path = scratch / subjects.DEFAULT_CONFIG
+        cpu = "" if gpus else "use_cpu: true\n"
+        path.write_text(
+            f"compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: 'no'\n{cpu}"
+            f"num_machines: 1\nnum_processes: {ranks}\n",
+            "utf-8",
+        )
+        subject = subjects.of(replace(request, config=str(path)), scratch)
+        subject = replace(subject, name="no config")
+    else:
+        subject = subjects.of(request, scratch)
+        machines = subject.config.num_machines
+        need = request.need or (machines if request.config and 1 < machines <= nodes else nodes)
+        world = subject.config.num_processes or machines
+        ranks, rest = divmod(world, machines)
+        if rest or not ranks:
+            raise MgpuError(
+                f"{subject.name}: {world} processes on {machines} machines: not the same number on each", errors.USAGE
+            )
+    if need > nodes:
+        raise MgpuError(f"--need {need}: job {job.job} has {nodes} node{'s' * (nodes > 1)}", errors.USAGE)
+    return Wanted(subject.config, subject.cpu, ranks, need, subject.name)

@@ -1,0 +1,351 @@
+"""Which nodes of this Slurm job are fit to train on, and what is wrong with the others?
+
+Every node is examined (doctor, clock, folders, the way to the others), all are compared, and those that are left train
+the smoke test: each alone, in pairs, all together. What judges are the checks in checks/fleet and those of the smoke
+test; what follows from it is written into a folder that the job script sources (written.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import secrets
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from mgpu import document, engine, errors, examine, files, nodelist, report
+from mgpu.check import Skip
+from mgpu.errors import MgpuError, reason
+from mgpu.fleet import job as jobs
+from mgpu.fleet import screen as screens
+from mgpu.fleet import stages, verdict, written
+from mgpu.fleet.gather import Workers
+from mgpu.fleet.job import Allocation
+from mgpu.fleet.stages import Bad, Stage, StageStatus
+from mgpu.smoke import subject as subjects
+from mgpu.smoke.request import Request
+from mgpu.snapshot import NodeFault, Plan, Snapshot
+
+_WHOLE_S = 900.0  # unless --timeout says otherwise; four nodes take under a minute where nothing hangs
+_STALL_S = 15.0  # at the most: the quick level has no step that is silent for so long
+_CLOCKS = 3  # questions; the one that was answered fastest tells most
+_CLOCK_S = 15.0
+_MESH_S = 20.0  # the walk itself ends within 10 s
+
+
+def run(request: Request) -> int:
+    """`mgpu smoke-test --slurm`: 0 enough good nodes, 1 too few, 3 could not tell."""
+    request.check()
+    began = time.monotonic()
+    job = jobs.allocation(os.environ)
+    try:
+        with _stopped_by_signals():
+            return _Preflight(request, job, began).run()
+    except KeyboardInterrupt:
+        code, words = errors.INTERRUPTED, "interrupted"
+    except MgpuError as error:
+        if error.exit_code == errors.USAGE or request.format == "human":
+            raise
+        code, words = error.exit_code, error.message
+    if request.format == "json":
+        told = verdict.envelope("unknown", code, time.monotonic() - began, ()) | verdict.nothing(job) | {"error": words}
+        examine.write_out(request.output, lambda stream: _put(stream, document.text(told)))
+    from mgpu import telling
+
+    telling.to_stderr(f"mgpu: {words}")
+    return code
+
+
+class _Preflight:
+    """One pre-flight, from the first word to the files."""
+
+    def __init__(self, request: Request, job: Allocation, began: float) -> None:
+        self.request, self.job, self.began = request, job, began
+        self.deadline = began + (request.timeout_s or _WHOLE_S)
+        self.progress = screens.Progress()
+        self.stages: list[Stage] = []
+        self._stage_began = began
+        self.trouble = ""  # what is wrong with all of them
+        self.port = stages.first_port(job.job)
+
+    def run(self) -> int:
+        with tempfile.TemporaryDirectory(prefix="mgpu-") as scratch:
+            self.wanted = jobs.wanted(self.request, self.job, os.environ, Path(scratch))
+            self.folder = _folder(self.request, self.job)
+            count = len(self.job.nodes)
+            self.progress.say(
+                f"pre-flight of job {self.job.job}: {count} node{'s' * (count > 1)} ({nodelist.fold(self.job.nodes)}), "
+                f"{self.wanted.need} needed"
+            )
+            with Workers(self.job) as workers:
+                outcomes, bad = self._examined(workers)
+                good = [node for node in self.job.nodes if node not in {one.node for one in bad}]
+                tested = self._tested(workers, good)
+        return self._conclude(outcomes, bad, tested)
+
+    # ---- the clock
+
+    def _left(self) -> float:
+        """Seconds of the whole that are left. Raises MgpuError (124) when there are none."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            limit = self.request.timeout_s or _WHOLE_S
+            raise MgpuError(f"stopped: the pre-flight took longer than {limit:g} s (--timeout)", errors.TIMED_OUT)
+        return left
+
+    def _stage(self, name: str, status: StageStatus, detail: str) -> None:
+        now = time.monotonic()
+        seconds = None if status == "skip" else round(now - self._stage_began, 3)
+        self._stage_began = now
+        self.stages.append(Stage(name, status, seconds, detail))
+        self.progress.ended(name, status, detail, seconds)
+
+    # ---- examining and comparing
+
+    def _examined(self, workers: Workers) -> tuple[tuple[engine.Outcome, ...], list[Bad]]:
+        wanted, job = self.wanted, self.job
+        self.progress.say(f"examine: the doctor on {len(job.nodes)} node{'s' * (len(job.nodes) > 1)}")
+        with _tokens(_folders(self.request)) as tokens:
+            found = workers.ask(
+                {
+                    "do": "examine",
+                    "name": Path(wanted.config.path).name or subjects.DEFAULT_CONFIG,
+                    "config": stages.derived(wanted.config, wanted.ranks_per_node, job.nodes[: wanted.need], self.port),
+                    "cpu": wanted.cpu,
+                    "tokens": tokens,
+                    "files": self._files(),
+                    "ports": list(stages.some_ports(self.port)),
+                },
+                min(self._left(), self.request.start_s),
+                show=self.progress.asked,
+            )
+        self._left()
+        broken = {node: answer["error"] for node, answer in found.items() if answer.get("error")}
+        for node, words in broken.items():
+            workers.lost[node] = f"its examination failed: {words}"
+        found = {node: answer for node, answer in found.items() if node not in broken}
+        self.busy = {node: answer["busy"] for node, answer in found.items()}
+        clocks = self._clocks(workers)
+        self._stage("examine", "fail" if workers.lost else "ok", f"{len(found)} of {len(job.nodes)} nodes answered")
+        cards, paths = self._network(workers)
+        return self._compared(workers, found, clocks, cards, paths)
+
+    def _files(self) -> dict[str, str]:
+        """What every node reads for itself."""
+        path = Path(subjects.named(self.request)).absolute()
+        return {"config": str(path)} if path.exists() else {}
+
+    def _clocks(self, workers: Workers) -> dict[str, float]:
+        """How far each node's clock is from the median: half of the way there and back is taken for the way there."""
+        best: dict[str, tuple[float, float]] = {}
+        for _ in range(_CLOCKS):
+            asked = time.time()
+            answers = workers.ask({"do": "clock"}, min(self._left(), _CLOCK_S))
+            for node, answer in answers.items():
+                way = answer["heard"] - asked
+                best[node] = min(best.get(node, (way, 0.0)), (way, answer["time"] - asked - way / 2))
+        middle = statistics.median([offset for _, offset in best.values()]) if best else 0.0
+        return {node: round(offset - middle, 3) for node, (_, offset) in best.items()}
+
+    def _network(self, workers: Workers) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+        """Does every node reach the others? Where the ranks will meet is on the first node that is left."""
+        if len(workers.nodes) < 2:
+            self._stage("network", "skip", "one node" if workers.nodes else "no node answered")
+            return [], None
+        head = workers.nodes[0]
+        self.progress.say(f"reach each other: {len(workers.nodes)} nodes, meeting on {head}")
+        ports = [port for port in stages.some_ports(self.port) if port not in self.busy.get(head, ())] or [self.port]
+        asked = {"do": "listen", "head": head, "ports": ports, "cpu": self.wanted.cpu}
+        told = workers.ask(asked, min(self._left(), _MESH_S), show=self.progress.asked)
+        cards = [told[node]["card"] for node in self.job.nodes if "card" in told.get(node, {})]
+        walked = workers.ask(
+            {"do": "walk", "cards": cards, "head": head}, min(self._left(), _MESH_S), show=self.progress.asked
+        )
+        paths = [path for answer in walked.values() for path in answer.get("paths", ())]
+        broken = [node for node in workers.nodes if "paths" not in walked.get(node, {})]
+        for node in broken:
+            words = walked.get(node, {}).get("error") or told.get(node, {}).get("error") or "no answer"
+            workers.lost.setdefault(node, f"it could not try the network: {words}")
+        lost = sum(path["connected"] is False or path["bulk"] is False for path in paths)
+        detail = f"{len(paths) - lost} of {len(paths)} connections"
+        self._stage("network", "fail" if lost or broken else "ok", detail)
+        return cards, paths
+
+    def _compared(
+        self, workers: Workers, found: Mapping[str, Any], clocks: Mapping[str, float],
+        cards: Sequence[Mapping[str, Any]], paths: Sequence[Mapping[str, Any]] | None,
+    ) -> tuple[tuple[engine.Outcome, ...], list[Bad]]:  # fmt: skip
+        from mgpu.fleet import mesh
+        from mgpu.fleet.compare import Machine, fleet_of
+        from mgpu.snapshot import NodePath, decode, from_json
+
+        self.progress.say(f"compare: {len(found)} nodes")
+        there = [node for node in self.job.nodes if node in found and node not in workers.lost]
+        (self.folder / written.MACHINES).mkdir(exist_ok=True)
+        for node in there:
+            written.keep_machine(self.folder, node, from_json(found[node]["facts"]))
+        unshared: dict[str, tuple[str, ...]] = {}
+        for folder in _folders(self.request):
+            if blind := tuple(node for node in there if folder in found[node]["unseen"]):
+                unshared[folder] = blind
+        fleet = fleet_of(
+            [Machine(node, found[node]["facts"], extra=verdict.named(found[node]["files"])) for node in there],
+            dict(workers.lost),
+            faults=[NodeFault(node, fault["id"], fault["text"]) for node in there for fault in found[node]["faults"]],
+            clock_offsets_s={node: clocks[node] for node in there if node in clocks},
+            unshared=unshared,
+            paths=None if paths is None else [decode(NodePath, dict(path), "path") for path in paths],
+            doors=tuple(mesh.door_of(card) for card in cards),
+            together=True,
+        )
+        checks = engine.load(only=("fleet",))
+        outcomes = engine.run(
+            checks, Snapshot(fleet=fleet, config=self.wanted.config, plan=Plan(nodes=self.wanted.need))
+        )
+        bad = verdict.bad_nodes(outcomes, fleet, workers.lost, self.job.nodes)
+        self.trouble = next(
+            (o.problem.title for o in report.in_order(outcomes) if verdict.of_nobody(o) and o.problem), ""
+        )
+        crashed = [o.check.id for o in outcomes if o.status == "crash"]
+        if crashed:
+            raise MgpuError(f"{crashed[0]} crashed: a bug in mgpu; nothing can be said of the nodes", errors.UNKNOWN)
+        warned = sum(o.status == "warn" for o in outcomes)
+        detail = f"{len(there) - len([b for b in bad if b.node in there])} of {len(there)} nodes are fit for one job"
+        detail += f", {warned} warning{'s' * (warned > 1)}" if warned else ""
+        if there:
+            self._stage("compare", "fail" if self.trouble or any(b.node in there for b in bad) else "ok", detail)
+        else:
+            self._stage("compare", "skip", "no node answered")
+        return outcomes, bad
+
+    # ---- testing
+
+    def _tested(self, workers: Workers, good: Sequence[str]) -> stages.Tested:
+        if self.trouble or len(good) < self.wanted.need:
+            for name in ("alone", "pairs", "together"):
+                self._stage(name, "skip", "no node can do without it" if self.trouble else "too few nodes are left")
+            return stages.Tested(list(good), trouble=self.trouble)
+        request = self.request
+        options = ["--allow-busy"] if request.allow_busy else []
+        if request.checkpoint_folder:
+            options += ["--checkpoint-dir", request.checkpoint_folder]
+        return stages.Testing(
+            workers=workers,
+            config=self.wanted.config,
+            ranks_per_node=self.wanted.ranks_per_node,
+            need=self.wanted.need,
+            rehearsal=request.cpu is not None,
+            ports=itertools.cycle(stages.some_ports(self.port)),
+            busy=self.busy,
+            options=options,
+            start_s=request.start_s,
+            stall_s=min(request.stall_s, _STALL_S),
+            folder=self.folder.absolute(),
+            left_s=self._left,
+            began=self.progress.began,
+            ended=self._stage,
+            show=self.progress.asked,
+        ).run(good)
+
+    # ---- the end
+
+    def _conclude(self, outcomes: tuple[engine.Outcome, ...], bad: Sequence[Bad], tested: stages.Tested) -> int:
+        good = tuple(tested.good)
+        passed = len(good) >= self.wanted.need and not tested.trouble
+        code = errors.READY if passed else errors.NOT_READY
+        result = screens.Result(
+            job=self.job.job,
+            of_job=self.job.nodes,
+            need=self.wanted.need,
+            what=self.wanted.what,
+            stages=tuple(self.stages),
+            outcomes=outcomes,
+            good=good,
+            bad=(*bad, *tested.bad),
+            chosen=good[: self.wanted.need] if passed else (),
+            trouble=tested.trouble,
+            verdict="passed" if passed else "failed",
+            code=code,
+            seconds=time.monotonic() - self.began,
+            folder=_told(self.folder),
+            unasked=tuple(dict.fromkeys(o.answer.reason for o in outcomes if o.unknown and isinstance(o.answer, Skip))),
+        )
+        told = verdict.whole(result)
+        written.write(
+            self.folder, told, of_job=self.job.nodes, tasks_per_node=self.job.tasks_per_node, environ=os.environ
+        )
+        if self.request.format == "json":
+            examine.write_out(self.request.output, lambda stream: _put(stream, document.text(told)))
+        else:
+            examine.write_out(self.request.output, lambda stream: _show(report.Screen.of(stream), result))
+        return code
+
+
+def _put(stream: Any, text: str) -> None:
+    stream.write(text)
+    stream.flush()
+
+
+def _show(screen: report.Screen, result: screens.Result) -> None:
+    screen.show(screens.lines(result, screen))
+
+
+def _folder(request: Request, job: Allocation) -> Path:
+    """--log-dir, or runs/preflight-JOB here. Raises MgpuError."""
+    path = Path(request.log_dir or f"{os.environ.get('MGPU_LOG_DIR') or 'runs'}/preflight-{job.job}")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MgpuError(f"cannot use the folder {path}: {reason(error)}", errors.USAGE) from None
+    return path
+
+
+def _told(folder: Path) -> str:
+    here = Path.cwd()
+    return str(folder.relative_to(here) if folder.is_absolute() and folder.is_relative_to(here) else folder)
+
+
+def _folders(request: Request) -> list[str]:
+    """What every node must see: where the job runs and its script is, and where its config is. Not the folder of the
+    logs, which may be this node's own."""
+    config = Path(subjects.named(request)).absolute().parent if request.config else Path.cwd()
+    return list(dict.fromkeys(map(str, (Path.cwd(), config))))
+
+
+@contextlib.contextmanager
+def _tokens(folders: Sequence[str]) -> Iterator[dict[str, str]]:
+    """A new file in each folder that can be written: who sees it, sees this folder, and not one of the same name."""
+    made: dict[str, str] = {}
+    try:
+        for folder in folders:
+            name = f".mgpu-seen-{secrets.token_hex(6)}"
+            with contextlib.suppress(OSError, MgpuError):
+                files.write(Path(folder) / name, "")
+                made[folder] = name
+        yield made
+    finally:
+        for folder, name in made.items():
+            with contextlib.suppress(OSError):
+                (Path(folder) / name).unlink()
+
+
+@contextlib.contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """SIGTERM (scancel, the time limit) and SIGHUP end it as Ctrl-C does: without a worker that goes on."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

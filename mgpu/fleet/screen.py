@@ -1,0 +1,147 @@
+"""What does a person see of a pre-flight: while it runs, and at its end?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mgpu import engine, nodelist, report
+from mgpu.fleet.groups import Group
+from mgpu.fleet.stages import Bad, Stage, StageStatus
+from mgpu.fleet.written import FAILING
+
+TITLES = {
+    "examine": "examine", "network": "reach each other", "compare": "compare", "alone": "train alone",
+    "pairs": "train in pairs", "together": "train together",
+}  # fmt: skip
+_TITLE = 18
+_MOST_NAMES = 6  # nodes that are waited for, by name
+_MOST_BAD = 30  # reasons with their nodes; the file has all
+
+
+@dataclass(frozen=True)
+class Result:
+    """A pre-flight, judged."""
+
+    job: str
+    of_job: tuple[str, ...]
+    need: int
+    what: str  # the config and the ranks of a node, in words
+    stages: tuple[Stage, ...]
+    outcomes: tuple[engine.Outcome, ...]
+    good: tuple[str, ...]
+    bad: tuple[Bad, ...]
+    chosen: tuple[str, ...]
+    trouble: str
+    verdict: str
+    code: int
+    seconds: float
+    folder: str
+    unasked: tuple[str, ...] = field(default=())  # checks that could not be asked: why
+
+    @property
+    def exclude(self) -> str:
+        """For sbatch: --exclude=n[3,7]."""
+        return f"--exclude={nodelist.fold(bad.node for bad in self.bad)}" if self.bad else ""
+
+
+class Progress:
+    """Words on stderr while it runs: a line for each thing that is new, in a batch job's log as on a terminal."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def say(self, text: str) -> None:
+        """One line."""
+        if sys.stderr is not None and text != self._last:
+            self._last = text
+            print(f"mgpu: {report.clean(text)}", file=sys.stderr, flush=True)
+
+    def asked(self, answered: int, asked: int, waiting: Sequence[str]) -> None:
+        """How many have answered."""
+        if waiting:
+            few = len(waiting) <= _MOST_NAMES
+            names = ", ".join(waiting) if few else f"{', '.join(waiting[:_MOST_NAMES])} and others"
+            self.say(f"  {answered} of {asked} nodes have answered; waiting for {names}")
+
+    def began(self, stage: str, groups: Sequence[Group]) -> None:
+        """A stage with nodes, pairs or all."""
+        count = len(groups)
+        what = {"alone": "node", "pairs": "group" if any(len(g) > 2 for g in groups) else "pair"}.get(stage)
+        some = f"{count} {what}{'s' * (count != 1)} at the same time" if what else f"{len(groups[0])} nodes"
+        self.say(f"{TITLES[stage]}: {some}")
+
+    def ended(self, stage: str, status: StageStatus, detail: str, seconds: float | None) -> None:
+        """Its end."""
+        took = f" ({seconds:.1f} s)" if seconds is not None else ""
+        if status == "skip":
+            self.say(f"{TITLES[stage]}: left out, {detail}")
+        else:
+            self.say(f"  {'FAIL' if status == 'fail' else status}: {detail}{took}")
+
+
+def lines(result: Result, screen: report.Screen) -> list[report.Line]:
+    """The report."""
+    count = len(result.of_job)
+    head = f"Pre-flight of job {result.job}: {_nodes(count)}, {result.need} needed, {result.what}."
+    told: list[report.Line] = [[(line, "bold")] for line in report.wrapped(head, screen.width)]
+    told.append([])
+    for number, stage in enumerate(result.stages, 1):
+        took = f" ({stage.seconds:.1f} s)" if stage.seconds is not None else ""
+        told += report.row(screen, stage.status, f"{number} {TITLES[stage.name]:<{_TITLE}} ", f"{stage.detail}{took}")
+    told += report.problems(result.outcomes, screen, command="mgpu smoke-test --slurm", show_all=True)
+    told += [[], *_verdict(result, screen)]
+    told += _bad(result, screen)
+    if result.bad:
+        told += report.labelled("Exclude", result.exclude, screen, whole=True)
+    for reason in result.unasked:
+        told += report.labelled("Unknown", reason, screen)
+    told += report.labelled(
+        "Files", f"{result.folder}/  (passing_nodes.txt, failing_nodes.txt, preflight.json)", screen
+    )
+    told += _next(result, screen)
+    return told
+
+
+def _verdict(result: Result, screen: report.Screen) -> list[report.Line]:
+    good, need, bad = len(result.good), result.need, len(result.bad)
+    nodes = _nodes(good, "good ")
+    if result.verdict == "passed":
+        spare = f", {good - need} to spare" if good > need else ""
+        left = f"; {bad} left out" if bad else ""
+        return report.headed("PASSED", "ok", f"{nodes} of {need} needed{spare}{left}, {result.seconds:.1f} s.", screen)
+    if result.verdict == "unknown":
+        return report.headed("COULD NOT TELL", "crash", result.trouble, screen)
+    why = result.trouble or f"{nodes}, {need} needed"
+    return report.headed("FAILED", "fail", f"{why}. No training is started.", screen)
+
+
+def _nodes(count: int, kind: str = "") -> str:
+    return f"{count} {kind}node{'s' * (count != 1)}"
+
+
+def _bad(result: Result, screen: report.Screen) -> list[report.Line]:
+    """Bad nodes with the reason, those of one reason in one row; where a smoke test said it, with its fix as well: that
+    of a check stands above."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for bad in result.bad:
+        fix = bad.fix if bad.stage in ("alone", "pairs", "together") else ""
+        alike.setdefault((bad.reason, fix), []).append(bad.node)
+    told: list[report.Line] = []
+    for (reason, fix), nodes in list(alike.items())[:_MOST_BAD]:
+        told += report.row(screen, "fail", f"{nodelist.fold(nodes):<{_TITLE - 6}} ", reason)
+        if fix:
+            told += report.unstyled(report.wrapped(f"Fix: {fix}", screen.width, " " * 9, " " * 9))
+    if len(alike) > _MOST_BAD:
+        told += report.unstyled([f"  ... all of them: {result.folder}/{FAILING}"])
+    return told
+
+
+def _next(result: Result, screen: report.Screen) -> list[report.Line]:
+    if result.verdict == "passed":
+        names = nodelist.fold(result.chosen)
+        return report.labelled("Next", f"the job goes on with {_nodes(len(result.chosen))}: {names}", screen)
+    if result.bad:
+        return report.labelled("Next", f"sbatch {result.exclude} ...   (or ask for spare nodes)", screen, whole=True)
+    return []

@@ -1,0 +1,280 @@
+"""Do the nodes train: each alone, then in pairs, then all that are to run together?
+
+Each stage is the real `mgpu smoke-test`, quick level, with a config derived from the job's own, on nodes that passed
+the stage before. Its limits are those of the nodes themselves: what takes one node T alone is no hang before 1.5 T.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from mgpu.fleet import groups
+from mgpu.fleet.gather import Workers
+from mgpu.fleet.groups import Group
+from mgpu.snapshot import Config
+
+StageStatus = Literal["ok", "fail", "skip"]
+# Below the range from which Linux takes the ports of outgoing connections (32768), as the job script does it.
+_FIRST_PORT, _PORTS = 12000, 20000
+PORTS_TRIED = 64
+_LEAST_S = 15.0  # to start, and without progress
+_SLOWER = 1.5  # than a whole test alone: there is the rendezvous to come, and a pair is slower than its slower node
+_MORE_S = 60.0  # beyond the start, for the rungs of the quick level (10 s where nothing is wrong)
+_ANSWER_S = 20.0  # beyond a test's own limit, for its end and the way of its answer
+_ALONE_PATIENCE_S = 30.0
+_TURNS = 3  # of all together, each without the node that the last one has named
+# What a node says that only saw another one fail; the other one's own words say more.
+_ECHOES = ("peer_disappeared", "machines_never_came", "meeting_point_unreachable", "ranks_never_started")
+# What the derived config says itself.
+_OURS = ("num_machines", "num_processes", "machine_rank", "main_process_ip", "main_process_port", "rdzv_backend")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the pre-flight, as it went."""
+
+    name: str
+    status: StageStatus
+    seconds: float | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A node that no rank should be started on, and why."""
+
+    node: str
+    stage: str
+    id: str  # of the check that says so; "" where it is no check's verdict
+    reason: str
+    fix: str = ""
+
+
+@dataclass
+class Tested:
+    """What the stages found."""
+
+    good: list[str]
+    bad: list[Bad] = field(default_factory=list)
+    trouble: str = ""  # why the good ones cannot train together all the same
+
+
+def derived(config: Config, ranks_per_node: int, nodes: Sequence[str], port: int) -> str:
+    """The job's config for some of its nodes, as JSON, which is YAML."""
+    values: dict[str, Any] = {key: value for key, value in config.values.items() if key not in _OURS}
+    world = ranks_per_node * len(nodes)
+    values |= {"num_machines": len(nodes), "num_processes": world}
+    if len(nodes) > 1:
+        values |= {"main_process_ip": nodes[0], "main_process_port": port}
+    kind = config.distributed_type
+    if world == 1 and kind == "MULTI_GPU":
+        values["distributed_type"] = "NO"
+    elif world > 1 and kind in ("NO", None):
+        values["distributed_type"] = "MULTI_GPU"
+    return json.dumps(values, default=str)
+
+
+def first_port(job: str) -> int:
+    """Where the ranks of a job meet; other jobs on the same node mostly do elsewhere."""
+    number = int("".join(filter(str.isdigit, job)) or 0)
+    return _FIRST_PORT + number % _PORTS
+
+
+def some_ports(first: int) -> range:
+    """Ports for one group after the other, from `first` on."""
+    return range(first, first + PORTS_TRIED)
+
+
+@dataclass
+class Testing:
+    """The stages of one pre-flight."""
+
+    workers: Workers
+    config: Config
+    ranks_per_node: int
+    need: int
+    rehearsal: bool  # --cpu: the ranks stay off the GPUs
+    ports: Iterator[int]
+    busy: Mapping[str, Sequence[int]]  # node -> ports taken on it
+    options: Sequence[str]  # for every smoke test
+    start_s: float
+    stall_s: float
+    folder: Path
+    left_s: Callable[[], float]  # of the whole pre-flight; raises when there is none
+    began: Callable[[str, Sequence[Group]], None]
+    ended: Callable[[str, StageStatus, str], None]
+    show: Callable[[int, int, Sequence[str]], None]
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the last try
+    tried: list[Group] = field(default_factory=list)  # and passed
+    slowest_s: float = 0.0  # a whole test of a node alone
+
+    def run(self, nodes: Sequence[str]) -> Tested:
+        """All stages, as long as enough nodes are left."""
+        found = self._alone(nodes)
+        if len(found.good) < self.need:
+            self._skip("too few nodes are left", "pairs", "together")
+            return found
+        if self.need < 2:
+            self._skip("one node is to train", "pairs", "together")
+            return found
+        self._pairs(found)
+        if len(found.good) < self.need:
+            self._skip("too few nodes are left", "together")
+            return found
+        self._together(found)
+        return found
+
+    # ---- the stages
+
+    def _alone(self, nodes: Sequence[str]) -> Tested:
+        single: list[Group] = [(node,) for node in nodes]
+        self.began("alone", single)
+        told = self._try("alone", single)
+        found = Tested([node for node in nodes if told[node,] is None])
+        found.bad = [self._bad(node, "alone", why) for (node,), why in told.items() if why is not None]
+        self.slowest_s = max((self.answers[node]["seconds"] for node in found.good), default=0.0)
+        self.ended("alone", "fail" if found.bad else "ok", _of(len(found.good), len(nodes), "node"))
+        return found
+
+    def _pairs(self, found: Tested) -> None:
+        self.began("pairs", groups.pairs(found.good))
+        answers: dict[str, dict[str, Any]] = {}
+
+        def attempt(wanted: Sequence[Group]) -> Mapping[Group, str | None]:
+            told = self._try("pairs", wanted)
+            answers.update({n: self.answers.get(n, {}) for g in wanted if told[g] is not None for n in g})
+            return told
+
+        sorted_out = groups.sort_out(found.good, attempt)
+        self.tried = [group for group in sorted_out.tried if group not in sorted_out.failed]
+        self.answers = answers
+        found.bad += [self._bad(node, "pairs", why) for node, why in sorted_out.bad.items()]
+        found.good = sorted_out.good
+        passed = len(sorted_out.tried) - len(sorted_out.failed)
+        detail = _of(passed, len(sorted_out.tried), "group" if any(len(g) > 2 for g in sorted_out.tried) else "pair")
+        self.ended("pairs", "fail" if sorted_out.bad else "ok", detail)
+
+    def _together(self, found: Tested) -> None:
+        """Those that will train, as they will; once more without a node that is named, where there is another."""
+        why: str | None = None
+        for _ in range(_TURNS):
+            chosen = tuple(found.good[: self.need])
+            if chosen in self.tried:
+                self._skip(f"these {len(chosen)} nodes were tried together already", "together")
+                return
+            self.began("together", [chosen])
+            why = self._try("together", [chosen])[chosen]
+            if why is None:
+                self.ended("together", "ok", f"{len(chosen)} nodes, {len(chosen) * self.ranks_per_node} ranks")
+                return
+            named = self._named(chosen)
+            if named is None:
+                found.trouble = why
+                break
+            found.bad.append(self._bad(named, "together", why))
+            found.good.remove(named)
+            if len(found.good) < self.need:
+                break
+        self.ended("together", "fail", why or "")
+
+    def _named(self, chosen: Sequence[str]) -> str | None:
+        """The one node that gave no answer, or that all who name somebody name."""
+        if silent := [node for node in chosen if node in self.workers.lost]:
+            return silent[0]
+        hosts = {
+            str(culprit["host"]).partition(".")[0]
+            for node in chosen
+            if (culprit := self.answers.get(node, {}).get("culprit")) and culprit.get("host")
+        }
+        of_host = {str(self.workers.greetings[node]["host"]).partition(".")[0]: node for node in chosen}
+        named = {of_host[host] for host in hosts if host in of_host} if len(of_host) == len(chosen) else set()
+        return named.pop() if len(named) == 1 else None
+
+    def _skip(self, why: str, *names: str) -> None:
+        for name in names:
+            self.ended(name, "skip", why)
+
+    # ---- one try
+
+    def _try(self, stage: str, wanted: Sequence[Group]) -> dict[Group, str | None]:
+        """The smoke test of all these groups at once: why each failed; None: it passed."""
+        able = [group for group in wanted if not any(node in self.workers.lost for node in group)]
+        alone = stage == "alone"
+        start_s = self.start_s if alone else max(_LEAST_S, _SLOWER * self.slowest_s)
+        limit_s = start_s + _MORE_S
+        limits = [
+            "--start-timeout",
+            f"{start_s:g}",
+            "--stall-timeout",
+            f"{self.stall_s:g}",
+            "--timeout",
+            f"{limit_s:g}",
+        ]
+        command = {
+            "do": "test",
+            "environment": {"ACCELERATE_USE_CPU": "true"} if self.rehearsal else {},
+            "options": [
+                "--json",
+                "--level",
+                "quick",
+                "--no-bisect",
+                "--no-stamp",
+                "--no-scaling",
+                *limits,
+                *self.options,
+            ],
+            "limit_s": limit_s,
+            "groups": [
+                {
+                    "nodes": list(group),
+                    "config": derived(self.config, self.ranks_per_node, group, self._port(group[0])),
+                    "folder": str(self.folder / stage),
+                }
+                for group in able
+            ],
+        }
+        nodes = [node for group in able for node in group]
+        (self.folder / stage).mkdir(exist_ok=True)
+        self.answers = self.workers.ask(
+            command, min(self.left_s(), limit_s + _ANSWER_S), of=nodes, show=self.show,
+            patience_s=_ALONE_PATIENCE_S if alone else None,
+        ) if nodes else {}  # fmt: skip
+        self.left_s()
+        return {group: self._why(group) for group in wanted}
+
+    def _port(self, node: str) -> int:
+        """The next port that is free on the node where a group meets."""
+        taken = self.busy.get(node, ())
+        free = (port for port in itertools.islice(self.ports, PORTS_TRIED) if port not in taken)
+        return next(free, None) or next(self.ports)
+
+    def _why(self, group: Group) -> str | None:
+        """Why a group failed, in the words of the node that says most; None: it passed."""
+        told = []
+        for node in group:
+            if node in self.workers.lost:
+                told.append((0, f"{node}: {self.workers.lost[node]}" if len(group) > 1 else self.workers.lost[node]))
+                continue
+            answer = self.answers.get(node, {})
+            if answer.get("verdict") == "passed":
+                continue
+            problem = next(iter(answer.get("problems") or ()), None)
+            if problem is None:
+                told.append((2, str(answer.get("error") or "the smoke test could not tell")))
+            else:
+                told.append((3 if problem["id"] in _ECHOES else 1, f"{problem['id']}: {problem['title']}"))
+        return min(told)[1] if told else None
+
+    def _bad(self, node: str, stage: str, why: str) -> Bad:
+        problems = self.answers.get(node, {}).get("problems") or [{}]
+        fix = next((fix["text"] for fix in problems[0].get("fix", ()) if fix.get("text")), "")
+        return Bad(node, stage, str(problems[0].get("id", "")), why, fix)
+
+
+def _of(good: int, all_of_them: int, what: str) -> str:
+    return f"{good} of {all_of_them} {what}{'s' * (all_of_them != 1)} passed"
