@@ -272,8 +272,10 @@ def run_ended_by_slurm(run: Run) -> Answer:
     return Problem(
         f"Slurm ended the job: {_BY_SLURM[run.slurm]} ({run.slurm})",
         "Slurm sends SIGTERM to all ranks and SIGKILL a little later. What the ranks say then is a consequence.",
-        Fix("ask for more time, and let Slurm warn the training so that it can save",
-            ("sbatch --time=24:00:00 --signal=USR1@90 --requeue ...",)),
+        Fix("ask who did it, if it was not you", ("sacct -j JOBID -o JobID,State,User,End",))
+        if run.slurm == "CANCELLED"
+        else Fix("ask for more time, and let Slurm warn the training so that it can save",
+                 ("sbatch --time=24:00:00 --signal=USR1@90 --requeue ...",)),
         {"slurm": run.slurm},
     )  # fmt: skip
 
@@ -364,6 +366,8 @@ def run_launcher_failed(run: Run) -> Answer:
 
     Fix: Read the launcher's own error, the last lines of the output.
     """
+    if not run.watched:
+        return Skip("it ran elsewhere: nobody saw whether it started a rank")
     if run.exit_code == 0 or run.ranks or run.signalled or run.timed_out:
         return _none(run, "the launcher started its ranks")
     return Problem(

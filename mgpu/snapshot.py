@@ -444,6 +444,84 @@ class Slurm:
 
 
 @dataclass(frozen=True)
+class Gres:
+    """Generic resources of one kind on a node, as Slurm counts them: gpu:a100:4."""
+
+    name: str  # gpu, tpu, shard
+    type: str  # a100; "" where the site gives its GPUs no type
+    count: int
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """Nodes of a partition that are built alike."""
+
+    nodes: int
+    usable: int  # of them, neither down nor drained: a job can run there, now or later
+    cpus: int
+    memory_bytes: int | None
+    gres: tuple[Gres, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one such node."""
+        return sum(gres.count for gres in self.gres if gres.name == "gpu")
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A queue of Slurm: its nodes and its limits. None: no limit, or not said."""
+
+    name: str
+    default: bool
+    up: bool  # takes jobs and starts them
+    kinds: tuple[NodeKind, ...] = ()  # most GPUs first
+    max_time_s: int | None = None
+    default_time_s: int | None = None  # None: max_time_s holds
+    max_nodes: int | None = None
+    min_nodes: int | None = None
+    accounts: tuple[str, ...] | None = None  # that may use it; None: all
+    qos: tuple[str, ...] | None = None
+
+    @property
+    def nodes(self) -> int:
+        """All of them."""
+        return sum(kind.nodes for kind in self.kinds)
+
+    @property
+    def usable(self) -> int:
+        """Those a job can run on."""
+        return sum(kind.usable for kind in self.kinds)
+
+    @property
+    def gpus_per_node(self) -> int:
+        """On the nodes that have most of them."""
+        return max((kind.gpus for kind in self.kinds), default=0)
+
+
+@dataclass(frozen=True)
+class Association:
+    """What accounting lets a user do: an account, and the QOS that go with it."""
+
+    account: str
+    partition: str = ""  # "": all
+    qos: tuple[str, ...] = ()
+    default_qos: str = ""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Slurm cluster as its users see it from a login node."""
+
+    name: str | None = None
+    version: str | None = None  # 22.05.8
+    partitions: tuple[Partition, ...] = ()
+    associations: tuple[Association, ...] = ()  # of this user; none where the site keeps no accounts
+    default_account: str = ""
+    faults: Mapping[str, str] = field(default_factory=dict)  # what could not be read -> why
+
+
+@dataclass(frozen=True)
 class PciDevice:
     """A GPU or a network card on the PCI bus, from sysfs."""
 
@@ -851,6 +929,13 @@ class Config:
     deepspeed_file: DeepSpeedFile | None = None  # None: the config names none
     model: Model | None = None  # from a comment, too
     launch_flags: tuple[str, ...] = ()  # what mgpu launch adds to the launcher's command line, from mgpu's comment
+    engine: str = ""  # slurm, kubeflow ...: what gives each machine address, port and rank, from mgpu's comment
+    away: bool = False  # it is for the nodes of an engine, and was read on a machine that is none of them
+
+    @property
+    def for_slurm(self) -> bool:
+        """Whether a job script gives each machine the address of the first, the port and its rank."""
+        return self.engine == "slurm"
 
     @property
     def distributed_type(self) -> str | None:
@@ -1237,6 +1322,142 @@ class Script:
 
 
 @dataclass(frozen=True)
+class Directive:
+    """An option of an #SBATCH line."""
+
+    line: int  # counted from 1
+    option: str  # its long name, for a short one as well: "ntasks-per-node"; one that Slurm does not know: as written
+    value: str | None = None  # None: it has none
+    written: str = ""  # "-N 2"
+    obeyed: bool = True  # False: it stands below the first command, where Slurm does not look
+
+
+@dataclass(frozen=True)
+class JobText:
+    """Something in a job script that is not what it seems."""
+
+    line: int
+    # spaced: "# SBATCH"; disabled: "##SBATCH"; blank: after the backslash that was to continue the line; remark: a
+    # comment after it; ended: a comment line amid a continued command; dash, quote: a typographic one in a command;
+    # secret: a password or token in plain text; loose: an #SBATCH line that Slurm reads otherwise than it was meant
+    kind: Literal["spaced", "disabled", "blank", "remark", "ended", "dash", "quote", "secret", "loose"]
+    text: str  # of a secret: the name it is given
+
+
+@dataclass(frozen=True)
+class JobVariable:
+    """A variable (or a command substitution) in a command's words: its value is known only in the job."""
+
+    name: str  # "SLURM_NODEID"; of a substitution its whole text: "$(hostname -i)"
+    word: int  # place in the command's words
+    on_node: bool  # a shell that srun started expands it, on each node; else the batch shell, once
+    line: int = 0
+    unset: bool = False  # the script gives it a value, and does not export it: this shell does not know it
+    runs: tuple[str, ...] = ()  # of a substitution: the commands it comes to, in functions as well
+
+
+Launcher = Literal["accelerate", "torchrun", "deepspeed", "mgpu", "python"]
+
+
+@dataclass(frozen=True)
+class JobCommand:
+    """A command, as the shell would come to it. Variables that the script gives a value are put in."""
+
+    line: int  # of its first word
+    words: tuple[str, ...]  # without quotes; what is not known stands as "$NAME", "$((...))"; secrets masked
+    variables: tuple[JobVariable, ...] = ()
+    through: tuple[str, ...] = ()  # programs that start it, outermost first: "srun", "bash", "apptainer"
+    step: int | None = None  # the srun that starts it: its place in JobScript.commands
+    env: Mapping[str, str] = field(default_factory=dict)  # given for it alone: NAME=value COMMAND
+    launcher: Launcher | None = None  # python: a training script without any
+    script: int | None = None  # of a launcher: the place of its training script (of -m: of the module) in `words`
+    background: bool = False  # with & at its end
+    unsure: bool = False  # in a branch of an if, a loop: it may not run, or several times
+    inner: bool = False  # inside $( )
+    lines: tuple[int, ...] = ()  # of each word
+    statement: int = 1  # the line at which the script's own statement begins that comes to it: an if, a call
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Of a launcher: its own options, without its name and the training script."""
+        return self.words[1 : self.script]
+
+
+@dataclass(frozen=True)
+class JobSet:
+    """A variable that a job script gives a value."""
+
+    line: int
+    name: str
+    value: str  # as a word of a command has it
+    exported: bool = False
+    on_node: bool = False  # by a shell that srun started
+    variables: tuple[JobVariable, ...] = ()  # in its value
+    raw: str = ""  # as it stands in the script
+    statement: int = 1  # as of a command
+
+
+@dataclass(frozen=True)
+class JobTrap:
+    """What a job script does on a signal."""
+
+    line: int
+    signals: tuple[str, ...]  # without SIG
+    action: str
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """A folder to which a job's output is to go."""
+
+    line: int
+    path: str
+    exists: bool | None  # None: that depends on the job
+
+
+@dataclass(frozen=True)
+class JobScript:
+    """A shell script for Slurm, as its text tells it: nothing of it was run but `bash -n`."""
+
+    path: str
+    error: str | None = None  # why nothing of it could be read
+    lines: int = 0
+    shebang: str | None = None  # "#!/bin/bash"
+    crlf_line: int | None = None  # the first line that ends as on Windows
+    syntax: str | None = None  # what bash -n says of it
+    syntax_line: int | None = None
+    directives: tuple[Directive, ...] = ()
+    texts: tuple[JobText, ...] = ()
+    commands: tuple[JobCommand, ...] = ()  # in the order of the script; those inside another come after it
+    sets: tuple[JobSet, ...] = ()
+    traps: tuple[JobTrap, ...] = ()
+    sourced: tuple[str, ...] = ()  # files it takes commands from, which were not read
+    stops_at_errors: bool = False  # set -e
+    folders: tuple[JobFolder, ...] = ()
+    config: str | None = None  # the accelerate config that its launcher is given, as the words have it
+    cut: bool = False  # there was more than is told here
+
+    @property
+    def launches(self) -> tuple[JobCommand, ...]:
+        """The commands that start ranks."""
+        return tuple(command for command in self.commands if command.launcher)
+
+    @property
+    def first_launch_line(self) -> int | None:
+        """The line at which the statement begins that starts the first ranks, all around it included: counted from 1."""
+        certain = [one for one in self.launches if one.launcher != "python"] or [
+            one for one in self.launches if one.step is not None
+        ]
+        found = certain or self.launches
+        return found[0].statement if found else None
+
+    def directive(self, *options: str) -> Directive | None:
+        """The last line that gives one of these options, of those that Slurm obeys."""
+        given = [directive for directive in self.directives if directive.obeyed and directive.option in options]
+        return given[-1] if given else None
+
+
+@dataclass(frozen=True)
 class Seen:
     """A signature that lines of a log bear: the first such line, and how many there are."""
 
@@ -1385,6 +1606,7 @@ class Run:
     slurm: str | None = None  # what Slurm says of the job: "TIMEOUT", "OUT_OF_MEMORY"
     left_over: int = 0  # processes that mgpu had to end afterwards
     log: str | None = None  # the folder
+    watched: bool = True  # False: a job elsewhere, of which only what it printed and what Slurm says is known
 
 
 @dataclass(frozen=True)
@@ -1432,15 +1654,40 @@ class NodeFault:
 
 
 @dataclass(frozen=True)
+class NodeDoor:
+    """How a node shows itself to the others: the name it calls itself, and where its ranks will say that they are."""
+
+    node: str
+    hostname: str
+    full_name: str = ""  # with its domain: torchrun's agents tell it to each other
+    own_addresses: tuple[str, ...] = ()  # of its own name, as it resolves it; empty: it does not
+    own_error: str | None = None  # the resolver's words
+    address: str = ""  # what its ranks will tell the others (gloo, or NCCL where there are GPUs)
+    origin: str = "hostname"  # of that: GLOO_SOCKET_IFNAME, hostname, unresolvable, NCCL_SOCKET_IFNAME, interface
+    named: Mapping[str, str] = field(default_factory=dict)  # the two variables, as they are set
+    on_gpu: bool = False
+    interfaces: tuple[Interface, ...] = ()
+    meeting_port: int | None = None  # where the ranks are to meet, if this is the head
+    meeting_error: str | None = None  # why that port could not be had
+
+    def interface_of(self, address: str) -> Interface | None:
+        """The interface that has this address."""
+        return next((one for one in self.interfaces if address in one.addresses), None)
+
+
+@dataclass(frozen=True)
 class NodePath:
     """Whether one node reaches another as the ranks will: measured from `node`."""
 
     node: str
     peer: str
-    name_resolves_to: tuple[str, ...] = ()  # the peer's name, as `node` resolves it
+    via: str = "name"  # name, full_name: what is tried is what that means here; head: where all meet; else an interface
+    name: str = ""  # what was resolved
+    tried: tuple[str, ...] = ()  # the addresses; empty: the name did not resolve
     connected: bool | None = None  # on a port like those the ranks take; None: not tried
     error: str | None = None
     bulk: bool | None = None  # more than fits a packet went through as well
+    stalled: str | None = None  # there, back: the direction in which nothing came through
     round_trip_s: float | None = None
     mbit_per_s: float | None = None
 
@@ -1453,12 +1700,17 @@ class Fleet:
     missing: Mapping[str, str] = field(default_factory=dict)  # nodes that did not -> why
     classes: tuple[NodeClass, ...] = ()  # of nodes with differences; those that are like most have none
     outliers: tuple[Outlier, ...] = ()
-    faults: tuple[NodeFault, ...] = ()
+    faults: tuple[NodeFault, ...] | None = ()  # None: the nodes were not judged one by one
     clock_offsets_s: Mapping[str, float] | None = None  # against the median; only where all were asked at once
     unshared: Mapping[str, tuple[str, ...]] | None = None  # folder that the job needs -> nodes that do not see it
-    paths: tuple[NodePath, ...] | None = None
+    doors: tuple[NodeDoor, ...] = ()
+    paths: tuple[NodePath, ...] | None = None  # None: not tried
     compared: int = 0  # how many facts were compared
-    roles: Mapping[str, int] = field(default_factory=dict)  # role -> nodes
+    roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # role -> its nodes, the most first
+    known: tuple[str, ...] = ()  # facts that two nodes of a role have at least: driver, gpus, files ...
+    scattered: tuple[str, ...] = ()  # facts that almost every node has another value of: nothing to compare
+    together: bool = False  # they are to run one job
+    unread: Mapping[str, str] = field(default_factory=dict)  # facts no node of a role knows, asked in vain -> why
 
 
 @dataclass(frozen=True)
@@ -1495,6 +1747,7 @@ class Snapshot:
     baseline: Baseline | None = None
     stamp: Stamp | None = None
     script: Script | None = None
+    job_script: JobScript | None = None
     log: Log | None = None
     run: Run | None = None
     fleet: Fleet | None = None
@@ -1519,7 +1772,9 @@ FACTS: tuple[str, ...] = tuple(
 
 
 # Facts of a run and its config, not of the machine: there only where they were asked for.
-OF_A_RUN = frozenset({"config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs", "script", "log", "run", "fleet"})
+OF_A_RUN = frozenset({
+    "config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs", "script", "job_script", "log", "run", "fleet",
+})  # fmt: skip
 
 _TOO_LARGE = 1 << 64  # no counter of a kernel or driver reaches it
 

@@ -288,6 +288,8 @@ LINES = (
     "train.py", "-y train.py --yes -n", "--yes -n -- -x", "-m train -m", "-c a.yaml --gpus 0,2 --port=auto x.py",
     "--unverified=allow --smoke never --launcher torchrun --no-triage x.py", "--timeout 3 --node-rank 1 x.py",
     "--detach --log-dir d --json-result=r x.py -c b", "--status", "--attach 12", "--watch --exec x.py", "", "-c= x.py",
+    "--slurm --nodes 4 --gpus-per-node=8 --partition p --account=a --qos q --time 1:00 --spare 2 x.py --nodes 3",
+    "--slurm --no-preflight job.sbatch", "--slurm --preflight --detach job.sbatch a", "--slurm --attach 12",
 )  # fmt: skip
 
 

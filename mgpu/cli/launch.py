@@ -10,6 +10,7 @@ _WHAT: Final = "What runs"
 _GATE: Final = "Before it starts"
 _WHILE: Final = "While it runs, and after"
 _RUNS: Final = "Runs that were started before"
+_SLURM: Final = "On Slurm"
 
 
 def launch(
@@ -138,6 +139,53 @@ def launch(
     stop: Annotated[
         bool, typer.Option("--stop", help="End a run: [RUN], else the only one.", rich_help_panel=_RUNS)
     ] = False,
+    slurm: Annotated[
+        bool,
+        typer.Option(
+            "--slurm",
+            help="SCRIPT is a job script, or a Python script for which one is written: submit it and follow it. "
+            "--attach, --status and --stop take the job's number.",
+            rich_help_panel=_SLURM,
+        ),
+    ] = False,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", metavar="N", min=1, help="Nodes that train.", rich_help_panel=_SLURM)
+    ] = None,
+    gpus_per_node: Annotated[
+        int | None,
+        typer.Option("--gpus-per-node", metavar="N", min=0, help="0: ranks on the CPU.", rich_help_panel=_SLURM),
+    ] = None,
+    partition: Annotated[
+        str, typer.Option("--partition", metavar="NAME", help="Default: Slurm's.", rich_help_panel=_SLURM)
+    ] = "",
+    account: Annotated[
+        str, typer.Option("--account", metavar="NAME", help="Default: Slurm's.", rich_help_panel=_SLURM)
+    ] = "",
+    qos: Annotated[str, typer.Option("--qos", metavar="NAME", help="Default: Slurm's.", rich_help_panel=_SLURM)] = "",
+    time: Annotated[
+        str,
+        typer.Option("--time", metavar="LIMIT", help="As Slurm reads it: 12:00:00.", rich_help_panel=_SLURM),
+    ] = "",
+    spare: Annotated[
+        int,
+        typer.Option(
+            "--spare",
+            metavar="K",
+            min=0,
+            help="Ask for K nodes more, which stand in for bad ones.",
+            show_default=False,
+            rich_help_panel=_SLURM,
+        ),
+    ] = 0,
+    preflight: Annotated[
+        bool,
+        typer.Option(
+            "--preflight/--no-preflight",
+            help="Examine, compare and test the nodes before the training starts.",
+            show_default=False,
+            rich_help_panel=_SLURM,
+        ),
+    ] = True,
 ) -> int:
     """Start SCRIPT [ARGS...] with the verified config, watch it, and end with its exit code.
 
@@ -167,6 +215,15 @@ def launch(
             attach=attach,
             status=status,
             stop=stop,
+            slurm=slurm,
+            nodes=nodes,
+            gpus_per_node=gpus_per_node,
+            partition=partition,
+            account=account,
+            qos=qos,
+            time=time,
+            spare=spare,
+            preflight=preflight,
             watch=watch,
             log_dir=log_dir,
             json_result=json_result,

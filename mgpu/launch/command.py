@@ -49,6 +49,7 @@ class Command:
     ranks: int = 1  # on this machine
     script: str = ""  # or the module's name
     arguments: tuple[str, ...] = ()  # the script's
+    is_job: bool = False  # a job script: its srun takes one Ctrl-C for a question, and goes on
 
     def environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """The whole environment of the launcher."""

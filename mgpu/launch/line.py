@@ -15,14 +15,17 @@ from mgpu.launch.request import Request
 _SWITCHES = {
     "--yes": "yes", "-y": "yes", "--dry-run": "dry_run", "-n": "dry_run", "--print-command": "print_command",
     "--module": "module", "-m": "module", "--exec": "exec_", "--detach": "detach", "--attach": "attach",
-    "--status": "status", "--stop": "stop", "--watch": "watch", "--triage": "triage",
+    "--status": "status", "--stop": "stop", "--watch": "watch", "--triage": "triage", "--slurm": "slurm",
+    "--preflight": "preflight",
 }  # fmt: skip
 _TEXTS = {
     "--config": "config", "-c": "config", "--launcher": "launcher", "--unverified": "unverified", "--smoke": "smoke",
     "--gpus": "gpus", "--port": "port", "--log-dir": "log_dir", "--json-result": "json_result",
+    "--partition": "partition", "--account": "account", "--qos": "qos", "--time": "time",
 }  # fmt: skip
 _NUMBERS: dict[str, tuple[str, type[int] | type[float]]] = {
-    "--timeout": ("timeout_s", float), "--node-rank": ("node", int),
+    "--timeout": ("timeout_s", float), "--node-rank": ("node", int), "--nodes": ("nodes", int),
+    "--gpus-per-node": ("gpus_per_node", int), "--spare": ("spare", int),
 }  # fmt: skip
 
 
@@ -37,8 +40,8 @@ def alone(words: Sequence[str]) -> Request | None:
             break
         if option in _SWITCHES and not equals:
             given[_SWITCHES[option]] = True
-        elif option == "--no-triage" and not equals:
-            given["triage"] = False
+        elif option in ("--no-triage", "--no-preflight") and not equals:
+            given[option.removeprefix("--no-")] = False
         elif option in (*_TEXTS, *_NUMBERS) and (not equals or option.startswith("--")):
             if not equals:
                 if place == len(words):
@@ -67,6 +70,10 @@ def run(request: Request) -> int:
 
 def launch(request: Request) -> int:
     """A run, or what is asked of one that was started before. Raises MgpuError."""
+    if request.slurm:
+        from mgpu.slurm import run as job
+
+        return job.run(request)
     if request.of_a_run:
         from mgpu.launch import follow
 

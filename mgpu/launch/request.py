@@ -40,6 +40,15 @@ class Request:
     watch: bool = False  # `target` names a run or nothing, else it is the script
     log_dir: str = ""
     json_result: str = ""
+    slurm: bool = False  # `target` is a job script, or a Python script for which one is written
+    nodes: int | None = None  # this and the rest: of the job on Slurm
+    gpus_per_node: int | None = None
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    time: str = ""
+    spare: int = 0  # more nodes than train, to stand in for bad ones
+    preflight: bool = True
 
     @property
     def of_a_run(self) -> bool:
@@ -68,6 +77,15 @@ class Request:
 
     def _check_together(self) -> None:
         """What contradicts itself."""
+        if not self.slurm:
+            of_a_job = (
+                ("--nodes", self.nodes is not None), ("--gpus-per-node", self.gpus_per_node is not None),
+                ("--partition", self.partition), ("--account", self.account), ("--qos", self.qos),
+                ("--time", self.time), ("--spare", self.spare), ("--no-preflight", not self.preflight),
+            )  # fmt: skip
+            for flag, given in of_a_job:
+                if given:
+                    raise MgpuError(f"{flag} is of a job on Slurm: add --slurm", USAGE)
         shows = "--print-command" if self.print_command else "--dry-run" if self.dry_run else ""
         starts = (("--exec", self.exec_), ("--detach", self.detach), ("--watch", self.watch))
         ends = ((self.log_dir, "keep --log-dir"), (not self.triage, "explain a failure: leave out --no-triage"))

@@ -247,6 +247,8 @@ def _by_hand(request: Request, config: Config, target: Sequence[str], verified: 
     """What is started on each of several machines: first the test, where this one is not verified, then the run."""
     from mgpu.smoke import machines
 
+    if config.for_slurm:
+        return machines.for_slurm(config, request.config)
     flag = ["-c", request.config] if request.config else []
     ours = ["mgpu", "launch", *flag, *(["--port", request.port] if request.port else []), *_module(request)]
     plain = ["accelerate", "launch", "--config_file", config.path, *launching.flags_of(config)]

@@ -405,6 +405,8 @@ class Supervisor:
         if not same:
             self._asked += 1
             self._before_signal(self)
+            if number == signal.SIGINT and self.command.is_job:
+                self._signal_launcher(signal.SIGTERM)
         return not same
 
     def _on_user(self, number: int, frame: FrameType | None) -> None:

@@ -111,7 +111,7 @@ def choose(outcomes: Sequence[Outcome], log: Log | None, run: Run | None) -> Ver
         found = [_demoted(cause, log, run) for cause in found]
     if run is not None and (run.signalled or run.timed_out):
         return _once(_stopped(found, log))
-    found = _asked_later(found)
+    found = _ended_others(_asked_later(found), run)
     ids = {cause.id for cause in found if cause.role != "wrapper"}
     earliest = _first_ranks(log, run)
     ordered = sorted(found, key=lambda cause: _place(cause, ids, earliest, log))
@@ -172,6 +172,15 @@ def _asked_later(found: Sequence[Cause]) -> list[Cause]:
         replace(cause, role="secondary") if cause.id in asked and any(line < _line(cause) for line in wrong) else cause
         for cause in found
     ]
+
+
+def _ended_others(found: Sequence[Cause], run: Run | None) -> list[Cause]:
+    """Of a job elsewhere, one of whose ranks is known to have ended itself: that srun and the launchers ended the
+    others then says nothing of the cause."""
+    if run is None or run.watched or not any(rank.first and (rank.exit_code or 0) > 0 for rank in run.ranks):
+        return list(found)
+    ended = _ASKED | {"log_slurm_stopped_siblings", "log_slurm_task_failed"}
+    return [replace(cause, role="noise") if cause.id in ended else cause for cause in found]
 
 
 def _stopped(found: Sequence[Cause], log: Log | None) -> Verdict:

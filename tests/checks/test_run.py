@@ -84,6 +84,7 @@ CASES = (
         run=failed(None, exit_code=137, launcher_code=-9, oom_kills=1)),
     fails("run_launcher_failed", "the launcher ended with 1 before it started a rank", "--validate", run=failed()),
     well("run_launcher_failed", "the launcher started its ranks", run=failed(1, first=0)),
+    skips("run_launcher_failed", "it ran elsewhere", run=replace(failed(), watched=False)),
     fails("run_rank_failed", "rank 1 (GPU 1) ended with exit code 3", "read what it wrote last",
         run=failed(-15, 3, first=1)),
     fails("run_rank_failed", "exit code 1: ValueError: NaN", "wrote last",

@@ -1,0 +1,332 @@
+"""What becomes of a job, from the queue to its end? Its output comes to stdout as it is written; what Slurm says of it
+is told on stderr. A Ctrl-C cancels a job of one's own.
+
+A controller that is away for a while is not the end of a job; a job that is put back into the queue goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+from mgpu import moments, report
+from mgpu.launch.exit_code import Tables
+from mgpu.slurm import record as records
+from mgpu.slurm import refusals
+from mgpu.slurm.asked import LOOK_S, Answer, Question, lost
+from mgpu.slurm.record import Record
+from mgpu.slurm.tail import Tail
+
+_TICK_S = 0.1
+# Between two looks: a share of the time since the job's state changed, so that a queue of hours costs the controller
+# little, and the end of a short job is told at once.
+_LOOK_SHARE, _LOOK_LEAST_S, _LOOK_MOST_S = 0.05, 0.2, 10.0
+_AWAY_TOLD_S = 10.0  # a controller that is silent for so long is told of
+_ASKED_AGAIN_S = 5.0  # a cancelling that did not reach the controller
+_CLEANING_TOLD_S = 10.0
+_SETTLED_S = 0.5  # a reason that stands for less is not told: the scheduler's first look is a rough one
+# What another machine has written is seen here later: NFS keeps a file's size for 3 s (acregmin).
+_LAST_WORDS_S, _MISSING_S = 0.3, 3.0
+Say = Callable[[str, report.Style], None]
+# The same signal again this soon is the same wish: timeout(1) signals the process and then its group.
+_SAME_S = 0.2
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A job that was followed to its end, or as far as that went."""
+
+    job: int
+    record: Record | None  # the last that Slurm said; None: it knows no such job (any more)
+    seconds: float  # that it ran, as seen from here
+    signalled: int | None = None  # this process was asked to stop
+    timed_out: bool = False  # by --timeout
+    left: bool = False  # it may go on: nobody waited for its end
+    never: str = ""  # why Slurm will never start it
+    held: str = ""  # why Slurm holds it
+    printed: Tables | None = None
+    output: str = ""  # the file that was followed
+
+    @property
+    def state(self) -> str:
+        """Slurm's word for it."""
+        return self.record.state if self.record else "UNKNOWN"
+
+
+class Asked:
+    """The signals that came; the terminal's own end among them."""
+
+    def __init__(self) -> None:
+        self.came: list[int] = []
+        self._last = (0, 0.0)
+        self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+
+    def __enter__(self) -> Asked:
+        for number in _SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        before, self._last = self._last, (number, time.monotonic())
+        if before[0] != number or self._last[1] - before[1] > _SAME_S:
+            self.came.append(number)
+
+
+def follow(
+    job: int, asked: Asked, *, timeout_s: float = 0.0, attached: bool = False, quiet: bool = False, say: Say
+) -> Followed:
+    """Follow a job to its end. `asked`: the signals, from before the job was submitted. `say(text, style)` tells a
+    line. `attached`: a job of before; a signal then leaves it as it is. `quiet`: without its output."""
+    follower = _Follower(job, asked, timeout_s, attached, say)
+    follower.readers = not quiet
+    try:
+        return follower.run()
+    finally:
+        follower.close()
+
+
+class _Follower:
+    def __init__(self, job: int, asked: Asked, timeout_s: float, attached: bool, say: Say) -> None:
+        self.job, self.asked, self.timeout_s, self.attached, self.say = job, asked, timeout_s, attached, say
+        self.record: Record | None = None
+        self.told: tuple[object, ...] = ()
+        self.began = self.changed = self.heard = time.monotonic()
+        self.looked = float("-inf")
+        self.running_since: float | None = None
+        self.ran_s = 0.0
+        self.printed = Tables()
+        self.tails = (Tail(), Tail())
+        self.looking: Question | None = None
+        self.cancelling: Question | None = None
+        self.cancelled_at: float | None = None
+        self.signalled: int | None = None
+        self.timed_out = self.gone = self.away = self.cleaning = False
+        self.restarts = 0
+        self.never = ""
+        self.readers = True
+
+    def run(self) -> Followed:
+        """Until the job is over, or nothing is to be waited for."""
+        while True:
+            self._pass_on()
+            self._look()
+            if self.gone or (self.record and self.record.ended):
+                break
+            if held := self._held():
+                return self._end(held=held)
+            if self._stop():
+                return self._end(left=True)
+            time.sleep(_TICK_S)
+        self._last_words()
+        return self._end()
+
+    def close(self) -> None:
+        """Leave no client behind."""
+        for question in (self.looking, self.cancelling):
+            if question is not None:
+                question.drop()
+        for tail in self.tails:
+            tail.close()
+
+    def _end(self, *, left: bool = False, held: str = "") -> Followed:
+        return Followed(
+            self.job, self.record, self._ran(), self.signalled, self.timed_out, left, self.never, held, self.printed,
+            self.tails[0].path or (self.record.output if self.record else ""),
+        )  # fmt: skip
+
+    def _ran(self) -> float:
+        return self.ran_s + (time.monotonic() - self.running_since if self.running_since is not None else 0.0)
+
+    # What Slurm says
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if self.looking is None:
+            pause = min(_LOOK_MOST_S, max(_LOOK_LEAST_S, (now - self.changed) * _LOOK_SHARE))
+            if now - self.looked >= pause:
+                self.looking = records.asking(self.job)
+            return
+        answer = self.looking.poll()
+        if answer is not None:
+            self.looking, self.looked = None, now
+            self._heard(answer, now)
+
+    def _heard(self, answer: Answer, now: float) -> None:
+        found = records.told(self.job, answer)
+        if found is not None:
+            self._back(now)
+            self._take(found, now)
+        elif records.gone(answer):
+            self._back(now)
+            self.gone = True
+            self.record = records.accounted(self.job) or (self.record if self._was_over() else None)
+        elif now - self.heard > _AWAY_TOLD_S and not self.away:
+            self.away = True
+            why = "does not answer" if lost(answer) else f"says: {refusals.explained(answer.err)}"
+            self.say(f"Slurm's controller {why}; job {self.job} goes on without it, mgpu asks again", "warn")
+
+    def _was_over(self) -> bool:
+        """Whether what was last heard of a job that Slurm has forgotten was its end."""
+        return self.record is not None and (self.record.ended or self.record.state == "COMPLETING")
+
+    def _back(self, now: float) -> None:
+        self.heard = now
+        if self.away:
+            self.away = False
+            self.say("Slurm's controller answers again", "")
+
+    def _take(self, found: Record, now: float) -> None:
+        before, self.record = self.record, found
+        if before is None or (before.state, before.reason) != (found.state, found.reason):
+            self.changed = now
+        if found.restarts > self.restarts and before is not None:
+            self.say(f"job {self.job} was put back into the queue (restart {found.restarts})", "warn")
+            self.restarts = found.restarts
+        self.restarts = max(self.restarts, found.restarts)
+        if found.started and self.running_since is None:
+            self.running_since = now
+            if found.state != "COMPLETING":
+                self.say(f"job {self.job} runs on {found.nodes or 'its nodes'}{self._waited(now)}", "")
+        elif not found.started and self.running_since is not None:
+            self.ran_s, self.running_since = self._ran(), None
+        if found.state == "COMPLETING" and now - self.changed > _CLEANING_TOLD_S and not self.cleaning:
+            self.cleaning = True
+            self.say(f"job {self.job} has ended; Slurm still cleans up on {found.nodes or 'its nodes'}", "")
+        if found.state in ("PENDING", "CONFIGURING", "SUSPENDED", *records.HELD):
+            self._tell_waiting(found)
+
+    def _waited(self, now: float) -> str:
+        waited = now - self.began
+        return f", after {moments.lasted(waited)}" if waited >= 1 and not self.attached else ""
+
+    def _tell_waiting(self, found: Record) -> None:
+        """One line a reason, not one a look."""
+        wait = refusals.waiting(found.reason)
+        if found.state == "PENDING" and wait.never and not self.attached and self.cancelled_at is None:
+            self.never = f"{wait.words} ({found.reason})"
+            self.say(f"job {self.job} would never start: {self.never}", "fail")
+            self._cancel()
+        unsettled = found.reason in ("", "None") or time.monotonic() - self.changed < _SETTLED_S
+        if (found.state, found.reason) == self.told or self.cancelled_at is not None:
+            return
+        if found.state == "PENDING" and unsettled:
+            return
+        self.told = (found.state, found.reason)
+        if found.state != "PENDING":
+            self.say(f"job {self.job}: {_STATES.get(found.state, found.state)}", "")
+            return
+        expected = f"; expected to start {found.start.replace('T', ' ')}" if found.start else ""
+        self.say(f"job {self.job} waits: {wait.words} ({found.reason}){expected}", "warn" if wait.never else "")
+
+    def _held(self) -> str:
+        """Why nothing more will come of it by itself: Slurm holds it after a start that failed."""
+        found = self.record
+        if found is None or self.cancelled_at is not None:
+            return ""
+        wait = refusals.waiting(found.reason)
+        if found.state in records.HELD:
+            return wait.words if wait.held else "it was put back into the queue and is held"
+        if found.state == "PENDING" and wait.held and (found.restarts or found.reason not in _HELD_BY_WILL):
+            return wait.words
+        return ""
+
+    # What somebody wants
+
+    def _stop(self) -> bool:
+        """Whether nobody is to wait any longer."""
+        now = time.monotonic()
+        if self.timeout_s and not self.timed_out and self._ran() >= self.timeout_s:
+            self.timed_out = True
+            self.say(f"--timeout {self.timeout_s:g}: cancelling job {self.job}", "warn")
+            self._cancel()
+        if self.asked.came and self.signalled is None:
+            self.signalled = self.asked.came[0]
+            if self.attached:
+                return True
+            name = signal.Signals(self.signalled).name
+            self.say(f"{name}: cancelling job {self.job}, and waiting until it is gone (once more: not)", "warn")
+            self._cancel()
+        if self.cancelling is not None and (answer := self.cancelling.poll()) is not None:
+            self.cancelling = None
+            if lost(answer):
+                self.cancelled_at = now
+        if self.cancelled_at is not None and self.cancelling is None and now - self.cancelled_at > _ASKED_AGAIN_S:
+            self._cancel()
+        return self.signalled is not None and len(self.asked.came) > 1 and self.cancelling is None
+
+    def _cancel(self) -> None:
+        self.cancelled_at = time.monotonic()
+        if self.cancelling is None:
+            self.cancelling = Question("scancel", str(self.job), limit_s=LOOK_S)
+
+    # What it writes
+
+    def _pass_on(self) -> bool:
+        """Everything that is new; whether there was anything."""
+        if self.record is None:
+            return False
+        any_new = False
+        names = (self.record.output, "" if self.record.errors == self.record.output else self.record.errors)
+        for number, (tail, name) in enumerate(zip(self.tails, names, strict=True), 1):
+            while name and (data := tail.read(records.files(name, self.record))):
+                any_new = True
+                self.printed.feed(data)
+                self._write(number, data)
+        return any_new
+
+    def _write(self, number: int, data: bytes) -> None:
+        stream = sys.stdout if number == 1 else sys.stderr
+        if stream is None or not self.readers:
+            return
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(number, view) :]
+        except OSError:  # whoever read it went away; the job goes on
+            self.readers = False
+
+    def _last_words(self) -> None:
+        """The end of the output, which may be seen here later than the job's end."""
+        quiet = time.monotonic()
+        limit = quiet + (_LAST_WORDS_S if self.tails[0].path else _MISSING_S)
+        record = self.record
+        if record is None or not record.output or not record.nodes or record.reason == "JobLaunchFailure":
+            limit = quiet
+        while True:
+            for tail in self.tails:
+                tail.again()
+            if self._pass_on():
+                limit = time.monotonic() + _LAST_WORDS_S
+            if time.monotonic() >= limit:
+                return
+            time.sleep(_TICK_S)
+
+
+_HELD_BY_WILL: Sequence[str] = ("JobHeldUser", "JobHeldAdmin")  # from the beginning: sbatch --hold
+_STATES = {
+    "CONFIGURING": "its nodes are being prepared",
+    "SUSPENDED": "suspended, Slurm goes on with it later",
+}
+
+
+def speaker(screen: report.Screen) -> Say:
+    """Tells lines of mgpu's own, where anybody hears them."""
+
+    def say(text: str, style: report.Style) -> None:
+        with contextlib.suppress(OSError):
+            for line in report.wrapped(f"mgpu: {text}", screen.width, "", "      "):
+                screen.show([[(line, style)]])
+
+    return say

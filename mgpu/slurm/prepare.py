@@ -1,0 +1,218 @@
+"""Which job script will run: the one that is named, with the pre-flight in it, or one that is written for a Python
+script?
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mgpu import beforehand, engine, errors
+from mgpu.errors import MgpuError
+from mgpu.launch.request import Request
+from mgpu.slurm import block, insert
+from mgpu.slurm.job import Job, Shape
+from mgpu.snapshot import Config, JobScript, Plan, Snapshot
+
+_CONFIG = "accelerate.yaml"
+# One job is followed, to its end.
+_NOT_FOLLOWED = {
+    "array": "an array is many jobs: submit it with sbatch, and give each task  mgpu smoke-test --slurm  where needed",
+    "wait": "sbatch would wait itself: take the line away",
+}
+_SEVERAL = re.compile(r"^#SBATCH[ \t]+(?:het|pack)job\b", re.MULTILINE)
+_BY_PREFLIGHT = "the nodes are examined, and the ranks tried on them, before the training starts"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A job script as it will be submitted."""
+
+    name: str  # of the file
+    text: str
+    job: JobScript  # what the given script, or the written one, says
+    arguments: tuple[str, ...]
+    options: tuple[str, ...]  # of sbatch, over what the script says
+    nodes: int | None  # that train
+    preflight: str  # what becomes of it, in words
+    changed: bool  # not the file that was named
+    config: Config | None
+    source: Path | None  # the file that was named
+
+
+def prepared(request: Request, target: list[str], folder: Path) -> Prepared:
+    """The script that will run: the one that is named, or one that is written for a Python script."""
+    from mgpu.probes import job_script
+
+    path = Path(target[0])
+    if request.module or path.suffix == ".py":
+        return _made(request, target, folder)
+    if not path.is_file():
+        from mgpu.launch import program
+
+        program.named(replace(request, slurm=False, target=tuple(target)))  # says what is wrong with the name
+    if not job_script.is_job_script(path):
+        words = f"{path} is no job script (a shell script with #SBATCH lines) and no Python script (.py)"
+        raise MgpuError(words, errors.USAGE)
+    if request.gpus_per_node is not None:
+        raise MgpuError(f"--gpus-per-node is for a Python script; {path} has its own #SBATCH lines", errors.USAGE)
+    job = job_script.read(path)
+    if job.error:
+        raise MgpuError(f"{path}: {job.error}", errors.USAGE)
+    return _of_script(request, path, job, tuple(target[1:]), folder)
+
+
+def _of_script(request: Request, path: Path, job: JobScript, arguments: tuple[str, ...], folder: Path) -> Prepared:
+    for option, why in _NOT_FOLLOWED.items():
+        if said := job.directive(option):
+            raise MgpuError(f"{path}:{said.line}: --{option}: {why}", errors.LAUNCH_REFUSED)
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    nodes = request.nodes or _nodes(job)
+    options = [
+        f"--{name}={value}"
+        for name, value in (("partition", request.partition), ("account", request.account), ("qos", request.qos),
+                            ("time", request.time)) if value
+    ]  # fmt: skip
+    if request.spare:
+        if nodes is None:
+            raise MgpuError(f"--spare: {path} does not say how many nodes train: --nodes N", errors.USAGE)
+        options += with_spare(job, nodes, request.spare)
+    elif request.nodes:
+        options.append(f"--nodes={request.nodes}")
+    config = _config_of(request, job)
+    words, changed = "left out (--no-preflight)", False
+    if request.preflight:
+        if block.present(text):
+            words = "in the script"
+            if request.spare:
+                words += f", with {request.spare} spare node{'s' * (request.spare > 1)}"
+        elif _SEVERAL.search(text):
+            words = "none: it is several jobs in one (hetjob)"
+        elif (line := insert.place(job)) is None:
+            words = "none: no command was seen that launches anything"
+        else:
+            lines = block.lines(
+                mgpu=_mgpu(), need=nodes, config=str(Path(config.path).absolute()) if config else None,
+                logs=str(folder.absolute()),
+            )  # fmt: skip
+            text, changed = insert.with_block(text, "\n".join(lines), line), True
+            words = f"put in front of line {line}: {_BY_PREFLIGHT}; --no-preflight leaves it out"
+    return Prepared(path.name, text, job, arguments, tuple(options), nodes, words, changed, config, path)
+
+
+def _made(request: Request, target: list[str], folder: Path) -> Prepared:
+    """A job for a Python script, from the options and the config."""
+    from mgpu.probes import job_script
+    from mgpu.slurm import environment, writing
+
+    words, config = _target(request, target), _config(request)
+    job = _job(request, words, config, folder)
+    text = writing.render(replace(job, setup=environment.setup_lines()))
+    folder_name = "job.sbatch"
+    with tempfile.TemporaryDirectory(prefix="mgpu-job-") as scratch:
+        path = Path(scratch) / folder_name
+        path.write_text(text)
+        facts = job_script.read(path)
+    facts = replace(facts, path=str(folder / folder_name))
+    told = f"{_BY_PREFLIGHT}; --no-preflight leaves it out" if job.preflight else "left out (--no-preflight)"
+    return Prepared(folder_name, text, facts, (), (), job.nodes, told, True, config, None)
+
+
+def _target(request: Request, target: list[str]) -> list[str]:
+    from mgpu.launch import program
+
+    return program.named(replace(request, slurm=False, target=tuple(target)))
+
+
+def _job(request: Request, words: list[str], config: Config, folder: Path) -> Job:
+    from mgpu.launch import program
+    from mgpu.slurm import inside
+
+    here = inside.allocation()
+    given = here.nodes - request.spare if here is not None and here.nodes else 0
+    nodes = request.nodes or max(given, 0) or max(1, config.num_machines)
+    machines = max(1, config.num_machines)
+    each = max(1, (config.num_processes or machines) // machines)
+    gpus = request.gpus_per_node if request.gpus_per_node is not None else 0 if config.on_cpu else each
+    script = program.read(words)
+    ranks = gpus or each
+    choice = program.choose(request, config, script)
+    if choice.launcher == "python":
+        raise MgpuError("--launcher python starts one process; a job on Slurm takes a launcher", errors.USAGE)
+    shape: Shape = "torchrun" if choice.launcher == "torchrun" else "accelerate"
+    return Job(
+        tuple(words), shape, str(Path(config.path).absolute()), nodes, request.spare, gpus, ranks,
+        name=Path(words[-1] if words[0] == "-m" and len(words) == 2 else words[1] if words[0] == "-m" else words[0])
+        .name.removesuffix(".py"),
+        partition=request.partition, account=request.account, qos=request.qos, time=request.time,
+        preflight=request.preflight, mgpu=_mgpu(), logs=str(folder),
+    )  # fmt: skip
+
+
+def _config(request: Request) -> Config:
+    """The config that is meant. Raises MgpuError where there is none."""
+    from mgpu.config import facts
+
+    path = Path(request.config or os.environ.get("MGPU_CONFIG") or _CONFIG)
+    if not path.exists():
+        raise MgpuError(f"no config {path}.  mgpu configure --slurm  writes one", errors.LAUNCH_REFUSED)
+    config = replace(facts(path, ask_loader=False), engine="slurm")  # the job tells where the ranks meet
+    problems = [outcome for outcome in beforehand.refusals(_of_config(config)) if outcome.check.area == "config"]
+    if problems:
+        raise MgpuError(f"{path}: {title(problems[0])}  (mgpu configure --validate {path})", errors.LAUNCH_REFUSED)
+    return config
+
+
+def _of_config(config: Config) -> Snapshot:
+    return Snapshot(config=config, plan=Plan(nodes=config.num_machines))
+
+
+def _config_of(request: Request, job: JobScript) -> Config | None:
+    """The config that a job script's launcher is given, for the pre-flight's smoke test."""
+    from mgpu.config import facts
+    from mgpu.probes import job_script
+
+    if request.config:
+        return _config(request)
+    named = job_script.named_config(job)
+    if named is None and Path(_CONFIG).is_file() and any(one.launcher == "accelerate" for one in job.launches):
+        named = Path(_CONFIG)
+    return facts(named, ask_loader=False) if named is not None else None
+
+
+def _nodes(job: JobScript) -> int | None:
+    """How many nodes a script asks for; None where it does not say, or leaves it open."""
+    said = job.directive("nodes")
+    return int(said.value) if said is not None and said.value and said.value.isdecimal() else None
+
+
+def with_spare(job: JobScript, nodes: int, spare: int) -> list[str]:
+    """The options with which sbatch asks for more nodes than the script; the tasks grow with them."""
+    options = [f"--nodes={nodes + spare}"]
+    tasks = job.directive("ntasks")
+    if tasks is not None and tasks.value and tasks.value.isdecimal() and int(tasks.value) % nodes == 0:
+        options.append(f"--ntasks={int(tasks.value) // nodes * (nodes + spare)}")
+    gpus = job.directive("gpus")
+    if gpus is not None and gpus.value:
+        kind, colon, number = gpus.value.rpartition(":")
+        if number.isdecimal() and int(number) % nodes == 0:
+            options.append(f"--gpus={kind}{colon}{int(number) // nodes * (nodes + spare)}")
+    return options
+
+
+def _mgpu() -> str:
+    """How the job calls this mgpu, as shell words: by the same interpreter, whatever the script has activated."""
+    program = Path(sys.argv[0])
+    if program.name == "mgpu" and program.is_absolute() and os.access(program, os.X_OK):
+        return shlex.quote(str(program))
+    return f"{shlex.quote(sys.executable)} -m mgpu"
+
+
+def title(outcome: engine.Outcome) -> str:
+    """What an outcome says, in a line."""
+    return outcome.problem.title if outcome.problem else outcome.check.summary

@@ -1,0 +1,286 @@
+"""What does `mgpu launch --slurm` do: examine the job script, or write one, put the pre-flight into it, have Slurm say
+whether it takes it, submit it and follow it; inside an allocation run it there; look after a job that was submitted?
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mgpu import beforehand, engine, errors, report
+from mgpu.errors import MgpuError
+from mgpu.launch import result
+from mgpu.launch.request import Request
+from mgpu.slurm import asked, prepare, submit, telling
+from mgpu.slurm import record as records
+from mgpu.slurm.follow import Asked, follow, speaker
+from mgpu.slurm.prepare import Prepared, title
+from mgpu.snapshot import Snapshot
+
+
+def run(request: Request) -> int:
+    """`mgpu launch --slurm`: 125 when mgpu or Slurm refuses, else the job's exit status."""
+    if request.attach or request.status or request.stop:
+        return _later(request)
+    check(request)
+    result.check(request)
+    try:
+        return _run(request)
+    except MgpuError as error:
+        if request.json_result:
+            result.write(request, {"phase": "preflight", "exit_code": error.exit_code, "error": error.message})
+        raise
+
+
+# Options
+
+
+def check(request: Request) -> None:
+    """Raises MgpuError (2) for what means nothing on Slurm."""
+    request.check()
+    nothing: Sequence[tuple[object, str, str]] = (
+        (request.node is not None, "--node-rank", "Slurm numbers the nodes"),
+        (request.gpus, "--gpus", "say --gpus-per-node N"),
+        (request.port, "--port", "the job takes one that follows from its number"),
+        (request.exec_, "--exec", "the job runs elsewhere"),
+        (request.watch, "--watch", "the GPUs are on other machines"),
+        (request.smoke != "auto", f"--smoke {request.smoke}", "the pre-flight in the job is the test: --no-preflight "
+         "leaves it out"),
+        (request.print_command, "--print-command", "--dry-run shows the script and the command"),
+    )  # fmt: skip
+    for given, flag, why in nothing:
+        if given:
+            raise MgpuError(f"{flag} means nothing with --slurm: {why}", errors.USAGE)
+    if request.detach and (request.timeout_s or request.json_result):
+        flag = "--timeout" if request.timeout_s else "--json-result"
+        raise MgpuError(f"--detach leaves nobody for {flag}: leave one out", errors.USAGE)
+    if request.spare and not request.preflight:
+        words = "--spare asks for nodes that stand in for bad ones, --no-preflight looks for none: leave one out"
+        raise MgpuError(words, errors.USAGE)
+    if request.nodes == 0:
+        raise MgpuError("--nodes 0: give 1 or more", errors.USAGE)
+    for flag, value in (("--partition", request.partition), ("--account", request.account), ("--qos", request.qos),
+                        ("--time", request.time)):  # fmt: skip
+        if value.startswith("-") or any(character.isspace() or not character.isprintable() for character in value):
+            raise MgpuError(f"{flag} {value!r}: one word, as Slurm has it", errors.USAGE)
+
+
+def _run(request: Request) -> int:
+    from mgpu.slurm import inside
+
+    target = list(request.target[1:] if request.target[:1] == ("--",) else request.target)
+    if not target or not target[0]:
+        words = "which script?  mgpu launch --slurm [OPTIONS] JOB.sbatch|SCRIPT.py [ARGS...]"
+        raise MgpuError(words, errors.USAGE)
+    here = inside.allocation()
+    if here is None and not asked.is_there():
+        words = "Slurm is not here (no sbatch): log in to a login node of the cluster, and start it there"
+        raise MgpuError(words, errors.LAUNCH_REFUSED)
+    folder = beforehand.planned_folder(request.log_dir, "")
+    prepared = prepare.prepared(request, target, folder)
+    if refused := _refused(request, prepared):
+        return refused
+    if here is not None:
+        return inside.start(request, prepared, here, folder)
+    return _submitted(request, prepared, folder)
+
+
+def _submitted(request: Request, prepared: Prepared, folder: Path) -> int:
+    options = prepared.options
+    if request.dry_run:
+        return _shown(prepared, options, folder)
+    folder = beforehand.made_folder(folder, "", named=bool(request.log_dir))
+    script = written(prepared, folder)
+    _output_folders(prepared)
+    if refusals := submit.test_only(script, options):
+        raise MgpuError(f"Slurm would not take the job: {refusals[0]}", errors.LAUNCH_REFUSED)
+    screen = report.Screen.of(sys.stderr)
+    telling.plan(_rows(prepared, options, script), screen)
+    if not request.yes and report.can_ask():
+        from mgpu.launch import summary
+
+        if not summary.agreed():
+            return errors.LAUNCH_REFUSED
+    say = speaker(screen)
+    with Asked() as signals:
+        job = submit.submit(script, prepared.arguments, options)
+        if request.detach:
+            return _left(job)
+        how = "Ctrl-C cancels it, --detach would leave it" if report.is_terminal(sys.stderr) else "a signal cancels it"
+        say(f"job {job} is submitted; {how}", "")
+        followed = follow(job, signals, timeout_s=request.timeout_s, say=say)
+        return telling.end(
+            followed, folder, triage=request.triage, json_result=request.json_result, config=prepared.config
+        )
+
+
+def _left(job: int) -> int:
+    """The job's number on stdout, for scripts; what one does with it on stderr."""
+    screen = report.Screen.of(sys.stderr)
+    lines: list[report.Line] = [[("mgpu: submitted", "ok"), (f", job {job}", "")]]
+    for label, option in (("Follow it", "--attach"), ("How it is", "--status"), ("End it", "--stop")):
+        lines.append([(f"{label:<11}", "bold"), (f"mgpu launch --slurm {option} {job}", "")])
+    screen.show(lines)
+    if sys.stdout is not None:
+        print(job, flush=True)
+    return errors.READY
+
+
+# Before it is submitted
+
+
+def _refused(request: Request, prepared: Prepared) -> int:
+    """What a job script's examination says: errors refuse it, unless --unverified allow; warnings are told."""
+    outcomes = engine.run(engine.load(only=("job",)), Snapshot(job_script=prepared.job))
+    found = [outcome for outcome in outcomes if outcome.status in ("fail", "warn", "crash")]
+    if prepared.source is None:
+        found = [outcome for outcome in found if outcome.status != "warn"]
+    if not found:
+        return 0
+    screen = report.Screen.of(sys.stderr)
+    fails = [outcome for outcome in found if outcome.status == "fail"]
+    command = f"mgpu doctor --script {shlex.quote(prepared.job.path)}"
+    if fails and request.unverified != "allow":
+        from mgpu.launch import gate
+
+        again = result.again("--unverified", "allow")
+        return gate.refuse(request, fails, f"Mend that, or submit it all the same:\n  {again}")
+    for outcome in found:
+        screen.show([[(f"{outcome.status:<6}", "fail" if outcome in fails else "warn"), (title(outcome), "")]])
+    screen.show([[(f"More:  {command}", "")]])
+    return 0
+
+
+def written(prepared: Prepared, folder: Path) -> Path:
+    """The script that is submitted: the file that was named, or what stands in the run's folder."""
+    if not prepared.changed and prepared.source is not None:
+        return prepared.source
+    path = folder / prepared.name
+    try:
+        path.write_bytes(prepared.text.encode("utf-8", "surrogateescape"))
+        path.chmod(0o700)
+    except OSError as error:
+        raise MgpuError(f"cannot write {path}: {errors.reason(error)}", errors.LAUNCH_REFUSED) from None
+    return path
+
+
+def _output_folders(prepared: Prepared) -> None:
+    """Slurm makes no folder for a job's output: the job would fail, and nothing would tell why."""
+    for folder in prepared.job.folders:
+        path = Path(folder.path)
+        if folder.exists is not False or path.exists():
+            continue
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            words = f"the job's output goes to {path}, which is not there and cannot be made: {errors.reason(error)}"
+            raise MgpuError(words, errors.LAUNCH_REFUSED) from None
+        if sys.stderr is not None:
+            print(f"mgpu: made the folder {path} for the job's output", file=sys.stderr)
+
+
+def _rows(prepared: Prepared, options: Sequence[str], script: Path) -> list[tuple[str, str]]:
+    nodes = f"{prepared.nodes} node{'s' * (prepared.nodes != 1)}" if prepared.nodes else ""
+    return [
+        ("Job", f"{prepared.source or script}" + (f"   {nodes}" if nodes else "")),
+        ("Config", prepared.config.path if prepared.config else ""),
+        ("Pre-flight", prepared.preflight),
+        ("Command", telling.command_of(script, options, prepared.arguments)),
+    ]
+
+
+def _shown(prepared: Prepared, options: Sequence[str], folder: Path) -> int:
+    """--dry-run: the script on stdout, the rest on stderr; whether Slurm would take it."""
+    import tempfile
+
+    screen = report.Screen.of(sys.stderr)
+    telling.plan(_rows(prepared, options, folder / prepared.name if prepared.changed else prepared.source or folder),
+                 screen)  # fmt: skip
+    show_text(prepared)
+    with tempfile.TemporaryDirectory(prefix="mgpu-job-") as scratch:
+        script = written(replace(prepared, changed=True), Path(scratch))
+        refusals = submit.test_only(script, options)
+    missing = [folder.path for folder in prepared.job.folders if folder.exists is False]
+    for path in missing:
+        screen.show([[(f"mgpu: the folder {path} would be made for the job's output", "")]])
+    if refusals:
+        screen.show([[("NOT STARTED", "fail"), (f"  Slurm would not take it: {refusals[0]}", "")]])
+        return errors.LAUNCH_REFUSED
+    screen.show([[("mgpu: Slurm would take it", "ok"), ("; nothing was submitted (--dry-run)", "")]])
+    return errors.READY
+
+
+def show_text(prepared: Prepared) -> None:
+    """The script, byte for byte."""
+    stream = getattr(sys.stdout, "buffer", None)
+    if stream is not None:
+        stream.write(prepared.text.encode("utf-8", "surrogateescape"))
+        stream.flush()
+
+
+# Of a job that was submitted before
+
+
+def _later(request: Request) -> int:
+    from mgpu.launch import follow as runs
+
+    runs.check(replace(request, slurm=False))
+    option = "--attach" if request.attach else "--status" if request.status else "--stop"
+    name = request.target[0] if request.target else ""
+    if not name.isdecimal():
+        words = f"{option} with --slurm takes the number of a job:  mgpu launch --slurm {option} JOB   (squeue --me)"
+        raise MgpuError(words, errors.USAGE)
+    job = int(name)
+    found = records.of(job)
+    if found is None:
+        words = f"Slurm knows no job {job} (it forgets one that is over after MinJobAge, 5 minutes by default)"
+        raise MgpuError(words, errors.UNKNOWN)
+    screen = report.Screen.of(sys.stderr)
+    say = speaker(screen)
+    if request.status:
+        return _status(found, request)
+    with Asked() as signals:
+        if request.stop and not found.ended:
+            if trouble := submit.cancel(job):
+                raise MgpuError(f"job {job} is not cancelled: {trouble}", errors.NOT_READY)
+            say(f"job {job}: Slurm is asked to end it", "")
+        followed = follow(job, signals, attached=True, quiet=request.stop, say=say)
+    if request.stop:
+        word = f"is gone ({followed.state})" if not followed.left else "may go on"
+        say(f"job {job} {word}", "ok" if not followed.left else "warn")
+        return errors.READY if not followed.left else errors.NOT_READY
+    if followed.left:
+        say(f"left; job {job} goes on.  mgpu launch --slurm --attach {job}", "")
+        return errors.INTERRUPTED
+    return telling.end(followed, None, triage=True, json_result="", config=None)
+
+
+def _status(found: records.Record, request: Request) -> int:
+    from mgpu.slurm import refusals
+
+    if request.json_result:
+        return _status_json(found, request.json_result)
+    screen = report.Screen.of(sys.stdout)
+    rows = [("Job", f"{found.job}   {found.name}"), ("State", found.state)]
+    if found.state == "PENDING":
+        rows.append(("Waits", f"{refusals.waiting(found.reason).words} ({found.reason})"))
+        rows.append(("Expected", found.start.replace("T", " ")))
+    elif found.ended:
+        rows.append(("Exit", f"{found.exit_code}" + (f", signal {found.signal}" if found.signal else "")))
+    rows += [("Nodes", found.nodes), ("Log", found.output)]
+    telling.plan(rows, screen)
+    return errors.READY
+
+
+def _status_json(found: records.Record, name: str) -> int:
+    whole = result.document({"slurm": dataclasses.asdict(found)})
+    if name == "-":
+        print(json.dumps(whole, indent=2))
+    else:
+        result.written(Path(name), whole)
+    return errors.READY

@@ -1,0 +1,248 @@
+"""What is said of a job on Slurm: before it is submitted, and when it has ended?"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mgpu import moments, nodelist, report
+from mgpu.errors import MgpuError, reason
+from mgpu.launch import result
+from mgpu.slurm import ended
+from mgpu.slurm.ended import Found
+from mgpu.slurm.follow import Followed
+from mgpu.triage import ending
+
+if TYPE_CHECKING:
+    from mgpu.snapshot import Config, Log, Run
+
+_STATES = {
+    "TIMEOUT": "its time limit was reached: ask for more (--time), or save and go on (#SBATCH --requeue, --signal)",
+    "CANCELLED": "somebody cancelled it",
+    "PREEMPTED": "a job of higher priority took its place",
+    "NODE_FAIL": "a node failed under it",
+    "BOOT_FAIL": "a node did not start",
+    "DEADLINE": "its deadline was reached",
+    "OUT_OF_MEMORY": "it used more memory than it had asked for (--mem)",
+    "LAUNCH_FAILED": "Slurm could not start it on its nodes (the Prolog failed)",
+    "REVOKED": "another cluster of the federation runs it",
+}
+_FILES_SHOWN = 6
+_BAD_SHOWN = 4
+
+
+def end(followed: Followed, folder: Path | None, *, triage: bool, json_result: str, config: Config | None) -> int:
+    """Tell how a job ended, on stderr; keep it in the run's folder, and write --json-result. The exit status."""
+    found = ended.found(followed) if followed.record is None or followed.record.state != "COMPLETED" else Found()
+    code = ended.exit_status(followed, found)
+    run = ended.run_of(followed, found, code, folder)
+    nothing_ran = bool(followed.never or followed.held) or (
+        followed.record is not None and followed.record.reason == "JobLaunchFailure"
+    )
+    document = _document(followed, found, run, folder, triage=triage and not nothing_ran, config=config)
+    if folder is not None:
+        result.written(folder / "result.json", document, 0o600)
+    if json_result:
+        result.written(Path(json_result), document)
+    screen = report.Screen.of(sys.stderr)
+    with contextlib.suppress(OSError):
+        screen.show([[(screen.rule("end of the job's output"), "")], *lines(document, screen)])
+    return code
+
+
+def lines(document: dict[str, Any], screen: report.Screen) -> list[report.Line]:
+    """The end of a job: one line, or the box."""
+    slurm = document["slurm"]
+    took = moments.lasted(document["duration_s"])
+    where = f"job {slurm['job']}" + (f" on {slurm['nodes']}" if slurm["nodes"] else "")
+    bad = [one["node"] for one in (slurm["preflight"] or {}).get("bad", ())]
+    if document["exit_code"] == 0:
+        without = f"; left out as bad: {nodelist.fold(bad)}" if bad else ""
+        return [[("mgpu: finished", "ok"), (f", {where} {slurm['state']}, exit 0, {took}{without}", "")]]
+    word, how = _word(document, slurm)
+    said: list[report.Line] = [[(f"mgpu: {word}", "fail"), (f"{how}, exit {document['exit_code']}", "")]]
+    cause = document["probable_cause"] or {}
+    if slurm["why"] and cause.get("id") not in ("run_ended_by_slurm", "run_out_of_memory"):
+        said += ending.row(screen, "Slurm", slurm["why"])
+    if slurm["preflight"] and not slurm["preflight"]["chosen"]:
+        said += ending.row(screen, "Pre-flight", _stopped_it(slurm["preflight"]))
+    elif slurm["task"] and not document["first_failure"]:
+        task = slurm["task"]
+        code = "" if task["exit"] is None else f", exit code {task['exit']}"
+        said += ending.row(screen, "First to fail", f"task {task['task']} on {task['node']}{code}")
+    if document["triage"] and (document["probable_cause"] or document["first_failure"]):
+        said += ending.lines(document, screen)
+    elif first := document["first_failure"]:
+        said += ending.row(screen, "First to fail", ending.who(first))
+    if document.get("log_trouble"):
+        said += ending.row(screen, "Log", f"could not be read: {document['log_trouble']}")
+    if slurm["output"]:
+        said += ending.row(screen, "Log", slurm["output"])
+    for number, name in enumerate(slurm["files"][:_FILES_SHOWN]):
+        said += ending.row(screen, "" if number else "Of nodes", name)
+    if (more := len(slurm["files"]) - _FILES_SHOWN) > 0:
+        said += ending.row(screen, "", f"and {more} more")
+    if slurm["again"]:
+        label = f"{'Next':<15}" if not screen.narrow else "Next  "
+        said.append([(label, "bold"), (slurm["again"], "")])
+    return said
+
+
+def _stopped_it(preflight: Mapping[str, Any]) -> str:
+    """Why the pre-flight let no training start."""
+    reasons = {one["node"]: one["reason"].removeprefix(f"{one['node']}: ") for one in preflight["bad"]}
+    bad = [f"{node}: {reason}" for node, reason in reasons.items()]
+    names = nodelist.fold(one["node"] for one in preflight["bad"])
+    told = "; ".join(bad[:_BAD_SHOWN]) + (f"; and {len(bad) - _BAD_SHOWN} more" if len(bad) > _BAD_SHOWN else "")
+    head = f"no training was started: {len(preflight['good'])} good nodes, {preflight['need']} needed"
+    return f"{head}. {told}.  sbatch --exclude={names}, or --spare {len(bad)}" if bad else head
+
+
+def _word(document: dict[str, Any], slurm: dict[str, Any]) -> tuple[str, str]:
+    """How it ended, in a word and a half."""
+    job, took = f"job {slurm['job']}", moments.lasted(document["duration_s"])
+    where = f" on {slurm['nodes']}" if slurm["nodes"] else ""
+    if slurm["left"]:
+        return "left", f": {job} ({slurm['state']}) may go on; Slurm was asked to end it"
+    if slurm["never"]:
+        return "NOT STARTED", f": {job} would have waited for ever, and is cancelled"
+    if slurm["held"]:
+        return "HELD", f": {job} does not start by itself"
+    if document["timed_out"]:
+        return "timed out", f" after {took}: {job}{where} {slurm['state']}"
+    if document["signalled"]:
+        return "stopped", f" by {document['signalled']} after {took}: {job}{where} is {slurm['state']}"
+    if slurm["state"] == "UNKNOWN":
+        return "ended", f": {job}; Slurm has forgotten it, and nobody knows its exit status"
+    return slurm["state"], f": {job}{where} after {took}"
+
+
+def _document(
+    followed: Followed, found: Found, run: Run, folder: Path | None, *, triage: bool, config: Config | None
+) -> dict[str, Any]:
+    """What `--json-result` holds: mgpu.run/1.0, with what Slurm says."""
+    record = followed.record
+    told: dict[str, Any] = {"first_failure": None, "probable_cause": None, "secondary": [], "log": None}
+    trouble = None
+    if run.exit_code and (triage or found.ranks) and not followed.left:
+        with _logs(followed, found, folder) as paths:
+            log, trouble = _log(paths) if triage else (None, None)
+            from mgpu.triage import verdict
+
+            told = ending.found(verdict.of(log, run, config), log, run)
+        if not triage:
+            told |= {"probable_cause": None, "secondary": []}
+    output = Path(followed.output) if followed.output else None
+    preflight = ended.preflight(followed)
+    beside = ended.node_files(record, output) if record and output else []
+    return result.document({
+        "phase": "training",
+        "exit_code": run.exit_code,
+        "launcher_code": run.launcher_code,
+        "signalled": run.signalled,
+        "timed_out": run.timed_out,
+        "triage": triage,
+        "duration_s": run.seconds,
+        **told,
+        "ranks": ending.ranks(run),
+        "log_trouble": trouble,
+        "logs": str(folder) if folder else None,
+        "slurm": {
+            "job": followed.job,
+            "state": followed.state,
+            "reason": record.reason if record else None,
+            "nodes": record.nodes if record else None,
+            "restarts": record.restarts if record else None,
+            "output": followed.output or None,
+            "files": [str(path) for path in beside],
+            "task": {"node": found.task.node, "task": found.task.task, "exit": found.task.code} if found.task else None,
+            "why": _why(followed),
+            "preflight": preflight,
+            "never": bool(followed.never),
+            "held": bool(followed.held),
+            "left": followed.left,
+            "again": _next(followed),
+        },
+    })  # fmt: skip
+
+
+def _why(followed: Followed) -> str:
+    """What the state means, where it is more than a failed program."""
+    record = followed.record
+    if followed.never or followed.held:
+        return followed.never or followed.held
+    if record is None or followed.signalled is not None or followed.timed_out:
+        return ""
+    if record.reason == "JobLaunchFailure":
+        return (
+            f"it could not be started: its output file {record.output} cannot be written there (does the folder "
+            "exist on the nodes?), or its folder (--chdir) is missing; nothing of it has run"
+        )
+    return _STATES.get(record.state, "")
+
+
+def _next(followed: Followed) -> str:
+    """A command that helps."""
+    job = followed.job
+    if followed.held:
+        return f"scontrol release {job}   # or end it:  scancel {job}"
+    if followed.left:
+        return f"mgpu launch --slurm --status {job}"
+    if followed.record is not None and followed.record.state == "TIMEOUT":
+        return result.again("--time", "...") if "launch" in sys.argv else ""
+    return ""
+
+
+@contextlib.contextmanager
+def _logs(followed: Followed, found: Found, folder: Path | None) -> Iterator[list[Path]]:
+    """The files to look for the cause in: what each node printed by itself, where the output tells them apart."""
+    output = Path(followed.output) if followed.output else None
+    record = followed.record
+    more = ended.node_files(record, output) if record is not None and output is not None else []
+    if not found.parts:
+        yield [*([output] if output is not None and output.is_file() else []), *more]
+        return
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mgpu-job-")))
+        paths = []
+        for node, text in found.parts.items():
+            path = folder / (f"{node}.log" if node else "job.log")
+            with contextlib.suppress(OSError):
+                path.write_bytes(text)
+                paths.append(path)
+        yield [*paths, *more]
+
+
+def _log(paths: Sequence[Path]) -> tuple[Log | None, str | None]:
+    """What the logs tell, or why they cannot be read."""
+    from mgpu.triage import read
+
+    if not paths:
+        return None, None
+    try:
+        return read.logs(list(paths), one_stream=True), None
+    except MgpuError as error:
+        return None, error.message
+    except Exception as error:  # the end of a training is told whatever its log holds
+        return None, f"a bug in mgpu: {reason(error)}"
+
+
+# Before it is submitted
+
+
+def plan(rows: Sequence[tuple[str, str]], screen: report.Screen) -> None:
+    """What will be submitted."""
+    for label, text in rows:
+        if text:
+            screen.show([line for part in text.splitlines() for line in ending.row(screen, label, part)])
+
+
+def command_of(script: Path, options: Sequence[str], arguments: Sequence[str]) -> str:
+    """The line that submits it without mgpu."""
+    return shlex.join(["sbatch", *options, str(script), *arguments])

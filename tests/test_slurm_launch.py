@@ -1,0 +1,569 @@
+"""`mgpu launch --slurm`: a job is submitted, followed to its end, cancelled with whoever follows it; inside an
+allocation its script runs there. A real Slurm, whose jobs do not import torch; what takes minutes is told by a scontrol
+of our own.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from mgpu import errors
+from mgpu.launch.request import Request
+from mgpu.probes import job_script
+from mgpu.report import Screen
+from mgpu.slurm import ended, insert, inside, prepare, record, refusals, run, telling
+from mgpu.slurm.asked import Answer
+from mgpu.slurm.follow import Asked, Followed, follow
+from mgpu.slurm.tail import Tail
+from tests.conftest import environment
+from tests.slurm import Cluster
+
+_LONGEST_S = 60
+
+# ---- A real Slurm
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("slurm"), nodes=2, gpus=2, cpus=4)
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
+        monkeypatch.delenv(name)
+
+
+class Launched:
+    """`mgpu launch --slurm ARGS`, in a folder of its own."""
+
+    def __init__(self, cluster: Cluster, folder: Path, *arguments: str, before: Sequence[str] = ()) -> None:
+        (folder / "home").mkdir(exist_ok=True)
+        added = {"SLURM_CONF": cluster.environment["SLURM_CONF"]}
+        self.process = subprocess.Popen(
+            [*before, sys.executable, "-m", "mgpu", "launch", "--slurm", *arguments], cwd=folder,
+            env=environment(folder / "home", added), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+
+    def end(self, timeout: float = _LONGEST_S) -> tuple[int, bytes, str]:
+        """Exit code, stdout, stderr."""
+        try:
+            out, err = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            raise
+        return self.process.returncode, out, err.decode()
+
+    def until(self, word: bytes) -> bytes:
+        """What it prints until a word is there."""
+        assert self.process.stdout is not None
+        os.set_blocking(self.process.stdout.fileno(), False)
+        said, limit = b"", time.monotonic() + _LONGEST_S
+        while word not in said:
+            assert time.monotonic() < limit and self.process.poll() is None, said
+            said += self.process.stdout.read() or b""
+            time.sleep(0.02)
+        os.set_blocking(self.process.stdout.fileno(), True)
+        return said
+
+
+def job(folder: Path, *body: str, head: str = "--nodes=1 --time=5", name: str = "job.sbatch") -> str:
+    (folder / name).write_text("\n".join(["#!/bin/bash", f"#SBATCH {head}", *body]) + "\n")
+    return name
+
+
+def number_of(said: str) -> str:
+    found = re.search(r"\bjob (\d+)", said)
+    assert found, said
+    return found[1]
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_job_is_followed_to_its_end(cluster: Cluster, tmp_path: Path, code: int) -> None:
+    script = job(
+        tmp_path,
+        r"printf 'half a '; until [ -e go ]; do sleep 0.05; done; printf 'line\n\xff\x00 bytes'",
+        "srun bash -c 'exit $0' \"$1\"",
+        head=f"--output={tmp_path}/new/sub/%j.out --nodes=1 --time=5",
+    )
+    launched = Launched(cluster, tmp_path, "--no-preflight", "--log-dir", "logs", script, str(code))
+    said = launched.until(b"half a ")  # it comes while the job goes on, and without an end of the line
+    (tmp_path / "go").touch()
+    ended_with, out, err = launched.end()
+    assert ended_with == code
+    # Slurm makes no folder: the job would fail, and nothing would tell why.
+    assert "made the folder" in err
+    output = next(tmp_path.glob("new/sub/*.out")).read_bytes()
+    assert said + out == output and output.startswith(b"half a line\n\xff\x00 bytes")
+    document = json.loads((tmp_path / "logs" / "result.json").read_text())
+    assert document["exit_code"] == code and document["slurm"]["nodes"] == "node1"
+    if code:
+        assert "task 0 on node1, exit code 7" in " ".join(err.split())
+    else:
+        assert "finished, job" in err and "COMPLETED" in err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_whoever_stops_mgpu_stops_the_job(cluster: Cluster, tmp_path: Path, number: int, code: int) -> None:
+    script = job(tmp_path, "srun bash -c 'echo ready; sleep 300'")
+    launched = Launched(cluster, tmp_path, "--no-preflight", script)
+    launched.until(b"ready")
+    launched.process.send_signal(number)
+    ended_with, _, err = launched.end()
+    assert ended_with == code
+    assert cluster.job_of(number_of(err))["JobState"] == "CANCELLED"
+    assert cluster.quiet() == []
+    assert f"stopped by {signal.Signals(number).name}" in " ".join(err.split())
+
+
+def test_a_job_that_can_never_start_is_no_wait(cluster: Cluster, tmp_path: Path) -> None:
+    """sbatch takes a time limit over the partition's, and the job would wait for ever."""
+    launched = Launched(cluster, tmp_path, "--no-preflight", "--time", "10:00:00", job(tmp_path, "srun true"))
+    code, out, err = launched.end()
+    assert (code, out) == (errors.LAUNCH_REFUSED, b"")
+    assert "NOT STARTED" in err and "PartitionTimeLimit" in err
+    assert cluster.job_of(number_of(err))["JobState"] == "CANCELLED"
+
+
+def test_a_job_is_left_found_and_ended(cluster: Cluster, tmp_path: Path) -> None:
+    script = job(tmp_path, "echo ready; sleep 300")
+    code, out, err = Launched(cluster, tmp_path, "--no-preflight", "--detach", script).end()
+    number = out.decode().strip()
+    assert code == 0 and number.isdecimal() and f"--attach {number}" in err
+    following = Launched(cluster, tmp_path, "--attach", number)
+    following.until(b"ready")
+    following.process.send_signal(signal.SIGINT)
+    code, _, err = following.end()
+    assert code == errors.INTERRUPTED and "goes on" in err
+    code, out, _ = Launched(cluster, tmp_path, "--status", number).end()
+    assert code == 0 and b"RUNNING" in out and b"node1" in out
+    code, _, err = Launched(cluster, tmp_path, "--stop", number).end()
+    assert code == 0 and "is gone (CANCELLED)" in err
+    code, out, err = Launched(cluster, tmp_path, "--attach", number).end()  # of one that is over: its end
+    assert code == 143 and out.startswith(b"ready") and "CANCELLED" in err
+
+
+_TABLE = """\
+t.py FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-22_02:12:56
+  host      : somewhere.else
+  rank      : 3 (local_rank: 1)
+  exitcode  : 9 (pid: 10132)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+"""
+
+
+def test_the_rank_that_fails_is_named_with_its_node(cluster: Cluster, tmp_path: Path) -> None:
+    """A launcher ends with 1 whatever its rank ended with, and srun with the highest code of all tasks."""
+    (tmp_path / "table").write_text(_TABLE)
+    on_node = "if [ $SLURM_PROCID = 1 ]; then cat table; exit 1; fi; sleep 300"
+    script = job(tmp_path, f"srun --kill-on-bad-exit=1 --label bash -c '{on_node}'", head="--nodes=2 --time=5")
+    code, _, err = Launched(cluster, tmp_path, "--no-preflight", "--json-result", "end.json", script).end()
+    document = json.loads((tmp_path / "end.json").read_text())
+    assert code == document["exit_code"] == 9
+    assert (document["first_failure"]["rank"], document["first_failure"]["host"]) == (3, "node2")
+    assert "rank 3 (host node2), exit code 9" in err
+    assert document["probable_cause"]["id"] == "run_rank_failed"  # and not that srun ended the others
+
+
+def test_a_script_runs_in_the_allocation_that_is_there(cluster: Cluster, tmp_path: Path) -> None:
+    script = job(
+        tmp_path, 'echo "$SLURM_SUBMIT_DIR $SLURM_JOB_NUM_NODES"', "srun bash -c 'echo on $SLURMD_NODENAME'",
+        'exit "$1"', head="--nodes=2 --ntasks-per-node=1",
+    )  # fmt: skip
+    shell = ("salloc", "--nodes=2", "--immediate=30")
+    launched = Launched(cluster, tmp_path, "--no-preflight", script, "5", before=shell)
+    code, out, err = launched.end()
+    assert code == 5, err
+    assert {b"on node1", b"on node2", f"{tmp_path} 2".encode()} <= set(out.splitlines())
+    assert "nothing is submitted" in err
+    step = ("salloc", "--nodes=2", "--immediate=30", "srun", "--nodes=1", "--ntasks=1")
+    code, out, err = Launched(cluster, tmp_path, "--no-preflight", script, "0", before=step).end()
+    assert code == 0 and {b"on node1", b"on node2"} <= set(out.splitlines()), err
+    small = ("salloc", "--nodes=1", "--immediate=30")
+    code, _, err = Launched(cluster, tmp_path, "--no-preflight", script, before=small).end()
+    assert code == errors.LAUNCH_REFUSED and "wants 2 nodes" in err
+    assert cluster.quiet() == []
+
+
+def test_ctrl_c_in_an_allocation_ends_the_step(cluster: Cluster, tmp_path: Path) -> None:
+    """srun takes a single SIGINT for a question, and its tasks here none at all."""
+    task = 'trap "" INT TERM; echo ready; while true; do sleep 0.2; done'
+    script = job(tmp_path, f"srun bash -c '{task}'", head="--nodes=2")
+    shell = ("salloc", "--nodes=2", "--immediate=30", "bash", "-c", 'echo $$ > pid; exec "$@"', "bash")
+    launched = Launched(cluster, tmp_path, "--no-preflight", script, before=shell)
+    launched.until(b"ready")
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGINT)
+    code, _, err = launched.end()
+    assert code == 130 and "stopped by SIGINT" in err
+    assert cluster.quiet() == []
+
+
+def test_what_slurm_would_refuse_is_explained(cluster: Cluster, tmp_path: Path) -> None:
+    jobs = cluster.run("squeue", "-h", "-t", "all", "-o", "%i").stdout
+    for options, said in {
+        ("--nodes", "9"): "no node of the partition has that",
+        ("--partition", "nope"): "there is no partition nope",
+    }.items():
+        code, _, err = Launched(cluster, tmp_path, "--no-preflight", *options, job(tmp_path, "srun true")).end()
+        assert code == errors.LAUNCH_REFUSED and said in err
+    head = f"--output={tmp_path}/new/sub/%j.out --nodes=1 --time=5"
+    code, out, err = Launched(
+        cluster, tmp_path, "--no-preflight", "--dry-run", job(tmp_path, "srun true", head=head)
+    ).end()
+    assert code == 0 and out == (tmp_path / "job.sbatch").read_bytes() and "would be made" in err
+    assert not (tmp_path / "new").exists()
+    assert cluster.run("squeue", "-h", "-t", "all", "-o", "%i").stdout == jobs  # nothing was submitted
+
+
+def test_a_controller_that_is_away_is_not_the_end(cluster: Cluster, tmp_path: Path) -> None:
+    controller = int((cluster.folder / "slurmctld.pid").read_text())
+    script = job(tmp_path, "echo ready; until [ -e go ]; do sleep 0.05; done; echo done")
+    launched = Launched(cluster, tmp_path, "--no-preflight", script)
+    said = launched.until(b"ready")
+    try:
+        os.kill(controller, signal.SIGSTOP)
+        (tmp_path / "go").touch()
+        said += launched.until(b"done")  # the output goes on
+        time.sleep(3)
+        assert launched.process.poll() is None
+    finally:
+        os.kill(controller, signal.SIGCONT)
+    code, out, err = launched.end()
+    assert (code, said + out) == (0, b"ready\ndone\n"), err
+
+
+# ---- What takes Slurm minutes, told by a scontrol of our own
+
+_SAYS = """\
+#!/bin/bash
+# Answers with the next of the files 1, 2 ... beside it; with the last one for ever. A file `gone` makes it forget.
+cd "$(dirname "$0")"
+[ -e gone ] && { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
+n=$(($(cat at 2>/dev/null || echo 0) + 1)); [ -e "$n" ] || n=$((n - 1)); echo "$n" > at
+cat "$n"
+"""
+
+
+def saying(folder: Path, states: Sequence[str], monkeypatch: pytest.MonkeyPatch, sacct: str = "") -> None:
+    for number, said in enumerate(states, 1):
+        (folder / str(number)).write_text(said + "\n")
+    programs = {"scontrol": _SAYS, "sacct": f"#!/bin/bash\necho '{sacct}'\n" if sacct else "#!/bin/bash\nexit 1\n",
+                "scancel": '#!/bin/bash\necho "$@" >> "$(dirname "$0")/cancelled"\n'}  # fmt: skip
+    for name, text in programs.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def says(folder: Path, state: str, reason: str = "None", restarts: int = 0, code: str = "0:0") -> str:
+    nodes = "node[1-2]" if state not in ("PENDING", "REQUEUE_HOLD") else ""
+    return (
+        f"JobId=12 JobName=a b UserId=root(0) JobState={state} Reason={reason} Restarts={restarts} ExitCode={code} "
+        f"StartTime=2026-11-22T01:56:24 NodeList={nodes} NumNodes=2 StdErr={folder}/out StdOut={folder}/out Power="
+    )
+
+
+def followed(said: list[str], **options: bool) -> Followed:
+    with Asked() as signals:
+        return follow(12, signals, say=lambda text, style: said.append(text), **options)
+
+
+def test_a_job_that_is_queued_again_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    (tmp_path / "out").write_bytes(b"from the checkpoint\n")
+    states = [("RUNNING", "None", 0), ("COMPLETING", "None", 0), ("PENDING", "BeginTime", 1), ("RUNNING", "None", 1)]
+    saying(tmp_path, [*(says(tmp_path, *one) for one in states), says(tmp_path, "COMPLETED", "None", 1)], monkeypatch)
+    said: list[str] = []
+    end = followed(said)
+    assert end.state == "COMPLETED" and ended.exit_status(end, ended.Found()) == 0
+    assert any("put back into the queue (restart 1)" in line for line in said)
+    assert capfdbinary.readouterr().out == b"from the checkpoint\n"
+
+
+def test_a_job_that_slurm_holds_is_no_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = says(tmp_path, "PENDING", "launch_failed_requeued_held", 1)
+    saying(tmp_path, [says(tmp_path, "CONFIGURING"), held], monkeypatch)
+    end = followed([])
+    assert "Prolog" in end.held and ended.exit_status(end, ended.Found()) == errors.NOT_READY
+    assert not (tmp_path / "cancelled").exists()  # it may be released
+
+
+def test_a_job_that_slurm_has_forgotten_is_asked_of_the_accounting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saying(tmp_path, [says(tmp_path, "RUNNING")], monkeypatch, "FAILED|3:0|node[1-2]|2026-11-22T01:56:24|None|a|0|gpu")
+    (tmp_path / "gone").touch()
+    end = followed([])
+    assert (end.state, ended.exit_status(end, ended.Found())) == ("FAILED", 3)
+    saying(tmp_path, [], monkeypatch)
+    assert ended.exit_status(followed([]), ended.Found()) == errors.UNKNOWN  # nobody knows it: never 0
+
+
+def test_a_second_signal_waits_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saying(tmp_path, [says(tmp_path, "RUNNING")], monkeypatch)
+    signals = Asked()
+    signals.came = [signal.SIGINT, signal.SIGINT]
+    end = follow(12, signals, say=lambda text, style: None)
+    assert end.left and ended.exit_status(end, ended.Found()) == 130
+    assert (tmp_path / "cancelled").read_text() == "12\n"  # Slurm has heard of it all the same
+
+
+# ---- Records, exit codes, reasons
+
+
+def test_a_record_of_the_accounting_of_any_release() -> None:
+    new = record.of_sacct(12, "CANCELLED by 0|0:15|n[1-2]|2026-11-22T01:56:24|None|a|1|gpu\n")
+    assert new is not None and (new.state, new.signal, new.restarts) == ("CANCELLED", 15, 1)
+    old = record.of_sacct(12, "TIMEOUT|0:0|n1|Unknown|None|a\n", record._SACCT_OLD)
+    assert old is not None and (old.state, old.start) == ("TIMEOUT", "")
+    assert record.of_sacct(12, "\n") is None
+
+
+def test_a_file_with_patterns_that_scontrol_leaves() -> None:
+    one = record.Record(12, "RUNNING", name="train", nodes="n7", restarts=2)
+    assert record.files("/x/%x-%j-%r.out", one) == ("/x/%x-%j-%r.out", "/x/train-12-2.out")
+    assert record.files("", one) == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "signalled", "expected"),
+    [
+        ("COMPLETED", 0, 0, 0), ("FAILED", 7, 0, 7), ("FAILED", 0, 9, 137), ("TIMEOUT", 0, 0, 143),
+        ("CANCELLED", 0, 15, 143), ("OUT_OF_MEMORY", 0, 125, 137), ("NODE_FAIL", 0, 0, 1), ("BOOT_FAIL", 0, 0, 1),
+        ("PREEMPTED", 0, 0, 143), ("DEADLINE", 0, 0, 143),
+    ],
+)  # fmt: skip
+def test_the_exit_status_of_a_state(state: str, code: int, signalled: int, expected: int) -> None:
+    assert ended.state_code(record.Record(12, state, exit_code=code, signal=signalled)) == expected
+
+
+def test_the_first_failure_of_several_nodes(tmp_path: Path) -> None:
+    """The node by the label of its line; of two that fell in the same second, the one with a code of its own."""
+    late = _TABLE.replace("02:12:56", "02:12:58").replace("rank      : 3", "rank      : 0").replace(": 9 (", ": 4 (")
+    same = _TABLE.replace("rank      : 3", "rank      : 1").replace(": 9 (", ": 1 (")
+    for first, second in ((late, _TABLE), (same, _TABLE), (_TABLE, late)):
+        text = "".join(f"0: {line}\n" for line in first.splitlines())
+        text += "".join(f"1: {line}\n" for line in second.splitlines())
+        (tmp_path / "slurm-12.out").write_text(text + "srun: error: n8: task 1: Killed\n")
+        asked = record.Record(12, "FAILED", exit_code=137, nodes="n[7-8]")
+        one = Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out"))
+        found = ended.found(one)
+        assert found.first is not None
+        node = "n7" if first is _TABLE else "n8"
+        assert (found.first.rank, found.first.host, found.first.exit_code) == (3, node, 9)
+        assert ended.exit_status(one, found) == 9
+
+
+def test_the_nodes_that_the_preflight_left_count_the_tasks(tmp_path: Path) -> None:
+    """With a spare node, task 1 is on another node than the second of the job."""
+    folder = tmp_path / "preflight-12"
+    folder.mkdir()
+    (folder / "hostfile").write_text("n7\nn9\n")
+    (tmp_path / "slurm-12.out").write_text("".join(f"1: {line}\n" for line in _TABLE.splitlines()))
+    asked = record.Record(12, "FAILED", exit_code=1, nodes="n[7-9]")
+    found = ended.found(Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out")))
+    assert found.first is not None and found.first.host == "n9"
+
+
+def test_files_of_single_nodes_tell_the_node(tmp_path: Path) -> None:
+    (tmp_path / "train-12.out").write_text("hello\n")
+    (tmp_path / "train-12-n1.log").write_text(_TABLE)
+    (tmp_path / "train-112-n0.log").write_text(_TABLE.replace(": 9 (", ": 5 ("))  # another job's
+    asked = record.Record(12, "FAILED", exit_code=1, nodes="gpu[01-02]")
+    found = ended.found(Followed(12, asked, 1.0, output=str(tmp_path / "train-12.out")))
+    assert found.first is not None and (found.first.host, found.first.exit_code) == ("gpu02", 9)
+    assert ended.node_in(tmp_path / "x-gpu01.log", tmp_path, ("gpu01", "gpu011")) == "gpu01"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
+         "--account"),
+        ("sbatch: error: Unable to open file nope", "cannot be read"),
+        ('sbatch: error: "$N" is not a valid node count', "takes no variables"),
+        ("sbatch: error: unrecognized option '--nodez=2'\nTry \"sbatch --help\" for more information", "--nodez=2"),
+        ("sbatch: error: Batch script contains DOS line breaks (\\r\\n)\nsbatch: error: instead of UNIX line breaks",
+         "Windows line ends"),
+        ("sbatch: error: something new", "something new"),
+        ("", "does not say why"),
+    ],
+)  # fmt: skip
+def test_refusals_in_words(text: str, said: str) -> None:
+    assert said in refusals.explained(text)
+
+
+def test_reasons_in_words() -> None:
+    assert refusals.waiting("PartitionTimeLimit").never and refusals.waiting("QOSMaxGRESPerJob").never
+    assert refusals.waiting("QOSMaxWallDurationPerJobLimit").never and refusals.waiting("AssocMaxNodePerJobLimit").never
+    for passing in (
+        "Resources",
+        "Priority",
+        "QOSMaxGRESPerUser",
+        "AssocGrpGRES",
+        "PartitionConfig",
+        "",
+        "SomethingNew",
+    ):
+        wait = refusals.waiting(passing)
+        assert wait.words and not wait.never and not wait.held
+    assert "n[3,7]" in refusals.waiting("ReqNodeNotAvail,_UnavailableNodes:n[3,7]").words
+    assert refusals.waiting("launch_failed_requeued_held").held
+    assert record.gone(Answer(1, "", "slurm_load_jobs error: Invalid job id specified"))
+
+
+def test_a_file_that_is_begun_anew_is_read_anew(tmp_path: Path) -> None:
+    path, tail = tmp_path / "out", Tail()
+    assert tail.read((str(path),)) == b""
+    path.write_bytes(b"first run")
+    assert tail.read(("nope", str(path))) == b"first run"
+    path.write_bytes(b"second")
+    assert tail.read(("nope", str(path))) == b"second" and tail.begun_anew == 1
+    tail.close()
+
+
+def test_what_the_preflight_found_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "preflight-12"
+    folder.mkdir(parents=True)
+    bad = [{"node": "n8", "reason": "n8: no GPU"}]
+    found = {"schema": "mgpu.preflight/1.0", "need": 2, "good": ["n7"], "chosen": [], "bad": bad}
+    (folder / "preflight.json").write_text(json.dumps(found))
+    (tmp_path / "slurm-12.out").write_text("FAILED\n")
+    asked = record.Record(12, "FAILED", exit_code=1, nodes="n[7-8]", script=str(tmp_path / "runs" / "job.sbatch"))
+    end = Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out"))
+    document = telling._document(end, ended.found(end), ended.run_of(end, ended.Found(), 1, None), None, triage=True,
+                                 config=None)  # fmt: skip
+    screen = Screen(80, glyphs=False, colour=False, stream=io.StringIO())
+    said = " ".join("".join(text for text, _ in line) for line in telling.lines(document, screen))
+    assert "no training was started: 1 good nodes, 2 needed. n8: no GPU" in " ".join(said.split())
+    assert document["slurm"]["preflight"]["chosen"] == []
+
+
+@pytest.mark.parametrize("line", ["#SBATCH --array=0-3", "#SBATCH -W"])
+def test_what_cannot_be_followed_is_refused(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "j.sbatch").write_text(f"#!/bin/bash\n{line}\nsrun torchrun t.py\n")
+    monkeypatch.setattr("mgpu.slurm.asked.is_there", lambda program="sbatch": True)
+    with pytest.raises(errors.MgpuError, match=r"j\.sbatch:2: --") as raised:
+        run.run(Request(slurm=True, target=(str(tmp_path / "j.sbatch"),)))
+    assert raised.value.exit_code == errors.LAUNCH_REFUSED
+
+
+# ---- Where the block goes
+
+_SCRIPTS: Mapping[str, tuple[str, int | None]] = {  # text, the line that comes after the block
+    "a plain one": ("#SBATCH -N 2\nsource v/bin/activate\nsrun torchrun t.py\n", 4),
+    "one that reads its nodes first": (
+        "module load x\nnodes=( $( scontrol show hostnames $SLURM_JOB_NODELIST ) )\nh=${nodes[0]}\nsrun torchrun t\n",
+        3,
+    ),
+    "counts in an arithmetic": ("W=$((SLURM_NNODES * 8))\nsource x\ntorchrun t.py\n", 2),
+    "a count in an if": ("if true; then\n  W=$SLURM_NNODES\nfi\nsrun torchrun t.py\n", 2),
+    "a line that goes on": ("echo hi\nsrun --a \\\n  --b \\\n  torchrun t.py\n", 3),
+    "a here-document": ("cat > x.sh <<'EOF'\nsrun torchrun t.py\nEOF\nsrun bash x.sh\n", 5),
+    "a function": ("go() {\n  srun torchrun t.py\n}\nsource x\ngo\n", 6),
+    "a loop": ("a=1\nfor i in 1 2; do\n  srun torchrun t.py\ndone\n", 3),
+    "words in quotes": ('echo "now\nsrun x"\nsrun torchrun t.py\n', 4),
+    "a command in a variable": ('export L="accelerate launch \\\n  --x"\necho ok\nsrun bash -c "$L t.py"\n', 5),
+    "nodes that are only told": ("echo $SLURM_JOB_NODELIST\nsource x\nsrun torchrun t.py\n", 4),
+    "a case": ("case $1 in\n  a) echo x ;;\n  *) srun torchrun t.py ;;\nesac\n", 2),
+    "an address": ("ip=$(srun --nodes=1 hostname)\nsrun torchrun t.py\n", 2),
+    "in the background": ("trap 'echo x' USR1\nsrun torchrun t.py &\nwait\n", 3),
+    "remarks": ("# srun x\necho a # srun b\nsrun torchrun t.py\n", 4),
+    "nothing that launches": ("echo hi\n", None),
+}
+
+
+@pytest.mark.parametrize("what", _SCRIPTS)
+def test_the_block_goes_before_the_first_launch(what: str, tmp_path: Path) -> None:
+    body, line = _SCRIPTS[what]
+    text = f"#!/bin/bash\n{body}"
+    (tmp_path / "job.sbatch").write_text(text)
+    place = insert.place(job_script.read(tmp_path / "job.sbatch"))
+    assert place == line
+    if place is not None:
+        made = insert.with_block(text, "# >>>\ntrue\n# <<<", place)
+        assert made.replace("# >>>\ntrue\n# <<<\n", "") == text  # all else byte for byte
+        assert made.split("\n")[place - 1 :][:3] == ["# >>>", "true", "# <<<"]
+
+
+@pytest.mark.parametrize("shebang", ["#!/bin/tcsh", "#!/usr/bin/env python3"])
+def test_no_block_in_another_language(shebang: str, tmp_path: Path) -> None:
+    (tmp_path / "job.sbatch").write_text(f"{shebang}\n#SBATCH -N 2\nsrun torchrun t.py\n")
+    assert insert.place(job_script.read(tmp_path / "job.sbatch")) is None
+
+
+# ---- Options
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (Request(target=("a.sbatch",), gpus="2"), "--gpus-per-node"),
+        (Request(target=("a.sbatch",), node=1), "--node-rank"),
+        (Request(target=("a.sbatch",), watch=True), "--watch"),
+        (Request(target=("a.sbatch",), spare=1, preflight=False), "--no-preflight"),
+        (Request(target=("a.sbatch",), time="1 2"), "--time"),
+        (Request(target=("a.sbatch",), partition="--wrap=x"), "--partition"),
+        (Request(target=("a.sbatch",), print_command=True), "--dry-run"),
+        (Request(attach=True), "number of a job"),
+        (Request(attach=True, target=("x1",)), "number of a job"),
+    ],
+)
+def test_what_means_nothing_on_slurm_is_refused(wrong: Request, said: str) -> None:
+    from dataclasses import replace
+
+    with pytest.raises(errors.MgpuError, match=re.escape(said)) as raised:
+        run.run(replace(wrong, slurm=True))
+    assert raised.value.exit_code == errors.USAGE
+
+
+@pytest.mark.parametrize("option", ["--nodes", "--gpus-per-node", "--partition", "--spare"])
+def test_options_of_a_job_mean_nothing_without_slurm(option: str, tmp_path: Path) -> None:
+    from mgpu.launch import line
+
+    asked = line.alone([option, "1", "t.py"])
+    assert asked is not None
+    with pytest.raises(errors.MgpuError, match="--slurm"):
+        asked.check()
+
+
+def test_spare_nodes_bring_their_tasks(tmp_path: Path) -> None:
+    (tmp_path / "j.sbatch").write_text("#!/bin/bash\n#SBATCH -N 2 -n 4\n#SBATCH --gpus=a100:8\nsrun torchrun t.py\n")
+    options = prepare.with_spare(job_script.read(tmp_path / "j.sbatch"), 2, 1)
+    assert options == ["--nodes=3", "--ntasks=6", "--gpus=a100:12"]
+
+
+def test_a_step_is_told_what_its_job_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in {"JOB_ID": "12", "JOB_NUM_NODES": "3", "NNODES": "1", "STEP_ID": "0", "JOB_NODELIST": "n[1-3]",
+                        "GPUS_ON_NODE": "4", "CPU_BIND": "mask"}.items():  # fmt: skip
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    here = inside.allocation()
+    assert here == inside.Allocation("12", 3, 4, True)
+    (tmp_path / "j.sbatch").write_text("#!/bin/bash\n#SBATCH -N 3 --cpus-per-task=8\nsrun torchrun t.py\n")
+    added = inside.environment(job_script.read(tmp_path / "j.sbatch"), here)
+    assert (added["SLURM_OVERLAP"], added["SLURM_NNODES"], added["SLURM_CPUS_PER_TASK"]) == ("1", "3", "8")
+    assert "SLURM_CPU_BIND" in inside._clean(here) and added["SLURM_NODELIST"] == "n[1-3]"
