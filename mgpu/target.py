@@ -6,14 +6,14 @@ the rest is a gap ("a target, not a machine"), so that no check takes it for hea
 
 from __future__ import annotations
 
-import difflib
 import re
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from mgpu.errors import USAGE, MgpuError
-from mgpu.snapshot import FACTS, Driver, Gap, Gpu, Snapshot, Visible
+from mgpu.snapshot import FACTS, Config, Driver, Gap, Gpu, Snapshot, Visible
 
-_MOST_GPUS: Final = 64  # of one machine
+MOST_GPUS: Final = 64  # of one machine
 _MOST_NODES: Final = 100_000
 _NOT_HERE: Final = "is a target, not a machine"
 _KNOWN: Final = frozenset({"driver", "gpus", "visible"})
@@ -77,6 +77,12 @@ def is_target(snapshot: Snapshot) -> bool:
     return snapshot.gap("host").reason.endswith(_NOT_HERE)
 
 
+def placed(config: Config, snapshot: Snapshot) -> Config:
+    """The config as it is read on this machine: one for the nodes of an engine says nothing of a login node's GPUs."""
+    outside = snapshot.slurm is not None and snapshot.slurm.job_id is None and not is_target(snapshot)
+    return replace(config, away=True) if config.engine and outside else config
+
+
 def parse(spec: str) -> Target:
     """The target of `[MACHINESx]GPUSxMODEL` or `cpu`. Raises MgpuError with the models there are."""
     text = spec.strip()
@@ -87,8 +93,8 @@ def parse(spec: str) -> Target:
     if match is None:
         raise MgpuError(f"--target {spec}: write [MACHINESx]GPUSxMODEL, for example {_EXAMPLES}", USAGE)
     nodes, number = int(match[1] or 1), int(match[2])
-    if not 1 <= number <= _MOST_GPUS or not 1 <= nodes <= _MOST_NODES:
-        raise MgpuError(f"--target {spec}: 1 to {_MOST_GPUS} GPUs in a machine, 1 to {_MOST_NODES:,} machines", USAGE)
+    if not 1 <= number <= MOST_GPUS or not 1 <= nodes <= _MOST_NODES:
+        raise MgpuError(f"--target {spec}: 1 to {MOST_GPUS} GPUs in a machine, 1 to {_MOST_NODES:,} machines", USAGE)
     model = _model(match[3], spec)
     name, size = f"NVIDIA {model.name}", model.memory_mib << 20
     gpus = tuple(Gpu(i, None, name, None, model.compute_capability, size, None, None) for i in range(number))
@@ -104,15 +110,26 @@ def _snapshot(spec: str, driver: Driver, gpus: tuple[Gpu, ...]) -> Snapshot:
     return Snapshot(driver=driver, gpus=gpus, visible=visible, gaps=gaps)
 
 
-def _model(text: str, spec: str) -> Model:
-    """The model of a name as people write it: "nvidia a100 80gb", "A100-SXM4-80GB", "rtx_4090"."""
+def named(text: str) -> tuple[Model, ...]:
+    """The models that a name may mean, as Slurm's sites and people write them: h100, nvidia_a100-sxm4-80gb; a100 is
+    two, of 40 and of 80 GB; none for one that is not known."""
     wanted = _plain(text)
     for model in MODELS:
         if wanted in map(_plain, (model.name, *model.also)):
-            return model
-    sizes = [model.name for model in MODELS if _plain(model.name).startswith(wanted) and wanted]
-    if len(sizes) > 1 and all(re.fullmatch(rf"{re.escape(wanted)}[0-9]+gb", _plain(name)) for name in sizes):
-        raise MgpuError(f"--target {spec}: there are {' and '.join(sizes)}: say which", USAGE)
+            return (model,)
+    return tuple(m for m in MODELS if wanted and re.fullmatch(rf"{re.escape(wanted)}[0-9]+gb", _plain(m.name)))
+
+
+def _model(text: str, spec: str) -> Model:
+    """The model of a name as people write it: "nvidia a100 80gb", "A100-SXM4-80GB", "rtx_4090"."""
+    found = named(text)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise MgpuError(f"--target {spec}: there are {' and '.join(m.name for m in found)}: say which", USAGE)
+    import difflib
+
+    wanted = _plain(text)
     near = difflib.get_close_matches(wanted, [_plain(model.name) for model in MODELS], n=3, cutoff=0.5)
     names = [model.name for model in MODELS if _plain(model.name) in near]
     meant = f" Did you mean {' or '.join(names)}?" if names else ""

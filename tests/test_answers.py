@@ -50,6 +50,20 @@ TYPED: dict[str, tuple[str, Any]] = {
     "reshard": ("true", True),
     "nodes": ("2", 2),
     "address": ("node-1.cluster", "node-1.cluster"),
+    "slurm": ("yes", True),
+    "partition": ("gpu_h100,gpu", "gpu_h100,gpu"),
+    "account": ("def-lab", "def-lab"),
+    "qos": ("high.long", "high.long"),
+    "constraint": ("a100|h100", "a100|h100"),
+    "time": ("12:00:00", "12:00:00"),
+    "gpus_per_node": ("8", 8),
+    "gpu_model": ("nvidia_a100-sxm4-80gb", "A100-80GB"),
+    "shape": ("torchrun", "torchrun"),
+    "container": ("/images/torch 2.sif", "/images/torch 2.sif"),
+    "requeue": ("on", True),
+    "preflight": ("no", False),
+    "spare": ("2", 2),
+    "command": ("train.py --data 'my set' --lr 1e-4", ("train.py", "--data", "my set", "--lr", "1e-4")),
 }
 NAMES = [key.name for key in KEYS]
 
@@ -136,8 +150,10 @@ def test_auto_gives_every_answer_back(name: str) -> None:
 def test_nonsense_is_refused_with_what_is_allowed(name: str, raw: Any) -> None:
     if name == "model" and isinstance(raw, str) and raw:
         return  # what is no model is found out when it is looked up
-    if name == "address" and isinstance(raw, str) and raw.isalnum():
-        return  # any word may be a host
+    if name in ("address", "partition", "account", "qos", "constraint") and isinstance(raw, str) and raw.isalnum():
+        return  # any word may be a host, or what a site calls its queues
+    if name == "container" and isinstance(raw, str) and raw.strip("-1"):
+        return  # any file or name may be an image
     with pytest.raises(ValueError, match=r"\w") as caught:
         answers.parse(name, raw)
     assert len(str(caught.value).splitlines()) == 1
@@ -164,6 +180,12 @@ def test_gpus_are_a_number_or_a_list(text: str, value: Any) -> None:
         ("batch_per_gpu", "0", "a whole number from 1 to 999999"),
         ("port", "80", "a whole number from 1024 to 65535"),
         ("address", "node1:29500", "a host name or an address, without a port"),
+        ("partition", "a b", "a partition, as Slurm calls it"),
+        ("time", "tomorrow", "a time as Slurm reads it: 90 (minutes), 12:00:00, 2-00:00:00"),
+        ("time", "0", "a time as Slurm reads it: 90 (minutes), 12:00:00, 2-00:00:00"),
+        ("gpu_model", "a100", "choose A100-40GB or A100-80GB"),
+        ("command", "make", "the training script and its arguments: train.py --lr 1e-4, or -m package.train"),
+        ("command", "train.py 'x", "the training script and its arguments: train.py --lr 1e-4, or -m package.train"),
     ],
 )
 def test_what_is_said_about_a_slip(name: str, text: str, words: str) -> None:
@@ -189,7 +211,17 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "lr_rule": st.sampled_from(["keep", "sqrt", "linear"]),
     "port": st.integers(1024, 65535),
     "address": st.sampled_from(["node1", "10.0.0.1", "fe80::1", "a.b-c.d"]),
-    **dict.fromkeys(("drop_last", "numa", "compile", "reshard"), st.booleans()),
+    **dict.fromkeys(
+        ("partition", "account", "qos", "constraint"), st.from_regex(r"[a-z][a-z0-9_.]{0,9}", fullmatch=True)
+    ),
+    "time": st.sampled_from(["90", "12:00:00", "2-00:00:00", "1-12"]),
+    "gpus_per_node": st.integers(0, 64),
+    "gpu_model": st.sampled_from(["A100-80GB", "H100"]),
+    "shape": st.sampled_from(["accelerate", "torchrun", "plain"]),
+    "container": st.sampled_from(["image.sif", "nvcr.io/nvidia/pytorch:25.10-py3", "/a b/c.sqsh"]),
+    "spare": st.integers(0, 1000),
+    "command": st.sampled_from([("train.py",), ("-m", "pkg.train"), ("a b.py", "--x", "it's", "")]),
+    **dict.fromkeys(("drop_last", "numa", "compile", "reshard", "slurm", "requeue", "preflight"), st.booleans()),
 }
 _NUMBER = st.integers(1, 4096)
 

@@ -14,6 +14,7 @@ LAUNCH = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/com
 PREPARE = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/launch.py"
 ARGS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/commands/config/config_args.py"
 
+AWAY = "the config is for the nodes of a job, and this machine is none of them"
 BROKEN = "the file cannot be read, or is for SageMaker"
 
 # accelerate.utils.DistributedType (1.15)

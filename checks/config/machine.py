@@ -10,7 +10,7 @@ from mgpu.requirements import GPU_TYPES
 from mgpu.snapshot import Config, Driver, Gpu, Slurm, Visible
 
 from .._knowledge import counted, gpu_list, usable_count, whole
-from ._file import BROKEN, LAUNCH, place_of, readable
+from ._file import AWAY, BROKEN, LAUNCH, place_of, readable
 from .gpus import chosen
 
 _ALL = (None, "all")  # gpu_ids that leave the choice open
@@ -30,6 +30,8 @@ def config_more_ranks_than_gpus(config: Config, visible: Visible, driver: Driver
 
     Fix: set num_processes to the number of GPUs times the number of machines.
     """
+    if config.away:
+        return Skip(AWAY)
     if not readable(config) or config.ranks_here is None:
         return Skip("the number of processes is not known")
     if config.distributed_type not in GPU_TYPES or config.values.get("use_cpu") is True:
@@ -58,6 +60,8 @@ def config_leaves_gpus_idle(config: Config, visible: Visible) -> Answer:
 
     Fix: set num_processes to the number of GPUs, or hide the ones you leave out.
     """
+    if config.away:
+        return Skip(AWAY)
     if not readable(config) or config.ranks_here is None:
         return Skip("the number of processes is not known")
     if len(visible.gpus) <= config.ranks_here:
@@ -161,6 +165,8 @@ def config_type_of_other_hardware(config: Config, driver: Driver) -> Answer:
 
     Fix: MULTI_GPU.
     """
+    if config.away:
+        return Skip(AWAY)
     if not readable(config) or config.distributed_type is None:
         return Skip(BROKEN if not readable(config) else "the type is not known")
     if not driver.any_gpu:
@@ -185,6 +191,8 @@ def config_cpu_with_gpu_type(config: Config, driver: Driver) -> Answer:
 
     Fix: use_cpu: false, or MULTI_CPU with mpirun.
     """
+    if config.away:
+        return Skip(AWAY)
     if not readable(config) or config.distributed_type not in GPU_TYPES:
         return Skip("not a config of GPUs")
     if config.values.get("use_cpu") is not True:
@@ -208,6 +216,8 @@ def config_runs_on_cpu(config: Config, driver: Driver) -> Answer:
 
     Fix: nothing for a rehearsal.
     """
+    if config.away:
+        return Skip(AWAY)
     if not readable(config) or config.distributed_type not in GPU_TYPES:
         return Skip("the config does not ask for GPUs")
     if driver.any_gpu:
@@ -230,6 +240,8 @@ def config_model_too_large(config: Config, gpus: tuple[Gpu, ...], visible: Visib
 
     Fix: split more (FSDP2, ZeRO), offload, or use more GPUs.
     """
+    if config.away:
+        return Skip(AWAY)
     if not readable(config) or config.model is None:
         return Skip("the file does not say how large the model is")
     strategy, offload = _strategy(config)

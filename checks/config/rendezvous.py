@@ -24,6 +24,7 @@ from ._file import (
 _PORTS = "https://man7.org/linux/man-pages/man7/ip.7.html"
 _OPEN_TO_ALL = 1024  # ports below belong to root: ip(7), ip_unprivileged_port_start
 _UNCOUNTED = "num_machines waits for a shell"
+_STARTED = "a config for {engine}: whoever starts the machines tells them address, port and rank"
 _OF_THIS_MACHINE = ("localhost", "127.0.0.1", "0.0.0.0", "::1")
 
 
@@ -54,6 +55,8 @@ def config_master_missing(config: Config) -> Answer:
     address = config.values.get("main_process_ip")
     if address is not None and str(address).strip():
         return Ok(f"main_process_ip {address}")
+    if config.engine:
+        return Skip(_STARTED.format(engine=config.engine))
     return Problem(
         f"{config.num_machines} machines and no main_process_ip",
         "accelerate stops with an AssertionError."
@@ -183,6 +186,8 @@ def config_port_invalid(config: Config) -> Answer:
     if not readable(config):
         return Skip(BROKEN)
     port = config.values.get("main_process_port")
+    if port is None and config.engine:
+        return Skip(_STARTED.format(engine=config.engine))
     if port is None and config.num_machines > 1 and config.distributed_type in SIMPLE_TYPES:
         return Problem(
             f"{config.num_machines} machines and no main_process_port",

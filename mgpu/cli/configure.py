@@ -163,18 +163,48 @@ def configure(
     reshard: Annotated[bool | None, _answer("reshard")] = None,
     nodes: Annotated[str | None, _answer("nodes")] = None,
     address: Annotated[str | None, _answer("address")] = None,
+    slurm: Annotated[bool | None, _answer("slurm")] = None,
+    partition: Annotated[str | None, _answer("partition")] = None,
+    account: Annotated[str | None, _answer("account")] = None,
+    qos: Annotated[str | None, _answer("qos")] = None,
+    constraint: Annotated[str | None, _answer("constraint")] = None,
+    time: Annotated[str | None, _answer("time")] = None,
+    gpus_per_node: Annotated[str | None, _answer("gpus_per_node")] = None,
+    gpu_model: Annotated[str | None, _answer("gpu_model")] = None,
+    shape: Annotated[str | None, _answer("shape")] = None,
+    container: Annotated[str | None, _answer("container")] = None,
+    requeue: Annotated[bool | None, _answer("requeue")] = None,
+    preflight: Annotated[bool | None, _answer("preflight")] = None,
+    spare: Annotated[str | None, _answer("spare")] = None,
+    command: Annotated[str | None, _answer("command")] = None,
+    job: Annotated[
+        str, typer.Option("--job", metavar="FILE", help="Default: ./train.sbatch.", rich_help_panel=_FILE)
+    ] = "",
+    emit: Annotated[
+        str,
+        typer.Option(
+            "--emit",
+            metavar="ENGINE",
+            help="slurm, torchrun, kubeflow or skypilot: its file too.",
+            rich_help_panel=_FILE,
+        ),
+    ] = "",
 ) -> int:
-    """Write an accelerate config that fits this machine, or check one.
+    """Write an accelerate config that fits this machine, or check one. With --slurm also the job script.
 
     Every answer has a variable too: MGPU_BATCH_PER_GPU=8 is --batch-per-gpu 8. A flag wins over --set, the variable,
     the answers file and the machine, in this order; "auto" gives an answer back to the machine.
     """
     typed = dict(locals())
     from mgpu import options
+    from mgpu.emit.plan import ENGINES
     from mgpu.wizard import answers as record
     from mgpu.wizard import answers_file, run
 
     given = {name: value for name, value in typed.items() if name in record.BY_NAME and value is not None}
+    options.one_of("--emit", emit or "slurm", ENGINES)
+    if emit == "slurm":
+        given["slurm"] = True
     mode = "--validate" if validate else "--show-origin" if show_origin else ""
     _refuse(
         (validate and (show_origin or plan), "--validate stands alone: not together with --show-origin or --plan"),
@@ -191,7 +221,13 @@ def configure(
         (fix and not validate, "--fix belongs to --validate"),
         (no_loader and not validate, "--no-loader belongs to --validate"),
         (show_origin and len(files or ()) > 1, "--show-origin takes one FILE"),
-        (bool(files and not mode and not params_from), _lost(files or [])),
+        (bool(emit and slurm is False), "--emit slurm and --no-slurm exclude each other"),
+        (
+            bool(emit not in ("", "slurm") and slurm),
+            f"--emit {emit} and --slurm exclude each other: one engine at a time",
+        ),
+        (bool(mode and (emit or job)), f"{mode}: --emit and --job mean nothing there"),
+        (bool(files and command), "the training command is given twice: by --command, and behind --"),
         (bool(params_from and ("params" in given or "model" in given)), _one_size("--params-from")),
         (bool(target and from_), "--target and --from exclude each other: each names a machine"),
         (resume and fresh, "--resume and --fresh exclude each other"),
@@ -203,6 +239,10 @@ def configure(
     options.one_of("--format", format, _FORMATS)
     _refuse((format == "github" and not (validate and not json), "--format github belongs to --validate"))
     paths = tuple(files or ()) or ("accelerate.yaml",)
+    decided = record.Answers() if mode else record.collect(given, set_ or (), os.environ, file=answers)
+    if files and not mode and not params_from:
+        _refuse((not (decided.slurm or emit), _lost(files)))
+        decided = record.decided(decided, "command", _trained(files), "flag")
     request = run.Request(
         output=output,
         yes=yes,
@@ -225,7 +265,9 @@ def configure(
         from_=from_,
         target=target,
         save_answers="" if save_answers == "none" else save_answers or answers_file.DEFAULT_FILE,
-        answers=record.Answers() if mode else record.collect(given, set_ or (), os.environ, file=answers),
+        answers=decided,
+        emit=emit if emit != "slurm" else "",
+        job=job,
         params_from=(params_from, *(files or ())) if params_from else (),
         python=options.interpreter(python) if python else None,
     )
@@ -239,6 +281,17 @@ def _refuse(*together: tuple[bool, str]) -> None:
     for wrong, words in together:
         if wrong:
             raise errors.MgpuError(words, errors.USAGE)
+
+
+def _trained(words: list[str]) -> Any:
+    """The training command behind `--`."""
+    from mgpu import errors
+    from mgpu.wizard.answers import parse
+
+    try:
+        return parse("command", words)
+    except ValueError as error:
+        raise errors.MgpuError(f"{' '.join(words)}: {error}", errors.USAGE) from None
 
 
 def _lost(files: list[str]) -> str:

@@ -18,7 +18,10 @@ from mgpu.config.parsing import parse, unreadable
 from mgpu.errors import USAGE, MgpuError, reason
 from mgpu.snapshot import Config, ConfigFault, DeepSpeedFile, Mark, Model
 
-__all__ = ["LAUNCH_ADDS", "WRITTEN_BY", "digest", "launch_flags", "parse", "read", "seal", "understand"]
+__all__ = [
+    "ENGINES", "LAUNCH_ADDS", "WRITTEN_BY", "digest", "for_engine", "launch_flags", "parse", "read", "seal",
+    "understand",
+]  # fmt: skip
 
 LARGEST_BYTES = 1 << 20  # an accelerate config has a few dozen lines; a megabyte is some other file
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -29,6 +32,15 @@ _MODEL = (
     r"(?:, ([\d,]{1,21}) trained)?$"
 )
 LAUNCH_ADDS = "# mgpu launch adds:"
+# A config without main_process_ip, main_process_port and machine_rank, because whoever starts it says them.
+ENGINES = {"slurm": "Slurm", "torchrun": "torchrun", "kubeflow": "Kubeflow", "skypilot": "SkyPilot"}
+_FOR_ENGINE = r"^# For (Slurm|torchrun|Kubeflow|SkyPilot): "
+
+
+def for_engine(name: str) -> str:
+    """The comment that makes a config one for this engine."""
+    starter = {"slurm": "the job script", "kubeflow": "the job"}.get(name, "the command")
+    return f"# For {ENGINES[name]}: {starter} gives each machine its rank, the address of the first, and the port."
 
 
 def seal(values: Mapping[str, Any], flags: tuple[str, ...] = ()) -> str:
@@ -101,7 +113,14 @@ def understand(raw: bytes, name: str) -> Config:
         deepspeed_file=_deepspeed_file(values),
         model=_model(text),
         launch_flags=flags,
+        engine=_engine(text),
     )
+
+
+def _engine(text: str) -> str:
+    """What the comment `# For Slurm: ...` says; "" without one."""
+    found = re.search(_FOR_ENGINE, text, re.MULTILINE)
+    return found.group(1).lower() if found else ""
 
 
 def _model(text: str) -> Model | None:

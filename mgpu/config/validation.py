@@ -22,6 +22,7 @@ from mgpu.config import ask
 from mgpu.config.reading import LARGEST_BYTES, contents, seal, understand
 from mgpu.errors import USAGE, MgpuError
 from mgpu.snapshot import Config, Plan, Snapshot
+from mgpu.target import placed
 
 FORMATS = ("human", "json", "github")
 STDIN = "-"
@@ -96,12 +97,14 @@ def checks() -> tuple[Check, ...]:
     """The checks that judge a config. A file is often checked where it will not run: whether this machine is the one it
     names, and whether it still is as it was verified, are the doctor's questions."""
     asked = (c for c in engine.load() if "config" in c.facts and not {"stamp", "script"} & set(c.facts))
-    return tuple(c for c in asked if c.area not in ("network", "smoke"))
+    return tuple(c for c in asked if c.area not in ("network", "smoke", "job", "fleet"))
 
 
 def with_config(snapshot: Snapshot, config: Config) -> Snapshot:
     """The facts the checks of a config read: a machine, and the file."""
-    return replace(snapshot, config=config, plan=Plan(nodes=config.num_machines), ranks=None, stamp=None)
+    return replace(
+        snapshot, config=placed(config, snapshot), plan=Plan(nodes=config.num_machines), ranks=None, stamp=None
+    )
 
 
 def judge(config: Config, snapshot: Snapshot) -> tuple[engine.Outcome, ...]:

@@ -58,6 +58,21 @@ class Answers:
     # machines
     nodes: int | None = None
     address: str | None = None  # of the first machine, as the others reach it
+    # a job on Slurm
+    slurm: bool | None = None  # Slurm starts the machines; a job script is written too
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    time: str | None = None  # as Slurm reads it: 12:00:00
+    gpus_per_node: int | None = None  # 0 = ranks on the CPU
+    gpu_model: str | None = None  # of the nodes, where Slurm does not say: A100-80GB
+    shape: str = "auto"  # accelerate, torchrun, plain
+    container: str | None = None  # the image the ranks run in
+    requeue: bool | None = None
+    preflight: bool | None = None  # the job examines and tests its nodes first
+    spare: int | None = None  # nodes more, to stand in for bad ones
+    command: tuple[str, ...] | None = None  # the script and its arguments
     origins: Mapping[str, Origin] = field(default_factory=dict)
     source: str = ""  # where `params` was read, when it was: "from the local cache"
 
@@ -71,6 +86,10 @@ _MOST_TOKENS = 10_000_000
 _MOST_CPUS = 4_096  # threads or workers of one rank
 _MOST_NODES = 100_000
 _MOST_RATE = 1_000.0
+_MOST_SECONDS = 365 * 24 * 3600  # of a job
+_MOST_GPUS = 64  # of a node
+_MOST_SPARE = 1_000
+_SHAPES = ("accelerate", "torchrun", "plain")  # mgpu.slurm.job.SHAPES: a test compares them
 
 
 # -- how each kind of value is read: from text, or from what a TOML, JSON or YAML reader made of it -----------------
@@ -179,6 +198,62 @@ def _gpus(raw: object) -> int | tuple[int, ...]:
     raise ValueError('how many GPUs (2), which (0,1,3; "3," is GPU 3 alone), or auto')
 
 
+def _of_slurm(what: str, also: str = "") -> Callable[[object], str]:
+    """A name as Slurm gives them; it stands in a line of the job script as it is."""
+
+    def read(raw: object) -> str:
+        text = raw.strip() if isinstance(raw, str) else ""
+        if not re.fullmatch(rf"[A-Za-z0-9_][A-Za-z0-9_.@+{also}-]{{0,199}}", text):
+            raise ValueError(f"{what}, as Slurm calls it")
+        return text
+
+    return read
+
+
+def _time(raw: object) -> str:
+    from mgpu.probes import cluster
+
+    text = str(raw).strip()
+    try:
+        length = cluster.seconds(text)
+    except ValueError:
+        length = None
+    if isinstance(raw, bool) or not length or length > _MOST_SECONDS:
+        raise ValueError("a time as Slurm reads it: 90 (minutes), 12:00:00, 2-00:00:00")
+    return text
+
+
+def _image(raw: object) -> str:
+    text = raw.strip() if isinstance(raw, str) else ""
+    if not text or not text.isprintable() or len(text) > 500 or text.startswith("-"):
+        raise ValueError("an image: a .sif or .sqsh file, or a name such as nvcr.io/nvidia/pytorch:25.10-py3")
+    return text
+
+
+def _gpu_model(raw: object) -> str:
+    from mgpu import target
+
+    found = target.named(raw) if isinstance(raw, str) else ()
+    if len(found) != 1:
+        near = found or target.MODELS
+        raise ValueError(f"choose {', '.join(model.name for model in near[:-1])} or {near[-1].name}")
+    return found[0].name
+
+
+def _command(raw: object) -> tuple[str, ...]:
+    """train.py --lr 1e-4, or -m package.train; as one text, or as words."""
+    import shlex
+
+    try:
+        words = tuple(map(str, raw)) if isinstance(raw, list | tuple) else tuple(shlex.split(str(raw)))
+    except ValueError:
+        words = ()
+    script = bool(words) and (words[0].endswith(".py") or (words[0] == "-m" and len(words) > 1))
+    if not script or any(not word.isprintable() for word in words):
+        raise ValueError("the training script and its arguments: train.py --lr 1e-4, or -m package.train")
+    return words
+
+
 @dataclass(frozen=True)
 class Key:
     """One thing that can be decided: a field of Answers and every name it has outside."""
@@ -259,6 +334,23 @@ KEYS: Final = (
     Key("reshard", "host", "reshard", "", "Checkpoints may go on with another number of GPUs.", _yes_no),
     Key("nodes", "machines", "nodes", "N", "Machines of the run.", _whole(1, _MOST_NODES)),
     Key("address", "machines", "address", "HOST", "Of the first machine, as the others reach it.", _host),
+    Key("slurm", "machines", "slurm", "", "Slurm starts it: write a job script as well.", _yes_no),
+    Key("partition", "machines", "partition", "NAME", "Slurm's queue.", _of_slurm("a partition", ",")),
+    Key("account", "machines", "account", "NAME", "That pays for the job.", _of_slurm("an account")),
+    Key("qos", "machines", "qos", "NAME", "Quality of service.", _of_slurm("a QOS")),
+    Key(
+        "constraint", "machines", "constraint", "FEATURE", "Nodes with this feature only: h100&ib.",
+        _of_slurm("a feature of nodes, or several joined by & or |", r"&|,:*\[\]()"),
+    ),
+    Key("time", "machines", "time", "LIMIT", "Of the job: 12:00:00, 2-00:00:00, 90 (minutes).", _time),
+    Key("gpus_per_node", "machines", "gpus_per_node", "N", "GPUs of each node; 0 = CPU ranks.", _whole(0, _MOST_GPUS)),
+    Key("gpu_model", "machines", "gpu_model", "MODEL", "Of the nodes, like A100-80GB.", _gpu_model),
+    Key("shape", "machines", "shape", "HOW", "accelerate, torchrun or plain (srun).", _one_of(*_SHAPES)),
+    Key("container", "machines", "container", "IMAGE", "Run in it: pyxis, or a .sif (apptainer).", _image),
+    Key("requeue", "machines", "requeue", "", "At its time limit the job queues again.", _yes_no),
+    Key("preflight", "machines", "preflight", "", "The job tests its nodes first (by mgpu).", _yes_no),
+    Key("spare", "machines", "spare", "K", "Nodes more, in place of bad ones.", _whole(0, _MOST_SPARE)),
+    Key("command", "machines", "command", "WORDS", "'train.py --lr 1e-4'; or behind a --.", _command),
 )  # fmt: skip
 BY_NAME: Final = {key.name: key for key in KEYS}
 
@@ -306,6 +398,10 @@ def shown(name: str, value: Any) -> str:
         return "auto"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if name == "command":
+        import shlex
+
+        return shlex.join(value)
     if isinstance(value, tuple):
         return ",".join(map(str, value)) + ("," if len(value) == 1 else "")
     if name in ("params", "trainable"):
@@ -420,6 +516,7 @@ def contradiction(answers: Answers) -> str | None:
     if a.effective_batch % a.batch_per_gpu:
         return f"an effective batch of {a.effective_batch} is no multiple of {a.batch_per_gpu} per GPU"
     gpus = len(a.gpus) if isinstance(a.gpus, tuple) else a.gpus
+    gpus = gpus if a.gpus_per_node is None else a.gpus_per_node
     ranks = (gpus or 0) * (a.nodes or 1)
     from mgpu import plan
 

@@ -27,6 +27,10 @@ GUIDED = (
     "batch_per_gpu", "dataset_size", "drop_last", "accum", "lr", "lr_ref_batch", "lr_rule",
     "threads", "workers", "numa", "nodes", "address", "port", "compile", "reshard",
 )  # fmt: skip
+# Where Slurm is, it comes first: what the nodes are decides the rest. In place of those about this machine.
+JOB = ("slurm", "partition", "nodes", "gpus_per_node", "gpu_model", "time", "account", "command")
+JOB_GUIDED = (*JOB, "qos", "constraint", "container", "shape", "requeue", "preflight", "spare")
+_OF_MACHINES = ("gpus", "nodes", "address", "port")
 # Editing one row of the review asks what belongs together.
 _TOGETHER: dict[str, tuple[str, ...]] = {
     "params": ("params", "train"),
@@ -34,8 +38,12 @@ _TOGETHER: dict[str, tuple[str, ...]] = {
     "lr": ("lr", "lr_ref_batch", "lr_rule"),
     "nodes": ("nodes", "address", "port"),
     "threads": ("threads", "workers"),
+    "slurm": JOB,
+    "partition": ("partition", "gpus_per_node", "gpu_model", "time"),
+    "gpus_per_node": ("gpus_per_node", "gpu_model"),
+    "preflight": ("preflight", "spare"),
 }
-QUESTIONS = tuple(dict.fromkeys((*QUICK, *GUIDED, "trainable", "seq_len", "epochs")))
+QUESTIONS = tuple(dict.fromkeys((*QUICK, *GUIDED, *JOB_GUIDED, "trainable", "seq_len", "epochs")))
 
 
 @dataclass(frozen=True)
@@ -66,17 +74,32 @@ class Scene:
     draft: State | None = None  # what was left behind the last time …
     left_off: str = ""  # … and how far it came: "3 answers given, 10:42"
     existing: Answers | None = None  # what the present file says
-    granted: str = ""  # what Slurm has granted, in a sentence
+    granted: str = ""  # what Slurm has granted or offers, in a sentence
+    script: str = ""  # what the job script would be called
 
 
 def order(mode: Mode, answers: Answers, proposal: Proposal) -> tuple[str, ...]:
     """The questions that apply, in the order in which they are asked."""
-    return tuple(name for name in (QUICK if mode == "quick" else GUIDED) if applies(name, mode, answers, proposal))
+    return tuple(name for name in whole(mode, proposal) if applies(name, mode, answers, proposal))
+
+
+def whole(mode: Mode, proposal: Proposal) -> tuple[str, ...]:
+    """All questions of a walk, whether they apply or not."""
+    names = QUICK if mode == "quick" else GUIDED
+    if not proposal.engine:
+        return ("slurm", *names) if "slurm" in proposal.options else names
+    return (*(JOB if mode == "quick" else JOB_GUIDED), *(name for name in names if name not in _OF_MACHINES))
 
 
 def applies(name: str, mode: Mode, answers: Answers, proposal: Proposal) -> bool:
     """Whether there is anything to decide. Never depends on the answer to the question itself."""
     able = [option for option in proposal.options.get(name, ()) if not option.disabled]
+    if name == "slurm":
+        return bool(able)
+    if proposal.engine and name in (*JOB_GUIDED, *_OF_MACHINES):
+        return name in proposal.asks
+    if name in JOB_GUIDED and name != "nodes":
+        return False
     if name == "gpus":
         return not proposal.cpu and len(proposal.options.get("gpus", ())) > 1
     if name == "train":
@@ -196,7 +219,7 @@ def _reviewed(state: State, reply: str, scene: Scene) -> State:
     if reply == "write":
         if scene.propose(state.answers).problems:
             return replace(state, step=REVIEW)
-        return replace(state, step=CONFIRM if scene.replaces(state.output) else WRITE)
+        return replace(state, step=CONFIRM if replaced(state, scene) else WRITE)
     if reply == FILE:
         return replace(state, step=FILE, editing=FILE)
     if reply in QUESTIONS:
@@ -206,6 +229,12 @@ def _reviewed(state: State, reply: str, scene: Scene) -> State:
             return replace(state, note=f"Nothing to choose there: {first.text.split(':')[0]} {first.disabled}")
         return _at(replace(state, editing=reply), reply, scene)
     return replace(state, step=QUIT)
+
+
+def replaced(state: State, scene: Scene) -> tuple[str, ...]:
+    """The files that are there and would be written."""
+    job = scene.script and scene.propose(state.answers).job is not None
+    return tuple(name for name in (state.output, scene.script if job else "") if name and scene.replaces(name))
 
 
 def _first(state: State, scene: Scene) -> State:
@@ -220,8 +249,8 @@ def _onward(state: State, scene: Scene) -> State:
         together = _edited(state, scene)
         following = together[together.index(state.step) + 1 :] if state.step in together else ()
     else:
-        whole = QUICK if state.mode == "quick" else GUIDED
-        later = whole[whole.index(state.step) + 1 :] if state.step in whole else ()
+        names = whole(state.mode, proposal)
+        later = names[names.index(state.step) + 1 :] if state.step in names else ()
         following = tuple(name for name in later if applies(name, state.mode, state.answers, proposal))
     if following:
         return _at(state, following[0], scene)
@@ -234,10 +263,12 @@ def _onward(state: State, scene: Scene) -> State:
 def _edited(state: State, scene: Scene) -> tuple[str, ...]:
     """The questions that are asked when a row of the review is edited."""
     proposal = scene.propose(state.answers)
-    whole = _TOGETHER.get(state.editing, (state.editing,))
+    together = _TOGETHER.get(state.editing, (state.editing,))
+    if state.editing == "slurm" and not proposal.engine:
+        together = ("slurm",)
     return tuple(
         name
-        for name in whole
+        for name in together
         if name in (state.editing, state.step) or applies(name, "guided", state.answers, proposal)
     )
 

@@ -59,9 +59,9 @@ def host(snapshot: Snapshot, answers: Answers, used: Devices, *, deepspeed: bool
 
 def _cores(snapshot: Snapshot) -> int | None:
     """CPUs this process may really use: affinity, cgroup and the Slurm grant; never just what the machine has."""
-    if snapshot.system is None:
-        return None
     granted = snapshot.slurm.cpus_on_node if snapshot.slurm else None
+    if snapshot.system is None:
+        return granted
     return min(snapshot.system.cpus_usable, granted or snapshot.system.cpus_usable)
 
 

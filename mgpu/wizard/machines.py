@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mgpu.config.reading import ENGINES
 from mgpu.snapshot import Snapshot
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.settings import Part, Setting, origin_of
@@ -23,17 +24,24 @@ class Machines:
     part: Part
 
 
-def machines(snapshot: Snapshot, answers: Answers) -> Machines:
-    """How many machines, and where the others find the first."""
+def machines(snapshot: Snapshot, answers: Answers, engine: str = "") -> Machines:
+    """How many machines, and where the others find the first. `engine`: what starts them and tells them that."""
     nodes = answers.nodes if answers.nodes is not None else 1
+    origin: Origin
     problems = [] if nodes >= 1 else [f"{nodes} machines: at least 1"]
     nodes = max(1, nodes)
+    if engine:
+        origin = "rule" if answers.nodes is None else origin_of(answers, "nodes")
+        spare = f", {answers.spare} spare" if answers.spare else ""
+        text = f"{nodes} node{'' if nodes == 1 else 's'} of {ENGINES[engine]}{spare}"
+        row = Setting("machines", text, origin, "each gets its rank from the job", "nodes", {"num_machines": nodes})
+        return Machines(nodes, Part((row,), {}, {"nodes": str(nodes)}, tuple(problems)))
     slurm = snapshot.slurm
     if slurm is not None and slurm.job_id is not None and slurm.nodes is not None and nodes > slurm.nodes:
         problems.append(
             f"{nodes} machines: this Slurm job has {slurm.nodes}; ask for more with  sbatch --nodes={nodes}"
         )
-    origin: Origin = "rule" if answers.nodes is None else origin_of(answers, "nodes")
+    origin = "rule" if answers.nodes is None else origin_of(answers, "nodes")
     text = "1" if nodes == 1 else f"{nodes}, started by hand"
     rows = [Setting("machines", text, origin, "this one" if nodes == 1 else "", "nodes", {"num_machines": nodes})]
     notes: tuple[str, ...] = ()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from mgpu import memory
+from mgpu.config.reading import ENGINES
 from mgpu.snapshot import Snapshot
+from mgpu.wizard import job
 from mgpu.wizard.answers import Answers, contradiction
 from mgpu.wizard.batch import Batch, batch
 from mgpu.wizard.devices import Devices, devices
 from mgpu.wizard.host import host
 from mgpu.wizard.machines import Machines, machines, port
+from mgpu.wizard.nodes import Nodes, Site, nodes
 from mgpu.wizard.precision import precision
 from mgpu.wizard.settings import Option, Part, Proposal, Setting, origin_of
 from mgpu.wizard.situation import Situation
@@ -22,8 +25,11 @@ __all__ = ["Option", "Proposal", "Setting", "propose"]
 
 _ROWS = (  # the review's order; a row that is not named comes last
     "GPUs", "ranks", "precision", "model", "strategy", "effective batch", "steps per epoch", "learning rate note",
-    "threads / workers", "CPU pinning", "compile", "checkpoints", "machines", "address", "port",
+    "threads / workers", "CPU pinning", "compile", "checkpoints", "engine", "machines", "address", "port",
+    "partition", "time limit", "account", "QOS", "training", "pre-flight",
 )  # fmt: skip
+_PER_NODE = "gpus_per_node"
+_NO_SITE = Site()
 
 
 _DYNAMIC = (
@@ -32,13 +38,57 @@ _DYNAMIC = (
 )
 
 
-def propose(snapshot: Snapshot, answers: Answers, machine: str) -> Proposal:
-    """The config for this machine, with what stands in its way. Raises MgpuError only when the machine itself cannot
-    be configured for."""
+def propose(snapshot: Snapshot, answers: Answers, machine: str, site: Site = _NO_SITE) -> Proposal:
+    """The config for this machine, or for the nodes of a job, with what stands in its way. Raises MgpuError only when
+    the machine itself cannot be configured for. `site`: what an engine that starts the machines offers."""
+    engine = site.engine or ("slurm" if answers.slurm else "")
+    if not engine:
+        proposal = _here(snapshot, answers, machine)
+        return _with_offer(proposal) if site.offers_slurm else proposal
+    on = nodes(snapshot, answers, site)
+    whole = _here(on.snapshot, on.answers, on.text, engine)
+    extra = job.part(on, answers, site, whole.nodes)
+    settings = sorted((*map(_in_a_job(on), whole.settings), *extra.settings), key=_place)
+    problems = (*extra.problems, *(text for text in whole.problems if text not in extra.problems))
+    notes = [text for text in (*extra.notes, *whole.notes) if "export OMP_NUM_THREADS" not in text]  # the job does it
+    proposal = replace(
+        whole, settings=tuple(settings), problems=tuple(dict.fromkeys(problems)), notes=tuple(notes), answers=answers,
+        options={**whole.options, **extra.options}, chosen={**whole.chosen, **extra.chosen}, engine=engine,
+        machine=_headline(on, whole, engine), asks=job.asks(on, answers, site),
+        gpu_model=(on.snapshot.gpus[0].name or "").removeprefix("NVIDIA ") if on.snapshot.gpus else "",
+    )  # fmt: skip
+    return replace(proposal, job=job.made(proposal, on, site))
+
+
+def _with_offer(proposal: Proposal) -> Proposal:
+    """The config for this machine, where Slurm could start it elsewhere."""
+    row = Setting("engine", "none: this machine", "rule", "Slurm is here as well", "slurm")
+    options = {**proposal.options, "slurm": job.where(recommended=proposal.cpu)}
+    settings = sorted((*proposal.settings, row), key=_place)
+    return replace(proposal, settings=tuple(settings), options=options)
+
+
+def _in_a_job(on: Nodes) -> Callable[[Setting], Setting]:
+    """The row of the GPUs as one of a job: each node has the same number of them."""
+
+    def changed(row: Setting) -> Setting:
+        if row.label == "ranks":
+            return replace(row, origin=on.origin, reason="no GPU asked for: CPU ranks over gloo", question=_PER_NODE)
+        return replace(row, origin=on.origin, reason=on.reason, question=_PER_NODE) if row.label == "GPUs" else row
+
+    return changed
+
+
+def _headline(on: Nodes, whole: Proposal, engine: str) -> str:
+    where = f" ({on.partition.name})" if on.partition else ""
+    return f"{whole.nodes} node{'' if whole.nodes == 1 else 's'} of {ENGINES[engine]}{where}, {on.text}"
+
+
+def _here(snapshot: Snapshot, answers: Answers, machine: str, engine: str = "") -> Proposal:
     used = devices(snapshot, answers)
     name, precise = precision(snapshot, answers, used)
     known, train, optimizer = model(answers, cpu=used.cpu)
-    where = machines(snapshot, answers)
+    where = machines(snapshot, answers, engine)
     used = _on_the_command_line(used) if where.nodes > 1 else used
     ranks = used.ranks * where.nodes
     sizes = batch(answers, ranks, "rank" if used.cpu else "GPU")
@@ -52,7 +102,7 @@ def propose(snapshot: Snapshot, answers: Answers, machine: str) -> Proposal:
         _of_all(used, where), precise, known, way.part, _batch_part(sizes, way),
         host(snapshot, answers, used, deepspeed=way.name.startswith("zero"), offload=way.offload),
         _compile(answers, way), _checkpoints(answers, way), where.part,
-        port(answers, where.nodes, single_process=ranks == 1 and way.name == "ddp"),
+        Part() if engine else port(answers, where.nodes, single_process=ranks == 1 and way.name == "ddp"),
     ]  # fmt: skip
     return _joined(parts, answers, used, where, way, sizes, machine)
 

@@ -11,7 +11,7 @@ from mgpu.wizard import flow, screens
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.flow import Scene, State
 from mgpu.wizard.settings import Option, Proposal
-from mgpu.wizard.texts import HINTS, TEXTS, YES_NO
+from mgpu.wizard.texts import HINTS, NODES, TEXTS, YES_NO
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,18 @@ class Question:
         return answer or "skipped"
 
 
-MENUS = ("precision", "train", "optimizer", "strategy", "offload", "lr_rule", "numa", "compile")
-_PROBED = ("gpus", "precision", "threads", "workers", "numa", "port", "nodes")  # accepting these decides nothing
-_SKIPPABLE = ("params", "batch_per_gpu", "dataset_size", "lr", "lr_ref_batch", "trainable", "seq_len", "epochs")
+MENUS = (
+    "precision", "train", "optimizer", "strategy", "offload", "lr_rule", "numa", "compile", "slurm", "partition",
+    "account", "qos", "shape",
+)  # fmt: skip
+_PROBED = (  # accepting these decides nothing
+    "gpus", "precision", "threads", "workers", "numa", "port", "nodes", "partition", "account", "gpus_per_node",
+    "command",
+)  # fmt: skip
+_SKIPPABLE = (
+    "params", "batch_per_gpu", "dataset_size", "lr", "lr_ref_batch", "trainable", "seq_len", "epochs", "time",
+    "gpu_model", "qos", "constraint", "container", "spare",
+)  # fmt: skip
 
 
 def build(state: State, scene: Scene) -> Question:
@@ -70,11 +79,12 @@ def build(state: State, scene: Scene) -> Question:
     if state.step == flow.REVIEW:
         return _review(state, proposal)
     if state.step == flow.CONFIRM:
-        return _confirm(state)
+        return _confirm(flow.replaced(state, scene) or (state.output,))
     if state.step == flow.FILE:
         return _file(state)
     name = state.step
-    text, told = (part.replace("{unit}", proposal.unit) for part in TEXTS[name])
+    words = NODES if name == "nodes" and proposal.engine else TEXTS[name]
+    text, told = (part.replace("{unit}", proposal.unit) for part in words)
     if name == "strategy":
         text = text.replace("the GPUs", f"the {proposal.ranks} {proposal.unit}s")
     choices = _choices(name, proposal)
@@ -253,15 +263,16 @@ def _review(state: State, proposal: Proposal) -> Question:
     )
 
 
-def _confirm(state: State) -> Question:
+def _confirm(names: Sequence[str]) -> Question:
+    it = "it (the present one is" if len(names) == 1 else "them (the present ones are"
     return Question(
         flow.CONFIRM,
-        f"Replace {state.output}?",
+        f"Replace {' and '.join(names)}?",
         "The lines above are what would change. The file is written in one step, and the present one is kept\n"
         "beside it as a backup (.bak, .bak.2, ...).",
         default="write",
         choices=(
-            Choice("write", "Replace it (the present one is kept as a backup)"),
+            Choice("write", f"Replace {it} kept as a backup)"),
             Choice("back", "Back to the review"),
             Choice("quit", "Quit without writing"),
         ),

@@ -6,16 +6,18 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mgpu import describe, engine, errors, examine, probes, report
+from mgpu.emit.plan import FILES
 from mgpu.errors import MgpuError
 from mgpu.snapshot import Snapshot
 from mgpu.wizard import answers as decisions
 from mgpu.wizard import answers_file
 from mgpu.wizard.answers import Answers
+from mgpu.wizard.nodes import Site, asking_text
 from mgpu.wizard.saving import DEFAULT_FILE
 from mgpu.wizard.settings import Proposal
 
@@ -50,6 +52,8 @@ class Request:
     save_answers: str = answers_file.DEFAULT_FILE  # "": none
     answers: Answers = Answers()
     params_from: tuple[str, ...] = ()  # a script and its arguments
+    emit: str = ""  # an engine: torchrun, kubeflow, skypilot; Slurm is an answer
+    job: str = ""  # the file for it; "": its usual name
     python: str | None = None
 
     @property
@@ -61,6 +65,16 @@ class Request:
     def machine_flags(self) -> tuple[str, ...]:
         """What says for which machine, to be repeated."""
         return ("--target", self.target) if self.target else ("--from", self.from_) if self.from_ else ()
+
+    @property
+    def more_flags(self) -> tuple[str, ...]:
+        """What says for which engine, to be repeated."""
+        return (*(("--emit", self.emit) if self.emit else ()), *(("--job", self.job) if self.job else ()))
+
+    @property
+    def job_file(self) -> Path:
+        """The job script that would be written."""
+        return Path(self.job or FILES[self.emit or "slurm"])
 
 
 def run(request: Request) -> int:
@@ -86,13 +100,39 @@ def run(request: Request) -> int:
     from mgpu.wizard.proposal import propose
 
     machine = text or describe.machine(snapshot)
+    site = _site(request, answers, snapshot, asking=asking)
 
     def proposed(answers: Answers) -> Proposal:
-        return propose(snapshot, answers, machine)
+        return propose(snapshot, answers, machine, site)
 
     if asking:
-        return _ask(request, snapshot, answers, proposed)
-    return _write(request, snapshot, answers, proposed)
+        return _ask(request, snapshot, answers, proposed, site)
+    return _write(request, snapshot, answers, proposed, site)
+
+
+def _site(request: Request, answers: Answers, snapshot: Snapshot, *, asking: bool) -> Site:
+    """What an engine offers here: Slurm's partitions are looked up where the answers want Slurm, or may come to."""
+    wanted = bool(answers.slurm) and not request.emit
+    inside = snapshot.slurm is not None and snapshot.slurm.job_id is not None
+    if not (wanted or request.emit or (asking and not request.machine_flags and not inside)):
+        return Site()
+    from mgpu.probes import cluster
+    from mgpu.slurm.environment import setup_lines
+    from mgpu.wizard import folder
+
+    found = None
+    if not request.emit:
+        with examine.progress() as show:
+            if show:
+                show(asking_text())
+            found = cluster.read()
+        if found is None and not wanted:
+            return Site()
+    return Site(
+        cluster=found, engine=request.emit, named=bool(request.machine_flags), command=folder.command(Path.cwd()),
+        setup=setup_lines(python=request.python), mgpu=folder.own_command(),
+        config=os.fspath(request.path), file=os.fspath(request.job_file),
+    )  # fmt: skip
 
 
 def _validate(request: Request) -> int:
@@ -174,50 +214,66 @@ def _plan(request: Request, answers: Answers, snapshot: Snapshot) -> int:
     return errors.READY
 
 
-def _write(request: Request, snapshot: Snapshot, answers: Answers, proposed: Callable[[Answers], Proposal]) -> int:
-    """Without a question: the file, the YAML, or the difference."""
+def _write(
+    request: Request, snapshot: Snapshot, answers: Answers, proposed: Callable[[Answers], Proposal], site: Site
+) -> int:
+    """Without a question: the file, the YAML, or the difference; of a job its script as well."""
     from mgpu.wizard import saving
 
     path, proposal = request.path, proposed(answers)
     saving.refuse_problems(proposal)
     base = Path(request.edit) if request.edit else None
-    if request.dry_run:
-        sys.stdout.write(saving.text_of(proposal, path, base, request.machine_flags))
-        for note in saving.with_conversions(proposal, base).notes:
-            _note(note)
-        _note(f"nothing written; without --dry-run this would be {path}")
-        return errors.READY
-    if request.diff:
-        code = _diff(path, saving.text_of(proposal, path, base, request.machine_flags))
-        for note in saving.with_conversions(replace(proposal, notes=()), base).notes:
+    if request.job and proposal.job is None:
+        raise MgpuError(f"--job {request.job}: there is no job: --slurm, or --emit ENGINE", errors.USAGE)
+    job = saving.Job(
+        path, proposal, answers, base, agreed=request.force or path == base, save_answers=request.save_answers,
+        machine_flags=request.machine_flags, format=request.format, python=request.python,
+        more_flags=request.more_flags, script=request.job_file if proposal.job else None, script_agreed=request.force,
+        ask_slurm=site.offers_slurm,
+    )  # fmt: skip
+    if request.dry_run or request.diff:
+        texts = {path: saving.text_of(proposal, path, base, (*request.machine_flags, *request.more_flags))}
+        if job.script is not None:
+            texts[job.script] = saving.script_text(job, texts[path])
+        shown = replace(proposal, notes=()) if request.diff else proposal
+        code = (_diff if request.diff else _dry_run)(texts)
+        for note in saving.with_conversions(shown, base).notes:
             _note(note)
         return code
-    code = saving.write(
-        saving.Job(
-            path, proposal, answers, base, agreed=request.force or path == base, save_answers=request.save_answers,
-            machine_flags=request.machine_flags, format=request.format, python=request.python,
-        )
-    )  # fmt: skip
-    if not request.machine_flags and (stops := _stoppers(snapshot)):
+    code = saving.write(job)
+    if not request.machine_flags and not proposal.engine and (stops := _stoppers(snapshot)):
         _note(f"before a launch, mend {', '.join(stops)}:  mgpu doctor")
     return code
 
 
-def _diff(path: Path, text: str) -> int:
-    """The whole difference to stdout, as patch and git read it."""
-    from mgpu.config import mending
-
-    try:
-        before = path.read_bytes().decode("utf-8", "replace") if path.is_file() else ""
-    except OSError as error:
-        raise MgpuError(f"cannot read {path}: {errors.reason(error)}", errors.NOT_READY) from None
-    for line in mending.diff(before, text, str(path)):
-        sys.stdout.write(f"{line}\n")
-    _note(f"nothing written; without --diff {path} would be {'changed' if before else 'written'}")
+def _dry_run(texts: Mapping[Path, str]) -> int:
+    """The files to stdout; several with their names above them, as `tail` prints them."""
+    for number, (path, text) in enumerate(texts.items()):
+        if len(texts) > 1:
+            sys.stdout.write(f"{chr(10) if number else ''}# ==> {path} <==\n")
+        sys.stdout.write(text)
+    _note(f"nothing written; without --dry-run this would be {' and '.join(map(str, texts))}")
     return errors.READY
 
 
-def _ask(request: Request, snapshot: Snapshot, answers: Answers, proposed: Callable[[Answers], Proposal]) -> int:
+def _diff(texts: Mapping[Path, str]) -> int:
+    """The whole difference to stdout, as patch and git read it."""
+    from mgpu.config import mending
+
+    for path, text in texts.items():
+        try:
+            before = path.read_bytes().decode("utf-8", "replace") if path.is_file() else ""
+        except OSError as error:
+            raise MgpuError(f"cannot read {path}: {errors.reason(error)}", errors.NOT_READY) from None
+        for line in mending.diff(before, text, str(path)):
+            sys.stdout.write(f"{line}\n")
+        _note(f"nothing written; without --diff {path} would be {'changed' if before else 'written'}")
+    return errors.READY
+
+
+def _ask(
+    request: Request, snapshot: Snapshot, answers: Answers, proposed: Callable[[Answers], Proposal], site: Site
+) -> int:
     """Screen A, the questions, the review, and the file."""
     from mgpu.wizard import drafts, flow, prompts, saving
     from mgpu.wizard.session import Session, begun, left_off, resuming
@@ -238,7 +294,8 @@ def _ask(request: Request, snapshot: Snapshot, answers: Answers, proposed: Calla
         replaces=lambda name: Path(name).exists(),
         draft=draft,
         left_off=left_off(draft, place) if draft else "",
-        granted="" if request.machine_flags else _granted(snapshot),
+        granted="" if request.machine_flags else _granted(snapshot) or _offered(site),
+        script=os.fspath(request.job_file),
         existing=None if request.edit else saving.present(request.path, snapshot),
     )
     state = begun(answers, output, guided=request.guided)
@@ -255,8 +312,8 @@ def _ask(request: Request, snapshot: Snapshot, answers: Answers, proposed: Calla
     looked = f"For {'--target ' + request.target if request.target else request.from_}" if request.machine_flags else ""
     session = Session(
         state, scene, place, plain, base=Path(request.edit) if request.edit else request.path,
-        offline=request.offline, flags=request.machine_flags, resumed=request.resume,
-        stops=() if request.machine_flags else _stoppers(snapshot),
+        offline=request.offline, flags=(*request.machine_flags, *request.more_flags), resumed=request.resume,
+        stops=() if request.machine_flags or answers.slurm or request.emit else _stoppers(snapshot),
         **({"looked": looked} if looked else {}),
     )  # fmt: skip
     end = session.hold()
@@ -265,12 +322,14 @@ def _ask(request: Request, snapshot: Snapshot, answers: Answers, proposed: Calla
         if not end.asked:
             return errors.READY
         if drafts.save(place, replace(end, step=flow.REVIEW, editing="")):
-            _say(f"Your answers are kept:  {resuming(request.machine_flags)}")
+            _say(f"Your answers are kept:  {resuming(session.flags)}")
         return errors.READY
+    proposal = proposed(end.answers)
     job = saving.Job(
-        Path(end.output), proposed(end.answers), end.answers, session.base if end.from_file else None,
+        Path(end.output), proposal, end.answers, session.base if end.from_file else None,
         agreed=True, shown=True, asked=True, save_answers=request.save_answers,
-        machine_flags=request.machine_flags, python=request.python,
+        machine_flags=request.machine_flags, python=request.python, more_flags=request.more_flags,
+        script=request.job_file if proposal.job else None, script_agreed=True, ask_slurm=site.offers_slurm,
     )  # fmt: skip
     try:
         code = saving.write(job)
@@ -278,7 +337,7 @@ def _ask(request: Request, snapshot: Snapshot, answers: Answers, proposed: Calla
         if not end.asked or not drafts.save(place, replace(end, step=flow.REVIEW, editing="")):
             raise
         raise MgpuError(
-            f"{error.message}\nYour answers are kept:  {resuming(request.machine_flags)}", error.exit_code
+            f"{error.message}\nYour answers are kept:  {resuming(session.flags)}", error.exit_code
         ) from None
     drafts.drop(place)
     return code
@@ -293,6 +352,18 @@ def _granted(snapshot: Snapshot) -> str:
     gpus = f"{slurm.gpus_on_node} GPU{'' if slurm.gpus_on_node == 1 else 's'} on this one" if slurm.gpus_on_node else ""
     what = ", ".join(part for part in (nodes, gpus) if part)
     return f"Inside Slurm job {slurm.job_id}" + (f", which grants {what}." if what else ".")
+
+
+def _offered(site: Site) -> str:
+    """What Slurm has for a job, in a sentence."""
+    from mgpu.wizard import job, nodes
+
+    partitions = nodes.usable(site.cluster)
+    if not partitions:
+        return ""
+    more = len(partitions) - 1
+    rest = f", and {more} more partition{'s' if more > 1 else ''}" if more else ""
+    return f"Slurm is here: partition {partitions[0].name} with {job.offer(partitions[0])}{rest}."
 
 
 def _stoppers(snapshot: Snapshot) -> list[str]:

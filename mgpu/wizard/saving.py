@@ -21,7 +21,7 @@ from mgpu.errors import MgpuError
 from mgpu.requirements import FSDP2_ACCELERATE, older
 from mgpu.snapshot import Config, Snapshot
 from mgpu.wizard import answers as decisions
-from mgpu.wizard import answers_file
+from mgpu.wizard import answers_file, job_file
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.by_hand import first_and_last
 from mgpu.wizard.editing import answers_from, changed, converted, out_of_reach
@@ -33,7 +33,8 @@ DEFAULT_FILE = "accelerate.yaml"
 _ONLY_REMEMBERED = frozenset(
     {
         "params", "model", "train", "trainable", "optimizer", "seq_len", "epochs", "drop_last", "lr", "lr_ref_batch",
-        "lr_rule", "workers", "reshard",
+        "lr_rule", "workers", "reshard", "slurm", "partition", "account", "qos", "constraint", "time", "gpus_per_node",
+        "gpu_model", "shape", "container", "requeue", "preflight", "spare", "command",
     }
 )  # fmt: skip
 
@@ -51,8 +52,12 @@ class Job:
     asked: bool = False  # questions were asked: the way without them is told
     save_answers: str = ""  # "": no answers file
     machine_flags: tuple[str, ...] = ()  # --target or --from, to be repeated
+    more_flags: tuple[str, ...] = ()  # --emit, --job: to be repeated as well
+    script: Path | None = None  # the job script, where the proposal has a job
+    script_agreed: bool = False  # whoever asked knows that the present script is replaced
     format: str = "human"
     python: str | None = None  # whose accelerate is asked
+    ask_slurm: bool = False  # a cluster is here, which can be asked whether it takes the job
     before: Answers | None = None  # what was decided for the file of ours that is changed
 
 
@@ -178,25 +183,54 @@ def write(job: Job) -> int:
     """Write the config: identical is left alone, somebody else's is refused, ours is kept as a backup."""
     refuse_problems(job.proposal)
     path = job.path
-    refuse_place(path)
-    text = text_of(job.proposal, path, job.base, job.machine_flags)
+    for place in (path, job.script):
+        if place is not None:
+            refuse_place(place)
+    text = text_of(job.proposal, path, job.base, (*job.machine_flags, *job.more_flags))
     job = replace(job, proposal=with_conversions(job.proposal, job.base))
     if job.base is not None and read(job.base).written_by_mgpu:
         job = replace(job, before=remembered(_text(job.base)))
     verdict = ask_loader(text, job.python, path.name)
     if verdict is not None and not verdict.startswith("accelerate "):
         raise _refused(job, verdict)
-    if unchanged(path, text):
-        return _told(job, verdict, [f"{path} already says this: left as it is."])
-    said = [f"Wrote {path}"]
-    changes: list[str] = []
-    if path.exists():
+    script, asked = None, ""
+    if job.script is not None and job.proposal.job is not None:
+        script = script_text(job, text)
+        asked = job_file.check(script, job.proposal.engine, job.script.absolute().parent, ask_slurm=job.ask_slurm)
+        job_file.refuse_foreign(job.script, agreed=job.script_agreed)
+    same = unchanged(path, text)
+    if not same and path.exists():
         _refuse_foreign(job)
-        changes = [] if job.shown else differences(path, text)
-        kept = files.back_up(path)
-        said = [f"Wrote {path}  (the previous one is kept as {kept})"]
+    said = [f"{path} already says this: left as it is."] if same else _replaced(path, text, shown=job.shown)
+    if job.script is not None and script is not None:
+        said += _write_script(job, job.script, script)
+    return _told(job, verdict, said, asked, script or "")
+
+
+def script_text(job: Job, config_text: str) -> str:
+    """The job script, or the file of another engine."""
+    assert job.script is not None
+    output = () if _config_flag(job.path) == "" else ("-o", os.fspath(job.path))
+    flags = (*job.machine_flags, *output, *job.more_flags)
+    return job_file.text_of(job.proposal, job.script, job.path, config_text, flags)
+
+
+def _replaced(path: Path, text: str, *, shown: bool) -> list[str]:
+    """Write a file; what is said of it: a backup, and what changed where that was not shown before."""
+    said, changes = f"Wrote {path}", []
+    if path.exists():
+        changes = [] if shown else differences(path, text)
+        said += f"  (the previous one is kept as {files.back_up(path)})"
     files.write(path, text)
-    return _told(job, verdict, [*said, *changes])
+    return [said, *changes]
+
+
+def _write_script(job: Job, path: Path, text: str) -> list[str]:
+    if job_file.unchanged(path, text):
+        return [f"{path} already says this: left as it is."]
+    made = job_file.make_folders(job.proposal, path.absolute().parent)
+    said = _replaced(path, text, shown=True)
+    return [said[0] + (f", and made {made} for its output" if made else "")]
 
 
 def _refused(job: Job, verdict: str) -> MgpuError:
@@ -246,11 +280,11 @@ def ask_loader(text: str, python: str | None = None, name: str = DEFAULT_FILE) -
     return f"accelerate {loader.accelerate}" if loader.accepted else str(loader.error).replace(str(path), name)
 
 
-def _told(job: Job, verdict: str | None, said: Sequence[str]) -> int:
-    """What was written, and what comes next."""
+def _told(job: Job, verdict: str | None, said: Sequence[str], asked: str = "", script: str = "") -> int:
+    """What was written, and what comes next. `asked`: who read the job script. `script`: its text."""
     replay = _save_answers(job)
     if job.format == "json":
-        print(json.dumps(_document(job, verdict), indent=2, ensure_ascii=False))
+        print(json.dumps(_document(job, verdict, asked), indent=2, ensure_ascii=False))
         return errors.READY
     screen = report.Screen.of()
     proposal, path = job.proposal, job.path
@@ -262,12 +296,20 @@ def _told(job: Job, verdict: str | None, said: Sequence[str]) -> int:
     )
     ranks = f"{proposal.ranks} rank{'s' if proposal.ranks > 1 else ''}"
     texts = [f"{ranks}, {checked}."]
-    if proposal.cpu:
+    if asked:
+        texts.append(f"The job script was checked by {asked}.")
+    if script and proposal.engine != "slurm":
+        from mgpu.emit import validating
+
+        texts += validating.told(proposal.engine, script)
+    if proposal.cpu and proposal.engine:
+        texts.append("No GPU on the nodes: the ranks run on the CPU over gloo.")
+    elif proposal.cpu:
         texts.append(
             "No NVIDIA GPU on this machine: the config runs its ranks on the CPU over gloo."
             + (" smoke-test and launch add ACCELERATE_USE_CPU=true, and show it." if proposal.nodes == 1 else "")
         )
-    if proposal.launch_flags:
+    if proposal.launch_flags and not proposal.engine:
         texts.append(f"The file cannot say it, so mgpu launch adds: {' '.join(proposal.launch_flags)}")
     if job.machine_flags:
         texts.append(f"Made for {proposal.machine}, which is not necessarily this machine: copy the file there.")
@@ -278,12 +320,38 @@ def _told(job: Job, verdict: str | None, said: Sequence[str]) -> int:
     lines.append([])
     lines.append([("Not verified yet.", "bold")])
     there = "  (on that machine)" if job.machine_flags else ""
+    if job.script is not None:
+        if proposal.engine == "slurm":
+            lines[-1] = [("Not verified yet: the nodes are tested before the training starts.", "bold")]
+        lines += [[("Next:  ", "bold"), (line, "bold")] if not n else [(f"       {line}", "bold")]
+                  for n, line in enumerate(_next_of_job(job))]  # fmt: skip
+        screen.show(lines)
+        return errors.READY
     if proposal.nodes > 1:
         more = proposal.nodes - 1
         there = f"  (with 1{f' to {more}' if more > 1 else ''} on the other machine{'s' * (more > 1)})"
     lines.append([(f"Next:  {_next(proposal, path)}{there}", "bold")])
     screen.show(lines)
     return errors.READY
+
+
+def _next_of_job(job: Job) -> list[str]:
+    """The command that starts the job."""
+    assert job.script is not None
+    script = shlex.quote(os.fspath(job.script))
+    if job.proposal.engine != "slurm":
+        several = job.proposal.engine == "torchrun" and job.proposal.nodes > 1
+        return [_START["torchrun_on_each" if several else job.proposal.engine].format(file=script)]
+    there = "  (on a login node of the cluster)" if not job.ask_slurm else ""
+    return [f"mgpu launch --slurm {script}{there}", f"or without mgpu:  sbatch {script}"]
+
+
+_START = {
+    "torchrun": "bash {file}",
+    "torchrun_on_each": "HEAD=first-machine NODE_RANK=0 bash {file}  (on each machine, with its number)",
+    "kubeflow": "kubectl create -f {file}",
+    "skypilot": "sky launch {file}",
+}
 
 
 def _next(proposal: Proposal, path: Path) -> str:
@@ -304,7 +372,7 @@ def _too_old(proposal: Proposal, verdict: str | None) -> list[str]:
 def _commands(job: Job, screen: report.Screen) -> list[report.Line]:
     """Commands that paste: never wrapped, but for the continuation lines a shell understands."""
     lines: list[report.Line] = []
-    if job.proposal.nodes > 1:
+    if job.proposal.nodes > 1 and not job.proposal.engine:
         lines += [[], [("On each machine its own command, with your own script:", "bold")]]
         lines += report.unstyled(f"  {line}" for line in first_and_last(job.proposal, config=os.fspath(job.path)))
         lines.append([("or, the same by torchrun:", "bold")])
@@ -313,7 +381,9 @@ def _commands(job: Job, screen: report.Screen) -> list[report.Line]:
         output = () if _config_flag(job.path) == "" else ("-o", os.fspath(job.path))
         if job.base is not None and job.before is None:  # somebody else's file: its other keys are part of the result
             output = ("--edit", os.fspath(job.base), *(output if job.path != job.base else ()))
-        again = decisions.equivalent_flags(job.answers, extra=(*output, *job.machine_flags), width=screen.width - 2)
+        again = decisions.equivalent_flags(
+            job.answers, extra=(*output, *job.machine_flags, *job.more_flags), width=screen.width - 2
+        )
         lines += [[], [("Same result without questions:", "bold")]]
         lines += report.unstyled(f"  {line}" for line in again.splitlines())
     return lines
@@ -341,8 +411,11 @@ def _decided(job: Job) -> Answers:
     return answers
 
 
-def _document(job: Job, verdict: str | None) -> dict[str, Any]:
+def _document(job: Job, verdict: str | None, asked: str = "") -> dict[str, Any]:
     path, proposal = job.path, job.proposal
+    script = (
+        {} if job.script is None else {"job": {"path": str(job.script), "engine": proposal.engine, "checked": asked}}
+    )
     values = []
     for setting in proposal.settings:
         rows = setting.keys.items() or [(None, setting.text)]  # without a key it is not in the file
@@ -360,7 +433,8 @@ def _document(job: Job, verdict: str | None) -> dict[str, Any]:
         "notes": [*_too_old(proposal, verdict), *proposal.notes],
         "verdict": "valid" if verdict else "unknown",
         "exit_code": errors.READY,
-        "next": [_next(proposal, path)],
+        "next": [_next(proposal, path)] if job.script is None else _next_of_job(job)[:1],
+        **script,
     }
 
 

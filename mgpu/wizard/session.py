@@ -11,9 +11,11 @@ from pathlib import Path
 from mgpu import ahead, errors, report
 from mgpu.errors import MgpuError
 from mgpu.wizard import answers as decisions
-from mgpu.wizard import drafts, flow, prompts, questions, saving, screens
+from mgpu.wizard import drafts, flow, job_file, prompts, questions, saving, screens
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.flow import Scene, State
+
+_MOST_LINES = 16  # of the difference of a job script: with another's, all of it differs
 
 
 @dataclass
@@ -92,7 +94,13 @@ class Session:
         except MgpuError as error:  # a file of somebody else that cannot be changed so: other answers may do
             self.state = replace(self.state, step=flow.REVIEW, note=error.message)
             return True
-        if not saving.unchanged(Path(self.state.output), text):
+        script = self._script(text)
+        same = (
+            script is None
+            or not Path(self.scene.script).exists()
+            or job_file.unchanged(Path(self.scene.script), script)
+        )
+        if not same or (Path(self.state.output).exists() and not saving.unchanged(Path(self.state.output), text)):
             return False
         self.state = replace(self.state, step=flow.WRITE)
         return True
@@ -100,6 +108,17 @@ class Session:
     def _text(self) -> str:
         proposal = self.scene.propose(self.state.answers)
         return saving.text_of(proposal, Path(self.state.output), self.base if self.state.from_file else None)
+
+    def _script(self, text: str) -> str | None:
+        """The job script beside this config; None where there is no job. Raises MgpuError."""
+        proposal = self.scene.propose(self.state.answers)
+        if proposal.job is None:
+            return None
+        job = saving.Job(
+            Path(self.state.output), proposal, self.state.answers, script=Path(self.scene.script),
+            machine_flags=tuple(self.flags),
+        )  # fmt: skip
+        return saving.script_text(job, text)
 
     def _show_above(self) -> None:
         screen = report.Screen.of()
@@ -116,10 +135,19 @@ class Session:
             )  # fmt: skip
             screen.show([[]])
         elif state.step == flow.CONFIRM:
-            changes = saving.differences(Path(state.output), self._text()) or ["  only comments"]
-            screen.show([[], [(f"What changes in {state.output}:", "bold")], *report.unstyled(changes), []])
+            text = self._text()
+            for name in flow.replaced(state, self.scene):
+                changes = self._changes(name, text)
+                screen.show([[], [(f"What changes in {name}:", "bold")], *report.unstyled(changes), []])
         elif state.step == flow.REVIEW:
             screen.show([[]])
+
+    def _changes(self, name: str, text: str) -> list[str]:
+        if name == self.state.output:
+            return saving.differences(Path(name), text) or ["  only comments"]
+        lines = job_file.differences(Path(name), self._script(text) or "")
+        more = len(lines) - _MOST_LINES
+        return lines[:_MOST_LINES] + ([f"  ... and {more} lines more"] if more > 0 else [])
 
     def _say(self, text: str) -> None:
         report.Screen.of().show(report.unstyled([text]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mgpu.memory import Need
+from mgpu.slurm.job import Job
 from mgpu.wizard.answers import UNDECIDED, Answers, Origin
 
 Status = Literal["", "ok", "warn", "fail"]
@@ -82,6 +83,10 @@ class Proposal:
     steps: int | None = None  # optimizer steps in an epoch
     gpu_ids: str | None = None  # of accelerate, where not simply the first GPUs are used
     answers: Answers = UNDECIDED  # the decisions it was made from
+    engine: str = ""  # what starts the machines: slurm, kubeflow ...; "": this machine, or people by hand
+    job: Job | None = None  # what the engine is asked for
+    gpu_model: str = ""  # of the job's nodes
+    asks: tuple[str, ...] = ()  # questions about the job that have more than one answer here
 
     @property
     def unit(self) -> str:

@@ -127,6 +127,74 @@ TEXTS: dict[str, tuple[str, str]] = {
         "Several machines must agree on it beforehand, so there it is fixed; 29500 is torch's own default.\n"
         "Change it when a firewall allows only some ports, or when another run uses this one.",
     ),
+    "slurm": (
+        "Where will it run?",
+        "On a cluster the scheduler starts the ranks on its nodes: mgpu then writes the accelerate config for those\n"
+        "nodes, and a job script beside it.\n"
+        "Here is right for this machine's own GPUs, or for several machines without a scheduler.",
+    ),
+    "partition": (
+        "Which partition?",
+        "A partition is a queue of Slurm: nodes of some kind, with a limit for the time of a job.\n"
+        "Partitions with GPUs come first; the numbers are of nodes that are neither down nor drained now.",
+    ),
+    "gpus_per_node": (
+        "GPUs on each node?",
+        "One rank is started for each. All that a node has is usual: a part of a node is shared with others.\n"
+        "0 makes ranks on the CPU, to rehearse the job where no GPU is free.",
+    ),
+    "gpu_model": (
+        "Which GPUs do the nodes have?",
+        "Slurm does not say it here, or its name means several. Precision and memory follow from it.\n"
+        "Type a model such as A100-80GB, H100 or L40S. Enter skips it: what is not known is then not judged.",
+    ),
+    "time": (
+        "Time limit of the job?",
+        "Slurm ends the job at this limit. A shorter limit starts sooner; more than the partition allows waits\n"
+        "for ever. Type 90 (minutes), 12:00:00 or 2-00:00:00 (days). Enter takes the partition's default.",
+    ),
+    "account": (
+        "Which account pays for it?",
+        "The accounts that Slurm's accounting has for you. The default is taken when the script names none.",
+    ),
+    "qos": (
+        "Which quality of service?",
+        "A QOS changes priority and limits. The default of your account is taken when the script names none.",
+    ),
+    "constraint": (
+        "Only nodes with a certain feature?",
+        "Features are the site's own words for its nodes (sinfo -o '%N %f'). Enter skips it: any node will do.",
+    ),
+    "container": (
+        "Does the training run in a container?",
+        "A .sif file is run by apptainer, any other image by pyxis (srun --container-image).\n"
+        "Enter skips it: the job then uses the environment that is active now.",
+    ),
+    "shape": (
+        "What starts the ranks?",
+        "accelerate: one task on each node, accelerate's launcher starts its ranks by the config. The default.\n"
+        "torchrun: the same by torch's launcher, for scripts without accelerate.\n"
+        "plain: Slurm starts every rank itself, for Lightning, NeMo and submitit.",
+    ),
+    "requeue": (
+        "Queue again at the time limit?",
+        "The job is warned before its end, and put back into the queue. Your script has to write a checkpoint,\n"
+        "and to begin from it.",
+    ),
+    "preflight": (
+        "Shall the job test its nodes first?",
+        "mgpu examines every node, tries them out together, and names the bad ones before the training starts.\n"
+        "mgpu launch --slurm does so with any script; here the script does it by itself, and needs mgpu.",
+    ),
+    "spare": (
+        "How many spare nodes?",
+        "They are asked for on top, and stand in for nodes that the pre-flight finds bad. Enter: none.",
+    ),
+    "command": (
+        "Which training script?",
+        "The script and its arguments, as you would type them behind python.\n"
+        "It can be changed in the job script later.",
+    ),
     "compile": (
         "Compile the model (torch.compile)?",
         "torch.compile often makes steps faster after a slow start of minutes, and errors harder to read.\n"
@@ -154,15 +222,31 @@ TEXTS: dict[str, tuple[str, str]] = {
         "Only for the number of optimizer steps in all, which schedulers want.\nEnter skips it.",
     ),
 }  # fmt: skip
+# The same question, where an engine starts the machines.
+NODES = (
+    "How many nodes?",
+    "Machines of the job, all with the same number of GPUs; the engine picks them, and gives each its rank.\n"
+    "More than there are, or than the partition allows, waits for ever: Slurm does not refuse it.",
+)
 # How an answer is written: shown while nothing is typed.
 HINTS: dict[str, str] = {
     "params": "Like 7B, 350M or 8.03e9, or the id of a Hugging Face model.",
     "dataset_size": "Like 52002, 52k or 1.2M. Skip it where it is unknown or a stream.",
     "lr": "Like 3e-4: a rate that worked, at a batch you know.",
     "lr_ref_batch": "Of the run in which the rate worked: batch x GPUs x accumulation.",
+    "time": "Like 12:00:00, 2-00:00:00, or 90 for minutes.",
+    "gpu_model": "Like A100-80GB, H100 or L40S.",
+    "command": "Like train.py --lr 1e-4, or -m package.train.",
+    "container": "Like image.sif, or nvcr.io/nvidia/pytorch:25.10-py3.",
+    "constraint": "Like h100 or a100&ib.",
     "address": "Like node1 or 10.0.0.1: as the other machines reach it.",
 }
 YES_NO: dict[str, tuple[tuple[str, str], ...]] = {
+    "requeue": (("no", "no    the job ends at its limit"), ("yes", "yes   it is warned, and queues again")),
+    "preflight": (
+        ("no", "no    mgpu launch --slurm does it, when it submits the script"),
+        ("yes", "yes   the script does it by itself, and needs mgpu"),
+    ),
     "drop_last": (
         ("no", "no    samples are repeated instead (the DataLoader's default)"),
         ("yes", "yes   drop_last=True"),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mgpu import __version__
 from mgpu.amounts import count_text, params_text
-from mgpu.config.reading import LAUNCH_ADDS, WRITTEN_BY, seal
+from mgpu.config.reading import LAUNCH_ADDS, WRITTEN_BY, for_engine, seal
 from mgpu.wizard.answers import BY_NAME, Answers, Origin, equivalent_flags, parse
 from mgpu.wizard.by_hand import first_and_last
 
@@ -48,7 +48,7 @@ _WHY: Final[Mapping[str, str]] = {
     "deepspeed_config.offload_param_device": "weights wait in RAM",
     "deepspeed_config.zero3_init_flag": "the model is built in parts",
     "deepspeed_config.zero3_save_16bit_model": "save_model gives whole 16-bit weights",
-    "deepspeed_config.deepspeed_multinode_launcher": "each machine is started by its own command, without pdsh",
+    "deepspeed_config.deepspeed_multinode_launcher": "each machine starts its own ranks, without pdsh",
     "dynamo_config.dynamo_backend": "torch.compile",
 }  # fmt: skip
 
@@ -62,7 +62,7 @@ def render(proposal: Proposal, today: date, output: str = "accelerate.yaml", fla
     lines = [_one_line(f"{WRITTEN_BY} {__version__} on {today.isoformat()} for {proposal.machine}.")]
     lines += [f"# {line}" for line in _again(proposal, output, flags)]
     lines += [f"# {_one_line(line)}" for line in _remarks(proposal)]
-    lines += list(_by_hand(proposal, output))
+    lines += list(_by_engine(proposal) if proposal.engine else _by_hand(proposal, output))
     if proposal.launch_flags:
         lines.append(f"{LAUNCH_ADDS} {' '.join(proposal.launch_flags)}")
     lines.append(seal(values, proposal.launch_flags))
@@ -106,7 +106,11 @@ def remembered(text: str) -> Answers:
 def _remarks(proposal: Proposal) -> Iterator[str]:
     unit, ranks = proposal.unit, proposal.ranks
     if proposal.cpu:
-        yield "No NVIDIA GPU here: mgpu runs these ranks on the CPU by adding ACCELERATE_USE_CPU=true."
+        yield (
+            "No NVIDIA GPU: the job sets ACCELERATE_USE_CPU=true, and the ranks run on the CPU."
+            if proposal.engine
+            else "No NVIDIA GPU here: mgpu runs these ranks on the CPU by adding ACCELERATE_USE_CPU=true."
+        )
     if proposal.answers.params is not None:
         yield _model(proposal)
     if proposal.batch_per_gpu is not None:
@@ -128,6 +132,11 @@ def _model(proposal: Proposal) -> str:
     params, trainable, chosen = proposal.answers.params or 0, proposal.answers.trainable, proposal.chosen
     text = f"model {params_text(params)}: {params:,} parameters, {chosen['train']}, {chosen['optimizer']}"
     return text + (f", {trainable:,} trained" if trainable is not None else "")
+
+
+def _by_engine(proposal: Proposal) -> Iterator[str]:
+    """That something else than this file tells the machines address, port and rank."""
+    yield for_engine(proposal.engine)
 
 
 def _by_hand(proposal: Proposal, output: str) -> Iterator[str]:

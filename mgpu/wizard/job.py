@@ -1,0 +1,361 @@
+"""Which job is asked of the engine: its rows in the review, what is wrong with it, and the Job itself. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any, Final
+
+from mgpu import target
+from mgpu.config.reading import ENGINES
+from mgpu.probes.cluster import seconds
+from mgpu.slurm.job import Container, Job
+from mgpu.snapshot import Partition
+from mgpu.wizard.answers import Answers, Origin
+from mgpu.wizard.by_hand import environment
+from mgpu.wizard.nodes import Nodes, Site, kind_type
+from mgpu.wizard.settings import Option, Part, Proposal, Setting, origin_of
+
+_WIDTH: Final = 44  # of a row's text
+_WARN_S: Final = 300  # a job that queues again is told so long before its end: time for a checkpoint
+_SHAPES: Final = {
+    "accelerate": "one task a node; accelerate starts its ranks by the config",
+    "torchrun": "one task a node; torchrun starts its ranks",
+    "plain": "one task a rank; Slurm starts them all (Lightning, NeMo, submitit)",
+}
+
+
+def part(nodes: Nodes, answers: Answers, site: Site, count: int) -> Part:
+    """The rows of the job, the menus of its questions, and what stands in its way. `count`: nodes that train."""
+    slurm = not site.engine
+    rows: list[Setting] = [_engine_row(answers, site), _command_row(answers, site)]
+    options: dict[str, tuple[Option, ...]] = {}
+    chosen: dict[str, str] = {}
+    problems: list[str] = list(nodes.problems)
+    notes: list[str] = [site.silent] if site.silent else []
+    if not nodes.gpu_named and nodes.gpus:
+        notes.append(_unnamed(kind_type(nodes.kind)))
+    if slurm:
+        limit, wrong = _time_row(nodes.partition, answers)
+        rows += [*_partition_row(nodes, answers), limit, *_preflight_rows(answers), *_said(answers)]
+        problems += [*wrong, *_size(nodes, answers, count), *_accounts(nodes, answers, site)]
+        options |= {
+            "partition": _partitions(nodes),
+            "account": _account_options(site),
+            "qos": _qos_options(site, answers),
+        }
+        chosen |= _chosen(nodes, answers, site)
+        if site.offers_slurm:
+            options["slurm"] = where(recommended=True)
+            chosen["slurm"] = "yes"
+    options["shape"] = tuple(Option(name, name, None, name == "accelerate", text) for name, text in _SHAPES.items())
+    chosen |= {
+        "shape": _shape(answers),
+        "gpus_per_node": str(nodes.gpus),
+        "command": shlex.join(_command(answers, site)),
+    }
+    if answers.spare and answers.preflight is False:
+        problems.append("--spare stands in for nodes that the pre-flight finds bad: not together with --no-preflight")
+    if answers.spare and not slurm:
+        problems.append(f"--spare is for Slurm: {ENGINES[site.engine]} knows no spare nodes")
+    return Part(
+        tuple(rows), {name: menu for name, menu in options.items() if menu}, chosen, tuple(problems), tuple(notes)
+    )
+
+
+def _unnamed(site_name: str) -> str:
+    """That the GPUs of the nodes are not known, and who can say it."""
+    models = [model.name for model in target.named(site_name)]
+    if models:
+        return f"Slurm calls the GPUs {site_name}: {' or '.join(models)}. --gpu-model says which, for the memory."
+    called = (
+        f"Slurm calls the GPUs {site_name}, which is not known here" if site_name else "Slurm does not say which GPUs"
+    )
+    return f"{called}: --gpu-model A100-80GB, say, tells precision and memory."
+
+
+def where(*, recommended: bool) -> tuple[Option, ...]:
+    """Whether Slurm starts the run; `recommended`: it has what this machine lacks."""
+    return (
+        Option("no", "Here, or on machines that you start by hand", None, not recommended),
+        Option("yes", "As a job on Slurm: a job script is written as well", None, recommended),
+    )
+
+
+def asks(nodes: Nodes, answers: Answers, site: Site) -> tuple[str, ...]:
+    """The questions about the job that have more than one answer here; none depends on its own answer."""
+    kind = nodes.kind
+    unnamed = len(target.named(kind_type(kind))) != 1 and not site.named and (kind is None or kind.gpus > 0)
+    slurm = not site.engine
+    each = {
+        "slurm": slurm and site.offers_slurm, "partition": slurm and len(nodes.choices) > 1, "nodes": True,
+        "gpus_per_node": kind is None or kind.gpus > 1, "gpu_model": unnamed, "time": slurm,
+        "account": slurm and bool(_account_options(site)), "qos": slurm and bool(_qos_options(site, answers)),
+        "constraint": slurm, "container": True, "shape": slurm, "requeue": slurm,
+        "preflight": slurm, "spare": slurm and answers.preflight is not False,
+        "command": True,
+    }  # fmt: skip
+    return tuple(name for name, asked in each.items() if asked)
+
+
+def made(proposal: Proposal, nodes: Nodes, site: Site) -> Job:
+    """The job of a proposal."""
+    answers, shape = proposal.answers, _shape(proposal.answers)
+    command = _command(answers, site)
+    threads = proposal.chosen.get("threads")
+    gpus = nodes.gpus
+    env: dict[str, str] = {} if shape == "accelerate" else dict(environment(proposal))
+    if proposal.cpu:
+        env["ACCELERATE_USE_CPU"] = "true"
+    return Job(
+        command=command,
+        shape=shape,  # type: ignore[arg-type]
+        config=site.config,
+        nodes=proposal.nodes,
+        spare=answers.spare or 0,
+        gpus_per_node=gpus,
+        ranks_per_node=proposal.ranks_here,
+        gpu_type=nodes.gpu_type,
+        name=_name(command),
+        partition=proposal.chosen.get("partition", ""),
+        account=answers.account or "",
+        qos=answers.qos or "",
+        constraint=answers.constraint or "",
+        time=answers.time or "",
+        cpus_per_node=_cpus(proposal, nodes),
+        requeue=bool(answers.requeue),
+        warn_s=_WARN_S if answers.requeue else None,
+        setup=() if answers.container else site.setup,
+        env=env,
+        threads=int(threads) if threads else None,
+        container=_container(answers.container),
+        preflight=preflight(answers),
+        mgpu=site.mgpu,
+    )
+
+
+def preflight(answers: Answers) -> bool:
+    """Whether the job looks at its nodes first: only where somebody asks for it, or for spare nodes."""
+    return bool(answers.spare) if answers.preflight is None else answers.preflight
+
+
+def _cpus(proposal: Proposal, nodes: Nodes) -> int | None:
+    """CPUs to ask for: for each rank its threads, its loader workers, and one; at most what the node has for it."""
+    threads, workers = proposal.chosen.get("threads"), proposal.chosen.get("workers")
+    if threads is None and workers is None:
+        return None
+    wanted = (int(threads or 1) + int(workers or 0) + 1) * proposal.ranks_here
+    most = nodes.kind.cpus if nodes.kind else None
+    return min(wanted, most) if most else wanted
+
+
+def _command(answers: Answers, site: Site) -> tuple[str, ...]:
+    return answers.command or site.command
+
+
+def _name(command: tuple[str, ...]) -> str:
+    """A name for the job: train of train.py, of -m package.train."""
+    script = command[1] if command[0] == "-m" else PurePath(command[0]).stem
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", script)[-40:].lstrip("-.") or "train"
+
+
+def _shape(answers: Answers) -> str:
+    return "accelerate" if answers.shape == "auto" else answers.shape
+
+
+def _container(image: str | None) -> Container | None:
+    if image is None:
+        return None
+    return Container("apptainer" if image.endswith((".sif", ".simg")) else "pyxis", image)
+
+
+# ---- rows
+
+
+def _engine_row(answers: Answers, site: Site) -> Setting:
+    name = site.engine or "slurm"
+    origin: Origin = "flag" if site.engine else origin_of(answers, "slurm")
+    return Setting(
+        "engine",
+        f"{ENGINES[name]}, by {site.file}"[:48],
+        origin,
+        "starts the ranks",
+        "slurm" if not site.engine else None,
+    )
+
+
+def _command_row(answers: Answers, site: Site) -> Setting:
+    text = shlex.join(_command(answers, site))
+    short = text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+    origin: Origin = origin_of(answers, "command") if answers.command else "rule"
+    why = f"in {site.file}" if answers.command else "the script of this folder, or train.py"
+    return Setting("training", short, origin, why, "command")
+
+
+def _partition_row(nodes: Nodes, answers: Answers) -> list[Setting]:
+    partition = nodes.partition
+    if partition is None and answers.partition is None:
+        return []
+    name = answers.partition or (partition.name if partition else "")
+    origin: Origin = origin_of(answers, "partition") if answers.partition else "probe"
+    return [Setting("partition", name[:_WIDTH], origin, _about(partition) if partition else "", "partition")]
+
+
+def _about(partition: Partition) -> str:
+    most = "" if partition.max_time_s is None else f", up to {duration(partition.max_time_s)}"
+    return f"{partition.usable} of {partition.nodes} nodes can be used{most}"
+
+
+def _time_row(partition: Partition | None, answers: Answers) -> tuple[Setting, list[str]]:
+    most = partition.max_time_s if partition else None
+    if answers.time is None:
+        default = partition.default_time_s or most if partition else None
+        text = f"Slurm's default{f', {duration(default)}' if default else ''}"
+        why = f"the partition allows {duration(most)}" if most else "no limit is known"
+        return Setting("time limit", text, "rule", why, "time"), []
+    length = seconds(answers.time)
+    wrong = most is not None and length is not None and length > most
+    row = Setting(
+        "time limit", answers.time, origin_of(answers, "time"), f"at most {duration(most)}" if most else "", "time",
+        status="fail" if wrong else "",
+    )  # fmt: skip
+    if not wrong or most is None or partition is None:
+        return row, []
+    return row, [
+        f"--time {answers.time}: partition {partition.name} allows {duration(most)}; the job would wait for ever"
+    ]
+
+
+def _preflight_rows(answers: Answers) -> list[Setting]:
+    spare = f", {answers.spare} spare node{'s' if answers.spare > 1 else ''}" if answers.spare else ""
+    text = f"in the job{spare}" if preflight(answers) else "by mgpu launch"
+    why = "mgpu tests the nodes before it trains" if preflight(answers) else "the script itself needs no mgpu"
+    name = "spare" if answers.spare else "preflight"
+    origin = origin_of(answers, name) if name in answers.origins else "rule"
+    return [Setting("pre-flight", text, origin, why, "preflight")]
+
+
+def _said(answers: Answers) -> list[Setting]:
+    """Rows of what has no row unless somebody decides it."""
+    rows = [
+        ("account", answers.account, "pays for the job"), ("QOS", answers.qos, "quality of service"),
+        ("constraint", answers.constraint, "only nodes with it"),
+        ("container", answers.container, "the ranks run in it"),
+    ]  # fmt: skip
+    found = [
+        Setting(label, text[:_WIDTH], origin_of(answers, label.lower()), why, label.lower())
+        for label, text, why in rows
+        if text
+    ]
+    if answers.shape != "auto":
+        found.append(Setting("started by", answers.shape, origin_of(answers, "shape"), _SHAPES[answers.shape], "shape"))
+    if answers.requeue is not None:
+        text, why = ("queues again", "with the checkpoint of your script") if answers.requeue else ("ends", "not again")
+        found.append(Setting("at the limit", text, origin_of(answers, "requeue"), why, "requeue"))
+    return found
+
+
+# ---- what is wrong
+
+
+def _size(nodes: Nodes, answers: Answers, count: int) -> list[str]:
+    """More nodes than a job may have here, or than there are; `sbatch --test-only` misses some, and the job waits."""
+    partition = nodes.partition
+    if partition is None:
+        return []
+    whole = count + (answers.spare or 0)
+    told = f"{count} nodes{f' and {answers.spare} spare' if answers.spare else ''}"
+    if partition.max_nodes is not None and whole > partition.max_nodes:
+        return [f"{told}: partition {partition.name} allows {partition.max_nodes} a job (MaxNodes)"]
+    if partition.min_nodes is not None and whole < partition.min_nodes:
+        return [f"{told}: partition {partition.name} wants at least {partition.min_nodes} (MinNodes)"]
+    fitting = sum(kind.usable for kind in partition.kinds if kind.gpus >= nodes.gpus)
+    if partition.kinds and whole > fitting:
+        with_gpus = f" with {nodes.gpus} GPUs" if nodes.gpus else ""
+        return [f"{told}: partition {partition.name} has {fitting} usable{with_gpus}"]
+    return []
+
+
+def _accounts(nodes: Nodes, answers: Answers, site: Site) -> list[str]:
+    cluster, partition, problems = site.cluster, nodes.partition, []
+    mine = _my_accounts(site)
+    if answers.account and mine and answers.account not in mine:
+        problems.append(f"--account {answers.account}: yours are {', '.join(mine)}")
+    account = answers.account or (cluster.default_account if cluster else "")
+    allowed = partition.accounts if partition else None
+    if partition and allowed is not None and account and account not in allowed:
+        problems.append(f"partition {partition.name} takes only the accounts {', '.join(allowed)}, not {account}")
+    qos = _my_qos(site, account)
+    if answers.qos and qos and answers.qos not in qos:
+        problems.append(f"--qos {answers.qos}: yours are {', '.join(qos)}")
+    return problems
+
+
+def _my_accounts(site: Site) -> list[str]:
+    return list(dict.fromkeys(a.account for a in site.cluster.associations)) if site.cluster else []
+
+
+def _my_qos(site: Site, account: str) -> list[str]:
+    if site.cluster is None:
+        return []
+    found = (q for a in site.cluster.associations if not account or a.account == account for q in a.qos)
+    return list(dict.fromkeys(found))
+
+
+# ---- menus
+
+
+def _partitions(nodes: Nodes) -> tuple[Option, ...]:
+    """One line each; none where there is nothing to choose."""
+    if len(nodes.choices) < 2:
+        return ()
+    taken = nodes.partition.name if nodes.partition else ""
+    return tuple(Option(p.name, p.name, None, p.name == taken, offer(p)) for p in nodes.choices)
+
+
+def offer(partition: Partition) -> str:
+    """What a partition has for a job, in a line."""
+    kind = next(iter(partition.kinds), None)
+    types = [f"{g.count} x {g.type or 'GPU'}" for g in kind.gres if g.name == "gpu"] if kind else []
+    parts = [
+        f"{partition.usable} node{'' if partition.usable == 1 else 's'}", " + ".join(types) or "no GPU",
+        f"up to {duration(partition.max_time_s)}" if partition.max_time_s is not None else "no time limit",
+        f"at most {partition.max_nodes} a job" if partition.max_nodes is not None else "",
+    ]  # fmt: skip
+    return ", ".join(filter(None, parts))
+
+
+def _account_options(site: Site) -> tuple[Option, ...]:
+    mine, default = _my_accounts(site), site.cluster.default_account if site.cluster else ""
+    if len(mine) < 2:
+        return ()
+    return tuple(Option(name, name, None, name == default, "your default" if name == default else "") for name in mine)
+
+
+def _qos_options(site: Site, answers: Answers) -> tuple[Option, ...]:
+    account = answers.account or (site.cluster.default_account if site.cluster else "")
+    names = _my_qos(site, account)
+    if site.cluster is None or len(names) < 2:
+        return ()
+    default = next((a.default_qos for a in site.cluster.associations if not account or a.account == account), "")
+    return tuple(Option(name, name, None, name == default, "your default" if name == default else "") for name in names)
+
+
+def _chosen(nodes: Nodes, answers: Answers, site: Site) -> Mapping[str, str]:
+    found: dict[str, Any] = {
+        "partition": answers.partition or (nodes.partition.name if nodes.partition else None),
+        "account": answers.account or (site.cluster.default_account if site.cluster else None),
+        "qos": answers.qos,
+        "preflight": "yes" if preflight(answers) else "no",
+        "requeue": "yes" if answers.requeue else "no",
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def duration(length_s: int) -> str:
+    """Seconds as Slurm writes them: 2-00:00:00, 1:30:00."""
+    days, rest = divmod(length_s, 86400)
+    clock = f"{rest // 3600}:{rest % 3600 // 60:02}:{rest % 60:02}"
+    return f"{days}-{clock.rjust(8, '0')}" if days else clock

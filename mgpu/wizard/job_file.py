@@ -1,0 +1,163 @@
+"""How does the job of a proposal become a file: what stands in it, is it ours, would the engine take it?"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+from mgpu import __version__, errors
+from mgpu.config.reading import WRITTEN_BY
+from mgpu.emit import plan
+from mgpu.errors import MgpuError
+from mgpu.wizard.answers import equivalent_flags
+from mgpu.wizard.by_hand import environment
+from mgpu.wizard.settings import Proposal
+
+_MARK: Final = re.compile(rf"^{re.escape(WRITTEN_BY)} \S+ on \S+; sealed ([0-9a-f]{{12}})\n", re.MULTILINE)
+_SHELL: Final = "#!/"
+_CHECK_S: Final = 5.0  # bash reads a script without running it in a few ms
+_LARGEST: Final = 1 << 20
+
+
+def text_of(proposal: Proposal, path: Path, config: Path, config_text: str, flags: Sequence[str] = ()) -> str:
+    """The whole file, marked as mgpu's. `flags`: what else the command line had that made it. Raises MgpuError where a
+    value cannot stand in such a file."""
+    assert proposal.job is not None
+    if proposal.engine == "slurm":
+        from mgpu.slurm import writing
+
+        body = writing.render(proposal.job).replace("THIS_FILE", _word(path))
+    else:
+        body = plan.render(proposal.engine, _plan(proposal, config, config_text))
+    again = equivalent_flags(proposal.answers, extra=flags, width=90).splitlines()
+    told = [f"# Write it anew:  {again[0]}", *(f"#   {line.strip()}" for line in again[1:])]
+    head, body = _split(body)
+    body = "".join(f"{line}\n" for line in told) + body
+    return f"{head}{WRITTEN_BY} {__version__} on {date.today().isoformat()}; sealed {_seal(body)}\n{body}"
+
+
+def _plan(proposal: Proposal, config: Path, config_text: str) -> plan.Plan:
+    assert proposal.job is not None
+    return plan.Plan(
+        proposal.job, proposal.values, config_text, str(config), proposal.gpu_model, proposal.cpu,
+        {name: value for name, value in environment(proposal).items() if name != "CUDA_VISIBLE_DEVICES"},
+    )  # fmt: skip
+
+
+def _word(path: Path) -> str:
+    import shlex
+
+    return shlex.quote(str(path)) if str(path).isprintable() else "THIS_FILE"
+
+
+def _split(body: str) -> tuple[str, str]:
+    """The line that says which shell it is for, and the rest."""
+    if not body.startswith(_SHELL):
+        return "", body
+    first, _, rest = body.partition("\n")
+    return f"{first}\n", rest
+
+
+def _seal(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()[:12]
+
+
+def ours(path: Path) -> bool:
+    """Whether a file is as mgpu wrote it."""
+    text = _read(path)
+    found = _MARK.search(text)
+    return found is not None and found[1] == _seal(text[found.end() :])
+
+
+def unchanged(path: Path, text: str) -> bool:
+    """Whether the file already says this, the day aside."""
+    return path.is_file() and _MARK.sub("", _read(path)) == _MARK.sub("", text)
+
+
+def differences(path: Path, text: str) -> list[str]:
+    """What the file would lose (-) and gain (+); the lines of #SBATCH are no comments."""
+    before = _MARK.sub("", _read(path)).splitlines() if path.is_file() else []
+    found = difflib.unified_diff(before, _MARK.sub("", text).splitlines(), lineterm="", n=0)
+    return [f"  {line}" for line in found if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.stat().st_size > _LARGEST:
+            return ""
+        return path.read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        raise MgpuError(f"cannot read {path}: {errors.reason(error)}", errors.NOT_READY) from None
+
+
+def refuse_foreign(path: Path, *, agreed: bool) -> None:
+    """Raise MgpuError where somebody else's file stands in the way."""
+    if agreed or not path.exists() or ours(path):
+        return
+    what = "was changed since mgpu wrote it" if _MARK.search(_read(path)) else "was not written by mgpu"
+    raise MgpuError(
+        f"{path} {what}; it stays as it is.\n"
+        f"  mgpu configure --slurm --yes --force         replace it (a backup is kept)\n"
+        f"  mgpu configure --slurm --yes --job OTHER     write another file\n"
+        f"  mgpu doctor --script {path}   check it",
+        errors.REFUSED,
+    )
+
+
+def check(text: str, engine: str, folder: Path, *, ask_slurm: bool) -> str:
+    """Have the text read by its shell, and by Slurm where there is one; what was asked, in words ("" = nobody). Raises
+    MgpuError when one of them refuses it: nothing is written then."""
+    if not text.startswith(_SHELL):
+        return ""
+    with tempfile.TemporaryDirectory(prefix="mgpu-") as place:
+        script = Path(place) / "job"
+        script.write_text(text, "utf-8")
+        try:
+            read = subprocess.run(
+                ["bash", "-n", str(script)], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                timeout=_CHECK_S,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            asked = ""
+        else:
+            if read.returncode:
+                raise MgpuError(
+                    f"bash does not read the script that mgpu made: {read.stderr.strip()}", errors.NOT_READY
+                )
+            asked = "bash -n"
+        if engine != "slurm" or not ask_slurm:
+            return asked
+        from mgpu.slurm import submit
+
+        try:
+            refused = submit.test_only(script, folder=folder)
+        except MgpuError:
+            return asked
+    if refused:
+        raise MgpuError(
+            "\n".join(["Slurm would not take this job:", *(f"  {why}" for why in refused)]), errors.NOT_READY
+        )
+    return f"{asked} and sbatch --test-only" if asked else "sbatch --test-only"
+
+
+def make_folders(proposal: Proposal, folder: Path) -> str:
+    """Make the folder of the job's output: Slurm ends a job at once, without a word, where it is missing. What was
+    made, "" where nothing was."""
+    assert proposal.job is not None
+    logs = folder / proposal.job.logs
+    if proposal.engine != "slurm" or logs.is_dir():
+        return ""
+    try:
+        logs.mkdir(parents=True)
+    except OSError as error:
+        raise MgpuError(
+            f"cannot make the job's output folder {logs}: {errors.reason(error)}", errors.NOT_READY
+        ) from None
+    return f"{proposal.job.logs}/"
