@@ -59,6 +59,12 @@ def by_nccl(network: Network, value: str | None, family: str | None = None) -> l
     return []
 
 
+def nccl_takes(interfaces: Iterable[Interface], value: str | None) -> list[str]:
+    """Their names, of the interfaces of a node of which nothing else is known."""
+    network = Network("", (), None, True, tuple(interfaces), 0, False, None)
+    return [interface.name for interface in by_nccl(network, value)]
+
+
 def by_gloo(value: str) -> list[str]:
     """The names gloo takes from GLOO_SOCKET_IFNAME; blanks count."""
     parts = value.split(",")

@@ -32,13 +32,14 @@ _NOT_COMPARED = frozenset(
         "baseline",
         "stamp",
         "script",
+        "job_script",
         "log",
         "run",
         "fleet",
     }
 )
 # Fields that move by themselves or with the load, and such as follow from others.
-_MOVES = frozenset({
+MOVES = frozenset({
     "Gpu.index", "Gpu.minor", "Gpu.serial", "Gpu.memory_used_bytes", "Gpu.memory_free_bytes",
     "Gpu.memory_reserved_bytes", "Gpu.bar1_used_bytes", "Gpu.temperature_c", "Gpu.temperature_margin_c",
     "Gpu.memory_temperature_c", "Gpu.power_w", "Gpu.utilization_percent", "Gpu.clock_event_reasons",
@@ -66,7 +67,7 @@ _NONE = {
     "Libraries.cuda_home": "not set", "Config.batch_per_gpu": "not set",
 }  # fmt: skip
 # What people call it; other fields are called by their own name, without its unit.
-_CALLED = {
+CALLED = {
     "Host.name": "host", "Host.os": "operating system", "Host.kernel": "Linux kernel", "Host.machine": "architecture",
     "Python.executable": "interpreter", "Python.version": "Python", "Python.on_path": "python on PATH",
     "Python.accelerate_on_path": "accelerate on PATH", "Python.accelerate_default_config": "default config",
@@ -162,29 +163,29 @@ def _compared(fact: str, hint: Any, old: Any, new: Any, subject: str, where: str
     elif origin is tuple and args[-1] is Ellipsis and dataclasses.is_dataclass(args[0]):
         yield from _items(fact, typing.cast("type[Any]", args[0]), old or (), new or ())
     elif isinstance(old, Mapping) and isinstance(new, Mapping):
-        name = _name(where)
+        name = called(where)
         yield from _mapping(fact, "" if where in FACTS or name == "wheels" else f"{name} ", old, new)
     elif origin is tuple and args[-1] is Ellipsis and old is not None and new is not None:
         for kind, items in (("removed", [i for i in old if i not in new]), ("added", [i for i in new if i not in old])):
             if items:
-                said = ", ".join(map(str, items))
-                before, after = (said, None) if kind == "removed" else (None, said)
-                yield Change(fact, f"{subject}{_name(where)}", typing.cast("Kind", kind), before, after)
+                named = ", ".join(map(str, items))
+                before, after = (named, None) if kind == "removed" else (None, named)
+                yield Change(fact, f"{subject}{called(where)}", typing.cast("Kind", kind), before, after)
     elif old is None and where not in _NONE:
         return  # it was not known
     elif new is None and where not in _NONE:
-        yield Change(fact, f"{subject}{_name(where)}", "unknown", _said(where, old), "it could not be read")
+        yield Change(fact, f"{subject}{called(where)}", "unknown", said(where, old), "it could not be read")
     else:
-        yield Change(fact, f"{subject}{_name(where)}", "changed", _said(where, old), _said(where, new))
+        yield Change(fact, f"{subject}{called(where)}", "changed", said(where, old), said(where, new))
 
 
 def _fields(fact: str, kind: type[Any], old: Any, new: Any, subject: str) -> Iterator[Change]:
     hints = hints_of(typing.cast("Any", kind))
     for field in dataclasses.fields(kind):
         where = f"{kind.__name__}.{field.name}"
-        if where in _MOVES:
+        if where in MOVES:
             continue
-        prefix = subject or ("" if where in _CALLED else _SUBJECT.get(kind.__name__, f"{fact.replace('_', ' ')} "))
+        prefix = subject or ("" if where in CALLED else _SUBJECT.get(kind.__name__, f"{fact.replace('_', ' ')} "))
         yield from _compared(fact, hints[field.name], getattr(old, field.name), getattr(new, field.name), prefix, where)
 
 
@@ -276,11 +277,11 @@ def _on(status: int) -> str:
 def _mapping(fact: str, subject: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
     for key in (*old, *(key for key in new if key not in old)):
         if key not in new:
-            yield Change(fact, f"{subject}{key}", "removed", _said("", old[key]))
+            yield Change(fact, f"{subject}{key}", "removed", said("", old[key]))
         elif key not in old:
-            yield Change(fact, f"{subject}{key}", "added", None, _said("", new[key]))
+            yield Change(fact, f"{subject}{key}", "added", None, said("", new[key]))
         elif old[key] != new[key]:
-            yield Change(fact, f"{subject}{key}", "changed", _said("", old[key]), _said("", new[key]))
+            yield Change(fact, f"{subject}{key}", "changed", said("", old[key]), said("", new[key]))
 
 
 def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
@@ -298,16 +299,16 @@ def _without_none(hint: Any) -> Any:
     return hint
 
 
-def _name(where: str) -> str:
+def called(where: str) -> str:
     """What people call a field: `power limit` for Gpu.power_limit_w."""
-    if where in _CALLED:
-        return _CALLED[where]
+    if where in CALLED:
+        return CALLED[where]
     name = where.partition(".")[2] or where
     unit = next((unit for unit, _ in _UNITS if name.endswith(unit)), "")
     return name.removesuffix(unit).replace("_", " ")
 
 
-def _said(where: str, value: Any) -> Plain:
+def said(where: str, value: Any) -> Plain:
     """A value as a person reads it; numbers without a unit stay numbers."""
     name = where.partition(".")[2]
     if value is None:

@@ -27,6 +27,8 @@ def rows(snapshot: Snapshot) -> dict[str, str]:
 def where(snapshot: Snapshot) -> str:
     """The machine in a headline: `node7 (Ubuntu 22.04, inside a docker container)`."""
     host, container = snapshot.host, snapshot.container
+    if host is None and snapshot.fleet:
+        return f"{len(snapshot.fleet.nodes):,} nodes"
     if host is None:
         return "this machine"
     inside = None

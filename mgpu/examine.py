@@ -20,6 +20,7 @@ from mgpu.check import Check
 from mgpu.errors import MgpuError, reason
 from mgpu.options import Request
 from mgpu.snapshot import OF_A_RUN, BadSnapshot, Config, Plan, Snapshot, loads, to_json
+from mgpu.target import placed
 
 if TYPE_CHECKING:
     from mgpu.compare import Change
@@ -75,7 +76,7 @@ def run(request: Request) -> int:
         if request.fix and request.format != "human":
             found = _mended(request, found, judge, telling.to_stderr)
     except MgpuError as error:
-        if error.exit_code == errors.USAGE and request.exit_style != "nagios":  # where 2 would mean critical
+        if error.exit_code == errors.USAGE and request.exit_style == "default":  # else 2 means critical, or drains
             raise
         return telling.failed(request, error.message, error.exit_code, began)
     except KeyboardInterrupt:
@@ -90,7 +91,7 @@ def run(request: Request) -> int:
         telling.to_stdout("")
         first, found = found, _mended(request, found, judge, telling.to_stdout)
         telling.mended(first, found)
-    if request.plain:
+    if request.plain and request.exit_style == "default":  # a monitor's look is not the user's
         from mgpu import journey
 
         journey.remember_verdict(found.verdict, machine)
@@ -105,24 +106,43 @@ def _save(path: Path, machine: Snapshot) -> None:
 
 
 def _of_files(request: Request) -> Snapshot:
-    """What the files tell that `--script` and `--log` name; of this machine nothing."""
+    """What the files tell that `--script`, `--log` and `--compare-nodes` name; of this machine nothing."""
     snapshot = Snapshot()
     if request.config:
         from mgpu.config import facts
 
         snapshot = replace(snapshot, config=facts(Path(request.config), ask_loader=False))
     if request.script:
-        from mgpu.probes import script
+        snapshot = _with_script(snapshot, Path(request.script))
+    if request.compare_nodes:
+        from mgpu.fleet import reading
 
-        found = script.read(Path(request.script))
-        if found.error and found.error_line is None:  # nothing of it can be judged
-            raise MgpuError(f"{request.script}: {found.error}", errors.USAGE)
-        snapshot = replace(snapshot, script=found)
+        with progress() as show:
+            snapshot = replace(snapshot, fleet=reading.fleet(request.compare_nodes, show))
     if request.log:
         from mgpu.triage import read
 
         snapshot = replace(snapshot, log=read.logs([Path(name) for name in request.log]))
     return snapshot
+
+
+def _with_script(snapshot: Snapshot, path: Path) -> Snapshot:
+    """The facts of a training script, or of a job script and of the config that it names."""
+    from mgpu.probes import job_script, script
+
+    if not job_script.is_job_script(path):
+        found = script.read(path)
+        if found.error and found.error_line is None:  # nothing of it can be judged
+            raise MgpuError(f"{path}: {found.error}", errors.USAGE)
+        return replace(snapshot, script=found)
+    job = job_script.read(path)
+    if job.error:
+        raise MgpuError(f"{path}: {job.error}", errors.USAGE)
+    if snapshot.config is None and job.config and (named := job_script.named_config(job)):
+        from mgpu.config import facts
+
+        snapshot = replace(snapshot, config=facts(named, ask_loader=False))
+    return replace(snapshot, job_script=job)
 
 
 def _snapshot(request: Request) -> Snapshot:
@@ -144,6 +164,8 @@ def _snapshot(request: Request) -> Snapshot:
         from mgpu.config import facts
 
         config = facts(Path(request.config), ask_loader=not request.quick, python=request.python)
+        if not request.from_:
+            config = placed(config, snapshot)
         snapshot = replace(snapshot, config=config)
         if not request.from_:
             snapshot = _meeting_point(snapshot, config)
@@ -242,7 +264,7 @@ def read_snapshot(path: Path) -> Snapshot:
 def about_the_machine(checks: Sequence[Check], snapshot: Snapshot) -> tuple[Check, ...]:
     """The doctor asks about the machine: checks on a config, a smoke test, a stamp or a deep look only where that fact
     is given, or was asked for and could not be had; checks on GPUs not for a config that runs on the CPU."""
-    of_files = {f for f in ("script", "log") if getattr(snapshot, f) is not None}
+    of_files = {f for f in ("script", "job_script", "log", "fleet") if getattr(snapshot, f) is not None}
     if of_files and snapshot.host is None:  # files are judged, and no machine
         checks = tuple(c for c in checks if of_files & set(c.facts) and all(getattr(snapshot, f) for f in c.facts))
         unread = snapshot.script is not None and snapshot.script.error is not None  # its other checks can tell nothing

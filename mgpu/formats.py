@@ -16,7 +16,7 @@ from mgpu.check import Crash, Fix, Problem, Skip
 from mgpu.document import counts, said
 from mgpu.engine import Outcome, consequences
 from mgpu.report import Verdict, clean
-from mgpu.snapshot import Snapshot
+from mgpu.snapshot import UNSETTLING, Snapshot
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -330,15 +330,32 @@ _BROKEN_NODE = frozenset({
 })  # fmt: skip
 
 
+_LONGEST_REASON = 100  # what `sinfo -R` and a log line still show of it
+
+
 def condemning(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """The problems for which a scheduler must not give this node to anybody: certain faults of hardware or driver."""
+    """The problems for which a scheduler must not give this node to anybody: certain faults of hardware or driver. All
+    GPUs of the node count, whichever a job was given: the node is taken out as a whole."""
     return [
         o
         for o in outcomes
         if o.status == "fail"
         and o.problem
-        and (o.check.id in _BROKEN_NODE or any(fix.who == "hardware" for fix in o.problem.fixes))
+        and (
+            o.check.id in _BROKEN_NODE
+            or any(fix.who == "hardware" for fix in o.problem.fixes)
+            or _lacks_gpus(o.check.id, o.problem)
+        )
     ]
+
+
+def _lacks_gpus(id: str, problem: Problem) -> bool:
+    """Whether the driver has fewer GPUs than the site says (--expect-gpus): what only a job was not given is no fault
+    of the node."""
+    if id != "gpu_count_unexpected":
+        return False
+    there, lost, expected = (int(problem.evidence[name] or 0) for name in ("driver", "lost", "expected"))
+    return there - lost < expected
 
 
 def prolog(outcomes: Iterable[Outcome]) -> str:
@@ -347,4 +364,14 @@ def prolog(outcomes: Iterable[Outcome]) -> str:
     if not found:
         return ""
     more = f" (+{len(found) - 1} more)" if len(found) > 1 else ""
-    return f"mgpu: {_line(said(found[0]))} [{found[0].check.id}]{more}\n"
+    end, text = f" [{found[0].check.id}]{more}", f"mgpu: {_line(said(found[0]))}"
+    room = _LONGEST_REASON - len(end)
+    return f"{text if len(text) <= room else f'{text[: room - 3]}...'}{end}\n"
+
+
+def unsure(snapshot: Snapshot, verdict: Verdict) -> bool:
+    """Whether a node that is not condemned is not known to be healthy either: the driver did not answer in full, or there
+    is no GPU to ask for."""
+    return verdict in ("unknown", "no_gpu") or any(
+        gap.kind in UNSETTLING for fact, gap in snapshot.gaps.items() if fact.split(".")[0] in ("driver", "gpus")
+    )

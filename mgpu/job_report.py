@@ -87,5 +87,7 @@ def _starts(job: JobScript) -> str:
 def _read(job: JobScript) -> str:
     unread = f"; not read: {', '.join(job.sourced[:3])}" if job.sourced else ""
     unread += f" and {len(job.sourced) - 3} more" if len(job.sourced) > 3 else ""
+    if job.cut and job.shebang and not job.commands and not job.sets:
+        return f"{job.lines:,} lines, of which only the #SBATCH lines were read: mgpu does not read {job.shebang}."
     cut = "; not read to its end" if job.cut else ""
     return f"{job.lines:,} lines{cut}{unread}. Nothing of it was run but bash -n."

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -28,6 +31,12 @@ class Step:
     purpose: str
     state: State
     text: str
+    line: str = ""  # how it is typed here, where that is more than its command
+
+    @property
+    def typed(self) -> str:
+        """The command line that takes this step."""
+        return self.line or self.command
 
 
 def remember_verdict(verdict: str, snapshot: Snapshot) -> None:
@@ -50,11 +59,10 @@ def steps(folder: Path) -> list[Step]:
     config = folder / "accelerate.yaml"
     doctor = _doctor()
     if not config.exists():
-        configured = Step("mgpu configure", "a few questions, then a config", "todo", "no ./accelerate.yaml")
-        smoke = Step("mgpu smoke-test", "prove the ranks train together", "todo", "needs a config")
-        started = Step("mgpu launch", "start your script with that config", "todo", "needs a verified config")
-        return [doctor, configured, smoke, started]
+        return [doctor, _unconfigured(doctor), *_NOT_YET]
     configured = Step("mgpu configure", "a few questions, then a config", "done", "./accelerate.yaml")
+    if for_slurm(config):
+        return [doctor, configured, *_on_slurm(folder)]
     try:
         verified, why = launch.verified_here(Path(config.name))
     except MgpuError as error:
@@ -62,7 +70,50 @@ def steps(folder: Path) -> list[Step]:
     smoke = Step("mgpu smoke-test", "prove the ranks train together", "done" if verified else "todo",
                  why if verified else f"not verified: {why}")  # fmt: skip
     text = "mgpu launch train.py" if verified else "needs a verified config"
-    return [doctor, configured, smoke, Step("mgpu launch", "start your script with that config", "todo", text)]
+    started = Step("mgpu launch", "start your script with that config", "todo", text, "mgpu launch train.py")
+    return [doctor, configured, smoke, started]
+
+
+_NOT_YET = (
+    Step("mgpu smoke-test", "prove the ranks train together", "todo", "needs a config"),
+    Step("mgpu launch", "start your script with that config", "todo", "needs a verified config"),
+)
+
+
+def _unconfigured(doctor: Step) -> Step:
+    """No config yet. On a node of Slurm without GPUs (a login node) it is to be one for Slurm's nodes."""
+    purpose = "a few questions, then a config"
+    if doctor.text.startswith(_WORDS["no_gpu"]) and shutil.which("sbatch") and _has_cluster():
+        return Step("mgpu configure", purpose, "todo", "no ./accelerate.yaml; Slurm is here", "mgpu configure --slurm")
+    return Step("mgpu configure", purpose, "todo", "no ./accelerate.yaml")
+
+
+# Where Slurm's commands find their cluster, besides $SLURM_CONF: slurm.schedmd.com/slurm.conf.html and
+# configless_slurm.html.
+_SLURM_CONF = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
+
+
+def _has_cluster() -> bool:
+    """Whether Slurm's commands belong to a cluster: they may be installed alone."""
+    return "SLURM_CONF" in os.environ or any(Path(name).exists() for name in _SLURM_CONF)
+
+
+def for_slurm(config: Path) -> bool:
+    """Whether a config is one of those whose job script says where the ranks meet."""
+    from mgpu.config import facts
+
+    try:
+        return facts(config, ask_loader=False).for_slurm
+    except MgpuError:
+        return False
+
+
+def _on_slurm(folder: Path) -> list[Step]:
+    """The last two steps where the job does them: its pre-flight is the test."""
+    jobs = sorted(folder.glob("*.sbatch"), key=lambda path: (path.name != "train.sbatch", path.name))
+    smoke = Step("mgpu smoke-test", "prove the ranks train together", "done", "in the job, before the training starts")
+    line = f"mgpu launch --slurm {shlex.quote(jobs[0].name)}" if jobs else "mgpu configure --slurm"
+    return [smoke, Step("mgpu launch", "submit it, and follow", "todo", line if jobs else "no job script here", line)]
 
 
 def _doctor() -> Step:
@@ -105,8 +156,7 @@ def _show(found: Sequence[Step], upcoming: Step, screen: report.Screen) -> None:
             continue
         first, *rest = report.wrapped(step.text, screen.width - len(head))
         lines += [[(head, ""), (first, style)], *([(" " * len(head) + more, style)] for more in rest)]
-    target = upcoming.command + (" train.py" if upcoming.command == "mgpu launch" else "")
-    lines += [[], [(f"Next:  {target}", "bold")], [("Help:  mgpu COMMAND --help", "")]]
+    lines += [[], [(f"Next:  {upcoming.typed}", "bold")], [("Help:  mgpu COMMAND --help", "")]]
     screen.show(lines)
 
 
@@ -127,7 +177,7 @@ def _offer(found: Sequence[Step], upcoming: Step, screen: report.Screen, run: Ca
         if not isinstance(answer, str) or answer == "leave":
             return errors.READY
         screen.show([[]])
-        run(answer.split()[1:])
+        run(next(step.typed for step in found if step.command == answer).split()[1:])
         found = steps(Path.cwd())
         upcoming = next_step(found)
         screen.show([[]])

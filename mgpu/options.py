@@ -39,6 +39,7 @@ class Request:
     save: str = ""
     from_: str = ""
     compare: str = ""
+    compare_nodes: tuple[str, ...] = ()  # files and folders
     config: str = ""
     script: str = ""
     log: tuple[str, ...] = ()
@@ -69,8 +70,8 @@ class Request:
 
     @property
     def of_files(self) -> bool:
-        """Whether files are judged (a script, logs), and not this machine."""
-        return bool(self.script or self.log)
+        """Whether files are judged (a script, logs, saved machines), and not this machine."""
+        return bool(self.script or self.log or self.compare_nodes)
 
     @property
     def hides(self) -> bool:
@@ -91,7 +92,11 @@ def check(request: Request) -> None:
         (request.fix and request.hides, "--fix names files of yours: not together with --redact or markdown"),
         (
             request.of_files and (request.deep or request.fix or request.from_ or request.save or request.compare),
-            "--script and --log judge files: not with --deep, --fix, --from, --save or --compare",
+            "--script, --log and --compare-nodes judge files: not with --deep, --fix, --from, --save or --compare",
+        ),
+        (
+            request.compare_nodes and (request.script or request.log or request.python),
+            "--compare-nodes judges saved machines: not with --script, --log or --python",
         ),
         (request.python and request.from_, "--python asks an interpreter here: not together with --from"),
         ((request.dry_run or request.yes) and not request.fix, "--dry-run and --yes belong to --fix"),

@@ -16,8 +16,9 @@ from mgpu.snapshot import Snapshot, from_json, hints_of, to_json
 # Fields that hold nothing but a name of a machine or a user.
 _NAMES = frozenset({
     "Host.name", "Network.hostname", "Master.name", "Rank.host", "EndedRank.host", "Fallen.host",
-    "Peer.host", "Meeting.address", "NodePath.node", "NodePath.peer", "Outlier.node", "NodeFault.node",
-    "NodeClass.nodes", "Fleet.nodes", "GpuProcess.user",
+    "Peer.host", "Meeting.address", "NodePath.node", "NodePath.peer", "NodePath.name",
+    "NodeDoor.node", "NodeDoor.hostname",
+    "Outlier.node", "NodeFault.node", "NodeClass.nodes", "Fleet.nodes", "Fleet.roles", "GpuProcess.user",
     "Config.values.main_process_ip",
 })  # fmt: skip
 # Fields that hold paths or words of others, in which such a name may stand. In all other text (words of ours, models,
@@ -38,10 +39,14 @@ _TEXTS = frozenset({
     "Library.path", "Libraries.twice", "Libraries.shadowed", "Libraries.cuda_home", "KernelEvent.process",
     "KernelEvent.text", "Kernel.stuck", "Kernel.command_line", "GpuRun.detail", "GpuRun.nccl_path",
     "GpuRun.libcuda", "GpuRun.no_kernel", "GpuRun.no_peers", "PeerCopy.error", "Master.error", "Master.route_error",
-    "Script.path", "Script.arguments", "ScriptCall.arguments", "ScriptCall.keywords", "ScriptCall.written",
+    "Script.path", "JobScript.path", "JobScript.config", "JobScript.syntax",
+    "JobScript.sourced", "JobCommand.words", "JobCommand.env", "JobSet.value", "JobSet.raw", "JobFolder.path",
+    "JobTrap.action", "JobText.text", "JobVariable.name", "JobVariable.runs", "Directive.value", "Directive.written",
+    "Script.arguments", "ScriptCall.arguments", "ScriptCall.keywords", "ScriptCall.written",
     "ScriptSet.value", "ScriptText.text", "Seen.text", "Seen.file", "Seen.groups", "Raised.message", "Raised.cause",
     "Raised.file", "Raised.place", "Fallen.error", "Log.files", "Log.last", "EndedRank.error", "Run.killed", "Run.log",
-    "NodeFault.text", "NodePath.error", "Difference.value", "Difference.usual", "Fleet.missing", "Fleet.unshared",
+    "NodeFault.text", "NodePath.error", "NodeDoor.own_error", "NodeDoor.meeting_error", "NodeDoor.full_name",
+    "Difference.value", "Difference.usual", "Fleet.missing", "Fleet.unshared",
 })  # fmt: skip
 # Versions of four numbers look like addresses.
 _VERSIONS = frozenset({
@@ -110,6 +115,7 @@ class _Substitutes:
             hosts |= {rank.host or "", *(peer.host or "" for peer in rank.peers)}
         hosts |= {rank.host or "" for rank in (snapshot.log.fallen if snapshot.log else ())}
         hosts |= {rank.host or "" for rank in (snapshot.run.ranks if snapshot.run else ())}
+        hosts |= {*snapshot.fleet.nodes, *snapshot.fleet.missing} if snapshot.fleet else set()
         hosts |= set() if _ADDRESS.fullmatch(master) else {master}
         hosts |= {short for name in hosts if not (short := name.partition(".")[0]).isdecimal()}
         hosts -= {"", "localhost", "localhost.localdomain"}
@@ -128,7 +134,7 @@ class _Substitutes:
         """One text of the field `where`, without what names a person, a machine or a device."""
         if where in _SERIALS:
             return _substitute("serial", text)
-        named = where in _NAMES or _may_hold_names(where, text)
+        named = _listed(where, _NAMES) or _may_hold_names(where, text)
         if named and text in self.names:
             return self.names[text]
         if where == "NcclLog.interfaces":  # eth0:10.0.0.1

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mgpu.examine import Examined
 
 
+_LONGEST_NAMES = 120  # of files in a command that is shown
 _LONGEST_LABEL = 36  # of a change; beyond it the words follow without a column
 
 
@@ -91,9 +92,23 @@ def whole(request: Request, found: Examined) -> dict[str, Any]:
     script = request.script and f" --script {shlex.quote(request.script)}"
     if script and not request.hides:
         content["next"] = [f"mgpu launch {shlex.quote(request.script)}"]
+    if found.snapshot.job_script is not None:
+        from mgpu import job_report
+
+        steps = job_report.next_steps(found.snapshot.job_script, failed=found.verdict == "not_ready")
+        content["next"] = [] if request.hides else steps
     for entry in content["checks"]:
-        again = f"mgpu doctor{script if entry['area'] == 'script' and not request.hides else ''}{_plan(request)}"
+        again = (
+            f"mgpu doctor{script if entry['area'] in ('script', 'job') and not request.hides else ''}{_plan(request)}"
+        )
+        if request.compare_nodes and not request.hides:
+            again = f"mgpu doctor{_same(request)}"
         entry["verify"] = entry["verify"].replace("mgpu doctor", again, 1)
+    if found.snapshot.fleet:
+        from mgpu.fleet import telling
+
+        content |= telling.document(found.snapshot.fleet, found.outcomes)
+        content["next"] = [] if request.hides else [f"mgpu doctor{_same(request)} -v"]
     if request.log:
         from mgpu.triage import ending, verdict
 
@@ -129,7 +144,7 @@ def _tell_scheduler(request: Request, found: Examined) -> None:
 
     if request.exit_style == "prolog":
         text = formats.prolog(found.outcomes)
-        if not text and found.verdict == "unknown":
+        if not text and formats.unsure(found.snapshot, found.verdict):
             to_stderr("mgpu: could not tell; a node is taken out only for a certain fault")
     else:
         text = formats.nagios(found.outcomes, found.snapshot, found.verdict, found.seconds, strict=request.strict)
@@ -165,6 +180,17 @@ def show(screen: report.Screen, request: Request, found: Examined) -> None:
         screen.show(ending.report_of_logs(snapshot, outcomes, screen, verbose=request.verbose))
         outcomes = tuple(outcome for outcome in outcomes if outcome.check.area != "log")
     if request.of_files:
+        if snapshot.fleet:
+            from mgpu.fleet import telling
+
+            screen.show(telling.lines(snapshot.fleet, outcomes, screen, command, verbose=request.verbose))
+        if snapshot.job_script:
+            from mgpu import job_report
+
+            of_job = job_report.lines(
+                snapshot.job_script, snapshot.config, outcomes, screen, command, verbose=request.verbose
+            )
+            screen.show([[], *of_job] if request.log else of_job)
         if snapshot.script:
             from mgpu import script_report
 
@@ -198,7 +224,10 @@ def _same(request: Request) -> str:
     given = (
         ("--from", request.from_), ("--script", request.script), ("--python", request.python), ("-c", request.config),
     )  # fmt: skip
-    return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value) + _plan(request)
+    nodes = f" --compare-nodes {shlex.join(request.compare_nodes)}" if request.compare_nodes else ""
+    if len(nodes) > _LONGEST_NAMES:  # what a shell made of nodes/*.json: nobody pastes that
+        nodes = " --compare-nodes ..."
+    return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value) + nodes + _plan(request)
 
 
 def _plan(request: Request) -> str:
@@ -247,6 +276,7 @@ def _advice(
         ]
         if snapshot.slurm and snapshot.slurm.commands_found and snapshot.slurm.job_id is None:
             pairs.append(("srun --gres=gpu:1 mgpu doctor", "examine a GPU node of this cluster"))
+            pairs.append(("mgpu configure --slurm", "a config and a job script for its nodes"))
         pairs.append(("mgpu doctor --save FILE", "on the GPU machine; then, here:"))
         pairs.append(("mgpu doctor --from FILE", "the same verdict, anywhere"))
         for command, what in pairs:

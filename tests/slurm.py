@@ -93,11 +93,18 @@ class Cluster:
             self._start(
                 name, *own, f"{hosts} && hostname {name} && {line}exec slurmd -D -N {name} -f {folder}/slurm.conf"
             )
+        try:
+            self._wait(nodes)
+        except BaseException:  # nobody has what would close it
+            self.close()
+            raise
+
+    def _wait(self, nodes: int) -> None:
+        """Until all nodes can take jobs."""
         end = time.monotonic() + _START_S
         while self.run("sinfo", "-h", "-p", "gpu", "-t", "idle", "-o", "%D").stdout.strip() != str(nodes):
             if time.monotonic() > end:
-                said = "".join(path.read_text()[-600:] for path in folder.glob("*.log"))
-                self.close()
+                said = "".join(path.read_text("utf-8", "replace")[-600:] for path in self.folder.glob("*.log"))
                 missing(f"Slurm does not come up here: {said}")
             time.sleep(0.05)
 

@@ -6,7 +6,7 @@ from mgpu import catalogue, engine
 from mgpu.triage import read
 from tests.conftest import CHECKS, ROOT
 
-NOT_THE_DOCTORS = {"config", "smoke", "stamp", "script", "run", "work", "log"}  # unless it is asked for them
+NOT_THE_DOCTORS = {"config", "smoke", "stamp", "script", "run", "work", "log", "job", "fleet"}  # unless it is asked for them
 
 
 def test_the_page_is_fresh() -> None:
@@ -34,5 +34,7 @@ def test_the_readme_counts_right() -> None:
     assert f"{doctors} of mgpu's {len(CHECKS)} checks judge it" in readme
     texts = sum(row.role != "noise" for row in read.known())
     assert f"It reads the log ({texts} texts, each explained by" in readme
+    jobs = sum(check.area == "job" for check in CHECKS.values())
+    assert f"by line: {jobs} checks that know which shell" in readme
     scripts = sum(check.area == "script" for check in CHECKS.values())
     assert f"mgpu doctor --script train.py` shows all ({scripts} checks)." in readme

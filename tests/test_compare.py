@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mgpu import cli
-from mgpu.compare import _CALLED, _MOVES, _NONE, _NOT_COMPARED, changes, since
+from mgpu.compare import CALLED, MOVES, _NONE, _NOT_COMPARED, changes, since
 from mgpu.redaction import redacted
 from mgpu.snapshot import FACTS, Gap, Interface, Python, Snapshot, hints_of, loads, to_json
 from tests.checks import facts as known
@@ -214,7 +214,7 @@ def test_the_tables_name_fields_that_exist() -> None:
 
     walk(Snapshot)
     fields = {f"{kind.__name__}.{field.name}" for kind in found for field in dataclasses.fields(kind)}
-    assert set(_NONE) | set(_CALLED) | _MOVES <= fields
+    assert set(_NONE) | set(CALLED) | MOVES <= fields
     assert set(FACTS) >= _NOT_COMPARED
 
 

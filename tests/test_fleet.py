@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import json
 import random
+import re
 import shutil
 import subprocess
 import typing
@@ -19,6 +20,7 @@ from mgpu import cli, engine, errors, nodelist
 from mgpu.errors import MgpuError
 from mgpu.fleet import reading, schema
 from mgpu.fleet.compare import Machine, fleet_of
+from mgpu.fleet.flat import NOT_LOOKED_AT
 from mgpu.redaction import redacted
 from mgpu.snapshot import FACTS, OF_A_RUN, Fleet, Snapshot, from_json, hints_of, to_json
 from tests.bench import fleet as bench
@@ -214,20 +216,20 @@ def test_every_fact_that_is_compared_is_told_when_it_differs() -> None:
     for key, value in base.values.items():
         if schema.words(key).where in schema.NUMERIC:
             continue
-        other = copy.copy(base)
-        object.__setattr__(other, "values", base.values | {key: changed(key, value)})
-        object.__setattr__(other, "node", "n4")
-        three = [Machine(f"n{number}", node()) for number in (1, 2, 3)]
-        for machine in three:
-            object.__setattr__(machine, "values", base.values)
-        outcomes = engine.run(checks, Snapshot(fleet=fleet_of([*three, other])))
+        nodes = [copy.copy(base) for _ in range(4)]
+        for number, machine in enumerate(nodes, 1):
+            object.__setattr__(machine, "node", f"n{number}")
+        object.__setattr__(nodes[3], "values", base.values | {key: changed(key, value)})
+        outcomes = engine.run(checks, Snapshot(fleet=fleet_of(nodes)))
         told[key] = {o.check.id for o in outcomes if o.problem}
         assert not [o for o in outcomes if o.status == "crash"]
     assert [key for key, ids in told.items() if not ids] == []
     assert len(told) > 300
     assert told["pytorch.version"] == {"fleet_torch_differs"}
     assert told["gpus.count"] == {"fleet_gpu_count_differs"}
-    assert not any("fleet_rest_differs" in ids for key, ids in told.items() if key != "mgpu" and "slurm" not in key)
+    of_the_job = re.compile(r"mgpu|slurm.*|env\.SLURM_.*|network\.master.*")
+    rest = {key for key, ids in told.items() if "fleet_rest_differs" in ids and base.values[key] != NOT_LOOKED_AT}
+    assert [key for key in rest if not of_the_job.fullmatch(key)] == []
 
 
 # --- roles -------------------------------------------------------------------------------------------------------
@@ -386,6 +388,102 @@ def test_other_versions_of_a_script_and_a_config_are_told() -> None:
     assert bench.found(fleet_of(machines)) == {"fleet_script_differs": "n3"}
 
 
+def unasked(number: int, kind: str, *facts: str) -> dict[str, Any]:
+    """A node of which some facts are not known."""
+    gaps = {fact: {"kind": kind, "reason": "why"} for fact in facts}
+    return node(number, gaps=gaps, **dict.fromkeys(facts))
+
+
+def test_a_quick_look_is_no_trouble_and_a_probe_that_timed_out_everywhere_is() -> None:
+    quick = compared(*healthy(2), *(unasked(n, "not_asked", "torch_runtime") for n in (3, 4)))
+    assert bench.found(quick) == {"fleet_rest_differs": "n[3-4]"}
+    most = compared(node(1), *(unasked(n, "timed_out", "torch_runtime") for n in (2, 3, 4)))
+    assert bench.found(most) == {"fleet_facts_unread": "n[2-4]"}  # and not n1, of which it is known
+    every = compared(*(unasked(n, "timed_out", "torch_runtime") for n in (1, 2, 3)))
+    assert every.unread == {"torch_runtime": "timed out"}
+    assert bench.found(every) == {"fleet_facts_unread": ""}
+    assert compared(*(unasked(n, "not_asked", "torch_runtime") for n in (1, 2))).unread == {}
+
+
+def test_a_driver_that_hangs_is_no_kind_of_node_on_however_many() -> None:
+    hung = [unasked(n, "timed_out", "driver", "gpus", "links") for n in range(5, 10)]
+    assert bench.found(compared(*healthy(4), *hung)) == {"fleet_driver_silent": "n[5-9]"}
+    assert list(compared(*hung).roles) == ["GPUs not known"]
+    dead = [node(n, driver__nvml_error="DRIVER_NOT_LOADED", driver__version=None) for n in range(31, 39)]
+    found = bench.found(compared(*healthy(30), *dead))
+    assert found == {"fleet_driver_silent": "n[31-38]"}  # no second population, on which one could keep a job
+
+
+def test_a_field_that_another_mgpu_does_not_know_is_no_difference() -> None:
+    old = node(4, mgpu="0.0.9")
+    del old["system"]["tasks_max"], old["kernel"]["smt"], old["torch_runtime"]["mapped"]
+    for gpu in old["gpus"]:
+        del gpu["vbios"], gpu["recovery_action"]
+    assert classes(compared(*healthy(3), old)) == {"n4": ["mgpu"]}
+    old["env"]["NCCL_DEBUG"] = "INFO"  # an entry that only one has is one
+    assert classes(compared(*healthy(3), old)) == {"n4": ["mgpu", "env.NCCL_DEBUG"]}
+
+
+def test_versions_that_are_others_on_every_node_are_never_alike() -> None:
+    fleet = compared(*(node(n, pytorch__version=f"2.{n}") for n in range(1, 7)))
+    assert fleet.scattered == ("pytorch.version",)
+    assert bench.found(fleet) == {"fleet_torch_differs": ""}
+
+
+def test_of_a_tie_only_those_with_the_other_value_are_named_as_having_it() -> None:
+    fleet = compared(node(1), node(2, pytorch__version="2.1"), node(3, pytorch__version="2.2"))
+    outcomes = engine.run(engine.load(only=("fleet",)), Snapshot(fleet=fleet))
+    titles = [outcome.problem.title for outcome in outcomes if outcome.problem]
+    assert titles == ["torch 2.1 on n2, 2.9.0+cu130 on n1", "torch 2.2 on n3, 2.9.0+cu130 on n1"]
+    assert bench.found(fleet) == {"fleet_torch_differs": ""}  # nobody is called wrong
+    assert bench.found(dataclasses.replace(fleet, together=True)) == {"fleet_torch_differs": "n3"}
+
+
+def test_an_update_that_has_come_half_way_is_no_failure_of_half_of_the_nodes() -> None:
+    for done in (9, 10, 11):
+        nodes = [node(n, driver__version="550.1" if n <= done else "580.2") for n in range(1, 21)]
+        assert list(bench.found(compared(*nodes))) == ["fleet_second_population"]
+
+
+def test_nodes_of_one_job_are_one_kind() -> None:
+    name = "NVIDIA H100 80GB HBM3"
+    nodes = [node(n, gpus=gpus(name, 4) * (2 if n < 6 else 1)) for n in range(1, 11)]
+    assert "fleet_gpu_count_differs" not in bench.found(compared(*nodes))
+    assert bench.found(compared(*nodes, together=True))["fleet_gpu_count_differs"] == "n[6-10]"
+    a100 = [node(n, gpus=gpus("NVIDIA A100", 4)) for n in range(20, 25)]
+    assert bench.found(compared(*healthy(6), *a100, together=True))["fleet_gpu_model_differs"] == "n[7-11]"
+
+
+def test_a_few_nodes_of_another_name_and_other_gpus_are_a_kind_of_their_own() -> None:
+    dev = [Machine(f"dev{n}", node(n, gpus=gpus("NVIDIA A100", 2))) for n in (1, 2)]
+    fleet = fleet_of([*(Machine(f"n{n}", node(n)) for n in range(1, 41)), *dev])
+    assert fleet.roles["2 x NVIDIA A100"] == ("dev1", "dev2")
+    assert list(bench.found(fleet)) == ["fleet_of_several_kinds"]
+
+
+def test_of_other_users_load_one_line_is_told_and_nothing_of_warm_gpus() -> None:
+    def busy(number: int) -> dict[str, Any]:
+        facts = node(number, kernel__load_1min=60.0 + number)
+        for gpu in facts["gpus"]:
+            gpu |= {"temperature_c": 80, "utilization_percent": 97}
+        return facts
+
+    fleet = compared(*healthy(30), *(busy(n) for n in (31, 32, 33)))
+    outcomes = engine.run(engine.load(only=("fleet",)), Snapshot(fleet=fleet))
+    (problem,) = (outcome.problem for outcome in outcomes if outcome.problem)
+    assert problem.title.startswith("load 91 to 93 on n[31-33], median ")
+
+
+def test_nodes_of_two_jobs_differ_in_nothing_that_matters() -> None:
+    def of_a_job(number: int, head: str, nodes: str) -> dict[str, Any]:
+        facts = node(number, network__master={"name": head, "origin": "MASTER_ADDR", "addresses": [], "error": None})
+        facts["env"] |= {"SLURM_NNODES": nodes, "SLURM_NTASKS": nodes}
+        return facts
+
+    fleet = compared(*(of_a_job(n, "n1", "3") for n in (1, 2, 3)), of_a_job(4, "x9", "1"))
+    assert bench.found(fleet) == {"fleet_rest_differs": "n4"}
+
+
 # --- mgpu doctor --compare-nodes ---------------------------------------------------------------------------------
 
 Doctor = Callable[..., tuple[int, str, str]]
@@ -492,6 +590,29 @@ def test_what_cannot_be_compared_is_said(options: tuple[str, ...], words: str, d
     code, out, err = doctor(*options)
     assert (code, out) == (errors.USAGE, "")
     assert words in err
+
+
+def test_one_machine_under_two_names_is_refused(doctor: Doctor, tmp_path: Path) -> None:
+    folder = save(tmp_path / "nodes", *healthy(2))
+    shutil.copy(folder / "n1.json", folder / "n1-monday.json")
+    code, out, err = doctor("nodes")
+    assert (code, out) == (errors.USAGE, "")
+    assert "nodes/n1.json and nodes/n1-monday.json are of one machine, host-" in err
+    (folder / "n1-monday.json").rename(folder / ".n1.json.part.json")  # nobody's node
+    assert doctor("nodes")[0] == errors.READY
+
+
+def test_of_two_nodes_none_is_to_be_left_out(doctor: Doctor, tmp_path: Path) -> None:
+    save(tmp_path / "nodes", node(1), node(2, pytorch__version="2.1"))
+    code, out, _ = doctor("nodes")
+    assert code == errors.NOT_READY
+    assert "NOT ALIKE  1 failure.\n" in out and "Leave out" not in out
+
+
+def test_names_with_odd_characters_paste(doctor: Doctor, tmp_path: Path) -> None:
+    folder = save(tmp_path / "nodes", *healthy(2), node(3, pytorch__version="2.1"))
+    (folder / "n3.json").rename(folder / "n 3;x.json")
+    assert "Leave out: --exclude='n 3;x'" in doctor("nodes")[1]
 
 
 HOSTILE = {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,26 @@ def test_first_step_that_is_not_done() -> None:
     assert journey.next_step([*done, last]).command == "mgpu launch"
     assert journey.next_step([step(STEPS[0], "trouble"), *done[1:], last]).command == "mgpu doctor"
     assert journey.next_step([done[0], step(STEPS[1], "todo"), done[2], last]).command == "mgpu configure"
+
+
+def test_a_login_node(mgpu: Run, tmp_path: Path) -> None:
+    """No GPU, a Slurm: the config is to be for its nodes; with that config the last step is the job's."""
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    (commands / "sbatch").symlink_to("/bin/false")
+    remembered = tmp_path / "home" / "state" / "mgpu"
+    remembered.mkdir(parents=True)
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+    (remembered / "doctor.json").write_text(json.dumps({"verdict": "no_gpu", "time": now, "host": None}))
+    env = {"PATH": f"{commands}:{os.environ['PATH']}", "SLURM_CONF": str(tmp_path / "slurm.conf")}
+    assert following(mgpu(env=env).stdout) == "mgpu configure --slurm"
+
+    (tmp_path / "accelerate.yaml").write_text("# For Slurm: the job script\nnum_machines: 2\nnum_processes: 4\n")
+    assert following(mgpu(env=env).stdout) == "mgpu configure --slurm"
+    (tmp_path / "train.sbatch").write_text("#!/bin/bash\n")
+    done = mgpu(env=env)
+    assert following(done.stdout) == "mgpu launch --slurm train.sbatch"
+    assert "in the job" in state(done.stdout, "mgpu smoke-test")
 
 
 def terminal(folder: Path, **variables: str) -> Any:

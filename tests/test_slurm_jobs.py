@@ -70,11 +70,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def written(folder: Path, job: Job) -> Path:
+def written(folder: Path, job: Job, cpus: int | None = 1) -> Path:
     """The job's script, for ranks on the CPU with the software of this test."""
     here = setup_lines({}, sys.executable)
     script = folder / f"{job.name}.sbatch"
-    script.write_text(writing.render(replace(job, gpus_per_node=0, cpus_per_node=1, setup=here, time="10:00")))
+    script.write_text(writing.render(replace(job, gpus_per_node=0, cpus_per_node=cpus, setup=here, time="10:00")))
     return script
 
 
@@ -82,7 +82,7 @@ def test_jobs_that_train(cluster: Cluster, folder: Path) -> None:
     """Two and four nodes, by accelerate and by torchrun, all at the same time."""
     digits, total = ("train_digits.py", "--epochs", "1"), ("sum.py",)
     shapes: list[tuple[Shape, int, tuple[str, ...]]] = [
-        ("accelerate", 2, digits), ("torchrun", 4, digits), ("accelerate", 4, total), ("torchrun", 2, total),
+        ("accelerate", 4, total), ("torchrun", 4, total), ("accelerate", 2, digits), ("torchrun", 2, digits),
     ]  # fmt: skip
     jobs = {}
     for shape, nodes, command in shapes:
@@ -141,14 +141,25 @@ def test_a_job_whose_time_is_almost_up_starts_again(cluster: Cluster, folder: Pa
 
 
 def test_a_job_that_is_warned_lets_its_ranks_end(cluster: Cluster, folder: Path) -> None:
-    """Without a requeue the ranks are told; what they then answer is the job's exit status."""
+    """Without a requeue the ranks are told; what they then answer is the job's exit status. Of an array only the task
+    that was warned: Slurm gives the last one the number of them all."""
     job = Job(("rank.py", "once"), shape="plain", nodes=2, name="warned", warn_s=60)
-    number = cluster.batch(written(folder, job))
-    spoken_to(cluster, number, "start 0", 2)
-    assert cluster.run("scancel", "--signal=USR1", "--batch", number).returncode == 0
-    found, output = cluster.ended(number, 60), cluster.output(number)
-    assert (found["JobState"], found["ExitCode"]) == ("COMPLETED", "0:0"), output
+    whole = cluster.batch(written(folder, job), "--array=0-1")
+    end = time.monotonic() + 60
+    while sum(path.read_text().count("start 0") for path in (folder / "logs").glob("warned-*.out")) < 4:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    tasks = cluster.run("squeue", "-h", "-r", "-j", whole, "-o", "%A").stdout.split()
+    (other,) = set(tasks) - {whole}  # by its own number; the last one has the array's
+    assert cluster.run("scancel", "--signal=USR1", "--batch", f"{whole}_1").returncode == 0
+    found = cluster.ended(f"{whole}_1", 60)
+    output = (folder / "logs" / f"warned-{whole}.out").read_text()
+    assert (found["JobId"], found["JobState"], found["ExitCode"]) == (whole, "COMPLETED", "0:0"), output
     assert output.count("told to end") == 2
+    assert cluster.job_of(f"{whole}_0")["JobState"] == "RUNNING"
+    assert "told to end" not in (folder / "logs" / f"warned-{other}.out").read_text()
+    cluster.run("scancel", whole)
+    assert not cluster.quiet()
 
 
 def test_a_job_that_is_cancelled_leaves_nothing(cluster: Cluster, folder: Path) -> None:
@@ -162,23 +173,25 @@ def test_a_job_that_is_cancelled_leaves_nothing(cluster: Cluster, folder: Path) 
 
 
 def test_the_same_script_in_an_allocation(cluster: Cluster, folder: Path) -> None:
-    """salloc sets fewer variables than sbatch: the CPUs of a task are unknown there."""
-    script = written(folder, Job(("rank.py", "go"), shape="plain", nodes=2, name="inside"))
-    result = cluster.run("salloc", "--nodes=2", "--ntasks-per-node=1", "bash", str(script), cwd=folder)
-    assert result.returncode == 0, result.stderr
-    assert sorted(result.stdout.splitlines()) == [
-        f"{rank}: rank {rank} of 2, local 0 of 1, meets at node1, start 0" for rank in (0, 1)
-    ]
+    """salloc sets fewer variables than sbatch: neither the CPUs of a task nor those of the node are known there."""
+    for cpus in (1, None):
+        script = written(folder, Job(("rank.py", "go"), shape="plain", nodes=2, name="inside"), cpus)
+        result = cluster.run("salloc", "--nodes=2", "--ntasks-per-node=1", "bash", str(script), cwd=folder)
+        assert result.returncode == 0, result.stderr
+        assert sorted(result.stdout.splitlines()) == [
+            f"{rank}: rank {rank} of 2, local 0 of 1, meets at node1, start 0" for rank in (0, 1)
+        ]
 
 
 def test_a_port_that_is_taken_is_passed_over(cluster: Cluster, folder: Path) -> None:
+    """Submitted with one variable alone: what the script sets reaches the nodes all the same."""
     job = Job(("rank.py", "go"), shape="plain", name="taken")
     script = written(folder, job)
     script.write_text(re.sub(r"(?m)^MASTER_PORT=.*", "MASTER_PORT=$TAKEN", script.read_text()))
     script.write_text(script.read_text().replace("\nsrun", '\necho "port $MASTER_PORT"\nsrun'))
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
-        number = cluster.batch(script, f"--export=ALL,TAKEN={port}")
+        number = cluster.batch(script, f"--export=TAKEN={port}")
         assert cluster.ended(number, 30)["JobState"] == "COMPLETED", cluster.output(number)
     assert re.search(r"port (\d+)", cluster.output(number))
     assert f"port {port}\n" not in cluster.output(number)

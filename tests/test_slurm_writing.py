@@ -185,6 +185,11 @@ def read_back(script: str) -> dict[str, str]:
         ({"env": {"WANDB_API_KEY": "0123456789"}}, "WANDB_API_KEY is a secret"),
         ({"command": ()}, "nothing to train"),
         ({"command": ("a\0b",)}, "NUL"),
+        ({"command": ("\udcff.py",)}, "no UTF-8"),
+        ({"time": "soon"}, "no time as Slurm reads it"),
+        ({"time": "3:00", "requeue": True}, "time: 3:00 is too short"),
+        ({"time": "5:00", "warn_s": 300}, "up to 60 s earlier"),
+        ({"warn_s": 65536}, "more than 65535"),
         ({"nodes": 0}, "nodes: 0 is less than 1"),
         ({"cpus_per_node": 0}, "cpus_per_node"),
         ({"spare": 1}, "pre-flight"),
@@ -196,6 +201,11 @@ def test_what_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(MgpuError) as caught:
         writing.render(replace(Job(("train.py",)), **change))
     assert said in caught.value.message and caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("time", ["", "0", "UNLIMITED", "3:01", "1-0"])
+def test_times_that_leave_room_for_the_warning(time: str) -> None:
+    assert "--signal=B:USR1@120" in writing.render(Job(("train.py",), time=time, requeue=True))
 
 
 # ---- held to what mgpu says of anybody's script
@@ -252,6 +262,17 @@ def test_the_block_stands_in_any_shell(tmp_path: Path) -> None:
             assert (result.stdout.splitlines()[: len(asked)] == asked) is (preflight == "1")
 
 
+def test_the_block_ends_a_script_that_cannot_read_its_nodes(tmp_path: Path) -> None:
+    """Without `set -e` too: bash goes on behind a `.` that failed, and would train on the bad nodes."""
+    lines = block.lines(mgpu="true", need=1, config=None, logs="logs")
+    for shell in (need("bash"), need("dash")):
+        result = subprocess.run(
+            [shell, "-c", "\n".join([*lines, "echo trains"])], cwd=tmp_path, env={"SLURM_JOB_ID": "7"},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert result.returncode != 0 and "trains" not in result.stdout, (shell, result)
+
+
 def test_the_software_of_here(tmp_path: Path) -> None:
     """Modules, conda and a virtual environment, in this order; each only where it is in use."""
     venv, conda, modules = tmp_path / "my venv", tmp_path / "conda", tmp_path / "modules"
@@ -282,7 +303,37 @@ def test_the_software_of_here(tmp_path: Path) -> None:
     assert setup_lines(without) == ("""export PATH='/opt/a b/bin':"$PATH\"""",)
     mamba = setup_lines({"CONDA_PREFIX": "/opt/env", "MAMBA_EXE": "/opt/micromamba"})
     assert mamba == ('eval "$(/opt/micromamba shell hook --shell bash)"', "micromamba activate /opt/env")
-    assert setup_lines({"LOADEDMODULES": ""}, "/usr/bin/python3") == setup_lines({})
+    assert setup_lines({"LOADEDMODULES": ""}) == setup_lines({})
+    # of no environment: the shell's is not the training's
+    assert setup_lines(module | in_conda | {"VIRTUAL_ENV": str(venv)}, "/opt/a b/python3") == (
+        *loads,
+        """export PATH='/opt/a b':"$PATH\"""",
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "granted", "threads"),
+    [
+        ({"cpus_per_node": 32}, {"SLURM_CPUS_PER_TASK": "32"}, "4"),
+        ({"cpus_per_node": 32}, {"SLURM_CPUS_PER_TASK": "2"}, "1"),  # sbatch --cpus-per-task=2
+        ({"cpus_per_node": 32}, {}, "1"),
+        ({}, {"SLURM_CPUS_ON_NODE": "17"}, "2"),
+        ({}, {}, "1"),  # salloc
+        ({"ranks_per_node": 1}, {"SLURM_CPUS_ON_NODE": "6"}, "6"),
+        ({"ranks_per_node": 1}, {}, "1"),
+        ({"shape": "plain", "cpus_per_node": 32}, {"SLURM_CPUS_PER_TASK": "4"}, "4"),
+        ({"shape": "plain"}, {"SLURM_CPUS_ON_NODE": "4"}, "1"),
+        ({"threads": 3}, {"SLURM_CPUS_ON_NODE": "64"}, "3"),
+        ({"env": {"OMP_NUM_THREADS": "5"}}, {}, "5"),
+    ],
+)
+def test_the_threads_of_a_rank(change: dict[str, Any], granted: dict[str, str], threads: str) -> None:
+    """From what was granted, in the shell's own arithmetic; never none."""
+    text = writing.render(replace(JOBS["one"], **change))
+    lines = [line for line in text.splitlines() if re.match(r"cpus=|export OMP", line)]
+    script = "\n".join(["set -euo pipefail", *lines, 'echo "$OMP_NUM_THREADS"'])
+    result = subprocess.run([need("bash"), "-c", script], env=granted, capture_output=True, text=True, check=False)
+    assert result.stdout == f"{threads}\n", result.stderr
 
 
 if __name__ == "__main__":

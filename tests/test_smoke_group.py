@@ -156,6 +156,18 @@ def test_the_number_of_this_machine(tmp_path: Path) -> None:
     assert len(machines.commands(several(tmp_path, 32), "")) == 4
 
 
+def test_a_step_of_slurm_says_the_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the batch script itself SLURM_NODEID is there, and 0, whatever starts there."""
+    monkeypatch.setenv("SLURM_NODEID", "1")
+    with pytest.raises(MgpuError):
+        machines.this_one(None, several(tmp_path), "")
+    monkeypatch.setenv("SLURM_STEP_NUM_NODES", "2")
+    assert machines.this_one(None, several(tmp_path), "") == 1
+    assert machines.this_one(0, several(tmp_path), "") == 0
+    with pytest.raises(MgpuError):
+        machines.this_one(None, several(tmp_path, 3), "")
+
+
 def test_without_a_number_every_machine_s_command_is_printed(mgpu: Run, tmp_path: Path) -> None:
     several(tmp_path)
     done = mgpu("smoke-test")

@@ -391,7 +391,7 @@ def test_every_case_is_judged_the_same_after_redaction(check_id: str) -> None:
 def lean(snapshot: Snapshot, read: Collection[str]) -> Snapshot:
     """What a check reads, whole, and of the other facts only what names a person, a machine or a device."""
     names = redaction._Substitutes.of(snapshot)
-    naming = ("run", "log", "ranks", "storage", "network", "host", "gpus")
+    naming = ("fleet", "run", "log", "ranks", "storage", "network", "host", "gpus")
     nothing: dict[str, Any] = dict.fromkeys({*FACTS} - {*read, *naming})
     snapshot = replace(snapshot, **nothing)
     named = [

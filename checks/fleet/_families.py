@@ -18,6 +18,7 @@ from mgpu.snapshot import Difference, Fleet, NodeClass
 _SHOWN = 28  # characters of a value in a title, which is to fit on a line
 _MOST_SHOWN = 12  # differences of one class in the evidence
 _LEAST = 2  # nodes
+_NOT_LOOKED_AT = "not looked at"  # the value of a fact that nobody asked this node for
 _UNSAFE = re.compile(r"[^\w.+:-]")  # in a command, between quotes
 
 # Family -> the facts that lead to it, and those that follow from these. The first that leads has what follows.
@@ -58,7 +59,7 @@ _FAMILIES: dict[str, tuple[str, str]] = {
     "packages": (r"packages.*|python\..*|libraries\.(wheels|twice|shadowed|built_with)\..*", r""),
     "config": (r"config.*|files\.config", r""),
     "script": (r"files\..*", r""),
-    "environment": (r"env\..*|nccl\.config_files.*", r""),
+    "environment": (r"env\.(?!SLURM_).*|nccl\.config_files.*", r""),
     "firmware": (r"infiniband\.ports\..*\.firmware|gpus\.(vbios|gsp_firmware)", r""),
     "gpu_settings": (
         r"gpus\.(mig|ecc_|power_limit|persistence|compute_mode|application_clock|sm_clock_max|virtualization).*",
@@ -70,7 +71,7 @@ _FAMILIES: dict[str, tuple[str, str]] = {
         r"",
     ),
     "gpu_health": (r"gpus\..*|gpu_runs.*", r""),
-    "network_cards": (r"infiniband.*(?<!firmware)|network\..*|pci\.devices\.nic\..*", r""),
+    "network_cards": (r"infiniband.*(?<!firmware)|network\.(?!master).*|pci\.devices\.nic\..*", r""),
     "cpus": (r"system\.(cpus|numa|memory).*|kernel\.(cpus|cpu_|smt).*|slurm\.(cpus|memory).*|pci\.cpu_vendor", r""),
     "shm": (r"system\.shm_.*", r""),
     "limits": (r"system\.(limit_|hard_|tasks_).*|kernel\.(overcommit|files_max|port_range|reserved).*", r""),
@@ -93,6 +94,10 @@ _FACTS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 # Nodes of one job that differ in these do not come to train together.
 APART = frozenset({"gpu_model", "gpu_count", "gpu_memory", "torch", "nccl", "config", "script", "driver_silent"})
+# What is broken is no kind of its own, on however many nodes.
+_BROKEN = frozenset({"driver_silent", "gpu_count", "unread"})
+# Of these a value of its own on every node says nothing: scratch folders, the names of interfaces.
+_FREE = frozenset({"environment", "storage", "network_cards", "libraries", "system", "rest"})
 # … and in these only it does not matter much.
 MINOR = frozenset({"firmware", "libraries", "system", "rest"})
 
@@ -105,8 +110,13 @@ class Group:
     nodes: tuple[str, ...]
     differences: tuple[Difference, ...]  # the leading one first
     of: int
-    others: int  # nodes of the role that are as most are
+    alike: tuple[str, ...]  # nodes of the role that are as most are
     tied: bool
+
+    @property
+    def others(self) -> int:
+        """How many are as most are."""
+        return len(self.alike)
 
     @property
     def range(self) -> str:
@@ -124,7 +134,7 @@ def families(differences: Sequence[Difference]) -> dict[str, list[Difference]]:
     leading: dict[str, list[Difference]] = {}
     rest: list[Difference] = []
     for one in differences:
-        family = next(family for family, leads in _LEADS.items() if leads.fullmatch(one.key))
+        family = _family(one)
         if family in _FOLLOWS:
             leading.setdefault(family, []).append(one)
         else:
@@ -137,15 +147,34 @@ def families(differences: Sequence[Difference]) -> dict[str, list[Difference]]:
             found.setdefault(next((f for f in above if _FOLLOWS[f].fullmatch(one.key)), family), []).append(one)
     for one in rest:
         cause = next((f for f in order if f in found and _FOLLOWS[f].fullmatch(one.key)), None)
-        own = next(family for family, leads in _LEADS.items() if leads.fullmatch(one.key))
-        found.setdefault(cause or own, []).append(one)
+        found.setdefault(cause or _family(one), []).append(one)
+    return found
+
+
+def _family(one: Difference) -> str:
+    """The first family that the fact leads to."""
+    if _NOT_LOOKED_AT in (one.value, one.usual):
+        return "rest"
+    return next(family for family, leads in _LEADS.items() if leads.fullmatch(one.key))
+
+
+def of_population(one: NodeClass) -> dict[str, list[Difference]]:
+    """By family, in what a second population differs without being broken."""
+    return {family: found for family, found in families(one.differences).items() if family not in _BROKEN}
+
+
+def scattered(fleet: Fleet) -> dict[str, list[str]]:
+    """The facts that almost every node has another value of, by family; "": those of which that says nothing."""
+    found: dict[str, list[str]] = {}
+    for family, keys in families([Difference(key, key, None, None) for key in fleet.scattered]).items():
+        found.setdefault("" if family in _FREE else family, []).extend(one.key for one in keys)
     return found
 
 
 def groups(fleet: Fleet, family: str) -> Iterator[Group]:
     """The nodes that differ in a family, those that do so alike together; second populations are told once, elsewhere,
-    but where they are to run one job and cannot."""
-    apart = fleet.together and family in APART
+    but where they are broken, or are to run one job and cannot."""
+    apart = family in _BROKEN or (fleet.together and family in APART)
     merged: dict[tuple[str, bool, tuple[Difference, ...]], list[str]] = {}
     classes = [one for one in fleet.classes if apart or not one.second]
     for one in classes:
@@ -156,7 +185,8 @@ def groups(fleet: Fleet, family: str) -> Iterator[Group]:
         key = differences[0].key
         unlike = {n for c in fleet.classes if c.role == role and any(d.key == key for d in c.differences)
                   for n in c.nodes}  # fmt: skip
-        yield Group(role, tuple(nodes), differences, of, of - len(unlike), tied)
+        alike = tuple(node for node in fleet.roles.get(role, ()) if node not in unlike)
+        yield Group(role, tuple(nodes), differences, of, alike, tied)
 
 
 def judged(fleet: Fleet, family: str, well: str, cause: str, fix: str, commands: Iterable[str] = ()) -> Answer:
@@ -164,12 +194,24 @@ def judged(fleet: Fleet, family: str, well: str, cause: str, fix: str, commands:
     if (skip := too_few(fleet)) is not None:
         return skip
     problems = tuple(_problem(fleet, group, cause, fix, commands) for group in groups(fleet, family))
+    if keys := scattered(fleet).get(family):
+        problems += (_scattered(fleet, keys, cause),)
     facts = _FACTS.get(family, ())
     if not problems and facts and not set(facts) & set(fleet.known):
         return Skip(
             f"{' and '.join(fact.replace('_', ' ') for fact in facts)}: known on fewer than two nodes of a kind"
         )
     return problems or Ok(f"{well} on {counted(len(fleet.nodes))}")
+
+
+def _scattered(fleet: Fleet, keys: Sequence[str], cause: str) -> Problem:
+    """What has a value of its own on almost every node, and should not."""
+    return Problem(
+        f"{keys[0]} differs from node to node: no value is that of most",
+        f"Which nodes are right cannot be told, and they do not fit each other. {cause}",
+        Fix("Make the nodes alike in it. See what each has:", ("mgpu doctor --from FILE",)),
+        {"facts": ", ".join(keys[:_MOST_SHOWN]), "nodes": len(fleet.nodes)},
+    )
 
 
 def too_few(fleet: Fleet) -> Skip | None:
@@ -190,8 +232,8 @@ def _problem(fleet: Fleet, group: Group, cause: str, fix: str, commands: Iterabl
     plain = words | {name: _UNSAFE.sub("", words[name]) for name in ("usual", "key")}
     filled = tuple(_filled(command, plain) for command in commands)
     return Problem(
-        title(fleet, group), cause, (Fix(_filled(fix, words), filled), leave_out(group.nodes)), evidence(group),
-        subjects=group.nodes,
+        title(group), cause, (Fix(_filled(fix, words), filled), leave_out(group.nodes)), evidence(group),
+        subjects=() if group.tied and not fleet.together else group.nodes,
     )  # fmt: skip
 
 
@@ -201,13 +243,13 @@ def _filled(text: str, words: dict[str, str]) -> str:
     return text
 
 
-def title(fleet: Fleet, group: Group) -> str:
+def title(group: Group) -> str:
     """The leading difference with the nodes: "torch 2.12.1 on n[3,17], 2.13.0 on the other 998 nodes"."""
     first = group.differences[0]
     value, usual = _short(first.value), _short(first.usual)
     theirs = _with(first, value)
     if group.tied:
-        rest = fold(node for node in fleet.roles.get(group.role, ()) if node not in group.nodes)
+        rest = fold(group.alike)
     elif group.others == group.of - len(group.nodes):
         rest = "the other node" if group.others == 1 else f"the other {group.others} nodes"
     else:

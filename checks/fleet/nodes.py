@@ -9,7 +9,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.nodelist import fold
 from mgpu.snapshot import Fleet, NodeClass
 
-from ._families import MINOR, counted, families, judged, leave_out, told, too_few
+from ._families import MINOR, counted, families, judged, leave_out, of_population, scattered, told, too_few
 
 _SOURCE = "mgpu: what more than a tenth of the nodes have in common, or a rack of them, is no accident"
 
@@ -113,7 +113,10 @@ def fleet_second_population_in_details(fleet: Fleet) -> Answer:
 def _populations(fleet: Fleet, *, minor: bool) -> Answer:
     if (skip := too_few(fleet)) is not None:
         return skip
-    found = [one for one in fleet.classes if one.second and (not set(families(one.differences)) - MINOR) == minor]
+    found = [
+        one for one in fleet.classes
+        if one.second and (kinds := set(of_population(one))) and (kinds <= MINOR) == minor
+    ]  # fmt: skip
     return tuple(map(_population, found)) or Ok(f"one population in each role ({counted(len(fleet.nodes))})")
 
 
@@ -166,13 +169,14 @@ def fleet_facts_scattered(fleet: Fleet) -> Answer:
     """
     if (skip := too_few(fleet)) is not None:
         return skip
-    if not fleet.scattered:
+    facts = scattered(fleet).get("")  # the others are told where they belong
+    if not facts:
         return Ok(f"{fleet.compared} facts compared")
     return Problem(
-        f"{len(fleet.scattered)} facts differ from node to node: {', '.join(fleet.scattered[:2])}",
+        f"{len(facts)} fact{'s differ' if len(facts) > 1 else ' differs'} from node to node: {', '.join(facts[:2])}",
         "No value of them has a majority: they were not compared.",
         Fix("Nothing; they are in each node's own file."),
-        {"facts": ", ".join(fleet.scattered[:12]), "compared": fleet.compared},
+        {"facts": ", ".join(facts[:12]), "compared": fleet.compared},
     )
 
 
@@ -185,11 +189,22 @@ def fleet_facts_unread(fleet: Fleet) -> Answer:
 
     Fix: look at the node itself.
     """
-    return judged(
-        fleet, "unread", "everything could be read",
-        "What is not known of a node cannot be called alike; a probe that timed out may be what a rank will meet.",
+    cause = "What is not known of a node cannot be called alike; a probe that timed out may be what a rank will meet."
+    answer = judged(
+        fleet, "unread", "everything could be read", cause,
         "See what the doctor says there.", ("srun {nodes} --ntasks-per-node=1 --label mgpu doctor -v",),
     )  # fmt: skip
+    if isinstance(answer, Skip) or not fleet.unread:
+        return answer
+    where = "every node" if len(fleet.roles) == 1 else "every node of a kind"
+    nowhere = Problem(
+        f"not known of {where}: "
+        + ", ".join(f"{fact.replace('_', ' ')} ({why})" for fact, why in fleet.unread.items()),
+        cause,
+        Fix("See what the doctor says on one of them.", ("mgpu doctor -v",)),
+        dict(fleet.unread),
+    )
+    return (nowhere, *(answer if isinstance(answer, tuple) else ()))
 
 
 @check(Severity.INFO, source="mgpu: every fact that is compared is told when it differs")

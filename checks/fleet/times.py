@@ -16,6 +16,7 @@ _OFF_S = 2.0
 # directions; certificates, tokens and leases fail within minutes: mgpu's own limit, far from what NTP leaves.
 _FAR_OFF_S = 60.0
 _MUNGE = "https://manpages.debian.org/bookworm/munge/munged.8.en.html"
+_MOST_SHOWN = 12  # nodes in the evidence
 _HOT = ("temperature", "load")
 
 
@@ -116,20 +117,32 @@ def _outliers(fleet: Fleet, found: list[Outlier], well: str, cause: str) -> Answ
         return skip
     if max((len(nodes) for nodes in fleet.roles.values()), default=0) < 8:
         return Skip("fewer than 8 nodes of a kind: what is usual is not known")
-    return tuple(_outlier(one, cause) for one in found) or Ok(f"{well} ({counted(len(fleet.nodes))})")
+    alike: dict[tuple[str, float], list[Outlier]] = {}  # of one population: one problem, and not forty
+    for one in found:
+        alike.setdefault((one.key, one.median), []).append(one)
+    return tuple(_far(far, cause) for far in alike.values()) or Ok(f"{well} ({counted(len(fleet.nodes))})")
 
 
-def _outlier(one: Outlier, cause: str) -> Problem:
+def _far(far: list[Outlier], cause: str) -> Problem:
+    """Nodes that are far from the median in one thing."""
+    far = sorted(far, key=lambda one: abs(one.deviation))
+    least, most, nodes = far[0], far[-1], [one.node for one in far]
+    said = list(dict.fromkeys(f"{one.value:.4g}" for one in (least, most)))
+    named = fold(nodes)
+    evidence: dict[str, str | float] = {"nodes": named, "median": most.median, "robust_deviations": most.deviation}
     return Problem(
-        f"{one.what} {one.value:.4g}{one.unit} on {one.node}, median {one.median:.4g}{one.unit}",
-        f"That is {abs(one.deviation):.0f} robust standard deviations from the nodes that are alike. {cause}",
+        f"{most.what} {' to '.join(said)}{most.unit} on {named}, median {most.median:.4g}{most.unit}",
+        f"That is {abs(most.deviation):.0f} robust standard deviations from the nodes that are alike. {cause}",
         (
             Fix(
                 "See what runs there, and what the doctor says.",
-                (f"srun -N1 -w {shlex.quote(one.node)} bash -c 'uptime; nvidia-smi; mgpu doctor'",),
+                (
+                    f"srun -N{len(nodes)} -w {shlex.quote(named)} --ntasks-per-node=1 --label"
+                    " bash -c 'uptime; nvidia-smi; mgpu doctor'",
+                ),
             ),
-            leave_out([one.node]),
+            leave_out(nodes),
         ),
-        {"node": one.node, one.what: one.value, "median": one.median, "robust_deviations": one.deviation},
-        subjects=(one.node,),
+        evidence | {one.node: one.value for one in far[-_MOST_SHOWN:]},
+        subjects=tuple(nodes),
     )

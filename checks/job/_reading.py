@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from mgpu.check import Evidence, Fix, Place, Problem
+from mgpu.check import Answer, Evidence, Fix, Ok, Place, Problem, Skip
 from mgpu.snapshot import JobCommand, JobScript, JobVariable
 
 SBATCH = "https://slurm.schedmd.com/sbatch.html"
@@ -28,7 +29,9 @@ _SHORT = {
     "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "K": "kill-on-bad-exit", "W": "wait",
     "w": "nodelist", "l": "label", "o": "output", "e": "error", "x": "exclude", "F": "nodefile", "r": "relative",
 }  # fmt: skip
+_SRUN_SWITCHES = "EHIkKlOQsuvX"  # short options that take no value, and may stand before another: -lN2
 _ARITHMETIC = re.compile(r"\s*(\d+|[-+*/%()])")
+PARTS = ("hetjob", "packjob")
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 _LONGEST_SUM = 300  # characters
 
@@ -50,6 +53,22 @@ def finding(
         known = {**known, "also in line": listed}
         why = f"{why} Also in line {listed}."
     return Problem(f"line {line}: {title}", why, fix, known, place=Place(job.path, line))
+
+
+def whole(judge: Callable[[JobScript], Answer]) -> Callable[[JobScript], Answer]:
+    """A check that is well only where all of the script was read."""
+
+    @functools.wraps(judge)
+    def asked(job_script: JobScript) -> Answer:
+        answer = judge(job_script)
+        return well(job_script, answer.evidence) if isinstance(answer, Ok) else answer
+
+    return asked
+
+
+def well(job: JobScript, text: str) -> Answer:
+    """Nothing found; unless some of the script was not read."""
+    return Skip("the script is not read to its end") if job.cut else Ok(text)
 
 
 def short(text: str, longest: int = 60) -> str:
@@ -88,6 +107,7 @@ def of_step(step: JobCommand | None, name: str) -> str | None:
     if step is None:
         return None
     found = None
+    letter = next((one for one, long in _SHORT.items() if long == name), None)
     words = step.words
     for place, word in enumerate(words[1:], 1):
         if word.startswith("--"):
@@ -95,9 +115,9 @@ def of_step(step: JobCommand | None, name: str) -> str | None:
             if given == name or (name == "ntasks-per-node" and given == "tasks-per-node"):
                 following = words[place + 1] if place + 1 < len(words) else ""
                 found = value if equals else "" if following.startswith("-") else following
-        elif word.startswith("-") and len(word) > 1 and _SHORT.get(word[1]) == name:
+        elif letter and (bundled := re.match(rf"-[{_SRUN_SWITCHES}]*{letter}(.*)", word)):
             following = words[place + 1] if place + 1 < len(words) else ""
-            found = word[2:] or ("" if following.startswith("-") else following)
+            found = bundled[1] or ("" if following.startswith("-") or letter == "K" else following)
     return found
 
 
@@ -197,7 +217,7 @@ def _sum(text: str) -> int | None:
 
 
 def _value(job: JobScript, *options: str) -> str | None:
-    directive = job.directive(*options)
+    directive = None if of_parts(job) else job.directive(*options)
     return directive.value if directive else None
 
 
@@ -216,6 +236,11 @@ def _count(text: str | None) -> int | None:
             return None
         total += int(amount)
     return total
+
+
+def of_parts(job: JobScript) -> bool:
+    """Whether the job has several parts, each with directives of its own ("hetjob", once "packjob")."""
+    return any(one.obeyed and one.written in PARTS for one in job.directives)
 
 
 def _plain_nodes(job: JobScript) -> int | None:
@@ -242,7 +267,7 @@ def tasks_per_node(job: JobScript) -> int | None:
         return None
     together, number_of_nodes = _value(job, "ntasks"), nodes(job)
     if together is None:
-        return 1
+        return None if of_parts(job) else 1
     amount = _whole(together)
     return amount // number_of_nodes if amount and number_of_nodes and amount % number_of_nodes == 0 else None
 

@@ -8,20 +8,26 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
 from mgpu.snapshot import Directive, JobScript
 
-from ._reading import MEASURED, finding, gres_gpus, short
+from ._reading import MEASURED, PARTS, finding, gres_gpus, of_parts, short
 
-# sbatch's options, of 20.11 to 26.05, that jobs like these use; a site's plug-ins may add others.
+# sbatch's options, of 20.11 to 26.05; a site's plug-ins may add others.
 _KNOWN = (
-    "account", "array", "begin", "chdir", "clusters", "comment", "constraint", "container", "contiguous",
-    "cores-per-socket", "cpu-bind", "cpu-freq", "cpus-per-gpu", "cpus-per-task", "deadline", "dependency",
-    "distribution", "error", "exclude", "exclusive", "export", "gpu-bind", "gpu-freq", "gpus", "gpus-per-node",
-    "gpus-per-socket", "gpus-per-task", "gres", "gres-flags", "hint", "hold", "input", "job-name", "licenses",
-    "mail-type", "mail-user", "mem", "mem-bind", "mem-per-cpu", "mem-per-gpu", "mincpus", "network", "nice",
-    "no-kill", "no-requeue", "nodefile", "nodelist", "nodes", "ntasks", "ntasks-per-core", "ntasks-per-gpu",
-    "ntasks-per-node", "ntasks-per-socket", "open-mode", "output", "overcommit", "oversubscribe", "parsable",
-    "partition", "prefer", "priority", "profile", "propagate", "qos", "quiet", "reboot", "requeue", "reservation",
-    "segment", "signal", "spread-job", "switches", "test-only", "thread-spec", "threads-per-core", "time",
-    "time-min", "tmp", "tres-per-task", "use-min-nodes", "verbose", "wait", "wait-all-nodes", "wckey", "wrap",
+    "account", "acctg-freq", "array", "batch", "bb", "bbf", "begin", "burst-buffer", "chdir", "cluster",
+    "cluster-constraint", "clusters", "comment", "consolidate-segments", "constraint", "container", "container-id",
+    "contiguous", "core-spec", "cores-per-socket", "cpu-bind", "cpu-freq", "cpus-per-gpu", "cpus-per-gres",
+    "cpus-per-task", "deadline", "delay-boot", "dependency", "distribution", "error", "exclude", "exclusive",
+    "export", "export-file", "external", "extra", "extra-node-info", "get-user-env", "gid", "gpu-bind", "gpu-freq",
+    "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "gres", "gres-flags", "help", "hint", "hold",
+    "ignore-pbs", "immediate", "input", "job-name", "kill-on-invalid-dep", "licenses", "mail-type", "mail-user",
+    "mcs-label", "mem", "mem-bind", "mem-per-cpu", "mem-per-gpu", "mincpus", "network", "nice", "no-allocate",
+    "no-kill", "no-requeue", "nodefile", "nodelist", "nodes", "nodes-per-switch", "ntasks", "ntasks-per-core",
+    "ntasks-per-gpu", "ntasks-per-node", "ntasks-per-socket", "ntasks-per-tres", "oom-kill-step", "open-mode",
+    "output", "overcommit", "oversubscribe", "parsable", "partition", "power", "prefer", "priority", "profile",
+    "propagate", "qos", "quiet", "reboot", "requeue", "reservation", "resv-ports", "segment", "signal",
+    "sockets-per-node", "spread-job", "stepmgr", "switches", "task-spread", "test-only", "thread-spec",
+    "threads-per-core", "time", "time-min", "tmp", "tres-bind", "tres-per-job", "tres-per-node", "tres-per-socket",
+    "tres-per-task", "uid", "usage", "use-min-nodes", "verbose", "version", "wait", "wait-all-nodes", "wckey",
+    "wrap", "x11",
 )  # fmt: skip
 # Options whose loss changes what the job gets.
 _MATTER = frozenset({
@@ -30,7 +36,8 @@ _MATTER = frozenset({
     "ntasks-per-gpu", "cpus-per-gpu", "reservation", "nodelist", "exclude",
 })  # fmt: skip
 _NUMBERS = frozenset({"ntasks", "ntasks-per-node", "cpus-per-task", "ntasks-per-gpu", "cpus-per-gpu"})
-_PER_NODE_OR_TOTAL = re.compile(r"(?:[\w.-]+:)?\d+(?:,(?:[\w.-]+:)?\d+)*")
+# 8, a100:8, a100:4,h100:4; a type alone is one of it (measured: a name that is no type is refused as one)
+_GPUS = re.compile(r"(?:(?:[A-Za-z][\w.-]*|[\w.-]+:\d+|\d+)(?:,|$))+(?<!,)")
 # man sbatch, --time: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, ...
 _TIME = re.compile(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-(?:\d+(?::\d+){0,2})?|infinite|unlimited", re.IGNORECASE)
 _NODES = re.compile(r"\d+[km]?(?:-\d+[km]?)?(?:,\d+(?:-\d+(?::\d+)?)?)*|\d+-\d+:\d+", re.IGNORECASE)  # 23.11: 1,4,8
@@ -166,7 +173,7 @@ def job_directive_value_invalid(job_script: JobScript) -> Answer:
 
     Fix: Write it as the fix says.
     """
-    stray = next((one for one in job_script.directives if one.obeyed and not one.written.startswith("-")), None)
+    stray = next((one for one in job_script.directives if _stray(one)), None)
     if stray is not None and not any(one.kind == "dash" and one.line == stray.line for one in job_script.texts):
         return finding(
             job_script,
@@ -194,6 +201,10 @@ def job_directive_value_invalid(job_script: JobScript) -> Answer:
     )
 
 
+def _stray(one: Directive) -> bool:
+    return one.obeyed and not one.written.startswith("-") and one.written not in PARTS
+
+
 def _wrong(one: Directive) -> str | None:
     """What an option takes, where its value is something else."""
     value = one.value or ""
@@ -204,7 +215,7 @@ def _wrong(one: Directive) -> str | None:
     if one.option in ("time", "time-min"):
         return None if _TIME.fullmatch(value) else "minutes, HH:MM:SS or D-HH:MM:SS"
     if one.option in ("gpus", "gpus-per-node", "gpus-per-task"):
-        return None if _PER_NODE_OR_TOTAL.fullmatch(value) else "a number, or TYPE:NUMBER such as a100:4"
+        return None if _GPUS.fullmatch(value) else "a number, or TYPE:NUMBER such as a100:4"
     if one.option == "gres":
         wrong = re.fullmatch(r"\d+|gpus?=\d+|gpu[\w:]*=\d+|gpus:.*", value)
         return "NAME:NUMBER or NAME:TYPE:NUMBER, such as gpu:4" if wrong else None
@@ -227,7 +238,7 @@ def job_gpus_asked_for_twice(job_script: JobScript) -> Answer:
     Fix: Keep one; with --gpus-per-node the job knows SLURM_GPUS_PER_NODE.
     """
     by_gres, by_node = job_script.directive("gres"), job_script.directive("gpus-per-node")
-    if by_gres is None or by_node is None or gres_gpus(job_script) is None:
+    if by_gres is None or by_node is None or gres_gpus(job_script) is None or of_parts(job_script):
         return Ok("the GPUs are asked for in one way")
     return finding(
         job_script,

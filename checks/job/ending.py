@@ -7,12 +7,13 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
 from mgpu.snapshot import JobScript
 
-from ._reading import MEASURED, SRUN, finding, nodes_of, of_step, short, spans, step_of
+from ._reading import MEASURED, SRUN, finding, nodes_of, of_step, short, spans, step_of, whole
 
 _OF_THE_SHELL = {"EXIT", "ERR", "DEBUG", "RETURN", "0"}
 
 
 @check(Severity.WARNING, source=SRUN)
+@whole
 def job_goes_on_without_a_rank(job_script: JobScript) -> Answer:
     """A task that fails does not end the others.
 
@@ -45,6 +46,7 @@ def job_goes_on_without_a_rank(job_script: JobScript) -> Answer:
 
 
 @check(Severity.WARNING, source=MEASURED)
+@whole
 def job_trap_never_runs(job_script: JobScript) -> Answer:
     """The script's trap waits for the training to end.
 
@@ -77,6 +79,7 @@ def job_trap_never_runs(job_script: JobScript) -> Answer:
 
 
 @check(Severity.WARNING, source=MEASURED)
+@whole
 def job_signal_misses_the_trap(job_script: JobScript) -> Answer:
     """Slurm's warning before the time limit does not go where the trap is.
 
@@ -125,6 +128,7 @@ def _number(name: str) -> str:
 
 
 @check(Severity.INFO, source=MEASURED)
+@whole
 def job_requeue_empties_the_log(job_script: JobScript) -> Answer:
     """A job that is requeued writes its log anew.
 

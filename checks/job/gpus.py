@@ -7,7 +7,18 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
 from mgpu.snapshot import JobScript
 
-from ._reading import GRES, finding, gres_gpus, of_step, per_node_launches, short, step_of, tasks_per_node
+from ._reading import (
+    GRES,
+    finding,
+    gres_gpus,
+    of_parts,
+    of_step,
+    per_node_launches,
+    short,
+    step_of,
+    tasks_per_node,
+    whole,
+)
 
 # Variables that Slurm sets only where the option was given (man sbatch, "OUTPUT ENVIRONMENT VARIABLES").
 _ONLY_IF = {
@@ -26,6 +37,7 @@ _SAFE = re.compile(r"\$\{(\w+)(?:\[[^\]]*\])?:?[-=+]")
 
 
 @check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/1948")
+@whole
 def job_gpus_bound_to_tasks(job_script: JobScript) -> Answer:
     """Each task of a node sees a GPU of its own only.
 
@@ -74,6 +86,7 @@ def _of_node(job: JobScript) -> str:
 
 
 @check(Severity.INFO, source="https://github.com/reframe-hpc/reframe/issues/2655")
+@whole
 def job_cpus_not_passed_on(job_script: JobScript) -> Answer:
     """srun is not told --cpus-per-task again.
 
@@ -83,6 +96,8 @@ def job_cpus_not_passed_on(job_script: JobScript) -> Answer:
     Fix: Repeat it for srun.
     """
     asked = job_script.directive("cpus-per-task")
+    if of_parts(job_script):
+        return Skip("the job has several parts, each with options of its own")
     if asked is None:
         return Ok("no --cpus-per-task is asked for")
     if any(one.name in ("SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK") and one.exported for one in job_script.sets):
@@ -105,6 +120,7 @@ def job_cpus_not_passed_on(job_script: JobScript) -> Answer:
 
 
 @check(Severity.ERROR, source="https://github.com/awslabs/awsome-distributed-ai/issues/71")
+@whole
 def job_slurm_variable_empty(job_script: JobScript) -> Answer:
     """The script uses a variable that Slurm sets only for an option which is not given.
 
@@ -115,6 +131,8 @@ def job_slurm_variable_empty(job_script: JobScript) -> Answer:
     """
     if not any(job_script.directive(name) for name in ("nodes", "ntasks", "gres", "gpus-per-node", "ntasks-per-node")):
         return Skip("what the job asks for is not said in the script")
+    if of_parts(job_script):
+        return Skip("the job has several parts, each with options of its own")
     given_elsewhere = {one.name for one in job_script.sets if not one.value.startswith("$")}
     for name, options in _ONLY_IF.items():
         if name in given_elsewhere or any(job_script.directive(option) for option in options):
@@ -122,7 +140,7 @@ def job_slurm_variable_empty(job_script: JobScript) -> Answer:
         asked = gres_gpus(job_script) is not None or job_script.directive("gpus", "gpus-per-node", "gpus-per-task")
         if "GPUS" in name and not asked:
             continue  # a site may give whole nodes without being asked for GPUs
-        line = _used(job_script, name)
+        line = _used(job_script, name, options)
         if line:
             better = _BETTER.get(name)
             ways = (Fix(f"${better} is always there.", (f"${better}",)),) if better else ()
@@ -142,8 +160,9 @@ def _example(job: JobScript, option: str) -> str:
     return str(gpus) if option == "gpus-per-node" and gpus else "1" if option == "ntasks-per-node" else "N"
 
 
-def _used(job: JobScript, name: str) -> int:
-    """The line of the first use of a variable that does not provide for its absence."""
+def _used(job: JobScript, name: str, options: tuple[str, ...]) -> int:
+    """The line of the first use of a variable that does not provide for its absence; where it sets a number of threads
+    only, an empty one does no harm."""
     used = re.compile(rf"\$\{{?{name}\b")
 
     def bare(text: str, names: list[str]) -> bool:
@@ -152,13 +171,20 @@ def _used(job: JobScript, name: str) -> int:
     for one in job.commands:
         if one.words[0].rsplit("/", 1)[-1] in ("echo", "printf", "[", "test"):
             continue
+        if any(of_step(step_of(job, one), option) for option in options):
+            continue  # srun sets it for its step
         for place, word in enumerate(one.words):
             if bare(word, [variable.name for variable in one.variables if variable.word == place]):
                 return one.lines[place] if place < len(one.lines) else one.line
-    return next((one.line for one in job.sets if bare(one.value, [v.name for v in one.variables])), 0)
+    return next((
+        one.line for one in job.sets
+        if not one.on_node and not one.name.endswith("_NUM_THREADS")
+        and bare(one.value, [v.name for v in one.variables])
+    ), 0)  # fmt: skip
 
 
 @check(Severity.ERROR, source=GRES)
+@whole
 def job_gpu_type_in_a_number(job_script: JobScript) -> Answer:
     """SLURM_GPUS_PER_NODE is used as a number, and holds a type.
 

@@ -26,6 +26,8 @@ from ._reading import (
     spans,
     spread,
     variables,
+    well,
+    whole,
 )
 
 _LOOPBACK = re.compile(r"localhost(?:\.localdomain)?|127(?:\.\d{1,3}){3}|::1|\[::1\]", re.IGNORECASE)
@@ -67,6 +69,7 @@ def _line(job: JobScript, command: JobCommand, word: int, text: str) -> int:
 
 
 @check(Severity.ERROR, source="https://github.com/pytorch/pytorch/issues/67547")
+@whole
 def job_head_address_is_loopback(job_script: JobScript) -> Answer:
     """The ranks of several nodes are to meet at localhost.
 
@@ -94,6 +97,7 @@ def _several(job: JobScript) -> bool:
 
 
 @check(Severity.WARNING, source="https://github.com/nebius/nebius-solutions-library/issues/177")
+@whole
 def job_head_address_by_hostname(job_script: JobScript) -> Answer:
     """The head's address is asked of `hostname -i` or `hostname -I`.
 
@@ -116,6 +120,7 @@ def job_head_address_by_hostname(job_script: JobScript) -> Answer:
 
 
 @check(Severity.ERROR, source=MEASURED)
+@whole
 def job_head_differs_between_nodes(job_script: JobScript) -> Answer:
     """Every node takes itself for the place where the ranks meet.
 
@@ -138,6 +143,7 @@ def job_head_differs_between_nodes(job_script: JobScript) -> Answer:
 
 
 @check(Severity.INFO, source="https://slurm.schedmd.com/srun.html")
+@whole
 def job_head_address_of_srun(job_script: JobScript) -> Answer:
     """The head's address is that of the machine where srun was typed.
 
@@ -159,6 +165,7 @@ def job_head_address_of_srun(job_script: JobScript) -> Answer:
 
 
 @check(Severity.ERROR, source="https://slurm.schedmd.com/scontrol.html")
+@whole
 def job_head_cut_from_short_list(job_script: JobScript) -> Answer:
     """The head's name is cut out of Slurm's short list of nodes.
 
@@ -180,6 +187,7 @@ def job_head_cut_from_short_list(job_script: JobScript) -> Answer:
 
 
 @check(Severity.ERROR, source=MEASURED, because_of=("job_continued_line_broken", "job_dash_typographic"))
+@whole
 def job_head_address_missing(job_script: JobScript) -> Answer:
     """The launchers of several nodes are not told where to meet.
 
@@ -235,10 +243,11 @@ def job_config_has_no_head_address(job_script: JobScript, config: Config) -> Ans
                 Fix("Say it here.", (HEAD, PORT,
                     "accelerate launch ... --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT")),
             )  # fmt: skip
-    return Ok("the launchers are told where they meet")
+    return well(job_script, "the launchers are told where they meet")
 
 
 @check(Severity.INFO, source="https://github.com/NVIDIA/Megatron-LM/issues/1371")
+@whole
 def job_port_fixed(job_script: JobScript) -> Answer:
     """The port at which the ranks meet is the same for every job.
 
@@ -272,6 +281,7 @@ def _fixed(job: JobScript, value: str, line: int) -> Answer:
 
 
 @check(Severity.ERROR, source="https://github.com/ContextualAI/HALOs")
+@whole
 def job_port_drawn_on_each_node(job_script: JobScript) -> Answer:
     """Every node draws a port of its own.
 
@@ -303,6 +313,7 @@ def _is_drawn(variable: JobVariable) -> bool:
 
 
 @check(Severity.ERROR, source=MEASURED)
+@whole
 def job_rendezvous_id_drawn_on_each_node(job_script: JobScript) -> Answer:
     """Every node draws an id of its own for the rendezvous.
 
@@ -332,6 +343,7 @@ def _drawn(job: JobScript, line: int, text: str, what: str, command: str) -> Ans
 
 
 @check(Severity.WARNING, source=ACCELERATE)
+@whole
 def job_backend_hidden_in_rdzv_conf(job_script: JobScript) -> Answer:
     """The backend of the rendezvous is given where nobody reads it.
 
@@ -354,6 +366,7 @@ def job_backend_hidden_in_rdzv_conf(job_script: JobScript) -> Answer:
 
 
 @check(Severity.ERROR, source=MEASURED)
+@whole
 def job_same_network_with_c10d(job_script: JobScript) -> Answer:
     """--same_network is given together with --rdzv_backend c10d.
 
@@ -379,6 +392,7 @@ def job_same_network_with_c10d(job_script: JobScript) -> Answer:
 
 
 @check(Severity.WARNING, source=TORCHRUN, because_of=("job_continued_line_broken", "job_dash_typographic"))
+@whole
 def job_endpoint_with_static_backend(job_script: JobScript) -> Answer:
     """torchrun is given an endpoint, and no backend that finds ranks.
 

@@ -19,6 +19,8 @@ from ._reading import (
     short,
     spans,
     variables,
+    well,
+    whole,
 )
 
 _RANKS = re.compile(r"\bSLURM_(?:PROCID|NODEID|LOCALID)\b")
@@ -34,6 +36,7 @@ def _early(command: JobCommand, word: int) -> JobVariable | None:
 
 
 @check(Severity.ERROR, source="https://github.com/huggingface/accelerate/issues/2816")
+@whole
 def job_rank_expanded_in_batch_shell(job_script: JobScript) -> Answer:
     """The rank of a node is put in by the batch shell, where it is 0.
 
@@ -108,6 +111,7 @@ def _plain(job: JobScript, line: int, name: str, early: JobVariable) -> Problem:
 
 
 @check(Severity.INFO, source=MEASURED)
+@whole
 def job_rank_ignored(job_script: JobScript) -> Answer:
     """The rank of a node is 0 everywhere, which c10d does not look at.
 
@@ -139,6 +143,7 @@ def job_rank_ignored(job_script: JobScript) -> Answer:
     source="https://github.com/huggingface/accelerate/issues/3206",
     because_of=("job_continued_line_broken", "job_dash_typographic"),
 )
+@whole
 def job_machine_rank_missing(job_script: JobScript) -> Answer:
     """The launchers of several nodes are not told which node they are.
 
@@ -206,10 +211,11 @@ def job_machine_rank_of_config(job_script: JobScript, config: Config) -> Answer:
                     "srun bash -c 'accelerate launch ... --machine_rank $SLURM_NODEID ...'",
                 )),
             )  # fmt: skip
-    return Ok("the launchers do not take their rank from the config")
+    return well(job_script, "the launchers do not take their rank from the config")
 
 
 @check(Severity.ERROR, source="https://slurm.schedmd.com/srun.html")
+@whole
 def job_variable_not_on_node(job_script: JobScript) -> Answer:
     """A shell on the node expands a variable that the script sets and does not export.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Severity, check
 from mgpu.snapshot import JobScript
 
-from ._reading import NCCL, finding, short
+from ._reading import NCCL, finding, short, whole
 
 # Settings that find a fault by taking away what makes a run fast.
 _SLOW = {
@@ -28,6 +28,7 @@ def _set(job: JobScript) -> list[tuple[str, str, int]]:
 
 
 @check(Severity.WARNING, source="https://slurm.schedmd.com/sbatch.html")
+@whole
 def job_secret_in_script(job_script: JobScript) -> Answer:
     """A password or token stands in the script.
 
@@ -52,6 +53,7 @@ def job_secret_in_script(job_script: JobScript) -> Answer:
 
 
 @check(Severity.WARNING, source=NCCL)
+@whole
 def job_slow_setting_left(job_script: JobScript) -> Answer:
     """A setting for finding faults takes away what makes the run fast.
 
@@ -76,6 +78,7 @@ def job_slow_setting_left(job_script: JobScript) -> Answer:
 
 
 @check(Severity.INFO, source=NCCL)
+@whole
 def job_debug_output_left(job_script: JobScript) -> Answer:
     """NCCL or PyTorch writes its debugging output.
 

@@ -16,10 +16,10 @@ from ._reading import (
     of_step,
     option,
     per_node_launches,
-    spans,
     spread,
     step_of,
     tasks_per_node,
+    whole,
 )
 
 _WITHOUT = "it starts no launcher on several nodes"
@@ -28,6 +28,7 @@ _REACHES = ("hostfile", "H", "launcher", "no_ssh", "node_rank")
 
 
 @check(Severity.ERROR, source="https://github.com/huggingface/accelerate/issues/2816")
+@whole
 def job_launcher_outside_srun(job_script: JobScript) -> Answer:
     """The job has several nodes, and the launcher is started on the first one only.
 
@@ -41,9 +42,13 @@ def job_launcher_outside_srun(job_script: JobScript) -> Answer:
         amount = nodes(job_script)
         if amount is None or amount < 2 or not launches or any(spread(one) for one in job_script.commands):
             return Ok("no launcher of torch or accelerate")
+    if not job_script.directives and not any(spread(one) for one in job_script.commands):
+        return Skip("it has no #SBATCH line, and may be what srun starts on every node")
     starting = [one for one in launches if one.launcher in PER_NODE] or launches[-1:]
     if any(spread(one) for one in starting) or any(spread(one) for one in job_script.launches):
-        bare = [one for one in starting if not spread(one) and not one.unsure and spans(job_script, one)]
+        bare = [
+            one for one in starting if not spread(one) and not one.unsure and _for_several(job_script, one)
+        ]  # fmt: skip
         if not bare or any(one.launcher == "python" for one in bare):
             return Ok("srun starts the launcher")
     else:
@@ -77,6 +82,7 @@ def job_launcher_outside_srun(job_script: JobScript) -> Answer:
 
 
 @check(Severity.ERROR, source=MEASURED)
+@whole
 def job_launchers_several_per_node(job_script: JobScript) -> Answer:
     """srun starts several launchers on a node, each of which starts a rank per GPU.
 
@@ -114,6 +120,13 @@ def job_launchers_several_per_node(job_script: JobScript) -> Answer:
     return Ok("one launcher a node")
 
 
+def _for_several(job: JobScript, command: JobCommand) -> bool:
+    """Whether a launcher is told of several nodes: one that is not may prepare or test something on the first."""
+    told = option(command, "nnodes", "num_machines")
+    amount = number(job, told[0].partition(":")[0]) if told else None
+    return amount is not None and amount > 1
+
+
 def _tasks(job: JobScript, command: JobCommand) -> int | None:
     """How many tasks of a node run a command."""
     step = step_of(job, command)
@@ -131,6 +144,7 @@ def _tasks(job: JobScript, command: JobCommand) -> int | None:
 
 
 @check(Severity.ERROR, source="https://www.deepspeed.ai/getting-started/")
+@whole
 def job_deepspeed_without_hosts(job_script: JobScript) -> Answer:
     """The deepspeed launcher is to use several nodes, and does not know them.
 
@@ -169,6 +183,7 @@ def job_deepspeed_without_hosts(job_script: JobScript) -> Answer:
 
 
 @check(Severity.WARNING, source=SRUN)
+@whole
 def job_installs_packages_on_every_node(job_script: JobScript) -> Answer:
     """srun installs packages on every task at once.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Skip, check
 from mgpu.snapshot import JobScript
 
-from ._reading import MEASURED, finding, short
-
-_DASHED = "a command that begins with a dash"
+from ._reading import MEASURED, finding, short, whole
 
 
 @check(Severity.ERROR, source=MEASURED)
@@ -56,6 +56,7 @@ def job_shebang_missing(job_script: JobScript) -> Answer:
     source="https://www.gnu.org/software/bash/manual/bash.html",
     because_of=("job_lines_end_as_on_windows",),
 )
+@whole
 def job_syntax_broken(job_script: JobScript) -> Answer:
     """The shell cannot read the script.
 
@@ -65,6 +66,8 @@ def job_syntax_broken(job_script: JobScript) -> Answer:
     Fix: Mend the line; bash -n shows the same.
     """
     if job_script.syntax is None:
+        if re.search(r"\b[zk]sh\b", job_script.shebang or ""):
+            return Skip(f"bash -n does not read what is written for {short(job_script.shebang or '')}")
         return Ok(f"{job_script.lines:,} lines, which bash -n reads")
     where = f"line {job_script.syntax_line}: " if job_script.syntax_line else ""
     return Problem(
@@ -77,6 +80,7 @@ def job_syntax_broken(job_script: JobScript) -> Answer:
 
 
 @check(Severity.ERROR, source="https://www.gnu.org/software/bash/manual/bash.html")
+@whole
 def job_continued_line_broken(job_script: JobScript) -> Answer:
     """A command that is continued with backslashes ends too early.
 

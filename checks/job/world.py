@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
 from mgpu.snapshot import Config, JobCommand, JobScript
 
@@ -19,13 +21,17 @@ from ._reading import (
     per_node_launches,
     spans,
     spread,
+    well,
+    whole,
 )
 
+_OWN = re.compile(r"SLURM_(?:PROCID|NODEID)$")
 _NPROC = ("nproc_per_node",)
 _WORLD = "$((SLURM_JOB_NUM_NODES * SLURM_GPUS_ON_NODE))"
 
 
 @check(Severity.ERROR, source=TORCHRUN, because_of=("job_continued_line_broken", "job_dash_typographic"))
+@whole
 def job_nodes_not_told_to_launcher(job_script: JobScript) -> Answer:
     """The launcher of several nodes believes that there is one.
 
@@ -45,6 +51,8 @@ def job_nodes_not_told_to_launcher(job_script: JobScript) -> Answer:
             continue
         told = 1 if given is None else number(job_script, given[0].partition(":")[0])
         alone = option(command, "standalone") if command.launcher == "torchrun" else None
+        if alone is not None and any(one.on_node and _OWN.match(one.name) for one in command.variables):
+            continue  # a task of its own for every node: --standalone ... --seed $SLURM_PROCID
         if told == 1 or alone is not None:
             what = "--standalone" if alone is not None else f"no --{name}" if given is None else f"--{name} 1"
             return finding(
@@ -59,6 +67,7 @@ def job_nodes_not_told_to_launcher(job_script: JobScript) -> Answer:
 
 
 @check(Severity.ERROR, source=MEASURED)
+@whole
 def job_processes_do_not_divide(job_script: JobScript) -> Answer:
     """num_processes is no multiple of the nodes.
 
@@ -89,6 +98,7 @@ def job_processes_do_not_divide(job_script: JobScript) -> Answer:
 
 
 @check(Severity.ERROR, source="https://pytorch.org/docs/stable/generated/torch.cuda.set_device.html")
+@whole
 def job_processes_outnumber_gpus(job_script: JobScript) -> Answer:
     """The launcher starts more ranks on a node than the job has GPUs there.
 
@@ -100,6 +110,9 @@ def job_processes_outnumber_gpus(job_script: JobScript) -> Answer:
     gpus = gpus_per_node(job_script)
     if gpus is None:
         return Skip("how many GPUs a node of the job has is not known")
+    alone = job_script.directive("exclusive")
+    if alone is not None and alone.value is None:
+        return Skip("--exclusive gives the job all GPUs of its nodes")
     for command in per_node_launches(job_script):
         found = _each(job_script, command)
         if found and found[0] > gpus and not _on_cpu(command):
@@ -119,6 +132,7 @@ def job_processes_outnumber_gpus(job_script: JobScript) -> Answer:
 
 
 @check(Severity.WARNING, source=MEASURED)
+@whole
 def job_gpus_left_idle(job_script: JobScript) -> Answer:
     """The launcher starts fewer ranks on a node than the job has GPUs there.
 
@@ -220,7 +234,7 @@ def job_config_is_for_another_world(job_script: JobScript, config: Config) -> An
                 num_processes=processes,
                 gpus=amount * gpus,
             )
-    return Ok("the config fits what the job asks for")
+    return well(job_script, "the config fits what the job asks for")
 
 
 @check(Severity.ERROR, source="https://huggingface.co/docs/accelerate/usage_guides/deepspeed")
@@ -252,4 +266,4 @@ def job_deepspeed_starts_by_pdsh(job_script: JobScript, config: Config) -> Answe
                     "accelerate launch --deepspeed_multinode_launcher standard ...",
                 )),
             )  # fmt: skip
-    return Ok("DeepSpeed does not start the nodes itself")
+    return well(job_script, "DeepSpeed does not start the nodes itself")

@@ -7,7 +7,7 @@ and `--version` load neither torch, questionary nor pynvml.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -82,4 +82,33 @@ def run(argv: Sequence[str]) -> int:
         with command.make_context("mgpu", list(argv)) as context:
             return command.invoke(context)
 
-    return guarded(invoke)
+    return _for_scheduler(argv, invoke)
+
+
+_UNREADABLE = {"prolog": 0, "nagios": 3}  # 2 would drain every node that has the typing error, or mean critical
+
+
+def _for_scheduler(argv: Sequence[str], invoke: Callable[[], Any]) -> int:
+    """The command; a line that cannot be read condemns no node."""
+    style = next((style for style in _UNREADABLE if _asks(argv, style)), "")
+    if not style:
+        return guarded(invoke)
+    read = False
+
+    def told() -> Any:
+        nonlocal read
+        found = invoke()
+        read = True
+        return found
+
+    code = guarded(told)
+    if read or code == 0:  # 0: it was asked for its help
+        return code
+    if style == "nagios":
+        guarded(lambda: print("MGPU UNKNOWN - mgpu could not be asked: see its standard error"))
+    return _UNREADABLE[style]
+
+
+def _asks(argv: Sequence[str], style: str) -> bool:
+    words = list(argv)
+    return f"--exit-style={style}" in words or ["--exit-style", style] in [words[n : n + 2] for n in range(len(words))]

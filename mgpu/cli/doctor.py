@@ -53,13 +53,21 @@ def doctor(
         typer.Option("--path", metavar="DIR", help="A folder the run reads or writes; repeatable."),
     ] = None,
     script: Annotated[
-        str, typer.Option("--script", metavar="FILE", help="Read this training script; nothing of it is run.")
+        str, typer.Option("--script", metavar="FILE", help="Read this training or job script; nothing of it is run.")
     ] = "",
     log: Annotated[
         list[str] | None,
         typer.Option("--log", metavar="FILE", help="Explain this log of a failed run; repeatable, one a rank."),
     ] = None,
-    more: Annotated[list[str] | None, typer.Argument(hidden=True, metavar="[LOG]...")] = None,  # of --log rank*.log
+    compare_nodes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--compare-nodes",
+            metavar="DIR|FILE",
+            help="What differs between nodes: a folder of --save files, one a node, or a pre-flight's.",
+        ),
+    ] = None,
+    more: Annotated[list[str] | None, typer.Argument(hidden=True, metavar="[FILE]...")] = None,  # of --log rank*.log
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail as well.")] = False,
     format: Annotated[
         str, typer.Option("--format", metavar="FMT", help="human, json, junit, github or markdown.")
@@ -106,7 +114,7 @@ def doctor(
         from mgpu import schema
 
         return schema.show()
-    if more and not log:
+    if more and not (log or compare_nodes):
         from mgpu.errors import USAGE, MgpuError
 
         raise MgpuError(f"doctor takes no argument {more[0]!r} (a log: --log {more[0]}): mgpu doctor --help", USAGE)
@@ -114,10 +122,16 @@ def doctor(
         from mgpu.options import interpreter
 
         python = interpreter(python)
-    quick = quick or exit_style == "prolog"  # a prolog holds up every job
+    hurried = exit_style == "prolog"  # a prolog holds up every job
+    quick = quick or hurried
+    if hurried:
+        import os
+
+        # Slurm sets it to the GPUs of the job; a node is drained as a whole, for a fault of any.
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     # The machine is asked while mgpu reads its options and loads its checks.
-    ask = not (from_ or list_checks or explain or script or log)
-    started = (ahead.take() or _start(quick, path or [], python)) if ask else None
+    ask = not (from_ or list_checks or explain or script or log or compare_nodes)
+    started = (ahead.take() or _start(quick, path or [], python, hurried=hurried)) if ask else None
     try:
         from mgpu import examine, options
 
@@ -137,7 +151,8 @@ def doctor(
             compare=compare,
             config=config,
             script=script,
-            log=(*(log or ()), *(more or ())),
+            log=(*log, *(more or ())) if log else (),
+            compare_nodes=(*compare_nodes, *((more or ()) if not log else ())) if compare_nodes else (),
             python=python or None,
             redact=redact,
             fix=fix,
@@ -175,17 +190,24 @@ def flags_alone(options: Sequence[str]) -> dict[str, Any] | None:
     return {_FLAGS[option]: True for option in options}
 
 
-def _start(quick: bool, paths: list[str], python: str) -> list[Child]:
-    """The probes' children, on their way."""
+_PROLOG_S = 5.0  # a child may take in a prolog: Slurm waits MessageTimeout for all of it, 10 s by default
+
+
+def _start(quick: bool, paths: list[str], python: str, *, hurried: bool = False) -> list[Child]:
+    """The probes' children, on their way; `hurried`: a job waits for them."""
     from mgpu import children
 
     wanted: tuple[Probe, ...] = children.QUICK if quick else children.DEFAULT
+    if hurried:
+        from dataclasses import replace
+
+        wanted = tuple(replace(probe, deadline_s=min(probe.deadline_s, _PROLOG_S)) for probe in wanted)
     if paths:
         import os
         from dataclasses import replace
 
         named = {"named": [os.path.abspath(path) for path in paths]}
-        wanted = tuple(replace(p, arguments=named) if p is children.STORAGE else p for p in wanted)
+        wanted = tuple(replace(p, arguments=named) if p.name == "storage" else p for p in wanted)
     return children.start(wanted, python=python or None)
 
 

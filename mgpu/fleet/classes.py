@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from mgpu.compare import said
 from mgpu.fleet import schema
-from mgpu.fleet.flat import KNOWN, Several, Values, impersonal
+from mgpu.fleet.flat import KNOWN, Several, Values, impersonal, unsaid
 from mgpu.fleet.outliers import measure_of
 from mgpu.nodelist import order, prefix
 from mgpu.snapshot import Difference, NodeClass
@@ -31,6 +31,7 @@ _MOST_VALUES_SHARE = 0.10
 _LONGEST = 120  # of a value, in characters
 
 NO_GPU = "no GPU"
+UNKNOWN_GPUS = "GPUs not known"
 
 
 @dataclass(frozen=True)
@@ -43,16 +44,18 @@ class Compared:
     scattered: tuple[str, ...]
 
 
-def roles(nodes: Mapping[str, Values]) -> dict[str, tuple[str, ...]]:
-    """Role -> its nodes, the largest first. A node whose GPUs are gone, or one of them, is with its siblings."""
+def roles(nodes: Mapping[str, Values], *, together: bool = False) -> dict[str, tuple[str, ...]]:
+    """Role -> its nodes, the largest first. A node whose GPUs are gone, or one of them, is with its siblings; nodes of
+    one job are all of one role: what makes them another is a difference."""
     models = {node: values.get("gpus.name") for node, values in nodes.items()}
     sizes = Counter(model for model in models.values() if model is not None)
     bare = [node for node, model in models.items() if model is None]
-    own = {model for model, size in sizes.items() if _many(size, len(nodes))}
-    if not own and sizes:
+    own = {model for model, size in sizes.items() if _many(size, len(nodes)) or _by_name(model, models)}
+    if sizes and (together or not own):
         own = {sizes.most_common(1)[0][0]}
     without = [node for node in bare if _never_had_one(nodes[node])]
-    apart = frozenset(without) if not sizes or _many(len(without), len(nodes)) else frozenset()
+    many = not together and _many(len(without), len(nodes))
+    apart = frozenset(without) if not sizes or many else frozenset()
     by_prefix: dict[str, Counter[Hashable]] = {}
     for node, model in models.items():
         if model in own:
@@ -69,7 +72,7 @@ def roles(nodes: Mapping[str, Values]) -> dict[str, tuple[str, ...]]:
         grouped.setdefault(model, []).append(node)
     found: dict[str, tuple[str, ...]] = {}
     for model, members in grouped.items():
-        found |= _by_count(model, members, nodes)
+        found |= _by_count(model, members, nodes, together=together)
     return dict(sorted(found.items(), key=lambda role: -len(role[1])))
 
 
@@ -77,19 +80,33 @@ def _many(size: int, of: int) -> bool:
     return size > _FEW and (size > of * _SHARE or size >= _RACK)
 
 
+def _by_name(model: Hashable, models: Mapping[str, Hashable]) -> bool:
+    """Whether several nodes have this model, and a name by which no other node goes: dev[1-2] beside gpu[1-400]."""
+    own = [node for node, one in models.items() if one == model]
+    prefixes = {prefix(node) for node in own}
+    return len(own) > 1 and all(one == model for node, one in models.items() if prefix(node) in prefixes)
+
+
 def _never_had_one(values: Values) -> bool:
-    """Whether nothing at all says that there is, or was, a GPU."""
-    bus = values.get("driver.pci_gpus")
-    return not bus and values.get("driver.nvml_error") in (None, "LIBRARY_NOT_FOUND") and not values.get("gpus.count")
+    """Whether it is known that there is no GPU, and nothing says that there was one."""
+    silent = values.get("driver.nvml_error") in (None, "LIBRARY_NOT_FOUND")
+    return (
+        values.get("driver") == KNOWN and silent and not values.get("driver.pci_gpus") and not values.get("gpus.count")
+    )
 
 
-def _by_count(model: Hashable, members: Sequence[str], nodes: Mapping[str, Values]) -> dict[str, tuple[str, ...]]:
+def _by_count(
+    model: Hashable, members: Sequence[str], nodes: Mapping[str, Values], *, together: bool
+) -> dict[str, tuple[str, ...]]:
     """The nodes with one model, parted where many have another number that machines are built with."""
     if model is None:
-        return {NO_GPU: tuple(members)}
-    counts = Counter(nodes[node].get("gpus.count") for node in members)
-    usual = _most(counts)
-    own = {n for n, size in counts.items() if n == usual or (n in _USUAL_COUNTS and _many(size, len(members)))}
+        return {NO_GPU if all(_never_had_one(nodes[node]) for node in members) else UNKNOWN_GPUS: tuple(members)}
+    counts = Counter(count for node in members if (count := nodes[node].get("gpus.count")) is not None)
+    usual = _most(counts)  # whose model is known, is known to have some
+    own: set[Hashable] = {
+        n for n, size in counts.items() if n in _USUAL_COUNTS and _many(size, len(members)) and not together
+    }
+    own.add(usual)
     found: dict[str, list[str]] = {}
     for node in members:
         count = nodes[node].get("gpus.count")
@@ -114,6 +131,7 @@ def compared(
     keys: dict[str, None] = {}
     for table in tables:
         keys |= dict.fromkeys(table)
+    facts = frozenset(schema.compared())
     for key in keys:
         if len({table.get(key) for table in tables}) == 1 or measure_of(key):
             continue
@@ -123,14 +141,17 @@ def compared(
             continue
         ranked = counts.most_common()
         (usual, most), (_, second) = ranked[:2]
-        if most * 2 <= len(values) and len(counts) > max(_MOST_VALUES, len(values) * _MOST_VALUES_SHARE):
+        tie = most == second and not _many(second, len(values))
+        if KNOWN in counts and key in facts:  # that most could not be asked makes it nothing to be like
+            usual, tie = KNOWN, False
+        elif most * 2 <= len(values) and len(counts) > max(_MOST_VALUES, len(values) * _MOST_VALUES_SHARE):
             scattered.append(key)
             continue
         words = schema.words(key)
         for node, value in values.items():
             if value != usual:
                 difference = Difference(key, words.what, _told(words.where, value), _told(words.where, usual))
-                (tied if most == second else clear).setdefault(node, []).append(difference)
+                (tied if tie else clear).setdefault(node, []).append(difference)
     classes = _classes(role, clear, len(members))
     populations = _populations(members, classes)
     classes += [NodeClass(role, names, differences, len(members), tied=True) for names, differences in _alike(tied)]
@@ -138,10 +159,14 @@ def compared(
 
 
 def _values(key: str, members: Sequence[str], nodes: Mapping[str, Values]) -> dict[str, Hashable]:
-    """The value of each node; of one on which the whole fact is not known nothing is said about its parts."""
+    """The value of each node; of one on which the whole fact is not known, or whose mgpu
+    does not know the field, nothing is said."""
     fact = key.partition(".")[0]
     of_fact = key != fact and fact in schema.compared()
-    values = {node: nodes[node].get(key) for node in members if not of_fact or nodes[node].get(fact) == KNOWN}
+    values = {
+        node: nodes[node].get(key) for node in members
+        if not of_fact or (nodes[node].get(fact) == KNOWN and not unsaid(nodes[node], key))
+    }  # fmt: skip
     return _merged(values) if schema.near(key) else values
 
 

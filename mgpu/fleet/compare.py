@@ -17,6 +17,8 @@ from mgpu.fleet.schema import compared as compared_facts
 from mgpu.nodelist import order
 from mgpu.snapshot import Fleet, NodeClass, NodeDoor, NodeFault, NodePath, Outlier, Snapshot, to_json
 
+_IN_VAIN = frozenset({"timed out", "crashed", "no permission"})  # of the reasons for which a fact is not known
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -66,7 +68,7 @@ def fleet_of(
     `together`: they are to run one job."""
     machines = sorted(machines, key=lambda machine: order(machine.node))
     nodes = {machine.node: machine.values for machine in machines}
-    found = roles(nodes)
+    found = roles(nodes, together=together)
     classes: list[NodeClass] = []
     far: list[Outlier] = []
     scattered: dict[str, None] = {}
@@ -93,7 +95,19 @@ def fleet_of(
         _known(machines, found),
         tuple(scattered),
         together,
+        _unread(nodes, found),
     )
+
+
+def _unread(nodes: Mapping[str, Values], found: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The facts that no node of a role knows though they were asked for -> why."""
+    unread: dict[str, str] = {}
+    for fact in compared_facts():
+        for members in found.values():
+            said = {str(nodes[node].get(fact)) for node in members}
+            if KNOWN not in said and (why := sorted(said & _IN_VAIN)):
+                unread[fact] = ", ".join(why)
+    return unread
 
 
 def _known(machines: Iterable[Machine], found: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ Values: TypeAlias = dict[str, Hashable]
 Reader: TypeAlias = Callable[[Values, str, Any], None]
 
 KNOWN = "known"
+NOT_LOOKED_AT = "not looked at"  # --quick, or another mgpu: nothing is wrong with the node
 NODE = "{node}"
 
 
@@ -43,11 +44,11 @@ def flat(facts: Mapping[str, Any]) -> Values:
     }
 
 
-def _gap(facts: Mapping[str, Any], fact: str) -> str | None:
-    """Why a fact is not known, in a word: "timed out"; None: nobody asked."""
+def _gap(facts: Mapping[str, Any], fact: str) -> str:
+    """Why a fact is not known, in a word: "timed out"."""
     gap = (facts.get("gaps") or {}).get(fact)
     kind = gap.get("kind") if isinstance(gap, dict) else None
-    return None if kind in (None, "not_asked") else str(kind).replace("_", " ")
+    return NOT_LOOKED_AT if kind in (None, "not_asked") else str(kind).replace("_", " ")
 
 
 def impersonal(value: Hashable, names: Sequence[str]) -> Hashable:
@@ -144,6 +145,8 @@ def _fields(kind: type[Any]) -> Reader:
         for field, reader in own:
             if field in data:
                 reader(values, f"{key}.{field}", data[field])
+            else:
+                values[f"{key}.{field}"] = UNSAID
 
     return read
 
@@ -184,9 +187,19 @@ def _things(kind: type[Any]) -> Reader:
             alive = [one for one in things if not one.get("lost")]
             for field, reader, measure in own:
                 of = things if field == "lost" else alive
-                _merged(values, f"{group}.{field}", [one[field] for one in of if field in one], reader, measure)
+                if measure and name == "Gpu":
+                    of = [one for one in alive if not _at_work(one)]
+                said = [one[field] for one in of if field in one]
+                if of and not said:
+                    values[f"{group}.{field}"] = UNSAID
+                _merged(values, f"{group}.{field}", said, reader, measure)
 
     return read
+
+
+def _at_work(gpu: Mapping[str, Any]) -> bool:
+    """Whether somebody computes on it: it is warm then, as it should be."""
+    return bool(gpu.get("processes") or gpu.get("utilization_percent"))
 
 
 def _count(values: Values, key: str, name: str, groups: Mapping[str, Sequence[Any]], things: Sequence[Any]) -> None:
@@ -232,3 +245,16 @@ class Several(tuple[Hashable, ...]):
 
 
 _NOTHING = object()
+
+
+class _Unsaid:
+    """The value of a field that the mgpu which saved the node did not know."""
+
+
+UNSAID = _Unsaid()
+
+
+def unsaid(values: Values, key: str) -> bool:
+    """Whether nothing is said of this key, or of a field that it is part of."""
+    parts = key.split(".")
+    return any(values.get(".".join(parts[:end])) is UNSAID for end in range(2, len(parts) + 1))

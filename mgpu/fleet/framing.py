@@ -2,7 +2,8 @@
 
 As short lines of one alphabet. Slurm hands lines on whole up to 1024 bytes (SLURM_IO_MAX_MSG_LEN,
 source=https://github.com/SchedMD/slurm/blob/master/src/common/io_hdr.h), longer ones in pieces between which other
-nodes' words may come; and a module, a shell's start-up file or a container may print what it likes.
+nodes' words may come; and a module, a shell's start-up file or a container may print what it likes, with a line's end
+or without.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 _MARK = "mgpu"
 _PIECE = 600  # characters of a line's own text
-_LINE = re.compile(rf"\b{_MARK} (\d+) (\d+)/(\d+) ([A-Za-z0-9+/=]+)\s*$")
+_LINE = re.compile(rf"{_MARK} (\d+) (\d+)/(\d+) ([A-Za-z0-9+/=]+)\s*$")
 _LARGEST = 64 << 20  # bytes of a message that are taken in; a machine of 16 GPUs has 0.2 MiB
 
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from mgpu import nodelist
-from mgpu.errors import CANNOT_RUN, MgpuError, reason
+from mgpu import __version__, nodelist
+from mgpu.errors import CANNOT_RUN, UNKNOWN, MgpuError, reason
 from mgpu.fleet import framing
 from mgpu.fleet.job import Allocation
 
@@ -58,6 +58,8 @@ _OF_A_NODE = (
 )
 # What is said of tasks after such a line is of those that Slurm then killed with the step.
 _GIVEN_UP = re.compile(r"^srun: (?:error: )?(?:Task launch for|Application launch failed|Job step aborted)")
+# slurmstepd's, of scancel, the time limit or a preemption; a node that fails does not cancel the step (--no-kill).
+_CANCELLED = re.compile(r"\*\*\* (?:STEP|JOB) .*\bCANCELLED AT (?!.*NODE FAILURE)")
 
 
 @dataclass
@@ -222,6 +224,10 @@ class Workers:
         if name == "over":
             self._over(int(line))
             return []
+        if name == "err" and _CANCELLED.search(line):
+            self._given_up = True
+            self._own.append(line.partition("*** ")[2].removesuffix(" ***"))
+            return []
         labelled = _LABEL.match(line)
         task = self._tasks.get(int(labelled[1])) if labelled else None
         if labelled is None or task is None:
@@ -238,6 +244,9 @@ class Workers:
             task.greeted = True
             task.node = str(message.get("node") or task.node)
             self.greetings[task.node] = message
+            if message.get("mgpu") != __version__:  # its answers may mean something else
+                theirs = message.get("mgpu") or "another version"
+                self.lost.setdefault(task.node, f"mgpu there is {theirs}, here it is {__version__}")
             return []
         return [(task.node, message)]
 
@@ -259,15 +268,18 @@ class Workers:
         self.lost.setdefault(node, f"{last[-1]} ({why})" if last else why)
 
     def _over(self, code: int) -> None:
-        """The step has ended under us. Started again without the nodes that Slurm could not start it on."""
+        """The step has ended under us. Started again without the nodes that Slurm could not start it on. Raises
+        MgpuError (3) where it was cancelled, or cannot be started at all: no node is to blame."""
         left = self.nodes
         # What was asked so far is asked again: no more than the first question, which may be asked twice.
         if left and self.lost and self._given_up and self._number <= 1 and self._starts < _STARTS:
             self._start(left)
             return
-        words = "; ".join(dict.fromkeys(line.removeprefix("srun: ").removeprefix("error: ") for line in self._own[-3:]))
-        for node in left:
-            self._lose(node, words or f"the step ended with exit code {code}")
+        if not left:
+            return
+        lines = [line.removeprefix("srun: ").removeprefix("error: ") for line in self._own[-3:]]
+        words = "; ".join(dict.fromkeys(lines)) or f"exit code {code}"
+        raise MgpuError(f"the step of the workers has ended, which is no fault of its nodes: {words}", UNKNOWN)
 
     def _give_up(self, nodes: Sequence[str], waited_s: float, times: Sequence[float], asked: int) -> None:
         half = (

@@ -29,8 +29,10 @@ class Allocation:
 
     @property
     def cpus_per_node(self) -> int | None:
-        """What a launcher on a node would have."""
-        return None if self.cpus_per_task is None else self.cpus_per_task * self.tasks_per_node
+        """What a launcher on a node would have, or all its ranks where Slurm starts them."""
+        if self.cpus_per_task is None and self.tasks_per_node == 1:
+            return None
+        return (self.cpus_per_task or 1) * self.tasks_per_node
 
 
 def allocation(environ: Mapping[str, str]) -> Allocation:

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+from mgpu import __version__
 from mgpu.fleet import framing
 
 _END_S = 5.0  # for a smoke test that is told to stop
@@ -71,7 +72,7 @@ class Node:
 
     def greet(self) -> None:
         """The first word."""
-        self._say({"pid": os.getpid(), "host": socket.gethostname(), "python": sys.executable})
+        self._say({"pid": os.getpid(), "host": socket.gethostname(), "mgpu": __version__})
 
     def serve(self, command: Mapping[str, Any]) -> None:
         """Do what is asked, and answer; a fault of ours is an answer too."""

@@ -72,6 +72,7 @@ class _Preflight:
         self.progress = screens.Progress()
         self.stages: list[Stage] = []
         self._stage_began = began
+        self.untried: list[str] = []  # folders in which no token could be put
         self.trouble = ""  # what is wrong with all of them
         self.port = stages.first_port(job.job)
 
@@ -113,6 +114,7 @@ class _Preflight:
         wanted, job = self.wanted, self.job
         self.progress.say(f"examine: the doctor on {len(job.nodes)} node{'s' * (len(job.nodes) > 1)}")
         with _tokens(_folders(self.request)) as tokens:
+            self.untried = [folder for folder in _folders(self.request) if folder not in tokens]
             found = workers.ask(
                 {
                     "do": "examine",
@@ -129,7 +131,7 @@ class _Preflight:
         self._left()
         broken = {node: answer["error"] for node, answer in found.items() if answer.get("error")}
         for node, words in broken.items():
-            workers.lost[node] = f"its examination failed: {words}"
+            workers.lost[node] = f"the doctor failed there: {words}"
         found = {node: answer for node, answer in found.items() if node not in broken}
         self.busy = {node: answer["busy"] for node, answer in found.items()}
         clocks = self._clocks(workers)
@@ -171,7 +173,7 @@ class _Preflight:
         paths = [path for answer in walked.values() for path in answer.get("paths", ())]
         broken = [node for node in workers.nodes if "paths" not in walked.get(node, {})]
         for node in broken:
-            words = walked.get(node, {}).get("error") or told.get(node, {}).get("error") or "no answer"
+            words = told.get(node, {}).get("error") or walked.get(node, {}).get("error") or "no answer"
             workers.lost.setdefault(node, f"it could not try the network: {words}")
         lost = sum(path["connected"] is False or path["bulk"] is False for path in paths)
         detail = f"{len(paths) - lost} of {len(paths)} connections"
@@ -229,7 +231,7 @@ class _Preflight:
 
     def _tested(self, workers: Workers, good: Sequence[str]) -> stages.Tested:
         if self.trouble or len(good) < self.wanted.need:
-            for name in ("alone", "pairs", "together"):
+            for name in written.TESTS:
                 self._stage(name, "skip", "no node can do without it" if self.trouble else "too few nodes are left")
             return stages.Tested(list(good), trouble=self.trouble)
         request = self.request
@@ -260,6 +262,7 @@ class _Preflight:
         good = tuple(tested.good)
         passed = len(good) >= self.wanted.need and not tested.trouble
         code = errors.READY if passed else errors.NOT_READY
+        reasons = [o.answer.reason for o in outcomes if o.unknown and isinstance(o.answer, Skip)]
         result = screens.Result(
             job=self.job.job,
             of_job=self.job.nodes,
@@ -275,7 +278,7 @@ class _Preflight:
             code=code,
             seconds=time.monotonic() - self.began,
             folder=_told(self.folder),
-            unasked=tuple(dict.fromkeys(o.answer.reason for o in outcomes if o.unknown and isinstance(o.answer, Skip))),
+            unasked=(*self._untried(), *dict.fromkeys(reasons)),
         )
         told = verdict.whole(result)
         written.write(
@@ -286,6 +289,10 @@ class _Preflight:
         else:
             examine.write_out(self.request.output, lambda stream: _show(report.Screen.of(stream), result))
         return code
+
+    def _untried(self) -> list[str]:
+        """Folders of which is not known whether the nodes share them."""
+        return [f"whether all nodes see the same {folder}: it cannot be written to" for folder in self.untried]
 
 
 def _put(stream: Any, text: str) -> None:
@@ -304,6 +311,7 @@ def _folder(request: Request, job: Allocation) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise MgpuError(f"cannot use the folder {path}: {reason(error)}", errors.USAGE) from None
+    written.forget(path)
     return path
 
 
@@ -338,12 +346,16 @@ def _tokens(folders: Sequence[str]) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def _stopped_by_signals() -> Iterator[None]:
-    """SIGTERM (scancel, the time limit) and SIGHUP end it as Ctrl-C does: without a worker that goes on."""
+    """SIGTERM (scancel, the time limit) and SIGHUP end it as Ctrl-C does: without a worker that goes on. A second one
+    does not cut the end short, which has limits of its own (Workers.close)."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(number: int, frame: FrameType | None) -> None:
+        for one in numbers:
+            signal.signal(one, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    old = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mgpu import engine, errors, nodelist
 from mgpu.errors import MgpuError, reason
@@ -29,6 +29,9 @@ _ENDING = ".json"
 HOW = "srun --ntasks-per-node=1 bash -c 'mgpu doctor --quick --save nodes/$SLURMD_NODENAME.json'"
 
 
+_Hardware: TypeAlias = tuple[str, ...]
+
+
 @dataclass
 class Read:
     """What the files say."""
@@ -37,6 +40,7 @@ class Read:
     missing: dict[str, str] = field(default_factory=dict)  # node -> why nothing is known of it
     faults: list[NodeFault] | None = field(default_factory=list)  # None: too many to judge each by itself
     origin: dict[str, Path] = field(default_factory=dict)
+    hardware: dict[_Hardware, Path] = field(default_factory=dict)  # what is one machine under any name
 
 
 def fleet(named: Sequence[str], progress: Callable[[str], None] | None = None) -> Fleet:
@@ -85,7 +89,7 @@ def _files(named: Sequence[str]) -> tuple[list[Path], list[Path]]:
 
 def _inside(folder: Path) -> Iterator[Path]:
     own = folder / MACHINES if (folder / MACHINES).is_dir() else folder
-    return (path for path in own.iterdir() if path.suffix == _ENDING and path.name != DOCUMENT)
+    return (path for path in own.iterdir() if path.suffix == _ENDING and path.name != DOCUMENT and path.name[0] != ".")
 
 
 def _node(path: Path) -> str:
@@ -105,10 +109,23 @@ def _take(path: Path, seen: Read, judge: _Judge | None) -> None:
         if judge and seen.faults is not None:
             seen.faults += judge(node, facts)
         seen.machines[node] = Machine(node, facts)
+        if (own := _hardware(facts)) and (other := seen.hardware.setdefault(own, path)) != path:
+            raise MgpuError(
+                f"{other} and {path} are of one machine, {own[0]}, by its name and its GPUs: name one of them only. "
+                f"Each node writes its own: {HOW}",
+                errors.USAGE,
+            )
     except (OSError, BadSnapshot) as error:
         seen.missing[node] = f"{path.name} cannot be read: {_why(error)}"
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         seen.missing[node] = f"{path.name} is not a machine saved by mgpu doctor --save ({type(error).__name__})"
+
+
+def _hardware(facts: Mapping[str, Any]) -> _Hardware | None:
+    """The machine's own name with the UUIDs of its GPUs; None: they do not tell which one it is."""
+    uuids = sorted(gpu["uuid"] for gpu in facts.get("gpus") or () if gpu.get("uuid"))
+    name = (facts.get("host") or {}).get("name")
+    return (name, *uuids) if name and uuids else None
 
 
 def _why(error: Exception) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from mgpu import engine, nodelist, report
 from mgpu.fleet.groups import Group
 from mgpu.fleet.stages import Bad, Stage, StageStatus
-from mgpu.fleet.written import FAILING
+from mgpu.fleet.written import FAILING, TESTS
 
 TITLES = {
     "examine": "examine", "network": "reach each other", "compare": "compare", "alone": "train alone",
@@ -41,9 +41,18 @@ class Result:
     unasked: tuple[str, ...] = field(default=())  # checks that could not be asked: why
 
     @property
+    def in_common(self) -> bool:
+        """Whether all nodes of the job are bad, each by itself and for the same reason: other nodes are no better."""
+        alone = all(bad.stage in ("examine", "alone") for bad in self.bad)
+        reasons = {bad.id or bad.reason for bad in self.bad}
+        return alone and len(self.bad) == len(self.of_job) > 1 == len(reasons)
+
+    @property
     def exclude(self) -> str:
         """For sbatch: --exclude=n[3,7]."""
-        return f"--exclude={nodelist.fold(bad.node for bad in self.bad)}" if self.bad else ""
+        if not self.bad or self.in_common:
+            return ""
+        return f"--exclude={nodelist.fold(bad.node for bad in self.bad)}"
 
 
 class Progress:
@@ -93,7 +102,7 @@ def lines(result: Result, screen: report.Screen) -> list[report.Line]:
     told += report.problems(result.outcomes, screen, command="mgpu smoke-test --slurm", show_all=True)
     told += [[], *_verdict(result, screen)]
     told += _bad(result, screen)
-    if result.bad:
+    if result.exclude:
         told += report.labelled("Exclude", result.exclude, screen, whole=True)
     for reason in result.unasked:
         told += report.labelled("Unknown", reason, screen)
@@ -126,7 +135,7 @@ def _bad(result: Result, screen: report.Screen) -> list[report.Line]:
     of a check stands above."""
     alike: dict[tuple[str, str], list[str]] = {}
     for bad in result.bad:
-        fix = bad.fix if bad.stage in ("alone", "pairs", "together") else ""
+        fix = bad.fix if bad.stage in TESTS else ""
         alike.setdefault((bad.reason, fix), []).append(bad.node)
     told: list[report.Line] = []
     for (reason, fix), nodes in list(alike.items())[:_MOST_BAD]:
@@ -142,6 +151,9 @@ def _next(result: Result, screen: report.Screen) -> list[report.Line]:
     if result.verdict == "passed":
         names = nodelist.fold(result.chosen)
         return report.labelled("Next", f"the job goes on with {_nodes(len(result.chosen))}: {names}", screen)
+    if result.in_common:
+        words = "all nodes have this in common: mend it, then submit again (MGPU_PREFLIGHT=0 leaves the pre-flight out)"
+        return report.labelled("Next", words, screen)
     if result.bad:
         return report.labelled("Next", f"sbatch {result.exclude} ...   (or ask for spare nodes)", screen, whole=True)
     return []

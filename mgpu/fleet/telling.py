@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+import shlex
+from collections.abc import Iterable, Sequence, Set
 from typing import Any, TypeAlias
 
 from mgpu import __version__, report
@@ -13,6 +15,7 @@ from mgpu.snapshot import Fleet, NodeClass
 _SHOWN_DIFFERENCES = 3
 _SHOWN_ROWS = 12  # of a kind of nodes
 _LONGEST = 34  # of a value on a screen
+_PLAIN = re.compile(r"[\w.,\[\]][\w.,\[\]-]*")
 _LABEL = 24  # the longest range that stands in the column of the nodes
 
 _Row: TypeAlias = tuple[report.Mark, Sequence[str], str]  # status, nodes, what is said of them
@@ -26,7 +29,8 @@ def lines(fleet: Fleet, outcomes: Sequence[Outcome], screen: report.Screen, comm
     told += report.unstyled(report.wrapped(_compared(fleet), screen.width))
     told.append([])
     missing: list[_Row] = [("fail", nodes, f"not examined: {why}") for why, nodes in _missing(fleet).items()]
-    roles = {role: _role(fleet, role, nodes, verbose=verbose) for role, nodes in fleet.roles.items()}
+    bad = frozenset(failing(outcomes))
+    roles = {role: _role(fleet, role, nodes, bad, verbose=verbose) for role, nodes in fleet.roles.items()}
     width = max((len(_label(nodes)) for rows in (*roles.values(), missing) for _, nodes, _ in rows), default=0) + 2
     for role, rows in roles.items():
         head = f"{role}: {_counted(len(fleet.roles[role]))}"
@@ -56,13 +60,16 @@ def _missing(fleet: Fleet) -> dict[str, list[str]]:
     return reasons
 
 
-def _role(fleet: Fleet, role: str, nodes: Sequence[str], *, verbose: bool) -> list[_Row]:
+def _role(fleet: Fleet, role: str, nodes: Sequence[str], bad: Set[str], *, verbose: bool) -> list[_Row]:
     """The nodes of a kind that are alike, each class with its differences, and what was measured far off."""
     classes = [one for one in fleet.classes if one.role == role]
     unlike = {node for one in classes for node in one.nodes}
     alike = [node for node in nodes if node not in unlike]
     rows: list[_Row] = [("ok", alike, _alike(classes, len(alike), len(nodes)))] if alike else []
-    rows += [("info" if one.second else "warn", one.nodes, _said(one, verbose=verbose)) for one in classes]
+    rows += [
+        ("info" if one.second and not bad & {*one.nodes} else "warn", one.nodes, _said(one, verbose=verbose))
+        for one in classes
+    ]
     for far in (far for far in fleet.outliers if far.node in nodes):
         text = f"{far.what} {far.value:.4g}{far.unit}, median {far.median:.4g}{far.unit}"
         rows.append(("warn", [far.node], text))
@@ -93,8 +100,9 @@ def _alike(classes: Sequence[NodeClass], alike: int, of: int) -> str:
 
 
 def _said(one: NodeClass, *, verbose: bool) -> str:
+    half = one.tied or len(one.nodes) * 2 >= one.of
     shown = one.differences if verbose else one.differences[:_SHOWN_DIFFERENCES]
-    said = [f"{d.what} {_short(d.value)}, {'others' if one.tied else 'most'}: {_short(d.usual)}" for d in shown]
+    said = [f"{d.what} {_short(d.value)}, {'others' if half else 'most'}: {_short(d.usual)}" for d in shown]
     more = len(one.differences) - len(shown)
     if more:
         said.append(f"and {more} more")
@@ -122,7 +130,8 @@ def _verdict(fleet: Fleet, outcomes: Sequence[Outcome], screen: report.Screen) -
     style: report.Style
     if number["fail"]:
         word, style = "NOT ALIKE", "fail"
-        text = f"{', '.join(parts)}. {_counted(len(bad))} to leave out, of {len(fleet.nodes) + len(fleet.missing)}."
+        of = len(fleet.nodes) + len(fleet.missing)
+        text = f"{', '.join(parts)}." + (f" {_counted(len(bad))} to leave out, of {of}." if bad else "")
     elif number["warn"] or number["crash"]:
         word, style, text = "ALIKE WITH WARNINGS", "warn", f"{', '.join(parts)}."
     else:
@@ -140,7 +149,7 @@ def failing(outcomes: Iterable[Outcome]) -> tuple[str, ...]:
 def _next(fleet: Fleet, outcomes: Sequence[Outcome], screen: report.Screen) -> list[report.Line]:
     told: list[report.Line] = []
     if bad := failing(outcomes):
-        told += [[("Leave out: ", "bold"), (f"--exclude={fold(bad)}", "")]]  # one line: it pastes
+        told += [[("Leave out: ", "bold"), (f"--exclude={_pasted(fold(bad))}", "")]]  # one line: it pastes
     first = next((outcome.check.id for outcome in report.in_order(outcomes)), None)
     if first:
         text = f"Explain any line:  mgpu doctor --explain {first}"
@@ -150,6 +159,11 @@ def _next(fleet: Fleet, outcomes: Sequence[Outcome], screen: report.Screen) -> l
     elif not bad:
         told += report.unstyled(["Next:  mgpu configure --slurm"])
     return told
+
+
+def _pasted(names: str) -> str:
+    """Names as a shell takes them; brackets stay as they are read, and as #SBATCH lines want them."""
+    return names if _PLAIN.fullmatch(names) else shlex.quote(names)
 
 
 def _counted(number: int) -> str:

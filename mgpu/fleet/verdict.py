@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mgpu import __version__, document, engine, report
+from mgpu import __version__, document, engine, nodelist, report
+from mgpu.check import Problem
 from mgpu.fleet import screen as screens
 from mgpu.fleet.job import Allocation
 from mgpu.fleet.stages import Bad
@@ -24,9 +25,9 @@ def bad_nodes(
             continue
         for node in problem.subjects:
             fix = problem.fixes[0].text if problem.fixes else ""
-            found.setdefault(node, Bad(node, "examine", outcome.check.id, _reason(node, problem.title, fleet), fix))
+            found.setdefault(node, Bad(node, "examine", outcome.check.id, _reason(node, problem, fleet), fix))
     for node, why in lost.items():
-        found.setdefault(node, Bad(node, "examine", "", f"no answer: {why}"))
+        found.setdefault(node, Bad(node, "examine", "", f"not examined: {why}"))
     return [found[node] for node in nodes if node in found]
 
 
@@ -39,9 +40,10 @@ def named(files_of_node: Mapping[str, str]) -> dict[str, str]:
     return {f"files.{name}": found for name, found in files_of_node.items()}
 
 
-def _reason(node: str, title: str, fleet: Fleet) -> str:
-    """A problem's title; of a node that gave no answer what is known of it."""
-    return f"no answer: {fleet.missing[node]}" if fleet.missing.get(node) else title
+def _reason(node: str, problem: Problem, fleet: Fleet) -> str:
+    """A problem's title, without the nodes before it; of a node that gave no answer what is known of it."""
+    title = problem.title.removeprefix(f"{nodelist.fold(problem.subjects)}: ")
+    return f"not examined: {fleet.missing[node]}" if fleet.missing.get(node) else title
 
 
 def whole(result: screens.Result) -> dict[str, Any]:

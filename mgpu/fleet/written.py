@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mgpu import files, nodelist
+from mgpu.errors import USAGE, MgpuError, reason
 
 NODES_SH, HOSTFILE, DOCUMENT = "nodes.sh", "hostfile", "preflight.json"
 PASSING, FAILING, MACHINES = "passing_nodes.txt", "failing_nodes.txt", "machines"
+TESTS = ("alone", "pairs", "together")  # folders with the logs of the stages
+_GPUS = re.compile(r"(?P<type>[^:,=]+:)?(?P<number>\d+)")
 _NOTHING = "# All nodes of the job are good and wanted: nothing changes.\n"
 
 
@@ -42,9 +47,10 @@ def nodes_sh(
         "SLURM_NPROCS": str(tasks),
         "SLURM_TASKS_PER_NODE": f"{tasks_per_node}(x{count})" if count > 1 else str(tasks_per_node),
     }
-    all_gpus = environ.get("SLURM_GPUS", "")  # of --gpus: srun would ask for as many on fewer nodes
-    if all_gpus.isdecimal() and of_job and int(all_gpus) % len(of_job) == 0:
-        values["SLURM_GPUS"] = str(int(all_gpus) // len(of_job) * count)
+    # Of --gpus, "6" or "a100:6": srun would ask for as many on fewer nodes.
+    all_gpus = _GPUS.fullmatch(environ.get("SLURM_GPUS", ""))
+    if all_gpus and of_job and int(all_gpus["number"]) % len(of_job) == 0:
+        values["SLURM_GPUS"] = f"{all_gpus['type'] or ''}{int(all_gpus['number']) // len(of_job) * count}"
     left_out = nodelist.fold(node for node in of_job if node not in chosen)
     said = f"# {count} of the job's {len(of_job)} nodes; left out: {left_out}\n"
     return head + said + "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
@@ -60,6 +66,22 @@ def failing(bad: Mapping[str, str]) -> str:
     return "".join(f"{node}\t{' '.join(why.split())}\n" for node, why in bad.items())
 
 
+def forget(folder: Path) -> None:
+    """What an earlier pre-flight said in the same folder, as of a job that was requeued: should this one be stopped,
+    nothing of it is left to be taken for its answer. Raises MgpuError.
+
+    The hostfile stays: a shell that has sourced the earlier nodes.sh needs it.
+    """
+    try:
+        for name in (NODES_SH, DOCUMENT, PASSING, FAILING):
+            (folder / name).unlink(missing_ok=True)
+        for name in (MACHINES, *TESTS):
+            if (folder / name).is_dir():
+                shutil.rmtree(folder / name)
+    except OSError as error:
+        raise MgpuError(f"cannot use the folder {folder}: {reason(error)}", USAGE) from None
+
+
 def write(
     folder: Path,
     document: Mapping[str, Any],
@@ -71,7 +93,6 @@ def write(
     """All files but the machines. nodes.sh is the last, and is there only where the job may go on. Raises MgpuError."""
     from mgpu.document import text
 
-    (folder / NODES_SH).unlink(missing_ok=True)
     chosen = document["chosen"]
     files.write(folder / DOCUMENT, text(dict(document)))
     files.write(folder / PASSING, "".join(f"{node}\n" for node in document["good"]))

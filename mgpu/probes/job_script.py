@@ -99,7 +99,7 @@ def named_config(job: JobScript) -> Path | None:
     if not job.config or "$" in job.config:
         return None
     found = (Path(job.config), Path(job.path).parent / job.config)
-    return next((path for path in found if path.is_file()), None)
+    return next((path for path in found if os.path.isfile(path)), None)  # Path.is_file raises: no permission, too long
 
 
 def _bytes(path: Path) -> bytes | str:
@@ -147,7 +147,12 @@ def _odd(lines: Sequence[str], commands: Sequence[JobCommand]) -> list[JobText]:
     """What breaks a command and is hardly seen: a blank or comment after a backslash, typographic dashes and quotes."""
     found: list[JobText] = []
     dashed = {command.line for command in commands if command.words[0].startswith("-")}
-    of_commands = {line for command in commands for line in command.lines}
+    escaped = {  # "\\ " is a word, or the end of one
+        line
+        for command in commands
+        for word, line in zip(command.words, command.lines, strict=False)
+        if word[-1:] in (" ", "\t")
+    }
     for number, line in enumerate(lines, 1):
         if line.lstrip().startswith("#"):
             before = lines[number - 2] if number > 1 else ""
@@ -155,14 +160,16 @@ def _odd(lines: Sequence[str], commands: Sequence[JobCommand]) -> list[JobText]:
             continued = before.endswith("\\") and not before.lstrip().startswith("#")
             if continued and following.startswith("-") and number + 1 in dashed:
                 found.append(JobText(number, "ended", line.strip()[:200]))
-        elif _BLANK_AFTER.search(line) and number in of_commands:
+        elif _BLANK_AFTER.search(line) and number in escaped:
             found.append(JobText(number, "blank", line.strip()[:200]))
-        elif _REMARK_AFTER.search(line) and number in of_commands:
+        elif _REMARK_AFTER.search(line) and number in escaped:
             found.append(JobText(number, "remark", line.strip()[:200]))
     for command in commands:
         if base(command.words[0]) in ("echo", "printf"):
             continue
         for word, at in zip(command.words, command.lines, strict=False):
+            if re.search(r"\s", word):
+                continue  # a sentence in quotes
             if word and word[0] in _DASHES:
                 found.append(JobText(at, "dash", word[:200]))
             elif word and word[0] in _CURLY:

@@ -41,6 +41,7 @@ _VALUES = frozenset({
 })  # fmt: skip
 OPTIONS = _FLAGS | _VALUES
 _SAME = {"tasks": "ntasks", "tasks-per-node": "ntasks-per-node", "workdir": "chdir"}
+_FREE = frozenset({"comment", "job-name"})  # any text will do
 _MAGIC = "#SBATCH"
 _SPACED = re.compile(r"#[ \t]+SBATCH[ \t]+-")
 _DISABLED = re.compile(r"##+[ \t]*SBATCH[ \t]+-")
@@ -69,9 +70,6 @@ def read(lines: Sequence[str]) -> tuple[list[Directive], list[JobText], int | No
 
 
 def _directives(text: str, line: int, obeyed: bool, texts: list[JobText]) -> list[Directive]:
-    for kind, characters in (("dash", _DASHES), ("quote", _CURLY)):
-        if re.search(rf"(?:^|\s)[{characters}]" if kind == "dash" else f"[{characters}]", text.partition(" #")[0]):
-            texts.append(JobText(line, "dash" if kind == "dash" else "quote", text.strip()[:200]))
     words = _words(text)
     found: list[Directive] = []
     place = 0
@@ -84,6 +82,12 @@ def _directives(text: str, line: int, obeyed: bool, texts: list[JobText]) -> lis
         found.append(
             Directive(line, option[:80], None if value is None else masked(value[:500]), masked(written[:500]), obeyed)
         )
+    if any(one.option not in _FREE for one in found):
+        kept = text.partition(" #")[0]
+        if re.search(rf"(?:^|\s)[{_DASHES}]", kept):
+            texts.append(JobText(line, "dash", text.strip()[:200]))
+        if re.search(f"[{_CURLY}]", kept):
+            texts.append(JobText(line, "quote", text.strip()[:200]))
     return found
 
 
@@ -103,7 +107,7 @@ def _option(word: str, following: str | None) -> tuple[str, str | None, int]:
         if letter in _SHORT_FLAGS:
             return name, rest or None, 1
         if rest:
-            return name, rest.removeprefix("=") if letter not in "JDoe" else rest, 1
+            return name, rest, 1  # -N=2 is "=2" for sbatch, which refuses it
         return (name, following, 2) if following is not None else (name, None, 1)
     return word, None, 1
 

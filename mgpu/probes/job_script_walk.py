@@ -26,6 +26,9 @@ _LONGEST_RUN, _MOST_RUNS = 200, 10  # of a command inside $( ): characters, and 
 _DEEPEST = 12  # shells in shells, functions in functions
 _HOLE = re.compile(f"[{chr(_FIRST)}-{chr(_FIRST + _MOST_HOLES)}]")
 _INNER = re.compile(r"([!#]?)([A-Za-z_]\w*|[0-9@*#?$!_-]+)(\[[^\]]*\])?(.*)", re.DOTALL)
+# Variables that the job has in its environment already: a new value is handed on without `export`.
+_INHERITED = re.compile(r"(?:SLURM_\w+|CUDA_VISIBLE_DEVICES|PATH|LD_LIBRARY_PATH|HOME|USER|LOGNAME|TMPDIR|SHELL|PWD)$")
+_GIVES = re.compile(r"(?:^|,|=)([A-Za-z_]\w*)=([^,]*)")  # env A=1; srun --export=ALL,A=1; docker -e A=1; --env A=1,B=2
 _ARITHMETIC_NAME = re.compile(r"\$?\{?\b([A-Za-z_]\w*)\b\}?")
 
 _SHORTEST_SECRET = 8
@@ -53,6 +56,7 @@ class _Env:
     values: dict[str, Value] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
     hidden: set[str] = field(default_factory=set)  # given a value by a shell above, which did not export it
+    perhaps: set[str] = field(default_factory=set)  # NAME=${NAME:-...}: exported already, or not
     on_node: bool = False
     through: tuple[str, ...] = ()
     step: int | None = None
@@ -62,16 +66,19 @@ class _Env:
 
     def copy(self) -> _Env:
         """For a branch or a subshell."""
-        return dataclasses.replace(self, values=dict(self.values), exported=set(self.exported), hidden=set(self.hidden))
+        return dataclasses.replace(
+            self, values=dict(self.values), exported=set(self.exported), hidden=set(self.hidden),
+            perhaps=set(self.perhaps),
+        )  # fmt: skip
 
     def child(self, through: str, *, on_node: bool = False, given: Mapping[str, Text] | None = None) -> _Env:
         """A shell that a program of this one starts."""
         given = given or {}
         handed = {name: value for name, value in self.values.items() if name in self.exported} | dict(given)
-        kept = {name for name in self.values if name not in self.exported} | self.hidden
+        kept = {name for name in self.values if name not in self.exported | self.perhaps and not _INHERITED.match(name)}
         return _Env(
-            dict(handed), self.exported | set(given), kept - set(handed), self.on_node or on_node,
-            (*self.through, through) if through else self.through, self.step, [], False, self.depth + 1,
+            dict(handed), self.exported | set(given), (kept | self.hidden) - set(handed), set(self.perhaps),
+            self.on_node or on_node, (*self.through, through), self.step, [], False, self.depth + 1,
         )  # fmt: skip
 
 
@@ -96,8 +103,6 @@ class Walk:
         self.sourced: list[str] = []
         self.stops_at_errors = False
         self.cut = False
-        self.first_line: int | None = None
-        self.folder: str | None = None  # the last `cd`
         self._statement = 1  # where the statement of the script itself begins
         self.handed: set[int] = set()  # lines that commands are handed as their input: << END
         self._holes: list[_Hole] = []
@@ -234,6 +239,8 @@ class Walk:
         self._kept(assign, told, env, exported)
         if assign.element:  # of an array, which is no longer known
             value = self._unknown(assign.name, env, assign.line)
+        if any(self._holes[ord(one) - _FIRST].name == assign.name for one in _HOLE.findall(told.s)):
+            env.perhaps.add(assign.name)
         env.values[assign.name] = value
         env.hidden.discard(assign.name)
         if exported:
@@ -254,8 +261,6 @@ class Walk:
     def _command(self, fields: list[Text], env: _Env, how: _How, given: Mapping[str, Text], node: Simple) -> None:
         """A command of words that are expanded."""
         name = fields[0].s
-        if not env.on_node and not how.inner and self.first_line is None:
-            self.first_line = node.line
         if name in self._functions and env.depth < _DEEPEST:
             body = self._functions[name]
             inside = env.copy()
@@ -267,7 +272,15 @@ class Walk:
         elif name == "set":
             options = "".join(word.s[1:] for word in fields[1:] if re.fullmatch(r"-[a-zA-Z]+", word.s))
             self.stops_at_errors |= ("e" in options or "errexit" in [word.s for word in fields[1:]]) and not env.on_node
-            env.all_exported |= "a" in options
+            told = " ".join(word.s for word in fields[1:])
+            if "a" in options or "-o allexport" in told:
+                env.all_exported = True
+            elif re.search(r"(?<!\S)\+(?:\w*a|o allexport)", told):
+                env.all_exported = False
+        elif name == "shift":
+            amount = fields[1].s if len(fields) > 1 else "1"
+            if env.places is not None:
+                env.places = env.places[int(amount) :] if amount.isdecimal() and len(amount) < 5 else None
         elif name == "trap":
             self._trap(fields, env, how, node.line)
         elif name in (".", "source"):
@@ -284,8 +297,6 @@ class Walk:
                 if word.s.isidentifier():
                     env.values[word.s] = self._unknown(word.s, env, node.line)
         else:
-            if name == "cd" and len(fields) == 2 and not env.on_node and not how.inner and not how.unsure:
-                self.folder = self._told(fields[1])
             self._program(fields, env, how, given, node)
 
     def _trap(self, fields: list[Text], env: _Env, how: _How, line: int) -> None:
@@ -294,7 +305,8 @@ class Walk:
             return
         self.traps.append(JobTrap(line, tuple(word.removeprefix("SIG") for word in words[1:]), self._told(fields[1])))
         called = dataclasses.replace(how, unsure=True, background=False)
-        self._text(fields[1], dataclasses.replace(env.copy(), depth=env.depth + 1), called)
+        inside = dataclasses.replace(env.copy(), depth=env.depth + 1, through=(*env.through, "trap"))
+        self._text(fields[1], inside, called)
 
     def _unread(self, word: Text) -> None:
         told = self._told(word)
@@ -308,6 +320,11 @@ class Walk:
             words = [self._told(one) for one in fields]
             base = programs.base(words[0])
             if base == "srun":
+                if ":" in words[1:]:  # a job of several parts: each with options and a program of its own
+                    place = words.index(":", 1)
+                    self._program(fields[:place], env, how, given, node)
+                    self._program([fields[0], *fields[place + 1 :]], env, how, given, node)
+                    return
                 env, fields = self._srun(fields, words, env, how, given, node)
                 given = {}
                 if not fields:
@@ -321,7 +338,7 @@ class Walk:
             inner = programs.after_wrapper(words)
             if inner is None:
                 break
-            env = env.child(base, on_node=base in programs.SPREADS, given=given)
+            env = env.child(base, on_node=base in programs.SPREADS, given={**given, **_gives(fields[1:inner])})
             given = {}
             if base in ("ssh", "pdsh", "clush") and not env.through[:-1]:
                 env.values, env.exported = {}, set()  # nothing of this shell's variables comes along
@@ -354,7 +371,7 @@ class Walk:
         """The shell of the step, and the command that it starts."""
         place = programs.after_srun(words)
         step = self._record(fields[:place], env, how, node, given=given)
-        under = env.child("srun", on_node=True, given=given)
+        under = env.child("srun", on_node=True, given={**given, **_gives(fields[1:place])})
         under.step = step
         return under, fields[place:]
 
@@ -473,8 +490,7 @@ class Walk:
             return [value]
         if part.kind == "arith" or not re.search(r"\s", value.s):
             return [value if value.s else None]
-        pieces: list[Text | None] = [None if value.s[0].isspace() else Text()]
-        pieces = [None] if value.s[0].isspace() else []
+        pieces: list[Text | None] = [None] if value.s[0].isspace() else []
         pieces += [value.cut(found.start(), found.end()) for found in re.finditer(r"\S+", value.s)]
         return [*pieces, None] if value.s[-1].isspace() else pieces
 
@@ -594,6 +610,11 @@ def _joined(values: Sequence[Text]) -> Text:
             made.add(Text(" ", line=value.line(made.at[-1] if made.at else 1)))
         made.add(value)
     return made
+
+
+def _gives(options: Sequence[Text]) -> dict[str, Text]:
+    """The variables that a program is told to hand to what it starts."""
+    return {found[1]: word.cut(*found.span(2)) for word in options for found in _GIVES.finditer(word.s)}
 
 
 def _plain(value: Value | None) -> str | None:

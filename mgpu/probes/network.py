@@ -50,7 +50,7 @@ def probe(
     hostname = socket.gethostname()
     name, origin = _master_name(master, os.environ)
     yield {"asking": "the addresses of " + ", ".join(filter(None, (hostname, "localhost", name)))}
-    resolved = _resolve(filter(None, (hostname, "localhost", name)))
+    resolved = resolve(filter(None, (hostname, "localhost", name)), _RESOLVE_LIMIT_S)
     yield {"asking": "the interfaces"}
     try:
         links, addresses = (recorded["links"], recorded["addresses"]) if recorded else (_links(), _addresses())
@@ -86,9 +86,9 @@ def probe(
 Resolved = tuple[list[str], "str | None", list[Any]]  # addresses, the resolver's words, socket addresses
 
 
-def _resolve(names: Iterable[str]) -> dict[str, Resolved]:
+def resolve(names: Iterable[str], limit_s: float) -> dict[str, Resolved]:
     """Addresses of each name, in order; the resolver's words when there are none. All are asked at once."""
-    found: dict[str, Resolved] = {name: ([], f"no answer in {_RESOLVE_LIMIT_S:g} s", []) for name in names}
+    found: dict[str, Resolved] = {name: ([], f"no answer in {limit_s:g} s", []) for name in names}
 
     def ask(name: str) -> None:
         try:  # as bytes: Python would load its tables of international names for text
@@ -102,7 +102,7 @@ def _resolve(names: Iterable[str]) -> dict[str, Resolved]:
     threads = [threading.Thread(target=ask, args=(name,), daemon=True) for name in found]
     for thread in threads:
         thread.start()
-    end = time.monotonic() + _RESOLVE_LIMIT_S  # for all together: the child has a deadline
+    end = time.monotonic() + limit_s  # for all together: the child has a deadline
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
     return dict(found)
@@ -160,6 +160,11 @@ def _is_loopback(address: str) -> bool:
 
 
 # ---- interfaces
+
+
+def interfaces() -> list[dict[str, Any]]:
+    """The interfaces of this machine. OSError where the kernel does not tell them."""
+    return _interfaces(_links(), _addresses(), _default_routes("/proc") or [], "/sys")
 
 
 def _netlink(kind: int) -> Iterator[bytes]:

@@ -17,9 +17,11 @@ END: Final = "# <<< mgpu"
 _PRESENT = re.compile(r"^[^#\n]*\bsmoke-test\b[^#\n]*--slurm\b", re.MULTILINE)
 
 
-def lines(*, mgpu: str, need: int | None, config: str | None, logs: str) -> list[str]:
+def lines(
+    *, mgpu: str, need: int | None, config: str | None, logs: str, container: bool = False
+) -> list[str]:
     """The block. `mgpu`: how the job calls it, as shell words. `need`: nodes that train, None: all of the job's.
-    `config`: where there is one.
+    `config`: where there is one. `container`: the training runs in an image, which the pre-flight does not.
 
     Afterwards srun and the variables of Slurm name the nodes that are left, so that the lines below stay as they are.
     """
@@ -29,9 +31,10 @@ def lines(*, mgpu: str, need: int | None, config: str | None, logs: str) -> list
     return [
         BEGIN,
         'if [ "${MGPU_PREFLIGHT:-1}" != 0 ]; then',
+        *(["    echo 'mgpu: examined outside of the container: not the software in its image' >&2"] if container else []),
         f"    {mgpu} smoke-test --slurm{needed}{chosen} --log-dir {folder} || exit $?",
         "    # Where nodes are left out: from here on srun and $SLURM_* know only of the others.",
-        f"    . {folder}/nodes.sh",
+        f"    . {folder}/nodes.sh || exit $?",
         "fi",
         END,
     ]
@@ -40,7 +43,7 @@ def lines(*, mgpu: str, need: int | None, config: str | None, logs: str) -> list
 def of_job(job: Job) -> list[str]:
     """The block of a job that mgpu writes."""
     config = job.config if job.shape == "accelerate" else None
-    return lines(mgpu=job.mgpu, need=job.nodes, config=config, logs=job.logs)
+    return lines(mgpu=job.mgpu, need=job.nodes, config=config, logs=job.logs, container=job.container is not None)
 
 
 def present(script: str) -> bool:

@@ -21,6 +21,8 @@ def setup_lines(environ: Mapping[str, str] = os.environ, python: str | None = No
     """
     lines = _modules(environ)
     home = _home(python) if python else None
+    if python and home is None:  # of the system, or somewhere by itself: no environment of this shell's
+        return (*lines, f'export PATH={shlex.quote(os.path.dirname(os.path.abspath(python)))}:"$PATH"')
     if home is not None and _is_conda(home):
         return (*lines, *_conda(environ, home))
     if conda := environ.get("CONDA_PREFIX"):

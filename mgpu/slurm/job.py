@@ -10,6 +10,10 @@ from typing import Final, Literal
 Shape = Literal["accelerate", "torchrun", "plain"]
 SHAPES: Final[tuple[Shape, ...]] = ("accelerate", "torchrun", "plain")
 
+# How long before its time limit a job that is to start again is told, where nobody says. Slurm may be 60 s early or
+# late (man sbatch, --signal), and SIGTERM is followed by SIGKILL after KillWait, 30 s by default (man slurm.conf).
+WARN_S: Final = 120
+
 
 @dataclass(frozen=True)
 class Container:
@@ -51,6 +55,11 @@ class Job:
     preflight: bool = False  # examine and test the nodes first; needs mgpu in the job
     mgpu: str = "mgpu"  # how the job calls it
     logs: str = "logs"  # the folder of the job's output, from the job's folder
+
+    @property
+    def warning_s(self) -> int | None:
+        """How long before its time limit the job is told; a job that is to start again has to be."""
+        return self.warn_s or (WARN_S if self.requeue else None)
 
     @property
     def world_size(self) -> int:

@@ -6,10 +6,13 @@ import re
 
 from mgpu.errors import USAGE, MgpuError
 from mgpu.launch.secrecy import is_secret_name
+from mgpu.probes import cluster
 from mgpu.slurm.job import SHAPES, Job
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _TYPE = re.compile(r"[\w.+-]+", re.ASCII)  # of a GPU
+_EARLY_S = 60  # Slurm's signal may come so much earlier than asked for (man sbatch, --signal)
+_LATEST_S = 65535  # before the end of a job that Slurm's signal can be asked for (man sbatch, --signal)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)  # of a variable
 
 
@@ -34,9 +37,31 @@ def hold(job: Job) -> None:
     # man sbatch, filename pattern: % is filled in, and with a backslash anywhere nothing is, %j neither
     if found := re.search(r"[\\%]", job.logs):
         raise MgpuError(f"logs: {job.logs!r} has a {found.group()}, which Slurm reads as part of a pattern", USAGE)
+    _refuse_times(job)
     if job.gpu_type and not _TYPE.fullmatch(job.gpu_type):
         raise MgpuError(f"gpu_type: {job.gpu_type!r} is no type of a GRES (a100, h100-sxm)", USAGE)
     _refuse_words(job)
+
+
+def _refuse_times(job: Job) -> None:
+    """A job that is told of its end as it begins would queue again at once, and again, for ever."""
+    try:
+        limit_s = cluster.seconds(job.time) if job.time else None
+    except ValueError:
+        words = f"time: {job.time!r} is no time as Slurm reads it (90 for minutes, 12:00:00, 2-00:00:00)"
+        raise MgpuError(words, USAGE) from None
+    warn_s = job.warning_s
+    if warn_s is None:
+        return
+    if warn_s > _LATEST_S:
+        raise MgpuError(f"warn_s: {warn_s} is more than {_LATEST_S}, the most that Slurm takes", USAGE)
+    if limit_s and limit_s <= warn_s + _EARLY_S:  # 0: no limit
+        again = ", and would start again and again" if job.requeue else ""
+        raise MgpuError(
+            f"time: {job.time} is too short: the job is warned {warn_s} s before its end, or up to "
+            f"{_EARLY_S} s earlier{again}",
+            USAGE,
+        )
 
 
 def _refuse_words(job: Job) -> None:
@@ -47,6 +72,10 @@ def _refuse_words(job: Job) -> None:
         raise MgpuError(
             "a word of the command or the environment has a NUL in it, and no program can be given one", USAGE
         )
+    try:
+        "".join([*words, *job.setup, job.name, job.logs]).encode()
+    except UnicodeEncodeError:
+        raise MgpuError("a word of the command is no UTF-8, and a job script is: rename that file", USAGE) from None
     for name, value in job.env.items():
         if not _NAME.fullmatch(name):
             raise MgpuError(f"env: {name!r} is no name of a variable", USAGE)

@@ -23,9 +23,6 @@ from mgpu.slurm.job import Job
 # (/proc/sys/net/ipv4/ip_local_port_range), and with room to move on.
 _FIRST_PORT = 12000
 _PORTS = 20000
-# How long before its time limit a job that is to start again is told, where nobody says. Slurm may be 60 s early or
-# late (man sbatch, --signal), and SIGTERM is followed by SIGKILL after KillWait, 30 s by default (man slurm.conf).
-_WARN_S = 120
 _PLAIN = re.compile(r"[\w@%+=:,./\-\[\]&|*()!^~]+", re.ASCII)  # what sbatch reads in an #SBATCH line as it stands
 
 
@@ -38,7 +35,11 @@ def render(job: Job) -> str:
     soundness.hold(job)
     parts = [
         [*_head(job), "", *_directives(job)],
-        ["set -euo pipefail", 'cd "$SLURM_SUBMIT_DIR"'],
+        [
+            "set -euo pipefail",
+            'cd "$SLURM_SUBMIT_DIR"',
+            "export SLURM_EXPORT_ENV=ALL  # what is set here reaches the nodes, after sbatch --export=NONE too",
+        ],
         _setup(job),
         _variables(job),
         _again(job),
@@ -78,7 +79,7 @@ def _directives(job: Job) -> list[str]:
     tasks = job.ranks_per_node if job.shape == "plain" else 1
     gpus = f"{job.gpu_type}:{job.gpus_per_node}" if job.gpu_type else str(job.gpus_per_node)
     cpus = max(1, job.cpus_per_node // tasks) if job.cpus_per_node else None
-    warn = _warning(job)
+    warn = job.warning_s
     options: list[tuple[str, str | None]] = [
         ("job-name", job.name),
         ("partition", job.partition),
@@ -122,7 +123,7 @@ def _setup(job: Job) -> list[str]:
 def _variables(job: Job) -> list[str]:
     lines = [f"export {name}={shlex.quote(value)}" for name, value in job.env.items()]
     if "OMP_NUM_THREADS" not in job.env:
-        lines.append(f"export OMP_NUM_THREADS={_threads(job)}  # of a rank")
+        lines += _threads(job)
     if job.gpus_per_node == 0 and "ACCELERATE_USE_CPU" not in job.env:
         # Without it a script of accelerate whose torch sees no GPU trains alone on each rank.
         lines.append(
@@ -131,39 +132,43 @@ def _variables(job: Job) -> list[str]:
     return lines
 
 
-def _threads(job: Job) -> str:
-    if job.threads:
-        return str(job.threads)
+def _threads(job: Job) -> list[str]:
+    """The threads of a rank: its share of the CPUs that were granted, which may be others than were asked for. The
+    shell of salloc knows no SLURM_CPUS_ON_NODE."""
     ranks = job.ranks_per_node
-    if not job.cpus_per_node:
-        return f"$((SLURM_CPUS_ON_NODE > {ranks} ? SLURM_CPUS_ON_NODE / {ranks} : 1))"
-    if job.cpus_per_node < ranks:
-        return "1"
-    if job.shape == "plain" or ranks == 1:
-        return "${SLURM_CPUS_PER_TASK:-1}"
-    return f"$((${{SLURM_CPUS_PER_TASK:-{ranks}}} / {ranks}))"
-
-
-def _warning(job: Job) -> int | None:
-    return job.warn_s or (_WARN_S if job.requeue else None)
+    said = "SLURM_CPUS_PER_TASK" if job.cpus_per_node else "SLURM_CPUS_ON_NODE"
+    if job.threads:
+        share, lines = str(job.threads), []
+    elif ranks == 1 or (job.shape == "plain" and job.cpus_per_node):
+        share, lines = f"${{{said}:-1}}", []
+    else:
+        share, lines = f"$((cpus > {ranks} ? cpus / {ranks} : 1))", [f"cpus=${{{said}:-{ranks}}}"]
+    return [*lines, f"export OMP_NUM_THREADS={share}  # of a rank"]
 
 
 def _again(job: Job) -> list[str]:
     """What happens on Slurm's signal before the time limit; where that fails, the training goes on (set -e)."""
-    warn = _warning(job)
+    warn = job.warning_s
     if warn is None:
         return []
+    # The number alone would be the whole array, where this is the array's last task (measured on 22.05).
+    this = [
+        "this_job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}  # this task of an array alone",
+        "this_job=${this_job:-$SLURM_JOB_ID}",
+    ]
     if job.requeue:
         return [
             f"# {warn} s before the time limit: back into the queue, to go on from the training's last checkpoint. The",
             "# ranks get SIGTERM, and SIGKILL after KillWait (scontrol show config).",
-            """trap 'echo "mgpu: the time is almost up, job $SLURM_JOB_ID is queued again"
-      scontrol requeue "$SLURM_JOB_ID" || true' USR1""",
+            *this,
+            """trap 'echo "mgpu: the time is almost up, job $this_job is queued again"
+      scontrol requeue "$this_job" || true' USR1""",
         ]
     return [
         f"# {warn} s before the time limit: SIGTERM to the ranks, which may save what they have.",
+        *this,
         """trap 'echo "mgpu: the time is almost up, the ranks get SIGTERM"
-      scancel --signal=TERM "$SLURM_JOB_ID" || true' USR1""",
+      scancel --signal=TERM "$this_job" || true' USR1""",
     ]
 
 

@@ -98,6 +98,8 @@ CASES = (
     warns("fleet_facts_unread", "torch runtime timed out on n3, known on the other 3 nodes", "mgpu doctor -v",
         fleet=differing("torch_runtime", "torch runtime", "timed out", "known")),
     well("fleet_facts_unread", "everything could be read on 4 nodes"),
+    warns("fleet_facts_unread", "not known of every node: torch runtime (timed out)", "mgpu doctor -v",
+        fleet=fleet(unread={"torch_runtime": "timed out"})),
     # software
     fails("fleet_driver_silent", "NVML DRIVER_NOT_LOADED on n2, it answers on the other 3 nodes", "nvidia-smi -L",
         fleet=DEAD),
@@ -107,6 +109,10 @@ CASES = (
         "-N8 -w 'n[1-8]'", fleet=large(classes=SECOND_TORCH, together=True)),
     well("fleet_torch_differs", "one torch on 40 nodes", fleet=large(classes=SECOND_TORCH)),  # told as a population
     well("fleet_torch_differs", "one torch on 4 nodes"),
+    fails("fleet_torch_differs", "pytorch.version differs from node to node: no value is that of most", "--from FILE",
+        fleet=fleet(scattered=("pytorch.version", "env.CUDA_X"))),
+    informs("fleet_facts_scattered", "1 fact differs from node to node: env.CUDA_X", "each node's own file",
+        fleet=fleet(scattered=("pytorch.version", "env.CUDA_X"))),
     skips("fleet_torch_differs", "pytorch: known on fewer than two nodes", fleet=fleet(known=("driver",))),
     skips("fleet_torch_differs", "1 node answered", fleet=ALONE),
     fails("fleet_nccl_differs", "NCCL 2.28.3 on n3, 2.29.7 on the other 3 nodes", "env | grep LD_",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mgpu import engine
+from mgpu.probes import job_script_directives
 from mgpu.snapshot import Config, JobFolder, JobScript, Snapshot
 from tests.bad_jobs import bad, good, pairs, read
 from tests.checks.facts import Case, config, fails, informs, job_script, skips, table, warns, well
@@ -613,7 +614,24 @@ CASES = (
         "job_deepspeed_starts_by_pdsh", "does not start the nodes", job_script=read(CONFIGURED), config=config(STANDARD)
     ),
     # --- what is not known is not judged
-    well("job_launcher_outside_srun", "runs on one node", job_script=read("#!/bin/bash\ntorchrun train.py\n")),
+    skips("job_launcher_outside_srun", "may be what srun starts", job_script=read("#!/bin/bash\ntorchrun train.py\n")),
+    well(
+        "job_launcher_outside_srun",
+        "runs on one node",
+        job_script=read("#!/bin/bash\n#SBATCH --nodes=1\ntorchrun train.py\n"),
+    ),
+    skips("job_processes_outnumber_gpus", "all GPUs", job_script=job("#SBATCH --exclusive", "torchrun train.py")),
+    skips("job_cpus_not_passed_on", "several parts", job_script=job("#SBATCH hetjob", "srun torchrun train.py")),
+    skips("job_slurm_variable_empty", "several parts", job_script=job("#SBATCH hetjob", "srun torchrun train.py")),
+    skips("job_syntax_broken", "for #!/bin/zsh", job_script=read("#!/bin/zsh\nfor x (1 2) { echo $x }\n")),
+    skips("job_syntax_broken", "not read to its end", job_script=read("#!/usr/bin/perl\n#SBATCH -N 2\nprint 1;\n")),
+    skips("job_rank_ignored", "not read to its end", job_script=read("#!/usr/bin/perl\n#SBATCH -N 2\nprint 1;\n")),
+    skips(
+        "job_machine_rank_of_config",
+        "not read to its end",
+        job_script=read("#!/usr/bin/perl\n#SBATCH -N 2\nprint 1;\n"),
+        config=config(TWO),
+    ),
     well(
         "job_launcher_outside_srun",
         "srun starts",
@@ -728,6 +746,61 @@ def test_the_fault_and_nothing_else(pair: object) -> None:
     assert pair.expected, "no line of the bad script bears a mark"
     assert found(bad(pair.name)) == pair.expected
     assert found(good(pair.name)) == set()
+
+
+STARTS = "srun -K1 torchrun --nnodes=2 --nproc_per_node=4 --rdzv_backend=c10d --rdzv_id=1 --rdzv_endpoint=$A:$B"
+ON_NODE = (
+    "bash -c 'torchrun --nnodes 2 --nproc_per_node 4 --node_rank $SLURM_NODEID --master_addr $A --master_port $B t.py'"
+)
+MADE = 'A=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)\nB=$((12000 + SLURM_JOB_ID % 20000))'
+RIGHT = {
+    "shift": f'go() {{ name=$1; shift; {STARTS} "$@"; }}\ngo first train.py',
+    "export of srun": f"{MADE}\nsrun -K1 --export=ALL,A=$A,B=$B {ON_NODE}",
+    "env": f"{MADE}\nsrun -K1 env A=$A B=$B {ON_NODE}",
+    "env of a container": f"{MADE}\nsrun -K1 apptainer exec --env A=$A,B=$B x.sif {ON_NODE}",
+    "env of docker": f"{MADE}\nsrun -K1 docker run -e A=$A -e B=$B image {ON_NODE}",
+    "allexport": f"set -o allexport\n{MADE}\nset +o allexport\nsrun -K1 {ON_NODE}",
+    "perhaps exported": f"A=${{A:-n1}}\nB=${{B:-12345}}\nsrun -K1 {ON_NODE}",
+    "in the environment": "SLURM_X=1\nPATH=/x:$PATH\nsrun -K1 bash -c 'torchrun --standalone t.py $PATH $SLURM_X $SLURM_PROCID'",
+    "first node prepares": f"torchrun --standalone prepare.py\n{STARTS} t.py\naccelerate launch --num_processes 4 t.py",
+    "a task for each node": "srun -K1 bash -c 'torchrun --standalone --nproc_per_node 4 t.py --seed $SLURM_PROCID'",
+    "bundle": STARTS.replace("-K1", "-lK") + " t.py",
+    "threads": f"export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\n{STARTS} t.py",
+    "set by the step": "srun -K1 -c 8 bash -c 'torchrun --standalone t.py $SLURM_PROCID -j $SLURM_CPUS_PER_TASK'",
+    "sentences": 'logger "\u201chello\u201d there" "\u2013 so"\nsed -e \'s/\\ #.*//\' a.txt\n' + f"{STARTS} t.py",
+    "comment": f"#SBATCH --comment=\u201cx\u201d\n{STARTS} t.py",
+    "parts": f"#SBATCH hetjob\n#SBATCH --gres=gpu:1 --ntasks=8\nsrun python a.py : {STARTS.removeprefix('srun')} t.py",
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_nothing_is_found_in_what_is_right(name: str) -> None:
+    assert found(job(RIGHT[name])) == set()
+
+
+@pytest.mark.parametrize(
+    ("lines", "check"),
+    [
+        ("set -a\nA=1\nset +a\nB=2\nsrun -K1 " + ON_NODE, "job_variable_not_on_node"),
+        ("go() { r=$1; shift; " + STARTS.replace("_backend=c10d", "_conf=x") + " --node_rank $r $@; }\n"
+         "go $SLURM_NODEID t.py", "job_rank_expanded_in_batch_shell"),
+        ("srun python serve.py : torchrun --standalone t.py", "job_nodes_not_told_to_launcher"),
+        ("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\n" + STARTS + " t.py", "job_slurm_variable_empty"),
+    ],
+)  # fmt: skip
+def test_what_stands_beside_the_right_is_still_found(lines: str, check: str) -> None:
+    assert check in {name for name, _ in found(job(lines))}
+
+
+def test_a_trap_does_not_wait_for_itself() -> None:
+    script = job("#SBATCH --signal=B:USR1@60", "trap 'srun -n1 python save.py' USR1", f"{STARTS} t.py")
+    assert ("job_trap_never_runs", 7) in found(script)
+
+
+def test_all_options_of_sbatch_are_known() -> None:
+    lines = "".join(f"#SBATCH --{name}=1\n" for name in sorted(job_script_directives.OPTIONS))
+    assert "job_directive_unknown" not in {check for check, _ in found(read(f"#!/bin/bash\n{lines}"))}
+    assert "job_directive_unknown" in {check for check, _ in found(read(f"#!/bin/bash\n{lines}#SBATCH --nodez=1\n"))}
 
 
 def test_every_check_that_needs_the_script_alone_has_a_pair() -> None:
