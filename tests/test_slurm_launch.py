@@ -128,6 +128,7 @@ def test_whoever_stops_mgpu_stops_the_job(cluster: Cluster, tmp_path: Path, numb
     assert cluster.job_of(number_of(err))["JobState"] == "CANCELLED"
     assert cluster.quiet() == []
     assert f"stopped by {signal.Signals(number).name}" in " ".join(err.split())
+    assert "Probable cause" not in err and "First to fail" not in err  # that it was cancelled is no finding
 
 
 def test_a_job_that_can_never_start_is_no_wait(cluster: Cluster, tmp_path: Path) -> None:
@@ -136,6 +137,7 @@ def test_a_job_that_can_never_start_is_no_wait(cluster: Cluster, tmp_path: Path)
     code, out, err = launched.end()
     assert (code, out) == (errors.LAUNCH_REFUSED, b"")
     assert "NOT STARTED" in err and "PartitionTimeLimit" in err
+    assert "end of the job's output" not in err and "\nLog " not in err  # there is none
     assert cluster.job_of(number_of(err))["JobState"] == "CANCELLED"
 
 
@@ -199,6 +201,7 @@ def test_a_script_runs_in_the_allocation_that_is_there(cluster: Cluster, tmp_pat
     assert code == 5, err
     assert {b"on node1", b"on node2", f"{tmp_path} 2".encode()} <= set(out.splitlines())
     assert "nothing is submitted" in err
+    assert "before it started a rank" not in err  # the ranks of a step are nobody's children here
     step = ("salloc", "--nodes=2", "--immediate=30", "srun", "--nodes=1", "--ntasks=1")
     code, out, err = Launched(cluster, tmp_path, "--no-preflight", script, "0", before=step).end()
     assert code == 0 and {b"on node1", b"on node2"} <= set(out.splitlines()), err
@@ -229,6 +232,7 @@ def test_what_slurm_would_refuse_is_explained(cluster: Cluster, tmp_path: Path) 
     }.items():
         code, _, err = Launched(cluster, tmp_path, "--no-preflight", *options, job(tmp_path, "srun true")).end()
         assert code == errors.LAUNCH_REFUSED and said in err
+    assert not (tmp_path / "runs").exists()
     head = f"--output={tmp_path}/new/sub/%j.out --nodes=1 --time=5"
     code, out, err = Launched(
         cluster, tmp_path, "--no-preflight", "--dry-run", job(tmp_path, "srun true", head=head)
@@ -315,10 +319,11 @@ def test_a_job_that_slurm_holds_is_no_wait(tmp_path: Path, monkeypatch: pytest.M
 def test_a_job_that_slurm_has_forgotten_is_asked_of_the_accounting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    saying(tmp_path, [says(tmp_path, "RUNNING")], monkeypatch, "FAILED|3:0|node[1-2]|2026-11-22T01:56:24|None|a|0|gpu")
+    saying(tmp_path, [says(tmp_path, "RUNNING")], monkeypatch, "FAILED|3:0|node[1-2]|2026-11-22T01:56:24|None|a|02:00:00|0|gpu")
     (tmp_path / "gone").touch()
     end = followed([])
     assert (end.state, ended.exit_status(end, ended.Found())) == ("FAILED", 3)
+    assert end.seconds == 7200  # and not how long somebody looked
     saying(tmp_path, [], monkeypatch)
     assert ended.exit_status(followed([]), ended.Found()) == errors.UNKNOWN  # nobody knows it: never 0
 
@@ -336,10 +341,11 @@ def test_a_second_signal_waits_for_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_record_of_the_accounting_of_any_release() -> None:
-    new = record.of_sacct(12, "CANCELLED by 0|0:15|n[1-2]|2026-11-22T01:56:24|None|a|1|gpu\n")
+    new = record.of_sacct(12, "CANCELLED by 0|0:15|n[1-2]|2026-11-22T01:56:24|None|a|1-02:00:03|1|gpu\n")
     assert new is not None and (new.state, new.signal, new.restarts) == ("CANCELLED", 15, 1)
-    old = record.of_sacct(12, "TIMEOUT|0:0|n1|Unknown|None|a\n", record._SACCT_OLD)
-    assert old is not None and (old.state, old.start) == ("TIMEOUT", "")
+    assert new.ran_s == 26 * 3600 + 3
+    old = record.of_sacct(12, "TIMEOUT|0:0|n1|Unknown|None|a|00:01:00\n", record._SACCT_OLD)
+    assert old is not None and (old.state, old.start, old.ran_s) == ("TIMEOUT", "", 60)
     assert record.of_sacct(12, "\n") is None
 
 
@@ -461,6 +467,68 @@ def test_what_the_preflight_found_is_told(tmp_path: Path) -> None:
     said = " ".join("".join(text for text, _ in line) for line in telling.lines(document, screen))
     assert "no training was started: 1 good nodes, 2 needed. n8: no GPU" in " ".join(said.split())
     assert document["slurm"]["preflight"]["chosen"] == []
+
+
+def told_of(record_: record.Record, **changes: object) -> str:
+    """What is said at the end of a job."""
+    end = Followed(record_.job, record_, 7200.0, **changes)  # type: ignore[arg-type]
+    found = ended.Found(task=ended.Task("n1", "0", 143))
+    document = telling._document(end, found, ended.run_of(end, found, ended.exit_status(end, found), None), None,
+                                 triage=False, config=None)  # fmt: skip
+    screen = Screen(80, glyphs=False, colour=False, stream=io.StringIO())
+    lines = ["".join(text for text, _ in line) for line in telling.lines(document, screen)]
+    assert all(len(line) <= 80 for line in lines), lines
+    return "\n".join(lines)
+
+
+def test_a_task_that_slurm_ended_is_not_the_first_to_fail(tmp_path: Path) -> None:
+    assert "task 0 on n1" in told_of(record.Record(12, "FAILED", exit_code=143, nodes="n[1-2]"))
+    assert "task 0" not in told_of(record.Record(12, "TIMEOUT", nodes="n[1-2]"))
+    assert "task 0" not in told_of(record.Record(12, "CANCELLED", nodes="n[1-2]"), signalled=signal.SIGINT)
+
+
+def test_a_job_that_went_well_without_a_node_says_why(tmp_path: Path) -> None:
+    (tmp_path / "preflight-12").mkdir()
+    found = {"schema": "mgpu.preflight/1.0", "need": 2, "good": ["n7", "n9"], "chosen": ["n7", "n9"],
+             "bad": [{"node": "n8", "reason": "n8: /dev/shm is 1 MiB, too small for 2 ranks"}]}  # fmt: skip
+    (tmp_path / "preflight-12" / "preflight.json").write_text(json.dumps(found))
+    one = record.Record(12, "COMPLETED", nodes="gpu-of-a-long-name-[0001-0002,0004-0009,0011]")
+    said = " ".join(told_of(one, output=str(tmp_path / "slurm-12.out")).split())
+    assert "exit 0, 2 h 0 min" in said and "n8: /dev/shm is 1 MiB" in said and "sbatch --exclude=n8" in said
+
+
+def test_where_stderr_is_full_nothing_goes_to_stdout(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/full", "w") as full:  # noqa: PLW1514
+        monkeypatch.setattr(sys, "stderr", full)
+        for _ in range(2):
+            telling.plan([("Job", "x")], Screen.of(sys.stderr))
+        assert sys.stderr is not full
+        with open(os.devnull, "w") as nowhere:  # noqa: PLW1514
+            os.dup2(nowhere.fileno(), full.fileno())  # what is buffered can be let go
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("granted", "fits"), [("4(x2)", True), ("8,2(x3)", False), ("", True)])
+def test_more_cpus_than_the_allocation_has_are_refused(granted: str, fits: bool, tmp_path: Path) -> None:
+    """srun would refuse the step, and the pre-flight take it for nodes that do not answer."""
+    (tmp_path / "j.sbatch").write_text("#!/bin/bash\n#SBATCH -N 2 --cpus-per-task=4\nsrun torchrun t.py\n")
+    job_ = job_script.read(tmp_path / "j.sbatch")
+    one = prepare.Prepared("j.sbatch", "", job_, (), (), 2, "", False, None, None)
+    here = inside.Allocation("12", 2, None, False)
+    if fits:
+        inside._refuse_too_many_cpus(one, here, {"SLURM_JOB_CPUS_PER_NODE": granted})
+    else:
+        with pytest.raises(errors.MgpuError, match="wants 4 CPUs a node.* has 2:  salloc --cpus-per-task=4"):
+            inside._refuse_too_many_cpus(one, here, {"SLURM_JOB_CPUS_PER_NODE": granted})
+
+
+def test_a_script_of_nearly_this_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    job(tmp_path, "srun true", name="train.sbatch")
+    with pytest.raises(errors.MgpuError, match="Did you mean train.sbatch"):
+        prepare.prepared(Request(slurm=True), ["trian.sbatch"], tmp_path)
 
 
 @pytest.mark.parametrize("line", ["#SBATCH --array=0-3", "#SBATCH -W"])

@@ -23,7 +23,7 @@ from jsonschema import Draft202012Validator
 
 from mgpu import nodelist, report, schema
 from mgpu.config import facts
-from mgpu.errors import INTERRUPTED, NOT_READY, USAGE, MgpuError
+from mgpu.errors import INTERRUPTED, NOT_READY, UNKNOWN, USAGE, MgpuError
 from mgpu.fleet import framing, gather, groups, stages, verdict, written
 from mgpu.fleet import job as jobs
 from mgpu.fleet.job import Allocation
@@ -254,6 +254,46 @@ def test_a_step_is_started_again_without_the_node_it_cannot_be_started_on(tmp_pa
         assert [answer["error"] for answer in failed.values()] == ["AssertionError", "AssertionError"]
 
 
+def heard(*said: str) -> gather.Workers:
+    """Workers of three nodes that have heard these lines of stdout."""
+    workers = gather.Workers(Allocation("7", ("n1", "n2", "n3")))
+    workers._tasks = {place: gather._Task(node) for place, node in enumerate(workers.allocation.nodes)}
+    for line in said:
+        workers._take("out", line)
+    return workers
+
+
+def test_a_worker_of_another_version_is_not_misread() -> None:
+    from mgpu import __version__
+
+    same = next(framing.lines(1, {"node": "n1", "mgpu": __version__})).rstrip()
+    other = next(framing.lines(1, {"node": "n2", "mgpu": "0.0.1"})).rstrip()
+    silent = next(framing.lines(1, {"node": "n3"})).rstrip()
+    workers = heard(f"0: module loaded{same}", f"1: {other}", f"2: {silent}")  # a word without an end of its line
+    assert workers.nodes == ["n1"] and workers.lost == {
+        "n2": f"mgpu there is 0.0.1, here it is {__version__}",
+        "n3": f"mgpu there is another version, here it is {__version__}",
+    }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "0: slurmstepd-n1: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-22T02:56:37 ***",
+        "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-22T02:56:37 DUE TO TIME LIMIT ***",
+        "srun: error: Unable to create step for job 7: Invalid generic resource (gres) specification",
+    ],
+)
+def test_a_step_that_is_cancelled_or_refused_blames_no_node(line: str) -> None:
+    workers = heard()
+    for said in (line, "srun: Job step aborted: Waiting up to 4 seconds for job step to finish."):
+        workers._take("err", said)
+    workers._take("err", "srun: error: n[1-3]: tasks 0-2: Terminated")
+    with pytest.raises(MgpuError, match="no fault of its nodes: .*(CANCELLED|Unable to create step)") as raised:
+        workers._take("over", "1")
+    assert raised.value.exit_code == UNKNOWN and workers.lost == {}
+
+
 def test_srun_that_cannot_be_started(tmp_path: Path) -> None:
     with (
         pytest.raises(MgpuError, match="srun cannot be started"),
@@ -339,7 +379,8 @@ def test_the_nodes_of_the_job() -> None:
     assert allocated() == Allocation("7", ("n1", "n2", "n3"))
     tasks = allocated(SLURM_NTASKS_PER_NODE="4", SLURM_CPUS_PER_TASK="8")
     assert (tasks.tasks_per_node, tasks.cpus_per_node) == (4, 32)
-    assert allocated(SLURM_TASKS_PER_NODE="2(x3)").tasks_per_node == 2
+    ranks = allocated(SLURM_TASKS_PER_NODE="2(x3)")
+    assert (ranks.tasks_per_node, ranks.cpus_per_node, allocated().cpus_per_node) == (2, 2, None)
     shell = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "n2", "SLURM_STEP_NUM_NODES": "1"}
     assert allocated(**shell).nodes == ("n1", "n2", "n3")  # a shell on one node of the job
     step = {**shell, "SLURM_STEP_NODELIST": "n[2-3]", "SLURM_STEP_NUM_NODES": "2"}
@@ -464,6 +505,22 @@ def test_a_step_that_slurm_gave_up_has_killed_good_workers_with_the_bad() -> Non
     assert workers.lost == {"n3": "Socket timed out on send/recv operation"}
 
 
+@pytest.mark.parametrize(
+    ("variables", "gpus"),
+    [
+        ({}, None),
+        ({"SLURM_GPUS_PER_TASK": "1"}, "4"),
+        ({"SLURM_GPUS_PER_TASK": "a100:2", "SLURM_TRES_PER_TASK": "gres/gpu:a100=2"}, "a100:8"),
+        ({"SLURM_TRES_PER_TASK": "cpu=8,gres/gpu=1"}, "4"),
+        ({"SLURM_TRES_PER_TASK": "cpu=8,gres/gpu:a100=2"}, "a100:8"),
+        ({"SLURM_TRES_PER_TASK": "cpu=8"}, None),
+    ],
+)
+def test_gpus_that_belong_to_tasks_are_asked_for_all_at_once(variables: Mapping[str, str], gpus: str | None) -> None:
+    command = gather.srun(allocated(SLURM_NTASKS_PER_NODE="4", **variables), ["n1", "n2"])
+    assert [command[at + 1] for at, word in enumerate(command) if word == "--gpus-per-node"] == ([gpus] if gpus else [])
+
+
 def test_the_step_sees_all_of_a_node() -> None:
     command = gather.srun(Allocation("7", ("n1", "n2"), tasks_per_node=4, cpus_per_task=8), ["n1", "n2"])
     assert command[:2] == ["srun", "--overlap"]
@@ -497,6 +554,8 @@ def test_what_the_job_script_sources(tmp_path: Path, shell: str) -> None:
     shown = sourced(tmp_path, text, shell)
     assert shown == ["n[1,3]", "n[1,3]", "2", "2", "4", f"{tmp_path}/a folder/hostfile", "2(x2)", "16"]
     assert "left out: n2" in text
+    typed = written.nodes_sh(("n1", "n3"), job, tmp_path / "hostfile", 2, {"SLURM_GPUS": "a100:24"})
+    assert sourced(tmp_path, typed, shell)[-1] == "a100:16"
     nothing = written.nodes_sh(job, job, tmp_path / "hostfile", 1, {})
     assert sourced(tmp_path, nothing, shell) == ["whole", "whole", "3", "3", "9", "", "", ""]
     assert written.hostfile(("n1", "n3"), 2) == "n1\nn1\nn3\nn3\n"
@@ -541,6 +600,31 @@ def test_the_files_and_the_screen(tmp_path: Path, good: Sequence[str], bad: Mapp
     assert ("PASSED" in text) == (len(good) >= need)
     assert (result.exclude in text) == bool(bad) or not bad
     assert all(node in text or nodelist.fold(bad) in text for node in bad)
+
+
+def test_what_all_nodes_have_in_common_is_no_reason_to_exclude_them(tmp_path: Path) -> None:
+    """No accelerate on any of them: other nodes would have none either."""
+    nodes = ("n1", "n2", "n3")
+    same = judged(tmp_path, (), dict.fromkeys(nodes, "no accelerate"), 2)
+    screen = report.Screen(80, False, False, io.StringIO())
+    screen.show(lines(same, screen))
+    text = " ".join(screen.stream.getvalue().split())  # type: ignore[attr-defined]
+    assert same.exclude == "" and "--exclude" not in text and "all nodes have this in common" in text
+    assert verdict.whole(same)["exclude"] is None
+    assert judged(tmp_path, (), {**dict.fromkeys(nodes, "x"), "n3": "y"}, 2).exclude == "--exclude=n[1-3]"
+    with_each_other = [stages.Bad(node, "pairs", "", "x") for node in nodes]
+    assert replace(same, bad=tuple(with_each_other)).exclude == "--exclude=n[1-3]"
+
+
+def test_nothing_of_an_earlier_pre_flight_is_left_to_be_taken_for_this_one(tmp_path: Path) -> None:
+    """A job that is requeued keeps its number, and so its folder."""
+    old = ("nodes.sh", "preflight.json", "failing_nodes.txt", "passing_nodes.txt", "hostfile", "mine.txt")
+    for name in old:
+        (tmp_path / name).write_text("old")
+    (tmp_path / "machines").mkdir()
+    (tmp_path / "machines/n9.json").write_text("{}")
+    written.forget(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hostfile", "mine.txt"]
 
 
 # ---- the stages, with nodes that answer as they are told

@@ -135,7 +135,7 @@ class Workers:
                 self._give_up(waiting, time.monotonic() - began, times, len(wanted))
                 return answers
             for node, message in self._hear(min(left, 0.5)):
-                if message.get("number") == number and node in wanted and node not in answers:
+                if message.get("number") == number and node in wanted and node not in {*answers, *self.lost}:
                     answers[node] = {**message, "heard": time.time()}
                     times.append(time.monotonic() - began)
 
@@ -292,13 +292,14 @@ class Workers:
 
 
 def srun(allocation: Allocation, nodes: Sequence[str]) -> list[str]:
-    """The step of one worker a node. No GPU is asked for: a step has all that its job has on a node, and shares it
-    (--overlap) with the steps that run already."""
+    """The step of one worker a node. A step has all GPUs that its job has on a node, and shares them (--overlap) with
+    the steps that run already; only where the job has them for its tasks it must ask (measured with Slurm 22.05)."""
     number = str(len(nodes))
     cpus = allocation.cpus_per_node
     return [
         "srun", "--overlap", "--nodes", number, "--ntasks", number, "--ntasks-per-node", "1",
         "--nodelist", nodelist.fold(nodes), *(["--cpus-per-task", str(cpus)] if cpus else []),
+        *(["--gpus-per-node", allocation.gpus] if allocation.gpus else []),
         "--kill-on-bad-exit=0", "--no-kill", "--wait=0", "--input=all", "--label", "--export=ALL", "--mpi=none",
         "--job-name=mgpu-preflight", sys.executable, "-c", _BOOT, str(Path(__file__).resolve().parents[2]),
     ]  # fmt: skip

@@ -15,6 +15,8 @@ from mgpu.smoke.request import Request
 from mgpu.snapshot import Config
 
 _COUNT = re.compile(r"\d+")
+# "2", "a100:2" of --gpus-per-task; of --tres-per-task what is behind "gres/gpu" ("=2", "=a100:2", older: ":2").
+_OF_A_TASK = re.compile(r"(?P<type>[^:,]+:)?(?P<number>\d+)")
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Allocation:
     tasks_per_node: int = 1
     cpus_per_task: int | None = None
     in_step: bool = False
+    gpus: str | None = None  # of a node, "4" or "a100:4", where the job has them for its tasks
 
     @property
     def cpus_per_node(self) -> int | None:
@@ -66,7 +69,17 @@ def allocation(environ: Mapping[str, str]) -> Allocation:
         raise MgpuError("srun is not on PATH: the pre-flight starts its workers with it", errors.NOT_FOUND)
     per_node = _number(environ.get("SLURM_NTASKS_PER_NODE")) or _number(environ.get("SLURM_TASKS_PER_NODE")) or 1
     cpus = _number(environ.get("SLURM_CPUS_PER_TASK"))
-    return Allocation(job, nodes, per_node, cpus, in_step)
+    return Allocation(job, nodes, per_node, cpus, in_step, _gpus_of_tasks(environ, per_node))
+
+
+def _gpus_of_tasks(environ: Mapping[str, str], tasks_per_node: int) -> str | None:
+    """Of a job with --gpus-per-task a step of one task a node has one task's GPUs, unless it asks for all of them."""
+    tres = re.search(r"gres/gpu[:=]([^,]+)", environ.get("SLURM_TRES_PER_TASK", ""))
+    said = environ.get("SLURM_GPUS_PER_TASK") or (tres[1] if tres else "")
+    found = _OF_A_TASK.fullmatch(said.replace("=", ":"))
+    if found is None:
+        return None
+    return f"{found['type'] or ''}{int(found['number']) * tasks_per_node}"
 
 
 def _number(text: str | None) -> int | None:

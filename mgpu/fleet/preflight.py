@@ -188,7 +188,7 @@ class _Preflight:
         from mgpu.fleet.compare import Machine, fleet_of
         from mgpu.snapshot import NodePath, decode, from_json
 
-        self.progress.say(f"compare: {len(found)} nodes")
+        self.progress.say(f"compare: {len(found)} node{'s' * (len(found) != 1)}")
         there = [node for node in self.job.nodes if node in found and node not in workers.lost]
         (self.folder / written.MACHINES).mkdir(exist_ok=True)
         for node in there:

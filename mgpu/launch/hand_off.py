@@ -74,7 +74,9 @@ def _tell(
             gpus_after_s=seen.after_s,
         )
         guard.sweep(ended.error_files, after.files_before)
-        box.end(request, command, folder, replace(run, gpus_gap=seen.gap, quiet_s=seen.quiet_s), snapshot)
+        # The ranks of a job's steps are Slurm's, not ours: nobody saw whether there were any.
+        run = replace(run, gpus_gap=seen.gap, quiet_s=seen.quiet_s, watched=not command.is_job)
+        box.end(request, command, folder, run, snapshot)
         for what in ended.lost:
             print(f"mgpu: not all that was printed could be written to {what}. See {folder}/run.log", file=sys.stderr)
     except Exception as error:

@@ -48,6 +48,9 @@ def named(request: Request) -> list[str]:
     return target
 
 
+_SUFFIXES = frozenset({".py", ".sbatch", ".slurm", ".sh"})  # with --slurm a job script
+
+
 def _none_such(name: str) -> str:
     import difflib
 
@@ -57,7 +60,7 @@ def _none_such(name: str) -> str:
         return f"{name} is a folder, not a script"
     folder = Path(name).parent
     try:
-        scripts = sorted(p.name for p in folder.iterdir() if p.suffix == ".py")
+        scripts = sorted(p.name for p in folder.iterdir() if p.suffix in _SUFFIXES)
     except OSError:
         scripts = []
     near = difflib.get_close_matches(Path(name).name, scripts, n=1)

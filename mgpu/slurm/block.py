@@ -17,9 +17,7 @@ END: Final = "# <<< mgpu"
 _PRESENT = re.compile(r"^[^#\n]*\bsmoke-test\b[^#\n]*--slurm\b", re.MULTILINE)
 
 
-def lines(
-    *, mgpu: str, need: int | None, config: str | None, logs: str, container: bool = False
-) -> list[str]:
+def lines(*, mgpu: str, need: int | None, config: str | None, logs: str, container: bool = False) -> list[str]:
     """The block. `mgpu`: how the job calls it, as shell words. `need`: nodes that train, None: all of the job's.
     `config`: where there is one. `container`: the training runs in an image, which the pre-flight does not.
 
@@ -31,7 +29,11 @@ def lines(
     return [
         BEGIN,
         'if [ "${MGPU_PREFLIGHT:-1}" != 0 ]; then',
-        *(["    echo 'mgpu: examined outside of the container: not the software in its image' >&2"] if container else []),
+        *(
+            ["    echo 'mgpu: examined outside of the container: not the software in its image' >&2"]
+            if container
+            else []
+        ),
         f"    {mgpu} smoke-test --slurm{needed}{chosen} --log-dir {folder} || exit $?",
         "    # Where nodes are left out: from here on srun and $SLURM_* know only of the others.",
         f"    . {folder}/nodes.sh || exit $?",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ _READ_BYTES = 64 << 20  # of the end of a file
 _MOST_FILES = 2000
 _ENDED_BY = 128 + signal.SIGTERM
 # Slurm ended it, with SIGTERM first; ExitCode says 0:0 or 0:15 then (measured on 22.05: 0:0 for TIMEOUT and CANCELLED).
-_BY_SLURM = frozenset({"TIMEOUT", "PREEMPTED", "CANCELLED", "DEADLINE", "REVOKED"})
+BY_SLURM = frozenset({"TIMEOUT", "PREEMPTED", "CANCELLED", "DEADLINE", "REVOKED"})
 # Codes with which srun and a launcher end whatever a rank ended with: the launchers' 1, and those of tasks that srun
 # ended because another had failed (128 + KILL, 128 + TERM; 9 and 15 in older releases).
 _FLAT = frozenset({1, 9, 15, 137, 143})
@@ -73,7 +73,7 @@ def state_code(record: Record | None) -> int:
         return record.exit_code
     if record.state == "OUT_OF_MEMORY":
         return 137
-    if record.state in _BY_SLURM:
+    if record.state in BY_SLURM:
         return _ENDED_BY
     if record.signal and record.reason != "JobLaunchFailure" and record.signal < 64:
         return 128 + record.signal
@@ -159,9 +159,14 @@ def preflight(followed: Followed) -> dict[str, Any] | None:
     """What the job's pre-flight has found: nodes that are good, bad, chosen, and how many are needed. None: no word."""
     if not followed.output or followed.record is None:
         return None
+    return preflight_in(preflight_folders(followed.record, Path(followed.output)))
+
+
+def preflight_in(folders: Iterable[Path]) -> dict[str, Any] | None:
+    """What a pre-flight has written into the first of these folders that can be read."""
     from mgpu.fleet import written
 
-    for folder in preflight_folders(followed.record, Path(followed.output)):
+    for folder in folders:
         with contextlib.suppress(KeyError, TypeError, ValueError):
             document = written.read(folder) or {}
             bad = [{"node": str(one["node"]), "reason": str(one["reason"])} for one in document["bad"]]

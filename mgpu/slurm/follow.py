@@ -45,7 +45,7 @@ class Followed:
 
     job: int
     record: Record | None  # the last that Slurm said; None: it knows no such job (any more)
-    seconds: float  # that it ran, as seen from here
+    seconds: float  # that it ran
     signalled: int | None = None  # this process was asked to stop
     timed_out: bool = False  # by --timeout
     left: bool = False  # it may go on: nobody waited for its end
@@ -141,8 +141,11 @@ class _Follower:
             tail.close()
 
     def _end(self, *, left: bool = False, held: str = "") -> Followed:
+        seconds = self._ran()
+        if self.record is not None and self.record.ran_s is not None:  # it may have run before anybody looked
+            seconds = max(seconds, self.record.ran_s)
         return Followed(
-            self.job, self.record, self._ran(), self.signalled, self.timed_out, left, self.never, held, self.printed,
+            self.job, self.record, seconds, self.signalled, self.timed_out, left, self.never, held, self.printed,
             self.tails[0].path or (self.record.output if self.record else ""),
         )  # fmt: skip
 
@@ -216,7 +219,7 @@ class _Follower:
         wait = refusals.waiting(found.reason)
         if found.state == "PENDING" and wait.never and not self.attached and self.cancelled_at is None:
             self.never = f"{wait.words} ({found.reason})"
-            self.say(f"job {self.job} would never start: {self.never}", "fail")
+            self.say(f"job {self.job} would never start ({found.reason}): cancelling it", "fail")
             self._cancel()
         unsettled = found.reason in ("", "None") or time.monotonic() - self.changed < _SETTLED_S
         if (found.state, found.reason) == self.told or self.cancelled_at is not None:

@@ -116,6 +116,21 @@ def refuse_too_large(prepared: Prepared, here: Allocation) -> None:
     if gpus and gpus > (here.gpus_per_node or 0) and (here.gpus_per_node is not None or not _any_gpu_told()):
         words = f"{prepared.name} wants {gpus} GPUs a node, {has} {here.gpus_per_node or 'none'}"
         raise MgpuError(f"{words}:  salloc --gpus-per-node={gpus} ...", errors.LAUNCH_REFUSED)
+    _refuse_too_many_cpus(prepared, here)
+
+
+def _refuse_too_many_cpus(prepared: Prepared, here: Allocation, environ: Mapping[str, str] = os.environ) -> None:
+    """srun refuses such a step: "More processors requested than permitted"."""
+    said = [prepared.job.directive(name) for name in ("cpus-per-task", "ntasks-per-node")]
+    cpus, tasks = (int(one.value) if one and one.value and one.value.isdecimal() else None for one in said)
+    granted = [int(found) for found in re.findall(r"(?:^|,)(\d+)", environ.get("SLURM_JOB_CPUS_PER_NODE", ""))]
+    if cpus is None or not granted or cpus * (tasks or 1) <= min(granted):
+        return
+    words = (
+        f"{prepared.name} wants {cpus * (tasks or 1)} CPUs a node, the allocation (job {here.job}) has {min(granted)}"
+    )
+    with_tasks = f"--ntasks-per-node={tasks} " if tasks else ""
+    raise MgpuError(f"{words}:  salloc {with_tasks}--cpus-per-task={cpus} ...", errors.LAUNCH_REFUSED)
 
 
 def _any_gpu_told(environ: Mapping[str, str] = os.environ) -> bool:
@@ -176,10 +191,24 @@ def start(request: Request, prepared: Prepared, here: Allocation, folder: Path) 
 
             keeping.can_keep()
             return detached.start(request, run, made, Snapshot())
-        return hand_off.hand_off(request, run, made, Snapshot())
+        code = hand_off.hand_off(request, run, made, Snapshot())
+        if code:
+            _tell_preflight(made / f"preflight-{here.job}")
+        return code
     finally:
         if not request.detach:
             _end_steps(here, before)
+
+
+def _tell_preflight(folder: Path) -> None:
+    """Where the pre-flight of this run let no training start: which nodes, and why."""
+    from mgpu.slurm import ended, telling
+    from mgpu.triage import ending
+
+    found = ended.preflight_in([folder])
+    if found is not None and not found["chosen"]:
+        screen = report.Screen.of(sys.stderr)
+        telling.show(screen, ending.row(screen, "Pre-flight", telling.stopped_it(found, "salloc")))
 
 
 def _clean(here: Allocation) -> tuple[str, ...]:

@@ -20,8 +20,8 @@ STARTED = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING
 HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _GONE = re.compile(r"Invalid job id specified|Invalid job id \d+")
 _UNKNOWN = ("", "Unknown", "N/A", "(null)", "None", "None assigned")
-_SACCT = ("State", "ExitCode", "NodeList", "Start", "Reason", "JobName", "Restarts", "Partition")
-_SACCT_OLD = ("State", "ExitCode", "NodeList", "Start", "Reason", "JobName")  # Restarts came with 23.02
+_SACCT = ("State", "ExitCode", "NodeList", "Start", "Reason", "JobName", "Elapsed", "Restarts", "Partition")
+_SACCT_OLD = ("State", "ExitCode", "NodeList", "Start", "Reason", "JobName", "Elapsed")  # Restarts came with 23.02
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class Record:
     restarts: int = 0
     array: bool = False
     script: str = ""  # as it was submitted
+    ran_s: float | None = None  # its last run, as Slurm counts it
 
     @property
     def ended(self) -> bool:
@@ -117,6 +118,7 @@ def of_scontrol(line: str) -> Record | None:
         int(fields["Restarts"]) if fields.get("Restarts", "").isdecimal() else 0,
         "ArrayJobId" in fields,
         fields.get("Command", ""),
+        _seconds(fields.get("RunTime", "")),
     )
 
 
@@ -132,7 +134,7 @@ def of_sacct(job: int, text: str, fields: tuple[str, ...] = _SACCT) -> Record | 
     return Record(
         job, state, found.get("Reason", ""), code, signal, found.get("NodeList", ""), found.get("Start", ""),
         name=found.get("JobName", ""), partition=found.get("Partition", ""),
-        restarts=int(restarts) if restarts.isdecimal() else 0,
+        restarts=int(restarts) if restarts.isdecimal() else 0, ran_s=_seconds(found.get("Elapsed", "")),
     )  # fmt: skip
 
 
@@ -148,6 +150,15 @@ def files(path: str, record: Record) -> tuple[str, ...]:
     }  # fmt: skip
     filled = re.sub(r"%\d*([a-zA-Z%])", lambda found: known.get(found[1], found[0]), path)
     return tuple(dict.fromkeys((path, filled))) if path else ()
+
+
+def _seconds(text: str) -> float | None:
+    """Slurm's "[DAYS-]HH:MM:SS"."""
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", text.strip())
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 def _code(text: str) -> tuple[int, int]:

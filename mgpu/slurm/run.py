@@ -4,6 +4,7 @@ whether it takes it, submit it and follow it; inside an allocation run it there;
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shlex
@@ -96,8 +97,8 @@ def _submitted(request: Request, prepared: Prepared, folder: Path) -> int:
         return _shown(prepared, options, folder)
     folder = beforehand.made_folder(folder, "", named=bool(request.log_dir))
     script = written(prepared, folder)
-    _output_folders(prepared)
     if refusals := submit.test_only(script, options):
+        _nothing_was_run(request, prepared, folder)
         raise MgpuError(f"Slurm would not take the job: {refusals[0]}", errors.LAUNCH_REFUSED)
     screen = report.Screen.of(sys.stderr)
     telling.plan(_rows(prepared, options, script), screen)
@@ -105,7 +106,9 @@ def _submitted(request: Request, prepared: Prepared, folder: Path) -> int:
         from mgpu.launch import summary
 
         if not summary.agreed():
+            _nothing_was_run(request, prepared, folder)
             return errors.LAUNCH_REFUSED
+    _output_folders(prepared)
     say = speaker(screen)
     with Asked() as signals:
         job = submit.submit(script, prepared.arguments, options)
@@ -119,13 +122,23 @@ def _submitted(request: Request, prepared: Prepared, folder: Path) -> int:
         )
 
 
+def _nothing_was_run(request: Request, prepared: Prepared, folder: Path) -> None:
+    """A run that never was leaves no script and no folder of its own."""
+    with contextlib.suppress(OSError):
+        if prepared.changed:
+            (folder / prepared.name).unlink()
+        if not request.log_dir:
+            folder.rmdir()
+            folder.parent.rmdir()  # runs/, where this was the first
+
+
 def _left(job: int) -> int:
     """The job's number on stdout, for scripts; what one does with it on stderr."""
     screen = report.Screen.of(sys.stderr)
     lines: list[report.Line] = [[("mgpu: submitted", "ok"), (f", job {job}", "")]]
     for label, option in (("Follow it", "--attach"), ("How it is", "--status"), ("End it", "--stop")):
         lines.append([(f"{label:<11}", "bold"), (f"mgpu launch --slurm {option} {job}", "")])
-    screen.show(lines)
+    telling.show(screen, lines)
     if sys.stdout is not None:
         print(job, flush=True)
     return errors.READY
@@ -151,8 +164,8 @@ def _refused(request: Request, prepared: Prepared) -> int:
         again = result.again("--unverified", "allow")
         return gate.refuse(request, fails, f"Mend that, or submit it all the same:\n  {again}")
     for outcome in found:
-        screen.show([[(f"{outcome.status:<6}", "fail" if outcome in fails else "warn"), (title(outcome), "")]])
-    screen.show([[(f"More:  {command}", "")]])
+        telling.show(screen, [[(f"{outcome.status:<6}", "fail" if outcome in fails else "warn"), (title(outcome), "")]])
+    telling.show(screen, [[(f"More:  {command}", "")]])
     return 0
 
 
@@ -181,7 +194,8 @@ def _output_folders(prepared: Prepared) -> None:
             words = f"the job's output goes to {path}, which is not there and cannot be made: {errors.reason(error)}"
             raise MgpuError(words, errors.LAUNCH_REFUSED) from None
         if sys.stderr is not None:
-            print(f"mgpu: made the folder {path} for the job's output", file=sys.stderr)
+            with contextlib.suppress(OSError):
+                print(f"mgpu: made the folder {path} for the job's output", file=sys.stderr)
 
 
 def _rows(prepared: Prepared, options: Sequence[str], script: Path) -> list[tuple[str, str]]:

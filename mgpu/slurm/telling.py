@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import sys
 import tempfile
@@ -32,6 +33,9 @@ _STATES = {
     "LAUNCH_FAILED": "Slurm could not start it on its nodes (the Prolog failed)",
     "REVOKED": "another cluster of the federation runs it",
 }
+_OF_A_CANCELLING = frozenset({
+    "log_slurm_cancelled", "log_slurm_stopped_siblings", "log_slurm_task_failed", "run_ended_by_slurm",
+})  # fmt: skip
 _FILES_SHOWN = 6
 _BAD_SHOWN = 4
 
@@ -50,9 +54,18 @@ def end(followed: Followed, folder: Path | None, *, triage: bool, json_result: s
     if json_result:
         result.written(Path(json_result), document)
     screen = report.Screen.of(sys.stderr)
-    with contextlib.suppress(OSError):
-        screen.show([[(screen.rule("end of the job's output"), "")], *lines(document, screen)])
+    ran = followed.record is not None and (followed.record.nodes or followed.record.started)
+    rule: list[report.Line] = [[(screen.rule("end of the job's output"), "")]] if ran else []
+    show(screen, [*rule, *lines(document, screen)])
     return code
+
+
+def show(screen: report.Screen, said: Sequence[report.Line]) -> None:
+    """Tell lines, where anybody hears them: the job and its exit status do not depend on it."""
+    try:
+        screen.show(said)
+    except OSError:  # a terminal that was closed, a full disk; Python would end with 120 for what it cannot write
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def lines(document: dict[str, Any], screen: report.Screen) -> list[report.Line]:
@@ -62,16 +75,19 @@ def lines(document: dict[str, Any], screen: report.Screen) -> list[report.Line]:
     where = f"job {slurm['job']}" + (f" on {slurm['nodes']}" if slurm["nodes"] else "")
     bad = [one["node"] for one in (slurm["preflight"] or {}).get("bad", ())]
     if document["exit_code"] == 0:
-        without = f"; left out as bad: {nodelist.fold(bad)}" if bad else ""
-        return [[("mgpu: finished", "ok"), (f", {where} {slurm['state']}, exit 0, {took}{without}", "")]]
+        said = _headline("mgpu: finished", f", {where} {slurm['state']}, exit 0, {took}", "ok", screen)
+        if bad:
+            names = nodelist.fold(bad)
+            said += ending.row(screen, "Left out", f"{_reasons(slurm['preflight'])}.  sbatch --exclude={names}")
+        return said
     word, how = _word(document, slurm)
-    said: list[report.Line] = [[(f"mgpu: {word}", "fail"), (f"{how}, exit {document['exit_code']}", "")]]
+    said = _headline(f"mgpu: {word}", f"{how}, exit {document['exit_code']}", "fail", screen)
     cause = document["probable_cause"] or {}
     if slurm["why"] and cause.get("id") not in ("run_ended_by_slurm", "run_out_of_memory"):
         said += ending.row(screen, "Slurm", slurm["why"])
     if slurm["preflight"] and not slurm["preflight"]["chosen"]:
-        said += ending.row(screen, "Pre-flight", _stopped_it(slurm["preflight"]))
-    elif slurm["task"] and not document["first_failure"]:
+        said += ending.row(screen, "Pre-flight", stopped_it(slurm["preflight"]))
+    elif slurm["task"] and not document["first_failure"] and not _ended_from_outside(document):
         task = slurm["task"]
         code = "" if task["exit"] is None else f", exit code {task['exit']}"
         said += ending.row(screen, "First to fail", f"task {task['task']} on {task['node']}{code}")
@@ -81,7 +97,7 @@ def lines(document: dict[str, Any], screen: report.Screen) -> list[report.Line]:
         said += ending.row(screen, "First to fail", ending.who(first))
     if document.get("log_trouble"):
         said += ending.row(screen, "Log", f"could not be read: {document['log_trouble']}")
-    if slurm["output"]:
+    if slurm["output"] and Path(slurm["output"]).exists():
         said += ending.row(screen, "Log", slurm["output"])
     for number, name in enumerate(slurm["files"][:_FILES_SHOWN]):
         said += ending.row(screen, "" if number else "Of nodes", name)
@@ -93,14 +109,31 @@ def lines(document: dict[str, Any], screen: report.Screen) -> list[report.Line]:
     return said
 
 
-def _stopped_it(preflight: Mapping[str, Any]) -> str:
-    """Why the pre-flight let no training start."""
-    reasons = {one["node"]: one["reason"].removeprefix(f"{one['node']}: ") for one in preflight["bad"]}
-    bad = [f"{node}: {reason}" for node, reason in reasons.items()]
+def _headline(word: str, rest: str, style: report.Style, screen: report.Screen) -> list[report.Line]:
+    """How it ended, wrapped; the first words stand out."""
+    first, *more = report.wrapped(f"{word}{rest}", screen.width, "", "      ")
+    return [[(word, style), (first.removeprefix(word), "")], *report.unstyled(more)]
+
+
+def _ended_from_outside(document: dict[str, Any]) -> bool:
+    """Whether what srun tells of its tasks is a consequence: somebody, or Slurm, ended the job."""
+    return bool(document["signalled"] or document["timed_out"] or document["slurm"]["state"] in ended.BY_SLURM)
+
+
+def _reasons(preflight: Mapping[str, Any]) -> str:
+    """Each bad node with its reason, one after the other."""
+    bad = [f"{one['node']}: {one['reason'].removeprefix(one['node'] + ': ')}" for one in preflight["bad"]]
+    return "; ".join(bad[:_BAD_SHOWN]) + (f"; and {len(bad) - _BAD_SHOWN} more" if len(bad) > _BAD_SHOWN else "")
+
+
+def stopped_it(preflight: Mapping[str, Any], again: str = "sbatch") -> str:
+    """Why the pre-flight let no training start. `again`: the command that takes --exclude."""
+    good, number = len(preflight["good"]), len(preflight["bad"])
+    head = f"no training was started: {good} good node{'s' * (good != 1)}, {preflight['need']} needed"
+    if not number:
+        return head
     names = nodelist.fold(one["node"] for one in preflight["bad"])
-    told = "; ".join(bad[:_BAD_SHOWN]) + (f"; and {len(bad) - _BAD_SHOWN} more" if len(bad) > _BAD_SHOWN else "")
-    head = f"no training was started: {len(preflight['good'])} good nodes, {preflight['need']} needed"
-    return f"{head}. {told}.  sbatch --exclude={names}, or --spare {len(bad)}" if bad else head
+    return f"{head}. {_reasons(preflight)}.  {again} --exclude={names}, or --spare {number}"
 
 
 def _word(document: dict[str, Any], slurm: dict[str, Any]) -> tuple[str, str]:
@@ -135,6 +168,8 @@ def _document(
             from mgpu.triage import verdict
 
             told = ending.found(verdict.of(log, run, config), log, run)
+        if followed.signalled is not None or followed.timed_out:
+            told = _without_our_own(told)
         if not triage:
             told |= {"probable_cause": None, "secondary": []}
     output = Path(followed.output) if followed.output else None
@@ -169,6 +204,14 @@ def _document(
             "again": _next(followed),
         },
     })  # fmt: skip
+
+
+def _without_our_own(told: dict[str, Any]) -> dict[str, Any]:
+    """What Slurm writes when it ends a job is no finding where this mgpu has asked for it."""
+    cause = told["probable_cause"]
+    others = [one for one in told["secondary"] if one["id"] not in _OF_A_CANCELLING]
+    own = cause is not None and cause["id"] in _OF_A_CANCELLING
+    return told | {"probable_cause": None if own else cause, "secondary": others}
 
 
 def _why(followed: Followed) -> str:
@@ -240,7 +283,7 @@ def plan(rows: Sequence[tuple[str, str]], screen: report.Screen) -> None:
     """What will be submitted."""
     for label, text in rows:
         if text:
-            screen.show([line for part in text.splitlines() for line in ending.row(screen, label, part)])
+            show(screen, [line for part in text.splitlines() for line in ending.row(screen, label, part)])
 
 
 def command_of(script: Path, options: Sequence[str], arguments: Sequence[str]) -> str:

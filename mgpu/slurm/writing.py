@@ -135,14 +135,15 @@ def _variables(job: Job) -> list[str]:
 def _threads(job: Job) -> list[str]:
     """The threads of a rank: its share of the CPUs that were granted, which may be others than were asked for. The
     shell of salloc knows no SLURM_CPUS_ON_NODE."""
-    ranks = job.ranks_per_node
+    ranks, lines = job.ranks_per_node, list[str]()
     said = "SLURM_CPUS_PER_TASK" if job.cpus_per_node else "SLURM_CPUS_ON_NODE"
     if job.threads:
-        share, lines = str(job.threads), []
+        share = str(job.threads)
     elif ranks == 1 or (job.shape == "plain" and job.cpus_per_node):
-        share, lines = f"${{{said}:-1}}", []
+        share = f"${{{said}:-1}}"
     else:
-        share, lines = f"$((cpus > {ranks} ? cpus / {ranks} : 1))", [f"cpus=${{{said}:-{ranks}}}"]
+        share = f"$((cpus > {ranks} ? cpus / {ranks} : 1))"
+        lines.append(f"cpus=${{{said}:-{ranks}}}")
     return [*lines, f"export OMP_NUM_THREADS={share}  # of a rank"]
 
 

@@ -754,14 +754,14 @@ ON_NODE = (
 )
 MADE = 'A=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)\nB=$((12000 + SLURM_JOB_ID % 20000))'
 RIGHT = {
-    "shift": f'go() {{ name=$1; shift; {STARTS} "$@"; }}\ngo first train.py',
+    "shift": f'go() {{ name=$1; shift; srun -K1 torchrun "$@"; }}\ngo first {STARTS[18:]} t.py',
     "export of srun": f"{MADE}\nsrun -K1 --export=ALL,A=$A,B=$B {ON_NODE}",
     "env": f"{MADE}\nsrun -K1 env A=$A B=$B {ON_NODE}",
     "env of a container": f"{MADE}\nsrun -K1 apptainer exec --env A=$A,B=$B x.sif {ON_NODE}",
     "env of docker": f"{MADE}\nsrun -K1 docker run -e A=$A -e B=$B image {ON_NODE}",
     "allexport": f"set -o allexport\n{MADE}\nset +o allexport\nsrun -K1 {ON_NODE}",
     "perhaps exported": f"A=${{A:-n1}}\nB=${{B:-12345}}\nsrun -K1 {ON_NODE}",
-    "in the environment": "SLURM_X=1\nPATH=/x:$PATH\nsrun -K1 bash -c 'torchrun --standalone t.py $PATH $SLURM_X $SLURM_PROCID'",
+    "in the environment": "SLURM_X=1; PATH=/x\nsrun -K1 -N1 bash -c 'torchrun --standalone t.py $PATH$SLURM_X'",
     "first node prepares": f"torchrun --standalone prepare.py\n{STARTS} t.py\naccelerate launch --num_processes 4 t.py",
     "a task for each node": "srun -K1 bash -c 'torchrun --standalone --nproc_per_node 4 t.py --seed $SLURM_PROCID'",
     "bundle": STARTS.replace("-K1", "-lK") + " t.py",
