@@ -370,8 +370,8 @@ def prolog(outcomes: Iterable[Outcome]) -> str:
 
 
 def unsure(snapshot: Snapshot, verdict: Verdict) -> bool:
-    """Whether a node that is not condemned is not known to be healthy either: the driver did not answer in full, or there
-    is no GPU to ask for."""
+    """Whether a node that is not condemned is not known to be healthy either: the driver did not answer in full, or
+    there is no GPU to ask for."""
     return verdict in ("unknown", "no_gpu") or any(
         gap.kind in UNSETTLING for fact, gap in snapshot.gaps.items() if fact.split(".")[0] in ("driver", "gpus")
     )

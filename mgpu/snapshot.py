@@ -1444,7 +1444,7 @@ class JobScript:
 
     @property
     def first_launch_line(self) -> int | None:
-        """The line at which the statement begins that starts the first ranks, all around it included: counted from 1."""
+        """The line, from 1, at which the statement begins that starts the first ranks, all around it included."""
         certain = [one for one in self.launches if one.launcher != "python"] or [
             one for one in self.launches if one.step is not None
         ]

@@ -6,7 +6,8 @@ from mgpu import catalogue, engine
 from mgpu.triage import read
 from tests.conftest import CHECKS, ROOT
 
-NOT_THE_DOCTORS = {"config", "smoke", "stamp", "script", "run", "work", "log", "job", "fleet"}  # unless it is asked for them
+# Unless it is asked for them.
+NOT_THE_DOCTORS = {"config", "smoke", "stamp", "script", "run", "work", "log", "job", "fleet"}
 
 
 def test_the_page_is_fresh() -> None:

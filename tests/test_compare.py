@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mgpu import cli
-from mgpu.compare import CALLED, MOVES, _NONE, _NOT_COMPARED, changes, since
+from mgpu.compare import _NONE, _NOT_COMPARED, CALLED, MOVES, changes, since
 from mgpu.redaction import redacted
 from mgpu.snapshot import FACTS, Gap, Interface, Python, Snapshot, hints_of, loads, to_json
 from tests.checks import facts as known

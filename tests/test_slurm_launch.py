@@ -308,6 +308,25 @@ def test_a_job_that_is_queued_again_goes_on(
     assert capfdbinary.readouterr().out == b"from the checkpoint\n"
 
 
+def test_what_another_machine_writes_late_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The job is over for Slurm, and the end of its output is seen here only later."""
+    (tmp_path / "out").write_bytes(b"first ")
+    saying(tmp_path, [says(tmp_path, "RUNNING"), says(tmp_path, "COMPLETED")], monkeypatch)
+    rest, again = [b"second ", b"", b"last"], Tail.again
+
+    def arrive(tail: Tail) -> None:
+        again(tail)
+        if tail.path and rest:
+            with (tmp_path / "out").open("ab") as file:
+                file.write(rest.pop(0))
+
+    monkeypatch.setattr(Tail, "again", arrive)
+    assert followed([]).state == "COMPLETED"
+    assert capfdbinary.readouterr().out == b"first second last"
+
+
 def test_a_job_that_slurm_holds_is_no_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = says(tmp_path, "PENDING", "launch_failed_requeued_held", 1)
     saying(tmp_path, [says(tmp_path, "CONFIGURING"), held], monkeypatch)
@@ -319,7 +338,8 @@ def test_a_job_that_slurm_holds_is_no_wait(tmp_path: Path, monkeypatch: pytest.M
 def test_a_job_that_slurm_has_forgotten_is_asked_of_the_accounting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    saying(tmp_path, [says(tmp_path, "RUNNING")], monkeypatch, "FAILED|3:0|node[1-2]|2026-11-22T01:56:24|None|a|02:00:00|0|gpu")
+    known = "FAILED|3:0|node[1-2]|2026-11-22T01:56:24|None|a|02:00:00|0|gpu"
+    saying(tmp_path, [says(tmp_path, "RUNNING")], monkeypatch, known)
     (tmp_path / "gone").touch()
     end = followed([])
     assert (end.state, ended.exit_status(end, ended.Found())) == ("FAILED", 3)
@@ -465,7 +485,7 @@ def test_what_the_preflight_found_is_told(tmp_path: Path) -> None:
                                  config=None)  # fmt: skip
     screen = Screen(80, glyphs=False, colour=False, stream=io.StringIO())
     said = " ".join("".join(text for text, _ in line) for line in telling.lines(document, screen))
-    assert "no training was started: 1 good nodes, 2 needed. n8: no GPU" in " ".join(said.split())
+    assert "no training was started: 1 good node, 2 needed. n8: no GPU" in " ".join(said.split())
     assert document["slurm"]["preflight"]["chosen"] == []
 
 
@@ -500,12 +520,12 @@ def test_a_job_that_went_well_without_a_node_says_why(tmp_path: Path) -> None:
 def test_where_stderr_is_full_nothing_goes_to_stdout(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with open("/dev/full", "w") as full:  # noqa: PLW1514
+    with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stderr", full)
         for _ in range(2):
             telling.plan([("Job", "x")], Screen.of(sys.stderr))
         assert sys.stderr is not full
-        with open(os.devnull, "w") as nowhere:  # noqa: PLW1514
+        with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), full.fileno())  # what is buffered can be let go
     assert capfd.readouterr().out == ""
 
@@ -520,14 +540,14 @@ def test_more_cpus_than_the_allocation_has_are_refused(granted: str, fits: bool,
     if fits:
         inside._refuse_too_many_cpus(one, here, {"SLURM_JOB_CPUS_PER_NODE": granted})
     else:
-        with pytest.raises(errors.MgpuError, match="wants 4 CPUs a node.* has 2:  salloc --cpus-per-task=4"):
+        with pytest.raises(errors.MgpuError, match=r"wants 4 CPUs a node.* has 2:  salloc --cpus-per-task=4"):
             inside._refuse_too_many_cpus(one, here, {"SLURM_JOB_CPUS_PER_NODE": granted})
 
 
 def test_a_script_of_nearly_this_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     job(tmp_path, "srun true", name="train.sbatch")
-    with pytest.raises(errors.MgpuError, match="Did you mean train.sbatch"):
+    with pytest.raises(errors.MgpuError, match=r"Did you mean train\.sbatch"):
         prepare.prepared(Request(slurm=True), ["trian.sbatch"], tmp_path)
 
 
@@ -560,6 +580,7 @@ _SCRIPTS: Mapping[str, tuple[str, int | None]] = {  # text, the line that comes 
     "a case": ("case $1 in\n  a) echo x ;;\n  *) srun torchrun t.py ;;\nesac\n", 2),
     "an address": ("ip=$(srun --nodes=1 hostname)\nsrun torchrun t.py\n", 2),
     "in the background": ("trap 'echo x' USR1\nsrun torchrun t.py &\nwait\n", 3),
+    "a launch in a trap": ("trap 'srun torchrun save.py' USR1\nsource x\nsrun torchrun t.py\n", 4),
     "remarks": ("# srun x\necho a # srun b\nsrun torchrun t.py\n", 4),
     "nothing that launches": ("echo hi\n", None),
 }

@@ -191,7 +191,8 @@ def test_stopped_while_nodes_are_asked(faulty: Faulty, number: signal.Signals, o
         said = [next(line for line in shell.stderr if word in line)]
         if other != "node6":
             said.append(shell.stderr.readline())  # the launchers run
-        os.kill(int((faulty.work / "pid").read_text()), number)
+        os.kill(pid := int((faulty.work / "pid").read_text()), number)
+        os.kill(pid, signal.SIGHUP)  # impatience does not cut its end short
         said += shell.stderr.readlines()
         assert shell.wait(30) == INTERRUPTED, said
     assert "mgpu: interrupted\n" in said and not any("Traceback" in line for line in said)
@@ -289,7 +290,7 @@ def test_a_step_that_is_cancelled_or_refused_blames_no_node(line: str) -> None:
     for said in (line, "srun: Job step aborted: Waiting up to 4 seconds for job step to finish."):
         workers._take("err", said)
     workers._take("err", "srun: error: n[1-3]: tasks 0-2: Terminated")
-    with pytest.raises(MgpuError, match="no fault of its nodes: .*(CANCELLED|Unable to create step)") as raised:
+    with pytest.raises(MgpuError, match=r"no fault of its nodes: .*(CANCELLED|Unable to create step)") as raised:
         workers._take("over", "1")
     assert raised.value.exit_code == UNKNOWN and workers.lost == {}
 
@@ -725,3 +726,13 @@ def test_outside_of_a_job(mgpu: Run) -> None:
     assert done.returncode == USAGE and "salloc" in done.stderr and done.stdout == ""
     listed = mgpu("smoke-test", "--slurm", "--json-schema")
     assert json.loads(listed.stdout)["$id"] == "mgpu.preflight/1.0"
+
+
+def test_a_job_in_a_container_is_told_what_is_not_examined() -> None:
+    from mgpu.slurm import block
+    from mgpu.slurm.job import Container, Job
+
+    job = Job(("train.py",), preflight=True)
+    assert not any("container" in line for line in block.of_job(job))
+    (said,) = [line for line in block.of_job(replace(job, container=Container("pyxis", "a"))) if "container" in line]
+    assert shlex.split(said)[0] == "echo" and "not the software in its image" in said and said.endswith(">&2")

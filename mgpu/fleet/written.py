@@ -93,6 +93,7 @@ def write(
     """All files but the machines. nodes.sh is the last, and is there only where the job may go on. Raises MgpuError."""
     from mgpu.document import text
 
+    (folder / NODES_SH).unlink(missing_ok=True)
     chosen = document["chosen"]
     files.write(folder / DOCUMENT, text(dict(document)))
     files.write(folder / PASSING, "".join(f"{node}\n" for node in document["good"]))

@@ -21,10 +21,11 @@ def place(job: JobScript) -> int | None:
     seen, or is none of a POSIX shell."""
     if job.shebang is not None and not _SHELLS.match(job.shebang):
         return None
-    starts = [command.statement for command in job.commands if _starts(command)]
+    commands = [command for command in job.commands if "trap" not in command.through]  # for later
+    starts = [command.statement for command in commands if _starts(command)]
     if not starts:
         return None
-    reads = [command.statement for command in job.commands if _reads(command)]
+    reads = [command.statement for command in commands if _reads(command)]
     sets = [
         one.statement for one in job.sets if _OF_NODES.search(" ".join([one.raw, *(v.name for v in one.variables)]))
     ]

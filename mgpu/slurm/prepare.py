@@ -116,7 +116,7 @@ def _made(request: Request, target: list[str], folder: Path) -> Prepared:
     folder_name = "job.sbatch"
     with tempfile.TemporaryDirectory(prefix="mgpu-job-") as scratch:
         path = Path(scratch) / folder_name
-        path.write_text(text)
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
         facts = job_script.read(path)
     facts = replace(facts, path=str(folder / folder_name))
     told = f"{_BY_PREFLIGHT}; --no-preflight leaves it out" if job.preflight else "left out (--no-preflight)"
