@@ -251,7 +251,7 @@ def test_a_controller_that_is_away_is_not_the_end(cluster: Cluster, tmp_path: Pa
         os.kill(controller, signal.SIGSTOP)
         (tmp_path / "go").touch()
         said += launched.until(b"done")  # the output goes on
-        time.sleep(3)
+        time.sleep(1.5)
         assert launched.process.poll() is None
     finally:
         os.kill(controller, signal.SIGCONT)
@@ -528,6 +528,18 @@ def test_where_stderr_is_full_nothing_goes_to_stdout(
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), full.fileno())  # what is buffered can be let go
     assert capfd.readouterr().out == ""
+
+
+def test_in_an_allocation_it_is_told_that_the_preflight_let_nothing_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {"schema": "mgpu.preflight/1.0", "need": 2, "good": ["n7"], "chosen": [],
+             "bad": [{"node": "n8", "reason": "no GPU"}]}  # fmt: skip
+    for chosen, told in ((["n7"], False), ([], True)):
+        (tmp_path / "preflight.json").write_text(json.dumps(found | {"chosen": chosen}))
+        inside._tell_preflight(tmp_path)
+        said = " ".join(capsys.readouterr().err.split())
+        assert ("1 good node, 2 needed. n8: no GPU. salloc --exclude=n8" in said) == told == bool(said)
 
 
 @pytest.mark.parametrize(("granted", "fits"), [("4(x2)", True), ("8,2(x3)", False), ("", True)])

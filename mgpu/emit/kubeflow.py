@@ -16,7 +16,7 @@ from typing import Final
 
 from mgpu.config.reading import for_engine
 from mgpu.emit import parts
-from mgpu.emit.plan import FILES, Plan
+from mgpu.emit.plan import THIS_FILE, Plan
 from mgpu.probes.cluster import seconds
 
 _MEETING: Final = parts.Meeting(
@@ -38,7 +38,7 @@ def render(plan: Plan) -> str:
     length = seconds(job.time) if job.time else None
     return "\n".join(
         [
-            f"# {parts.size(plan)}, by Kubeflow Trainer 2.3:  kubectl create -f {FILES['kubeflow']}",
+            f"# {parts.size(plan)}, by Kubeflow Trainer 2.3:  kubectl create -f {THIS_FILE}",
             parts.UNTRIED,
             "apiVersion: trainer.kubeflow.org/v1alpha1",
             "kind: TrainJob",

@@ -8,12 +8,13 @@ The fields were validated against `sky.utils.schemas` of skypilot 0.14.1; it bri
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import PurePosixPath
 from typing import Final
 
 from mgpu.emit import parts
-from mgpu.emit.plan import FILES, Plan
+from mgpu.emit.plan import THIS_FILE, Plan
 from mgpu.errors import USAGE, MgpuError
 
 # What SkyPilot's catalogs call a GPU, where it is not what mgpu does (sky/catalog of 0.14.1).
@@ -37,12 +38,12 @@ def render(plan: Plan) -> str:
         resources.append(f"  cpus: {job.cpus_per_node}+")
     if image := parts.image(plan):
         resources.append(f"  image_id: {json.dumps(f'docker:{image}')}")
-    variables = parts.environment(plan)
+    variables, name = parts.environment(plan), _name(job.name)
     return "\n".join(
         [
-            f"# {parts.size(plan)}, by SkyPilot:  sky launch -c {job.name or 'train'} {FILES['skypilot']}",
+            f"# {parts.size(plan)}, by SkyPilot:  sky launch -c {name} {THIS_FILE}",
             parts.UNTRIED,
-            f"name: {json.dumps(job.name or 'train')}",
+            f"name: {json.dumps(name)}",
             f"num_nodes: {job.nodes}  # machines, not GPUs",
             *(["resources:", *resources] if resources else []),
             "workdir: .  # this folder is copied to every node; leave large data out of it (.skyignore)",
@@ -56,6 +57,13 @@ def render(plan: Plan) -> str:
             "",
         ]
     )  # fmt: skip
+
+
+def _name(name: str) -> str:
+    """A name that SkyPilot takes for tasks and clusters: a letter first, no two of . _ - in a row, none at the end.
+    source=https://github.com/skypilot-org/skypilot/blob/master/sky/task.py (_VALID_NAME_REGEX)"""
+    plain = re.sub(r"[^A-Za-z0-9]*([._-])[^A-Za-z0-9]*", r"\1", name).strip("._-")
+    return plain if plain[:1].isalpha() else f"train-{plain}".rstrip("-")
 
 
 def _config(plan: Plan) -> tuple[str, str]:

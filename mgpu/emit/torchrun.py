@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mgpu.emit import parts
-from mgpu.emit.plan import FILES, Plan
+from mgpu.emit.plan import THIS_FILE, Plan
 
 _MEETING = parts.Meeting("{nodes}", "{ranks}", '"$NODE_RANK"', '"$HEAD"', '"$PORT"')
 
@@ -25,8 +25,7 @@ def render(plan: Plan) -> str:
     if job.nodes > 1:
         head += [
             "# On every machine, within 15 minutes of the first (torchrun waits so long), with the same HEAD:",
-            f"#   HEAD=first-machine NODE_RANK=0 bash {FILES['torchrun']}    # 0 is HEAD itself, the last"
-            f" {job.nodes - 1}",
+            f"#   HEAD=first-machine NODE_RANK=0 bash {THIS_FILE}    # 0 is HEAD itself, the last {job.nodes - 1}",
         ]
         several = [
             ': "${HEAD:?the name or address of the machine with NODE_RANK=0}"',

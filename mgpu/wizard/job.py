@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from mgpu import target
 from mgpu.config.reading import ENGINES
+from mgpu.launch.secrecy import MASK, masked_argv
 from mgpu.probes.cluster import seconds
 from mgpu.slurm.job import Container, Job
 from mgpu.snapshot import Partition
-from mgpu.wizard.answers import Answers, Origin
+from mgpu.wizard.answers import BY_NAME, Answers, Origin, shown
 from mgpu.wizard.by_hand import environment
 from mgpu.wizard.nodes import Nodes, Site, kind_type
 from mgpu.wizard.settings import Option, Part, Proposal, Setting, origin_of
@@ -58,11 +59,58 @@ def part(nodes: Nodes, answers: Answers, site: Site, count: int) -> Part:
     }
     if answers.spare and answers.preflight is False:
         problems.append("--spare stands in for nodes that the pre-flight finds bad: not together with --no-preflight")
-    if answers.spare and not slurm:
-        problems.append(f"--spare is for Slurm: {ENGINES[site.engine]} knows no spare nodes")
+    refused, dropped = _without_meaning(answers, site)
+    problems += refused
+    notes += dropped
+    problems += _secret(_command(answers, site))
     return Part(
         tuple(rows), {name: menu for name, menu in options.items() if menu}, chosen, tuple(problems), tuple(notes)
     )
+
+
+# Which engines can be told an answer; one that is not named here all of them can.
+_FOR: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("partition", "account", "qos", "constraint", "requeue", "preflight", "spare"), ("slurm",)),
+    "time": ("slurm", "kubeflow"), "container": ("slurm", "kubeflow", "skypilot"), "address": (), "port": (),
+}  # fmt: skip
+_SHAPES_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "slurm": tuple(_SHAPES), "torchrun": ("torchrun",), "kubeflow": ("accelerate", "torchrun"),
+    "skypilot": ("accelerate", "torchrun"),
+}  # fmt: skip
+
+
+def _without_meaning(answers: Answers, site: Site) -> tuple[list[str], list[str]]:
+    """What was decided and this engine cannot be told: problems, and as notes what nobody typed for this job."""
+    engine = site.engine or "slurm"
+    name = ENGINES[engine]
+    found: dict[str, str] = {}
+    for key, engines in _FOR.items():
+        if engine not in engines and answers[key]:
+            why = f"{name} tells the ranks where they meet" if not engines else f"{name} cannot be told"
+            if engine == "torchrun" and not engines:
+                why = "the script takes it where it is started: HEAD=NAME PORT=NUMBER"
+            found[key] = why
+    if answers.shape not in ("auto", *_SHAPES_OF[engine]):
+        found["shape"] = f"by {name} it is {' or '.join(_SHAPES_OF[engine])}"
+    told = {key: f"{BY_NAME[key].flag} {shown(key, answers[key])}: {why}" for key, why in found.items()}
+    told = {key: text.replace(" yes:", ":", 1) for key, text in told.items()}
+    kept = {key for key in told if answers.origins.get(key) in ("you", "file")}
+    return [text for key, text in told.items() if key not in kept], [
+        f"{text}; it is left out." for key, text in told.items() if key in kept and _FOR.get(key)
+    ]
+
+
+def _secret(command: tuple[str, ...]) -> list[str]:
+    """A secret among the words of the command: the files of a job are kept and shared."""
+    for word, masked in zip(command, masked_argv(command), strict=True):
+        if word != masked:
+            place = command.index(word)
+            option = f"{command[place - 1]} {masked}" if masked == MASK and place else masked
+            return [
+                f"--command: {option} is a secret, and the files of a job are kept and shown; let the script read it "
+                "from a file, or from its environment"
+            ]
+    return []
 
 
 def _unnamed(site_name: str) -> str:
@@ -91,9 +139,10 @@ def asks(nodes: Nodes, answers: Answers, site: Site) -> tuple[str, ...]:
     slurm = not site.engine
     each = {
         "slurm": slurm and site.offers_slurm, "partition": slurm and len(nodes.choices) > 1, "nodes": True,
-        "gpus_per_node": kind is None or kind.gpus > 1, "gpu_model": unnamed, "time": slurm,
+        "gpus_per_node": kind is None or kind.gpus > 1, "gpu_model": unnamed,
+        "time": slurm or site.engine in _FOR["time"],
         "account": slurm and bool(_account_options(site)), "qos": slurm and bool(_qos_options(site, answers)),
-        "constraint": slurm, "container": True, "shape": slurm, "requeue": slurm,
+        "constraint": slurm, "container": slurm or site.engine in _FOR["container"], "shape": slurm, "requeue": slurm,
         "preflight": slurm, "spare": slurm and answers.preflight is not False,
         "command": True,
     }  # fmt: skip
@@ -286,10 +335,17 @@ def _accounts(nodes: Nodes, answers: Answers, site: Site) -> list[str]:
     account = answers.account or (cluster.default_account if cluster else "")
     allowed = partition.accounts if partition else None
     if partition and allowed is not None and account and account not in allowed:
-        problems.append(f"partition {partition.name} takes only the accounts {', '.join(allowed)}, not {account}")
+        other = next((name for name in allowed if name in mine), "")
+        hint = f": --account {other}" if other else ""
+        problems.append(f"partition {partition.name} takes only the accounts {', '.join(allowed)}, not {account}{hint}")
     qos = _my_qos(site, account)
     if answers.qos and qos and answers.qos not in qos:
         problems.append(f"--qos {answers.qos}: yours are {', '.join(qos)}")
+    taken = answers.qos or _default_qos(site, account)
+    if partition and partition.qos is not None and taken and taken not in partition.qos:
+        other = next((name for name in partition.qos if name in qos), "")
+        hint = f": --qos {other}" if other and other != answers.qos else ""
+        problems.append(f"partition {partition.name} takes only the QOS {', '.join(partition.qos)}, not {taken}{hint}")
     return problems
 
 
@@ -302,6 +358,11 @@ def _my_qos(site: Site, account: str) -> list[str]:
         return []
     found = (q for a in site.cluster.associations if not account or a.account == account for q in a.qos)
     return list(dict.fromkeys(found))
+
+
+def _default_qos(site: Site, account: str) -> str:
+    found = site.cluster.associations if site.cluster else ()
+    return next((a.default_qos for a in found if not account or a.account == account), "")
 
 
 # ---- menus
@@ -339,7 +400,7 @@ def _qos_options(site: Site, answers: Answers) -> tuple[Option, ...]:
     names = _my_qos(site, account)
     if site.cluster is None or len(names) < 2:
         return ()
-    default = next((a.default_qos for a in site.cluster.associations if not account or a.account == account), "")
+    default = _default_qos(site, account)
     return tuple(Option(name, name, None, name == default, "your default" if name == default else "") for name in names)
 
 

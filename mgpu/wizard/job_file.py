@@ -33,9 +33,11 @@ def text_of(proposal: Proposal, path: Path, config: Path, config_text: str, flag
     if proposal.engine == "slurm":
         from mgpu.slurm import writing
 
-        body = writing.render(proposal.job).replace("THIS_FILE", _word(path))
+        body = writing.render(proposal.job)
     else:
         body = plan.render(proposal.engine, _plan(proposal, config, config_text))
+    named = _word(path)
+    body = re.sub(r"^#.*", lambda line: line[0].replace(plan.THIS_FILE, named), body, flags=re.MULTILINE)
     again = equivalent_flags(proposal.answers, extra=flags, width=90).splitlines()
     told = [f"# Write it anew:  {again[0]}", *(f"#   {line.strip()}" for line in again[1:])]
     head, body = _split(body)
@@ -54,7 +56,7 @@ def _plan(proposal: Proposal, config: Path, config_text: str) -> plan.Plan:
 def _word(path: Path) -> str:
     import shlex
 
-    return shlex.quote(str(path)) if str(path).isprintable() else "THIS_FILE"
+    return shlex.quote(str(path)) if str(path).isprintable() else plan.THIS_FILE
 
 
 def _split(body: str) -> tuple[str, str]:
@@ -97,16 +99,17 @@ def _read(path: Path) -> str:
         raise MgpuError(f"cannot read {path}: {errors.reason(error)}", errors.NOT_READY) from None
 
 
-def refuse_foreign(path: Path, *, agreed: bool) -> None:
+def refuse_foreign(path: Path, engine: str = "slurm", *, agreed: bool) -> None:
     """Raise MgpuError where somebody else's file stands in the way."""
     if agreed or not path.exists() or ours(path):
         return
     what = "was changed since mgpu wrote it" if _MARK.search(_read(path)) else "was not written by mgpu"
+    asked = "--slurm" if engine == "slurm" else f"--emit {engine}"
     raise MgpuError(
         f"{path} {what}; it stays as it is.\n"
-        f"  mgpu configure --slurm --yes --force         replace it (a backup is kept)\n"
-        f"  mgpu configure --slurm --yes --job OTHER     write another file\n"
-        f"  mgpu doctor --script {path}   check it",
+        f"  mgpu configure {asked} --yes --force         replace it (a backup is kept)\n"
+        f"  mgpu configure {asked} --yes --job OTHER     write another file"
+        + (f"\n  mgpu doctor --script {path}   check it" if engine == "slurm" else ""),
         errors.REFUSED,
     )
 

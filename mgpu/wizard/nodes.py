@@ -47,7 +47,8 @@ class Site:
         if self.cluster is None:
             return "Slurm is not installed here: partitions and limits are not known, and nobody checked the job."
         if self.cluster.partitions:
-            return ""
+            why = self.cluster.faults.get("nodes", "")
+            return f"Slurm does not tell of its nodes ({why}): their GPUs and number are not checked." if why else ""
         why = self.cluster.faults.get("partitions") or self.cluster.faults.get("nodes") or "it names no partition"
         return f"Slurm does not tell of its partitions ({why}): what you say of them is not checked."
 
@@ -79,7 +80,8 @@ def nodes(snapshot: Snapshot, answers: Answers, site: Site) -> Nodes:
     if isinstance(answers.gpus, tuple):
         problems.append("--gpus names GPUs of this machine; a job asks for a number of each node: --gpus-per-node")
     problems += _too_many(partition, count, answers)
-    gpu_type = _type(kind, partition)
+    problems += _other_model(partition, answers)
+    gpu_type = _type(kind, partition) if count else ""
     models = target.named(answers.gpu_model or kind_type(kind))
     here = site.named or (partition is None and answers.gpu_model is None)
     gpus = _of_snapshot(snapshot, count) if here else ()
@@ -96,10 +98,20 @@ def nodes(snapshot: Snapshot, answers: Answers, site: Site) -> Nodes:
 
 def usable(cluster: Cluster | None) -> tuple[Partition, ...]:
     """The partitions that take jobs, those with GPUs first, Slurm's default before others."""
-    found = [partition for partition in (cluster.partitions if cluster else ()) if partition.up and partition.usable]
+    found = [partition for partition in (cluster.partitions if cluster else ()) if not _closed(partition, cluster)]
+    return tuple(sorted(found, key=lambda p: (p.gpus_per_node == 0, not p.default)))
+
+
+def _closed(partition: Partition, cluster: Cluster | None) -> str:
+    """Why one's job cannot start in a partition now; "" where it can, or nobody knows."""
     mine = {a.account for a in cluster.associations} if cluster else set()
-    open_to = [p for p in found if p.accounts is None or not mine or mine & set(p.accounts)]
-    return tuple(sorted(open_to, key=lambda p: (p.gpus_per_node == 0, not p.default)))
+    if not partition.up:
+        return "takes no jobs"
+    if partition.kinds and not partition.usable:  # without any, Slurm did not tell of its nodes
+        return f"has 0 of {partition.nodes} nodes that can be used"
+    if partition.accounts is not None and mine and not mine & set(partition.accounts):
+        return f"takes only the accounts {', '.join(partition.accounts)}"
+    return ""
 
 
 def _partition(
@@ -109,8 +121,12 @@ def _partition(
     every = cluster.partitions if cluster else ()
     if answers.partition is None:
         asked = answers.gpus_per_node if answers.gpus_per_node is not None else 0
-        fitting = [p for p in choices if p.gpus_per_node >= asked]
-        return next(iter(fitting or choices), None), []
+        fitting = [p for p in choices if p.gpus_per_node >= asked] or list(choices)
+        fitting.sort(key=lambda p: bool(_other_model(p, answers)))
+        if every and not fitting:
+            told = "; ".join(f"{partition.name} {_closed(partition, cluster)}" for partition in every)
+            return None, [f"no partition takes your job now: {told}"]
+        return next(iter(fitting), None), []
     if not every:
         return None, []
     found = {partition.name: partition for partition in every}
@@ -154,11 +170,21 @@ def _count(snapshot: Snapshot, answers: Answers, site: Site, kind: NodeKind | No
 
 
 def _too_many(partition: Partition | None, count: int, answers: Answers) -> list[str]:
-    if partition is None or count <= partition.gpus_per_node:
+    if partition is None or not partition.kinds or count <= partition.gpus_per_node:
         return []
     most = partition.gpus_per_node
     has = f"its nodes have {most}" if most else "its nodes have no GPU"
     return [f"--gpus-per-node {count}: partition {partition.name}: {has}"]
+
+
+def _other_model(partition: Partition | None, answers: Answers) -> list[str]:
+    """Where a partition names the GPUs of all its nodes, and none is the one that was asked for."""
+    types = [kind_type(kind) for kind in partition.kinds if kind.gpus] if partition else []
+    meant = [{model.name for model in target.named(name)} for name in types]
+    if partition is None or not answers.gpu_model or not all(meant) or any(answers.gpu_model in m for m in meant):
+        return []
+    has = f"its GPUs are {', '.join(dict.fromkeys(types))}" if types else "its nodes have no GPU"
+    return [f"--gpu-model {answers.gpu_model}: partition {partition.name}: {has}"]
 
 
 def kind_type(kind: NodeKind | None) -> str:

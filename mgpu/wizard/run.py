@@ -23,6 +23,10 @@ from mgpu.wizard.settings import Proposal
 
 # What a config can be made without, but no machine can tell. Everything else has a default.
 _NEEDED = ("params", "batch_per_gpu")
+_OF_A_JOB = (
+    "partition", "account", "qos", "constraint", "time", "gpus_per_node", "gpu_model", "shape", "container", "requeue",
+    "preflight", "spare", "command",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -223,8 +227,8 @@ def _write(
     path, proposal = request.path, proposed(answers)
     saving.refuse_problems(proposal)
     base = Path(request.edit) if request.edit else None
-    if request.job and proposal.job is None:
-        raise MgpuError(f"--job {request.job}: there is no job: --slurm, or --emit ENGINE", errors.USAGE)
+    if proposal.job is None:
+        _refuse_job_options(request)
     job = saving.Job(
         path, proposal, answers, base, agreed=request.force or path == base, save_answers=request.save_answers,
         machine_flags=request.machine_flags, format=request.format, python=request.python,
@@ -246,6 +250,19 @@ def _write(
     return code
 
 
+def _refuse_job_options(request: Request) -> None:
+    """Options of a job, typed where there is none: nothing would come of them."""
+    answers = request.answers
+    typed = [("--job", request.job)] if request.job else []
+    for name in _OF_A_JOB:
+        if answers.origins.get(name) == "flag" and answers[name] and answers[name] != "auto":
+            value = decisions.shown(name, answers[name])
+            typed.append((decisions.BY_NAME[name].flag, "" if answers[name] is True else value))
+    if typed:
+        option = " ".join(filter(None, typed[0]))
+        raise MgpuError(f"{option}: there is no job: --slurm, or --emit ENGINE", errors.USAGE)
+
+
 def _dry_run(texts: Mapping[Path, str]) -> int:
     """The files to stdout; several with their names above them, as `tail` prints them."""
     for number, (path, text) in enumerate(texts.items()):
@@ -265,9 +282,11 @@ def _diff(texts: Mapping[Path, str]) -> int:
             before = path.read_bytes().decode("utf-8", "replace") if path.is_file() else ""
         except OSError as error:
             raise MgpuError(f"cannot read {path}: {errors.reason(error)}", errors.NOT_READY) from None
-        for line in mending.diff(before, text, str(path)):
+        lines = mending.diff(before, text, str(path))
+        for line in lines:
             sys.stdout.write(f"{line}\n")
-        _note(f"nothing written; without --diff {path} would be {'changed' if before else 'written'}")
+        would = "changed" if before and lines else "left as it is" if before else "written"
+        _note(f"nothing written; without --diff {path} would be {would}")
     return errors.READY
 
 

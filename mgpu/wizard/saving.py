@@ -197,7 +197,7 @@ def write(job: Job) -> int:
     if job.script is not None and job.proposal.job is not None:
         script = script_text(job, text)
         asked = job_file.check(script, job.proposal.engine, job.script.absolute().parent, ask_slurm=job.ask_slurm)
-        job_file.refuse_foreign(job.script, agreed=job.script_agreed)
+        job_file.refuse_foreign(job.script, job.proposal.engine, agreed=job.script_agreed)
     same = unchanged(path, text)
     if not same and path.exists():
         _refuse_foreign(job)
@@ -284,7 +284,7 @@ def _told(job: Job, verdict: str | None, said: Sequence[str], asked: str = "", s
     """What was written, and what comes next. `asked`: who read the job script. `script`: its text."""
     replay = _save_answers(job)
     if job.format == "json":
-        print(json.dumps(_document(job, verdict, asked), indent=2, ensure_ascii=False))
+        print(json.dumps(_document(job, verdict, asked, script), indent=2, ensure_ascii=False))
         return errors.READY
     screen = report.Screen.of()
     proposal, path = job.proposal, job.path
@@ -298,10 +298,7 @@ def _told(job: Job, verdict: str | None, said: Sequence[str], asked: str = "", s
     texts = [f"{ranks}, {checked}."]
     if asked:
         texts.append(f"The job script was checked by {asked}.")
-    if script and proposal.engine != "slurm":
-        from mgpu.emit import validating
-
-        texts += validating.told(proposal.engine, script)
+    texts += _of_engine(job, script)
     if proposal.cpu and proposal.engine:
         texts.append("No GPU on the nodes: the ranks run on the CPU over gloo.")
     elif proposal.cpu:
@@ -333,6 +330,15 @@ def _told(job: Job, verdict: str | None, said: Sequence[str], asked: str = "", s
     lines.append([(f"Next:  {_next(proposal, path)}{there}", "bold")])
     screen.show(lines)
     return errors.READY
+
+
+def _of_engine(job: Job, script: str) -> list[str]:
+    """What its package says of the file of another engine than Slurm, and that nobody ran it."""
+    if not script or job.proposal.engine == "slurm":
+        return []
+    from mgpu.emit import validating
+
+    return validating.told(job.proposal.engine, script)
 
 
 def _next_of_job(job: Job) -> list[str]:
@@ -411,9 +417,9 @@ def _decided(job: Job) -> Answers:
     return answers
 
 
-def _document(job: Job, verdict: str | None, asked: str = "") -> dict[str, Any]:
+def _document(job: Job, verdict: str | None, asked: str = "", script: str = "") -> dict[str, Any]:
     path, proposal = job.path, job.proposal
-    script = (
+    written = (
         {} if job.script is None else {"job": {"path": str(job.script), "engine": proposal.engine, "checked": asked}}
     )
     values = []
@@ -430,11 +436,11 @@ def _document(job: Job, verdict: str | None, asked: str = "") -> dict[str, Any]:
         "sha256": read(path).sha256,
         "values": values,
         "launch_flags": list(proposal.launch_flags),
-        "notes": [*_too_old(proposal, verdict), *proposal.notes],
+        "notes": [*_of_engine(job, script), *_too_old(proposal, verdict), *proposal.notes],
         "verdict": "valid" if verdict else "unknown",
         "exit_code": errors.READY,
         "next": [_next(proposal, path)] if job.script is None else _next_of_job(job)[:1],
-        **script,
+        **written,
     }
 
 
