@@ -36,7 +36,7 @@ def guarded(invoke: Callable[[], Any]) -> int:
     except KeyboardInterrupt:
         return _say("interrupted", errors.INTERRUPTED)
     except BrokenPipeError:  # the reader of our output went away: nothing is left to say, and nobody to say it to
-        _drop_stdout()
+        drop(1)
         return 128 + signal.SIGPIPE
     except Exception as error:
         if type(error).__name__ == "Exit":
@@ -46,17 +46,18 @@ def guarded(invoke: Callable[[], Any]) -> int:
         if type(error).__name__ == "Abort":
             return _say("interrupted", errors.INTERRUPTED)
         if isinstance(error, OSError):
-            _drop_stdout()
+            drop(1)
             return _say(errors.reason(error), errors.UNKNOWN)
         if os.environ.get("MGPU_DEBUG"):
             raise
         return _say(f"a bug in mgpu: {errors.reason(error)} (MGPU_DEBUG=1 shows where)", errors.UNKNOWN)
 
 
-def _drop_stdout() -> None:
-    """What is still buffered cannot be written: let it go, so that Python does not complain when it ends."""
+def drop(number: int) -> None:
+    """What is still buffered of stdout (1) or stderr (2) cannot be written: let it go, so that Python does not complain
+    when it ends."""
     with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
 def code_of(result: Any) -> int:

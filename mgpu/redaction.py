@@ -46,7 +46,7 @@ _TEXTS = frozenset({
     "ScriptSet.value", "ScriptText.text", "Seen.text", "Seen.file", "Seen.groups", "Raised.message", "Raised.cause",
     "Raised.file", "Raised.place", "Fallen.error", "Log.files", "Log.last", "EndedRank.error", "Run.killed", "Run.log",
     "NodeFault.text", "NodePath.error", "NodeDoor.own_error", "NodeDoor.meeting_error", "NodeDoor.full_name",
-    "Difference.value", "Difference.usual", "Fleet.missing", "Fleet.unshared",
+    "Difference.value", "Difference.usual", "Fleet.missing", "Fleet.unshared", "Fleet.strangers",
 })  # fmt: skip
 # Versions of four numbers look like addresses.
 _VERSIONS = frozenset({
@@ -115,7 +115,8 @@ class _Substitutes:
             hosts |= {rank.host or "", *(peer.host or "" for peer in rank.peers)}
         hosts |= {rank.host or "" for rank in (snapshot.log.fallen if snapshot.log else ())}
         hosts |= {rank.host or "" for rank in (snapshot.run.ranks if snapshot.run else ())}
-        hosts |= {*snapshot.fleet.nodes, *snapshot.fleet.missing} if snapshot.fleet else set()
+        if fleet := snapshot.fleet:
+            hosts |= {*fleet.nodes, *fleet.missing, *(name.removesuffix(".json") for name in fleet.strangers)}
         hosts |= set() if _ADDRESS.fullmatch(master) else {master}
         hosts |= {short for name in hosts if not (short := name.partition(".")[0]).isdecimal()}
         hosts -= {"", "localhost", "localhost.localdomain"}

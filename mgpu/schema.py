@@ -235,6 +235,10 @@ def _fleet() -> dict[str, Any]:
         "failing": {**_TEXTS, "description": "nodes that failures are about"},
         "exclude": {**_TEXT, "description": "the same, for Slurm's --exclude="},
         "not_compared": {**_TEXTS, "description": "facts that are another on nearly every node"},
+        "unread": {
+            "type": "object", "additionalProperties": _TEXT, "description": "fact that no node of a kind knows: why",
+        },
+        "strangers": {**_TEXTS, "description": "files that were never a machine, and are no node's"},
     })  # fmt: skip
 
 

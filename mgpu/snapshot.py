@@ -928,9 +928,10 @@ class Config:
     scalars: Mapping[str, Scalar] = field(default_factory=dict)  # dotted key -> its value as written; no lists
     deepspeed_file: DeepSpeedFile | None = None  # None: the config names none
     model: Model | None = None  # from a comment, too
-    launch_flags: tuple[str, ...] = ()  # what mgpu launch adds to the launcher's command line, from mgpu's comment
+    launch_flags: tuple[str, ...] = ()  # what mgpu launch adds for the launcher, or a job sets; from mgpu's comment
     engine: str = ""  # slurm, kubeflow ...: what gives each machine address, port and rank, from mgpu's comment
     away: bool = False  # it is for the nodes of an engine, and was read on a machine that is none of them
+    cpu_job: bool = False  # the job of the engine runs its ranks on the CPU, from mgpu's comment
 
     @property
     def for_slurm(self) -> bool:
@@ -1426,6 +1427,7 @@ class JobScript:
     crlf_line: int | None = None  # the first line that ends as on Windows
     syntax: str | None = None  # what bash -n says of it
     syntax_line: int | None = None
+    syntax_unread: str | None = None  # why bash -n did not tell
     directives: tuple[Directive, ...] = ()
     texts: tuple[JobText, ...] = ()
     commands: tuple[JobCommand, ...] = ()  # in the order of the script; those inside another come after it
@@ -1692,6 +1694,9 @@ class NodePath:
     mbit_per_s: float | None = None
 
 
+OTHER_MGPU = "mgpu there is "  # why a node is missing that answered: its answers may mean something else
+
+
 @dataclass(frozen=True)
 class Fleet:
     """Several nodes, examined in one go and compared."""
@@ -1711,6 +1716,7 @@ class Fleet:
     scattered: tuple[str, ...] = ()  # facts that almost every node has another value of: nothing to compare
     together: bool = False  # they are to run one job
     unread: Mapping[str, str] = field(default_factory=dict)  # facts no node of a role knows, asked in vain -> why
+    strangers: tuple[str, ...] = ()  # files among those of the nodes that were never a machine: n1.json
 
 
 @dataclass(frozen=True)

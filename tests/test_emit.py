@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -16,11 +17,16 @@ from typing import Any
 import pytest
 import yaml
 
+from mgpu import cli, target
 from mgpu.emit import kubeflow, validating
 from mgpu.emit.plan import ENGINES, Plan, render
-from mgpu.errors import USAGE, MgpuError
+from mgpu.errors import REFUSED, USAGE, MgpuError
 from mgpu.slurm.job import Container, Job
-from tests.conftest import Run, environment
+from mgpu.wizard import job_file, saving
+from mgpu.wizard.answers import collect
+from mgpu.wizard.nodes import Site
+from mgpu.wizard.proposal import propose
+from tests.conftest import environment
 
 WORDS = ("train.py", "--name", "it's $HOME $(date) $$ $(PET_NNODES) \\", 'two\nlines "of" it', "")
 CONFIG = "# a comment\ncompute_environment: LOCAL_MACHINE\nnum_machines: 2\nnum_processes: 16\n"
@@ -157,6 +163,27 @@ def test_what_no_file_can_hold_is_refused(engine: str, changes: dict[str, Any], 
     with pytest.raises(MgpuError, match=re.escape(words)) as refused:
         render(engine, plan(**changes))
     assert refused.value.exit_code == USAGE
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [("Train_1", "Train_1"), ("7b--x", "train-7b-x"), ("a-_.b", "a.b"), ("--", "train"), ("x_", "x"), ("", "train")],
+)
+def test_names_are_those_of_skypilot(name: str, plain: str) -> None:
+    text = render("skypilot", plan(name=name))
+    found = yaml.safe_load(text)["name"]
+    assert re.fullmatch("[a-zA-Z0-9]+(?:[._-]{1,2}[a-zA-Z0-9]+)*", found)  # _VALID_NAME_REGEX of sky/task.py
+    assert re.fullmatch("[a-zA-Z]([-_.a-zA-Z0-9]*[a-zA-Z0-9])?", found)  # of clusters: sky/skylet/constants.py
+    assert found == plain and f"sky launch -c {plain} " in text
+
+
+@pytest.mark.parametrize("engine", OTHERS)
+def test_the_head_names_the_file_itself(engine: str) -> None:
+    wanted = target.parse("2x8xH100")
+    answers = collect({"nodes": "2", "command": "train.py THIS_FILE"}, (), {})
+    proposal = propose(wanted.snapshot, answers, wanted.text, Site(engine=engine, named=True))
+    text = job_file.text_of(proposal, Path("my file"), Path("accelerate.yaml"), CONFIG)
+    assert "'my file'" in text.partition("NOT tried")[0] and text.count("THIS_FILE") == 2  # of the command
 
 
 def test_an_image_that_is_a_file_is_refused() -> None:
@@ -310,15 +337,10 @@ def test_the_script_of_torchrun_asks_for_what_only_the_machine_knows(stub: Path)
     ]
 
 
+# torchrun gives a rank its number only after the launchers of all machines have met.
 _RANK = """\
 import os
-import torch.distributed as dist
-dist.init_process_group("gloo")
-everybody = [None] * dist.get_world_size()
-dist.all_gather_object(everybody, (os.environ["GROUP_RANK"], os.environ.get("ACCELERATE_MIXED_PRECISION")))
-if dist.get_rank() == 0:
-    print("met", sorted(everybody))
-dist.destroy_process_group()
+print(*(os.environ.get(name) for name in ("GROUP_RANK", "RANK", "WORLD_SIZE", "ACCELERATE_MIXED_PRECISION")))
 """
 
 
@@ -349,12 +371,74 @@ def test_two_machines_of_torchrun_meet(tmp_path: Path) -> None:
         for machine in machines:
             machine.kill()
     assert [machine.returncode for machine in machines] == [0, 0], said
-    assert "met [('0', 'no'), ('1', 'no')]" in said[0]
+    assert "0 0 2 no" in said[0].splitlines() and "1 1 2 no" in said[1].splitlines(), said
 
 
-def test_configure_writes_the_files(tmp_path: Path, mgpu: Run) -> None:
-    result = mgpu("configure", "--emit", "kubeflow", "--target", "2x8xA100-80GB", "--yes", "--", "train.py")
-    assert result.returncode == 0, result.stderr
-    job = yaml.safe_load((tmp_path / "train.trainjob.yaml").read_text())
+# ---- configure, in this process
+
+
+@pytest.fixture
+def configure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """`mgpu configure --target 2x8xA100-80GB ...` in an empty folder: its exit code, stdout and stderr. accelerate's
+    loader is not asked: it sees nothing of an engine."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(saving, "ask_loader", lambda *_: "accelerate 1.15.0")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = cli.run(["configure", "--target", "2x8xA100-80GB", *arguments])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def test_configure_writes_the_files(tmp_path: Path, configure: Any) -> None:
+    code, out, error = configure("--emit", "kubeflow", "--yes", "--", "train.py")
+    assert code == 0, error
+    path = tmp_path / "train.trainjob.yaml"
+    job = yaml.safe_load(path.read_text())
     assert (job["kind"], job["spec"]["trainer"]["numNodes"]) == ("TrainJob", 2)
-    assert "live cluster of Kubeflow" in result.stdout and "kubectl create -f train.trainjob.yaml" in result.stdout
+    assert "live cluster of Kubeflow" in out and "kubectl create -f train.trainjob.yaml" in out
+    code, out, error = configure("--emit", "kubeflow", "--diff", "--", "train.py")
+    assert (code, out) == (0, "") and error.count("would be left as it is") == 2
+    path.write_text("kind: Mine\n")
+    code, _, error = configure("--emit", "kubeflow", "--yes", "--", "train.py")
+    assert code == REFUSED and path.read_text() == "kind: Mine\n"
+    assert "mgpu configure --emit kubeflow --yes --force" in error and "--slurm" not in error
+    assert "doctor --script" not in error  # which reads no TrainJob
+
+
+def test_a_program_is_told_as_well_that_nobody_ran_the_file(configure: Any) -> None:
+    code, out, error = configure("--emit", "skypilot", "--yes", "--json", "--", "train.py")
+    assert code == 0, error
+    notes = json.loads(out)["notes"]
+    assert any("Nobody has run this file on a live cluster of SkyPilot" in note for note in notes)
+    assert any(note.startswith(("Not validated", "Its fields are those of")) for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "told"),
+    [
+        ("skypilot", "--partition gpu --requeue --time 10",
+         ["--partition gpu: SkyPilot cannot be told", "--requeue: SkyPilot", "--time 10: SkyPilot"]),
+        ("kubeflow", "--account a --qos q --constraint c --preflight --spare 1 --time 10",
+         ["--account a:", "--qos q:", "--constraint c:", "--preflight:", "--spare 1:"]),
+        ("kubeflow", "--shape plain", ["--shape plain: by Kubeflow it is accelerate or torchrun"]),
+        ("torchrun", "--shape accelerate --container i",
+         ["--shape accelerate: by torchrun it is torchrun", "--container i: torchrun cannot be told"]),
+        ("torchrun", "--address n1 --port 7777", ["--address n1: the script takes it", "--port 7777: the script"]),
+        ("kubeflow", "--address n1", ["--address n1: Kubeflow tells the ranks where they meet"]),
+        ("", "--partition gpu", ["--partition gpu: there is no job: --slurm, or --emit ENGINE"]),
+        ("", "--requeue", ["--requeue: there is no job"]),
+        ("kubeflow", "--command 'train.py --hf_token abcdefgh'", ["--hf_token *** is a secret"]),
+        ("slurm", "--command 'train.py --api_key=abcdefgh'", ["--api_key=*** is a secret"]),
+    ],
+)  # fmt: skip
+def test_what_an_engine_cannot_be_told_is_not_dropped(
+    engine: str, options: str, told: list[str], configure: Any, tmp_path: Path
+) -> None:
+    code, _, error = configure("--yes", *(["--emit", engine] if engine else []), *shlex.split(options))
+    assert code != 0 and not list(tmp_path.glob("*.*"))
+    assert [words for words in told if words not in error] == [], error
+    assert "abcdefgh" not in error and ("--time 10" in error) == (engine == "skypilot")

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
+import mgpu.schema
 from mgpu import cli, engine, errors, nodelist
 from mgpu.errors import MgpuError
 from mgpu.fleet import reading, schema
@@ -565,7 +567,8 @@ def test_formats_for_programs(form: str, doctor: Doctor, tmp_path: Path) -> None
 
 def test_names_are_hidden_where_a_report_is_to_be_shown(doctor: Doctor, tmp_path: Path) -> None:
     folder = save(tmp_path / "nodes", node(1), node(2), node(3, pytorch__version="2.1"))
-    for path in folder.iterdir():
+    (folder / "report.json").write_text("[]")
+    for path in list(folder.iterdir()):
         path.rename(folder / f"secret-{path.name}")
     for options in (("--format", "markdown"), ("--redact", "--json")):
         code, out, _ = doctor("nodes", *options)
@@ -624,6 +627,9 @@ HOSTILE = {
 }  # fmt: skip
 
 
+NO_MACHINES = {"list", "number", "other", "report"}
+
+
 def test_files_of_any_content_are_named_and_never_a_crash(doctor: Doctor, tmp_path: Path) -> None:
     folder = save(tmp_path / "nodes", *healthy(2))
     for name, text in HOSTILE.items():
@@ -632,9 +638,33 @@ def test_files_of_any_content_are_named_and_never_a_crash(doctor: Doctor, tmp_pa
     code, out, err = doctor("nodes", "--json")
     whole = json.loads(out)
     assert (code, err) == (errors.NOT_READY, "")
-    assert set(whole["fleet"]["missing"]) == {*HOSTILE, "folder"}
+    assert set(whole["fleet"]["missing"]) == {*HOSTILE, "folder"} - NO_MACHINES
     assert all("cannot be read" in why or "is not a machine" in why for why in whole["fleet"]["missing"].values())
     assert whole["counts"]["crash"] == 0
+    Draft202012Validator(mgpu.schema.doctor()).validate(whole)
+
+
+def test_a_file_that_was_never_a_machine_is_told_and_is_no_node(doctor: Doctor, tmp_path: Path) -> None:
+    folder = save(tmp_path / "nodes", *healthy(2))
+    for name in sorted(NO_MACHINES):
+        (folder / f"{name}.json").write_text(HOSTILE[name])
+    code, out, _ = doctor("nodes")
+    assert code == errors.READY  # a warning
+    assert "ALIKE WITH WARNINGS" in out and "Leave out" not in out and "--exclude" not in out
+    assert "list.json, number.json, other.json and 1 more: no machine saved by mgpu" in " ".join(out.split())
+    whole = json.loads(doctor("nodes", "--json")[1])
+    Draft202012Validator(mgpu.schema.doctor()).validate(whole)
+    assert (whole["fleet"]["missing"], whole["fleet"]["exclude"]) == ({}, "")
+    assert whole["fleet"]["strangers"] == [f"{name}.json" for name in sorted(NO_MACHINES)]
+    assert doctor("nodes", "--strict")[0] == errors.NOT_READY
+    (folder / "n2.json").unlink()
+    code, out, err = doctor("nodes")
+    assert (code, out) == (errors.USAGE, "") and "list.json is no machine saved by mgpu doctor --save" in err
+
+
+def test_what_no_node_knows_is_in_the_document(doctor: Doctor, tmp_path: Path) -> None:
+    save(tmp_path / "nodes", *(unasked(number, "timed_out", "torch_runtime") for number in (1, 2)))
+    assert json.loads(doctor("nodes", "--json")[1])["fleet"]["unread"] == {"torch_runtime": "timed out"}
 
 
 def test_a_lot_of_nodes_is_not_judged_one_by_one_and_that_is_said(

@@ -296,6 +296,21 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert job_script.read(tmp_path).error == "it is not a file"
 
 
+@pytest.mark.parametrize(("does", "why"), [("exec sleep 60", "did not come to an end"), ("kill $$", "ends with -15")])
+def test_a_shell_that_does_not_answer_has_not_said_yes(
+    does: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bash, script = tmp_path / "bin" / "bash", tmp_path / "job.sbatch"
+    bash.parent.mkdir()
+    bash.write_text(f"#!/bin/sh\n{does}\n")
+    bash.chmod(0o755)
+    script.write_text(SBATCH + "srun true\n")
+    monkeypatch.setenv("PATH", str(bash.parent), prepend=":")
+    monkeypatch.setattr(job_script, "_SYNTAX_S", 0.5)
+    seen = job_script.read(script)
+    assert why in (seen.syntax_unread or seen.syntax or "it has said yes")
+
+
 @pytest.mark.parametrize(
     "text",
     ["$(" * 50_000, "a=$a$a\n" * 2_500, "if " * 50_000, "{ " * 50_000, "`" * 20_000, '"$(' * 50_000,
@@ -325,7 +340,8 @@ WORDS = st.sampled_from(
 def test_any_bytes_are_read_and_judged_without_a_crash(
     raw: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_script, "_syntax", lambda path, shell: (None, None))  # bash is not what is tested here
+    # bash is not what is tested here
+    monkeypatch.setattr(job_script, "_syntax", lambda path, shell: (None, None, None))
     path = tmp_path / "job.sbatch"
     path.write_bytes(b"#!/bin/bash\n" + raw)
     assert job_script.is_job_script(path)

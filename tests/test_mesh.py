@@ -6,18 +6,19 @@ All of it on the loopback interface; tests/test_slurm_hosts.py has real faults b
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
+import random
 import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from mgpu.fleet import mesh
-from mgpu.snapshot import NodePath
+from mgpu.fleet import framing, mesh
+from mgpu.snapshot import Interface, NodeDoor, NodePath
 
 
 @pytest.fixture
@@ -31,9 +32,11 @@ def two() -> Iterator[tuple[mesh.Listening, mesh.Listening]]:
 
 
 def card(listening: mesh.Listening, **door: Any) -> dict[str, Any]:
-    """What it shows the others, as it travels; found on the loopback interface."""
+    """What the others are told of it, as it travels; found on the loopback interface."""
     found: dict[str, Any] = json.loads(json.dumps(listening.card))
-    return found | {"door": found["door"] | {"interfaces": [], "address": "127.0.0.1", "full_name": ""} | door}
+    shown = found | {"door": found["door"] | {"interfaces": [], "address": "127.0.0.1", "full_name": ""} | door}
+    endpoint: dict[str, Any] = framing.unpacked(framing.packed(mesh.endpoint_of(shown)))
+    return endpoint
 
 
 def by_way(paths: list[NodePath]) -> Mapping[tuple[str, str], NodePath]:
@@ -136,5 +139,33 @@ def test_a_node_that_is_not_among_the_cards_tries_nothing(two: tuple[mesh.Listen
     assert two[0].walk([card(two[1])]) == []
 
 
+def test_what_a_thousand_nodes_are_told_of_each_other_is_short() -> None:
+    """srun hands it to every node, and keeps 1 MiB of it for one that is stuck."""
+    rng = random.Random(1)
+
+    def endpoint(number: int) -> dict[str, Any]:
+        cards = tuple(
+            Interface(
+                f"ib{card}", True, False, (f"10.{card}.{number >> 8}.{number & 255}", f"fe80::{rng.getrandbits(64):x}"),
+                False, mtu=9000, running=True, routable=True,
+            )
+            for card in range(8)
+        )  # fmt: skip
+        name = f"gpu-{number:04}"
+        door = NodeDoor(
+            name, name, f"{name}.site.org", address=cards[0].addresses[0], interfaces=cards,
+            meeting_port=12000 if number < 2 else None, meeting_error="address already in use" if number < 1 else None,
+        )  # fmt: skip
+        word = f"{rng.getrandbits(64):016x}"
+        return mesh.endpoint_of({"port": rng.randrange(32768, 60999), "word": word, "door": dataclasses.asdict(door)})
+
+    told = [endpoint(number) for number in range(1000)]
+    assert [one["meeting_port"] for one in told[:3]] == [None, 12000, None]
+    assert len(told[0]["ways"]) == 8
+    packed = framing.packed({"do": "walk", "endpoints": told, "head": "gpu-0001"})
+    assert len(packed) < 100_000
+    assert framing.unpacked(packed)["endpoints"] == told
+
+
 def test_the_door_is_read_back_from_the_card(two: tuple[mesh.Listening, mesh.Listening]) -> None:
-    assert mesh.door_of(json.loads(json.dumps(two[0].card))) == replace(two[0].door)
+    assert mesh.door_of(json.loads(json.dumps(two[0].card))) == two[0].door

@@ -9,13 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from mgpu import errors, target
+from mgpu import cli, errors, target
 from mgpu.config.reading import ENGINES, for_engine, read, understand
 from mgpu.config.validation import judge
 from mgpu.emit import plan
@@ -25,9 +26,11 @@ from mgpu.slurm.job import SHAPES, Container, Job
 from mgpu.slurm.writing import render as script_of
 from mgpu.smoke import machines as several
 from mgpu.snapshot import Cluster, Gres, Snapshot
-from mgpu.wizard import answers, flow, folder, job_file, questions, writing
+from mgpu.wizard import answers, flow, folder, job_file, questions, saving, writing
 from mgpu.wizard.flow import Scene, State
+from mgpu.wizard.job import made as job_of
 from mgpu.wizard.nodes import Site
+from mgpu.wizard.nodes import nodes as nodes_of
 from mgpu.wizard.proposal import propose
 from mgpu.wizard.settings import Proposal
 from tests import machines
@@ -242,6 +245,24 @@ def test_ranks_on_the_cpu_are_told_so() -> None:
     assert job(proposal).env == {"ACCELERATE_USE_CPU": "true"} and proposal.values["num_processes"] == 4
 
 
+@pytest.mark.parametrize(("partition", "cpu"), [("day", True), ("gpu", False)])
+def test_what_the_job_does_is_read_from_the_config(partition: str, cpu: bool) -> None:
+    """Its comments are true of the job script, and tell whether the ranks are to run on the CPU."""
+    proposal = replace(
+        made(nodes="2", partition=partition, threads="3"),
+        launch_flags=("--num_cpu_threads_per_process", "3", "--enable_cpu_affinity"),
+    )
+    text = writing.render(proposal, date(2026, 11, 22))
+    config = understand(text.encode(), "accelerate.yaml")
+    assert (config.engine, config.cpu_job, config.written_by_mgpu) == ("slurm", cpu, True)
+    assert config.launch_flags == proposal.launch_flags and "mgpu launch adds" not in text
+    site = Site(MIXED)
+    script = script_of(job_of(proposal, nodes_of(here(), proposal.answers, site), site))
+    assert "# The job written with it sets: OMP_NUM_THREADS=3 ACCELERATE_CPU_AFFINITY=1\n" in text
+    assert "export OMP_NUM_THREADS=3" in script and "export ACCELERATE_CPU_AFFINITY=1" in script
+    assert ("ACCELERATE_USE_CPU=true" in script) == cpu
+
+
 def test_deepspeed_starts_on_every_node_by_itself() -> None:
     proposal = made(nodes="2", strategy="zero3", gpu_model="A100-80GB", params="8B")
     assert proposal.values["deepspeed_config"]["deepspeed_multinode_launcher"] == "standard"
@@ -255,13 +276,16 @@ def test_deepspeed_starts_on_every_node_by_itself() -> None:
         ({"time": "3-00:00:00"}, "--time 3-00:00:00: partition gpu allows 2-00:00:00; the job would wait for ever"),
         ({"nodes": "7"}, "7 nodes: partition gpu allows 6 a job (MaxNodes)"),
         ({"nodes": "6", "spare": "1"}, "6 nodes and 1 spare: partition gpu allows 6 a job (MaxNodes)"),
-        ({"nodes": "1"}, "1 nodes: partition gpu wants at least 2 (MinNodes)"),
+        ({"nodes": "1"}, "1 node: partition gpu wants at least 2 (MinNodes)"),
         ({"nodes": "2", "partition": "mig"}, "2 nodes: partition mig has 1 usable with 6 GPUs"),
         ({"partition": "gpus"}, "--partition gpus: no such partition. Did you mean gpu?"),
         ({"gpus_per_node": "16"}, "--gpus-per-node 16: partition gpu: its nodes have 8"),
         ({"partition": "day", "gpus_per_node": "1"}, "--gpus-per-node 1: partition day: its nodes have no GPU"),
         ({"account": "lab3"}, "--account lab3: yours are lab1, lab2"),
         ({"qos": "top"}, "--qos top: yours are normal, high"),
+        ({"gpu_model": "B200", "partition": "gpu"}, "--gpu-model B200: partition gpu: its GPUs are a100, h100"),
+        ({"gpu_model": "H100", "partition": "day"}, "--gpu-model H100: partition day: its nodes have no GPU"),
+        ({"address": "n1"}, "--address n1: Slurm tells the ranks where they meet"),
         ({"gpus": "0,1"}, "--gpus names GPUs of this machine"),
         ({"spare": "1", "preflight": False}, "not together with --no-preflight"),
     ],
@@ -280,6 +304,48 @@ def test_a_partition_that_is_down_or_not_ones_own_is_not_offered() -> None:
     assert [option.name for option in proposal.options["partition"]] == ["gpu", "mig", "day"]
     others = known(NODES_MIXED, PARTITIONS_MIXED.replace("AllowAccounts=ALL", "AllowAccounts=other", 1), ASSOCIATIONS)
     assert [option.name for option in made(others).options["partition"]] == ["mig", "day"]
+
+
+ONE = "PartitionName=gpu Default=YES MaxTime=1-00:00:00 MaxNodes=UNLIMITED State=UP\n"
+
+
+def test_nodes_that_nobody_can_use_are_not_taken_for_a_cluster_without_gpus() -> None:
+    for state in ("drain", "down*"):
+        proposal = made(known(f"gpu*|4|64|500000|{state}|gpu:h100:8\n", ONE), nodes="2")
+        assert proposal.problems == ("no partition takes your job now: gpu has 0 of 4 nodes that can be used",)
+    closed = ONE.replace("State=UP", "AllowAccounts=lab9 State=UP") + "PartitionName=b State=DOWN\n"
+    proposal = made(known("gpu*|4|64|500000|idle|gpu:8\nb|1|2|3|idle|(null)\n", closed, ASSOCIATIONS), nodes="2")
+    assert proposal.problems == ("no partition takes your job now: gpu takes only the accounts lab9; b takes no jobs",)
+
+
+def test_partitions_whose_nodes_are_not_told_are_no_partitions_without_nodes() -> None:
+    found = replace(known("", ONE), faults={"nodes": "sinfo did not answer within 5 s: is the controller down?"})
+    proposal = made(found, nodes="2", gpus_per_node="8", gpu_model="H100")
+    assert (job(proposal).partition, job(proposal).gpus_per_node) == ("gpu", 8)
+    assert any("Slurm does not tell of its nodes (sinfo did not answer" in note for note in proposal.notes)
+
+
+def test_gpus_without_a_type_and_partitions_without_a_default() -> None:
+    whole = job(made(known("gpu*|4|64|500000|idle|gpu:8\ngpu*|2|64|500000|idle|gpu:a100:4\n", ONE), nodes="2"))
+    assert (whole.gpu_type, whole.gpus_per_node) == ("", 8)
+    two = known(
+        "a|4|64|500000|idle|gpu:v100:4\nb|4|64|500000|idle|gpu:h100:4\n",
+        "PartitionName=a Default=NO State=UP\nPartitionName=b Default=NO State=UP\n",
+    )
+    assert job(made(two, nodes="2")).partition == "a"  # it is named: Slurm has none to take by itself
+    assert job(made(two, nodes="2", gpu_model="H100")).partition == "b"
+    assert "--gpus-per-node" not in script_of(job(made(nodes="2", partition="gpu", gpus_per_node="0")))
+
+
+def test_accounts_and_qos_that_a_partition_wants_are_named() -> None:
+    closed = ONE.replace("State=UP", "AllowAccounts=lab2 AllowQos=high State=UP")
+    mine = "lab1||normal|normal\nlab2||normal,high|normal\n"
+    found = known("gpu*|4|64|500000|idle|gpu:h100:8\n", closed, mine, user="lab1\n")
+    assert "partition gpu takes only the accounts lab2, not lab1: --account lab2" in made(found, nodes="2").problems
+    assert made(found, nodes="2", account="lab2").problems == (
+        "partition gpu takes only the QOS high, not normal: --qos high",
+    )
+    assert job(made(found, nodes="2", account="lab2", qos="high")).qos == "high"
 
 
 def test_every_answer_comes_into_the_job() -> None:
@@ -479,17 +545,25 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
     running.close()
 
 
-def configure(
-    slurm: RealCluster, place: Path, *arguments: str, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    environment = {**slurm.environment, "XDG_STATE_HOME": str(place / ".state"), **(env or {})}
+def configure(slurm: RealCluster, place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**slurm.environment, "XDG_STATE_HOME": str(place / ".state")}
     return subprocess.run(
         [sys.executable, "-m", "mgpu", "configure", *arguments], cwd=place, env=environment, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
 
-def test_on_a_real_slurm_both_files_are_written_and_slurm_takes_the_job(real: RealCluster, tmp_path: Path) -> None:
+def inside(monkeypatch: pytest.MonkeyPatch, slurm: RealCluster, place: Path) -> None:
+    """What follows in this process is on the cluster; accelerate's loader is not asked again."""
+    for name, value in {**slurm.environment, "XDG_STATE_HOME": str(place / ".state")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(saving, "ask_loader", lambda *_: "accelerate 1.15.0")
+
+
+def test_on_a_real_slurm_both_files_are_written_and_slurm_takes_the_job(
+    real: RealCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "finetune.py").write_text("loss.backward()\n")
     done = configure(real, tmp_path, "--slurm", "--yes", "--nodes", "2", "--time", "30", "--json")
     assert done.returncode == 0, done.stderr
@@ -505,19 +579,23 @@ def test_on_a_real_slurm_both_files_are_written_and_slurm_takes_the_job(real: Re
     tried = real.run("sbatch", "--test-only", str(tmp_path / "train.sbatch"))
     assert tried.returncode == 0 and "to start at" in tried.stderr, tried.stderr
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
-    refused = configure(real, tmp_path, "--slurm", "--yes", "--nodes", "2", "--constraint", "nowhere")
-    assert refused.returncode == errors.NOT_READY and "no node has the feature" in refused.stderr, refused.stderr
+    inside(monkeypatch, real, tmp_path)
+    assert cli.run(["configure", "--slurm", "--yes", "--nodes", "2", "--constraint", "nowhere"]) == errors.NOT_READY
+    assert "no node has the feature" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 
 
-def test_what_slurm_allows_is_known_without_asking_it_twice(real: RealCluster, tmp_path: Path) -> None:
-    long = configure(real, tmp_path, "--slurm", "--yes", "--nodes", "2", "--time", "2:00:00")
-    assert long.returncode == errors.NOT_READY and "partition gpu allows 1:00:00" in long.stderr
-    words = "--slurm --dry-run --nodes 2 -- train.py --name 'it is'"
-    dry = configure(real, tmp_path, *shlex.split(words))
-    assert dry.returncode == 0, dry.stderr
-    assert "# ==> accelerate.yaml <==" in dry.stdout and "# ==> train.sbatch <==" in dry.stdout
-    assert "train.py --name 'it is' &" in dry.stdout and list(tmp_path.glob("*.*")) == []
+def test_what_slurm_allows_is_known_without_asking_it_twice(
+    real: RealCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inside(monkeypatch, real, tmp_path)
+    assert cli.run(["configure", "--slurm", "--yes", "--nodes", "2", "--time", "2:00:00"]) == errors.NOT_READY
+    assert "partition gpu allows 1:00:00" in capsys.readouterr().err
+    words = "configure --slurm --dry-run --nodes 2 -- train.py --name 'it is'"
+    assert cli.run(shlex.split(words)) == 0
+    dry = capsys.readouterr().out
+    assert "# ==> accelerate.yaml <==" in dry and "# ==> train.sbatch <==" in dry
+    assert "train.py --name 'it is' &" in dry and list(tmp_path.glob("*.*")) == []
 
 
 def test_a_word_too_many_says_what_is_missing(tmp_path: Path) -> None:

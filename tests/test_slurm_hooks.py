@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from mgpu import formats
+from mgpu import cli, formats
 from mgpu.snapshot import Gap, Snapshot
 from tests import fake_nvml
-from tests.conftest import ROOT, Run, need
+from tests.conftest import ROOT, need
 from tests.fake_nvml import FAULTS
 from tests.slurm import Cluster
 
@@ -69,18 +72,31 @@ def sick(tmp_path: Path, library: Path) -> Callable[..., Path]:
     return made
 
 
-def test_a_prolog_needs_nothing_of_its_environment(sick: Callable[..., Path], tmp_path: Path) -> None:
+def test_prologs_need_nothing_of_their_environment_and_several_at_once_answer_alike(
+    sick: Callable[..., Path], tmp_path: Path
+) -> None:
     prolog = hook(tmp_path, "prolog.sh", sick("gpu_lost"))
-    result = bare(prolog, SLURM_JOB_GPUS="0,1", CUDA_VISIBLE_DEVICES="0,1", SLURMD_NODENAME="n7")
-    assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr.startswith("n7: mgpu: GPU 3") and "[gpu_lost]" in result.stderr  # not one of the job's
+    of_a_job = {"SLURM_JOB_GPUS": "0,1", "CUDA_VISIBLE_DEVICES": "0,1", "SLURMD_NODENAME": "n7"}
+    with ThreadPoolExecutor(2) as pool:
+        several = list(pool.map(lambda variables: bare(prolog, **variables), (of_a_job, {"SLURMD_NODENAME": "n7"})))
+    for result in several:
+        assert (result.returncode, result.stdout) == (1, "")
+        assert result.stderr.startswith("n7: mgpu: GPU 3") and "[gpu_lost]" in result.stderr  # not one of the job's
 
 
 def test_a_driver_that_hangs_drains_nothing_and_is_given_up_in_time(sick: Callable[..., Path]) -> None:
-    result = bare(sick("nvml_hangs"), "doctor", "--exit-style", "prolog", "--json")
-    assert result.returncode == 0
+    program = sick("nvml_hangs")
+    # The limit itself is a number; that it ends a hanging driver shows as well with a smaller one.
+    limit = re.search(r"^LIMIT=(\d+)", (HOOKS / "prolog.sh").read_text(), re.MULTILINE)
+    assert (
+        limit is not None and importlib.import_module("mgpu.cli.doctor")._PROLOG_S < int(limit[1]) < 10
+    )  # Slurm's MessageTimeout
+    shorter = 'import sys, mgpu.__main__ as m, mgpu.cli; sys.modules["mgpu.cli.doctor"]._PROLOG_S = 0.5; m.main()'
+    program.write_text(program.read_text().replace("-m mgpu", f"-c '{shorter}'"))
+    result = bare(program, "doctor", "--exit-style", "prolog", "--json")
+    assert result.returncode == 0, result.stderr
     told = json.loads(result.stdout)["gaps"]["driver"]
-    assert told["kind"] == "timed_out" and "in 5 s" in told["reason"]  # a prolog should be over within 10
+    assert told["kind"] == "timed_out" and "in 0.5 s" in told["reason"]
 
 
 @pytest.mark.parametrize(
@@ -154,13 +170,16 @@ def test_the_health_check_drains_and_resumes_what_it_may(program: str, shown: st
     assert (log.read_text().strip() if log.exists() else "") == asked
 
 
-def test_a_line_that_cannot_be_read_drains_nothing(mgpu: Run) -> None:
-    wrong = mgpu("doctor", "--exit-style", "prolog", "--expect-gpu", "x")
-    assert (wrong.returncode, wrong.stdout) == (0, "") and "mgpu: " in wrong.stderr
-    wrong = mgpu("doctor", "--exit-style=nagios", "--bogus")
-    assert (wrong.returncode, wrong.stdout.splitlines()[0][:12]) == (3, "MGPU UNKNOWN")
-    wrong = mgpu("doctor", "--exit-style", "prolog", "--only", "no_such_check")
-    assert (wrong.returncode, wrong.stdout) == (0, "") and "no_such_check" in wrong.stderr
+def test_a_line_that_cannot_be_read_drains_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*options: str) -> tuple[int, str, str]:
+        return (cli.run(["doctor", *options]), *capsys.readouterr())
+
+    code, out, error = said("--exit-style", "prolog", "--expect-gpu", "x")
+    assert (code, out) == (0, "") and "mgpu: " in error
+    code, out, error = said("--exit-style=nagios", "--bogus")
+    assert (code, out.splitlines()[0][:12]) == (3, "MGPU UNKNOWN")
+    code, out, error = said("--exit-style", "prolog", "--only", "no_such_check")
+    assert (code, out) == (0, "") and "no_such_check" in error
 
 
 @pytest.mark.parametrize(("expected", "visible", "code"), [("9", "", 1), ("8", "0,1", 0)])
@@ -171,19 +190,6 @@ def test_fewer_gpus_than_the_site_says_condemn_a_node(
     result = bare(sick(), "doctor", "--exit-style", "prolog", "--expect-gpus", expected, **shown)
     assert result.returncode == code
     assert (result.stdout == "mgpu: 8 usable GPUs, 9 expected [gpu_count_unexpected]\n") == bool(code)
-
-
-def test_several_at_once_answer_alike(sick: Callable[..., Path]) -> None:
-    program = sick("remap_failed")
-    both = [
-        subprocess.Popen(
-            [program, "doctor", "--exit-style", "prolog"], env={}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        for _ in range(2)
-    ]  # fmt: skip
-    said = [one.communicate(timeout=60)[0] for one in both]
-    assert {one.returncode for one in both} == {1} and said[0] == said[1] and "[gpu_row_remap_failed]" in said[0]
 
 
 def test_a_reason_has_at_most_a_hundred_characters() -> None:
@@ -200,10 +206,11 @@ def test_a_reason_has_at_most_a_hundred_characters() -> None:
 
 @dataclass
 class Site:
-    """Two nodes with their hooks; what NVML says on each is a file."""
+    """Four nodes with their hooks; what NVML says on each is a file."""
 
     cluster: Cluster
     machines: dict[str, Path]
+    checked: Path  # a folder: a node that is named in it has its health checked
 
     def heals(self, name: str) -> None:
         fake_nvml.machine(self.machines[name].parent, "a100_sxm_x4").rename(self.machines[name])
@@ -225,44 +232,33 @@ class Site:
         return self.state(name)[1]
 
 
-def _site(folder: Path, library: Path, conf: str) -> Site:
-    folder.mkdir(parents=True)
-    machines = {name: folder / "seen" / name for name in ("node1", "node2")}
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, library: Path) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
+    machines = {name: folder / "seen" / name for name in ("node1", "node2", "node3", "node4")}
     program = installed(folder, library, f"{folder}/seen/$(hostname)")
     prolog, health = hook(folder, "prolog.sh", program), hook(folder, "healthcheck.sh", program)
     client = folder / "scontrol"  # of a site whose slurm.conf lies where Slurm looks for it
     client.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm/slurm.conf exec {need("scontrol")} "$@"\n')
     client.chmod(0o755)
-    site = Site.__new__(Site)
-    site.machines = machines
-    for name in machines:
-        site.heals(name)
+    checked, gate = folder / "checked", folder / "gate.sh"
+    gate.write_text(f"#!/bin/sh\n[ -e {checked}/$(hostname) ] || exit 0\nexec {health}\n")
+    gate.chmod(0o755)
+    checked.mkdir()
+    for path in machines.values():
+        fake_nvml.machine(path.parent, "a100_sxm_x4").rename(path)
     (folder / "slurm").mkdir()
-    text = conf.format(prolog=prolog, health=health)
-    site.cluster = Cluster(folder / "slurm", nodes=2, gpus=0, cpus=2, more_conf=text)
-    return site
-
-
-@pytest.fixture
-def with_prolog(tmp_path: Path, library: Path) -> Iterator[Site]:
-    site = _site(tmp_path / "site", library, "Prolog={prolog}\nPrologFlags=Alloc")
-    yield site
-    site.cluster.close()
-
-
-@pytest.fixture
-def with_health_check(tmp_path: Path, library: Path) -> Iterator[Site]:
-    site = _site(
-        tmp_path / "site", library, "HealthCheckProgram={health}\nHealthCheckInterval=1\nHealthCheckNodeState=ANY,CYCLE"
+    text = (
+        f"Prolog={prolog}\nPrologFlags=Alloc\n"
+        f"HealthCheckProgram={gate}\nHealthCheckInterval=1\nHealthCheckNodeState=ANY,CYCLE"
     )
+    site = Site(Cluster(folder / "slurm", nodes=4, gpus=0, cpus=2, more_conf=text), machines, checked)
     yield site
-    for slurmd in site.cluster.started[1:]:
-        slurmd.kill()  # it would wait for a check that runs
+    gate.write_text("#!/bin/sh\n")
     site.cluster.close()
 
 
-def test_the_prolog_drains_the_sick_node_and_the_job_goes_on_elsewhere(with_prolog: Site, tmp_path: Path) -> None:
-    site = with_prolog
+def test_the_prolog_drains_the_sick_node_and_the_job_goes_on_elsewhere(site: Site, tmp_path: Path) -> None:
     site.breaks("node1", "gpu_lost")
     script = tmp_path / "job.sh"
     script.write_text('#!/bin/bash\necho "trained on $SLURMD_NODENAME"\n')
@@ -281,16 +277,17 @@ def test_the_prolog_drains_the_sick_node_and_the_job_goes_on_elsewhere(with_prol
     assert "DRAIN" not in site.state("node2")[0]
 
 
-def test_the_health_check_drains_with_the_reason_and_resumes_only_its_own(with_health_check: Site) -> None:
-    site = with_health_check
-    program = site.machines["node1"].parents[1] / "mgpu"
+def test_the_health_check_drains_with_the_reason_and_resumes_only_its_own(site: Site) -> None:
+    program = site.checked.with_name("mgpu")
     lines = program.read_text().splitlines()
-    lines.insert(1, '[ "$(hostname)" = node2 ] && exit 0')  # healthy, and known to be
+    lines.insert(1, '[ "$(hostname)" = node4 ] && exit 0')  # healthy, and known to be
     program.write_text("\n".join([*lines, ""]))
-    site.cluster.run("scontrol", "update", "NodeName=node2", "State=DRAIN", "Reason=disk of the admin")
-    site.breaks("node1", "gpu_lost")
-    assert site.until("node1", drained=True).startswith("mgpu: GPU 3")
+    for name in ("node3", "node4"):
+        (site.checked / name).touch()
+    site.cluster.run("scontrol", "update", "NodeName=node4", "State=DRAIN", "Reason=disk of the admin")
+    site.breaks("node3", "gpu_lost")
+    assert site.until("node3", drained=True).startswith("mgpu: GPU 3")
     assert "mgpu: GPU 3" in site.cluster.run("sinfo", "-R", "-h", "-o", "%100E %N").stdout
-    site.heals("node1")
-    site.until("node1", drained=False)
-    assert site.state("node2")[1].startswith("disk of the admin") and "DRAIN" in site.state("node2")[0]
+    site.heals("node3")
+    site.until("node3", drained=False)
+    assert site.state("node4")[1].startswith("disk of the admin") and "DRAIN" in site.state("node4")[0]

@@ -184,6 +184,17 @@ def test_the_same_script_in_an_allocation(cluster: Cluster, folder: Path) -> Non
         ]
 
 
+def test_spare_nodes_do_not_train_unexamined(cluster: Cluster, folder: Path) -> None:
+    """The ranks are as many as were planned, on the job's first nodes; srun and the head node are of these."""
+    job = Job(("rank.py", "go"), shape="plain", nodes=2, ranks_per_node=2, spare=1, preflight=True, name="spare")
+    number = cluster.batch(written(folder, job), "--export=ALL,MGPU_PREFLIGHT=0")
+    found, output = cluster.ended(number, 60), cluster.output(number)
+    assert (found["JobState"], found["NumNodes"]) == ("COMPLETED", "3"), output
+    said = sorted(re.findall(r"rank (\d) of (\d), local (\d) of 2, meets at (\S+),", output))
+    assert said == [(str(rank), "4", str(rank % 2), found["BatchHost"]) for rank in range(4)], output
+    assert "the first 2 nodes train" in output
+
+
 def test_a_port_that_is_taken_is_passed_over(cluster: Cluster, folder: Path) -> None:
     """Submitted with one variable alone: what the script sets reaches the nodes all the same."""
     job = Job(("rank.py", "go"), shape="plain", name="taken")

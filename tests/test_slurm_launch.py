@@ -19,10 +19,11 @@ from pathlib import Path
 import pytest
 
 from mgpu import errors
+from mgpu.config.reading import CPU_JOB, for_engine
 from mgpu.launch.request import Request
 from mgpu.probes import job_script
 from mgpu.report import Screen
-from mgpu.slurm import ended, insert, inside, prepare, record, refusals, run, telling
+from mgpu.slurm import block, ended, insert, inside, prepare, record, refusals, run, telling
 from mgpu.slurm.asked import Answer
 from mgpu.slurm.follow import Asked, Followed, follow
 from mgpu.slurm.tail import Tail
@@ -138,6 +139,11 @@ def test_a_job_that_can_never_start_is_no_wait(cluster: Cluster, tmp_path: Path)
     assert (code, out) == (errors.LAUNCH_REFUSED, b"")
     assert "NOT STARTED" in err and "PartitionTimeLimit" in err
     assert "end of the job's output" not in err and "\nLog " not in err  # there is none
+    assert cluster.job_of(number_of(err))["JobState"] == "CANCELLED"
+    launched = Launched(cluster, tmp_path, "--no-preflight", "--detach", "--time", "10:00:00", "job.sbatch")
+    code, out, err = launched.end()  # nobody would be there to see it wait
+    assert (code, out) == (errors.LAUNCH_REFUSED, b"")
+    assert "NOT STARTED" in err and "PartitionTimeLimit" in err and "it is cancelled" in err
     assert cluster.job_of(number_of(err))["JobState"] == "CANCELLED"
 
 
@@ -570,6 +576,77 @@ def test_what_cannot_be_followed_is_refused(line: str, tmp_path: Path, monkeypat
     with pytest.raises(errors.MgpuError, match=r"j\.sbatch:2: --") as raised:
         run.run(Request(slurm=True, target=(str(tmp_path / "j.sbatch"),)))
     assert raised.value.exit_code == errors.LAUNCH_REFUSED
+
+
+def test_no_preflight_switches_off_the_block_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "j.sbatch").write_text(
+        "\n".join(["#!/bin/bash", "#SBATCH -N 2", *block.lines(mgpu="mgpu", need=2, config=None, logs="."), "srun t\n"])
+    )
+    kept = prepare.prepared(Request(slurm=True), ["j.sbatch"], tmp_path)
+    assert (kept.preflight, kept.changed) == ("in the script", False)
+    off = prepare.prepared(Request(slurm=True, preflight=False), ["j.sbatch"], tmp_path)
+    assert off.changed and "\nMGPU_PREFLIGHT=0" in off.text and "left out" in off.preflight
+    (tmp_path / "j.sbatch").write_text("#!/bin/bash\n#SBATCH -N 2\nmgpu smoke-test --slurm\nsrun t\n")
+    own = prepare.prepared(Request(slurm=True, preflight=False), ["j.sbatch"], tmp_path)
+    assert not own.changed and "does not reach them" in own.preflight
+
+
+_CONFIG = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 4\n"
+
+
+@pytest.mark.parametrize(
+    ("remarks", "asked", "gpus"),
+    [
+        ([], None, 2),
+        ([CPU_JOB], None, 0),
+        ([CPU_JOB], 3, 3),
+        ([], 0, 0),
+    ],
+)
+def test_a_config_for_ranks_on_the_cpu_asks_for_no_gpu(
+    remarks: list[str], asked: int | None, gpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What configure --slurm wrote is known by its comment: else each rank would train by itself."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "accelerate.yaml").write_text("\n".join([*remarks, for_engine("slurm"), _CONFIG]))
+    (tmp_path / "train.py").write_text("from accelerate import Accelerator\n")
+    made = prepare.prepared(Request(slurm=True, nodes=2, gpus_per_node=asked), ["train.py"], tmp_path)
+    assert (f"--gpus-per-node={gpus}" in made.text) is (gpus > 0)
+    assert ("ACCELERATE_USE_CPU=true" in made.text) is (gpus == 0)
+    assert f"SLURM_JOB_NUM_NODES * {gpus or 2}" in made.text
+
+
+@pytest.mark.parametrize(
+    ("preflight", "environ", "nodes", "refused"),
+    [
+        (True, "1", 2, False),
+        (False, "1", 2, True),
+        (True, "0", 2, True),
+        (False, "1", 3, False),
+        (False, "1", None, False),
+    ],
+)
+def test_a_larger_allocation_needs_the_preflight(
+    preflight: bool, environ: str, nodes: int | None, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else leaves out the nodes that are too many: the world would be larger than was asked for."""
+    monkeypatch.setenv("MGPU_PREFLIGHT", environ)
+    (tmp_path / "j.sbatch").write_text("#!/bin/bash\nsrun torchrun t.py\n")
+    job_ = job_script.read(tmp_path / "j.sbatch")
+    one = prepare.Prepared("j.sbatch", "", job_, (), (), nodes, "", False, None, tmp_path / "j.sbatch")
+    request, here = Request(slurm=True, preflight=preflight, nodes=nodes), inside.Allocation("12", 3, None, False)
+    if refused:
+        with pytest.raises(errors.MgpuError, match=r"2 nodes are to train, .* has 3, .*--nodes 3"):
+            inside._refuse_too_few_nodes(request, one, here)
+    else:
+        inside._refuse_too_few_nodes(request, one, here)
+
+
+def test_spare_nodes_need_the_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MGPU_PREFLIGHT", "0")
+    with pytest.raises(errors.MgpuError, match="MGPU_PREFLIGHT=0 looks for none"):
+        run.check(Request(slurm=True, spare=1, target=("a.sbatch",)))
 
 
 # ---- Where the block goes

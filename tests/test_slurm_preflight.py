@@ -6,6 +6,7 @@ A real Slurm whose nodes share this machine; what is wrong with a node is mounte
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import re
@@ -16,19 +17,21 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from mgpu import nodelist, report, schema
+from mgpu import engine, nodelist, report, schema
 from mgpu.config import facts
 from mgpu.errors import INTERRUPTED, NOT_READY, UNKNOWN, USAGE, MgpuError
-from mgpu.fleet import framing, gather, groups, stages, verdict, written
+from mgpu.fleet import framing, gather, groups, preflight, stages, verdict, written
 from mgpu.fleet import job as jobs
 from mgpu.fleet.job import Allocation
 from mgpu.fleet.screen import Result, lines
 from mgpu.smoke.request import Request
+from mgpu.snapshot import Fleet, NodeFault, Snapshot
 from tests import fake_nvml
 from tests.conftest import ROOT, Run, environment, need
 from tests.slurm import Cluster
@@ -251,7 +254,7 @@ def test_a_step_is_started_again_without_the_node_it_cannot_be_started_on(tmp_pa
         answer = workers.ask(seen, 60, of=["n1"])["n1"]
         assert answer["unseen"] == ["/proc"] and answer["facts"]["host"]["name"]
         assert answer["files"] == {"config": "cannot be read: No such file or directory"}
-        failed = workers.ask({"do": "walk", "cards": [], "head": "n1"}, 30)  # before it was told to listen
+        failed = workers.ask({"do": "walk", "endpoints": [], "head": "n1"}, 30)  # before it was told to listen
         assert [answer["error"] for answer in failed.values()] == ["AssertionError", "AssertionError"]
 
 
@@ -359,6 +362,30 @@ def test_messages_of_any_size_survive_a_crowded_stdout() -> None:
     found = [reader.take(line) for line in ("Loading module cuda/12", one[0], "mgpu: not ours", *reversed(one[1:]))]
     assert found[:-1] == [None] * len(one[:-1]) + [None] * 2 and found[-1] == large
     assert other.take(f"0: {two[0]}") == {"small": True}
+
+
+def test_of_what_srun_hands_on_only_whole_lines_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(framing, "_LONGEST", 40)
+    command = framing.packed({"do": "clock"})
+    assert len(command) < 40 and framing.unpacked(command) == {"do": "clock"}
+    said = io.StringIO(f"{command}\n{'A' * 100}\n{command}\nnone of ours\n{command}")
+    lines = list(framing.whole_lines(said))
+    assert lines == [command, command, "none of ours"]  # not what is too long, and not what is cut off
+    assert framing.unpacked(lines[-1]) is None
+
+
+def test_a_step_that_takes_no_command_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """srun whose nodes read nothing: its own memory is full, and so is the pipe."""
+    monkeypatch.setattr(gather, "_TAKEN_S", 0.2)
+    (tmp_path / "srun").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "srun").chmod(0o755)
+    environ = environment(tmp_path / "home", {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    with (
+        gather.Workers(Allocation("7", ("n1",)), environ) as workers,
+        pytest.raises(MgpuError, match="srun has taken no command") as raised,
+    ):
+        workers.ask({"do": "walk", "endpoints": os.urandom(1 << 18).hex()}, 30)
+    assert raised.value.exit_code == UNKNOWN
 
 
 def test_a_spoilt_message_is_none() -> None:
@@ -719,6 +746,90 @@ def test_a_spare_stands_in_for_the_node_that_all_name(tmp_path: Path) -> None:
 def test_where_nobody_is_named_all_together_is_the_trouble(tmp_path: Path) -> None:
     found, _, ended = staged(tmp_path, "abcd", 4, lambda node, group: failed("x") if len(group) == 4 else GOOD)
     assert (found.good, found.bad, found.trouble, ended["together"]) == (list("abcd"), [], "ranks_hang: x", "fail")
+
+
+def test_where_always_another_node_is_named_nobody_is_called_good(tmp_path: Path) -> None:
+    """Three tries of all together, each without the last one's node; those that are left were never tried."""
+
+    def how(node: str, group: Sequence[str]) -> HOW:
+        return failed("slow to come", host=f"{group[0]}.site") if len(group) == 3 else GOOD
+
+    found, workers, ended = staged(tmp_path, "abcdefgh", 3, how)
+    assert [bad.node for bad in found.bad] == ["a", "b", "c"] and len(found.good) == 5
+    assert found.trouble.startswith("3 tries of all together have failed") and ended["together"] == "fail"
+    assert len([asked for asked in workers.asked if len(asked[0]) == 3]) == 3
+
+
+REPORTED = """\
+import os, sys
+from pathlib import Path
+from mgpu import ending
+from mgpu.fleet import preflight, screen
+
+def conclude():
+    preflight._report("-", lambda stream: preflight._put(stream, "x" * 99999), Path("out"))
+    screen.Progress().say("the job goes on")
+    return 0
+
+ending.never_die_of_a_character()
+sys.exit(ending.guarded(conclude))
+"""
+
+
+@pytest.mark.parametrize("stderr", ["kept", "lost"])
+@pytest.mark.parametrize("stdout", ["full", "closed"])
+def test_a_report_that_nobody_can_take_does_not_stop_the_job(stdout: str, stderr: str, tmp_path: Path) -> None:
+    """A full disk, a pipe whose reader is gone: the nodes are good all the same."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "w") as full, open(tmp_path / "words", "w") as words:
+        lost = full if stdout == "full" else writer
+        done = subprocess.run(
+            [sys.executable, "-c", REPORTED], stdout=lost, stderr=words if stderr == "kept" else lost,
+            cwd=ROOT, timeout=60, check=False,
+        )  # fmt: skip
+    os.close(writer)
+    assert done.returncode == 0
+    if stderr == "kept":
+        why = "No space left on device" if stdout == "full" else "Broken pipe"
+        said = (tmp_path / "words").read_text()
+        assert said == f"mgpu: the report is lost: {why}; out/preflight.json has it\nmgpu: the job goes on\n"
+
+
+def test_a_bad_node_is_named_once_and_for_what_is_its_own() -> None:
+    faults = tuple(
+        NodeFault(node, "shm_small", f"/dev/shm is {size} MiB") for node, size in (("node3", 1), ("node2", 64))
+    )
+    nodes = ("node1", "node2", "node3")
+    fleet = Fleet(nodes, faults=faults, roles={"no GPU": nodes})
+    for given, reasons in ((faults, ["/dev/shm is 64 MiB", "/dev/shm is 1 MiB"]), (faults[:1], ["/dev/shm is 1 MiB"])):
+        seen = replace(fleet, faults=given)
+        outcomes = engine.run(engine.load(only=("fleet",)), Snapshot(fleet=seen))
+        assert [bad.reason for bad in verdict.bad_nodes(outcomes, seen, {}, nodes)] == reasons
+
+
+def test_a_clock_is_off_whichever_of_the_questions_was_answered_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """n1 keeps time, n2 is ten minutes ahead, n3 behind; each question takes another time to be answered."""
+    off = {"n1": 0.0, "n2": 600.0, "n3": -600.0}
+    for ways in itertools.permutations((0.1, 0.2, 0.4)):
+        left = list(ways)
+
+        def ask(*_: Any, left: list[float] = left) -> dict[str, dict[str, float]]:
+            way = left.pop()
+            return {node: {"time": 1e6 + way / 2 + seconds, "heard": 1e6 + way} for node, seconds in off.items()}
+
+        monkeypatch.setattr("time.time", lambda: 1e6)
+        workers: Any = SimpleNamespace(ask=ask)
+        asking: Any = SimpleNamespace(_left=lambda: 99.0)
+        assert preflight._Preflight._clocks(asking, workers) == off, ways
+
+
+def test_two_clocks_that_do_not_agree_fail_the_pre_flight_and_no_node() -> None:
+    fleet = Fleet(("n1", "n2"), clock_offsets_s={"n1": -300.0, "n2": 300.0}, roles={"no GPU": ("n1", "n2")})
+    outcomes = engine.run(engine.load(only=("fleet",)), Snapshot(fleet=fleet))
+    assert verdict.bad_nodes(outcomes, fleet, {}, fleet.nodes) == []
+    (of_nobody,) = [outcome.problem for outcome in outcomes if verdict.of_nobody(outcome)]
+    assert of_nobody and of_nobody.title == "clock of n1 10 min behind n2"
 
 
 def test_outside_of_a_job(mgpu: Run) -> None:

@@ -22,7 +22,8 @@ from mgpu.slurm import block, writing
 from mgpu.slurm.environment import setup_lines
 from mgpu.slurm.job import SHAPES, Container, Job
 from mgpu.snapshot import Snapshot
-from tests.conftest import CHECKS, ROOT, need
+from tests.conftest import CHECKS, ROOT
+from tests.conftest import need as need_program
 
 GOLDEN = ROOT / "tests" / "screens"
 JOBS = {
@@ -248,7 +249,7 @@ def test_the_block_stands_in_any_shell(tmp_path: Path) -> None:
     assert block.present("\n".join(lines)) and not block.present("srun mgpu doctor\n# mgpu smoke-test --slurm\n")
     (tmp_path / "mgpu").write_text('#!/bin/sh\nfor word; do echo "$word"; done\nexit $CODE\n')
     (tmp_path / "mgpu").chmod(0o755)
-    for shell in (need("bash"), need("dash")):
+    for shell in (need_program("bash"), need_program("dash")):
         for code, preflight, said in (("0", "1", "1"), ("3", "1", None), ("3", "0", "2")):
             environment = {"CODE": code, "MGPU_PREFLIGHT": preflight, "SLURM_JOB_ID": "7", "SLURM_NNODES": "2"}
             result = subprocess.run(
@@ -262,10 +263,57 @@ def test_the_block_stands_in_any_shell(tmp_path: Path) -> None:
             assert (result.stdout.splitlines()[: len(asked)] == asked) is (preflight == "1")
 
 
+@pytest.mark.parametrize(("tasks", "need"), [(1, 2), (4, 2), (1, 1), (None, 2)])
+def test_spare_nodes_that_nobody_examines_do_not_train(tmp_path: Path, tasks: int | None, need: int) -> None:
+    """MGPU_PREFLIGHT=0: the world stays as large as it was planned, in any shell; or the job ends."""
+    (tmp_path / "scontrol").write_text("#!/bin/sh\nprintf 'n1\\nn2\\nn3\\n'\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    lines = block.lines(mgpu="false", need=need, config=None, logs="my logs", spare=1, tasks_per_node=tasks)
+    names = ("JOB_NODELIST", "NODELIST", "NNODES", "JOB_NUM_NODES", "NTASKS", "NPROCS", "TASKS_PER_NODE", "HOSTFILE")
+    shown = "\n".join(f'echo "${{SLURM_{name}-}}"' for name in names)
+    for shell in (need_program("bash"), need_program("dash")):
+        for granted in (3, need):
+            environment = {
+                "PATH": f"{tmp_path}:{os.environ['PATH']}", "MGPU_PREFLIGHT": "0", "SLURM_JOB_ID": "7",
+                "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_NUM_NODES": str(granted),
+            }  # fmt: skip
+            result = subprocess.run(
+                [shell, "-c", "\n".join(["set -eu", *lines, shown])], cwd=tmp_path, env=environment,
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            if granted == need:  # nobody asked for the spare ones (sbatch --nodes=N): nothing changes
+                assert result.stdout.splitlines() == ["n[1-3]", "", "", str(need), "", "", "", ""], result.stderr
+                continue
+            if tasks is None:
+                assert (result.returncode, result.stdout) == (1, "") and "--nodes=2" in result.stderr
+                continue
+            *told, hostfile = result.stdout.splitlines()
+            few, all_, each = ["n1", "n2"][:need], str(tasks * need), f"{tasks}(x2)" if need == 2 else str(tasks)
+            joined = ",".join(few)
+            assert told == [joined, joined, str(need), str(need), all_, all_, each], result.stderr
+            assert Path(hostfile) == tmp_path / "my logs" / "preflight-7" / "hostfile"
+            assert Path(hostfile).read_text().split() == [node for node in few for _ in range(tasks)]
+
+
+def test_a_block_is_switched_off() -> None:
+    text = writing.render(JOBS["accelerate"])
+    off = block.off(text)
+    assert off is not None and off.replace("MGPU_PREFLIGHT=0  # --no-preflight\n", "") == text
+    assert off.index("MGPU_PREFLIGHT=0  #") < off.index('if [ "${MGPU_PREFLIGHT')
+    assert block.off("mgpu smoke-test --slurm\nsrun torchrun t.py\n") is None  # lines of somebody's own
+
+
+def test_the_head_is_of_bearable_length() -> None:
+    job = replace(JOBS["cpu"], nodes=1000, spare=1000, preflight=True, ranks_per_node=128, logs="/scratch/" + "x" * 90)
+    for shape in SHAPES:
+        head = [line for line in writing.render(replace(job, shape=shape)).splitlines() if line.startswith("# ")]
+        assert max(map(len, head)) <= 120, head
+
+
 def test_the_block_ends_a_script_that_cannot_read_its_nodes(tmp_path: Path) -> None:
     """Without `set -e` too: bash goes on behind a `.` that failed, and would train on the bad nodes."""
     lines = block.lines(mgpu="true", need=1, config=None, logs="logs")
-    for shell in (need("bash"), need("dash")):
+    for shell in (need_program("bash"), need_program("dash")):
         result = subprocess.run(
             [shell, "-c", "\n".join([*lines, "echo trains"])], cwd=tmp_path, env={"SLURM_JOB_ID": "7"},
             capture_output=True, text=True, check=False,
@@ -332,7 +380,9 @@ def test_the_threads_of_a_rank(change: dict[str, Any], granted: dict[str, str], 
     text = writing.render(replace(JOBS["one"], **change))
     lines = [line for line in text.splitlines() if re.match(r"cpus=|export OMP", line)]
     script = "\n".join(["set -euo pipefail", *lines, 'echo "$OMP_NUM_THREADS"'])
-    result = subprocess.run([need("bash"), "-c", script], env=granted, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [need_program("bash"), "-c", script], env=granted, capture_output=True, text=True, check=False
+    )
     assert result.stdout == f"{threads}\n", result.stderr
 
 

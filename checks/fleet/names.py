@@ -76,7 +76,7 @@ def head_unreachable(fleet: Fleet) -> Answer:
         cause = f"That means another machine on every node. The first one is {head.node}."
         fix = Fix(
             "Let them meet at the first node.",
-            ('export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',),
+            ('export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)',),
         )
     elif _astray(first, head):
         title = f"{_meant(nodes, first)}, where all ranks meet: {errors(failed)}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.nodelist import fold
-from mgpu.snapshot import Fleet, NodeClass
+from mgpu.snapshot import OTHER_MGPU, Fleet, NodeClass
 
 from ._families import MINOR, counted, families, judged, leave_out, of_population, scattered, told, too_few
 
@@ -18,35 +18,33 @@ _SOURCE = "mgpu: what more than a tenth of the nodes have in common, or a rack o
 def fleet_node_missing(fleet: Fleet) -> Answer:
     """A node could not be examined.
 
-    Why: its slurmd or its file system hangs, or Python does not start there. A launcher on it may not answer either:
-    the others wait at the rendezvous until it times out.
+    Why: its slurmd or its file system hangs, or Python does not start there: a launcher may not answer either, and the
+    others wait at the rendezvous until it times out. Or its mgpu is another one, whose answers may mean something else.
 
-    Fix: leave it out, and tell the admins.
+    Fix: leave it out, and tell the admins; where mgpu is another one, give all nodes one environment.
     """
     if not fleet.missing:
         return Ok(f"{counted(len(fleet.nodes))} answered")
     reasons: dict[str, list[str]] = {}
     for node, why in fleet.missing.items():
         reasons.setdefault(why, []).append(node)
-    return tuple(
-        Problem(
-            f"{fold(nodes)} not examined: {why or 'no answer'}",
-            "A launcher there may not answer either: all others wait at the rendezvous until it times out.",
-            (
-                Fix(
-                    "See whether it does anything at all, and what Slurm knows of it.",
-                    (
-                        f"srun -N{len(nodes)} -w {shlex.quote(fold(nodes))} --time=1 hostname",
-                        f"scontrol show node {shlex.quote(fold(nodes))}",
-                    ),
-                ),
-                leave_out(nodes),
-            ),
-            {"nodes": fold(nodes), "why": why, "answered": len(fleet.nodes)},
-            subjects=tuple(nodes),
-        )
-        for why, nodes in reasons.items()
-    )
+    return tuple(_missing(why, nodes, len(fleet.nodes)) for why, nodes in reasons.items())
+
+
+def _missing(why: str, nodes: Sequence[str], answered: int) -> Problem:
+    """Nodes of which nothing is known, for one reason."""
+    step = f"srun -N{len(nodes)} -w {shlex.quote(fold(nodes))} --time=1"
+    if why.startswith(OTHER_MGPU):
+        cause = "It answered, and its answers may mean something else: none was taken. Its environment is another one."
+        fix = Fix("Give all nodes one environment. See which mgpu it is there:", (f"{step} --label mgpu --version",))
+    else:
+        cause = "A launcher there may not answer either: all others wait at the rendezvous until it times out."
+        slurm = f"scontrol show node {shlex.quote(fold(nodes))}"
+        fix = Fix("See whether it does anything at all, and what Slurm knows of it.", (f"{step} hostname", slurm))
+    return Problem(
+        f"{fold(nodes)} not examined: {why or 'no answer'}", cause, (fix, leave_out(nodes)),
+        {"nodes": fold(nodes), "why": why, "answered": answered}, subjects=tuple(nodes),
+    )  # fmt: skip
 
 
 @check(Severity.ERROR, source="mgpu: what the doctor says on the node itself")
@@ -182,20 +180,22 @@ def fleet_facts_scattered(fleet: Fleet) -> Answer:
 
 @check(Severity.WARNING, source="mgpu: what is not known is never taken for good")
 def fleet_facts_unread(fleet: Fleet) -> Answer:
-    """Something could not be read on some nodes that could be on others.
+    """Something could not be read on some nodes that could be on others, or a file is no saved machine.
 
     Why: a probe ran out of time, crashed, or was not allowed to look: a slow file system under the environment, a torch
-    that hangs when it is imported. Nothing of it was compared on these nodes.
+    that hangs when it is imported. Nothing of it was compared on these nodes. What `--json` writes is a report, in
+    which the facts are not.
 
-    Fix: look at the node itself.
+    Fix: look at the node itself; save it with --save.
     """
     cause = "What is not known of a node cannot be called alike; a probe that timed out may be what a rank will meet."
     answer = judged(
         fleet, "unread", "everything could be read", cause,
         "See what the doctor says there.", ("srun {nodes} --ntasks-per-node=1 --label mgpu doctor -v",),
     )  # fmt: skip
-    if isinstance(answer, Skip) or not fleet.unread:
-        return answer
+    strangers = (_strangers(fleet.strangers),) if fleet.strangers else ()
+    if not fleet.unread or isinstance(answer, Skip):
+        return (*strangers, *(answer if isinstance(answer, tuple) else ())) or answer
     where = "every node" if len(fleet.roles) == 1 else "every node of a kind"
     nowhere = Problem(
         f"not known of {where}: "
@@ -204,7 +204,21 @@ def fleet_facts_unread(fleet: Fleet) -> Answer:
         Fix("See what the doctor says on one of them.", ("mgpu doctor -v",)),
         dict(fleet.unread),
     )
-    return (nowhere, *(answer if isinstance(answer, tuple) else ()))
+    return (*strangers, nowhere, *(answer if isinstance(answer, tuple) else ()))
+
+
+def _strangers(files: Sequence[str]) -> Problem:
+    """Files that were never a machine: no nodes, unless somebody took one for its node's."""
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    return Problem(
+        f"{', '.join(files[:3])}{more}: no machine saved by mgpu doctor --save, and not compared",
+        "If it is to be a node's, nothing is known of that node.",
+        Fix(
+            "Save the node, or name the files that are nodes.",
+            ("srun --ntasks-per-node=1 bash -c 'mgpu doctor --quick --save nodes/$SLURMD_NODENAME.json'",),
+        ),
+        {"files": ", ".join(files)},
+    )
 
 
 @check(Severity.INFO, source="mgpu: every fact that is compared is told when it differs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.nodelist import fold
@@ -51,6 +52,13 @@ def fleet_clock_off(fleet: Fleet) -> Answer:
 def _clocks(fleet: Fleet, least: float, below: float | None, cause: str) -> Answer:
     if fleet.clock_offsets_s is None:
         return Skip("the clocks were not asked at the same moment")
+    if len(fleet.clock_offsets_s) < 2:
+        return Skip(f"{counted(len(fleet.clock_offsets_s))} told the time: nothing to compare")
+    if halves := _halves(fleet.clock_offsets_s):
+        behind, ahead, apart = halves
+        if apart > least:
+            told = below is None or apart <= below
+            return _apart(behind, ahead, apart, cause) if told else Ok("further apart: fleet_clock_far_off tells it")
     off = {
         node: offset
         for node, offset in fleet.clock_offsets_s.items()
@@ -77,6 +85,30 @@ def _clocks(fleet: Fleet, least: float, below: float | None, cause: str) -> Answ
             subjects=tuple(nodes),
         )
         for (seconds, behind), nodes in groups.items()
+    )
+
+
+def _halves(offsets: Mapping[str, float]) -> tuple[list[str], list[str], float] | None:
+    """The nodes before and behind a median that is the time of none of them, and how far apart these are."""
+    behind = [node for node, offset in offsets.items() if offset < 0]
+    ahead = [node for node, offset in offsets.items() if offset > 0]
+    if len(behind) != len(ahead) or len(behind) + len(ahead) < len(offsets):
+        return None
+    return behind, ahead, min(offsets[node] for node in ahead) - max(offsets[node] for node in behind)
+
+
+def _apart(behind: list[str], ahead: list[str], seconds: float, cause: str) -> Problem:
+    """As many clocks say the one as the other."""
+    nodes = (*behind, *ahead)
+    return Problem(
+        f"clock of {fold(behind)} {_span(round(seconds))} behind {fold(ahead)}",
+        f"As many are behind as ahead: which are right is not known here. {cause}",
+        Fix(
+            "Have the time services started; see what they say.",
+            (f"srun -N{len(nodes)} -w {shlex.quote(fold(nodes))} --label timedatectl status",),
+            who="admin",
+        ),
+        {"behind": fold(behind), "ahead": fold(ahead), "apart_s": round(seconds, 1)},
     )
 
 

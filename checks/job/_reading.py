@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 from collections.abc import Callable, Sequence
 
 from mgpu.check import Answer, Evidence, Fix, Ok, Place, Problem, Skip
@@ -69,6 +70,17 @@ def whole(judge: Callable[[JobScript], Answer]) -> Callable[[JobScript], Answer]
 def well(job: JobScript, text: str) -> Answer:
     """Nothing found; unless some of the script was not read."""
     return Skip("the script is not read to its end") if job.cut else Ok(text)
+
+
+def where_known(job: JobScript, launches: Sequence[JobCommand], text: str) -> Answer:
+    """Nothing found; unless nobody knows whether a launch is for several nodes."""
+    unknown = any(spans(job, command) is None for command in launches)
+    return Skip("on how many nodes it trains is not known") if unknown else Ok(text)
+
+
+def pasted(job: JobScript) -> str:
+    """The script's name in a command."""
+    return shlex.quote(job.path)
 
 
 def short(text: str, longest: int = 60) -> str:

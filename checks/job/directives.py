@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
 from mgpu.snapshot import Directive, JobScript
 
-from ._reading import MEASURED, PARTS, finding, gres_gpus, of_parts, short
+from ._reading import MEASURED, PARTS, finding, gres_gpus, of_parts, pasted, short
 
 # sbatch's options, of 20.11 to 26.05; a site's plug-ins may add others.
 _KNOWN = (
@@ -96,7 +97,7 @@ def job_directive_has_a_variable(job_script: JobScript) -> Answer:
         "The line is a comment for the shell, and Slurm takes it by the letter.",
         (
             Fix("Write the value. In names of files Slurm fills in %j (job), %x (name), %u (user), %N (node)."),
-            Fix("Or give it when you submit.", (f"sbatch --{first.option}=... {job_script.path}",)),
+            Fix("Or give it when you submit.", (f"sbatch --{first.option}=... {pasted(job_script)}",)),
         ),
         [one.line for one in found],
     )
@@ -196,7 +197,7 @@ def job_directive_value_invalid(job_script: JobScript) -> Answer:
         first.line,
         f"#SBATCH {short(first.written, 50)}: not a value that Slurm reads",
         f"--{first.option} takes {hint}.",
-        Fix(f"Write {hint}.", (f"sbatch --test-only {job_script.path}",)),
+        Fix(f"Write {hint}.", (f"sbatch --test-only {pasted(job_script)}",)),
         [one.line for one, _ in found],
     )
 
@@ -272,6 +273,6 @@ def job_output_folder_missing(job_script: JobScript) -> Answer:
         f"the folder {short(missing[0].path, 60)} for the job's output is not here",
         "Slurm makes no folder: where it is missing on the cluster, the job fails as soon as it starts, and leaves no "
         "output that says why. A mkdir in the script itself comes too late.",
-        Fix("Make it before you submit, in the folder you submit from.", (f"mkdir -p {missing[0].path}",)),
+        Fix("Make it before you submit, in the folder you submit from.", (f"mkdir -p {shlex.quote(missing[0].path)}",)),
         [one.line for one in missing],
     )

@@ -7,7 +7,7 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
 from mgpu.snapshot import JobScript
 
-from ._reading import MEASURED, SRUN, finding, nodes_of, of_step, short, spans, step_of, whole
+from ._reading import MEASURED, SRUN, finding, nodes_of, of_step, short, spans, step_of, where_known, whole
 
 _OF_THE_SHELL = {"EXIT", "ERR", "DEBUG", "RETURN", "0"}
 
@@ -42,7 +42,8 @@ def job_goes_on_without_a_rank(job_script: JobScript) -> Answer:
             "srun ends the step only when all its tasks have ended.",
             Fix("Let the first failure end it.", ("srun --kill-on-bad-exit=1 ...",)),
         )
-    return Ok("a task that fails ends the step, or there is one node")
+    stepped = [one for one in job_script.launches if one.step is not None]
+    return where_known(job_script, stepped, "a task that fails ends the step, or there is one node")
 
 
 @check(Severity.WARNING, source=MEASURED)
@@ -94,8 +95,8 @@ def job_signal_misses_the_trap(job_script: JobScript) -> Answer:
     found = re.fullmatch(r"(?:([RB]+):)?(?:SIG)?(\w+)(?:@\d+)?", directive.value or "", re.IGNORECASE)
     if not found:
         return Skip("the value of --signal is not one that Slurm reads")
-    to_shell, name = "B" in (found[1] or "").upper(), found[2].upper()
-    caught = [one for one in job_script.traps if name in one.signals or _number(name) in one.signals]
+    to_shell, name = "B" in (found[1] or "").upper(), _name(found[2])
+    caught = [one for one in job_script.traps if name in map(_name, one.signals)]
     if to_shell and not caught:
         if any(command.words[0] == "exec" or "exec" in command.through for command in job_script.launches):
             return Ok("the training takes the place of the shell")
@@ -105,7 +106,7 @@ def job_signal_misses_the_trap(job_script: JobScript) -> Answer:
             f"{short(directive.written, 30)} goes to this shell, which has no trap for {name}: it ends the job",
             "A shell that does not catch the signal dies of it, and Slurm ends the job.",
             (
-                Fix("Catch it.", (f"trap 'scontrol requeue $SLURM_JOB_ID' {name}",)),
+                Fix("Catch it.", (f"trap 'scontrol requeue \"{_this_job(job_script)}\"' {name}",)),
                 Fix("Or let it go to the ranks, which must catch it then.", (
                     f"#SBATCH --signal={(directive.value or '').split(':')[-1]}",
                 )),
@@ -123,8 +124,15 @@ def job_signal_misses_the_trap(job_script: JobScript) -> Answer:
     return Ok("the warning goes where it is caught")
 
 
-def _number(name: str) -> str:
-    return {"USR1": "10", "USR2": "12", "TERM": "15", "INT": "2", "HUP": "1"}.get(name, "")
+def _name(signal: str) -> str:
+    """A signal's name, which a trap and --signal may give as a number or in small letters."""
+    name = signal.upper().removeprefix("SIG")
+    return {"1": "HUP", "2": "INT", "10": "USR1", "12": "USR2", "15": "TERM"}.get(name, name)
+
+
+def _this_job(job: JobScript) -> str:
+    """The job as scontrol takes it: the number of an array's last task alone is the whole array (measured 22.05)."""
+    return "$SLURM_JOB_ID" if job.directive("array") is None else "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
 
 
 @check(Severity.INFO, source=MEASURED)

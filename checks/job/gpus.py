@@ -199,8 +199,8 @@ def job_gpu_type_in_a_number(job_script: JobScript) -> Answer:
             continue
         for one in per_node_launches(job_script):
             for place, word in enumerate(one.words):
-                whole = re.search(rf"\$\{{?{name}\b\}}?", word)
-                if whole and not re.search(rf"\$\{{{name}[#%:/]", word) and "awk" not in word and "sed" not in word:
+                used = re.search(rf"\$\{{?{name}\b\}}?", word)
+                if used and not re.search(rf"\$\{{{name}[#%:/]", word) and "awk" not in word and "sed" not in word:
                     return finding(
                         job_script,
                         one.lines[place] if place < len(one.lines) else one.line,

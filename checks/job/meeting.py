@@ -27,6 +27,7 @@ from ._reading import (
     spread,
     variables,
     well,
+    where_known,
     whole,
 )
 
@@ -218,7 +219,8 @@ def job_head_address_missing(job_script: JobScript) -> Answer:
             why,
             Fix("Make the address before srun, and hand it on.", (HEAD, PORT, fix)),
         )
-    return Ok("the launchers are told where they meet")
+    alone = [one for one in per_node_launches(job_script) if spread(one) and head(one) is None]
+    return where_known(job_script, alone, "the launchers are told where they meet")
 
 
 @check(Severity.ERROR, source=MEASURED)

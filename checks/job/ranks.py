@@ -20,6 +20,7 @@ from ._reading import (
     spans,
     variables,
     well,
+    where_known,
     whole,
 )
 
@@ -154,7 +155,11 @@ def job_machine_rank_missing(job_script: JobScript) -> Answer:
     """
     found = _without_rank(job_script, per_node_launches(job_script))
     if found is None:
-        return Ok("the launchers are told their rank, or find it")
+        untold = [
+            one for one in per_node_launches(job_script)
+            if one.step is not None and option(one, *_OPTIONS) is None and backend(one) not in _ELASTIC
+        ]  # fmt: skip
+        return where_known(job_script, untold, "the launchers are told their rank, or find it")
     command, why = found
     flag = "node_rank" if command.launcher == "torchrun" else "machine_rank"
     return finding(

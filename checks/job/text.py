@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Skip, check
 from mgpu.snapshot import JobScript
 
-from ._reading import MEASURED, finding, short, whole
+from ._reading import MEASURED, finding, pasted, short, whole
 
 
 @check(Severity.ERROR, source=MEASURED)
@@ -26,7 +24,7 @@ def job_lines_end_as_on_windows(job_script: JobScript) -> Answer:
         job_script.crlf_line,
         "the lines end as on Windows (CR LF)",
         'sbatch refuses the script: "Batch script contains DOS line breaks (\\r\\n)".',
-        Fix("Convert it.", (f"sed -i 's/\\r$//' {job_script.path}",)),
+        Fix("Convert it.", (f"sed -i 's/\\r$//' {pasted(job_script)}",)),
     )
 
 
@@ -66,15 +64,15 @@ def job_syntax_broken(job_script: JobScript) -> Answer:
     Fix: Mend the line; bash -n shows the same.
     """
     if job_script.syntax is None:
-        if re.search(r"\b[zk]sh\b", job_script.shebang or ""):
-            return Skip(f"bash -n does not read what is written for {short(job_script.shebang or '')}")
+        if job_script.syntax_unread:
+            return Skip(job_script.syntax_unread)
         return Ok(f"{job_script.lines:,} lines, which bash -n reads")
     where = f"line {job_script.syntax_line}: " if job_script.syntax_line else ""
     return Problem(
         f"{where}{short(job_script.syntax, 120)}",
         "The shell stops there, after the job has waited in the queue. The fault may stand further up: at the quote, "
         "bracket or `if` that is not closed.",
-        Fix("Mend it; this shows the same.", (f"bash -n {job_script.path}",)),
+        Fix("Mend it; this shows the same.", (f"bash -n {pasted(job_script)}",)),
         place=Place(job_script.path, job_script.syntax_line),
     )
 
@@ -103,7 +101,7 @@ def job_continued_line_broken(job_script: JobScript) -> Answer:
             f"{words}: the command ends here",
             "The lines that follow become a command of their own, and the launcher goes without their options.",
             Fix("Take it away; comments go above the command.", (
-                f"sed -n '{odd[0].line}p' {job_script.path} | cat -A",
+                f"sed -n '{odd[0].line}p' {pasted(job_script)} | cat -A",
             )),
             [one.line for one in odd[1:]],
         )  # fmt: skip
@@ -137,6 +135,6 @@ def job_dash_typographic(job_script: JobScript) -> Answer:
         found[0].line,
         f"{short(found[0].text, 40)} has a typographic {what}",
         "For the shell and for Slurm it is a letter like any other.",
-        Fix(f"Type the {what} again, as plain ASCII.", (f"grep -nP '[^\\x00-\\x7F]' {job_script.path}",)),
+        Fix(f"Type the {what} again, as plain ASCII.", (f"grep -nP '[^\\x00-\\x7F]' {pasted(job_script)}",)),
         [one.line for one in found[1:]],
     )

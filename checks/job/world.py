@@ -22,6 +22,7 @@ from ._reading import (
     spans,
     spread,
     well,
+    where_known,
     whole,
 )
 
@@ -63,7 +64,11 @@ def job_nodes_not_told_to_launcher(job_script: JobScript) -> Answer:
                 Fix("Say how many there are.", (f"--{name} $SLURM_JOB_NUM_NODES",)),
                 nodes=nodes_of(job_script, command),
             )
-    return Ok("the launchers know of the nodes")
+    untold = [
+        one for one in per_node_launches(job_script)
+        if spread(one) and option(one, "nnodes", "num_machines", "config_file") is None
+    ]  # fmt: skip
+    return where_known(job_script, untold, "the launchers know of the nodes")
 
 
 @check(Severity.ERROR, source=MEASURED)

@@ -19,8 +19,8 @@ from mgpu.errors import USAGE, MgpuError, reason
 from mgpu.snapshot import Config, ConfigFault, DeepSpeedFile, Mark, Model
 
 __all__ = [
-    "ENGINES", "LAUNCH_ADDS", "WRITTEN_BY", "digest", "for_engine", "launch_flags", "parse", "read", "seal",
-    "understand",
+    "CPU_JOB", "ENGINES", "LAUNCH_ADDS", "WRITTEN_BY", "digest", "for_engine", "job_sets", "launch_flags", "parse",
+    "pinned", "read", "seal", "understand",
 ]  # fmt: skip
 
 LARGEST_BYTES = 1 << 20  # an accelerate config has a few dozen lines; a megabyte is some other file
@@ -35,12 +35,29 @@ LAUNCH_ADDS = "# mgpu launch adds:"
 # A config without main_process_ip, main_process_port and machine_rank, because whoever starts it says them.
 ENGINES = {"slurm": "Slurm", "torchrun": "torchrun", "kubeflow": "Kubeflow", "skypilot": "SkyPilot"}
 _FOR_ENGINE = r"^# For (Slurm|torchrun|Kubeflow|SkyPilot): "
+# The ranks of the engine's job run on the CPU: no key of the file says that without changing what accelerate does.
+CPU_JOB = "# No NVIDIA GPU: the job sets ACCELERATE_USE_CPU=true, and the ranks run on the CPU."
+# In place of LAUNCH_ADDS, where the job of an engine does the same by its environment.
+_JOB_SETS = "# The job written with it sets:"
+_THREADS, _PINNING = "--num_cpu_threads_per_process", "--enable_cpu_affinity"
 
 
 def for_engine(name: str) -> str:
     """The comment that makes a config one for this engine."""
     starter = {"slurm": "the job script", "kubeflow": "the job"}.get(name, "the command")
     return f"# For {ENGINES[name]}: {starter} gives each machine its rank, the address of the first, and the port."
+
+
+def job_sets(flags: tuple[str, ...]) -> str:
+    """The comment that tells which variables the job of an engine has in place of the launcher's flags."""
+    threads = [f"OMP_NUM_THREADS={flags[flags.index(_THREADS) + 1]}"] if _THREADS in flags else []
+    pinning = [f"{name}={value}" for name, value in pinned(flags).items()]
+    return " ".join([_JOB_SETS, *threads, *pinning])
+
+
+def pinned(flags: tuple[str, ...]) -> dict[str, str]:
+    """What tells the ranks to stay near their GPUs where no launcher's flag does."""
+    return {"ACCELERATE_CPU_AFFINITY": "1"} if _PINNING in flags else {}
 
 
 def seal(values: Mapping[str, Any], flags: tuple[str, ...] = ()) -> str:
@@ -114,6 +131,7 @@ def understand(raw: bytes, name: str) -> Config:
         model=_model(text),
         launch_flags=flags,
         engine=_engine(text),
+        cpu_job=CPU_JOB in text.splitlines(),
     )
 
 
@@ -150,15 +168,16 @@ def digest(values: Mapping[str, Any], flags: tuple[str, ...] = ()) -> str:
 
 
 def launch_flags(text: str) -> tuple[str, ...]:
-    """What the comment `# mgpu launch adds: …` asks for. Flags that are not ours count for nothing: a comment in a
-    file from somewhere must not steer the launcher."""
-    found = re.search(rf"^{re.escape(LAUNCH_ADDS)} (.*)$", text, re.MULTILINE)
-    words = found.group(1).split() if found else []
+    """What the comment `# mgpu launch adds: …` asks for, or `# The job written with it sets: …` in its place. Flags
+    that are not ours count for nothing: a comment in a file from somewhere must not steer the launcher."""
+    found = re.search(rf"^(?:{re.escape(LAUNCH_ADDS)}|{re.escape(_JOB_SETS)}) (.*)$", text, re.MULTILINE)
+    told = found.group(1) if found else ""
+    words = told.replace("OMP_NUM_THREADS=", f"{_THREADS} ").replace("ACCELERATE_CPU_AFFINITY=1", _PINNING).split()
     flags: list[str] = []
     for word, following in zip(words, [*words[1:], ""], strict=False):
-        if word == "--enable_cpu_affinity":
+        if word == _PINNING:
             flags.append(word)
-        elif word == "--num_cpu_threads_per_process" and re.fullmatch(r"[1-9][0-9]{0,3}", following):
+        elif word == _THREADS and re.fullmatch(r"[1-9][0-9]{0,3}", following):
             flags += [word, following]
     return tuple(flags)
 

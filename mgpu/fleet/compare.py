@@ -63,6 +63,7 @@ def fleet_of(
     paths: Sequence[NodePath] | None = None,
     doors: Sequence[NodeDoor] = (),
     together: bool = False,
+    strangers: Sequence[str] = (),
 ) -> Fleet:
     """The fact `fleet`. `missing`: nodes that gave no answer -> why. `faults` None: nobody judged the nodes one by one.
     `together`: they are to run one job."""
@@ -96,6 +97,7 @@ def fleet_of(
         tuple(scattered),
         together,
         _unread(nodes, found),
+        tuple(strangers),
     )
 
 

@@ -8,10 +8,10 @@ environment in which the ranks will. A step that Slurm cannot start for the sake
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -26,6 +26,7 @@ from mgpu import __version__, nodelist
 from mgpu.errors import CANNOT_RUN, UNKNOWN, MgpuError, reason
 from mgpu.fleet import framing
 from mgpu.fleet.job import Allocation
+from mgpu.snapshot import OTHER_MGPU
 
 # Nobody need wait long for a node once half of the others have answered: what takes them T takes it no more than 3 T,
 # unless T is so short that it says nothing.
@@ -34,6 +35,7 @@ _PATIENCE_S = 15.0
 _STARTS = 4  # of a step, each without the nodes that the last one could not be started on
 _END_S = 8.0  # for a step to end when it is told to: a worker then ends its smoke test, and that its ranks
 _BY_ITSELF_S = 1.0  # for workers that wait for a question
+_TAKEN_S = 30.0  # for srun to take a command, which it hands on while one node or another may be stuck
 _KEPT_LINES = 40  # of what a node's worker writes to stderr
 # Not `-m`: the folder in which the job runs may hold another mgpu. What is installed is found first.
 _BOOT = (
@@ -175,6 +177,8 @@ class Workers:
                 srun(self.allocation, nodes), env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
+            assert self._process.stdin is not None
+            os.set_blocking(self._process.stdin.fileno(), False)
         except OSError as error:
             raise MgpuError(f"srun cannot be started: {reason(error)}", CANNOT_RUN) from None
         threads = []
@@ -199,15 +203,21 @@ class Workers:
         self._heard.put(("over", start, str(process.returncode)))
 
     def _say(self, message: Mapping[str, Any]) -> None:
-        text = json.dumps(message)
+        text = framing.packed(message)
         self._said.append(text)
         self._write(text)
 
     def _write(self, text: str) -> None:
+        """Raises MgpuError (3) when srun takes no more. It holds 1 MiB back for a node that reads nothing
+        (STDIO_MAX_FREE_BUF, source=https://github.com/SchedMD/slurm/blob/master/src/api/step_io.c)."""
         assert self._process is not None and self._process.stdin is not None
+        data, end = memoryview(text.encode() + b"\n"), time.monotonic() + _TAKEN_S
         with contextlib.suppress(OSError):  # the step is over: its end will be heard
-            self._process.stdin.write(text.encode() + b"\n")
-            self._process.stdin.flush()
+            number = self._process.stdin.fileno()
+            while data:
+                if not select.select([], [number], [], max(0.0, end - time.monotonic()))[1]:
+                    raise MgpuError(f"srun has taken no command for {_TAKEN_S:.0f} s: a node may be stuck", UNKNOWN)
+                data = data[os.write(number, data) :]
 
     def _hear(self, wait_s: float) -> list[tuple[str, dict[str, Any]]]:
         """Messages of nodes; what else is heard is kept where it belongs."""
@@ -246,7 +256,7 @@ class Workers:
             self.greetings[task.node] = message
             if message.get("mgpu") != __version__:  # its answers may mean something else
                 theirs = message.get("mgpu") or "another version"
-                self.lost.setdefault(task.node, f"mgpu there is {theirs}, here it is {__version__}")
+                self.lost.setdefault(task.node, f"{OTHER_MGPU}{theirs}, here it is {__version__}")
             return []
         return [(task.node, message)]
 

@@ -1,12 +1,11 @@
 """What does one node of a job do while all are examined? What the head of the pre-flight tells it, line by line.
 
-Started by srun, one a node (gather.py). Commands are lines of JSON on stdin, answers go to stdout (framing.py);
+Started by srun, one a node (gather.py). Commands are lines on stdin, answers go to stdout (both: framing.py);
 whatever else prints here goes to stderr. With the end of stdin it ends.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -45,11 +44,10 @@ def main() -> None:
     node = Node(answers)
     try:
         node.greet()
-        for line in sys.stdin:
-            with contextlib.suppress(ValueError):
-                command = json.loads(line)
-                if isinstance(command, dict):
-                    node.serve(command)
+        for line in framing.whole_lines(sys.stdin):
+            command = framing.unpacked(line)
+            if isinstance(command, dict):
+                node.serve(command)
     except (BrokenPipeError, KeyboardInterrupt):
         pass
     finally:
@@ -57,6 +55,8 @@ def main() -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
+    """The head says it, and Slurm as well: the second time does not cut the end short."""
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
     raise KeyboardInterrupt
 
 
@@ -142,7 +142,7 @@ class Node:
 
     def _walk(self, command: Mapping[str, Any]) -> dict[str, Any]:
         assert self._listening is not None
-        return {"paths": [asdict(path) for path in self._listening.walk(command["cards"], head=command["head"])]}
+        return {"paths": [asdict(path) for path in self._listening.walk(command["endpoints"], head=command["head"])]}
 
     def _smoke_test(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """`mgpu smoke-test` of the group this node is in."""
@@ -181,6 +181,9 @@ class Node:
             except subprocess.TimeoutExpired:
                 _end(self._test)
                 return 124, f"the smoke test did not end in {limit_s:.0f} s"
+            except KeyboardInterrupt:  # before the folder it writes into is taken away
+                _end(self._test)
+                raise
         return code, log.read_text("utf-8", "replace").strip()[-_TOLD:]
 
 

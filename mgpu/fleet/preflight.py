@@ -15,12 +15,12 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
-from mgpu import document, engine, errors, examine, files, nodelist, report
+from mgpu import document, ending, engine, errors, examine, files, nodelist, report
 from mgpu.check import Skip
 from mgpu.errors import MgpuError, reason
 from mgpu.fleet import job as jobs
@@ -37,7 +37,7 @@ _WHOLE_S = 900.0  # unless --timeout says otherwise; four nodes take under a min
 _STALL_S = 15.0  # at the most: the quick level has no step that is silent for so long
 _CLOCKS = 3  # questions; the one that was answered fastest tells most
 _CLOCK_S = 15.0
-_MESH_S = 20.0  # the walk itself ends within 10 s
+_MESH_S = 20.0  # the walk itself ends within 11 s
 
 
 def run(request: Request) -> int:
@@ -56,10 +56,8 @@ def run(request: Request) -> int:
         code, words = error.exit_code, error.message
     if request.format == "json":
         told = verdict.envelope("unknown", code, time.monotonic() - began, ()) | verdict.nothing(job) | {"error": words}
-        examine.write_out(request.output, lambda stream: _put(stream, document.text(told)))
-    from mgpu import telling
-
-    telling.to_stderr(f"mgpu: {words}")
+        _report(request.output, lambda stream: _put(stream, document.text(told)))
+    screens.to_stderr(words)
     return code
 
 
@@ -135,7 +133,9 @@ class _Preflight:
         found = {node: answer for node, answer in found.items() if node not in broken}
         self.busy = {node: answer["busy"] for node, answer in found.items()}
         clocks = self._clocks(workers)
-        self._stage("examine", "fail" if workers.lost else "ok", f"{len(found)} of {len(job.nodes)} nodes answered")
+        answered, count = len(found.keys() - workers.lost.keys()), len(job.nodes)
+        detail = f"{answered} of {count} node{'s' * (count > 1)} answered"
+        self._stage("examine", "fail" if workers.lost else "ok", detail)
         cards, paths = self._network(workers)
         return self._compared(workers, found, clocks, cards, paths)
 
@@ -152,7 +152,8 @@ class _Preflight:
             answers = workers.ask({"do": "clock"}, min(self._left(), _CLOCK_S))
             for node, answer in answers.items():
                 way = answer["heard"] - asked
-                best[node] = min(best.get(node, (way, 0.0)), (way, answer["time"] - asked - way / 2))
+                if node not in best or way < best[node][0]:
+                    best[node] = (way, answer["time"] - asked - way / 2)
         middle = statistics.median([offset for _, offset in best.values()]) if best else 0.0
         return {node: round(offset - middle, 3) for node, (_, offset) in best.items()}
 
@@ -161,6 +162,8 @@ class _Preflight:
         if len(workers.nodes) < 2:
             self._stage("network", "skip", "one node" if workers.nodes else "no node answered")
             return [], None
+        from mgpu.fleet import mesh
+
         head = workers.nodes[0]
         self.progress.say(f"reach each other: {len(workers.nodes)} nodes, meeting on {head}")
         ports = [port for port in stages.some_ports(self.port) if port not in self.busy.get(head, ())] or [self.port]
@@ -168,16 +171,17 @@ class _Preflight:
         told = workers.ask(asked, min(self._left(), _MESH_S), show=self.progress.asked)
         cards = [told[node]["card"] for node in self.job.nodes if "card" in told.get(node, {})]
         walked = workers.ask(
-            {"do": "walk", "cards": cards, "head": head}, min(self._left(), _MESH_S), show=self.progress.asked
-        )
+            {"do": "walk", "endpoints": [mesh.endpoint_of(card) for card in cards], "head": head},
+            min(self._left(), _MESH_S), show=self.progress.asked,
+        )  # fmt: skip
         paths = [path for answer in walked.values() for path in answer.get("paths", ())]
         broken = [node for node in workers.nodes if "paths" not in walked.get(node, {})]
         for node in broken:
             words = told.get(node, {}).get("error") or walked.get(node, {}).get("error") or "no answer"
             workers.lost.setdefault(node, f"it could not try the network: {words}")
         lost = sum(path["connected"] is False or path["bulk"] is False for path in paths)
-        detail = f"{len(paths) - lost} of {len(paths)} connections"
-        self._stage("network", "fail" if lost or broken else "ok", detail)
+        detail = f"{len(paths) - lost} of {len(paths)} connections" if paths else "no connection could be tried"
+        self._stage("network", "fail" if lost or broken or not paths else "ok", detail)
         return cards, paths
 
     def _compared(
@@ -219,7 +223,8 @@ class _Preflight:
         if crashed:
             raise MgpuError(f"{crashed[0]} crashed: a bug in mgpu; nothing can be said of the nodes", errors.UNKNOWN)
         warned = sum(o.status == "warn" for o in outcomes)
-        detail = f"{len(there) - len([b for b in bad if b.node in there])} of {len(there)} nodes are fit for one job"
+        fit = len(there) - len([b for b in bad if b.node in there])
+        detail = f"{fit} of {len(there)} nodes are fit for one job" if len(there) != 1 else f"{fit} of 1 node is fit"
         detail += f", {warned} warning{'s' * (warned > 1)}" if warned else ""
         if there:
             self._stage("compare", "fail" if self.trouble or any(b.node in there for b in bad) else "ok", detail)
@@ -285,14 +290,26 @@ class _Preflight:
             self.folder, told, of_job=self.job.nodes, tasks_per_node=self.job.tasks_per_node, environ=os.environ
         )
         if self.request.format == "json":
-            examine.write_out(self.request.output, lambda stream: _put(stream, document.text(told)))
+            _report(self.request.output, lambda stream: _put(stream, document.text(told)), self.folder)
         else:
-            examine.write_out(self.request.output, lambda stream: _show(report.Screen.of(stream), result))
+            _report(self.request.output, lambda stream: _show(report.Screen.of(stream), result), self.folder)
         return code
 
     def _untried(self) -> list[str]:
         """Folders of which is not known whether the nodes share them."""
         return [f"whether all nodes see the same {folder}: it cannot be written to" for folder in self.untried]
+
+
+def _report(output: str, show: Callable[[IO[str]], None], folder: Path | None = None) -> None:
+    """Write the report. A full disk or a pipe that nobody reads changes nothing in the nodes, or in the exit code."""
+    try:
+        examine.write_out(output, show)
+    except (OSError, MgpuError) as error:
+        if output in ("", "-"):
+            ending.drop(1)
+        words = error.message if isinstance(error, MgpuError) else reason(error)
+        there = f"; {folder / written.DOCUMENT} has it" if folder else ""
+        screens.to_stderr(f"the report is lost: {words}{there}")
 
 
 def _put(stream: Any, text: str) -> None:
@@ -351,8 +368,8 @@ def _stopped_by_signals() -> Iterator[None]:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(number: int, frame: FrameType | None) -> None:
-        for one in numbers:
-            signal.signal(one, signal.SIG_IGN)
+        for one in numbers:  # not SIG_IGN: of one that has come already Python would say that it is lost
+            signal.signal(one, lambda number, frame: None)
         raise KeyboardInterrupt
 
     old = {number: signal.signal(number, stop) for number in numbers}

@@ -1,7 +1,7 @@
 """What do files say of many nodes: one `mgpu doctor --save` each, or the folder of a pre-flight?
 
 A node is called as its file is: what `--save` writes has substitutes for names. Of each file only the flat table is
-kept. A file that cannot be read is a node that is missing, with the reason.
+kept. A file that cannot be read is a node that is missing, with the reason; one that was never a machine is no node.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ HOW = "srun --ntasks-per-node=1 bash -c 'mgpu doctor --quick --save nodes/$SLURM
 _Hardware: TypeAlias = tuple[str, ...]
 
 
+class _NoMachine(Exception):
+    """Valid JSON, and nobody's facts: a report, or anything else."""
+
+
 @dataclass
 class Read:
     """What the files say."""
@@ -41,6 +45,7 @@ class Read:
     faults: list[NodeFault] | None = field(default_factory=list)  # None: too many to judge each by itself
     origin: dict[str, Path] = field(default_factory=dict)
     hardware: dict[_Hardware, Path] = field(default_factory=dict)  # what is one machine under any name
+    strangers: list[str] = field(default_factory=list)  # files that were never a machine
 
 
 def fleet(named: Sequence[str], progress: Callable[[str], None] | None = None) -> Fleet:
@@ -48,7 +53,7 @@ def fleet(named: Sequence[str], progress: Callable[[str], None] | None = None) -
     seen = gather(named, progress)
     if len(seen.machines) + len(seen.missing) < 2 or not seen.machines:
         raise MgpuError(_too_few(named, seen), errors.USAGE)
-    return fleet_of(seen.machines.values(), seen.missing, faults=seen.faults)
+    return fleet_of(seen.machines.values(), seen.missing, faults=seen.faults, strangers=seen.strangers)
 
 
 def gather(named: Sequence[str], progress: Callable[[str], None] | None = None) -> Read:
@@ -115,6 +120,8 @@ def _take(path: Path, seen: Read, judge: _Judge | None) -> None:
                 f"Each node writes its own: {HOW}",
                 errors.USAGE,
             )
+    except _NoMachine:
+        seen.strangers.append(path.name)
     except (OSError, BadSnapshot) as error:
         seen.missing[node] = f"{path.name} cannot be read: {_why(error)}"
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -133,7 +140,7 @@ def _why(error: Exception) -> str:
 
 
 def _facts(path: Path) -> Mapping[str, Any]:
-    """The JSON of one file. Raises OSError, BadSnapshot."""
+    """The JSON of one file. Raises OSError, BadSnapshot, _NoMachine."""
     with path.open("rb") as file:
         data = file.read(_LARGEST_FILE + 1)
     if len(data) > _LARGEST_FILE:
@@ -144,7 +151,7 @@ def _facts(path: Path) -> Mapping[str, Any]:
         where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
         raise BadSnapshot(f"not JSON{where}" if data.strip() else "empty") from None
     if not isinstance(facts, dict) or not facts.keys() & {*FACTS} or str(facts.get("schema", "")).startswith("mgpu."):
-        raise BadSnapshot("not a machine saved by mgpu doctor --save")
+        raise _NoMachine
     if facts.get("schema", SCHEMA) != SCHEMA:
         raise BadSnapshot(f"schema {facts['schema']!r} is not {SCHEMA}: saved by another version of mgpu")
     return facts
@@ -191,5 +198,6 @@ def _of_preflight(folder: Path, seen: Read) -> None:
 def _too_few(named: Sequence[str], seen: Read) -> str:
     there = len(seen.machines)
     said = f"{there} saved machine{'' if there == 1 else 's'} in {', '.join(named[:3])}"
-    broken = "".join(f"; {why}" for why in list(seen.missing.values())[:3])
+    no_machines = [f"{name} is no machine saved by mgpu doctor --save" for name in seen.strangers]
+    broken = "".join(f"; {why}" for why in [*seen.missing.values(), *no_machines][:3])
     return f"--compare-nodes needs at least 2, and finds {said}{broken}. One from each node: mkdir -p nodes; {HOW}"

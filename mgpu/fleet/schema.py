@@ -95,6 +95,7 @@ CATEGORICAL = frozenset({
     "GpuRun.model", "GpuRun.multiprocessors", "GpuRun.code", "GpuRun.name", "GpuRun.libcuda", "GpuRun.no_kernel",
     "GpuRun.unsteady", "GpuRun.not_finite", "GpuRun.nccl_path", "GpuRun.nccl_version",
     "Config.batch_per_gpu", "Config.accumulate", "Config.dataset_size", "Config.launch_flags", "Config.engine",
+    "Config.cpu_job",
     "DeepSpeedFile.fault", "Model.params", "Model.train", "Model.optimizer", "Model.trainable",
 })  # fmt: skip
 

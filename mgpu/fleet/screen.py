@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mgpu import engine, nodelist, report
+from mgpu import ending, engine, nodelist, report
 from mgpu.fleet.groups import Group
 from mgpu.fleet.stages import Bad, Stage, StageStatus
 from mgpu.fleet.written import FAILING, TESTS
@@ -55,6 +55,15 @@ class Result:
         return f"--exclude={nodelist.fold(bad.node for bad in self.bad)}"
 
 
+def to_stderr(text: str) -> None:
+    """A line, where somebody reads it: that nobody does ends nothing."""
+    if sys.stderr is not None:
+        try:
+            print(f"mgpu: {report.clean(text)}", file=sys.stderr, flush=True)
+        except (OSError, ValueError):
+            ending.drop(2)
+
+
 class Progress:
     """Words on stderr while it runs: a line for each thing that is new, in a batch job's log as on a terminal."""
 
@@ -63,16 +72,17 @@ class Progress:
 
     def say(self, text: str) -> None:
         """One line."""
-        if sys.stderr is not None and text != self._last:
+        if text != self._last:
             self._last = text
-            print(f"mgpu: {report.clean(text)}", file=sys.stderr, flush=True)
+            to_stderr(text)
 
     def asked(self, answered: int, asked: int, waiting: Sequence[str]) -> None:
         """How many have answered."""
         if waiting:
             few = len(waiting) <= _MOST_NAMES
             names = ", ".join(waiting) if few else f"{', '.join(waiting[:_MOST_NAMES])} and others"
-            self.say(f"  {answered} of {asked} nodes have answered; waiting for {names}")
+            some = f"{answered} of {asked} nodes have answered; " if asked > 1 else ""
+            self.say(f"  {some}waiting for {names}")
 
     def began(self, stage: str, groups: Sequence[Group]) -> None:
         """A stage with nodes, pairs or all."""

@@ -180,6 +180,8 @@ class Testing:
             found.good.remove(named)
             if len(found.good) < self.need:
                 break
+        else:  # those that are left were never tried together
+            found.trouble = f"{_TURNS} tries of all together have failed, each for another node; the last: {why}"
         self.ended("together", "fail", why or "")
 
     def _named(self, chosen: Sequence[str]) -> str | None:

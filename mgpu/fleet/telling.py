@@ -189,6 +189,8 @@ def document(fleet: Fleet, outcomes: Sequence[Outcome]) -> dict[str, Any]:
             "failing": list(bad),
             "exclude": fold(bad),
             "not_compared": list(fleet.scattered),
+            "unread": dict(fleet.unread),
+            "strangers": list(fleet.strangers),
         }
     }  # fmt: skip
 

@@ -41,9 +41,12 @@ def named(files_of_node: Mapping[str, str]) -> dict[str, str]:
 
 
 def _reason(node: str, problem: Problem, fleet: Fleet) -> str:
-    """A problem's title, without the nodes before it; of a node that gave no answer what is known of it."""
-    title = problem.title.removeprefix(f"{nodelist.fold(problem.subjects)}: ")
-    return f"not examined: {fleet.missing[node]}" if fleet.missing.get(node) else title
+    """A problem's title, without the nodes before it; of a node that gave no answer, or whose own examination says
+    something of its own, that."""
+    if fleet.missing.get(node):
+        return f"not examined: {fleet.missing[node]}"
+    own = {fault.text for fault in fleet.faults or () if fault.node == node} & {*problem.evidence.values()}
+    return next(iter(own), problem.title).removeprefix(f"{nodelist.fold(problem.subjects)}: ")
 
 
 def whole(result: screens.Result) -> dict[str, Any]:

@@ -25,8 +25,6 @@ _PRIVATE = re.compile("[\U000f0000-\U000ffffd]")
 _DIRECTIVE = re.compile(rb"^#[ \t]*SBATCH[ \t]", re.MULTILINE)
 _BLANK_AFTER = re.compile(r"(?<!\\)(?:\\\\)*\\[ \t]+$")
 _REMARK_AFTER = re.compile(r"(?<!\\)(?:\\\\)*\\[ \t]+#")
-_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
-_CURLY = "\u2018\u2019\u201c\u201d"
 _ANOTHER = "%"  # of a name that Slurm fills in
 
 
@@ -64,10 +62,10 @@ def read(path: Path) -> JobScript:
     text = text.replace("\r\n", "\n")
     lines = text.split("\n")
     shebang = lines[0].rstrip() if lines[0].startswith("#!") else None
-    asked, texts, _ = directives.read(lines)
+    asked, texts = directives.read(lines)
     shell = _shell_of(shebang) if shebang else "bash"
     walk = Walk([_LOOKS * len(text) + 10_000])
-    syntax: tuple[str | None, int | None] = (None, None)
+    syntax: tuple[str | None, int | None, str | None] = (None, None, None)
     if shell in SHELLS:
         walk.script(Text.of_file(text))
         syntax = _syntax(path, shell)
@@ -81,6 +79,7 @@ def read(path: Path) -> JobScript:
         crlf_line=windows,
         syntax=syntax[0],
         syntax_line=syntax[1],
+        syntax_unread=syntax[2],
         directives=tuple(asked),
         texts=tuple(sorted(set(texts), key=lambda one: (one.line, one.kind, one.text))),
         commands=tuple(walk.commands),
@@ -121,26 +120,30 @@ def _shell_of(shebang: str) -> str | None:
     return name if name in SHELLS or name in ("csh", "tcsh", "fish") else None
 
 
-def _syntax(path: Path, shell: str | None) -> tuple[str | None, int | None]:
-    """What the shell says of the file when it only reads it: its words, and the line they are about."""
+def _syntax(path: Path, shell: str | None) -> tuple[str | None, int | None, str | None]:
+    """What the shell says of the file when it only reads it: its words, their line, or why there are none."""
     program = shutil.which(shell if shell in ("bash", "sh", "dash") and shell else "bash") or shutil.which("bash")
-    if program is None or shell in ("zsh", "ksh"):
-        return None, None
+    if shell in ("zsh", "ksh"):
+        return None, None, f"bash -n does not read what is written for {shell}"
+    if program is None:
+        return None, None, "no bash is here, and its -n was not asked"
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
     try:
         done = subprocess.run(
             [program, "-n", os.path.abspath(path)],
             stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=_SYNTAX_S, check=False,
         )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return None, None
+    except subprocess.TimeoutExpired:
+        return None, None, f"bash -n did not come to an end in {_SYNTAX_S:g} s"
+    except OSError as error:
+        return None, None, f"bash -n cannot be run: {error.strerror or reason(error)}"
     if done.returncode == 0:
-        return None, None
+        return None, None, None
     said = done.stderr.decode("utf-8", "replace").strip().split("\n")[0]
     found = re.search(r"line (\d+): (.*)|: (\d+): (.*)", said)
     if not found:
-        return said[-200:] or None, None
-    return (found[2] or found[4])[:200], int(found[1] or found[3])
+        return said[-200:] or f"bash -n ends with {done.returncode}", None, None
+    return (found[2] or found[4])[:200], int(found[1] or found[3]), None
 
 
 def _odd(lines: Sequence[str], commands: Sequence[JobCommand]) -> list[JobText]:
@@ -170,9 +173,9 @@ def _odd(lines: Sequence[str], commands: Sequence[JobCommand]) -> list[JobText]:
         for word, at in zip(command.words, command.lines, strict=False):
             if re.search(r"\s", word):
                 continue  # a sentence in quotes
-            if word and word[0] in _DASHES:
+            if word and word[0] in directives.DASHES:
                 found.append(JobText(at, "dash", word[:200]))
-            elif word and word[0] in _CURLY:
+            elif word and word[0] in directives.CURLY:
                 found.append(JobText(at, "quote", word[:200]))
     return found
 

@@ -46,27 +46,27 @@ _MAGIC = "#SBATCH"
 _SPACED = re.compile(r"#[ \t]+SBATCH[ \t]+-")
 _DISABLED = re.compile(r"##+[ \t]*SBATCH[ \t]+-")
 _INDENTED = re.compile(r"[ \t]+#SBATCH[ \t]+-")
-_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
-_CURLY = "\u2018\u2019\u201c\u201d"
+DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+CURLY = "\u2018\u2019\u201c\u201d"
 
 
-def read(lines: Sequence[str]) -> tuple[list[Directive], list[JobText], int | None]:
-    """The directives, lines that look like some, and the first line at which Slurm no longer looks for them."""
+def read(lines: Sequence[str]) -> tuple[list[Directive], list[JobText]]:
+    """The directives, and lines that look like some. Slurm looks for them up to the first command."""
     found: list[Directive] = []
     texts: list[JobText] = []
-    command: int | None = None
+    above = True
     for number, line in enumerate(lines, 1):
         if line.startswith(_MAGIC) and not line[len(_MAGIC) :][:1].isalnum():
-            found += _directives(line[len(_MAGIC) :], number, command is None, texts)
+            found += _directives(line[len(_MAGIC) :], number, above, texts)
         elif _SPACED.match(line):
             texts.append(JobText(number, "spaced", line[:200]))
         elif _DISABLED.match(line):
             texts.append(JobText(number, "disabled", line[:200]))
         elif _INDENTED.match(line):
             texts.append(JobText(number, "loose", line[:200].strip()))
-        elif command is None and line.strip() and not line.lstrip().startswith("#"):
-            command = number
-    return found, texts, command
+        elif line.strip() and not line.lstrip().startswith("#"):
+            above = False
+    return found, texts
 
 
 def _directives(text: str, line: int, obeyed: bool, texts: list[JobText]) -> list[Directive]:
@@ -84,9 +84,9 @@ def _directives(text: str, line: int, obeyed: bool, texts: list[JobText]) -> lis
         )
     if any(one.option not in _FREE for one in found):
         kept = text.partition(" #")[0]
-        if re.search(rf"(?:^|\s)[{_DASHES}]", kept):
+        if re.search(rf"(?:^|\s)[{DASHES}]", kept):
             texts.append(JobText(line, "dash", text.strip()[:200]))
-        if re.search(f"[{_CURLY}]", kept):
+        if re.search(f"[{CURLY}]", kept):
             texts.append(JobText(line, "quote", text.strip()[:200]))
     return found
 

@@ -221,8 +221,3 @@ def script_of(launcher: Launcher, words: Sequence[str], last: int) -> int | None
         else:
             return place
     return None
-
-
-def is_inert(word: str) -> bool:
-    """Whether a program starts none of its words."""
-    return base(word) in _INERT

@@ -119,6 +119,20 @@ def refuse_too_large(prepared: Prepared, here: Allocation) -> None:
     _refuse_too_many_cpus(prepared, here)
 
 
+def _refuse_too_few_nodes(request: Request, prepared: Prepared, here: Allocation) -> None:
+    """The script's srun takes all nodes of the allocation; only the pre-flight leaves those out that are too many."""
+    if request.preflight and os.environ.get("MGPU_PREFLIGHT") != "0":
+        return
+    asked_for = prepared.nodes if prepared.source is None or request.nodes else None
+    if asked_for and here.nodes and asked_for < here.nodes:
+        words = (
+            f"{asked_for} node{'s are' if asked_for > 1 else ' is'} to train, the allocation (job {here.job}) has "
+            f"{here.nodes}, and without the pre-flight all of them would: --nodes {here.nodes}, or leave out "
+            "--no-preflight (MGPU_PREFLIGHT=0)"
+        )
+        raise MgpuError(words, errors.LAUNCH_REFUSED)
+
+
 def _refuse_too_many_cpus(prepared: Prepared, here: Allocation, environ: Mapping[str, str] = os.environ) -> None:
     """srun refuses such a step: "More processors requested than permitted"."""
     said = [prepared.job.directive(name) for name in ("cpus-per-task", "ntasks-per-node")]
@@ -143,6 +157,7 @@ def _any_gpu_told(environ: Mapping[str, str] = os.environ) -> bool:
 def start(request: Request, prepared: Prepared, here: Allocation, folder: Path) -> int:
     """Run the script here; its own exit status."""
     refuse_too_large(prepared, here)
+    _refuse_too_few_nodes(request, prepared, here)
     from mgpu.launch import hand_off
     from mgpu.launch.command import Command
     from mgpu.slurm import run as launching
@@ -182,6 +197,7 @@ def start(request: Request, prepared: Prepared, here: Allocation, folder: Path) 
         from mgpu.launch import summary
 
         if not summary.agreed():
+            launching.nothing_was_run(request, prepared, folder)
             return errors.LAUNCH_REFUSED
     launching.written(prepared, made)
     before = _steps(here)

@@ -86,7 +86,12 @@ def _of_script(request: Request, path: Path, job: JobScript, arguments: tuple[st
         options.append(f"--nodes={request.nodes}")
     config = _config_of(request, job)
     words, changed = "left out (--no-preflight)", False
-    if request.preflight:
+    if not request.preflight and block.present(text):
+        if (without := block.off(text)) is None:
+            words = "in the script, by lines of its own: --no-preflight does not reach them"
+        else:
+            text, changed = without, True
+    elif request.preflight:
         if block.present(text):
             words = "in the script"
             if request.spare:
@@ -98,7 +103,7 @@ def _of_script(request: Request, path: Path, job: JobScript, arguments: tuple[st
         else:
             lines = block.lines(
                 mgpu=_mgpu(), need=nodes, config=str(Path(config.path).absolute()) if config else None,
-                logs=str(folder.absolute()),
+                logs=str(folder.absolute()), spare=request.spare,
             )  # fmt: skip
             text, changed = insert.with_block(text, "\n".join(lines), line), True
             words = f"put in front of line {line}: {_BY_PREFLIGHT}; --no-preflight leaves it out"
@@ -130,6 +135,7 @@ def _target(request: Request, target: list[str]) -> list[str]:
 
 
 def _job(request: Request, words: list[str], config: Config, folder: Path) -> Job:
+    from mgpu.config.reading import pinned
     from mgpu.launch import program
     from mgpu.slurm import inside
 
@@ -138,7 +144,8 @@ def _job(request: Request, words: list[str], config: Config, folder: Path) -> Jo
     nodes = request.nodes or max(given, 0) or max(1, config.num_machines)
     machines = max(1, config.num_machines)
     each = max(1, (config.num_processes or machines) // machines)
-    gpus = request.gpus_per_node if request.gpus_per_node is not None else 0 if config.on_cpu else each
+    on_cpu = config.on_cpu or config.cpu_job
+    gpus = request.gpus_per_node if request.gpus_per_node is not None else 0 if on_cpu else each
     script = program.read(words)
     ranks = gpus or each
     choice = program.choose(request, config, script)
@@ -150,7 +157,7 @@ def _job(request: Request, words: list[str], config: Config, folder: Path) -> Jo
         name=Path(words[-1] if words[0] == "-m" and len(words) == 2 else words[1] if words[0] == "-m" else words[0])
         .name.removesuffix(".py"),
         partition=request.partition, account=request.account, qos=request.qos, time=request.time,
-        preflight=request.preflight, mgpu=_mgpu(), logs=str(folder),
+        preflight=request.preflight, mgpu=_mgpu(), logs=str(folder), env=pinned(config.launch_flags) if gpus else {},
     )  # fmt: skip
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +19,15 @@ from mgpu import beforehand, engine, errors, report
 from mgpu.errors import MgpuError
 from mgpu.launch import result
 from mgpu.launch.request import Request
-from mgpu.slurm import asked, prepare, submit, telling
+from mgpu.slurm import asked, prepare, refusals, submit, telling
 from mgpu.slurm import record as records
 from mgpu.slurm.follow import Asked, follow, speaker
 from mgpu.slurm.prepare import Prepared, title
 from mgpu.snapshot import Snapshot
+
+# Of a job that is left: how long its first reasons are looked at. On 22.05 a time limit over the partition's is
+# PartitionConfig for 0.9 s, then PartitionTimeLimit (measured).
+_FIRST_LOOK_S, _LOOK_S, _STANDS_S = 5.0, 0.3, 2.0
 
 
 def run(request: Request) -> int:
@@ -63,6 +69,9 @@ def check(request: Request) -> None:
     if request.spare and not request.preflight:
         words = "--spare asks for nodes that stand in for bad ones, --no-preflight looks for none: leave one out"
         raise MgpuError(words, errors.USAGE)
+    if request.spare and os.environ.get("MGPU_PREFLIGHT") == "0":  # the job would inherit it
+        words = "--spare asks for nodes that stand in for bad ones, MGPU_PREFLIGHT=0 looks for none: unset it"
+        raise MgpuError(words, errors.USAGE)
     if request.nodes == 0:
         raise MgpuError("--nodes 0: give 1 or more", errors.USAGE)
     for flag, value in (("--partition", request.partition), ("--account", request.account), ("--qos", request.qos),
@@ -98,7 +107,7 @@ def _submitted(request: Request, prepared: Prepared, folder: Path) -> int:
     folder = beforehand.made_folder(folder, "", named=bool(request.log_dir))
     script = written(prepared, folder)
     if refusals := submit.test_only(script, options):
-        _nothing_was_run(request, prepared, folder)
+        nothing_was_run(request, prepared, folder)
         raise MgpuError(f"Slurm would not take the job: {refusals[0]}", errors.LAUNCH_REFUSED)
     screen = report.Screen.of(sys.stderr)
     telling.plan(_rows(prepared, options, script), screen)
@@ -106,14 +115,14 @@ def _submitted(request: Request, prepared: Prepared, folder: Path) -> int:
         from mgpu.launch import summary
 
         if not summary.agreed():
-            _nothing_was_run(request, prepared, folder)
+            nothing_was_run(request, prepared, folder)
             return errors.LAUNCH_REFUSED
     _output_folders(prepared)
     say = speaker(screen)
     with Asked() as signals:
         job = submit.submit(script, prepared.arguments, options)
         if request.detach:
-            return _left(job)
+            return _left(job, _never(job))
         how = "Ctrl-C cancels it, --detach would leave it" if report.is_terminal(sys.stderr) else "a signal cancels it"
         say(f"job {job} is submitted; {how}", "")
         followed = follow(job, signals, timeout_s=request.timeout_s, say=say)
@@ -122,7 +131,7 @@ def _submitted(request: Request, prepared: Prepared, folder: Path) -> int:
         )
 
 
-def _nothing_was_run(request: Request, prepared: Prepared, folder: Path) -> None:
+def nothing_was_run(request: Request, prepared: Prepared, folder: Path) -> None:
     """A run that never was leaves no script and no folder of its own."""
     with contextlib.suppress(OSError):
         if prepared.changed:
@@ -132,8 +141,35 @@ def _nothing_was_run(request: Request, prepared: Prepared, folder: Path) -> None
             folder.parent.rmdir()  # runs/, where this was the first
 
 
-def _left(job: int) -> int:
+def _never(job: int) -> str:
+    """Why Slurm will never start a job that nobody will follow; "" where it may, or Slurm does not say so within
+    seconds: a new job has no reason yet, or a rough one."""
+    began = changed = time.monotonic()
+    reason = ""
+    if not asked.is_there("scontrol"):
+        return ""
+    while time.monotonic() - began < _FIRST_LOOK_S:
+        found = records.told(job, records.asking(job).wait())
+        if found is not None:
+            if found.state != "PENDING":
+                return ""
+            wait = refusals.waiting(found.reason)
+            if wait.never:
+                return f"{wait.words} ({found.reason})"
+            if found.reason != reason:
+                reason, changed = found.reason, time.monotonic()
+            if reason not in ("", "None") and time.monotonic() - changed > _STANDS_S:
+                return ""
+        time.sleep(_LOOK_S)
+    return ""
+
+
+def _left(job: int, never: str) -> int:
     """The job's number on stdout, for scripts; what one does with it on stderr."""
+    if never:  # as for one that is followed
+        trouble = submit.cancel(job)
+        end = f"it is not cancelled: {trouble}" if trouble else "it is cancelled"
+        raise MgpuError(f"NOT STARTED: job {job} would have waited for ever: {never}; {end}", errors.LAUNCH_REFUSED)
     screen = report.Screen.of(sys.stderr)
     lines: list[report.Line] = [[("mgpu: submitted", "ok"), (f", job {job}", "")]]
     for label, option in (("Follow it", "--attach"), ("How it is", "--status"), ("End it", "--stop")):
@@ -275,8 +311,6 @@ def _later(request: Request) -> int:
 
 
 def _status(found: records.Record, request: Request) -> int:
-    from mgpu.slurm import refusals
-
     if request.json_result:
         return _status_json(found, request.json_result)
     screen = report.Screen.of(sys.stdout)

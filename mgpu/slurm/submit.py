@@ -26,10 +26,9 @@ def test_only(script: Path, options: Sequence[str] = (), folder: Path | None = N
 def submit(script: Path, arguments: Sequence[str] = (), options: Sequence[str] = (), folder: Path | None = None) -> int:
     """Give a job script to Slurm; the job's number. Raises MgpuError (125) with why it was refused."""
     answer = asked.ask("sbatch", "--parsable", *options, str(script.absolute()), *arguments, folder=folder)
-    if answer.code is None:
-        words = "Slurm did not answer in time, and may have taken the job all the same:  squeue --me"
-        raise MgpuError(words, errors.UNKNOWN)
-    _reached(answer)
+    if asked.lost(answer):
+        words = refusals.explained(answer.err) if answer.err.strip() else "Slurm did not answer in time"
+        raise MgpuError(f"{words}; it may have taken the job all the same:  squeue --me", errors.UNKNOWN)
     # NUMBER, or NUMBER;CLUSTER where there are several.
     found = re.search(r"^(\d+)(?:;\S*)?\s*$", answer.out, re.MULTILINE)
     if answer.code or found is None:

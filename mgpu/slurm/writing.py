@@ -23,6 +23,7 @@ from mgpu.slurm.job import Job
 # (/proc/sys/net/ipv4/ip_local_port_range), and with room to move on.
 _FIRST_PORT = 12000
 _PORTS = 20000
+_WIDTH = 120  # of a comment
 _PLAIN = re.compile(r"[\w@%+=:,./\-\[\]&|*()!^~]+", re.ASCII)  # what sbatch reads in an #SBATCH line as it stands
 
 
@@ -56,7 +57,9 @@ def _output(job: Job) -> str:
 
 
 def _head(job: Job) -> list[str]:
-    made = "" if job.logs in (".", "") else f"mkdir -p {shlex.quote(job.logs)} && "
+    by_hand = [] if job.logs in (".", "") else [f"mkdir -p {shlex.quote(job.logs)}"]
+    by_hand.append("sbatch THIS_FILE")
+    together = f"#     or:  {' && '.join(by_hand)}"
     how = {
         "accelerate": "one task per node: accelerate starts the ranks of its node.",
         "torchrun": "one task per node: torchrun starts the ranks of its node.",
@@ -70,8 +73,10 @@ def _head(job: Job) -> list[str]:
     spare = f", and {job.spare} more to stand in for bad ones" if job.spare else ""
     return [
         "#!/bin/bash",
-        f"# {_counted(job.nodes, 'node')} of {what}{spare}; {how[job.shape]}",
-        f"# Submit:  mgpu launch --slurm THIS_FILE    or  {made}sbatch THIS_FILE",
+        f"# {_counted(job.nodes, 'node')} of {what}{spare};",
+        f"# {how[job.shape]}",
+        "# Submit:  mgpu launch --slurm THIS_FILE",
+        *([together] if len(together) <= _WIDTH else [f"#     or:  {by_hand[0]}", f"#          {by_hand[1]}"]),
     ]
 
 
@@ -200,7 +205,8 @@ def _step(job: Job) -> list[str]:
         "# --label: each line begins with the number of its task.",
     ]
     if job.shape != "plain":
-        told.append(f"# Each rank's output by itself: {_comment(job.logs)}/NAME-JOB/NODE/*/attempt_0/RANK_OF_NODE/")
+        told.append("# Each rank's output by itself, in the folder of the job's output:")
+        told.append("# NAME-JOB/NODE/*/attempt_0/RANK_OF_NODE/")
     told.append("# In single quotes stands what each node evaluates for itself.")
     lines = [" ".join(srun), *_container(job), inner, *words]
     return [*told, " \\\n    ".join(lines) + " &", *_waiting()]
@@ -263,8 +269,3 @@ def _waiting() -> list[str]:
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "s")
-
-
-def _comment(value: str) -> str:
-    """A value in a comment: nothing in it can end the line (control characters are refused before)."""
-    return shlex.quote(value)

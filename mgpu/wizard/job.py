@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from mgpu import target
-from mgpu.config.reading import ENGINES
+from mgpu.config.reading import ENGINES, pinned
 from mgpu.launch.secrecy import MASK, masked_argv
 from mgpu.probes.cluster import seconds
 from mgpu.slurm.job import Container, Job
@@ -155,7 +155,7 @@ def made(proposal: Proposal, nodes: Nodes, site: Site) -> Job:
     command = _command(answers, site)
     threads = proposal.chosen.get("threads")
     gpus = nodes.gpus
-    env: dict[str, str] = {} if shape == "accelerate" else dict(environment(proposal))
+    env = pinned(proposal.launch_flags) if shape == "accelerate" else dict(environment(proposal))
     if proposal.cpu:
         env["ACCELERATE_USE_CPU"] = "true"
     return Job(
@@ -315,7 +315,7 @@ def _size(nodes: Nodes, answers: Answers, count: int) -> list[str]:
     if partition is None:
         return []
     whole = count + (answers.spare or 0)
-    told = f"{count} nodes{f' and {answers.spare} spare' if answers.spare else ''}"
+    told = f"{count} node{'' if count == 1 else 's'}{f' and {answers.spare} spare' if answers.spare else ''}"
     if partition.max_nodes is not None and whole > partition.max_nodes:
         return [f"{told}: partition {partition.name} allows {partition.max_nodes} a job (MaxNodes)"]
     if partition.min_nodes is not None and whole < partition.min_nodes:

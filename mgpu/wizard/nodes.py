@@ -181,7 +181,8 @@ def _other_model(partition: Partition | None, answers: Answers) -> list[str]:
     """Where a partition names the GPUs of all its nodes, and none is the one that was asked for."""
     types = [kind_type(kind) for kind in partition.kinds if kind.gpus] if partition else []
     meant = [{model.name for model in target.named(name)} for name in types]
-    if partition is None or not answers.gpu_model or not all(meant) or any(answers.gpu_model in m for m in meant):
+    known = partition is not None and partition.kinds and all(meant)
+    if partition is None or not known or not answers.gpu_model or any(answers.gpu_model in m for m in meant):
         return []
     has = f"its GPUs are {', '.join(dict.fromkeys(types))}" if types else "its nodes have no GPU"
     return [f"--gpu-model {answers.gpu_model}: partition {partition.name}: {has}"]

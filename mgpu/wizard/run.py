@@ -225,10 +225,10 @@ def _write(
     from mgpu.wizard import saving
 
     path, proposal = request.path, proposed(answers)
-    saving.refuse_problems(proposal)
-    base = Path(request.edit) if request.edit else None
     if proposal.job is None:
         _refuse_job_options(request)
+    saving.refuse_problems(proposal)
+    base = Path(request.edit) if request.edit else None
     job = saving.Job(
         path, proposal, answers, base, agreed=request.force or path == base, save_answers=request.save_answers,
         machine_flags=request.machine_flags, format=request.format, python=request.python,

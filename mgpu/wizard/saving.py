@@ -319,7 +319,7 @@ def _told(job: Job, verdict: str | None, said: Sequence[str], asked: str = "", s
     there = "  (on that machine)" if job.machine_flags else ""
     if job.script is not None:
         if proposal.engine == "slurm":
-            lines[-1] = [("Not verified yet: the nodes are tested before the training starts.", "bold")]
+            lines[-1] = [("Not verified yet: mgpu launch tests the nodes before it trains.", "bold")]
         lines += [[("Next:  ", "bold"), (line, "bold")] if not n else [(f"       {line}", "bold")]
                   for n, line in enumerate(_next_of_job(job))]  # fmt: skip
         screen.show(lines)

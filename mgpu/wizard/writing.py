@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mgpu import __version__
 from mgpu.amounts import count_text, params_text
-from mgpu.config.reading import LAUNCH_ADDS, WRITTEN_BY, for_engine, seal
+from mgpu.config.reading import CPU_JOB, LAUNCH_ADDS, WRITTEN_BY, for_engine, job_sets, seal
 from mgpu.wizard.answers import BY_NAME, Answers, Origin, equivalent_flags, parse
 from mgpu.wizard.by_hand import first_and_last
 
@@ -64,7 +64,8 @@ def render(proposal: Proposal, today: date, output: str = "accelerate.yaml", fla
     lines += [f"# {_one_line(line)}" for line in _remarks(proposal)]
     lines += list(_by_engine(proposal) if proposal.engine else _by_hand(proposal, output))
     if proposal.launch_flags:
-        lines.append(f"{LAUNCH_ADDS} {' '.join(proposal.launch_flags)}")
+        flags = proposal.launch_flags
+        lines.append(job_sets(flags) if proposal.engine else f"{LAUNCH_ADDS} {' '.join(flags)}")
     lines.append(seal(values, proposal.launch_flags))
     return "\n".join([*lines, *_body(values, _reasons(proposal))]) + "\n"
 
@@ -107,7 +108,7 @@ def _remarks(proposal: Proposal) -> Iterator[str]:
     unit, ranks = proposal.unit, proposal.ranks
     if proposal.cpu:
         yield (
-            "No NVIDIA GPU: the job sets ACCELERATE_USE_CPU=true, and the ranks run on the CPU."
+            CPU_JOB.removeprefix("# ")
             if proposal.engine
             else "No NVIDIA GPU here: mgpu runs these ranks on the CPU by adding ACCELERATE_USE_CPU=true."
         )

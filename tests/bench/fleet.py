@@ -125,8 +125,8 @@ def _measure(folder: str, nodes: int) -> None:
     done, worked = time.perf_counter(), time.process_time()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({
-        "read_s": read - start, "after_s": done - handed,
-                "cpu_s": worked - busy, "peak_mb": peak, "facts": fleet.compared, "said": said,
+        "read_s": read - start, "after_s": done - handed, "cpu_s": worked - busy, "peak_mb": peak,
+        "facts": fleet.compared, "said": said,
     }))  # fmt: skip
 
 

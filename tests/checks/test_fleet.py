@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mgpu.check import Problem, Severity
-from mgpu.snapshot import Difference, Fleet, NodeClass, NodeFault, Outlier
+from mgpu.snapshot import OTHER_MGPU, Difference, Fleet, NodeClass, NodeFault, Outlier
 from tests.checks.facts import NODES, Case, fails, fleet, informs, problem, skips, table, warns, well
 
 ROLE = "4 x NVIDIA H100 80GB HBM3"
@@ -64,6 +65,9 @@ CASES = (
         fleet=fleet(missing={"n7": "no answer in 90 s"})),
     fails("fleet_node_missing", "n[7-8] not examined: no answer", "--exclude='n[7-8]'",
         fleet=fleet(missing={"n8": "", "n7": ""})),
+    fails("fleet_node_missing", "n[7-8] not examined: mgpu there is 0.1, here it is 0.2",
+        "srun -N2 -w 'n[7-8]' --time=1 --label mgpu --version",
+        fleet=fleet(missing=dict.fromkeys(("n7", "n8"), f"{OTHER_MGPU}0.1, here it is 0.2"))),
     well("fleet_node_missing", "4 nodes answered"),
     fails("fleet_node_faulty", "n[2-3]: GPU 1 has fallen off the bus", "mgpu doctor --explain gpu_lost", fleet=fleet(
         faults=tuple(NodeFault(node, "gpu_lost", "GPU 1 has fallen off the bus") for node in ("n3", "n2")))),
@@ -100,6 +104,11 @@ CASES = (
     well("fleet_facts_unread", "everything could be read on 4 nodes"),
     warns("fleet_facts_unread", "not known of every node: torch runtime (timed out)", "mgpu doctor -v",
         fleet=fleet(unread={"torch_runtime": "timed out"})),
+    warns("fleet_facts_unread", "n1.json, a.json, b.json and 1 more: no machine saved by mgpu doctor --save",
+        "mgpu doctor --quick --save", fleet=fleet(strangers=("n1.json", "a.json", "b.json", "c.json"))),
+    warns("fleet_facts_unread", "n1.json: no machine saved by mgpu doctor --save",
+        "or name the files that are nodes", fleet=replace(ALONE, strangers=("n1.json",))),
+    skips("fleet_facts_unread", "nothing to compare", fleet=ALONE),
     # software
     fails("fleet_driver_silent", "NVML DRIVER_NOT_LOADED on n2, it answers on the other 3 nodes", "nvidia-smi -L",
         fleet=DEAD),
@@ -200,7 +209,21 @@ CASES = (
         fleet=fleet(clock_offsets_s={"n1": 0.0, "n3": 5.1, "n4": 4.9})),
     well("fleet_clock_off", "within 2 s",
         # n3 is the other check's
-        fleet=fleet(clock_offsets_s={"n1": 2.0, "n3": -420.0})),
+        fleet=fleet(clock_offsets_s={"n1": 2.0, "n2": 0.0, "n3": -420.0})),
+    # of two the median is the time of neither
+    fails("fleet_clock_far_off", "clock of n1 10 min behind n2", "timedatectl",
+        fleet=fleet(clock_offsets_s={"n1": -300.0, "n2": 300.0})),
+    fails("fleet_clock_far_off", "clock of n1 100 s behind n2", "timedatectl",
+        fleet=fleet(clock_offsets_s={"n1": -50.0, "n2": 50.0})),
+    fails("fleet_clock_far_off", "clock of n[1,3] 10 min behind n[2,4]", "timedatectl",
+        fleet=fleet(clock_offsets_s={"n1": -300.0, "n2": 300.0, "n3": -300.1, "n4": 300.2})),
+    fails("fleet_clock_far_off", "clock of n4 10 min ahead", "--exclude=n4",
+        fleet=fleet(clock_offsets_s={"n1": -0.02, "n2": -0.01, "n3": 0.01, "n4": 600.0})),
+    well("fleet_clock_off", "further apart", fleet=fleet(clock_offsets_s={"n1": -50.0, "n2": 50.0})),
+    warns("fleet_clock_off", "clock of n1 3 s behind n2", "timedatectl",
+        fleet=fleet(clock_offsets_s={"n1": -1.5, "n2": 1.5})),
+    well("fleet_clock_off", "2 nodes within 2 s", fleet=fleet(clock_offsets_s={"n1": -0.05, "n2": 0.05})),
+    skips("fleet_clock_off", "1 node told the time", fleet=fleet(clock_offsets_s={"n1": 0.0})),
     skips("fleet_clock_off", "not asked at the same moment", fleet=ALONE),
     warns("fleet_node_slow", "all reduce 310 GB/s on n7, median 400 GB/s", "srun -N1 -w n7",
         fleet=large(outliers=(SLOW, HOT))),
@@ -239,6 +262,8 @@ def test_what_came_with_another_torch_is_told_with_it() -> None:
 
 
 def test_of_a_tie_both_sides_are_named_and_nobody_is_blamed() -> None:
+    apart = problem("fleet_clock_far_off", fleet=fleet(clock_offsets_s={"n1": -300.0, "n2": 300.0}))
+    assert apart.subjects == () and "which are right is not known here" in apart.cause
     found = problem(
         "fleet_torch_differs", fleet=differing("pytorch.version", "torch", "2.12.1", "2.13.0", "n3", "n4", tied=True)
     )

@@ -529,7 +529,7 @@ CASES = (
     warns(
         "job_signal_misses_the_trap",
         "line 5: --signal=B:USR2@300 goes to this shell, which has no trap ",
-        "trap 'scontrol requeue $SLURM_JOB_ID' USR2",
+        "trap 'scontrol requeue \"$SLURM_JOB_ID\"' USR2",
         job_script=bad("ending-signal-to-a-shell-without-trap"),
     ),
     informs(
@@ -623,7 +623,21 @@ CASES = (
     skips("job_processes_outnumber_gpus", "all GPUs", job_script=job("#SBATCH --exclusive", "torchrun train.py")),
     skips("job_cpus_not_passed_on", "several parts", job_script=job("#SBATCH hetjob", "srun torchrun train.py")),
     skips("job_slurm_variable_empty", "several parts", job_script=job("#SBATCH hetjob", "srun torchrun train.py")),
-    skips("job_syntax_broken", "for #!/bin/zsh", job_script=read("#!/bin/zsh\nfor x (1 2) { echo $x }\n")),
+    skips("job_syntax_broken", "for zsh", job_script=read("#!/bin/zsh\nfor x (1 2) { echo $x }\n")),
+    skips("job_syntax_broken", "did not end", job_script=job_script(syntax_unread="bash -n did not end")),
+    fails(
+        "job_syntax_broken",
+        "unexpected",
+        "bash -n 'my job.sh'",
+        job_script=job_script(path="my job.sh", syntax="unexpected end of file"),
+    ),
+    *(
+        skips(check, "is not known", job_script=read("#!/bin/bash\nsrun torchrun train.py\n"))
+        for check in ("job_nodes_not_told_to_launcher", "job_goes_on_without_a_rank", "job_head_address_missing")
+    ),
+    skips(
+        "job_machine_rank_missing", "not known", job_script=read("#!/bin/bash\nsrun torchrun --nnodes=$N train.py\n")
+    ),
     skips("job_syntax_broken", "not read to its end", job_script=read("#!/usr/bin/perl\n#SBATCH -N 2\nprint 1;\n")),
     skips("job_rank_ignored", "not read to its end", job_script=read("#!/usr/bin/perl\n#SBATCH -N 2\nprint 1;\n")),
     skips(
@@ -718,6 +732,17 @@ CASES = (
         "job_signal_misses_the_trap",
         "place of the shell",
         job_script=job("#SBATCH --signal=B:USR1@60", "exec srun python train.py"),
+    ),
+    well(
+        "job_signal_misses_the_trap",
+        "where it is caught",
+        job_script=job("#SBATCH --signal=B:10@60", "trap 'touch late' sigusr1", "srun python train.py &", "wait"),
+    ),
+    warns(
+        "job_signal_misses_the_trap",
+        "no trap for USR1",
+        'requeue "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"',
+        job_script=job("#SBATCH --array=1-3", "#SBATCH --signal=B:USR1@60", "srun python train.py"),
     ),
     skips("job_output_folder_missing", "only the cluster", job_script=job_script(folders=(JobFolder(3, "%u", None),))),
     well("job_output_folder_missing", "is there", job_script=job_script(folders=(JobFolder(3, "logs", True),))),
