@@ -276,7 +276,7 @@ def _advice(
         ]
         if snapshot.slurm and snapshot.slurm.commands_found and snapshot.slurm.job_id is None:
             pairs.append(("srun --gres=gpu:1 mgpu doctor", "examine a GPU node of this cluster"))
-            pairs.append(("mgpu configure --slurm", "a config and a job script for its nodes"))
+            pairs.append(("mgpu configure --slurm", "a config and a job for its nodes"))
         pairs.append(("mgpu doctor --save FILE", "on the GPU machine; then, here:"))
         pairs.append(("mgpu doctor --from FILE", "the same verdict, anywhere"))
         for command, what in pairs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -69,7 +70,8 @@ def test_within_an_area_checks_come_as_they_are_written() -> None:
         order = getattr(sys.modules[family], "ORDER", ())
         files = [f"{family}.{name}" for name in order] or [family]
         files = [file for file in files if file != "mgpu.checks.log.noise"]  # texts that are no finding
-        places = [(c.function.__module__, c.function.__code__.co_firstlineno) for c in ALL if c.area == area]
+        written = [inspect.unwrap(c.function) for c in ALL if c.area == area]
+        places = [(function.__module__, function.__code__.co_firstlineno) for function in written]
         assert list(dict.fromkeys(file for file, _ in places)) == files
         assert places == sorted(places, key=lambda place: (files.index(place[0]), place[1]))
 
