@@ -682,12 +682,27 @@ def test_the_folder_of_a_pre_flight_tells_who_was_missing(tmp_path: Path) -> Non
     folder.mkdir()
     save(folder / "machines", *healthy(3))
     bad = [{"node": "n4", "stage": "start", "id": "", "reason": "no answer in 90 s"},
-           {"node": "n2", "stage": "alone", "id": "rank_failed", "reason": "rank 0 failed"}]  # fmt: skip
+           {"node": "n2", "stage": "alone", "id": "rank_failed", "reason": "rank 0 failed"},
+           {"node": "n3", "stage": "examine", "id": "fleet_node_faulty", "reason": "n3: no GPU answers"}]  # fmt: skip
     (folder / "preflight.json").write_text(json.dumps({"schema": "mgpu.preflight/1.0", "bad": bad}))
     for named in (folder, folder / "preflight.json"):
         fleet = reading.fleet([str(named)])
         assert (fleet.nodes, fleet.missing) == (("n1", "n2", "n3"), {"n4": "no answer in 90 s"})
-        assert [(fault.node, fault.text) for fault in fleet.faults or ()] == [("n2", "rank 0 failed")]
+        assert [(fault.node, fault.text) for fault in fleet.faults or ()] == [
+            ("n2", "rank 0 failed"), ("n3", "no GPU answers")
+        ]  # fmt: skip
+
+
+def test_what_a_pre_flight_has_tried_is_not_judged_again(tmp_path: Path) -> None:
+    """A name that means this machine is an error to the doctor, who cannot try it from outside; the pre-flight did."""
+    folder = tmp_path / "preflight-7"
+    folder.mkdir()
+    machines = healthy(3)
+    machines[0]["network"]["hostname_addresses"] = ["127.0.1.1"]
+    save(folder / "machines", *machines)
+    assert [fault.id for fault in reading.fleet([str(folder / "machines")]).faults or ()] == ["hostname_is_loopback"]
+    (folder / "preflight.json").write_text(json.dumps({"schema": "mgpu.preflight/1.0", "bad": []}))
+    assert reading.fleet([str(folder)]).faults == ()
 
 
 def test_a_folder_that_may_not_be_read_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -39,7 +39,6 @@ _BULK_ELSEWHERE = 64 << 10  # over interfaces that the ranks do not name first
 _INTERFACES = 8  # of a peer that are tried; NCCL takes no more than 16
 _BACKLOG = 4096
 _OPEN_FILES = 65536  # wanted: on the first node of a thousand as many connections come in
-_LINE = 256
 _STRANGER = "answered by somebody else"
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _LARGEST_FILE = 64 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
 # So many are judged one by one as well: 12 ms each to decode and to ask all checks (measured on two cores, 2026-11).
 JUDGED = 128
+_FAULTY = "fleet_node_faulty"  # what the doctor said on the node itself; other differences are found here anew
 _ENDING = ".json"
 HOW = "srun --ntasks-per-node=1 bash -c 'mgpu doctor --quick --save nodes/$SLURMD_NODENAME.json'"
 
@@ -59,12 +60,15 @@ def fleet(named: Sequence[str], progress: Callable[[str], None] | None = None) -
 def gather(named: Sequence[str], progress: Callable[[str], None] | None = None) -> Read:
     """What the files and folders that are named say. Raises MgpuError (usage)."""
     found, folders = _files(named)
-    judge = _Judge(len(found)) if len(found) <= JUDGED else None
+    # What a pre-flight saved it has judged as well, and tried where the doctor can only guess (names, ports).
+    judged = {folder / MACHINES for folder in folders}
+    unjudged = sum(path.parent not in judged for path in found)
+    judge = _Judge(len(found)) if unjudged <= JUDGED else None
     seen = Read(faults=[] if judge else None)
     for number, path in enumerate(found, 1):
         if progress and number % 10 == 0:
             progress(f"{number} of {len(found)} nodes")
-        _take(path, seen, judge)
+        _take(path, seen, None if path.parent in judged else judge)
     for folder in folders:
         _of_preflight(folder, seen)
     return seen
@@ -191,8 +195,8 @@ def _of_preflight(folder: Path, seen: Read) -> None:
         node, why, check = entry["node"], str(entry.get("reason") or ""), str(entry.get("id") or "")
         if node not in seen.machines:
             seen.missing.setdefault(node, why)
-        elif not check.startswith("fleet_") and node not in judged:
-            seen.faults = [*(seen.faults or ()), NodeFault(node, check, why)]
+        elif (not check.startswith("fleet_") or check == _FAULTY) and node not in judged:
+            seen.faults = [*(seen.faults or ()), NodeFault(node, check, why.removeprefix(f"{node}: "))]
 
 
 def _too_few(named: Sequence[str], seen: Read) -> str:
