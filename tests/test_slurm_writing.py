@@ -184,6 +184,7 @@ def read_back(script: str) -> dict[str, str]:
         ({"gpu_type": "a100:4"}, "gpu_type"),
         ({"env": {"A B": "x"}}, "no name of a variable"),
         ({"env": {"WANDB_API_KEY": "0123456789"}}, "WANDB_API_KEY is a secret"),
+        ({"command": ("train.py", "--hf_token", "hf_0123456789")}, "one of its words is a secret"),
         ({"command": ()}, "nothing to train"),
         ({"command": ("a\0b",)}, "NUL"),
         ({"command": ("\udcff.py",)}, "no UTF-8"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.errors import USAGE, MgpuError
-from mgpu.launch.secrecy import is_secret_name
+from mgpu.launch.secrecy import is_secret_name, masked_argv
 from mgpu.probes import cluster
 from mgpu.slurm.job import SHAPES, Job
 
@@ -76,6 +76,10 @@ def _refuse_words(job: Job) -> None:
         "".join([*words, *job.setup, job.name, job.logs]).encode()
     except UnicodeEncodeError:
         raise MgpuError("a word of the command is no UTF-8, and a job script is: rename that file", USAGE) from None
+    for word, masked in zip(job.command, masked_argv(job.command), strict=True):
+        if word != masked:
+            told = "command: one of its words is a secret, and a job script is kept and shown by Slurm.\n"
+            raise MgpuError(f"{told}Let the training read it from a file, or from its environment", USAGE)
     for name, value in job.env.items():
         if not _NAME.fullmatch(name):
             raise MgpuError(f"env: {name!r} is no name of a variable", USAGE)
