@@ -612,6 +612,7 @@ def test_a_config_for_ranks_on_the_cpu_asks_for_no_gpu(
     (tmp_path / "accelerate.yaml").write_text("\n".join([*remarks, for_engine("slurm"), _CONFIG]))
     (tmp_path / "train.py").write_text("from accelerate import Accelerator\n")
     made = prepare.prepared(Request(slurm=True, nodes=2, gpus_per_node=asked), ["train.py"], tmp_path)
+    assert "mgpu launch --slurm job.sbatch" in made.text and "THIS_FILE" not in made.text
     assert (f"--gpus-per-node={gpus}" in made.text) is (gpus > 0)
     assert ("ACCELERATE_USE_CPU=true" in made.text) is (gpus == 0)
     assert f"SLURM_JOB_NUM_NODES * {gpus or 2}" in made.text
@@ -641,6 +642,25 @@ def test_a_larger_allocation_needs_the_preflight(
             inside._refuse_too_few_nodes(request, one, here)
     else:
         inside._refuse_too_few_nodes(request, one, here)
+
+
+@pytest.mark.parametrize(
+    ("launch", "told"),
+    [
+        ("srun torchrun train.py", False),
+        ("srun --container-image=img.sqsh torchrun train.py", True),
+        ("srun apptainer exec --nv img.sif torchrun train.py", True),
+        ("srun singularity exec img.sif bash -c 'torchrun train.py'", True),
+    ],
+)
+def test_the_preflight_says_that_it_does_not_examine_an_image(
+    launch: str, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    job(tmp_path, launch, head="--nodes=2", name="j.sbatch")
+    text = prepare.prepared(Request(slurm=True), ["j.sbatch"], tmp_path).text
+    assert "smoke-test --slurm" in text
+    assert ("examined outside of the container" in text) is told
 
 
 def test_spare_nodes_need_the_preflight(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,9 @@ from typing import Final
 
 from mgpu.config.reading import for_engine
 from mgpu.emit import parts
-from mgpu.emit.plan import THIS_FILE, Plan
+from mgpu.emit.plan import Plan
 from mgpu.probes.cluster import seconds
+from mgpu.slurm.job import THIS_FILE
 
 _MEETING: Final = parts.Meeting(
     '"$PET_NNODES"', '"$PET_NPROC_PER_NODE"', '"$PET_NODE_RANK"', '"$PET_MASTER_ADDR"', '"$PET_MASTER_PORT"'

@@ -17,7 +17,6 @@ FILES: Final[Mapping[str, str]] = {
     "skypilot": "train.sky.yaml",
 }
 ENGINES: Final = tuple(FILES)
-THIS_FILE: Final = "THIS_FILE"  # the file's own name, in its head; whoever writes the file replaces it
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from mgpu.emit import parts
-from mgpu.emit.plan import THIS_FILE, Plan
+from mgpu.emit.plan import Plan
 from mgpu.errors import USAGE, MgpuError
+from mgpu.slurm.job import THIS_FILE
 
 # What SkyPilot's catalogs call a GPU, where it is not what mgpu does (sky/catalog of 0.14.1).
 _CALLED: Final = {"A100-40GB": "A100", "V100-16GB": "V100", "RTX6000Ada": "RTX6000-Ada"}

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mgpu.emit import parts
-from mgpu.emit.plan import THIS_FILE, Plan
+from mgpu.emit.plan import Plan
+from mgpu.slurm.job import THIS_FILE
 
 _MEETING = parts.Meeting("{nodes}", "{ranks}", '"$NODE_RANK"', '"$HEAD"', '"$PORT"')
 

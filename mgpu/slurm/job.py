@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 # accelerate, torchrun: one task a node, the launcher starts its ranks. plain: one task a rank, Slurm starts them.
 Shape = Literal["accelerate", "torchrun", "plain"]
+THIS_FILE: Final = "THIS_FILE"  # the file's own name, in its head; whoever writes the file replaces it
 SHAPES: Final[tuple[Shape, ...]] = ("accelerate", "torchrun", "plain")
 
 # How long before its time limit a job that is to start again is told, where nobody says. Slurm may be 60 s early or

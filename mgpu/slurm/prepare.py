@@ -16,7 +16,7 @@ from mgpu import beforehand, engine, errors
 from mgpu.errors import MgpuError
 from mgpu.launch.request import Request
 from mgpu.slurm import block, insert
-from mgpu.slurm.job import Job, Shape
+from mgpu.slurm.job import THIS_FILE, Job, Shape
 from mgpu.snapshot import Config, JobScript, Plan, Snapshot
 
 _CONFIG = "accelerate.yaml"
@@ -26,6 +26,8 @@ _NOT_FOLLOWED = {
     "wait": "sbatch would wait itself: take the line away",
 }
 _SEVERAL = re.compile(r"^#SBATCH[ \t]+(?:het|pack)job\b", re.MULTILINE)
+# What starts a command in an image.
+_IMAGES = frozenset({"apptainer", "singularity", "docker", "podman", "enroot", "shifter"})
 _BY_PREFLIGHT = "the nodes are examined, and the ranks tried on them, before the training starts"
 
 
@@ -103,11 +105,20 @@ def _of_script(request: Request, path: Path, job: JobScript, arguments: tuple[st
         else:
             lines = block.lines(
                 mgpu=_mgpu(), need=nodes, config=str(Path(config.path).absolute()) if config else None,
-                logs=str(folder.absolute()), spare=request.spare,
+                logs=str(folder.absolute()), container=_in_image(job), spare=request.spare,
             )  # fmt: skip
             text, changed = insert.with_block(text, "\n".join(lines), line), True
             words = f"put in front of line {line}: {_BY_PREFLIGHT}; --no-preflight leaves it out"
     return Prepared(path.name, text, job, arguments, tuple(options), nodes, words, changed, config, path)
+
+
+def _in_image(job: JobScript) -> bool:
+    """Whether the training runs in a container's image, which the pre-flight does not examine."""
+    if job.directive("container-image") or job.directive("container"):
+        return True
+    steps = [job.commands[launch.step].words for launch in job.launches if launch.step is not None]
+    options = any(word.startswith(("--container-image", "--container=")) for words in steps for word in words)
+    return options or any(_IMAGES & {*launch.through} for launch in job.launches)
 
 
 def _made(request: Request, target: list[str], folder: Path) -> Prepared:
@@ -117,8 +128,9 @@ def _made(request: Request, target: list[str], folder: Path) -> Prepared:
 
     words, config = _target(request, target), _config(request)
     job = _job(request, words, config, folder)
-    text = writing.render(replace(job, setup=environment.setup_lines()))
     folder_name = "job.sbatch"
+    head, blank, rest = writing.render(replace(job, setup=environment.setup_lines())).partition("\n\n")
+    text = head.replace(THIS_FILE, folder_name) + blank + rest
     with tempfile.TemporaryDirectory(prefix="mgpu-job-") as scratch:
         path = Path(scratch) / folder_name
         path.write_bytes(text.encode("utf-8", "surrogateescape"))

@@ -17,7 +17,7 @@ import re
 import shlex
 
 from mgpu.slurm import block, soundness
-from mgpu.slurm.job import Job
+from mgpu.slurm.job import THIS_FILE, Job
 
 # Ports are taken from here on, by the job's number: below 32768, where Linux begins to hand out ports by itself
 # (/proc/sys/net/ipv4/ip_local_port_range), and with room to move on.
@@ -58,7 +58,7 @@ def _output(job: Job) -> str:
 
 def _head(job: Job) -> list[str]:
     by_hand = [] if job.logs in (".", "") else [f"mkdir -p {shlex.quote(job.logs)}"]
-    by_hand.append("sbatch THIS_FILE")
+    by_hand.append(f"sbatch {THIS_FILE}")
     together = f"#     or:  {' && '.join(by_hand)}"
     how = {
         "accelerate": "one task per node: accelerate starts the ranks of its node.",
@@ -75,7 +75,7 @@ def _head(job: Job) -> list[str]:
         "#!/bin/bash",
         f"# {_counted(job.nodes, 'node')} of {what}{spare};",
         f"# {how[job.shape]}",
-        "# Submit:  mgpu launch --slurm THIS_FILE",
+        f"# Submit:  mgpu launch --slurm {THIS_FILE}",
         *([together] if len(together) <= _WIDTH else [f"#     or:  {by_hand[0]}", f"#          {by_hand[1]}"]),
     ]
 

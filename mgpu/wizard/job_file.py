@@ -16,6 +16,7 @@ from mgpu import __version__, errors
 from mgpu.config.reading import WRITTEN_BY
 from mgpu.emit import plan
 from mgpu.errors import MgpuError
+from mgpu.slurm.job import THIS_FILE
 from mgpu.wizard.answers import equivalent_flags
 from mgpu.wizard.by_hand import environment
 from mgpu.wizard.settings import Proposal
@@ -37,7 +38,7 @@ def text_of(proposal: Proposal, path: Path, config: Path, config_text: str, flag
     else:
         body = plan.render(proposal.engine, _plan(proposal, config, config_text))
     named = _word(path)
-    body = re.sub(r"^#.*", lambda line: line[0].replace(plan.THIS_FILE, named), body, flags=re.MULTILINE)
+    body = re.sub(r"^#.*", lambda line: line[0].replace(THIS_FILE, named), body, flags=re.MULTILINE)
     again = equivalent_flags(proposal.answers, extra=flags, width=90).splitlines()
     told = [f"# Write it anew:  {again[0]}", *(f"#   {line.strip()}" for line in again[1:])]
     head, body = _split(body)
@@ -56,7 +57,7 @@ def _plan(proposal: Proposal, config: Path, config_text: str) -> plan.Plan:
 def _word(path: Path) -> str:
     import shlex
 
-    return shlex.quote(str(path)) if str(path).isprintable() else plan.THIS_FILE
+    return shlex.quote(str(path)) if str(path).isprintable() else THIS_FILE
 
 
 def _split(body: str) -> tuple[str, str]:
