@@ -27,6 +27,7 @@ from mgpu.slurm import block, ended, insert, inside, prepare, record, refusals, 
 from mgpu.slurm.asked import Answer
 from mgpu.slurm.follow import Asked, Followed, follow
 from mgpu.slurm.tail import Tail
+from mgpu.triage import read, verdict
 from tests.conftest import environment
 from tests.slurm import Cluster
 
@@ -408,6 +409,20 @@ def test_the_first_failure_of_several_nodes(tmp_path: Path) -> None:
         node = "n7" if first is _TABLE else "n8"
         assert (found.first.rank, found.first.host, found.first.exit_code) == (3, node, 9)
         assert ended.exit_status(one, found) == 9
+
+
+@pytest.mark.parametrize(("code", "cause"), [(9, "run_rank_failed"), (1, "log_store_gone")])
+def test_the_store_that_went_with_the_first_launcher_is_no_cause(code: int, cause: str, tmp_path: Path) -> None:
+    """Recorded with torch 2.13: rank 3 ended by itself, then its launcher, and with it the store of the other node. A
+    rank that ends with 1 may have raised just that."""
+    table = "".join(f"0: {line}\n" for line in _TABLE.replace(": 9 (", f": {code} (").splitlines())
+    lost = "1: torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed. Did the "
+    (tmp_path / "slurm-12.out").write_text(f"{table}{lost}remote server shutdown or crash?\n")
+    asked = record.Record(12, "FAILED", exit_code=1, nodes="n[7-8]")
+    one = Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out"))
+    run_ = ended.run_of(one, ended.found(one), code, None)
+    first = verdict.of(read.logs([tmp_path / "slurm-12.out"]), run_).first
+    assert first is not None and first.id == cause
 
 
 def test_the_nodes_that_the_preflight_left_count_the_tasks(tmp_path: Path) -> None:

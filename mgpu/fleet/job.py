@@ -88,6 +88,10 @@ def _number(text: str | None) -> int | None:
     return int(found[0]) if found else None
 
 
+_USE_CPU = "ACCELERATE_USE_CPU"
+_TRUE = ("y", "yes", "t", "true", "on", "1")  # accelerate's str_to_bool
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What is to be trained on the nodes."""
@@ -133,4 +137,6 @@ def wanted(request: Request, job: Allocation, environ: Mapping[str, str], scratc
             )
     if need > nodes:
         raise MgpuError(f"--need {need}: job {job.job} has {nodes} node{'s' * (nodes > 1)}", errors.USAGE)
-    return Wanted(subject.config, subject.cpu, ranks, need, subject.name)
+    # A config for a job's CPU ranks says so in a comment, and its job in the environment.
+    cpu = subject.cpu or subject.config.cpu_job or environ.get(_USE_CPU, "").lower() in _TRUE
+    return Wanted(subject.config, cpu, ranks, need, subject.name)

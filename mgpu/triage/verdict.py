@@ -176,10 +176,14 @@ def _asked_later(found: Sequence[Cause]) -> list[Cause]:
 
 def _ended_others(found: Sequence[Cause], run: Run | None) -> list[Cause]:
     """Of a job elsewhere, one of whose ranks is known to have ended itself: that srun and the launchers ended the
-    others then says nothing of the cause."""
-    if run is None or run.watched or not any(rank.first and (rank.exit_code or 0) > 0 for rank in run.ranks):
+    others then says nothing of the cause. Nor does that they lost the store, which goes with the first launcher; but a
+    rank that ended with 1 may have raised just that."""
+    codes = [rank.exit_code or 0 for rank in run.ranks if rank.first] if run and not run.watched else []
+    if not any(code > 0 for code in codes):
         return list(found)
     ended = _ASKED | {"log_slurm_stopped_siblings", "log_slurm_task_failed"}
+    if all(code > 1 for code in codes):
+        ended |= {"log_store_gone", "log_rendezvous_failed"}
     return [replace(cause, role="noise") if cause.id in ended else cause for cause in found]
 
 
