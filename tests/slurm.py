@@ -22,10 +22,12 @@ from types import MappingProxyType
 
 from tests.conftest import missing, need
 
+_JOBS = 19_000  # a job's port is 12000 + its number % 20000
 _CONF = """\
 ClusterName=mgpu
 SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort={controller}
+FirstJobId={first_job}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/none
@@ -113,7 +115,10 @@ class Cluster:
         folder = self.folder
         controller, *ports = _free_ports(len(self.names) + 1)
         binding = "TaskPlugin=task/affinity\nTaskPluginParam=Cores" if cpus is None else "TaskPlugin=task/none"
-        conf, gres = _CONF.format(controller=controller, folder=folder, binding=binding), "AutoDetect=off\n"
+        # Jobs make their ports of their numbers: two clusters side by side on this machine share the ports.
+        first_job = 1 + controller % _JOBS
+        conf = _CONF.format(controller=controller, first_job=first_job, folder=folder, binding=binding)
+        gres = "AutoDetect=off\n"
         hosts = Path("/etc/hosts").read_text()
         cpus = cpus or len(os.sched_getaffinity(0))
         typed = f"{gpu_type}:" if gpu_type else ""

@@ -138,5 +138,5 @@ def wanted(request: Request, job: Allocation, environ: Mapping[str, str], scratc
     if need > nodes:
         raise MgpuError(f"--need {need}: job {job.job} has {nodes} node{'s' * (nodes > 1)}", errors.USAGE)
     # A config for a job's CPU ranks says so in a comment, and its job in the environment.
-    cpu = subject.cpu or subject.config.cpu_job or environ.get(_USE_CPU, "").lower() in _TRUE
-    return Wanted(subject.config, cpu, ranks, need, subject.name)
+    on_cpu = subject.cpu or subject.config.cpu_job or environ.get(_USE_CPU, "").lower() in _TRUE
+    return Wanted(subject.config, on_cpu, ranks, need, subject.name)
