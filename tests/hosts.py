@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.conftest import environment, missing, need
+from tests.slurm import COMMON, ENDED
 
 _HOLD = """\
 mount --bind "$1" /etc/hosts
@@ -136,34 +137,14 @@ class Network:
         _run(*self._entering(name, command))
 
 
-_CONF = """\
+_CONF = f"""\
 ClusterName=hosts
 SlurmctldHost=n1(10.200.0.1)
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/none
-CredType=cred/none
-StateSaveLocation={folder}/state
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.%n.pid
-SlurmdSpoolDir={folder}/spool/%n
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-MpiDefault=none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-ReturnToService=2
-SlurmdParameters=config_overrides
-PlugStackConfig={folder}/plugstack.conf
-SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=0
-KillWait=2
-SrunPortRange={first}-{last}
+{COMMON}TaskPlugin=task/none
+SrunPortRange={{first}}-{{last}}
 """
 _START_S, _GONE_S = 20.0, 10.0
 _SLURM_PORTS = (61000, 61499)  # above those the system chooses from: 32768-60999
-_ENDED = frozenset({"BOOT_FAIL", "CANCELLED", "COMPLETED", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"})
 _OF_SLURM = f"6817,6818,{_SLURM_PORTS[0]}:{_SLURM_PORTS[1]}"
 
 
@@ -225,7 +206,7 @@ class SlurmHosts(Network):
         while True:
             told = self.ask("scontrol", "-o", "show", "job", sent.stdout.strip()).stdout
             job = dict(word.split("=", 1) for word in told.split() if "=" in word)
-            if job["JobState"] in _ENDED:
+            if job["JobState"] in ENDED:
                 return job
             assert time.monotonic() < end, told
             time.sleep(0.1)

@@ -23,11 +23,8 @@ from types import MappingProxyType
 from tests.conftest import missing, need
 
 _JOBS = 19_000  # a job's port is 12000 + its number % 20000
-_CONF = """\
-ClusterName=mgpu
-SlurmctldHost=localhost(127.0.0.1)
-SlurmctldPort={controller}
-FirstJobId={first_job}
+# Of every Slurm of the tests: one user, no accounting, nothing that needs a control group.
+COMMON = """\
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/none
@@ -37,23 +34,29 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmdSpoolDir={folder}/spool/%n
 ProctrackType=proctrack/linuxproc
-{binding}
 MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-GresTypes=gpu
 ReturnToService=2
 SlurmdParameters=config_overrides
 PlugStackConfig={folder}/plugstack.conf
 SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=0
 KillWait=2
+"""
+_CONF = f"""\
+ClusterName=mgpu
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={{controller}}
+FirstJobId={{first_job}}
+{COMMON}{{binding}}
+GresTypes=gpu
 MinJobAge=600
 """
 _START_S = 20.0
 _POLL_S = 0.1
-_ENDED = frozenset({
+ENDED = frozenset({
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT",
 })  # fmt: skip
 _FIELD = re.compile(r"(?:^| )(?P<name>[A-Z][\w/:]*)=(?P<value>.*?)(?= [A-Z][\w/:]*=|$)")
@@ -182,7 +185,7 @@ class Cluster:
 
     def ended(self, job: str, timeout: float = 60) -> dict[str, str]:
         """Wait for the end of a job: scontrol's last words on it. Past the timeout it is cancelled: TimeoutError."""
-        return self.until(job, sorted(_ENDED), timeout)
+        return self.until(job, sorted(ENDED), timeout)
 
     def output(self, job: str) -> str:
         """What a job has written to its own output file so far."""

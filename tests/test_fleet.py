@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import os
 import random
 import re
 import shutil
@@ -703,6 +704,12 @@ def test_what_a_pre_flight_has_tried_is_not_judged_again(tmp_path: Path) -> None
     assert [fault.id for fault in reading.fleet([str(folder / "machines")]).faults or ()] == ["hostname_is_loopback"]
     (folder / "preflight.json").write_text(json.dumps({"schema": "mgpu.preflight/1.0", "bad": []}))
     assert reading.fleet([str(folder)]).faults == ()
+
+
+def test_a_pipe_in_the_folder_is_not_waited_for(tmp_path: Path) -> None:
+    save(tmp_path / "nodes", *healthy(2))
+    os.mkfifo(tmp_path / "nodes" / "n9.json")
+    assert reading.fleet([str(tmp_path / "nodes")]).nodes == ("n1", "n2")
 
 
 def test_a_folder_that_may_not_be_read_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

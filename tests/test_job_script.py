@@ -316,7 +316,8 @@ def test_a_shell_that_does_not_answer_has_not_said_yes(
     ["$(" * 50_000, "a=$a$a\n" * 2_500, "if " * 50_000, "{ " * 50_000, "`" * 20_000, '"$(' * 50_000,
      "f() { f; f; }\nf\n", "A=x\n" + "A=$A$A\n" * 100 + "srun $A\n", "((" * 50_000, "cat <<E\n" * 20_000,
      "case x in " * 20_000, "bash -c '" * 5_000, "x() { " * 20_000, "${" * 50_000, "eval eval eval $(eval)\n" * 700,
-     "f() { $@ $@; }\nf f f f f\n", "trap 'trap \"trap x USR1\" USR1' USR1\n" * 500],
+     "f() { $@ $@; }\nf f f f f\n", "trap 'trap \"trap x USR1\" USR1' USR1\n" * 500,
+     "a=(x)\nsrun ${a[" + "9" * 5_000 + "]}\n", "f() { srun ${" + "9" * 5_000 + "}; }\nf x\n"],
     ids=lambda text: repr(text[:12]),
 )  # fmt: skip
 def test_what_is_made_to_be_slow_ends_soon(text: str, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import pytest
 
 from mgpu import errors
 from mgpu.config.reading import CPU_JOB, for_engine
+from mgpu.errors import MgpuError
 from mgpu.launch.request import Request
 from mgpu.probes import job_script
 from mgpu.report import Screen
@@ -353,6 +355,33 @@ def test_a_job_that_slurm_has_forgotten_is_asked_of_the_accounting(
     assert end.seconds == 7200  # and not how long somebody looked
     saying(tmp_path, [], monkeypatch)
     assert ended.exit_status(followed([]), ended.Found()) == errors.UNKNOWN  # nobody knows it: never 0
+
+
+def test_a_controller_that_does_not_answer_has_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
+    monkeypatch.setattr(record, "asking", lambda job: types.SimpleNamespace(wait=lambda: silent))
+    monkeypatch.setattr(record, "accounted", lambda job: None)
+    with pytest.raises(MgpuError, match="cannot be asked about job 7") as refused:
+        record.of(7)
+    assert refused.value.exit_code == errors.UNKNOWN
+
+
+def test_no_step_is_ended_that_may_be_somebody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Slurm did not say which steps there were before, none is known to be of the script."""
+    said = Answer(0, "7.0\n7.1\n7.batch\n", "")
+    ended_: list[str] = []
+
+    def ask(*words: str, limit_s: float) -> Answer:
+        ended_.extend(words[1:] if words[0] == "scancel" else ())
+        return said
+
+    monkeypatch.setattr("mgpu.slurm.asked.ask", ask)
+    monkeypatch.setattr("mgpu.slurm.asked.is_there", lambda name: True)
+    here = inside.Allocation("7", 2, None, False)
+    inside._end_steps(here, None)
+    assert ended_ == []
+    inside._end_steps(here, frozenset({"7.0"}))
+    assert ended_ == ["7.1"]
 
 
 def test_a_second_signal_waits_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Skip
 from mgpu.nodelist import fold
 from mgpu.snapshot import Difference, Fleet, NodeClass
 
+from .._knowledge import counted
+
 _SHOWN = 28  # characters of a value in a title, which is to fit on a line
 _MOST_SHOWN = 12  # differences of one class in the evidence
 _LEAST = 2  # nodes
@@ -201,7 +203,7 @@ def judged(fleet: Fleet, family: str, well: str, cause: str, fix: str, commands:
         return Skip(
             f"{' and '.join(fact.replace('_', ' ') for fact in facts)}: known on fewer than two nodes of a kind"
         )
-    return problems or Ok(f"{well} on {counted(len(fleet.nodes))}")
+    return problems or Ok(f"{well} on {counted(len(fleet.nodes), 'node')}")
 
 
 def _scattered(fleet: Fleet, keys: Sequence[str], cause: str) -> Problem:
@@ -216,7 +218,9 @@ def _scattered(fleet: Fleet, keys: Sequence[str], cause: str) -> Problem:
 
 def too_few(fleet: Fleet) -> Skip | None:
     """Why nothing can be compared."""
-    return Skip(f"{counted(len(fleet.nodes))} answered: nothing to compare") if len(fleet.nodes) < _LEAST else None
+    return (
+        Skip(f"{counted(len(fleet.nodes), 'node')} answered: nothing to compare") if len(fleet.nodes) < _LEAST else None
+    )
 
 
 def _problem(fleet: Fleet, group: Group, cause: str, fix: str, commands: Iterable[str]) -> Problem:
@@ -297,11 +301,6 @@ def leave_out(nodes: Iterable[str]) -> Fix:
         kind="stopgap",
         caveat="the job waits for others that are free",
     )
-
-
-def counted(number: int) -> str:
-    """1 node, 2 nodes."""
-    return f"{number} node{'' if number == 1 else 's'}"
 
 
 def told(one: NodeClass) -> str:

@@ -8,7 +8,8 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.nodelist import fold
 from mgpu.snapshot import Fleet
 
-from ._families import counted, judged, leave_out
+from .._knowledge import counted
+from ._families import judged, leave_out
 
 _SHOW = "srun {nodes} --ntasks-per-node=1 --label"
 
@@ -91,4 +92,4 @@ def fleet_folder_not_shared(fleet: Fleet) -> Answer:
         for folder, nodes in fleet.unshared.items()
         if nodes
     )
-    return problems or Ok(f"the folders of the job are shared by {counted(len(fleet.nodes))}")
+    return problems or Ok(f"the folders of the job are shared by {counted(len(fleet.nodes), 'node')}")

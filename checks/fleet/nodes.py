@@ -9,7 +9,8 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.nodelist import fold
 from mgpu.snapshot import OTHER_MGPU, Fleet, NodeClass
 
-from ._families import MINOR, counted, families, judged, leave_out, of_population, scattered, told, too_few
+from .._knowledge import counted
+from ._families import MINOR, families, judged, leave_out, of_population, scattered, told, too_few
 
 _SOURCE = "mgpu: what more than a tenth of the nodes have in common, or a rack of them, is no accident"
 
@@ -24,7 +25,7 @@ def fleet_node_missing(fleet: Fleet) -> Answer:
     Fix: leave it out, and tell the admins; where mgpu is another one, give all nodes one environment.
     """
     if not fleet.missing:
-        return Ok(f"{counted(len(fleet.nodes))} answered")
+        return Ok(f"{counted(len(fleet.nodes), 'node')} answered")
     reasons: dict[str, list[str]] = {}
     for node, why in fleet.missing.items():
         reasons.setdefault(why, []).append(node)
@@ -58,7 +59,7 @@ def fleet_node_faulty(fleet: Fleet) -> Answer:
     if fleet.faults is None:
         return Skip("too many nodes to judge each by itself here: mgpu doctor --from FILE")
     if not fleet.faults:
-        return Ok(f"no node's own examination found an error ({counted(len(fleet.nodes))})")
+        return Ok(f"no node's own examination found an error ({counted(len(fleet.nodes), 'node')})")
     alike: dict[str, dict[str, str]] = {}
     for fault in fleet.faults:
         alike.setdefault(fault.id or fault.text, {}).setdefault(fault.node, fault.text)
@@ -115,7 +116,7 @@ def _populations(fleet: Fleet, *, minor: bool) -> Answer:
         one for one in fleet.classes
         if one.second and (kinds := set(of_population(one))) and (kinds <= MINOR) == minor
     ]  # fmt: skip
-    return tuple(map(_population, found)) or Ok(f"one population in each role ({counted(len(fleet.nodes))})")
+    return tuple(map(_population, found)) or Ok(f"one population in each role ({counted(len(fleet.nodes), 'node')})")
 
 
 def _population(one: NodeClass) -> Problem:
@@ -193,6 +194,9 @@ def fleet_facts_unread(fleet: Fleet) -> Answer:
         fleet, "unread", "everything could be read", cause,
         "See what the doctor says there.", ("srun {nodes} --ntasks-per-node=1 --label mgpu doctor -v",),
     )  # fmt: skip
+    if "driver" not in (*fleet.known, *fleet.unread) and isinstance(answer, Ok):
+        told = "the driver was read on fewer than two nodes of a kind: their GPUs were not compared"
+        answer = (Problem(told, cause, Fix("Save the nodes again.", _SAVE), {"known": ", ".join(fleet.known)}),)
     strangers = (_strangers(fleet.strangers),) if fleet.strangers else ()
     if not fleet.unread or isinstance(answer, Skip):
         return (*strangers, *(answer if isinstance(answer, tuple) else ())) or answer
@@ -207,16 +211,16 @@ def fleet_facts_unread(fleet: Fleet) -> Answer:
     return (*strangers, nowhere, *(answer if isinstance(answer, tuple) else ()))
 
 
+_SAVE = ("srun --ntasks-per-node=1 bash -c 'mgpu doctor --quick --save nodes/$SLURMD_NODENAME.json'",)
+
+
 def _strangers(files: Sequence[str]) -> Problem:
     """Files that were never a machine: no nodes, unless somebody took one for its node's."""
     more = f" and {len(files) - 3} more" if len(files) > 3 else ""
     return Problem(
         f"{', '.join(files[:3])}{more}: no machine saved by mgpu doctor --save, and not compared",
         "If it is to be a node's, nothing is known of that node.",
-        Fix(
-            "Save the node, or name the files that are nodes.",
-            ("srun --ntasks-per-node=1 bash -c 'mgpu doctor --quick --save nodes/$SLURMD_NODENAME.json'",),
-        ),
+        Fix("Save the node, or name the files that are nodes.", _SAVE),
         {"files": ", ".join(files)},
     )
 

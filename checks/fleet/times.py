@@ -9,7 +9,8 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.nodelist import fold
 from mgpu.snapshot import Fleet, Outlier
 
-from ._families import counted, leave_out, too_few
+from .._knowledge import counted
+from ._families import leave_out, too_few
 
 # Rotating logs, make and rsync judge by the second; the offsets are measured over srun to about 0.1 s.
 _OFF_S = 2.0
@@ -53,7 +54,7 @@ def _clocks(fleet: Fleet, least: float, below: float | None, cause: str) -> Answ
     if fleet.clock_offsets_s is None:
         return Skip("the clocks were not asked at the same moment")
     if len(fleet.clock_offsets_s) < 2:
-        return Skip(f"{counted(len(fleet.clock_offsets_s))} told the time: nothing to compare")
+        return Skip(f"{counted(len(fleet.clock_offsets_s), 'node')} told the time: nothing to compare")
     if halves := _halves(fleet.clock_offsets_s):
         behind, ahead, apart = halves
         if apart > least:
@@ -65,7 +66,7 @@ def _clocks(fleet: Fleet, least: float, below: float | None, cause: str) -> Answ
         if abs(offset) > least and (below is None or abs(offset) <= below)
     }
     if not off:
-        return Ok(f"{counted(len(fleet.clock_offsets_s))} within {least:g} s")
+        return Ok(f"{counted(len(fleet.clock_offsets_s), 'node')} within {least:g} s")
     groups: dict[tuple[float, bool], list[str]] = {}
     for node, offset in off.items():
         groups.setdefault((round(abs(offset)), offset < 0), []).append(node)
@@ -152,7 +153,7 @@ def _outliers(fleet: Fleet, found: list[Outlier], well: str, cause: str) -> Answ
     alike: dict[tuple[str, float], list[Outlier]] = {}  # of one population: one problem, and not forty
     for one in found:
         alike.setdefault((one.key, one.median), []).append(one)
-    return tuple(_far(far, cause) for far in alike.values()) or Ok(f"{well} ({counted(len(fleet.nodes))})")
+    return tuple(_far(far, cause) for far in alike.values()) or Ok(f"{well} ({counted(len(fleet.nodes), 'node')})")
 
 
 def _far(far: list[Outlier], cause: str) -> Problem:

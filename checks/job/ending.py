@@ -7,7 +7,7 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
 from mgpu.snapshot import JobScript
 
-from ._reading import MEASURED, SRUN, finding, nodes_of, of_step, short, spans, step_of, where_known, whole
+from ._reading import MEASURED, SRUN, finding, nodes_of, of_step, opaque, short, spans, step_of, where_known, whole
 
 _OF_THE_SHELL = {"EXIT", "ERR", "DEBUG", "RETURN", "0"}
 
@@ -25,6 +25,7 @@ def job_goes_on_without_a_rank(job_script: JobScript) -> Answer:
     """
     if any(one.name == "SLURM_KILL_BAD_EXIT" and one.value == "1" and one.exported for one in job_script.sets):
         return Ok("SLURM_KILL_BAD_EXIT=1 is exported")
+    hidden = False
     for command in job_script.launches:
         step = step_of(job_script, command)
         if step is None or not spans(job_script, command) or nodes_of(job_script, command) == 1:
@@ -33,7 +34,8 @@ def job_goes_on_without_a_rank(job_script: JobScript) -> Answer:
         wait = of_step(step, "wait")
         if (told is not None and told != "0") or (wait is not None and wait != "0"):
             continue
-        if any(word.startswith("$") and "=" not in word for word in step.words[1:]):
+        if opaque(step):
+            hidden = True
             continue
         return finding(
             job_script,
@@ -42,6 +44,8 @@ def job_goes_on_without_a_rank(job_script: JobScript) -> Answer:
             "srun ends the step only when all its tasks have ended.",
             Fix("Let the first failure end it.", ("srun --kill-on-bad-exit=1 ...",)),
         )
+    if hidden:
+        return Skip("options of srun stand in a variable that is not known")
     stepped = [one for one in job_script.launches if one.step is not None]
     return where_known(job_script, stepped, "a task that fails ends the step, or there is one node")
 

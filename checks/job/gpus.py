@@ -13,6 +13,7 @@ from ._reading import (
     gres_gpus,
     of_parts,
     of_step,
+    opaque,
     per_node_launches,
     short,
     step_of,
@@ -106,7 +107,7 @@ def job_cpus_not_passed_on(job_script: JobScript) -> Answer:
         step = step_of(job_script, command)
         if step is None or of_step(step, "cpus-per-task") is not None or "SRUN_CPUS_PER_TASK" in step.env:
             continue
-        if any(word.startswith("$") for word in step.words[1:]):
+        if opaque(step):
             continue
         return finding(
             job_script,

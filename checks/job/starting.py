@@ -14,6 +14,7 @@ from ._reading import (
     nodes,
     number,
     of_step,
+    opaque,
     option,
     per_node_launches,
     spread,
@@ -138,7 +139,7 @@ def _tasks(job: JobScript, command: JobCommand) -> int | None:
         if total.strip() in ("$SLURM_NNODES", "${SLURM_NNODES}", "$SLURM_JOB_NUM_NODES", "${SLURM_JOB_NUM_NODES}"):
             return 1
         return max(1, amount // on) if amount and on else None
-    if step is not None and any(word.startswith("$") and "=" not in word for word in step.words[1:]):
+    if opaque(step):
         return None  # options in a variable
     return tasks_per_node(job)
 

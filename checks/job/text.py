@@ -118,6 +118,7 @@ def job_continued_line_broken(job_script: JobScript) -> Answer:
 
 
 @check(Severity.ERROR, source=MEASURED)
+@whole
 def job_dash_typographic(job_script: JobScript) -> Answer:
     """A dash or quote of a word processor stands in a command.
 

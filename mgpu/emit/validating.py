@@ -11,6 +11,7 @@ import subprocess
 import sys
 from typing import Final, NamedTuple
 
+from mgpu.config.reading import ENGINES
 from mgpu.emit.kubeflow import NO_IMAGE
 
 _DEADLINE_S: Final = 60.0  # importing skypilot 0.14.1 took 16 s on two busy cores, kubeflow-trainer-api 2.3.0 8 s
@@ -73,7 +74,7 @@ _PACKAGES: Final = {
 def told(engine: str, text: str, python: str = "") -> list[str]:
     """What to say of a file for another engine than Slurm: who took it, or refused it, and that nobody ran it.
     `python`: the interpreter whose packages are asked; mgpu's own."""
-    untried = f"Nobody has run this file on a live cluster of {_ENGINES[engine]}: start small."
+    untried = f"Nobody has run this file on a live cluster of {ENGINES[engine]}: start small."
     if NO_IMAGE in text:
         untried += " Put the name of your image into it first, or say --container IMAGE."
     if engine not in _PACKAGES:
@@ -94,9 +95,6 @@ def told(engine: str, text: str, python: str = "") -> list[str]:
         return [f"Its fields are those of {package.name} {version}.", untried]
     short = " ".join(why.split())
     return [f"{package.name} {version} refuses it: {short[:_LONGEST]}{'...' if len(short) > _LONGEST else ''}", untried]
-
-
-_ENGINES: Final = {"kubeflow": "Kubeflow", "skypilot": "SkyPilot", "torchrun": "torchrun"}
 
 
 def _json(text: str) -> str:

@@ -206,12 +206,10 @@ def summary(document: Mapping[str, Any]) -> dict[str, Any]:
     """What the head needs of a smoke test's document."""
     failed = [check for check in document["checks"] if check["status"] == "fail"]
     causes = [check for check in failed if not check["because_of"]] or failed
-    rungs = {stage["name"]: stage["seconds"] for stage in document["stages"] if stage["seconds"] is not None}
     return {
         "verdict": document["verdict"],
-        "problems": [{key: check[key] for key in ("id", "title", "cause", "fix")} for check in causes],
+        "problems": [{key: check[key] for key in ("id", "title", "fix")} for check in causes],
         "culprit": document.get("culprit"),
-        "rungs": rungs,
         "error": document.get("error"),
     }
 

@@ -54,6 +54,10 @@ def run(request: Request) -> int:
         if error.exit_code == errors.USAGE or request.format == "human":
             raise
         code, words = error.exit_code, error.message
+    except OSError as error:  # the folder is gone, or its disk full
+        if request.format == "human":
+            raise
+        code, words = errors.UNKNOWN, reason(error)
     if request.format == "json":
         told = verdict.envelope("unknown", code, time.monotonic() - began, ()) | verdict.nothing(job) | {"error": words}
         _report(request.output, lambda stream: _put(stream, document.text(told)))
@@ -206,7 +210,7 @@ class _Preflight:
             dict(workers.lost),
             faults=[NodeFault(node, fault["id"], fault["text"]) for node in there for fault in found[node]["faults"]],
             clock_offsets_s={node: clocks[node] for node in there if node in clocks},
-            unshared=unshared,
+            unshared=unshared or (None if self.untried else {}),
             paths=None if paths is None else [decode(NodePath, dict(path), "path") for path in paths],
             doors=tuple(mesh.door_of(card) for card in cards),
             together=True,

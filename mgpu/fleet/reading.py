@@ -98,7 +98,11 @@ def _files(named: Sequence[str]) -> tuple[list[Path], list[Path]]:
 
 def _inside(folder: Path) -> Iterator[Path]:
     own = folder / MACHINES if (folder / MACHINES).is_dir() else folder
-    return (path for path in own.iterdir() if path.suffix == _ENDING and path.name != DOCUMENT and path.name[0] != ".")
+    return (
+        path
+        for path in own.iterdir()
+        if path.suffix == _ENDING and path.name != DOCUMENT and path.name[0] != "." and not path.is_fifo()
+    )
 
 
 def _node(path: Path) -> str:

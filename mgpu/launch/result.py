@@ -62,3 +62,10 @@ def written(path: Path, whole: dict[str, Any], mode: int | None = None) -> None:
     except MgpuError as error:
         if sys.stderr is not None:
             print(f"mgpu: {error.message}", file=sys.stderr)
+
+
+def declined(request: Request) -> int:
+    """What was answered No to."""
+    if request.json_result:
+        write(request, {"phase": "preflight", "exit_code": errors.LAUNCH_REFUSED, "error": "not started: answered No"})
+    return errors.LAUNCH_REFUSED

@@ -197,10 +197,7 @@ def _start(request: Request, command: launching.Command, told: summary.Told) -> 
         told = replace(told, fewer=replace(told.fewer, snapshot=preflight.stamped(told.fewer.snapshot)))
     summary.show(told, command)
     if not request.yes and report.can_ask() and not summary.agreed():
-        if request.json_result:
-            refused = {"phase": "preflight", "exit_code": errors.LAUNCH_REFUSED, "error": "not started: answered No"}
-            result.write(request, refused)
-        return errors.LAUNCH_REFUSED
+        return result.declined(request)
     if folder is None:
         launching.become(command)
     folder = _made(request, folder)

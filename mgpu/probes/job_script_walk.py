@@ -555,7 +555,8 @@ class Walk:
         if not found:
             return self._hole(shown, whole, env, part.line)
         prefix, name, index, operator = found[1], found[2], found[3] or "", found[4] or ""
-        if name.isdecimal() and env.places and not prefix and int(name) - 1 < len(env.places) and name != "0":
+        numbered = not prefix and re.fullmatch(r"[1-9][0-9]{0,3}", name)
+        if numbered and env.places and int(name) - 1 < len(env.places):
             return env.places[int(name) - 1]
         if name in ("@", "*") and env.places:
             return _joined(env.places) if name == "*" and part.quoted else list(env.places)
@@ -566,7 +567,7 @@ class Walk:
         if isinstance(value, list):
             if index[1:-1] in ("@", "*") and not operator:
                 return _joined(value) if index == "[*]" and part.quoted else list(value)
-            place = 0 if not index else int(index[1:-1]) if index[1:-1].isdecimal() else -1
+            place = 0 if not index else int(index[1:-1]) if re.fullmatch(r"[0-9]{1,4}", index[1:-1]) else -1
             if operator or not 0 <= place < len(value):
                 return self._hole(shown, name, env, part.line)
             return value[place]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from mgpu import moments, report
+from mgpu.errors import MgpuError
 from mgpu.launch.exit_code import Tables
 from mgpu.slurm import record as records
 from mgpu.slurm import refusals
@@ -33,6 +34,7 @@ _CLEANING_TOLD_S = 10.0
 _SETTLED_S = 0.5  # a reason that stands for less is not told: the scheduler's first look is a rough one
 # What another machine has written is seen here later: NFS keeps a file's size for 3 s (acregmin).
 _LAST_WORDS_S, _MISSING_S = 0.3, 3.0
+_AT_ONCE = 16  # chunks of a file between two looks at signals and the clock
 Say = Callable[[str, report.Style], None]
 # The same signal again this soon is the same wish: timeout(1) signals the process and then its group.
 _SAME_S = 0.2
@@ -120,7 +122,7 @@ class _Follower:
     def run(self) -> Followed:
         """Until the job is over, or nothing is to be waited for."""
         while True:
-            self._pass_on()
+            more = self._pass_on()
             self._look()
             if self.gone or (self.record and self.record.ended):
                 break
@@ -128,7 +130,7 @@ class _Follower:
                 return self._end(held=held)
             if self._stop():
                 return self._end(left=True)
-            time.sleep(_TICK_S)
+            time.sleep(0 if more else _TICK_S)
         self._last_words()
         return self._end()
 
@@ -159,7 +161,11 @@ class _Follower:
         if self.looking is None:
             pause = min(_LOOK_MOST_S, max(_LOOK_LEAST_S, (now - self.changed) * _LOOK_SHARE))
             if now - self.looked >= pause:
-                self.looking = records.asking(self.job)
+                try:
+                    self.looking = records.asking(self.job)
+                except (MgpuError, OSError) as error:  # no process can be started just now; the job goes on
+                    self.looked = now
+                    self._heard(Answer(1, "", str(error)), now)
             return
         answer = self.looking.poll()
         if answer is not None:
@@ -272,18 +278,21 @@ class _Follower:
     def _cancel(self) -> None:
         self.cancelled_at = time.monotonic()
         if self.cancelling is None:
-            self.cancelling = Question("scancel", str(self.job), limit_s=LOOK_S)
+            with contextlib.suppress(MgpuError, OSError):  # asked again after _ASKED_AGAIN_S
+                self.cancelling = Question("scancel", str(self.job), limit_s=LOOK_S)
 
     # What it writes
 
     def _pass_on(self) -> bool:
-        """Everything that is new; whether there was anything."""
+        """What is new, so much of it that nobody waits long for the rest; whether there was anything."""
         if self.record is None:
             return False
         any_new = False
         names = (self.record.output, "" if self.record.errors == self.record.output else self.record.errors)
         for number, (tail, name) in enumerate(zip(self.tails, names, strict=True), 1):
-            while name and (data := tail.read(records.files(name, self.record))):
+            for _ in range(_AT_ONCE):
+                if not name or not (data := tail.read(records.files(name, self.record))):
+                    break
                 any_new = True
                 self.printed.feed(data)
                 self._write(number, data)
@@ -310,7 +319,7 @@ class _Follower:
         while True:
             for tail in self.tails:
                 tail.again()
-            if self._pass_on():
+            while self._pass_on():
                 limit = time.monotonic() + _LAST_WORDS_S
             if time.monotonic() >= limit:
                 return

@@ -194,11 +194,11 @@ def start(request: Request, prepared: Prepared, here: Allocation, folder: Path) 
         launching.show_text(prepared)
         return errors.READY
     if not request.yes and report.can_ask():
-        from mgpu.launch import summary
+        from mgpu.launch import result, summary
 
         if not summary.agreed():
             launching.nothing_was_run(request, prepared, folder)
-            return errors.LAUNCH_REFUSED
+            return result.declined(request)
     launching.written(prepared, made)
     before = _steps(here)
     try:
@@ -240,17 +240,19 @@ def _shell(shebang: str | None) -> tuple[str, ...]:
     return tuple(words) or ("/bin/bash",)
 
 
-def _steps(here: Allocation) -> frozenset[str]:
-    """The steps of the job that run now."""
+def _steps(here: Allocation) -> frozenset[str] | None:
+    """The steps of the job that run now; None: Slurm did not say."""
     if not asked.is_there("squeue"):
-        return frozenset()
+        return None
     words = ("squeue", "--steps", "--noheader", f"--jobs={here.job}", "--format=%i")
     answer = asked.ask(*words, limit_s=asked.LOOK_S)
-    return frozenset(answer.out.split()) if answer.code == 0 else frozenset()
+    return frozenset(answer.out.split()) if answer.code == 0 else None
 
 
-def _end_steps(here: Allocation, before: frozenset[str]) -> None:
+def _end_steps(here: Allocation, before: frozenset[str] | None) -> None:
     """A step whose srun was killed goes on by itself: what the script has started and left is ended."""
-    numbered = (step for step in _steps(here) - before if re.fullmatch(r"\d+\.\d+", step))
+    if before is None or (now := _steps(here)) is None:
+        return
+    numbered = (step for step in now - before if re.fullmatch(r"\d+\.\d+", step))
     if left := sorted(numbered):
         asked.ask("scancel", *left, limit_s=asked.LOOK_S)

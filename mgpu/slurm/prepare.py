@@ -207,7 +207,7 @@ def _config_of(request: Request, job: JobScript) -> Config | None:
 def _nodes(job: JobScript) -> int | None:
     """How many nodes a script asks for; None where it does not say, or leaves it open."""
     said = job.directive("nodes")
-    return int(said.value) if said is not None and said.value and said.value.isdecimal() else None
+    return (int(said.value) or None) if said is not None and said.value and said.value.isdecimal() else None
 
 
 def with_spare(job: JobScript, nodes: int, spare: int) -> list[str]:

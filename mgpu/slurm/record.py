@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from mgpu.errors import UNKNOWN, MgpuError
+from mgpu.probes import cluster
 from mgpu.slurm import asked
 from mgpu.slurm.asked import Answer, Question
 
@@ -72,11 +74,14 @@ def gone(answer: Answer) -> bool:
 
 
 def of(job: int) -> Record | None:
-    """A job, once; None when Slurm knows no such job. Raises MgpuError where there is no Slurm."""
+    """A job, once; None when Slurm knows no such job. Raises MgpuError where there is no Slurm, or it does not say."""
     answer = asking(job).wait()
     if record := told(job, answer):
         return record
-    return accounted(job)
+    if (record := accounted(job)) is None and not gone(answer):
+        words = answer.err.strip() or "it does not answer (scontrol ping)"
+        raise MgpuError(f"Slurm cannot be asked about job {job}: {words}", UNKNOWN)
+    return record
 
 
 def accounted(job: int) -> Record | None:
@@ -154,11 +159,11 @@ def files(path: str, record: Record) -> tuple[str, ...]:
 
 def _seconds(text: str) -> float | None:
     """Slurm's "[DAYS-]HH:MM:SS"."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", text.strip())
-    if found is None:
+    try:
+        found = cluster.seconds(text)
+    except ValueError:
         return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    return None if found is None else float(found)
 
 
 def _code(text: str) -> tuple[int, int]:

@@ -116,8 +116,10 @@ def _submitted(request: Request, prepared: Prepared, folder: Path) -> int:
 
         if not summary.agreed():
             nothing_was_run(request, prepared, folder)
-            return errors.LAUNCH_REFUSED
+            return result.declined(request)
     _output_folders(prepared)
+    if not request.detach and not asked.is_there("scontrol"):
+        raise MgpuError("no scontrol here, without which no job can be followed: --detach", errors.LAUNCH_REFUSED)
     say = speaker(screen)
     with Asked() as signals:
         job = submit.submit(script, prepared.arguments, options)

@@ -218,7 +218,7 @@ def _gpu(number: int, models: Sequence[target.Model], site_name: str) -> Gpu:
 def _seen(snapshot: Snapshot, gpus: tuple[Gpu, ...], kind: NodeKind | None, count: int, *, named: bool) -> Snapshot:
     """A node as a Snapshot: its GPUs, its share of CPUs and memory; of this machine only the software."""
     driver = Driver(None if gpus else "LIBRARY_NOT_FOUND", None, None, None, None, None, len(gpus))
-    cpus, memory, numa = None, None, None
+    cpus, memory = None, None
     if kind is not None:
         share = count / kind.gpus if kind.gpus and count else 1.0
         cpus = max(1, int(kind.cpus * share))
@@ -229,7 +229,7 @@ def _seen(snapshot: Snapshot, gpus: tuple[Gpu, ...], kind: NodeKind | None, coun
             system = None
         else:
             system = replace(
-                system, cpus_logical=cpus, cpus_allowed=cpus, cpus_quota=None, numa_nodes=numa,
+                system, cpus_logical=cpus, cpus_allowed=cpus, cpus_quota=None, numa_nodes=None,
                 memory_total_bytes=memory, memory_available_bytes=memory, memory_limit_bytes=None,
             )  # fmt: skip
     slurm = Slurm(None, None, None, None, None, True, cpus_on_node=cpus)

@@ -102,6 +102,7 @@ CASES = (
     warns("fleet_facts_unread", "torch runtime timed out on n3, known on the other 3 nodes", "mgpu doctor -v",
         fleet=differing("torch_runtime", "torch runtime", "timed out", "known")),
     well("fleet_facts_unread", "everything could be read on 4 nodes"),
+    warns("fleet_facts_unread", "the driver was read on fewer than two nodes", "--save", fleet=fleet(known=("host",))),
     warns("fleet_facts_unread", "not known of every node: torch runtime (timed out)", "mgpu doctor -v",
         fleet=fleet(unread={"torch_runtime": "timed out"})),
     warns("fleet_facts_unread", "n1.json, a.json, b.json and 1 more: no machine saved by mgpu doctor --save",

@@ -655,6 +655,27 @@ CASES = (
     ),
     well("job_launcher_outside_srun", "srun starts", job_script=job("mpirun -np 2 torchrun --nnodes=2 train.py")),
     well("job_launchers_several_per_node", "one launcher", job_script=job("srun $ARGS torchrun train.py")),
+    fails(
+        "job_launchers_several_per_node",
+        "8 tasks a node",
+        "ntasks-per-node=1",
+        job_script=read(
+            "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\n"
+            "srun -N $SLURM_NNODES torchrun --nnodes=2 train.py\n"
+        ),
+    ),
+    warns(
+        "job_goes_on_without_a_rank",
+        "leaves the others waiting",
+        "kill-on-bad-exit=1",
+        job_script=job("srun -N $SLURM_NNODES torchrun --nnodes=2 train.py"),
+    ),
+    skips("job_goes_on_without_a_rank", "in a variable", job_script=job("srun $OPTS torchrun --nnodes=2 train.py")),
+    skips(
+        "job_dash_typographic",
+        "not read to its end",
+        job_script=read("#!/bin/tcsh\n#SBATCH --nodes=2\nsrun torchrun \u2014nnodes 2 train.py\n"),
+    ),
     skips("job_deepspeed_without_hosts", "not known", job_script=read("#!/bin/bash\ndeepspeed train.py\n")),
     well("job_deepspeed_without_hosts", "told", job_script=job("deepspeed --hostfile hosts train.py")),
     well(
