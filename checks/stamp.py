@@ -23,6 +23,7 @@ def config_not_verified(stamp: Stamp) -> Answer:
         return Ok(f"verified {stamp.verified_at}{level}: {', '.join(stamp.rungs)}")
     return Problem(
         "the smoke test has not passed with this config",
+        f"{'' if stamp.refused is None else f'{stamp.refused}. '}"
         "Nothing has shown yet that its ranks can train together here.",
         Fix("Run it; it takes seconds.", ("mgpu smoke-test",)),
     )

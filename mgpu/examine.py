@@ -102,7 +102,7 @@ def _save(path: Path, machine: Snapshot) -> None:
     from mgpu import document
     from mgpu.redaction import redacted
 
-    files.write(path, document.text(to_json(redacted(machine)), indent=1))
+    files.write_named(path, document.text(to_json(redacted(machine)), indent=1))
 
 
 def _of_files(request: Request) -> Snapshot:
@@ -331,7 +331,7 @@ def write_out(output: str, show: Callable[[IO[str]], None]) -> None:
         return
     buffer = io.StringIO()
     show(buffer)
-    files.write(Path(output), buffer.getvalue())
+    files.write_named(Path(output), buffer.getvalue())
 
 
 @contextlib.contextmanager

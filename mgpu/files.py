@@ -1,54 +1,97 @@
 """How is a file written so that nothing is ever lost?
 
-Atomically (a temporary file beside it, then a rename), with a backup of what was there that never overwrites an older
-backup. Folders of ours are 0700 and files 0600 unless they are meant for the project.
+Atomically (a temporary file beside the name, then a rename), with a backup that never overwrites an older backup. A
+file of the project is never written through a symbolic link that leaves its folder (a cloned repository may hold any
+link); a path that the user named may be a link of the user's own. Links that another user placed in a shared folder
+such as /tmp are never followed (the rule of the kernel's fs.protected_symlinks, applied where that is off too).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import tempfile
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from mgpu.errors import NOT_READY, MgpuError, reason
+from mgpu.errors import NOT_READY, REFUSED, MgpuError, reason
+from mgpu.file_reading import HANDED_OVER, Unreadable, kind
+
+_NOBODY = 65534  # the owner of what a user namespace does not map (kernel.overflowuid)
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def write(path: Path, text: str, *, mode: int | None = None) -> None:
-    """Replace a file's text in one step, following a symbolic link to its target. The old file's mode is kept; a new
-    file gets `mode` (None: as the umask says). Raises MgpuError."""
-    path = path.resolve() if path.is_symlink() else path
+    """Replace a file of the project, or of mgpu's own folders, in one step.
+
+    A link is followed only to a target in the same folder or below. The mode of the user's old file is kept; a new file
+    gets `mode` (None: by the umask). Raises MgpuError, with exit code 5 when a link or another user's file is refused.
+    """
+    _put(inside(path), text, mode)
+
+
+def write_named(path: Path, text: str, *, mode: int | None = None) -> None:
+    """Write to a path that the user named (--output, --save): also through the user's own link, and to a pipe or
+    /dev/stderr. Otherwise as `write`. Raises MgpuError."""
+    refuse_strangers_links(path)
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():  # /dev/stderr, a pipe: written, never replaced
-            path.write_text(text, "utf-8")
+        resolved = path if str(path).startswith(HANDED_OVER) else path.resolve()
+        about = resolved.stat() if resolved.exists() else None
+        if about is not None and kind(about.st_mode) not in ("", "a folder"):
+            if about.st_uid not in (os.getuid(), 0) and _shared(resolved.parent):
+                raise MgpuError(f"cannot write {path}: it belongs to another user", REFUSED)
+            resolved.write_text(text, "utf-8")
             return
-        mode = path.stat().st_mode & 0o777 if mode is None and path.exists() else mode
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    except OSError as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise MgpuError(f"cannot write {path}: {reason(error)}", NOT_READY) from None
+    _put(resolved, text, mode)
+
+
+def inside(path: Path) -> Path:
+    """The file that a name of the project stands for: itself, or the target of its link within the folder. Raises
+    MgpuError (5) for a link that leaves the folder, and for another user's link in a shared folder."""
+    refuse_strangers_links(path)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(mode if mode is not None else 0o666 & ~_umask())
-        Path(name).replace(path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        if isinstance(error, OSError):
-            raise MgpuError(f"cannot write {path}: {reason(error)}", NOT_READY) from None
-        raise
+        if not path.is_symlink():
+            return path
+        target, folder = Path(os.path.realpath(path)), Path(os.path.realpath(path.parent))
+    except (OSError, ValueError) as error:
+        raise MgpuError(f"cannot write {path}: {reason(error)}", NOT_READY) from None
+    if target.is_symlink() or not target.is_relative_to(folder):
+        raise MgpuError(
+            f"{path} is a symbolic link to {target}, outside its folder: mgpu does not write through it.\n"
+            f"  Remove the link, or name the file that it points to.",
+            REFUSED,
+        )
+    return target
+
+
+def refuse_strangers_links(path: Path) -> None:
+    """Raise MgpuError (5) if any part of the path is a link that another user placed in a folder open to everyone."""
+    me = os.getuid()
+    whole = Path(os.path.abspath(path))
+    for part in (*reversed(whole.parents), whole):
+        try:
+            about = part.lstat()
+            if not stat.S_ISLNK(about.st_mode) or about.st_uid == me:
+                continue
+            folder = part.parent.stat()
+        except (OSError, ValueError):
+            return  # nothing is there: the system's own message will say so
+        if folder.st_mode & stat.S_IWOTH and about.st_uid != folder.st_uid:
+            raise MgpuError(f"{part} is a symbolic link of another user in a shared folder: not followed", REFUSED)
 
 
 def back_up(path: Path) -> Path:
-    """Copy a file to `NAME.bak`, or `NAME.bak.2` … : the first name that is free. Raises MgpuError."""
+    """Copy a file to `NAME.bak`, or `NAME.bak.2` …: the first free name. Raises MgpuError, also for a link that leaves
+    the folder (the copy would bring a file from elsewhere into the project)."""
+    source = inside(path)
     number = 1
     while True:
         copy = path.with_name(f"{path.name}.bak" if number == 1 else f"{path.name}.bak.{number}")
         try:
-            handle = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, path.stat().st_mode & 0o777)
+            handle = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, source.stat().st_mode & 0o777)
         except FileExistsError:
             number += 1
             continue
@@ -56,26 +99,112 @@ def back_up(path: Path) -> Path:
             raise MgpuError(f"cannot back up {path}: {reason(error)}", NOT_READY) from None
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(path.read_bytes())
+                file.write(source.read_bytes())
         except OSError as error:
             copy.unlink(missing_ok=True)
             raise MgpuError(f"cannot back up {path}: {reason(error)}", NOT_READY) from None
         return copy
 
 
-def private_folder(path: Path) -> Path:
-    """Make a folder that only this user reads. Raises OSError."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return path
+def _put(path: Path, text: str, mode: int | None) -> None:
+    """Write a temporary file beside `path`, which is not a link, and rename it."""
+    folder = None
+    temporary = f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
+    try:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        mode = _mode_of(path, folder, mode)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(temporary, flags, 0o600, dir_fd=folder)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fchmod(file.fileno(), mode)
+                os.fsync(file.fileno())
+            os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+    except (OSError, ValueError) as error:
+        raise MgpuError(f"cannot write {path}: {reason(error)}", NOT_READY) from None
+    finally:
+        if folder is not None:
+            os.close(folder)
 
 
-def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where mgpu remembers its last verdict: $XDG_STATE_HOME/mgpu."""
-    home = environ.get("XDG_STATE_HOME") or (f"{environ['HOME']}/.local/state" if environ.get("HOME") else "")
-    return Path(home or tempfile.gettempdir()) / ("mgpu" if home else f"mgpu-{os.getuid()}")
+def _mode_of(path: Path, folder: int, mode: int | None) -> int:
+    """The mode of the file to be written. Raises MgpuError where no file can be, or another user's is in the way."""
+    try:
+        old = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return mode if mode is not None else 0o666 & ~_umask()
+    if what := kind(old.st_mode) or ("a symbolic link" if stat.S_ISLNK(old.st_mode) else ""):
+        raise MgpuError(f"cannot write {path}: it is {what}", REFUSED if "link" in what else NOT_READY)
+    if old.st_uid != os.getuid():
+        if os.fstat(folder).st_mode & stat.S_ISVTX:
+            raise MgpuError(f"cannot write {path}: it belongs to another user", REFUSED)
+        return mode if mode is not None else 0o666 & ~_umask()  # its mode was chosen by another user
+    return mode if mode is not None else old.st_mode & 0o777
+
+
+def _shared(folder: Path) -> bool:
+    return bool(folder.stat().st_mode & stat.S_IWOTH)
 
 
 def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+# Folders of mgpu
+
+
+def private_folder(path: Path) -> Path:
+    """Make a folder that only this user can read, and check that it is one. Raises OSError: Unreadable when it is a
+    link, or belongs to another user."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = path.lstat()
+    if stat.S_ISLNK(about.st_mode):
+        raise Unreadable(f"{path} is a symbolic link: not followed", errno.ELOOP)
+    if about.st_uid != os.getuid():
+        raise Unreadable(f"{path} belongs to another user", errno.EPERM)
+    if about.st_mode & _OTHERS_WRITE:
+        path.chmod(about.st_mode & 0o700)
+    return path
+
+
+def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where mgpu keeps its last verdict, drafts and the list of runs: $XDG_STATE_HOME/mgpu. Nothing is made.
+
+    Without HOME it is the home folder of the user database. Raises OSError where there is none, or where another user
+    owns a folder above it (as with sudo that keeps HOME): then no state is kept.
+    """
+    home = environ.get("HOME") or _home_of_user_database()
+    base = environ.get("XDG_STATE_HOME", "")
+    if not base.startswith("/"):  # the specification: a relative path is invalid and ignored
+        base = f"{home}/.local/state" if home.startswith("/") else ""
+    if not base:
+        raise Unreadable("no home folder is known: set HOME or XDG_STATE_HOME", errno.ENOENT)
+    for folder in (Path(base), *Path(base).parents):
+        with contextlib.suppress(FileNotFoundError):
+            _refuse_strangers_folder(Path(os.path.realpath(folder)))
+    return Path(base) / "mgpu"
+
+
+def _refuse_strangers_folder(folder: Path) -> None:
+    about = folder.stat()
+    if about.st_uid not in (os.getuid(), 0, _NOBODY):
+        raise Unreadable(f"{folder} belongs to another user: no state is kept", errno.EPERM)
+    if about.st_mode & stat.S_IWOTH and not about.st_mode & stat.S_ISVTX:
+        raise Unreadable(f"every user can write to {folder}: no state is kept", errno.EPERM)
+
+
+def _home_of_user_database() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # a container that was started with a bare number
+        return ""

@@ -14,6 +14,7 @@ from typing import Literal
 
 from mgpu import errors, files, report
 from mgpu.errors import MgpuError
+from mgpu.file_reading import read_own
 from mgpu.snapshot import Snapshot
 
 State = Literal["done", "todo", "trouble"]
@@ -74,6 +75,7 @@ def steps(folder: Path) -> list[Step]:
     return [doctor, configured, smoke, started]
 
 
+_LARGEST = 64 << 10  # bytes of the kept verdict
 _NOT_YET = (
     Step("mgpu smoke-test", "prove the ranks train together", "todo", "needs a config"),
     Step("mgpu launch", "start your script with that config", "todo", "needs a verified config"),
@@ -121,9 +123,9 @@ def _doctor() -> Step:
 
     purpose = "is this machine ready?"
     try:
-        last = json.loads((files.state_folder() / "doctor.json").read_text("utf-8"))
+        last = json.loads(read_own(files.state_folder() / "doctor.json", most=_LARGEST))
         verdict, time = str(last["verdict"]), str(last["time"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return Step("mgpu doctor", purpose, "todo", "not run yet")
     state: State = "done" if verdict in ("ready", "ready_with_warnings", "no_gpu") else "trouble"
     return Step("mgpu doctor", purpose, state, f"{_WORDS.get(verdict, verdict)}, {since(time)}")

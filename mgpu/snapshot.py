@@ -1215,6 +1215,7 @@ class Stamp:
     rungs: tuple[str, ...] = ()
     scaling: tuple[Scaling, ...] = ()  # of the smoke test's own small model, measured then
     level: str | None = None  # of that test; None: an older mgpu wrote it
+    refused: str | None = None  # why what is in the stamp file does not count; None: it does, or there is no file
 
 
 # Who comes past a condition on the rank. main: rank 0 alone; local_main: one a machine; not_main: all but rank 0; some:

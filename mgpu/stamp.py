@@ -16,12 +16,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mgpu import files
+from mgpu import files, moments
 from mgpu.errors import REFUSED, MgpuError, reason
+from mgpu.file_reading import read_own
 from mgpu.snapshot import BadSnapshot, Bandwidth, Baseline, Scaling, Snapshot, Stamp, decode
 
 FOLDER, FILE = ".mgpu", "verified.json"
 SCHEMA = 1
+_LARGEST = 16 << 20  # bytes; an entry of 1,000 ranks has about 1 MiB
+_CLOCK_SKEW_S = 600  # two nodes that share the folder may disagree by as much (chrony's default alarm is far below)
 Row = TypeVar("Row", Bandwidth, Scaling)
 # The variables a verdict depends on. The stamp, the launch and the report use this one list.
 RELEVANT_ENV = (
@@ -45,7 +48,7 @@ def of_now(snapshot: Snapshot) -> Stamp | None:
     now = fingerprint(snapshot)
     if config is None or now is None:
         return None
-    entries = _read(Path(config.path).parent)
+    entries, refused = _read(Path(config.path).parent)
     same_config = [e for e in entries.values() if e["facts"].get("config") == now["config"]]
     same_file = [e for e in entries.values() if e["facts"].get("file") == now["file"]]
     best = max(
@@ -54,8 +57,8 @@ def of_now(snapshot: Snapshot) -> Stamp | None:
         default=None,
     )
     if best is None:
-        return Stamp(None, None, now)
-    rungs, scaling = tuple(best.get("rungs", ())), _rows(Scaling, best.get("scaling"))
+        return Stamp(None, None, now, refused=refused)
+    rungs, scaling = tuple(best["rungs"]), _rows(Scaling, best.get("scaling"))
     return Stamp(best["facts"], best["time"], now, rungs, scaling, best.get("level"))
 
 
@@ -69,7 +72,7 @@ def untold(snapshot: Snapshot) -> str:
 def measured_here(snapshot: Snapshot, folder: Path) -> Baseline | None:
     """What the last pass on exactly these GPUs measured, of this config where there is one; None without any."""
     now = _gpus(snapshot)
-    entries = [entry for entry in _read(folder).values() if now and entry["facts"].get("gpus") == now]
+    entries = [entry for entry in _read(folder)[0].values() if now and entry["facts"].get("gpus") == now]
     config = snapshot.config.sha256 if snapshot.config else None
     best = max(entries, key=lambda e: (e["facts"].get("config") == config, str(e["time"])), default=None)
     if best is None:
@@ -112,7 +115,7 @@ def _gpus(snapshot: Snapshot) -> str | None:
 
 def last_pass(config: Path) -> str | None:
     """When a config of this name in this folder passed last, on whatever GPUs; None: never, as far as is kept."""
-    entries = _read(config.parent).values()
+    entries = _read(config.parent)[0].values()
     return max((str(e["time"]) for e in entries if e["facts"].get("file") == config.name), default=None)
 
 
@@ -179,7 +182,7 @@ def write(snapshot: Snapshot, rungs: Sequence[str], measured: Mapping[str, Any])
     if facts is None:
         raise MgpuError("nothing was stamped: part of what a stamp covers is not known here")
     with _locked(folder):
-        entries = _read(folder)
+        entries, _ = _read(folder)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
         entry: dict[str, Any] = {"time": now, "facts": facts, "rungs": list(rungs), "measured": dict(measured)}
         if snapshot.ranks is not None:
@@ -216,13 +219,37 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _read(folder: Path) -> dict[str, dict[str, Any]]:
-    """The entries of the folder's stamp file; a damaged file verifies nothing."""
+def _read(folder: Path) -> tuple[dict[str, dict[str, Any]], str | None]:
+    """The entries of the folder's stamp file, and why the file does not count, if it does not.
+
+    Only a file that the user owns counts, in a folder that is not a link; a damaged one verifies nothing.
+    """
+    path = folder / FOLDER / FILE
     try:
-        data = json.loads((folder / FOLDER / FILE).read_text("utf-8"))
+        if path.parent.is_symlink():
+            return {}, f"{path.parent} is a symbolic link"
+        data = json.loads(read_own(path, most=_LARGEST))
         entries = data["entries"] if data.get("schema") == SCHEMA else {}
-        return {
-            key: e for key, e in entries.items() if isinstance(e.get("facts"), dict) and isinstance(e.get("time"), str)
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+        counted = {key: entry for key, entry in entries.items() if _is_possible(entry)}
+    except FileNotFoundError:
+        return {}, None
+    except OSError as error:
+        return {}, f"{path} does not count: {reason(error).partition(': ')[0]}"
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}, f"{path} is damaged"
+    left_out = len(entries) - len(counted)
+    return (
+        counted,
+        f"{path}: {left_out} of its entries cannot be true (no stages, or a time ahead)" if left_out else None,
+    )
+
+
+def _is_possible(entry: Any) -> bool:
+    """Whether a smoke test can have written this entry: it has facts and stages, and is not from the future."""
+    facts, stages, time = entry.get("facts"), entry.get("rungs"), entry.get("time")
+    if not isinstance(facts, dict) or not all(isinstance(value, str) for value in facts.values()):
+        return False
+    if not isinstance(stages, list) or not stages or not all(isinstance(name, str) and name for name in stages):
+        return False
+    ahead = moments.seconds_between(moments.now(), time) if isinstance(time, str) else None
+    return ahead is not None and ahead <= _CLOCK_SKEW_S

@@ -9,9 +9,10 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from mgpu import __version__, describe, document, engine, errors, examine, report
+from mgpu import __version__, describe, document, engine, errors, examine, files, report
 from mgpu.check import Skip
 from mgpu.errors import reason
 from mgpu.options import Request
@@ -133,8 +134,11 @@ def append_summary(text: str) -> None:
     if not path:
         return
     try:
+        files.refuse_strangers_links(Path(path))
         with open(path, "a", encoding="utf-8") as file:
             file.write(text + "\n")
+    except errors.MgpuError as error:
+        to_stderr(f"mgpu: cannot write the job summary: {error.message}")
     except OSError as error:
         to_stderr(f"mgpu: cannot write the job summary: {reason(error)}")
 

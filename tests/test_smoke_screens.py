@@ -559,7 +559,12 @@ def test_show_is_about_this_config(here: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_show_falls_back_to_the_stamp(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    entry = {"time": "2026-11-20T10:00:00Z", "facts": {"file": "accelerate.yaml"}, "rungs": [], "measured": {}}
+    entry = {
+        "time": "2026-11-20T10:00:00Z",
+        "facts": {"file": "accelerate.yaml"},
+        "rungs": ["start", "train"],
+        "measured": {},
+    }
     (here / ".mgpu").mkdir()
     (here / ".mgpu" / "verified.json").write_text(json.dumps({"schema": 1, "entries": {"x": entry}}))
     assert cli.run(["smoke-test", "--show"]) == errors.READY

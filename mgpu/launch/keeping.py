@@ -87,7 +87,7 @@ def new(command: Command, logs: Path, request: Request) -> Entry:
     script = masked_argv([command.script, *command.arguments])
     where = logs.resolve()
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", where.name)[:40].strip("-.") or "run"
-    digits = next((n for n in (4, 8, 16) if not (registry.folder() / f"{name}-{command.run_id[:n]}.json").exists()), 32)
+    digits = next((n for n in (4, 8, 16) if not _is_taken(f"{name}-{command.run_id[:n]}")), 32)
     return Entry(
         id=f"{name}-{command.run_id[:digits]}",
         run_id=command.run_id,
@@ -105,6 +105,13 @@ def new(command: Command, logs: Path, request: Request) -> Entry:
         ranks=command.ranks or None,
         detached=request.detach or request.watch,
     )
+
+
+def _is_taken(name: str) -> bool:
+    try:
+        return (registry.folder() / f"{name}.json").exists()
+    except OSError:  # no state can be kept: nothing is taken
+        return False
 
 
 def end_lost(entry: Entry) -> None:
@@ -131,10 +138,8 @@ def _signal_name(number: int | None) -> str | None:
 
 def _private() -> Path:
     """The folder of the entries: this user's own, and nobody else writes there. Raises OSError and ValueError."""
+    files.private_folder(registry.folder().parent)
     path = files.private_folder(registry.folder())
-    about = path.stat()
-    if about.st_uid != os.getuid() or about.st_mode & 0o022:
-        raise ValueError(f"{path} is writable for others")
     if not os.access(path, os.W_OK | os.X_OK):
         raise ValueError(f"{path} cannot be written")
     return path

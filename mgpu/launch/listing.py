@@ -204,4 +204,4 @@ def _write_json(path: str, looked: Sequence[tuple[Entry, State]], troubles: Sequ
     if path == "-":
         print(text, end="")
     else:
-        files.write(Path(path), text)
+        files.write_named(Path(path), text)

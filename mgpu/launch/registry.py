@@ -12,7 +12,6 @@ import dataclasses
 import json
 import os
 import socket
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +20,7 @@ from typing import Literal
 
 from mgpu import errors, files
 from mgpu.errors import MgpuError
+from mgpu.file_reading import read_own
 from mgpu.snapshot import BadSnapshot, decode
 
 State = Literal["running", "ended", "lost", "elsewhere"]
@@ -57,7 +57,7 @@ class Entry:
 
 
 def folder() -> Path:
-    """Where the entries are."""
+    """Where the entries are. Raises OSError if no state can be kept."""
     return files.state_folder() / "runs"
 
 
@@ -125,11 +125,15 @@ def entries() -> tuple[list[Entry], list[str]]:
     """Every run there is an entry of, the latest first; and a sentence for each file that cannot be understood."""
     found, troubles = [], []
     try:
-        paths = sorted(path for path in folder().iterdir() if path.suffix == ".json" and path.name[0] != ".")
+        place = folder()
+    except OSError as error:
+        return [], [f"the list of runs cannot be read: {errors.reason(error)}"]
+    try:
+        paths = sorted(path for path in place.iterdir() if path.suffix == ".json" and path.name[0] != ".")
     except FileNotFoundError:
         return [], []
     except OSError as error:
-        return [], [f"{folder()} cannot be read: {errors.reason(error)}"]
+        return [], [f"{place} cannot be read: {errors.reason(error)}"]
     for path in paths:
         try:
             found.append(load(path))
@@ -143,14 +147,7 @@ def entries() -> tuple[list[Entry], list[str]]:
 
 def load(path: Path) -> Entry:
     """One entry. Raises OSError and ValueError."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(handle, "rb") as file:
-        about = os.fstat(handle)
-        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
-            raise ValueError("it is not a file of yours")
-        raw = file.read(_LARGEST + 1)
-    if len(raw) > _LARGEST:
-        raise ValueError("it is too large")
+    raw = read_own(path, most=_LARGEST)
     try:
         data = json.loads(raw.decode("utf-8"))
         if isinstance(data, dict) and data.get("schema") != _SCHEMA:

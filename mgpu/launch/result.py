@@ -38,6 +38,10 @@ def check(request: Request) -> None:
     path = Path(name)
     if path.is_dir():
         raise MgpuError(f"--json-result {name} is a folder; name a file", errors.USAGE)
+    try:
+        files.refuse_strangers_links(path)
+    except MgpuError as error:
+        raise MgpuError(f"--json-result {name}: {error.message}", errors.LAUNCH_REFUSED) from None
     beside = path.resolve().parent
     if not os.access(beside if not path.exists() or path.is_file() else path, os.W_OK):
         why = "may not be written" if beside.is_dir() else "does not exist"
@@ -58,7 +62,8 @@ def document(content: dict[str, Any]) -> dict[str, Any]:
 def written(path: Path, whole: dict[str, Any], mode: int | None = None) -> None:
     """Write a document in one step. The training's exit code matters more than this file."""
     try:
-        files.write(path, json.dumps(whole, indent=2) + "\n", mode=mode)
+        put = files.write if mode is not None else files.write_named  # of mgpu's own folder, or named by the user
+        put(path, json.dumps(whole, indent=2) + "\n", mode=mode)
     except MgpuError as error:
         if sys.stderr is not None:
             print(f"mgpu: {error.message}", file=sys.stderr)

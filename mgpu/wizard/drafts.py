@@ -7,6 +7,7 @@ after every answer. A draft that cannot be read is set aside, never an obstacle.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ from typing import Any, get_args
 
 from mgpu import errors, files
 from mgpu.errors import MgpuError, reason
+from mgpu.file_reading import read_own
 from mgpu.wizard import answers as decisions
 from mgpu.wizard import flow
 from mgpu.wizard.answers import Answers, Origin
@@ -28,16 +30,23 @@ _MOST_BYTES = 100_000
 _FIELDS = frozenset(key.name for key in decisions.KEYS)
 
 
-def path_of(folder: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """The draft of a project folder: its name, and a few digits of its whole path."""
+def path_of(folder: Path, environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The draft of a project folder: its name, and a few digits of its whole path. None if no state can be kept."""
     whole = os.fsencode(folder.resolve())
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-.") or "project"
-    return files.state_folder(environ) / "drafts" / f"{name[:60]}-{hashlib.sha256(whole).hexdigest()[:6]}.toml"
-
-
-def save(path: Path, state: State) -> bool:
-    """Keep a state; False when the folder does not let us. Losing a draft must not end the questions."""
     try:
+        state = files.state_folder(environ)
+    except OSError:
+        return None
+    return state / "drafts" / f"{name[:60]}-{hashlib.sha256(whole).hexdigest()[:6]}.toml"
+
+
+def save(path: Path | None, state: State) -> bool:
+    """Keep a state; False when the folder does not let us. Losing a draft must not end the questions."""
+    if path is None:
+        return False
+    try:
+        files.private_folder(path.parent.parent)
         files.private_folder(path.parent)
         files.write(path, dumps(state), mode=0o600)
     except (OSError, MgpuError):
@@ -45,34 +54,35 @@ def save(path: Path, state: State) -> bool:
     return True
 
 
-def load(path: Path) -> tuple[State | None, str]:
+def load(path: Path | None) -> tuple[State | None, str]:
     """The state that was kept, or None; and a sentence when a draft had to be set aside."""
+    if path is None:
+        return None, ""
     try:
-        if not path.exists():
-            return None, ""
-        with path.open("rb") as file:
-            raw = file.read(_MOST_BYTES + 1)
-        if len(raw) > _MOST_BYTES:
-            raise ValueError("it is too large")
-        return loads(raw.decode("utf-8")), ""
-    except OSError as error:
-        return None, f"the draft {path} cannot be read: {reason(error)}"
-    except (ValueError, MgpuError) as error:
+        return loads(read_own(path, most=_MOST_BYTES).decode("utf-8")), ""
+    except FileNotFoundError:
+        return None, ""
+    except (OSError, ValueError, RecursionError, MgpuError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EFBIG:
+            return None, f"the draft {path} cannot be read: {reason(error)}"
         aside = path.with_name(f"{path.name}.damaged")
         with contextlib.suppress(OSError):
             path.replace(aside)
-        words = error.message if isinstance(error, MgpuError) else str(error)
+        words = error.message if isinstance(error, MgpuError) else reason(error)
         return None, f"the draft could not be understood ({words}); it is set aside as {aside}"
 
 
-def drop(path: Path) -> None:
+def drop(path: Path | None) -> None:
     """Forget a draft; one that is not there is forgotten already."""
-    with contextlib.suppress(OSError):
-        path.unlink(missing_ok=True)
+    if path is not None:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
-def saved_at(path: Path) -> str:
+def saved_at(path: Path | None) -> str:
     """When a draft was last saved, for the menu: 10:42, or the day when it is not of today."""
+    if path is None:
+        return ""
     try:
         when = datetime.fromtimestamp(path.stat().st_mtime)
     except OSError:
@@ -139,7 +149,7 @@ def loads(text: str) -> State:
     )  # fmt: skip
 
 
-def resume(path: Path) -> State:
+def resume(path: Path | None) -> State:
     """The draft that `--resume` asks for. Raises MgpuError when there is none."""
     state, trouble = load(path)
     if state is None:

@@ -24,7 +24,7 @@ class Session:
 
     state: State
     scene: Scene
-    draft: Path
+    draft: Path | None  # None: no state can be kept
     plain: bool  # numbered lines instead of prompts drawn in place
     base: Path | None = None  # the file that is changed in place when the state says so
     offline: bool = False
@@ -156,9 +156,10 @@ class Session:
         number = len(self.state.asked)
         if not number:
             return MgpuError("stopped; nothing was written", errors.INTERRUPTED)
-        if not drafts.save(self.draft, self.state):
+        if self.draft is None or not drafts.save(self.draft, self.state):
+            where = f" in {self.draft}" if self.draft else ": no home folder is known, or it belongs to another user"
             return MgpuError(
-                f"stopped; nothing was written, and the draft could not be kept in {self.draft}", errors.INTERRUPTED
+                f"stopped; nothing was written, and the draft could not be kept{where}", errors.INTERRUPTED
             )
         count = f"{number} answer{'' if number == 1 else 's'}"
         return MgpuError(
@@ -178,7 +179,7 @@ def _asked_anew(message: str) -> str:
     return message.removeprefix("--model ").replace("Give the number:  --params 8.03B", "Type the number: 8.03B")
 
 
-def left_off(state: State, path: Path) -> str:
+def left_off(state: State, path: Path | None) -> str:
     """How far a draft came, and when: "3 answers given, 10:42"."""
     when = drafts.saved_at(path)
     return f"{screens.left_off(state)}{', ' + when if when else ''}"

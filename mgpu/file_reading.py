@@ -1,0 +1,148 @@
+"""How does mgpu read a file that it does not trust?
+
+`read` checks the type before it opens, reads at most so many bytes, and waits only so long. `read_own` reads what mgpu
+itself wrote earlier, and only where the user owns it, others cannot write to it, and no link is in between. Every file
+that is not mgpu's own code is opened here (tests/test_reading.py checks it).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from mgpu.errors import reason
+
+WAIT_S = 10.0  # for one file: longer than a cold network file system takes for a small one
+_PIECE = 1 << 20
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+# A pipe that the shell or a parent process handed over: <(command), /dev/stdin.
+HANDED_OVER = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+Result = TypeVar("Result")
+
+
+class Unreadable(OSError):
+    """A file that mgpu refuses to read or to write. `strerror` is the reason, as a clause."""
+
+    def __init__(self, why: str, number: int = errno.EINVAL) -> None:
+        super().__init__(number, why)
+
+
+def read(path: str | Path, *, most: int, wait_s: float = WAIT_S) -> bytes:
+    """Return the bytes of a regular file, or of a pipe that was handed over (`<(command)`, /dev/stdin).
+
+    Raises OSError: Unreadable when it is something else, larger than `most` bytes, or does not answer in `wait_s`.
+    """
+    name = os.fspath(path)
+
+    def whole() -> bytes:
+        deadline = time.monotonic() + wait_s
+        handle = open_checked(name)
+        try:
+            return _all_of(handle, most, deadline)
+        finally:
+            os.close(handle)
+
+    return _within(wait_s, whole)
+
+
+def open_checked(path: str | Path) -> int:
+    """Open a file for reading after checking that it is a regular file or a pipe that was handed over. No device is
+    opened to find out: opening one can act on it. Raises OSError."""
+    name = os.fspath(path)
+    try:
+        _refuse_kind(name, os.stat(name).st_mode)
+        handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except ValueError as error:  # a NUL or a surrogate in the name
+        raise Unreadable(f"not a file name: {reason(error)}") from None
+    try:
+        _refuse_kind(name, os.fstat(handle).st_mode)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def read_own(path: Path, *, most: int) -> bytes:
+    """Return the bytes of a file that mgpu wrote for this user. Raises OSError: Unreadable when it is a link, belongs
+    to another user, or others can write to it."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        about = os.fstat(handle)
+        _refuse_kind(os.fspath(path), about.st_mode)
+        if about.st_uid != os.getuid():
+            raise Unreadable("it belongs to another user", errno.EPERM)
+        if about.st_mode & _OTHERS_WRITE:
+            raise Unreadable("other users can write to it", errno.EPERM)
+        return _all_of(handle, most, time.monotonic() + WAIT_S)
+    finally:
+        os.close(handle)
+
+
+def kind(mode: int) -> str:
+    """The type of a file that is not a regular one, as a phrase; "" for a regular file."""
+    return next((name for test, name in _KINDS if test(mode)), "")
+
+
+def _refuse_kind(name: str, mode: int) -> None:
+    what = kind(mode)
+    if not what or (name.startswith(HANDED_OVER) and not stat.S_ISDIR(mode) and not stat.S_ISBLK(mode)):
+        return
+    raise Unreadable(f"it is {what}", errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL)
+
+
+def _all_of(handle: int, most: int, deadline: float) -> bytes:
+    found = bytearray()
+    while True:
+        left = deadline - time.monotonic()
+        ready = left > 0 and select.select([handle], [], [], left)[0]
+        if not ready:
+            raise Unreadable("it did not answer in time", errno.ETIMEDOUT)
+        piece = os.read(handle, min(_PIECE, most + 1 - len(found)))
+        found += piece
+        if len(found) > most:
+            raise Unreadable(f"it is larger than {_size(most)}", errno.EFBIG)
+        if not piece:
+            return bytes(found)
+
+
+def _size(count: int) -> str:
+    return f"{count >> 20} MiB" if count >= 1 << 20 else f"{count >> 10} KiB"
+
+
+def _within(wait_s: float, work: Callable[[], Result]) -> Result:
+    """Run `work` in a thread that is given up after `wait_s`: a read from a dead file server cannot be interrupted."""
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def attempt() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # raised again in the caller's thread
+            errors.append(error)
+
+    try:
+        thread = threading.Thread(target=attempt, daemon=True)
+        thread.start()
+    except RuntimeError:  # no more threads for this user: read without a time limit
+        attempt()
+    else:
+        thread.join(wait_s + 1.0)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise Unreadable(f"it did not answer in {wait_s:g} s", errno.ETIMEDOUT)
+    return results[0]
