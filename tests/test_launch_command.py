@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mgpu import ahead, beforehand, children, cli
+from mgpu import ahead, children, cli
 from mgpu.config import facts
 from mgpu.errors import USAGE, MgpuError
 from mgpu.launch import command, destination, line, program, run, secrecy
@@ -404,28 +404,3 @@ def test_machines_that_share_a_folder_of_logs(tmp_path: Path) -> None:
     assert run._folder(asked, several) == tmp_path / "logs" / "node1"
     assert run._folder(asked, alone) == tmp_path / "logs"
     assert not (tmp_path / "logs").exists()
-
-
-def test_only_what_a_launch_wrote_is_cleared(tmp_path: Path) -> None:
-    for name in ("run.log", "run.log.2", "mgpu.log", "gpus.json", "run.log.txt", "run.json"):
-        (tmp_path / name).touch()
-    (tmp_path / "result.json").write_text('{"schema": "mgpu.run/1.0"}')
-    planned = beforehand.planned_folder(str(tmp_path), "")
-    assert (tmp_path / "run.log").exists()
-    assert beforehand.made_folder(planned, "", named=True) == tmp_path
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json", "run.log.txt"]
-    for text in ("{}", "[]", "no json", '{"schema": "mine"}'):
-        (tmp_path / "result.json").write_text(text)
-        with pytest.raises(MgpuError, match=r"its result\.json is not of mgpu launch"):
-            beforehand.planned_folder(str(tmp_path), "")
-
-
-def test_a_planned_folder_that_somebody_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MGPU_LOG_DIR", str(tmp_path / "runs"))
-    planned = beforehand.planned_folder("", "")
-    assert not planned.parent.exists()
-    planned.mkdir(parents=True)
-    assert beforehand.made_folder(planned, "", named=False) == planned.with_name(f"{planned.name}-2")
-    (tmp_path / "file").touch()
-    with pytest.raises(MgpuError, match="is a file"):
-        beforehand.planned_folder(str(tmp_path / "file" / "logs"), "")

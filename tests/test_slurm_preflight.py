@@ -644,17 +644,6 @@ def test_what_all_nodes_have_in_common_is_no_reason_to_exclude_them(tmp_path: Pa
     assert replace(same, bad=tuple(with_each_other)).exclude == "--exclude=n[1-3]"
 
 
-def test_nothing_of_an_earlier_pre_flight_is_left_to_be_taken_for_this_one(tmp_path: Path) -> None:
-    """A job that is requeued keeps its number, and so its folder."""
-    old = ("nodes.sh", "preflight.json", "failing_nodes.txt", "passing_nodes.txt", "hostfile", "mine.txt")
-    for name in old:
-        (tmp_path / name).write_text("old")
-    (tmp_path / "machines").mkdir()
-    (tmp_path / "machines/n9.json").write_text("{}")
-    written.forget(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["hostfile", "mine.txt"]
-
-
 # ---- the stages, with nodes that answer as they are told
 
 HOW = dict[str, Any]

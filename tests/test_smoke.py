@@ -103,8 +103,8 @@ def test_rehearsal_needs_no_config_and_stamps_nothing(mgpu: Run, tmp_path: Path)
     assert "\x1b" not in done.stdout and max(map(len, done.stdout.splitlines())) <= 80
 
 
-def test_one_process_of_type_no_and_the_log_dir_of_an_earlier_run(mgpu: Run, tmp_path: Path) -> None:
-    """What ranks wrote there before is not taken for what they write now."""
+def test_one_process_of_type_no_and_a_log_dir_with_other_files(mgpu: Run, tmp_path: Path) -> None:
+    """What is there already is neither taken for what the ranks write now, nor removed."""
     write_config(tmp_path, ONE_PROCESS)
     folder = tmp_path / "logs"
     folder.mkdir()
@@ -114,11 +114,17 @@ def test_one_process_of_type_no_and_the_log_dir_of_an_earlier_run(mgpu: Run, tmp
         (folder / f"rank{number}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
         (folder / f"rank{number}.beat").touch()
         os.utime(folder / f"rank{number}.beat", (1, 1))
+    for name in ("rank_model.py", "ranking.csv", "rank0.ckpt.pt"):
+        (folder / name).write_text(name)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
     code, document = smoke_test(mgpu, *QUICK, "--log-dir", "logs")
     assert (code, document["verdict"], document["ended"]) == (errors.READY, "passed", "finished")
     (rank,) = document["ranks"]
     assert rank["world_size"] == rank["accelerate_world_size"] == 1
     assert document["stamp"]
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    (ours,) = (path for path in folder.iterdir() if path.is_dir())
+    assert ours.name.startswith("smoke-") and document["logs"] == f"logs/{ours.name}"
 
 
 def test_one_process_on_a_machine_without_gpus_needs_no_use_cpu(mgpu: Run, tmp_path: Path) -> None:
@@ -329,35 +335,6 @@ def test_torch_that_cannot_see_the_gpus(mgpu: Run, tmp_path: Path) -> None:
     assert code == errors.NOT_READY and document["verdict"] == "failed"
     assert "torch_is_cpu_build" in checks(document)
     assert document["ranks"] == [] and not (tmp_path / "runs").exists()
-
-
-def test_run_folder_falls_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`runs` is a file: the logs go to a private temporary folder, and that is said."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MGPU_LOG_DIR", raising=False)
-    Path("runs").touch()
-    folder = beforehand.run_folder("", "smoke-")
-    assert folder.is_dir() and stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert str(folder) in capsys.readouterr().err
-    folder.rmdir()
-
-
-def test_run_folder_is_always_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MGPU_LOG_DIR", "elsewhere")
-    folders = {beforehand.run_folder("", "smoke-") for _ in range(5)}
-    assert len(folders) == 5 and all(folder.parent == Path("elsewhere") for folder in folders)
-
-
-def test_trials_of_an_earlier_run_are_not_taken_for_ours(tmp_path: Path) -> None:
-    """A second run in the same --log-dir would find that its trials work, before they have begun."""
-    for name in ("rank0.json", "try-1/rank0.json", "try-2/rank1.jsonl", "try-2/nccl.h.7.txt", "notes.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert beforehand.run_folder(str(tmp_path), "smoke-") == tmp_path
-    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["notes.txt"]
 
 
 # What is known before a rank is started

@@ -841,17 +841,3 @@ def test_a_second_interrupt_sweeps_as_well(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(KeyboardInterrupt):
         climbing.climb(climbing.Attempt(snapshot.config, snapshot, orders, 60.0))
     assert len(swept) == 1
-
-
-def test_a_folder_that_another_run_writes_to(here: Path) -> None:
-    """Their ranks' journals have the same names."""
-    with smoke._only_one_in("logs"):
-        with pytest.raises(MgpuError, match="another smoke test is writing there") as error, smoke._only_one_in("logs"):
-            pass
-        assert error.value.exit_code == errors.REFUSED
-    with smoke._only_one_in("logs"), smoke._only_one_in(""):
-        pass
-    (here / "text").write_text("", "utf-8")
-    with pytest.raises(MgpuError, match="cannot use the folder text") as error, smoke._only_one_in("text"):
-        pass
-    assert error.value.exit_code == errors.USAGE

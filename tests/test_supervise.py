@@ -171,16 +171,6 @@ def test_log_of_a_long_run(tmp_path: Path) -> None:
     assert not told
 
 
-def test_log_in_a_folder_that_was_used_before(tmp_path: Path) -> None:
-    for name in ("run.log", "run.log.1", "run.log.12", "run.log.old"):
-        (tmp_path / name).write_text("old\n")
-    log = run_log.RunLog(tmp_path, print)
-    log.write(memoryview(b"new\n"))
-    log.close()
-    assert [path.name for path in run_log.parts(tmp_path)] == ["run.log"]
-    assert (tmp_path / "run.log").read_text() == "new\n" and (tmp_path / "run.log.old").exists()
-
-
 @pytest.mark.parametrize("size", [1, 7, 1000, 70_000, 1 << 20])
 def test_table_that_passed_long_ago(size: int) -> None:
     """However it is cut into pieces, and however much a rank prints after it."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from mgpu import document, ending, engine, errors, examine, files, nodelist, report
+from mgpu import document, ending, engine, errors, examine, files, nodelist, report, run_folder
 from mgpu.check import Skip
 from mgpu.errors import MgpuError, reason
 from mgpu.fleet import job as jobs
@@ -81,16 +81,20 @@ class _Preflight:
     def run(self) -> int:
         with tempfile.TemporaryDirectory(prefix="mgpu-") as scratch:
             self.wanted = jobs.wanted(self.request, self.job, os.environ, Path(scratch))
-            self.folder = _folder(self.request, self.job)
-            count = len(self.job.nodes)
-            self.progress.say(
-                f"pre-flight of job {self.job.job}: {count} node{'s' * (count > 1)} ({nodelist.fold(self.job.nodes)}), "
-                f"{self.wanted.need} needed"
-            )
-            with Workers(self.job) as workers:
-                outcomes, bad = self._examined(workers)
-                good = [node for node in self.job.nodes if node not in {one.node for one in bad}]
-                tested = self._tested(workers, good)
+            with run_folder.claimed(_folder(self.request, self.job), run_folder.PRE_FLIGHT, named=True) as self.folder:
+                return self._run()
+
+    def _run(self) -> int:
+        """The stages, in the folder that is claimed for them."""
+        count = len(self.job.nodes)
+        self.progress.say(
+            f"pre-flight of job {self.job.job}: {count} node{'s' * (count > 1)} ({nodelist.fold(self.job.nodes)}), "
+            f"{self.wanted.need} needed"
+        )
+        with Workers(self.job) as workers:
+            outcomes, bad = self._examined(workers)
+            good = [node for node in self.job.nodes if node not in {one.node for one in bad}]
+            tested = self._tested(workers, good)
         return self._conclude(outcomes, bad, tested)
 
     # ---- the clock
@@ -198,7 +202,7 @@ class _Preflight:
 
         self.progress.say(f"compare: {len(found)} node{'s' * (len(found) != 1)}")
         there = [node for node in self.job.nodes if node in found and node not in workers.lost]
-        (self.folder / written.MACHINES).mkdir(exist_ok=True)
+        run_folder.make_below(self.folder / written.MACHINES, written.machines(there))
         for node in there:
             written.keep_machine(self.folder, node, from_json(found[node]["facts"]))
         unshared: dict[str, tuple[str, ...]] = {}
@@ -327,13 +331,7 @@ def _show(screen: report.Screen, result: screens.Result) -> None:
 
 def _folder(request: Request, job: Allocation) -> Path:
     """--log-dir, or runs/preflight-JOB here. Raises MgpuError."""
-    path = Path(request.log_dir or f"{os.environ.get('MGPU_LOG_DIR') or 'runs'}/preflight-{job.job}")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MgpuError(f"cannot use the folder {path}: {reason(error)}", errors.USAGE) from None
-    written.forget(path)
-    return path
+    return Path(request.log_dir) if request.log_dir else run_folder.base_folder() / f"preflight-{job.job}"
 
 
 def _told(folder: Path) -> str:

@@ -10,13 +10,12 @@ import contextlib
 import json
 import re
 import shlex
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mgpu import files, nodelist
-from mgpu.errors import USAGE, MgpuError, reason
+from mgpu.run_folder import Kind
 
 NODES_SH, HOSTFILE, DOCUMENT = "nodes.sh", "hostfile", "preflight.json"
 PASSING, FAILING, MACHINES = "passing_nodes.txt", "failing_nodes.txt", "machines"
@@ -66,20 +65,9 @@ def failing(bad: Mapping[str, str]) -> str:
     return "".join(f"{node}\t{' '.join(why.split())}\n" for node, why in bad.items())
 
 
-def forget(folder: Path) -> None:
-    """What an earlier pre-flight said in the same folder, as of a job that was requeued: should this one be stopped,
-    nothing of it is left to be taken for its answer. Raises MgpuError.
-
-    The hostfile stays: a shell that has sourced the earlier nodes.sh needs it.
-    """
-    try:
-        for name in (NODES_SH, DOCUMENT, PASSING, FAILING):
-            (folder / name).unlink(missing_ok=True)
-        for name in (MACHINES, *TESTS):
-            if (folder / name).is_dir():
-                shutil.rmtree(folder / name)
-    except OSError as error:
-        raise MgpuError(f"cannot use the folder {folder}: {reason(error)}", USAGE) from None
+def machines(nodes: Sequence[str]) -> Kind:
+    """What the folder of the nodes' facts holds."""
+    return Kind("machines", "", tuple(f"{node}.json" for node in nodes))
 
 
 def write(

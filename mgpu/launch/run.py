@@ -8,11 +8,11 @@ import os
 import shlex
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import beforehand, engine, errors, report
+from mgpu import beforehand, engine, errors, report, run_folder
 from mgpu.config import facts
 from mgpu.errors import MgpuError
 from mgpu.launch import command as launching
@@ -200,44 +200,51 @@ def _start(request: Request, command: launching.Command, told: summary.Told) -> 
         return result.declined(request)
     if folder is None:
         launching.become(command)
-    folder = _made(request, folder)
-    gc.enable()
     snapshot = told.fewer.snapshot
-    if request.detach or request.watch:
-        from mgpu.launch import detached
+    with _claimed(request, folder) as claimed:
+        gc.enable()
+        if request.detach or request.watch:
+            from mgpu.launch import detached
 
-        return detached.start(request, command, folder, snapshot)
-    from mgpu.launch import hand_off
+            return detached.start(request, command, claimed, snapshot)
+        from mgpu.launch import hand_off
 
-    return hand_off.hand_off(request, command, folder, snapshot)
+        return hand_off.hand_off(request, command, claimed, snapshot)
 
 
 def _folder(request: Request, config: Config) -> Path:
-    """Where this run's files will go; nothing is made or cleared yet.
+    """Where this run's files will go; nothing is made or removed yet.
 
     Each of several machines has a folder of its own in --log-dir, which they may share. Raises MgpuError: 2 while
-    another run still writes there, 125 where nobody can.
+    another run still writes there, 125 if mgpu cannot write there.
     """
     folder = request.log_dir
     if folder and config.num_machines > 1:
         folder = os.path.join(folder, f"node{request.node}")
+    try:
+        planned = run_folder.planned(folder, run_folder.LAUNCH)
+    except MgpuError as error:
+        raise MgpuError(error.message, errors.LAUNCH_REFUSED) from None
     if folder:
         from mgpu.launch import registry
 
-        if other := registry.writes_to(Path(folder)):
+        if other := registry.writes_to(planned):
             raise MgpuError(f"{other.id} still writes its logs to {folder}: choose another --log-dir", errors.USAGE)
-    try:
-        return beforehand.planned_folder(folder, "")
-    except MgpuError as error:
-        raise MgpuError(error.message, errors.LAUNCH_REFUSED) from None
+    return planned
 
 
-def _made(request: Request, planned: Path) -> Path:
-    """The folder, there and without what an earlier launch left in it. Raises MgpuError (125)."""
-    try:
-        return beforehand.made_folder(planned, "", named=bool(request.log_dir))
-    except MgpuError as error:
-        raise MgpuError(error.message, errors.LAUNCH_REFUSED) from None
+@contextlib.contextmanager
+def _claimed(request: Request, planned: Path) -> Iterator[Path]:
+    """The folder while the run lasts, without what an earlier launch left in it. Raises MgpuError (125)."""
+    with contextlib.ExitStack() as stack:
+        outlived = request.detach or request.watch
+        try:
+            named = bool(request.log_dir)
+            folder = run_folder.claimed(planned, run_folder.LAUNCH, named=named, outlived=outlived)
+            path = stack.enter_context(folder)
+        except MgpuError as error:
+            raise MgpuError(error.message, errors.LAUNCH_REFUSED) from None
+        yield path
 
 
 def _by_hand(request: Request, config: Config, target: Sequence[str], verified: Sequence[engine.Outcome]) -> str:

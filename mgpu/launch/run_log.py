@@ -56,8 +56,6 @@ class RunLog:
         self._starts: dict[int, int] = {}  # with which byte of the program a part begins
         self._first_end = 0
         self._file: int | None = _create(folder / NAME)
-        for path in parts(folder)[1:]:  # of a run before, in the same folder
-            path.unlink(missing_ok=True)
 
     def write(self, data: memoryview) -> None:
         """Keep what the program printed."""

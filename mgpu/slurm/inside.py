@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mgpu import beforehand, errors, report
+from mgpu import errors, report
 from mgpu.errors import MgpuError
 from mgpu.slurm import asked
 
@@ -158,6 +158,17 @@ def start(request: Request, prepared: Prepared, here: Allocation, folder: Path) 
     """Run the script here; its own exit status."""
     refuse_too_large(prepared, here)
     _refuse_too_few_nodes(request, prepared, here)
+    if request.dry_run:
+        return _started(request, prepared, here, folder)
+    from mgpu import run_folder
+
+    more = [prepared.name] if prepared.changed else []
+    named, outlived = bool(request.log_dir), request.detach
+    with run_folder.claimed(folder, run_folder.LAUNCH, named=named, more=more, outlived=outlived) as made:
+        return _started(request, prepared, here, made)
+
+
+def _started(request: Request, prepared: Prepared, here: Allocation, made: Path) -> int:
     from mgpu.launch import hand_off
     from mgpu.launch.command import Command
     from mgpu.slurm import run as launching
@@ -165,7 +176,6 @@ def start(request: Request, prepared: Prepared, here: Allocation, folder: Path) 
     from mgpu.snapshot import Snapshot
 
     added = environment(prepared.job, here)
-    made = folder if request.dry_run else beforehand.made_folder(folder, "", named=bool(request.log_dir))
     script = prepared.source if not prepared.changed and prepared.source is not None else made / prepared.name
     argv = (*_clean(here), *_shell(prepared.job.shebang), str(script), *prepared.arguments)
     run = Command(
@@ -197,7 +207,7 @@ def start(request: Request, prepared: Prepared, here: Allocation, folder: Path) 
         from mgpu.launch import result, summary
 
         if not summary.agreed():
-            launching.nothing_was_run(request, prepared, folder)
+            launching.nothing_was_run(prepared, made)
             return result.declined(request)
     launching.written(prepared, made)
     before = _steps(here)

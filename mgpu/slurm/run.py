@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import beforehand, engine, errors, report
+from mgpu import engine, errors, report
 from mgpu.errors import MgpuError
 from mgpu.launch import result
 from mgpu.launch.request import Request
+from mgpu.run_folder import LAUNCH, claimed, planned
 from mgpu.slurm import asked, prepare, refusals, submit, telling
 from mgpu.slurm import record as records
 from mgpu.slurm.follow import Asked, follow, speaker
@@ -91,7 +92,7 @@ def _run(request: Request) -> int:
     if here is None and not asked.is_there():
         words = "Slurm is not here (no sbatch): log in to a login node of the cluster, and start it there"
         raise MgpuError(words, errors.LAUNCH_REFUSED)
-    folder = beforehand.planned_folder(request.log_dir, "")
+    folder = planned(request.log_dir, LAUNCH)
     prepared = prepare.prepared(request, target, folder)
     if refused := _refused(request, prepared):
         return refused
@@ -104,10 +105,16 @@ def _submitted(request: Request, prepared: Prepared, folder: Path) -> int:
     options = prepared.options
     if request.dry_run:
         return _shown(prepared, options, folder)
-    folder = beforehand.made_folder(folder, "", named=bool(request.log_dir))
+    more = [prepared.name] if prepared.changed else []
+    with claimed(folder, LAUNCH, named=bool(request.log_dir), more=more) as made:
+        return _submitted_from(request, prepared, options, made)
+
+
+def _submitted_from(request: Request, prepared: Prepared, options: Sequence[str], folder: Path) -> int:
+    """Submit the script of this folder, and follow the job."""
     script = written(prepared, folder)
     if refusals := submit.test_only(script, options):
-        nothing_was_run(request, prepared, folder)
+        nothing_was_run(prepared, folder)
         raise MgpuError(f"Slurm would not take the job: {refusals[0]}", errors.LAUNCH_REFUSED)
     screen = report.Screen.of(sys.stderr)
     telling.plan(_rows(prepared, options, script), screen)
@@ -115,7 +122,7 @@ def _submitted(request: Request, prepared: Prepared, folder: Path) -> int:
         from mgpu.launch import summary
 
         if not summary.agreed():
-            nothing_was_run(request, prepared, folder)
+            nothing_was_run(prepared, folder)
             return result.declined(request)
     _output_folders(prepared)
     if not request.detach and not asked.is_there("scontrol"):
@@ -133,14 +140,11 @@ def _submitted(request: Request, prepared: Prepared, folder: Path) -> int:
         )
 
 
-def nothing_was_run(request: Request, prepared: Prepared, folder: Path) -> None:
-    """A run that never was leaves no script and no folder of its own."""
-    with contextlib.suppress(OSError):
-        if prepared.changed:
+def nothing_was_run(prepared: Prepared, folder: Path) -> None:
+    """A run that did not start leaves no script; its folder goes with the claim on it (run_folder)."""
+    if prepared.changed:
+        with contextlib.suppress(OSError):
             (folder / prepared.name).unlink()
-        if not request.log_dir:
-            folder.rmdir()
-            folder.parent.rmdir()  # runs/, where this was the first
 
 
 def _never(job: int) -> str:
@@ -213,8 +217,10 @@ def written(prepared: Prepared, folder: Path) -> Path:
         return prepared.source
     path = folder / prepared.name
     try:
-        path.write_bytes(prepared.text.encode("utf-8", "surrogateescape"))
-        path.chmod(0o700)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o700)
+        with open(handle, "wb") as file:
+            file.write(prepared.text.encode("utf-8", "surrogateescape"))
+            os.fchmod(handle, 0o700)
     except OSError as error:
         raise MgpuError(f"cannot write {path}: {errors.reason(error)}", errors.LAUNCH_REFUSED) from None
     return path

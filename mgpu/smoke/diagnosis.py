@@ -13,7 +13,7 @@ from dataclasses import replace
 from os import environ
 from pathlib import Path
 
-from mgpu import bandwidth
+from mgpu import bandwidth, run_folder
 from mgpu.smoke import nccl_log
 from mgpu.smoke.climb import Attempt, climb
 from mgpu.smoke.tries import COMMUNICATES, P2P_OFF, Try, tries
@@ -159,8 +159,7 @@ class _Search:
     def _attempt(self, one: Try, limit_s: float) -> Attempt:
         self.count += 1
         run = self.attempt.orders
-        folder = Path(run.folder) / f"try-{self.count}"
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder = run_folder.make_below(Path(run.folder) / f"try-{self.count}", run_folder.TRIAL)
         # On GPUs the price of a change is measured with it; on the CPU there is none that matters.
         price = () if run.cpu else ("bandwidth",)
         changed = {

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from mgpu import ahead, document, engine, errors, examine, files, probes, report, stamp
-from mgpu.beforehand import doubts, refusals, run_folder, worked_on
+from mgpu.beforehand import doubts, refusals, worked_on
 from mgpu.errors import MgpuError, reason
+from mgpu.run_folder import SMOKE_TEST, claimed, planned
 from mgpu.smoke import aftermath, baseline, diagnosis, machines, nccl_log, telling
 from mgpu.smoke import screen as screens
 from mgpu.smoke import subject as subjects
@@ -64,13 +63,13 @@ def _run(request: Request, started: float) -> int:
             return telling.refused(outcomes, snapshot, request, time.monotonic() - started, taken)
         snapshot = replace(snapshot, baseline=baseline.of(request.baseline, snapshot))
         wanted = _wanted_folder(subject, request)
-        with _only_one_in(wanted):
-            attempt = _attempt(subject, snapshot, request, wanted)
+        with claimed(planned(wanted, SMOKE_TEST), SMOKE_TEST, named=bool(wanted)) as folder:
+            attempt = _attempt(subject, snapshot, request, folder)
             if talk:
                 added = attempt.environment
                 talk.show(screens.headline(subject, snapshot, request, attempt.orders, added, doubts(snapshot), talk))
             snapshot = _climb(attempt, snapshot, request, talk)
-    return _conclude(snapshot, subject, request, started, talk)
+            return _conclude(snapshot, subject, request, started, talk)
 
 
 def _look(subject: Subject) -> Snapshot:
@@ -92,33 +91,9 @@ def _wanted_folder(subject: Subject, request: Request) -> str:
     return request.log_dir
 
 
-@contextlib.contextmanager
-def _only_one_in(folder: str) -> Iterator[None]:
-    """Two runs in one named folder would read each other's journals. Raises MgpuError (5)."""
-    if not folder:
-        yield
-        return
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise MgpuError(f"--log-dir: cannot use the folder {folder}: {reason(error)}", errors.USAGE) from None
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise MgpuError(f"--log-dir {folder}: another smoke test is writing there", errors.REFUSED) from None
-        except OSError:
-            pass  # a file system without locks
-        yield
-    finally:
-        os.close(handle)
-
-
-def _attempt(subject: Subject, snapshot: Snapshot, request: Request, wanted: str) -> Attempt:
-    """The launch, with a folder for what it writes."""
+def _attempt(subject: Subject, snapshot: Snapshot, request: Request, folder: Path) -> Attempt:
+    """The launch, with the folder for what it writes."""
     assert snapshot.driver is not None
-    folder = run_folder(wanted, "smoke-")
     orders = subjects.orders(request, subject, snapshot.driver, folder)
     return Attempt(
         config=subject.config,
@@ -169,7 +144,7 @@ def _conclude(
     verdict, code = _verdict(ranks, outcomes)
     wanted = request.stamp and not subject.changed and verdicts.proven(ranks)
     stamped = _stamp(snapshot, ranks) if verdict == "passed" and wanted else None
-    # A copy that was made for this run is gone by now: it is told, and kept, under the name of what it was made from.
+    # A copy that was made for this run is gone afterwards: it is kept under the name of what it was made from.
     snapshot = replace(snapshot, config=replace(subject.config, path=subject.name))
     result = verdicts.Result(snapshot, outcomes, verdict, code, time.monotonic() - started, stamped)
     told, facts = verdicts.kept(ranks.folder)
