@@ -160,9 +160,10 @@ def _bare(line: str) -> str:
 
 
 def refuse_place(path: Path) -> None:
-    """Raise MgpuError where no file can be written: before anything is asked."""
+    """Raise MgpuError if no file can be written there: before anything is asked."""
     if path.is_dir():
         raise MgpuError(f"{path} is a folder", errors.USAGE)
+    files.inside(path)
     whole = path.resolve()
     if not whole.parent.is_dir():
         raise MgpuError(f"cannot write {path}: there is no folder {whole.parent}", errors.USAGE)
@@ -183,7 +184,7 @@ def write(job: Job) -> int:
     """Write the config: identical is left alone, somebody else's is refused, ours is kept as a backup."""
     refuse_problems(job.proposal)
     path = job.path
-    for place in (path, job.script):
+    for place in (path, job.script, Path(job.save_answers) if job.save_answers else None):
         if place is not None:
             refuse_place(place)
     text = text_of(job.proposal, path, job.base, (*job.machine_flags, *job.more_flags))
