@@ -13,7 +13,7 @@ def main() -> None:
 
         print(f"mgpu {__version__}")
         return
-    from mgpu import ahead, child_process, signals
+    from mgpu import ahead, signals
 
     signals.leave_in_order()
     try:
@@ -30,7 +30,8 @@ def main() -> None:
         print("mgpu: interrupted", file=sys.stderr)
         sys.exit(130)
     finally:
-        child_process.end_all()
+        if children := sys.modules.get("mgpu.child_process"):  # imported by whatever started one
+            children.end_all()
 
 
 if __name__ == "__main__":
