@@ -30,7 +30,7 @@ class Tie:
     """The pipe between mgpu and one child; closed with the object that holds it."""
 
     def __init__(self) -> None:
-        self.reading, self._writing = os.pipe()
+        self.reading, self._writing = map(_above_streams, os.pipe())
         self._made_by = os.getpid()
 
     def hold(self, process: int, *, of_group: bool, number: signal.Signals) -> None:
@@ -51,6 +51,15 @@ class Tie:
             self.let_go()
             with contextlib.suppress(OSError):
                 os.close(self._writing)
+
+
+def _above_streams(number: int) -> int:
+    """Move a file off the numbers of the standard streams: needed if mgpu was started with one of them closed."""
+    if number > 2:
+        return number
+    copy = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(number)
+    return copy
 
 
 class Program(subprocess.Popen[bytes]):
