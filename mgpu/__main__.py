@@ -13,8 +13,9 @@ def main() -> None:
 
         print(f"mgpu {__version__}")
         return
-    from mgpu import ahead
+    from mgpu import ahead, signals
 
+    signals.leave_in_order()
     try:
         ahead.start(sys.argv[1:])
         if sys.argv[1:2] == ["launch"] and "_MGPU_COMPLETE" not in os.environ:
@@ -26,9 +27,11 @@ def main() -> None:
 
         sys.exit(run(sys.argv[1:]))
     except KeyboardInterrupt:  # before the command line took over
+        print("mgpu: interrupted", file=sys.stderr)
         sys.exit(130)
     finally:
-        ahead.end()
+        if children := sys.modules.get("mgpu.child_process"):  # imported by whatever started one
+            children.end_all()
 
 
 if __name__ == "__main__":

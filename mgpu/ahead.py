@@ -2,14 +2,12 @@
 
 Reading options costs more than asking most probes, and the probes run in children: with a second CPU both is done at
 once. So the plain `mgpu doctor`, `mgpu configure --validate`, `mgpu smoke-test` and `mgpu launch` start them first of
-all. `take` hands them over; whatever nobody took is ended.
+all. `take` hands them over; `mgpu.__main__` stops those that are not taken.
 """
 
 from __future__ import annotations
 
 import contextlib
-import signal
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -39,7 +37,6 @@ def start(argv: Sequence[str]) -> None:
         return
     from mgpu import children
 
-    leave_in_order()  # no child is left behind
     with contextlib.suppress(OSError):  # no process could be started: the command will meet it again, and say so
         quick = children.QUICK if "--quick" in options or argv[0] == "smoke-test" else children.DEFAULT
         _started = children.start(children.OF_CONFIGS if validates else quick)
@@ -54,16 +51,8 @@ def _for_launch(words: Sequence[str]) -> None:
         from mgpu import children
         from mgpu.launch import destination
 
-        leave_in_order()
         with contextlib.suppress(OSError):
             _started = children.start(children.of_launch(destination.folders(request.target[1:])))
-
-
-def leave_in_order() -> None:
-    """End by an exception at a scheduler's limit or a closed terminal: what is open is closed, and children end."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, lambda signum, _: sys.exit(128 + signum))
 
 
 def take() -> list[Child] | None:
@@ -71,11 +60,3 @@ def take() -> list[Child] | None:
     global _started
     taken, _started = _started, None
     return taken
-
-
-def end() -> None:
-    """Leave none behind."""
-    if left := take():
-        from mgpu import children
-
-        children.end(left)

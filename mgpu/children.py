@@ -10,7 +10,6 @@ Imports little, so that the doctor's children are on their way before mgpu has l
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import selectors
@@ -23,12 +22,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
+from mgpu import child_process
+
 # The current directory must not be importable (a pynvml.py in a cloned repository would run); `-P` needs Python 3.11.
 # Results go to a copy of stdout, and stdout itself to stderr: foreign libraries print.
 _BOOT = """\
 import sys
 if sys.path[:1] == [""]: del sys.path[0]
 import json, os
+os.set_blocking(int(sys.argv[2]), False)
+try: os.read(int(sys.argv[2]), 1); os._exit(1)  # mgpu ended before its tie to this process was held
+except BlockingIOError: pass
 out = os.fdopen(os.dup(1), "w", encoding="utf-8"); os.dup2(2, 1)
 def run(path, arguments):
     space = {"__name__": "mgpu_probe", "__file__": path}
@@ -119,7 +123,7 @@ def of_launch(folders: Sequence[str]) -> tuple[Probe, ...]:
 @dataclass
 class Child:
     probe: Probe
-    process: subprocess.Popen[bytes]
+    process: child_process.Program
     deadline: float
     asking: str | None = None
     pending: bytes = b""
@@ -142,8 +146,7 @@ def start(probes: Iterable[Probe], *, python: str | None = None) -> list[Child]:
 
 def end(children: Iterable[Child]) -> None:
     """Leave none of these children behind, whether they were read or not."""
-    for child in children:
-        _end(child)
+    child_process.end(*[child.process for child in children])
 
 
 def collect(children: list[Child], progress: Callable[[str], None] | None = None) -> list[Child]:
@@ -168,13 +171,13 @@ def _start(probe: Probe, python: str) -> Child:
         "-c",
         _BOOT,
     ]
-    command.append(json.dumps([(str(part.path), dict(part.arguments)) for part in probe.all]))
-    process = subprocess.Popen(
+    tie = child_process.Tie()
+    command += [json.dumps([(str(part.path), dict(part.arguments)) for part in probe.all]), str(tie.reading)]
+    process = child_process.start(
         command,
-        stdin=subprocess.DEVNULL,
+        tie=tie,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        start_new_session=True,
         bufsize=0,
         env={**os.environ, **probe.environment} if probe.environment else None,
     )
@@ -282,18 +285,6 @@ def _gap_rest(child: Child, kind: str, reason: str) -> None:
 def _forget(selector: selectors.BaseSelector, child: Child) -> None:
     for key in [k for k in selector.get_map().values() if k.data is child]:
         selector.unregister(key.fileobj)
-
-
-def _end(child: Child) -> None:
-    """Leave nothing behind: the child's whole process group is killed. One in uninterruptible sleep is given up."""
-    if child.process.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.process.wait(_REAP_S)
-    for stream in (child.process.stdout, child.process.stderr):
-        if stream is not None:
-            stream.close()
 
 
 def _signal_name(number: int) -> str:

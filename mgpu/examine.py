@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING
 
-from mgpu import __version__, engine, errors, files, options, probes, report, telling
+from mgpu import __version__, engine, errors, files, options, probes, report, signals, telling
 from mgpu.check import Check
 from mgpu.errors import MgpuError, reason
 from mgpu.options import Request
@@ -81,6 +81,10 @@ def run(request: Request) -> int:
         return telling.failed(request, error.message, error.exit_code, began)
     except KeyboardInterrupt:
         return telling.failed(request, "interrupted", errors.INTERRUPTED, began)
+    except signals.Stopped:
+        if request.format == "json" and request.exit_style == "default":  # of the others the exit code says enough
+            telling.failed(request, "interrupted", signals.exit_code(), began)
+        raise
     except Exception as error:
         if os.environ.get("MGPU_DEBUG"):
             raise
@@ -368,10 +372,9 @@ def deadline(seconds: float) -> Iterator[None]:
     def ring(number: int, frame: FrameType | None) -> None:
         raise MgpuError(f"stopped: --timeout {seconds:g} s ran out", errors.TIMED_OUT)
 
-    old = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
+    with signals.handling({signal.SIGALRM: ring}, even_ignored=[signal.SIGALRM]):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)

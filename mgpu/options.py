@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mgpu import errors
+from mgpu import child_process, errors
 from mgpu.errors import MgpuError, reason
 
 if TYPE_CHECKING:
@@ -141,13 +141,11 @@ def interpreter(given: str) -> str:
     else:
         ask = [os.path.abspath(path), "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
         try:
-            done = subprocess.run(
-                ask, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, errors="replace", check=False
-            )
+            done = child_process.run(ask, 20)
         except (OSError, subprocess.TimeoutExpired) as error:
             why = f"it does not start ({reason(error)})"
         else:
-            found = re.fullmatch(r"(\d)\.(\d+)", done.stdout.strip())
+            found = re.fullmatch(r"(\d)\.(\d+)", done.stdout.decode("utf-8", "replace").strip())
             if done.returncode or not found:
                 why = "not a Python interpreter"
             elif (int(found[1]), int(found[2])) < _OLDEST:

@@ -25,7 +25,7 @@ from jsonschema import Draft202012Validator
 
 from mgpu import engine, nodelist, report, schema
 from mgpu.config import facts
-from mgpu.errors import INTERRUPTED, NOT_READY, UNKNOWN, USAGE, MgpuError
+from mgpu.errors import NOT_READY, UNKNOWN, USAGE, MgpuError
 from mgpu.fleet import framing, gather, groups, preflight, stages, verdict, written
 from mgpu.fleet import job as jobs
 from mgpu.fleet.job import Allocation
@@ -197,7 +197,7 @@ def test_stopped_while_nodes_are_asked(faulty: Faulty, number: signal.Signals, o
         os.kill(pid := int((faulty.work / "pid").read_text()), number)
         os.kill(pid, signal.SIGHUP)  # impatience does not cut its end short
         said += shell.stderr.readlines()
-        assert shell.wait(30) == INTERRUPTED, said
+        assert shell.wait(30) == 128 + number, said
     assert "mgpu: interrupted\n" in said and not any("Traceback" in line for line in said)
     assert faulty.cluster.left() == []
 

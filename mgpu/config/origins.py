@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mgpu import document, errors, probes, report
+from mgpu import document, errors, probes, report, scratch
 from mgpu.config import LOADER
 from mgpu.config.reading import understand
 from mgpu.errors import USAGE, MgpuError
@@ -141,10 +140,10 @@ def _applied(config: Config, key: str, value: Any, name: str, settings: Mapping[
 
 def _asked(raw: bytes, name: str, request: Request) -> dict[str, Any]:
     """What accelerate says of the file, and of the launch that would come of it."""
-    with tempfile.TemporaryDirectory(prefix="mgpu-") as folder:
+    with scratch.folder() as folder:
         path = Path(name)
         if name == "-":
-            path = Path(folder) / "stdin.yaml"
+            path = folder / "stdin.yaml"
             path.write_bytes(raw)
         arguments = {"paths": [str(path.resolve())], "launched": True}
         child = probes.run([replace(LOADER, arguments=arguments)], python=request.python)[0]

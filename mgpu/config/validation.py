@@ -9,14 +9,13 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mgpu import ahead, engine, errors, probes
+from mgpu import ahead, engine, errors, probes, scratch
 from mgpu.check import Check, Edit
 from mgpu.config import ask
 from mgpu.config.reading import LARGEST_BYTES, contents, seal, understand
@@ -168,12 +167,12 @@ def _asked(configs: list[Config], now: dict[str, bytes], python: str | None) -> 
     """The configs with accelerate's verdict; what came from standard input is asked about as a file of its own."""
     from mgpu import examine
 
-    with tempfile.TemporaryDirectory(prefix="mgpu-") as folder, examine.progress() as show:
+    with scratch.folder() as folder, examine.progress() as show:
         if show:
             show("accelerate's own loader")
         if STDIN not in now:
             return ask(configs, python=python)
-        path = Path(folder) / "stdin.yaml"
+        path = folder / "stdin.yaml"
         path.write_bytes(now[STDIN])
         named = [replace(config, path=str(path) if config.path == STDIN else config.path) for config in configs]
         return [replace(one, path=mine.path) for one, mine in zip(ask(named, python=python), configs, strict=True)]

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from mgpu import __version__, nodelist
+from mgpu import __version__, child_process, nodelist
 from mgpu.errors import CANNOT_RUN, UNKNOWN, MgpuError, reason
 from mgpu.fleet import framing
 from mgpu.fleet.job import Allocation
@@ -84,7 +84,7 @@ class Workers:
         self._environ = environ
         self._number = 0
         self._starts = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: child_process.Program | None = None
         self._heard: queue.Queue[tuple[str, int, str]] = queue.Queue()
         self._tasks: dict[int, _Task] = {}
         self._given_up = False  # Slurm has ended the step itself
@@ -173,9 +173,9 @@ class Workers:
         self._own, self._given_up = [], False
         variables = {name: value for name, value in self._environ.items() if name not in _NOT_OURS}
         try:
-            self._process = subprocess.Popen(
+            self._process = child_process.start(
                 srun(self.allocation, nodes), env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, start_new_session=True,
+                stderr=subprocess.PIPE, at_our_end=signal.SIGTERM,  # srun then ends its step
             )  # fmt: skip
             assert self._process.stdin is not None
             os.set_blocking(self._process.stdin.fileno(), False)

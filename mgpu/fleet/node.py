@@ -13,15 +13,13 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any
 
-from mgpu import __version__
+from mgpu import __version__, child_process, scratch, signals
 from mgpu.fleet import framing
 
 _END_S = 5.0  # for a smoke test that is told to stop
@@ -40,24 +38,18 @@ def main() -> None:
     """Serve until stdin ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)
-    signal.signal(signal.SIGTERM, _stop)
     node = Node(answers)
-    try:
-        node.greet()
-        for line in framing.whole_lines(sys.stdin):
-            command = framing.unpacked(line)
-            if isinstance(command, dict):
-                node.serve(command)
-    except (BrokenPipeError, KeyboardInterrupt):
-        pass
-    finally:
-        node.close()
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    """The head says it, and Slurm as well: the second time does not cut the end short."""
-    signal.signal(signal.SIGTERM, lambda number, frame: None)
-    raise KeyboardInterrupt
+    with signals.once():  # both the head of the pre-flight and Slurm send one
+        try:
+            node.greet()
+            for line in framing.whole_lines(sys.stdin):
+                command = framing.unpacked(line)
+                if isinstance(command, dict):
+                    node.serve(command)
+        except (BrokenPipeError, KeyboardInterrupt, signals.Stopped):
+            pass
+        finally:
+            node.close()
 
 
 class Node:
@@ -68,7 +60,7 @@ class Node:
         self._answers = answers
         self._said = 0
         self._listening: Any = None
-        self._test: subprocess.Popen[bytes] | None = None
+        self._test: child_process.Program | None = None
 
     def greet(self) -> None:
         """The first word."""
@@ -115,8 +107,8 @@ class Node:
         from mgpu.config import facts
         from mgpu.snapshot import Plan, to_json
 
-        with tempfile.TemporaryDirectory(prefix="mgpu-") as scratch:
-            path = Path(scratch) / str(command["name"])
+        with scratch.folder() as place:
+            path = place / str(command["name"])
             path.write_text(command["config"], "utf-8")
             config = replace(facts(path, ask_loader=False), path=str(command["name"]))
         plan = Plan(nodes=config.num_machines, cpu_ranks=(config.ranks_here or 1) if command["cpu"] else None)
@@ -153,15 +145,15 @@ class Node:
         if group is None:
             return {"left_out": True}
         began = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="mgpu-") as scratch:
-            config, output = Path(scratch) / "accelerate.yaml", Path(scratch) / "smoke.json"
+        with scratch.folder() as place:
+            config, output = place / "accelerate.yaml", place / "smoke.json"
             config.write_text(group["config"], "utf-8")
-            folder = Path(group["folder"]) if group["folder"] and Path(group["folder"]).is_dir() else Path(scratch)
+            folder = Path(group["folder"]) if group["folder"] and Path(group["folder"]).is_dir() else place
             arguments = ["smoke-test", "-c", str(config), "--output", str(output), *command["options"]]
             arguments += ["--log-dir", str(folder / "-".join(group["nodes"])) + f".{self.name}"]
             if len(group["nodes"]) > 1:
                 arguments += ["--node-rank", str(group["nodes"].index(self.name))]
-            limit_s, log = float(command["limit_s"]) + _LATE_S, Path(scratch) / "output"
+            limit_s, log = float(command["limit_s"]) + _LATE_S, place / "output"
             code, said = self._run(arguments, {**os.environ, **command["environment"]}, limit_s, log)
             document = _read(output)
         if document is None:
@@ -172,16 +164,16 @@ class Node:
         """mgpu's own command line in a process of its own: exit code, and the end of what it printed."""
         root = str(Path(__file__).resolve().parents[2])
         with log.open("wb") as output:
-            self._test = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, root, *arguments], env=variables, stdin=subprocess.DEVNULL,
-                stdout=output, stderr=subprocess.STDOUT,
+            self._test = child_process.start(
+                [sys.executable, "-c", _BOOT, root, *arguments], env=variables, stdout=output,
+                stderr=subprocess.STDOUT, at_our_end=signal.SIGTERM, start_new_session=False,
             )  # fmt: skip
             try:
                 code = self._test.wait(limit_s)
             except subprocess.TimeoutExpired:
                 _end(self._test)
                 return 124, f"the smoke test did not end in {limit_s:.0f} s"
-            except KeyboardInterrupt:  # before the folder it writes into is taken away
+            except (KeyboardInterrupt, signals.Stopped):  # before the folder it writes into is taken away
                 _end(self._test)
                 raise
         return code, log.read_text("utf-8", "replace").strip()[-_TOLD:]

@@ -11,16 +11,13 @@ import contextlib
 import itertools
 import os
 import secrets
-import signal
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any
 
-from mgpu import document, ending, engine, errors, examine, files, nodelist, report, run_folder
+from mgpu import document, ending, engine, errors, examine, files, nodelist, report, run_folder, scratch, signals
 from mgpu.check import Skip
 from mgpu.errors import MgpuError, reason
 from mgpu.fleet import job as jobs
@@ -46,10 +43,10 @@ def run(request: Request) -> int:
     began = time.monotonic()
     job = jobs.allocation(os.environ)
     try:
-        with _stopped_by_signals():
+        with signals.once():  # the end has time limits of its own (Workers.close)
             return _Preflight(request, job, began).run()
-    except KeyboardInterrupt:
-        code, words = errors.INTERRUPTED, "interrupted"
+    except (KeyboardInterrupt, signals.Stopped):
+        code, words = signals.exit_code(), "interrupted"
     except MgpuError as error:
         if error.exit_code == errors.USAGE or request.format == "human":
             raise
@@ -79,8 +76,8 @@ class _Preflight:
         self.port = stages.first_port(job.job)
 
     def run(self) -> int:
-        with tempfile.TemporaryDirectory(prefix="mgpu-") as scratch:
-            self.wanted = jobs.wanted(self.request, self.job, os.environ, Path(scratch))
+        with scratch.folder() as place:
+            self.wanted = jobs.wanted(self.request, self.job, os.environ, place)
             with run_folder.claimed(_folder(self.request, self.job), run_folder.PRE_FLIGHT, named=True) as self.folder:
                 return self._run()
 
@@ -361,22 +358,3 @@ def _tokens(folders: Sequence[str]) -> Iterator[dict[str, str]]:
         for folder, name in made.items():
             with contextlib.suppress(OSError):
                 (Path(folder) / name).unlink()
-
-
-@contextlib.contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """SIGTERM (scancel, the time limit) and SIGHUP end it as Ctrl-C does: without a worker that goes on. A second one
-    does not cut the end short, which has limits of its own (Workers.close)."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        for one in numbers:  # not SIG_IGN: of one that has come already Python would say that it is lost
-            signal.signal(one, lambda number, frame: None)
-        raise KeyboardInterrupt
-
-    old = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)

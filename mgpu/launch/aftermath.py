@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mgpu import child_process
 from mgpu.launch import exit_code, processes
 from mgpu.snapshot import EndedRank, Fallen, GpuWork, Run
 
@@ -273,13 +274,10 @@ def _slurm(environ: Mapping[str, str] = os.environ) -> str | None:
     if not job or program is None or not job.isdigit():
         return None
     try:
-        said = subprocess.run(
-            [program, "--oneliner", "show", "job", job],
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=_SLURM_S, check=False,
-        ).stdout.decode("utf-8", "replace")  # fmt: skip
+        shown = child_process.run([program, "--oneliner", "show", "job", job], _SLURM_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return slurm_state(said)
+    return slurm_state(shown.stdout.decode("utf-8", "replace"))
 
 
 def slurm_state(said: str) -> str | None:

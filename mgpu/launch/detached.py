@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mgpu import errors, report
+from mgpu import child_process, errors, report, signals
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import registry
 from mgpu.launch.command import Command
@@ -100,6 +100,9 @@ def _go_on(request: Request, command: Command, folder: Path, snapshot: Snapshot,
         code = error.exit_code
         print(f"mgpu: {error.message}", file=sys.stderr)
         tell(error=error.message, exit_code=code)
+    except signals.Stopped as stopped:
+        code = 128 + stopped.number
+        tell(error=f"stopped by {signal.Signals(stopped.number).name} before the launcher started", exit_code=code)
     except BaseException as error:
         import traceback
 
@@ -169,10 +172,7 @@ def _of_logind(group: str, user: int, kills: Callable[[], bool]) -> str:
 
 def _kills_user_processes() -> bool:
     try:
-        done = subprocess.run(
-            ["loginctl", "show-session", "--property=KillUserProcesses"],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_ASKED_S, check=False,
-        )  # fmt: skip
+        done = child_process.run(["loginctl", "show-session", "--property=KillUserProcesses"], _ASKED_S)
     except (OSError, subprocess.SubprocessError, ValueError):
         return False
-    return "KillUserProcesses=yes" in done.stdout
+    return b"KillUserProcesses=yes" in done.stdout

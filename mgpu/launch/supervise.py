@@ -14,10 +14,11 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 
+from mgpu import signals
 from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
 from mgpu.launch import exit_code, guard, processes
 from mgpu.launch.command import Command
@@ -370,26 +371,18 @@ class Supervisor:
 
     # Signals and keys
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
+    def _signals(self) -> contextlib.AbstractContextManager[None]:
         """INT, TERM, HUP, QUIT go to the launcher's process group, USR1 and USR2 to the ranks; TSTP stops the run."""
-        # One that is ignored stays so: `nohup` makes HUP ignored, and the run is to survive it.
-        asked = [number for number in _TO_LAUNCHER if signal.getsignal(number) != signal.SIG_IGN]
-        handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]] = {
-            **dict.fromkeys(asked, self._on_end),
+        handlers: dict[signal.Signals, signals.Handler] = {
+            **dict.fromkeys(_TO_LAUNCHER, self._on_end),
             **dict.fromkeys(_TO_RANKS, self._on_user),
             signal.SIGCONT: lambda number, frame: self._resume(),
+            signal.SIGTSTP: lambda number, frame: self._suspend(of_group=False),
         }
-        if signal.getsignal(signal.SIGTSTP) != signal.SIG_IGN:
-            handlers[signal.SIGTSTP] = lambda number, frame: self._suspend(of_group=False)
         if self._terminal is not None:
             handlers[signal.SIGWINCH] = self._on_resize
-        old = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        try:
-            yield
-        finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
+        # `trap '' USR1` in a job script protects its shell: the ranks still get theirs.
+        return signals.handling(handlers, even_ignored=_TO_RANKS)
 
     def _on_end(self, number: int, frame: FrameType | None = None) -> None:
         if self._is_asked(number):

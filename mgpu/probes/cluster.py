@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
+from mgpu import child_process
 from mgpu.snapshot import Association, Cluster, Gres, NodeKind, Partition
 
 DEADLINE_S: Final = 5.0  # a client waits 9 s for a controller that is down (measured Slurm 22.05 2026-11)
@@ -54,7 +55,12 @@ def read() -> Cluster | None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SINFO_", "SLURM_TIME"))}
     environment["LC_ALL"] = "C"
     with ThreadPoolExecutor(len(commands)) as pool:
-        said = dict(zip(commands, pool.map(lambda command: _ask(command, environment), commands.values()), strict=True))
+        asked = pool.map(lambda command: _ask(command, environment), commands.values())
+        try:
+            said = dict(zip(commands, asked, strict=True))
+        except BaseException:  # a signal: the pool's end would wait for clients that hang
+            child_process.end_all()
+            raise
     return understood(
         {what: answer.text for what, answer in said.items()},
         {what: answer.fault for what, answer in said.items() if answer.fault},
@@ -64,9 +70,7 @@ def read() -> Cluster | None:
 def _ask(command: Sequence[str], environment: Mapping[str, str]) -> _Said:
     """What a command prints, or in a clause why it prints nothing."""
     try:
-        done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False
-        )
+        done = child_process.run(command, DEADLINE_S, env=environment)
     except subprocess.TimeoutExpired:
         return _Said("", f"{command[0]} did not answer within {DEADLINE_S:g} s: is the controller down?")
     except OSError as error:

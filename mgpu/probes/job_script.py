@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from mgpu import errors
+from mgpu import child_process, errors
 from mgpu.errors import MgpuError, reason
 from mgpu.probes import job_script_directives as directives
 from mgpu.probes.job_script_programs import SHELLS, base
@@ -129,10 +129,7 @@ def _syntax(path: Path, shell: str | None) -> tuple[str | None, int | None, str 
         return None, None, "no bash is here, and its -n was not asked"
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
     try:
-        done = subprocess.run(
-            [program, "-n", os.path.abspath(path)],
-            stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=_SYNTAX_S, check=False,
-        )  # fmt: skip
+        done = child_process.run([program, "-n", os.path.abspath(path)], _SYNTAX_S, env=environment)
     except subprocess.TimeoutExpired:
         return None, None, f"bash -n did not come to an end in {_SYNTAX_S:g} s"
     except OSError as error:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from mgpu import errors
+from mgpu import child_process, errors
 from mgpu.errors import MgpuError
 
 # A client of Slurm 22.05 gives up after 9 s where nothing listens, and waits for MessageTimeout (10 s), several times,
@@ -41,10 +41,9 @@ class Question:
         self._until = time.monotonic() + limit_s
         self._streams: list[IO[bytes]] = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115
         try:
-            self._process = subprocess.Popen(
-                [program, *words[1:]], stdin=subprocess.DEVNULL, stdout=self._streams[0], stderr=self._streams[1],
-                cwd=folder, start_new_session=True,
-            )  # fmt: skip
+            self._process = child_process.start(
+                [program, *words[1:]], stdout=self._streams[0], stderr=self._streams[1], cwd=folder
+            )
         except OSError as error:
             raise MgpuError(f"{words[0]} cannot be started: {errors.reason(error)}", errors.LAUNCH_REFUSED) from None
 

@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
-from mgpu import moments, report
+from mgpu import moments, report, signals
 from mgpu.errors import MgpuError
 from mgpu.launch.exit_code import Tables
 from mgpu.slurm import record as records
@@ -38,7 +39,6 @@ _AT_ONCE = 16  # chunks of a file between two looks at signals and the clock
 Say = Callable[[str, report.Style], None]
 # The same signal again this soon is the same wish: timeout(1) signals the process and then its group.
 _SAME_S = 0.2
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -68,17 +68,14 @@ class Asked:
     def __init__(self) -> None:
         self.came: list[int] = []
         self._last = (0, 0.0)
-        self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+        self._handling = signals.handling(dict.fromkeys((signal.SIGINT, *signals.STOPPING), self._note))
 
     def __enter__(self) -> Asked:
-        for number in _SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-                self._before[number] = signal.signal(number, self._note)
+        self._handling.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+    def __exit__(self, *exception: Any) -> None:
+        self._handling.__exit__(*exception)
 
     def _note(self, number: int, _: FrameType | None) -> None:
         before, self._last = self._last, (number, time.monotonic())

@@ -8,11 +8,10 @@ import os
 import re
 import shlex
 import sys
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mgpu import beforehand, engine, errors
+from mgpu import beforehand, engine, errors, scratch
 from mgpu.errors import MgpuError
 from mgpu.launch.request import Request
 from mgpu.slurm import block, insert
@@ -131,8 +130,8 @@ def _made(request: Request, target: list[str], folder: Path) -> Prepared:
     folder_name = "job.sbatch"
     head, blank, rest = writing.render(replace(job, setup=environment.setup_lines())).partition("\n\n")
     text = head.replace(THIS_FILE, folder_name) + blank + rest
-    with tempfile.TemporaryDirectory(prefix="mgpu-job-") as scratch:
-        path = Path(scratch) / folder_name
+    with scratch.folder() as place:
+        path = place / folder_name
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
         facts = job_script.read(path)
     facts = replace(facts, path=str(folder / folder_name))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import engine, errors, report
+from mgpu import engine, errors, report, scratch
 from mgpu.errors import MgpuError
 from mgpu.launch import result
 from mgpu.launch.request import Request
@@ -254,14 +254,12 @@ def _rows(prepared: Prepared, options: Sequence[str], script: Path) -> list[tupl
 
 def _shown(prepared: Prepared, options: Sequence[str], folder: Path) -> int:
     """--dry-run: the script on stdout, the rest on stderr; whether Slurm would take it."""
-    import tempfile
-
     screen = report.Screen.of(sys.stderr)
     telling.plan(_rows(prepared, options, folder / prepared.name if prepared.changed else prepared.source or folder),
                  screen)  # fmt: skip
     show_text(prepared)
-    with tempfile.TemporaryDirectory(prefix="mgpu-job-") as scratch:
-        script = written(replace(prepared, changed=True), Path(scratch))
+    with scratch.folder() as place:
+        script = written(replace(prepared, changed=True), place)
         refusals = submit.test_only(script, options)
     missing = [folder.path for folder in prepared.job.folders if folder.exists is False]
     for path in missing:

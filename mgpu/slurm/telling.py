@@ -6,12 +6,11 @@ import contextlib
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mgpu import moments, nodelist, report
+from mgpu import moments, nodelist, report, scratch
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import result
 from mgpu.slurm import ended
@@ -252,7 +251,7 @@ def _logs(followed: Followed, found: Found, folder: Path | None) -> Iterator[lis
         return
     with contextlib.ExitStack() as stack:
         if folder is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mgpu-job-")))
+            folder = stack.enter_context(scratch.folder())
         paths = []
         for node, text in found.parts.items():
             path = folder / (f"{node}.log" if node else "job.log")

@@ -13,9 +13,9 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 from typing import Literal
 
+from mgpu import child_process, signals
 from mgpu.errors import CANNOT_RUN, MgpuError, reason
 from mgpu.launch import command as launching
 from mgpu.launch import exit_code, guard, port, processes
@@ -66,7 +66,7 @@ def climb(attempt: Attempt, show: Show | None = None) -> Ranks:
             states = view.states()
             launcher_exit = launcher.poll()
             outlived, left = _end(run_id, launcher)
-    except KeyboardInterrupt:  # a second one, while they are ended: the guard has done that now
+    except (KeyboardInterrupt, signals.Stopped):  # a second one, while they are ended: the guard has done that now
         aftermath.sweep(files, view.pids(), view.wrote())
         raise
     output = _tail(folder / _LOG)
@@ -172,13 +172,12 @@ def _start(command: launching.Command, changes: Mapping[str, str], log: Path) ->
             del environment[name]
     with log.open("wb") as output:
         try:
-            return subprocess.Popen(
+            return child_process.start(
                 command.argv,
+                at_our_end=signal.SIGKILL,  # the ranks have asked to be killed with the launcher (ranks/ladder.py)
                 env=environment,
-                stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
             )
         except OSError as error:
             raise MgpuError(f"the launcher cannot be started: {reason(error)}", CANNOT_RUN) from None
@@ -188,42 +187,22 @@ def _watch(launcher: subprocess.Popen[bytes], view: watch.View, limit_s: float, 
     """Follow the ranks until they are through, or stuck, or out of time, or somebody wants to stop."""
     deadline = time.monotonic() + limit_s
     try:
-        with _terminated():
-            while launcher.poll() is None:
-                view.read()
-                if view.unheard():
-                    view.started |= processes.ranks_under(launcher.pid)
-                if show:
-                    show(view, False)
-                if view.stalled():
-                    return "stalled"
-                if view.lost():
-                    return "died"
-                if time.monotonic() > deadline:
-                    return "timed_out"
-                time.sleep(_POLL_S)
-    except (KeyboardInterrupt, _Terminated):
+        while launcher.poll() is None:
+            view.read()
+            if view.unheard():
+                view.started |= processes.ranks_under(launcher.pid)
+            if show:
+                show(view, False)
+            if view.stalled():
+                return "stalled"
+            if view.lost():
+                return "died"
+            if time.monotonic() > deadline:
+                return "timed_out"
+            time.sleep(_POLL_S)
+    except (KeyboardInterrupt, signals.Stopped):
         return "interrupted"
     return "finished"
-
-
-class _Terminated(Exception):
-    """SIGTERM or SIGHUP reached mgpu while ranks were running."""
-
-
-class _terminated:  # reads as a word after `with`
-    """Turn SIGTERM and SIGHUP into an exception, so that the ranks are cleaned up before mgpu goes."""
-
-    def __enter__(self) -> None:
-        def stop(number: int, frame: FrameType | None) -> None:
-            raise _Terminated
-
-        asked = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
-        self.old = {number: signal.signal(number, stop) for number in asked}
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self.old.items():
-            signal.signal(number, handler)
 
 
 def _tail(log: Path) -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from os import environ
 from pathlib import Path
 
-from mgpu import bandwidth, run_folder
+from mgpu import bandwidth, run_folder, signals
 from mgpu.smoke import nccl_log
 from mgpu.smoke.climb import Attempt, climb
 from mgpu.smoke.tries import COMMUNICATES, P2P_OFF, Try, tries
@@ -54,7 +54,7 @@ def search(attempt: Attempt, ranks: Ranks, tell: Tell | None = None) -> tuple[Tr
 
     try:
         _Search(attempt, rung, ended).run()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, signals.Stopped):
         ended(Trial("the rest", None, INTERRUPTED))
     return tuple(trials)
 

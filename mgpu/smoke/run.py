@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import ahead, document, engine, errors, examine, files, probes, report, stamp
+from mgpu import ahead, document, engine, errors, examine, files, probes, report, scratch, signals, stamp
 from mgpu.beforehand import doubts, refusals, worked_on
 from mgpu.errors import MgpuError, reason
 from mgpu.run_folder import SMOKE_TEST, claimed, planned
@@ -40,8 +39,8 @@ def run(request: Request) -> int:
         if error.exit_code == errors.USAGE or request.format == "human":
             raise
         return telling.failed(request, error.message, error.exit_code, time.monotonic() - started)
-    except KeyboardInterrupt:
-        return telling.failed(request, "interrupted", errors.INTERRUPTED, time.monotonic() - started)
+    except (KeyboardInterrupt, signals.Stopped):
+        return telling.failed(request, "interrupted", signals.exit_code(), time.monotonic() - started)
     except Exception as error:
         if request.format == "human" or os.environ.get("MGPU_DEBUG"):
             raise
@@ -50,10 +49,10 @@ def run(request: Request) -> int:
 
 
 def _run(request: Request, started: float) -> int:
-    with tempfile.TemporaryDirectory(prefix="mgpu-") as scratch:
-        subject = subjects.of(request, Path(scratch))
+    with scratch.folder() as place:
+        subject = subjects.of(request, place)
         request = replace(request, node=machines.this_one(request.node, subject.config, request.config))
-        subject, snapshot = subjects.narrowed(subject, _look(subject), request, Path(scratch))
+        subject, snapshot = subjects.narrowed(subject, _look(subject), request, place)
         snapshot = replace(snapshot, config=subject.config)
         talk = report.Screen.of() if request.format == "human" and request.output in ("", "-") else None
         if stopping := refusals(snapshot):
@@ -157,9 +156,9 @@ def _conclude(
 def _verdict(ranks: Ranks, outcomes: Sequence[engine.Outcome]) -> tuple[verdicts.Verdict, int]:
     """What the answers amount to; a check of ours that crashed leaves open what it would have said."""
     if ranks.ended == "interrupted":
-        return "unknown", errors.INTERRUPTED
+        return "unknown", signals.exit_code()
     if _failed(outcomes):
-        code = errors.INTERRUPTED if diagnosis.interrupted(ranks) else _CODES.get(ranks.ended, errors.NOT_READY)
+        code = signals.exit_code() if diagnosis.interrupted(ranks) else _CODES.get(ranks.ended, errors.NOT_READY)
         return "failed", code
     if any(o.check.severity.value == "error" and (o.status == "crash" or o.unsettling) for o in outcomes):
         return "unknown", errors.UNKNOWN

@@ -5,21 +5,19 @@ Only when the user asks (--params-from): until it gets there, a script does what
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from mgpu import errors
+from mgpu import child_process, errors, scratch
 from mgpu.errors import MgpuError
 from mgpu.wizard.answers import Answers, Origin
 
@@ -95,18 +93,17 @@ def measure(
     if not path.is_file():
         what = "a folder, not a script" if path.is_dir() else "no such file"
         raise MgpuError(f"--params-from {script}: {what}", errors.USAGE)
-    with tempfile.TemporaryDirectory(prefix="mgpu-") as folder:
-        report, output = Path(folder) / "report", Path(folder) / "output"
+    with scratch.folder() as folder:
+        report, output = folder / "report", folder / "output"
         with output.open("wb") as log:
-            child = subprocess.Popen(
+            child = child_process.start(
                 [python or sys.executable, str(_CHILD), str(report), str(path), *command[1:]],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-                env=_environment(environ),
+                stdout=log, stderr=subprocess.STDOUT, env=_environment(environ),
             )  # fmt: skip
         try:
             ended = _wait(child, report, deadline_s, script, say)
         finally:
-            _end(child)
+            child_process.end(child)
         if report.exists():
             return _measured(script, json.loads(report.read_text("utf-8")))
         said = output.read_bytes()[-_TAIL_BYTES:].decode("utf-8", "replace")
@@ -138,14 +135,6 @@ def _wait(
                 return True
         if spent > deadline_s:
             return False
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Leave nothing behind: neither the script nor what it started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(5)
 
 
 def _measured(script: str, found: Mapping[str, Any]) -> Measured:

@@ -6,13 +6,12 @@ import difflib
 import hashlib
 import re
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Final
 
-from mgpu import __version__, errors
+from mgpu import __version__, child_process, errors, scratch
 from mgpu.config.reading import WRITTEN_BY
 from mgpu.emit import plan
 from mgpu.errors import MgpuError
@@ -120,21 +119,17 @@ def check(text: str, engine: str, folder: Path, *, ask_slurm: bool) -> str:
     MgpuError when one of them refuses it: nothing is written then."""
     if not text.startswith(_SHELL):
         return ""
-    with tempfile.TemporaryDirectory(prefix="mgpu-") as place:
-        script = Path(place) / "job"
+    with scratch.folder() as place:
+        script = place / "job"
         script.write_text(text, "utf-8")
         try:
-            read = subprocess.run(
-                ["bash", "-n", str(script)], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-                timeout=_CHECK_S,
-            )  # fmt: skip
+            read = child_process.run(["bash", "-n", str(script)], _CHECK_S)
         except (OSError, subprocess.TimeoutExpired):
             asked = ""
         else:
             if read.returncode:
-                raise MgpuError(
-                    f"bash does not read the script that mgpu made: {read.stderr.strip()}", errors.NOT_READY
-                )
+                why = read.stderr.decode("utf-8", "replace").strip()
+                raise MgpuError(f"bash does not read the script that mgpu made: {why}", errors.NOT_READY)
             asked = "bash -n"
         if engine != "slurm" or not ask_slurm:
             return asked

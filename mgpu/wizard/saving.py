@@ -7,14 +7,13 @@ import json
 import os
 import re
 import shlex
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from mgpu import errors, examine, files, report
+from mgpu import errors, examine, files, report, scratch
 from mgpu.config import facts, mending
 from mgpu.config.reading import parse, read, understand
 from mgpu.errors import MgpuError
@@ -269,8 +268,8 @@ def ask_loader(text: str, python: str | None = None, name: str = DEFAULT_FILE) -
 
     `name`: what the error calls the file, which is not written yet.
     """
-    with tempfile.TemporaryDirectory(prefix="mgpu-") as folder:
-        path = Path(folder) / DEFAULT_FILE
+    with scratch.folder() as folder:
+        path = folder / DEFAULT_FILE
         path.write_text(text, "utf-8")
         with examine.progress() as show:
             if show:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mgpu import ahead, errors, report
+from mgpu import errors, report
 from mgpu.errors import MgpuError
 from mgpu.wizard import answers as decisions
 from mgpu.wizard import drafts, flow, job_file, prompts, questions, saving, screens
@@ -36,7 +36,6 @@ class Session:
 
     def hold(self) -> State:
         """Ask until the end. Ctrl-C keeps the draft and raises MgpuError."""
-        ahead.leave_in_order()  # or the terminal stays as a prompt has set it
         try:
             if self.resumed:
                 self._recall()
