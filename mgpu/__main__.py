@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
+
+if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+    del sys.path[0]  # the current folder, which `python -m` puts first: a json.py in it is not mgpu's
+
+import os
 
 
 def main() -> None:

@@ -23,12 +23,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-# The current directory must not be importable (a pynvml.py in a cloned repository would run); `-P` needs Python 3.11.
+from mgpu import interpreter
+
 # Results go to a copy of stdout, and stdout itself to stderr: foreign libraries print.
 _BOOT = """\
-import sys
-if sys.path[:1] == [""]: del sys.path[0]
-import json, os
+import json, os, sys
 out = os.fdopen(os.dup(1), "w", encoding="utf-8"); os.dup2(2, 1)
 def run(path, arguments):
     space = {"__name__": "mgpu_probe", "__file__": path}
@@ -162,12 +161,10 @@ def collect(children: list[Child], progress: Callable[[str], None] | None = None
 
 
 def _start(probe: Probe, python: str) -> Child:
-    command = [
-        python if probe.in_training_python else sys.executable,
-        *(("-I", "-S") if probe.bare else ()),
-        "-c",
-        _BOOT,
-    ]
+    # Without the current folder on sys.path: a pynvml.py in a cloned repository would run.
+    command = interpreter.text(
+        python if probe.in_training_python else sys.executable, _BOOT, *(("-I", "-S") if probe.bare else ())
+    )
     command.append(json.dumps([(str(part.path), dict(part.arguments)) for part in probe.all]))
     process = subprocess.Popen(
         command,

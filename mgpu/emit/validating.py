@@ -11,6 +11,7 @@ import subprocess
 import sys
 from typing import Final, NamedTuple
 
+from mgpu import interpreter
 from mgpu.config.reading import ENGINES
 from mgpu.emit.kubeflow import NO_IMAGE
 
@@ -85,8 +86,8 @@ def told(engine: str, text: str, python: str = "") -> list[str]:
     print(f"Asking {package.name} (up to {_DEADLINE_S:g} s) ...", file=sys.stderr)
     try:
         asked = subprocess.run(
-            [python or sys.executable, "-c", package.program], input=_json(text), capture_output=True, text=True,
-            timeout=_DEADLINE_S, check=True,
+            interpreter.text(python or sys.executable, package.program), input=_json(text), capture_output=True,
+            text=True, timeout=_DEADLINE_S, check=True,
         )  # fmt: skip
         version, why = json.loads(asked.stdout.strip().splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from mgpu import __version__
+from mgpu import __version__, interpreter
 from mgpu.fleet import framing
 
 _END_S = 5.0  # for a smoke test that is told to stop
@@ -31,9 +31,7 @@ _TOLD = 2000  # characters of what a test printed, where it left no document
 _TRIED_OTHERWISE = ("stamp", "network")
 _TRIED_TOO = ("container_network_private",)
 _OF_GPUS = ("pytorch", "visibility", "driver")  # nothing to ranks on the CPU
-_BOOT = (
-    "import sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv.pop(1)]; from mgpu.__main__ import main; main()"
-)
+_BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from mgpu.__main__ import main; main()"
 
 
 def main() -> None:
@@ -173,7 +171,7 @@ class Node:
         root = str(Path(__file__).resolve().parents[2])
         with log.open("wb") as output:
             self._test = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, root, *arguments], env=variables, stdin=subprocess.DEVNULL,
+                [*interpreter.text(sys.executable, _BOOT), root, *arguments], env=variables, stdin=subprocess.DEVNULL,
                 stdout=output, stderr=subprocess.STDOUT,
             )  # fmt: skip
             try:

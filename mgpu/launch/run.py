@@ -114,7 +114,7 @@ def _command(
     """The command for this machine, or for machine `node`."""
     snapshot, config = few.snapshot, few.config
     assert snapshot.driver is not None and snapshot.python is not None
-    python, run_id = snapshot.python.executable, uuid.uuid4().hex
+    python, run_id = snapshot.python, uuid.uuid4().hex
     meet = port.for_launch(config, named, torchrun=choice.launcher == "torchrun")
     node = request.node if node is None else node
     if choice.launcher == "python":
