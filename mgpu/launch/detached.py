@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from mgpu import errors, report
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import registry
+from mgpu.launch import start as starting
 from mgpu.launch.command import Command
 from mgpu.launch.request import Request
 from mgpu.snapshot import Snapshot
@@ -79,7 +80,7 @@ def _say(run: str) -> None:
 
 def _go_on(request: Request, command: Command, folder: Path, snapshot: Snapshot, told: int) -> NoReturn:
     """The life of the supervisor, in a process that never returns."""
-    code = errors.UNKNOWN
+    code = errors.LAUNCH_REFUSED
     pipe = open(told, "w", encoding="utf-8")  # noqa: SIM115
 
     def tell(**word: object) -> None:
@@ -100,6 +101,10 @@ def _go_on(request: Request, command: Command, folder: Path, snapshot: Snapshot,
         code = error.exit_code
         print(f"mgpu: {error.message}", file=sys.stderr)
         tell(error=error.message, exit_code=code)
+    except OSError as error:
+        refused = starting.failure(error)
+        print(f"mgpu: {refused.message}", file=sys.stderr)
+        tell(error=refused.message, exit_code=code)
     except BaseException as error:
         import traceback
 

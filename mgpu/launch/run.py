@@ -16,7 +16,7 @@ from mgpu import beforehand, engine, errors, report
 from mgpu.config import facts
 from mgpu.errors import MgpuError
 from mgpu.launch import command as launching
-from mgpu.launch import fewer, gate, port, preflight, program, result, summary
+from mgpu.launch import fewer, gate, port, preflight, program, result, start, summary
 from mgpu.launch.fewer import Fewer
 from mgpu.launch.program import Choice
 from mgpu.launch.request import Request
@@ -31,8 +31,9 @@ def run(request: Request) -> int:
     """`mgpu launch`: 125 when mgpu refuses, else the training's own exit code."""
     result.check(request)
     try:
-        request.check()
-        return _run(request)
+        with start.attempt(request):
+            request.check()
+            return _run(request)
     except MgpuError as error:
         if request.json_result:
             result.write(request, {"phase": "preflight", "exit_code": error.exit_code, "error": error.message})

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mgpu import beforehand, engine, errors, report
 from mgpu.errors import MgpuError
-from mgpu.launch import result
+from mgpu.launch import result, start
 from mgpu.launch.request import Request
 from mgpu.slurm import asked, prepare, refusals, submit, telling
 from mgpu.slurm import record as records
@@ -37,7 +37,8 @@ def run(request: Request) -> int:
     check(request)
     result.check(request)
     try:
-        return _run(request)
+        with start.attempt(request) as attempt:
+            return _run(request, attempt)
     except MgpuError as error:
         if request.json_result:
             result.write(request, {"phase": "preflight", "exit_code": error.exit_code, "error": error.message})
@@ -80,7 +81,7 @@ def check(request: Request) -> None:
             raise MgpuError(f"{flag} {value!r}: one word, as Slurm has it", errors.USAGE)
 
 
-def _run(request: Request) -> int:
+def _run(request: Request, attempt: start.Attempt) -> int:
     from mgpu.slurm import inside
 
     target = list(request.target[1:] if request.target[:1] == ("--",) else request.target)
@@ -97,10 +98,10 @@ def _run(request: Request) -> int:
         return refused
     if here is not None:
         return inside.start(request, prepared, here, folder)
-    return _submitted(request, prepared, folder)
+    return _submitted(request, prepared, folder, attempt)
 
 
-def _submitted(request: Request, prepared: Prepared, folder: Path) -> int:
+def _submitted(request: Request, prepared: Prepared, folder: Path, attempt: start.Attempt) -> int:
     options = prepared.options
     if request.dry_run:
         return _shown(prepared, options, folder)
@@ -123,6 +124,7 @@ def _submitted(request: Request, prepared: Prepared, folder: Path) -> int:
     say = speaker(screen)
     with Asked() as signals:
         job = submit.submit(script, prepared.arguments, options)
+        attempt.started = True
         if request.detach:
             return _left(job, _never(job))
         how = "Ctrl-C cancels it, --detach would leave it" if report.is_terminal(sys.stderr) else "a signal cancels it"
