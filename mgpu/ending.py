@@ -69,6 +69,12 @@ def _say(message: str, code: int) -> int:
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
             print(f"mgpu: {_clean(message)}", file=sys.stderr)
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):  # Python would try again when it ends, and end with 120
+            drop(number)
     return code
 
 
