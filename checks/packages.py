@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config, Libraries, Python, Pytorch, Visible
 
+from . import _shadowing as shadowing
 from ._knowledge import counted, listed, numbers, usable_count, whole
 from ._versions import TOGETHER, Together, requirement, satisfies
 
@@ -296,28 +297,23 @@ def user_site_mixed_in(python: Python) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="https://docs.python.org/3/library/sys.html#sys.path")
+@check(Severity.WARNING, source=shadowing.SYS_PATH)
 def module_shadowed_here(libraries: Libraries) -> Answer:
-    """A file in the current directory has the name of a module that training imports.
+    """A file or package in the current directory has the name of a module that training imports.
 
-    Why: the folder of a script comes first on its sys.path. `random.py` or `torch.py` of yours is then imported instead
-    of the real one: "partially initialized module", "has no attribute", in every rank, from the middle of torch.
+    Why: the folder of a script comes first on its sys.path, under `python -m` the current directory. `random.py` or
+    `torch/` of yours is then imported instead of the real one: "partially initialized module", "has no attribute", in
+    every rank, from the middle of torch.
 
-    Fix: give the file another name.
+    Fix: give it another name.
     """
     if not libraries.shadowed:
-        return Ok("no file here hides a module")
-    names = [path.rpartition("/")[2] for path in libraries.shadowed.values()]
-    return Problem(
-        f"{listed(names)} {'hides the module' if len(names) == 1 else 'hide the modules'} of that name",
-        "A script in this folder imports the file instead of the module, and so does everything that torch imports.",
-        Fix(
-            "Rename it.",
-            tuple(f"mv {shlex.quote(p)} {shlex.quote(p[:-3] + '_of_mine.py')}" for p in libraries.shadowed.values()),
-        ),
-        dict(libraries.shadowed),
-        tuple(libraries.shadowed),
-    )  # fmt: skip
+        return Ok("no file or folder here hides a module")
+    return shadowing.problem(
+        libraries.shadowed,
+        "A script in this folder, and whatever `python -m` starts here, imports that instead of the module; so does "
+        "everything that torch imports.",
+    )
 
 
 @check(Severity.WARNING, source=_METADATA, because_of=("torch_missing", "accelerate_missing"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as in `typing`, which is not imported: under `python -m mgpu` it may be a file of a project
 if TYPE_CHECKING:
+    from typing import Any
+
     from mgpu.notebook import Report
 
 __version__ = "0.1.0"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
+
+if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+    del sys.path[0]  # the current folder, which `python -m` puts first: a json.py in it is not mgpu's
+
+import os
 
 
 def main() -> None:
@@ -13,25 +17,47 @@ def main() -> None:
 
         print(f"mgpu {__version__}")
         return
+    try:
+        sys.exit(_run(sys.argv[1:]))
+    except KeyboardInterrupt:  # before the command line took over
+        if sys.stderr is not None:
+            print("mgpu: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except (OSError, ImportError) as error:  # too few file descriptors, or memory, to import what a command needs
+        sys.exit(_failed(error))
+
+
+def _run(argv: list[str]) -> int:
     from mgpu import ahead, signals
 
     signals.leave_in_order()
     try:
-        ahead.start(sys.argv[1:])
-        if sys.argv[1:2] == ["launch"] and "_MGPU_COMPLETE" not in os.environ:
+        ahead.start(argv)
+        if argv[:1] == ["launch"] and "_MGPU_COMPLETE" not in os.environ:
             from mgpu.launch import line
 
-            if (request := line.alone(sys.argv[2:])) is not None:
-                sys.exit(line.run(request))
+            if (request := line.alone(argv[1:])) is not None:
+                return line.run(request)
         from mgpu.cli import run
 
-        sys.exit(run(sys.argv[1:]))
-    except KeyboardInterrupt:  # before the command line took over
-        print("mgpu: interrupted", file=sys.stderr)
-        sys.exit(130)
+        return run(argv)
     finally:
         if children := sys.modules.get("mgpu.child_process"):  # imported by whatever started one
             children.end_all()
+
+
+def _failed(error: Exception) -> int:
+    """Print why and return the exit code, with nothing more to import: 125 for a launch (README, "Exit codes"), else
+    3. Raises the error where a traceback is wanted."""
+    if "MGPU_DEBUG" in os.environ:
+        raise error
+    code = 125 if sys.argv[1:2] == ["launch"] else 3
+    if sys.stderr is not None:  # which is closed; print would take stdout
+        try:
+            print(f"mgpu: not started: {error}", file=sys.stderr)
+        except OSError:
+            return code
+    return code
 
 
 if __name__ == "__main__":

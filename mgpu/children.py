@@ -22,14 +22,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from mgpu import child_process
+from mgpu import child_process, interpreter
 
-# The current directory must not be importable (a pynvml.py in a cloned repository would run); `-P` needs Python 3.11.
 # Results go to a copy of stdout, and stdout itself to stderr: foreign libraries print.
 _BOOT = """\
-import sys
-if sys.path[:1] == [""]: del sys.path[0]
-import json, os
+import json, os, sys
 os.set_blocking(int(sys.argv[2]), False)
 try: os.read(int(sys.argv[2]), 1); os._exit(1)  # mgpu ended before its tie to this process was held
 except BlockingIOError: pass
@@ -165,12 +162,10 @@ def collect(children: list[Child], progress: Callable[[str], None] | None = None
 
 
 def _start(probe: Probe, python: str) -> Child:
-    command = [
-        python if probe.in_training_python else sys.executable,
-        *(("-I", "-S") if probe.bare else ()),
-        "-c",
-        _BOOT,
-    ]
+    # Without the current folder on sys.path: a pynvml.py in a cloned repository would run.
+    command = interpreter.text(
+        python if probe.in_training_python else sys.executable, _BOOT, *(("-I", "-S") if probe.bare else ())
+    )
     tie = child_process.Tie()
     command += [json.dumps([(str(part.path), dict(part.arguments)) for part in probe.all]), str(tie.reading)]
     process = child_process.start(

@@ -68,10 +68,22 @@ def code_of(result: Any) -> int:
 def _say(message: str, code: int) -> int:
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
-            from mgpu.report import clean
-
-            print(f"mgpu: {clean(message)}", file=sys.stderr)
+            print(f"mgpu: {_clean(message)}", file=sys.stderr)
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):  # Python would try again when it ends, and end with 120
+            drop(number)
     return code
+
+
+def _clean(message: str) -> str:
+    try:
+        from mgpu.report import clean
+    except (OSError, ImportError):  # no file descriptor is left to import it
+        return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in message)
+    return clean(message)
 
 
 def _usage(error: Any) -> str:

@@ -40,7 +40,7 @@ _TEXTS = frozenset({
     "Library.path", "Libraries.twice", "Libraries.shadowed", "Libraries.cuda_home", "KernelEvent.process",
     "KernelEvent.text", "Kernel.stuck", "Kernel.command_line", "GpuRun.detail", "GpuRun.nccl_path",
     "GpuRun.libcuda", "GpuRun.no_kernel", "GpuRun.no_peers", "PeerCopy.error", "Master.error", "Master.route_error",
-    "Script.path", "JobScript.path", "JobScript.config", "JobScript.syntax",
+    "Script.path", "Script.shadowed", "JobScript.path", "JobScript.config", "JobScript.syntax",
     "JobScript.sourced", "JobCommand.words", "JobCommand.env", "JobSet.value", "JobSet.raw", "JobFolder.path",
     "JobTrap.action", "JobText.text", "JobVariable.name", "JobVariable.runs", "Directive.value", "Directive.written",
     "Script.arguments", "ScriptCall.arguments", "ScriptCall.keywords", "ScriptCall.written",

@@ -1320,6 +1320,7 @@ class Script:
     texts: tuple[ScriptText, ...] = ()
     functions: tuple[str, ...] = ()  # of the script itself: "main", "Trainer.fit"
     main_guard: bool = False  # if __name__ == "__main__"
+    shadowed: Mapping[str, str] = field(default_factory=dict)  # module -> the file or package beside it that hides it
     cut: bool = False  # there was more than is told here
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mgpu import schema
+from mgpu import interpreter, schema
 from mgpu.errors import MgpuError
 from mgpu.probes import job_script
 from mgpu.slurm import writing
@@ -125,6 +126,14 @@ def test_what_is_set_and_not_exported_is_unset_on_the_node() -> None:
         ("srun numactl --cpunodebind 0 python3.11 /a/b.py", "python", "/a/b.py", ("srun", "numactl")),
         ("srun uv run accelerate launch train.py", "accelerate", "train.py", ("srun", "uv")),
         ("mgpu launch --gpus 2 train.py", "mgpu", "train.py", ()),
+        *(  # what `mgpu launch --print-command` shows
+            (f"srun {shlex.join(interpreter.module('/env/bin/python', version, module))} --a b t.py", launcher, "t.py",
+             ("srun",))
+            for version in ("3.10.13", "3.11.7")
+            for module, launcher in (
+                ("accelerate.commands.launch", "accelerate"), ("torch.distributed.run", "torchrun"),
+            )
+        ),
     ],
 )  # fmt: skip
 def test_launchers_are_seen_through_what_starts_them(
@@ -139,6 +148,7 @@ def test_launchers_are_seen_through_what_starts_them(
     "line",
     ["echo torchrun train.py", "pip install torchrun", "python -m pip install x", "which accelerate launch",
      "cat << EOF > run.sh\nsrun torchrun train.py\nEOF", "# srun torchrun train.py", "python -c 'import torch'",
+     "python -c 'import torch.distributed.run' t.py",
      "grep torchrun x.py", "unused() { torchrun train.py; }"],
 )  # fmt: skip
 def test_what_starts_nothing_is_no_launch(line: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -21,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from mgpu import errors
+from mgpu import errors, interpreter
 from mgpu.launch import processes, program, run
 from mgpu.launch import result as told
 from mgpu.launch.request import Request
@@ -83,8 +84,8 @@ def test_print_command_pastes_into_a_shell(stamped: Path, mgpu: Run) -> None:
     assert words[0] == "ACCELERATE_USE_CPU=true"
     start_at = words.index("report.py")
     assert words[1:start_at] == [
-        sys.executable, "-m", "accelerate.commands.launch", "--config_file", "accelerate.yaml",
-        "--main_process_port", words[start_at - 1],
+        *interpreter.module(sys.executable, platform.python_version(), "accelerate.commands.launch"),
+        "--config_file", "accelerate.yaml", "--main_process_port", words[start_at - 1],
     ]  # fmt: skip
     assert 1024 <= int(words[start_at - 1]) < 65536
     assert tuple(words[start_at + 1 :]) == ARGUMENTS

@@ -21,6 +21,7 @@ from tests.checks import facts as known
 from tests.conftest import Run, environment
 from tests.scripts import write_config
 
+PYTHON = replace(known.python(), executable="python")
 BASE = "compute_environment: LOCAL_MACHINE\nmixed_precision: bf16\n"
 
 
@@ -29,12 +30,12 @@ def config(folder: Path, text: str) -> Config:
 
 
 def built(config: Config, *target: str, **options: Any) -> command.Command:
-    return command.build(config, known.driver(), target or ("train.py",), python="python", **options)
+    return command.build(config, known.driver(), target or ("train.py",), python=PYTHON, **options)
 
 
 def flags(made: command.Command) -> list[str]:
     """Between the config and the script."""
-    return list(made.argv[5 : made.argv.index("train.py")])
+    return list(made.argv[6 : made.argv.index("train.py")])
 
 
 # accelerate's launcher
@@ -72,7 +73,7 @@ def test_accelerate_takes_the_launcher_from_the_command_line(tmp_path: Path) -> 
         "deepspeed_config:\n  deepspeed_multinode_launcher: pdsh\n  zero_stage: 2\n"
     )
     made = built(config(tmp_path, text), node=0)
-    args, *_ = _validate_launch_command(launch_command_parser().parse_args(list(made.argv[3:])))
+    args, *_ = _validate_launch_command(launch_command_parser().parse_args(list(made.argv[4:])))
     assert args.deepspeed_multinode_launcher == "standard"
 
 
@@ -107,9 +108,10 @@ def test_offload_paths_reach_the_ranks(tmp_path: Path) -> None:
 
 def test_torchrun_gets_what_it_takes(tmp_path: Path) -> None:
     text = "distributed_type: MULTI_GPU\nnum_processes: 2\nnum_machines: 1\ngpu_ids: '1,3'\n"
-    made = command.torchrun(config(tmp_path, text), ["-m", "train", "-x"], python="python", port=4711)
+    made = command.torchrun(config(tmp_path, text), ["-m", "train", "-x"], python=PYTHON, port=4711)
     assert made.argv == (
-        "python", "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "4711", "-m", "train", "-x",
+        "python", "-P", "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "4711",
+        "-m", "train", "-x",
     )  # fmt: skip
     assert made.env_added == {"CUDA_VISIBLE_DEVICES": "1,3"}
     assert (made.launcher, made.ranks, made.script, made.arguments) == ("torchrun", 2, "train", ("-x",))
@@ -122,8 +124,8 @@ def test_torchrun_gets_the_gpus_of_each_of_several_machines(tmp_path: Path) -> N
 
     text = "distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 2\nmain_process_ip: 10.0.0.1\ngpu_ids: '1,3'\n"
     several = config(tmp_path, text)
-    made = command.torchrun(several, ["train.py"], python="python", node=1)
-    args, *_ = _validate_launch_command(launch_command_parser().parse_args(list(built(several, node=1).argv[3:])))
+    made = command.torchrun(several, ["train.py"], python=PYTHON, node=1)
+    args, *_ = _validate_launch_command(launch_command_parser().parse_args(list(built(several, node=1).argv[4:])))
     assert made.env_added["CUDA_VISIBLE_DEVICES"] == prepare_multi_gpu_env(args)["CUDA_VISIBLE_DEVICES"] == "1,3"
 
 
@@ -140,12 +142,12 @@ def test_torchrun_gets_the_gpus_of_each_of_several_machines(tmp_path: Path) -> N
 )
 def test_torchrun_on_several_machines(tmp_path: Path, more: str, wanted: list[str]) -> None:
     text = f"distributed_type: MULTI_GPU\nnum_processes: 8\nnum_machines: 2\nmain_process_ip: 10.0.0.1\n{more}"
-    made = command.torchrun(config(tmp_path, text), ["train.py"], python="python", node=1)
+    made = command.torchrun(config(tmp_path, text), ["train.py"], python=PYTHON, node=1)
     head = ["--nproc-per-node", "4", "--nnodes", "2", "--node-rank", "1"]
-    assert list(made.argv[3:]) == [*head, *wanted, "train.py"]
+    assert list(made.argv[4:]) == [*head, *wanted, "train.py"]
     from torch.distributed.run import get_args_parser
 
-    assert get_args_parser().parse_args(list(made.argv[3:])).training_script == "train.py"
+    assert get_args_parser().parse_args(list(made.argv[4:])).training_script == "train.py"
 
 
 DDP, BF16 = "distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 1\n", "mixed_precision bf16"
@@ -185,7 +187,7 @@ def test_a_first_argument_that_the_launchers_would_take(tmp_path: Path, given: s
     ddp = config(tmp_path, DDP)
     for made in (
         built(ddp, "train.py", *given.split()),
-        command.torchrun(ddp, ["train.py", *given.split()], python="python"),
+        command.torchrun(ddp, ["train.py", *given.split()], python=PYTHON),
     ):
         assert list(made.argv[made.argv.index("train.py") + 1 :]) == wanted.split()
         assert list(made.arguments) == given.split()

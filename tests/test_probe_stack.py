@@ -490,22 +490,26 @@ def test_a_file_that_hides_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     for name in ("random.py", "torch.py", "train.py", "os.py", "utils.py"):
         (tmp_path / name).touch()
-    (tmp_path / "datasets").mkdir()
+    (tmp_path / "numpy").mkdir()  # a folder without __init__.py hides nothing
+    for package in ("accelerate", "xformers"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("raise SystemExit('this was executed')")
     found = asked(PACKAGES)
     assert found["libraries"]["shadowed"] == {
         "random": str(tmp_path / "random.py"), "torch": str(tmp_path / "torch.py"),
+        "accelerate": str(tmp_path / "accelerate"),  # there is no xformers here that could be hidden
     }  # fmt: skip
-    fires("module_shadowed_here", found, "random.py and torch.py hide")
+    fires("module_shadowed_here", found, "random.py, torch.py and accelerate/ hide")
 
 
 def test_a_packages_own_checkout_hides_nothing(tmp_path: Path) -> None:
     (tmp_path / "einops.py").touch()
     (tmp_path / "queue.py").touch()
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "einops"\n')
-    assert set(libraries._shadowed(str(tmp_path))) == {"queue"}
+    assert set(libraries.shadowed(str(tmp_path))) == {"queue"}
     standard = os.path.dirname(os.__file__)
-    assert libraries._shadowed(standard) == {}
-    assert libraries._shadowed(str(tmp_path / "gone")) == {}
+    assert libraries.shadowed(standard) == {}
+    assert libraries.shadowed(str(tmp_path / "gone")) == {}
 
 
 # ---- libraries that are loaded

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, check
+from mgpu.check import Answer, Fix, Ok, Place, Severity, check
 from mgpu.snapshot import Script
 
+from .. import _shadowing as shadowing
 from ._ranks import backward as gradients
 from ._ranks import in_use
 from ._reading import TORCHRUN, calls, finding
 
 _MIGRATION = "https://huggingface.co/docs/accelerate/en/basic_tutorials/migration"
 _LOCAL_RANK = ("--local_rank", "--local-rank")
+
+
+@check(Severity.WARNING, source=shadowing.SYS_PATH)
+def script_folder_hides_module(script: Script) -> Answer:
+    """A file or package beside the script has the name of a module that training imports.
+
+    Why: the folder of the script comes first on the sys.path of every rank, with every launcher and without one. A
+    `random.py` or `accelerate/` in it is imported instead of the real module, also by torch: "partially initialized
+    module", "has no attribute".
+
+    Fix: give it another name, or keep the script in another folder.
+    """
+    if not script.shadowed:
+        return Ok("no file or folder beside the script hides a module")
+    return shadowing.problem(
+        script.shadowed,
+        "Every rank imports that instead of the module, since the folder of its script is first on its sys.path; so "
+        "does everything that torch imports.",
+        Place(script.path, None),
+    )
 
 
 @check(Severity.WARNING, source=_MIGRATION, because_of=("script_uses_data_parallel",))

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from typing import Final, NamedTuple
 
-from mgpu import child_process
+from mgpu import child_process, interpreter
 from mgpu.config.reading import ENGINES
 from mgpu.emit.kubeflow import NO_IMAGE
 
@@ -85,9 +85,8 @@ def told(engine: str, text: str, python: str = "") -> list[str]:
         return [f"Not validated: the package {package.name} is not installed here.", untried]
     print(f"Asking {package.name} (up to {_DEADLINE_S:g} s) ...", file=sys.stderr)
     try:
-        asked = child_process.run(
-            [python or sys.executable, "-c", package.program], _DEADLINE_S, input=_json(text).encode()
-        )
+        command = interpreter.text(python or sys.executable, package.program)
+        asked = child_process.run(command, _DEADLINE_S, input=_json(text).encode())
         asked.check_returncode()
         version, why = json.loads(asked.stdout.strip().splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):

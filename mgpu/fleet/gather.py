@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from mgpu import __version__, child_process, nodelist
+from mgpu import __version__, child_process, interpreter, nodelist
 from mgpu.errors import CANNOT_RUN, UNKNOWN, MgpuError, reason
 from mgpu.fleet import framing
 from mgpu.fleet.job import Allocation
@@ -37,10 +37,8 @@ _END_S = 8.0  # for a step to end when it is told to: a worker then ends its smo
 _BY_ITSELF_S = 1.0  # for workers that wait for a question
 _TAKEN_S = 30.0  # for srun to take a command, which it hands on while one node or another may be stuck
 _KEPT_LINES = 40  # of what a node's worker writes to stderr
-# Not `-m`: the folder in which the job runs may hold another mgpu. What is installed is found first.
-_BOOT = (
-    "import sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv.pop(1)]; from mgpu.fleet.node import main; main()"
-)
+# What is installed on the node is found before the head's mgpu.
+_BOOT = "sys.path.append(sys.argv.pop(1)); from mgpu.fleet.node import main; main()"
 # What a job's options leave in the environment for its steps, and what is otherwise for these: one task a node, which
 # sees all that the job has there.
 _NOT_OURS = (
@@ -174,8 +172,8 @@ class Workers:
         variables = {name: value for name, value in self._environ.items() if name not in _NOT_OURS}
         try:
             self._process = child_process.start(
-                srun(self.allocation, nodes), env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, at_our_end=signal.SIGTERM,  # srun then ends its step
+                srun(self.allocation, nodes), env=interpreter.on_nodes(variables), stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, at_our_end=signal.SIGTERM,  # srun then ends its step
             )  # fmt: skip
             assert self._process.stdin is not None
             os.set_blocking(self._process.stdin.fileno(), False)
@@ -311,7 +309,8 @@ def srun(allocation: Allocation, nodes: Sequence[str]) -> list[str]:
         "--nodelist", nodelist.fold(nodes), *(["--cpus-per-task", str(cpus)] if cpus else []),
         *(["--gpus-per-node", allocation.gpus] if allocation.gpus else []),
         "--kill-on-bad-exit=0", "--no-kill", "--wait=0", "--input=all", "--label", "--export=ALL", "--mpi=none",
-        "--job-name=mgpu-preflight", sys.executable, "-c", _BOOT, str(Path(__file__).resolve().parents[2]),
+        "--job-name=mgpu-preflight", sys.executable, "-c", interpreter.text_on_nodes(_BOOT),
+        str(Path(__file__).resolve().parents[2]),
     ]  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
-from mgpu import __version__, child_process, scratch, signals
+from mgpu import __version__, child_process, interpreter, scratch, signals
 from mgpu.fleet import framing
 
 _END_S = 5.0  # for a smoke test that is told to stop
@@ -29,9 +29,7 @@ _TOLD = 2000  # characters of what a test printed, where it left no document
 _TRIED_OTHERWISE = ("stamp", "network")
 _TRIED_TOO = ("container_network_private",)
 _OF_GPUS = ("pytorch", "visibility", "driver")  # nothing to ranks on the CPU
-_BOOT = (
-    "import sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv.pop(1)]; from mgpu.__main__ import main; main()"
-)
+_BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from mgpu.__main__ import main; main()"
 
 
 def main() -> None:
@@ -165,7 +163,7 @@ class Node:
         root = str(Path(__file__).resolve().parents[2])
         with log.open("wb") as output:
             self._test = child_process.start(
-                [sys.executable, "-c", _BOOT, root, *arguments], env=variables, stdout=output,
+                [*interpreter.text(sys.executable, _BOOT), root, *arguments], env=variables, stdout=output,
                 stderr=subprocess.STDOUT, at_our_end=signal.SIGTERM, start_new_session=False,
             )  # fmt: skip
             try:

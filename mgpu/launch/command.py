@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+from mgpu import interpreter
 from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
 from mgpu.launch import secrecy
 from mgpu.requirements import GPU_TYPES
-from mgpu.snapshot import Config, Driver
+from mgpu.snapshot import Config, Driver, Python
 
 Launcher = Literal["accelerate", "torchrun", "python"]
 # Rendezvous backends of torchrun besides the launcher's own `static`. The launcher takes rdzv_backend, as it does
@@ -25,6 +26,7 @@ MARK = "MGPU_RUN_ID"  # by this variable every process of a run is found again
 # setproctitle writes a long title over /proc/PID/environ, the mark included, unless this is set (its README,
 # "Environment variables"): then a title is cut to the length of the command line.
 _KEEPS_MARK = "SPT_NOENV"
+_ACCELERATE, _TORCHRUN = "accelerate.commands.launch", "torch.distributed.run"
 _PORT = 29500  # the launchers' own, where several machines meet and the config names none
 # What FSDP 1 splits. accelerate's wizard asks for it and writes it under the name that only FSDP 2 reads; the launcher
 # then has FULL_SHARD (accelerate 1.15: commands/config/cluster.py, utils/launch.py prepare_multi_gpu_env).
@@ -162,7 +164,7 @@ def build(
     driver: Driver,
     target: Sequence[str],
     *,
-    python: str,
+    python: Python,
     port: int | None = None,
     run_id: str = "",
     node: int | None = None,
@@ -184,7 +186,7 @@ def build(
         dynamic = config.values.get("rdzv_backend") in _BACKENDS
         flags += ["--rdzv_conf", f"timeout={meet_s:.0f}" + (f",join_timeout={meet_s:.0f}" if dynamic else "")]
     path = os.path.relpath(config.path) if Path(config.path).is_absolute() else config.path
-    argv = (python, "-m", "accelerate.commands.launch", "--config_file", path, *flags, *more, *_kept(target))
+    argv = [*_start(python, _ACCELERATE), "--config_file", path, *flags, *more, *_kept(target)]
     added = {**_variables(config, driver), **(env or {})}
     return _made(argv, added, run_id, "accelerate", config.ranks_here or 1, target)
 
@@ -193,7 +195,7 @@ def torchrun(
     config: Config,
     target: Sequence[str],
     *,
-    python: str,
+    python: Python,
     port: int | None = None,
     run_id: str = "",
     node: int | None = None,
@@ -213,7 +215,7 @@ def torchrun(
             flags += ["--master-addr", address, "--master-port", str(meet)]
     elif meet:
         flags += ["--master-port", str(meet)]
-    argv = (python, "-m", "torch.distributed.run", *flags, *_kept(target))
+    argv = [*_start(python, _TORCHRUN), *flags, *_kept(target)]
     return _made(argv, {**_plain(config), **(env or {})}, run_id, "torchrun", ranks, target)
 
 
@@ -222,7 +224,7 @@ def alone(
     driver: Driver,
     target: Sequence[str],
     *,
-    python: str,
+    python: Python,
     run_id: str = "",
     env: Mapping[str, str] | None = None,
 ) -> Command:
@@ -230,7 +232,7 @@ def alone(
     added = {"ACCELERATE_MIXED_PRECISION": config.precision} if config.precision != "no" else {}
     if config.on_cpu or on_cpu(config, driver):
         added["ACCELERATE_USE_CPU"] = "true"
-    return _made((python, *target), {**_plain(config), **added, **(env or {})}, run_id, "python", 1, target)
+    return _made((python.executable, *target), {**_plain(config), **added, **(env or {})}, run_id, "python", 1, target)
 
 
 def needs_accelerate(config: Config) -> bool:
@@ -249,6 +251,19 @@ def _plain(config: Config) -> dict[str, str]:
     if "--num_cpu_threads_per_process" in flags:
         added["OMP_NUM_THREADS"] = flags[flags.index("--num_cpu_threads_per_process") + 1]
     return added
+
+
+def _start(python: Python, module: str) -> list[str]:
+    """The words that start a launcher without the current folder on its sys.path, like its console script.
+
+    The ranks get the sys.path of that console script's ranks: the flag is this one process's, not inherited.
+    """
+    return interpreter.module(python.executable, python.version, module)
+
+
+def by_accelerate(argv: Sequence[str]) -> bool:
+    """Whether a command line starts accelerate's launcher, by any of the words that mgpu has used for it."""
+    return any(_ACCELERATE in word for word in argv[1:4])
 
 
 def _kept(target: Sequence[str]) -> list[str]:

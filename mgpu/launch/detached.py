@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from mgpu import child_process, errors, report, signals
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import registry
+from mgpu.launch import start as starting
 from mgpu.launch.command import Command
 from mgpu.launch.request import Request
 from mgpu.snapshot import Snapshot
@@ -79,7 +80,7 @@ def _say(run: str) -> None:
 
 def _go_on(request: Request, command: Command, folder: Path, snapshot: Snapshot, told: int) -> NoReturn:
     """The life of the supervisor, in a process that never returns."""
-    code = errors.UNKNOWN
+    code = errors.LAUNCH_REFUSED
     pipe = open(told, "w", encoding="utf-8")  # noqa: SIM115
 
     def tell(**word: object) -> None:
@@ -103,6 +104,10 @@ def _go_on(request: Request, command: Command, folder: Path, snapshot: Snapshot,
     except signals.Stopped as stopped:
         code = 128 + stopped.number
         tell(error=f"stopped by {signal.Signals(stopped.number).name} before the launcher started", exit_code=code)
+    except OSError as error:
+        refused = starting.failure(error)
+        print(f"mgpu: {refused.message}", file=sys.stderr)
+        tell(error=refused.message, exit_code=code)
     except BaseException as error:
         import traceback
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from mgpu import errors, report
-from mgpu.launch import exit_code, guard, keeping, registry, run_log, supervise, time_limit
+from mgpu.errors import MgpuError
+from mgpu.launch import exit_code, guard, keeping, registry, run_log, start, supervise, time_limit
 from mgpu.launch.aftermath import Aftermath
 from mgpu.launch.command import Command
 from mgpu.launch.request import Request
@@ -99,6 +100,13 @@ def _supervised(
         supervisor.log = log = run_log.open_log(folder, supervisor.say)
         try:
             ended = supervisor.run()
+        except MgpuError:
+            raise
+        except Exception as error:
+            if supervisor.launcher is None or os.environ.get("MGPU_DEBUG"):
+                raise
+            what = f"mgpu failed while it watched the run, and has ended it: {start.why(error)}"
+            raise MgpuError(f"{what}. See {folder}/", errors.LAUNCH_REFUSED) from None
         finally:
             if log is not None:
                 log.close()

@@ -10,6 +10,7 @@ import gc
 from collections.abc import Sequence
 from typing import Any
 
+from mgpu.launch import start
 from mgpu.launch.request import Request
 
 _SWITCHES = {
@@ -79,6 +80,7 @@ def launch(request: Request) -> int:
 
         return follow.run(request)
     gc.disable()  # until the hand-off: nothing of what is made by then is garbage, and looking for it takes 20 ms
-    from mgpu.launch import run
+    with start.attempt(request):
+        from mgpu.launch import run
 
-    return run.run(request)
+        return run.run(request)

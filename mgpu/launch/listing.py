@@ -14,6 +14,7 @@ from typing import Any
 
 from mgpu import __version__, errors, files, moments, report
 from mgpu.launch import processes, readings, registry, run_log
+from mgpu.launch.command import by_accelerate
 from mgpu.launch.registry import Entry, State
 from mgpu.launch.request import Request
 
@@ -169,7 +170,7 @@ def ranks(entry: Entry) -> list[dict[str, Any]]:
         return []
     found = processes.ranks_under(entry.launcher)
     if not found and (entry.ranks or 1) == 1:
-        found = processes.alone_under(entry.launcher, starts_it="accelerate.commands.launch" in entry.command)
+        found = processes.alone_under(entry.launcher, starts_it=by_accelerate(entry.command))
     states = {rank: (told.pid, processes.state_of(told.pid)) for rank, told in sorted(found.items())}
     return [
         {"rank": rank, "pid": pid, "state": state}

@@ -16,7 +16,7 @@ from mgpu import beforehand, engine, errors, report, run_folder
 from mgpu.config import facts
 from mgpu.errors import MgpuError
 from mgpu.launch import command as launching
-from mgpu.launch import fewer, gate, port, preflight, program, result, summary
+from mgpu.launch import fewer, gate, port, preflight, program, result, start, summary
 from mgpu.launch.fewer import Fewer
 from mgpu.launch.program import Choice
 from mgpu.launch.request import Request
@@ -31,8 +31,9 @@ def run(request: Request) -> int:
     """`mgpu launch`: 125 when mgpu refuses, else the training's own exit code."""
     result.check(request)
     try:
-        request.check()
-        return _run(request)
+        with start.attempt(request):
+            request.check()
+            return _run(request)
     except MgpuError as error:
         if request.json_result:
             result.write(request, {"phase": "preflight", "exit_code": error.exit_code, "error": error.message})
@@ -114,7 +115,7 @@ def _command(
     """The command for this machine, or for machine `node`."""
     snapshot, config = few.snapshot, few.config
     assert snapshot.driver is not None and snapshot.python is not None
-    python, run_id = snapshot.python.executable, uuid.uuid4().hex
+    python, run_id = snapshot.python, uuid.uuid4().hex
     meet = port.for_launch(config, named, torchrun=choice.launcher == "torchrun")
     node = request.node if node is None else node
     if choice.launcher == "python":

@@ -189,7 +189,9 @@ def _of_python(words: Sequence[str]) -> tuple[Launcher, int] | None:
             return None if root in _TOOLS or module in _TOOLS else ("python", place)
         if word in ("-X", "-W"):
             place += 2
-        elif word == "-c" or word == "-":
+        elif word == "-c":
+            return _of_text(words, place + 1)
+        elif word == "-":
             return None
         elif word.startswith("-"):
             place += 1
@@ -198,6 +200,14 @@ def _of_python(words: Sequence[str]) -> tuple[Launcher, int] | None:
             return (found[0], found[1] + place) if found else None
         else:
             return ("python", place - 1) if word.endswith(".py") or word.startswith("$") else None
+    return None
+
+
+def _of_text(words: Sequence[str], place: int) -> tuple[Launcher, int] | None:
+    """The launcher that a program text calls: how `mgpu launch --print-command` starts it on Python 3.10."""
+    for module in _TORCH_MODULES | _ACCELERATE_MODULES:
+        if any(f"from {module} import main; main()" in word for word in words[place : place + 1]):
+            return ("torchrun" if module in _TORCH_MODULES else "accelerate"), place
     return None
 
 

@@ -33,9 +33,10 @@ _COMPILED = frozenset({
 # Modules that torch 2.13, accelerate 1.15 and its launcher import on Python 3.11, and what else trainings import.
 _IMPORTED = (
     "argparse", "array", "ast", "asyncio", "base64", "binascii", "bisect", "bz2", "calendar", "cmath",
-    "collections", "concurrent", "contextlib", "contextvars", "copy", "copyreg", "csv", "ctypes", "dataclasses",
-    "datetime", "difflib", "dis", "email", "enum", "fcntl", "fnmatch", "functools", "gettext", "glob", "grp",
-    "gzip", "hashlib", "heapq", "http", "importlib", "inspect", "json", "keyword", "linecache", "locale", "logging",
+    "collections", "colorsys", "concurrent", "contextlib", "contextvars", "copy", "copyreg", "csv", "ctypes",
+    "dataclasses", "datetime", "decimal", "difflib", "dis", "email", "enum", "fcntl", "fnmatch", "fractions",
+    "functools", "gettext", "glob", "grp", "gzip", "hashlib", "heapq", "http", "importlib", "inspect", "ipaddress",
+    "json", "keyword", "linecache", "locale", "logging",
     "lzma", "math", "mmap", "multiprocessing", "numbers", "opcode", "operator", "pathlib", "pickle", "pickletools",
     "pkgutil", "platform", "pprint", "queue", "quopri", "random", "re", "reprlib", "runpy", "select", "selectors",
     "shutil", "signal", "socket", "ssl", "string", "struct", "subprocess", "tarfile", "tempfile", "textwrap",
@@ -43,7 +44,7 @@ _IMPORTED = (
     "uuid", "warnings", "weakref", "zipfile", "zlib", "torch", "torchgen", "torchvision", "torchaudio", "numpy",
     "accelerate", "transformers", "datasets", "deepspeed", "peft", "trl", "evaluate", "diffusers", "bitsandbytes",
     "flash_attn", "xformers", "triton", "tokenizers", "safetensors", "huggingface_hub", "packaging", "yaml", "tqdm",
-    "psutil", "pynvml", "typing_extensions", "sympy", "networkx", "jinja2", "filelock", "fsspec", "requests",
+    "psutil", "pynvml", "typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "filelock", "fsspec", "requests",
     "regex", "einops", "pandas", "pyarrow", "scipy", "sklearn", "wandb", "tensorboard", "lightning",
 )  # fmt: skip
 _LIBRARY = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|nvJitLink|nvrtc|cusparse|nccl)\.so\.(\d+(?:\.\d+)?)")
@@ -66,7 +67,7 @@ def probe(
         "requires": _requires(folders),
         "built_with": _built_with(folders),
         "twice": _twice(folders),
-        "shadowed": _shadowed(cwd),
+        "shadowed": shadowed(cwd),
         "cuda_home": cuda_home,
         "nvcc_path": _nvcc(cuda_home),
         "compiler": _compiler(os.environ.get("CXX"), "c++", "g++", "clang++"),
@@ -259,20 +260,43 @@ def _twice(folders: Sequence[_Folder]) -> dict[str, list[str]]:
     return found
 
 
-def _shadowed(cwd: str) -> dict[str, str]:
-    """Files in the current directory that would be imported in place of a module the training needs.
+def shadowed(folder: str) -> dict[str, str]:
+    """Files and packages in a folder that its scripts import in place of a module that training needs: name -> path.
 
-    A folder that is on sys.path anyway, or that is the checkout of that very package, is meant to be there.
+    A folder that is on sys.path anyway, or that is the checkout of that very package, is meant to be there. A folder
+    without `__init__.py` hides nothing that is installed.
     """
-    here = os.path.realpath(cwd)
+    here = os.path.realpath(folder)
     if here in {os.path.realpath(folder) for folder in sys.path if folder}:
         return {}
-    found = {name: path for name in _IMPORTED if os.path.isfile(path := os.path.join(here, f"{name}.py"))}
+    names = {name.partition(".")[0] for name in _listed(here)}
+    candidates = (name for name in _IMPORTED if name in names and name not in sys.builtin_module_names)
+    found = {name: path for name in candidates if (path := _module_in(here, name)) and _is_installed(name)}
     if found:
         project = "\n".join(_read(os.path.join(here, name), _HEADER) or "" for name in ("pyproject.toml", "setup.py"))
         own = set(re.findall(r"^\s*name\s*=\s*[\"']([\w.-]+)[\"']", project, re.MULTILINE))
         found = {name: path for name, path in found.items() if name not in {word.replace("-", "_") for word in own}}
     return found
+
+
+def _module_in(folder: str, name: str) -> str | None:
+    """The file or package that Python imports by this name from a folder; nothing of it is executed."""
+    import importlib.machinery
+
+    spec = importlib.machinery.PathFinder.find_spec(name, [folder])
+    if spec is None or not spec.origin or not spec.has_location:  # a folder without __init__.py has no location
+        return None
+    return os.path.dirname(spec.origin) if spec.submodule_search_locations else spec.origin
+
+
+def _is_installed(name: str) -> bool:
+    """Whether there is a module to hide: a project may have a folder `datasets` where that library is not installed."""
+    import importlib.util
+
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return True  # it was imported, and does not say from where
 
 
 # ---- libraries

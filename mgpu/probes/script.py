@@ -15,6 +15,7 @@ from pathlib import Path
 from mgpu import errors
 from mgpu.errors import MgpuError, reason
 from mgpu.launch.secrecy import is_secret_name, masked, masked_argv
+from mgpu.probes.libraries import shadowed
 from mgpu.probes.script_names import Scope, Source
 from mgpu.probes.script_walk import Walk
 from mgpu.snapshot import Script, Speaks
@@ -91,6 +92,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
         speaks=_speaks(walk, [call.name for call in told["calls"]], bool(unread) or beside.cut or not follow),
         unread=tuple(unread),
         files=tuple(beside.files),
+        shadowed=shadowed(str(beside.folder)),
         **{**told, "cut": told["cut"] or beside.cut},
     )
 

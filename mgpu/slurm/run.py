@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mgpu import engine, errors, report, scratch
 from mgpu.errors import MgpuError
-from mgpu.launch import result
+from mgpu.launch import result, start
 from mgpu.launch.request import Request
 from mgpu.run_folder import LAUNCH, claimed, planned
 from mgpu.slurm import asked, prepare, refusals, submit, telling
@@ -38,7 +38,8 @@ def run(request: Request) -> int:
     check(request)
     result.check(request)
     try:
-        return _run(request)
+        with start.attempt(request) as attempt:
+            return _run(request, attempt)
     except MgpuError as error:
         if request.json_result:
             result.write(request, {"phase": "preflight", "exit_code": error.exit_code, "error": error.message})
@@ -81,7 +82,7 @@ def check(request: Request) -> None:
             raise MgpuError(f"{flag} {value!r}: one word, as Slurm has it", errors.USAGE)
 
 
-def _run(request: Request) -> int:
+def _run(request: Request, attempt: start.Attempt) -> int:
     from mgpu.slurm import inside
 
     target = list(request.target[1:] if request.target[:1] == ("--",) else request.target)
@@ -98,19 +99,21 @@ def _run(request: Request) -> int:
         return refused
     if here is not None:
         return inside.start(request, prepared, here, folder)
-    return _submitted(request, prepared, folder)
+    return _submitted(request, prepared, folder, attempt)
 
 
-def _submitted(request: Request, prepared: Prepared, folder: Path) -> int:
+def _submitted(request: Request, prepared: Prepared, folder: Path, attempt: start.Attempt) -> int:
     options = prepared.options
     if request.dry_run:
         return _shown(prepared, options, folder)
     more = [prepared.name] if prepared.changed else []
     with claimed(folder, LAUNCH, named=bool(request.log_dir), more=more) as made:
-        return _submitted_from(request, prepared, options, made)
+        return _submitted_from(request, prepared, options, made, attempt)
 
 
-def _submitted_from(request: Request, prepared: Prepared, options: Sequence[str], folder: Path) -> int:
+def _submitted_from(
+    request: Request, prepared: Prepared, options: Sequence[str], folder: Path, attempt: start.Attempt
+) -> int:
     """Submit the script of this folder, and follow the job."""
     script = written(prepared, folder)
     if refusals := submit.test_only(script, options):
@@ -130,6 +133,7 @@ def _submitted_from(request: Request, prepared: Prepared, options: Sequence[str]
     say = speaker(screen)
     with Asked() as signals:
         job = submit.submit(script, prepared.arguments, options)
+        attempt.started = True
         if request.detach:
             return _left(job, _never(job))
         how = "Ctrl-C cancels it, --detach would leave it" if report.is_terminal(sys.stderr) else "a signal cancels it"

@@ -27,6 +27,8 @@ from mgpu.snapshot import Config, Rank, Ranks, Snapshot
 _POLL_S = 0.05
 _GRACE_S = 2.0
 _AFTER_S = 3.0  # what a rank has started may end a moment after the launcher
+# A file, not a module: `-m` would put the current folder first on the ranks' sys.path.
+_WORKER = Path(__file__).resolve().with_name("worker.py")
 _LOG = "launcher.log"
 _TOLD_BYTES = 8000  # of it, kept as a fact
 _LOG_BYTES = 1 << 20  # of the launcher's log: its table of failed ranks is some 250 bytes a rank
@@ -133,8 +135,8 @@ def _command(attempt: Attempt, run_id: str, meeting: int | None) -> launching.Co
     command = launching.build(
         config,
         snapshot.driver,
-        [*_worker(), "--orders", str(attempt.orders.write())],
-        python=snapshot.python.executable,
+        [str(_WORKER), "--orders", str(attempt.orders.write())],
+        python=snapshot.python,
         port=None if config.port else meeting,
         run_id=run_id,
         node=attempt.orders.node if attempt.orders.nodes > 1 else None,
@@ -149,19 +151,6 @@ def _command(attempt: Attempt, run_id: str, meeting: int | None) -> launching.Co
     if attempt.rehearsal:
         command = replace(command, env_added={**command.env_added, "ACCELERATE_USE_CPU": "true"})
     return command
-
-
-def _worker() -> list[str]:
-    """How the launcher is to start the worker: as a module, or as a file where another `mgpu` would be found first.
-
-    `-m` puts the current directory first on sys.path, and a folder of that name there (a clone of this project) hides
-    an editable install.
-    """
-    ours = Path(__file__).resolve().parents[1]
-    here = Path("mgpu")
-    if Path("mgpu.py").exists() or (here.exists() and here.resolve() != ours):
-        return [str(ours / "smoke" / "worker.py")]
-    return ["-m", "mgpu.smoke.worker"]
 
 
 def _start(command: launching.Command, changes: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:

@@ -1,13 +1,15 @@
-"""Where a rank of the smoke test begins: `accelerate launch … -m mgpu.smoke.worker --orders FILE`.
+"""Where a rank of the smoke test begins: `accelerate launch ... /path/of/mgpu/smoke/worker.py --orders FILE`.
 
-Handed to the launcher as a file where another `mgpu` would be found first, or none: then the package of the rungs is
-loaded from beside this file, under a name of its own, and no folder of ours comes onto sys.path.
+A file, not a module: `-m` would put the current folder first on sys.path, and a `json.py` or another `mgpu` in it would
+be imported. The package of the stages is loaded from beside this file, under a name of its own.
 """
 
-from __future__ import annotations
+import sys
+
+if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+    del sys.path[0]  # the folder of this file: none of its modules is to be imported by its bare name
 
 import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -15,12 +17,9 @@ _NAME = "mgpu_smoke_ranks"
 
 
 def _ladder() -> ModuleType:
-    if __package__:
-        return importlib.import_module(".ranks.ladder", __package__)
-    folder = Path(__file__).resolve().parent
-    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != folder]
+    folder = Path(__file__).resolve().parent / "ranks"
     spec = importlib.util.spec_from_file_location(
-        _NAME, folder / "ranks" / "__init__.py", submodule_search_locations=[str(folder / "ranks")]
+        _NAME, folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
     assert spec is not None and spec.loader is not None
     package = importlib.util.module_from_spec(spec)

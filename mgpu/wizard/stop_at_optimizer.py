@@ -8,8 +8,8 @@ checkpoints or close experiment logs of a training that never was.
 import os
 import sys
 
-if __name__ == "__main__" and os.path.abspath(sys.path[0]) == os.path.dirname(os.path.abspath(__file__)):
-    sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[2]))  # as it is when Python runs the script
+if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+    del sys.path[0]  # the folder of this file; the script's comes there once this file has what it imports
 
 import contextlib
 import json
@@ -72,6 +72,8 @@ def seen(optimizer: Any, torch: Any) -> "dict[str, Any]":
 
 def run(report: str, script: str) -> None:
     """Run the script. It ends the process at its first optimizer; without one it ends as it likes."""
+    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+        sys.path.insert(0, os.path.dirname(os.path.abspath(script)))  # as it is when Python runs the script
     with contextlib.suppress(Exception):  # do not outlive mgpu
         import ctypes
 

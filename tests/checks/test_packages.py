@@ -131,7 +131,9 @@ CASES = (
         libraries=libraries(shadowed={"random": "/work/run/random.py"})),
     warns("module_shadowed_here", "queue.py and torch.py hide the modules", "torch_of_mine.py",
         libraries=libraries(shadowed={"queue": "/work/run/queue.py", "torch": "/work/run/torch.py"})),
-    well("module_shadowed_here", "no file here hides a module"),
+    warns("module_shadowed_here", "accelerate/ hides the module", "mv /work/run/accelerate /work/run/accelerate_of",
+        libraries=libraries(shadowed={"accelerate": "/work/run/accelerate"})),
+    well("module_shadowed_here", "no file or folder here hides a module"),
     # requirement_not_met
     warns("requirement_not_met", "torchvision 0.24.1 asks for torch==2.9.1, 2.9.0 is there", "torch==2.9.1 torchvision",
         packages=STACK | {"torchvision": "0.24.1"}, libraries=asking(torchvision=("torch==2.9.1",))),

@@ -1,0 +1,34 @@
+"""What is there to say of a file or folder that is imported in place of an installed module?"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+
+from mgpu.check import Fix, Place, Problem
+
+from ._knowledge import listed
+
+SYS_PATH = "https://docs.python.org/3/library/sys.html#sys.path"
+
+
+def problem(shadowed: Mapping[str, str], why: str, place: Place | None = None) -> Problem:
+    """The problem with its renames; `shadowed` has the path of the file or package by the module's name."""
+    paths = tuple(shadowed.values())
+    names = [os.path.basename(path) + "/" * (not os.path.splitext(path)[1]) for path in paths]
+    return Problem(
+        f"{listed(names)} {'hides the module' if len(names) == 1 else 'hide the modules'} of that name",
+        why,
+        Fix("Rename it.", tuple(f"mv {shlex.quote(path)} {shlex.quote(_other(path))}" for path in paths)),
+        dict(shadowed),
+        () if place else tuple(shadowed),
+        place=place,
+    )
+
+
+def _other(path: str) -> str:
+    """A name that no library has: `torch_of_mine.py`."""
+    folder, name = os.path.split(path)
+    module, dot, suffix = name.partition(".")
+    return os.path.join(folder, f"{module}_of_mine{dot}{suffix}")

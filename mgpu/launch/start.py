@@ -1,0 +1,71 @@
+"""Which exit code does a launch end with when it fails before the training starts?
+
+The README promises that every other code is the training's: so 125, whatever went wrong in mgpu or on this machine.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mgpu import errors
+from mgpu.errors import MgpuError, reason
+from mgpu.launch.request import Request
+
+# Codes of other commands, which a training may end with as well.
+_OF_OTHERS = (errors.NOT_READY, errors.UNKNOWN, errors.NO_GPU, errors.REFUSED)
+_PROCESSES = "no process or thread can be started (ulimit -u, or the cgroup's pids.max)"
+
+
+class Attempt:
+    """A launch that has not started anything yet."""
+
+    started = False  # set once something runs: from then on a failure is reported as what it is
+
+
+@contextmanager
+def attempt(request: Request) -> Iterator[Attempt]:
+    """Turn whatever stops the block into an MgpuError with a launch's exit code, until the attempt has `started`."""
+    state = Attempt()
+    try:
+        yield state
+    except MgpuError as error:
+        if state.started or error.exit_code not in _OF_OTHERS:
+            raise
+        raise MgpuError(error.message, errors.LAUNCH_REFUSED) from None
+    except Exception as error:
+        if state.started or _is_for_others(error, request):
+            raise
+        raise failure(error) from None
+
+
+def failure(error: Exception) -> MgpuError:
+    """The refusal of a launch that could not be started because of an exception."""
+    return MgpuError(f"not started: {why(error)}", errors.LAUNCH_REFUSED)
+
+
+def why(error: Exception) -> str:
+    """An exception as a clause, with the limit that was reached."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EMFILE:
+        return f"{reason(error)} (at most {_most_files()} in this process: ulimit -n)"
+    if number == errno.EAGAIN or "can't start new thread" in str(error):
+        return f"{reason(error)}: {_PROCESSES}"
+    if isinstance(error, (OSError, MemoryError)):
+        return reason(error)
+    return f"a bug in mgpu: {reason(error)} (MGPU_DEBUG=1 shows where)"
+
+
+def _is_for_others(error: Exception, request: Request) -> bool:
+    """Whether `ending.guarded` is to handle it: a traceback was asked for, or no one reads a command that is shown."""
+    if isinstance(error, BrokenPipeError):
+        return request.dry_run or request.print_command
+    return bool(os.environ.get("MGPU_DEBUG")) and not isinstance(error, OSError)
+
+
+def _most_files() -> int:
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
