@@ -124,7 +124,7 @@ ROWS = (
         ("PermissionError: [Errno 13] Permission denied: '/data/out/model.bin'",),
         "this user may not open {path}",
         "The folder belongs to another user, or files of a container that runs as root.",
-        Fix("See whose it is.", ("ls -ld {path}; id", "mgpu doctor --only "
+        Fix("See whose it is.", ("ls -ld {path:path}; id", "mgpu doctor --only "
                                                       "output_folder_not_writable,cache_not_writable")),
         _PYTHON, summary="This user may not open a file or folder."),
     Row("log_file_missing", "root", "script",
