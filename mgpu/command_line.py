@@ -44,7 +44,8 @@ _QUOTED = {
 # Values that are written as they are because the shell is to act on them, each in the one place where it is harmless.
 _RAW = {
     "directive": r"--?[\w-]+(?:[ =][^$`;|&<>()\\!*?~]*)?",  # of a #SBATCH line, which some shells run as well
-    "expansion": r"(?:[\w.,:@%+=/-]|\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*\})+",  # $HOST and ${HOST}, between double quotes
+    # $HOST, ${HOST} and $(hostname), between double quotes
+    "expansion": r"(?:[\w.,:@%+=/-]|\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*\}|\$\(hostname(?: -[sfiI])?\))+",
     "tilde": r"~[\w.-]*",  # a home folder, at the start of a word
 }
 _MAY_BE_OPTIONS = {"option", "argument", "directive"}
@@ -52,7 +53,11 @@ _KINDS = {kind: re.compile(form, re.ASCII) for kind, form in {**_INERT, **_QUOTE
 
 
 class Command(str):
-    """A line made by `shell`, `python` or `from_words`; any other line that is shown is a literal of ours."""
+    """A line for a shell, made here; any other line that is shown is a literal of ours."""
+
+
+class Code(str):
+    """A line of Python, made here."""
 
 
 class _Hole(NamedTuple):
@@ -72,12 +77,12 @@ def shell(template: str, *values: Value, **named: Value) -> Command:
     return _filled(_holes(template), values, named)
 
 
-def python(template: str, *values: Value, **named: Value) -> Command:
+def python(template: str, *values: Value, **named: Value) -> Code:
     """Return a line of Python, filled as by `shell`; its holes take only kinds that need no quotes."""
     holes = _holes(template)
     if any(hole.kind not in _INERT for hole in holes if hole.field is not None):
         raise ValueError(f"a hole of a kind that needs quotes in the Python line {template!r}")
-    return _filled(holes, values, named)
+    return Code(_filled(holes, values, named))
 
 
 def from_words(words: Iterable[str]) -> Command:

@@ -29,7 +29,7 @@ _RANKS = re.compile(r"\bSLURM_(?:PROCID|NODEID|LOCALID)\b")
 _RANK_NAMES = {"RANK", "NODE_RANK", "LOCAL_RANK", "GROUP_RANK", "MACHINE_RANK", "SLURM_RANK"}
 _OPTIONS = ("node_rank", "machine_rank")
 _ELASTIC = ("c10d", "etcd", "etcd-v2")
-_QUOTED = "srun bash -c '... --{option} $SLURM_NODEID ...'"
+_QUOTED = "srun bash -c '... --{:name} $SLURM_NODEID ...'"
 
 
 def _early(command: JobCommand, word: int) -> JobVariable | None:
@@ -72,7 +72,7 @@ def _finding(job: JobScript, command: JobCommand, word: int, early: JobVariable)
         f"${name.group()} is expanded here, in the batch shell, where it is 0",
         "Every node is handed rank 0.",
         (
-            Fix("Let the node's own shell expand it: between single quotes.", (_QUOTED.format(option=flag),)),
+            Fix("Let the node's own shell expand it: between single quotes.", (shell(_QUOTED, flag),)),
             Fix(
                 "Between double quotes, a backslash before the dollar does the same.",
                 (f"--{flag} \\$SLURM_NODEID",),
@@ -175,7 +175,7 @@ def job_machine_rank_missing(job_script: JobScript) -> Answer:
         f"several nodes, and no --{flag}",
         why,
         (
-            Fix("Say it in a shell on the node: between single quotes.", (_QUOTED.format(option=flag),)),
+            Fix("Say it in a shell on the node: between single quotes.", (shell(_QUOTED, flag),)),
             Fix("And let the launchers meet by c10d, which needs no static ranks.", (_c10d(command),)),
         ),
     )
