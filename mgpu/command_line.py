@@ -12,6 +12,7 @@ import shlex
 import string
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
 Value: TypeAlias = "str | int | float | Sequence[str] | Sequence[int] | None"
@@ -46,6 +47,7 @@ _RAW = {
     "directive": r"--?[\w-]+(?:[ =][^$`;|&<>()\\!*?~]*)?",  # of a #SBATCH line, which some shells run as well
     # $HOST, ${HOST} and $(hostname), between double quotes
     "expansion": r"(?:[\w.,:@%+=/-]|\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*\}|\$\(hostname(?: -[sfiI])?\))+",
+    "nodes": r"[A-Za-z0-9_][\w.,\[\]-]*",  # node[1-3,7], as it is read and as #SBATCH lines want it
     "tilde": r"~[\w.-]*",  # a home folder, at the start of a word
 }
 _MAY_BE_OPTIONS = {"option", "argument", "directive"}
@@ -99,6 +101,20 @@ def joined(commands: Iterable[Command], between: str) -> Command:
     return Command(between.join(given)) if given and all(given) else Command()
 
 
+def below(command: Command, remark: str = "", width: int = 0) -> str:
+    """Return a command as a further line of a message, with a remark behind it; "" if there is no command."""
+    return f"\n  {command:<{width}}   {remark}".rstrip() if command else ""
+
+
+def remark(words: Iterable[str], longest: int = 50) -> str:
+    """Return words as a comment behind a command: "# train.py --lr 1"; only those before one that needs quotes.
+
+    An interactive zsh runs what is in a comment, unless told otherwise.
+    """
+    plain = list(takewhile(lambda word: shlex.quote(word) == word, words))
+    return f"# {' '.join(plain)[:longest]}" if plain else ""
+
+
 def is_kind(kind: str, value: object) -> bool:
     """Report whether a value is of this kind, and of a length that a command can have."""
     text = str(value)
@@ -131,7 +147,12 @@ def _holes(template: str) -> tuple[_Hole, ...]:
 def _may_be_here(kind: str, quote: str, template: str) -> bool:
     """Whether no value of this kind can end the quote or the comment that its hole is in."""
     if kind in _RAW:
-        places = {"directive": template.startswith("#"), "expansion": quote == '"', "tilde": not quote}
+        places = {
+            "directive": template.startswith("#"),
+            "expansion": quote == '"',
+            "tilde": not quote,
+            "nodes": not quote,
+        }
         return places[kind]
     return not quote or kind in _INERT
 
