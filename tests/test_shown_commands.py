@@ -20,7 +20,7 @@ import pytest
 
 from mgpu import command_line, engine
 from mgpu.check import Fix
-from mgpu.command_line import Command, from_words, is_kind, python, shell
+from mgpu.command_line import Command, below, from_words, is_kind, python, remark, shell
 from mgpu.snapshot import Snapshot
 from tests.conftest import CHECKS, ROOT, need
 from tests.test_every_check import cases
@@ -28,7 +28,8 @@ from tests.test_every_check import cases
 # What a value may try. X stands for the value that was there.
 HOSTILE = (
     "X$(touch PWNED)", "$(touch PWNED)", "X; touch PWNED;", "X`touch PWNED`", "X\ntouch PWNED\n",
-    "X' ; touch PWNED ; '", 'X" ; touch PWNED ; "', "--option=PWNED", "-PWNED", "X | touch PWNED", "X && touch PWNED", "X > PWNED", "~/*",
+    "X' ; touch PWNED ; '", 'X" ; touch PWNED ; "',
+    "--option=PWNED", "-PWNED", "X | touch PWNED", "X && touch PWNED", "X > PWNED", "~/*",
     "\u202eX;touch PWNED", "X\\", "#X", "X\x1b]0;PWNED\x07",
 )  # fmt: skip
 SPACED = "with a space/X"
@@ -42,7 +43,9 @@ def changed(value: Any, old: str, new: str) -> Any:
     if value is None or kind in (int, float, bool):
         return value
     if dataclasses.is_dataclass(value):
-        then = {name: changed(item, old, new) for name in _fields(kind) if (item := getattr(value, name)) is not None}
+        then = {
+            name: changed(item, old, new) for name in _fields(type(value)) if (item := getattr(value, name)) is not None
+        }
         then = {name: item for name, item in then.items() if item is not getattr(value, name)}
         return dataclasses.replace(value, **then) if then else value  # type: ignore[type-var]
     if isinstance(value, Mapping):
@@ -118,7 +121,12 @@ def quoted_by(check_id: str, snapshot: Snapshot) -> tuple[tuple[str, ...], froze
     given: set[str] = set()
     with pytest.MonkeyPatch.context() as patch:
         real = command_line.is_kind
-        patch.setattr(command_line, "is_kind", lambda kind, value: given.update(pieces(value)) or real(kind, value))
+
+        def listening(kind: str, value: object) -> bool:
+            given.update(pieces(str(value)))
+            return real(kind, value)
+
+        patch.setattr(command_line, "is_kind", listening)
         return commands_of(check_id, snapshot), frozenset(given)
 
 
@@ -209,7 +217,8 @@ def test_no_value_runs_whatever_it_is(shell_name: str, tmp_path: Path) -> None:
     calls, said = run(shell_name, hostile, tmp_path / "hostile")
     assert {words[0] for words in calls} <= ours
     assert not re.search("syntax error|unexpected EOF|unterminated", said, re.IGNORECASE), said
-    given = [word for words in calls for word in words[1:]]
+    # The words of an installation in the user's own job script are repeated as they are, its options too.
+    given = [word for words in calls if words[0] not in ("srun", "pip") for word in words[1:]]
     assert not [word for word in given if word.startswith(("--option", "-PWNED"))], "a value became an option"
     assert sum("PWNED" in word for word in given) > 100
 
@@ -449,3 +458,46 @@ def check(path):
         here = Module(tmp_path / "check.py")
         here.path = ROOT / "check.py"
         assert [bad for scope, given in fixes(here.tree) for bad in here.unsafe(given, scope)], made
+
+
+# A command with a value behind it, in a message of mgpu/; the scripts that it writes quote for themselves, and their own
+# tests run them.
+_COMMAND = re.compile(
+    r"(?:^|[\s(\"'`])(?:mgpu (?:doctor|configure|smoke-test|launch)|sbatch|srun|scancel|scontrol|sacct|squeue|kill"
+    r"|export|unset|pip install|rm|mv|cat|ls|source|accelerate launch|torchrun|bash|--exclude=?)(?![\w-])[^\n;:,.()]*$"
+)
+WRITERS = {"emit", "environment.py", "writing.py", "written.py"}
+# What such a hole may hold: ids and words of ours, numbers, and what is quoted already.
+OURS = re.compile(
+    r"(?:\w+\.)*check\.(?:id|selection)|chosen\.first\.id|first|wanted|option|asked|__version__|ENV_FILE|THIS_FILE|nodes"
+    r"|threads|_TAKEN_S|_SYNTAX_S|done\.returncode|result\.exclude|flag|suffix|named|shell|' '\.join\(lacking\)"
+    r"|_(?:same|plan|quoted|counted|where)\(.*\)"
+)
+HEADS = ("mgpu doctor \0 on ", "mgpu doctor on \0")  # headlines: "mgpu doctor 0.2 on node7"
+
+
+def holes_behind_commands(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            texts = [str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values]
+            for place, part in enumerate(node.values):
+                if isinstance(part, ast.FormattedValue) and _COMMAND.search("".join(texts[:place])):
+                    made = ast.unparse(part.value)
+                    if not "".join(texts).startswith(HEADS) and not OURS.fullmatch(made):
+                        yield f"{path.name}:{node.lineno}: {made}"
+
+
+def test_no_message_puts_a_value_behind_a_command_by_itself(tmp_path: Path) -> None:
+    paths = [path for path in (ROOT / "mgpu").rglob("*.py") if not WRITERS & {path.name, path.parent.name}]
+    assert [bad for path in paths for bad in holes_behind_commands(path)] == []
+    (tmp_path / "bad.py").write_text('f"{x}: no.  mgpu launch -c {x}"; f"sbatch --exclude={y}"; f"kill {z}"')
+    assert len(list(holes_behind_commands(tmp_path / "bad.py"))) == 3
+
+
+def test_a_message_shows_its_command_only_where_it_can_be_pasted() -> None:
+    assert below(shell("mgpu configure --validate {:path}", "a b.yaml"), "check it") == (
+        "\n  mgpu configure --validate 'a b.yaml'   check it"
+    )
+    assert below(shell("mgpu configure --validate {:path}", "a\nb.yaml"), "check it") == ""
+    assert remark(["train.py", "--lr", "1", "$(touch PWNED)", "--more"]) == "# train.py --lr 1"
+    assert remark(["$(touch PWNED)"]) == ""
