@@ -98,9 +98,8 @@ def whole(request: Request, found: Examined) -> dict[str, Any]:
         steps = job_report.next_steps(found.snapshot.job_script, failed=found.verdict == "not_ready")
         content["next"] = [] if request.hides else steps
     for entry in content["checks"]:
-        again = (
-            f"mgpu doctor{script if entry['area'] in ('script', 'job') and not request.hides else ''}{_plan(request)}"
-        )
+        of_script = script if entry["area"] in ("script", "job") and not request.hides else ""
+        again = f"mgpu doctor{of_script}{_plan(request)}"
         if request.compare_nodes and not request.hides:
             again = f"mgpu doctor{_same(request)}"
         entry["verify"] = entry["verify"].replace("mgpu doctor", again, 1)

@@ -43,9 +43,7 @@ def changed(value: Any, old: str, new: str) -> Any:
     if value is None or kind in (int, float, bool):
         return value
     if dataclasses.is_dataclass(value):
-        then = {
-            name: changed(item, old, new) for name in _fields(type(value)) if (item := getattr(value, name)) is not None
-        }
+        then = {name: changed(getattr(value, name), old, new) for name in _fields(kind)}
         then = {name: item for name, item in then.items() if item is not getattr(value, name)}
         return dataclasses.replace(value, **then) if then else value  # type: ignore[type-var]
     if isinstance(value, Mapping):
@@ -60,9 +58,13 @@ def changed(value: Any, old: str, new: str) -> Any:
     return value
 
 
-@cache
-def _fields(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind) if field.init)
+_FIELDS: dict[Any, tuple[str, ...]] = {}
+
+
+def _fields(kind: Any) -> tuple[str, ...]:
+    if kind not in _FIELDS:
+        _FIELDS[kind] = tuple(field.name for field in dataclasses.fields(kind) if field.init)
+    return _FIELDS[kind]
 
 
 def texts(value: Any) -> Iterator[str]:
@@ -460,8 +462,8 @@ def check(path):
         assert [bad for scope, given in fixes(here.tree) for bad in here.unsafe(given, scope)], made
 
 
-# A command with a value behind it, in a message of mgpu/; the scripts that it writes quote for themselves, and their own
-# tests run them.
+# A command with a value behind it, in a message of mgpu/; the scripts that it writes quote for themselves, and are run
+# by their own tests.
 _COMMAND = re.compile(
     r"(?:^|[\s(\"'`])(?:mgpu (?:doctor|configure|smoke-test|launch)|sbatch|srun|scancel|scontrol|sacct|squeue|kill"
     r"|export|unset|pip install|rm|mv|cat|ls|source|accelerate launch|torchrun|bash|--exclude=?)(?![\w-])[^\n;:,.()]*$"
@@ -470,7 +472,7 @@ WRITERS = {"emit", "environment.py", "writing.py", "written.py"}
 # What such a hole may hold: ids and words of ours, numbers, and what is quoted already.
 OURS = re.compile(
     r"(?:\w+\.)*check\.(?:id|selection)|chosen\.first\.id|first|wanted|option|asked|__version__|ENV_FILE|THIS_FILE|nodes"
-    r"|threads|_TAKEN_S|_SYNTAX_S|done\.returncode|result\.exclude|flag|suffix|named|shell|' '\.join\(lacking\)"
+    r"|threads|_TAKEN_S|_SYNTAX_S|done\.returncode|result\.exclude|flag|suffix|named|shell|of_script|' '\.join\(lacking\)"
     r"|_(?:same|plan|quoted|counted|where)\(.*\)"
 )
 HEADS = ("mgpu doctor \0 on ", "mgpu doctor on \0")  # headlines: "mgpu doctor 0.2 on node7"
