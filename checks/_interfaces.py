@@ -6,10 +6,10 @@ at commas and takes each part as an exact name (torch/csrc/distributed/c10d/init
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 
 from mgpu.check import Skip
+from mgpu.command_line import shell
 from mgpu.snapshot import Interface, Nccl, Network
 
 ONE_MACHINE = Skip("the run stays on one machine")
@@ -96,7 +96,7 @@ def names_of(interfaces: Iterable[Interface]) -> str:
 
 def export(*variables: str, name: str) -> tuple[str, ...]:
     """The commands that name an interface."""
-    return tuple(f"export {variable}={shlex.quote(name)}" for variable in variables)
+    return tuple(shell("export {:name}={:interface}", variable, name) for variable in variables)
 
 
 def is_loopback(address: str) -> bool:

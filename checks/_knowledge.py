@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mgpu.command_line import shell
 from mgpu.requirements import numbers as numbers
 from mgpu.snapshot import Driver, Gpu, Visible
 
@@ -87,12 +88,15 @@ def cuda_numbers(indices: Iterable[int], gpus: tuple[Gpu, ...]) -> str:
 
 def use_only(indices: Iterable[int], gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
     """The commands that leave these GPUs visible; in the order of the bus, or the numbers mean other cards."""
-    return ("export CUDA_DEVICE_ORDER=PCI_BUS_ID", f"export CUDA_VISIBLE_DEVICES={cuda_numbers(indices, gpus)}")
+    return (
+        "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        shell("export CUDA_VISIBLE_DEVICES={:ids}", cuda_numbers(indices, gpus)),
+    )
 
 
 def reset(gpus: Iterable[Gpu]) -> tuple[str, ...]:
     """The commands that reset these GPUs."""
-    return tuple(f"sudo nvidia-smi --gpu-reset -i {gpu.uuid or gpu.index}" for gpu in gpus)
+    return tuple(shell("sudo nvidia-smi --gpu-reset -i {:id}", gpu.uuid or gpu.index) for gpu in gpus)
 
 
 def was_running(gpu: Gpu, driver: Driver) -> bool:

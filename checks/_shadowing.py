@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 
 from mgpu.check import Fix, Place, Problem
+from mgpu.command_line import shell
 
 from ._knowledge import listed
 
@@ -20,7 +20,7 @@ def problem(shadowed: Mapping[str, str], why: str, place: Place | None = None) -
     return Problem(
         f"{listed(names)} {'hides the module' if len(names) == 1 else 'hide the modules'} of that name",
         why,
-        Fix("Rename it.", tuple(f"mv {shlex.quote(path)} {shlex.quote(_other(path))}" for path in paths)),
+        Fix("Rename it.", tuple(shell("mv {:path} {:path}", path, _other(path)) for path in paths)),
         dict(shadowed),
         () if place else tuple(shadowed),
         place=place,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Driver, Gpu
 
 from ._knowledge import gpu_list, reset, was_running
@@ -138,7 +139,10 @@ def _share(gpu: Gpu) -> float:
 def _restore_power(gpus: Iterable[Gpu]) -> Fix:
     return Fix(
         "Restore the default limit.",
-        tuple(f"sudo nvidia-smi -i {gpu.index} -pl {gpu.power_limit_default_w:.0f}" for gpu in gpus),
+        tuple(
+            shell("sudo nvidia-smi -i {:number} -pl {:number}", gpu.index, f"{gpu.power_limit_default_w:.0f}")
+            for gpu in gpus
+        ),
         who="admin",
     )
 
@@ -221,7 +225,7 @@ def gpu_application_clocks_lowered(gpus: tuple[Gpu, ...]) -> Answer:
             f"{gpu_list(g.index for g in bad)}: application clock {gpu.application_clock_mhz} MHz, default "
             f"{gpu.application_clock_default_mhz} MHz",
             "The GPU keeps to this clock under load, however cool it is.",
-            Fix("Reset them.", tuple(f"sudo nvidia-smi -i {g.index} -rac" for g in bad), who="admin"),
+            Fix("Reset them.", tuple(shell("sudo nvidia-smi -i {:number} -rac", g.index) for g in bad), who="admin"),
             {f"gpu_{g.index}_mhz": g.application_clock_mhz for g in bad},
             tuple(f"GPU {g.index}" for g in bad),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Libraries, Network, Plan, Slurm
 
 from ._knowledge import counted, listed, whole
@@ -160,7 +161,9 @@ def container_network_private(container: Container, network: Network, plan: Plan
     return Problem(
         f"the container has only {out[0].name} ({address}), a private bridge of its host",
         "The other machines would be told to connect to an address that exists on this host only.",
-        Fix("Start it in the host's network.", (f"{_command(container)} run --network host --ipc host ...",)),
+        Fix(
+            "Start it in the host's network.", (shell("{:id} run --network host --ipc host ...", _command(container)),)
+        ),
         {"interface": out[0].name, "container": container.kind},
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Driver, GpuRun, Plan, TorchRuntime
 
 from ._cuda_errors import ERRORS, CudaError, by_words, unknown
@@ -238,7 +239,10 @@ def cuda_hangs(gpu_runs: tuple[GpuRun, ...]) -> Answer:
             Fix("See what the driver logged (an Xid).", ("sudo dmesg | grep -iE 'xid|nvrm'",), who="admin"),
             Fix(
                 "Reset the GPU; if that hangs as well, reboot.",
-                (f"sudo nvidia-smi --gpu-reset -i {','.join(str(run.index) for run in hung)}", "sudo reboot"),
+                (
+                    shell("sudo nvidia-smi --gpu-reset -i {:numbers}", ",".join(str(run.index) for run in hung)),
+                    "sudo reboot",
+                ),
                 who="admin",
             ),
         ),
@@ -389,7 +393,7 @@ def _faulty(runs: Sequence[GpuRun], title: str, cause: str) -> Problem:
         f"{cause} A GPU that does this spoils a training without a word.",
         (
             Fix("Leave it out, and ask again.", ("mgpu doctor --deep",)),
-            Fix("Have it tested for longer.", (f"dcgmi diag -r 3 -i {indices}",), who="admin"),
+            Fix("Have it tested for longer.", (shell("dcgmi diag -r 3 -i {:numbers}", indices),), who="admin"),
             Fix("Have the board replaced.", ("nvidia-bug-report.sh",), who="hardware"),
         ),
         {

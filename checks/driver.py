@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Host, Pci, Plan, bus_address
 
 from ._knowledge import counted, gpu_list, listed, use_only
@@ -299,7 +300,7 @@ def device_nodes_denied(driver: Driver) -> Answer:
         return Ok(f"the driver's device files may be opened{kept}")
     group = driver.nodes_group
     fix = (
-        Fix(f"Join the group {group}, then log in again.", (f"sudo usermod -aG {group} $USER",), "admin")
+        Fix(f"Join the group {group}, then log in again.", (shell("sudo usermod -aG {:user} $USER", group),), "admin")
         if group
         else Fix(
             "Have the driver make them for all users, from the next start on; in a container: pass the devices in.",
@@ -336,7 +337,10 @@ def device_node_missing(driver: Driver, gpus: tuple[Gpu, ...]) -> Answer:
             "The driver knows the GPU, and CUDA has no way to open it.",
             Fix(
                 "Make the file; in a container: start it with --gpus.",
-                tuple(f"sudo nvidia-modprobe -c {node.removeprefix('/dev/nvidia')}" for node in bad.values()),
+                tuple(
+                    shell("sudo nvidia-modprobe -c {:number}", node.removeprefix("/dev/nvidia"))
+                    for node in bad.values()
+                ),
                 who="admin",
             ),
             {f"gpu_{index}": node for index, node in bad.items()},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Gpu
 
 from ._knowledge import counted, gpu_list, reset
@@ -279,7 +280,7 @@ def gpu_ecc_off(gpus: tuple[Gpu, ...]) -> Answer:
             "A flipped bit in the memory of this GPU goes unnoticed, into the results.",
             Fix(
                 "Switch it on, then reset the GPU when it is idle.",
-                (*(f"sudo nvidia-smi -i {gpu.index} -e 1" for gpu in bad), *reset(bad)),
+                (*(shell("sudo nvidia-smi -i {:number} -e 1", gpu.index) for gpu in bad), *reset(bad)),
                 who="admin",
             ),
             {f"gpu_{gpu.index}_model": gpu.name for gpu in bad},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Plan, Visible
 
 from ._knowledge import counted, gpu_list, reset, same_models, usable_count, use_only
@@ -71,7 +72,11 @@ def gpu_answers_in_part(gpus: tuple[Gpu, ...]) -> Answer:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: {counted(sum(len(g.trouble) for g in bad), 'question')} met an error",
             f"GPU {bad[0].index}: {'; '.join(bad[0].trouble[:4])}.",
-            Fix("Ask nvidia-smi; reset it when it is idle.", (f"nvidia-smi -q -i {bad[0].index}",), who="admin"),
+            Fix(
+                "Ask nvidia-smi; reset it when it is idle.",
+                (shell("nvidia-smi -q -i {:number}", bad[0].index),),
+                who="admin",
+            ),
             {f"gpu_{gpu.index}": "; ".join(gpu.trouble) for gpu in bad},
             tuple(f"GPU {gpu.index}" for gpu in bad),
         )
@@ -139,7 +144,7 @@ def _recovery(what: str, gpus: list[Gpu]) -> Fix:
     if not actions.isdisjoint(_REBOOTS):
         return Fix(f"{words}.", ("sudo reboot",), who="admin")
     if _DRAIN_P2P in actions:
-        again = tuple(f"nvidia-smi -q -i {gpu.index} | grep -i 'recovery action'" for gpu in gpus)
+        again = tuple(shell("nvidia-smi -q -i {:number} | grep -i 'recovery action'", gpu.index) for gpu in gpus)
         return Fix(f"{words}: end all processes that use several GPUs; then see what it asks for.", again, who="admin")
     if actions == {_RECOVER_IMEX}:
         return Fix(
@@ -167,7 +172,11 @@ def gpu_compute_prohibited(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             f"{gpu_list(g.index for g in bad)}: compute mode prohibited",
             "No process may make a CUDA context on this GPU.",
             (
-                Fix("Set it back to default.", tuple(f"sudo nvidia-smi -i {g.index} -c DEFAULT" for g in bad), "admin"),
+                Fix(
+                    "Set it back to default.",
+                    tuple(shell("sudo nvidia-smi -i {:number} -c DEFAULT", g.index) for g in bad),
+                    "admin",
+                ),
                 *([Fix("Or use the others.", use_only(others, gpus))] if others else []),
             ),
             {f"gpu_{gpu.index}_mode": gpu.compute_mode for gpu in bad},
@@ -194,7 +203,7 @@ def gpu_compute_exclusive(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             f"{gpu_list(g.index for g in bad)}: one process at a time",
             "A second process on this GPU gets \"all CUDA-capable devices are busy or unavailable\".",
             Fix("Share it only if you need to.",
-                tuple(f"sudo nvidia-smi -i {g.index} -c DEFAULT" for g in bad), "admin"),
+                tuple(shell("sudo nvidia-smi -i {:number} -c DEFAULT", g.index) for g in bad), "admin"),
             {f"gpu_{gpu.index}_mode": gpu.compute_mode for gpu in bad},
             subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )  # fmt: skip
@@ -305,7 +314,7 @@ def gpu_inforom_corrupt(gpus: tuple[Gpu, ...]) -> Answer:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: the InfoROM is corrupted",
             "Its checksums are wrong: error counts and settings of the board cannot be trusted.",
-            Fix("Ask the vendor.", (f"nvidia-smi -q -i {bad[0].index}",), "hardware"),
+            Fix("Ask the vendor.", (shell("nvidia-smi -q -i {:number}", bad[0].index),), "hardware"),
             {f"gpu_{gpu.index}_serial": gpu.serial for gpu in bad},
             tuple(f"GPU {gpu.index}" for gpu in bad),
         )

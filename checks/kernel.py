@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Host, Kernel, Network, Pci, PciDevice, Plan, Slurm, System
 
 from ._knowledge import counted, gib, listed, numbers, whole
@@ -146,7 +147,7 @@ def driver_module_of_wrong_flavour(kernel: Kernel, pci: Pci, gpus: tuple[Gpu, ..
         "The module does not start GPUs of an architecture it was not made for: they are missing from nvidia-smi.",
         Fix(
             f"Install the {other} flavour (the packages of NVIDIA's repository), then reboot.",
-            (f"sudo apt-get install {package}", "sudo reboot"),
+            (shell("sudo apt-get install {:package}", package), "sudo reboot"),
             who="admin",
         ),
         {"flavour": kernel.driver_flavour} | {device.address: device.device for device in stray},
@@ -297,7 +298,7 @@ def port_among_outgoing_ones(kernel: Kernel, network: Network) -> Answer:
     return Problem(
         f"port {network.port} is within {low}-{high}, the ports of outgoing connections",
         "Any program's connection may be using it when the ranks want to meet there.",
-        Fix("Reserve it.", (f"sudo sysctl net.ipv4.ip_local_reserved_ports={reserved}",), who="admin"),
+        Fix("Reserve it.", (shell("sudo sysctl net.ipv4.ip_local_reserved_ports={:numbers}", reserved),), who="admin"),
         {"port": network.port, "low": low, "high": high},
     )
 

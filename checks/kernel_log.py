@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Host, KernelEvent, KernelLog, Plan
 
 from ._knowledge import counted, listed
@@ -123,7 +124,7 @@ def pcie_bandwidth_limited(kernel_log: KernelLog, host: Host) -> Answer:
         "The link at this address came up with fewer lanes than the device has; everything behind it shares them.",
         Fix(
             "Compare what the link can do with what it does; then reseat, or use another slot.",
-            (f"sudo lspci -vv -s {match[4]} | grep -E 'LnkCap|LnkSta'",),
+            (shell("sudo lspci -vv -s {:id} | grep -E 'LnkCap|LnkSta'", match[4]),),
             who="admin",
         ),
         {"log": event.text, "origin": kernel_log.origin},
@@ -153,7 +154,9 @@ def pcie_error_logged(kernel_log: KernelLog) -> Answer:
         f"{who}: uncorrected PCIe error {ago(newest.seconds_ago)}",
         "Transfers were lost, or the link was reset under the device.",
         Fix(
-            "See what stands at this address.", (f"lspci -s {newest.pci}", "sudo dmesg -T | grep -A6 AER"), who="admin"
+            "See what stands at this address.",
+            (shell("lspci -s {:id}", newest.pci), "sudo dmesg -T | grep -A6 AER"),
+            who="admin",
         ),
         {"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
         tuple(dict.fromkeys(str(event.pci) for event in events)),
@@ -215,7 +218,7 @@ def nic_link_flapped(kernel_log: KernelLog, plan: Plan) -> Answer:
     return Problem(
         f"the link of the network card at {card} went down {len(events)} times in a day, last {last}",
         "Connections over it break each time; NCCL ends the run when its retries are used up.",
-        Fix("Clean or replace cable and transceiver.", (f"sudo mlxlink -d {card} -m -e",), who="hardware"),
+        Fix("Clean or replace cable and transceiver.", (shell("sudo mlxlink -d {:id} -m -e", card),), who="hardware"),
         {"log": events[-1].text, "origin": kernel_log.origin, "downs": len(events)},
         tuple(flapping),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Container, Gpu, Host, InfiniBand, Plan, Slurm, System, Visible
 
 from ._knowledge import GIB, MIB, counted, gib, listed, usable_count
@@ -144,13 +145,16 @@ def open_files_limit_low(system: System, container: Container) -> Answer:
         return Ok(f"{limit if limit is not None else 'unlimited'} open files")
     wanted = _OPEN_FILES * 16
     if hard is None or hard >= _OPEN_FILES:
-        fix = Fix("Raise it before the launch.", (f"ulimit -n {wanted if hard is None else min(hard, wanted)}",))
+        fix = Fix(
+            "Raise it before the launch.",
+            (shell("ulimit -n {:number}", wanted if hard is None else min(hard, wanted)),),
+        )
     elif container.kind:
-        fix = Fix("Start the container with more.", (f"docker run --ulimit nofile={wanted} ...",))
+        fix = Fix("Start the container with more.", (shell("docker run --ulimit nofile={:number} ...", wanted),))
     else:
         fix = Fix(
             "Raise the hard limit, then log in again.",
-            (f"echo '* - nofile {wanted}' | sudo tee /etc/security/limits.d/nofile.conf",),
+            (shell("echo '* - nofile {:number}' | sudo tee /etc/security/limits.d/nofile.conf", wanted),),
             who="admin",
         )
     return Problem(
@@ -250,7 +254,9 @@ def processes_limit_low(system: System, host: Host, container: Container, visibl
     if room >= need:
         return Ok(f"room for {room} processes and threads, by {which}")
     if which == "ulimit":
-        fix = Fix("Raise it before the launch; above the hard limit only root can.", (f"ulimit -u {need * 8}",))
+        fix = Fix(
+            "Raise it before the launch; above the hard limit only root can.", (shell("ulimit -u {:number}", need * 8),)
+        )
     elif container.kind == "kubernetes":
         fix = Fix("Raise the kubelet's podPidsLimit.", ("kubectl get --raw /api/v1/nodes/NODE/proxy/configz",), "admin")
     elif container.kind:

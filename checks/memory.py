@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Plan, Visible
 
 from ._knowledge import GIB, counted, gib, gpu_list, same_models, use_only, was_running
@@ -185,7 +186,8 @@ def gpu_busy_without_process(gpus: tuple[Gpu, ...], visible: Visible, driver: Dr
             "Somebody computes there whom this process cannot see.",
             (
                 *([Fix("Use the others.", use_only(free, gpus))] if free else []),
-                Fix("See who has the device open.", tuple(f"sudo fuser -v {_node(gpu)}" for gpu in bad), "admin"),
+                Fix("See who has the device open.", tuple(shell("sudo fuser -v {:path}", _node(gpu)) for gpu in bad),
+                    "admin"),
             ),
             {f"gpu_{gpu.index}_percent": gpu.utilization_percent for gpu in bad},
             tuple(f"GPU {gpu.index}" for gpu in bad),
@@ -218,7 +220,7 @@ def gpu_bar1_exhausted(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             f"{gpu_list(g.index for g in bad)}: BAR1 is full ({gib(gpu.bar1_used_bytes or 0)} of "
             f"{gib(gpu.bar1_total_bytes or 0)})",
             "There is no room left for peers and network cards to map this GPU's memory.",
-            Fix("See who holds the GPU.", (f"nvidia-smi -q -d MEMORY,PIDS -i {gpu.index}",)),
+            Fix("See who holds the GPU.", (shell("nvidia-smi -q -d MEMORY,PIDS -i {:number}", gpu.index),)),
             {f"gpu_{g.index}_bar1_used_bytes": g.bar1_used_bytes for g in bad},
             tuple(f"GPU {g.index}" for g in bad),
         )

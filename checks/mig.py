@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Config, Driver, Gpu, Visible
 
 from ._knowledge import counted, gpu_list, numbers, use_only
@@ -18,7 +19,11 @@ def _shows_one(driver: Driver) -> bool:
 
 
 def _switch_mig_off(gpus: list[Gpu]) -> Fix:
-    return Fix("Switch MIG off on idle GPUs.", tuple(f"sudo nvidia-smi -i {g.index} -mig 0" for g in gpus), who="admin")
+    return Fix(
+        "Switch MIG off on idle GPUs.",
+        tuple(shell("sudo nvidia-smi -i {:number} -mig 0", g.index) for g in gpus),
+        who="admin",
+    )
 
 
 def _mig_known(gpus: tuple[Gpu, ...], visible: Visible) -> list[Gpu]:
@@ -73,7 +78,7 @@ def gpus_all_split_by_mig(gpus: tuple[Gpu, ...], visible: Visible, driver: Drive
             if _shows_one(driver)
             else "NCCL joins no two instances of one GPU: each is for a training of its own.",
             (
-                Fix("Name the one that is meant.", (f"export CUDA_VISIBLE_DEVICES={bad[0].mig_uuids[0]}",)),
+                Fix("Name the one that is meant.", (shell("export CUDA_VISIBLE_DEVICES={:id}", bad[0].mig_uuids[0]),)),
                 _switch_mig_off(bad),
             ),
             {f"gpu_{gpu.index}_instances": len(gpu.mig_uuids) for gpu in bad},
@@ -101,7 +106,11 @@ def mig_without_instance(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             f"{gpu_list(g.index for g in bad)}: MIG is on, without an instance to use",
             "No instance was made on this GPU, or this process may see none: CUDA finds nothing there.",
             (
-                Fix("Make one.", tuple(f"sudo nvidia-smi mig -i {g.index} -cgi 0 -C" for g in bad), "admin"),
+                Fix(
+                    "Make one.",
+                    tuple(shell("sudo nvidia-smi mig -i {:number} -cgi 0 -C", g.index) for g in bad),
+                    "admin",
+                ),
                 _switch_mig_off(bad),
             ),
             {f"gpu_{gpu.index}_instances": 0 for gpu in bad},

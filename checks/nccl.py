@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Libraries, Nccl, Plan, Pytorch, System, TorchRuntime, Visible
 
 from ._knowledge import listed, numbers
@@ -43,8 +43,8 @@ def nccl_wheels_mixed(nccl: Nccl, pytorch: Pytorch) -> Answer:
         Fix(
             "Remove the extra one and put the right one back.",
             (
-                f"pip uninstall -y {shlex.join(extra)}",
-                f"pip install --force-reinstall --no-deps {shlex.quote(pytorch.nccl_required)}",
+                shell("pip uninstall -y {:package}", extra),
+                shell("pip install --force-reinstall --no-deps {:package}", pytorch.nccl_required),
             ),
         ),
         dict(nccl.wheels),
@@ -92,7 +92,7 @@ def nccl_not_as_required(nccl: Nccl, pytorch: Pytorch) -> Answer:
     return Problem(
         f"{name} {installed or 'is missing'}, torch asks for {wanted}",
         "torch was built and tested with the version it pins.",
-        Fix("Install the pinned one.", (f"pip install --no-deps {shlex.quote(pytorch.nccl_required)}",)),
+        Fix("Install the pinned one.", (shell("pip install --no-deps {:package}", pytorch.nccl_required),)),
         {"required": pytorch.nccl_required, "installed": installed},
     )
 
@@ -215,7 +215,7 @@ def nccl_version_known_bad(nccl: Nccl, gpus: tuple[Gpu, ...], visible: Visible, 
     fixed = max((row.fixed_in for row in hits), key=numbers)
     wheel = next(iter(nccl.wheels), None) if nccl.libraries[0].origin == "wheel" else None
     newer = (
-        Fix("Use a release that has it mended.", (f"pip install {shlex.quote(f'{wheel}>={fixed}')}",))
+        Fix("Use a release that has it mended.", (shell("pip install {:package}", f"{wheel}>={fixed}"),))
         if wheel
         else Fix(f"Use an image or a package with NCCL {fixed} or newer: {nccl.libraries[0].path} is not of a wheel.")
     )
@@ -265,7 +265,7 @@ def nccl_plugin_not_loadable(libraries: Libraries, plan: Plan) -> Answer:
         f"The loader says: {bad[0].error or 'nothing'}. NCCL goes on without it, and only NCCL_DEBUG=INFO shows that.",
         Fix(
             "Put the folder of the plugin on LD_LIBRARY_PATH, install what it lacks, or unset the variable.",
-            tuple(f"unset NCCL_{one.name.removeprefix('nccl-').upper()}_PLUGIN" for one in bad),
+            tuple(shell("unset NCCL_{:name}_PLUGIN", one.name.removeprefix('nccl-').upper()) for one in bad),
         ),
         {one.path: one.error for one in bad},
         tuple(one.name for one in bad),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Config, Libraries, Python, Pytorch, Visible
 
 from . import _shadowing as shadowing
@@ -34,7 +34,7 @@ def accelerate_missing(packages: Mapping[str, str], python: Python) -> Answer:
     return Problem(
         f"no accelerate in {python.executable}",
         "The launcher is not there.",
-        Fix("Install it.", (f"{shlex.quote(python.executable)} -m pip install accelerate",)),
+        Fix("Install it.", (shell("{:path} -m pip install accelerate", python.executable),)),
         {"python": python.executable},
     )
 
@@ -80,7 +80,7 @@ def accelerate_of_another_python(python: Python, packages: Mapping[str, str]) ->
         f"mgpu examined {python.executable}; a hand-typed `accelerate launch` would use the other one.",
         Fix(
             "Start this interpreter's launcher.",
-            (f"{shlex.quote(python.executable)} -m accelerate.commands.launch ...",),
+            (shell("{:path} -m accelerate.commands.launch ...", python.executable),),
         ),
         {"examined": python.executable, "on_path": python.accelerate_on_path},
     )
@@ -106,7 +106,7 @@ def accelerate_default_config_left(python: Python) -> Answer:
     return Problem(
         f"a default_config.yaml is in the cache{': ' if asks else ''}{asks}",
         "A hand-typed `accelerate launch` would silently use it.",
-        Fix("Look at it; move it away if it is a leftover.", (f"cat {shlex.quote(python.accelerate_default_config)}",)),
+        Fix("Look at it; move it away if it is a leftover.", (shell("cat {:path}", python.accelerate_default_config),)),
         {"path": python.accelerate_default_config},
     )
 
@@ -126,13 +126,13 @@ def accelerate_default_config_misfits(python: Python, visible: Visible) -> Answe
         return Skip("no default config, or no GPUs")
     if settings.get("distributed_type") == "MULTI_CPU" or ranks // (machines or 1) == number:
         return Ok(f"{counted(ranks, 'rank')}, {counted(number, 'visible GPU')}")
-    name = shlex.quote(python.accelerate_default_config)
+    path = python.accelerate_default_config
     return Problem(
         f"the default config starts {counted(ranks // (machines or 1), 'rank')} here, {counted(number, 'GPU')} visible",
         "`accelerate launch` without --config_file reads it. mgpu never does.",
         Fix(
             "Name the config, or move that one away.",
-            ("accelerate launch --config_file accelerate.yaml ...", f"mv {name} {name}.old"),
+            ("accelerate launch --config_file accelerate.yaml ...", shell("mv {:path} {:path}.old", path, path)),
         ),
         {"path": python.accelerate_default_config, "ranks": ranks, "visible_gpus": number},
     )
@@ -156,7 +156,7 @@ def accelerate_command_missing(python: Python, packages: Mapping[str, str]) -> A
         "`accelerate launch` in a shell like this one: command not found.",
         Fix(
             "Start this interpreter's launcher by its module.",
-            (f"{shlex.quote(python.executable)} -m accelerate.commands.launch ...",),
+            (shell("{:path} -m accelerate.commands.launch ...", python.executable),),
         ),
         {"python": python.executable},
     )
@@ -184,7 +184,7 @@ def python_on_path_is_another(python: Python) -> Answer:
         f"mgpu examined {python.executable}; what is typed by hand would run with the other one.",
         Fix(
             "Activate the environment in every shell and job script, or name the interpreter.",
-            (f"{shlex.quote(python.executable)} -m torch.distributed.run ...",),
+            (shell("{:path} -m torch.distributed.run ...", python.executable),),
         ),
         evidence,
     )
@@ -256,7 +256,10 @@ def package_installed_over_another(libraries: Libraries) -> Answer:
         "They share one folder: files of both versions are mixed.",
         Fix(
             "Uninstall until pip says that it is not installed, then install it once.",
-            (f"pip uninstall -y {shlex.join(double)}", f"pip install --force-reinstall {shlex.join(double)}"),
+            (
+                shell("pip uninstall -y {:package}", list(double)),
+                shell("pip install --force-reinstall {:package}", list(double)),
+            ),
         ),
         {name: ", ".join(versions) for name, versions in double.items()},
         tuple(double),
@@ -347,7 +350,7 @@ def requirement_not_met(libraries: Libraries, packages: Mapping[str, str], pytho
         return Ok(f"{counted(asked, 'requirement')} of {counted(len(libraries.requires), 'package')} met")
     # Asked for together, so that pip finds versions that suit all.
     wanted = [line for _, line, _ in broken if not line.startswith("python")] + [name for name, _, _ in broken]
-    command = f"pip install {shlex.join(dict.fromkeys(wanted))}"
+    command = shell("pip install {:package}", list(dict.fromkeys(wanted)))
     return Problem(
         "; ".join(f"{name} {packages.get(name, '')} asks for {line}, {have} is there" for name, line, have in broken),
         "The packages were not made for each other: imports fail, or functions behave otherwise.",
@@ -442,9 +445,14 @@ def extension_built_for_another_torch(libraries: Libraries, pytorch: Pytorch) ->
         (
             Fix(
                 "Install it again for this torch.",
-                (f"pip install --force-reinstall --no-deps --no-build-isolation --no-cache-dir {shlex.join(bad)}",),
+                (
+                    shell(
+                        "pip install --force-reinstall --no-deps --no-build-isolation --no-cache-dir {:package}",
+                        list(bad),
+                    ),
+                ),
             ),
-            Fix("Or remove it.", (f"pip uninstall -y {shlex.join(bad)}",)),
+            Fix("Or remove it.", (shell("pip uninstall -y {:package}", list(bad)),)),
         ),
         dict(bad),
         tuple(bad),

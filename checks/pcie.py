@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from shlex import quote
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import (
     Container,
     Driver,
@@ -71,7 +71,9 @@ def gpu_off_the_bus(pci: Pci) -> Answer:
         (
             Fix("Power the machine off and on again; a reboot alone is often not enough.", who="admin"),
             Fix(
-                "If it comes back: power cables, riser, slot, board.", (f"sudo lspci -vvs {quote(first)}",), "hardware"
+                "If it comes back: power cables, riser, slot, board.",
+                (shell("sudo lspci -vvs {:id}", first),),
+                "hardware",
             ),
         ),
         {device.address: "reads as ones" for device in bad},
@@ -103,7 +105,9 @@ def pcie_width_reduced(gpus: tuple[Gpu, ...], host: Host) -> Answer:
             Fix("Ask for another instance: one GPU has fewer lanes than its siblings.", who="admin")
             if host.virtual
             else Fix(
-                "Check slot, riser and BIOS lane settings.", (f"nvidia-smi -q -d PCI -i {gpu.index}",), "hardware"
+                "Check slot, riser and BIOS lane settings.",
+                (shell("nvidia-smi -q -d PCI -i {:number}", gpu.index),),
+                "hardware",
             ),
             {f"gpu_{g.index}_width": g.pcie_width for g in bad},
             tuple(f"GPU {g.index}" for g in bad),
@@ -139,7 +143,9 @@ def pcie_switch_uplink_narrow(pci: Pci) -> Answer:
         f"PCIe switch {switch}: x{width} to the host, x{widest} on the machine's other switches",
         f"{counted(len(below[switch]), 'GPU')} ({listed(d.address for d in below[switch])}) share this link.",
         Fix(
-            "Check the switch's slot, cable or riser.", (f"sudo lspci -vvs {quote(switch)} | grep LnkSta:",), "hardware"
+            "Check the switch's slot, cable or riser.",
+            (shell("sudo lspci -vvs {:id} | grep LnkSta:", switch),),
+            "hardware",
         ),
         {f"{switch}_width": width for switch, width in bad.items()} | {"widest": widest},
         tuple(bad),
@@ -201,7 +207,7 @@ def pcie_generation_low_under_load(gpus: tuple[Gpu, ...], driver: Driver) -> Ans
         "Idle GPUs slow their link down, busy ones do not: this one trained badly or is held down.",
         Fix(
             "Reseat card or riser; look at the BIOS's ASPM setting.",
-            (f"nvidia-smi -q -d PCI -i {gpu.index}", "cat /sys/module/pcie_aspm/parameters/policy"),
+            (shell("nvidia-smi -q -d PCI -i {:number}", gpu.index), "cat /sys/module/pcie_aspm/parameters/policy"),
             "hardware",
         ),
         {f"gpu_{g.index}_generation": g.pcie_generation for g in bad},
@@ -233,7 +239,9 @@ def pcie_fatal_errors(pci: Pci) -> Answer:
         f"({listed(d.address for d in bad)})",
         "The link was lost and reset. A card, riser or cable that does this once does it again under load.",
         Fix(
-            "Look at the errors, then reseat card and riser.", (f"sudo lspci -vvs {quote(bad[0].address)}",), "hardware"
+            "Look at the errors, then reseat card and riser.",
+            (shell("sudo lspci -vvs {:id}", bad[0].address),),
+            "hardware",
         ),
         {device.address: device.aer_fatal for device in bad},
         tuple(device.address for device in bad),
@@ -341,7 +349,7 @@ def pcie_acs_redirects(
             (
                 Fix(
                     "Switch it off (until the next boot), or disable VT-d/IOMMU in the BIOS for good.",
-                    (f"for port in {' '.join(map(quote, ports))}; do sudo setpci -s $port ECAP_ACS+0x6.w=0000; done",),
+                    (shell("for port in {:id}; do sudo setpci -s $port ECAP_ACS+0x6.w=0000; done", ports),),
                     who="admin",
                 ),
                 Fix(

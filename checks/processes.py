@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.requirements import BATON_TORCH
 from mgpu.snapshot import Container, Gpu, LeftFile, Leftovers, LeftProcess, Pytorch, Storage, System, Visible
 
@@ -60,7 +60,7 @@ def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
         )
         fixes = [Fix("Use the free GPUs.", use_only(free, gpus))] if free else []
         if process.mine:
-            fixes.append(Fix("It is yours: end it if it is a leftover.", (f"kill {process.pid}",)))
+            fixes.append(Fix("It is yours: end it if it is a leftover.", (shell("kill {:pid}", process.pid),)))
         return Problem(
             f"{gpu_list(g.index for g in busy)} in use{amount}",
             f"On GPU {first.index} {who} process {process.name or ''} (pid {process.pid}) computes. A rank there would "
@@ -102,7 +102,9 @@ def gpu_memory_without_process(gpus: tuple[Gpu, ...], visible: Visible, containe
             f"{gpu_list(unaccounted)}: {gib(next(iter(unaccounted.values())))} in use by no process",
             "The memory belongs to a process that cannot be seen from here, or that died without giving it back.",
             Fix(
-                "See who has the device open.", tuple(f"sudo fuser -v /dev/nvidia{i}" for i in unaccounted), who="admin"
+                "See who has the device open.",
+                tuple(shell("sudo fuser -v /dev/nvidia{:number}", i) for i in unaccounted),
+                who="admin",
             ),
             {f"gpu_{index}_unaccounted_bytes": rest for index, rest in unaccounted.items()},
             tuple(f"GPU {index}" for index in unaccounted),
@@ -147,7 +149,7 @@ def rank_orphaned(leftovers: Leftovers) -> Answer:
         f"Nobody waits for them any more (pid {_pids(orphans)}); GPU memory and port stay taken until they end.",
         Fix(
             "See that they are what you think, then end them.",
-            (f"ps -o pid,ppid,lstart,args -p {','.join(pids)}", f"kill {' '.join(pids)}"),
+            (shell("ps -o pid,ppid,lstart,args -p {:numbers}", ",".join(pids)), shell("kill {:pid}", pids)),
         ),
         {f"pid_{rank.pid}": rank.name for rank in orphans},
         tuple(f"pid {pid}" for pid in pids),
@@ -169,7 +171,7 @@ def rank_of_another_run(leftovers: Leftovers) -> Answer:
     return Problem(
         f"{counted(len(ranks), 'rank')} of another run of yours on this machine{_oldest(ranks)}{_ports(ranks)}",
         f"They belong to a run that is alive (pid {_pids(ranks)}).",
-        Fix("If it should be over, end its launcher.", (f"ps -o pid,ppid,lstart,args -p {ranks[0].pid}",)),
+        Fix("If it should be over, end its launcher.", (shell("ps -o pid,ppid,lstart,args -p {:pid}", ranks[0].pid),)),
         {f"pid_{rank.pid}": rank.name for rank in ranks},
         tuple(f"pid {rank.pid}" for rank in ranks),
     )
@@ -190,7 +192,7 @@ def rank_zombie(leftovers: Leftovers) -> Answer:
     return Problem(
         f"{counted(len(dead), 'zombie')} of yours (pid {_pids(dead)})",
         "The process that started them does not take note of their end; it may hang.",
-        Fix("Find who started them, and end that.", (f"ps -o ppid= -p {dead[0].pid}",)),
+        Fix("Find who started them, and end that.", (shell("ps -o ppid= -p {:pid}", dead[0].pid),)),
         {f"pid_{process.pid}": process.name for process in dead},
     )
 
@@ -239,7 +241,7 @@ def profiler_running(leftovers: Leftovers) -> Answer:
     return Problem(
         f"a profiler runs here: {listed(dict.fromkeys(p.name for p in profilers))} (pid {_pids(profilers)})",
         "What it watches is slower, and its counters are taken.",
-        Fix("Wait until it is done.", (f"ps -o pid,user,lstart,args -p {profilers[0].pid}",)),
+        Fix("Wait until it is done.", (shell("ps -o pid,user,lstart,args -p {:pid}", profilers[0].pid),)),
         {f"pid_{process.pid}": process.name for process in profilers},
     )
 
@@ -267,7 +269,7 @@ def shm_holds_leftovers(leftovers: Leftovers, system: System) -> Answer:
         return Problem(
             f"/dev/shm holds {gib(size)}{of} that killed runs left ({counted(len(dead), 'file')})",
             "No process has them mapped; they stay until they are removed, or the machine restarts.",
-            Fix("Remove them.", ("ls -la /dev/shm", f"rm {' '.join(shlex.quote(f.path) for f in biggest[:8])}")),
+            Fix("Remove them.", ("ls -la /dev/shm", shell("rm {:path}", [f.path for f in biggest[:8]]))),
             {"files": len(dead), "bytes": size, "biggest": biggest[0].path, "oldest_s": max(f.age_s for f in dead)},
             tuple(file.path for file in biggest[:8]),
         )
@@ -310,7 +312,7 @@ def extension_lock_stale(leftovers: Leftovers, pytorch: Pytorch, storage: Storag
     return Problem(
         f"{counted(len(stale), 'lock')} of a torch extension's build, {span(oldest.age_s)} old, and no compiler runs",
         "Whoever loads this extension waits until the file is gone, for ever: all ranks hang at start.",
-        Fix("Remove the locks.", tuple(f"rm {shlex.quote(lock.path)}" for lock in stale[:8])),
+        Fix("Remove the locks.", tuple(shell("rm {:path}", lock.path) for lock in stale[:8])),
         {"oldest": oldest.path, "age_s": oldest.age_s, "torch": pytorch.version},
         tuple(lock.path for lock in stale[:8]),
     )

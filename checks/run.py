@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import SIGNAL_NAMES, EndedRank, Run
 
 from ._xid import XIDS
@@ -467,7 +468,7 @@ def run_rank_silent(run: Run) -> Answer:
         "The others wait for it in a collective; that somebody ended the run is a consequence of the hang, not its "
         "cause.",
         Fix("look at that rank: its last lines, its disk, its GPU; and where it stands in the code",
-            (f"py-spy dump --pid {silent[0].pid or 'PID'}",)),
+            (shell("py-spy dump --pid {:pid}", silent[0].pid) if silent[0].pid else "py-spy dump --pid PID",)),
         {"state": silent[0].state, "signal": run.signalled},
         _subjects(tuple(silent)),
     )  # fmt: skip

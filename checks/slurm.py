@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Config, Driver, Gpu, Host, Slurm, System, Visible
 
 from ._knowledge import counted, gpu_list, usable_count, whole
@@ -137,7 +138,7 @@ def slurm_task_sees_part_of_gpus(slurm: Slurm, visible: Visible) -> Answer:
             "Ask for GPUs per node, one task, no binding; the launcher starts the ranks.",
             (
                 "#SBATCH --ntasks-per-node=1",
-                f"#SBATCH --gpus-per-node={slurm.gpus_on_node}",
+                shell("#SBATCH --gpus-per-node={:number}", slurm.gpus_on_node),
                 "srun --gpu-bind=none ...",
             ),
         ),
@@ -166,7 +167,13 @@ def slurm_granted_no_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ...],
     return Problem(
         f"job {slurm.job_id} was granted none of the {counted(len(gpus), 'GPU')} on this node",
         "The job did not ask for GPUs, so Slurm keeps them from it.",
-        Fix("Ask for them.", (f"#SBATCH --gpus-per-node={len(gpus)}", f"srun --gpus-per-node={len(gpus)} ...")),
+        Fix(
+            "Ask for them.",
+            (
+                shell("#SBATCH --gpus-per-node={:number}", len(gpus)),
+                shell("srun --gpus-per-node={:number} ...", len(gpus)),
+            ),
+        ),
         {"job": slurm.job_id, "gpus": len(gpus)},
     )
 
@@ -214,7 +221,7 @@ def slurm_has_fewer_nodes_than_config(slurm: Slurm, config: Config) -> Answer:
     return Problem(
         f"num_machines is {config.num_machines}, job {slurm.job_id} has {counted(slurm.nodes, 'node')}",
         "The rendezvous waits for machines that are not in the job.",
-        Fix("Ask for as many nodes.", (f"#SBATCH --nodes={config.num_machines}",)),
+        Fix("Ask for as many nodes.", (shell("#SBATCH --nodes={:number}", config.num_machines),)),
         {"num_machines": config.num_machines, "nodes": slurm.nodes},
     )
 
@@ -236,7 +243,9 @@ def slurm_nodes_left_idle(slurm: Slurm, config: Config) -> Answer:
         f"job {slurm.job_id} has {slurm.nodes} nodes, num_machines is {config.num_machines}",
         "Some nodes stay idle, or each of them trains a model of its own.",
         (
-            Fix("Ask for as many nodes as the config uses.", (f"#SBATCH --nodes={config.num_machines}",)),
+            Fix(
+                "Ask for as many nodes as the config uses.", (shell("#SBATCH --nodes={:number}", config.num_machines),)
+            ),
             Fix(f"Or write num_machines: {slurm.nodes} into the config, and num_processes for all of them."),
         ),
         {"num_machines": config.num_machines, "nodes": slurm.nodes},

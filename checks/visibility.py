@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Config, Container, Gpu, Plan, TorchRuntime, Visible
 
 from ._knowledge import counted, gpu_list, usable_count, use_only, whole
@@ -49,9 +49,7 @@ def visible_devices_cut_short(visible: Visible, gpus: tuple[Gpu, ...], env: Mapp
     exact = _numbers_are_nvml(visible, gpus, env)
     instances = ",".join((visible.mig, *visible.more_mig)) if visible.mig else ""
     kept = instances or (gpu_list(visible.gpus) if exact else counted(len(visible.gpus), "GPU"))
-    only_kept = (
-        (f"export CUDA_VISIBLE_DEVICES={shlex.quote(instances)}",) if instances else use_only(visible.gpus, gpus)
-    )
+    only_kept = (shell("export CUDA_VISIBLE_DEVICES={:ids}", instances),) if instances else use_only(visible.gpus, gpus)
     return Problem(
         f"CUDA_VISIBLE_DEVICES={visible.value} is cut short at {visible.stopped_by!r}",
         f"CUDA stops reading at {visible.stopped_by!r}: {visible.why}. What remains is {kept}, not "
@@ -231,7 +229,7 @@ def visible_devices_of_other_vendor(env: Mapping[str, str], gpus: tuple[Gpu, ...
         f"All {counted(len(_permitted(gpus)), 'GPU')} will be used.",
         Fix(
             "Use NVIDIA's variable.",
-            (f"export CUDA_VISIBLE_DEVICES={value}",) if usable else (f"unset {' '.join(others)}",),
+            (shell("export CUDA_VISIBLE_DEVICES={}", value),) if usable else (shell("unset {:name}", list(others)),),
         ),
         others,
         tuple(others),

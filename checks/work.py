@@ -7,6 +7,7 @@ low figure means more than a high one.
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import GpuWork, Run
 
 from ._knowledge import GIB, MIB, counted, gib, gpu_list, listed
@@ -393,5 +394,5 @@ def _dumps(run: Run, gpus: list[GpuWork]) -> tuple[str, ...]:
     pids = [pid for gpu in gpus for pid in (gpu.processes or ())[:1]]
     indices = {gpu.rank for gpu in gpus if gpu.rank is not None}
     pids = pids or [ended.pid for ended in run.ranks if ended.pid is not None and ended.rank in indices]
-    first = tuple(f"py-spy dump --pid {pid}" for pid in pids[:4])
+    first = tuple(shell("py-spy dump --pid {:pid}", pid) for pid in pids[:4])
     return (*first, "mgpu launch --status") if run.going else ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, KernelEvent, KernelLog
 
 from ._knowledge import counted, listed
@@ -86,7 +87,9 @@ def _reset(events: Iterable[KernelEvent]) -> tuple[str, ...]:
     """The commands that reset these GPUs; nvidia-smi takes PCI addresses."""
     addresses = dict.fromkeys(event.pci for event in events if event.pci)
     found = (address if "." in address else f"{address}.0" for address in addresses)
-    return tuple(f"sudo nvidia-smi --gpu-reset -i {address}" for address in found) or ("sudo nvidia-smi --gpu-reset",)
+    return tuple(shell("sudo nvidia-smi --gpu-reset -i {:id}", address) for address in found) or (
+        "sudo nvidia-smi --gpu-reset",
+    )
 
 
 def _problem(events: list[KernelEvent], log: KernelLog, cause: str, *fixes: Fix) -> Problem:

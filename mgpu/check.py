@@ -49,6 +49,9 @@ class Edit:
 class Fix:
     """What makes a problem go away: words, commands that paste, and who may run them. Data; never run by a check.
 
+    A command is a literal, or made by `mgpu.command_line` of a literal template and quoted values. If one of them could
+    not be made, its value being no host, path, id or whatever belongs there, none is shown: what is left of a sequence
+    may do something else.
     `edits`: where the problem is in a config file and the repair is safe, what `configure --validate --fix` does.
     """
 
@@ -58,6 +61,10 @@ class Fix:
     kind: Kind = "fix"
     caveat: str | None = None
     edits: tuple[Edit, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not all(self.commands):
+            object.__setattr__(self, "commands", ())
 
 
 @dataclass(frozen=True)

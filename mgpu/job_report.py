@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from mgpu import __version__, report, script_report
+from mgpu.command_line import shell
 from mgpu.engine import Outcome
 from mgpu.snapshot import Config, JobCommand, JobScript
 
@@ -49,8 +49,9 @@ def lines(
 
 def next_steps(job: JobScript, *, failed: bool) -> list[str]:
     """The commands that come next: the training script that it starts, then the job."""
-    steps = [f"mgpu doctor --script {shlex.quote(script)}" for script in trainings(job)[:2]]
-    return steps if failed else [*steps, f"mgpu launch --slurm {shlex.quote(job.path)}"]
+    steps = [shell("mgpu doctor --script {:path}", script) for script in trainings(job)[:2]]
+    steps += [] if failed else [shell("mgpu launch --slurm {:path}", job.path)]
+    return [step for step in steps if step]
 
 
 def trainings(job: JobScript) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from mgpu import errors, files, report
+from mgpu.command_line import shell
 from mgpu.errors import MgpuError
 from mgpu.file_reading import read_own
 from mgpu.snapshot import Snapshot
@@ -114,7 +114,7 @@ def _on_slurm(folder: Path) -> list[Step]:
     """The last two steps where the job does them: its pre-flight is the test."""
     jobs = sorted(folder.glob("*.sbatch"), key=lambda path: (path.name != "train.sbatch", path.name))
     smoke = Step("mgpu smoke-test", "prove the ranks train together", "done", "in the job, before the training starts")
-    line = f"mgpu launch --slurm {shlex.quote(jobs[0].name)}" if jobs else "mgpu configure --slurm"
+    line = shell("mgpu launch --slurm {:path}", jobs[0].name) if jobs else "mgpu configure --slurm"
     return [smoke, Step("mgpu launch", "submit it, and follow", "todo", line if jobs else "no job script here", line)]
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import stat
 import sys
 import time
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mgpu import __version__, files
+from mgpu.command_line import shell
 from mgpu.describe import gib
 from mgpu.engine import Outcome
 from mgpu.errors import MgpuError, reason
@@ -123,7 +123,7 @@ def _default_config(snapshot: Snapshot) -> Repair | None:
     return Repair(
         "default_config",
         f"rename {path} to {path.name}.bak, so that no launch reads it unasked",
-        f"mv -n {shlex.quote(name)} {shlex.quote(name + '.bak')}",
+        shell("mv -n {:path} {:path}", name, f"{name}.bak") or "rename it",
         lambda: _set_aside(path),
     )
 
@@ -167,11 +167,10 @@ def _shm_files(snapshot: Snapshot, look_again: Callable[[], Leftovers | None], s
     if not mine:
         return None
     size = gib(sum(file.size_bytes for file in mine))
-    names = " ".join(shlex.quote(file.path) for file in mine)
     return Repair(
         "shm_files",
         f"remove {len(mine)} file{'s' * (len(mine) > 1)} of dead processes from {shm} ({size})",
-        f"rm {names}",
+        shell("rm {:path}", [file.path for file in mine]) or "remove them",
         lambda: _remove_shm([Path(file.path) for file in mine], look_again),
     )
 
@@ -270,11 +269,10 @@ def _locks(snapshot: Snapshot, look_again: Callable[[], Leftovers | None]) -> Re
     ]
     if not old:
         return None
-    names = " ".join(shlex.quote(str(path)) for path in old)
     return Repair(
         "build_locks",
         f"remove {len(old)} lock{'s' * (len(old) > 1)} that a killed build left: {', '.join(map(str, old))}",
-        f"rm {names}",
+        shell("rm {:path}", [str(path) for path in old]) or "remove them",
         lambda: _remove_locks(old, look_again),
     )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from mgpu import __version__, report
+from mgpu.command_line import shell
 from mgpu.engine import Outcome
 from mgpu.snapshot import Config, Script
 
@@ -37,8 +37,8 @@ def lines(
         told += [[], *report.rows(outcomes, {}, screen, verbose=True)]
     told += report.problems(outcomes, screen, command=command, show_all=verbose, verbose=verbose)
     told += [*hints(outcomes, screen), [], *counted(outcomes, screen)]
-    if script.error is None:
-        told += report.unstyled([f"Next:  mgpu launch {shlex.quote(script.path)}"])
+    if script.error is None and (line := shell("mgpu launch {:path}", script.path)):
+        told += report.unstyled([f"Next:  {line}"])
     return told + explained(outcomes)
 
 

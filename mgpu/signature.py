@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mgpu.check import Answer, Check, Evidence, Fix, Ok, Place, Problem, Severity
+from mgpu.command_line import shell
 from mgpu.snapshot import Log
 
 # root: a cause by itself. secondary: the cause only where no root is found. wrapper: hides the cause, look inside.
@@ -29,7 +30,8 @@ ORDER: tuple[Kind, ...] = (
 class Row:
     """One signature. `pattern` is searched in a line without torch's prefix, colours and carriage returns.
 
-    `title`, `why` and the fix's words and commands may name the pattern's groups: "port {port} is taken".
+    `title`, `why` and the fix's text may name the pattern's groups: "port {port} is taken". The fix's commands are
+    templates of `mgpu.command_line.shell`, which name a kind as well: "ss -ltn 'sport = :{port:number}'".
     """
 
     id: str
@@ -83,6 +85,5 @@ def _check(module: str, row: Row) -> Signature:
 
 
 def _filled(fix: Fix, groups: dict[str, str]) -> Fix:
-    return replace(
-        fix, text=fix.text.format_map(groups), commands=tuple(command.format_map(groups) for command in fix.commands)
-    )
+    commands = tuple(shell(command, **groups) for command in fix.commands)
+    return replace(fix, text=fix.text.format_map(groups), commands=commands)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from mgpu import __version__, describe, document, engine, errors, examine, files, report
 from mgpu.check import Skip
+from mgpu.command_line import from_words, shell
 from mgpu.errors import reason
 from mgpu.options import Request
 from mgpu.snapshot import Snapshot
@@ -90,18 +90,17 @@ def whole(request: Request, found: Examined) -> dict[str, Any]:
     """The JSON document."""
     content = document.envelope("doctor", found.outcomes, found.verdict, found.code, found.seconds, found.snapshot)
     content["next"] = list(_next(found.verdict))
-    script = request.script and f" --script {shlex.quote(request.script)}"
+    script = request.script and f" --script {_word(request.script)}"
     if script and not request.hides:
-        content["next"] = [f"mgpu launch {shlex.quote(request.script)}"]
+        content["next"] = [line for line in (shell("mgpu launch {:path}", request.script),) if line]
     if found.snapshot.job_script is not None:
         from mgpu import job_report
 
         steps = job_report.next_steps(found.snapshot.job_script, failed=found.verdict == "not_ready")
         content["next"] = [] if request.hides else steps
     for entry in content["checks"]:
-        again = (
-            f"mgpu doctor{script if entry['area'] in ('script', 'job') and not request.hides else ''}{_plan(request)}"
-        )
+        of_script = script if entry["area"] in ("script", "job") and not request.hides else ""
+        again = f"mgpu doctor{of_script}{_plan(request)}"
         if request.compare_nodes and not request.hides:
             again = f"mgpu doctor{_same(request)}"
         entry["verify"] = entry["verify"].replace("mgpu doctor", again, 1)
@@ -228,10 +227,15 @@ def _same(request: Request) -> str:
     given = (
         ("--from", request.from_), ("--script", request.script), ("--python", request.python), ("-c", request.config),
     )  # fmt: skip
-    nodes = f" --compare-nodes {shlex.join(request.compare_nodes)}" if request.compare_nodes else ""
+    nodes = f" --compare-nodes {from_words(request.compare_nodes) or '...'}" if request.compare_nodes else ""
     if len(nodes) > _LONGEST_NAMES:  # what a shell made of nodes/*.json: nobody pastes that
         nodes = " --compare-nodes ..."
-    return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value) + nodes + _plan(request)
+    return "".join(f" {option} {_word(value)}" for option, value in given if value) + nodes + _plan(request)
+
+
+def _word(value: str) -> str:
+    """A word of a command; one that cannot be printed on a line leaves a gap that no shell runs."""
+    return from_words([value]) or "..."
 
 
 def _plan(request: Request) -> str:
@@ -287,7 +291,7 @@ def _advice(
             together = f"  {command:<32}{what}"
             lines += [together] if len(together) <= screen.width else [f"  {command}", f"      {what}"]
         return report.unstyled(lines)
-    suffix = f" --from {shlex.quote(request.from_)}" if request.from_ else ""
+    suffix = f" --from {_word(request.from_)}" if request.from_ else ""
     if verdict in ("ready", "ready_with_warnings"):
         lines = [f"Next:  mgpu configure{suffix}     then  mgpu smoke-test"]
         if len(lines[0]) > screen.width:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
 from ._file import BROKEN, LAUNCH, PREPARE, TYPES, place_of, readable, written
@@ -58,9 +58,10 @@ def _given_otherwise(config: Config, key: str) -> Fix:
     if of_tpus or unknown:
         why = f"torch knows {', '.join(_RENDEZVOUS)}" if unknown else "it is for TPUs"
         return Fix(f"Delete the line: {why}.", edits=(Edit("delete", key),))
-    words = f" {shlex.quote(str(value))}" if key == "rdzv_backend" else ""  # the others are switches
     note = "mgpu launch passes it on; with accelerate give it there." if key in _BY_MGPU else "Give it there."
-    return Fix(note, (f"accelerate launch --{key}{words} ...",))
+    if key != "rdzv_backend":  # the others are switches
+        return Fix(note, (shell("accelerate launch --{:name} ...", key),))
+    return Fix(note, (shell("accelerate launch --{:name} {} ...", key, str(value)),))
 
 
 @check(Severity.INFO, source=PREPARE)

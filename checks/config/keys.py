@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
 from typing import Any
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
 from .._knowledge import counted
@@ -213,8 +213,9 @@ def _flag(config: Config, key: str) -> Problem:
     elif value in (None, False, "", 0):
         fix = Fix("Delete it: it asks for nothing.", edits=(Edit("delete", key),))
     else:
-        words = "" if value is True else f" {shlex.quote(' '.join(str(value).split()))}"
-        fix = Fix("Delete it, and give it when launching.", (f"accelerate launch --{key}{words} ...",))
+        switch = shell("accelerate launch --{:name} ...", key)
+        given = shell("accelerate launch --{:name} {} ...", key, " ".join(str(value).split()))
+        fix = Fix("Delete it, and give it when launching.", (switch if value is True else given,))
     return Problem(
         f"{key} is an option of accelerate launch, not a key of its file",
         "accelerate refuses a file with a key it does not know.",

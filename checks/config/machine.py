@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.memory import PRECISIONS, RESERVE_BYTES, STRATEGY_NAMES, fits, gib, need
 from mgpu.requirements import GPU_TYPES
 from mgpu.snapshot import Config, Driver, Gpu, Slurm, Visible
@@ -150,7 +151,7 @@ def config_exceeds_slurm_grant(config: Config, slurm: Slurm) -> Answer:
         "The job has no right to the others.",
         Fix(
             f"Set num_processes to {max(1, slurm.gpus_on_node) * config.num_machines}, or ask for more.",
-            (f"#SBATCH --gpus-per-node={config.ranks_here}",),
+            (shell("#SBATCH --gpus-per-node={:number}", config.ranks_here),),
         ),
         {"ranks": config.ranks_here, "granted": slurm.gpus_on_node, "job": slurm.job_id},
         place=place_of(config, "num_processes"),
@@ -267,7 +268,14 @@ def config_model_too_large(config: Config, gpus: tuple[Gpu, ...], visible: Visib
         f"{each.formula}; {gib(RESERVE_BYTES)} are kept for CUDA and NCCL, activations come on top.",
         Fix(
             "Split it more, offload, or use more GPUs.",
-            (f"mgpu configure --plan --params {model.params} --train {model.train} --optimizer {model.optimizer}",),
+            (
+                shell(
+                    "mgpu configure --plan --params {:id} --train {:id} --optimizer {:id}",
+                    model.params,
+                    model.train,
+                    model.optimizer,
+                ),
+            ),
         ),
         {"parameters": model.params, "strategy": strategy, "need_bytes": each.resident_bytes, "gpu_bytes": room},
         place=place_of(config, "distributed_type"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
 from .._knowledge import counted
@@ -305,6 +306,6 @@ def config_machine_rank_fixed(config: Config) -> Answer:
     return Problem(
         f"machine_rank: {rank}: the file is for that machine only",
         "All that read it would take themselves for the same machine.",
-        Fix("Give it when launching.", (f"accelerate launch --machine_rank {rank} ...",)),
+        Fix("Give it when launching.", (shell("accelerate launch --machine_rank {:number} ...", rank),)),
         place=place_of(config, "machine_rank"),
     )

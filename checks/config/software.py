@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.requirements import FP8_LIBRARIES, FSDP2_TORCH, TENSOR_PARALLEL_TRANSFORMERS, fp8_backends
 from mgpu.snapshot import Config, Driver, Pytorch
 
@@ -119,7 +120,7 @@ def config_software_too_old(config: Config, packages: Mapping[str, str], pytorch
         Problem(
             f"{what} needs {name} {dotted(least)}, and {versions[name]} is installed",
             "Every worker stops.",
-            Fix("Update it.", (f"pip install --upgrade {name}",)),
+            Fix("Update it.", (shell("pip install --upgrade {:package}", name),)),
             {name: versions[name]},
             place=place_of(config, at),
         )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-
 from mgpu.check import Answer, Edit, Fix, Ok, Place, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Config, ConfigFault
 
 from .._knowledge import counted
@@ -61,9 +60,11 @@ def config_unreadable(config: Config) -> Answer:
 
 def _mend(config: Config, fault: ConfigFault) -> Fix:
     if fault.kind in ("utf16", "encoding"):
-        name = shlex.quote(config.path)
         old = "UTF-16" if fault.kind == "utf16" else "LATIN1"
-        return Fix("Save it as UTF-8.", (f"iconv -f {old} -t UTF-8 {name} > {name}.utf8",))
+        return Fix(
+            "Save it as UTF-8.",
+            (shell("iconv -f {:id} -t UTF-8 {:path} > {:path}.utf8", old, config.path, config.path),),
+        )
     return _MEND.get(fault.kind, Fix("Mend the line, or write a new file.", ("mgpu configure",)))
 
 
@@ -83,7 +84,7 @@ def config_byte_order_mark(config: Config) -> Answer:
     return Problem(
         "the file begins with a byte order mark",
         "accelerate skips it; other tools stumble.",
-        Fix("Save it as UTF-8 without one.", (f"sed -i '1s/^\\xEF\\xBB\\xBF//' {shlex.quote(config.path)}",)),
+        Fix("Save it as UTF-8 without one.", (shell("sed -i '1s/^\\xEF\\xBB\\xBF//' {:path}", config.path),)),
         place=Place(config.path, 1, 1),
     )
 

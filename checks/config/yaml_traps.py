@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
 from ._file import (
@@ -221,7 +222,7 @@ def config_variable_not_expanded(config: Config) -> Answer:
             "No shell reads this file, so nobody expands the variable.",
             Fix(
                 "Delete the line; give the value when launching.",
-                (f'accelerate launch --{key} "{config.values[key]}" ...',),
+                (shell('accelerate launch --{:name} "{:expansion}" ...', key, str(config.values[key])),),
             ),
             place=place_of(config, key),
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
 from ._file import LAUNCH, place_of, readable
@@ -108,7 +108,7 @@ def _lost(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str], 
     path = values.get(f"offload_{part}_nvme_path")
     at = dotted[f"offload_{part}_{'nvme_path' if path else 'device'}"]
     variable = f"ACCELERATE_DEEPSPEED_OFFLOAD_{part.upper()}_NVME_PATH"
-    export = f"export {variable}={shlex.quote(' '.join(str(path).split()))}"
+    export = shell("export {:name}={}", variable, " ".join(str(path).split()))
     return Problem(
         f"{at}: {shown(path)} does not reach the workers: DeepSpeed swaps into ./none"
         if path

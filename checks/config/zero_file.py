@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Config, DeepSpeedFile
 
 from .._knowledge import counted
@@ -134,7 +134,7 @@ def config_deepspeed_file_missing(config: Config) -> Answer:
         return Problem(
             f"{file.path} is not there: accelerate looks for a folder named {home[1]}",
             "No shell reads this file, so nobody puts the home folder in place of ~; every worker stops.",
-            Fix("Write the whole path.", (f"realpath {home[1]}/{shlex.quote(home[2])}",)),
+            Fix("Write the whole path.", (shell("realpath {:tilde}/{:path}", home[1], home[2]),)),
             {_FILE: file.path},
             place=place_of(config, at),
         )

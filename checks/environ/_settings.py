@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from mgpu.command_line import shell
 from mgpu.snapshot import Nccl, Plan, Slurm
 
 from .._grammars import Version
@@ -57,10 +57,10 @@ def value_of(name: str, env: Mapping[str, str], nccl: Nccl) -> str | None:
 def unset(found: Iterable[Setting]) -> tuple[str, ...]:
     """What takes settings away, where each of them stands."""
     found = list(found)
-    names = [shlex.quote(setting.name) for setting in found if setting.origin == HERE]
+    names = [setting.name for setting in found if setting.origin == HERE]
     files = sorted({setting.origin for setting in found} - {HERE})
-    commands = (f"unset {' '.join(names)}",) if names else ()
-    return commands + tuple(f"# remove the line from {path}" for path in files)
+    commands = (shell("unset {:name}", names),) if names else ()
+    return commands + tuple(shell("# remove the line from {:path}", path) for path in files)
 
 
 def origins(found: Iterable[Setting]) -> dict[str, str]:

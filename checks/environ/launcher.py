@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Config, Container, InfiniBand, Network, Plan, Slurm, System, Visible
 
 from .._knowledge import counted, usable_count, whole
@@ -66,7 +67,7 @@ def launcher_variables_left(env: Mapping[str, str], container: Container) -> Ans
     return Problem(
         ", ".join(f"{name}={value}" for name, value in left.items()),
         f"A script started without a launcher would wait for ranks that never come.{half}",
-        Fix("Unset them.", (f"unset {' '.join(left)}",)),
+        Fix("Unset them.", (shell("unset {:name}", list(left)),)),
         left,
         tuple(left),
     )
@@ -101,7 +102,7 @@ def torchrun_variables_left(
         "address, and end in a timeout."
         if nodes == 1
         else f"torchrun takes its options from these, and {nodes} machines are planned.",
-        Fix("Unset them.", (f"unset {' '.join(bad)}",)),
+        Fix("Unset them.", (shell("unset {:name}", list(bad)),)),
         bad,
         tuple(bad),
     )
@@ -212,7 +213,7 @@ def omp_threads_exceed_cpus(env: Mapping[str, str], system: System, visible: Vis
     return Problem(
         f"{name}={number} for {counted(ranks, 'rank')}: {number * ranks} threads on {counted(cpus, 'CPU')}",
         "The ranks take the CPUs from each other, and from their data loaders.",
-        Fix("Divide the CPUs among the ranks.", (f"export {name}={max(1, cpus // ranks)}",)),
+        Fix("Divide the CPUs among the ranks.", (shell("export {:name}={:number}", name, max(1, cpus // ranks)),)),
         {name: number, "ranks": ranks, "cpus": cpus},
         (name,),
     )
@@ -256,7 +257,7 @@ def omp_threads_too_few(env: Mapping[str, str], system: System, config: Config) 
     return Problem(
         f"1 thread for each of {counted(ranks, 'rank')}, and {counted(system.cpus_usable, 'CPU')}",
         "The offloaded optimizer runs on one core of each rank.",
-        Fix("Divide the CPUs among the ranks.", (f"export OMP_NUM_THREADS={share}",)),
+        Fix("Divide the CPUs among the ranks.", (shell("export OMP_NUM_THREADS={:number}", share),)),
         {"OMP_NUM_THREADS": env.get("OMP_NUM_THREADS"), "ranks": ranks, "cpus": system.cpus_usable},
         ("OMP_NUM_THREADS",),
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Nccl, Pytorch
 
 from .._grammars import Version, dotted
@@ -174,7 +175,10 @@ def nccl_file_overrides(env: Mapping[str, str], nccl: Nccl) -> Answer:
         f"{listed(files)} {'sets' if len(files) == 1 else 'set'} {', '.join(map(str, counting))}",
         "NCCL takes these where the environment says nothing."
         + (f" Not in effect: {', '.join(overridden)}." if overridden else ""),
-        Fix("Look whether that is meant; the environment wins over the file.", tuple(f"cat {path}" for path in files)),
+        Fix(
+            "Look whether that is meant; the environment wins over the file.",
+            tuple(shell("cat {:path}", path) for path in files),
+        ),
         origins(counting),
         tuple(setting.name for setting in counting),
     )

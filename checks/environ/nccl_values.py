@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Nccl, Network, Plan, Visible
 
 from .._grammars import ALGO, Misread, Version, c_integer, dotted
@@ -175,7 +176,7 @@ def nccl_log_overwritten(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, ..
     return Problem(
         f"{setting}: one file for all ranks",
         "Each rank truncates it and writes over what the others wrote.",
-        Fix("Give each rank its own.", (f"export NCCL_DEBUG_FILE={setting.value}.%h.%p",)),
+        Fix("Give each rank its own.", (shell("export NCCL_DEBUG_FILE={}.%h.%p", setting.value),)),
         origins([setting]),
         ("NCCL_DEBUG_FILE",),
     )

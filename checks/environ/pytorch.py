@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Nccl, Network, Plan, Pytorch, Slurm, Visible
 
 from .._interfaces import by_gloo, by_nccl, prescribed
@@ -71,7 +72,7 @@ def nccl_errors_not_raised(env: Mapping[str, str]) -> Answer:
         "When a rank dies, the others wait for it for ever instead of failing."
         if set(bad) - {unwatched}
         else "When the thread that ends a failed run hangs in CUDA or NCCL, the run stands still for ever.",
-        Fix("Unset it.", tuple(f"unset {name}" for name in bad)),
+        Fix("Unset it.", tuple(shell("unset {:name}", name) for name in bad)),
         bad,
         tuple(bad),
     )
@@ -97,7 +98,7 @@ def torch_boolean_unreadable(env: Mapping[str, str], visible: Visible, plan: Pla
     return Problem(
         ", ".join(f"{name}={value!r}" for name, value in bad.items()),
         "PyTorch raises on this word when the process group forms.",
-        Fix("Use 1 or 0, or unset it.", tuple(f"unset {name}" for name in bad)),
+        Fix("Use 1 or 0, or unset it.", tuple(shell("unset {:name}", name) for name in bad)),
         bad,
         tuple(bad),
     )
@@ -125,7 +126,7 @@ def torch_number_unreadable(env: Mapping[str, str], visible: Visible, plan: Plan
     return Problem(
         ", ".join(f"{name}={value!r}" for name, value in bad.items()),
         "PyTorch wants an integer, and raises or hangs when the process group forms.",
-        Fix("Write a number, or unset it.", tuple(f"unset {name}" for name in bad)),
+        Fix("Write a number, or unset it.", tuple(shell("unset {:name}", name) for name in bad)),
         bad,
         tuple(bad),
     )
@@ -258,7 +259,7 @@ def allocator_option_refused(env: Mapping[str, str], pytorch: Pytorch, plan: Pla
     return Problem(
         f"{name}={env[name]}: {fault.option}: {fault.why}",
         f"{meant} is meant? " * (meant is not None) + "PyTorch raises before the first tensor on a GPU.",
-        Fix("Correct it, or unset it.", tuple(f"unset {name}" for name in bad)),
+        Fix("Correct it, or unset it.", tuple(shell("unset {:name}", name) for name in bad)),
         {name: env[name] for name in bad},
         tuple(bad),
     )
@@ -291,17 +292,24 @@ def allocator_setting_ignored(env: Mapping[str, str], pytorch: Pytorch) -> Answe
     if not version:
         return Skip("the version of PyTorch is not known")
     options = allocator_options(old or new or "")
+    renamed: str = shell(f"export {_OLD}={{}}", new)
     if new and not old and version < _NEW_NAME_SINCE:
-        why, right = f"PyTorch {pytorch.version} does not read {_NEW}", f"export {_OLD}={new}"
+        why, right = f"PyTorch {pytorch.version} does not read {_NEW}", renamed
     elif new and not old and version[:2] == _NEW_NAME_HALF_READ and options.get("expandable_segments") == "True":
-        why, right = f"PyTorch {pytorch.version} loses expandable_segments under this name", f"export {_OLD}={new}"
+        why, right = (
+            f"PyTorch {pytorch.version} loses expandable_segments under this name",
+            renamed,
+        )
     elif new and old and new != old:
         told = version < _NEW_NAME_SINCE or version >= _OLD_NAME_WINS
         why = f"{_OLD} wins" if told else f"PyTorch {pytorch.version} reads one of both"
         right = f"unset {_NEW}"
     elif options.get("backend") == _ASYNC and set(options) - {"backend"}:
         others = listed(sorted(set(options) - {"backend"}))
-        why, right = f"the backend {_ASYNC} ignores {others}", f"export {_NEW if new else _OLD}=backend:{_ASYNC}"
+        why, right = (
+            f"the backend {_ASYNC} ignores {others}",
+            f"export {_NEW}=backend:{_ASYNC}" if new else f"export {_OLD}=backend:{_ASYNC}",
+        )
     else:
         return Ok(f"{_NEW if new else _OLD}={new or old}")
     shown = {name: env[name] for name in (_NEW, _OLD) if env.get(name)}
@@ -331,7 +339,7 @@ def expandable_segments_exclude_registration(env: Mapping[str, str]) -> Answer:
     return Problem(
         f"expandable_segments:True, and {on}={env[on]}",
         "PyTorch leaves the buffers unregistered.",
-        Fix("Choose one of them.", (f"unset {on}",)),
+        Fix("Choose one of them.", (shell("unset {:name}", on),)),
         {on: env[on], "expandable_segments": "True"},
         (on,),
     )
@@ -373,7 +381,10 @@ def gloo_leaves_nccl_interface(
     return Problem(
         f"NCCL is to use {listed(chosen)}, gloo uses {listed(used)}",
         f"{why}. Both networks must join the machines.",
-        Fix("Name the same one for gloo, unless you mean it.", (f"export GLOO_SOCKET_IFNAME={chosen[0]}",)),
+        Fix(
+            "Name the same one for gloo, unless you mean it.",
+            (shell("export GLOO_SOCKET_IFNAME={:interface}", chosen[0]),),
+        ),
         {name: value for name, (value, _) in named.items()} | {"gloo": " ".join(used), "nccl": " ".join(chosen)},
         ("GLOO_SOCKET_IFNAME",),
     )

@@ -7,11 +7,11 @@ libraries that came with it are part of that, on a node with the same torch they
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Skip
+from mgpu.command_line import Value, shell
 from mgpu.nodelist import fold
 from mgpu.snapshot import Difference, Fleet, NodeClass
 
@@ -21,7 +21,6 @@ _SHOWN = 28  # characters of a value in a title, which is to fit on a line
 _MOST_SHOWN = 12  # differences of one class in the evidence
 _LEAST = 2  # nodes
 _NOT_LOOKED_AT = "not looked at"  # the value of a fact that nobody asked this node for
-_UNSAFE = re.compile(r"[^\w.+:-]")  # in a command, between quotes
 
 # Family -> the facts that lead to it, and those that follow from these. The first that leads has what follows.
 _FAMILIES: dict[str, tuple[str, str]] = {
@@ -125,11 +124,6 @@ class Group:
         """The nodes in Slurm's form."""
         return fold(self.nodes)
 
-    @property
-    def named(self) -> str:
-        """The nodes as an argument of a command."""
-        return f"-N{len(self.nodes)} -w {shlex.quote(self.range)}"
-
 
 def families(differences: Sequence[Difference]) -> dict[str, list[Difference]]:
     """The differences of one class by family; those that lead before those that follow."""
@@ -192,7 +186,8 @@ def groups(fleet: Fleet, family: str) -> Iterator[Group]:
 
 
 def judged(fleet: Fleet, family: str, well: str, cause: str, fix: str, commands: Iterable[str] = ()) -> Answer:
-    """A problem for each group of nodes. In `fix` and `commands`: {nodes}, {range}, {usual}, {key}."""
+    """A problem for each group of nodes. `fix` may name {usual}; `commands` are templates of `shell` with the holes
+    {nodes:hosts}, {count:number}, {usual:id} and {key:name}."""
     if (skip := too_few(fleet)) is not None:
         return skip
     problems = tuple(_problem(fleet, group, cause, fix, commands) for group in groups(fleet, family))
@@ -225,26 +220,20 @@ def too_few(fleet: Fleet) -> Skip | None:
 
 def _problem(fleet: Fleet, group: Group, cause: str, fix: str, commands: Iterable[str]) -> Problem:
     first = group.differences[0]
-    words = {
-        "nodes": group.named,
-        "range": shlex.quote(group.range),
-        "usual": first.usual or "",
+    words: dict[str, Value] = {
+        "nodes": group.range,
+        "count": len(group.nodes),
+        "usual": first.usual,
         "key": first.key.rpartition(".")[2],
     }
     if group.tied:
         cause = f"As many nodes have the one as the other: which is right is not known here. {cause}"
-    plain = words | {name: _UNSAFE.sub("", words[name]) for name in ("usual", "key")}
-    filled = tuple(_filled(command, plain) for command in commands)
+    filled = tuple(shell(command, **words) for command in commands)
     return Problem(
-        title(group), cause, (Fix(_filled(fix, words), filled), leave_out(group.nodes)), evidence(group),
+        title(group), cause, (Fix(fix.replace("{usual}", first.usual or ""), filled), leave_out(group.nodes)),
+        evidence(group),
         subjects=() if group.tied and not fleet.together else group.nodes,
     )  # fmt: skip
-
-
-def _filled(text: str, words: dict[str, str]) -> str:
-    for name, word in words.items():
-        text = text.replace(f"{{{name}}}", word)
-    return text
 
 
 def title(group: Group) -> str:
@@ -294,10 +283,9 @@ def _said(value: str | None) -> str:
 
 def leave_out(nodes: Iterable[str]) -> Fix:
     """Run without these nodes."""
-    named = shlex.quote(fold(nodes))
     return Fix(
         "Or leave them out.",
-        (f"sbatch --exclude={named} job.sbatch",),
+        (shell("sbatch --exclude={:hosts} job.sbatch", fold(nodes)),),
         kind="stopgap",
         caveat="the job waits for others that are free",
     )

@@ -7,7 +7,7 @@ from mgpu.snapshot import Fleet
 
 from ._families import judged
 
-_SHOW = "srun {nodes} --ntasks-per-node=1 --label"
+_SHOW = "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label"
 _QUERY = f"{_SHOW} nvidia-smi --format=csv --query-gpu="
 
 
@@ -41,7 +41,7 @@ def fleet_gpu_count_differs(fleet: Fleet) -> Answer:
         fleet, "gpu_count", "the same number of GPUs",
         "A rank without a GPU fails at once, and all other ranks wait for it in the first collective.",
         "See what is left there; the kernel's log tells of a GPU that fell off the bus (Xid 79).",
-        (f"{_SHOW} nvidia-smi -L", "srun {nodes} --ntasks-per-node=1 --label mgpu doctor --quick"),
+        (f"{_SHOW} nvidia-smi -L", f"{_SHOW} mgpu doctor --quick"),
     )  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def fleet_gpu_health_differs(fleet: Fleet) -> Answer:
     return judged(
         fleet, "gpu_health", "the GPUs report the same state",
         "The GPU still computes, and may stop doing so in the middle of a run.",
-        "See what the doctor says there.", ("srun {nodes} --ntasks-per-node=1 --label mgpu doctor --quick",),
+        "See what the doctor says there.", (f"{_SHOW} mgpu doctor --quick",),
     )  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def fleet_cpus_differ(fleet: Fleet) -> Answer:
         fleet, "cpus", "the same CPUs and memory",
         "Fewer CPUs feed the GPUs more slowly, and less memory ends a run that fits elsewhere.",
         "Ask for whole nodes (--exclusive --mem=0), or for the same --cpus-per-task and --mem on each.",
-        ("scontrol show node {range}",),
+        ("scontrol show node {nodes:hosts}",),
     )  # fmt: skip
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
-
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.nodelist import fold
 from mgpu.snapshot import Fleet
 
 from .._knowledge import counted
 from ._families import judged, leave_out
 
-_SHOW = "srun {nodes} --ntasks-per-node=1 --label"
+_SHOW = "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label"
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html")
@@ -82,7 +81,7 @@ def fleet_folder_not_shared(fleet: Fleet) -> Answer:
             (
                 Fix(
                     "Start the job from a folder that all nodes share.",
-                    (f"srun -N{len(nodes)} -w {shlex.quote(fold(nodes))} df -hT {shlex.quote(folder)}",),
+                    (shell("srun -N{:number} -w {:hosts} df -hT {:path}", len(nodes), fold(nodes), folder),),
                 ),
                 leave_out(nodes),
             ),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.nodelist import fold
 from mgpu.snapshot import Fleet, NodeDoor, NodePath
 
@@ -43,7 +43,7 @@ def _meant(nodes: Sequence[str], path: NodePath) -> str:
 
 def _hosts_line(door: NodeDoor, name: str) -> tuple[str, ...]:
     address = next(iter(_addresses(door)), "ADDRESS")
-    return (f"getent hosts {shlex.quote(name)}", f"sudoedit /etc/hosts   # {address} {shlex.quote(name)}")
+    return shell("getent hosts {:host}", name), shell("sudoedit /etc/hosts   # {:host} {:host}", address, name)
 
 
 @check(Severity.ERROR, source=_RENDEZVOUS)
@@ -87,7 +87,10 @@ def head_unreachable(fleet: Fleet) -> Answer:
         cause = f"{head.node} listens there, and other ports of it are open: a firewall closes this one."
         fix = Fix(
             f"Open the port on {head.node}, or take another one.",
-            ("sudo iptables -S INPUT", f"sudo iptables -I INPUT -p tcp --dport {head.meeting_port} -j ACCEPT"),
+            (
+                "sudo iptables -S INPUT",
+                shell("sudo iptables -I INPUT -p tcp --dport {:number} -j ACCEPT", head.meeting_port),
+            ),
             who="admin",
         )
     evidence = {"nodes": said, "head": head.node, "port": head.meeting_port, "error": first.error}
@@ -113,7 +116,7 @@ def head_port_taken(fleet: Fleet) -> Answer:
         f"{head.node} cannot listen at port {head.meeting_port}, where all ranks are to meet: {head.meeting_error}",
         "Something else holds it there: another job, or what an earlier one left behind.",
         (
-            Fix("See what holds it.", (f"sudo ss -ltnp 'sport = :{head.meeting_port}'",)),
+            Fix("See what holds it.", (shell("sudo ss -ltnp 'sport = :{:number}'", head.meeting_port),)),
             Fix("Or take another port: below 32768, where the system takes none for itself.",
                 ("export MASTER_PORT=$((12000 + (SLURM_JOB_ID + 1) % 20000))",)),
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.nodelist import fold
 from mgpu.snapshot import Fleet, NodeDoor, NodePath
 
@@ -74,7 +75,7 @@ def node_tells_loopback(fleet: Fleet) -> Answer:
             Fix("Name the interface that the nodes share, in the job script.", export(GLOO_NAME, name=way or "eth0")),
             Fix(
                 f"Or let /etc/hosts of {fold(lost)} give its own name the address that others reach.",
-                (f"getent hosts {door.hostname}", "sudoedit /etc/hosts"),
+                (shell("getent hosts {:host}", door.hostname), "sudoedit /etc/hosts"),
                 who="admin",
             ),
         ),
@@ -127,7 +128,7 @@ def _closed(fleet: Fleet, title: str, ways: list[NodePath], nodes: tuple[str, ..
     peer, source = doors[ways[0].peer], doors.get(ways[0].node)
     interface = peer.interface_of(peer.address)
     other = working_interface(fleet, doors)
-    allow = f"sudo iptables -I INPUT -s {source.address if source else 'ADDRESS'} -p tcp -j ACCEPT"
+    allow = shell("sudo iptables -I INPUT -s {:host} -p tcp -j ACCEPT", source.address if source else "ADDRESS")
     cause = f"{_why(errors(ways))} Slurm reaches the nodes: its ports are open, those that the ranks take are not."
     fixes = [
         Fix(
@@ -140,7 +141,7 @@ def _closed(fleet: Fleet, title: str, ways: list[NodePath], nodes: tuple[str, ..
         cause = f"The ranks use {interface.name} there. Over {other} all nodes reach each other."
         fixes.insert(0, Fix(f"Let the ranks use {other}.", export(GLOO_NAME, NCCL_NAME, name=other)))
     elif interface and peer.named:
-        fixes.append(Fix("Or unset what names the interface.", (f"unset {' '.join(peer.named)}",)))
+        fixes.append(Fix("Or unset what names the interface.", (shell("unset {:name}", list(peer.named)),)))
     evidence = {"from": ways[0].node, "to": peer.node, "address": peer.address, "error": ways[0].error}
     return Problem(
         f"{title}: {errors(ways)}",
@@ -200,8 +201,8 @@ def _isolated(fleet: Fleet, name: str, paths: list[NodePath], found: Blame) -> P
         f"Its network ends before the other nodes. {uses}",
         (
             Fix("Name the interface that works, in the job script.", export(NCCL_NAME, GLOO_NAME, name=way or "eth0")),
-            Fix("Or mend its network, or switch it off.", ("ip -br addr", f"sudo ip link set {name} down"),
-                who="admin"),
+            Fix("Or mend its network, or switch it off.",
+                ("ip -br addr", shell("sudo ip link set {:interface} down", name)), who="admin"),
         ),
         {"interface": name, "nodes": fold(nodes), "address": address},
         nodes,
@@ -243,12 +244,15 @@ def node_loses_full_packets(fleet: Fleet) -> Answer:
         (
             Fix(
                 f"Set one MTU on the whole way, on {fold(nodes)} and its switch port: the smaller one works.",
-                (f"ip link show {name}", f"sudo ip link set {name} mtu {lower}"),
+                (
+                    shell("ip link show {:interface}", name),
+                    shell("sudo ip link set {:interface} mtu {:number}", name, lower),
+                ),
                 who="admin",
             ),
             Fix(
                 "See which size still goes through, and set that: 28 bytes are added to it.",
-                (f"ping -M do -s 1472 {doors[nodes[0]].address}",),
+                (shell("ping -M do -s 1472 {:host}", doors[nodes[0]].address),),
             ),
         ),
         {"nodes": fold(nodes), "interface": name, **{f"mtu of {node}": mtu for node, mtu in mtus.items()}},
@@ -293,7 +297,7 @@ def node_link_slow(fleet: Fleet) -> Answer:
         "Half a megabyte was sent there and back. Every collective waits for the slowest link.",
         Fix(
             f"Look at the speed and the errors of its link, on {fold(nodes)}.",
-            (f"ethtool {name} | grep Speed", f"ip -s link show {name}"),
+            (shell("ethtool {:interface} | grep Speed", name), shell("ip -s link show {:interface}", name)),
             who="admin",
         ),
         {"nodes": fold(nodes), "mbit_per_s": round(worst, 3), "usual": round(usual, 3)},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.nodelist import fold
 from mgpu.snapshot import OTHER_MGPU, Fleet, NodeClass
 
@@ -34,14 +34,20 @@ def fleet_node_missing(fleet: Fleet) -> Answer:
 
 def _missing(why: str, nodes: Sequence[str], answered: int) -> Problem:
     """Nodes of which nothing is known, for one reason."""
-    step = f"srun -N{len(nodes)} -w {shlex.quote(fold(nodes))} --time=1"
+    number, named = len(nodes), fold(nodes)
     if why.startswith(OTHER_MGPU):
         cause = "It answered, and its answers may mean something else: none was taken. Its environment is another one."
-        fix = Fix("Give all nodes one environment. See which mgpu it is there:", (f"{step} --label mgpu --version",))
+        fix = Fix(
+            "Give all nodes one environment. See which mgpu it is there:",
+            (shell("srun -N{:number} -w {:hosts} --time=1 --label mgpu --version", number, named),),
+        )
     else:
         cause = "A launcher there may not answer either: all others wait at the rendezvous until it times out."
-        slurm = f"scontrol show node {shlex.quote(fold(nodes))}"
-        fix = Fix("See whether it does anything at all, and what Slurm knows of it.", (f"{step} hostname", slurm))
+        slurm = shell("scontrol show node {:hosts}", named)
+        fix = Fix(
+            "See whether it does anything at all, and what Slurm knows of it.",
+            (shell("srun -N{:number} -w {:hosts} --time=1 hostname", number, named), slurm),
+        )
     return Problem(
         f"{fold(nodes)} not examined: {why or 'no answer'}", cause, (fix, leave_out(nodes)),
         {"nodes": fold(nodes), "why": why, "answered": answered}, subjects=tuple(nodes),
@@ -69,7 +75,7 @@ def fleet_node_faulty(fleet: Fleet) -> Answer:
 def _fault(key: str, texts: Mapping[str, str], of: int) -> Problem:
     """What one check, or one sentence, says of some nodes."""
     named, first = fold(texts), next(iter(texts.values()))
-    explain = (f"mgpu doctor --explain {key}",) if key != first else ()
+    explain = (shell("mgpu doctor --explain {:id}", key),) if key != first else ()
     more = {node: text for node, text in texts.items() if text != first}
     return Problem(
         f"{named}: {first}{' (and the like)' if more else ''}",
@@ -77,7 +83,10 @@ def _fault(key: str, texts: Mapping[str, str], of: int) -> Problem:
         (
             Fix(
                 "See there what the doctor says, and how to mend it.",
-                (f"srun -N{len(texts)} -w {shlex.quote(named)} --ntasks-per-node=1 --label mgpu doctor", *explain),
+                (
+                    shell("srun -N{:number} -w {:hosts} --ntasks-per-node=1 --label mgpu doctor", len(texts), named),
+                    *explain,
+                ),
             ),
             leave_out(texts),
         ),
@@ -127,7 +136,10 @@ def _population(one: NodeClass) -> Problem:
         f"So many are a population of their own and no single bad nodes. The others have {most}.",
         Fix(
             "Keep a job on one of the two kinds.",
-            (f"sbatch --exclude={shlex.quote(named)} job.sbatch", f"sbatch --nodelist={shlex.quote(named)} job.sbatch"),
+            (
+                shell("sbatch --exclude={:hosts} job.sbatch", named),
+                shell("sbatch --nodelist={:hosts} job.sbatch", named),
+            ),
         ),
         {"nodes": named, "role": one.role}
         | {d.what: f"{d.value or 'none'}, most: {d.usual or 'none'}" for d in one.differences[:12]},
@@ -192,7 +204,8 @@ def fleet_facts_unread(fleet: Fleet) -> Answer:
     cause = "What is not known of a node cannot be called alike; a probe that timed out may be what a rank will meet."
     answer = judged(
         fleet, "unread", "everything could be read", cause,
-        "See what the doctor says there.", ("srun {nodes} --ntasks-per-node=1 --label mgpu doctor -v",),
+        "See what the doctor says there.",
+        ("srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label mgpu doctor -v",),
     )  # fmt: skip
     if "driver" not in (*fleet.known, *fleet.unread) and isinstance(answer, Ok):
         told = "the driver was read on fewer than two nodes of a kind: their GPUs were not compared"

@@ -7,7 +7,7 @@ from mgpu.snapshot import Fleet
 
 from ._families import judged
 
-_SHOW = "srun {nodes} --ntasks-per-node=1 --label"
+_SHOW = "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label"
 _TORCH = "python -c 'import torch; print(torch.__version__, torch.__file__)'"
 
 
@@ -92,7 +92,7 @@ def fleet_accelerate_differs(fleet: Fleet) -> Answer:
     return judged(
         fleet, "accelerate", "one accelerate",
         "Each node's launcher reads the same config by its own rules.",
-        "Install the same version there.", (f"{_SHOW} pip install 'accelerate=={{usual}}'",),
+        "Install the same version there.", (f"{_SHOW} pip install 'accelerate=={{usual:id}}'",),
     )  # fmt: skip
 
 
@@ -173,7 +173,7 @@ def fleet_environment_differs(fleet: Fleet) -> Answer:
         fleet, "environment", "the same variables",
         "Variables of NCCL, CUDA and torch that differ make ranks choose differently, up to a hang.",
         "Set it in the job script for all nodes, or unset it there. See where it comes from:",
-        (f"{_SHOW} bash -lc 'env | grep {{key}}'",),
+        (f"{_SHOW} bash -lc 'env | grep {{key:name}}'",),
     )  # fmt: skip
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.nodelist import fold
 from mgpu.snapshot import Fleet, Outlier
 
@@ -77,7 +77,7 @@ def _clocks(fleet: Fleet, least: float, below: float | None, cause: str) -> Answ
             (
                 Fix(
                     "Have its time service started; see what it says.",
-                    (f"srun -N{len(nodes)} -w {shlex.quote(fold(nodes))} --label timedatectl status",),
+                    (shell("srun -N{:number} -w {:hosts} --label timedatectl status", len(nodes), fold(nodes)),),
                     who="admin",
                 ),
                 leave_out(nodes),
@@ -106,7 +106,7 @@ def _apart(behind: list[str], ahead: list[str], seconds: float, cause: str) -> P
         f"As many are behind as ahead: which are right is not known here. {cause}",
         Fix(
             "Have the time services started; see what they say.",
-            (f"srun -N{len(nodes)} -w {shlex.quote(fold(nodes))} --label timedatectl status",),
+            (shell("srun -N{:number} -w {:hosts} --label timedatectl status", len(nodes), fold(nodes)),),
             who="admin",
         ),
         {"behind": fold(behind), "ahead": fold(ahead), "apart_s": round(seconds, 1)},
@@ -170,8 +170,12 @@ def _far(far: list[Outlier], cause: str) -> Problem:
             Fix(
                 "See what runs there, and what the doctor says.",
                 (
-                    f"srun -N{len(nodes)} -w {shlex.quote(named)} --ntasks-per-node=1 --label"
-                    " bash -c 'uptime; nvidia-smi; mgpu doctor'",
+                    shell(
+                        "srun -N{:number} -w {:hosts} --ntasks-per-node=1 --label "
+                        "bash -c 'uptime; nvidia-smi; mgpu doctor'",
+                        len(nodes),
+                        named,
+                    ),
                 ),
             ),
             leave_out(nodes),

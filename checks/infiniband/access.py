@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Container, InfiniBand, Pci, PciDevice, Plan
 
 from .._knowledge import counted, listed
@@ -97,7 +98,7 @@ def rdma_driver_missing(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
     return Problem(
         f"{counted(len(bad), 'network card')} without an RDMA adapter ({listed(nic.address for nic in bad[:4])})",
         f"Driver: {bad[0].driver or 'none'}. NCCL does not see the card. {FALLS_BACK}",
-        Fix("Load the module.", (f"sudo modprobe {module}", "sudo modprobe ib_uverbs"), "admin"),
+        Fix("Load the module.", (shell("sudo modprobe {:id}", module), "sudo modprobe ib_uverbs"), "admin"),
         {nic.address: nic.driver or "no driver" for nic in bad},
         tuple(nic.address for nic in bad),
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from shlex import quote
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import InfiniBand, Libraries, Nccl, Plan
 
 from .._knowledge import counted, listed
@@ -37,7 +37,7 @@ def ib_hca_unmatched(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str],
     active = [port for port in infiniband.ports if port.active]
     left = [port for port in active if chooses(value, port)]
     stray = [entry for entry in entries if not any(means(entry, exact, port) for port in infiniband.ports)]
-    undo = (f"# remove the line from {origin}",) if origin != "the environment" else ("unset NCCL_IB_HCA",)
+    undo = (shell("# remove the line from {:path}", origin),) if origin != "the environment" else ("unset NCCL_IB_HCA",)
     here = port_names(active or infiniband.ports)
     if active and not left:
         return Problem(
@@ -83,7 +83,10 @@ def ib_link_layers_mixed(infiniband: InfiniBand, plan: Plan, env: Mapping[str, s
         f"{counted(len(fast), 'InfiniBand port')} and {counted(len(other), 'Ethernet port')} active "
         f"({port_names(other)})",
         "Without NCCL_IB_HCA NCCL takes all of them, also those that serve storage or the office.",
-        Fix("Name those for training.", (f"export NCCL_IB_HCA={quote('=' + ','.join(port.name for port in fast))}",)),
+        Fix(
+            "Name those for training.",
+            (shell("export NCCL_IB_HCA={:adapters}", "=" + ",".join(port.name for port in fast)),),
+        ),
         {"infiniband": port_names(fast), "ethernet": port_names(other)},
     )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from shlex import quote
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import (
     Gpu,
     Host,
@@ -241,7 +241,7 @@ def nic_pcie_narrow(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
         else f"The card can x{nic.width_max}; the slot holds it back.",
         Fix(
             "Another slot, reseat the card, check the BIOS.",
-            (f"sudo lspci -vvs {quote(nic.address)} | grep Lnk",),
+            (shell("sudo lspci -vvs {:id} | grep Lnk", nic.address),),
             "hardware",
         ),
         {n.names[0]: round(slot) for n, (slot, _) in bad.items()},

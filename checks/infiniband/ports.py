@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from shlex import quote
-
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import HcaPort, InfiniBand, Pci, PciDevice, Plan, path_between
 
 from .._knowledge import counted, listed
@@ -83,7 +82,7 @@ def infiniband_port_down(infiniband: InfiniBand, pci: Pci, plan: Plan) -> Answer
         "The GPU beside it has to share another's adapter, and every collective over the machines waits for it.",
         Fix(
             "Check its cable, transceiver and switch port.",
-            (f"ibstat {quote(bad[0].device)}", "rdma link show"),
+            (shell("ibstat {:id}", bad[0].device), "rdma link show"),
             "admin",
         ),
         {port.name: f"{port.state}, {port.phys_state}" for port in bad},
@@ -160,7 +159,7 @@ def infiniband_rate_low(infiniband: InfiniBand, pci: Pci, plan: Plan) -> Answer:
         "The slowest port sets the pace of every collective over the machines.",
         Fix(
             "Clean or change cable and transceiver, check the switch port.",
-            (f"ibstat {quote(first.device)}",),
+            (shell("ibstat {:id}", first.device),),
             "hardware",
         ),
         {port.name: port.rate_gbit_per_s for port in (*slower, *single)},
@@ -193,7 +192,11 @@ def infiniband_link_unstable(infiniband: InfiniBand, plan: Plan) -> Answer:
     return Problem(
         f"{first.name} lost its link {first.link_downed} times in {days:.0f} {'day' if days < 1.5 else 'days'}",
         "A link that comes and goes ends runs with completion errors, on this machine and on its peers.",
-        Fix("Clean or change its cable and transceiver.", (f"sudo mlxlink -d {quote(first.device)}",), "hardware"),
+        Fix(
+            "Clean or change its cable and transceiver.",
+            (shell("sudo mlxlink -d {:id}", first.device),),
+            "hardware",
+        ),
         {port.name: port.link_downed for port in bad},
         tuple(port.name for port in bad),
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from shlex import quote
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import HcaPort, InfiniBand, Nccl, Plan
 
 from .._knowledge import counted, listed
@@ -45,7 +45,7 @@ def roce_gid_missing(infiniband: InfiniBand, plan: Plan) -> Answer:
             "Give its interface an address; a container needs the host's network.",
             (
                 "show_gids",
-                f"sudo cma_roce_mode -d {quote(bad[0].device)} -p {bad[0].port} -m 2",
+                shell("sudo cma_roce_mode -d {:id} -p {:number} -m 2", bad[0].device, bad[0].port),
                 "docker run --network=host ...",
             ),
             "admin",
@@ -83,8 +83,8 @@ def roce_address_missing(infiniband: InfiniBand, plan: Plan, env: Mapping[str, s
         Fix(
             "Give its interface an address, or leave the port out.",
             (
-                f"sudo ip address add ADDRESS/24 dev {quote(next(iter(bad[0].interfaces), 'INTERFACE'))}",
-                f"export NCCL_IB_HCA={quote('^=' + ','.join(port.name for port in bad))}",
+                shell("sudo ip address add ADDRESS/24 dev {:interface}", next(iter(bad[0].interfaces), "INTERFACE")),
+                shell("export NCCL_IB_HCA={:adapters}", "^=" + ",".join(port.name for port in bad)),
             ),
             "admin",
         ),

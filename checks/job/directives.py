@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-import shlex
 
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Directive, JobScript
 
-from ._reading import MEASURED, PARTS, finding, gres_gpus, of_parts, pasted, short
+from ._reading import MEASURED, PARTS, finding, gres_gpus, of_parts, short
 
 # sbatch's options, of 20.11 to 26.05; a site's plug-ins may add others.
 _KNOWN = (
@@ -68,7 +68,7 @@ def job_directive_below_a_command(job_script: JobScript) -> Answer:
         first.line,
         f"#SBATCH {short(first.written, 40)} stands below a command, where Slurm does not look",
         "Slurm reads #SBATCH lines up to the first command, and ignores the others without a word.",
-        Fix("Move it above the first command.", tuple(f"#SBATCH {one.written}" for one in late[:5])),
+        Fix("Move it above the first command.", tuple(shell("#SBATCH {:directive}", one.written) for one in late[:5])),
         [one.line for one in late],
     )
 
@@ -97,7 +97,7 @@ def job_directive_has_a_variable(job_script: JobScript) -> Answer:
         "The line is a comment for the shell, and Slurm takes it by the letter.",
         (
             Fix("Write the value. In names of files Slurm fills in %j (job), %x (name), %u (user), %N (node)."),
-            Fix("Or give it when you submit.", (f"sbatch --{first.option}=... {pasted(job_script)}",)),
+            Fix("Or give it when you submit.", (shell("sbatch --{:id}=... {:path}", first.option, job_script.path),)),
         ),
         [one.line for one in found],
     )
@@ -130,7 +130,7 @@ def job_directive_is_a_comment(job_script: JobScript) -> Answer:
         f"{short(found[0].text, 50)} is a comment: {words}",
         "Slurm takes only lines that begin with #SBATCH.",
         (
-            Fix("Mend it.", (re.sub(r"^\s*#\s*SBATCH\s*", "#SBATCH ", found[0].text),)),
+            Fix("Mend it.", (shell("#SBATCH {:directive}", re.sub(r"^\s*#\s*SBATCH\s*", "", found[0].text)),)),
             Fix("If it is meant to be off, two # say so to everybody.", ("##SBATCH ...",)),
         ),
         [one.line for one in found],
@@ -155,13 +155,15 @@ def job_directive_unknown(job_script: JobScript) -> Answer:
     if not found:
         return Ok("no option is misspelt")
     first, meant = found[0]
-    value = f"={first.value}" if first.value is not None else ""
+    line = shell("#SBATCH --{:id}", meant)
+    if first.value is not None:
+        line = shell("#SBATCH --{:id}={}", meant, first.value)
     return finding(
         job_script,
         first.line,
         f"sbatch has no option --{short(first.option, 40)}",
         'sbatch refuses the script: "unrecognized option".',
-        Fix(f"Did you mean --{meant}?", (f"#SBATCH --{meant}{value}",)),
+        Fix(f"Did you mean --{meant}?", (line,)),
         [one.line for one, _ in found],
     )
 
@@ -197,7 +199,7 @@ def job_directive_value_invalid(job_script: JobScript) -> Answer:
         first.line,
         f"#SBATCH {short(first.written, 50)}: not a value that Slurm reads",
         f"--{first.option} takes {hint}.",
-        Fix(f"Write {hint}.", (f"sbatch --test-only {pasted(job_script)}",)),
+        Fix(f"Write {hint}.", (shell("sbatch --test-only {:path}", job_script.path),)),
         [one.line for one, _ in found],
     )
 
@@ -246,7 +248,7 @@ def job_gpus_asked_for_twice(job_script: JobScript) -> Answer:
         by_gres.line,
         f"{short(by_gres.written, 30)} and {short(by_node.written, 30)} both ask for GPUs",
         "From Slurm 26.05 on the two exclude each other: sbatch refuses the script.",
-        Fix("Keep one of them.", (f"#SBATCH --gpus-per-node={by_node.value}",)),
+        Fix("Keep one of them.", (shell("#SBATCH --gpus-per-node={}", by_node.value),)),
         [by_node.line],
     )
 
@@ -273,6 +275,6 @@ def job_output_folder_missing(job_script: JobScript) -> Answer:
         f"the folder {short(missing[0].path, 60)} for the job's output is not here",
         "Slurm makes no folder: where it is missing on the cluster, the job fails as soon as it starts, and leaves no "
         "output that says why. A mkdir in the script itself comes too late.",
-        Fix("Make it before you submit, in the folder you submit from.", (f"mkdir -p {shlex.quote(missing[0].path)}",)),
+        Fix("Make it before you submit, in the folder you submit from.", (shell("mkdir -p {:path}", missing[0].path),)),
         [one.line for one in missing],
     )

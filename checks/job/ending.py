@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
 from ._reading import MEASURED, SRUN, finding, nodes_of, of_step, opaque, short, spans, step_of, where_known, whole
@@ -110,9 +111,11 @@ def job_signal_misses_the_trap(job_script: JobScript) -> Answer:
             f"{short(directive.written, 30)} goes to this shell, which has no trap for {name}: it ends the job",
             "A shell that does not catch the signal dies of it, and Slurm ends the job.",
             (
-                Fix("Catch it.", (f"trap 'scontrol requeue \"{_this_job(job_script)}\"' {name}",)),
+                Fix("Catch it.", (shell("trap 'scontrol requeue \"$SLURM_JOB_ID\"' {:name}", name)
+                if job_script.directive("array") is None
+                else shell("trap 'scontrol requeue \"${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID\"' {:name}", name),)),
                 Fix("Or let it go to the ranks, which must catch it then.", (
-                    f"#SBATCH --signal={(directive.value or '').split(':')[-1]}",
+                    shell("#SBATCH --signal={:id}", (directive.value or '').split(':')[-1]),
                 )),
             ),
         )  # fmt: skip
@@ -122,7 +125,7 @@ def job_signal_misses_the_trap(job_script: JobScript) -> Answer:
             directive.line,
             f"{short(directive.written, 30)} goes to the ranks, and the trap is here",
             "Without B: the shell of the script is not told.",
-            Fix("Send it to the shell.", (f"#SBATCH --signal=B:{directive.value}",)),
+            Fix("Send it to the shell.", (shell("#SBATCH --signal=B:{:id}", directive.value),)),
             [caught[0].line],
         )
     return Ok("the warning goes where it is caught")

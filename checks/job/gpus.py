@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
 from ._reading import (
@@ -74,7 +75,7 @@ def job_gpus_bound_to_tasks(job_script: JobScript) -> Answer:
             f"{short(written, 40)}: every task sees one GPU, as number 0",
             'A script that takes cuda:LOCAL_RANK stops with "invalid device ordinal"; NCCL goes a longer way.',
             (
-                Fix("Ask for the GPUs of the node.", (f"#SBATCH --gpus-per-node={_of_node(job_script)}",)),
+                Fix("Ask for the GPUs of the node.", (shell("#SBATCH --gpus-per-node={}", _of_node(job_script)),)),
                 Fix("From Slurm 23.11 on the tasks may share them.", ("#SBATCH --gres-flags=allow-task-sharing",)),
             ),
         )
@@ -144,14 +145,14 @@ def job_slurm_variable_empty(job_script: JobScript) -> Answer:
         line = _used(job_script, name, options)
         if line:
             better = _BETTER.get(name)
-            ways = (Fix(f"${better} is always there.", (f"${better}",)),) if better else ()
+            ways = (Fix(f"${better} is always there.", (shell("${:name}", better),)),) if better else ()
             return finding(
                 job_script,
                 line,
                 f"${name} is empty: the job does not ask for --{options[0]}",
                 "Slurm sets it only where that option is given.",
                 (*ways, Fix("Give the option." if not better else "Or give the option.", (
-                    f"#SBATCH --{options[0]}={_example(job_script, options[0])}",))),
+                    shell("#SBATCH --{:id}={:id}", options[0], _example(job_script, options[0])),))),
             )  # fmt: skip
     return Ok("the variables of Slurm that it uses are set")
 

@@ -40,6 +40,8 @@ _EXPANDS = re.compile(
     r"scontrol|hostlist|nodeset|clush|expand|python|srun|perl|genders|slurm[-_]?hosts|nodes\b|\bmgpu\b"
 )
 _DRAWN = re.compile(r"\bRANDOM\b|\bshuf\b|\bSRANDOM\b|/dev/urandom|randint|randrange|\buuidgen\b|bind\(\(|%[sN]\b|\$\$")
+_OF_JOB = "Make it of the number of the job, which is the same everywhere."
+_PORT_OF_JOB, _ID_OF_JOB = Fix(_OF_JOB, (PORT,)), Fix(_OF_JOB, ("--rdzv-id=$SLURM_JOB_ID",))
 _HEADS = ("MASTER_ADDR", "MAIN_PROCESS_IP")
 _PORTS = ("MASTER_PORT", "MAIN_PROCESS_PORT")
 _RENDEZVOUS = ("PET_RDZV_ENDPOINT", "PET_MASTER_ADDR")
@@ -297,11 +299,11 @@ def job_port_drawn_on_each_node(job_script: JobScript) -> Answer:
             continue
         drawn = [v for v in variables(command, given[1]) if v.on_node and _is_drawn(v) and v.name in given[0]]
         if drawn or (command.step is not None and _set_on_node(job_script, given[0])):
-            return _drawn(job_script, line_of(command, given[1]), short(given[0], 50), "port", PORT)
+            return _drawn(job_script, line_of(command, given[1]), short(given[0], 50), "port", _PORT_OF_JOB)
     if _several(job_script):
         for one in job_script.sets:
             if one.on_node and one.name in _PORTS and any(_is_drawn(v) for v in one.variables if v.on_node):
-                return _drawn(job_script, one.line, f"{one.name}={short(one.value, 40)}", "port", PORT)
+                return _drawn(job_script, one.line, f"{one.name}={short(one.value, 40)}", "port", _PORT_OF_JOB)
     return Ok("no node draws a port of its own")
 
 
@@ -330,17 +332,17 @@ def job_rendezvous_id_drawn_on_each_node(job_script: JobScript) -> Answer:
             continue
         if any(one.on_node and _is_drawn(one) for one in variables(command, given[1])):
             line = line_of(command, given[1])
-            return _drawn(job_script, line, f"--rdzv_id {short(given[0], 40)}", "id", "--rdzv-id=$SLURM_JOB_ID")
+            return _drawn(job_script, line, f"--rdzv_id {short(given[0], 40)}", "id", _ID_OF_JOB)
     return Ok("the id is the same on all nodes")
 
 
-def _drawn(job: JobScript, line: int, text: str, what: str, command: str) -> Answer:
+def _drawn(job: JobScript, line: int, text: str, what: str, fix: Fix) -> Answer:
     return finding(
         job,
         line,
         f"{text} is another {what} on every node",
         "A shell on the node makes it: no two launchers have the same, and each waits alone.",
-        Fix("Make it of the number of the job, which is the same everywhere.", (command,)),
+        fix,
     )
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Config, JobCommand, JobScript, JobVariable
 
 from ._reading import (
@@ -28,7 +29,7 @@ _RANKS = re.compile(r"\bSLURM_(?:PROCID|NODEID|LOCALID)\b")
 _RANK_NAMES = {"RANK", "NODE_RANK", "LOCAL_RANK", "GROUP_RANK", "MACHINE_RANK", "SLURM_RANK"}
 _OPTIONS = ("node_rank", "machine_rank")
 _ELASTIC = ("c10d", "etcd", "etcd-v2")
-_QUOTED = "srun bash -c '... --{option} $SLURM_NODEID ...'"
+_QUOTED = "srun bash -c '... --{:name} $SLURM_NODEID ...'"
 
 
 def _early(command: JobCommand, word: int) -> JobVariable | None:
@@ -71,8 +72,11 @@ def _finding(job: JobScript, command: JobCommand, word: int, early: JobVariable)
         f"${name.group()} is expanded here, in the batch shell, where it is 0",
         "Every node is handed rank 0.",
         (
-            Fix("Let the node's own shell expand it: between single quotes.", (_QUOTED.format(option=flag),)),
-            Fix("Between double quotes, a backslash before the dollar does the same.", (f"--{flag} \\$SLURM_NODEID",)),
+            Fix("Let the node's own shell expand it: between single quotes.", (shell(_QUOTED, flag),)),
+            Fix(
+                "Between double quotes, a backslash before the dollar does the same.",
+                (f"--{flag} \\$SLURM_NODEID",),
+            ),
             Fix("Or let the launchers find their ranks themselves.", (_c10d(command),)),
         ),
         [step.line],
@@ -107,7 +111,10 @@ def _plain(job: JobScript, line: int, name: str, early: JobVariable) -> Problem:
         line,
         f"{name} is ${found.group()} of the batch shell, where it is 0",
         "Every task gets 0 as its rank.",
-        Fix("Set it in a shell on the node.", (f"srun bash -c 'export {name}=${found.group()}; python train.py'",)),
+        Fix(
+            "Set it in a shell on the node.",
+            (shell("srun bash -c 'export {:name}=${:name}; python train.py'", name, found.group()),),
+        ),
     )
 
 
@@ -168,7 +175,7 @@ def job_machine_rank_missing(job_script: JobScript) -> Answer:
         f"several nodes, and no --{flag}",
         why,
         (
-            Fix("Say it in a shell on the node: between single quotes.", (_QUOTED.format(option=flag),)),
+            Fix("Say it in a shell on the node: between single quotes.", (shell(_QUOTED, flag),)),
             Fix("And let the launchers meet by c10d, which needs no static ranks.", (_c10d(command),)),
         ),
     )
@@ -242,7 +249,7 @@ def job_variable_not_on_node(job_script: JobScript) -> Answer:
                 if setting
                 else f"${short(lost[0].name, 40)} is empty here: it is not exported",
                 "Between single quotes a shell on the node expands it, which knows what is exported, and nothing else.",
-                Fix("Export it.", (f"export {lost[0].name}",)),
+                Fix("Export it.", (shell("export {:name}", lost[0].name),)),
                 [setting] if setting else [],
             )
     return Ok("what the nodes' shells expand is exported")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Severity, check
+from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
 from ._reading import NCCL, finding, short, whole
@@ -46,7 +47,7 @@ def job_secret_in_script(job_script: JobScript) -> Answer:
         f"{short(found[0].text, 40)} stands here in plain text",
         "Slurm keeps a copy of the script, and shows it to others (sacct --batch-script, scontrol write batch_script).",
         Fix("Read it from a file that only you can read; and make a new one, as this one has been seen.", (
-            f"export {name}=$(cat ~/.{name.lower()})", f"chmod 600 ~/.{name.lower()}",
+            shell("export {:name}=$(cat ~/.{:name})", name, name.lower()), shell("chmod 600 ~/.{:name}", name.lower()),
         )),
         [one.line for one in found],
     )  # fmt: skip
@@ -72,7 +73,10 @@ def job_slow_setting_left(job_script: JobScript) -> Answer:
         line,
         f"{name}={short(value, 20)}: {_SLOW[name]}",
         "It is there to find a fault, and costs speed for as long as it stays.",
-        Fix("Take it out, and let the smoke test measure the difference.", (f"unset {name}", "mgpu smoke-test")),
+        Fix(
+            "Take it out, and let the smoke test measure the difference.",
+            (shell("unset {:name}", name), "mgpu smoke-test"),
+        ),
         [one[2] for one in found],
     )
 
@@ -98,6 +102,6 @@ def job_debug_output_left(job_script: JobScript) -> Answer:
         f"{name}={short(value, 20)} writes hundreds of lines a rank",
         "It is there to find a fault.",
         Fix("Faults are told at this level as well.", ("export NCCL_DEBUG=WARN",) if name == "NCCL_DEBUG" else
-            (f"unset {name}",)),
+            (shell("unset {:name}", name),)),
         [one[2] for one in found],
     )  # fmt: skip

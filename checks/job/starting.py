@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import JobCommand, JobScript
 
 from ._reading import (
@@ -26,6 +27,7 @@ from ._reading import (
 _WITHOUT = "it starts no launcher on several nodes"
 # Options with which DeepSpeed reaches the other nodes by itself (deepspeed --help, 0.18).
 _REACHES = ("hostfile", "H", "launcher", "no_ssh", "node_rank")
+_ON_NODES = "srun --ntasks-per-node=1 --kill-on-bad-exit=1"
 
 
 @check(Severity.ERROR, source="https://github.com/huggingface/accelerate/issues/2816")
@@ -68,13 +70,12 @@ def job_launcher_outside_srun(job_script: JobScript) -> Answer:
         (
             Fix(
                 "Start it on every node, one task a node.",
-                (f"srun --ntasks-per-node=1 --kill-on-bad-exit=1 {name} ...",),
+                (shell(f"{_ON_NODES} {{:id}} ...", name),),
             ),
             Fix("Options that differ between the nodes need a shell there.", (
-                f"srun --ntasks-per-node=1 --kill-on-bad-exit=1 bash -c '{name} ... --node_rank $SLURM_NODEID ...'"
+                shell(f"{_ON_NODES} bash -c '{{:id}} ... --node_rank $SLURM_NODEID ...'", name)
                 if first.launcher == "torchrun"
-                else f"srun --ntasks-per-node=1 --kill-on-bad-exit=1 bash -c '{name} ... "
-                "--machine_rank $SLURM_NODEID ...'",
+                else shell(f"{_ON_NODES} bash -c '{{:id}} ... --machine_rank $SLURM_NODEID ...'", name),
             )),
         ),
         [one.line for one in bare],
@@ -205,7 +206,7 @@ def job_installs_packages_on_every_node(job_script: JobScript) -> Answer:
         f"{' '.join(found[0].words[:3])} runs on every task at once",
         "Several of them write the same environment at the same time.",
         Fix("Install before you submit; or once, without srun, before the training starts.", (
-            f"srun --nodes=1 --ntasks=1 {' '.join(found[0].words[:3])} ...",
+            shell("srun --nodes=1 --ntasks=1 {:argument} ...", found[0].words[:3]),
         )),
         [one.line for one in found],
     )  # fmt: skip

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
-from ._reading import MEASURED, finding, pasted, short, whole
+from ._reading import MEASURED, finding, short, whole
 
 
 @check(Severity.ERROR, source=MEASURED)
@@ -24,7 +25,7 @@ def job_lines_end_as_on_windows(job_script: JobScript) -> Answer:
         job_script.crlf_line,
         "the lines end as on Windows (CR LF)",
         'sbatch refuses the script: "Batch script contains DOS line breaks (\\r\\n)".',
-        Fix("Convert it.", (f"sed -i 's/\\r$//' {pasted(job_script)}",)),
+        Fix("Convert it.", (shell("sed -i 's/\\r$//' {:path}", job_script.path),)),
     )
 
 
@@ -72,7 +73,7 @@ def job_syntax_broken(job_script: JobScript) -> Answer:
         f"{where}{short(job_script.syntax, 120)}",
         "The shell stops there, after the job has waited in the queue. The fault may stand further up: at the quote, "
         "bracket or `if` that is not closed.",
-        Fix("Mend it; this shows the same.", (f"bash -n {pasted(job_script)}",)),
+        Fix("Mend it; this shows the same.", (shell("bash -n {:path}", job_script.path),)),
         place=Place(job_script.path, job_script.syntax_line),
     )
 
@@ -101,7 +102,7 @@ def job_continued_line_broken(job_script: JobScript) -> Answer:
             f"{words}: the command ends here",
             "The lines that follow become a command of their own, and the launcher goes without their options.",
             Fix("Take it away; comments go above the command.", (
-                f"sed -n '{odd[0].line}p' {pasted(job_script)} | cat -A",
+                shell("sed -n '{:number}p' {:path} | cat -A", odd[0].line, job_script.path),
             )),
             [one.line for one in odd[1:]],
         )  # fmt: skip
@@ -136,6 +137,6 @@ def job_dash_typographic(job_script: JobScript) -> Answer:
         found[0].line,
         f"{short(found[0].text, 40)} has a typographic {what}",
         "For the shell and for Slurm it is a letter like any other.",
-        Fix(f"Type the {what} again, as plain ASCII.", (f"grep -nP '[^\\x00-\\x7F]' {pasted(job_script)}",)),
+        Fix(f"Type the {what} again, as plain ASCII.", (shell("grep -nP '[^\\x00-\\x7F]' {:path}", job_script.path),)),
         [one.line for one in found[1:]],
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Config, JobCommand, JobScript
 
 from ._reading import (
@@ -127,7 +128,7 @@ def job_processes_outnumber_gpus(job_script: JobScript) -> Answer:
                 f"{found[0]} ranks a node, and the job asks for {gpus} GPU{'s' * (gpus != 1)} of each",
                 "The ranks above that have no GPU.",
                 (
-                    Fix("Ask for as many GPUs.", (f"#SBATCH --gpus-per-node={found[0]}",)),
+                    Fix("Ask for as many GPUs.", (shell("#SBATCH --gpus-per-node={:number}", found[0]),)),
                     Fix("Or start as many ranks as there are GPUs.", (_as_many(command),)),
                 ),
                 ranks=found[0],

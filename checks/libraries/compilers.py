@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Config, Driver, Libraries, Pytorch
 
 from .._knowledge import listed, minor_of, numbers
@@ -32,7 +33,8 @@ def nvcc_of_another_cuda(libraries: Libraries, pytorch: Pytorch) -> Answer:
         f"nvcc is {libraries.nvcc}, torch is built for CUDA {pytorch.cuda}",
         "torch refuses to build extensions with a toolkit of another major version. Training itself does not use it.",
         Fix(
-            "If you build extensions: name the other.", (f"export CUDA_HOME=/usr/local/cuda-{minor_of(pytorch.cuda)}",)
+            "If you build extensions: name the other.",
+            (shell("export CUDA_HOME=/usr/local/cuda-{:id}", minor_of(pytorch.cuda)),),
         ),
         {"nvcc": libraries.nvcc, "path": libraries.nvcc_path, "torch_cuda": pytorch.cuda},
     )  # fmt: skip
@@ -63,7 +65,7 @@ def nvcc_newer_than_driver(libraries: Libraries, driver: Driver) -> Answer:
         (
             Fix(
                 "If you build extensions: compile for the GPU itself, or with a toolkit the driver serves.",
-                (f"export CUDA_HOME=/usr/local/cuda-{serves[0]}.{serves[1]}",),
+                (shell("export CUDA_HOME=/usr/local/cuda-{:number}.{:number}", serves[0], serves[1]),),
             ),
             Fix("Or a newer driver.", who="admin"),
         ),
@@ -96,9 +98,9 @@ def deepspeed_cannot_compile(libraries: Libraries, packages: Mapping[str, str], 
         fixes += [
             Fix(
                 f"Install a CUDA {cuda} toolkit (or use a -devel image): in a conda environment without any rights.",
-                (f"conda install -c nvidia cuda-toolkit={cuda}", "export CUDA_HOME=$CONDA_PREFIX"),
+                (shell("conda install -c nvidia cuda-toolkit={:id}", cuda), "export CUDA_HOME=$CONDA_PREFIX"),
             ),
-            Fix("Or name the one that is there.", (f"export CUDA_HOME=/usr/local/cuda-{cuda}",)),
+            Fix("Or name the one that is there.", (shell("export CUDA_HOME=/usr/local/cuda-{:id}", cuda),)),
         ]
     if "a C++ compiler" in missing:
         fixes.append(Fix("Install a C++ compiler.", ("sudo apt-get install -y g++",), who="admin"))
@@ -148,7 +150,7 @@ def deepspeed_refuses_nvcc(
     skipped = env.get("DS_SKIP_CUDA_CHECK") == "1"
     if skipped and nvcc[0] == cuda[0]:
         return Ok(f"nvcc {ours} with torch for CUDA {theirs}, let through by DS_SKIP_CUDA_CHECK=1")
-    fix = Fix("Use the toolkit of torch's CUDA.", (f"export CUDA_HOME=/usr/local/cuda-{theirs}",))
+    fix = Fix("Use the toolkit of torch's CUDA.", (shell("export CUDA_HOME=/usr/local/cuda-{:id}", theirs),))
     stopgap = Fix(
         "Or let the minor difference through.",
         ("export DS_SKIP_CUDA_CHECK=1",),

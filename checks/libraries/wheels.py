@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Libraries, Pytorch
 
 from .._knowledge import counted, listed, minor_of, numbers
@@ -41,10 +41,10 @@ def cuda_wheels_overwrite_each_other(libraries: Libraries, pytorch: Pytorch) -> 
     major = (pytorch.cuda or "").partition(".")[0]
     extra = [name for names in double.values() for name in names if _family(name) != major]
     kept = [f"{n}=={libraries.wheels[n]}" for names in double.values() for n in names if _family(n) == major]
-    remove = Fix("Remove the others.", (f"pip uninstall -y {shlex.join(extra)}",))
+    remove = Fix("Remove the others.", (shell("pip uninstall -y {:package}", extra),))
     back = Fix(
         "Put torch's own back: it lost files to the other.",
-        (f"pip install --force-reinstall --no-deps {shlex.join(kept)}",),
+        (shell("pip install --force-reinstall --no-deps {:package}", kept),),
     )
     return Problem(
         "; ".join(" and ".join(f"{name} {libraries.wheels[name]}" for name in names) for names in double.values()),
@@ -77,7 +77,7 @@ def cuda_families_mixed(libraries: Libraries, pytorch: Pytorch) -> Answer:
     return Problem(
         f"{counted(len(other), 'NVIDIA wheel')} for {families}, torch is built for CUDA {pytorch.cuda}",
         "torch does not use them. Another framework may; otherwise they are left over.",
-        Fix("Remove them if nothing else needs them.", (f"pip uninstall -y {shlex.join(other)}",)),
+        Fix("Remove them if nothing else needs them.", (shell("pip uninstall -y {:package}", other),)),
         {name: libraries.wheels[name] for name in other},
     )
 
@@ -119,7 +119,7 @@ def cuda_wheels_not_as_required(libraries: Libraries, pytorch: Pytorch) -> Answe
         "torch was built and tested with the versions it pins; it does not load without them.",
         Fix(
             "Install the pinned ones.",
-            (f"pip install --no-deps {shlex.join(name + wanted[name] for name in bad)}",),
+            (shell("pip install --no-deps {:package}", [name + wanted[name] for name in bad]),),
         ),
         {name: f"{have}, asked {wanted[name]}" for name, have in bad.items()},
     )  # fmt: skip

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from shlex import quote
-
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Link, Pci, Visible
 
 from .._knowledge import counted, gpu_list
@@ -64,7 +63,7 @@ def cpus_far_from_gpus(gpus: tuple[Gpu, ...], visible: Visible, pci: Pci) -> Ans
         "This process's affinity leaves it only CPUs of another socket; copies to these GPUs cross between sockets.",
         Fix(
             "Ask for CPUs near the GPUs; outside Slurm, widen the mask.",
-            ("srun --gres-flags=enforce-binding ...", f"taskset -c {quote(near)} mgpu launch ..."),
+            ("srun --gres-flags=enforce-binding ...", shell("taskset -c {:numbers} mgpu launch ...", near)),
         ),
         {f"gpu_{gpu.index}_cpus_near": found.cpus_near for gpu, found in far},
         names_of(gpu for gpu, _ in far),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Link, Pci, Visible, bus_address
 
 from .._hardware import GRACE, model_of
@@ -151,7 +152,10 @@ def nvlink_slow(gpus: tuple[Gpu, ...]) -> Answer:
         "The slowest link on the way sets the pace of every collective.",
         Fix(
             "Reset the GPU; if the link stays slow: cable, bridge or board.",
-            (f"nvidia-smi nvlink --status -i {gpu.index}", f"sudo nvidia-smi --gpu-reset -i {gpu.index}"),
+            (
+                shell("nvidia-smi nvlink --status -i {:number}", gpu.index),
+                shell("sudo nvidia-smi --gpu-reset -i {:number}", gpu.index),
+            ),
             who="hardware",
         ),
         {f"gpu_{g.index}_link_{n}_mb_per_s": mb for g, links in slow for n, mb in links.items()},

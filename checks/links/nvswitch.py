@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Driver, Gpu, Leftovers, Pci
 
 from .._hardware import GRACE, fabric_complaints
@@ -121,7 +122,10 @@ def fabric_manager_version_differs(gpus: tuple[Gpu, ...], pci: Pci, driver: Driv
         "It refuses to start beside another driver: the GPUs are not joined, and CUDA stops with error 802.",
         Fix(
             "Install the version of the driver, then restart it.",
-            (f"sudo apt-get install nvidia-fabricmanager-{wanted[0]}", "sudo systemctl restart nvidia-fabricmanager"),
+            (
+                shell("sudo apt-get install nvidia-fabricmanager-{:number}", wanted[0]),
+                "sudo systemctl restart nvidia-fabricmanager",
+            ),
             who="admin",
         ),
         {"fabric_manager": pci.fabric_manager, "driver": loaded},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Link, Visible
 
 from .._knowledge import counted, numbers
@@ -119,7 +120,7 @@ def rtx40_peer_access_misreported(
             Fix("Update the driver to 550.40.07 or newer.", who="admin"),
             Fix(
                 "Tell NCCL not to try.",
-                tuple(f"export {name}=1" for name, value in off.items() if value != "1"),
+                tuple(shell("export {:name}=1", name) for name, value in off.items() if value != "1"),
                 kind="stopgap",
                 caveat="has to be set in every shell; newer drivers need it no more",
             ),

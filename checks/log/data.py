@@ -120,11 +120,11 @@ ROWS = (
                                           "mgpu doctor --only disk_error_logged,lustre_unhealthy"), who="admin"),
         _ERRNO),
     Row("log_permission_denied", "root", "script",
-        r"PermissionError: \[Errno 13\] Permission denied: (?P<path>\S+)",
+        r"PermissionError: \[Errno 13\] Permission denied: ['\"]?(?P<path>[^'\"\s]+(?: [^'\"\s]+)*)",
         ("PermissionError: [Errno 13] Permission denied: '/data/out/model.bin'",),
         "this user may not open {path}",
         "The folder belongs to another user, or files of a container that runs as root.",
-        Fix("See whose it is.", ("ls -ld {path}; id", "mgpu doctor --only "
+        Fix("See whose it is.", ("ls -ld {path:path}; id", "mgpu doctor --only "
                                                       "output_folder_not_writable,cache_not_writable")),
         _PYTHON, summary="This user may not open a file or folder."),
     Row("log_file_missing", "root", "script",

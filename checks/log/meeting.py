@@ -37,7 +37,7 @@ ROWS = (
         "the port {port} of the main machine is taken",
         "accelerate looks before it starts anything: another run, or a process that an earlier one left, is there.",
         Fix("Take another port: the same on every machine.",
-            ("ss -ltnp 'sport = :{port}'", "mgpu launch --port auto train.py",
+            ("ss -ltnp 'sport = :{port:number}'", "mgpu launch --port auto train.py",
              "accelerate launch --main_process_port 29501 ...")),
         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/launch.py",
         summary="The port of the main machine is taken."),
@@ -171,7 +171,7 @@ ROWS = (
         "the script {script} is not there",
         "The path is wrong, or relative to another folder than the launcher was started in (or not mounted on this "
         "node).",
-        Fix("See where you are.", ("pwd; ls -l {script}",)), "https://docs.python.org/3/using/cmdline.html",
+        Fix("See where you are.", ("pwd; ls -l {script:path}",)), "https://docs.python.org/3/using/cmdline.html",
         summary="The training script is not there."),
     Row("log_launcher_not_found", "root", "launcher",
         r"(?:accelerate|torchrun|deepspeed|python3?|mgpu): (?:command )?not found|"

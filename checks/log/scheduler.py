@@ -60,7 +60,7 @@ ROWS = (
         ("slurmstepd: error: *** JOB 4711 ON node7 CANCELLED AT 2025-10-01T10:00:00 ***",),
         "job {job} was cancelled at {at}, by scancel",
         "Somebody, you or an administrator, ended the job: because it hung, or for a reason of their own.",
-        Fix("See who did.", ("sacct -j {job} --format=JobID,State%30,ExitCode",)),
+        Fix("See who did.", ("sacct -j {job:id} --format=JobID,State%30,ExitCode",)),
         "https://slurm.schedmd.com/scancel.html", summary="The Slurm job was cancelled by somebody."),
     Row("log_slurm_out_of_memory", "root", "scheduler",
         r"Detected \d+ oom[_-]kill events? in|\btasks? [\d,-]+: Out Of Memory|"

@@ -34,7 +34,7 @@ ROWS = (
          "AttributeError: 'DataParallel' object has no attribute 'generate'"),
         "the script asks the wrapper {wrapper} for .{name}, which belongs to the model inside",
         "prepare() puts the model into a wrapper that forwards calls, not attributes.",
-        Fix("Ask the model inside.", ("accelerator.unwrap_model(model).{name}", "model.module.{name}")),
+        Fix("Ask the model inside.", ("accelerator.unwrap_model(model).{name:name}", "model.module.{name:name}")),
         "https://github.com/huggingface/diffusers/issues/3651",
         summary="The script asks DDP's wrapper for an attribute of the model inside."),
     Row("log_nothing_to_train", "root", "script",

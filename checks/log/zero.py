@@ -131,7 +131,7 @@ ROWS = (
         "the ZeRO checkpoint was written by {then} ranks, and {now} are to load it",
         "The optimizer's state is cut by the number of ranks.",
         Fix("Resume with as many, or convert it.",
-            ("accelerate launch --num_processes {then} ...", "python -m deepspeed.checkpoint.ds_to_universal "
+            ("accelerate launch --num_processes {then:number} ...", "python -m deepspeed.checkpoint.ds_to_universal "
              "--input_folder CHECKPOINT/global_stepN --output_folder CHECKPOINT/universal")),
         "https://github.com/deepspeedai/DeepSpeed/issues/3810",
         summary="A ZeRO checkpoint was written by another number of ranks."),

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import InfiniBand, Interface, Nccl, Network, Plan
 
 from .._interfaces import (
@@ -51,7 +52,7 @@ def network_leads_nowhere(network: Network, plan: Plan) -> Answer:
             Fix("In a container: use the host's network.", ("docker run --network=host ...",)),
             Fix(
                 "Else bring the interface up.",
-                tuple(f"sudo ip link set {shlex.quote(name)} up" for name in down[:1]),
+                tuple(shell("sudo ip link set {:interface} up", name) for name in down[:1]),
                 who="admin",
             ),
         ),
@@ -108,7 +109,11 @@ def interface_without_link(network: Network, plan: Plan) -> Answer:
     return Problem(
         f"{names_of(bad)} {'has' if len(bad) == 1 else 'have'} an address and no link",
         "A cable, a transceiver or a switch port; connections to it time out.",
-        Fix("See what it says of itself.", (f"ip link show {name}", f"ethtool {name}"), who="hardware"),
+        Fix(
+            "See what it says of itself.",
+            (shell("ip link show {:interface}", name), shell("ethtool {:interface}", name)),
+            who="hardware",
+        ),
         {i.name: i.addresses[0] for i in bad},
         tuple(i.name for i in bad),
     )
@@ -178,7 +183,7 @@ def interface_mtu_differs(network: Network, plan: Plan) -> Answer:
                 "Where packets are larger than the other side takes, large messages hang.",
                 Fix(
                     "Set it as on the others.",
-                    tuple(f"sudo ip link set {shlex.quote(i.name)} mtu {usual}" for i in odd),
+                    tuple(shell("sudo ip link set {:interface} mtu {:number}", i.name, usual) for i in odd),
                     who="admin",
                 ),
                 {i.name: i.mtu for i in group},

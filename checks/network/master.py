@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Config, Network, Plan, Slurm
 
 from .._interfaces import ONE_MACHINE, dead_end, is_loopback, leading_out
@@ -124,7 +124,7 @@ def master_elsewhere(network: Network, plan: Plan, slurm: Slurm, env: Mapping[st
         f"this is machine 0, and {network.master.origin} is {network.master.name} ({network.master.addresses[0]})",
         "The others would look for rank 0 where it is not; with NAT or an alias the launcher cannot tell.",
         (
-            Fix("Use an address of this machine.", (f"export MASTER_ADDR={shlex.quote(own)}",)),
+            Fix("Use an address of this machine.", (shell("export MASTER_ADDR={:host}", own),)),
             Fix("With NAT, tell torchrun who is the host.", ("torchrun --rdzv-conf is_host=true ...",)),
         ),
         {"name": network.master.name, "from": network.master.origin, "rank": rank},
@@ -162,7 +162,7 @@ def config_address_not_here(config: Config, network: Network) -> Answer:
         f"This machine has {listed(one for one in here if not is_loopback(one)) or 'no address'}.",
         Fix(
             "Set it to this machine's address, or machine_rank to its place.",
-            (f"accelerate launch --main_process_ip {shlex.quote(own)} ...",),
+            (shell("accelerate launch --main_process_ip {:host} ...", own),),
         ),
         {"main_process_ip": address, "machine_rank": rank},
         place=Place(config.path, mark.line, mark.column, "main_process_ip") if mark else Place(config.path),

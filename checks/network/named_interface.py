@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Interface, Nccl, Network, Plan
 
 from .._interfaces import (
@@ -95,7 +95,7 @@ def socket_interface_unusable(network: Network, env: Mapping[str, str], nccl: Nc
             Fix("Name an interface that can.", export(*bad, name=best(network))),
             Fix(
                 "Or bring it up, and give it an address.",
-                (f"sudo ip link set {shlex.quote(first.name)} up",),
+                (shell("sudo ip link set {:interface} up", first.name),),
                 who="admin",
             ),
         ),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Network, Plan
 
 from .._interfaces import GLOO_NAME, NCCL_NAME, ONE_MACHINE, best, export, is_loopback, leading_out
@@ -31,7 +31,7 @@ def hostname_unresolvable(network: Network, plan: Plan) -> Answer:
         "Ranks look up their own name at start; the launch then waits for the resolver, or fails.",
         Fix(
             "Add it to /etc/hosts.",
-            (f"echo {shlex.quote(f'{address} {network.hostname}')} | sudo tee -a /etc/hosts",),
+            (shell("echo '{:host} {:host}' | sudo tee -a /etc/hosts", address, network.hostname),),
             who="admin",
         ),
         {"hostname": network.hostname, "error": network.hostname_error},

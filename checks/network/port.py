@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Network, Plan, Slurm
 
 from .._interfaces import ONE_MACHINE
@@ -21,8 +22,8 @@ def _port_problem(network: Network, plan: Plan, cause: str) -> Problem:
         Fix(
             "See who it is; end it if it is a leftover, or give this run another port.",
             (
-                f"ss -ltnp 'sport = :{network.port}'",
-                *((f"kill {pid}",) if pid else ()),
+                shell("ss -ltnp 'sport = :{:number}'", network.port),
+                *((shell("kill {:pid}", pid),) if pid else ()),
                 "accelerate launch --main_process_port PORT ...",
             ),
         ),

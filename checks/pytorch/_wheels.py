@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from mgpu.command_line import shell
 from mgpu.snapshot import Driver, Pytorch
 
 from .._knowledge import DRIVER_FLOOR, numbers
@@ -19,11 +20,12 @@ def install(driver: Driver) -> str:
         return "pip install --force-reinstall torch"
     for major, minor in _WHEELS:
         if version >= DRIVER_FLOOR[major]:
-            return f"pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu{major}{minor}"
+            index = "https://download.pytorch.org/whl/cu{:number}{:number}"
+            return shell(f"pip install --force-reinstall torch --index-url {index}", major, minor)
     return "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu118"
 
 
-def pinned(pytorch: Pytorch) -> str | None:
-    """What pip takes for this very build: "torch==2.9.1 --index-url …/whl/cu128". None: it is of another origin."""
+def pinned(pytorch: Pytorch) -> tuple[str, str] | None:
+    """The package and the folder of PyTorch's index for this very build: "torch==2.9.1", "cu128"; None for others."""
     found = re.fullmatch(r"(\d+(?:\.\d+)+)\+(cu\d+|cpu)", pytorch.version or "")  # torch/version.py tells the build
-    return f"torch=={found.group(1)} --index-url https://download.pytorch.org/whl/{found.group(2)}" if found else None
+    return (f"torch=={found.group(1)}", found.group(2)) if found else None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Python, Pytorch, TorchRuntime
 
 from .._knowledge import listed
@@ -38,7 +38,7 @@ def torch_missing(pytorch: Pytorch, python: Python) -> Answer:
         "The interpreter examined has no PyTorch; another environment may have it.",
         Fix(
             "Activate the training's environment, or install torch here.",
-            (f"{shlex.quote(python.executable)} -m pip install torch",),
+            (shell("{:path} -m pip install torch", python.executable),),
         ),
         {"python": python.executable, "version": python.version},
     )
@@ -64,7 +64,7 @@ def torch_built_for_another_python(pytorch: Pytorch, python: Python) -> Answer:
         f"{python.executable} cannot load its compiled part: No module named 'torch._C'.",
         Fix(
             "See which folder it comes from (PYTHONPATH, a copied environment), or install torch for this interpreter.",
-            ("echo $PYTHONPATH", f"{shlex.quote(python.executable)} -m pip install --force-reinstall torch"),
+            ("echo $PYTHONPATH", shell("{:path} -m pip install --force-reinstall torch", python.executable)),
         ),
         {"location": pytorch.location, "built_for": " ".join(pytorch.built_for), "python": python.version},
     )
@@ -95,7 +95,15 @@ def torch_import_fails(torch_runtime: TorchRuntime, pytorch: Pytorch) -> Answer:
     return Problem(
         f"import torch: {torch_runtime.import_error}",
         "torch is installed but cannot be imported: every rank would die in its first line.",
-        Fix("Reinstall it, with the libraries it brings.", (f"pip install --force-reinstall {build}",))
+        Fix(
+            "Reinstall it, with the libraries it brings.",
+            (
+                shell(
+                    "pip install --force-reinstall {:package} --index-url https://download.pytorch.org/whl/{:id}",
+                    *build,
+                ),
+            ),
+        )
         if build
         else Fix(f"Install it again from where it came: {pytorch.version} is no wheel of PyTorch's own."),
         {"error": torch_runtime.import_error, "location": pytorch.location},
@@ -150,14 +158,14 @@ def extension_does_not_load(torch_runtime: TorchRuntime, pytorch: Pytorch) -> An
     if not bad:
         return Ok(f"{listed(torch_runtime.extensions)} can be loaded")
     first = next(iter(bad.values()))
-    names = shlex.join(name.replace("_", "-") for name in bad)
+    names = [name.replace("_", "-") for name in bad]
     again = tuple(_again(name, pytorch) for name in bad)
     return Problem(
         f"{listed(bad)} cannot be loaded: {first.rpartition('/')[2]}",
         "Built for another torch or CUDA than the ones installed; whatever imports it dies.",
         (
-            Fix("Install it again for this torch.", (f"pip uninstall -y {names}", *again)),
-            Fix("Or remove it: nothing may need it.", (f"pip uninstall -y {names}",)),
+            Fix("Install it again for this torch.", (shell("pip uninstall -y {:package}", names), *again)),
+            Fix("Or remove it: nothing may need it.", (shell("pip uninstall -y {:package}", names),)),
         ),
         bad,
         tuple(bad),
@@ -167,6 +175,9 @@ def extension_does_not_load(torch_runtime: TorchRuntime, pytorch: Pytorch) -> An
 def _again(name: str, pytorch: Pytorch) -> str:
     """What installs an extension for this torch: a wheel made for it, or its sources compiled here."""
     if name in _WHEELS_PER_TORCH:
-        return f"pip install --no-cache-dir {name} {pinned(pytorch) or 'torch'}"
+        if (build := pinned(pytorch)) is None:
+            return shell("pip install --no-cache-dir {:package} torch", name)
+        index = "--index-url https://download.pytorch.org/whl/{:id}"
+        return shell(f"pip install --no-cache-dir {{:package}} {{:package}} {index}", name, *build)
     source = _NOT_ON_PYPI.get(name, name.replace("_", "-"))
-    return f"pip install --no-deps --no-build-isolation --no-cache-dir {shlex.quote(source)}"
+    return shell("pip install --no-deps --no-build-isolation --no-cache-dir {}", source)

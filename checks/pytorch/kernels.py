@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Driver, Gpu, Pytorch, Visible
 
 from .._knowledge import counted, gpu_list, listed, numbers
@@ -68,7 +69,11 @@ def torch_lacks_gpu_kernels(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: Vi
             f"the first kernel on {bad[0].name} fails with error 209.",
             Fix(
                 "Install a build that has them.",
-                (f"pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/{wheel}",),
+                (
+                    shell(
+                        "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/{:id}", wheel
+                    ),
+                ),
             ),
             {"arch_list": " ".join(pytorch.arch_list), "compute_capability": f"{major}.{minor}"},
             tuple(f"GPU {gpu.index}" for gpu in bad),

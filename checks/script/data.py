@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall, ScriptLoop
 
 from ._ranks import (
@@ -59,7 +60,9 @@ def script_data_not_divided(script: Script) -> Answer:
     name = wrong[0].targets[0] if wrong[0].targets else "loader"
     if script.speaks == "accelerate":
         title = f"{name} is not given to accelerator.prepare"
-        fix = Fix("Prepare it, together with the model.", (f"{name} = accelerator.prepare({name})",))
+        fix = Fix(
+            "Prepare it, together with the model.", (python("{:dotted} = accelerator.prepare({:dotted})", name, name),)
+        )
     else:
         title = "the DataLoader of the training has no DistributedSampler"
         fix = Fix(
@@ -148,7 +151,7 @@ def script_set_epoch_missing(script: Script) -> Answer:
         trained[0],
         "set_epoch is never called: every epoch has the same order",
         "The sampler shuffles by its seed and its epoch, and the epoch stays 0.",
-        Fix("Make it the first line of the loop over epochs.", (f"{sampler}.set_epoch(epoch)",)),
+        Fix("Make it the first line of the loop over epochs.", (python("{:dotted}.set_epoch(epoch)", sampler),)),
     )
 
 
@@ -173,14 +176,17 @@ def script_split_differs_by_rank(script: Script) -> Answer:
         return Ok(f"a seed is set in line {seeds[0].line}" if seeds else "not all of the script was read")
     what = drawn[0].name.rpartition(".")[2]
     because = f"line {differing[0].line} seeds with the rank" if differing else "no seed is set"
-    seeded = "random_state=0" if "sklearn" in drawn[0].name else "seed=0"
-    fix = "generator=torch.Generator().manual_seed(0)" if what == "random_split" else seeded
+    seeded = python("{:dotted}(..., seed=0)", what)
+    if "sklearn" in drawn[0].name:
+        seeded = python("{:dotted}(..., random_state=0)", what)
+    if what == "random_split":
+        seeded = python("{:dotted}(..., generator=torch.Generator().manual_seed(0))", what)
     return finding(
         script,
         drawn[0],
         f"every rank draws another {what}(): {because}",
         "One rank's validation set is another one's training set, so that the validation looks too good.",
-        Fix("Give the split a seed of its own.", (f"{what}(..., {fix})",)),
+        Fix("Give the split a seed of its own.", (seeded,)),
         drawn[1:],
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, check
+from mgpu.command_line import shell
 from mgpu.snapshot import InScript, Script, ScriptCall
 
 from ._reading import DDP, DDP_DOC, TORCHRUN, calls, finding, given, sets, text_of, trains
@@ -225,7 +226,10 @@ def script_sets_visible_devices(script: Script) -> Answer:
                 f"CUDA_VISIBLE_DEVICES is set to {value} in every rank",
                 "It overrides what the launcher, Slurm or a container gave this run. With fewer GPUs than ranks torch "
                 'says "invalid device ordinal"; else it may be somebody else\'s GPU.',
-                Fix("Take the line out, and choose the GPUs when you launch.", (f"mgpu launch --gpus {value} ...",))
+                Fix(
+                    "Take the line out, and choose the GPUs when you launch.",
+                    (shell("mgpu launch --gpus {:numbers} ...", value),),
+                )
                 if re.fullmatch(r"[\d,]+", value)
                 else Fix("Take the line out, and choose the GPUs when you launch, with mgpu launch --gpus."),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, check
+from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall
 
 from ._reading import FRAMEWORKS, INIT, TORCHRUN, calls, finding, given, sets, text_of
@@ -40,7 +41,7 @@ def script_starts_its_own_ranks(script: Script) -> Answer:
         "A launcher starts this script once a GPU, and each of these would start as many processes again: they fight "
         "for the same GPUs and the same port.",
         (
-            Fix("Start it without a launcher.", (f"python {script.path}",)),
+            Fix("Start it without a launcher.", (shell("python {:path}", script.path),)),
             Fix(
                 f"Or call {call.arguments[0] if call.arguments else 'the function'} once, with the launcher's rank.",
                 ("rank = int(os.environ['RANK'])",),
@@ -70,7 +71,7 @@ def script_meeting_point_fixed(script: Script) -> Answer:
         if method.startswith("tcp://") and "single" not in call.guards:
             backend = text_of(given(call, 0, "backend")) or "nccl"
             fix = Fix("Leave init_method, rank and world_size out: all three come from the launcher.",
-                (f'dist.init_process_group("{backend}")',))  # fmt: skip
+                (python('dist.init_process_group("{:id}")', backend),))  # fmt: skip
             return finding(script, call, f"init_method is fixed: {method}", why, fix)
     for one in sets(script, _MEETING):
         tells_port = one.target.startswith("os.environ['MASTER_PORT")
@@ -79,9 +80,9 @@ def script_meeting_point_fixed(script: Script) -> Answer:
             continue
         others = [other for other in sets(script, _MEETING) if other is not one]
         if tells_port or any("PORT" in other.target for other in others):
-            fix = Fix("Take the line out, or leave it to the launcher where there is one.",
-                (f"os.environ.setdefault({one.target[11:-1]}, {one.value})",))  # fmt: skip
             name = one.target[12:-2]
+            fix = Fix("Take the line out, or leave it to the launcher where there is one.",
+                (python("os.environ.setdefault('{:name}', '{:host}')", name, text_of(one.value)),))  # fmt: skip
             return finding(script, one, f"{name} is overwritten with {text_of(one.value)}", why, fix, others)
     return Ok("where the ranks meet is left to the launcher")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Place, Severity, check
+from mgpu.command_line import python, shell
 from mgpu.snapshot import Script
 
 from .. import _shadowing as shadowing
@@ -64,11 +65,11 @@ def script_trains_alone(script: Script) -> Answer:
             Fix("Let accelerate do it: make one Accelerator, hand it everything, and replace this line.", (
                 "accelerator = Accelerator()",
                 "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-                f"accelerator.backward({backward.name.removesuffix('.backward')})"
+                python("accelerator.backward({:dotted})", backward.name.removesuffix(".backward"))
                 if re.fullmatch(r"\w+\.backward", backward.name)
                 else "accelerator.backward(loss)",
             )),
-            Fix("Or train on one GPU.", (f"mgpu launch --gpus 1 {script.path}",)),
+            Fix("Or train on one GPU.", (shell("mgpu launch --gpus 1 {:path}", script.path),)),
         ),
     )  # fmt: skip
 
@@ -103,7 +104,7 @@ def script_expects_local_rank_argument(script: Script) -> Answer:
         f"Only the old torch.distributed.launch gave it. Now every rank sees the default{_default(option.default)}: "
         "all of them use the same GPU, or train alone.",
         Fix("Read it from the environment, where every launcher puts it.", (
-            f"parser.add_argument({name!r}, type=int, default=int(os.environ.get('LOCAL_RANK', 0)))",
+            python("parser.add_argument('{:option}', type=int, default=int(os.environ.get('LOCAL_RANK', 0)))", name),
         )),
     )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall
 
 from ._ranks import BY_HAND, LOOPS_OF_ITS_OWN, ONE_RANK, PREPARED, WRAPPED, in_use, not_asked, training_loops, words
@@ -84,13 +85,15 @@ def script_method_of_wrapped_model(script: Script) -> Answer:
     if not wrong:
         return Ok(f"{len(methods)} calls of methods, of the wrapper's own")
     what = wrong[0].name.rpartition(".")[2]
-    inner = "accelerator.unwrap_model(model)" if "accelerate" in wrong[0].name else "model.module"
+    made = python("model.module.{:dotted}(...)", what)
+    if "accelerate" in wrong[0].name:
+        made = python("accelerator.unwrap_model(model).{:dotted}(...)", what)
     return finding(
         script,
         wrong[0],
         f"{what}() is called on the wrapped model, which has none",
         f"On several GPUs: AttributeError: 'DistributedDataParallel' object has no attribute '{what}'.",
-        Fix("Call it on the model inside.", (f"{inner}.{what}(...)",)),
+        Fix("Call it on the model inside.", (made,)),
         wrong[1:],
     )
 
@@ -138,7 +141,7 @@ def script_wrapped_model_not_used(script: Script) -> Answer:
         wrong[0],
         f"{wrapped} is made and never called: the training loop calls {bare}",
         "The wrapper averages the gradients; the bare model gives every rank its own, and N models drift apart.",
-        Fix(f"Call the wrapper in place of {bare}(...) in the training loop.", (f"{wrapped}(...)",)),
+        Fix(f"Call the wrapper in place of {bare}(...) in the training loop.", (python("{:dotted}(...)", wrapped),)),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall
 
 from ._ranks import LOOPS_OF_ITS_OWN, by_everyone, in_use, not_asked, told_by_rank, trains
@@ -43,10 +44,10 @@ def script_saves_on_every_rank(script: Script) -> Answer:
     if not wrong:
         return Ok(f"{len(saves)} places that save, each guarded or with a file for every rank")
     what = wrong[0].name.rpartition(".")[2]
-    fix = Fix("Save on rank 0 alone; the others wait where they need the file.", (f"if {_main(script)}:",))
+    fix = Fix("Save on rank 0 alone; the others wait where they need the file.", (_main(script),))
     if script.speaks == "accelerate" and re.search(r"model|prepare", wrong[0].name, re.IGNORECASE):
-        given_to = "is_main_process=accelerator.is_main_process, save_function=accelerator.save"
-        fix = Fix("Tell it which process writes.", (f"{what}(..., {given_to})",))
+        line = "{:dotted}(..., is_main_process=accelerator.is_main_process, save_function=accelerator.save)"
+        fix = Fix("Tell it which process writes.", (python(line, what),))
     return finding(
         script,
         wrong[0],
@@ -80,7 +81,7 @@ def script_writes_on_every_rank(script: Script) -> Answer:
         wrong[0],
         "every rank opens the same file for writing",
         "N processes write one file: the last one wins, or their lines are mixed.",
-        Fix("Write on rank 0 alone, or put the rank into the file's name.", (f"if {_main(script)}:",)),
+        Fix("Write on rank 0 alone, or put the rank into the file's name.", (_main(script),)),
         wrong[1:],
     )
 
@@ -104,7 +105,7 @@ def script_tracker_on_every_rank(script: Script) -> Answer:
     if not wrong:
         return Ok(f"{len(trackers)} places that start a tracker, each guarded or told of the other ranks")
     name = wrong[0].name.removeprefix("torch.utils.tensorboard.").removeprefix("writer.")
-    fix = Fix("Start it, and log to it, on rank 0 alone.", (f"if {_main(script)}:",))
+    fix = Fix("Start it, and log to it, on rank 0 alone.", (_main(script),))
     if script.speaks == "accelerate":
         library = "with Accelerator(log_with=...), accelerator.init_trackers(...) and accelerator.log(...)"
         fix = Fix(f"Start it on the main process alone, or let accelerate do it, {library}.", fix.commands)
@@ -119,8 +120,8 @@ def script_tracker_on_every_rank(script: Script) -> Answer:
 
 
 def _main(script: Script) -> str:
-    """The condition that lets rank 0 pass, as this script would ask it."""
-    return "accelerator.is_main_process" if script.speaks == "accelerate" else "dist.get_rank() == 0"
+    """The line that lets only rank 0 pass, as this script would write it."""
+    return "if accelerator.is_main_process:" if script.speaks == "accelerate" else "if dist.get_rank() == 0:"
 
 
 def _always(call: ScriptCall) -> bool:

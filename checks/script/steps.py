@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, check
+from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall, ScriptSet
 
 from ._ranks import backward as backward_of
@@ -160,7 +161,7 @@ def script_backward_past_accelerate(script: Script) -> Answer:
         wrong[0],
         f"{loss}.backward() passes accelerate by",
         "Its own backward scales the loss for fp16, divides it for accumulation, hands it to DeepSpeed.",
-        Fix("Let accelerate compute the gradients.", (f"accelerator.backward({loss})",)),
+        Fix("Let accelerate compute the gradients.", (python("accelerator.backward({:dotted})", loss),)),
         wrong[1:],
     )
 
@@ -188,7 +189,7 @@ def script_clips_past_accelerate(script: Script) -> Answer:
         "With fp16 the gradients still carry the loss scale, with FSDP a rank sees only its part of them.",
         Fix(
             "Let accelerate clip, at the end of an accumulation.",
-            (f"if accelerator.sync_gradients: accelerator.{what}(model.parameters(), ...)",),
+            (python("if accelerator.sync_gradients: accelerator.{:dotted}(model.parameters(), ...)", what),),
         ),
         clips[1:],
     )
@@ -219,7 +220,7 @@ def script_optimizer_not_prepared(script: Script) -> Answer:
         "It steps after every batch, on gradients that fp16 has scaled, or on weights that FSDP has replaced.",
         Fix(
             "Prepare it together with the model.",
-            (f"model, {name}, loader = accelerator.prepare(model, {name}, loader)",),
+            (python("model, {:dotted}, loader = accelerator.prepare(model, {:dotted}, loader)", name, name),),
         ),
         stepping[1:],
     )
@@ -248,7 +249,13 @@ def script_model_not_prepared(script: Script) -> Answer:
                 "Nothing averages the gradients: every rank trains a model of its own.",
                 Fix(
                     "Prepare it together with the optimizer.",
-                    (f"{name}, optimizer, loader = accelerator.prepare({name}, optimizer, loader)",),
+                    (
+                        shell(
+                            "{:dotted}, optimizer, loader = accelerator.prepare({:dotted}, optimizer, loader)",
+                            name,
+                            name,
+                        ),
+                    ),
                 ),
             )
     return Ok(f"{len(trained)} models are trained, each prepared")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mgpu.check import Answer, Evidence, Fix, Ok, Skip
+from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks, Trial
 
 from ._ranks import killed_ranks, own_failures, rung
@@ -65,7 +66,7 @@ def stopgap(trial: Trial, caveat: str, text: str = "Until then") -> Fix:
     """The change itself, as commands that paste; what it costs where that was measured."""
     speed = trial.busbw_gb_per_s
     price = f"; all-reduce moves {speed:.3g} GB/s with it" if speed else ""
-    commands = tuple(f"export {name}={value}" for name, value in trial.environment.items() if value)
+    commands = tuple(shell("export {:name}={}", name, value) for name, value in trial.environment.items() if value)
     return Fix(f"{text}:", commands, kind="stopgap", caveat=caveat + price)
 
 

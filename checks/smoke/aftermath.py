@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Ranks
 
 from .._knowledge import MIB, counted, gib, listed
@@ -33,7 +32,7 @@ def ranks_left_running(ranks: Ranks) -> Answer:
         f"{counted(len(ranks.left_running), 'process', 'processes')} could not be ended: {pids}"
         + (f" (rank {number})" if number is not None else ""),
         "They survived SIGKILL, so they hang in the kernel.",
-        Fix("Try again; then reboot.", (f"kill -9 {pids}", "sudo reboot"), who="admin"),
+        Fix("Try again; then reboot.", (shell("kill -9 {:pid}", ranks.left_running), "sudo reboot"), who="admin"),
         {"rank": number, "rung": "shutdown", "pids": pids},
     )
 
@@ -76,7 +75,7 @@ def run_leaves_files(ranks: Ranks) -> Answer:
         f"{counted(len(ranks.left_files), 'file')} of the run {'is' if len(ranks.left_files) == 1 else 'are'} left: "
         f"{first}{' …' if len(ranks.left_files) > 1 else ''}",
         "Nobody uses them any more.",
-        Fix("Remove them.", (f"rm -rf {' '.join(map(shlex.quote, ranks.left_files))}",)),
+        Fix("Remove them.", (shell("rm -rf {:path}", ranks.left_files),)),
         {"rank": None, "rung": "shutdown", "files": " ".join(ranks.left_files)},
     )
 
@@ -99,7 +98,7 @@ def run_leaves_port_taken(ranks: Ranks) -> Answer:
     return Problem(
         f"port {ranks.port} is still taken after the run",
         "It was free before, and the ranks met there.",
-        Fix("See who listens there.", (f"ss -ltnp 'sport = :{ranks.port}'",)),
+        Fix("See who listens there.", (shell("ss -ltnp 'sport = :{:number}'", ranks.port),)),
         {"rank": None, "rung": "shutdown", "port": ranks.port},
     )
 

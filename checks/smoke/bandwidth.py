@@ -18,9 +18,8 @@ from mgpu.bandwidth import (
     used,
 )
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Bandwidth, Baseline, Gpu, Link, NcclLog, Ranks
-
-from ._ranks import file
 
 _MODEL = "https://github.com/NVIDIA/nccl/blob/master/src/graph/topo.h"
 _PERFORMANCE = "https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md"
@@ -96,7 +95,7 @@ def bandwidth_below_model(
             f"Expected from {model.why}. The smoke test measures for a moment: nccl-tests tells it exactly.",
             Fix(
                 "See NCCL's way between the GPUs in its log, and the links in the doctor's matrix.",
-                (f"grep -h ' via ' {file(ranks, 'nccl.*.txt')}", "mgpu doctor -v"),
+                (shell("grep -h ' via ' {:path}/nccl.*.txt", ranks.folder), "mgpu doctor -v"),
             ),
             {"collective": row.collective, "size_bytes": row.size_bytes, "busbw_gb_per_s": round(row.busbw_gb_per_s, 3),
              "algbw_gb_per_s": round(row.algbw_gb_per_s, 3), "expected_gb_per_s": round(model.gb_per_s, 1),

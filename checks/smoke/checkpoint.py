@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.memory import ADAPTER_SHARE, FP32, STATES
 from mgpu.snapshot import Checkpoint, Config, Model, Ranks
 
@@ -47,13 +46,14 @@ def checkpoint_not_writable(ranks: Ranks) -> Answer:
     folder, code = str(rank.evidence.get("folder")), str(rank.evidence.get("errno"))
     free = rank.evidence.get("free_bytes")
     room = f"; {gib(free)} free" if isinstance(free, int) else ""
-    where = shlex.quote(folder)
     return Problem(
         f"{who(rank)} cannot write a {_RUNG} to {folder}: {rank.evidence.get('error')} ({code}{room})",
         "The training would fail here when it saves for the first time.",
         Fix(
             f"{_CURES.get(code, 'Save to another folder, or mend this one.')} Then try that folder.",
-            (f"df -h {where}", f"df -i {where}" if code == "ENOSPC" else f"ls -ld {where}", _ANOTHER),
+            (shell("df -h {:path}", folder),
+             shell("df -i {:path}", folder) if code == "ENOSPC" else shell("ls -ld {:path}", folder),
+             _ANOTHER),
         ),
         {"rank": rank.rank, "rung": _RUNG, "host": rank.host, "folder": folder, "errno": code,
          "free_bytes": free if isinstance(free, int) else None},
@@ -92,7 +92,7 @@ def checkpoint_folder_too_small(ranks: Ranks, config: Config) -> Answer:
     return Problem(
         f"{_RUNG}: {gib(free)} free in {folder}, and one of this model takes {gib(need)}",
         "Weights in fp32 and the optimizer's state, once. Most trainings keep more than one.",
-        Fix("Make room on it, or save to another disk.", (f"df -h {shlex.quote(folder)}", _ANOTHER)),
+        Fix("Make room on it, or save to another disk.", (shell("df -h {:path}", folder), _ANOTHER)),
         {"folder": folder, "free_bytes": free, "needed_bytes": need},
     )
 
@@ -140,7 +140,7 @@ def checkpoint_comes_back_altered(ranks: Ranks) -> Answer:
         f"{who(rank)}: the {_RUNG} in {folder} does not come back as it was saved",
         f"What was found: {rank.evidence.get('how')}.",
         Fix("Try another file system; when that works, this one is at fault.",
-            (f"df -hT {shlex.quote(folder)}", _ANOTHER)),
+            (shell("df -hT {:path}", folder), _ANOTHER)),
         {"rank": rank.rank, "rung": _RUNG, "host": rank.host, "folder": folder, "how": str(rank.evidence.get("how"))},
         (f"rank {rank.rank}",),
     )  # fmt: skip
@@ -158,7 +158,7 @@ def _unseen(ranks: Ranks) -> Problem | str:
         f"{who(first)} on {first.host} does not see the {_RUNG} that rank 0 wrote to {folder}",
         "Each host has a folder of its own under that name: only the first one's ranks could go on from it.",
         Fix("Save to a folder that all hosts share (NFS, Lustre, a bucket), or copy the checkpoint to every host "
-            "before you resume.", (f"df -hT {shlex.quote(folder)}", "mgpu smoke-test --checkpoint-dir SHARED_FOLDER")),
+            "before you resume.", (shell("df -hT {:path}", folder), "mgpu smoke-test --checkpoint-dir SHARED_FOLDER")),
         {"rank": first.rank, "rung": _RUNG, "host": first.host, "folder": folder, "ranks": listed(blind)},
         tuple(f"rank {number}" for number in blind),
     )  # fmt: skip

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Ranks
 
 from .._knowledge import counted, gib, listed
 from ._causes import LOST
-from ._ranks import file, first_of_kind, through, who
+from ._ranks import first_of_kind, through, who
 
 _SAMPLER = "https://pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler"
 _WORKERS = "https://pytorch.org/docs/stable/multiprocessing.html#strategy-management"
@@ -66,7 +67,7 @@ def _misdealt(loader: str, held: dict[int, tuple[int, ...]], total: int, ranks: 
         f"train: {names} {'gets' if len(guilty) == 1 else 'get'} samples twice or of another rank ({name}){lost}",
         "The sampler's rank or world size is not the one of the launch, or it does not deal out by rank at all.",
         Fix("Give every rank a DistributedSampler of its own rank, or let accelerate prepare the loader.",
-            (f"cat {file(ranks, f'rank{guilty[0]}.json')}",)),
+            (shell("cat {:path}/rank{:number}.json", ranks.folder, guilty[0]),)),
         {"rank": guilty[0], "rung": "train", "loader": loader, "missing": len(missing),
          "repeated": len(repeated)},
         tuple(f"rank {number}" for number in guilty),
@@ -159,7 +160,7 @@ def loader_worker_failed(ranks: Ranks) -> Answer:
         "A script with num_workers > 0 would end the same way.",
         (
             Fix("Look at the limits, and at what the ranks printed.",
-                ("mgpu doctor --only limits", f"cat {file(ranks, 'launcher.log')}")),
+                ("mgpu doctor --only limits", shell("cat {:path}/launcher.log", ranks.folder))),
             Fix("Load in the ranks themselves: num_workers=0 in the script's DataLoader.", kind="stopgap",
                 caveat="the GPU waits while a batch is made"),
         ),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks
 
 from .._knowledge import counted, listed
 from ._diagnoses import DIAGNOSES
-from ._ranks import file, of_kind, through, where_is, who
+from ._ranks import of_kind, through, where_is, who
 
 _CUDA = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _FINITE = "https://pytorch.org/docs/stable/generated/torch.isfinite.html"
@@ -79,7 +80,7 @@ def gpu_error_in_rank(ranks: Ranks) -> Answer:
             (
                 Fix("See what the driver says of it, and use the GPUs one by one.",
                     ("sudo dmesg | grep -i xid", "mgpu doctor --deep")),
-                Fix("See the whole error.", (f"cat {file(ranks, f'rank{rank.rank}.json')}",)),
+                Fix("See the whole error.", (shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank),)),
             ),
             {"rank": rank.rank, "rung": step, "code": rank.evidence.get("code"), "gpu": rank.gpu_uuid,
              "host": rank.host},

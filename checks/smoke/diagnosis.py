@@ -6,6 +6,7 @@ A check of these answers from the trials of the search: the rung that failed, cl
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Ranks
 
 from .._knowledge import counted, gpu_list, listed
@@ -44,7 +45,7 @@ def variable_breaks_run(ranks: Ranks) -> Answer:
     return Problem(
         f"{listed(names)} {'breaks' if len(names) == 1 else 'break'} the run ({stood(ranks)}): works without {them}",
         f"{as_configured(ranks)} Nothing else was changed between the try that failed and the one that worked.",
-        Fix(f"Take {them} out of the environment, and of what sets {them}.", (f"unset {' '.join(names)}",)),
+        Fix(f"Take {them} out of the environment, and of what sets {them}.", (shell("unset {:name}", names),)),
         evidence(ranks, found),
         subjects(ranks),
     )
@@ -171,7 +172,7 @@ def wrong_interface(ranks: Ranks) -> Answer:
         f"the ranks choose a network interface that does not work ({stood(ranks)}): works over {interface}",
         f"Left alone they do not find each other; over {interface} they do.",
         Fix("Name the interface wherever the run is started.",
-            tuple(f"export {name}={found.environment[name]}" for name in names)),
+            tuple(shell("export {:name}={}", name, found.environment[name]) for name in names)),
         evidence(ranks, found),
         subjects(ranks),
     )  # fmt: skip
@@ -229,7 +230,8 @@ def gpu_pair_fails(ranks: Ranks) -> Answer:
             Fix("Have the GPU, its slot and its links looked at.", ("nvidia-smi -q", "nvidia-smi nvlink -e"),
                 who="hardware"),
             Fix("Until then use GPUs that work together:",
-                ("export CUDA_DEVICE_ORDER=PCI_BUS_ID", f"mgpu smoke-test --gpus {','.join(map(str, whole))}"),
+                ("export CUDA_DEVICE_ORDER=PCI_BUS_ID",
+                 shell("mgpu smoke-test --gpus {:numbers}", ",".join(map(str, whole)))),
                 kind="stopgap", caveat=f"only {counted(len(whole), 'GPU')} in use"),
         ),
         evidence(ranks, None),

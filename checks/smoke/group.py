@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Ranks
 
 from .._knowledge import counted, listed
@@ -114,7 +115,10 @@ def rank_interface_missing(ranks: Ranks) -> Answer:
     return Problem(
         f'{who(failed)} at "group": {variable}={told.get("value")}, and {failed.host} has no such interface',
         f"There are: {listed(there)}.",
-        Fix("Unset it, or name an interface of this machine.", (f"unset {variable}", f"export {variable}={other}")),
+        Fix(
+            "Unset it, or name an interface of this machine.",
+            (shell("unset {:name}", variable), shell("export {:name}={:interface}", variable, other)),
+        ),
         {"rank": failed.rank, "host": failed.host, "variable": str(variable), "value": str(told.get("value"))},
         (f"rank {failed.rank}",),
     )
@@ -142,7 +146,7 @@ def ranks_laid_out_otherwise(ranks: Ranks) -> Answer:
         f"{told.get('wanted')} for the config",
         "Ranks, GPUs and the checkpoints they write would not be where they are looked for.",
         Fix("Start the test with the number that the launcher gives this machine.",
-            (f"mgpu smoke-test --node-rank {node}",)),
+            (shell("mgpu smoke-test --node-rank {:number}", node),)),
         {"rank": failed.rank, "found": told.get("found"), "wanted": told.get("wanted")},
         (f"rank {failed.rank}",),
     )  # fmt: skip

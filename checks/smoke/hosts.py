@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Meeting, Rank, Ranks
 
 from .._knowledge import counted, listed
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
-from ._ranks import TORCH, file, last_line, nobody_started, own_failure, own_failures, rung, who
+from ._ranks import TORCH, last_line, nobody_started, own_failure, own_failures, rung, who
 
 _ONE = "one machine"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/rendezvous.html"
@@ -50,7 +51,10 @@ def meeting_point_unreachable(ranks: Ranks) -> Answer:
             f'{who(failed)} at "group": the meeting point {address}:{port} does not answer: '
             f"{failed.evidence.get('error')}",
             "The launcher met the others there; this rank cannot reach it.",
-            Fix("Open the port on the machine that the ranks meet on.", (f"nc -vz {address} {port}",)),
+            Fix(
+                "Open the port on the machine that the ranks meet on.",
+                (shell("nc -vz {:host} {:number}", address, port),),
+            ),
             {"rank": failed.rank, **_plain(failed)},
             (f"rank {failed.rank}",),
         )
@@ -66,7 +70,7 @@ def meeting_point_unreachable(ranks: Ranks) -> Answer:
         title = f'rank {numbers} never came to "start": main_process_ip {meeting.address} {_verb(meeting.error)}'
     fixes = [Fix("Set main_process_ip to an address of machine 0 that all machines reach.", ("ip -br addr",))]
     if ranks.node and "resolved" not in meeting.error:
-        command = (f"nc -vz {meeting.address} {meeting.port}",)
+        command = (shell("nc -vz {:host} {:number}", meeting.address, meeting.port),)
         fixes.insert(0, Fix("Start the test on machine 0 too, and see that its port is open.", command))
     return Problem(
         title, _silence(meeting), tuple(fixes),
@@ -106,7 +110,9 @@ def machines_never_came(ranks: Ranks) -> Answer:
         + ". A machine whose test was started with the number of another does not count.",
         Fix(
             "Start it there, within the limit (--start-timeout).",
-            tuple(f"mgpu smoke-test --node-rank {n}" for n in range(min(ranks.nodes, 8)) if n != ranks.node),
+            tuple(
+                shell("mgpu smoke-test --node-rank {:number}", n) for n in range(min(ranks.nodes, 8)) if n != ranks.node
+            ),
         ),
         {"machines": ranks.nodes, "came": came, "machine": ranks.node},
     )
@@ -171,7 +177,8 @@ def host_port_blocked(ranks: Ranks) -> Answer:
         f"{meaning} They met at the meeting point, so that port is open; the data needs others, chosen by the system.",
         (
             Fix("Open all TCP ports between the machines of the run.",
-                ("sudo iptables -S INPUT", f"sudo iptables -I INPUT -s {told.get('source')} -p tcp -j ACCEPT"),
+                ("sudo iptables -S INPUT",
+                 shell("sudo iptables -I INPUT -s {:host} -p tcp -j ACCEPT", told.get("source"))),
                 who="admin"),
             Fix("Where the machines share several networks, name the interface of the open one.",
                 ("ip -br addr", "export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0")),
@@ -200,7 +207,7 @@ def host_reached_one_way(ranks: Ranks) -> Answer:
             f"{rank.host} cannot connect to {peer.host} at {peer.address}: {peer.error}",
             "The ranks got through all the same, since the connection the other way was enough.",
             Fix("See what that machine's name resolves to there, and its firewall.",
-                (f"getent hosts {peer.host}", "sudo iptables -S INPUT")),
+                (shell("getent hosts {:host}", peer.host), "sudo iptables -S INPUT")),
             {"host": peer.host, "address": peer.address, "error": peer.error},
             (str(peer.host),),
         )  # fmt: skip
@@ -232,7 +239,10 @@ def peer_disappeared(ranks: Ranks) -> Answer:
     return Problem(
         f'{host} (rank{many} {listed(numbers)}) closed its connection to {who(rank)} at "{rung(rank, ranks)}"',
         f'One of the ranks on {host} ended, or the machine did. Here {who(rank)} had come to "{rank.last_word}".',
-        Fix(f"Look at the verdict of the test on {host}.", (f"cat {file(ranks, f'rank{rank.rank}.json')}",)),
+        Fix(
+            f"Look at the verdict of the test on {host}.",
+            (shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank),),
+        ),
         {"rank": rank.rank, "host": host, "ranks_there": listed(numbers), "rung": rung(rank, ranks)},
         (str(host),),
     )

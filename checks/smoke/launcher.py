@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Ranks
 
 from ._causes import CAUSES, LOST
-from ._ranks import file, last_line, own_failure, own_failures, rung, signal_name, who
+from ._ranks import last_line, own_failure, own_failures, rung, signal_name, who
 
 # The launchers' words: accelerate's own look at the port, torch's store that cannot listen.
 _PORT_WORDS = ("another process is utilizing it", "EADDRINUSE", "address already in use", "Address already in use")
@@ -26,7 +27,10 @@ def meeting_port_taken(ranks: Ranks) -> Answer:
     Fix: end what listens there, or name another port; without main_process_port in the config mgpu takes a free one.
     """
     fixes = (
-        Fix("See who listens there.", (f"ss -ltnp 'sport = :{ranks.port}'",) if ranks.port else ("ss -ltnp",)),
+        Fix(
+            "See who listens there.",
+            (shell("ss -ltnp 'sport = :{:number}'", ranks.port),) if ranks.port else ("ss -ltnp",),
+        ),
         Fix("Or let mgpu choose: take main_process_port out of the config."),
     )
     if rank := own_failure(ranks, "port_taken"):
@@ -74,7 +78,7 @@ def launcher_killed(ranks: Ranks) -> Answer:
         f'the launcher was ended by {name}, in "{where}"',
         "Its ranks end with it; none of them had failed before.",
         Fix("Find out who sent the signal: the kernel for want of memory, the scheduler, a person.",
-            ("sudo dmesg | grep -i 'killed process'", f"cat {file(ranks, 'launcher.log')}")),
+            ("sudo dmesg | grep -i 'killed process'", shell("cat {:path}/launcher.log", ranks.folder))),
         {"rank": None, "rung": where, "signal": name},
     )  # fmt: skip
 
@@ -98,7 +102,7 @@ def launcher_failed(ranks: Ranks) -> Answer:
     return Problem(
         f'the launcher ended with exit code {ranks.launcher_exit}, at "{_reached(ranks)}"',
         f"Its last line: {last_line(ranks)}",
-        Fix("See all it printed.", (f"cat {file(ranks, 'launcher.log')}",)),
+        Fix("See all it printed.", (shell("cat {:path}/launcher.log", ranks.folder),)),
         {"rank": None, "rung": _reached(ranks), "exit": ranks.launcher_exit},
     )
 

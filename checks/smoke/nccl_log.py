@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, InfiniBand, Link, Nccl, NcclLog, Ranks
 
 from .._hardware import CONSUMER
 from .._knowledge import counted, listed, numbers
 from ._diagnoses import DIAGNOSES
-from ._ranks import file
 
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -64,7 +64,7 @@ def nccl_way_between_gpus_weak(
         + (f"; {counted(len(weak) - 1, 'more pair')} so" if len(weak) > 1 else ""),
         "The driver says that they reach each other's memory.",
         Fix("See in NCCL's log which reason it gives, and whether the machine's PCI tree can be seen.",
-            (f"grep -hE 'P2P|Could not' {file(ranks, 'nccl.*.txt')}", "mgpu doctor --only links")),
+            (shell("grep -hE 'P2P|Could not' {:path}/nccl.*.txt", ranks.folder), "mgpu doctor --only links")),
         {f"{one}-{other}": ", ".join(sorted(way)) for (one, other), way in weak.items()},
         tuple(f"GPU {gpu}" for gpu in sorted({gpu for pair in weak for gpu in pair})),
     )  # fmt: skip
@@ -102,7 +102,7 @@ def nccl_network_is_slow(
         f"NCCL uses TCP between the machines, though {listed(active)} {'is' if len(active) == 1 else 'are'} active",
         "It found no adapter that it could use.",
         Fix("See why, and whether the devices are there.",
-            (f"grep -h 'NET/IB' {file(ranks, 'nccl.*.txt')}", "ls -l /dev/infiniband")),
+            (shell("grep -h 'NET/IB' {:path}/nccl.*.txt", ranks.folder), "ls -l /dev/infiniband")),
         {"network": network, "interfaces": ", ".join(nccl_log.interfaces), "active": ", ".join(active)},
     )  # fmt: skip
 
@@ -125,7 +125,8 @@ def nccl_without_gpudirect(nccl_log: NcclLog, ranks: Ranks, gpus: tuple[Gpu, ...
         f"{listed(sorted(over)[:4])} without GPUDirect RDMA",
         "NCCL would write GDRDMA behind the adapter where data goes from the GPU straight to it.",
         Fix("Load the module; in a virtual machine the host decides.",
-            ("sudo modprobe nvidia-peermem", f"grep -hi 'GPU Direct' {file(ranks, 'nccl.*.txt')}"), who="admin"),
+            ("sudo modprobe nvidia-peermem", shell("grep -hi 'GPU Direct' {:path}/nccl.*.txt", ranks.folder)),
+            who="admin"),
         {"transports": ", ".join(sorted(over))},
     )  # fmt: skip
 
@@ -156,7 +157,8 @@ def nccl_switches_do_not_add(
         f"{counted(here, 'GPU')} behind NVSwitches, and NVLink SHARP is not in use",
         "NCCL found that multicast is not to be had, or that its own choice of algorithm has no use for it.",
         Fix("See what NCCL says of it, and whether the fabric manager is well.",
-            (f"grep -h NVLS {file(ranks, 'nccl.*.txt')}", "systemctl status nvidia-fabricmanager"), who="admin"),
+            (shell("grep -h NVLS {:path}/nccl.*.txt", ranks.folder), "systemctl status nvidia-fabricmanager"),
+            who="admin"),
         {"version": nccl_log.version, "channels": nccl_log.channels},
     )  # fmt: skip
 
@@ -225,6 +227,6 @@ def nccl_warned(nccl_log: NcclLog, ranks: Ranks) -> Answer:
     return Problem(
         f"NCCL: {own[0]}",
         f"{counted(len(found), 'warning')} in its log.",
-        Fix("Read the lines around it.", (f"grep -h -B5 -A2 'NCCL WARN' {file(ranks, 'nccl.*.txt')}",)),
+        Fix("Read the lines around it.", (shell("grep -h -B5 -A2 'NCCL WARN' {:path}/nccl.*.txt", ranks.folder),)),
         {f"warning_{number}": line for number, line in enumerate(own[:5], 1)},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks
 
 from .._knowledge import counted
@@ -10,7 +11,6 @@ from ._causes import CAUSES, KINDS, LOST
 from ._ranks import (
     SILENT_S,
     TORCH,
-    file,
     frozen_ranks,
     killed_ranks,
     last_line,
@@ -137,7 +137,7 @@ def rank_killed(ranks: Ranks) -> Answer:
             f'It had come as far as "{rank.last_word}". What the others say is a consequence.',
             Fix(
                 "See whether the kernel killed it for memory, and what it printed.",
-                ("sudo dmesg | grep -i 'killed process'", f"cat {file(ranks, 'launcher.log')}"),
+                ("sudo dmesg | grep -i 'killed process'", shell("cat {:path}/launcher.log", ranks.folder)),
             ),
             {"rank": rank.rank, "rung": where, "pid": rank.pid, "host": rank.host, "signal": name,
              "last_word": rank.last_word},
@@ -164,7 +164,10 @@ def rank_failed(ranks: Ranks) -> Answer:
     return Problem(
         f'{who(rank)} failed in "{step.rung}": {step.detail}',
         f'Its last word was "{rank.last_word}". Ranks that failed: {", ".join(str(r.rank) for r in failed)}.',
-        Fix("See the whole error in the rank's report.", (f"cat {file(ranks, f'rank{rank.rank}.json')}",)),
+        Fix(
+            "See the whole error in the rank's report.",
+            (shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank),),
+        ),
         {"rank": rank.rank, "rung": step.rung, "kind": rank.kind, "error": rank.error},
         tuple(f"rank {r.rank}" for r in failed),
     )
@@ -187,7 +190,7 @@ def ranks_hang(ranks: Ranks) -> Answer:
         return Problem(
             f'all ranks finished, but the launcher did not end, after "{ranks.rungs[-1]}" ({limit})',
             "The launcher waits for something else than its ranks.",
-            Fix("See what it printed.", (f"cat {file(ranks, 'launcher.log')}",)),
+            Fix("See what it printed.", (shell("cat {:path}/launcher.log", ranks.folder),)),
             {"rank": None, "rung": ranks.rungs[-1]},
         )
     behind, first = _behind(waiting, ranks), _furthest(ranks)
@@ -209,7 +212,7 @@ def ranks_hang(ranks: Ranks) -> Answer:
     return Problem(
         title,
         cause,
-        Fix("Look at the stacks of the ranks.", (f"cat {file(ranks, 'rank*.stack')}",)),
+        Fix("Look at the stacks of the ranks.", (shell("cat {:path}/rank*.stack", ranks.folder),)),
         {"rank": behind.rank if stands_out else None, "rung": where, "last_word": behind.last_word,
          "collective": (first if stands_out else behind).collective, "stack": at},
         (f"rank {behind.rank}",) if stands_out else tuple(f"rank {rank.rank}" for rank in waiting),
@@ -245,7 +248,7 @@ def _left_out(ranks: Ranks) -> Problem | None:
     return Problem(
         f'{who(rank)} left before it had passed "{rung(rank, ranks)}", and met no error',
         "Its report is complete, but a rung that it was to climb is not among those that it passed.",
-        Fix("See the steps it took.", (f"cat {file(ranks, f'rank{rank.rank}.jsonl')}",)),
+        Fix("See the steps it took.", (shell("cat {:path}/rank{:number}.jsonl", ranks.folder, rank.rank),)),
         {"rank": rank.rank, "rung": rung(rank, ranks), "last_word": rank.last_word},
         tuple(f"rank {r.rank}" for r in short),
     )
@@ -274,7 +277,7 @@ def rank_ended_early(ranks: Ranks) -> Answer:
         return Problem(
             f'rank {rank.rank} never came to "{ranks.rungs[0]}" (launcher exit {ranks.launcher_exit})',
             f"The launcher said: {last_line(ranks)}",
-            Fix("See all it printed.", (f"cat {file(ranks, 'launcher.log')}",)),
+            Fix("See all it printed.", (shell("cat {:path}/launcher.log", ranks.folder),)),
             {"rank": rank.rank, "rung": ranks.rungs[0], "launcher_exit": ranks.launcher_exit},
             tuple(f"rank {r.rank}" for r in missing),
         )
@@ -282,7 +285,7 @@ def rank_ended_early(ranks: Ranks) -> Answer:
         f'{who(rank)} ended at "{rank.last_word}", in "{rung(rank, ranks)}"',
         f"Its process is gone without a Python error. {said}".strip(),
         Fix("See what the launcher printed, and whether the kernel killed it.",
-            (f"cat {file(ranks, 'launcher.log')}", "sudo dmesg | grep -i 'killed process'")),
+            (shell("cat {:path}/launcher.log", ranks.folder), "sudo dmesg | grep -i 'killed process'")),
         {"rank": rank.rank, "rung": rung(rank, ranks), "last_word": rank.last_word,
          "launcher_exit": ranks.launcher_exit},
         tuple(f"rank {r.rank}" for r in missing),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks
 
 from .._knowledge import counted, listed
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
-from ._ranks import file, first_of_kind, odd_ones, own_failures, through, who
+from ._ranks import first_of_kind, odd_ones, own_failures, through, who
 
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
 _FSDP = "https://pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
@@ -26,12 +27,12 @@ def _well_beyond_quick(ranks: Ranks, evidence: str) -> Answer:
 
 
 def _report_of(rank: Rank, ranks: Ranks) -> str:
-    return f"cat {file(ranks, f'rank{rank.rank}.json')}"
+    return shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank)
 
 
 def _gpu_alone(rank: Rank) -> tuple[str, ...]:
     """The smoke test on the suspect's GPU alone; a rank on the CPU has none."""
-    return (f"CUDA_VISIBLE_DEVICES={rank.gpu_uuid} mgpu smoke-test --gpus 1",) if rank.gpu_uuid else ()
+    return (shell("CUDA_VISIBLE_DEVICES={:id} mgpu smoke-test --gpus 1", rank.gpu_uuid),) if rank.gpu_uuid else ()
 
 
 @check(Severity.ERROR, source="measured torch 2.13 CPU 2026-11", because_of=LOST)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Folder, Storage
 
 from .._knowledge import counted, gib, listed
@@ -28,7 +29,7 @@ _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 def _move(folders: Iterable[Folder]) -> tuple[str, ...]:
     """Commands that put these caches on the disk of this machine."""
     names = dict.fromkeys(_VARIABLES[folder.role] for folder in folders if folder.role in _VARIABLES)
-    return tuple(f"export {name}=/tmp/$USER/{name.lower().removesuffix('_dir')}" for name in names)
+    return tuple(shell("export {:name}=/tmp/$USER/{:name}", name, name.lower().removesuffix("_dir")) for name in names)
 
 
 def _used(folder: Folder | None, env: Mapping[str, str]) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Storage
 
 from .._knowledge import counted, listed
@@ -58,7 +57,7 @@ def folder_answers_slowly(storage: Storage) -> Answer:
             f"{called(worst)} took {worst.stat_s:.1f} s to answer",
             f"It lies on {worst.filesystem or 'a file system'} at {worst.mount or 'an unknown place'}; ranks that read "
             "many files from there wait for each.",
-            Fix("Put what is read often on a disk of this machine.", (f"df -h {shlex.quote(worst.path)}",)),
+            Fix("Put what is read often on a disk of this machine.", (shell("df -h {:path}", worst.path),)),
             {folder.path: folder.stat_s for folder in slow},
             paths_of(slow),
         )
@@ -109,7 +108,7 @@ def data_folder_on_slow_storage(storage: Storage) -> Answer:
         return Problem(
             f"{called(first)} is on {first.filesystem}, slow for many small files",
             "Every small file is a round trip, for each rank and each loader worker: the GPUs wait for data.",
-            Fix("Copy the data here, or pack it.", (f"rsync -a {shlex.quote(first.path)}/ /tmp/$USER/data/",)),
+            Fix("Copy the data here, or pack it.", (shell("rsync -a {:path}/ /tmp/$USER/data/", first.path),)),
             evidence_of(first),
             paths_of(slow),
         )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Container, Folder, Storage
 
 from .._knowledge import counted, gib, listed
@@ -43,7 +42,7 @@ def named_folder_missing(storage: Storage) -> Answer:
             f"{missing[0].path} does not exist here",
             "The script would stop when it opens it."
             + (f" {counted(len(missing), 'folder')} of {len(named)} are missing." if len(missing) > 1 else ""),
-            Fix("Make it, or mount what belongs there.", tuple(f"mkdir -p {shlex.quote(f.path)}" for f in missing)),
+            Fix("Make it, or mount what belongs there.", tuple(shell("mkdir -p {:path}", f.path) for f in missing)),
             {f"missing_{place}": folder.path for place, folder in enumerate(missing)},
             paths_of(missing),
         )
@@ -96,7 +95,7 @@ def output_folder_exhausted(storage: Storage) -> Answer:
         "Logs and caches fill that within minutes, and the run ends.",
         Fix(
             "Free space, or write to another disk.",
-            (f"df -h {shlex.quote(first.path)}", f"du -xsh {shlex.quote(first.path)}"),
+            (shell("df -h {:path}", first.path), shell("du -xsh {:path}", first.path)),
         ),
         evidence_of(first),
         paths_of(bare),
@@ -126,9 +125,9 @@ def output_folder_full(storage: Storage) -> Answer:
             Fix(
                 "Free space, or write to another disk.",
                 (
-                    f"df -h {shlex.quote(first.path)}",
-                    f"df -i {shlex.quote(first.path)}",
-                    f"du -xsh {shlex.quote(first.path)}",
+                    shell("df -h {:path}", first.path),
+                    shell("df -i {:path}", first.path),
+                    shell("du -xsh {:path}", first.path),
                 ),
             ),
             evidence_of(first),
@@ -158,7 +157,7 @@ def output_folder_small(storage: Storage) -> Answer:
         return Problem(
             f"{gib(small[0].free_bytes or 0)} free for checkpoints in {called(small[0])}",
             "One checkpoint takes 12 bytes a parameter with Adam in fp32: 12 GB for a billion parameters.",
-            Fix("Keep few checkpoints, or write to a larger disk.", (f"df -h {shlex.quote(small[0].path)}",)),
+            Fix("Keep few checkpoints, or write to a larger disk.", (shell("df -h {:path}", small[0].path),)),
             evidence_of(small[0]),
             paths_of(small),
         )
@@ -185,7 +184,7 @@ def current_folder_vanishes(storage: Storage, container: Container) -> Answer:
         f"It is on {folder.filesystem}, which goes when the {'container' if in_layer else 'machine'} does.",
         Fix(
             "Write to a folder that stays.",
-            ("docker run -v /data/runs:/runs ...",) if in_layer else (f"df -h {shlex.quote(folder.path)} ~",),
+            ("docker run -v /data/runs:/runs ...",) if in_layer else (shell("df -h {:path} ~", folder.path),),
         ),
         evidence_of(folder),
         (folder.path,),

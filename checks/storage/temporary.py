@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Storage
 
 from .._knowledge import gib
@@ -41,7 +40,7 @@ def temporary_folder_unusable(storage: Storage) -> Answer:
         return Problem(
             f"the temporary folder {folder.path} {what}",
             "Compilers, caches and sockets of loader workers go there, and fail.",
-            Fix("Use another one.", ("mkdir -p ~/tmp && export TMPDIR=~/tmp", f"df -h {shlex.quote(folder.path)}")),
+            Fix("Use another one.", ("mkdir -p ~/tmp && export TMPDIR=~/tmp", shell("df -h {:path}", folder.path))),
             evidence_of(folder),
             (folder.path,),
         )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from mgpu import document, errors, report
 from mgpu.check import Crash, Problem, Skip
+from mgpu.command_line import shell
 from mgpu.config import validation
 from mgpu.config.validation import Judged, repair
 from mgpu.engine import Outcome, consequences
@@ -66,7 +66,7 @@ def _file(one: Judged, screen: Screen) -> list[Line]:
         if one.config.path == validation.STDIN:
             again = wrapped(f"{text} save it as a file, and run --fix on that.", screen.width)
             return [*lines, *report.unstyled(again)]
-        lines += [[(text, "")], [(f"  mgpu configure --validate {shlex.quote(one.config.path)} --fix", "bold")]]
+        lines += [[(text, "")], [(f"  {shell('mgpu configure --validate {:path} --fix', one.config.path)}", "bold")]]
     return lines
 
 
@@ -194,7 +194,7 @@ def _document(found: Sequence[Judged], seconds: float) -> dict[str, Any]:
 
 
 def _entry(one: Judged, seconds: float) -> dict[str, Any]:
-    config, again = one.config, f"mgpu configure --validate {shlex.quote(one.config.path)}"
+    config, again = one.config, shell("mgpu configure --validate {:path}", one.config.path)
     entry = document.envelope("configure", one.outcomes, one.verdict, one.code, seconds, one.snapshot)
     for check in entry["checks"]:
         check["verify"] = again

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mgpu import ending, engine, nodelist, report
+from mgpu.command_line import shell
 from mgpu.fleet.groups import Group
 from mgpu.fleet.stages import Bad, Stage, StageStatus
 from mgpu.fleet.written import FAILING, TESTS
@@ -52,7 +53,7 @@ class Result:
         """For sbatch: --exclude=n[3,7]."""
         if not self.bad or self.in_common:
             return ""
-        return f"--exclude={nodelist.fold(bad.node for bad in self.bad)}"
+        return shell("--exclude={:nodes}", nodelist.fold(bad.node for bad in self.bad))
 
 
 def to_stderr(text: str) -> None:
@@ -164,6 +165,6 @@ def _next(result: Result, screen: report.Screen) -> list[report.Line]:
     if result.in_common:
         words = "all nodes have this in common: mend it, then submit again (MGPU_PREFLIGHT=0 leaves the pre-flight out)"
         return report.labelled("Next", words, screen)
-    if result.bad:
+    if result.bad and result.exclude:
         return report.labelled("Next", f"sbatch {result.exclude} ...   (or ask for spare nodes)", screen, whole=True)
     return []

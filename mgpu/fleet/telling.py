@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterable, Sequence, Set
 from typing import Any, TypeAlias
 
 from mgpu import __version__, report
+from mgpu.command_line import shell
 from mgpu.engine import Outcome
 from mgpu.nodelist import fold, order
 from mgpu.snapshot import Fleet, NodeClass
@@ -15,7 +14,6 @@ from mgpu.snapshot import Fleet, NodeClass
 _SHOWN_DIFFERENCES = 3
 _SHOWN_ROWS = 12  # of a kind of nodes
 _LONGEST = 34  # of a value on a screen
-_PLAIN = re.compile(r"[\w.,\[\]][\w.,\[\]-]*")
 _LABEL = 24  # the longest range that stands in the column of the nodes
 
 _Row: TypeAlias = tuple[report.Mark, Sequence[str], str]  # status, nodes, what is said of them
@@ -148,8 +146,8 @@ def failing(outcomes: Iterable[Outcome]) -> tuple[str, ...]:
 
 def _next(fleet: Fleet, outcomes: Sequence[Outcome], screen: report.Screen) -> list[report.Line]:
     told: list[report.Line] = []
-    if bad := failing(outcomes):
-        told += [[("Leave out: ", "bold"), (f"--exclude={_pasted(fold(bad))}", "")]]  # one line: it pastes
+    if (bad := failing(outcomes)) and (names := shell("--exclude={:nodes}", fold(bad))):
+        told += [[("Leave out: ", "bold"), (names, "")]]  # one line: it pastes
     first = next((outcome.check.id for outcome in report.in_order(outcomes)), None)
     if first:
         text = f"Explain any line:  mgpu doctor --explain {first}"
@@ -159,11 +157,6 @@ def _next(fleet: Fleet, outcomes: Sequence[Outcome], screen: report.Screen) -> l
     elif not bad:
         told += report.unstyled(["Next:  mgpu configure --slurm"])
     return told
-
-
-def _pasted(names: str) -> str:
-    """Names as a shell takes them; brackets stay as they are read, and as #SBATCH lines want them."""
-    return names if _PLAIN.fullmatch(names) else shlex.quote(names)
 
 
 def _counted(number: int) -> str:

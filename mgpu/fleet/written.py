@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import files, nodelist
+from mgpu.command_line import is_kind
 from mgpu.run_folder import Kind
 
 NODES_SH, HOSTFILE, DOCUMENT = "nodes.sh", "hostfile", "preflight.json"
@@ -51,6 +52,7 @@ def nodes_sh(
     if all_gpus and of_job and int(all_gpus["number"]) % len(of_job) == 0:
         values["SLURM_GPUS"] = f"{all_gpus['type'] or ''}{int(all_gpus['number']) // len(of_job) * count}"
     left_out = nodelist.fold(node for node in of_job if node not in chosen)
+    left_out = left_out if not left_out or is_kind("hosts", left_out) else "nodes with names that are none"
     said = f"# {count} of the job's {len(of_job)} nodes; left out: {left_out}\n"
     return head + said + "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
 

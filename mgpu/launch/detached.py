@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mgpu import child_process, errors, report, signals
+from mgpu.command_line import shell
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import registry
 from mgpu.launch import start as starting
@@ -70,7 +71,7 @@ def _say(run: str) -> None:
     screen = report.Screen.of(sys.stderr)
     lines: list[report.Line] = [[("mgpu: started", "ok"), (", and goes on when this terminal is closed", "")]]
     for label, option in (("Follow it", "--attach"), ("How it is", "--status"), ("End it", "--stop")):
-        lines.append([(f"{label:<11}", "bold"), (f"mgpu launch {option} {run}", "")])
+        lines.append([(f"{label:<11}", "bold"), (shell("mgpu launch {:option} {:id}", option, run), "")])
     if ends := what_ends_it():
         lines += report.unstyled(report.wrapped(ends, screen.width))
     screen.show(lines)

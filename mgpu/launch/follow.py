@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from mgpu import errors, moments, report
+from mgpu.command_line import shell
 from mgpu.errors import MgpuError
 from mgpu.launch import registry
 from mgpu.launch.registry import Entry
@@ -85,7 +86,9 @@ def attach(entry: Entry) -> int:
     except KeyboardInterrupt:
         _settle(output, on_terminal)
         entry, state = registry.look(entry)
-        words = "has ended" if state in ("ended", "lost") else f"goes on.  mgpu launch --attach {entry.id}"
+        words = (
+            "has ended" if state in ("ended", "lost") else f"goes on.  {shell('mgpu launch --attach {:id}', entry.id)}"
+        )
         screen.show([[], [(f"mgpu: detached; {entry.id} {words}", "")]])
         return errors.INTERRUPTED
     _settle(output, on_terminal)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 
 from mgpu import beforehand, engine, errors, probes, report
 from mgpu.check import Skip
+from mgpu.command_line import from_words
 from mgpu.document import check_json
 from mgpu.launch import result
 from mgpu.launch.request import Request
@@ -74,8 +74,8 @@ def differences(verified: Sequence[engine.Outcome]) -> list[str]:
 
 def command_to_verify(config: Config, gpus: str) -> str:
     """The command that would verify what is to run, and for a part of its GPUs the one that tries it."""
-    flag = f" --config {shlex.quote(config.path)}" if config.path != "accelerate.yaml" else ""
-    return f"mgpu smoke-test{flag}" + (f" --gpus {shlex.quote(gpus)}" if gpus else "")
+    flags = ["--config", config.path] if config.path != "accelerate.yaml" else []
+    return from_words(["mgpu", "smoke-test", *flags, *(["--gpus", gpus] if gpus else [])])
 
 
 def refuse_unverified(request: Request, config: Config, verified: Sequence[engine.Outcome]) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import errors, moments, report
+from mgpu.command_line import shell
 from mgpu.launch import listing, readings, registry
 from mgpu.launch.readings import Now, Stored
 from mgpu.launch.registry import Entry, State
@@ -67,7 +68,8 @@ def _until_the_end(entry: Entry, screen: report.Screen) -> tuple[Entry, State]:
 
 
 def _goes_on(entry: Entry, screen: report.Screen) -> None:
-    text = f"{entry.id} goes on.  mgpu launch --attach {entry.id}   mgpu launch --stop {entry.id}"
+    again, stop = shell("mgpu launch --attach {:id}", entry.id), shell("mgpu launch --stop {:id}", entry.id)
+    text = f"{entry.id} goes on.  {again}   {stop}"
     screen.show([[(line, "")] for line in report.wrapped(text, screen.width)])
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import __version__, errors, files, moments, report
+from mgpu.command_line import shell
 from mgpu.launch import processes, readings, registry, run_log
 from mgpu.launch.command import by_accelerate
 from mgpu.launch.registry import Entry, State
@@ -154,7 +155,7 @@ def left_of(entry: Entry, state: State) -> str:
     """What still runs of a run that nobody watches over; empty when nothing does."""
     left = processes.of_run(entry.run_id) if state == "lost" else []
     pids = " ".join(str(process.pid) for process in left)
-    return f"its processes still run ({pids}): mgpu launch --stop {entry.id}" if left else ""
+    return f"its processes still run ({pids}): {shell('mgpu launch --stop {:id}', entry.id)}" if left else ""
 
 
 def _cut(text: str, width: int) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mgpu.command_line import shell
 from mgpu.errors import USAGE, MgpuError
 
 LAUNCHERS = ("auto", "accelerate", "torchrun", "python")
@@ -101,7 +102,7 @@ class Request:
             *((self.exec_ and given, f"--exec leaves nobody to {words}") for given, words in ends),
             (shows and self.json_result, f"{shows} starts nothing that could end: leave out --json-result"),
             (self.smoke == "always" and self.gpus, f"--smoke always tests the config, --gpus {self.gpus} changes it: "
-             f"mgpu smoke-test --gpus {self.gpus}"),
+             f"{shell('mgpu smoke-test --gpus {:ids}', self.gpus)}"),
         )  # fmt: skip
         for wrong, text in together:
             if wrong:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import shlex
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mgpu import beforehand, engine, errors, report, run_folder
+from mgpu.command_line import from_words
 from mgpu.config import facts
 from mgpu.errors import MgpuError
 from mgpu.launch import command as launching
@@ -106,7 +106,7 @@ def _unmended(request: Request, snapshot: Snapshot) -> list[engine.Outcome]:
 
 
 def _would_fail(config: Config) -> str:
-    return _WOULD_FAIL.format(config=shlex.quote(config.path))
+    return _WOULD_FAIL.format(config=from_words([config.path]) or "CONFIG")
 
 
 def _command(
@@ -265,10 +265,12 @@ def _by_hand(request: Request, config: Config, target: Sequence[str], verified: 
     lines.append(f"{'Then start' if verified else 'Start'} it on each:")
     words = target[1:] if request.module else target
     lines += [
-        f"  {shlex.join([*ours, '--node-rank', str(node), *words])}   # on {_where(config, node)}" for node in nodes
+        f"  {line}   # on {machines.where(config, node)}"
+        for node in nodes
+        if (line := from_words([*ours, "--node-rank", str(node), *words]))
     ]
     lines.append("or without mgpu:")
-    lines += [f"  {shlex.join([*plain, '--machine_rank', str(node), *target])}" for node in nodes]
+    lines += [f"  {from_words([*plain, '--machine_rank', str(node), *target])}" for node in nodes]
     return "\n".join(
         [*lines, "Without a test of this machine's part:  mgpu launch --node-rank K --unverified allow ..."]
     )
@@ -276,11 +278,6 @@ def _by_hand(request: Request, config: Config, target: Sequence[str], verified: 
 
 def _module(request: Request) -> list[str]:
     return ["-m"] if request.module else []
-
-
-def _where(config: Config, node: int) -> str:
-    address = config.values.get("main_process_ip")
-    return f"machine {node}" + (f", which has the address {address}" if node == 0 and address else "")
 
 
 def verified_here(path: Path) -> tuple[bool, str]:

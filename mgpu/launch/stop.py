@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 
 from mgpu import errors, moments, report
+from mgpu.command_line import below, remark, shell
 from mgpu.errors import MgpuError
 from mgpu.launch import keeping, listing, processes, registry
 from mgpu.launch.registry import Entry, State
@@ -63,8 +64,8 @@ def _which(name: str | None, runs: Sequence[Entry]) -> tuple[Entry, State]:
     if not going:
         raise MgpuError("no run is going on here", errors.NOT_READY)
     if len(going) > 1:
-        names = [f"  mgpu launch --stop {entry.id}   # {' '.join(entry.target)[:50]}" for entry, _ in going]
-        raise MgpuError("\n".join(["several runs are going on: name one", *names]), errors.USAGE)
+        names = [below(shell("mgpu launch --stop {:id}", entry.id), remark(entry.target)) for entry, _ in going]
+        raise MgpuError("".join(["several runs are going on: name one", *names]), errors.USAGE)
     return going[0]
 
 

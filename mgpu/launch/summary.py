@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mgpu import beforehand, describe, engine, moments, report
+from mgpu.command_line import shell
 from mgpu.launch import command as launching
 from mgpu.launch import gate, secrecy
 from mgpu.launch.fewer import Fewer
@@ -129,7 +130,8 @@ def _script(told: Told) -> str:
     at = f"{first.place.file}:{first.place.line} " if first.place and first.place.line else ""
     count = f"{len(problems)} finding{'s' if len(problems) > 1 else ''}"
     title = re.sub(r"^line \d+: ", "", first.title)  # said already
-    return f"{at}{title}\n({count}: mgpu doctor --script {shlex.quote(script.path)})"
+    again = shell("mgpu doctor --script {:path}", script.path)
+    return f"{at}{title}\n({count}{f': {again}' if again else ''})"
 
 
 def _batch(fewer: Fewer) -> str:

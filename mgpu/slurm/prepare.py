@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mgpu import beforehand, engine, errors, scratch
+from mgpu.command_line import below, shell
 from mgpu.errors import MgpuError
 from mgpu.launch.request import Request
 from mgpu.slurm import block, insert
@@ -182,7 +183,8 @@ def _config(request: Request) -> Config:
     config = replace(facts(path, ask_loader=False), engine="slurm")  # the job tells where the ranks meet
     problems = [outcome for outcome in beforehand.refusals(_of_config(config)) if outcome.check.area == "config"]
     if problems:
-        raise MgpuError(f"{path}: {title(problems[0])}  (mgpu configure --validate {path})", errors.LAUNCH_REFUSED)
+        again = below(shell("mgpu configure --validate {:path}", str(path)))
+        raise MgpuError(f"{path}: {title(problems[0])}{again}", errors.LAUNCH_REFUSED)
     return config
 
 

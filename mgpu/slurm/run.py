@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mgpu import engine, errors, report, scratch
+from mgpu.command_line import shell
 from mgpu.errors import MgpuError
 from mgpu.launch import result, start
 from mgpu.launch.request import Request
@@ -183,7 +183,7 @@ def _left(job: int, never: str) -> int:
     screen = report.Screen.of(sys.stderr)
     lines: list[report.Line] = [[("mgpu: submitted", "ok"), (f", job {job}", "")]]
     for label, option in (("Follow it", "--attach"), ("How it is", "--status"), ("End it", "--stop")):
-        lines.append([(f"{label:<11}", "bold"), (f"mgpu launch --slurm {option} {job}", "")])
+        lines.append([(f"{label:<11}", "bold"), (shell("mgpu launch --slurm {:option} {:id}", option, job), "")])
     telling.show(screen, lines)
     if sys.stdout is not None:
         print(job, flush=True)
@@ -203,7 +203,7 @@ def _refused(request: Request, prepared: Prepared) -> int:
         return 0
     screen = report.Screen.of(sys.stderr)
     fails = [outcome for outcome in found if outcome.status == "fail"]
-    command = f"mgpu doctor --script {shlex.quote(prepared.job.path)}"
+    command = shell("mgpu doctor --script {:path}", prepared.job.path)
     if fails and request.unverified != "allow":
         from mgpu.launch import gate
 
@@ -211,7 +211,8 @@ def _refused(request: Request, prepared: Prepared) -> int:
         return gate.refuse(request, fails, f"Mend that, or submit it all the same:\n  {again}")
     for outcome in found:
         telling.show(screen, [[(f"{outcome.status:<6}", "fail" if outcome in fails else "warn"), (title(outcome), "")]])
-    telling.show(screen, [[(f"More:  {command}", "")]])
+    if command:
+        telling.show(screen, [[(f"More:  {command}", "")]])
     return 0
 
 
@@ -315,7 +316,7 @@ def _later(request: Request) -> int:
         say(f"job {job} {word}", "ok" if not followed.left else "warn")
         return errors.READY if not followed.left else errors.NOT_READY
     if followed.left:
-        say(f"left; job {job} goes on.  mgpu launch --slurm --attach {job}", "")
+        say(f"left; job {job} goes on.  {shell('mgpu launch --slurm --attach {:id}', job)}", "")
         return errors.INTERRUPTED
     return telling.end(followed, None, triage=True, json_result="", config=None)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mgpu import moments, nodelist, report, scratch
+from mgpu.command_line import from_words, shell
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import result
 from mgpu.slurm import ended
@@ -77,7 +77,8 @@ def lines(document: dict[str, Any], screen: report.Screen) -> list[report.Line]:
         said = _headline("mgpu: finished", f", {where} {slurm['state']}, exit 0, {took}", "ok", screen)
         if bad:
             names = nodelist.fold(bad)
-            said += ending.row(screen, "Left out", f"{_reasons(slurm['preflight'])}.  sbatch --exclude={names}")
+            again = shell("sbatch --exclude={:nodes}", names)
+            said += ending.row(screen, "Left out", f"{_reasons(slurm['preflight'])}.  {again}".rstrip())
         return said
     word, how = _word(document, slurm)
     said = _headline(f"mgpu: {word}", f"{how}, exit {document['exit_code']}", "fail", screen)
@@ -132,7 +133,9 @@ def stopped_it(preflight: Mapping[str, Any], again: str = "sbatch") -> str:
     if not number:
         return head
     names = nodelist.fold(one["node"] for one in preflight["bad"])
-    return f"{head}. {_reasons(preflight)}.  {again} --exclude={names}, or --spare {number}"
+    exclude = shell("--exclude={:nodes}", names)
+    without = f"{again} {exclude}, or " if exclude else ""
+    return f"{head}. {_reasons(preflight)}.  {without}--spare {number}"
 
 
 def _word(document: dict[str, Any], slurm: dict[str, Any]) -> tuple[str, str]:
@@ -232,9 +235,9 @@ def _next(followed: Followed) -> str:
     """A command that helps."""
     job = followed.job
     if followed.held:
-        return f"scontrol release {job}   # or end it:  scancel {job}"
+        return shell("scontrol release {:id}   # or end it:  scancel {:id}", job, job)
     if followed.left:
-        return f"mgpu launch --slurm --status {job}"
+        return shell("mgpu launch --slurm --status {:id}", job)
     if followed.record is not None and followed.record.state == "TIMEOUT":
         return result.again("--time", "...") if "launch" in sys.argv else ""
     return ""
@@ -287,4 +290,4 @@ def plan(rows: Sequence[tuple[str, str]], screen: report.Screen) -> None:
 
 def command_of(script: Path, options: Sequence[str], arguments: Sequence[str]) -> str:
     """The line that submits it without mgpu."""
-    return shlex.join(["sbatch", *options, str(script), *arguments])
+    return from_words(["sbatch", *options, str(script), *arguments])

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import socket
 import threading
 from collections.abc import Mapping
 
+from mgpu.command_line import from_words, is_kind
 from mgpu.errors import USAGE, MgpuError
 from mgpu.smoke.ranks import addresses
 from mgpu.smoke.ranks.orders import Orders
@@ -45,7 +45,7 @@ def this_one(node: int | None, config: Config, given: str) -> int:
 
 def for_slurm(config: Config, given: str) -> str:
     """What to do with a config that a job script starts."""
-    flag = shlex.join(["-c", given]) + " " if given else ""
+    flag = from_words(["-c", given]) + " " if given else ""
     return (
         f"{config.path} is for a job on {config.num_machines} nodes of Slurm, which gives each its rank and the "
         "address of the first.\n"
@@ -65,14 +65,16 @@ def _of_step(count: int, environ: Mapping[str, str]) -> int | None:
 def commands(config: Config, given: str) -> list[str]:
     """The test's command for each machine; of many machines the first and the last."""
     flag = ["-c", given] if given else []
-    lines = [shlex.join(["mgpu", "smoke-test", *flag, "--node-rank", str(node)]) for node in range(config.num_machines)]
-    lines = [f"{line}   # on {_where(config, node)}" for node, line in enumerate(lines)]
+    made = [from_words(["mgpu", "smoke-test", *flag, "--node-rank", str(node)]) for node in range(config.num_machines)]
+    lines = [f"{line}   # on {where(config, node)}" for node, line in enumerate(made) if line]
     return lines if len(lines) <= _SHOWN else [*lines[:2], "...", lines[-1]]
 
 
-def _where(config: Config, node: int) -> str:
+def where(config: Config, node: int) -> str:
+    """Which machine a line is for; in a comment behind a command, so that the address must be one."""
     address = config.values.get("main_process_ip")
-    return f"machine {node}" + (f", which has the address {address}" if node == 0 and address else "")
+    known = node == 0 and address and is_kind("host", address)
+    return f"machine {node}" + (f", which has the address {address}" if known else "")
 
 
 def launcher_limit_s(orders: Orders) -> float | None:

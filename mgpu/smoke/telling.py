@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from mgpu import document, engine, errors, examine, formats, report, telling
 from mgpu.check import Skip
+from mgpu.command_line import Command, from_words
 from mgpu.smoke import verdict as verdicts
 from mgpu.smoke.request import Request
 from mgpu.smoke.screen import TITLES
@@ -90,8 +90,8 @@ def refused(
         code, verdict, why = errors.NOT_READY, "failed", "This would fail for certain. Mend it first:"
     else:
         code, verdict, why = errors.UNKNOWN, "unknown", "Nobody can tell whether this would work. See"
-    config = f" --config {shlex.quote(request.config)}" if request.config else ""
-    command = "" if busy else f"mgpu doctor{config}"
+    command = from_words(["mgpu", "doctor", *(["--config", request.config] if request.config else [])])
+    command = Command() if busy else command
     if request.format != "human":
         _tell_nothing(stopping, snapshot, request, verdict, code, seconds, f"{why}  {command}".rstrip())
         return code

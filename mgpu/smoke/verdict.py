@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 from mgpu import bandwidth, engine, report
 from mgpu.check import Skip
+from mgpu.command_line import shell
 from mgpu.document import envelope
 from mgpu.smoke import culprit as culprits
 from mgpu.smoke.ranks import RUNGS
@@ -163,8 +163,8 @@ def _next(result: Result, request: Request, screen: report.Screen) -> list[repor
     elif not request.stamp:
         texts.append("Nothing was stamped (--no-stamp).")
     said = [line for text in texts for line in report.unstyled(report.wrapped(text, screen.width))]
-    if result.stamped:
-        said.append([(f"Next:  {_launch(snapshot, request)}", "bold")])
+    if result.stamped and (line := _launch(snapshot, request)):
+        said.append([(f"Next:  {line}", "bold")])
     return said
 
 
@@ -175,8 +175,9 @@ def proven(ranks: Ranks) -> bool:
 
 def _launch(snapshot: Snapshot, request: Request) -> str:
     name = snapshot.config.path if snapshot.config else ""
-    flag = "" if name == DEFAULT_CONFIG and not request.config else f"-c {shlex.quote(request.config or name)} "
-    return f"mgpu launch {flag}train.py [your arguments]"
+    if name == DEFAULT_CONFIG and not request.config:
+        return "mgpu launch train.py [your arguments]"
+    return shell("mgpu launch -c {:path} train.py [your arguments]", request.config or name)
 
 
 # ---- to a script

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mgpu.check import Edit
+from mgpu.command_line import below, shell
 from mgpu.errors import REFUSED, MgpuError
 from mgpu.memory import PRECISIONS
 from mgpu.snapshot import Config, Snapshot
@@ -58,9 +59,9 @@ def answers_from(config: Config, snapshot: Snapshot | None = None) -> Answers:
     if kind not in _TYPES or config.on_cpu:
         said = "use_cpu" if kind in _TYPES else f"distributed_type {kind or 'missing'}"
         raise MgpuError(
-            f"{config.path}: {said} is not something mgpu edits; it knows {', '.join(_TYPES)}\n"
-            f"  mgpu configure --validate {config.path}   check it\n"
-            "  mgpu configure -o OTHER.yaml              write another file",
+            f"{config.path}: {said} is not something mgpu edits; it knows {', '.join(_TYPES)}"
+            + below(shell("mgpu configure --validate {:path}", config.path), "check it")
+            + "\n  mgpu configure -o OTHER.yaml              write another file",
             REFUSED,
         )
     found: dict[str, Any] = {

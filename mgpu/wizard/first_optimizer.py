@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mgpu import child_process, errors, scratch
+from mgpu.command_line import shell
 from mgpu.errors import MgpuError
 from mgpu.wizard.answers import Answers, Origin
 
@@ -182,9 +183,9 @@ def _why(script: str, code: int | None, output: str, deadline_s: float) -> str:
     if code == 2 and any(line.startswith("usage:") for line in lines):
         return (
             f"{head} it asks for arguments{last}.\n"
-            f"Give them behind two hyphens:  mgpu configure --params-from {script} -- ARGUMENTS"
+            f"Give them behind two hyphens:  {shell('mgpu configure --params-from {:path} -- ARGUMENTS', script)}"
         )
     if lines and re.search(r"\b(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b", lines[-1]):
-        again = f"mgpu configure --params-from {script}"
+        again = shell("mgpu configure --params-from {:path}", script)
         return f"{head} it waits for a launcher{last}.\nMake it one rank:  {_ONE_RANK} {again}"
     return f"{head} it failed (exit code {code}) before its first optimizer{last}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from mgpu import __version__, child_process, errors, scratch
+from mgpu.command_line import below, shell
 from mgpu.config.reading import WRITTEN_BY
 from mgpu.emit import plan
 from mgpu.errors import MgpuError
@@ -109,7 +110,7 @@ def refuse_foreign(path: Path, engine: str = "slurm", *, agreed: bool) -> None:
         f"{path} {what}; it stays as it is.\n"
         f"  mgpu configure {asked} --yes --force         replace it (a backup is kept)\n"
         f"  mgpu configure {asked} --yes --job OTHER     write another file"
-        + (f"\n  mgpu doctor --script {path}   check it" if engine == "slurm" else ""),
+        + (below(shell("mgpu doctor --script {:path}", str(path)), "check it") if engine == "slurm" else ""),
         errors.REFUSED,
     )
 

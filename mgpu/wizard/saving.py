@@ -6,7 +6,6 @@ import difflib
 import json
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import errors, examine, files, report, scratch
+from mgpu.command_line import below, from_words, shell
 from mgpu.config import facts, mending
 from mgpu.config.reading import parse, read, understand
 from mgpu.errors import MgpuError
@@ -105,9 +105,8 @@ def edited(path: Path, snapshot: Snapshot) -> Answers:
     config = read(path)
     if not config.values or any(fault.fatal for fault in config.faults):
         why = next((fault.message for fault in config.faults if fault.fatal), "it holds no values")
-        raise MgpuError(
-            f"{path} cannot be changed: {why}\n  mgpu configure --validate {path}   says more", errors.USAGE
-        )
+        validate = shell("mgpu configure --validate {:path}", os.fspath(path))
+        raise MgpuError(f"{path} cannot be changed: {why}{below(validate, 'says more')}", errors.USAGE)
     found = answers_from(config, snapshot)
     if config.written_by_mgpu:  # the size of the model, the rate: what no key of accelerate holds
         kept = _only_remembered(_text(path))
@@ -210,7 +209,7 @@ def write(job: Job) -> int:
 def script_text(job: Job, config_text: str) -> str:
     """The job script, or the file of another engine."""
     assert job.script is not None
-    output = () if _config_flag(job.path) == "" else ("-o", os.fspath(job.path))
+    output = ("-o", os.fspath(job.path)) if _is_named(job.path) else ()
     flags = (*job.machine_flags, *output, *job.more_flags)
     return job_file.text_of(job.proposal, job.script, job.path, config_text, flags)
 
@@ -238,9 +237,9 @@ def _refused(job: Job, verdict: str) -> MgpuError:
     if job.base is None or job.before is not None:
         return MgpuError(f"accelerate does not take the config that mgpu made: {verdict}", errors.NOT_READY)
     return MgpuError(
-        f"{job.base} stays as it is: accelerate does not take what it keeps of its own.\n  {verdict}\n"
-        f"  mgpu configure --validate {job.base}         says where\n"
-        f"  mgpu configure --validate {job.base} --fix   mends what is safe",
+        f"{job.base} stays as it is: accelerate does not take what it keeps of its own.\n  {verdict}"
+        + below(shell("mgpu configure --validate {:path}", os.fspath(job.base)), "      says where")
+        + below(shell("mgpu configure --validate {:path} --fix", os.fspath(job.base)), "mends what is safe"),
         errors.NOT_READY,
     )
 
@@ -253,8 +252,8 @@ def _refuse_foreign(job: Job) -> None:
     raise MgpuError(
         f"{path} {what}; it stays as it is.\n"
         f"  mgpu configure --yes --force              replace it (a backup is kept)\n"
-        f"  mgpu configure --yes -o OTHER.yaml        write another file\n"
-        f"  mgpu configure --validate {path}   check it",
+        f"  mgpu configure --yes -o OTHER.yaml        write another file"
+        + below(shell("mgpu configure --validate {:path}", os.fspath(path)), "check it"),
         errors.REFUSED,
     )
 
@@ -327,7 +326,8 @@ def _told(job: Job, verdict: str | None, said: Sequence[str], asked: str = "", s
     if proposal.nodes > 1:
         more = proposal.nodes - 1
         there = f"  (with 1{f' to {more}' if more > 1 else ''} on the other machine{'s' * (more > 1)})"
-    lines.append([(f"Next:  {_next(proposal, path)}{there}", "bold")])
+    if line := _next(proposal, path):
+        lines.append([(f"Next:  {line}{there}", "bold")])
     screen.show(lines)
     return errors.READY
 
@@ -344,25 +344,29 @@ def _of_engine(job: Job, script: str) -> list[str]:
 def _next_of_job(job: Job) -> list[str]:
     """The command that starts the job."""
     assert job.script is not None
-    script = shlex.quote(os.fspath(job.script))
+    script = os.fspath(job.script)
     if job.proposal.engine != "slurm":
         several = job.proposal.engine == "torchrun" and job.proposal.nodes > 1
-        return [_START["torchrun_on_each" if several else job.proposal.engine].format(file=script)]
+        start = shell(_START[job.proposal.engine], script)
+        if several:
+            start = shell("HEAD=first-machine NODE_RANK=0 bash {:path}  (on each machine, with its number)", script)
+        return [start] if start else []
     there = "  (on a login node of the cluster)" if not job.ask_slurm else ""
-    return [f"mgpu launch --slurm {script}{there}", f"or without mgpu:  sbatch {script}"]
+    launch, alone = shell("mgpu launch --slurm {:path}", script), shell("sbatch {:path}", script)
+    return [f"{launch}{there}", f"or without mgpu:  {alone}"] if launch else []
 
 
 _START = {
-    "torchrun": "bash {file}",
-    "torchrun_on_each": "HEAD=first-machine NODE_RANK=0 bash {file}  (on each machine, with its number)",
-    "kubeflow": "kubectl create -f {file}",
-    "skypilot": "sky launch {file}",
+    "torchrun": "bash {:path}",
+    "kubeflow": "kubectl create -f {:path}",
+    "skypilot": "sky launch {:path}",
 }
 
 
 def _next(proposal: Proposal, path: Path) -> str:
     """The command that tests the config; of several machines it is started on each, by its number."""
-    return f"mgpu smoke-test{_config_flag(path)}{' --node-rank 0' if proposal.nodes > 1 else ''}"
+    flags = ["-c", os.fspath(path)] if _is_named(path) else []
+    return from_words(["mgpu", "smoke-test", *flags, *(["--node-rank", "0"] if proposal.nodes > 1 else [])])
 
 
 def _too_old(proposal: Proposal, verdict: str | None) -> list[str]:
@@ -384,7 +388,7 @@ def _commands(job: Job, screen: report.Screen) -> list[report.Line]:
         lines.append([("or, the same by torchrun:", "bold")])
         lines += report.unstyled(f"  {line}" for line in first_and_last(job.proposal, tool="torchrun"))
     if job.asked:
-        output = () if _config_flag(job.path) == "" else ("-o", os.fspath(job.path))
+        output = ("-o", os.fspath(job.path)) if _is_named(job.path) else ()
         if job.base is not None and job.before is None:  # somebody else's file: its other keys are part of the result
             output = ("--edit", os.fspath(job.base), *(output if job.path != job.base else ()))
         again = decisions.equivalent_flags(
@@ -402,8 +406,8 @@ def _save_answers(job: Job) -> list[str]:
         return []
     path = Path(job.save_answers)
     said = answers_file.save(path, _decided(job))
-    again = shlex.quote(str(path))
-    return [said if not said.startswith("Wrote ") else f"{said}  replay: mgpu configure --answers {again}"]
+    again = shell("mgpu configure --answers {:path}", str(path))
+    return [f"{said}  replay: {again}" if again and said.startswith("Wrote ") else said]
 
 
 def _decided(job: Job) -> Answers:
@@ -439,10 +443,11 @@ def _document(job: Job, verdict: str | None, asked: str = "", script: str = "") 
         "notes": [*_of_engine(job, script), *_too_old(proposal, verdict), *proposal.notes],
         "verdict": "valid" if verdict else "unknown",
         "exit_code": errors.READY,
-        "next": [_next(proposal, path)] if job.script is None else _next_of_job(job)[:1],
+        "next": [line for line in (_next(proposal, path),) if line] if job.script is None else _next_of_job(job)[:1],
         **written,
     }
 
 
-def _config_flag(path: Path) -> str:
-    return "" if os.fspath(path) in (DEFAULT_FILE, f"./{DEFAULT_FILE}") else f" -c {shlex.quote(str(path))}"
+def _is_named(path: Path) -> bool:
+    """Whether a command has to name the config: it is not the one that every command reads by itself."""
+    return os.fspath(path) not in (DEFAULT_FILE, f"./{DEFAULT_FILE}")

@@ -288,20 +288,19 @@ def problems_of(check: str, seen: Fleet) -> tuple[Problem, ...]:
     return tuple(found for found in answer if isinstance(found, Problem))
 
 
-def test_commands_hold_whatever_a_node_is_called() -> None:
+def test_a_node_that_cannot_be_a_node_is_in_no_command() -> None:
     found = problem("fleet_torch_differs", fleet=differing("pytorch.version", "torch", "1", "2", "a;rm -rf b"))
-    assert "-w 'a;rm -rf b'" in found.fixes[0].commands[0]
-    assert "--exclude='a;rm -rf b'" in found.fixes[1].commands[0]
+    assert [fix.commands for fix in found.fixes] == [(), ()]
+    found = problem("fleet_cpus_differ", fleet=differing("system.memory_total_bytes", "RAM", "1", "2", "a;b"))
+    assert found.fixes[0].commands == ()
 
 
-def test_commands_hold_whatever_a_version_or_a_variable_is_called() -> None:
+def test_a_version_or_a_variable_that_cannot_be_one_is_in_no_command() -> None:
     bad = "1'; rm -rf ~ #"
     found = problem("fleet_accelerate_differs", fleet=differing("packages.accelerate", "accelerate", "1", bad))
-    assert "pip install 'accelerate==1rm-rf'" in found.fixes[0].commands[0]
+    assert found.fixes[0].commands == ()
     found = problem("fleet_environment_differs", fleet=differing(f"env.X{bad}", f"X{bad}", "1", None))
-    assert found.fixes[0].commands[0].endswith("bash -lc 'env | grep X1rm-rf'")
-    found = problem("fleet_cpus_differ", fleet=differing("system.memory_total_bytes", "RAM", "1", "2", "a;b"))
-    assert found.fixes[0].commands == ("scontrol show node 'a;b'",)
+    assert found.fixes[0].commands == ()
 
 
 def test_what_ends_a_run_is_an_error_and_what_does_not_is_none() -> None:
