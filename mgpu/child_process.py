@@ -19,8 +19,9 @@ import fcntl
 import os
 import signal
 import subprocess
+import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _REAP_S = 1.0  # a killed child in uninterruptible sleep is not waited for longer than this
@@ -46,11 +47,12 @@ class Tie:
             os.close(self.reading)
             self.reading = -1
 
-    def __del__(self) -> None:
-        if os.getpid() == self._made_by:  # a fork of mgpu may have closed and reused the number
-            self.let_go()
-            with contextlib.suppress(OSError):
-                os.close(self._writing)
+    def __del__(self, _ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if _ending() or os.getpid() != self._made_by:  # the kernel closes it; a fork of mgpu may have reused the number
+            return
+        self.let_go()
+        with contextlib.suppress(OSError):
+            os.close(self._writing)
 
 
 def _above_streams(number: int) -> int:
@@ -83,10 +85,12 @@ class Program(subprocess.Popen[bytes]):
             else:
                 self.kill()
 
-    def __del__(self, *args: Any, **options: Any) -> None:
+    def __del__(self, *args: Any, _ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if _ending():  # modules may be gone already; the tie ends with this process
+            return
         if getattr(self, "_child_created", False):  # as in Popen: false where nothing could be started
             self.kill_group()
-        super().__del__(*args, **options)
+        super().__del__(*args)
 
 
 _live: weakref.WeakSet[Program] = weakref.WeakSet()

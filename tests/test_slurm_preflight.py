@@ -197,7 +197,9 @@ def test_stopped_while_nodes_are_asked(faulty: Faulty, number: signal.Signals, o
         os.kill(pid := int((faulty.work / "pid").read_text()), number)
         os.kill(pid, signal.SIGHUP)  # impatience does not cut its end short
         said += shell.stderr.readlines()
-        assert shell.wait(30) == 128 + number, said
+        assert shell.wait(30) in (128 + number, 128 + signal.SIGHUP), (
+            said
+        )  # both are pending: Python takes the lower first
     assert "mgpu: interrupted\n" in said and not any("Traceback" in line for line in said)
     assert faulty.cluster.left() == []
 
