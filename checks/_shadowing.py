@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 from mgpu.check import Fix, Place, Problem
@@ -16,7 +15,8 @@ SYS_PATH = "https://docs.python.org/3/library/sys.html#sys.path"
 def problem(shadowed: Mapping[str, str], why: str, place: Place | None = None) -> Problem:
     """The problem with its renames; `shadowed` has the path of the file or package by the module's name."""
     paths = tuple(shadowed.values())
-    names = [os.path.basename(path) + "/" * (not os.path.splitext(path)[1]) for path in paths]
+    names = [path.rpartition("/")[2] for path in paths]
+    names = [name if "." in name else f"{name}/" for name in names]
     return Problem(
         f"{listed(names)} {'hides the module' if len(names) == 1 else 'hide the modules'} of that name",
         why,
@@ -29,6 +29,6 @@ def problem(shadowed: Mapping[str, str], why: str, place: Place | None = None) -
 
 def _other(path: str) -> str:
     """A name that no library has: `torch_of_mine.py`."""
-    folder, name = os.path.split(path)
+    folder, slash, name = path.rpartition("/")
     module, dot, suffix = name.partition(".")
-    return os.path.join(folder, f"{module}_of_mine{dot}{suffix}")
+    return f"{folder}{slash}{module}_of_mine{dot}{suffix}"
