@@ -472,7 +472,8 @@ WRITERS = {"emit", "environment.py", "writing.py", "written.py"}
 # What such a hole may hold: ids and words of ours, numbers, and what is quoted already.
 OURS = re.compile(
     r"(?:\w+\.)*check\.(?:id|selection)|chosen\.first\.id|first|wanted|option|asked|__version__|ENV_FILE|THIS_FILE|nodes"
-    r"|threads|_TAKEN_S|_SYNTAX_S|done\.returncode|result\.exclude|flag|suffix|named|shell|of_script|' '\.join\(lacking\)"
+    r"|threads|_TAKEN_S|_SYNTAX_S|done\.returncode|result\.exclude|flag|suffix|named|shell|of_script"
+    r"|' '\.join\(lacking\)"
     r"|_(?:same|plan|quoted|counted|where)\(.*\)"
 )
 HEADS = ("mgpu doctor \0 on ", "mgpu doctor on \0")  # headlines: "mgpu doctor 0.2 on node7"
