@@ -368,14 +368,6 @@ def test_a_tie_takes_no_place_for_good() -> None:
     assert _pipes() <= before
 
 
-def test_a_tie_that_lives_to_the_end_is_silent() -> None:
-    """When Python clears its modules, a program and its tie may still be there."""
-    program = "import sys; from mgpu import child_process as c; sys.kept = c.start(['sleep', '600']), c.Tie()"
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, timeout=20, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
 def test_a_limit_ends_what_a_program_has_started(tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         child_process.run(["sh", "-c", f"sleep 600 & echo $! > {tmp_path}/pid; wait"], 0.5)
