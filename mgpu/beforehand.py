@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,7 +12,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from mgpu import busy, engine
+from mgpu import busy, engine, report
 from mgpu.check import Check, Severity
 from mgpu.errors import MgpuError, reason
 from mgpu.snapshot import Config, Gpu, Snapshot
@@ -114,9 +113,7 @@ def made_folder(planned: Path, prefix: str, *, named: bool) -> Path:
         if named:
             raise MgpuError(f"cannot use the folder {planned}: {reason(error)}") from None
         fallback = Path(tempfile.mkdtemp(prefix="mgpu-run-"))
-        if sys.stderr is not None:
-            what = f"{planned.parent} cannot be written ({reason(error)})"
-            print(f"mgpu: {what}; logs go to {fallback}", file=sys.stderr)
+        report.notice(f"{planned.parent} cannot be written ({reason(error)}); logs go to {fallback}")
         return fallback
     raise MgpuError(f"no free name for a run folder in {planned.parent}")
 

@@ -68,9 +68,9 @@ def code_of(result: Any) -> int:
 def _say(message: str, code: int) -> int:
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
-            from mgpu.report import clean
+            from mgpu import report
 
-            print(f"mgpu: {clean(message)}", file=sys.stderr)
+            report.notice(message)
     return code
 
 

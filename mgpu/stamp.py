@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from mgpu import files
 from mgpu.errors import REFUSED, MgpuError, reason
+from mgpu.secrets_masking import masked_argv, masked_value
 from mgpu.snapshot import BadSnapshot, Bandwidth, Baseline, Scaling, Snapshot, Stamp, decode
 
 FOLDER, FILE = ".mgpu", "verified.json"
@@ -56,7 +57,7 @@ def of_now(snapshot: Snapshot) -> Stamp | None:
     if best is None:
         return Stamp(None, None, now)
     rungs, scaling = tuple(best.get("rungs", ())), _rows(Scaling, best.get("scaling"))
-    return Stamp(best["facts"], best["time"], now, rungs, scaling, best.get("level"))
+    return Stamp(_hidden(best["facts"]), best["time"], now, rungs, scaling, best.get("level"))
 
 
 def untold(snapshot: Snapshot) -> str:
@@ -143,7 +144,7 @@ def fingerprint(snapshot: Snapshot) -> dict[str, str] | None:
     if package := _PACKAGES.get(config.distributed_type or ""):
         facts[package] = packages.get(package, "none")
     if config.launch_flags:
-        facts["launch flags"] = " ".join(config.launch_flags)
+        facts["launch flags"] = " ".join(masked_argv(config.launch_flags))
     for file, lines in snapshot.nccl.config_files.items():
         facts |= {f"{file}: {line.partition('=')[0]}": line.partition("=")[2] for line in lines}
     if config.deepspeed_file is not None:
@@ -151,7 +152,13 @@ def fingerprint(snapshot: Snapshot) -> dict[str, str] | None:
         facts |= _flat(f"{named.path}: ", named.values) if not named.fault else {named.path: named.fault}
     facts |= _flat("config.", config.values)
     facts |= {name: value for name, value in env.items() if _matters(name)}
-    return facts
+    return _hidden(facts)
+
+
+def _hidden(facts: Mapping[str, str]) -> dict[str, str]:
+    """The facts without secrets: the file of the stamp, and what has changed, are shown to people. That a hidden value
+    of the config changed is known by the hash of the whole config."""
+    return {name: masked_value(value, name) for name, value in facts.items()}
 
 
 def _matters(name: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 
 from mgpu.emit.plan import Plan
 from mgpu.errors import USAGE, MgpuError
-from mgpu.launch.secrecy import is_secret_name
+from mgpu.secrets_masking import is_secret_name
 
 UNTRIED: Final = "# NOT tried on a live cluster: checked by its fields, and its commands run on one machine only."
 PORT: Final = 29500  # torch's own; nothing else listens in a machine that is the job's alone

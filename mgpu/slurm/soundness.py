@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from mgpu.errors import USAGE, MgpuError
-from mgpu.launch.secrecy import is_secret_name, masked_argv
 from mgpu.probes import cluster
+from mgpu.secrets_masking import is_secret_name, masked_argv
 from mgpu.slurm.job import SHAPES, Job
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from mgpu.smoke import verdict as verdicts
 from mgpu.smoke.climb import Attempt, climb
 from mgpu.smoke.request import Request
 from mgpu.smoke.subject import Subject
+from mgpu.redaction import without_secrets
 from mgpu.snapshot import Gap, Plan, Ranks, Snapshot, to_json
 
 _CODES = {"timed_out": errors.TIMED_OUT}
@@ -174,7 +174,7 @@ def _conclude(
     result = verdicts.Result(snapshot, outcomes, verdict, code, time.monotonic() - started, stamped)
     told, facts = verdicts.kept(ranks.folder)
     files.write(told, document.text(verdicts.document(result)), mode=0o600)
-    files.write(facts, document.text(to_json(snapshot), indent=1), mode=0o600)
+    files.write(facts, document.facts_text(to_json(without_secrets(snapshot))), mode=0o600)
     telling.tell(result, request, talk)
     return code
 
@@ -199,5 +199,5 @@ def _stamp(snapshot: Snapshot, ranks: Ranks) -> str | None:
     except MgpuError as error:
         if error.exit_code == errors.REFUSED:
             raise
-        print(f"mgpu: passed, but not stamped: {error.message}", file=sys.stderr)
+        report.notice(f"passed, but not stamped: {error.message}")
         return None
