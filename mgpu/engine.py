@@ -191,10 +191,12 @@ def hidden(outcome: Outcome, known: Sequence[str] = ()) -> Outcome:
         return masked(text, known)
 
     answer = outcome.answer
-    if isinstance(answer, Ok):
-        return replace(outcome, answer=replace(answer, evidence=mask(answer.evidence)))
+    if isinstance(answer, Ok):  # most are: nothing is copied
+        evidence = mask(answer.evidence)
+        return outcome if evidence == answer.evidence else replace(outcome, answer=Ok(evidence))
     if isinstance(answer, Skip):
-        return replace(outcome, answer=replace(answer, reason=mask(answer.reason)))
+        reason = mask(answer.reason)
+        return outcome if reason == answer.reason else replace(outcome, answer=Skip(reason))
     if isinstance(answer, Crash):
         return replace(outcome, answer=Crash(mask(answer.error), mask(answer.trace)))
     problem = replace(

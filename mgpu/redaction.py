@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mgpu.engine import known_secrets
-from mgpu.secrets_masking import MASK, is_secret_name, masked, masked_value
+from mgpu.secrets_masking import masked, masked_value
 from mgpu.snapshot import Snapshot, from_json, hints_of, to_json
 
 # Fields that hold nothing but a name of a machine or a user.
@@ -84,8 +84,9 @@ _NAMED_BY_USERS = frozenset({
 
 def without_secrets(snapshot: Snapshot) -> Snapshot:
     """The Snapshot with secrets masked: passwords, tokens and keys, by their name or their form."""
-    plain: dict[str, Any] = _hidden(Snapshot, to_json(snapshot), "", known_secrets(snapshot))
-    return from_json(plain)
+    plain = to_json(snapshot)
+    hidden = _hidden(Snapshot, plain, "", known_secrets(snapshot))
+    return snapshot if hidden == plain else from_json(hidden)
 
 
 def _hidden(hint: Any, data: Any, where: str, known: tuple[str, ...]) -> Any:
@@ -111,12 +112,7 @@ def _hidden(hint: Any, data: Any, where: str, known: tuple[str, ...]) -> Any:
 
 def _hidden_scalars(scalars: dict[str, Any]) -> dict[str, Any]:
     """Values as they are written in a config: the text of one whose key says that it is a secret."""
-    return {
-        key: {
-            name: MASK if one and isinstance(one, str) and is_secret_name(key) else one for name, one in scalar.items()
-        }
-        for key, scalar in scalars.items()
-    }
+    return {key: one | {"text": masked_value(one["text"], key)} for key, one in scalars.items()}
 
 
 def redacted(snapshot: Snapshot) -> Snapshot:
@@ -128,7 +124,7 @@ def redacted(snapshot: Snapshot) -> Snapshot:
     """
     if snapshot.redacted:
         return snapshot
-    shown = to_json(without_secrets(snapshot))
+    shown = _hidden(Snapshot, to_json(snapshot), "", known_secrets(snapshot))
     plain: dict[str, Any] = _cleaned(Snapshot, shown, "", _Substitutes.of(snapshot))
     return from_json(plain | {"redacted": True})
 

@@ -26,6 +26,11 @@ _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _NO_NAMES = frozenset({"PWD", "OLDPWD"})  # folders of a shell
 _NUMBERS_TOO = frozenset({"password", "passwd", "passphrase", "passcode", "pwd", "passwords", "pass", "pw"})
 
+_OF_PROSE = frozenset({"credential", "credentials", "creds", "secret", "secrets"})
+_ENDINGS: tuple[tuple[str, frozenset[str]], ...] = (  # of a name, and the words before it that make no secret of it
+    ("token", patterns.NO_TOKEN), ("key", frozenset()), ("pass", patterns.NO_PASS), ("pw", patterns.NO_PASS),
+)  # fmt: skip
+
 # A name that a word of a command line begins with: --name=, hydra's +name= and ++group/name=.
 _NAME = re.compile(r"[-+~]{0,2}[A-Za-z][\w.+/@-]*=")
 _OPTION = re.compile(r"-{1,2}[A-Za-z][\w.+-]*")
@@ -95,6 +100,8 @@ def kind_of_name(name: str) -> Kind:
         return "strong"
     if last in patterns.ABOUT and words[-2:] != ["secret", "id"]:
         return ""
+    if words[0] in _OF_PROSE and len(words) == 1:  # "Invalid credential: the clocks differ"
+        return "weak"
     for word in words:
         if word in patterns.SECRET_WORDS or word.endswith(patterns.SECRET_ENDS):
             return "password" if word in _NUMBERS_TOO or word.endswith(("password", "passwd", "pwd")) else "strong"
@@ -105,12 +112,7 @@ def kind_of_name(name: str) -> Kind:
 
 def _kind_of_last(last: str, before: str) -> Kind:
     """By the last word of a name, and the word before it."""
-    for end, never in (
-        ("token", patterns.NO_TOKEN),
-        ("key", None),
-        ("pass", patterns.NO_PASS),
-        ("pw", patterns.NO_PASS),
-    ):
+    for end, never in _ENDINGS:
         if not last.endswith(end):
             continue
         first = last[: -len(end)]
@@ -121,7 +123,7 @@ def _kind_of_last(last: str, before: str) -> Kind:
         of = first or before
         if not of:
             return "weak"
-        known = of in patterns.CREDENTIAL_OF if never is None else of not in never
+        known = of not in never if never else of in patterns.CREDENTIAL_OF
         return ("password" if end in ("pass", "pw") else "strong") if known else ""
     if last in ("tokens", "keys", "pat"):
         return "strong" if before in patterns.CREDENTIAL_OF else ""
@@ -213,7 +215,7 @@ def secrets_of(data: Any, name: str = "") -> tuple[str, ...]:
 
 
 def masked(text: str, known: Sequence[str] = ()) -> str:
-    """Any text (a line of a log, a message, a file) without secrets, and without the values that are `known` as such."""
+    """Any text (a line of a log, a message, a file) without secrets; `known`: values that are known to be some."""
     for secret in known:
         text = text.replace(secret, MASK)
     if len(text) < 4:
@@ -416,6 +418,8 @@ def _looks_secret(name: str, between: str, value: str, *, quoted: bool) -> bool:
     """Whether the value of a mere `key`, `token` or `pass` is a secret: it looks random, or is assigned as one."""
     last = _PARTS.findall(name)[-1].lower()
     if last not in ("key", "sig", "signature") and "=" in between and (quoted or not between.startswith(" ")):
+        return True
+    if quoted and last in (*_OF_PROSE, "pass", "pw"):
         return True
     if len(value) < (16 if last == "key" else 8) or not _RANDOM.fullmatch(value):
         return False

@@ -57,7 +57,7 @@ def of_now(snapshot: Snapshot) -> Stamp | None:
     if best is None:
         return Stamp(None, None, now)
     rungs, scaling = tuple(best.get("rungs", ())), _rows(Scaling, best.get("scaling"))
-    return Stamp(_hidden(best["facts"]), best["time"], now, rungs, scaling, best.get("level"))
+    return Stamp(best["facts"], best["time"], now, rungs, scaling, best.get("level"))
 
 
 def untold(snapshot: Snapshot) -> str:
@@ -229,7 +229,9 @@ def _read(folder: Path) -> dict[str, dict[str, Any]]:
         data = json.loads((folder / FOLDER / FILE).read_text("utf-8"))
         entries = data["entries"] if data.get("schema") == SCHEMA else {}
         return {
-            key: e for key, e in entries.items() if isinstance(e.get("facts"), dict) and isinstance(e.get("time"), str)
+            key: e | {"facts": _hidden(e["facts"])}  # an older mgpu kept them as they are
+            for key, e in entries.items()
+            if isinstance(e.get("facts"), dict) and isinstance(e.get("time"), str)
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}

@@ -14,6 +14,7 @@ from pathlib import Path
 from mgpu import ahead, document, engine, errors, examine, files, probes, report, stamp
 from mgpu.beforehand import doubts, refusals, run_folder, worked_on
 from mgpu.errors import MgpuError, reason
+from mgpu.redaction import without_secrets
 from mgpu.smoke import aftermath, baseline, diagnosis, machines, nccl_log, telling
 from mgpu.smoke import screen as screens
 from mgpu.smoke import subject as subjects
@@ -21,7 +22,6 @@ from mgpu.smoke import verdict as verdicts
 from mgpu.smoke.climb import Attempt, climb
 from mgpu.smoke.request import Request
 from mgpu.smoke.subject import Subject
-from mgpu.redaction import without_secrets
 from mgpu.snapshot import Gap, Plan, Ranks, Snapshot, to_json
 
 _CODES = {"timed_out": errors.TIMED_OUT}
