@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Stamp
@@ -65,13 +66,21 @@ def differences(stamp: Stamp) -> list[tuple[str, str, str]]:
         names.discard("nccl library")
     if "nccl library" in names and "nccl library" not in before:
         names.discard("nccl library")  # an older mgpu did not note it
+    unseen = _hidden(before, now) if "config" in names else []
+    names -= {"config"} if unseen else set()
     gpus = _gpus(before.get("gpus"), now.get("gpus")) if "gpus" in names else []
     hidden = "CUDA_VISIBLE_DEVICES" in names and _same_machine(before.get("gpus", ""), now.get("gpus", ""))
-    found = [] if hidden else gpus
+    found = [*([] if hidden else gpus), *unseen]
     for name in sorted(names - {"gpus"}):
         old, new = _values(name, before.get(name), now.get(name))
         found.append((name.removeprefix("config."), old, new))
     return found
+
+
+def _hidden(before: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """The settings whose values are secrets, when nothing that is shown explains why the config differs."""
+    keys = [name.removeprefix("config.") for name, value in now.items() if "***" in value and before.get(name) == value]
+    return [(" or ".join(keys), "***", "changed (hidden)")] if keys else []
 
 
 def _values(name: str, old: str | None, new: str | None) -> tuple[str, str]:

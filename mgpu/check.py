@@ -14,6 +14,8 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
+from mgpu.secrets_masking import masked
+
 Who = Literal["you", "admin", "hardware"]
 Kind = Literal["fix", "stopgap"]
 Evidence: TypeAlias = Mapping[str, "str | int | float | bool | None"]
@@ -106,7 +108,7 @@ class Problem:
         """A title stays one line of bearable length, whatever the machine says in it."""
         title = " ".join(line.strip() for line in self.title.splitlines() if line.strip())
         if len(title) > LONGEST_TITLE:
-            title = title[: LONGEST_TITLE - 3] + "..."
+            title = masked(title)[: LONGEST_TITLE - 3] + "..."  # first: half a secret is not recognized any more
         object.__setattr__(self, "title", title)
 
     @property

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mgpu import __version__, topology
 from mgpu.check import Crash, Edit, Evidence, Ok, Skip
 from mgpu.engine import Outcome, Status
+from mgpu.secrets_masking import masked, masked_argv, masked_value
 from mgpu.snapshot import Snapshot, bus_address
+from mgpu.text import visible_json
 
+# Mappings whose keys are names of the user's: variables, keys of a config, options.
+_TREES_OF_USERS = frozenset({"env", "env_added", "config", "environment", "settings"})
 STATUSES: tuple[Status, ...] = ("ok", "info", "warn", "fail", "skip", "crash")
 
 
@@ -70,11 +74,11 @@ def check_json(outcome: Outcome) -> dict[str, Any]:
 def edit_json(edit: Edit) -> dict[str, Any]:
     """One change that `configure --validate --fix` makes."""
     own: dict[str, dict[str, Any]] = {
-        "set": {"value": edit.value},
+        "set": {"value": masked_value(edit.value, edit.key)},
         "rename": {"to": edit.to},
         "drop_line": {"line": edit.line},
     }
-    return {"kind": edit.kind, "key": edit.key, **own.get(edit.kind, {})}
+    return {"kind": edit.kind, "key": edit.key, **without_secrets(own.get(edit.kind, {}))}
 
 
 def _evidence(evidence: Evidence) -> dict[str, Any]:
@@ -86,9 +90,29 @@ def _evidence(evidence: Evidence) -> dict[str, Any]:
 
 
 def text(document: dict[str, Any], indent: int = 2) -> str:
-    """The document as it is written: what UTF-8 cannot hold (half of a surrogate pair, from a file name) is escaped."""
-    plain = json.dumps(document, indent=indent, ensure_ascii=False) + "\n"
-    return plain.encode("utf-8", "backslashreplace").decode("utf-8")
+    """The document as it is written, secrets masked."""
+    return facts_text(without_secrets(document), indent)
+
+
+def facts_text(facts: dict[str, Any], indent: int = 1) -> str:
+    """The same of a Snapshot that `redaction` has masked: it is read again, and stays of the same types.
+
+    Characters that act on a terminal, and half of a surrogate pair (from a file name), are escaped as JSON does it: a
+    reader gets the exact text.
+    """
+    return visible_json(json.dumps(facts, indent=indent, ensure_ascii=False) + "\n")
+
+
+def without_secrets(data: Any) -> Any:
+    """A document with secrets masked. In the trees that hold names of the user's, the names are judged as well."""
+    if isinstance(data, Mapping):
+        of_user = _TREES_OF_USERS
+        return {key: masked_value(one) if key in of_user else without_secrets(one) for key, one in data.items()}
+    if isinstance(data, list | tuple):
+        if data and all(isinstance(one, str) for one in data):
+            return masked_argv(data)
+        return [without_secrets(one) for one in data]
+    return masked(data) if isinstance(data, str) else data
 
 
 def envelope(

@@ -68,7 +68,7 @@ def code_of(result: Any) -> int:
 def _say(message: str, code: int) -> int:
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
-            print(f"mgpu: {_clean(message)}", file=sys.stderr)
+            _put(message)
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             if stream is not None:
@@ -78,12 +78,14 @@ def _say(message: str, code: int) -> int:
     return code
 
 
-def _clean(message: str) -> str:
+def _put(message: str) -> None:
     try:
-        from mgpu.report import clean
+        from mgpu import report
     except (OSError, ImportError):  # no file descriptor is left to import it
-        return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in message)
-    return clean(message)
+        plain = "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in message)
+        print(f"mgpu: {plain}", file=sys.stderr)
+    else:
+        report.notice(message)
 
 
 def _usage(error: Any) -> str:

@@ -7,14 +7,15 @@ import pkgutil
 import re
 import time
 import traceback
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from mgpu.check import Answer, Check, Crash, Ok, Problem, Severity, Skip
+from mgpu.check import Answer, Check, Crash, Fix, Ok, Problem, Severity, Skip
 from mgpu.errors import USAGE, MgpuError
+from mgpu.secrets_masking import masked, secrets_of
 from mgpu.snapshot import UNSETTLING, Snapshot
 
 Status = Literal["ok", "info", "warn", "fail", "skip", "crash"]
@@ -162,7 +163,8 @@ def run(checks: Iterable[Check], snapshot: Snapshot) -> tuple[Outcome, ...]:
 
     A remark (info) explains no fault: the reports leave remarks to the details, and the fault would go with them.
     """
-    asked = (outcome for check in checks for outcome in ask(check, snapshot))
+    known = known_secrets(snapshot)
+    asked = (hidden(outcome, known) for check in checks for outcome in ask(check, snapshot))
     outcomes = [replace(outcome, outside=_outside(outcome, snapshot)) for outcome in asked]
     firing = {o.check.id: o.status for o in outcomes if o.problem}
 
@@ -171,6 +173,50 @@ def run(checks: Iterable[Check], snapshot: Snapshot) -> tuple[Outcome, ...]:
         return tuple(cause for cause in causes if firing[cause] != "info" or outcome.status == "info")
 
     return tuple(replace(o, because_of=explained(o)) if o.problem else o for o in outcomes)
+
+
+def known_secrets(snapshot: Snapshot) -> tuple[str, ...]:
+    """The values in the config whose key says that they are secrets: a message may quote one without its key."""
+    config = snapshot.config
+    if config is None:
+        return ()
+    trees = [config.values, config.deepspeed_file.values if config.deepspeed_file else {}]
+    return secrets_of([*trees])
+
+
+def hidden(outcome: Outcome, known: Sequence[str] = ()) -> Outcome:
+    """The outcome with secrets masked in all its texts: every report is made of these. Its edits stay as they are."""
+
+    def mask(text: str) -> str:
+        return masked(text, known)
+
+    answer = outcome.answer
+    if isinstance(answer, Ok):  # most are: nothing is copied
+        evidence = mask(answer.evidence)
+        return outcome if evidence == answer.evidence else replace(outcome, answer=Ok(evidence))
+    if isinstance(answer, Skip):
+        reason = mask(answer.reason)
+        return outcome if reason == answer.reason else replace(outcome, answer=Skip(reason))
+    if isinstance(answer, Crash):
+        return replace(outcome, answer=Crash(mask(answer.error), mask(answer.trace)))
+    problem = replace(
+        answer,
+        title=mask(answer.title),
+        cause=mask(answer.cause),
+        fix=tuple(_hidden_fix(fix, mask) for fix in answer.fixes),
+        evidence={key: mask(value) if isinstance(value, str) else value for key, value in answer.evidence.items()},
+        subjects=tuple(map(mask, answer.subjects)),
+    )
+    return replace(outcome, answer=problem)
+
+
+def _hidden_fix(fix: Fix, mask: Callable[[str], str]) -> Fix:
+    return replace(
+        fix,
+        text=mask(fix.text),
+        commands=tuple(map(mask, fix.commands)),
+        caveat=None if fix.caveat is None else mask(fix.caveat),
+    )
 
 
 def consequences(cause: Outcome, outcomes: Sequence[Outcome]) -> list[Outcome]:

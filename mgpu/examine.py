@@ -106,7 +106,7 @@ def _save(path: Path, machine: Snapshot) -> None:
     from mgpu import document
     from mgpu.redaction import redacted
 
-    files.write_named(path, document.text(to_json(redacted(machine)), indent=1))
+    files.write_named(path, document.facts_text(to_json(redacted(machine))))
 
 
 def _of_files(request: Request) -> Snapshot:
@@ -253,12 +253,14 @@ def _compared(before: Snapshot | None, now: Snapshot) -> tuple[tuple[Change, ...
 
 def read_snapshot(path: Path) -> Snapshot:
     """A machine saved by `mgpu doctor --save`. Raises MgpuError (usage) when it cannot be read."""
+    from mgpu.redaction import without_secrets
+
     try:
         with path.open("rb") as file:
             data = file.read(_LARGEST_FILE + 1)
         if len(data) > _LARGEST_FILE:
             raise MgpuError(f"{path} is larger than any saved machine ({_LARGEST_FILE >> 20} MiB)", errors.USAGE)
-        return loads(data.decode("utf-8"))
+        return without_secrets(loads(data.decode("utf-8")))  # an older mgpu saved those of a config
     except (OSError, UnicodeDecodeError) as error:
         raise MgpuError(f"cannot read {path}: {reason(error)}", errors.USAGE) from None
     except BadSnapshot as error:

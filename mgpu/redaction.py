@@ -1,4 +1,7 @@
-"""How is a Snapshot made fit to be shared? Host, users, addresses, home folders and UUIDs become stable substitutes."""
+"""How is a Snapshot made fit to be shared? Host, users, addresses, home folders and UUIDs become stable substitutes.
+
+Secrets are masked in whatever is written of a Snapshot, shared or not.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from mgpu.engine import known_secrets
+from mgpu.secrets_masking import masked, masked_value
 from mgpu.snapshot import Snapshot, from_json, hints_of, to_json
 
 # Fields that hold nothing but a name of a machine or a user.
@@ -71,8 +76,48 @@ _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _UUIDS = re.compile(rf"(?P<whole>{_UUID})|(?<!MIG-)\b(?P<part>(?:GPU|MIG)-[0-9a-fA-F][0-9a-fA-F-]*)(?!\w)")
 
 
+# Mappings whose keys are names of the user's: variables, and keys of a config.
+_NAMED_BY_USERS = frozenset({
+    "Snapshot.env", "Config.values", "DeepSpeedFile.values", "Python.accelerate_default_settings", "Trial.environment",
+    "JobCommand.env", "ScriptCall.keywords", "Stamp.verified", "Stamp.now",
+})  # fmt: skip
+
+
+def without_secrets(snapshot: Snapshot) -> Snapshot:
+    """The Snapshot with secrets masked: passwords, tokens and keys, by their name or their form."""
+    plain = to_json(snapshot)
+    hidden = _hidden(Snapshot, plain, "", known_secrets(snapshot))
+    return snapshot if hidden == plain else from_json(hidden)
+
+
+def _hidden(hint: Any, data: Any, where: str, known: tuple[str, ...]) -> Any:
+    """The JSON of one field without secrets, by its type hint; `where` is Class.field."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if data is None or origin is Literal:
+        return data
+    if origin in (typing.Union, types.UnionType):
+        return _hidden(next(a for a in args if a is not type(None)), data, where, known)
+    if isinstance(data, dict) and dataclasses.is_dataclass(hint):
+        kinds, kind = hints_of(typing.cast("Any", hint)), typing.cast("type[Any]", hint).__name__
+        return {key: _hidden(kinds[key], value, f"{kind}.{key}", known) for key, value in data.items()}
+    if isinstance(data, dict) and where in _NAMED_BY_USERS:
+        return masked_value(data)
+    if isinstance(data, dict):
+        inner = args[-1] if args else Any
+        hidden = {masked(key, known): _hidden(inner, value, where, known) for key, value in data.items()}
+        return _hidden_scalars(hidden) if where == "Config.scalars" else hidden
+    if isinstance(data, list | tuple):
+        return [_hidden(args[0] if args else Any, value, where, known) for value in data]
+    return masked(data, known) if isinstance(data, str) else data
+
+
+def _hidden_scalars(scalars: dict[str, Any]) -> dict[str, Any]:
+    """Values as they are written in a config: the text of one whose key says that it is a secret."""
+    return {key: one | {"text": masked_value(one["text"], key)} for key, one in scalars.items()}
+
+
 def redacted(snapshot: Snapshot) -> Snapshot:
-    """The Snapshot with host, users, addresses, home folders and UUIDs replaced by stable substitutes.
+    """The Snapshot with host, users, addresses, home folders and UUIDs replaced by stable substitutes, without secrets.
 
     The same name becomes the same substitute in every file, and what matters for the verdict (loopback, equality,
     which UUID an entry of CUDA_VISIBLE_DEVICES names) stays as it was. One that is redacted already is left alone:
@@ -80,7 +125,8 @@ def redacted(snapshot: Snapshot) -> Snapshot:
     """
     if snapshot.redacted:
         return snapshot
-    plain: dict[str, Any] = _cleaned(Snapshot, to_json(snapshot), "", _Substitutes.of(snapshot))
+    shown = _hidden(Snapshot, to_json(snapshot), "", known_secrets(snapshot))
+    plain: dict[str, Any] = _cleaned(Snapshot, shown, "", _Substitutes.of(snapshot))
     return from_json(plain | {"redacted": True})
 
 

@@ -2,14 +2,13 @@
 
 The only file with colour. Words come first: every status is a word, every problem names its cause and the command that
 mends it. A screen is a list of lines of (text, style) spans; `rich` paints them in a terminal, elsewhere they are
-written plain. Foreign text is stripped of control bytes here, once, on its way out.
+written plain. Secrets are masked and control characters shown as escapes here, once, on the way out.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import sys
 import textwrap
@@ -19,9 +18,11 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Literal, TypeAlias
 
 from mgpu import errors
+from mgpu import text as texts
 from mgpu.check import Check, Crash, Fix, Ok, Problem, Skip
 from mgpu.document import counts, said
 from mgpu.engine import Outcome, Status, consequences
+from mgpu.secrets_masking import masked
 from mgpu.snapshot import Plan, Snapshot
 
 if TYPE_CHECKING:
@@ -83,10 +84,32 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def clean(text: object) -> str:
-    """Foreign text without control bytes, escape sequences or characters that cannot be written."""
-    stripped = re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?", "", str(text))
-    stripped = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]", "", stripped)
-    return stripped.encode("utf-8", "replace").decode("utf-8")
+    """Text of others as it may be shown: without secrets, colors and control characters. Lines stay."""
+    return masked(texts.clean(text))
+
+
+def one_line(text: object) -> str:
+    """The same for a part of a line: a newline in it, of a file's name, is shown as \\n."""
+    return clean(text).replace("\n", "\\n")
+
+
+def notice(text: str) -> None:
+    """A message of mgpu's own on stderr. The names of files in it are those of the command line."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            print(f"mgpu: {message(text)}", file=sys.stderr, flush=True)
+
+
+def message(text: str) -> str:
+    """A message with names of files in it, as it may be shown."""
+    return clean(texts.with_visible(text, [*sys.argv, *_here()]))
+
+
+def _here() -> list[str]:
+    try:
+        return [os.getcwd()]
+    except OSError:
+        return []
 
 
 @dataclass(frozen=True)
@@ -131,7 +154,7 @@ class Screen:
             self._paint(lines)
             return
         for line in lines:
-            self.stream.write("".join(clean(text) for text, _ in line).rstrip() + "\n")
+            self.stream.write("".join(text for text, _ in _shown(line)).rstrip() + "\n")
         self.stream.flush()
 
     def _paint(self, lines: Iterable[Line]) -> None:
@@ -164,12 +187,22 @@ class Screen:
         return head + dash * max(0, min(self.width, WIDTH_PLAIN) - len(head))
 
 
+def _shown(line: Line) -> Line:
+    """A line without what must not be shown. A secret that two parts make together is masked in the whole line."""
+    parts: Line = [(one_line(text), style) for text, style in line]
+    if len(parts) < 2:
+        return parts
+    together = "".join(text for text, _ in parts)
+    hidden = masked(together)
+    return parts if hidden == together else [(hidden, parts[0][1])]
+
+
 def _painted(line: Line) -> Text:
     from rich.text import Text
 
     text = Text()
-    for part, style in line:
-        text.append(clean(part), style=_PAINT[style])
+    for part, style in _shown(line):
+        text.append(part, style=_PAINT[style])
     text.rstrip()
     return text
 

@@ -16,7 +16,6 @@ import json
 import os
 import re
 import stat
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mgpu import files
+from mgpu import files, report
 from mgpu.errors import REFUSED, USAGE, MgpuError, reason
 from mgpu.file_reading import Unreadable, read_own
 
@@ -208,9 +207,7 @@ def _new(planned_folder: Path) -> Path:
                 return path
     except OSError as error:
         fallback = Path(tempfile.mkdtemp(prefix="mgpu-run-"))
-        if sys.stderr is not None:
-            what = f"{planned_folder.parent} cannot be written ({reason(error)})"
-            print(f"mgpu: {what}; logs go to {fallback}", file=sys.stderr)
+        report.notice(f"{planned_folder.parent} cannot be written ({reason(error)}); logs go to {fallback}")
         return fallback
     raise MgpuError(f"no free name for a run folder in {planned_folder.parent}")
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from mgpu import files, moments
 from mgpu.errors import REFUSED, MgpuError, reason
 from mgpu.file_reading import read_own
+from mgpu.secrets_masking import masked_argv, masked_value
 from mgpu.snapshot import BadSnapshot, Bandwidth, Baseline, Scaling, Snapshot, Stamp, decode
 
 FOLDER, FILE = ".mgpu", "verified.json"
@@ -146,7 +147,7 @@ def fingerprint(snapshot: Snapshot) -> dict[str, str] | None:
     if package := _PACKAGES.get(config.distributed_type or ""):
         facts[package] = packages.get(package, "none")
     if config.launch_flags:
-        facts["launch flags"] = " ".join(config.launch_flags)
+        facts["launch flags"] = " ".join(masked_argv(config.launch_flags))
     for file, lines in snapshot.nccl.config_files.items():
         facts |= {f"{file}: {line.partition('=')[0]}": line.partition("=")[2] for line in lines}
     if config.deepspeed_file is not None:
@@ -154,7 +155,13 @@ def fingerprint(snapshot: Snapshot) -> dict[str, str] | None:
         facts |= _flat(f"{named.path}: ", named.values) if not named.fault else {named.path: named.fault}
     facts |= _flat("config.", config.values)
     facts |= {name: value for name, value in env.items() if _matters(name)}
-    return facts
+    return _hidden(facts)
+
+
+def _hidden(facts: Mapping[str, str]) -> dict[str, str]:
+    """The facts without secrets: the file of the stamp, and what has changed, are shown to people. That a hidden value
+    of the config changed is known by the hash of the whole config."""
+    return {name: masked_value(value, name) for name, value in facts.items()}
 
 
 def _matters(name: str) -> bool:
@@ -230,7 +237,9 @@ def _read(folder: Path) -> tuple[dict[str, dict[str, Any]], str | None]:
             return {}, f"{path.parent} is a symbolic link"
         data = json.loads(read_own(path, most=_LARGEST))
         entries = data["entries"] if data.get("schema") == SCHEMA else {}
-        counted = {key: entry for key, entry in entries.items() if _is_possible(entry)}
+        possible = {key: entry for key, entry in entries.items() if _is_possible(entry)}
+        # An older mgpu kept secrets as they are.
+        counted = {key: entry | {"facts": _hidden(entry["facts"])} for key, entry in possible.items()}
     except FileNotFoundError:
         return {}, None
     except OSError as error:

@@ -34,7 +34,7 @@ def to_stdout(text: str) -> None:
 def to_stderr(text: str) -> None:
     """A word beside the report."""
     if sys.stderr is not None:
-        print(report.clean(text), file=sys.stderr)
+        print(report.message(text), file=sys.stderr)
 
 
 def mended(before: Examined, after: Examined) -> None:
@@ -166,7 +166,7 @@ def failed(request: Request, message: str, code: int, began: float) -> int:
         text = document.text(whole | {"error": message, "next": ["mgpu doctor"]})
         examine.write_out(request.output, lambda stream: whole_text(stream, text))
     elif request.exit_style == "nagios":
-        line = f"MGPU UNKNOWN - {' '.join(report.clean(message).split())}\n"
+        line = f"MGPU UNKNOWN - {' '.join(report.message(message).split())}\n"
         examine.write_out(request.output, lambda stream: whole_text(stream, line))
         return 3
     to_stderr(f"mgpu: {message}")

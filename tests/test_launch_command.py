@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from mgpu import ahead, children, cli
+from mgpu import ahead, children, cli, secrets_masking
 from mgpu.config import facts
 from mgpu.errors import USAGE, MgpuError
-from mgpu.launch import command, destination, line, program, run, secrecy
+from mgpu.launch import command, destination, line, program, run
 from mgpu.launch.request import Request
 from mgpu.snapshot import Config, Script
 from tests.checks import facts as known
@@ -247,7 +247,7 @@ def test_secrets_are_not_shown_and_handed_on() -> None:
     ],
 )
 def test_secrets_deep_in_a_word(word: str, wanted: str) -> None:
-    assert secrecy.masked_argv(["train.py", word, "x"]) == ["train.py", wanted, "x"]
+    assert secrets_masking.masked_argv(["train.py", word, "x"]) == ["train.py", wanted, "x"]
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_secrets_deep_in_a_word(word: str, wanted: str) -> None:
     ],
 )
 def test_secrets_in_a_text(text: str, wanted: str) -> None:
-    assert secrecy.masked(text) == wanted
+    assert secrets_masking.masked(text) == wanted
 
 
 # Plain lines

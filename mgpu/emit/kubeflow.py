@@ -17,7 +17,9 @@ from typing import Final
 from mgpu.config.reading import for_engine
 from mgpu.emit import parts
 from mgpu.emit.plan import Plan
+from mgpu.errors import USAGE, MgpuError
 from mgpu.probes.cluster import seconds
+from mgpu.secrets_masking import masked
 from mgpu.slurm.job import THIS_FILE
 
 _MEETING: Final = parts.Meeting(
@@ -96,6 +98,9 @@ def _run(plan: Plan) -> list[str]:
 def _settings(config: str) -> str:
     """The config without its comments, but for the one that says who starts it."""
     kept = [line for line in config.splitlines() if line.strip() and not line.startswith("#") and line != _END]
+    text = "\n".join(kept)
+    if masked(text) != text:
+        raise MgpuError("config: it holds a secret, and this file is one that people share: it has the config", USAGE)
     return "\n".join([for_engine("kubeflow"), *kept])
 
 

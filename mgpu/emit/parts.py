@@ -11,7 +11,7 @@ from typing import Final
 
 from mgpu.emit.plan import Plan
 from mgpu.errors import USAGE, MgpuError
-from mgpu.launch.secrecy import is_secret_name
+from mgpu.secrets_masking import masked, masked_argv, masked_env
 
 UNTRIED: Final = "# NOT tried on a live cluster: checked by its fields, and its commands run on one machine only."
 PORT: Final = 29500  # torch's own; nothing else listens in a machine that is the job's alone
@@ -101,17 +101,32 @@ def config_name(plan: Plan) -> str:
 
 def refuse(plan: Plan) -> None:
     """Raise where a value would break the file, or must not stand in it."""
-    for name, value in environment(plan).items():
+    for name in environment(plan):
         if not _NAME.fullmatch(name):
             raise MgpuError(f"env: {name!r} is no name of a variable", USAGE)
-        if value and is_secret_name(name):
-            raise MgpuError(f"env: {name} is a secret, and this file is one that people share", USAGE)
     if not plan.job.command:
         raise MgpuError("command: there is nothing to train", USAGE)
     words = [*plan.job.command, *environment(plan).values(), plan.config_text, plan.config_path, plan.gpu_model]
+    _refuse_secrets(plan)
     for word in words:
         if found := _UNWRITABLE.search(word):
             raise MgpuError(f"{word[:60]!r} has a character that no such file can hold ({found.group()!r})", USAGE)
+
+
+def _refuse_secrets(plan: Plan) -> None:
+    """The same for secrets."""
+    shared = "and this file is one that people share"
+    for name in environment(plan):
+        if masked_env({name: value})[name] != value:
+            raise MgpuError(f"env: {name} is a secret, {shared}", USAGE)
+    if masked_argv(plan.job.command) != [*plan.job.command]:
+        advice = "Let the training read it from a file, or from its environment"
+        raise MgpuError(f"command: one of its words is a secret, {shared}.\n{advice}", USAGE)
+    container = plan.job.container
+    texts = [("container", container.image if container else ""), ("name", plan.job.name)]
+    for field, text in [*texts, *(("setup", line) for line in plan.job.setup)]:
+        if masked(text) != text:
+            raise MgpuError(f"{field}: it holds a secret, {shared}", USAGE)
 
 
 def literal(lines: Iterable[str], indent: int) -> list[str]:

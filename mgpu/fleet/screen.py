@@ -60,7 +60,7 @@ def to_stderr(text: str) -> None:
     """A line, where somebody reads it: that nobody does ends nothing."""
     if sys.stderr is not None:
         try:
-            print(f"mgpu: {report.clean(text)}", file=sys.stderr, flush=True)
+            print(f"mgpu: {report.message(text)}", file=sys.stderr, flush=True)
         except (OSError, ValueError):
             ending.drop(2)
 

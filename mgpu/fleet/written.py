@@ -96,13 +96,13 @@ def write(
 
 def keep_machine(folder: Path, node: str, snapshot: Any) -> None:
     """A node's facts, as the doctor saves them: `mgpu doctor --compare-nodes` reads them again."""
-    from mgpu.document import text
+    from mgpu.document import facts_text
     from mgpu.redaction import redacted
     from mgpu.snapshot import to_json
 
     if "/" in node or node.startswith("."):
         return
-    files.write(folder / MACHINES / f"{node}.json", text(to_json(redacted(snapshot)), indent=1), mode=0o600)
+    files.write(folder / MACHINES / f"{node}.json", facts_text(to_json(redacted(snapshot))), mode=0o600)
 
 
 def read(folder: Path) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mgpu import moments, report
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import remarks, result, work
-from mgpu.launch.secrecy import masked_argv, masked_env
+from mgpu.secrets_masking import masked_argv, masked_env
 from mgpu.triage import ending
 
 if TYPE_CHECKING:

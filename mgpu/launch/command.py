@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from mgpu import interpreter
+from mgpu import interpreter, secrets_masking
 from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
-from mgpu.launch import secrecy
 from mgpu.requirements import GPU_TYPES
 from mgpu.snapshot import Config, Driver, Python
 
@@ -64,7 +63,7 @@ class Command:
 
     def told(self) -> str:
         """The same for a screen or a file: without secrets."""
-        return _line(secrecy.masked_env(self.env_added), secrecy.masked_argv(self.argv))
+        return _line(secrets_masking.masked_env(self.env_added), secrets_masking.masked_argv(self.argv))
 
 
 def _line(env: Mapping[str, str], argv: Sequence[str]) -> str:

@@ -100,7 +100,7 @@ def _go_on(request: Request, command: Command, folder: Path, snapshot: Snapshot,
         code = hand_off.hand_off(request, command, folder, snapshot, started=lambda entry: tell(id=entry.id))
     except MgpuError as error:
         code = error.exit_code
-        print(f"mgpu: {error.message}", file=sys.stderr)
+        report.notice(error.message)
         tell(error=error.message, exit_code=code)
     except signals.Stopped as stopped:
         code = 128 + stopped.number

@@ -79,16 +79,15 @@ def _tell(
         run = replace(run, gpus_gap=seen.gap, quiet_s=seen.quiet_s, watched=not command.is_job)
         box.end(request, command, folder, run, snapshot)
         for what in ended.lost:
-            print(f"mgpu: not all that was printed could be written to {what}. See {folder}/run.log", file=sys.stderr)
+            report.notice(f"not all that was printed could be written to {what}. See {folder}/run.log")
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _NOBODY_READS:
             return
         if os.environ.get("MGPU_DEBUG"):
             raise
-        with contextlib.suppress(OSError):
-            what = "why it ended cannot be told" if isinstance(error, OSError) else "a bug in mgpu"
-            print(f"mgpu: {what}: {errors.reason(error)} (MGPU_DEBUG=1 shows where)", file=sys.stderr)
-            print(f"mgpu: the training ended with {code}", file=sys.stderr)
+        what = "why it ended cannot be told" if isinstance(error, OSError) else "a bug in mgpu"
+        report.notice(f"{what}: {errors.reason(error)} (MGPU_DEBUG=1 shows where)")
+        report.notice(f"the training ended with {code}")
 
 
 def _supervised(

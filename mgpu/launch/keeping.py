@@ -81,7 +81,7 @@ def running(
 
 def new(command: Command, logs: Path, request: Request) -> Entry:
     """The entry of a run that this process is about to start."""
-    from mgpu.launch.secrecy import masked_argv
+    from mgpu.secrets_masking import masked_argv
 
     whole = masked_argv(command.argv)
     script = masked_argv([command.script, *command.arguments])

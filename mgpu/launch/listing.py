@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import __version__, errors, files, moments, report
+from mgpu import document as documents
 from mgpu.command_line import shell
 from mgpu.launch import processes, readings, registry, run_log
 from mgpu.launch.command import by_accelerate
@@ -202,7 +202,7 @@ def _write_json(path: str, looked: Sequence[tuple[Entry, State]], troubles: Sequ
         last = "" if registry.successor(entry) else last_line(Path(entry.folder))
         runs.append({**registry.as_json(entry, state), "alive": live, "last_line": last})
     document = {"schema": SCHEMA, "mgpu": __version__, "runs": runs, "unreadable": list(troubles)}
-    text = json.dumps(document, indent=2) + "\n"
+    text = documents.text(document)
     if path == "-":
         print(text, end="")
     else:

@@ -71,11 +71,11 @@ def read(target: Sequence[str]) -> Script | None:
     """The script's syntax tree as a fact; None for a module, and for what is no Python that can be read."""
     if target[0] == "-m":
         return None
-    from mgpu.launch import secrecy
+    from mgpu import secrets_masking
     from mgpu.probes import script
 
     try:
-        arguments = secrecy.masked_argv(target[1:])
+        arguments = secrets_masking.masked_argv(target[1:])
         return script.read(Path(target[0]), arguments, most_bytes=script.MOST_BYTES_AT_LAUNCH)
     except (MgpuError, OSError, RecursionError, MemoryError):
         return None

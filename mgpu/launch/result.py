@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -10,11 +9,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from mgpu import __version__, errors, files
+from mgpu import __version__, errors, files, report
+from mgpu.document import text
 from mgpu.errors import MgpuError
 from mgpu.launch import line
 from mgpu.launch.request import Request
-from mgpu.launch.secrecy import masked_argv
+from mgpu.secrets_masking import masked_argv
 
 
 def again(*more: str) -> str:
@@ -63,10 +63,9 @@ def written(path: Path, whole: dict[str, Any], mode: int | None = None) -> None:
     """Write a document in one step. The training's exit code matters more than this file."""
     try:
         put = files.write if mode is not None else files.write_named  # of mgpu's own folder, or named by the user
-        put(path, json.dumps(whole, indent=2) + "\n", mode=mode)
+        put(path, text(whole), mode=mode)
     except MgpuError as error:
-        if sys.stderr is not None:
-            print(f"mgpu: {error.message}", file=sys.stderr)
+        report.notice(error.message)
 
 
 def declined(request: Request) -> int:

@@ -11,13 +11,12 @@ import errno
 import os
 import re
 import stat
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from mgpu import moments
+from mgpu import moments, secrets_masking
 from mgpu.errors import reason
-from mgpu.launch import secrecy
+from mgpu.text import clean
 
 LIMIT_BYTES = 256 << 20  # MGPU_LOG_LIMIT sets another
 _LEAST_BYTES = 64 << 10
@@ -127,7 +126,7 @@ class Notes:
         """Add a line, without secrets."""
         if self._file is None:
             return
-        line = " ".join(secrecy.masked(text).split())
+        line = " ".join(clean(secrets_masking.masked(text)).split())
         try:
             os.write(self._file, f"{moments.now()} {line}\n".encode("utf-8", "replace"))
         except OSError:
@@ -145,8 +144,9 @@ def open_log(folder: Path, tell: Callable[[str], None]) -> RunLog | None:
     try:
         return RunLog(folder, tell)
     except OSError as error:
-        if sys.stderr is not None:
-            print(f"mgpu: no log is kept: {reason(error)}", file=sys.stderr)
+        from mgpu import report
+
+        report.notice(f"no log is kept: {reason(error)}")
         return None
 
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mgpu import beforehand, describe, engine, moments, report
+from mgpu import beforehand, describe, engine, moments, report, secrets_masking
 from mgpu.command_line import shell
 from mgpu.launch import command as launching
-from mgpu.launch import gate, secrecy
+from mgpu.launch import gate
 from mgpu.launch.fewer import Fewer
 from mgpu.launch.program import Choice
 from mgpu.snapshot import Config, Snapshot
@@ -37,7 +37,9 @@ class Told:
 def show(told: Told, command: launching.Command, *, dry_run: bool = False) -> None:
     """What will run, on what, with which additions: to stderr, since stdout is the training's."""
     screen = report.Screen.of(sys.stdout if dry_run else sys.stderr)
-    added = "  ".join(f"{name}={shlex.quote(value)}" for name, value in secrecy.masked_env(command.env_added).items())
+    added = "  ".join(
+        f"{name}={shlex.quote(value)}" for name, value in secrets_masking.masked_env(command.env_added).items()
+    )
     rows = [
         ("Config", _config(told)),
         ("GPUs", _gpus(told.fewer)),

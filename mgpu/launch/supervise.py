@@ -25,6 +25,8 @@ from mgpu.launch.command import Command
 from mgpu.launch.run_log import RunLog
 from mgpu.launch.stream import Stream
 from mgpu.launch.terminal import Terminal, in_front, is_terminal
+from mgpu.secrets_masking import masked
+from mgpu.text import clean
 
 _TO_LAUNCHER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _TO_RANKS = (signal.SIGUSR1, signal.SIGUSR2)
@@ -312,7 +314,7 @@ class Supervisor:
         lines = [line for _, line in self._to_say]
         self._to_say.clear()
         end = "\r\n" if self._terminal is not None and self._terminal.is_raw else "\n"
-        text = ("" if between else end) + "".join(f"mgpu: {line}{end}" for line in lines)
+        text = ("" if between else end) + "".join(f"mgpu: {clean(masked(line))}{end}" for line in lines)
         with contextlib.suppress(OSError):
             os.write(2, text.encode("utf-8", "replace"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mgpu.launch.secrecy import masked
+from mgpu.secrets_masking import masked
 from mgpu.snapshot import Directive, JobText
 
 # sbatch's options of 20.11 to 26.05 (man sbatch); a site's plug-ins add their own.

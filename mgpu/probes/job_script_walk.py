@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from mgpu.launch.secrecy import MASK, is_secret_name, masked, masked_argv
 from mgpu.probes import job_script_programs as programs
 from mgpu.probes.job_script_shell import Assign, Block, Node, Part, Reader, Simple, Text, TooMuch, Word
+from mgpu.secrets_masking import MASK, is_secret_name, masked, masked_argv
 from mgpu.snapshot import JobCommand, JobSet, JobText, JobTrap, JobVariable
 
 _FIRST = 0xF0000  # private use; characters of the script that lie there are replaced when it is read

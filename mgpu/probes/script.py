@@ -14,10 +14,10 @@ from pathlib import Path
 
 from mgpu import errors
 from mgpu.errors import MgpuError, reason
-from mgpu.launch.secrecy import is_secret_name, masked, masked_argv
 from mgpu.probes.libraries import shadowed
 from mgpu.probes.script_names import Scope, Source
 from mgpu.probes.script_walk import Walk
+from mgpu.secrets_masking import is_secret_name, masked, masked_argv
 from mgpu.snapshot import Script, Speaks
 
 LARGEST_BYTES = 1 << 20  # of one file; the longest training scripts of Hugging Face's examples have 0.1 MiB

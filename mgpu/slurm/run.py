@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import sys
 import time
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import engine, errors, report, scratch
+from mgpu import document, engine, errors, report, scratch
 from mgpu.command_line import shell
 from mgpu.errors import MgpuError
 from mgpu.launch import result, start
@@ -242,9 +241,7 @@ def _output_folders(prepared: Prepared) -> None:
         except OSError as error:
             words = f"the job's output goes to {path}, which is not there and cannot be made: {errors.reason(error)}"
             raise MgpuError(words, errors.LAUNCH_REFUSED) from None
-        if sys.stderr is not None:
-            with contextlib.suppress(OSError):
-                print(f"mgpu: made the folder {path} for the job's output", file=sys.stderr)
+        report.notice(f"made the folder {path} for the job's output")
 
 
 def _rows(prepared: Prepared, options: Sequence[str], script: Path) -> list[tuple[str, str]]:
@@ -339,7 +336,7 @@ def _status(found: records.Record, request: Request) -> int:
 def _status_json(found: records.Record, name: str) -> int:
     whole = result.document({"slurm": dataclasses.asdict(found)})
     if name == "-":
-        print(json.dumps(whole, indent=2))
+        print(document.text(whole), end="")
     else:
         result.written(Path(name), whole)
     return errors.READY

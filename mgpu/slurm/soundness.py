@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from mgpu.errors import USAGE, MgpuError
-from mgpu.launch.secrecy import is_secret_name, masked_argv
 from mgpu.probes import cluster
+from mgpu.secrets_masking import masked, masked_argv, masked_env
 from mgpu.slurm.job import SHAPES, Job
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
@@ -76,19 +76,34 @@ def _refuse_words(job: Job) -> None:
         "".join([*words, *job.setup, job.name, job.logs]).encode()
     except UnicodeEncodeError:
         raise MgpuError("a word of the command is no UTF-8, and a job script is: rename that file", USAGE) from None
-    for word, masked in zip(job.command, masked_argv(job.command), strict=True):
-        if word != masked:
+    for word, hidden in zip(job.command, masked_argv(job.command), strict=True):
+        if word != hidden:
             told = "command: one of its words is a secret, and a job script is kept and shown by Slurm.\n"
             raise MgpuError(f"{told}Let the training read it from a file, or from its environment", USAGE)
+    _refuse_secrets(job)
     for name, value in job.env.items():
         if not _NAME.fullmatch(name):
             raise MgpuError(f"env: {name!r} is no name of a variable", USAGE)
-        if value and is_secret_name(name):
+        if masked_env({name: value})[name] != value:
             told = f"env: {name} is a secret, and a job script is kept and shown by Slurm.\n"
             raise MgpuError(f"{told}Set it before you submit: a job has the environment it was submitted from", USAGE)
     for mount in container.mounts if container else ():
         if "," in mount:
             raise MgpuError(f"container: {mount!r} has a comma, which divides mounts", USAGE)
+
+
+def _refuse_secrets(job: Job) -> None:
+    """The same for the other texts of the script: lines of setup, the image of a container, names."""
+    container = job.container
+    texts = {
+        "setup": [*job.setup], "config": [job.config],
+        "container": [container.image, *container.mounts] if container else [],
+        **{field: [getattr(job, field)] for field in ("name", "partition", "account", "qos", "constraint", "logs")},
+    }  # fmt: skip
+    for field, values in texts.items():
+        if any(masked(value) != value for value in values):
+            words = f"{field}: it holds a secret, and a job script is kept and shown by Slurm.\n"
+            raise MgpuError(f"{words}Set it in the environment that you submit from, or read it from a file", USAGE)
 
 
 def _one_line(field: str, value: str) -> None:

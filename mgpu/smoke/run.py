@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pathlib import Path
 from mgpu import ahead, document, engine, errors, examine, files, probes, report, scratch, signals, stamp
 from mgpu.beforehand import doubts, refusals, worked_on
 from mgpu.errors import MgpuError, reason
+from mgpu.redaction import without_secrets
 from mgpu.run_folder import SMOKE_TEST, claimed, planned
 from mgpu.smoke import aftermath, baseline, diagnosis, machines, nccl_log, telling
 from mgpu.smoke import screen as screens
@@ -148,7 +148,7 @@ def _conclude(
     result = verdicts.Result(snapshot, outcomes, verdict, code, time.monotonic() - started, stamped)
     told, facts = verdicts.kept(ranks.folder)
     files.write(told, document.text(verdicts.document(result)), mode=0o600)
-    files.write(facts, document.text(to_json(snapshot), indent=1), mode=0o600)
+    files.write(facts, document.facts_text(to_json(without_secrets(snapshot))), mode=0o600)
     telling.tell(result, request, talk)
     return code
 
@@ -173,5 +173,5 @@ def _stamp(snapshot: Snapshot, ranks: Ranks) -> str | None:
     except MgpuError as error:
         if error.exit_code == errors.REFUSED:
             raise
-        print(f"mgpu: passed, but not stamped: {error.message}", file=sys.stderr)
+        report.notice(f"passed, but not stamped: {error.message}")
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mgpu.launch.secrecy import masked
+from mgpu.secrets_masking import masked
 from mgpu.snapshot import SIGNAL_NAMES
 
 if TYPE_CHECKING:

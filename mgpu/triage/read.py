@@ -21,7 +21,7 @@ from typing import BinaryIO, cast
 
 from mgpu import errors
 from mgpu.errors import MgpuError, reason
-from mgpu.launch.secrecy import masked
+from mgpu.secrets_masking import masked
 from mgpu.signature import Row
 from mgpu.snapshot import Fallen, Log, Raised, Seen, Stalled
 from mgpu.triage import anchors, caught

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from mgpu.launch.secrecy import masked
+from mgpu.secrets_masking import masked
 from mgpu.snapshot import Fallen
 from mgpu.triage.line import LONGEST_TEXT, Line
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from mgpu.launch.secrecy import masked
+from mgpu.secrets_masking import masked
 from mgpu.snapshot import Raised
 from mgpu.triage.line import LONGEST_TEXT, Line
 from mgpu.triage.table import STARTED

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from mgpu import errors, memory
 from mgpu.errors import MgpuError
+from mgpu.secrets_masking import masked, masked_argv
 
 Origin = Literal["probe", "rule", "you", "flag", "env", "answers", "file", "-"]
 
@@ -389,7 +390,15 @@ def parse(name: str, raw: object) -> Any:
     """The value of a field. None or "auto" where the machine shall say. Raises ValueError: what is allowed."""
     if raw is None or (isinstance(raw, str) and raw.strip().lower() == "auto"):
         return UNDECIDED[name]
-    return BY_NAME[name].read(raw)
+    value = BY_NAME[name].read(raw)
+    if isinstance(value, str) and masked(value) != value:
+        raise ValueError("without a secret in it: answers are kept in files, and shown")
+    return value
+
+
+def holds_secret(name: str, value: Any) -> bool:
+    """Whether an answer must not be kept: the command, with a secret among its words."""
+    return name == "command" and value is not None and masked_argv(value) != [*value]
 
 
 def shown(name: str, value: Any) -> str:

@@ -288,7 +288,16 @@ def _into(answers: Answers, old: str) -> str:
 
 
 def save(path: Path, answers: Answers) -> str:
-    """Write the answers file; the sentence to show. What was there stays as a backup when it is replaced whole."""
+    """Write the answers file; the sentence to show. What was there stays as a backup when it is replaced whole.
+
+    Raises MgpuError when an answer holds a secret: the file is one to commit.
+    """
+    if held := [key.flag for key in KEYS if keys.holds_secret(key.name, answers[key.name])]:
+        raise MgpuError(
+            f"--save-answers {path}: {', '.join(held)} holds a secret, and people share such a file.\n"
+            "Let the script read it from a file, or from its environment",
+            errors.USAGE,
+        )
     old = ""
     if path.exists():
         if path.is_dir():

@@ -105,14 +105,19 @@ def dumps(state: State) -> str:
         "",
         "[answers]",
     ]
-    kept = [name for name in sorted(_FIELDS) if name in state.answers.origins]
+    secret = {name for name in _FIELDS if decisions.holds_secret(name, state.answers[name])}  # asked again
+    kept = [name for name in sorted(_FIELDS - secret) if name in state.answers.origins]
     # A value that belongs to another decision (the size of a model that was looked up) is kept with it.
-    kept += [n for n in sorted(_FIELDS) if n not in kept and state.answers[n] not in (None, "auto")]
+    kept += [n for n in sorted(_FIELDS - secret) if n not in kept and state.answers[n] not in (None, "auto")]
     lines += [f"{name} = {_quoted(decisions.shown(name, state.answers[name]))}" for name in kept]
     lines += [
         "",
         "[origins]",
-        *(f"{name} = {_quoted(origin)}" for name, origin in sorted(state.answers.origins.items())),
+        *(
+            f"{name} = {_quoted(origin)}"
+            for name, origin in sorted(state.answers.origins.items())
+            if name not in secret
+        ),
     ]
     return "\n".join(lines) + "\n"
 

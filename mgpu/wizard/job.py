@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from mgpu import target
 from mgpu.config.reading import ENGINES, pinned
-from mgpu.launch.secrecy import MASK, masked_argv
 from mgpu.probes.cluster import seconds
+from mgpu.secrets_masking import MASK, masked_argv
 from mgpu.slurm.job import Container, Job
 from mgpu.snapshot import Partition
 from mgpu.wizard.answers import BY_NAME, Answers, Origin, shown

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mgpu import describe, engine, errors, examine, probes, report
+from mgpu import describe, document, engine, errors, examine, probes, report
 from mgpu.emit.plan import FILES
 from mgpu.errors import MgpuError
+from mgpu.secrets_masking import masked
 from mgpu.snapshot import Snapshot
 from mgpu.wizard import answers as decisions
 from mgpu.wizard import answers_file
@@ -212,7 +211,7 @@ def _plan(request: Request, answers: Answers, snapshot: Snapshot) -> int:
     passed = None if request.machine_flags else stamp.measured_here(snapshot, request.path.parent)
     measured = bandwidth.speed_up(passed.scaling) if passed else None
     if request.format == "json":
-        print(json.dumps(table.document(answers, snapshot, measured), indent=2, ensure_ascii=False))
+        print(document.text(table.document(answers, snapshot, measured)), end="")
     else:
         table.show(answers, snapshot, report.Screen.of(), one_by_one=request.accessible, measured=measured)
     return errors.READY
@@ -284,7 +283,7 @@ def _diff(texts: Mapping[Path, str]) -> int:
             raise MgpuError(f"cannot read {path}: {errors.reason(error)}", errors.NOT_READY) from None
         lines = mending.diff(before, text, str(path))
         for line in lines:
-            sys.stdout.write(f"{line}\n")
+            sys.stdout.write(f"{masked(line)}\n")
         would = "changed" if before and lines else "left as it is" if before else "written"
         _note(f"nothing written; without --diff {path} would be {would}")
     return errors.READY
@@ -397,6 +396,4 @@ def _say(text: str) -> None:
 
 
 def _note(text: str) -> None:
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError):
-            print(f"mgpu: {text}", file=sys.stderr)
+    report.notice(text)

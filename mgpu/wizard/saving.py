@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from mgpu import errors, examine, files, report, scratch
+from mgpu import document, errors, examine, files, report, scratch
 from mgpu.command_line import below, from_words, shell
 from mgpu.config import facts, mending
 from mgpu.config.reading import parse, read, understand
@@ -283,7 +282,7 @@ def _told(job: Job, verdict: str | None, said: Sequence[str], asked: str = "", s
     """What was written, and what comes next. `asked`: who read the job script. `script`: its text."""
     replay = _save_answers(job)
     if job.format == "json":
-        print(json.dumps(_document(job, verdict, asked, script), indent=2, ensure_ascii=False))
+        print(document.text(_document(job, verdict, asked, script)), end="")
         return errors.READY
     screen = report.Screen.of()
     proposal, path = job.proposal, job.path

@@ -1,0 +1,426 @@
+"""Which parts of a text, a command line, an environment or a tree of values are secrets? They become `***`.
+
+Everything that mgpu shows or writes goes through here. Not what it hands on: `--print-command` and the launch itself
+need the secret, and the output of the training is passed on byte for byte.
+
+The time is linear in the length of the text: tokens are found by `str.find` of their first characters, names by a word
+that they must hold, and every repetition is bounded or consumes what it has read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+from mgpu import secret_patterns as patterns
+
+MASK = "***"
+Kind = Literal["", "weak", "strong", "password"]  # weak: `key`, `token` alone; password: its value may be a number
+
+_LONGEST_NAME = 120
+_LONGEST_QUOTED = 16_384  # of a quoted value, and of a private key
+_SHORTEST = 16  # no token of a known form is shorter
+_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_NO_NAMES = frozenset({"PWD", "OLDPWD"})  # folders of a shell
+_NUMBERS_TOO = frozenset({"password", "passwd", "passphrase", "passcode", "pwd", "passwords", "pass", "pw"})
+
+_OF_PROSE = frozenset({"credential", "credentials", "creds", "secret", "secrets"})
+_ENDINGS: tuple[tuple[str, frozenset[str]], ...] = (  # of a name, and the words before it that make no secret of it
+    ("token", patterns.NO_TOKEN), ("key", frozenset()), ("pass", patterns.NO_PASS), ("pw", patterns.NO_PASS),
+)  # fmt: skip
+
+# A name that a word of a command line begins with: --name=, hydra's +name= and ++group/name=.
+_NAME = re.compile(r"[-+~]{0,2}[A-Za-z][\w.+/@-]*=")
+_OPTION = re.compile(r"-{1,2}[A-Za-z][\w.+-]*")
+_NUMBER = re.compile(r"[-+]?[\d._,]+(?:[eE][-+]?\d+)?[,;)\]}]*")
+# What stands for a value: a variable, an expression, <pad>, [MASK].
+_STANDS_FOR = re.compile(
+    r"\$\{?[A-Z_][A-Z0-9_]{0,100}\}?[,;)]*|<[^<>]{0,64}>[,;)]*|\[[A-Z_]{0,64}\][,;)]*|[\[{(|>~-]{1,3}|%\(?\w{0,64}\)?s"
+    r"|\{\w{0,64}\}|\.\.\."
+)
+_BEGINS_WITHOUT = re.compile(r"\\{0,4}['\"]?[=:]{0,2}(?:\*\*\*|\$\(|\$\{\{|(?:os\.|\w{1,40}\.)?(?:environ|getenv)\b)")
+
+# The words that every name of a secret holds, and what may follow them up to the value.
+_HINTS = ("pass", "pwd", "pw", "secret", "token", "key", "auth", "cred", "bearer", "cookie", "jwt", "sig", "conn",
+          "webhook", "pat", "sas")  # fmt: skip
+_NAMED = re.compile(
+    r"(?i:pass|pwd?|secret|token|key|auth|cred|bearer|cookie|jwt|sig|conn|webhook|pat|sas)(?=(?P<rest>[\w.-]{0,40}))(?P=rest)"
+    r"(?P<between>\\{0,4}['\"`]?\]?[ \t]{0,8}(?::=|=>|==?|:)[ \t]{0,16}|[ \t]{1,16}|\Z)"
+)
+_RUN = re.compile(r"[\w.-]*")  # of a name, read backwards
+_LINE_START = re.compile(r"(?:^|\n)[ \t]{0,64}[-+]?[ \t]{0,16}['\"]?\Z")
+_SCHEME = re.compile(r"(?i:bearer|basic|token|digest|negotiate|apikey|api-key)[ \t]{1,4}")
+_QUOTE = re.compile(r"\\{0,4}(?:\"\"\"|'''|[\"'`])")
+_PLAIN = re.compile(
+    r"[^\s'\"`,;&\\]*(?:(?:\\(?!['\"ntr])|[,;](?!\s|\Z|['\"]|[A-Za-z][\w.-]{0,40}['\"]?[=:])|&(?!\w{1,40}=))"
+    r"[^\s'\"`,;&\\]*)*"
+)
+_WHOLE_LINE = re.compile(r"[^\n'\"`]{1,16384}")
+_END_IN_URL = re.compile(r"[&#;]")
+_FIRST = 128  # characters of the value of a mere `key` or `token`, by which it is judged
+_RANDOM = re.compile(r"[\w+/=~-]+[,;)}\]]*")
+_TWO_DIGITS = re.compile(r"\d\D{0,64}\d")
+_LETTER = re.compile(r"[A-Za-z]")
+_LIST = re.compile(r"\[[^\]\n]{0,16384}\]?")
+
+_BEARER = re.compile(
+    r"(?i:\b(?:bearer|basic)[ \t]{1,4})(?=[\w.~+/=-]{20}|[A-Za-z._~+/=-]{0,64}\d[\w.~+/=-]{4})[\w.~+/=-]{8,}"
+)
+_CURL_USER = re.compile(
+    r"(?<=\s)(?P<option>-u|--user|--proxy-user)(?P<between>[ \t=]{1,4}['\"]?)(?P<user>[^\s:'\"]{1,100}):[^\s'\"]+"
+)
+_NETRC = re.compile(r"(?<=\spassword )[ \t]{0,8}\S+")
+_BEGIN, _END = "-----BEGIN ", "-----END "
+_PRIVATE = re.compile(r"-----BEGIN [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)?-----")
+_END_LINE = re.compile(r"-----END [A-Z0-9 ]{0,60}-----")
+_ESCAPED = re.compile(r"\\[nrt]\Z|%[0-9A-Fa-f]{2}\Z")
+_NO_LOGIN = re.compile(r"[\s'\"<>]")
+_LONGEST_LOGIN = 1024
+_LONG = re.compile(r"\S{16}")
+
+
+# -- names ----------------------------------------------------------------------------------------------------------
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the value of this option, variable or key is a secret: --hub_token, WANDB_API_KEY."""
+    return bool(kind_of_name(name[-_LONGEST_NAME:]))
+
+
+@lru_cache(maxsize=4096)
+def kind_of_name(name: str) -> Kind:
+    """How surely a name marks a secret; "" when it does not."""
+    words = [word.lower() for word in _PARTS.findall(name)]
+    if not words or name in _NO_NAMES:
+        return ""
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    if "webhook" in words and last in ("webhook", "url", "uri"):
+        return "strong"
+    if last in patterns.ABOUT and words[-2:] != ["secret", "id"]:
+        return ""
+    if words[0] in _OF_PROSE and len(words) == 1:  # "Invalid credential: the clocks differ"
+        return "weak"
+    for word in words:
+        if word in patterns.SECRET_WORDS or word.endswith(patterns.SECRET_ENDS):
+            return "password" if word in _NUMBERS_TOO or word.endswith(("password", "passwd", "pwd")) else "strong"
+    if words[-2:] == ["connection", "string"] or last in ("connectionstring", "connstr"):
+        return "strong"
+    return _kind_of_last(last, before)
+
+
+def _kind_of_last(last: str, before: str) -> Kind:
+    """By the last word of a name, and the word before it."""
+    for end, never in _ENDINGS:
+        if not last.endswith(end):
+            continue
+        first = last[: -len(end)]
+        if first and end in ("pass", "pw") and first not in patterns.PASS_OF:
+            return ""
+        if first and end == "token" and (first in never or before in ("num", "max", "min", "n")):
+            return ""
+        of = first or before
+        if not of:
+            return "weak"
+        known = of not in never if never else of in patterns.CREDENTIAL_OF
+        return ("password" if end in ("pass", "pw") else "strong") if known else ""
+    if last in ("tokens", "keys", "pat"):
+        return "strong" if before in patterns.CREDENTIAL_OF else ""
+    if last in ("cookie", "cookies", "auth", "sas"):
+        return "strong" if before else "weak"
+    return "weak" if last in ("sig", "signature") else ""
+
+
+# -- command lines, environments, trees -----------------------------------------------------------------------------
+
+
+def masked_argv(argv: Sequence[str]) -> list[str]:
+    """A command line, word for word, without its secrets: --token abc, ++a.token=abc, --env=API_KEY=abc, hf_..."""
+    shown: list[str] = []
+    secret = False
+    for word in argv:
+        if secret and not word.startswith("--"):
+            shown.append(MASK if word and not _harmless(word) else word)
+            secret = False
+            continue
+        shown.append(_masked_word(word))
+        secret = _OPTION.fullmatch(word) is not None and is_secret_name(word)
+    return shown
+
+
+def _masked_word(word: str) -> str:
+    """Names before a = one after the other, as in --env=WANDB_API_KEY=abc; what comes after them may be any text."""
+    place = 0
+    while found := _NAME.match(word, place):
+        place = found.end()
+        if place < len(word) and is_secret_name(found.group()[:-1]) and not _harmless(word[place:]):
+            return masked(word[:place]) + MASK
+    return word[:place] + masked(word[place:]) if place else masked(word)
+
+
+def masked_env(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables without the values of those that are secrets."""
+    return {name: masked_value(value, name) if value else value for name, value in env.items()}
+
+
+def masked_value(value: Any, name: str = "") -> Any:
+    """A value of a config, or of any tree of mappings and lists, without secrets; `name`: of its key."""
+    kind = kind_of_name(name[-_LONGEST_NAME:]) if name else ""
+    if isinstance(value, Mapping):
+        return {
+            masked(key) if isinstance(key, str) else key: masked_value(inner, _inner(key, name, kind))
+            for key, inner in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return type(value)(masked_value(inner, name) for inner in value)
+    if isinstance(value, str):
+        return MASK if kind and value and not _harmless(value, kind) else masked(value)
+    if kind == "password" and isinstance(value, int | float) and not isinstance(value, bool):
+        return MASK
+    return value
+
+
+def _inner(key: object, name: str, kind: Kind) -> str:
+    """The name by which a value of a mapping is judged: everything in `credentials:` is a secret."""
+    own = str(key)
+    return name if kind in ("strong", "password") and not is_secret_name(own) else own
+
+
+def _harmless(value: str, kind: Kind = "strong") -> bool:
+    """Whether a value is no secret, whatever its name: None, a variable, <pad>, or masked before."""
+    return (
+        (len(value) < 16 and value.strip().rstrip(",;)]}").lower() in patterns.NO_VALUES)
+        or _BEGINS_WITHOUT.match(value) is not None
+        or _STANDS_FOR.fullmatch(value) is not None
+        or (kind == "weak" and _NUMBER.fullmatch(value) is not None)
+    )
+
+
+# -- texts ----------------------------------------------------------------------------------------------------------
+
+
+def secrets_of(data: Any, name: str = "") -> tuple[str, ...]:
+    """The values of a tree that its keys mark as secrets, the longest first; not those that are common words."""
+    if isinstance(data, Mapping):
+        kind = kind_of_name(name[-_LONGEST_NAME:])
+        found = (secrets_of(inner, _inner(key, name, kind)) for key, inner in data.items())
+    elif isinstance(data, list | tuple):
+        found = (secrets_of(inner, name) for inner in data)
+    elif isinstance(data, str) and len(data) >= 6 and is_secret_name(name) and not _harmless(data):
+        return (data,)
+    else:
+        return ()
+    return tuple(sorted({one for several in found for one in several}, key=len, reverse=True))
+
+
+def masked(text: str, known: Sequence[str] = ()) -> str:
+    """Any text (a line of a log, a message, a file) without secrets; `known`: values that are known to be some."""
+    for secret in known:
+        text = text.replace(secret, MASK)
+    if len(text) < 4:
+        return text
+    if _BEGIN in text:
+        text = _without_private_keys(text)
+    if len(text) >= _SHORTEST and _LONG.search(text):
+        text = _without_forms(text)
+    if "://" in text:
+        text = _without_logins(text)
+    low = text.lower()
+    if "bearer " in low or "basic " in low:
+        text = _BEARER.sub(lambda found: found.group().split()[0] + " " + MASK, text)
+    if "curl" in low or "--proxy-user" in low:
+        text = _CURL_USER.sub(lambda found: f"{found['option']}{found['between']}{found['user']}:{MASK}", text)
+    if "machine " in low and "password " in low:
+        text = _NETRC.sub(MASK, text)
+    if any(hint in low for hint in _HINTS):
+        text = _without_assigned(text)
+    return text
+
+
+def _without_private_keys(text: str) -> str:
+    """PEM blocks, also cut ones and those written with \\n; of a block without an end the rest of the text."""
+    parts, place = [], 0
+    while found := _PRIVATE.search(text, place):
+        parts.append(text[place : found.start()] + MASK)
+        limit = found.end() + _LONGEST_QUOTED
+        end = text.find(_END, found.end(), limit)
+        last = _END_LINE.match(text, end) if end >= 0 else None
+        place = last.end() if last else min(limit, len(text))
+    return "".join([*parts, text[place:]])
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.ASCII)
+
+
+def _without_forms(text: str) -> str:
+    """Tokens that are recognized by their form."""
+    spans: list[tuple[int, int]] = []
+    for form in patterns.FORMS:
+        for begin in form.begins:
+            place = text.find(begin)
+            while place >= 0:
+                found = _token(form, text, place)
+                if found is not None:
+                    spans.append(found)
+                place = text.find(begin, found[1] if found else place + 1)
+    if not spans:
+        return text
+    parts, place = [], 0
+    for start, end in sorted(spans):
+        if start >= place:
+            parts.append(text[place:start] + MASK)
+        place = max(place, end)
+    return "".join([*parts, text[place:]])
+
+
+def _token(form: patterns.Form, text: str, place: int) -> tuple[int, int] | None:
+    """Where the token of this form is that begins at `place`; None when there is none."""
+    if not form.inside and place and not _edge(text, place, form.not_behind):
+        return None
+    found = _compiled(form.pattern).match(text, place)
+    if found is None:
+        return None
+    if not form.lead:
+        return found.span()
+    lead = _compiled(form.lead + r"\Z").search(text[max(0, place - 40) : place])
+    return None if lead is None else (place - len(lead.group()), found.end())
+
+
+def _edge(text: str, place: int, not_behind: str) -> bool:
+    """Whether a word can begin here: not behind a letter, unless that is of \\n or of %3D."""
+    before = text[place - 1]
+    if not (before.isalnum() or before == "_"):
+        return before not in not_behind
+    return _ESCAPED.search(text[max(0, place - 3) : place]) is not None
+
+
+def _without_logins(text: str) -> str:
+    """user:password, or a token, before the host of an address."""
+    parts, place, start = [], 0, text.find("://")
+    while start >= 0:
+        begin = start + 3
+        if (end := _login_end(text, begin)) and not text.startswith(MASK, begin):
+            parts.append(text[place:begin] + MASK)
+            place = end
+        start = text.find("://", max(place, begin))
+    return "".join([*parts, text[place:]])
+
+
+def _login_end(text: str, begin: int) -> int:
+    """Where the @ is that ends user and password; 0 when there is none. A password may hold a / or an @."""
+    at = text.find("@", begin, begin + _LONGEST_LOGIN)
+    if at <= begin:
+        return 0
+    login = text[begin:at]
+    if _NO_LOGIN.search(login):
+        return 0
+    user, slash, _ = login.partition("/")
+    name, colon, password = user.partition(":")
+    if slash and (not colon or not name or password.isdecimal() or not password):
+        return 0  # the @ is in the path
+    limit = begin + _LONGEST_LOGIN
+    while (following := text.find("@", at + 1, limit)) > 0 and not re.search(r"[\s'\"<>/]", text[at:following]):
+        at = following
+    return at
+
+
+def _without_assigned(text: str) -> str:
+    """The values of names that are secrets: NAME=value, "name": "value", --name value, name: value, ?name=value."""
+    parts, place, at = [], 0, 0
+    while found := _NAMED.search(text, at):
+        at = found.end()
+        before = text[max(place, found.start() - _LONGEST_NAME) : found.start()][::-1]
+        start = found.start() - (run.end() if (run := _RUN.match(before)) else 0)
+        name, between = text[start : found.start("between")], found["between"]
+        kind = kind_of_name(name.rstrip(".-")[-_LONGEST_NAME:])
+        if not kind:
+            if between.isspace() or not between:  # `token --key x`: the next name begins right behind
+                at = found.start("between") + 1 if between else at
+            continue
+        value = _value(text, start, name, between, found.end(), kind)
+        if value is None:
+            continue
+        parts.append(text[place : value[0]] + MASK)
+        place = at = value[1]
+    return "".join([*parts, text[place:]])
+
+
+def _value(text: str, start: int, name: str, between: str, place: int, kind: Kind) -> tuple[int, int] | None:
+    """Where the value of a name begins and ends; None when it is no secret."""
+    option, blank = name.startswith("-"), not between.strip()
+    if not between or (blank and (not option or text.startswith("--", place))):
+        return None
+    if _BEGINS_WITHOUT.match(text, place):  # decided before all of it is read: the time stays linear
+        return None
+    before = text[start - 1] if start else ""
+    in_url = before in ("?", "&", "#")
+    last = name.lower().rpartition("-")[2]
+    if last in ("authorization", "cookie"):
+        return _header(text, place, last)
+    quote = _QUOTE.match(text, place)
+    if quote:
+        inner, end = _quoted(text, quote)
+    elif text[place : place + 1] == "[" and kind != "weak" and (found := _LIST.match(text, place)):
+        inner, end = place, found.end()
+    else:
+        inner, end = place, _end_of_plain(text, start, place, between, kind, in_url=in_url)
+    value = text[inner:end]
+    if not value or (_NUMBER.fullmatch(value) and kind != "password") or _harmless(value.lstrip("=:"), kind):
+        return None
+    sure = kind != "weak" or option or in_url or _looks_secret(name, between, value, quoted=quote is not None)
+    prose = not option and quote is None and ":" in between
+    if not sure or (prose and len(value) < 4):
+        return None
+    if len(value) == _FIRST and (rest := _PLAIN.match(text, end)) and not in_url:
+        end = rest.end()
+    return inner, end
+
+
+def _header(text: str, place: int, name: str) -> tuple[int, int] | None:
+    """All that follows `Authorization:` or `Cookie:`, but for the scheme."""
+    quote = _QUOTE.match(text, place)
+    place = quote.end() if quote else place
+    scheme = _SCHEME.match(text, place) if name == "authorization" else None
+    place = scheme.end() if scheme else place
+    found = _WHOLE_LINE.match(text, place)
+    return found.span() if found and len(found.group()) >= 4 and not text.startswith(MASK, place) else None
+
+
+def _quoted(text: str, quote: re.Match[str]) -> tuple[int, int]:
+    """The text between quotes; of one that is not closed the rest of the line."""
+    mark, start = quote.group(), quote.end()
+    limit = start + _LONGEST_QUOTED
+    end = text.find(mark, start, limit)
+    while len(mark) == 1 and end > start and text[end - 1] == "\\":
+        end = text.find(mark, end + 1, limit)
+    line = -1 if mark.endswith(('"""', "'''")) else text.find("\n", start, limit if end < 0 else end)
+    stop = min(place for place in (end, line, min(limit, len(text))) if place >= 0)
+    return start, stop
+
+
+def _end_of_plain(text: str, start: int, place: int, between: str, kind: Kind, *, in_url: bool) -> int:
+    """The end of a value without quotes: at a blank, or at the end of a line of YAML."""
+    if kind == "weak":
+        found = _PLAIN.match(text[place : place + _FIRST])
+        end = place + found.end() if found else place
+    else:
+        of_yaml = ": " in between and _LINE_START.search(text[max(0, start - 90) : start])
+        found = (_WHOLE_LINE if of_yaml else _PLAIN).match(text, place)
+        end = found.end() if found else place
+    cut = _END_IN_URL.search(text, place, end) if in_url else None
+    return cut.start() if cut else end
+
+
+def _looks_secret(name: str, between: str, value: str, *, quoted: bool) -> bool:
+    """Whether the value of a mere `key`, `token` or `pass` is a secret: it looks random, or is assigned as one."""
+    last = _PARTS.findall(name)[-1].lower()
+    if last not in ("key", "sig", "signature") and "=" in between and (quoted or not between.startswith(" ")):
+        return True
+    if quoted and last in (*_OF_PROSE, "pass", "pw"):
+        return True
+    if len(value) < (16 if last == "key" else 8) or not _RANDOM.fullmatch(value):
+        return False
+    return _TWO_DIGITS.search(value) is not None and _LETTER.search(value) is not None
