@@ -295,7 +295,7 @@ _ALLOWED = {
     "mgpu/launch/guard.py": {"fork", "signal"},  # outlives mgpu, to end the run and put the terminal back
     "mgpu/launch/detached.py": {"fork", "signal"},  # outlives the command: --detach
     "mgpu/launch/command.py": {"signal"},  # --exec: as the launcher expects them
-    "mgpu/beforehand.py": {"mkdtemp"},  # the folder of a run's logs, which stays
+    "mgpu/run_folder.py": {"mkdtemp"},  # the folder of a run's logs, which stays
 }
 # Run inside of a probe's process, by Pythons without mgpu: killed with the probe's process group.
 _IN_A_PROBE = {"mgpu/probes/kernel_log.py", "mgpu/probes/libraries.py", "mgpu/probes/pci.py"}

@@ -116,7 +116,7 @@ def refuse(plan: Plan) -> None:
 def _refuse_secrets(plan: Plan) -> None:
     """The same for secrets."""
     shared = "and this file is one that people share"
-    for name in environment(plan):
+    for name, value in environment(plan).items():
         if masked_env({name: value})[name] != value:
             raise MgpuError(f"env: {name} is a secret, {shared}", USAGE)
     if masked_argv(plan.job.command) != [*plan.job.command]:
