@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from mgpu import errors
+from mgpu import errors, file_reading
 from mgpu.errors import MgpuError, reason
 from mgpu.launch.secrecy import is_secret_name, masked, masked_argv
 from mgpu.probes.script_names import Scope, Source
@@ -97,12 +97,10 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
 
 def _bytes(path: Path) -> bytes | str:
     """What the file holds, or why it is not read. Raises OSError."""
-    if not path.is_file():  # a folder, a pipe: nothing that ends
-        path.stat()
-        return "it is not a file"
-    with path.open("rb") as file:
-        raw = file.read(LARGEST_BYTES + 1)
-    return raw if len(raw) <= LARGEST_BYTES else f"it is larger than {LARGEST_BYTES >> 20} MiB"
+    try:
+        return file_reading.read(path, most=LARGEST_BYTES)
+    except file_reading.Unreadable as error:
+        return error.strerror or "it cannot be read"
 
 
 def _no_python(path: Path, raw: bytes) -> str | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal
 
+from mgpu import file_reading
 from mgpu.errors import CANNOT_RUN, MgpuError, reason
 from mgpu.launch import command as launching
 from mgpu.launch import exit_code, guard, port, processes
@@ -229,8 +230,6 @@ class _terminated:  # reads as a word after `with`
 def _tail(log: Path) -> bytes:
     """The end of what the launcher printed."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - _LOG_BYTES))
-            return file.read()
+        return file_reading.read_part(log, most=_LOG_BYTES)
     except OSError:
         return b""

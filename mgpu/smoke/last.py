@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,14 +9,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from mgpu import document, examine, report, stamp, telling
+from mgpu import document, examine, file_reading, report, stamp, telling
 from mgpu.errors import READY, USAGE, MgpuError
 from mgpu.smoke import telling as smoke_telling
 from mgpu.smoke.request import Request
 from mgpu.smoke.subject import named
 from mgpu.smoke.verdict import Result, kept
 from mgpu.snapshot import BadSnapshot, loads
+from mgpu.structured_text import json_of
 
+_LARGEST = 16 << 20  # bytes; a smoke test of 1,000 ranks leaves about 6 MiB
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -53,7 +54,7 @@ def _result(found: _Found) -> Result:
 
     _, facts = kept(str(found.folder))
     try:
-        snapshot = loads(facts.read_text("utf-8"))
+        snapshot = loads(file_reading.read(facts, most=_LARGEST).decode("utf-8"))
     except (OSError, UnicodeDecodeError, BadSnapshot) as error:
         raise MgpuError(
             f"the facts of {found.folder} cannot be read: {error}\n  mgpu smoke-test --show --json   what it said",
@@ -96,7 +97,7 @@ def _read(folder: Path) -> _Found | None:
     """A folder's document; None where there is none, or a damaged one."""
     path, _ = kept(str(folder))
     try:
-        told = json.loads(path.read_text("utf-8"))
+        told = json_of(file_reading.read(path, most=_LARGEST))
         when = path.stat().st_mtime
     except (OSError, ValueError):
         return None

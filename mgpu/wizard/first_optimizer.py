@@ -6,7 +6,6 @@ Only when the user asks (--params-from): until it gets there, a script does what
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -19,13 +18,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from mgpu import errors
+from mgpu import errors, file_reading
 from mgpu.errors import MgpuError
+from mgpu.structured_text import Malformed, json_of
 from mgpu.wizard.answers import Answers, Origin
 
 DEADLINE_S: Final = 600.0  # a large model comes from a slow disk
 _CHILD: Final = Path(__file__).with_name("stop_at_optimizer.py")
 _TAIL_BYTES = 20_000
+_MOST_REPORT = 64 << 10  # bytes; a few numbers
 _TOLD_AFTER_S = 5.0
 # One process, whatever mgpu itself was started under. Who sets WORLD_SIZE=1 means it.
 _OF_A_LAUNCHER: Final = (
@@ -108,8 +109,8 @@ def measure(
         finally:
             _end(child)
         if report.exists():
-            return _measured(script, json.loads(report.read_text("utf-8")))
-        said = output.read_bytes()[-_TAIL_BYTES:].decode("utf-8", "replace")
+            return _measured(script, _report_of(report, script))
+        said = file_reading.read_part(output, most=_TAIL_BYTES).decode("utf-8", "replace")
     raise MgpuError(_why(script, child.returncode if ended else None, said, deadline_s), errors.USAGE)
 
 
@@ -146,6 +147,18 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         os.killpg(child.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(5)
+
+
+def _report_of(path: Path, script: str) -> Mapping[str, Any]:
+    """What the child wrote. The script ran in the same process, and can have written anything. Raises MgpuError."""
+    try:
+        found = json_of(file_reading.read_whole(path, most=_MOST_REPORT))
+        if isinstance(found, dict):
+            return found
+        why = "it is not an object"
+    except (OSError, Malformed) as error:
+        why = str(error)
+    raise MgpuError(f"--params-from {script}: the report of its first optimizer cannot be read: {why}", errors.USAGE)
 
 
 def _measured(script: str, found: Mapping[str, Any]) -> Measured:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import hashlib
 import re
 import subprocess
@@ -12,7 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
-from mgpu import __version__, errors
+from mgpu import __version__, errors, file_reading
 from mgpu.config.reading import WRITTEN_BY
 from mgpu.emit import plan
 from mgpu.errors import MgpuError
@@ -93,10 +94,10 @@ def differences(path: Path, text: str) -> list[str]:
 
 def _read(path: Path) -> str:
     try:
-        if path.stat().st_size > _LARGEST:
-            return ""
-        return path.read_bytes().decode("utf-8", "replace")
+        return file_reading.read(path, most=_LARGEST).decode("utf-8", "replace")
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            return ""
         raise MgpuError(f"cannot read {path}: {errors.reason(error)}", errors.NOT_READY) from None
 
 
