@@ -17,6 +17,7 @@ from dataclasses import field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
+from mgpu.errors import clipped
 from mgpu.structured_text import Malformed, json_of
 
 if TYPE_CHECKING:
@@ -1789,6 +1790,9 @@ _TOO_LARGE = 1 << 64  # no counter of a kernel or driver reaches it
 
 class BadSnapshot(ValueError):
     """A saved Snapshot that cannot be read: which key, and what is wrong with it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(clipped(message, 300))
 
 
 T = TypeVar("T")

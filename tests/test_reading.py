@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from tests.conftest import ROOT, environment
 MOST_MEMORY = 400 << 10  # KiB, the interpreter and the imports of all commands included
 MOST_SECONDS = 15.0  # of the CPU, for one file
 MOST_SAID = 20_000  # characters on stdout and stderr: texts of files are clipped
-CONFIG = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nuse_cpu: true\nnum_machines: 1\nnum_processes: 2\n"
+CONFIG = "distributed_type: MULTI_CPU\nuse_cpu: true\nnum_machines: 1\nnum_processes: 2\n"
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,8 @@ def mgpu(server: subprocess.Popen[str], tmp_path: Path) -> Mgpu:
         server.stdin.write(json.dumps(order) + "\n")
         server.stdin.flush()
         ended: dict[str, Any] = json.loads(server.stdout.readline())
-        texts = [path.read_text("utf-8", "replace") for path in said]
-        return Done(ended["code"], *texts, ended["seconds"], ended["memory"])
+        stdout, stderr = (path.read_text("utf-8", "replace") for path in said)
+        return Done(ended["code"], stdout, stderr, ended["seconds"], ended["memory"])
 
     return run
 
@@ -140,14 +139,14 @@ READERS: dict[str, Reader] = {
         ("configure", "--model", "model", *ON), "model/model.safetensors", {"no header": "abc"}
     ),
     "configure over a file": Reader(
-        ("configure", "-o", "{}", "--target", "2xA100-80GB", "--yes", "--diff", "--offline"), "b.yaml",
-        hostile_files.YAML, (1, 2, 5)
+        ("configure", "-o", "{}", "--target", "2xA100-80GB", "--yes", "--offline"),
+        "b.yaml",
+        hostile_files.YAML,
+        (1, 2, 5),
     ),
     "smoke-test -c": Reader(("smoke-test", "-c", "{}"), "a.yaml", {}),
     "smoke-test --show": Reader(("smoke-test", "--show", "--log-dir", "r"), "r/smoke.json", hostile_files.JSON),
-    "smoke-test --baseline": Reader(
-        ("smoke-test", "-c", "plain.yaml", "--baseline", "{}", "--level", "quick"), "b.json", {}
-    ),
+    "smoke-test --baseline": Reader(("smoke-test", "--cpu", "2", "--baseline", "{}", "--level", "quick"), "b.json", {}),
     "launch -c": Reader(("launch", "-c", "{}", "--yes", "plain.py"), "a.yaml", {}, (2, 125)),
     "launch -c json": Reader(("launch", "-c", "{}", "--yes", "plain.py"), "a.json",
         {name: hostile_files.JSON[name] for name in ("deep lists", "digits", "long key")}, (2, 125), (2, 125)),
@@ -189,3 +188,78 @@ def test_what_is_too_deep_too_long_or_too_many(name: str, text: str, mgpu: Mgpu,
     place, argv = arranged(reader, tmp_path)
     place.write_text(reader.texts[text], "utf-8", "surrogatepass")
     calm(mgpu(*argv), reader.codes_of_texts)
+
+
+def test_a_packed_log_that_unpacks_to_gigabytes(mgpu: Mgpu, tmp_path: Path) -> None:
+    hostile_files.bomb(tmp_path / "run.log.gz", b"epoch 1 loss 0.5\n")
+    done = mgpu("doctor", "--log", "run.log.gz")
+    calm(done)
+    assert "run.log.gz unpacks to more than 512 MiB" in done.stderr
+    assert "zcat run.log.gz | tail -c 100M | mgpu doctor --log -" in done.stderr
+
+
+def test_a_log_that_packs_well_is_read_whole(mgpu: Mgpu, tmp_path: Path) -> None:
+    hostile_files.bomb(tmp_path / "run.log.gz", b"epoch 1 loss 0.5\n", 128 << 20)
+    calm(mgpu("doctor", "--log", "run.log.gz"), (0, 1))
+
+
+SAFETENSORS = {
+    "400,000 extents": {"a": {"dtype": "F32", "shape": [1] * 400_000, "data_offsets": [0, 4]}},
+    "an extent of 4,000 digits": '{"a": {"dtype": "F32", "shape": [1' + "0" * 4000 + '], "data_offsets": [0, 4]}}',
+    "an extent of 300 digits": '{"a": {"dtype": "F32", "shape": [1' + "0" * 299 + '], "data_offsets": [0, 4]}}',
+    "a product of 4,000 digits": {"a": {"dtype": "F32", "shape": [10**18] * 60, "data_offsets": [0, 4]}},
+    "no whole number": {"a": {"dtype": "F32", "shape": [1e30, True, "10"], "data_offsets": [0, 4]}},
+    "a negative one": {"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}},
+    "infinite": '{"a": {"dtype": "F32", "shape": [Infinity, NaN, 1e999], "data_offsets": [0, 4]}}',
+    "a list": "[]",
+    "deep": "[" * 100_000,
+    "a name of 50,000 characters": {hostile_files.LONG: {"dtype": "F32", "shape": [1], "data_offsets": [0, 400]}},
+}
+
+
+@pytest.mark.parametrize("name", SAFETENSORS)
+def test_a_header_of_weights(name: str, mgpu: Mgpu, tmp_path: Path) -> None:
+    header = SAFETENSORS[name]
+    raw = (header if isinstance(header, str) else json.dumps(header)).encode()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.safetensors").write_bytes(len(raw).to_bytes(8, "little") + raw + b"1234")
+    done = mgpu("configure", "--model", "model", *ON)
+    calm(done)
+    assert "--params 8.03B" in done.stderr
+
+
+def test_stdin_that_is_closed_or_has_no_end(mgpu: Mgpu) -> None:
+    for argv in (("configure", "--validate", "-", "--no-loader"), ("configure", "--answers", "-", *ON)):
+        calm(mgpu(*argv, stdin=None))
+        calm(mgpu(*argv, stdin="/dev/zero"))
+        calm(mgpu(*argv, stdin="/"))
+    calm(mgpu("doctor", "--log", "-", stdin=None))
+    calm(mgpu("doctor", "--log", "-", stdin="/dev/zero"))
+
+
+def test_long_names_and_identifiers_in_a_saved_machine(mgpu: Mgpu, tmp_path: Path) -> None:
+    """A UUID of more digits than a hash has, an index of 30 digits, a name of 50,000 characters."""
+    for uuid in ("GPU-" + "a" * 80, "a" * 64 + "-" + "b" * 64, "MIG-" + "0" * 4000, "GPU-" + "1234abcd-" * 40):
+        machine = to_json(Snapshot(**facts()))
+        machine["gpus"][0] |= {"uuid": uuid, "name": hostile_files.LONG}
+        machine["host"]["name"] = hostile_files.LONG
+        (tmp_path / "m.json").write_text(json.dumps(machine))
+        calm(mgpu("doctor", "--from", "m.json", "--save", "n.json"), (0, 1))
+        calm(mgpu("doctor", "--from", "n.json", "--compare", "m.json"), (0, 1))
+    machine["gpus"][0]["index"] = 10**30
+    (tmp_path / "m.json").write_text(json.dumps(machine))
+    calm(mgpu("doctor", "--from", "m.json"))
+
+
+def test_environment_files_of_other_types(mgpu: Mgpu, tmp_path: Path) -> None:
+    """The files that NCCL's variables name, and accelerate's default config, may be links to anything."""
+    (tmp_path / "accelerate").mkdir()
+    (tmp_path / "accelerate" / "default_config.yaml").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("/dev/zero", str(tmp_path / "pipe")):
+        variables = {"NCCL_CONF_FILE": name, "NCCL_TOPO_FILE": name, "HF_HOME": str(tmp_path)}
+        done = mgpu("doctor", "--quick", "--json", variables=variables)
+        assert done.code in (0, 1, 4), done.stderr
+        assert done.memory < MOST_MEMORY
+        gaps = json.loads(done.stdout)["gaps"]
+        assert not [gap for gap in gaps.values() if gap["kind"] in ("timed_out", "crashed")], gaps

@@ -121,5 +121,5 @@ def read(folder: Path) -> dict[str, Any] | None:
     with contextlib.suppress(OSError, ValueError):
         document = json_of(file_reading.read(folder / DOCUMENT, most=_LARGEST))
         if isinstance(document, dict) and str(document.get("schema", "")).startswith("mgpu.preflight/"):
-            return document
+            return document if isinstance(document.get("bad", []), list) else None
     return None

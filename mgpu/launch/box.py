@@ -42,7 +42,7 @@ def stored(folder: Path, screen: report.Screen) -> list[report.Line] | None:
     try:
         document = json_of(file_reading.read_whole(folder / STORED, most=_LARGEST))
         return lines(document | {"logs": str(folder.absolute())}, screen)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
 
 

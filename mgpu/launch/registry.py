@@ -155,6 +155,8 @@ def load(path: Path) -> Entry:
         entry = decode(Entry, data, "")
     except (BadSnapshot, UnicodeDecodeError) as error:
         raise ValueError(str(error)) from None
+    if any(len(part) > 255 or "\0" in part for part in entry.folder.split("/")) or len(entry.folder) > 4096:
+        raise ValueError("its folder is not a path")  # limits of the kernel: NAME_MAX, PATH_MAX
     if f"{entry.id}.json" != path.name:
         raise ValueError(f"it names another run, {entry.id}")
     return entry

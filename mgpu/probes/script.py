@@ -72,6 +72,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
     except SyntaxError as error:
         coding = "encoding declaration" in (error.msg or "")  # Python's words name a file it does not know
         words = "it is neither UTF-8 nor does it declare another coding" if coding else error.msg or "invalid syntax"
+        words = words.partition("; use sys.set_int_max_str_digits")[0]
         return Script(shown, given, error=words, error_line=error.lineno)
     except (ValueError, LookupError, UnicodeError) as error:  # a zero byte, a coding nobody knows, no UTF-8
         return Script(shown, given, error=reason(error))

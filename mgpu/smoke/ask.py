@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mgpu import file_reading
+from mgpu.errors import clipped
 from mgpu.launch import processes
 from mgpu.smoke.ranks.journal import ASK
 from mgpu.snapshot import Rank
@@ -81,10 +82,14 @@ def pending(recorder: Mapping[str, Any]) -> str | None:
     if not found:
         return None
     entry = found[-1]
-    sizes, dtypes = entry.get("input_sizes") or [], entry.get("input_dtypes") or []
+    sizes, dtypes = _listed(entry.get("input_sizes")), _listed(entry.get("input_dtypes"))
     shape = " x ".join(str(size) for size in sizes[0]) if sizes and isinstance(sizes[0], list) else ""
     of = f" of {shape} x {dtypes[0]}" if shape and dtypes else ""
-    return f"{str(entry.get('profiling_name', 'a collective')).replace(':', ' ')}{of}"
+    return clipped(f"{str(entry.get('profiling_name', 'a collective')).replace(':', ' ')}{of}")
+
+
+def _listed(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else []
 
 
 def last_of_the_world(recorder: Mapping[str, Any]) -> int | None:
@@ -93,7 +98,8 @@ def last_of_the_world(recorder: Mapping[str, Any]) -> int | None:
         entry["collective_seq_id"]
         for entry in _entries(recorder)
         if not entry.get("is_p2p")
-        and entry.get("process_group", [""])[0] in ("0", "default_pg")
+        and isinstance(group := entry.get("process_group"), list)
+        and group[:1] in (["0"], ["default_pg"])
         and isinstance(entry.get("collective_seq_id"), int)
     ]
     return max(numbers, default=None)

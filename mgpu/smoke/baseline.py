@@ -35,8 +35,8 @@ def _read(path: str, snapshot: Snapshot) -> Baseline:
     except OSError as error:
         raise MgpuError(f"--baseline {file}: cannot read it: {reason(error)}", USAGE) from None
     except Malformed as error:
-        where = f" (line {error.line}, column {error.column})" if error.line else ""
-        raise _refused(file, f"{error}{where}") from None
+        at = f" (line {error.line}, column {error.column})" if error.line else ""
+        raise _refused(file, f"{error}{at}") from None
     if not isinstance(document, dict) or not str(document.get("schema", "")).startswith(SCHEMA):
         raise _refused(file, "it is no result of a smoke test")
     ranks = document.get("ranks")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from mgpu import document, examine, file_reading, report, stamp, telling
-from mgpu.errors import READY, USAGE, MgpuError
+from mgpu.errors import READY, USAGE, MgpuError, reason
 from mgpu.smoke import telling as smoke_telling
 from mgpu.smoke.request import Request
 from mgpu.smoke.subject import named
@@ -56,8 +58,9 @@ def _result(found: _Found) -> Result:
     try:
         snapshot = loads(file_reading.read(facts, most=_LARGEST).decode("utf-8"))
     except (OSError, UnicodeDecodeError, BadSnapshot) as error:
+        why = reason(error) if isinstance(error, OSError) else error
         raise MgpuError(
-            f"the facts of {found.folder} cannot be read: {error}\n  mgpu smoke-test --show --json   what it said",
+            f"the facts of {found.folder} cannot be read: {why}\n  mgpu smoke-test --show --json   what it said",
             USAGE,
         ) from None
     if snapshot.ranks is None:
@@ -101,8 +104,24 @@ def _read(folder: Path) -> _Found | None:
         when = path.stat().st_mtime
     except (OSError, ValueError):
         return None
-    whole = isinstance(told, dict) and all(key in told for key in ("verdict", "exit_code", "duration_s", "stamp"))
-    return _Found(folder, told, when) if whole and str(told.get("schema", "")).startswith("mgpu.smoke/") else None
+    return _Found(folder, told, when) if _is_result(told) else None
+
+
+def _is_result(told: Any) -> bool:
+    """Whether a document is the result of a smoke test, as far as it is read here."""
+    if not isinstance(told, dict) or not str(told.get("schema", "")).startswith("mgpu.smoke/"):
+        return False
+    verdict, code, seconds, config = (told.get(key) for key in ("verdict", "exit_code", "duration_s", "config"))
+    return (
+        "stamp" in told
+        and isinstance(verdict, str)
+        and type(code) is int
+        and 0 <= code <= 255
+        and isinstance(seconds, int | float)
+        and math.isfinite(seconds)
+        and isinstance(told["stamp"], str | NoneType)
+        and (config is None or (isinstance(config, dict) and isinstance(config.get("path"), str | NoneType)))
+    )
 
 
 def _from_stamp(request: Request) -> int:

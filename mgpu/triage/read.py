@@ -41,6 +41,7 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _LONGEST_LINE = 1 << 16
 _SEARCHED = 1 << 13  # characters of a line in which signatures are looked for
 _SHAPES_BYTES = 24 << 20  # of remembered shapes; then they are forgotten and met anew
+_SHAPES_OF_TEXTS = 1000  # a log may have one exception a hundred thousand times
 _MANY = 200  # new shapes in a piece: then their words are looked at first
 _DULL_WORDS = 300_000  # that are remembered
 _ENOUGH = 2000  # lines of one shape that were searched; what comes after is not counted any more
@@ -90,6 +91,7 @@ class Signatures:
         self.rows = {row.id: (row, re.compile(row.pattern)) for row in rows}
         self.noise = {row.id for row in rows if row.role == "noise"}
         self._of_text: dict[bytes, tuple[str, ...]] = {}
+        self._of_shape: dict[bytes, tuple[str, ...]] = {}
         self._always: tuple[str, ...] = ()
         for row in rows:
             texts = anchors.of(row.pattern)
@@ -152,8 +154,12 @@ class Signatures:
     def of_text(self, text: str) -> tuple[str, ...]:
         """The ids of the rows that a text bears."""
         line = Line(text[:_LONGEST_LINE], text[:_LONGEST_LINE])
-        candidates = self.among([anchors.shape(text.encode("utf-8", "replace"))])
-        return tuple(name for rows in candidates.values() for name, _ in self.in_line(line, rows))
+        shape = anchors.shape(line.text.encode("utf-8", "replace"))
+        if (rows := self._of_shape.get(shape)) is None:
+            if len(self._of_shape) > _SHAPES_OF_TEXTS:
+                self._of_shape.clear()
+            rows = self._of_shape[shape] = self.among([shape]).get(shape, ())
+        return tuple(name for name, _ in self.in_line(line, rows))
 
 
 def known() -> Sequence[Row]:
@@ -210,7 +216,7 @@ def _last_words(path: Path) -> str | None:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+def _opened(path: Path) -> Iterator[tuple[io.RawIOBase | BinaryIO, int]]:
     """A file's bytes, decompressed if its name ends in .gz, and the year of its prefixes' dates."""
     if str(path) == "-":
         if sys.stdin is None:
@@ -227,7 +233,7 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
         raise MgpuError(f"cannot read the log {path}: {why}", errors.USAGE) from None
     with open(handle, "rb") as raw:
         about = os.fstat(handle)
-        stream: BinaryIO = raw
+        stream: io.RawIOBase | BinaryIO = raw
         if path.suffix == ".gz":
             stream = _Unpacked(str(path), gzip.GzipFile(fileobj=raw), about.st_size)
         yield stream, time.gmtime(about.st_mtime).tm_year
@@ -253,14 +259,14 @@ class _Unpacked(io.RawIOBase):
         return data
 
 
-def _pieces(stream: BinaryIO, name: str, let_go: Callable[[int], None]) -> Iterator[bytes]:
+def _pieces(stream: io.RawIOBase | BinaryIO, name: str, let_go: Callable[[int], None]) -> Iterator[bytes]:
     """The file in pieces that end where a line ends. UTF-16 (PowerShell's `>`) becomes UTF-8. Of a line without an end
     the beginning is read; of the rest `let_go` hears how much it was."""
     rest, decoder = b"", None
     first = True
     while True:
         try:
-            data = stream.read(_PIECE)
+            data = stream.read(_PIECE) or b""
         except (OSError, EOFError, zlib.error) as error:
             raise MgpuError(f"cannot read the log {name}: {reason(error)}", errors.USAGE) from None
         if first and data[:2] in _UTF_16:
@@ -441,11 +447,12 @@ class _Numbers:
 
     def __init__(self, piece: bytes) -> None:
         self._piece = piece
+        self._plain = b"\r" not in piece
         self._starts: list[int] | None = None
 
     def of(self, place: int) -> int:
         """From 1, within the piece."""
-        if b"\r" not in self._piece:
+        if self._plain:
             return place + 1
         if self._starts is None:
             self._starts, at = [], 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mgpu import __version__, errors, file_reading, files
-from mgpu.errors import MgpuError, reason
+from mgpu.errors import MgpuError, clipped, reason
 from mgpu.structured_text import Malformed, json_of, toml_of, yaml_of
 from mgpu.wizard import answers as keys
 from mgpu.wizard.answers import KEYS, SECTIONS, Answers, Key, Origin
@@ -48,13 +48,13 @@ def loads(text: str, name: str, origin: Origin = "answers") -> Answers:
         try:
             key = keys.key_named(".".join(path))
         except MgpuError as error:
-            raise MgpuError(f"{where}: {error.message}", errors.USAGE) from None
+            raise MgpuError(f"{where}: {clipped(error.message, _MOST_SHOWN)}", errors.USAGE) from None
         shown = json.dumps(raw, ensure_ascii=False, default=str)
-        told = f"{where}: {'.'.join(path)} = {shown[:_MOST_SHOWN]}{'...' if len(shown) > _MOST_SHOWN else ''}"
+        told = f"{where}: {'.'.join(path)} = {clipped(shown, _MOST_SHOWN)}"
         try:
             value = keys.parse(key.name, raw)
         except ValueError as error:
-            raise MgpuError(f"{told}: {error}", errors.USAGE) from None
+            raise MgpuError(f"{told}: {clipped(str(error), 2 * _MOST_SHOWN)}", errors.USAGE) from None
         if key.name in values:
             raise MgpuError(f"{where}: {key.dotted} is given twice", errors.USAGE)
         values[key.name] = value
@@ -70,8 +70,9 @@ def loads(text: str, name: str, origin: Origin = "answers") -> Answers:
 def _entries(tree: dict[str, Any], text: str, name: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     """(path, value) of everything that is an answer. A plain name may stand outside its table."""
     if "schema" in tree and tree["schema"] != SCHEMA:
+        given = clipped(repr(tree["schema"]))
         raise MgpuError(
-            f"{name}{_line(text, ('schema',))}: schema {tree['schema']!r}: this mgpu ({__version__}) reads {SCHEMA}",
+            f"{name}{_line(text, ('schema',))}: schema {given}: this mgpu ({__version__}) reads {SCHEMA}",
             errors.USAGE,
         )
     for top, value in tree.items():
@@ -127,7 +128,7 @@ def _json(text: str, name: str) -> Any:
         found: dict[str, Any] = {}
         for key, value in pairs:
             if key in found:
-                raise MgpuError(f"{name}: {key!r} stands there twice", errors.USAGE)
+                raise MgpuError(f"{name}: {clipped(repr(key))} stands there twice", errors.USAGE)
             found[key] = value
         return found
 
@@ -171,7 +172,7 @@ def _refuse_twice(node: Any, name: str) -> None:
     for key, value in node.value:
         word = str(key.value)
         if word in seen:
-            raise MgpuError(f"{name}:{key.start_mark.line + 1}: {word!r} stands there twice", errors.USAGE)
+            raise MgpuError(f"{name}:{key.start_mark.line + 1}: {clipped(repr(word))} stands there twice", errors.USAGE)
         seen.add(word)
         if word in SECTIONS and value.id == "mapping":
             _refuse_twice(value, name)

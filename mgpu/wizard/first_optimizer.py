@@ -20,12 +20,13 @@ from typing import Any, Final
 
 from mgpu import errors, file_reading
 from mgpu.errors import MgpuError
-from mgpu.structured_text import Malformed, json_of
+from mgpu.structured_text import json_of
 from mgpu.wizard.answers import Answers, Origin
 
 DEADLINE_S: Final = 600.0  # a large model comes from a slow disk
 _CHILD: Final = Path(__file__).with_name("stop_at_optimizer.py")
 _TAIL_BYTES = 20_000
+_TOO_MANY = 1 << 63  # parameters
 _MOST_REPORT = 64 << 10  # bytes; a few numbers
 _TOLD_AFTER_S = 5.0
 # One process, whatever mgpu itself was started under. Who sets WORLD_SIZE=1 means it.
@@ -153,12 +154,27 @@ def _report_of(path: Path, script: str) -> Mapping[str, Any]:
     """What the child wrote. The script ran in the same process, and can have written anything. Raises MgpuError."""
     try:
         found = json_of(file_reading.read_whole(path, most=_MOST_REPORT))
-        if isinstance(found, dict):
-            return found
-        why = "it is not an object"
-    except (OSError, Malformed) as error:
+        if not isinstance(found, dict):
+            raise ValueError("it is not an object")
+        if "torch" in found or "failed" in found or _is_complete(found):
+            return dict(found)
+        why = "it lacks numbers"
+    except (OSError, ValueError, TypeError) as error:
         why = str(error)
     raise MgpuError(f"--params-from {script}: the report of its first optimizer cannot be read: {why}", errors.USAGE)
+
+
+def _is_complete(found: Mapping[str, Any]) -> bool:
+    params, trainable, dtypes, rates = (found.get(key) for key in ("params", "trainable", "dtypes", "rates"))
+    return (
+        all(type(number) is int and 0 <= number < _TOO_MANY for number in (params, trainable))
+        and isinstance(dtypes, dict)
+        and all(type(number) is int for number in dtypes.values())
+        and isinstance(rates, list)
+        and all(isinstance(rate, int | float) for rate in rates)
+        and isinstance(found.get("optimizer"), str)
+        and bool(dtypes or not params)
+    )
 
 
 def _measured(script: str, found: Mapping[str, Any]) -> Measured:
