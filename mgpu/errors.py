@@ -19,13 +19,24 @@ NOT_FOUND = 127
 INTERRUPTED = 130
 
 
+_LONGEST_LINE = 4096  # characters of a message: the longest path there is
+
+
 class MgpuError(Exception):
-    """Known trouble: a message for the user and the exit code of the command."""
+    """Known trouble: a message for the user and the exit code of the command. What a file may hold is clipped where the
+    message is made (`clipped`); no line of it is longer than a path."""
 
     def __init__(self, message: str, exit_code: int = NOT_READY) -> None:
+        if len(message) > _LONGEST_LINE:
+            message = "\n".join(clipped(line, _LONGEST_LINE) for line in message.split("\n"))
         super().__init__(message)
         self.message = message
         self.exit_code = exit_code
+
+
+def clipped(text: str, most: int = 200) -> str:
+    """A text from a file, fit for a message."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def reason(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING
 
-from mgpu import __version__, engine, errors, files, options, probes, report, signals, telling
+from mgpu import __version__, engine, errors, file_reading, files, options, probes, report, signals, telling
 from mgpu.check import Check
 from mgpu.errors import MgpuError, reason
 from mgpu.options import Request
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from mgpu.compare import Change
     from mgpu.repair import Result
 
-_LARGEST_FILE = 64 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
+_LARGEST_FILE = 8 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
 # What a config that runs on the CPU can do without.
 _OF_GPUS = frozenset({
     "driver", "gpu", "ecc", "memory", "mig", "clocks", "xid", "cuda", "visibility", "links", "pcie", "nccl",
@@ -256,13 +257,13 @@ def read_snapshot(path: Path) -> Snapshot:
     from mgpu.redaction import without_secrets
 
     try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST_FILE + 1)
-        if len(data) > _LARGEST_FILE:
-            raise MgpuError(f"{path} is larger than any saved machine ({_LARGEST_FILE >> 20} MiB)", errors.USAGE)
-        return without_secrets(loads(data.decode("utf-8")))  # an older mgpu saved those of a config
+        # An older mgpu saved the secrets of a config.
+        return without_secrets(loads(file_reading.read(path, most=_LARGEST_FILE).decode("utf-8")))
     except (OSError, UnicodeDecodeError) as error:
-        raise MgpuError(f"cannot read {path}: {reason(error)}", errors.USAGE) from None
+        words = f"cannot read {path}: {reason(error)}"
+        if isinstance(error, OSError) and error.errno == errno.EFBIG:
+            words = f"{path} is larger than any saved machine ({_LARGEST_FILE >> 20} MiB)"
+        raise MgpuError(words, errors.USAGE) from None
     except BadSnapshot as error:
         raise MgpuError(f"{path} is not a machine saved by mgpu doctor --save: {error}", errors.USAGE) from None
 

@@ -1,8 +1,9 @@
 """How does mgpu read a file that it does not trust?
 
 `read` checks the type before it opens, reads at most so many bytes, and waits only so long. `read_own` reads what mgpu
-itself wrote earlier, and only where the user owns it, others cannot write to it, and no link is in between. Every file
-that is not mgpu's own code is opened here (tests/test_reading.py checks it).
+itself wrote earlier, and only where the user owns it, others cannot write to it, and no link is in between. `read_part`
+reads in a run folder, to which the user's script can write as well. Every file that is not mgpu's own code is opened
+here (tests/test_reading.py checks it).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import errno
 import os
 import select
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -46,17 +48,27 @@ def read(path: str | Path, *, most: int, wait_s: float = WAIT_S) -> bytes:
 
     Raises OSError: Unreadable when it is something else, larger than `most` bytes, or does not answer in `wait_s`.
     """
-    name = os.fspath(path)
+    found = _read(os.fspath(path), most + 1, wait_s)
+    if len(found) > most:
+        raise Unreadable(f"it is larger than {_size(most)}", errno.EFBIG)
+    return found
 
-    def whole() -> bytes:
+
+def beginning(path: str | Path, *, most: int, wait_s: float = WAIT_S) -> bytes:
+    """Return the first `most` bytes of a file, or all of a shorter one; otherwise as `read`. Raises OSError."""
+    return _read(os.fspath(path), most, wait_s)
+
+
+def _read(name: str, most: int, wait_s: float) -> bytes:
+    def work() -> bytes:
         deadline = time.monotonic() + wait_s
         handle = open_checked(name)
         try:
-            return _all_of(handle, most, deadline)
+            return _up_to(handle, most, deadline)
         finally:
             os.close(handle)
 
-    return _within(wait_s, whole)
+    return _within(wait_s, work)
 
 
 def open_checked(path: str | Path) -> int:
@@ -87,9 +99,62 @@ def read_own(path: Path, *, most: int) -> bytes:
             raise Unreadable("it belongs to another user", errno.EPERM)
         if about.st_mode & _OTHERS_WRITE:
             raise Unreadable("other users can write to it", errno.EPERM)
-        return _all_of(handle, most, time.monotonic() + WAIT_S)
+        found = _up_to(handle, most + 1, time.monotonic() + WAIT_S)
     finally:
         os.close(handle)
+    if len(found) > most:
+        raise Unreadable(f"it is larger than {_size(most)}", errno.EFBIG)
+    return found
+
+
+def read_part(path: str | Path, *, most: int, start: int | None = None) -> bytes:
+    """Return at most `most` bytes of a regular file in a run folder: from `start`, or the end of the file (None).
+
+    No thread waits for it, because it is read many times during a run: the folder's file system answers, or the run
+    itself would hang. Raises OSError: Unreadable for a link and for anything but a regular file.
+    """
+    handle = open_part(path)
+    try:
+        at = max(0, os.fstat(handle).st_size - most) if start is None else start
+        found = bytearray()
+        while len(found) < most and (piece := os.pread(handle, min(_PIECE, most - len(found)), at + len(found))):
+            found += piece
+        return bytes(found)
+    finally:
+        os.close(handle)
+
+
+def open_part(path: str | Path) -> int:
+    """Open a regular file in a run folder for reading. Raises OSError: Unreadable as `read_part`."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    mode = os.fstat(handle).st_mode
+    if what := kind(mode):
+        os.close(handle)
+        raise Unreadable(f"it is {what}", errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL)
+    return handle
+
+
+def read_whole(path: str | Path, *, most: int) -> bytes:
+    """Return the bytes of a regular file in a run folder, as `read_part`. Raises OSError: Unreadable also when it is
+    larger than `most` bytes."""
+    found = read_part(path, most=most + 1, start=0)
+    if len(found) > most:
+        raise Unreadable(f"it is larger than {_size(most)}", errno.EFBIG)
+    return found
+
+
+def standard_input(*, most: int) -> bytes:
+    """Return what is on stdin, however long its writer takes. Raises OSError: Unreadable when stdin is closed, is a
+    folder, or holds more than `most` bytes."""
+    if sys.stdin is None:
+        raise Unreadable("stdin is closed", errno.EBADF)
+    try:
+        found = sys.stdin.buffer.read(most + 1)
+    except ValueError as error:  # closed by this process
+        raise Unreadable(reason(error), errno.EBADF) from None
+    if len(found) > most:
+        raise Unreadable(f"it is larger than {_size(most)}", errno.EFBIG)
+    return found
 
 
 def kind(mode: int) -> str:
@@ -104,19 +169,17 @@ def _refuse_kind(name: str, mode: int) -> None:
     raise Unreadable(f"it is {what}", errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL)
 
 
-def _all_of(handle: int, most: int, deadline: float) -> bytes:
+def _up_to(handle: int, most: int, deadline: float) -> bytes:
     found = bytearray()
-    while True:
+    while len(found) < most:
         left = deadline - time.monotonic()
         ready = left > 0 and select.select([handle], [], [], left)[0]
         if not ready:
             raise Unreadable("it did not answer in time", errno.ETIMEDOUT)
-        piece = os.read(handle, min(_PIECE, most + 1 - len(found)))
+        if not (piece := os.read(handle, min(_PIECE, most - len(found)))):
+            break
         found += piece
-        if len(found) > most:
-            raise Unreadable(f"it is larger than {_size(most)}", errno.EFBIG)
-        if not piece:
-            return bytes(found)
+    return bytes(found)
 
 
 def _size(count: int) -> str:

@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mgpu.errors import NOT_READY, REFUSED, MgpuError, reason
-from mgpu.file_reading import HANDED_OVER, Unreadable, kind
+from mgpu.file_reading import HANDED_OVER, Unreadable, kind, read
 
+_MOST_BACKED_UP = 64 << 20  # bytes; what mgpu replaces has at most 1 MiB
 _NOBODY = 65534  # the owner of what a user namespace does not map (kernel.overflowuid)
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -99,7 +100,7 @@ def back_up(path: Path) -> Path:
             raise MgpuError(f"cannot back up {path}: {reason(error)}", NOT_READY) from None
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(source.read_bytes())
+                file.write(read(source, most=_MOST_BACKED_UP))
         except OSError as error:
             copy.unlink(missing_ok=True)
             raise MgpuError(f"cannot back up {path}: {reason(error)}", NOT_READY) from None

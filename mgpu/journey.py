@@ -16,6 +16,7 @@ from mgpu.command_line import shell
 from mgpu.errors import MgpuError
 from mgpu.file_reading import read_own
 from mgpu.snapshot import Snapshot
+from mgpu.structured_text import json_of
 
 State = Literal["done", "todo", "trouble"]
 _WORDS = {
@@ -123,9 +124,9 @@ def _doctor() -> Step:
 
     purpose = "is this machine ready?"
     try:
-        last = json.loads(read_own(files.state_folder() / "doctor.json", most=_LARGEST))
+        last = json_of(read_own(files.state_folder() / "doctor.json", most=_LARGEST))
         verdict, time = str(last["verdict"]), str(last["time"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return Step("mgpu doctor", purpose, "todo", "not run yet")
     state: State = "done" if verdict in ("ready", "ready_with_warnings", "no_gpu") else "trouble"
     return Step("mgpu doctor", purpose, state, f"{_WORDS.get(verdict, verdict)}, {since(time)}")

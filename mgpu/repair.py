@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mgpu import __version__, files
+from mgpu import __version__, file_reading, files
 from mgpu.command_line import shell
 from mgpu.describe import gib
 from mgpu.engine import Outcome
@@ -28,6 +28,7 @@ from mgpu.snapshot import LeftFile, Leftovers, Snapshot
 ENV_FILE = "mgpu.env"
 SHM = Path("/dev/shm")
 
+_MOST_ENV = 64 << 10  # bytes of a file that mgpu wrote
 # A build of a large extension (flash-attn) takes tens of minutes; a lock whose folder nobody wrote to for this long is
 # one that a killed build left.
 _QUIET_S = 3600.0
@@ -372,11 +373,19 @@ def _environment(outcomes: Sequence[Outcome], folder: Path) -> Repair | None:
     )
 
 
+def _text_of(path: Path) -> str | None:
+    """The text of a file; None if it is too large to be one that mgpu wrote, or cannot be read."""
+    try:
+        return file_reading.read(path, most=_MOST_ENV).decode("utf-8", "replace")
+    except OSError:
+        return None
+
+
 def _write_env(path: Path, text: str) -> str:
     kept = ""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise MgpuError(f"{path} is not a plain file: left alone")
-    if path.exists() and path.read_text("utf-8", "replace") != text:
+    if path.exists() and _text_of(path) != text:
         kept = f"; the older one is {files.back_up(path).name}"
     files.write(path, text)
     return f"written{kept}. This shell is as it was; take them over:  source {ENV_FILE}"

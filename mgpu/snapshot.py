@@ -9,7 +9,6 @@ NVML's (PCI order), never CUDA's.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import types
 import typing
@@ -17,6 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+from mgpu.errors import clipped
+from mgpu.structured_text import Malformed, json_of
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -1790,6 +1792,9 @@ _TOO_LARGE = 1 << 64  # no counter of a kernel or driver reaches it
 class BadSnapshot(ValueError):
     """A saved Snapshot that cannot be read: which key, and what is wrong with it."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(clipped(message, 300))
+
 
 T = TypeVar("T")
 
@@ -1810,9 +1815,10 @@ def from_json(data: Any) -> Snapshot:
 def loads(text: str) -> Snapshot:
     """A Snapshot from the text of a saved file. Raises BadSnapshot."""
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadSnapshot(f"not JSON: {error}") from None
+        data = json_of(text)
+    except Malformed as error:
+        where = f" (line {error.line}, column {error.column})" if error.line else ""
+        raise BadSnapshot(f"{error}{where}") from None
     return from_json(data)
 
 

@@ -21,6 +21,7 @@ from mgpu.errors import REFUSED, MgpuError, reason
 from mgpu.file_reading import read_own
 from mgpu.secrets_masking import masked_argv, masked_value
 from mgpu.snapshot import BadSnapshot, Bandwidth, Baseline, Scaling, Snapshot, Stamp, decode
+from mgpu.structured_text import json_of
 
 FOLDER, FILE = ".mgpu", "verified.json"
 SCHEMA = 1
@@ -235,7 +236,7 @@ def _read(folder: Path) -> tuple[dict[str, dict[str, Any]], str | None]:
     try:
         if path.parent.is_symlink():
             return {}, f"{path.parent} is a symbolic link"
-        data = json.loads(read_own(path, most=_LARGEST))
+        data = json_of(read_own(path, most=_LARGEST))
         entries = data["entries"] if data.get("schema") == SCHEMA else {}
         possible = {key: entry for key, entry in entries.items() if _is_possible(entry)}
         # An older mgpu kept secrets as they are.
@@ -244,7 +245,7 @@ def _read(folder: Path) -> tuple[dict[str, dict[str, Any]], str | None]:
         return {}, None
     except OSError as error:
         return {}, f"{path} does not count: {reason(error).partition(': ')[0]}"
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return {}, f"{path} is damaged"
     left_out = len(entries) - len(counted)
     return (

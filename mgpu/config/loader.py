@@ -53,7 +53,7 @@ def _verdict(path: str, launched: bool) -> dict[str, Any]:
     except SystemExit as stopped:
         error = f"accelerate's argument parser refused it (exit {stopped.code})"
     except BaseException as raised:
-        words = " ".join(str(raised).split())
+        words = " ".join(str(raised).split())[:2000]  # it may quote a value of the file
         error = f"{type(raised).__name__}: {words}" if words else type(raised).__name__
     finally:
         os.environ.clear()

@@ -15,10 +15,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import yaml
-
 from mgpu.check import Edit
 from mgpu.config.surgery import CannotMend, Document, comments
+from mgpu.structured_text import Malformed, json_of, yaml_of
 
 __all__ = ["CannotMend", "apply", "comments", "diff"]
 _BOM = "\ufeff"
@@ -66,8 +65,8 @@ def _make(text: str, edit: Edit, json_only: bool) -> str:
 
 def _values(text: str, json_only: bool) -> Any:
     try:
-        return json.loads(text) if json_only else yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError):
+        return json_of(text) if json_only else yaml_of(text)
+    except Malformed:
         raise CannotMend("the file cannot be read") from None
 
 
@@ -114,8 +113,8 @@ def _said(key: Any, word: str) -> bool:
     if isinstance(key, str):
         return key == word
     try:
-        return bool(yaml.safe_load(word) == key)
-    except yaml.YAMLError:
+        return bool(yaml_of(word) == key)
+    except Malformed:
         return False
 
 

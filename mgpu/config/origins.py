@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mgpu import document, errors, probes, report, scratch
 from mgpu.config import LOADER
 from mgpu.config.reading import understand
-from mgpu.errors import USAGE, MgpuError
+from mgpu.errors import USAGE, MgpuError, clipped
 from mgpu.report import Line, Screen, Style, wrapped
 from mgpu.snapshot import Config
 
@@ -157,7 +157,7 @@ def _asked(raw: bytes, name: str, request: Request) -> dict[str, Any]:
 def _screen(config: Config, verdict: Mapping[str, Any], values: tuple[Value, ...], screen: Screen) -> list[Line]:
     lines: list[Line] = []
     if verdict.get("error"):
-        words = f"accelerate {verdict['accelerate']} refuses the file: {verdict['error']}"
+        words = f"accelerate {verdict['accelerate']} refuses the file: {clipped(str(verdict['error']), 400)}"
         lines += [[(line, "fail")] for line in wrapped(words, screen.width)]
     elif not verdict:
         lines += report.unstyled(
@@ -181,7 +181,7 @@ def _screen(config: Config, verdict: Mapping[str, Any], values: tuple[Value, ...
 def _text(value: Any) -> str:
     if value is None:
         return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value) if value != "" else "''"
+    return str(value).lower() if isinstance(value, bool) else clipped(str(value)) if value != "" else "''"
 
 
 def _document(config: Config, verdict: Mapping[str, Any], values: tuple[Value, ...]) -> dict[str, Any]:

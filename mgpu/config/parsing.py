@@ -7,18 +7,14 @@ and no text takes more than about a second: aliases are counted before they are 
 
 from __future__ import annotations
 
-import itertools
-import json
 import re
 from typing import Any, NamedTuple
 
 from mgpu.config.refusals import not_json, not_yaml
 from mgpu.errors import reason
 from mgpu.snapshot import ConfigFault, Mark, Scalar
+from mgpu.structured_text import Malformed, composed, endless, json_of, yaml_loader
 
-_MOST_NODES = 20_000  # keys and values; PyYAML composes so many in about half a second
-_MOST_BITS = 4096
-_MOST_DIGITS = 4300  # Python converts no longer number; PyYAML's base 60 would take minutes over one
 _DEEPEST = 20  # sections in sections that are looked into
 
 
@@ -38,25 +34,26 @@ def parse(text: str, *, json_only: bool = False) -> Parsed:
     plain: Any = None
     if json_only:
         try:
-            plain = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            return unreadable(*not_json(text, error))
+            plain = json_of(text)
+        except Malformed as error:
+            return unreadable(*not_json(text, error.__cause__ or error))
         text = text.replace("\t", " ")  # JSON takes tabs between its words, YAML does not
     found = _Found({}, {}, [], [])
     values: Any = plain  # of JSON that YAML does not take: a line separator in a name
     try:
-        loader = _loader(text)
-        node = loader.get_single_node()
+        loader = yaml_loader(text)
+        node = composed(loader)
         if node is not None:
-            _expanded(node, {}, set())
+            if number := endless(node):
+                return unreadable(*_cannot_be_read(number), "value")
             _walk(loader, node, "", found, 0)
         values = plain if json_only else loader.construct_document(node) if node is not None else None
         plain = _plain(values)
     except yaml.YAMLError as error:
         if not json_only:
             return unreadable(*not_yaml(text, error))
-    except (RecursionError, _TooMuchError) as error:
-        words = str(error) if isinstance(error, _TooMuchError) else "it is nested too deep"
+    except (RecursionError, Malformed) as error:
+        words = str(error) if isinstance(error, Malformed) else "nested too deep"
         return unreadable(f"not a config: {words}", Mark(1, 1), "too_much")
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         # PyYAML raises bare Python errors for some broken values: 2024-13-45, a number of 5000 digits.
@@ -71,10 +68,6 @@ def parse(text: str, *, json_only: bool = False) -> Parsed:
     return Parsed(plain, found.marks, found.scalars, tuple(found.twice))
 
 
-class _TooMuchError(Exception):
-    """More values than any config has, or one that holds itself."""
-
-
 class _Found(NamedTuple):
     """What a walk over the composed text gathers."""
 
@@ -84,59 +77,24 @@ class _Found(NamedTuple):
     nodes: list[Any]  # the scalar nodes, to find the one that cannot be constructed
 
 
-def _loader(text: str) -> Any:
-    """PyYAML's safe loader, for which a text of a million values ends early."""
-    import yaml
-
-    loader = yaml.SafeLoader(text)
-    compose, composed = loader.compose_node, itertools.count(1)
-
-    def compose_node(parent: Any, index: Any) -> Any:
-        if next(composed) > _MOST_NODES:
-            raise _TooMuchError(f"it has more than {_MOST_NODES:,} values")
-        return compose(parent, index)
-
-    loader.compose_node = compose_node
-    return loader
-
-
-def _expanded(node: Any, known: dict[int, int], above: set[int]) -> int:
-    """How many values a node stands for when every alias is written out: a few lines of aliases of aliases can stand
-    for billions. Raises _TooMuchError before anything is written out."""
-    if isinstance(node.value, str):
-        return 1
-    if id(node) in above:
-        raise _TooMuchError("a value contains itself")
-    if id(node) not in known:
-        above.add(id(node))
-        inner = (part for item in node.value for part in (item if isinstance(item, tuple) else (item,)))
-        number = 1 + sum(_expanded(part, known, above) for part in inner)
-        if number > _MOST_NODES:
-            raise _TooMuchError(f"its aliases stand for more than {_MOST_NODES:,} values")
-        above.discard(id(node))
-        known[id(node)] = number
-    return known[id(node)]
-
-
 def unreadable(message: str, mark: Mark | None, kind: str) -> Parsed:
     return Parsed({}, {}, {}, (ConfigFault(message, mark, fatal=True, kind=kind),))
 
 
 def _culprit(found: _Found, error: Exception) -> tuple[str, Mark]:
     """The value that PyYAML cannot make anything of, and where it stands."""
-    maker = _loader("")
+    maker = yaml_loader("")
     for node in found.nodes:
-        if _endless(node) or not _constructs(maker, node):
-            what = {"timestamp": "a date", "int": "a whole number", "float": "a number"}
-            kind = node.tag.rpartition(":")[2]
-            mark = Mark(node.start_mark.line + 1, node.start_mark.column + 1)
-            return f"not YAML: {_printable(node.value)[:30]!r} cannot be read as {what.get(kind, kind)}", mark
+        if not _constructs(maker, node):
+            return _cannot_be_read(node)
     return f"not YAML: {reason(error)}", Mark(1, 1)
 
 
-def _endless(node: Any) -> bool:
-    """Whether it is a number of more digits than anybody writes."""
-    return len(node.value) > _MOST_DIGITS and node.tag.endswith((":int", ":float"))
+def _cannot_be_read(node: Any) -> tuple[str, Mark]:
+    what = {"timestamp": "a date", "int": "a whole number", "float": "a number"}
+    kind = node.tag.rpartition(":")[2]
+    mark = Mark(node.start_mark.line + 1, node.start_mark.column + 1)
+    return f"not YAML: {_printable(node.value)[:30]!r} cannot be read as {what.get(kind, kind)}", mark
 
 
 def _constructs(maker: Any, node: Any) -> bool:
@@ -158,8 +116,6 @@ def _plain(data: Any) -> Any:
         return {str(_plain(key)): _plain(value) for key, value in data.items()}
     if isinstance(data, list | tuple | set):
         return [_plain(value) for value in data]
-    if isinstance(data, int) and data.bit_length() > _MOST_BITS:
-        return f"a number of {data.bit_length()} bits"  # Python refuses to write it out
     if data is None or isinstance(data, bool | int | float):
         return data
     return _printable(str(data))
@@ -175,8 +131,6 @@ def _walk(loader: Any, node: Any, prefix: str, found: _Found, depth: int) -> Non
     for item in node.value:
         if not isinstance(item, tuple):
             found.nodes.extend([item] if isinstance(item.value, str) else ())
-            if _endless(item):
-                raise ValueError("a number of too many digits")
             continue
         key, value = item
         if key.tag == "tag:yaml.org,2002:merge":
@@ -199,8 +153,6 @@ def _walk(loader: Any, node: Any, prefix: str, found: _Found, depth: int) -> Non
             at = value.start_mark
             found.scalars[name] = Scalar(_printable(value.value), value.style in ("'", '"'), at.line + 1, at.column + 1)
             found.nodes.append(value)
-            if _endless(value):
-                raise ValueError("a number of too many digits")
         _walk(loader, value, f"{name}.", found, depth + 1)
     for base in merged:  # `<<: *base`: a key of the base counts unless the mapping has its own, and stands there
         inner = _Found({}, {}, [], found.nodes)

@@ -6,6 +6,7 @@ A file that cannot be made sense of becomes faults, never an exception.
 from __future__ import annotations
 
 import codecs
+import errno
 import hashlib
 import itertools
 import json
@@ -14,9 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mgpu import file_reading
 from mgpu.config.parsing import parse, unreadable
 from mgpu.errors import USAGE, MgpuError, reason
 from mgpu.snapshot import Config, ConfigFault, DeepSpeedFile, Mark, Model
+from mgpu.structured_text import Malformed, json_of
 
 __all__ = [
     "CPU_JOB", "ENGINES", "LAUNCH_ADDS", "WRITTEN_BY", "digest", "for_engine", "job_sets", "launch_flags", "parse",
@@ -73,24 +76,22 @@ def read(path: Path) -> Config:
 def contents(path: Path) -> bytes:
     """The bytes of a config file. Raises MgpuError."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(LARGEST_BYTES + 1)
+        return file_reading.read(path, most=LARGEST_BYTES)
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise MgpuError(f"{path} is not an accelerate config: it is larger than 1 MiB", USAGE) from None
         words = error.strerror or reason(error)
         raise MgpuError(f"cannot read the config {path}: {words}{_instead(path, error)}", USAGE) from None
-    if len(raw) > LARGEST_BYTES:
-        raise MgpuError(f"{path} is no accelerate config: it is larger than 1 MiB", USAGE)
-    return raw
 
 
 def _instead(path: Path, error: OSError) -> str:
     """What a message adds that a file is not there: the nearest name, or what a folder holds."""
     import difflib
 
-    folder = path if isinstance(error, IsADirectoryError) else path.parent
+    folder = path if error.errno == errno.EISDIR else path.parent
     try:
         names = sorted(p.name for p in itertools.islice(folder.iterdir(), _MOST_NAMES) if p.suffix in SUFFIXES)
-    except OSError:
+    except (OSError, ValueError):
         return ""
     if folder is path:
         return f". It holds {', '.join(str(path / name) for name in names[:3])}" if names else ""
@@ -190,13 +191,14 @@ def _deepspeed_file(values: Mapping[str, Any]) -> DeepSpeedFile | None:
         return None
     path = Path(name)
     try:
-        if not path.is_file():
-            return DeepSpeedFile(name, exists=False)
-        if path.stat().st_size > LARGEST_BYTES:
-            return DeepSpeedFile(name, True, fault="larger than 1 MiB")
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        return DeepSpeedFile(name, True, fault=reason(error))
+        found = json_of(file_reading.read(path, most=LARGEST_BYTES))
+    except FileNotFoundError:
+        return DeepSpeedFile(name, exists=False)
+    except OSError as error:
+        return DeepSpeedFile(name, True, fault=error.strerror or reason(error))
+    except Malformed as error:
+        where = f" (line {error.line}, column {error.column})" if error.line else ""
+        return DeepSpeedFile(name, True, fault=f"{error}{where}")
     if not isinstance(found, dict):
         return DeepSpeedFile(name, True, fault="not a JSON object")
     return DeepSpeedFile(name, True, found)

@@ -20,7 +20,7 @@ _FURTHER = "not YAML: the line is indented otherwise than those it belongs to"
 _NO_COLON = "not YAML: no colon with a blank after it"
 
 
-def not_json(text: str, error: Exception) -> Refusal:
+def not_json(text: str, error: BaseException) -> Refusal:
     """Python's words for broken JSON, and the usual reasons."""
     if not isinstance(error, json.JSONDecodeError):
         words = "it is nested too deep" if isinstance(error, RecursionError) else error

@@ -5,12 +5,15 @@ The tree is PyYAML's, which knows for every key and value where it begins and en
 
 from __future__ import annotations
 
+import bisect
 import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
+
+from mgpu.structured_text import Malformed, composed, yaml_loader, yaml_of
 
 
 class CannotMend(Exception):
@@ -23,9 +26,11 @@ def comments(text: str) -> list[str]:
         spans = [(t.start_mark.index, t.end_mark.index) for t in yaml.scan(text) if isinstance(t, yaml.ScalarToken)]
     except yaml.YAMLError:
         return []
+    starts = [start for start, _ in spans]
     found: dict[int, str] = {}  # by the end of its line: a comment reaches that far
     for mark in re.finditer(r"^#|(?<=[\s\ufeff])#", text, re.MULTILINE):
-        if not any(start <= mark.start() < end for start, end in spans):
+        before = bisect.bisect_right(starts, mark.start()) - 1
+        if before < 0 or mark.start() >= spans[before][1]:
             comment = text[mark.start() :].split("\n", 1)[0]
             found.setdefault(mark.start() + len(comment), comment.rstrip())
     return list(found.values())
@@ -41,8 +46,8 @@ class Document:
         self.removed_comments: list[str] = []
         try:
             # JSON may be indented by tabs, YAML may not; no string of JSON has one in it.
-            self.root = yaml.compose(text.replace("\t", " ") if json_only else text, Loader=yaml.SafeLoader)
-        except (yaml.YAMLError, RecursionError):
+            self.root = composed(yaml_loader(text.replace("\t", " ") if json_only else text))
+        except (yaml.YAMLError, Malformed, RecursionError):
             raise CannotMend("the file cannot be read") from None
 
     # Looking
@@ -294,4 +299,4 @@ def _mappings(node: Any, parent: Any) -> list[tuple[Any, Any]]:
 
 
 def _plain(raw: str) -> Any:
-    return yaml.safe_load(raw)
+    return yaml_of(raw)

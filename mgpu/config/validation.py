@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mgpu import ahead, engine, errors, probes, scratch
+from mgpu import ahead, engine, errors, file_reading, probes, scratch
 from mgpu.check import Check, Edit
 from mgpu.config import ask
 from mgpu.config.reading import LARGEST_BYTES, contents, seal, understand
-from mgpu.errors import USAGE, MgpuError
+from mgpu.errors import USAGE, MgpuError, reason
 from mgpu.snapshot import Config, Plan, Snapshot
 from mgpu.target import placed
 
@@ -155,12 +154,10 @@ def _this_machine(python: str | None) -> Snapshot:
 def _bytes(name: str) -> bytes:
     if name != STDIN:
         return contents(Path(name))
-    if sys.stdin is None:
-        raise MgpuError("there is no standard input to read", USAGE)
-    raw = sys.stdin.buffer.read(LARGEST_BYTES + 1)
-    if len(raw) > LARGEST_BYTES:
-        raise MgpuError("standard input holds no accelerate config: it is larger than 1 MiB", USAGE)
-    return raw
+    try:
+        return file_reading.standard_input(most=LARGEST_BYTES)
+    except OSError as error:
+        raise MgpuError(f"cannot read standard input: {error.strerror or reason(error)}", USAGE) from None
 
 
 def _asked(configs: list[Config], now: dict[str, bytes], python: str | None) -> list[Config]:

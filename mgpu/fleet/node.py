@@ -7,7 +7,6 @@ whatever else prints here goes to stderr. With the end of stdin it ends.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import signal
 import socket
@@ -19,11 +18,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
-from mgpu import __version__, child_process, interpreter, scratch, signals
+from mgpu import __version__, child_process, file_reading, interpreter, scratch, signals
 from mgpu.fleet import framing
+from mgpu.structured_text import json_of
 
 _END_S = 5.0  # for a smoke test that is told to stop
 _LATE_S = 10.0  # past its own limit a smoke test is stopped from outside
+_LARGEST = 16 << 20  # bytes of a test's document
+_MOST_HASHED = 64 << 20  # bytes of a config or a script
 _TOLD = 2000  # characters of what a test printed, where it left no document
 # A stamp is of one machine; how a node meets the others is not guessed from its own files here, but tried (mesh.py).
 _TRIED_OTHERWISE = ("stamp", "network")
@@ -174,7 +176,7 @@ class Node:
             except (KeyboardInterrupt, signals.Stopped):  # before the folder it writes into is taken away
                 _end(self._test)
                 raise
-        return code, log.read_text("utf-8", "replace").strip()[-_TOLD:]
+        return code, file_reading.read_part(log, most=4 * _TOLD).decode("utf-8", "replace").strip()[-_TOLD:]
 
 
 def faults(snapshot: Any) -> list[dict[str, str]]:
@@ -206,7 +208,7 @@ def summary(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        document = json.loads(path.read_bytes())
+        document = json_of(file_reading.read_whole(path, most=_LARGEST))
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) else None
@@ -215,7 +217,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _sha256(path: Path) -> str:
     """Of a file that every node reads for itself."""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(file_reading.read(path, most=_MOST_HASHED)).hexdigest()
     except OSError as error:
         return f"cannot be read: {error.strerror}"
 

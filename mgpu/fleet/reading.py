@@ -6,23 +6,23 @@ kept. A file that cannot be read is a node that is missing, with the reason; one
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mgpu import engine, errors, nodelist
+from mgpu import engine, errors, file_reading, nodelist
 from mgpu.errors import MgpuError, reason
 from mgpu.fleet.compare import Machine, fleet_of
 from mgpu.fleet.flat import names_of
 from mgpu.fleet.written import DOCUMENT, MACHINES, read
 from mgpu.snapshot import FACTS, SCHEMA, BadSnapshot, Fleet, NodeFault, Plan, Snapshot, from_json
+from mgpu.structured_text import Malformed, json_of
 
 if TYPE_CHECKING:
     from mgpu.check import Check
 
-_LARGEST_FILE = 64 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
+_LARGEST_FILE = 8 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
 # So many are judged one by one as well: 12 ms each to decode and to ask all checks (measured on two cores, 2026-11).
 JUDGED = 128
 _FAULTY = "fleet_node_faulty"  # what the doctor said on the node itself; other differences are found here anew
@@ -149,15 +149,12 @@ def _why(error: Exception) -> str:
 
 def _facts(path: Path) -> Mapping[str, Any]:
     """The JSON of one file. Raises OSError, BadSnapshot, _NoMachine."""
-    with path.open("rb") as file:
-        data = file.read(_LARGEST_FILE + 1)
-    if len(data) > _LARGEST_FILE:
-        raise BadSnapshot(f"larger than any saved machine ({_LARGEST_FILE >> 20} MiB)")
+    data = file_reading.read(path, most=_LARGEST_FILE)
     try:
-        facts = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise BadSnapshot(f"not JSON{where}" if data.strip() else "empty") from None
+        facts = json_of(data)
+    except Malformed as error:
+        said = f"not JSON (line {error.line})" if error.line else str(error)
+        raise BadSnapshot(said if data.strip() else "empty") from None
     if not isinstance(facts, dict) or not facts.keys() & {*FACTS} or str(facts.get("schema", "")).startswith("mgpu."):
         raise _NoMachine
     if facts.get("schema", SCHEMA) != SCHEMA:

@@ -7,20 +7,21 @@ REASON), preflight.json, machines/NODE.json (each node as `mgpu doctor --save` w
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mgpu import files, nodelist
+from mgpu import file_reading, files, nodelist
 from mgpu.command_line import is_kind
 from mgpu.run_folder import Kind
+from mgpu.structured_text import json_of
 
 NODES_SH, HOSTFILE, DOCUMENT = "nodes.sh", "hostfile", "preflight.json"
 PASSING, FAILING, MACHINES = "passing_nodes.txt", "failing_nodes.txt", "machines"
 TESTS = ("alone", "pairs", "together")  # folders with the logs of the stages
+_LARGEST = 16 << 20  # bytes of a document; an entry of a node has about 1 KiB
 _GPUS = re.compile(r"(?P<type>[^:,=]+:)?(?P<number>\d+)")
 _NOTHING = "# All nodes of the job are good and wanted: nothing changes.\n"
 
@@ -108,7 +109,7 @@ def keep_machine(folder: Path, node: str, snapshot: Any) -> None:
 def read(folder: Path) -> dict[str, Any] | None:
     """The document of a pre-flight; None where there is none."""
     with contextlib.suppress(OSError, ValueError):
-        document = json.loads((folder / DOCUMENT).read_bytes())
+        document = json_of(file_reading.read(folder / DOCUMENT, most=_LARGEST))
         if isinstance(document, dict) and str(document.get("schema", "")).startswith("mgpu.preflight/"):
-            return document
+            return document if isinstance(document.get("bad", []), list) else None
     return None

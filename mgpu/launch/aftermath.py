@@ -5,7 +5,6 @@ the kernel and Slurm did meanwhile, and what each rank was doing when mgpu was a
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -17,9 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mgpu import child_process
+from mgpu import child_process, file_reading
 from mgpu.launch import exit_code, processes
 from mgpu.snapshot import EndedRank, Fallen, GpuWork, Run
+from mgpu.structured_text import json_of
 
 if TYPE_CHECKING:
     from mgpu.launch.supervise import Ended
@@ -177,8 +177,8 @@ class Aftermath:
             return
         # The file is the training's: a script may write anything there.
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-            with open(process.error_file, encoding="utf-8", errors="replace") as file:
-                message = json.loads(file.read(_ERROR_BYTES))["message"]
+            raw = file_reading.read_part(process.error_file, most=_ERROR_BYTES, start=0)
+            message = json_of(raw.decode("utf-8", "replace"))["message"]
             text = message if isinstance(message, str) else str(message.get("message", ""))
             if text:
                 self._errors[rank] = text.strip().splitlines()[0][:400]

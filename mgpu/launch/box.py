@@ -4,15 +4,15 @@ and what to do. The same is kept in the run's folder and written for `--json-res
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mgpu import moments, report
+from mgpu import file_reading, moments, report
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import remarks, result, work
 from mgpu.secrets_masking import masked_argv, masked_env
+from mgpu.structured_text import json_of
 from mgpu.triage import ending
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mgpu.snapshot import Config, Log, Run, Snapshot
 
 STORED = "result.json"
-_LARGEST = 4 << 20
+_LARGEST = 4 << 20  # bytes; a result of 1,000 ranks has less than 1 MiB
 
 
 def end(request: Request, command: Command, folder: Path, run: Run, snapshot: Snapshot | None = None) -> None:
@@ -40,10 +40,9 @@ def end(request: Request, command: Command, folder: Path, run: Run, snapshot: Sn
 def stored(folder: Path, screen: report.Screen) -> list[report.Line] | None:
     """The end of a run that is over, as it was told; None where nothing is kept of it."""
     try:
-        with (folder / STORED).open("rb") as file:
-            document = json.loads(file.read(_LARGEST))
+        document = json_of(file_reading.read_whole(folder / STORED, most=_LARGEST))
         return lines(document | {"logs": str(folder.absolute())}, screen)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
 
 

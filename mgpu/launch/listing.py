@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mgpu import __version__, errors, files, moments, report
+from mgpu import __version__, errors, file_reading, files, moments, report
 from mgpu import document as documents
 from mgpu.command_line import shell
 from mgpu.launch import processes, readings, registry, run_log
@@ -186,11 +186,10 @@ def last_line(folder: Path) -> str:
     if not parts:
         return ""
     try:
-        with parts[-1].open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _LAST_BYTES))
-            text = report.clean(file.read(_LAST_BYTES).decode("utf-8", "replace").replace("\r", "\n"))
+        printed = file_reading.read_part(parts[-1], most=_LAST_BYTES)
     except OSError:
         return ""
+    text = report.clean(printed.decode("utf-8", "replace").replace("\r", "\n"))
     lines = [line.strip() for line in re.split(r"\n+", text) if line.strip()]
     return lines[-1][:300] if lines else ""
 

@@ -12,9 +12,10 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mgpu import moments
+from mgpu import file_reading, moments
 from mgpu.launch import work
 from mgpu.snapshot import BadSnapshot, GpuWork, decode
+from mgpu.structured_text import json_of
 
 NAME = "gpus.json"
 OLD_S = 10.0  # mgpu: readings come each second or two; this old they tell nothing about now
@@ -60,9 +61,8 @@ def write(folder: Path, stored: Stored) -> None:
 def stored(folder: Path) -> Stored | None:
     """The latest that a run has stored; None where there is nothing, or nothing that can be read."""
     try:
-        with open(os.open(folder / NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            return decode(Stored, json.loads(file.read(_LARGEST)), "")
-    except (OSError, ValueError, RecursionError, BadSnapshot):
+        return decode(Stored, json_of(file_reading.read_whole(folder / NAME, most=_LARGEST)), "")
+    except (OSError, ValueError, BadSnapshot):
         return None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from mgpu import errors, files
 from mgpu.errors import MgpuError
 from mgpu.file_reading import read_own
 from mgpu.snapshot import BadSnapshot, decode
+from mgpu.structured_text import json_of
 
 State = Literal["running", "ended", "lost", "elsewhere"]
 
@@ -149,12 +149,14 @@ def load(path: Path) -> Entry:
     """One entry. Raises OSError and ValueError."""
     raw = read_own(path, most=_LARGEST)
     try:
-        data = json.loads(raw.decode("utf-8"))
+        data = json_of(raw.decode("utf-8"))
         if isinstance(data, dict) and data.get("schema") != _SCHEMA:
             raise ValueError(f"its schema is {data.get('schema')!r}, not {_SCHEMA}: another version of mgpu wrote it")
         entry = decode(Entry, data, "")
-    except (BadSnapshot, RecursionError, UnicodeDecodeError) as error:
+    except (BadSnapshot, UnicodeDecodeError) as error:
         raise ValueError(str(error)) from None
+    if any(len(part) > 255 or "\0" in part for part in entry.folder.split("/")) or len(entry.folder) > 4096:
+        raise ValueError("its folder is not a path")  # limits of the kernel: NAME_MAX, PATH_MAX
     if f"{entry.id}.json" != path.name:
         raise ValueError(f"it names another run, {entry.id}")
     return entry

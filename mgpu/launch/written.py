@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from mgpu import file_reading
 from mgpu.launch import run_log
 
 _CHUNK = 1 << 16
@@ -75,7 +76,7 @@ class Output:
 
     def _open(self, which: int, path: Path) -> bool:
         try:
-            opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            opened = file_reading.open_part(path)
         except OSError:
             return False
         if self._file is not None:
@@ -87,11 +88,8 @@ class Output:
     def _last_of(self, path: Path, most: int, *, follow: bool) -> bytes:
         """The end of a part; of the last one, what comes later is read from there on."""
         try:
-            with path.open("rb") as file:
-                end = file.seek(0, os.SEEK_END)
-                start = max(0, end - most)
-                file.seek(start)
-                data = file.read(end - start)
+            start = max(0, path.stat().st_size - most)
+            data = file_reading.read_part(path, most=most, start=start)
         except OSError:
             return b""
         if follow and self._open(number(path), path) and self._file is not None:

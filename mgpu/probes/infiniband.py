@@ -15,6 +15,7 @@ from typing import Any
 
 # NCCL's choice of a GID stands among the first: each address of the port has one of each RoCE version.
 _GIDS = 16
+_MOST_CACHE = 64 << 20  # bytes of ld.so.cache; a large one has 0.5 MiB
 _LIBRARY = "libibverbs.so.1"
 _FOLDERS = (
     "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/lib/x86_64-linux-gnu",
@@ -127,7 +128,7 @@ def _library(root: str) -> bool:
         return True
     try:
         with open(f"{root}/etc/ld.so.cache", "rb") as file:
-            return _LIBRARY.encode() in file.read()
+            return _LIBRARY.encode() in file.read(_MOST_CACHE)
     except OSError:
         return False
 

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from mgpu import child_process, errors
+from mgpu import child_process, errors, file_reading
 from mgpu.errors import MgpuError, reason
 from mgpu.probes import job_script_directives as directives
 from mgpu.probes.job_script_programs import SHELLS, base
@@ -103,12 +103,10 @@ def named_config(job: JobScript) -> Path | None:
 
 def _bytes(path: Path) -> bytes | str:
     """What the file holds, or why it is not read. Raises OSError."""
-    if not path.is_file():  # a folder, a pipe: nothing that ends
-        path.stat()
-        return "it is not a file"
-    with path.open("rb") as file:
-        raw = file.read(LARGEST_BYTES + 1)
-    return raw if len(raw) <= LARGEST_BYTES else f"it is larger than {LARGEST_BYTES >> 10} KiB"
+    try:
+        return file_reading.read(path, most=LARGEST_BYTES)
+    except file_reading.Unreadable as error:
+        return error.strerror or "it cannot be read"
 
 
 def _shell_of(shebang: str) -> str | None:

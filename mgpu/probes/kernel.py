@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -272,9 +273,19 @@ def _list(folder: str) -> list[str]:
         return []
 
 
-def _read(path: str) -> str | None:
+def _read(path: str, most: int = 4 << 20) -> str | None:
+    """The text of a regular file; None if there is none, or it has more than `most` bytes."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except (OSError, ValueError):
+        return None
+    try:
+        data = b""
+        regular = stat.S_ISREG(os.fstat(file).st_mode)
+        while regular and len(data) <= most and (piece := os.read(file, 1 << 20)):
+            data += piece
     except OSError:
         return None
+    finally:
+        os.close(file)
+    return data.decode("utf-8", "replace").strip() if regular and len(data) <= most else None

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -498,8 +499,18 @@ def _ninja(folders: Sequence[_Folder]) -> str | None:
 
 
 def _read(path: str, most: int) -> str | None:
+    """The beginning of a regular file; None if there is none."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(most)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError):
         return None
+    try:
+        data = b""
+        regular = stat.S_ISREG(os.fstat(file).st_mode)
+        while regular and len(data) < most and (piece := os.read(file, most - len(data))):
+            data += piece
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    return data.decode("utf-8", "replace").replace("\r\n", "\n") if regular else None

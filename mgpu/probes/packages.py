@@ -12,10 +12,13 @@ import glob
 import os
 import re
 import shutil
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+_MOST_BYTES = 4 << 20  # of a METADATA or a version file; the longest have 0.3 MiB
+_MOST_NCCL = 64 << 10  # of an nccl.conf: NCCL has some 200 variables
 _WANTED = (
     "accelerate", "torch", "transformers", "datasets", "deepspeed", "peft", "trl", "flash_attn", "bitsandbytes",
     "triton", "numpy", "nvidia_ml_py", "pynvml", "torchvision", "torchaudio", "transformer_engine", "torchao",
@@ -305,15 +308,25 @@ def _nccl_files() -> dict[str, list[str]]:
     """nccl.conf files NCCL reads after the environment: NAME=value lines, # comments (src/misc/param.cc)."""
     found = {}
     for path in (os.environ.get("NCCL_CONF_FILE") or os.path.expanduser("~/.nccl.conf"), "/etc/nccl.conf"):
-        text = _read(path)
+        text = _read(path, _MOST_NCCL)
         if text is not None:
             found[path] = [line.strip() for line in text.splitlines() if "=" in line and not line.startswith("#")]
     return found
 
 
-def _read(path: str) -> str | None:
+def _read(path: str, most: int = _MOST_BYTES) -> str | None:
+    """The text of a regular file; None if there is none, or it has more than `most` bytes."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except (OSError, ValueError):
+        return None
+    try:
+        data = b""
+        regular = stat.S_ISREG(os.fstat(file).st_mode)
+        while regular and len(data) <= most and (piece := os.read(file, 1 << 20)):
+            data += piece
     except OSError:
         return None
+    finally:
+        os.close(file)
+    return data.decode("utf-8", "replace").replace("\r\n", "\n") if regular and len(data) <= most else None

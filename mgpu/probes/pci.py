@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -212,8 +213,13 @@ def _topology(named: str | None, root: str) -> dict[str, Any]:
     if not named and not os.path.exists(path):
         return {}
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text = file.read(_TOPOLOGY_BYTES)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            if stat.S_IFMT(os.fstat(file).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):  # reading a folder says so
+                return {"topology_file": path, "topology_error": "it is not a regular file"}
+            text = os.read(file, _TOPOLOGY_BYTES).decode("utf-8", "replace")
+        finally:
+            os.close(file)
     except (OSError, ValueError) as error:
         return {"topology_file": path, "topology_error": getattr(error, "strerror", None) or str(error)}
     gpus = []

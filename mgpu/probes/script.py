@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from mgpu import errors
+from mgpu import errors, file_reading
 from mgpu.errors import MgpuError, reason
 from mgpu.probes.libraries import shadowed
 from mgpu.probes.script_names import Scope, Source
@@ -73,6 +73,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
     except SyntaxError as error:
         coding = "encoding declaration" in (error.msg or "")  # Python's words name a file it does not know
         words = "it is neither UTF-8 nor does it declare another coding" if coding else error.msg or "invalid syntax"
+        words = words.partition("; use sys.set_int_max_str_digits")[0]
         return Script(shown, given, error=words, error_line=error.lineno)
     except (ValueError, LookupError, UnicodeError) as error:  # a zero byte, a coding nobody knows, no UTF-8
         return Script(shown, given, error=reason(error))
@@ -99,12 +100,10 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
 
 def _bytes(path: Path) -> bytes | str:
     """What the file holds, or why it is not read. Raises OSError."""
-    if not path.is_file():  # a folder, a pipe: nothing that ends
-        path.stat()
-        return "it is not a file"
-    with path.open("rb") as file:
-        raw = file.read(LARGEST_BYTES + 1)
-    return raw if len(raw) <= LARGEST_BYTES else f"it is larger than {LARGEST_BYTES >> 20} MiB"
+    try:
+        return file_reading.read(path, most=LARGEST_BYTES)
+    except file_reading.Unreadable as error:
+        return error.strerror or "it cannot be read"
 
 
 def _no_python(path: Path, raw: bytes) -> str | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mgpu import errors, nodelist
+from mgpu import errors, file_reading, nodelist
 from mgpu.launch.aftermath import of_table
 from mgpu.slurm.follow import Followed
 from mgpu.slurm.record import Record
@@ -22,6 +22,7 @@ from mgpu.snapshot import EndedRank, Fallen, Run
 
 _READ_BYTES = 64 << 20  # of the end of a file
 _MOST_FILES = 2000
+_MOST_HOSTS = 4 << 20  # bytes of a hostfile: a line a task
 _ENDED_BY = 128 + signal.SIGTERM
 # Slurm ended it, with SIGTERM first; ExitCode says 0:0 or 0:15 then (measured on 22.05: 0:0 for TIMEOUT and CANCELLED).
 BY_SLURM = frozenset({"TIMEOUT", "PREEMPTED", "CANCELLED", "DEADLINE", "REVOKED"})
@@ -139,7 +140,7 @@ def task_nodes(record: Record, output: Path) -> tuple[str, ...]:
     """The nodes of the tasks, in their order: those that the pre-flight has chosen, else all of the job's."""
     for folder in preflight_folders(record, output):
         with contextlib.suppress(OSError):
-            if chosen := (folder / "hostfile").read_text("utf-8", "replace").split():
+            if chosen := file_reading.read(folder / "hostfile", most=_MOST_HOSTS).decode("utf-8", "replace").split():
                 return tuple(dict.fromkeys(chosen))
     with contextlib.suppress(ValueError):
         return nodelist.expand(record.nodes)
@@ -198,9 +199,8 @@ def node_in(path: Path, base: Path, nodes: Sequence[str]) -> str | None:
 
 def _end_of(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - _READ_BYTES))
+        with open(file_reading.open_checked(path), "rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _READ_BYTES))
             return file.read(_READ_BYTES)
     except OSError:
         return b""

@@ -11,9 +11,9 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mgpu import beforehand, engine, errors, scratch
+from mgpu import beforehand, engine, errors, file_reading, scratch
 from mgpu.command_line import below, shell
-from mgpu.errors import MgpuError
+from mgpu.errors import MgpuError, reason
 from mgpu.launch.request import Request
 from mgpu.slurm import block, insert
 from mgpu.slurm.job import THIS_FILE, Job, Shape
@@ -70,10 +70,15 @@ def prepared(request: Request, target: list[str], folder: Path) -> Prepared:
 
 
 def _of_script(request: Request, path: Path, job: JobScript, arguments: tuple[str, ...], folder: Path) -> Prepared:
+    from mgpu.probes import job_script
+
     for option, why in _NOT_FOLLOWED.items():
         if said := job.directive(option):
             raise MgpuError(f"{path}:{said.line}: --{option}: {why}", errors.LAUNCH_REFUSED)
-    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    try:
+        text = file_reading.read(path, most=job_script.LARGEST_BYTES).decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise MgpuError(f"cannot read {path}: {error.strerror or reason(error)}", errors.USAGE) from None
     nodes = request.nodes or _nodes(job)
     options = [
         f"--{name}={value}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 
+from mgpu import file_reading
+
 _CHUNK = 1 << 16
 
 
@@ -52,7 +54,9 @@ class Tail:
     def _open(self, names: tuple[str, ...]) -> bool:
         for name in names:
             with contextlib.suppress(OSError):
-                self._file = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                # A job may send its output nowhere; every other device is refused.
+                null = name == os.devnull
+                self._file = os.open(os.devnull, os.O_RDONLY) if null else file_reading.open_checked(name)
                 self.path = name
                 return True
         return False

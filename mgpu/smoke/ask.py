@@ -6,7 +6,6 @@ process cannot answer: it is asked, woken by SIGCONT, and answers before it does
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -14,12 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from mgpu import file_reading
+from mgpu.errors import clipped
 from mgpu.launch import processes
 from mgpu.smoke.ranks.journal import ASK
 from mgpu.snapshot import Rank
+from mgpu.structured_text import json_of
 
 # How long the ranks get to answer. They look for the file every 0.2 s; stacks come in milliseconds.
 _ANSWER_S = 0.6
+_MOST_STACK = 256 << 10  # bytes; faulthandler prints at most 100 frames of each thread
+_MOST_RECORDED = 16 << 20  # torch keeps 2,000 collectives, some 1 KiB each
 
 
 def where(folder: Path, listeners: Mapping[int, int], ranks: Sequence[Rank]) -> tuple[Rank, ...]:
@@ -58,14 +62,15 @@ def _answered(folder: Path, rank: Rank, awake: Collection[int], kernel_wait: str
 
 def _stack(folder: Path, number: int) -> str | None:
     try:
-        return (folder / f"rank{number}.stack").read_text("utf-8", "replace").strip() or None
+        stack = file_reading.read_part(folder / f"rank{number}.stack", most=_MOST_STACK, start=0)
+        return stack.decode("utf-8", "replace").strip() or None
     except OSError:
         return None
 
 
 def _recorder(folder: Path, number: int) -> Mapping[str, Any] | None:
     try:
-        told = json.loads((folder / f"rank{number}.recorder").read_bytes())
+        told = json_of(file_reading.read_whole(folder / f"rank{number}.recorder", most=_MOST_RECORDED))
     except (OSError, ValueError):
         return None
     return told if isinstance(told, dict) else None
@@ -77,10 +82,14 @@ def pending(recorder: Mapping[str, Any]) -> str | None:
     if not found:
         return None
     entry = found[-1]
-    sizes, dtypes = entry.get("input_sizes") or [], entry.get("input_dtypes") or []
+    sizes, dtypes = _listed(entry.get("input_sizes")), _listed(entry.get("input_dtypes"))
     shape = " x ".join(str(size) for size in sizes[0]) if sizes and isinstance(sizes[0], list) else ""
     of = f" of {shape} x {dtypes[0]}" if shape and dtypes else ""
-    return f"{str(entry.get('profiling_name', 'a collective')).replace(':', ' ')}{of}"
+    return clipped(f"{str(entry.get('profiling_name', 'a collective')).replace(':', ' ')}{of}")
+
+
+def _listed(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else []
 
 
 def last_of_the_world(recorder: Mapping[str, Any]) -> int | None:
@@ -89,7 +98,8 @@ def last_of_the_world(recorder: Mapping[str, Any]) -> int | None:
         entry["collective_seq_id"]
         for entry in _entries(recorder)
         if not entry.get("is_p2p")
-        and entry.get("process_group", [""])[0] in ("0", "default_pg")
+        and isinstance(group := entry.get("process_group"), list)
+        and group[:1] in (["0"], ["default_pg"])
         and isinstance(entry.get("collective_seq_id"), int)
     ]
     return max(numbers, default=None)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mgpu import stamp
+from mgpu import file_reading, stamp
 from mgpu.errors import USAGE, MgpuError, reason
 from mgpu.snapshot import BadSnapshot, Bandwidth, Baseline, Scaling, Snapshot, decode
+from mgpu.structured_text import Malformed, json_of
 
 Row = TypeVar("Row", Bandwidth, Scaling)
 SCHEMA = "mgpu.smoke/"
+_LARGEST = 16 << 20  # bytes; a smoke test of 1,000 ranks leaves about 6 MiB
 
 
 def of(path: str, snapshot: Snapshot) -> Baseline | None:
@@ -30,11 +31,12 @@ def _read(path: str, snapshot: Snapshot) -> Baseline:
     where = Path(path)
     file = where / "smoke.json" if where.is_dir() else where
     try:
-        document = json.loads(file.read_text("utf-8"))
+        document = json_of(file_reading.read(file, most=_LARGEST))
     except OSError as error:
         raise MgpuError(f"--baseline {file}: cannot read it: {reason(error)}", USAGE) from None
-    except (ValueError, RecursionError) as error:
-        raise _refused(file, f"not JSON: {error}") from None
+    except Malformed as error:
+        at = f" (line {error.line}, column {error.column})" if error.line else ""
+        raise _refused(file, f"{error}{at}") from None
     if not isinstance(document, dict) or not str(document.get("schema", "")).startswith(SCHEMA):
         raise _refused(file, "it is no result of a smoke test")
     ranks = document.get("ranks")

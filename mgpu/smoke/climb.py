@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from mgpu import child_process, signals
+from mgpu import child_process, file_reading, signals
 from mgpu.errors import CANNOT_RUN, MgpuError, reason
 from mgpu.launch import command as launching
 from mgpu.launch import exit_code, guard, port, processes
@@ -197,8 +197,6 @@ def _watch(launcher: subprocess.Popen[bytes], view: watch.View, limit_s: float, 
 def _tail(log: Path) -> bytes:
     """The end of what the launcher printed."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - _LOG_BYTES))
-            return file.read()
+        return file_reading.read_part(log, most=_LOG_BYTES)
     except OSError:
         return b""

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
-from mgpu import document, examine, report, stamp, telling
-from mgpu.errors import READY, USAGE, MgpuError
+from mgpu import document, examine, file_reading, report, stamp, telling
+from mgpu.errors import READY, USAGE, MgpuError, reason
 from mgpu.smoke import telling as smoke_telling
 from mgpu.smoke.request import Request
 from mgpu.smoke.subject import named
 from mgpu.smoke.verdict import Result, kept
 from mgpu.snapshot import BadSnapshot, loads
+from mgpu.structured_text import json_of
 
+_LARGEST = 16 << 20  # bytes; a smoke test of 1,000 ranks leaves about 6 MiB
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -53,10 +56,11 @@ def _result(found: _Found) -> Result:
 
     _, facts = kept(str(found.folder))
     try:
-        snapshot = loads(facts.read_text("utf-8"))
+        snapshot = loads(file_reading.read(facts, most=_LARGEST).decode("utf-8"))
     except (OSError, UnicodeDecodeError, BadSnapshot) as error:
+        why = reason(error) if isinstance(error, OSError) else error
         raise MgpuError(
-            f"the facts of {found.folder} cannot be read: {error}\n  mgpu smoke-test --show --json   what it said",
+            f"the facts of {found.folder} cannot be read: {why}\n  mgpu smoke-test --show --json   what it said",
             USAGE,
         ) from None
     if snapshot.ranks is None:
@@ -96,12 +100,28 @@ def _read(folder: Path) -> _Found | None:
     """A folder's document; None where there is none, or a damaged one."""
     path, _ = kept(str(folder))
     try:
-        told = json.loads(path.read_text("utf-8"))
+        told = json_of(file_reading.read(path, most=_LARGEST))
         when = path.stat().st_mtime
     except (OSError, ValueError):
         return None
-    whole = isinstance(told, dict) and all(key in told for key in ("verdict", "exit_code", "duration_s", "stamp"))
-    return _Found(folder, told, when) if whole and str(told.get("schema", "")).startswith("mgpu.smoke/") else None
+    return _Found(folder, told, when) if _is_result(told) else None
+
+
+def _is_result(told: Any) -> bool:
+    """Whether a document is the result of a smoke test, as far as it is read here."""
+    if not isinstance(told, dict) or not str(told.get("schema", "")).startswith("mgpu.smoke/"):
+        return False
+    verdict, code, seconds, config = (told.get(key) for key in ("verdict", "exit_code", "duration_s", "config"))
+    return (
+        "stamp" in told
+        and isinstance(verdict, str)
+        and type(code) is int
+        and 0 <= code <= 255
+        and isinstance(seconds, int | float)
+        and math.isfinite(seconds)
+        and isinstance(told["stamp"], str | NoneType)
+        and (config is None or (isinstance(config, dict) and isinstance(config.get("path"), str | NoneType)))
+    )
 
 
 def _from_stamp(request: Request) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mgpu import file_reading
 from mgpu.smoke.ranks.orders import Orders
 from mgpu.snapshot import NcclLine, NcclLog
 
@@ -54,8 +55,8 @@ def read(folder: Path) -> NcclLog | None:
     reader = _Reader()
     for path in sorted(folder.glob(_FILES)):
         try:
-            with path.open("rb") as file:
-                reader.take(file.read(_MOST_BYTES).decode("utf-8", "replace").splitlines())
+            text = file_reading.read_part(path, most=_MOST_BYTES, start=0).decode("utf-8", "replace")
+            reader.take(text.splitlines())
         except OSError:
             continue
     return reader.facts()

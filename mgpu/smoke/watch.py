@@ -5,20 +5,23 @@ Reads the ranks' journals (`smoke/ranks/journal.py` writes them) and their proce
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mgpu import file_reading
 from mgpu.engine import Status
 from mgpu.launch import processes
 from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.ranks.journal import error_folder
 from mgpu.smoke.ranks.orders import Orders
 from mgpu.snapshot import Rank, decode, hints_of
+from mgpu.structured_text import json_of
 
+_MOST_AT_ONCE = 4 << 20  # bytes of a journal; a rank writes some 10 KiB in all
+_LARGEST_REPORT = 8 << 20  # bytes; a rank among 1,000 writes some 100 KiB
 # How long the launcher may take to notice that a rank is gone and to end by itself: torchrun looks every 0.1 s, ends
 # the other ranks and prints which failed (0.3-1 s measured with torch 2.13; 3 s on a machine with too much to do).
 _NOTICE_S = 5.0
@@ -57,18 +60,18 @@ class View:
         """Take in what was written since the last time."""
         for number, journal in self.journals.items():
             try:
-                with (self.folder / f"rank{number}.jsonl").open("rb") as file:
-                    file.seek(journal.offset)
-                    data = file.read()
+                path = self.folder / f"rank{number}.jsonl"
+                data = file_reading.read_part(path, most=_MOST_AT_ONCE, start=journal.offset)
             except OSError:
                 continue
-            whole = data[: data.rfind(b"\n") + 1]
+            end = data.rfind(b"\n") + 1
+            whole = data[:end] if end or len(data) < _MOST_AT_ONCE else data  # the journal has no such line
             journal.offset += len(whole)
             for line in whole.splitlines():
                 try:
-                    self._take(journal, json.loads(line))
-                except ValueError:
-                    continue  # cut off by a full disk
+                    self._take(journal, json_of(line))
+                except (ValueError, KeyError, TypeError):
+                    continue  # cut off by a full disk, or written by something else
             if whole:
                 self.progress = time.monotonic()
 
@@ -204,7 +207,7 @@ class View:
         """One rank as a fact. What its report holds under the name of a field of Rank is that field."""
         journal = self.journals[number]
         try:
-            report = json.loads((self.folder / f"rank{number}.json").read_text("utf-8"))
+            report = json_of(file_reading.read_whole(self.folder / f"rank{number}.json", most=_LARGEST_REPORT))
             finished = True
         except (OSError, ValueError):
             report, finished = journal.report, False

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import bisect
 import codecs
+import contextlib
 import gzip
+import io
+import os
 import re
+import shlex
 import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
-from mgpu import errors
+from mgpu import errors, file_reading
 from mgpu.errors import MgpuError, reason
 from mgpu.secrets_masking import masked
 from mgpu.signature import Row
@@ -30,10 +34,14 @@ from mgpu.triage.table import Tables
 from mgpu.triage.tracebacks import Tracebacks
 
 _PIECE = 1 << 20
+# Logs compress to a 10th or 20th; one line that is repeated without end, to a 1000th.
+_MOST_UNPACKED = 512 << 20  # bytes that are always read
+_MOST_RATIO = 100
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _LONGEST_LINE = 1 << 16
 _SEARCHED = 1 << 13  # characters of a line in which signatures are looked for
 _SHAPES_BYTES = 24 << 20  # of remembered shapes; then they are forgotten and met anew
+_SHAPES_OF_TEXTS = 1000  # a log may have one exception a hundred thousand times
 _MANY = 200  # new shapes in a piece: then their words are looked at first
 _DULL_WORDS = 300_000  # that are remembered
 _ENOUGH = 2000  # lines of one shape that were searched; what comes after is not counted any more
@@ -83,6 +91,7 @@ class Signatures:
         self.rows = {row.id: (row, re.compile(row.pattern)) for row in rows}
         self.noise = {row.id for row in rows if row.role == "noise"}
         self._of_text: dict[bytes, tuple[str, ...]] = {}
+        self._of_shape: dict[bytes, tuple[str, ...]] = {}
         self._always: tuple[str, ...] = ()
         for row in rows:
             texts = anchors.of(row.pattern)
@@ -145,8 +154,12 @@ class Signatures:
     def of_text(self, text: str) -> tuple[str, ...]:
         """The ids of the rows that a text bears."""
         line = Line(text[:_LONGEST_LINE], text[:_LONGEST_LINE])
-        candidates = self.among([anchors.shape(text.encode("utf-8", "replace"))])
-        return tuple(name for rows in candidates.values() for name, _ in self.in_line(line, rows))
+        shape = anchors.shape(line.text.encode("utf-8", "replace"))
+        if (rows := self._of_shape.get(shape)) is None:
+            if len(self._of_shape) > _SHAPES_OF_TEXTS:
+                self._of_shape.clear()
+            rows = self._of_shape[shape] = self.among([shape]).get(shape, ())
+        return tuple(name for name, _ in self.in_line(line, rows))
 
 
 def known() -> Sequence[Row]:
@@ -190,53 +203,70 @@ def logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_
 def _last_words(path: Path) -> str | None:
     """What the program wrote last, before its launcher told that a rank had failed."""
     try:
-        with path.open("rb") as file:
-            if path.suffix == ".gz" or file.read(2) in _UTF_16:
-                return None
+        if path.suffix == ".gz" or file_reading.beginning(path, most=2) in _UTF_16:
+            return None
+        with open(file_reading.open_checked(path), "rb") as file:
             file.seek(max(0, path.stat().st_size - _LONGEST_LINE))
-            text = file.read().decode("utf-8", "replace").replace("\r", "\n")
-    except OSError:  # stdin, which is read
+            text = file.read(_LONGEST_LINE).decode("utf-8", "replace").replace("\r", "\n")
+    except OSError:  # stdin or a pipe, which is read
         return None
     of_launcher = _LAUNCHERS.search(text)
     said = [line for line in text[: of_launcher.start() if of_launcher else 0].split("\n") if _WORDS.search(line)]
     return masked(taken_apart(said[-1]).text.strip()[:LONGEST_TEXT]) or None if said else None
 
 
-class _opened:
-    """A file's bytes, decompressed where its name ends in .gz, and the year of its prefixes' dates."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.close = str(path) != "-"
-
-    def __enter__(self) -> tuple[BinaryIO, int]:
-        try:
-            if not self.close:
-                self.stream: BinaryIO = sys.stdin.buffer
-                return self.stream, time.gmtime().tm_year
-            if self.path.is_dir():
-                raise MgpuError(f"{self.path} is a folder: name its files", errors.USAGE)
-            year = time.gmtime(self.path.stat().st_mtime).tm_year
-            opened = gzip.open(self.path, "rb") if self.path.suffix == ".gz" else self.path.open("rb")
-            self.stream = cast(BinaryIO, opened)
-        except OSError as error:
-            why = error.strerror or reason(error)
-            raise MgpuError(f"cannot read the log {self.path}: {why}", errors.USAGE) from None
-        return self.stream, year
-
-    def __exit__(self, *_: object) -> None:
-        if self.close:
-            self.stream.close()
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[io.RawIOBase | BinaryIO, int]]:
+    """A file's bytes, decompressed if its name ends in .gz, and the year of its prefixes' dates."""
+    if str(path) == "-":
+        if sys.stdin is None:
+            raise MgpuError("--log -: stdin is closed", errors.USAGE)
+        yield sys.stdin.buffer, time.gmtime().tm_year
+        return
+    try:
+        if path.is_dir():
+            raise MgpuError(f"{path} is a folder: name its files", errors.USAGE)
+        handle = file_reading.open_checked(path)
+        os.set_blocking(handle, True)  # a pipe that was handed over: its writer may take its time
+    except OSError as error:
+        why = error.strerror or reason(error)
+        raise MgpuError(f"cannot read the log {path}: {why}", errors.USAGE) from None
+    with open(handle, "rb") as raw:
+        about = os.fstat(handle)
+        stream: io.RawIOBase | BinaryIO = raw
+        if path.suffix == ".gz":
+            stream = _Unpacked(str(path), gzip.GzipFile(fileobj=raw), about.st_size)
+        yield stream, time.gmtime(about.st_mtime).tm_year
 
 
-def _pieces(stream: BinaryIO, name: str, let_go: Callable[[int], None]) -> Iterator[bytes]:
+class _Unpacked(io.RawIOBase):
+    """A compressed file as it is unpacked, up to the size of any log that is worth reading whole."""
+
+    def __init__(self, name: str, stream: gzip.GzipFile, size: int) -> None:
+        self._name, self._stream = name, stream
+        self._left = max(_MOST_UNPACKED, size * _MOST_RATIO)
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise MgpuError(
+                f"{self._name} unpacks to more than {_MOST_UNPACKED >> 20} MiB, and more than {_MOST_RATIO} times its "
+                f"size: it is not read further\n  zcat {shlex.quote(self._name)} | tail -c 100M | mgpu doctor --log -"
+                "   reads its end",
+                errors.USAGE,
+            )
+        return data
+
+
+def _pieces(stream: io.RawIOBase | BinaryIO, name: str, let_go: Callable[[int], None]) -> Iterator[bytes]:
     """The file in pieces that end where a line ends. UTF-16 (PowerShell's `>`) becomes UTF-8. Of a line without an end
     the beginning is read; of the rest `let_go` hears how much it was."""
     rest, decoder = b"", None
     first = True
     while True:
         try:
-            data = stream.read(_PIECE)
+            data = stream.read(_PIECE) or b""
         except (OSError, EOFError, zlib.error) as error:
             raise MgpuError(f"cannot read the log {name}: {reason(error)}", errors.USAGE) from None
         if first and data[:2] in _UTF_16:
@@ -417,11 +447,12 @@ class _Numbers:
 
     def __init__(self, piece: bytes) -> None:
         self._piece = piece
+        self._plain = b"\r" not in piece
         self._starts: list[int] | None = None
 
     def of(self, place: int) -> int:
         """From 1, within the piece."""
-        if b"\r" not in self._piece:
+        if self._plain:
             return place + 1
         if self._starts is None:
             self._starts, at = [], 0

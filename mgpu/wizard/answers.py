@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from mgpu import errors, memory
-from mgpu.errors import MgpuError
+from mgpu.errors import MgpuError, clipped
 from mgpu.secrets_masking import masked, masked_argv
 
 Origin = Literal["probe", "rule", "you", "flag", "env", "answers", "file", "-"]
@@ -383,7 +383,7 @@ def key_named(text: str) -> Key:
     }
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f". Did you mean {names[near[0]]}?" if near else f"; there are {', '.join(k.dotted for k in KEYS)}"
-    raise MgpuError(f"no answer is called {text!r}{hint}", errors.USAGE)
+    raise MgpuError(f"no answer is called {clipped(repr(text))}{hint}", errors.USAGE)
 
 
 def parse(name: str, raw: object) -> Any:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import json
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from mgpu import __version__, errors, files
-from mgpu.errors import MgpuError, reason
+from mgpu import __version__, errors, file_reading, files
+from mgpu.errors import MgpuError, clipped, reason
+from mgpu.structured_text import Malformed, json_of, toml_of, yaml_of
 from mgpu.wizard import answers as keys
 from mgpu.wizard.answers import KEYS, SECTIONS, Answers, Key, Origin
 
@@ -22,26 +21,22 @@ SCHEMA: Final = 1
 NOTES: Final = "notes"  # a table that is the user's own: read by nobody, kept
 _HEAD: Final = ("schema", "mgpu")
 _ALWAYS: Final = ("gpus", "precision", "strategy")  # told even where the machine says
-_MOST_BYTES = 1_000_000
+MOST_BYTES: Final = 256 << 10  # an answers file of mgpu has 2 KiB; tomllib reads so much in about a second
+_MOST_SHOWN = 200  # characters of a value in a message
 
 
 def read(path: str) -> Answers:
     """The answers of a file; "-" is stdin. Raises MgpuError: where, what, what is allowed."""
     try:
         if path == "-":
-            if sys.stdin is None:
-                raise MgpuError("--answers -: stdin is closed", errors.USAGE)
-            raw, name = sys.stdin.buffer.read(_MOST_BYTES + 1), "stdin"
+            raw, name = file_reading.standard_input(most=MOST_BYTES), "stdin"
         else:
-            with open(path, "rb") as file:
-                raw, name = file.read(_MOST_BYTES + 1), path
+            raw, name = file_reading.read(path, most=MOST_BYTES), path
         text = raw.decode("utf-8-sig")
     except OSError as error:
-        raise MgpuError(f"--answers {path}: {reason(error).partition(':')[0]}", errors.USAGE) from None
+        raise MgpuError(f"--answers {path}: {error.strerror or reason(error)}", errors.USAGE) from None
     except UnicodeDecodeError:
         raise MgpuError(f"--answers {path}: not UTF-8 text", errors.USAGE) from None
-    if len(raw) > _MOST_BYTES:
-        raise MgpuError(f"--answers {path}: too large for an answers file", errors.USAGE)
     return loads(text, name)
 
 
@@ -53,12 +48,13 @@ def loads(text: str, name: str, origin: Origin = "answers") -> Answers:
         try:
             key = keys.key_named(".".join(path))
         except MgpuError as error:
-            raise MgpuError(f"{where}: {error.message}", errors.USAGE) from None
-        told = f"{where}: {'.'.join(path)} = {json.dumps(raw, ensure_ascii=False, default=str)}"
+            raise MgpuError(f"{where}: {clipped(error.message, _MOST_SHOWN)}", errors.USAGE) from None
+        shown = json.dumps(raw, ensure_ascii=False, default=str)
+        told = f"{where}: {'.'.join(path)} = {clipped(shown, _MOST_SHOWN)}"
         try:
             value = keys.parse(key.name, raw)
         except ValueError as error:
-            raise MgpuError(f"{told}: {error}", errors.USAGE) from None
+            raise MgpuError(f"{told}: {clipped(str(error), 2 * _MOST_SHOWN)}", errors.USAGE) from None
         if key.name in values:
             raise MgpuError(f"{where}: {key.dotted} is given twice", errors.USAGE)
         values[key.name] = value
@@ -74,8 +70,9 @@ def loads(text: str, name: str, origin: Origin = "answers") -> Answers:
 def _entries(tree: dict[str, Any], text: str, name: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     """(path, value) of everything that is an answer. A plain name may stand outside its table."""
     if "schema" in tree and tree["schema"] != SCHEMA:
+        given = clipped(repr(tree["schema"]))
         raise MgpuError(
-            f"{name}{_line(text, ('schema',))}: schema {tree['schema']!r}: this mgpu ({__version__}) reads {SCHEMA}",
+            f"{name}{_line(text, ('schema',))}: schema {given}: this mgpu ({__version__}) reads {SCHEMA}",
             errors.USAGE,
         )
     for top, value in tree.items():
@@ -118,15 +115,12 @@ def _kind(tree: Any) -> str:
 
 
 def _toml(text: str, name: str, *, else_yaml: bool) -> Any:
-    tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return toml_of(text)
+    except Malformed as error:
         if else_yaml and re.search(r"^\s*\w+:", text, re.MULTILINE):
             return _yaml(text, name)
-        said = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", str(error), re.DOTALL)
-        where = f"{name}:{said[2]}:{said[3]}: {said[1]}" if said else f"{name}: {error}"
-        raise MgpuError(f"{where} (TOML)", errors.USAGE) from None
+        raise _refused(name, error, "TOML") from None
 
 
 def _json(text: str, name: str) -> Any:
@@ -134,33 +128,32 @@ def _json(text: str, name: str) -> Any:
         found: dict[str, Any] = {}
         for key, value in pairs:
             if key in found:
-                raise MgpuError(f"{name}: {key!r} stands there twice", errors.USAGE)
+                raise MgpuError(f"{name}: {clipped(repr(key))} stands there twice", errors.USAGE)
             found[key] = value
         return found
 
     try:
-        return json.loads(text, object_pairs_hook=once)
-    except json.JSONDecodeError as error:
-        raise MgpuError(f"{name}:{error.lineno}:{error.colno}: {error.msg} (JSON)", errors.USAGE) from None
-    except RecursionError:
-        raise MgpuError(f"{name}: nested too deep for answers", errors.USAGE) from None
+        return json_of(text, pairs=once)
+    except Malformed as error:
+        raise _refused(name, error, "JSON") from None
 
 
 def _yaml(text: str, name: str) -> Any:
     import yaml
 
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    def look(node: Any) -> None:
         if isinstance(node, yaml.MappingNode):
             _refuse_twice(node, name)
-        return yaml.load(text, _plain_times(yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        said = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise MgpuError(f"{name}{where}: {said} (YAML)", errors.USAGE) from None
-    except (RecursionError, ValueError) as error:  # a date that is none is a ValueError
-        raise MgpuError(f"{name}: {reason(error)} (YAML)", errors.USAGE) from None
+
+    try:
+        return yaml_of(text, _plain_times(yaml.SafeLoader), look)
+    except Malformed as error:
+        raise _refused(name, error, "YAML") from None
+
+
+def _refused(name: str, error: Malformed, format: str) -> MgpuError:
+    where = f":{error.line}:{error.column}" if error.line else ""
+    return MgpuError(f"{name}{where}: {str(error).removeprefix('not JSON: ')} ({format})", errors.USAGE)
 
 
 def _plain_times(safe: Any) -> Any:
@@ -179,7 +172,7 @@ def _refuse_twice(node: Any, name: str) -> None:
     for key, value in node.value:
         word = str(key.value)
         if word in seen:
-            raise MgpuError(f"{name}:{key.start_mark.line + 1}: {word!r} stands there twice", errors.USAGE)
+            raise MgpuError(f"{name}:{key.start_mark.line + 1}: {clipped(repr(word))} stands there twice", errors.USAGE)
         seen.add(word)
         if word in SECTIONS and value.id == "mapping":
             _refuse_twice(value, name)
@@ -264,8 +257,9 @@ def _into(answers: Answers, old: str) -> str:
     from tomlkit.exceptions import TOMLKitError
 
     try:
+        toml_of(old)
         document = tomlkit.parse(old)
-    except TOMLKitError as error:
+    except (TOMLKitError, Malformed) as error:
         raise MgpuError(str(error), errors.USAGE) from None
     document["schema"] = SCHEMA
     document["mgpu"] = __version__
@@ -303,9 +297,9 @@ def save(path: Path, answers: Answers) -> str:
         if path.is_dir():
             raise MgpuError(f"--save-answers {path}: a folder", errors.USAGE)
         try:
-            old = path.read_bytes().decode("utf-8")
+            old = file_reading.read(path, most=MOST_BYTES).decode("utf-8")
         except OSError as error:
-            raise MgpuError(f"--save-answers {path}: {reason(error)}", errors.NOT_READY) from None
+            raise MgpuError(f"--save-answers {path}: {error.strerror or reason(error)}", errors.NOT_READY) from None
         except UnicodeDecodeError:
             old = "\0"
     try:

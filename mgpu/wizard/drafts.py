@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from mgpu import errors, files
-from mgpu.errors import MgpuError, reason
+from mgpu.errors import MgpuError, clipped, reason
 from mgpu.file_reading import read_own
+from mgpu.structured_text import toml_of
 from mgpu.wizard import answers as decisions
 from mgpu.wizard import flow
 from mgpu.wizard.answers import Answers, Origin
@@ -62,7 +63,7 @@ def load(path: Path | None) -> tuple[State | None, str]:
         return loads(read_own(path, most=_MOST_BYTES).decode("utf-8")), ""
     except FileNotFoundError:
         return None, ""
-    except (OSError, ValueError, RecursionError, MgpuError) as error:
+    except (OSError, ValueError, MgpuError) as error:
         if isinstance(error, OSError) and error.errno != errno.EFBIG:
             return None, f"the draft {path} cannot be read: {reason(error)}"
         aside = path.with_name(f"{path.name}.damaged")
@@ -124,11 +125,9 @@ def dumps(state: State) -> str:
 
 def loads(text: str) -> State:
     """The state in a text. Raises ValueError for anything that `dumps` does not write."""
-    import tomlkit
-
-    tree = tomlkit.parse(text).unwrap()
+    tree = toml_of(text)
     if tree.get("schema") != _SCHEMA:
-        raise ValueError(f"its schema is {tree.get('schema')!r}, not {_SCHEMA}")
+        raise ValueError(f"its schema is {clipped(repr(tree.get('schema')))}, not {_SCHEMA}")
     answers, origins = tree.get("answers", {}), tree.get("origins", {})
     asked = tree.get("asked", [])
     words = [tree.get(name, "") for name in ("step", "mode", "editing", "output", "source")]

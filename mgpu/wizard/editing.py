@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mgpu.check import Edit
 from mgpu.command_line import below, shell
-from mgpu.errors import REFUSED, MgpuError
+from mgpu.errors import REFUSED, MgpuError, clipped
 from mgpu.memory import PRECISIONS
 from mgpu.snapshot import Config, Snapshot
 from mgpu.wizard.answers import Answers, Origin
@@ -57,7 +57,7 @@ def answers_from(config: Config, snapshot: Snapshot | None = None) -> Answers:
     values = config.values
     kind = config.distributed_type
     if kind not in _TYPES or config.on_cpu:
-        said = "use_cpu" if kind in _TYPES else f"distributed_type {kind or 'missing'}"
+        said = "use_cpu" if kind in _TYPES else f"distributed_type {clipped(kind or 'missing', 60)}"
         raise MgpuError(
             f"{config.path}: {said} is not something mgpu edits; it knows {', '.join(_TYPES)}"
             + below(shell("mgpu configure --validate {:path}", config.path), "check it")

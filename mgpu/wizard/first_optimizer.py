@@ -5,7 +5,6 @@ Only when the user asks (--params-from): until it gets there, a script does what
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -17,14 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from mgpu import child_process, errors, scratch
+from mgpu import child_process, errors, file_reading, scratch
 from mgpu.command_line import shell
 from mgpu.errors import MgpuError
+from mgpu.structured_text import json_of
 from mgpu.wizard.answers import Answers, Origin
 
 DEADLINE_S: Final = 600.0  # a large model comes from a slow disk
 _CHILD: Final = Path(__file__).with_name("stop_at_optimizer.py")
 _TAIL_BYTES = 20_000
+_TOO_MANY = 1 << 63  # parameters
+_MOST_REPORT = 64 << 10  # bytes; a few numbers
 _TOLD_AFTER_S = 5.0
 # One process, whatever mgpu itself was started under. Who sets WORLD_SIZE=1 means it.
 _OF_A_LAUNCHER: Final = (
@@ -106,8 +108,8 @@ def measure(
         finally:
             child_process.end(child)
         if report.exists():
-            return _measured(script, json.loads(report.read_text("utf-8")))
-        said = output.read_bytes()[-_TAIL_BYTES:].decode("utf-8", "replace")
+            return _measured(script, _report_of(report, script))
+        said = file_reading.read_part(output, most=_TAIL_BYTES).decode("utf-8", "replace")
     raise MgpuError(_why(script, child.returncode if ended else None, said, deadline_s), errors.USAGE)
 
 
@@ -136,6 +138,33 @@ def _wait(
                 return True
         if spent > deadline_s:
             return False
+
+
+def _report_of(path: Path, script: str) -> Mapping[str, Any]:
+    """What the child wrote. The script ran in the same process, and can have written anything. Raises MgpuError."""
+    try:
+        found = json_of(file_reading.read_whole(path, most=_MOST_REPORT))
+        if not isinstance(found, dict):
+            raise TypeError("it is not an object")
+        if "torch" in found or "failed" in found or _is_complete(found):
+            return dict(found)
+        why = "it lacks numbers"
+    except (OSError, ValueError, TypeError) as error:
+        why = str(error)
+    raise MgpuError(f"--params-from {script}: the report of its first optimizer cannot be read: {why}", errors.USAGE)
+
+
+def _is_complete(found: Mapping[str, Any]) -> bool:
+    params, trainable, dtypes, rates = (found.get(key) for key in ("params", "trainable", "dtypes", "rates"))
+    return (
+        all(type(number) is int and 0 <= number < _TOO_MANY for number in (params, trainable))
+        and isinstance(dtypes, dict)
+        and all(type(number) is int for number in dtypes.values())
+        and isinstance(rates, list)
+        and all(isinstance(rate, int | float) for rate in rates)
+        and isinstance(found.get("optimizer"), str)
+        and bool(dtypes or not params)
+    )
 
 
 def _measured(script: str, found: Mapping[str, Any]) -> Measured:

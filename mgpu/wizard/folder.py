@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -9,6 +10,8 @@ import sys
 from itertools import islice
 from pathlib import Path
 from typing import Final
+
+from mgpu import file_reading
 
 _TRAINS: Final = re.compile(rb"\.backward\(|Trainer\(|\.fit\(")
 _MOST_FILES: Final = 200
@@ -28,7 +31,9 @@ def command(folder: Path) -> tuple[str, ...]:
 
 
 def _trains(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size <= _MOST_BYTES and bool(_TRAINS.search(path.read_bytes()))
+    with contextlib.suppress(OSError):
+        return bool(_TRAINS.search(file_reading.read(path, most=_MOST_BYTES)))
+    return False
 
 
 def own_command() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import hashlib
 import re
 import subprocess
@@ -11,7 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
-from mgpu import __version__, child_process, errors, scratch
+from mgpu import __version__, child_process, errors, file_reading, scratch
 from mgpu.command_line import below, shell
 from mgpu.config.reading import WRITTEN_BY
 from mgpu.emit import plan
@@ -93,10 +94,10 @@ def differences(path: Path, text: str) -> list[str]:
 
 def _read(path: Path) -> str:
     try:
-        if path.stat().st_size > _LARGEST:
-            return ""
-        return path.read_bytes().decode("utf-8", "replace")
+        return file_reading.read(path, most=_LARGEST).decode("utf-8", "replace")
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            return ""
         raise MgpuError(f"cannot read {path}: {errors.reason(error)}", errors.NOT_READY) from None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import threading
@@ -11,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mgpu import __version__, errors, plan
+from mgpu import __version__, errors, file_reading, plan
 from mgpu.errors import MgpuError, reason
+from mgpu.structured_text import Malformed, json_of
 from mgpu.wizard import weights
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.weights import Count, Uncountable
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _HUB: Final = "https://huggingface.co"
 _DEADLINE_S = 8.0  # of the whole request: names are looked up, a proxy may be slow
 _MOST_BYTES = 20_000_000
+_MOST_REF: Final = 200  # bytes; a commit has 40
 _ID: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?")
 _GIVE = "Give the number:  --params 8.03B"
 
@@ -133,9 +134,12 @@ def _snapshots(name: str, environ: Mapping[str, str]) -> list[Path]:
     folder = Path(hub or Path(hf_home) / "hub").expanduser() / f"models--{name.replace('/', '--')}"
     try:
         found = sorted((folder / "snapshots").iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
-        main = (folder / "refs" / "main").read_text("utf-8").strip() if (folder / "refs" / "main").is_file() else ""
-    except (OSError, UnicodeDecodeError):
+    except OSError:
         return []
+    try:
+        main = file_reading.read(folder / "refs" / "main", most=_MOST_REF).decode("ascii", "replace").strip()
+    except OSError:
+        main = ""
     return sorted(filter(Path.is_dir, found), key=lambda path: path.name != main)
 
 
@@ -194,8 +198,8 @@ def _get(url: str, name: str, host: str, environ: Mapping[str, str]) -> dict[str
             errors.USAGE,
         )
     try:
-        answer = json.loads(got)
-    except (ValueError, RecursionError):
+        answer = json_of(got)
+    except Malformed:
         answer = None
     if not isinstance(answer, dict):
         raise MgpuError(f"--model {name}: {host} answers, but not as the Hub does.\n{_GIVE}", errors.USAGE)

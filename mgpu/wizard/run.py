@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mgpu import describe, document, engine, errors, examine, probes, report
+from mgpu import describe, document, engine, errors, examine, file_reading, probes, report
+from mgpu.config.reading import LARGEST_BYTES
 from mgpu.emit.plan import FILES
 from mgpu.errors import MgpuError
 from mgpu.secrets_masking import masked
@@ -278,7 +279,7 @@ def _diff(texts: Mapping[Path, str]) -> int:
 
     for path, text in texts.items():
         try:
-            before = path.read_bytes().decode("utf-8", "replace") if path.is_file() else ""
+            before = file_reading.read(path, most=LARGEST_BYTES).decode("utf-8", "replace") if path.exists() else ""
         except OSError as error:
             raise MgpuError(f"cannot read {path}: {errors.reason(error)}", errors.NOT_READY) from None
         lines = mending.diff(before, text, str(path))

@@ -11,10 +11,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from mgpu import document, errors, examine, files, report, scratch
+from mgpu import document, errors, examine, file_reading, files, report, scratch
 from mgpu.command_line import below, from_words, shell
 from mgpu.config import facts, mending
-from mgpu.config.reading import parse, read, understand
+from mgpu.config.reading import LARGEST_BYTES, parse, read, understand
 from mgpu.errors import MgpuError
 from mgpu.requirements import FSDP2_ACCELERATE, older
 from mgpu.snapshot import Config, Snapshot
@@ -147,7 +147,7 @@ def differences(path: Path, text: str) -> list[str]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8", "replace")
+        return file_reading.read(path, most=LARGEST_BYTES).decode("utf-8", "replace")
     except OSError as error:
         raise MgpuError(f"cannot read {path}: {errors.reason(error)}", errors.NOT_READY) from None
 
@@ -258,7 +258,7 @@ def _refuse_foreign(job: Job) -> None:
 
 
 def _began_as_ours(path: Path) -> bool:
-    return path.read_bytes().startswith(b"# Written by mgpu")
+    return _text(path).startswith("# Written by mgpu")
 
 
 def ask_loader(text: str, python: str | None = None, name: str = DEFAULT_FILE) -> str | None:

@@ -6,8 +6,8 @@ dtype, shape and place): https://huggingface.co/docs/safetensors. The weights th
 
 from __future__ import annotations
 
-import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,11 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from mgpu import file_reading
 from mgpu.errors import reason
+from mgpu.structured_text import Malformed, json_of
 
 INDEX: Final = "model.safetensors.index.json"
-_MOST_HEADER = 100_000_000  # the format's own limit
-_MOST_JSON = 200_000_000
+_MOST_HEADER: Final = 16 << 20  # bytes; 150 a tensor. The format allows 100 MB
+_MOST_HEADERS: Final = 64 << 20  # of all files of a model: the largest published ones have 15 MiB
+_MOST_JSON: Final = 32 << 20  # the index of a model of 92,000 tensors has 9 MiB
+_MOST_FILES: Final = 5000
+_MOST_EXTENTS: Final = 64  # PyTorch and NumPy allow no more dimensions
+_TOO_LARGE: Final = 1 << 63  # a number of elements is a 64-bit integer
 # One element of these holds several quantised weights, or none: their number is no number of parameters.
 _PACKED: Final = ("U8", "I16", "U16", "I32", "U32", "I64", "U64", "F4", "F6_E2M3", "F6_E3M2", "BOOL")
 _MOST_PACKED = 0.01  # a few counters and masks are in every model
@@ -56,15 +62,20 @@ class Tensor:
 
 def count(folder: Path) -> Count:
     """The parameters of the model in a folder. Raises Uncountable."""
-    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+    config_there = os.path.exists(folder / "config.json")
+    if os.path.exists(folder / "adapter_config.json") and not config_there:
         base = _json(folder / "adapter_config.json").get("base_model_name_or_path")
         raise Uncountable(f"it holds an adapter, not the model{f'; its base is {base}' if base else ''}")
     names = _files(folder)
     tensors: dict[str, Tensor] = {}
+    left = _MOST_HEADERS
     for name in names:
-        for tensor in header(folder / name):
+        found, length = header(folder / name)
+        if (left := left - length) < 0:
+            raise Uncountable(f"the headers of its files are larger than {_MOST_HEADERS >> 20} MiB")
+        for tensor in found:
             tensors.setdefault(tensor.name, tensor)
-    config = _json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    config = _json(folder / "config.json") if config_there else {}
     return add(tensors.values(), tied=bool(_nested(config, "tie_word_embeddings")))
 
 
@@ -99,6 +110,8 @@ def by_dtype(sizes: Mapping[str, int]) -> Count:
     """The sum of elements by dtype, where each element is a parameter. Raises Uncountable."""
     total = sum(sizes.values())
     packed = sum(size for dtype, size in sizes.items() if dtype in _PACKED)
+    if total >= _TOO_LARGE:
+        raise Uncountable("the number of its weights is larger than 2^63")
     if total <= 0:
         raise Uncountable("no weights stand in it")
     if packed > total * _MOST_PACKED:
@@ -112,18 +125,20 @@ def by_dtype(sizes: Mapping[str, int]) -> Count:
 
 def _files(folder: Path) -> list[str]:
     """The safetensors files that together are the model. Raises Uncountable."""
-    if (folder / INDEX).is_file():
+    if os.path.exists(folder / INDEX):
         names = _json(folder / INDEX).get("weight_map")
         if not isinstance(names, dict) or not names:
             raise Uncountable(f"{INDEX} has no weight_map")
         shards = sorted({str(name) for name in names.values()})
         if any("/" in name or name.startswith("..") for name in shards):
             raise Uncountable(f"{INDEX} names files outside the folder")
-        there = [name for name in shards if (folder / name).is_file()]
+        if len(shards) > _MOST_FILES:
+            raise Uncountable(f"{INDEX} names {len(shards):,} files")
+        there = [name for name in shards if os.path.isfile(folder / name)]
         if len(there) < len(shards):
             raise Uncountable(f"{len(there)} of its {len(shards)} files are there")
         return shards
-    if (folder / "model.safetensors").is_file():
+    if os.path.exists(folder / "model.safetensors"):
         return ["model.safetensors"]
     try:
         found = sorted(path.name for path in folder.iterdir())
@@ -141,40 +156,48 @@ def _files(folder: Path) -> list[str]:
     raise Uncountable("no safetensors file is in it")
 
 
-def header(path: Path) -> list[Tensor]:
-    """The tensors a safetensors file holds. Raises Uncountable."""
+def header(path: Path) -> tuple[list[Tensor], int]:
+    """The tensors a safetensors file holds, and the length of its header in bytes. Raises Uncountable."""
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if not 2 <= length <= _MOST_HEADER:
-                raise Uncountable(f"{path.name} is no safetensors file")
-            raw = file.read(length)
+        length = int.from_bytes(file_reading.beginning(path, most=8), "little")
+        if not 2 <= length <= _MOST_HEADER:
+            large = 0 < length <= path.stat().st_size
+            why = f"its header is larger than {_MOST_HEADER >> 20} MiB" if large else ""
+            raise Uncountable(f"{path.name}: {why}" if why else f"{path.name} is no safetensors file")
+        raw = file_reading.beginning(path, most=8 + length)[8:]
         size = path.stat().st_size
-        found = json.loads(raw)
-        tensors = [
-            Tensor(str(name), str(entry["dtype"]), tuple(map(int, entry["shape"])))
-            for name, entry in found.items()
-            if name != "__metadata__"
-        ]
-        end = max((int(entry["data_offsets"][1]) for name, entry in found.items() if name != "__metadata__"), default=0)
+        found = json_of(raw)
+        found.pop("__metadata__", None)
+        tensors = [Tensor(str(name), str(entry["dtype"]), _shape(entry["shape"])) for name, entry in found.items()]
+        end = max((_whole(entry["data_offsets"][1]) for entry in found.values()), default=0)
     except OSError as error:
-        raise Uncountable(reason(error)) from None
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        raise Uncountable(f"{path.name}: {reason(error)}") from None
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
         raise Uncountable(f"{path.name} is no safetensors file") from None
-    if any(extent < 0 for tensor in tensors for extent in tensor.shape):
-        raise Uncountable(f"{path.name} is no safetensors file")
     if size < 8 + length + end:
         raise Uncountable(f"{path.name} is cut short: {size:,} bytes of {8 + length + end:,}")
-    return tensors
+    return tensors, length
+
+
+def _shape(extents: Any) -> tuple[int, ...]:
+    """The extents of a tensor. Raises ValueError and TypeError for what is none."""
+    if len(extents) > _MOST_EXTENTS:
+        raise ValueError("too many dimensions")
+    return tuple(_whole(extent) for extent in extents)
+
+
+def _whole(number: Any) -> int:
+    if type(number) is not int or not 0 <= number < _TOO_LARGE:
+        raise ValueError("not a 64-bit number")
+    return number
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            found = json.loads(file.read(_MOST_JSON))
+        found = json_of(file_reading.read(path, most=_MOST_JSON))
     except OSError as error:
-        raise Uncountable(reason(error)) from None
-    except (ValueError, RecursionError):
+        raise Uncountable(f"{path.name}: {reason(error)}") from None
+    except Malformed:
         found = None
     if not isinstance(found, dict):
         raise Uncountable(f"{path.name} is not readable as JSON")

@@ -1,0 +1,570 @@
+"""One target for every kind of file that mgpu reads: documents to begin with, and what a command does with the file.
+
+A target calls what the command calls. What it raises otherwise than `permitted` is a fault. `covers` names the
+functions of mgpu that open the file, which tests/test_fuzz.py compares with the source.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gzip
+import io
+import json
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from mgpu import compare, engine, examine, files, journey, repair, report, stamp
+from mgpu.config import reading, validation
+from mgpu.document import check_json
+from mgpu.errors import MgpuError
+from mgpu.fleet import node, written
+from mgpu.fleet import reading as fleet_reading
+from mgpu.launch import aftermath, box, listing, readings, registry
+from mgpu.launch import written as launch_written
+from mgpu.probes import job_script, libraries, packages, pci, script
+from mgpu.redaction import redacted
+from mgpu.slurm import ended, tail
+from mgpu.smoke import ask, baseline, climb, last, nccl_log, watch
+from mgpu.smoke.ranks.orders import Orders
+from mgpu.snapshot import BadSnapshot, Config, Plan, Snapshot, to_json
+from mgpu.triage import read as triage
+from mgpu.wizard import answers_file, drafts, first_optimizer, folder, job_file, model, saving, weights
+from mgpu.wizard.answers import Answers
+from tests import machines
+from tests.checks.facts import facts
+
+HERE = Path(__file__).parent
+MACHINE = Snapshot(**facts())
+SCREEN = report.Screen(report.WIDTH_PLAIN, False, False, io.StringIO())
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of file."""
+
+    name: str  # of the file
+    seeds: Callable[[], list[bytes]]
+    read: Callable[[Path], object]
+    covers: tuple[str, ...]
+    permitted: tuple[type[Exception], ...] = (MgpuError,)
+    share: float = 1.0  # of the inputs: of a target that is slow, fewer
+    reads_seeds: bool = True  # its first document is accepted
+
+
+def texts(pattern: str, most: int = 40_000) -> list[bytes]:
+    """Files of the tests' own material."""
+    found = [path.read_bytes() for path in sorted(HERE.glob(pattern)) if path.is_file()]
+    assert found, pattern
+    return [raw for raw in found if len(raw) <= most] or [raw[:most] for raw in found]
+
+
+def document(*found: Any) -> list[bytes]:
+    return [json.dumps(one, indent=1).encode() for one in found]
+
+
+@cache
+def snapshots() -> list[bytes]:
+    names = [path.stem for path in sorted((HERE / "machines").glob("*.json"))][:6]
+    facts_of = [json.loads(path.read_bytes()) for path in (HERE / "smoke_runs").glob("*/facts.json")]
+    return document(to_json(MACHINE), *[to_json(machines.machine(name)) for name in names], *facts_of)
+
+
+def no_crash(outcomes: Any) -> None:
+    """No check breaks, and what it says can be written."""
+    for outcome in outcomes:
+        assert outcome.status != "crash", f"{outcome.check.id}: {getattr(outcome.answer, 'trace', outcome.answer)}"
+        json.dumps(check_json(outcome)).encode("utf-8", "surrogatepass")
+
+
+# ---- configs
+
+
+def config_of(path: Path) -> None:
+    config = reading.read(path)
+    no_crash(engine.run(validation.checks(), validation.with_config(MACHINE, config)))
+    validation.mend(reading.contents(path), str(path), MACHINE)
+
+
+def deepspeed_of(path: Path) -> None:
+    text = f"distributed_type: DEEPSPEED\ndeepspeed_config:\n  deepspeed_config_file: {path}\n"
+    config = reading.understand(text.encode(), "a.yaml")
+    no_crash(engine.run(validation.checks(), validation.with_config(MACHINE, config)))
+    stamp.fingerprint(dataclasses.replace(MACHINE, config=config))
+
+
+def existing_config(path: Path) -> None:
+    """What the wizard does with a file that is there."""
+    with contextlib.suppress(MgpuError):
+        saving.edited(path, MACHINE)
+    saving.present(path, MACHINE)
+    saving.unchanged(path, "distributed_type: MULTI_GPU\n")
+    saving.differences(path, "distributed_type: MULTI_GPU\n")
+    files.back_up(path)
+
+
+# ---- the wizard
+
+
+def answers_of(path: Path) -> None:
+    found = answers_file.read(str(path))
+    answers_file.dumps(found)
+
+
+def answers_over(path: Path) -> None:
+    answers_file.save(path, Answers(gpus=2, origins={"gpus": "flag"}))
+
+
+ANSWERS = (
+    b'schema = 1\nmgpu = "0.1"\n\n[devices]\ngpus = 2 # mine\nprecision = "bf16"\n[batch]\nper_gpu = 8\n'
+    b'effective_batch = 64\n[model]\nparams = "8.03B"\n[notes]\nwho = ["a", {b = 1}]\n',
+    b"schema = 1\n",
+)
+YAML_ANSWERS = (b"schema: 1\ndevices:\n  gpus: [0, 1]\nbatch: {per_gpu: 8}\nhost:\n  port: 29500\n",)
+
+
+def model_folder(name: str) -> Callable[[Path], object]:
+    def read(path: Path) -> None:
+        if name != "model.safetensors":
+            (path.parent / "model.safetensors").write_bytes(tensors()[0])
+        count = weights.count(path.parent)
+        model._found("m", count, "here").told  # noqa: B018
+
+    return read
+
+
+@cache
+def tensors() -> list[bytes]:
+    header = {
+        "__metadata__": {"format": "pt"},
+        "model.embed_tokens.weight": {"dtype": "BF16", "shape": [100, 10], "data_offsets": [0, 2000]},
+        "lm_head.weight": {"dtype": "BF16", "shape": [100, 10], "data_offsets": [2000, 4000]},
+    }
+    raw = json.dumps(header).encode()
+    return [struct.pack("<Q", len(raw)) + raw + bytes(4000)]
+
+
+def header_of(path: Path) -> None:
+    """A spoilt header is as long as the file says, so that it is not refused for its length."""
+    raw = path.read_bytes()
+    path.write_bytes(struct.pack("<Q", len(raw)) + raw + bytes(5000))
+    with contextlib.suppress(weights.Uncountable):
+        model._found("m", weights.count(path.parent), "here").told  # noqa: B018
+
+
+def cache_of(path: Path) -> None:
+    hub = path.parent / "hub" / "models--org--m"
+    (hub / "snapshots" / "abc").mkdir(parents=True, exist_ok=True)
+    (hub / "refs").mkdir(exist_ok=True)
+    (hub / "refs" / "main").write_bytes(path.read_bytes())
+    model._snapshots("org/m", {"HF_HUB_CACHE": str(path.parent / "hub")})
+
+
+def report_of(path: Path) -> None:
+    first_optimizer._measured("train.py", first_optimizer._report_of(path, "train.py"))
+
+
+def job_of_the_wizard(path: Path) -> None:
+    job_file.ours(path)
+    job_file.unchanged(path, "#!/bin/bash\n")
+    job_file.differences(path, "#!/bin/bash\n")
+
+
+# ---- machines and results
+
+
+def snapshot_of(path: Path) -> None:
+    found = examine.read_snapshot(path)
+    hidden = redacted(found)
+    checks = engine.load()
+    for one in (found, hidden):
+        no_crash(engine.run(examine.about_the_machine(checks, one), one))
+    compare.changes(redacted(MACHINE), hidden)
+    compare.since(MACHINE, found)
+
+
+def nodes_of(path: Path) -> None:
+    (path.parent / "n2.json").write_bytes(snapshots()[1])
+    if path.name != "n1.json":
+        (path.parent / "n1.json").write_bytes(snapshots()[0])
+    found = Snapshot(fleet=fleet_reading.fleet([str(path.parent)]), plan=Plan(nodes=2))
+    no_crash(engine.run(engine.load(only=("fleet",)), found))
+
+
+def preflight_of(path: Path) -> None:
+    written.read(path.parent)
+    ended.preflight_in([path.parent])
+    nodes_of(path)
+
+
+PREFLIGHT = {
+    "schema": "mgpu.preflight/1.0", "good": ["n1", "n2"], "chosen": ["n1"],
+    "bad": [{"node": "n1", "reason": "n1: lost", "id": "gpu_lost"}, {"node": "n9", "reason": "no answer", "id": ""}],
+}  # fmt: skip
+
+
+def shown_of(path: Path) -> None:
+    for name in ("smoke.json", "facts.json"):
+        if name != path.name and not (path.parent / name).exists():
+            (path.parent / name).write_bytes((HERE / "smoke_runs" / "passed" / name).read_bytes())
+    found = last._read(path.parent)
+    if found is not None:
+        last._config(found)
+        result = last._result(found)
+        from mgpu.smoke import telling
+        from mgpu.smoke.request import Request
+
+        with contextlib.redirect_stdout(io.StringIO()):
+            telling.tell(result, Request(), None, [])
+
+
+BASELINE = {
+    "schema": "mgpu.smoke/1.0", "time": "2026-01-01T00:00:00Z", "scaling": [], "bandwidth": [],
+    "ranks": [{"rank": 0, "gpu": "GPU-1", "measured": {"step_s": 0.1}}],
+}  # fmt: skip
+
+
+def stamp_of(path: Path) -> None:
+    place = path.parent / ".mgpu"
+    place.mkdir(exist_ok=True)
+    (place / "verified.json").write_bytes(path.read_bytes())
+    (place / "verified.json").chmod(0o600)
+    config = Config(str(path.parent / "accelerate.yaml"), "ab" * 32, {"num_processes": 2}, {}, ())
+    now = dataclasses.replace(MACHINE, config=config)
+    found = stamp.of_now(now)
+    no_crash(engine.run(engine.load(only=("stamp",)), dataclasses.replace(now, stamp=found)))
+    stamp.measured_here(now, path.parent)
+    stamp.last_pass(path.parent / "accelerate.yaml")
+
+
+@cache
+def stamps() -> list[bytes]:
+    config = Config("accelerate.yaml", "ab" * 32, {"num_processes": 2}, {}, ())
+    entry = {
+        "time": "2026-01-01T00:00:00Z", "facts": stamp.fingerprint(dataclasses.replace(MACHINE, config=config)),
+        "rungs": ["start", "train"], "measured": {"0": {"step_s": 0.1}}, "level": "standard",
+        "bandwidth": [], "scaling": [], "measured_at": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    return document({"schema": 1, "entries": {"x": entry}})
+
+
+# ---- runs
+
+
+def private(path: Path, name: str) -> Path:
+    """The same bytes in a file that mgpu could have written."""
+    place = path.with_name(name)
+    place.write_bytes(path.read_bytes())
+    place.chmod(0o600)
+    return place
+
+
+ENTRY = dataclasses.asdict(
+    registry.Entry(
+        "20260101-0000-abcd", "r" * 32, "h", "b", 1, 2, 3, "/tmp/r", "/tmp", ("train.py",), ("python", "train.py"),
+        "a.yaml", "2026-01-01T00:00:00+00:00", ended="2026-01-01T00:01:00+00:00", exit_code=1,
+    )
+)  # fmt: skip
+
+
+def entry_of(path: Path) -> None:
+    found = registry.load(path)
+    looked = registry.look(found)
+    listing._table([looked], [], SCREEN)
+    listing._one(*looked, SCREEN)
+    json.dumps(registry.as_json(*looked))
+
+
+def result_of(path: Path) -> None:
+    box.stored(path.parent, SCREEN)
+
+
+RESULT = {
+    "schema": "mgpu.run/1.0", "exit_code": 1, "duration_s": 3.5, "timed_out": False, "signalled": None,
+    "triage": {"cause": "x", "text": "out of memory"}, "peak_memory": "1 GiB", "logs": "/tmp/r",
+    "ranks": [{"rank": 0, "exit_code": 1}], "log": "run.log",
+}  # fmt: skip
+
+
+def readings_of(path: Path) -> None:
+    readings.line(readings.stored(path.parent))
+
+
+READINGS = {
+    "at": 1.0, "now": [{"index": 0, "uuid": "GPU-1", "used_bytes": 1, "total_bytes": 2, "busy_percent": 3}],
+}  # fmt: skip
+
+
+def run_log_of(path: Path) -> None:
+    listing.last_line(path.parent)
+    output = launch_written.Output(path.parent)
+    output.skip_to_tail()
+    for _ in range(3):
+        output.read()
+
+
+def error_file_of(path: Path) -> None:
+    keeper, process = SimpleNamespace(_errors={}), SimpleNamespace(error_file=str(path))
+    aftermath.Aftermath._read_error(keeper, 0, process)  # type: ignore[arg-type]
+
+
+def journals_of(path: Path) -> None:
+    view = watch.View(Orders(str(path.parent), 2))
+    view.read()
+    (path.parent / "rank0.json").write_bytes(path.read_bytes()[:2000])
+    with contextlib.suppress(BadSnapshot):
+        view.rank(0, {0: (None, None)}, {})
+    climb._tail(path)
+
+
+JOURNAL = (
+    b'{"order": 1, "rung": "start", "time": 1.0, "word": "imports", "limit_s": 90, "identity": {"pid": 12}}\n'
+    b'{"order": 2, "rung": "start", "time": 2.0, "done": {"rung": "start", "ok": true, "seconds": 1.0}, "report": {}}\n'
+    b'{"order": 3, "rung": "train", "time": 3.0, "done": {"rung": "train", "ok": false}}\n',
+)
+
+
+def recorder_of(path: Path) -> None:
+    ask._stack(path.parent, 0)
+    found = ask._recorder(path.parent, 0)
+    if found is not None:
+        ask.pending(found)
+        ask.last_of_the_world(found)
+
+
+RECORDER = {
+    "version": "2.10", "entries": [
+        {"collective_seq_id": 1, "process_group": ["0", "default_pg"], "is_p2p": False, "retired": False,
+         "state": "scheduled", "input_sizes": [[1000]], "input_dtypes": ["Float"], "profiling_name": "gloo:all_reduce"},
+    ],
+}  # fmt: skip
+
+
+def nccl_of(path: Path) -> None:
+    nccl_log.read(path.parent)
+
+
+# ---- logs and scripts
+
+
+def log_of(path: Path) -> None:
+    found = triage.logs([path])
+    no_crash(engine.run(engine.load(only=("log",)), Snapshot(log=found)))
+
+
+def packed_log_of(path: Path) -> None:
+    whole = path.read_bytes()
+    packed = gzip.compress(whole, 1)
+    path.write_bytes(packed if len(whole) % 3 else packed[: len(packed) * 2 // 3])
+    log_of(path)
+
+
+def script_of(path: Path) -> None:
+    found = script.read(path, ("--x", "1"))
+    snapshot = Snapshot(script=found)
+    no_crash(engine.run(examine.about_the_machine(engine.load(), snapshot), snapshot))
+
+
+def job_of(path: Path) -> None:
+    job_script.is_job_script(path)
+    found = job_script.read(path)
+    snapshot = Snapshot(job_script=found)
+    no_crash(engine.run(examine.about_the_machine(engine.load(), snapshot), snapshot))
+    job_script.named_config(found)
+
+
+def hostfile_of(path: Path) -> None:
+    record = SimpleNamespace(nodes="n[1-2]", script=None, job=1)
+    old, ended.preflight_folders = ended.preflight_folders, lambda *_: iter([path.parent])  # type: ignore[assignment]
+    try:
+        ended.task_nodes(record, path)  # type: ignore[arg-type]
+    finally:
+        ended.preflight_folders = old
+    printed = ended._end_of(path)
+    ended._by_node(printed, ["n1", "n2"])
+    ended._first_task(printed, ["n1", "n2"])
+    one = tail.Tail()
+    one.read((str(path),))
+    one.close()
+
+
+# ---- the environment
+
+
+def nccl_conf_of(path: Path) -> None:
+    os.environ["NCCL_CONF_FILE"] = str(path)
+    try:
+        found = packages._nccl_files()
+    finally:
+        del os.environ["NCCL_CONF_FILE"]
+    nccl = dataclasses.replace(MACHINE.nccl, config_files=found) if MACHINE.nccl else None
+    snapshot = dataclasses.replace(MACHINE, nccl=nccl)
+    no_crash(engine.run(engine.load(only=("nccl", "environ")), snapshot))
+
+
+def default_config_of(path: Path) -> None:
+    place = path.parent / "accelerate"
+    place.mkdir(exist_ok=True)
+    (place / "default_config.yaml").write_bytes(path.read_bytes())
+    os.environ["HF_HOME"] = str(path.parent)
+    try:
+        packages._default_settings()
+    finally:
+        del os.environ["HF_HOME"]
+    libraries._read(str(path), 4096)
+
+
+def topology_of(path: Path) -> None:
+    pci._topology(str(path), "")
+
+
+def verdict_of(path: Path) -> None:
+    old = os.environ.get("XDG_STATE_HOME")
+    os.environ["XDG_STATE_HOME"] = str(path.parent)
+    try:
+        (path.parent / "mgpu").mkdir(exist_ok=True, mode=0o700)
+        (path.parent / "mgpu" / "doctor.json").write_bytes(path.read_bytes())
+        (path.parent / "mgpu" / "doctor.json").chmod(0o600)
+        journey._doctor()
+    finally:
+        os.environ.pop("XDG_STATE_HOME") if old is None else os.environ.update(XDG_STATE_HOME=old)
+
+
+def summary_of(path: Path) -> None:
+    node._read(path)
+    node._sha256(path)
+
+
+HOSTFILES = (b"n1\nn1\nn2\n", b"0: epoch 1\n1: epoch 1\nsrun: error: n2: task 1: Exited with exit code 1\n")
+CONFIGS = ("config.reading.contents",)
+TARGETS: dict[str, Target] = {
+    "config": Target("a.yaml", lambda: texts("bad_configs/*.yaml"), config_of, CONFIGS, share=0.5),
+    "config json": Target("a.json", lambda: texts("bad_configs/*.json"), config_of, CONFIGS),
+    "config of mgpu": Target("a.yaml", lambda: texts("templates/*.yaml"), config_of, CONFIGS, share=0.5),
+    "deepspeed": Target(
+        "ds.json", lambda: document({"zero_optimization": {"stage": 3}, "train_batch_size": "auto",
+                                     "bf16": {"enabled": True}, "gradient_accumulation_steps": 4}),
+        deepspeed_of, ("config.reading._deepspeed_file",),
+    ),
+    "config that exists": Target(
+        "b.yaml", lambda: texts("templates/*.yaml"), existing_config,
+        ("wizard.saving._text", "wizard.run._diff", "files.back_up"), share=0.5,
+    ),
+    "answers toml": Target("a.toml", lambda: list(ANSWERS), answers_of, ("wizard.answers_file.read",)),
+    "answers yaml": Target("a.yaml", lambda: list(YAML_ANSWERS), answers_of, ("wizard.answers_file.read",)),
+    "answers json": Target(
+        "a.json", lambda: document({"schema": 1, "devices": {"gpus": [0, 1]}, "batch": {"per_gpu": 8}}), answers_of,
+        ("wizard.answers_file.read",),
+    ),
+    "answers that exist": Target(
+        "mgpu.answers.toml", lambda: list(ANSWERS), answers_over, ("wizard.answers_file.save",), share=0.5
+    ),
+    "draft": Target(
+        "d.toml", lambda: [drafts.dumps(drafts.State(Answers(gpus=2, origins={"gpus": "user"}), "precision")).encode()],
+        lambda path: drafts.load(private(path, "e.toml")), ("wizard.drafts.load",),
+    ),
+    "safetensors": Target(
+        "model.safetensors", lambda: tensors(), model_folder("model.safetensors"), ("wizard.weights.header",),
+        (MgpuError, weights.Uncountable),
+    ),
+    "safetensors header": Target(
+        "model.safetensors", lambda: [tensors()[0][8:-4000]], header_of, ("wizard.weights.header",)
+    ),
+    "model index": Target(
+        weights.INDEX, lambda: document({"weight_map": {"a": "model.safetensors", "b": "model.safetensors"}}),
+        model_folder(weights.INDEX), ("wizard.weights._json",), (MgpuError, weights.Uncountable),
+    ),
+    "model config": Target(
+        "config.json", lambda: document({"tie_word_embeddings": True, "text_config": {"tie_word_embeddings": False}}),
+        model_folder("config.json"), ("wizard.weights._json",), (MgpuError, weights.Uncountable),
+    ),
+    "model cache": Target("main", lambda: [b"abc\n"], cache_of, ("wizard.model._snapshots",), share=0.3),
+    "first optimizer": Target(
+        "report", lambda: document({"params": 10, "trainable": 5, "dtypes": {"bf16": 10}, "optimizer": "AdamW",
+                                    "rates": [1e-4]}),
+        report_of, ("wizard.first_optimizer._report_of", "wizard.first_optimizer.measure"),
+    ),
+    "job script of the wizard": Target(
+        "train.sbatch", lambda: texts("screens/job_*.sbatch"), job_of_the_wizard, ("wizard.job_file._read",), share=0.5
+    ),
+    "folder": Target(
+        "train_it.py", lambda: texts("bad_scripts/*.py", 4000), lambda path: folder.command(path.parent),
+        ("wizard.folder._trains",), share=0.5,
+    ),
+    "snapshot": Target(
+        "m.json", snapshots, snapshot_of, ("examine.read_snapshot",), share=0.15,
+    ),
+    "node": Target("n1.json", snapshots, nodes_of, ("fleet.reading._facts",), share=0.1),
+    "preflight": Target(
+        "preflight.json", lambda: document(PREFLIGHT), preflight_of, ("fleet.written.read",), share=0.15
+    ),
+    "result of a smoke test": Target(
+        "smoke.json", lambda: texts("smoke_runs/*/smoke.json", 400_000), shown_of, ("smoke.last._read",), share=0.2
+    ),
+    "facts of a smoke test": Target(
+        "facts.json", lambda: texts("smoke_runs/*/facts.json", 400_000), shown_of, ("smoke.last._result",), share=0.2
+    ),
+    "baseline": Target(
+        "b.json", lambda: document(BASELINE), lambda path: baseline.of(str(path), MACHINE), ("smoke.baseline._read",)
+    ),
+    "stamp": Target("v.json", stamps, stamp_of, ("stamp._read",), share=0.5),
+    "run": Target(
+        "20260101-0000-abcd.json", lambda: document(ENTRY), lambda path: entry_of(private(path, path.name)),
+        ("launch.registry.load",), (MgpuError, ValueError),
+    ),
+    "result": Target("result.json", lambda: document(RESULT), result_of, ("launch.box.stored",)),
+    "readings": Target("gpus.json", lambda: document(READINGS), readings_of, ("launch.readings.stored",)),
+    "run log": Target(
+        "run.log", lambda: texts("logs/healthy/*.log"), run_log_of,
+        ("launch.listing.last_line", "launch.written._open", "launch.written._last_of"), share=0.5,
+    ),
+    "error file": Target(
+        "error.json", lambda: document({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "..."}}}),
+        error_file_of, ("launch.aftermath._read_error",),
+    ),
+    "journal": Target(
+        "rank0.jsonl", lambda: list(JOURNAL), journals_of, ("smoke.watch.read", "smoke.watch.rank", "smoke.climb._tail")
+    ),
+    "flight recorder": Target(
+        "rank0.recorder", lambda: document(RECORDER), recorder_of, ("smoke.ask._stack", "smoke.ask._recorder")
+    ),
+    "nccl log": Target("nccl.h.1.txt", lambda: texts("nccl_logs/*.txt"), nccl_of, ("smoke.nccl_log.read",), share=0.5),
+    "log": Target(
+        "a.log", lambda: [*texts("logs/healthy/*.log"), *texts("logs/*.txt")], log_of,
+        ("triage.read._opened", "triage.read._last_words"), share=0.2,
+    ),
+    "packed log": Target("a.log.gz", lambda: texts("logs/healthy/*.log"), packed_log_of, ("triage.read._opened",),
+                         share=0.1),
+    "script": Target("train.py", lambda: texts("bad_scripts/*.py"), script_of, ("probes.script._bytes",), share=0.3),
+    "job script": Target(
+        "a.sbatch", lambda: [*texts("screens/job_*.sbatch"), *texts("bad_jobs/*.txt", 6000)], job_of,
+        ("probes.job_script._bytes", "slurm.prepare._of_script"), share=0.1,
+    ),
+    "hostfile": Target(
+        "hostfile", lambda: list(HOSTFILES),
+        hostfile_of, ("slurm.ended.task_nodes", "slurm.ended._end_of", "slurm.tail._open"),
+    ),
+    "nccl.conf": Target("nccl.conf", lambda: [b"# c\nNCCL_DEBUG=INFO\nNCCL_NET = IB\n"], nccl_conf_of, (),
+                        share=0.5),
+    "default config": Target("d.yaml", lambda: texts("templates/*.yaml"), default_config_of, ()),
+    "topology": Target(
+        "t.xml", lambda: [b'<system version="1"><cpu><pci busid="0000:01:00.0" class="0x030200"/></cpu></system>'],
+        topology_of, (),
+    ),
+    "verdict": Target(
+        "doctor.json", lambda: document({"verdict": "ready", "time": "2026-01-01T00:00:00Z", "host": "h"}), verdict_of,
+        ("journey._doctor",),
+    ),
+    "document of a test": Target(
+        "d.json", lambda: texts("smoke_runs/*/smoke.json", 400_000), summary_of,
+        ("fleet.node._read", "fleet.node._sha256", "fleet.node._run"), share=0.3,
+    ),
+    "mgpu.env": Target("mgpu.env", lambda: [b"export NCCL_DEBUG=INFO\n"], lambda path: repair._text_of(path),
+                       ("repair._text_of",), share=0.3),
+}  # fmt: skip

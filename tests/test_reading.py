@@ -1,0 +1,265 @@
+"""Every command on files that are not what it expects: one clear message, soon, in little memory, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from mgpu.snapshot import Snapshot, to_json
+from tests import hostile_files
+from tests.checks.facts import facts
+from tests.conftest import ROOT, environment
+
+MOST_MEMORY = 400 << 10  # KiB, the interpreter and the imports of all commands included
+MOST_SECONDS = 15.0  # of the CPU, for one file
+MOST_SAID = 20_000  # characters on stdout and stderr: texts of files are clipped
+CONFIG = "distributed_type: MULTI_CPU\nuse_cpu: true\nnum_machines: 1\nnum_processes: 2\n"
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command line ended."""
+
+    code: int | str
+    stdout: str
+    stderr: str
+    seconds: float
+    memory: int
+
+
+Mgpu = Callable[..., Done]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    """One interpreter with mgpu imported, which forks for every command line."""
+    home = tmp_path_factory.mktemp("home")
+    command = [sys.executable, str(ROOT / "tests" / "scripts" / "reads_files.py")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(home), cwd=home
+    ) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@pytest.fixture
+def mgpu(server: subprocess.Popen[str], tmp_path: Path) -> Mgpu:
+    """Run a command line in a fork with limits, in tmp_path."""
+
+    def run(*argv: str, variables: Mapping[str, str] | None = None, stdin: str | None = os.devnull) -> Done:
+        said = tmp_path / ".stdout", tmp_path / ".stderr"
+        order = {"argv": argv, "folder": str(tmp_path), "variables": dict(variables or {}), "stdin": stdin,
+                 "stdout": str(said[0]), "stderr": str(said[1])}  # fmt: skip
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write(json.dumps(order) + "\n")
+        server.stdin.flush()
+        ended: dict[str, Any] = json.loads(server.stdout.readline())
+        stdout, stderr = (path.read_text("utf-8", "replace") for path in said)
+        return Done(ended["code"], stdout, stderr, ended["seconds"], ended["memory"])
+
+    return run
+
+
+def calm(done: Done, codes: Sequence[int] = (2,)) -> None:
+    """Soon, in little memory, with one of these codes and few words."""
+    said = done.stdout + done.stderr
+    for word in ("Traceback (most", "a bug in mgpu", "crashed", "Exception ignored", "RecursionError", "MemoryError",
+                 "sys.set_int_max_str_digits"):  # fmt: skip
+        assert word not in said, said[:3000]
+    assert done.code in codes, (done.code, said[:3000])
+    assert done.seconds < MOST_SECONDS
+    assert done.memory < MOST_MEMORY, f"{done.memory >> 10} MiB"
+    assert len(said) < MOST_SAID, said[:3000]
+    assert max(map(len, said.split("\n"))) < 2000, said[:3000]
+
+
+class Reader(NamedTuple):
+    """A command line that reads a file: `{}` is its name."""
+
+    argv: tuple[str, ...]
+    name: str  # that the file must have
+    texts: Mapping[str, str]
+    codes: tuple[int, ...] = (2,)  # for a file that is none
+    codes_of_texts: tuple[int, ...] = (0, 1, 2, 3, 5)
+
+
+ON = ("--target", "2xA100-80GB", "--yes", "--dry-run", "--offline")
+READERS: dict[str, Reader] = {
+    "doctor --script": Reader(("doctor", "--script", "{}"), "train.py", hostile_files.PYTHON),
+    "doctor --script job": Reader(("doctor", "--script", "{}"), "job.sbatch", hostile_files.SHELL),
+    "doctor --log": Reader(("doctor", "--log", "{}"), "run.log", hostile_files.LOG),
+    "doctor --log .gz": Reader(("doctor", "--log", "{}"), "run.log.gz", {"no gzip": "abc"}),
+    "doctor --config": Reader(
+        ("doctor", "--script", "plain.py", "--config", "{}"), "a.yaml", hostile_files.YAML
+    ),
+    "doctor --config json": Reader(
+        ("doctor", "--script", "plain.py", "--config", "{}"), "a.json", hostile_files.JSON
+    ),
+    "deepspeed": Reader(
+        ("doctor", "--script", "plain.py", "--config", "deepspeed.yaml"), "ds.json", hostile_files.JSON, (0, 1)
+    ),
+    "doctor --from": Reader(("doctor", "--from", "{}"), "m.json", hostile_files.JSON),
+    "doctor --compare": Reader(("doctor", "--from", "plain.json", "--compare", "{}"), "m.json", hostile_files.JSON),
+    "doctor --compare-nodes": Reader(
+        ("doctor", "--compare-nodes", "nodes", "--compare-nodes", "{}"), "m.json", hostile_files.JSON, (0, 1, 2, 3)
+    ),
+    "doctor --compare-nodes preflight": Reader(
+        ("doctor", "--compare-nodes", "nodes"), "nodes/preflight.json", hostile_files.JSON, (0, 1, 2, 3)
+    ),
+    "configure --validate": Reader(
+        ("configure", "--validate", "{}", "--no-loader"), "a.yaml", hostile_files.YAML, (2,)
+    ),
+    "configure --validate --fix": Reader(
+        ("configure", "--validate", "{}", "--no-loader", "--fix"), "a.yaml", hostile_files.YAML, (2,)
+    ),
+    "configure --show-origin": Reader(
+        ("configure", "--show-origin", "{}"), "a.yaml", hostile_files.YAML, (2,)
+    ),
+    "configure --edit": Reader(("configure", "--edit", "{}", *ON), "a.yaml", hostile_files.YAML),
+    "configure --answers toml": Reader(("configure", "--answers", "{}", *ON), "a.toml", hostile_files.TOML),
+    "configure --answers yaml": Reader(("configure", "--answers", "{}", *ON), "a.yaml", hostile_files.YAML),
+    "configure --answers json": Reader(("configure", "--answers", "{}", *ON), "a.json", hostile_files.JSON),
+    "configure --from": Reader(("configure", "--from", "{}", "--yes", "--dry-run"), "m.json", hostile_files.JSON),
+    "configure --model config": Reader(
+        ("configure", "--model", "model", *ON), "model/config.json", hostile_files.JSON
+    ),
+    "configure --model index": Reader(
+        ("configure", "--model", "model", *ON), "model/model.safetensors.index.json", hostile_files.JSON
+    ),
+    "configure --model weights": Reader(
+        ("configure", "--model", "model", *ON), "model/model.safetensors", {"no header": "abc"}
+    ),
+    "configure over a file": Reader(
+        ("configure", "-o", "{}", "--target", "2xA100-80GB", "--yes", "--offline"),
+        "b.yaml",
+        hostile_files.YAML,
+        (1, 2, 5),
+    ),
+    "smoke-test -c": Reader(("smoke-test", "-c", "{}"), "a.yaml", {}),
+    "smoke-test --show": Reader(("smoke-test", "--show", "--log-dir", "r"), "r/smoke.json", hostile_files.JSON),
+    "smoke-test --baseline": Reader(("smoke-test", "--cpu", "2", "--baseline", "{}", "--level", "quick"), "b.json", {}),
+    "launch -c": Reader(("launch", "-c", "{}", "--yes", "plain.py"), "a.yaml", {}, (2, 125)),
+    "launch -c json": Reader(("launch", "-c", "{}", "--yes", "plain.py"), "a.json",
+        {name: hostile_files.JSON[name] for name in ("deep lists", "digits", "long key")}, (2, 125), (2, 125)),
+    "mgpu": Reader((), "accelerate.yaml", {"aliases": hostile_files.YAML["aliases"]}, (0,)),
+}  # fmt: skip
+PLAIN = {
+    "plain.py": "import torch\nprint(1)\n",
+    "plain.yaml": CONFIG,
+    "plain.json": json.dumps(to_json(Snapshot(**facts()))),
+    "deepspeed.yaml": "distributed_type: DEEPSPEED\ndeepspeed_config:\n  deepspeed_config_file: ds.json\n",
+}
+
+
+def arranged(reader: Reader, folder: Path) -> tuple[Path, list[str]]:
+    """The other files of a command line, the place of the file itself, and the words."""
+    for name, text in PLAIN.items():
+        (folder / name).write_text(text)
+    place = folder / reader.name
+    place.parent.mkdir(exist_ok=True)
+    if "nodes" in reader.argv:
+        (folder / "nodes").mkdir(exist_ok=True)
+        for name in ("n1.json", "n2.json"):
+            (folder / "nodes" / name).write_text(PLAIN["plain.json"])
+    return place, [word.replace("{}", reader.name) for word in reader.argv]
+
+
+@pytest.mark.parametrize("kind", hostile_files.TYPES)
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_no_regular_file_or_has_no_end(name: str, kind: str, mgpu: Mgpu, tmp_path: Path) -> None:
+    reader = READERS[name]
+    place, argv = arranged(reader, tmp_path)
+    hostile_files.TYPES[kind](place)
+    calm(mgpu(*argv), reader.codes)
+
+
+@pytest.mark.parametrize(("name", "text"), [(name, text) for name, reader in READERS.items() for text in reader.texts])
+def test_what_is_too_deep_too_long_or_too_many(name: str, text: str, mgpu: Mgpu, tmp_path: Path) -> None:
+    reader = READERS[name]
+    place, argv = arranged(reader, tmp_path)
+    place.write_text(reader.texts[text], "utf-8", "surrogatepass")
+    calm(mgpu(*argv), reader.codes_of_texts)
+
+
+def test_a_packed_log_that_unpacks_to_gigabytes(mgpu: Mgpu, tmp_path: Path) -> None:
+    hostile_files.bomb(tmp_path / "run.log.gz", b"epoch 1 loss 0.5\n")
+    done = mgpu("doctor", "--log", "run.log.gz")
+    calm(done)
+    assert "run.log.gz unpacks to more than 512 MiB" in done.stderr
+    assert "zcat run.log.gz | tail -c 100M | mgpu doctor --log -" in done.stderr
+
+
+def test_a_log_that_packs_well_is_read_whole(mgpu: Mgpu, tmp_path: Path) -> None:
+    hostile_files.bomb(tmp_path / "run.log.gz", b"epoch 1 loss 0.5\n", 128 << 20)
+    calm(mgpu("doctor", "--log", "run.log.gz"), (0, 1))
+
+
+SAFETENSORS = {
+    "400,000 extents": {"a": {"dtype": "F32", "shape": [1] * 400_000, "data_offsets": [0, 4]}},
+    "an extent of 4,000 digits": '{"a": {"dtype": "F32", "shape": [1' + "0" * 4000 + '], "data_offsets": [0, 4]}}',
+    "an extent of 300 digits": '{"a": {"dtype": "F32", "shape": [1' + "0" * 299 + '], "data_offsets": [0, 4]}}',
+    "a product of 4,000 digits": {"a": {"dtype": "F32", "shape": [10**18] * 60, "data_offsets": [0, 4]}},
+    "no whole number": {"a": {"dtype": "F32", "shape": [1e30, True, "10"], "data_offsets": [0, 4]}},
+    "a negative one": {"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}},
+    "infinite": '{"a": {"dtype": "F32", "shape": [Infinity, NaN, 1e999], "data_offsets": [0, 4]}}',
+    "a list": "[]",
+    "deep": "[" * 100_000,
+    "a name of 50,000 characters": {hostile_files.LONG: {"dtype": "F32", "shape": [1], "data_offsets": [0, 400]}},
+}
+
+
+@pytest.mark.parametrize("name", SAFETENSORS)
+def test_a_header_of_weights(name: str, mgpu: Mgpu, tmp_path: Path) -> None:
+    header = SAFETENSORS[name]
+    raw = (header if isinstance(header, str) else json.dumps(header)).encode()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.safetensors").write_bytes(len(raw).to_bytes(8, "little") + raw + b"1234")
+    done = mgpu("configure", "--model", "model", *ON)
+    calm(done)
+    assert "--params 8.03B" in done.stderr
+
+
+def test_stdin_that_is_closed_or_has_no_end(mgpu: Mgpu) -> None:
+    for argv in (("configure", "--validate", "-", "--no-loader"), ("configure", "--answers", "-", *ON)):
+        calm(mgpu(*argv, stdin=None))
+        calm(mgpu(*argv, stdin="/dev/zero"))
+        calm(mgpu(*argv, stdin="/"))
+    calm(mgpu("doctor", "--log", "-", stdin=None))
+    calm(mgpu("doctor", "--log", "-", stdin="/dev/zero"))
+
+
+def test_long_names_and_identifiers_in_a_saved_machine(mgpu: Mgpu, tmp_path: Path) -> None:
+    """A UUID of more digits than a hash has, an index of 30 digits, a name of 50,000 characters."""
+    for uuid in ("GPU-" + "a" * 80, "a" * 64 + "-" + "b" * 64, "MIG-" + "0" * 4000, "GPU-" + "1234abcd-" * 40):
+        machine = to_json(Snapshot(**facts()))
+        machine["gpus"][0] |= {"uuid": uuid, "name": hostile_files.LONG}
+        machine["host"]["name"] = hostile_files.LONG
+        (tmp_path / "m.json").write_text(json.dumps(machine))
+        calm(mgpu("doctor", "--from", "m.json", "--save", "n.json"), (0, 1))
+        calm(mgpu("doctor", "--from", "n.json", "--compare", "m.json"), (0, 1))
+    machine["gpus"][0]["index"] = 10**30
+    (tmp_path / "m.json").write_text(json.dumps(machine))
+    calm(mgpu("doctor", "--from", "m.json"))
+
+
+def test_environment_files_of_other_types(mgpu: Mgpu, tmp_path: Path) -> None:
+    """The files that NCCL's variables name, and accelerate's default config, may be links to anything."""
+    (tmp_path / "accelerate").mkdir()
+    (tmp_path / "accelerate" / "default_config.yaml").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("/dev/zero", str(tmp_path / "pipe")):
+        variables = {"NCCL_CONF_FILE": name, "NCCL_TOPO_FILE": name, "HF_HOME": str(tmp_path)}
+        done = mgpu("doctor", "--quick", "--json", variables=variables)
+        assert done.code in (0, 1, 4), done.stderr
+        assert done.memory < MOST_MEMORY
+        gaps = json.loads(done.stdout)["gaps"]
+        assert not [gap for gap in gaps.values() if gap["kind"] in ("timed_out", "crashed")], gaps
