@@ -101,7 +101,7 @@ def config_name(plan: Plan) -> str:
 
 def refuse(plan: Plan) -> None:
     """Raise where a value would break the file, or must not stand in it."""
-    for name, value in environment(plan).items():
+    for name in environment(plan):
         if not _NAME.fullmatch(name):
             raise MgpuError(f"env: {name!r} is no name of a variable", USAGE)
     if not plan.job.command:
