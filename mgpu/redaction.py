@@ -124,7 +124,7 @@ def redacted(snapshot: Snapshot) -> Snapshot:
     substitutes of substitutes would name nobody's GPU.
     """
     if snapshot.redacted:
-        return snapshot
+        return without_secrets(snapshot)  # a config may have been read since
     shown = _hidden(Snapshot, to_json(snapshot), "", known_secrets(snapshot))
     plain: dict[str, Any] = _cleaned(Snapshot, shown, "", _Substitutes.of(snapshot))
     return from_json(plain | {"redacted": True})

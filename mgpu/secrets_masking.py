@@ -154,9 +154,17 @@ def _masked_word(word: str) -> str:
     place = 0
     while found := _NAME.match(word, place):
         place = found.end()
-        if place < len(word) and is_secret_name(found.group()[:-1]) and not _harmless(word[place:]):
+        if place < len(word) and _is_secret_word(found.group()[:-1], word[place:]):
             return masked(word[:place]) + MASK
     return word[:place] + masked(word[place:]) if place else masked(word)
+
+
+def _is_secret_word(name: str, value: str) -> bool:
+    """Whether a word NAME=VALUE is a secret. `key=loss` is none: a mere `key` is judged by its value."""
+    kind = kind_of_name(name[-_LONGEST_NAME:])
+    if not kind or _harmless(value):
+        return False
+    return kind != "weak" or name.startswith("-") or _looks_secret(name, "=", value, quoted=False)
 
 
 def masked_env(env: Mapping[str, str]) -> dict[str, str]:
@@ -184,7 +192,8 @@ def masked_value(value: Any, name: str = "") -> Any:
 def _inner(key: object, name: str, kind: Kind) -> str:
     """The name by which a value of a mapping is judged: everything in `credentials:` is a secret."""
     own = str(key)
-    return name if kind in ("strong", "password") and not is_secret_name(own) else own
+    whole = kind in ("strong", "password") or name.lower() in _OF_PROSE
+    return name if whole and not is_secret_name(own) else own
 
 
 def _harmless(value: str, kind: Kind = "strong") -> bool:

@@ -18,6 +18,7 @@ from mgpu.config import LOADER
 from mgpu.config.reading import understand
 from mgpu.errors import USAGE, MgpuError, clipped
 from mgpu.report import Line, Screen, Style, wrapped
+from mgpu.secrets_masking import masked, masked_value
 from mgpu.snapshot import Config
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def show(request: Request, contained: Mapping[str, bytes]) -> int:
         if any(fault.fatal for fault in config.faults):
             raise MgpuError(f"{name}: {config.faults[0].message}", errors.NOT_READY)
         verdict = _asked(raw, name, request) if request.loader else {}
-        values = tuple(origins(config, verdict, os.environ))
+        values = tuple(_hidden(one) for one in origins(config, verdict, os.environ))
         if request.format == "json":
             documents.append(_document(config, verdict, values))
         else:
@@ -74,6 +75,11 @@ def show(request: Request, contained: Mapping[str, bytes]) -> int:
         whole = documents[0] if len(documents) == 1 else {"schema": "mgpu.configure/1.0", "files": documents}
         print(document.text(whole), end="")
     return errors.READY
+
+
+def _hidden(one: Value) -> Value:
+    """A value as it may be shown: without secrets."""
+    return replace(one, value=masked_value(one.value, one.key), note=masked(one.note))
 
 
 def origins(config: Config, verdict: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[Value]:

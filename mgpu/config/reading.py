@@ -20,6 +20,7 @@ from mgpu.config.parsing import parse, unreadable
 from mgpu.errors import USAGE, MgpuError, reason
 from mgpu.snapshot import Config, ConfigFault, DeepSpeedFile, Mark, Model
 from mgpu.structured_text import Malformed, json_of
+from mgpu.text import visible
 
 __all__ = [
     "CPU_JOB", "ENGINES", "LAUNCH_ADDS", "WRITTEN_BY", "digest", "for_engine", "job_sets", "launch_flags", "parse",
@@ -96,7 +97,7 @@ def _instead(path: Path, error: OSError) -> str:
     if folder is path:
         return f". It holds {', '.join(str(path / name) for name in names[:3])}" if names else ""
     near = difflib.get_close_matches(path.name, names, n=1) if isinstance(error, FileNotFoundError) else ()
-    return f". Did you mean {path.with_name(near[0])}?" if near else ""
+    return f". Did you mean {visible(path.with_name(near[0]))}?" if near else ""
 
 
 def understand(raw: bytes, name: str) -> Config:

@@ -12,6 +12,7 @@ from mgpu.errors import MgpuError
 from mgpu.launch.command import Launcher, needs_accelerate
 from mgpu.launch.request import Request
 from mgpu.snapshot import Config, Script
+from mgpu.text import visible
 
 # What a script does that speaks for itself, in the words of the summary.
 _BY_ITSELF = {
@@ -64,7 +65,7 @@ def _none_such(name: str) -> str:
     except OSError:
         scripts = []
     near = difflib.get_close_matches(Path(name).name, scripts, n=1)
-    return f"no script {name}.{f' Did you mean {folder / near[0]}?' if near else ''}"
+    return f"no script {name}.{f' Did you mean {visible(folder / near[0])}?' if near else ''}"
 
 
 def read(target: Sequence[str]) -> Script | None:
