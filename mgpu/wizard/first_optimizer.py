@@ -155,7 +155,7 @@ def _report_of(path: Path, script: str) -> Mapping[str, Any]:
     try:
         found = json_of(file_reading.read_whole(path, most=_MOST_REPORT))
         if not isinstance(found, dict):
-            raise ValueError("it is not an object")
+            raise TypeError("it is not an object")
         if "torch" in found or "failed" in found or _is_complete(found):
             return dict(found)
         why = "it lacks numbers"
