@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import re
 import types
 import typing
@@ -141,7 +142,8 @@ def _pid(pid: int) -> int:
 
 def _uuid(uuid: str) -> str:
     """Another UUID of the same form; GPU- or MIG- before it stays."""
-    digits = iter(hashlib.sha256(uuid.encode()).hexdigest())
+    # A UUID has 32 digits; a saved file may hold any text.
+    digits = itertools.cycle(hashlib.sha256(uuid.encode()).hexdigest())
     return re.sub(r"[0-9a-fA-F]", lambda _: next(digits), uuid)
 
 

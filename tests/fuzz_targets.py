@@ -37,6 +37,7 @@ from mgpu.snapshot import BadSnapshot, Config, Plan, Snapshot, to_json
 from mgpu.triage import read as triage
 from mgpu.wizard import answers_file, drafts, first_optimizer, folder, job_file, model, saving, weights
 from mgpu.wizard.answers import Answers
+from mgpu.wizard.flow import State
 from tests import machines
 from tests.checks.facts import facts
 
@@ -310,8 +311,9 @@ def run_log_of(path: Path) -> None:
 
 
 def error_file_of(path: Path) -> None:
-    keeper, process = SimpleNamespace(_errors={}), SimpleNamespace(error_file=str(path))
-    aftermath.Aftermath._read_error(keeper, 0, process)  # type: ignore[arg-type]
+    keeper: Any = SimpleNamespace(_errors={})
+    process: Any = SimpleNamespace(error_file=str(path))
+    aftermath.Aftermath._read_error(keeper, 0, process)
 
 
 def journals_of(path: Path) -> None:
@@ -380,10 +382,10 @@ def job_of(path: Path) -> None:
 
 
 def hostfile_of(path: Path) -> None:
-    record = SimpleNamespace(nodes="n[1-2]", script=None, job=1)
+    record: Any = SimpleNamespace(nodes="n[1-2]", script=None, job=1)
     old, ended.preflight_folders = ended.preflight_folders, lambda *_: iter([path.parent])  # type: ignore[assignment]
     try:
-        ended.task_nodes(record, path)  # type: ignore[arg-type]
+        ended.task_nodes(record, path)
     finally:
         ended.preflight_folders = old
     printed = ended._end_of(path)
@@ -403,7 +405,11 @@ def nccl_conf_of(path: Path) -> None:
         found = packages._nccl_files()
     finally:
         del os.environ["NCCL_CONF_FILE"]
-    nccl = dataclasses.replace(MACHINE.nccl, config_files=found) if MACHINE.nccl else None
+    nccl = (
+        dataclasses.replace(MACHINE.nccl, config_files={name: tuple(lines) for name, lines in found.items()})
+        if MACHINE.nccl
+        else None
+    )
     snapshot = dataclasses.replace(MACHINE, nccl=nccl)
     no_crash(engine.run(engine.load(only=("nccl", "environ")), snapshot))
 
@@ -466,7 +472,7 @@ TARGETS: dict[str, Target] = {
         "mgpu.answers.toml", lambda: list(ANSWERS), answers_over, ("wizard.answers_file.save",), share=0.5
     ),
     "draft": Target(
-        "d.toml", lambda: [drafts.dumps(drafts.State(Answers(gpus=2, origins={"gpus": "user"}), "precision")).encode()],
+        "d.toml", lambda: [drafts.dumps(State(Answers(gpus=2, origins={"gpus": "you"}), "precision")).encode()],
         lambda path: drafts.load(private(path, "e.toml")), ("wizard.drafts.load",),
     ),
     "safetensors": Target(

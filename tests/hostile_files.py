@@ -128,16 +128,15 @@ SHELL = {
     "digits": f"#!/bin/bash\n#SBATCH --nodes={DIGITS}\n#SBATCH --time={DIGITS}\n#SBATCH --gpus={DIGITS}\nsrun a\n",
     "node list": "#!/bin/bash\n#SBATCH --nodelist=n[0-999999999999]\nsrun a\n",
     "long name": f"#!/bin/bash\n#SBATCH --job-name={LONG}\n#SBATCH --output={LONG}/a\nsrun {LONG}\n",
-    "one long line": "#!/bin/bash\n#SBATCH --nodes=2\nsrun " + "a " * 120_000,
+    "one long line": "#!/bin/bash\n#SBATCH --nodes=2\nsrun " + "a " * 60_000,
     "doubling": "#!/bin/bash\n#SBATCH --nodes=2\nx=aaaaaaaaaa\n" + 'x="$x$x"\n' * 60 + "srun $x\n",
     "here documents": "#!/bin/bash\n#SBATCH --nodes=2\n" + "cat <<A\n" * 30_000,
 }
 LOG = {
     "no line ends": "a" * 30_000_000,
     "one long line of words": "Traceback (most recent call last): " * 300_000,
-    "many tracebacks": 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    x\nValueError: x\n'
-    * 40_000,
-    "deep tracebacks": "Traceback (most recent call last):\n" + '  File "a.py", line 1, in f\n    x\n' * 150_000,
+    "many tracebacks": 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    x\nValueError: x\n' * 8000,
+    "deep tracebacks": "Traceback (most recent call last):\n" + '  File "a.py", line 1, in f\n    x\n' * 40_000,
     "digits": f"[rank{DIGITS}]: ValueError: {DIGITS}\nexitcode: {DIGITS} pid: {DIGITS} exit code {DIGITS}\n" * 300,
     "blanks": ("Error:" + " " * 60_000 + "x\n") * 60,
     "quotes": ('"' * 60_000 + "\n") * 60,

@@ -118,7 +118,8 @@ def _changed(tree: Any, dice: random.Random) -> Any:
     """The document with one value, key or item changed; deeper ones as often as others."""
     if dice.random() < 0.02:
         return copy.deepcopy(dice.choice(VALUES))
-    node, path = tree, []
+    node = tree
+    path: list[tuple[Any, Any]] = []
     while isinstance(node, dict | list) and node and (not path or dice.random() < 0.85):
         key: Any = dice.choice(list(node)) if isinstance(node, dict) else dice.randrange(len(node))
         path.append((node, key))

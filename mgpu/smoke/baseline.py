@@ -83,7 +83,8 @@ def _figures(ranks: list[dict[str, Any]], file: Path) -> dict[str, dict[str, flo
 
 def _same_gpus(ranks: list[dict[str, Any]], snapshot: Snapshot) -> bool | None:
     """Whether its ranks ran on GPUs that a run here would see; None where either does not say."""
-    then = {rank.get("gpu") for rank in ranks}
-    if None in then or not then or not snapshot.gpus or snapshot.visible is None:
+    named = [rank.get("gpu") for rank in ranks]
+    then = {name for name in named if isinstance(name, str)}
+    if len(then) < len(set(map(str, named))) or not then or not snapshot.gpus or snapshot.visible is None:
         return None
     return then <= {gpu.uuid for gpu in snapshot.gpus if gpu.index in snapshot.visible.gpus}
