@@ -383,7 +383,7 @@ def job_of(path: Path) -> None:
 
 def hostfile_of(path: Path) -> None:
     record: Any = SimpleNamespace(nodes="n[1-2]", script=None, job=1)
-    old, ended.preflight_folders = ended.preflight_folders, lambda *_: iter([path.parent])  # type: ignore[assignment]
+    old, ended.preflight_folders = ended.preflight_folders, lambda *_: iter([path.parent])
     try:
         ended.task_nodes(record, path)
     finally:
