@@ -1841,6 +1841,10 @@ def decode(kind: Callable[..., T], data: Any, path: str) -> T:
         raise BadSnapshot(f"{path or 'the file'}: {str(error).partition('() ')[2]}") from None
 
 
+_LONGEST_NAME = 4096  # characters; a path has no more
+_NAMES = frozenset({"name", "hostname", "host", "node", "os", "kernel", "machine", "uuid", "serial", "version", "user"})
+
+
 def _value(hint: Any, data: Any, path: str) -> Any:
     """One value, by its type hint."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
@@ -1868,6 +1872,8 @@ def _value(hint: Any, data: Any, path: str) -> Any:
         return {key: _value(args[1], item, f"{path}.{key}") for key, item in data.items()}
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return decode(hint, data, path)
+    if type(data) is str and len(data) > _LONGEST_NAME and path.rpartition(".")[2] in _NAMES:
+        raise BadSnapshot(f"{path}: a name of {len(data):,} characters")
     if type(data) is int and abs(data) >= _TOO_LARGE:
         raise BadSnapshot(f"{path}: a number of {len(str(abs(data)))} digits")
     if hint is float and type(data) is int:

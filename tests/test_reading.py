@@ -81,7 +81,7 @@ def calm(done: Done, codes: Sequence[int] = (2,)) -> None:
     assert done.seconds < MOST_SECONDS
     assert done.memory < MOST_MEMORY, f"{done.memory >> 10} MiB"
     assert len(said) < MOST_SAID, said[:3000]
-    assert max(map(len, said.split("\n"))) < 2000, said[:3000]
+    assert max(map(len, said.split("\n"))) < 5000, said[:3000]
 
 
 # ---- who opens files
@@ -346,14 +346,14 @@ def test_long_names_and_identifiers_in_a_saved_machine(mgpu: Mgpu, tmp_path: Pat
     """A UUID of more digits than a hash has, an index of 30 digits, a name of 50,000 characters."""
     for uuid in ("GPU-" + "a" * 80, "a" * 64 + "-" + "b" * 64, "MIG-" + "0" * 4000, "GPU-" + "1234abcd-" * 40):
         machine = json.loads(PLAIN["plain.json"])
-        machine["gpus"][0] |= {"uuid": uuid, "name": hostile_files.LONG}
-        machine["host"]["name"] = hostile_files.LONG
+        machine["gpus"][0]["uuid"] = uuid
         (tmp_path / "m.json").write_text(json.dumps(machine))
         calm(mgpu("doctor", "--from", "m.json", "--save", "n.json"), (0, 1))
         calm(mgpu("doctor", "--from", "n.json", "--compare", "m.json"), (0, 1))
-    machine["gpus"][0]["index"] = 10**30
-    (tmp_path / "m.json").write_text(json.dumps(machine))
-    calm(mgpu("doctor", "--from", "m.json"))
+    for wrong in ({"name": hostile_files.LONG}, {"index": 10**30}, {"index": -(10**30)}):
+        changed = [machine["gpus"][0] | wrong, *machine["gpus"][1:]]
+        (tmp_path / "m.json").write_text(json.dumps(machine | {"gpus": changed}))
+        calm(mgpu("doctor", "--from", "m.json"))
 
 
 def test_environment_files_of_other_types(mgpu: Mgpu, tmp_path: Path) -> None:

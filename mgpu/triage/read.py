@@ -36,7 +36,7 @@ from mgpu.triage.tracebacks import Tracebacks
 _PIECE = 1 << 20
 # Logs compress to a 10th or 20th; one line that is repeated without end, to a 1000th.
 _MOST_UNPACKED = 128 << 20  # bytes that are always read
-_MOST_RATIO = 100
+_MOST_RATIO = 50
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _LONGEST_LINE = 1 << 16
 _SEARCHED = 1 << 13  # characters of a line in which signatures are looked for
