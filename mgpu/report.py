@@ -440,7 +440,7 @@ def _block(outcome: Outcome, screen: Screen, position: str, command: str, verbos
     head = f"{position}  {outcome.check.id}  {word}  who can fix it: {who}"
     lines = [[(line, style)] for line in wrapped(screen.rule(head).rstrip(), screen.width, "", "    ")]
     if problem.place and problem.place.line:
-        where = f"{problem.place.file}:{problem.place.line}:{problem.place.column or 1}"
+        where = f"{texts.visible(problem.place.file)}:{problem.place.line}:{problem.place.column or 1}"
         lines += labelled("Where", where, screen)
     lines += labelled("What", problem.title, screen)
     lines += details(problem, screen, verbose=verbose)

@@ -459,3 +459,15 @@ def test_the_loader_goes_the_whole_way_and_leaves_nothing_behind(
     for verdict, (name, (_, words)) in zip(verdicts, files.items(), strict=True):
         assert verdict["accepted"] == (words is None), (name, verdict)
         assert words is None or words in verdict["error"], (name, verdict)
+
+
+def test_the_name_of_a_file_does_nothing_to_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names that differ by a newline do not look equal, and no escape sequence of a name reaches the terminal."""
+    monkeypatch.chdir(tmp_path)
+    name = "a\nb\x1b]0;x\x07.yaml"
+    (tmp_path / name).touch()
+    cli.run(["configure", "--validate", "--no-loader", name])
+    out = capsys.readouterr().out
+    assert r"a\nb\x1b]0;x\x07.yaml:1:1:" in out and "\x1b" not in out and "\x07" not in out

@@ -13,6 +13,7 @@ from mgpu.config import validation
 from mgpu.config.validation import Judged, repair
 from mgpu.engine import Outcome, consequences
 from mgpu.report import Line, Screen, Style, wrapped
+from mgpu.text import visible
 
 _WORD: dict[str, tuple[str, Style]] = {
     "fail": ("FAIL", "fail"), "warn": ("warn", "warn"), "info": ("info", "bold"), "crash": ("crash", "crash"),
@@ -149,12 +150,12 @@ def _where(outcome: Outcome, one: Judged) -> str:
     place = outcome.problem.place if outcome.problem else None
     if place is None or place.line is None:
         return f"{_name(one)}:"
-    name = _name(one) if place.file == one.config.path else place.file
+    name = _name(one) if place.file == one.config.path else visible(place.file)
     return f"{name}:{place.line}:{place.column or 1}:"
 
 
 def _name(one: Judged) -> str:
-    return "standard input" if one.config.path == validation.STDIN else one.config.path
+    return visible("standard input" if one.config.path == validation.STDIN else one.config.path)
 
 
 def _counted(one: Judged) -> str:

@@ -16,6 +16,7 @@ from mgpu.launch import gate
 from mgpu.launch.fewer import Fewer
 from mgpu.launch.program import Choice
 from mgpu.snapshot import Config, Snapshot
+from mgpu.text import visible
 
 _LABEL = 11  # columns
 _STRATEGIES = {"MULTI_GPU": "DDP", "NO": "one process"}
@@ -129,7 +130,7 @@ def _script(told: Told) -> str:
     if not problems or script is None:
         return ""
     first = problems[0]
-    at = f"{first.place.file}:{first.place.line} " if first.place and first.place.line else ""
+    at = f"{visible(first.place.file)}:{first.place.line} " if first.place and first.place.line else ""
     count = f"{len(problems)} finding{'s' if len(problems) > 1 else ''}"
     title = re.sub(r"^line \d+: ", "", first.title)  # said already
     again = shell("mgpu doctor --script {:path}", script.path)
