@@ -368,3 +368,12 @@ def test_environment_files_of_other_types(mgpu: Mgpu, tmp_path: Path) -> None:
         assert done.memory < MOST_MEMORY
         gaps = json.loads(done.stdout)["gaps"]
         assert not [gap for gap in gaps.values() if gap["kind"] in ("timed_out", "crashed")], gaps
+
+
+def test_accelerate_does_not_read_what_mgpu_has_refused(mgpu: Mgpu, tmp_path: Path) -> None:
+    """Its loader would read a DeepSpeed file that is a link to /dev/zero until the memory is full."""
+    (tmp_path / "ds.json").symlink_to("/dev/zero")
+    (tmp_path / "a.yaml").write_text(PLAIN["deepspeed.yaml"])
+    done = mgpu("configure", "--validate", "a.yaml")
+    calm(done, (1,))
+    assert "ds.json cannot be read: it is a device" in done.stdout

@@ -25,9 +25,16 @@ def facts(path: Path, *, ask_loader: bool = True, python: str | None = None) -> 
     return ask([config], python=python)[0] if ask_loader else config
 
 
+def _is_safe(config: Config) -> bool:
+    """Whether the DeepSpeed file that accelerate would read is a regular file that mgpu has read, if only to find that
+    it is not JSON: accelerate would read a device or a file of gigabytes to its end."""
+    file = config.deepspeed_file
+    return file is None or not file.fault or file.fault.startswith("not JSON")
+
+
 def ask(configs: Sequence[Config], *, python: str | None = None) -> list[Config]:
     """The configs with accelerate's verdict, where it could be asked; accelerate is imported once for all of them."""
-    asked = [config for config in configs if not any(fault.fatal for fault in config.faults)]
+    asked = [config for config in configs if not any(fault.fatal for fault in config.faults) and _is_safe(config)]
     if not asked:
         return list(configs)
     paths = [str(Path(config.path).resolve()) for config in asked]
