@@ -26,6 +26,7 @@ from typing import Any
 from mgpu import files, report
 from mgpu.errors import REFUSED, USAGE, MgpuError, reason
 from mgpu.file_reading import Unreadable, read_own
+from mgpu.structured_text import json_of
 
 MARKER = ".mgpu-run.json"
 _SCHEMA = 1
@@ -243,13 +244,13 @@ def _lock(handle: int, folder: Path) -> None:
 def _read_marker(folder: Path) -> dict[str, list[str]] | None:
     """What the marker lists, by kind of run; None without one that was made in this folder."""
     try:
-        found = json.loads(read_own(folder / MARKER, most=_LARGEST))
+        found = json_of(read_own(folder / MARKER, most=_LARGEST))
         if found["schema"] != _SCHEMA or found["inode"] != folder.stat().st_ino:
             return None
         return {str(kind): [name for name in names if _is_plain(name)] for kind, names in found["wrote"].items()}
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from mgpu import compare, engine, examine, files, journey, repair, report, stamp
+from mgpu import compare, engine, examine, files, journey, repair, report, run_folder, stamp
 from mgpu.config import reading, validation
 from mgpu.document import check_json
 from mgpu.errors import MgpuError
@@ -282,6 +282,23 @@ def entry_of(path: Path) -> None:
     json.dumps(registry.as_json(*looked))
 
 
+def marker_of(path: Path) -> None:
+    """What it lists is removed, and nothing else: not the file beside the folder."""
+    place = path.parent / "logs"
+    place.mkdir(exist_ok=True)
+    (path.parent / "mine").touch()
+    inode = str(place.stat().st_ino).encode()
+    (place / run_folder.MARKER).write_bytes(path.read_bytes().replace(b"4711", inode))
+    (place / run_folder.MARKER).chmod(0o600)
+    for kind in (run_folder.LAUNCH, run_folder.PRE_FLIGHT):
+        with contextlib.suppress(MgpuError), run_folder.claimed(place, kind, named=True):
+            pass
+    assert (path.parent / "mine").exists()
+
+
+MARKER = {"schema": 1, "inode": 4711, "wrote": {"launch": ["run.log", "../mine", "machines/n1.json", "try-*/"]}}
+
+
 def result_of(path: Path) -> None:
     box.stored(path.parent, SCREEN)
 
@@ -524,6 +541,7 @@ TARGETS: dict[str, Target] = {
         "20260101-0000-abcd.json", lambda: document(ENTRY), lambda path: entry_of(private(path, path.name)),
         ("launch.registry.load",), (MgpuError, ValueError),
     ),
+    "marker": Target("m.json", lambda: document(MARKER), marker_of, ("run_folder._read_marker",), share=0.5),
     "result": Target("result.json", lambda: document(RESULT), result_of, ("launch.box.stored",)),
     "readings": Target("gpus.json", lambda: document(READINGS), readings_of, ("launch.readings.stored",)),
     "run log": Target(

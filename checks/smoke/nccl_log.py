@@ -146,7 +146,7 @@ def nccl_switches_do_not_add(
         return Ok("NVLink SHARP is in use")
     young = all((gpu.compute_capability or (0, 0)) >= _HOPPER for gpu in gpus)
     switched = bool(links) and all(link.through_switch and link.nvlinks for link in links)
-    here = ranks.expected // ranks.nodes
+    here = ranks.expected // max(1, ranks.nodes)
     if not young or not switched or here < _NVLS_GPUS:
         return Ok(f"nothing to add in, with {counted(here, 'rank')} here")
     if nccl_log.nvls is None:
