@@ -43,8 +43,7 @@ _STANDS_FOR = re.compile(
 _BEGINS_WITHOUT = re.compile(r"\\{0,4}['\"]?[=:]{0,2}(?:\*\*\*|\$\(|\$\{\{|(?:os\.|\w{1,40}\.)?(?:environ|getenv)\b)")
 
 # The words that every name of a secret holds, and what may follow them up to the value.
-_HINTS = ("pass", "pwd", "pw", "secret", "token", "key", "auth", "cred", "bearer", "cookie", "jwt", "sig", "conn",
-          "webhook", "pat", "sas")  # fmt: skip
+_HINT = re.compile("pass|pwd|pw|secret|token|key|auth|cred|bearer|cookie|jwt|sig|conn|webhook|pat|sas")
 _NAMED = re.compile(
     r"(?i:pass|pwd?|secret|token|key|auth|cred|bearer|cookie|jwt|sig|conn|webhook|pat|sas)(?=(?P<rest>[\w.-]{0,40}))(?P=rest)"
     r"(?P<between>\\{0,4}['\"`]?\]?[ \t]{0,8}(?::=|=>|==?|:)[ \t]{0,16}|[ \t]{1,16}|\Z)"
@@ -242,7 +241,7 @@ def masked(text: str, known: Sequence[str] = ()) -> str:
         text = _CURL_USER.sub(lambda found: f"{found['option']}{found['between']}{found['user']}:{MASK}", text)
     if "machine " in low and "password " in low:
         text = _NETRC.sub(MASK, text)
-    if any(hint in low for hint in _HINTS):
+    if _HINT.search(low):
         text = _without_assigned(text)
     return text
 
