@@ -203,7 +203,9 @@ def hidden(outcome: Outcome, known: Sequence[str] = ()) -> Outcome:
         answer,
         title=mask(answer.title),
         cause=mask(answer.cause),
-        fix=tuple(_hidden_fix(fix, mask) for fix in answer.fixes),
+        fix=tuple(_hidden_fix(fix, mask) for fix in answer.fix)
+        if isinstance(answer.fix, tuple)
+        else _hidden_fix(answer.fix, mask),
         evidence={key: mask(value) if isinstance(value, str) else value for key, value in answer.evidence.items()},
         subjects=tuple(map(mask, answer.subjects)),
     )
