@@ -483,7 +483,7 @@ def test_any_text_is_answers_or_one_sentence(text: str) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"\xe9 = 1")
-    for path, words in ((tmp_path / "no", "No such file"), (tmp_path, "Is a directory"), (tmp_path / "latin", "UTF-8")):
+    for path, words in ((tmp_path / "no", "No such file"), (tmp_path, "it is a folder"), (tmp_path / "latin", "UTF-8")):
         with pytest.raises(MgpuError, match=words):
             answers_file.read(str(path))
 
