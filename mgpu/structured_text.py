@@ -29,7 +29,7 @@ _DOTTED: Final = re.compile(rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{DEEPEST}}}")
 
 
 class Malformed(ValueError):
-    """A text that cannot be used. Its message is a clause without a place: "nested more than 64 levels deep"."""
+    """A text that cannot be used. Its message is a clause without a place: "it is nested more than 64 levels deep"."""
 
     def __init__(self, why: str, line: int | None = None, column: int | None = None) -> None:
         super().__init__(why)
@@ -49,7 +49,7 @@ def json_of(
         except UnicodeDecodeError:
             raise Malformed("not JSON: it is not UTF-8 text") from None
     if data.count(",") + data.count("[") + data.count("{") > most_values:
-        raise Malformed(f"more than {most_values:,} values")
+        raise Malformed(f"it has more than {most_values:,} values")
     try:
         found = json.loads(data, parse_int=_whole, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:
@@ -75,7 +75,7 @@ def toml_of(text: str) -> Any:
         raise _too_deep() from None
     except ValueError as error:  # Python's limit on the digits of a number
         digits = max(map(len, re.findall(r"[\d_]+", text)), default=0)
-        raise Malformed(f"a number of {digits:,} digits" if digits > MOST_DIGITS else reason(error)) from None
+        raise Malformed(f"it has a number of {digits:,} digits" if digits > MOST_DIGITS else reason(error)) from None
     refuse_extremes(found)
     return found
 
@@ -91,7 +91,7 @@ def refuse_extremes(data: Any) -> None:
             elif isinstance(value, list | tuple):
                 inner += value
             elif isinstance(value, int) and value.bit_length() > _MOST_BITS:
-                raise Malformed(f"a number of about {int(value.bit_length() * 0.30103):,} digits")
+                raise Malformed(f"it has a number of about {int(value.bit_length() * 0.30103):,} digits")
         if not inner:
             return
         level = inner
@@ -101,12 +101,12 @@ def refuse_extremes(data: Any) -> None:
 def _whole(text: str) -> int:
     digits = len(text.lstrip("-"))
     if digits > MOST_DIGITS:
-        raise Malformed(f"a number of {digits:,} digits")
+        raise Malformed(f"it has a number of {digits:,} digits")
     return int(text)
 
 
 def _too_deep() -> Malformed:
-    return Malformed(f"nested more than {DEEPEST} levels deep")
+    return Malformed(f"it is nested more than {DEEPEST} levels deep")
 
 
 # YAML
@@ -157,7 +157,7 @@ def yaml_of(text: str, kind: Any = None, look: Callable[[Any], None] | None = No
             return None
         if number := endless(node):
             at = number.start_mark
-            raise Malformed(f"a number of {len(number.value):,} digits", at.line + 1, at.column + 1)
+            raise Malformed(f"it has a number of {len(number.value):,} digits", at.line + 1, at.column + 1)
         if look:
             look(node)
         found = loader.construct_document(node)

@@ -303,7 +303,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     for content, words in ((b"", "it is empty"), (b"#!/bin/sh\n\0", "no text"), (b"#" * 300_000, "larger than")):
         (tmp_path / "x.sh").write_bytes(content)
         assert words in (job_script.read(tmp_path / "x.sh").error or "")
-    assert job_script.read(tmp_path).error == "it is not a file"
+    assert job_script.read(tmp_path).error == "it is a folder"
 
 
 @pytest.mark.parametrize(("does", "why"), [("exec sleep 60", "did not come to an end"), ("kill $$", "ends with -15")])

@@ -53,7 +53,7 @@ def parse(text: str, *, json_only: bool = False) -> Parsed:
         if not json_only:
             return unreadable(*not_yaml(text, error))
     except (RecursionError, Malformed) as error:
-        words = str(error) if isinstance(error, Malformed) else "nested too deep"
+        words = str(error) if isinstance(error, Malformed) else "it is nested too deep"
         return unreadable(f"not a config: {words}", Mark(1, 1), "too_much")
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         # PyYAML raises bare Python errors for some broken values: 2024-13-45, a number of 5000 digits.

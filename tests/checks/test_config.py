@@ -216,7 +216,7 @@ def test_the_place_is_that_of_the_key_in_a_file_with_comments() -> None:
         (b"", "a.json", "the file is empty", (1, 1), "mgpu configure"),
         (b"[1]", "a.json", "this is a list", (1, 1), "mgpu configure"),
         (b"debug: \x00\n", "a.yaml", "the character U+0000 is not allowed", (1, 8), "mgpu configure"),
-        (b"[" * 5000, "a.yaml", "nested more than 64 levels deep", (1, 1), "mgpu configure"),
+        (b"[" * 5000, "a.yaml", "it is nested more than 64 levels deep", (1, 1), "mgpu configure"),
         (b"a: &a [*a]", "a.yaml", "a value contains itself", (1, 1), "mgpu configure"),
         (b"- 1\n" * 30000, "a.yaml", "it has more than 20,000 values", (1, 1), "mgpu configure"),
     ],
