@@ -339,5 +339,5 @@ def test_no_process_can_be_started_at_the_end(monkeypatch: pytest.MonkeyPatch) -
     def fails(*args: object, **options: object) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(subprocess, "Popen", fails)
+    monkeypatch.setattr("mgpu.child_process.start", fails)
     assert aftermath._kernel(1.0) == (None, None)

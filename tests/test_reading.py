@@ -95,15 +95,13 @@ ALLOWED = {
     "launch.detached.start": "a pipe from its own child",
     "smoke.ranks.orders.read": "in a rank, which imports nothing else of mgpu: what the runner wrote for it",
     "smoke.ranks.whole.expected": "in a rank: what another rank wrote a moment before",
-    "beforehand._is_ours": "limited to 16 MiB there",
-    "smoke.run._only_one_in": "a folder, to lock it",
     **dict.fromkeys(
         (
             "launch.aftermath._meminfo", "launch.aftermath._processor_time", "launch.aftermath.available",
             "launch.aftermath.__init__", "launch.aftermath._tightest", "launch.detached.what_ends_it",
             "launch.processes._stat", "launch.processes._environment", "launch.processes._children",
             "launch.processes.kernel_wait_of", "launch.processes.of_run", "launch.registry.started_at",
-            "launch.registry.boot_id", "repair._in_use", "repair._compiling", "smoke.aftermath._nobodys",
+            "launch.registry.boot_id", "scratch._boot", "repair._in_use", "repair._compiling", "smoke.aftermath._nobodys",
             "smoke.aftermath.killed_for_memory", "smoke.aftermath._mapped", "smoke.aftermath._counters",
             "smoke.ranks.addresses._address_of", "smoke.ranks.identity._numa_node",
         ),
