@@ -21,7 +21,7 @@ from tests import mutations
 from tests.conftest import ROOT
 from tests.fuzz_targets import TARGETS
 
-RUNS = int(os.environ.get("MGPU_FUZZ_RUNS", "150"))
+RUNS = int(os.environ.get("MGPU_FUZZ_RUNS", "120"))
 SEED = int(os.environ.get("MGPU_FUZZ_SEED", "20261122"))
 LONGEST_S = 10.0  # of the processor, for one file
 OPENERS = frozenset({
