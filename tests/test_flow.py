@@ -258,6 +258,9 @@ def test_a_draft_is_for_its_owner_only(tmp_path: Path) -> None:
         'schema = 1\nstep = "params"\nmode = "quick"\n[answers]\nnobody = "1"\n',
         'schema = 1\nstep = "params"\nmode = "quick"\n[origins]\nparams = "heaven"\n',
         'schema = 1\nstep = "params"\nmode = "quick"\nanswers = 3\n', "#" * 200_000,
+        'schema = 1\nstep = "params"\nmode = "quick"\nasked = false\n',
+        'schema = 1\nstep = "params"\nmode = "quick"\n[origins]\nparams = []\n',
+        'schema = 1\nstep = "params"\nmode = "quick"\n[answers]\nparams = [[1]]\n',
     ],
 )  # fmt: skip
 def test_a_damaged_draft_is_set_aside(text: str, tmp_path: Path) -> None:

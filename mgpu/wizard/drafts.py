@@ -131,7 +131,7 @@ def loads(text: str) -> State:
     answers, origins = tree.get("answers", {}), tree.get("origins", {})
     asked = tree.get("asked", [])
     words = [tree.get(name, "") for name in ("step", "mode", "editing", "output", "source")]
-    if not all(isinstance(word, str) for word in (*words, *asked)):
+    if not isinstance(asked, list) or not all(isinstance(word, str) for word in (*words, *asked)):
         raise ValueError("it is not what mgpu wrote")
     step, mode, editing, output, source = words
     steps = (*flow.QUESTIONS, *flow.SCREENS, *flow.ENDS)
@@ -143,7 +143,7 @@ def loads(text: str) -> State:
         raise ValueError("it names a row that the review does not have")
     if not isinstance(answers, dict) or not isinstance(origins, dict) or not set(answers) | set(origins) <= _FIELDS:
         raise ValueError("it holds an answer that mgpu does not know")
-    if not set(origins.values()) <= set(get_args(Origin)):
+    if not all(origin in get_args(Origin) for origin in origins.values()):
         raise ValueError("it names a source that mgpu does not know")
     values: dict[str, Any] = {name: decisions.parse(name, value) for name, value in answers.items()}
     found = Answers(**values, source=source, origins=origins)
