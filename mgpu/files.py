@@ -29,7 +29,7 @@ def write(path: Path, text: str, *, mode: int | None = None) -> None:
     A link is followed only to a target in the same folder or below. The mode of the user's old file is kept; a new file
     gets `mode` (None: by the umask). Raises MgpuError, with exit code 5 when a link or another user's file is refused.
     """
-    _put(inside(path), text, mode)
+    _put(target_inside(path), text, mode)
 
 
 def write_named(path: Path, text: str, *, mode: int | None = None) -> None:
@@ -49,7 +49,7 @@ def write_named(path: Path, text: str, *, mode: int | None = None) -> None:
     _put(resolved, text, mode)
 
 
-def inside(path: Path) -> Path:
+def target_inside(path: Path) -> Path:
     """The file that a name of the project stands for: itself, or the target of its link within the folder. Raises
     MgpuError (5) for a link that leaves the folder, and for another user's link in a shared folder."""
     refuse_strangers_links(path)
@@ -87,7 +87,7 @@ def refuse_strangers_links(path: Path) -> None:
 def back_up(path: Path) -> Path:
     """Copy a file to `NAME.bak`, or `NAME.bak.2` …: the first free name. Raises MgpuError, also for a link that leaves
     the folder (the copy would bring a file from elsewhere into the project)."""
-    source = inside(path)
+    source = target_inside(path)
     number = 1
     while True:
         copy = path.with_name(f"{path.name}.bak" if number == 1 else f"{path.name}.bak.{number}")

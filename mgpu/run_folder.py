@@ -71,7 +71,7 @@ PRE_FLIGHT = Kind(
 )  # fmt: skip
 
 
-def planned(wanted: str, kind: Kind) -> Path:
+def plan_folder(wanted: str, kind: Kind) -> Path:
     """The folder that a run would use: --log-dir or a subfolder of it, or a new one in runs/. Nothing is made.
 
     Raises MgpuError where --log-dir cannot be used.
@@ -92,7 +92,7 @@ def planned(wanted: str, kind: Kind) -> Path:
         raise MgpuError(f"cannot use the folder {path}: {there} is a file", USAGE)
     if not os.access(there, os.W_OK | os.X_OK):
         raise MgpuError(f"cannot use the folder {path}: {there} may not be written", USAGE)
-    if in_the_way(path, kind) is None:
+    if find_obstacle(path, kind) is None:
         return path
     label = kind.prefix or f"{kind.name}-"
     return path / f"{label}{datetime.now():%Y%m%d-%H%M%S}"
@@ -113,7 +113,7 @@ def base_folder() -> Path:
     return base
 
 
-def in_the_way(folder: Path, kind: Kind) -> str | None:
+def find_obstacle(folder: Path, kind: Kind) -> str | None:
     """Why a run of this kind may not write into the folder itself; None: it may. Raises MgpuError."""
     try:
         names = os.listdir(folder)
@@ -134,7 +134,7 @@ def in_the_way(folder: Path, kind: Kind) -> str | None:
 
 
 @contextlib.contextmanager
-def claimed(
+def claim_folder(
     folder: Path, kind: Kind, *, named: bool, more: Sequence[str] = (), outlived: bool = False
 ) -> Iterator[Path]:
     """The folder of a run, for as long as the block lasts: made, locked, and without what an earlier run of this kind
@@ -148,7 +148,7 @@ def claimed(
     try:
         if named:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if why := in_the_way(path, kind):
+        if why := find_obstacle(path, kind):
             raise MgpuError(f"cannot use the folder {path}: {why}", REFUSED)
         handle = _open_marker(path)
     except (OSError, ValueError) as error:

@@ -291,7 +291,7 @@ def marker_of(path: Path) -> None:
     (place / run_folder.MARKER).write_bytes(path.read_bytes().replace(b"4711", inode))
     (place / run_folder.MARKER).chmod(0o600)
     for kind in (run_folder.LAUNCH, run_folder.PRE_FLIGHT):
-        with contextlib.suppress(MgpuError), run_folder.claimed(place, kind, named=True):
+        with contextlib.suppress(MgpuError), run_folder.claim_folder(place, kind, named=True):
             pass
     assert (path.parent / "mine").exists()
 

@@ -264,10 +264,10 @@ def test_a_stamp_of_another_user(tmp_path: Path, shared: Path) -> None:
 
 
 def test_a_marker_of_another_user(shared: Path) -> None:
-    from mgpu.run_folder import LAUNCH, MARKER, claimed, in_the_way
+    from mgpu.run_folder import LAUNCH, MARKER, claim_folder, find_obstacle
 
-    with claimed(shared / "logs", LAUNCH, named=True) as path:
+    with claim_folder(shared / "logs", LAUNCH, named=True) as path:
         (path / "run.log").write_text("of mgpu")
     os.chown(path / MARKER, ATTACKER, ATTACKER)
-    assert in_the_way(path, LAUNCH) is not None
+    assert find_obstacle(path, LAUNCH) is not None
     assert (path / "run.log").read_text() == "of mgpu"

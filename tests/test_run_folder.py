@@ -22,10 +22,10 @@ from mgpu.run_folder import (
     SMOKE_TEST,
     TRIAL,
     Kind,
-    claimed,
-    in_the_way,
+    claim_folder,
+    find_obstacle,
     make_below,
-    planned,
+    plan_folder,
 )
 
 # What a project can hold beside its scripts; all of it was deleted or replaced once.
@@ -50,7 +50,7 @@ def assert_untouched(mine: Path) -> None:
 
 def run_once(folder: Path, kind: Kind, *names: str) -> Path:
     """A run of this kind with --log-dir FOLDER that writes these files."""
-    with claimed(planned(str(folder), kind), kind, named=True) as path:
+    with claim_folder(plan_folder(str(folder), kind), kind, named=True) as path:
         for name in names:
             (path / name).parent.mkdir(exist_ok=True)
             (path / name).write_text("of mgpu")
@@ -67,7 +67,7 @@ def test_the_users_files_stay(mine: Path, kind: Kind, monkeypatch: pytest.Monkey
 
 
 def test_a_pre_flight_refuses_a_folder_with_files_of_its_names(mine: Path) -> None:
-    with pytest.raises(MgpuError, match="mgpu did not write the") as error, claimed(mine, PRE_FLIGHT, named=True):
+    with pytest.raises(MgpuError, match="mgpu did not write the") as error, claim_folder(mine, PRE_FLIGHT, named=True):
         pass
     assert error.value.exit_code == errors.REFUSED
     assert_untouched(mine)
@@ -86,7 +86,7 @@ def test_the_next_run_starts_without_what_the_last_one_wrote(tmp_path: Path) -> 
     assert run_once(logs, LAUNCH, "run.log", "run.log.1", "run.log.2", "result.json") == logs
     (logs / "result.csv").write_text("mine")
     (logs / "run.log.old").write_text("mine")
-    with claimed(planned(str(logs), LAUNCH), LAUNCH, named=True) as path:
+    with claim_folder(plan_folder(str(logs), LAUNCH), LAUNCH, named=True) as path:
         assert path == logs
         assert sorted(os.listdir(logs)) == [MARKER, "result.csv", "run.log.old"]
 
@@ -96,7 +96,7 @@ def test_a_file_that_the_user_put_there_since_then(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     run_once(logs, SMOKE_TEST, "rank0.json", "smoke.json")
     (logs / "rank7.json").write_text("mine")
-    assert "rank7.json" in str(in_the_way(logs, SMOKE_TEST))
+    assert "rank7.json" in str(find_obstacle(logs, SMOKE_TEST))
     assert run_once(logs, SMOKE_TEST, "rank0.json").parent == logs
     assert (logs / "rank7.json").read_text() == "mine" and (logs / "rank0.json").exists()
 
@@ -113,7 +113,7 @@ def test_a_run_that_was_killed_is_cleared_away(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     script = (
         "import os, sys\nfrom pathlib import Path\nfrom mgpu.run_folder import *\n"
-        f"folder = claimed(Path({str(logs)!r}), SMOKE_TEST, named=True)\npath = folder.__enter__()\n"
+        f"folder = claim_folder(Path({str(logs)!r}), SMOKE_TEST, named=True)\npath = folder.__enter__()\n"
         "trial = make_below(path / 'try-1', TRIAL)\n"
         "for name in ('rank0.jsonl', 'rank11.beat', 'nccl.n1.77.txt', 'turn.n1', 'orders.json', 'notes.rank0.json'):\n"
         "    (path / name).touch(); (trial / name).touch()\n"
@@ -122,12 +122,12 @@ def test_a_run_that_was_killed_is_cleared_away(tmp_path: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", script], check=False)
     assert killed.returncode == -9
     (logs / "try-1" / "notes.rank0.json").unlink()
-    with claimed(planned(str(logs), SMOKE_TEST), SMOKE_TEST, named=True) as path:
+    with claim_folder(plan_folder(str(logs), SMOKE_TEST), SMOKE_TEST, named=True) as path:
         assert path == logs and sorted(os.listdir(logs)) == [MARKER, "notes.rank0.json"]
 
 
 def test_a_trial_folder_with_a_file_of_the_users_stays(tmp_path: Path) -> None:
-    with claimed(tmp_path / "logs", SMOKE_TEST, named=True) as path:
+    with claim_folder(tmp_path / "logs", SMOKE_TEST, named=True) as path:
         (make_below(path / "try-1", TRIAL) / "rank0.json").touch()
     (path / "try-1" / "mine.txt").write_text("mine")
     with pytest.raises(MgpuError, match="did not write all of its try-1"):
@@ -138,18 +138,18 @@ def test_a_trial_folder_with_a_file_of_the_users_stays(tmp_path: Path) -> None:
 def test_the_folders_of_a_pre_flight(tmp_path: Path) -> None:
     """Each smoke test in it has a marker of its own; what is not listed stays, and is named."""
     folder = tmp_path / "pre"
-    with claimed(folder, PRE_FLIGHT, named=True):
+    with claim_folder(folder, PRE_FLIGHT, named=True):
         make_below(folder / "machines", written.machines(["n1", "n2"]))
         (folder / "machines" / "n1.json").touch()
         (folder / "alone").mkdir()
         run_once(folder / "alone" / "n1.n1", SMOKE_TEST, "rank0.json")
         (folder / "hostfile").write_text("n1\n")
-    with claimed(folder, PRE_FLIGHT, named=True):
+    with claim_folder(folder, PRE_FLIGHT, named=True):
         assert sorted(os.listdir(folder)) == [MARKER, "hostfile"]  # a shell may still need the hostfile
         (folder / "alone").mkdir()
         run_once(folder / "alone" / "n1.n1", SMOKE_TEST, "rank0.json")
         (folder / "alone" / "n1.n1" / "mine").touch()
-    with pytest.raises(MgpuError, match="did not write all of its alone"), claimed(folder, PRE_FLIGHT, named=True):
+    with pytest.raises(MgpuError, match="did not write all of its alone"), claim_folder(folder, PRE_FLIGHT, named=True):
         pass
     assert (folder / "alone" / "n1.n1" / "mine").exists()
 
@@ -200,7 +200,7 @@ def test_a_marker_that_is_a_link_or_a_pipe(tmp_path: Path) -> None:
 def test_two_runs_at_the_same_time(tmp_path: Path) -> None:
     """Both would write one log, and each would judge by what the other writes."""
     for kind in (SMOKE_TEST, LAUNCH):
-        with claimed(tmp_path / "logs", LAUNCH, named=True):
+        with claim_folder(tmp_path / "logs", LAUNCH, named=True):
             with pytest.raises(MgpuError, match="another run is writing to") as error:
                 run_once(tmp_path / "logs", kind)
             assert error.value.exit_code == errors.REFUSED
@@ -208,10 +208,10 @@ def test_two_runs_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_a_run_that_outlives_its_command_keeps_its_list(tmp_path: Path) -> None:
-    with claimed(tmp_path / "logs", LAUNCH, named=True, outlived=True) as path:
+    with claim_folder(tmp_path / "logs", LAUNCH, named=True, outlived=True) as path:
         pass
     (path / "run.log").touch()  # written by the process that went on
-    assert in_the_way(path, LAUNCH) is None
+    assert find_obstacle(path, LAUNCH) is None
 
 
 def test_a_new_folder_falls_back(
@@ -221,7 +221,7 @@ def test_a_new_folder_falls_back(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MGPU_LOG_DIR", raising=False)
     Path("runs").touch()
-    with claimed(planned("", SMOKE_TEST), SMOKE_TEST, named=False) as folder:
+    with claim_folder(plan_folder("", SMOKE_TEST), SMOKE_TEST, named=False) as folder:
         assert folder.is_dir() and stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert str(folder) in capsys.readouterr().err
     assert not folder.exists()  # nothing was written
@@ -231,13 +231,13 @@ def test_a_folder_that_nobody_named_is_always_a_new_one(tmp_path: Path, monkeypa
     monkeypatch.setenv("MGPU_LOG_DIR", str(tmp_path / "elsewhere"))
     folders = set()
     for _ in range(3):
-        with claimed(planned("", SMOKE_TEST), SMOKE_TEST, named=False) as folder:
+        with claim_folder(plan_folder("", SMOKE_TEST), SMOKE_TEST, named=False) as folder:
             (folder / "smoke.json").touch()
             folders.add(folder)
     assert len(folders) == 3 and {folder.parent for folder in folders} == {tmp_path / "elsewhere"}
-    there = planned("", LAUNCH)
+    there = plan_folder("", LAUNCH)
     there.mkdir()  # another run takes it meanwhile
-    with claimed(there, LAUNCH, named=False) as folder:
+    with claim_folder(there, LAUNCH, named=False) as folder:
         assert folder == there.with_name(f"{there.name}-2")
     assert not folder.exists()
 
@@ -246,7 +246,7 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name in ("file", "file/logs"):
         with pytest.raises(MgpuError, match="is a file") as error:
-            planned(str(tmp_path / name), LAUNCH)
+            plan_folder(str(tmp_path / name), LAUNCH)
         assert error.value.exit_code == errors.USAGE
 
 
@@ -257,11 +257,11 @@ def test_runs_is_a_link_that_leaves_the_project(tmp_path: Path, monkeypatch: pyt
     monkeypatch.delenv("MGPU_LOG_DIR", raising=False)
     Path("runs").symlink_to("../outside")
     with pytest.raises(MgpuError, match=r"runs is a symbolic link to .*outside this folder") as error:
-        planned("", LAUNCH)
+        plan_folder("", LAUNCH)
     assert error.value.exit_code == errors.REFUSED and os.listdir(tmp_path / "outside") == []
     monkeypatch.setenv("MGPU_LOG_DIR", "runs")  # now the user has named it
-    assert planned("", LAUNCH).parent == Path("runs")
+    assert plan_folder("", LAUNCH).parent == Path("runs")
     monkeypatch.delenv("MGPU_LOG_DIR")
     Path("runs").unlink()
     Path("runs").symlink_to("inside")
-    assert planned("", LAUNCH).parent == Path("runs")
+    assert plan_folder("", LAUNCH).parent == Path("runs")

@@ -78,7 +78,9 @@ class _Preflight:
     def run(self) -> int:
         with scratch.folder() as place:
             self.wanted = jobs.wanted(self.request, self.job, os.environ, place)
-            with run_folder.claimed(_folder(self.request, self.job), run_folder.PRE_FLIGHT, named=True) as self.folder:
+            with run_folder.claim_folder(
+                _folder(self.request, self.job), run_folder.PRE_FLIGHT, named=True
+            ) as self.folder:
                 return self._run()
 
     def _run(self) -> int:

@@ -223,7 +223,7 @@ def _folder(request: Request, config: Config) -> Path:
     if folder and config.num_machines > 1:
         folder = os.path.join(folder, f"node{request.node}")
     try:
-        planned = run_folder.planned(folder, run_folder.LAUNCH)
+        planned = run_folder.plan_folder(folder, run_folder.LAUNCH)
     except MgpuError as error:
         raise MgpuError(error.message, errors.LAUNCH_REFUSED) from None
     if folder:
@@ -241,7 +241,7 @@ def _claimed(request: Request, planned: Path) -> Iterator[Path]:
         outlived = request.detach or request.watch
         try:
             named = bool(request.log_dir)
-            folder = run_folder.claimed(planned, run_folder.LAUNCH, named=named, outlived=outlived)
+            folder = run_folder.claim_folder(planned, run_folder.LAUNCH, named=named, outlived=outlived)
             path = stack.enter_context(folder)
         except MgpuError as error:
             raise MgpuError(error.message, errors.LAUNCH_REFUSED) from None

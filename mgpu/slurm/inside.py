@@ -164,7 +164,7 @@ def start(request: Request, prepared: Prepared, here: Allocation, folder: Path) 
 
     more = [prepared.name] if prepared.changed else []
     named, outlived = bool(request.log_dir), request.detach
-    with run_folder.claimed(folder, run_folder.LAUNCH, named=named, more=more, outlived=outlived) as made:
+    with run_folder.claim_folder(folder, run_folder.LAUNCH, named=named, more=more, outlived=outlived) as made:
         return _started(request, prepared, here, made)
 
 

@@ -18,7 +18,7 @@ from mgpu.command_line import shell
 from mgpu.errors import MgpuError
 from mgpu.launch import result, start
 from mgpu.launch.request import Request
-from mgpu.run_folder import LAUNCH, claimed, planned
+from mgpu.run_folder import LAUNCH, claim_folder, plan_folder
 from mgpu.slurm import asked, prepare, refusals, submit, telling
 from mgpu.slurm import record as records
 from mgpu.slurm.follow import Asked, follow, speaker
@@ -92,7 +92,7 @@ def _run(request: Request, attempt: start.Attempt) -> int:
     if here is None and not asked.is_there():
         words = "Slurm is not here (no sbatch): log in to a login node of the cluster, and start it there"
         raise MgpuError(words, errors.LAUNCH_REFUSED)
-    folder = planned(request.log_dir, LAUNCH)
+    folder = plan_folder(request.log_dir, LAUNCH)
     prepared = prepare.prepared(request, target, folder)
     if refused := _refused(request, prepared):
         return refused
@@ -106,7 +106,7 @@ def _submitted(request: Request, prepared: Prepared, folder: Path, attempt: star
     if request.dry_run:
         return _shown(prepared, options, folder)
     more = [prepared.name] if prepared.changed else []
-    with claimed(folder, LAUNCH, named=bool(request.log_dir), more=more) as made:
+    with claim_folder(folder, LAUNCH, named=bool(request.log_dir), more=more) as made:
         return _submitted_from(request, prepared, options, made, attempt)
 
 

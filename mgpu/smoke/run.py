@@ -12,7 +12,7 @@ from mgpu import ahead, document, engine, errors, examine, files, probes, report
 from mgpu.beforehand import doubts, refusals, worked_on
 from mgpu.errors import MgpuError, reason
 from mgpu.redaction import without_secrets
-from mgpu.run_folder import SMOKE_TEST, claimed, planned
+from mgpu.run_folder import SMOKE_TEST, claim_folder, plan_folder
 from mgpu.smoke import aftermath, baseline, diagnosis, machines, nccl_log, telling
 from mgpu.smoke import screen as screens
 from mgpu.smoke import subject as subjects
@@ -62,7 +62,7 @@ def _run(request: Request, started: float) -> int:
             return telling.refused(outcomes, snapshot, request, time.monotonic() - started, taken)
         snapshot = replace(snapshot, baseline=baseline.of(request.baseline, snapshot))
         wanted = _wanted_folder(subject, request)
-        with claimed(planned(wanted, SMOKE_TEST), SMOKE_TEST, named=bool(wanted)) as folder:
+        with claim_folder(plan_folder(wanted, SMOKE_TEST), SMOKE_TEST, named=bool(wanted)) as folder:
             attempt = _attempt(subject, snapshot, request, folder)
             if talk:
                 added = attempt.environment

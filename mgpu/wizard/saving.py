@@ -160,7 +160,7 @@ def refuse_place(path: Path) -> None:
     """Raise MgpuError if no file can be written there: before anything is asked."""
     if path.is_dir():
         raise MgpuError(f"{path} is a folder", errors.USAGE)
-    files.inside(path)
+    files.target_inside(path)
     whole = path.resolve()
     if not whole.parent.is_dir():
         raise MgpuError(f"cannot write {path}: there is no folder {whole.parent}", errors.USAGE)
