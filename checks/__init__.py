@@ -18,7 +18,7 @@ How to write one:
 * The parameters are the facts: fields of `Snapshot`, with exactly their type. A fact that is not known skips the check.
 * The answer is `Ok(evidence)`, `Skip(reason)`, `Problem(...)`, or a tuple of Problems when a file has several faults.
 * A number that judges is a named constant with its source beside it; what a feature needs of GPUs and packages stands
-  in `mgpu/requirements.py`, by which the wizard proposes as well.
+  in `mgpu/planning/requirements.py`, by which the wizard proposes as well.
 * A fix carries `edits` only where they are safe: they cannot change what was meant, and the problem is gone afterwards.
 * `because_of` names the ids of problems that would explain this one.
 * A check opens no file, starts nothing, imports nothing at run time: `tests/test_every_check.py` holds it to that, and

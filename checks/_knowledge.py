@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mgpu.command_line import shell
-from mgpu.requirements import numbers as numbers
+from mgpu.planning.requirements import numbers as numbers
 from mgpu.snapshot import Driver, Gpu, Visible
 
 # Driver that runs a toolkit of this CUDA major at all (minor-version compatibility):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.requirements import BATON_TORCH
+from mgpu.planning.requirements import BATON_TORCH
 from mgpu.snapshot import Container, Gpu, LeftFile, Leftovers, LeftProcess, Pytorch, Storage, System, Visible
 
 from ._knowledge import GIB, counted, gib, gpu_list, listed, numbers, use_only

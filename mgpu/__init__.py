@@ -6,13 +6,13 @@ TYPE_CHECKING = False  # as in `typing`, which is not imported: under `python -m
 if TYPE_CHECKING:
     from typing import Any
 
-    from mgpu.notebook import Report
+    from mgpu.doctor.notebook import Report
 
 __version__ = "0.1.0"
 
 
 def doctor(**options: Any) -> Report:
-    """Examine this machine, from a notebook or a program: `mgpu.notebook.doctor` has the options."""
-    from mgpu import notebook
+    """Examine this machine, from a notebook or a program: `mgpu.doctor.notebook.doctor` has the options."""
+    from mgpu.doctor import notebook
 
     return notebook.doctor(**options)

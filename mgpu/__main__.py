@@ -28,21 +28,22 @@ def main() -> None:
 
 
 def _run(argv: list[str]) -> int:
-    from mgpu import ahead, signals
+    from mgpu.probes import prefetch
+    from mgpu.process import signals
 
     signals.leave_in_order()
     try:
-        ahead.start(argv)
+        prefetch.start(argv)
         if argv[:1] == ["launch"] and "_MGPU_COMPLETE" not in os.environ:
-            from mgpu.launch import line
+            from mgpu.cli import launch_line
 
-            if (request := line.alone(argv[1:])) is not None:
-                return line.run(request)
+            if (request := launch_line.alone(argv[1:])) is not None:
+                return launch_line.run(request)
         from mgpu.cli import run
 
         return run(argv)
     finally:
-        if children := sys.modules.get("mgpu.child_process"):  # imported by whatever started one
+        if children := sys.modules.get("mgpu.process.child_process"):  # imported by whatever started one
             children.end_all()
 
 

@@ -20,22 +20,32 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from mgpu import compare, engine, examine, files, journey, repair, report, run_folder, stamp
-from mgpu.config import reading, validation
-from mgpu.document import check_json
+from mgpu import engine, files
+from mgpu.cli import guide
+from mgpu.config import reading
+from mgpu.doctor import repair
+from mgpu.doctor import run as doctor_run
 from mgpu.errors import MgpuError
-from mgpu.fleet import node, written
-from mgpu.fleet import reading as fleet_reading
-from mgpu.launch import aftermath, box, listing, readings, registry
-from mgpu.launch import written as launch_written
-from mgpu.probes import job_script, libraries, packages, pci, script
-from mgpu.redaction import redacted
-from mgpu.slurm import ended, tail
-from mgpu.smoke import ask, baseline, climb, last, nccl_log, watch
-from mgpu.smoke.ranks.orders import Orders
-from mgpu.snapshot import BadSnapshot, Config, Plan, Snapshot, to_json
-from mgpu.triage import read as triage
-from mgpu.wizard import answers_file, drafts, first_optimizer, folder, job_file, model, saving, weights
+from mgpu.fleet import artifacts, worker
+from mgpu.fleet import load as fleet_reading
+from mgpu.launch import gpu_readings_file, list_runs, registry, run_outcome
+from mgpu.launch import report as launch_report
+from mgpu.launchers import run_folder, stamp
+from mgpu.probes import libraries, packages, pci
+from mgpu.process import log_follower as launch_written
+from mgpu.process import tail
+from mgpu.readers.job_script import read as job_script_read
+from mgpu.readers.log import read as triage
+from mgpu.readers.training_script import read as training_script_read
+from mgpu.report import screen
+from mgpu.report.document import check_json
+from mgpu.slurm import job_outcome
+from mgpu.smoke import baseline, nccl_log, runner, show_last, stacks, watch
+from mgpu.smoke.ranks.rank_plan import Orders
+from mgpu.snapshot import BadSnapshot, Config, Plan, Snapshot, changes, to_json
+from mgpu.snapshot.redaction import redacted
+from mgpu.validate import run as validate_run
+from mgpu.wizard import answers_file, drafts, folder, job_file, model, parameter_probe, weights, write_config
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.flow import State
 from tests import machines
@@ -43,7 +53,7 @@ from tests.checks.facts import facts
 
 HERE = Path(__file__).parent
 MACHINE = Snapshot(**facts())
-SCREEN = report.Screen(report.WIDTH_PLAIN, False, False, io.StringIO())
+SCREEN = screen.Screen(screen.WIDTH_PLAIN, False, False, io.StringIO())
 
 
 @dataclass(frozen=True)
@@ -89,24 +99,24 @@ def no_crash(outcomes: Any) -> None:
 
 def config_of(path: Path) -> None:
     config = reading.read(path)
-    no_crash(engine.run(validation.checks(), validation.with_config(MACHINE, config)))
-    validation.mend(reading.contents(path), str(path), MACHINE)
+    no_crash(engine.run(validate_run.checks(), validate_run.with_config(MACHINE, config)))
+    validate_run.mend(reading.contents(path), str(path), MACHINE)
 
 
 def deepspeed_of(path: Path) -> None:
     text = f"distributed_type: DEEPSPEED\ndeepspeed_config:\n  deepspeed_config_file: {path}\n"
     config = reading.understand(text.encode(), "a.yaml")
-    no_crash(engine.run(validation.checks(), validation.with_config(MACHINE, config)))
+    no_crash(engine.run(validate_run.checks(), validate_run.with_config(MACHINE, config)))
     stamp.fingerprint(dataclasses.replace(MACHINE, config=config))
 
 
 def existing_config(path: Path) -> None:
     """What the wizard does with a file that is there."""
     with contextlib.suppress(MgpuError):
-        saving.edited(path, MACHINE)
-    saving.present(path, MACHINE)
-    saving.unchanged(path, "distributed_type: MULTI_GPU\n")
-    saving.differences(path, "distributed_type: MULTI_GPU\n")
+        write_config.edited(path, MACHINE)
+    write_config.present(path, MACHINE)
+    write_config.unchanged(path, "distributed_type: MULTI_GPU\n")
+    write_config.differences(path, "distributed_type: MULTI_GPU\n")
     files.back_up(path)
 
 
@@ -168,7 +178,7 @@ def cache_of(path: Path) -> None:
 
 
 def report_of(path: Path) -> None:
-    first_optimizer._measured("train.py", first_optimizer._report_of(path, "train.py"))
+    parameter_probe._measured("train.py", parameter_probe._report_of(path, "train.py"))
 
 
 def job_of_the_wizard(path: Path) -> None:
@@ -181,13 +191,13 @@ def job_of_the_wizard(path: Path) -> None:
 
 
 def snapshot_of(path: Path) -> None:
-    found = examine.read_snapshot(path)
+    found = doctor_run.read_snapshot(path)
     hidden = redacted(found)
     checks = engine.load()
     for one in (found, hidden):
-        no_crash(engine.run(examine.about_the_machine(checks, one), one))
-    compare.changes(redacted(MACHINE), hidden)
-    compare.since(MACHINE, found)
+        no_crash(engine.run(doctor_run.about_the_machine(checks, one), one))
+    changes.changes(redacted(MACHINE), hidden)
+    changes.since(MACHINE, found)
 
 
 def nodes_of(path: Path) -> None:
@@ -199,8 +209,8 @@ def nodes_of(path: Path) -> None:
 
 
 def preflight_of(path: Path) -> None:
-    written.read(path.parent)
-    ended.preflight_in([path.parent])
+    artifacts.read(path.parent)
+    job_outcome.preflight_in([path.parent])
     nodes_of(path)
 
 
@@ -214,15 +224,15 @@ def shown_of(path: Path) -> None:
     for name in ("smoke.json", "facts.json"):
         if name != path.name and not (path.parent / name).exists():
             (path.parent / name).write_bytes((HERE / "smoke_runs" / "passed" / name).read_bytes())
-    found = last._read(path.parent)
+    found = show_last._read(path.parent)
     if found is not None:
-        last._config(found)
-        result = last._result(found)
-        from mgpu.smoke import telling
+        show_last._config(found)
+        result = show_last._result(found)
+        from mgpu.smoke import formats
         from mgpu.smoke.request import Request
 
         with contextlib.redirect_stdout(io.StringIO()):
-            telling.tell(result, Request(), None, [])
+            formats.tell(result, Request(), None, [])
 
 
 BASELINE = {
@@ -277,8 +287,8 @@ ENTRY = dataclasses.asdict(
 def entry_of(path: Path) -> None:
     found = registry.load(path)
     looked = registry.look(found)
-    listing._table([looked], [], SCREEN)
-    listing._one(*looked, SCREEN)
+    list_runs._table([looked], [], SCREEN)
+    list_runs._one(*looked, SCREEN)
     json.dumps(registry.as_json(*looked))
 
 
@@ -300,7 +310,7 @@ MARKER = {"schema": 1, "inode": 4711, "wrote": {"launch": ["run.log", "../mine",
 
 
 def result_of(path: Path) -> None:
-    box.stored(path.parent, SCREEN)
+    launch_report.stored(path.parent, SCREEN)
 
 
 RESULT = {
@@ -311,7 +321,7 @@ RESULT = {
 
 
 def readings_of(path: Path) -> None:
-    readings.line(readings.stored(path.parent))
+    gpu_readings_file.line(gpu_readings_file.stored(path.parent))
 
 
 READINGS = {
@@ -320,7 +330,7 @@ READINGS = {
 
 
 def run_log_of(path: Path) -> None:
-    listing.last_line(path.parent)
+    list_runs.last_line(path.parent)
     output = launch_written.Output(path.parent)
     output.skip_to_tail()
     for _ in range(3):
@@ -330,7 +340,7 @@ def run_log_of(path: Path) -> None:
 def error_file_of(path: Path) -> None:
     keeper: Any = SimpleNamespace(_errors={})
     process: Any = SimpleNamespace(error_file=str(path))
-    aftermath.Aftermath._read_error(keeper, 0, process)
+    run_outcome.Aftermath._read_error(keeper, 0, process)
 
 
 def journals_of(path: Path) -> None:
@@ -339,7 +349,7 @@ def journals_of(path: Path) -> None:
     (path.parent / "rank0.json").write_bytes(path.read_bytes()[:2000])
     with contextlib.suppress(BadSnapshot):
         view.rank(0, {0: (None, None)}, {})
-    climb._tail(path)
+    runner._tail(path)
 
 
 JOURNAL = (
@@ -350,11 +360,11 @@ JOURNAL = (
 
 
 def recorder_of(path: Path) -> None:
-    ask._stack(path.parent, 0)
-    found = ask._recorder(path.parent, 0)
+    stacks._stack(path.parent, 0)
+    found = stacks._recorder(path.parent, 0)
     if found is not None:
-        ask.pending(found)
-        ask.last_of_the_world(found)
+        stacks.pending(found)
+        stacks.last_of_the_world(found)
 
 
 RECORDER = {
@@ -385,29 +395,29 @@ def packed_log_of(path: Path) -> None:
 
 
 def script_of(path: Path) -> None:
-    found = script.read(path, ("--x", "1"))
+    found = training_script_read.read(path, ("--x", "1"))
     snapshot = Snapshot(script=found)
-    no_crash(engine.run(examine.about_the_machine(engine.load(), snapshot), snapshot))
+    no_crash(engine.run(doctor_run.about_the_machine(engine.load(), snapshot), snapshot))
 
 
 def job_of(path: Path) -> None:
-    job_script.is_job_script(path)
-    found = job_script.read(path)
+    job_script_read.is_job_script(path)
+    found = job_script_read.read(path)
     snapshot = Snapshot(job_script=found)
-    no_crash(engine.run(examine.about_the_machine(engine.load(), snapshot), snapshot))
-    job_script.named_config(found)
+    no_crash(engine.run(doctor_run.about_the_machine(engine.load(), snapshot), snapshot))
+    job_script_read.named_config(found)
 
 
 def hostfile_of(path: Path) -> None:
     record: Any = SimpleNamespace(nodes="n[1-2]", script=None, job=1)
-    old, ended.preflight_folders = ended.preflight_folders, lambda *_: iter([path.parent])
+    old, job_outcome.preflight_folders = job_outcome.preflight_folders, lambda *_: iter([path.parent])
     try:
-        ended.task_nodes(record, path)
+        job_outcome.task_nodes(record, path)
     finally:
-        ended.preflight_folders = old
-    printed = ended._end_of(path)
-    ended._by_node(printed, ["n1", "n2"])
-    ended._first_task(printed, ["n1", "n2"])
+        job_outcome.preflight_folders = old
+    printed = job_outcome._end_of(path)
+    job_outcome._by_node(printed, ["n1", "n2"])
+    job_outcome._first_task(printed, ["n1", "n2"])
     one = tail.Tail()
     one.read((str(path),))
     one.close()
@@ -454,14 +464,14 @@ def verdict_of(path: Path) -> None:
         (path.parent / "mgpu").mkdir(exist_ok=True, mode=0o700)
         (path.parent / "mgpu" / "doctor.json").write_bytes(path.read_bytes())
         (path.parent / "mgpu" / "doctor.json").chmod(0o600)
-        journey._doctor()
+        guide._doctor()
     finally:
         os.environ.pop("XDG_STATE_HOME") if old is None else os.environ.update(XDG_STATE_HOME=old)
 
 
 def summary_of(path: Path) -> None:
-    node._read(path)
-    node._sha256(path)
+    worker._read(path)
+    worker._sha256(path)
 
 
 HOSTFILES = (b"n1\nn1\nn2\n", b"0: epoch 1\n1: epoch 1\nsrun: error: n2: task 1: Exited with exit code 1\n")

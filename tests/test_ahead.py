@@ -13,9 +13,11 @@ from typing import Any
 import psutil
 import pytest
 
-from mgpu import ahead, children, cli, examine
+from mgpu import cli
 from mgpu.cli.doctor import _FLAGS, doctor, flags_alone
-from mgpu.options import Request
+from mgpu.doctor import run as doctor_run
+from mgpu.doctor.request import Request
+from mgpu.probes import prefetch, runner
 from tests.conftest import ROOT, environment
 
 
@@ -27,19 +29,19 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         asked.append(probes)
         return [object()]
 
-    monkeypatch.setattr(children, "start", start)
+    monkeypatch.setattr(runner, "start", start)
     yield asked
-    ahead.take()
+    prefetch.take()
 
 
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
-        ("doctor", children.DEFAULT),
-        ("doctor --quick", children.QUICK),
-        ("doctor -v --quick --json -o x", children.QUICK),
-        ("doctor --save m.json --compare n.json", children.DEFAULT),
-        ("doctor --deep", children.DEFAULT),
+        ("doctor", runner.DEFAULT),
+        ("doctor --quick", runner.QUICK),
+        ("doctor -v --quick --json -o x", runner.QUICK),
+        ("doctor --save m.json --compare n.json", runner.DEFAULT),
+        ("doctor --deep", runner.DEFAULT),
         ("doctor --from m.json", None),
         ("doctor --from=m.json", None),
         ("doctor --explain shm_too_small", None),
@@ -52,13 +54,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         ("doctor -h", None),
         ("doctor -vh", None),
         ("configure", None),
-        ("configure --validate a.yaml b.yaml --no-loader", children.OF_CONFIGS),
+        ("configure --validate a.yaml b.yaml --no-loader", runner.OF_CONFIGS),
         ("configure --validate --target 4xA100", None),
         ("configure --validate a.yaml --from m.json", None),
         ("configure --validate --help", None),
         ("configure --show-origin a.yaml", None),
-        ("smoke-test", children.QUICK),
-        ("smoke-test --cpu 2 --level quick", children.QUICK),
+        ("smoke-test", runner.QUICK),
+        ("smoke-test --cpu 2 --level quick", runner.QUICK),
         ("smoke-test --show", None),
         ("smoke-test --json-schema", None),
         ("smoke-test --help", None),
@@ -67,10 +69,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     ],
 )
 def test_what_is_started(line: str, wanted: Any, started: list[Any]) -> None:
-    ahead.start(line.split())
+    prefetch.start(line.split())
     assert started == ([] if wanted is None else [wanted])
-    assert (ahead.take() is not None) is (wanted is not None)
-    assert ahead.take() is None
+    assert (prefetch.take() is not None) is (wanted is not None)
+    assert prefetch.take() is None
 
 
 @pytest.mark.parametrize("line", ["doctor --quick --no-such-option", "doctor --timeout", "doctor --format yaml"])
@@ -96,14 +98,14 @@ def test_a_wrong_command_line_leaves_no_child_behind(line: str, tmp_path: Path) 
 def test_flags_alone_mean_what_the_parser_makes_of_them(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The parser is left out where it has nothing to parse."""
     seen: list[Any] = []
-    monkeypatch.setattr(ahead, "take", list)
-    monkeypatch.setattr(children, "start", lambda *_, **__: [])
+    monkeypatch.setattr(prefetch, "take", list)
+    monkeypatch.setattr(runner, "start", lambda *_, **__: [])
 
     def run(request: Request) -> int:
         seen.append(replace(request, began=None))
         return 0
 
-    monkeypatch.setattr(examine, "run", run)
+    monkeypatch.setattr(doctor_run, "run", run)
     assert cli.run(["doctor", *line.split()]) == 0
     monkeypatch.setattr(cli, "flags_alone", lambda _: None)
     assert cli.run(["doctor", *line.split()]) == 0

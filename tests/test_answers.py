@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgpu import __version__, cli, errors
-from mgpu.config import validation
 from mgpu.errors import MgpuError
+from mgpu.validate import run as validate_run
 from mgpu.wizard import answers, answers_file, run
 from mgpu.wizard.answers import KEYS, UNDECIDED, Answers
 
@@ -87,7 +87,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What `mgpu configure ARGS` would do: the Request, or the exit code when it is refused."""
     requests: list[run.Request] = []
     monkeypatch.setattr(run, "run", collecting(requests))
-    monkeypatch.setattr(validation, "alone", lambda arguments: None)  # the short way round this parser
+    monkeypatch.setattr(validate_run, "alone", lambda arguments: None)  # the short way round this parser
     for key in KEYS:
         monkeypatch.delenv(key.variable, raising=False)
     for name in ("MGPU_NO_INPUT", "MGPU_ACCESSIBLE"):
@@ -559,10 +559,10 @@ def test_files_are_named_in_any_way(line: str, paths: tuple[str, ...], asked: An
     "line", ["--validate a", "--validate a b --no-loader", "--validate a --fix --dry-run", "--json --validate a"]
 )
 def test_the_short_way_to_validate_means_the_same(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    requests: list[validation.Request] = []
-    monkeypatch.setattr(validation, "run", collecting(requests))
+    requests: list[validate_run.Request] = []
+    monkeypatch.setattr(validate_run, "run", collecting(requests))
     assert cli.run(["configure", *line.split()]) == 0
-    monkeypatch.setattr(validation, "alone", lambda arguments: None)
+    monkeypatch.setattr(validate_run, "alone", lambda arguments: None)
     assert cli.run(["configure", *line.split()]) == 0
     assert requests[0] == requests[1]
 

@@ -21,9 +21,10 @@ from pathlib import Path
 
 import pytest
 
-from mgpu.config import loader, mending, reading, validation
+from mgpu.config import fixes, loader, reading
 from mgpu.engine import Outcome
 from mgpu.snapshot import Slurm, Snapshot
+from mgpu.validate import run
 from tests.checks import facts as healthy
 
 FOLDER = Path(__file__).with_name("bad_configs")
@@ -101,7 +102,7 @@ def said(outcomes: Sequence[Outcome]) -> str:
 
 def judged(raw: bytes, case: Path) -> tuple[Outcome, ...]:
     config = reading.understand(raw, case.name)
-    return validation.judge(config, machine_of(raw.decode("utf-8", "replace")))
+    return run.judge(config, machine_of(raw.decode("utf-8", "replace")))
 
 
 def expected(path: Path, found: bytes | None) -> bytes | None:
@@ -125,7 +126,7 @@ def test_what_is_said(case: Path) -> None:
 
 def mended(case: Path) -> bytes:
     raw = case.read_bytes()
-    return validation.mend(raw, case.name, machine_of(raw.decode("utf-8", "replace"))).raw
+    return run.mend(raw, case.name, machine_of(raw.decode("utf-8", "replace"))).raw
 
 
 @every_case
@@ -134,7 +135,7 @@ def test_what_fix_makes_of_it(case: Path) -> None:
     wanted = expected(case.with_suffix(f".fixed{case.suffix}"), fixed if fixed != raw else None)
     assert fixed == (raw if wanted is None else wanted)
     if fixed != raw:
-        before, after = mending.comments(raw.decode()), mending.comments(fixed.decode())
+        before, after = fixes.comments(raw.decode()), fixes.comments(fixed.decode())
         kept = [comment for comment in before if comment in after]
         gone = [line for line in raw.decode().splitlines() if line not in fixed.decode().splitlines()]
         assert all(any(comment in line for line in gone) for comment in before if comment not in kept)
@@ -142,7 +143,7 @@ def test_what_fix_makes_of_it(case: Path) -> None:
 
 
 def mended_again(fixed: bytes, case: Path) -> bytes:
-    return validation.mend(fixed, case.name, machine_of(fixed.decode("utf-8", "replace"))).raw
+    return run.mend(fixed, case.name, machine_of(fixed.decode("utf-8", "replace"))).raw
 
 
 @every_case

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mgpu import bandwidth
-from mgpu.bandwidth import Expected, expected
+from mgpu.planning import bandwidth
+from mgpu.planning.bandwidth import Expected, expected
 from mgpu.snapshot import Gpu, Link, Rank, Scaling, Timed
 from tests import machines
 from tests.checks.facts import gpus, link, links, nvlinks, rank, ranks
@@ -152,7 +152,7 @@ def test_without_a_run_of_one_rank_nothing_is_said_of_efficiency() -> None:
 
 
 # What such machines give: machine, how many of its GPUs, size, NVLS, busbw. The sources are those of the constants in
-# mgpu/bandwidth.py; "floor" rows are the limits below which operators take a node out (Azure's node health checks).
+# mgpu/planning/bandwidth.py; "floor" rows are the limits below which operators take a node out (Azure's health checks).
 RECORDED = (
     ("dgx1_v100_x8", 8, 8 * GIB, False, 130, "seen"),
     ("dgx1_v100_x8", 8, 8 * GIB, False, 110, "floor"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mgpu import catalogue, engine
-from mgpu.triage import read
+from mgpu import engine
+from mgpu.engine import catalogue
+from mgpu.readers.log import read
 from tests.conftest import CHECKS, ROOT
 
 # Unless it is asked for them.
@@ -12,7 +13,7 @@ NOT_THE_DOCTORS = {"config", "smoke", "stamp", "script", "run", "work", "log", "
 
 def test_the_page_is_fresh() -> None:
     written = catalogue.FILE.read_text(encoding="utf-8")
-    assert written == catalogue.text(engine.load()), "run: python -m mgpu.catalogue"
+    assert written == catalogue.text(engine.load()), "run: python -m mgpu.engine.catalogue"
 
 
 def test_every_check_is_on_the_page_once() -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from mgpu import cli
-from mgpu.compare import _NONE, _NOT_COMPARED, CALLED, MOVES, changes, since
-from mgpu.redaction import redacted
 from mgpu.snapshot import FACTS, Gap, Interface, Python, Snapshot, hints_of, loads, to_json
+from mgpu.snapshot.changes import _NONE, _NOT_COMPARED, CALLED, MOVES, changes, since
+from mgpu.snapshot.redaction import redacted
 from tests.checks import facts as known
 from tests.checks.facts import (
     ETH,

@@ -16,15 +16,16 @@ from typing import Any
 import pytest
 
 from mgpu import engine
-from mgpu.config import reading, validation
-from mgpu.document import check_json
+from mgpu.config import reading
+from mgpu.report.document import check_json
 from mgpu.snapshot import Config, Snapshot
+from mgpu.validate import run
 from tests.checks.facts import facts
 
 NUMBER = 10_000
 SEED = int(os.environ.get("MGPU_FUZZ_SEED", "20261121"))
 LONGEST_S = 5.0  # for one file, on a machine that does other things as well
-CHECKS = validation.checks()
+CHECKS = run.checks()
 MACHINES = (Snapshot(**facts()), Snapshot(**facts(gpus=(), links=())), Snapshot())
 FOLDER = Path(__file__).with_name("bad_configs")
 SEEDS = [path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.suffix in (".yaml", ".json") and path.is_file()]
@@ -126,7 +127,7 @@ MUTATIONS: tuple[Callable[[bytes, random.Random], bytes], ...] = (flip, cut, dou
 
 def judged(config: Config, machine: Snapshot) -> list[engine.Outcome]:
     """Every check of configs, and its answer as the JSON has it."""
-    outcomes = engine.run(CHECKS, validation.with_config(machine, config))
+    outcomes = engine.run(CHECKS, run.with_config(machine, config))
     for outcome in outcomes:
         assert outcome.status != "crash", outcome.answer
         if outcome.problem:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from mgpu import cli
 from mgpu.config.reading import parse
 from mgpu.snapshot import Driver, Gpu, Snapshot, Visible, to_json
-from mgpu.wizard import saving
+from mgpu.wizard import write_config
 from tests.conftest import Run
 from tests.fake_nvml import FAULTS
 
@@ -40,7 +40,7 @@ def configure(
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(saving, "ask_loader", lambda text, python, *_: "accelerate 1.15.0")
+    monkeypatch.setattr(write_config, "ask_loader", lambda text, python, *_: "accelerate 1.15.0")
 
     def run(*arguments: str) -> tuple[int, str, str]:
         code = cli.run(["configure", "--from", str(saved), *arguments])
@@ -316,7 +316,7 @@ def test_a_file_of_fsdp1_says_that_it_becomes_fsdp2(configure: Any) -> None:
 def test_what_accelerate_refuses_of_somebodys_file_is_not_called_ours(
     configure: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saving, "ask_loader", lambda text, python, name: f"ValueError: {name} had unknown keys")
+    monkeypatch.setattr(write_config, "ask_loader", lambda text, python, name: f"ValueError: {name} had unknown keys")
     text = "distributed_type: MULTI_GPU\nnum_processes: 2\nmy_key: 3\n"
     Path("theirs.yaml").write_text(text, encoding="utf-8")
     code, _, err = configure("--edit", "theirs.yaml", "--yes", "--port", "29600")
@@ -353,7 +353,7 @@ def test_several_machines_get_both_commands_and_a_next_step_that_works(configure
 
 def test_an_accelerate_that_would_run_fsdp1_is_named(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     words = "accelerate 1.0.1 takes this file and runs FSDP1"
-    monkeypatch.setattr(saving, "ask_loader", lambda text, python, name: "accelerate 1.0.1")
+    monkeypatch.setattr(write_config, "ask_loader", lambda text, python, name: "accelerate 1.0.1")
     assert words in " ".join(configure("--yes", "--strategy", "fsdp2")[1].split())
     assert words not in " ".join(configure("--yes", "-o", "ddp.yaml")[1].split())
 

@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from mgpu import document, examine, formats, report, schema, telling
+from mgpu.cli import json_schema
+from mgpu.doctor import report as doctor_report
+from mgpu.doctor import run
+from mgpu.doctor.request import Request
 from mgpu.errors import MgpuError
-from mgpu.options import Request
+from mgpu.report import document, formats, screen
 from mgpu.signature import Signature
 from mgpu.snapshot import BadSnapshot, Snapshot, loads, to_json
 from tests.checks.facts import facts
@@ -25,7 +28,7 @@ from tests.test_snapshot import rich
 
 CASES = 1000
 _PARTS = 8  # tests, so that workers share them
-VALIDATOR = Draft202012Validator(schema.doctor())
+VALIDATOR = Draft202012Validator(json_schema.doctor())
 
 STRANGE: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2**31, 2**63, 2**64 - 1, 2**64, 10**30, 10**400, 0.5, -0.0, 1e308, -1e308, 1e-308,
@@ -106,14 +109,14 @@ _SIGNATURES = [check for check in CHECKS.values() if isinstance(check, Signature
 ASKED = tuple(check for check in CHECKS.values() if check not in _SIGNATURES[10:])
 
 
-def judged(text: str) -> examine.Examined | None:
+def judged(text: str) -> run.Examined | None:
     """What `mgpu doctor --from` makes of a file: None when it is refused."""
     try:
         machine = loads(text)
     except BadSnapshot as error:
         assert str(error)
         return None
-    return examine._judge(Request(from_="m.json"), ASKED, machine, None, 0.0)
+    return run._judge(Request(from_="m.json"), ASKED, machine, None, 0.0)
 
 
 @pytest.mark.parametrize("part", range(_PARTS))
@@ -134,7 +137,7 @@ def test_no_accident_takes_the_doctor_down(part: int) -> None:
         for outcome in found.outcomes:
             if outcome.status == "crash":
                 crashes[f"{outcome.check.id}: {document.said(outcome)}"] += 1
-        whole = json.loads(document.text(telling.whole(Request(), found)))
+        whole = json.loads(document.text(doctor_report.whole(Request(), found)))
         fresh = [c for c in whole["checks"] if json.dumps(c | {"duration_s": 0}) not in seen]
         seen |= {json.dumps(c | {"duration_s": 0}) for c in fresh}
         VALIDATOR.validate(whole | {"checks": fresh})
@@ -144,11 +147,11 @@ def test_no_accident_takes_the_doctor_down(part: int) -> None:
     assert not crashes, "\n".join(f"{count} x {words}" for words, count in crashes.most_common())
 
 
-def shown(found: examine.Examined) -> None:
+def shown(found: run.Examined) -> None:
     """Every other way of telling it."""
     for width in (40, 80):
         buffer = io.StringIO()
-        telling.show(report.Screen(width, False, False, buffer), Request(verbose=True), found)
+        doctor_report.show(screen.Screen(width, False, False, buffer), Request(verbose=True), found)
         assert "\x1b" not in buffer.getvalue() and "\x00" not in buffer.getvalue()
         buffer.getvalue().encode()
     told = formats.doctors(found.outcomes, found.snapshot, found.verdict, 1.0)
@@ -162,8 +165,8 @@ def shown(found: examine.Examined) -> None:
 
 
 def test_redacting_and_comparing_bear_it_too() -> None:
-    from mgpu.compare import changes
-    from mgpu.redaction import redacted
+    from mgpu.snapshot.changes import changes
+    from mgpu.snapshot.redaction import redacted
 
     dice = random.Random("compared")
     saved = json.dumps(to_json(rich()))

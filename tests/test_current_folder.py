@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from mgpu import interpreter
-from mgpu.launch import command
+from mgpu.launchers import argv
+from mgpu.process import interpreter
 from tests.conftest import environment, missing
 from tests.scripts import ONE_PROCESS, TWO_RANKS, write_config
 
@@ -166,8 +166,8 @@ def test_the_launchers_words_for_each_python() -> None:
     assert old[:2] == ["python3.10", "-c"] and "'" not in old[2]  # a shell quotes it as a whole
     for start in (words, old, ["python", "-m", "accelerate.commands.launch"]):
         whole = [*start, "--config_file", "accelerate.yaml", "train.py"]
-        assert command.by_accelerate(whole) is any("accelerate" in word for word in start)
-    assert not command.by_accelerate(["python", "-P", "-m", "torch.distributed.run", "x", "accelerate.commands.launch"])
+        assert argv.by_accelerate(whole) is any("accelerate" in word for word in start)
+    assert not argv.by_accelerate(["python", "-P", "-m", "torch.distributed.run", "x", "accelerate.commands.launch"])
 
 
 # Any Python that runs a text or a module for mgpu

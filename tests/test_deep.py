@@ -17,10 +17,10 @@ from unittest import mock
 
 import pytest
 
-from mgpu import deep, engine
-from mgpu.probes import NVML, gather, gpu_run
-from mgpu.redaction import redacted
+from mgpu import engine
+from mgpu.probes import NVML, gather, gpu_run, gpu_stress
 from mgpu.snapshot import Gap, GpuRun, PeerCopy, Snapshot, from_json, to_json
+from mgpu.snapshot.redaction import redacted
 from tests import fake_cuda, fake_nvml
 from tests.checks.facts import driver, facts, gpu, gpus, lost, no_driver, process, seen, uuid
 from tests.checks.test_cuda import WANTED
@@ -47,7 +47,7 @@ def used(libcuda: Path, monkeypatch: pytest.MonkeyPatch) -> Used:
     def run(machine: int | Snapshot = 1, plan: str = "", *, torch: str | None = "", **options: Any) -> Snapshot:
         snapshot = machine_of(machine) if isinstance(machine, int) else machine
         with mock.patch.dict(os.environ, fake_cuda.environment(libcuda, plan, torch=torch)):
-            return deep.run(snapshot, **options)
+            return gpu_stress.run(snapshot, **options)
 
     return run
 
@@ -113,11 +113,11 @@ def test_an_older_gpu_is_not_asked_for_bfloat16(used: Used) -> None:
 
 
 def test_what_it_costs_is_said_before() -> None:
-    assert deep.cost(machine_of(4)) == (
+    assert gpu_stress.cost(machine_of(4)) == (
         "Using 4 GPUs for a few seconds: a CUDA context (about 500 MiB each), some computation."
     )
-    assert "Using GPU 0 for" in str(deep.cost(machine_of(1)))
-    assert deep.cost(machine_of(0)) is None
+    assert "Using GPU 0 for" in str(gpu_stress.cost(machine_of(1)))
+    assert gpu_stress.cost(machine_of(0)) is None
 
 
 def test_on_a_machine_that_nvml_describes(library: Path, libcuda: Path, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_on_a_machine_that_nvml_describes(library: Path, libcuda: Path, tmp_path
         roots = {"sys_root": str(tmp_path / "sys"), "dev_root": str(tmp_path / "dev")}
         snapshot = gather([replace(NVML, arguments=roots)])
     with mock.patch.dict(os.environ, fake_cuda.environment(libcuda)):
-        found = runs(deep.run(snapshot))
+        found = runs(gpu_stress.run(snapshot))
     assert [run.ended for run in found] == ["skipped", "done", "done", "done"]
     assert found[0].detail == f"a process (pid {fake_nvml.NOBODY}) computes on it"
     assert [len(run.peers) for run in found] == [0, 2, 2, 2]
@@ -208,7 +208,7 @@ def test_memory_that_does_not_keep_what_is_written(used: Used) -> None:
 def test_no_libcuda(tmp_path: Path) -> None:
     if ctypes.util.find_library("cuda"):
         pytest.skip("this machine has a libcuda")
-    snapshot = deep.run(machine_of(1))
+    snapshot = gpu_stress.run(machine_of(1))
     (run,) = runs(snapshot)
     assert (run.ended, run.stage, run.code, run.libcuda) == ("failed", "library", None, None)
     assert said(snapshot) == {"cuda_does_not_start": "GPU 0: libcuda.so.1 cannot be loaded"}
@@ -217,7 +217,7 @@ def test_no_libcuda(tmp_path: Path) -> None:
 def test_a_libcuda_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "libcuda.so.1").write_bytes(b"\x7fELF and no more")
     with mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": str(tmp_path)}):
-        (run,) = runs(deep.run(machine_of(1)))
+        (run,) = runs(gpu_stress.run(machine_of(1)))
     assert (run.ended, run.stage) == ("failed", "library")
     assert run.detail and "libcuda" in run.detail
 
@@ -230,7 +230,7 @@ def test_an_old_libcuda_without_a_function(used: Used, libcuda: Path, tmp_path: 
         [compiler, "-shared", "-fPIC", "-o", str(tmp_path / "libcuda.so.1"), str(tmp_path / "old.c")], check=True
     )
     with mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": str(tmp_path)}):
-        (run,) = runs(deep.run(machine_of(1)))
+        (run,) = runs(gpu_stress.run(machine_of(1)))
     assert (run.ended, run.stage, run.code) == ("failed", "init", None)
     assert run.detail == "cuDriverGetVersion: it has no such function"
 
@@ -240,8 +240,8 @@ def test_an_old_libcuda_without_a_function(used: Used, libcuda: Path, tmp_path: 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(deep, "_DEADLINE_S", HUNG_S)
-    monkeypatch.setattr(deep, "_COPIES_DEADLINE_S", HUNG_S)
+    monkeypatch.setattr(gpu_stress, "_DEADLINE_S", HUNG_S)
+    monkeypatch.setattr(gpu_stress, "_COPIES_DEADLINE_S", HUNG_S)
     yield
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from mgpu import errors
-from mgpu.beforehand import gpus_of
+from mgpu.engine.selections import gpus_of
 from mgpu.smoke import diagnosis
-from mgpu.smoke.climb import Attempt
 from mgpu.smoke.ranks import RUNGS
-from mgpu.smoke.ranks.orders import Orders
-from mgpu.smoke.tries import tries
+from mgpu.smoke.ranks.rank_plan import Orders
+from mgpu.smoke.runner import Attempt
+from mgpu.smoke.trials import tries
 from mgpu.snapshot import Rank, Ranks, Snapshot, Step, Trial
 from tests import machines
 from tests.checks import facts as known

@@ -22,7 +22,8 @@ from unittest import mock
 import psutil
 import pytest
 
-from mgpu import cli, examine
+from mgpu import cli
+from mgpu.doctor import run as doctor_run
 from mgpu.probes import NVML, gather
 from mgpu.probes.environ import visible
 from mgpu.snapshot import (
@@ -412,7 +413,7 @@ def test_list_checks_lists_every_check(ask_here: Any) -> None:
 
 def test_explain_tells_the_whole_text(ask_here: Any, capsys: pytest.CaptureFixture[str]) -> None:
     for id in CHECKS:
-        code, out = examine.explain(id), capsys.readouterr().out
+        code, out = doctor_run.explain(id), capsys.readouterr().out
         assert code == 0 and out.startswith(f"{id}   ")
         assert "Why: " in out and "Fix: " in out and f"Source: {CHECKS[id].source}" in out
     assert ask_here("doctor", "--explain", "shm-too-small")[1] == ask_here("doctor", "--explain", "shm_too_small")[1]
@@ -1000,9 +1001,10 @@ def test_nothing_new_is_loaded_on_the_plain_path(tmp_path: Path) -> None:
         check=True,
     )  # fmt: skip
     loaded = set(done.stderr.split())
-    assert "mgpu.examine" in loaded
+    assert "mgpu.doctor.run" in loaded
     assert not loaded & {
-        "mgpu.formats", "mgpu.schema", "mgpu.compare", "mgpu.repair", "mgpu.catalogue", "mgpu.deep", "mgpu.redaction",
+        "mgpu.report.formats", "mgpu.cli.json_schema", "mgpu.snapshot.changes", "mgpu.doctor.repair",
+        "mgpu.engine.catalogue", "mgpu.probes.gpu_stress", "mgpu.snapshot.redaction",
         "mgpu.config", "mgpu.smoke", "mgpu.wizard",
     }  # fmt: skip
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from mgpu import describe
 from mgpu.check import Edit
-from mgpu.config import mending
+from mgpu.config import fixes
 from mgpu.config.reading import parse, understand
 from mgpu.errors import MgpuError
+from mgpu.report import describe
 from mgpu.snapshot import Config, DeepSpeedFile, Snapshot
 from mgpu.wizard.answers import Answers, decided
-from mgpu.wizard.editing import answers_from, changed, converted, out_of_reach
+from mgpu.wizard.edit_existing import answers_from, changed, converted, out_of_reach
 from mgpu.wizard.proposal import Proposal, propose
-from mgpu.wizard.writing import remembered, render
+from mgpu.wizard.render_yaml import remembered, render
 from tests.test_proposal import TODAY, asked, place
 from tests.test_templates import TEMPLATES, every_template, made
 
@@ -41,7 +41,7 @@ def edited(text: str, **decisions: Any) -> str:
         answers = decided(answers, name, value)
     proposal = proposed(snapshot, answers)
     assert not proposal.problems
-    return mending.apply(text, changed(config(text), proposal))
+    return fixes.apply(text, changed(config(text), proposal))
 
 
 def lines(old: str, new: str) -> tuple[list[str], list[str]]:
@@ -277,7 +277,7 @@ def test_any_template_becomes_any_other(name: str, tmp_path: Path) -> None:
     text = "# kept\n" + render(made(name), TODAY) + "debug: false  # kept, too\n"
     for other in TEMPLATES:
         proposal = made(other)
-        new = mending.apply(text, changed(config(text), proposal))
+        new = fixes.apply(text, changed(config(text), proposal))
         assert new.startswith("# kept\n") and "debug: false  # kept, too" in new
         values = parse(new).values
         assert values.pop("debug") is False

@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 import yaml
 
-from mgpu import cli, target
-from mgpu.emit import kubeflow, validating
-from mgpu.emit.plan import ENGINES, Plan, render
+from mgpu import cli
 from mgpu.errors import REFUSED, USAGE, MgpuError
-from mgpu.slurm.job import Container, Job
-from mgpu.wizard import job_file, saving
+from mgpu.job_files import kubeflow, validating
+from mgpu.job_files.engines import ENGINES, Plan, render
+from mgpu.job_files.job import Container, Job
+from mgpu.planning import gpu_models
+from mgpu.wizard import job_file, write_config
 from mgpu.wizard.answers import collect
 from mgpu.wizard.nodes import Site
 from mgpu.wizard.proposal import propose
@@ -179,7 +180,7 @@ def test_names_are_those_of_skypilot(name: str, plain: str) -> None:
 
 @pytest.mark.parametrize("engine", OTHERS)
 def test_the_head_names_the_file_itself(engine: str) -> None:
-    wanted = target.parse("2x8xH100")
+    wanted = gpu_models.parse("2x8xH100")
     answers = collect({"nodes": "2", "command": "train.py THIS_FILE"}, (), {})
     proposal = propose(wanted.snapshot, answers, wanted.text, Site(engine=engine, named=True))
     text = job_file.text_of(proposal, Path("my file"), Path("accelerate.yaml"), CONFIG)
@@ -384,7 +385,7 @@ def configure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(saving, "ask_loader", lambda *_: "accelerate 1.15.0")
+    monkeypatch.setattr(write_config, "ask_loader", lambda *_: "accelerate 1.15.0")
 
     def run(*arguments: str) -> tuple[int, str, str]:
         code = cli.run(["configure", "--target", "2x8xA100-80GB", *arguments])

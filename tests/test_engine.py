@@ -10,12 +10,13 @@ from typing import Any, get_args
 
 import pytest
 
-from mgpu import engine, errors, report
+from mgpu import engine, errors
 from mgpu.check import Answer, Check, Crash, Fix, Ok, Place, Problem, Severity, Skip
-from mgpu.document import counts
 from mgpu.engine import Outcome, ask, choose, run
 from mgpu.errors import MgpuError
-from mgpu.report import exit_code, verdict_of
+from mgpu.report import screen
+from mgpu.report.document import counts
+from mgpu.report.screen import exit_code, verdict_of
 from mgpu.snapshot import Driver, Gap, GapKind, Host, LeftProcess, Pci, Plan, Snapshot, System
 from tests.checks.facts import (
     driver,
@@ -83,7 +84,7 @@ def test_a_folder_names_all_of_its_files() -> None:
 
 
 def test_every_area_has_a_row_on_the_screen() -> None:
-    shown = {area for _, areas in report.ROWS for area in areas}
+    shown = {area for _, areas in screen.ROWS for area in areas}
     assert {check.area for check in ALL} <= shown
 
 

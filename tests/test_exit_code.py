@@ -10,8 +10,8 @@ import signal
 
 import pytest
 
-from mgpu.launch import exit_code
-from mgpu.launch.exit_code import FirstFailure, first_failure, of_training
+from mgpu.process import exit_code
+from mgpu.process.exit_code import FirstFailure, first_failure, of_training
 
 _HEAD = b"""\
 W1121 10:06:55.317000 15374 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 15389 closing signal SIGTERM

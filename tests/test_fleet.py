@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-import mgpu.schema
-from mgpu import cli, engine, errors, nodelist
+from mgpu import cli, engine, errors, hostlist
+from mgpu.cli import json_schema
 from mgpu.errors import MgpuError
-from mgpu.fleet import reading, schema
+from mgpu.fleet import field_kinds, load
 from mgpu.fleet.compare import Machine, fleet_of
-from mgpu.fleet.flat import NOT_LOOKED_AT
-from mgpu.redaction import redacted
+from mgpu.fleet.flatten import NOT_LOOKED_AT
 from mgpu.snapshot import FACTS, OF_A_RUN, Fleet, Snapshot, from_json, hints_of, to_json
+from mgpu.snapshot.redaction import redacted
 from tests.bench import fleet as bench
 
 RNG = random.Random(11)
@@ -49,7 +49,7 @@ def compared(*nodes: Mapping[str, Any], **options: Any) -> Fleet:
 
 def classes(fleet: Fleet) -> dict[str, list[str]]:
     """Nodes -> the keys in which they differ."""
-    return {nodelist.fold(one.nodes): [d.key for d in one.differences] for one in fleet.classes}
+    return {hostlist.fold(one.nodes): [d.key for d in one.differences] for one in fleet.classes}
 
 
 def healthy(number: int, start: int = 1) -> list[dict[str, Any]]:
@@ -73,8 +73,8 @@ FORMS = {
 
 @pytest.mark.parametrize(("text", "names"), FORMS.items())
 def test_slurms_short_form_is_read_and_written(text: str, names: str) -> None:
-    assert nodelist.expand(text) == tuple(names.split())
-    assert set(nodelist.expand(nodelist.fold(names.split()))) == set(names.split())
+    assert hostlist.expand(text) == tuple(names.split())
+    assert set(hostlist.expand(hostlist.fold(names.split()))) == set(names.split())
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,17 @@ def test_slurms_short_form_is_read_and_written(text: str, names: str) -> None:
     ],
 )  # fmt: skip
 def test_names_are_folded_in_order(names: str, text: str) -> None:
-    assert nodelist.fold(names.split()) == text
+    assert hostlist.fold(names.split()) == text
 
 
 def test_what_is_read_in_any_form_is_written_as_slurm_can_read_it() -> None:
-    assert nodelist.expand("n[1-2].site, m1\n m2") == ("n1.site", "n2.site", "m1", "m2")
+    assert hostlist.expand("n[1-2].site, m1\n m2") == ("n1.site", "n2.site", "m1", "m2")
     for _ in range(200):
         names = {
             RNG.choice(("n", "r1n", "x-", "q.a", "7z-b")) + str(RNG.randrange(130)).zfill(RNG.choice((1, 2, 3)))
             for _ in range(RNG.randrange(1, 40))
         }
-        assert set(nodelist.expand(nodelist.fold(names))) == names
+        assert set(hostlist.expand(hostlist.fold(names))) == names
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_is_read_in_any_form_is_written_as_slurm_can_read_it() -> None:
 )
 def test_a_list_that_means_nothing_is_refused_in_words(text: str) -> None:
     with pytest.raises(ValueError, match=r"n\[?"):
-        nodelist.expand(text)
+        hostlist.expand(text)
 
 
 @pytest.mark.skipif(not shutil.which("scontrol"), reason="no Slurm here")
@@ -114,7 +114,7 @@ def test_slurm_itself_reads_what_is_written(tmp_path: Path) -> None:
     names = {
         f"{RNG.choice(('n', 'r1n', 'gpu-'))}{str(RNG.randrange(120)).zfill(RNG.choice((1, 3)))}" for _ in range(90)
     }
-    asked = ["scontrol", "show", "hostnames", nodelist.fold(names)]
+    asked = ["scontrol", "show", "hostnames", hostlist.fold(names)]
     said = subprocess.run(asked, env={"SLURM_CONF": str(conf), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
     assert set(said.stdout.split()) == names, said.stderr
 
@@ -124,7 +124,7 @@ def test_slurm_itself_reads_what_is_written(tmp_path: Path) -> None:
 
 def fields(hint: Any, seen: set[str]) -> Iterable[tuple[str, Any]]:
     """Every field of the dataclasses under a type that are compared at all."""
-    hint = schema.without_none(hint)
+    hint = field_kinds.without_none(hint)
     if typing.get_origin(hint) not in (None, typing.Literal):
         for part in typing.get_args(hint):
             yield from fields(part, seen) if part is not Ellipsis else ()
@@ -133,20 +133,26 @@ def fields(hint: Any, seen: set[str]) -> Iterable[tuple[str, Any]]:
         for name, kind in hints_of(hint).items():
             where = f"{hint.__name__}.{name}"
             yield where, kind
-            if schema.kind_of(where, kind) not in ("identity", "moment"):
+            if field_kinds.kind_of(where, kind) not in ("identity", "moment"):
                 yield from fields(kind, seen)
 
 
-EVERY = dict(pair for fact in schema.compared() for pair in fields(hints_of(Snapshot)[fact], set()))
+EVERY = dict(pair for fact in field_kinds.compared() for pair in fields(hints_of(Snapshot)[fact], set()))
 
 
 def test_of_every_field_it_is_said_how_it_is_compared() -> None:
-    assert [where for where, hint in EVERY.items() if schema.kind_of(where, hint) is None] == []
-    assert set(FACTS) == {*schema.compared(), *schema.NOT_COMPARED}
+    assert [where for where, hint in EVERY.items() if field_kinds.kind_of(where, hint) is None] == []
+    assert set(FACTS) == {*field_kinds.compared(), *field_kinds.NOT_COMPARED}
 
 
 def test_what_is_said_is_said_once_and_of_fields_there_are() -> None:
-    tables = [schema.IDENTITY, schema.MOMENT, schema.NEAR, schema.CATEGORICAL, frozenset(schema.NUMERIC)]
+    tables = [
+        field_kinds.IDENTITY,
+        field_kinds.MOMENT,
+        field_kinds.NEAR,
+        field_kinds.CATEGORICAL,
+        frozenset(field_kinds.NUMERIC),
+    ]
     kinds = {kind.__name__: hints_of(kind) for kind in vars(__import__("mgpu.snapshot").snapshot).values()
              if isinstance(kind, type) and dataclasses.is_dataclass(kind)}  # fmt: skip
     for table in tables:
@@ -155,7 +161,9 @@ def test_what_is_said_is_said_once_and_of_fields_there_are() -> None:
             assert field in kinds[name], where
     for place, table in enumerate(tables):
         for other in tables[place + 1 :]:
-            assert table & other <= set(schema.NUMERIC) & schema.MOMENT  # told as a moment to --compare, measured here
+            assert (
+                table & other <= set(field_kinds.NUMERIC) & field_kinds.MOMENT
+            )  # told as a moment to --compare, measured here
 
 
 def test_what_names_a_node_its_hardware_or_a_moment_is_never_a_difference() -> None:
@@ -203,7 +211,7 @@ def test_a_fact_that_one_node_does_not_know_is_one_difference() -> None:
 
 def changed(key: str, value: Any) -> Any:
     """Another value of the same kind; of a whole fact, that it is not known, or is."""
-    if key in schema.compared():
+    if key in field_kinds.compared():
         return None if value else "known"
     if isinstance(value, bool):
         return not value
@@ -217,7 +225,7 @@ def test_every_fact_that_is_compared_is_told_when_it_differs() -> None:
     checks = engine.load(only=("fleet",))
     told: dict[str, set[str]] = {}
     for key, value in base.values.items():
-        if schema.words(key).where in schema.NUMERIC:
+        if field_kinds.words(key).where in field_kinds.NUMERIC:
             continue
         nodes = [copy.copy(base) for _ in range(4)]
         for number, machine in enumerate(nodes, 1):
@@ -245,7 +253,7 @@ def gpus(name: str, number: int) -> list[dict[str, Any]]:
 
 
 def roles(*nodes: Mapping[str, Any]) -> dict[str, str]:
-    return {role: nodelist.fold(names) for role, names in compared(*nodes).roles.items()}
+    return {role: hostlist.fold(names) for role, names in compared(*nodes).roles.items()}
 
 
 def test_a_node_whose_gpu_fell_off_is_with_its_siblings() -> None:
@@ -258,7 +266,7 @@ def test_a_node_whose_gpu_fell_off_is_with_its_siblings() -> None:
     found = classes(fleet)
     assert "gpus.count" in found["n3"] and "gpus.count" in found["n4"] and "gpus.count" in found["n5"]
     assert {"gpus", "driver.nvml_error"} <= set(found["n6"])
-    said = {o.check.id: nodelist.fold(o.problem.subjects) for o in engine.run(engine.load(only=("fleet",)),
+    said = {o.check.id: hostlist.fold(o.problem.subjects) for o in engine.run(engine.load(only=("fleet",)),
             Snapshot(fleet=fleet)) if o.problem and o.status == "fail"}  # fmt: skip
     assert said["fleet_driver_silent"] in ("n4", "n6")
     assert "fleet_gpu_count_differs" in said
@@ -321,7 +329,7 @@ def test_a_tie_in_one_fact_leaves_the_others_with_their_majority() -> None:
         nodes[place]["pytorch"]["version"] = "2.1"
     nodes[3]["host"]["kernel"] = "5.15"
     by_tie = {
-        one.tied: (nodelist.fold(one.nodes), [d.key for d in one.differences]) for one in compared(*nodes).classes
+        one.tied: (hostlist.fold(one.nodes), [d.key for d in one.differences]) for one in compared(*nodes).classes
     }
     assert by_tie == {True: ("n[3-4]", ["pytorch.version"]), False: ("n4", ["host.kernel"])}
 
@@ -644,7 +652,7 @@ def test_files_of_any_content_are_named_and_never_a_crash(doctor: Doctor, tmp_pa
     assert set(whole["fleet"]["missing"]) == {*HOSTILE, "folder"} - NO_MACHINES
     assert all("cannot be read" in why or "is not a machine" in why for why in whole["fleet"]["missing"].values())
     assert whole["counts"]["crash"] == 0
-    Draft202012Validator(mgpu.schema.doctor()).validate(whole)
+    Draft202012Validator(json_schema.doctor()).validate(whole)
 
 
 def test_a_file_that_was_never_a_machine_is_told_and_is_no_node(doctor: Doctor, tmp_path: Path) -> None:
@@ -656,7 +664,7 @@ def test_a_file_that_was_never_a_machine_is_told_and_is_no_node(doctor: Doctor, 
     assert "ALIKE WITH WARNINGS" in out and "Leave out" not in out and "--exclude" not in out
     assert "list.json, number.json, other.json and 1 more: no machine saved by mgpu" in " ".join(out.split())
     whole = json.loads(doctor("nodes", "--json")[1])
-    Draft202012Validator(mgpu.schema.doctor()).validate(whole)
+    Draft202012Validator(json_schema.doctor()).validate(whole)
     assert (whole["fleet"]["missing"], whole["fleet"]["exclude"]) == ({}, "")
     assert whole["fleet"]["strangers"] == [f"{name}.json" for name in sorted(NO_MACHINES)]
     assert doctor("nodes", "--strict")[0] == errors.NOT_READY
@@ -673,7 +681,7 @@ def test_what_no_node_knows_is_in_the_document(doctor: Doctor, tmp_path: Path) -
 def test_a_lot_of_nodes_is_not_judged_one_by_one_and_that_is_said(
     doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "JUDGED", 2)
+    monkeypatch.setattr(load, "JUDGED", 2)
     save(tmp_path / "nodes", *healthy(3))
     code, out, _ = doctor("nodes", "-v")
     assert code == errors.READY
@@ -689,7 +697,7 @@ def test_the_folder_of_a_pre_flight_tells_who_was_missing(tmp_path: Path) -> Non
            {"node": "n3", "stage": "examine", "id": "fleet_node_faulty", "reason": "n3: no GPU answers"}]  # fmt: skip
     (folder / "preflight.json").write_text(json.dumps({"schema": "mgpu.preflight/1.0", "bad": bad}))
     for named in (folder, folder / "preflight.json"):
-        fleet = reading.fleet([str(named)])
+        fleet = load.fleet([str(named)])
         assert (fleet.nodes, fleet.missing) == (("n1", "n2", "n3"), {"n4": "no answer in 90 s"})
         assert [(fault.node, fault.text) for fault in fleet.faults or ()] == [
             ("n2", "rank 0 failed"), ("n3", "no GPU answers")
@@ -703,15 +711,15 @@ def test_what_a_pre_flight_has_tried_is_not_judged_again(tmp_path: Path) -> None
     machines = healthy(3)
     machines[0]["network"]["hostname_addresses"] = ["127.0.1.1"]
     save(folder / "machines", *machines)
-    assert [fault.id for fault in reading.fleet([str(folder / "machines")]).faults or ()] == ["hostname_is_loopback"]
+    assert [fault.id for fault in load.fleet([str(folder / "machines")]).faults or ()] == ["hostname_is_loopback"]
     (folder / "preflight.json").write_text(json.dumps({"schema": "mgpu.preflight/1.0", "bad": []}))
-    assert reading.fleet([str(folder)]).faults == ()
+    assert load.fleet([str(folder)]).faults == ()
 
 
 def test_a_pipe_in_the_folder_is_not_waited_for(tmp_path: Path) -> None:
     save(tmp_path / "nodes", *healthy(2))
     os.mkfifo(tmp_path / "nodes" / "n9.json")
-    assert reading.fleet([str(tmp_path / "nodes")]).nodes == ("n1", "n2")
+    assert load.fleet([str(tmp_path / "nodes")]).nodes == ("n1", "n2")
 
 
 def test_a_folder_that_may_not_be_read_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -720,7 +728,7 @@ def test_a_folder_that_may_not_be_read_is_a_sentence(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Path, "iterdir", refuse)
     with pytest.raises(MgpuError, match="Permission denied"):
-        reading.fleet([str(tmp_path)])
+        load.fleet([str(tmp_path)])
 
 
 def test_nothing_of_a_run_is_in_a_simulated_node() -> None:

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mgpu import target
 from mgpu.errors import MgpuError
+from mgpu.planning import gpu_models
 from mgpu.snapshot import Snapshot
 from mgpu.wizard import drafts, flow, questions
 from mgpu.wizard.answers import KEYS, Answers, decided, parse
 from mgpu.wizard.flow import Scene, State
 from mgpu.wizard.proposal import propose
+from mgpu.wizard.proposal_types import Proposal
 from mgpu.wizard.questions import Question
-from mgpu.wizard.settings import Proposal
 from mgpu.wizard.texts import TEXTS
 from tests import machines
 
@@ -37,7 +37,7 @@ ANY = settings(max_examples=60, deadline=None)
 
 @cache
 def snapshot(name: str) -> Snapshot:
-    return target.parse(name).snapshot if name in TARGETS else machines.machine(name)
+    return gpu_models.parse(name).snapshot if name in TARGETS else machines.machine(name)
 
 
 @cache
@@ -189,7 +189,7 @@ def test_an_answer_that_became_impossible_is_asked_again_with_a_note() -> None:
 
 
 def test_one_process_meets_nobody_and_is_asked_for_no_port() -> None:
-    one, two = (target.parse(spec).snapshot for spec in ("1xRTX4090", "2xRTX4090"))
+    one, two = (gpu_models.parse(spec).snapshot for spec in ("1xRTX4090", "2xRTX4090"))
     orders = [flow.order("guided", Answers(), propose(found, Answers(), "a machine")) for found in (one, two)]
     assert [("port" in names) for names in orders] == [False, True]
 

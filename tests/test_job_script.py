@@ -16,11 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mgpu import interpreter, schema
+from mgpu.cli import json_schema
 from mgpu.errors import MgpuError
-from mgpu.probes import job_script
-from mgpu.slurm import writing
-from mgpu.slurm.job import SHAPES, Container, Job
+from mgpu.job_files import sbatch
+from mgpu.job_files.job import SHAPES, Container, Job
+from mgpu.process import interpreter
+from mgpu.readers.job_script import read as job_script_read
 from mgpu.snapshot import JobCommand, Snapshot, from_json, to_json
 from tests.bad_jobs import bad, good, pairs, read
 from tests.checks.test_job import found
@@ -242,7 +243,7 @@ def test_what_is_known_of_slurm_is_so(cluster: Cluster, tmp_path: Path) -> None:
 def test_a_config_that_cannot_be_looked_for_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "job.sh"
     path.write_text(f"srun accelerate launch --config_file {'a' * 300}.yaml train.py\n")
-    assert job_script.named_config(job_script.read(path)) is None
+    assert job_script_read.named_config(job_script_read.read(path)) is None
 
 
 def test_sbatch_takes_the_repaired_scripts(cluster: Cluster, tmp_path: Path) -> None:
@@ -273,7 +274,7 @@ OURS: tuple[dict[str, Any], ...] = (
 def test_nothing_is_found_in_what_mgpu_writes(shape: str, changes: dict[str, Any]) -> None:
     plain = Job(("train.py", "--epochs", "3"), nodes=2, gpus_per_node=4, ranks_per_node=4, cpus_per_node=32, name="x")
     job = replace(plain, shape=shape, **changes)  # type: ignore[arg-type]
-    script = read(writing.render(job))
+    script = read(sbatch.render(job))
     assert {name for name, _ in found(script)} <= {"job_output_folder_missing"}  # that is for whoever submits
     assert script.launches and not script.cut and script.first_launch_line
 
@@ -292,18 +293,18 @@ def test_nothing_of_it_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("BASH_ENV", str(startup))
     path = tmp_path / "job.sh"
     path.write_text(f"touch {marker}\nx=$(touch {marker})\nif then\n")
-    script = job_script.read(path)
+    script = job_script_read.read(path)
     assert script.syntax and script.syntax_line == 3
     assert not marker.exists()
 
 
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(MgpuError, match="No such file"):
-        job_script.read(tmp_path / "none.sh")
+        job_script_read.read(tmp_path / "none.sh")
     for content, words in ((b"", "it is empty"), (b"#!/bin/sh\n\0", "no text"), (b"#" * 300_000, "larger than")):
         (tmp_path / "x.sh").write_bytes(content)
-        assert words in (job_script.read(tmp_path / "x.sh").error or "")
-    assert job_script.read(tmp_path).error == "it is a folder"
+        assert words in (job_script_read.read(tmp_path / "x.sh").error or "")
+    assert job_script_read.read(tmp_path).error == "it is a folder"
 
 
 @pytest.mark.parametrize(("does", "why"), [("exec sleep 60", "did not come to an end"), ("kill $$", "ends with -15")])
@@ -316,8 +317,8 @@ def test_a_shell_that_does_not_answer_has_not_said_yes(
     bash.chmod(0o755)
     script.write_text(SBATCH + "srun true\n")
     monkeypatch.setenv("PATH", str(bash.parent), prepend=":")
-    monkeypatch.setattr(job_script, "_SYNTAX_S", 0.5)
-    seen = job_script.read(script)
+    monkeypatch.setattr(job_script_read, "_SYNTAX_S", 0.5)
+    seen = job_script_read.read(script)
     assert why in (seen.syntax_unread or seen.syntax or "it has said yes")
 
 
@@ -332,9 +333,9 @@ def test_a_shell_that_does_not_answer_has_not_said_yes(
 )  # fmt: skip
 def test_what_is_made_to_be_slow_ends_soon(text: str, tmp_path: Path) -> None:
     path = tmp_path / "job.sh"
-    path.write_text(text[: job_script.LARGEST_BYTES])
+    path.write_text(text[: job_script_read.LARGEST_BYTES])
     began = time.monotonic()
-    job_script.read(path)
+    job_script_read.read(path)
     assert time.monotonic() - began < 30
 
 
@@ -352,11 +353,11 @@ def test_any_bytes_are_read_and_judged_without_a_crash(
     raw: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # bash is not what is tested here
-    monkeypatch.setattr(job_script, "_syntax", lambda path, shell: (None, None, None))
+    monkeypatch.setattr(job_script_read, "_syntax", lambda path, shell: (None, None, None))
     path = tmp_path / "job.sbatch"
     path.write_bytes(b"#!/bin/bash\n" + raw)
-    assert job_script.is_job_script(path)
-    script = job_script.read(path)
+    assert job_script_read.is_job_script(path)
+    script = job_script_read.read(path)
     found(script)
     assert all(command.words for command in script.commands)
 
@@ -404,7 +405,7 @@ def test_the_report_names_line_fix_and_the_training_script(told: Told) -> None:
 def test_programs_get_line_and_schema(told: Told) -> None:
     done = told(text_of("world-seven-on-two-nodes"), "--json")
     content = json.loads(done.stdout)
-    jsonschema.validate(content, schema.doctor())
+    jsonschema.validate(content, json_schema.doctor())
     assert (done.returncode, content["verdict"], content["exit_code"]) == (1, "not_ready", 1)
     (entry,) = [one for one in content["checks"] if one["status"] == "fail"]
     assert (entry["id"], entry["file"], entry["line"]) == ("job_processes_do_not_divide", "job.sbatch", 10)
@@ -435,7 +436,7 @@ def test_the_config_that_the_launcher_is_given_is_read(told: Told, tmp_path: Pat
 )  # fmt: skip
 def test_a_job_script_is_told_from_a_training_script(name: str, text: str, job: bool, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
-    assert job_script.is_job_script(tmp_path / name) is job
+    assert job_script_read.is_job_script(tmp_path / name) is job
 
 
 def test_a_shell_that_is_not_read_is_said(told: Told) -> None:

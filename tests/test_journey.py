@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from mgpu import errors, journey
+from mgpu import errors
+from mgpu.cli import guide
 from tests.conftest import ROOT, Run, environment
 
 # Each screen of bare mgpu names the same four steps.
@@ -102,14 +103,14 @@ def test_damaged_files_are_no_verdict(mgpu: Run, tmp_path: Path) -> None:
 
 
 def test_first_step_that_is_not_done() -> None:
-    def step(command: str, found: journey.State) -> journey.Step:
-        return journey.Step(command, "", found, "")
+    def step(command: str, found: guide.State) -> guide.Step:
+        return guide.Step(command, "", found, "")
 
     done = [step(command, "done") for command in STEPS[:3]]
     last = step(STEPS[3], "todo")
-    assert journey.next_step([*done, last]).command == "mgpu launch"
-    assert journey.next_step([step(STEPS[0], "trouble"), *done[1:], last]).command == "mgpu doctor"
-    assert journey.next_step([done[0], step(STEPS[1], "todo"), done[2], last]).command == "mgpu configure"
+    assert guide.next_step([*done, last]).command == "mgpu launch"
+    assert guide.next_step([step(STEPS[0], "trouble"), *done[1:], last]).command == "mgpu doctor"
+    assert guide.next_step([done[0], step(STEPS[1], "todo"), done[2], last]).command == "mgpu configure"
 
 
 def test_a_login_node(mgpu: Run, tmp_path: Path) -> None:

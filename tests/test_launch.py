@@ -22,10 +22,12 @@ from typing import Any
 
 import pytest
 
-from mgpu import errors, interpreter
-from mgpu.launch import processes, program, run
-from mgpu.launch import result as told
+from mgpu import errors
+from mgpu.launch import result_document as told
+from mgpu.launch import run
 from mgpu.launch.request import Request
+from mgpu.launchers import choice
+from mgpu.process import interpreter, processes
 from tests import fake_nvml
 from tests.conftest import Run, environment
 from tests.scripts import ONE_PROCESS, SCRIPTS, TWO_RANKS, kill_all, marked, start, wait_for, write_config
@@ -247,7 +249,7 @@ def test_script_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "train.py").touch()
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(errors.MgpuError, match="may not be read by you") as refused:
-        program.named(Request(target=(str(tmp_path / "train.py"),)))
+        choice.named(Request(target=(str(tmp_path / "train.py"),)))
     assert refused.value.exit_code == errors.CANNOT_RUN
 
 

@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 
-from mgpu import ahead, children, cli, secrets_masking
+from mgpu import cli, secrets_masking
+from mgpu.cli import launch_line
 from mgpu.config import facts
 from mgpu.errors import USAGE, MgpuError
-from mgpu.launch import command, destination, line, program, run
+from mgpu.launch import output_folders, run
 from mgpu.launch.request import Request
+from mgpu.launchers import argv as launchers_argv
+from mgpu.launchers import choice as launchers_choice
+from mgpu.probes import prefetch, runner
 from mgpu.snapshot import Config, Script
 from tests.checks import facts as known
 from tests.conftest import Run, environment
@@ -29,11 +33,11 @@ def config(folder: Path, text: str) -> Config:
     return facts(write_config(folder, BASE + text), ask_loader=False)
 
 
-def built(config: Config, *target: str, **options: Any) -> command.Command:
-    return command.build(config, known.driver(), target or ("train.py",), python=PYTHON, **options)
+def built(config: Config, *target: str, **options: Any) -> launchers_argv.Command:
+    return launchers_argv.build(config, known.driver(), target or ("train.py",), python=PYTHON, **options)
 
 
-def flags(made: command.Command) -> list[str]:
+def flags(made: launchers_argv.Command) -> list[str]:
     """Between the config and the script."""
     return list(made.argv[6 : made.argv.index("train.py")])
 
@@ -59,7 +63,7 @@ def test_an_accelerate_that_goes_by_the_file_is_refused(
     section = f"deepspeed_config:\n  deepspeed_multinode_launcher: {launcher}\n" if launcher else ""
     text = f"distributed_type: DEEPSPEED\nnum_processes: 4\nnum_machines: 2\nmachine_rank: 0\n{section}"
     config = facts(write_config(tmp_path, text), ask_loader=False)
-    why = command.writes_environment(config, accelerate)
+    why = launchers_argv.writes_environment(config, accelerate)
     assert ("write  deepspeed_multinode_launcher: standard" in (why or "").lower()) is refused
     assert (why is None) is not refused
 
@@ -108,7 +112,7 @@ def test_offload_paths_reach_the_ranks(tmp_path: Path) -> None:
 
 def test_torchrun_gets_what_it_takes(tmp_path: Path) -> None:
     text = "distributed_type: MULTI_GPU\nnum_processes: 2\nnum_machines: 1\ngpu_ids: '1,3'\n"
-    made = command.torchrun(config(tmp_path, text), ["-m", "train", "-x"], python=PYTHON, port=4711)
+    made = launchers_argv.torchrun(config(tmp_path, text), ["-m", "train", "-x"], python=PYTHON, port=4711)
     assert made.argv == (
         "python", "-P", "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "4711",
         "-m", "train", "-x",
@@ -124,7 +128,7 @@ def test_torchrun_gets_the_gpus_of_each_of_several_machines(tmp_path: Path) -> N
 
     text = "distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 2\nmain_process_ip: 10.0.0.1\ngpu_ids: '1,3'\n"
     several = config(tmp_path, text)
-    made = command.torchrun(several, ["train.py"], python=PYTHON, node=1)
+    made = launchers_argv.torchrun(several, ["train.py"], python=PYTHON, node=1)
     args, *_ = _validate_launch_command(launch_command_parser().parse_args(list(built(several, node=1).argv[4:])))
     assert made.env_added["CUDA_VISIBLE_DEVICES"] == prepare_multi_gpu_env(args)["CUDA_VISIBLE_DEVICES"] == "1,3"
 
@@ -142,7 +146,7 @@ def test_torchrun_gets_the_gpus_of_each_of_several_machines(tmp_path: Path) -> N
 )
 def test_torchrun_on_several_machines(tmp_path: Path, more: str, wanted: list[str]) -> None:
     text = f"distributed_type: MULTI_GPU\nnum_processes: 8\nnum_machines: 2\nmain_process_ip: 10.0.0.1\n{more}"
-    made = command.torchrun(config(tmp_path, text), ["train.py"], python=PYTHON, node=1)
+    made = launchers_argv.torchrun(config(tmp_path, text), ["train.py"], python=PYTHON, node=1)
     head = ["--nproc-per-node", "4", "--nnodes", "2", "--node-rank", "1"]
     assert list(made.argv[4:]) == [*head, *wanted, "train.py"]
     from torch.distributed.run import get_args_parser
@@ -171,14 +175,14 @@ def test_the_launcher_fits_the_script(
     tmp_path: Path, text: str, speaks: Any, request_: dict[str, Any], wanted: str, unheard: tuple[str, ...]
 ) -> None:
     script = replace(Script("train.py"), speaks=speaks)
-    choice = program.choose(Request(**request_), config(tmp_path, text), script)
+    choice = launchers_choice.choose(Request(**request_), config(tmp_path, text), script)
     assert (choice.launcher, choice.unheard) == (wanted, unheard)
     assert bool(choice.why) is (wanted != "accelerate" or "launcher" in request_)
 
 
 def test_python_alone_starts_one_process(tmp_path: Path) -> None:
     with pytest.raises(MgpuError, match="add --gpus 1") as error:
-        program.choose(Request(launcher="python"), config(tmp_path, DDP), None)
+        launchers_choice.choose(Request(launcher="python"), config(tmp_path, DDP), None)
     assert error.value.exit_code == USAGE
 
 
@@ -187,7 +191,7 @@ def test_a_first_argument_that_the_launchers_would_take(tmp_path: Path, given: s
     ddp = config(tmp_path, DDP)
     for made in (
         built(ddp, "train.py", *given.split()),
-        command.torchrun(ddp, ["train.py", *given.split()], python=PYTHON),
+        launchers_argv.torchrun(ddp, ["train.py", *given.split()], python=PYTHON),
     ):
         assert list(made.argv[made.argv.index("train.py") + 1 :]) == wanted.split()
         assert list(made.arguments) == given.split()
@@ -220,7 +224,7 @@ def test_torchrun_itself(tmp_path: Path, mgpu: Run) -> None:
 def test_secrets_are_not_shown_and_handed_on() -> None:
     argv = ("python", "train.py", "--hub_token", "abc", "--api-key=def", "--pad_token", "<pad>", "--max_tokens", "5",
             "WANDB_API_KEY=ghi", "hf_abcdefghijklmnopqrst", "--label_key", "y", "--tokenizer", "bert")  # fmt: skip
-    made = command.Command(argv, {"HF_TOKEN": "hf_x", "OMP_NUM_THREADS": "1"})
+    made = launchers_argv.Command(argv, {"HF_TOKEN": "hf_x", "OMP_NUM_THREADS": "1"})
     assert made.told() == (
         "HF_TOKEN='***' OMP_NUM_THREADS=1 python train.py --hub_token '***' '--api-key=***' --pad_token '<pad>' "
         "--max_tokens 5 'WANDB_API_KEY=***' '***' --label_key y --tokenizer bert"
@@ -283,7 +287,7 @@ def test_secrets_in_a_text(text: str, wanted: str) -> None:
     ],
 )
 def test_where_the_script_writes(words: str, wanted: list[str]) -> None:
-    assert destination.folders(words.split()) == [os.path.abspath(path) for path in wanted]
+    assert output_folders.folders(words.split()) == [os.path.abspath(path) for path in wanted]
 
 
 LINES = (
@@ -303,8 +307,8 @@ def test_a_plain_line_means_what_the_parser_makes_of_it(words: str, monkeypatch:
         seen.append(request)
         return 0
 
-    monkeypatch.setattr(line, "launch", launch)
-    plain = line.alone(words.split())
+    monkeypatch.setattr(launch_line, "launch", launch)
+    plain = launch_line.alone(words.split())
     assert cli.run(["launch", *words.split()]) == 0
     if words == "-c= x.py":  # a short option takes "= x.py" as it stands
         assert plain is None
@@ -314,7 +318,7 @@ def test_a_plain_line_means_what_the_parser_makes_of_it(words: str, monkeypatch:
 
 @pytest.mark.parametrize("words", ["--help", "-h x.py", "--config", "--epochs 3 x.py", "-ny x.py", "--timeout x a.py"])
 def test_other_lines_go_to_the_parser(words: str) -> None:
-    assert line.alone(words.split()) is None
+    assert launch_line.alone(words.split()) is None
 
 
 def test_every_option_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +326,11 @@ def test_every_option_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
     from mgpu.cli.launch import launch
 
-    plain = {*line._SWITCHES.values(), *line._TEXTS.values(), *(name for name, _ in line._NUMBERS.values())}
+    plain = {
+        *launch_line._SWITCHES.values(),
+        *launch_line._TEXTS.values(),
+        *(name for name, _ in launch_line._NUMBERS.values()),
+    }
     parameters = {name for name in inspect.signature(launch).parameters if name != "context"}
     assert plain == {{"timeout": "timeout_s", "node_rank": "node"}.get(name, name) for name in parameters}
 
@@ -344,10 +352,10 @@ def test_probes_are_on_their_way(words: str, named: Sequence[str] | None, monkey
         asked.append(probes)
         return []
 
-    monkeypatch.setattr(children, "start", start)
-    ahead.start(words.split())
-    ahead.take()
-    assert asked == ([] if named is None else [children.of_launch(named)])
+    monkeypatch.setattr(runner, "start", start)
+    prefetch.start(words.split())
+    prefetch.take()
+    assert asked == ([] if named is None else [runner.of_launch(named)])
 
 
 def test_a_plain_launch_needs_no_parser(tmp_path: Path) -> None:

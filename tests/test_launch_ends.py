@@ -24,9 +24,10 @@ from typing import Any
 import pytest
 
 from mgpu import errors
-from mgpu.launch import aftermath, hand_off, processes
-from mgpu.launch.command import Command
+from mgpu.launch import hand_off, run_outcome
 from mgpu.launch.request import Request
+from mgpu.launchers.argv import Command
+from mgpu.process import processes
 from mgpu.snapshot import Snapshot
 from tests.conftest import ROOT, environment, missing
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
@@ -308,7 +309,7 @@ def test_an_error_file_that_is_something_else(tmp_path: Path, text: str) -> None
 def _error_of(folder: Path, text: str) -> dict[int, str]:
     path = folder / "error.json"
     path.write_text(text)
-    after = aftermath.Aftermath()
+    after = run_outcome.Aftermath()
     after._read_error(0, processes.Rank(1, str(path)))
     return after._errors
 
@@ -322,11 +323,11 @@ def test_an_end_that_cannot_be_told_says_so(
     def fails(*args: object, **options: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(aftermath.Aftermath, "run", fails)
+    monkeypatch.setattr(run_outcome.Aftermath, "run", fails)
     monkeypatch.delenv("MGPU_DEBUG", raising=False)
     watch: Any = SimpleNamespace(result=lambda: SimpleNamespace(gpus=None, after_s=None, gap=None, quiet_s=None))
     ended: Any = SimpleNamespace(seconds=1.0, timed_out=False)
-    after = aftermath.Aftermath()
+    after = run_outcome.Aftermath()
     hand_off._tell(Request(), Command(("true",)), Path("."), Snapshot(), ended, after, watch, 3)
     said = capsys.readouterr().err
     assert ("why it ended cannot be told" in said and "the training ended with 3" in said) is told
@@ -339,5 +340,5 @@ def test_no_process_can_be_started_at_the_end(monkeypatch: pytest.MonkeyPatch) -
     def fails(*args: object, **options: object) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("mgpu.child_process.start", fails)
-    assert aftermath._kernel(1.0) == (None, None)
+    monkeypatch.setattr("mgpu.process.child_process.start", fails)
+    assert run_outcome._kernel(1.0) == (None, None)

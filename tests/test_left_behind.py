@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from mgpu import child_process, scratch, signals
+from mgpu.process import child_process, scratch, signals
 from tests.conftest import ROOT
 from tests.fake_nvml import FAULTS, machine
 from tests.fake_nvml import environment as with_nvml
@@ -287,15 +287,15 @@ _STARTS = {
 }
 # What is allowed there, and why.
 _ALLOWED = {
-    "mgpu/child_process.py": {"Popen"},  # the one way
-    "mgpu/signals.py": {"signal"},
-    "mgpu/scratch.py": {"mkdtemp"},
+    "mgpu/process/child_process.py": {"Popen"},  # the one way
+    "mgpu/process/signals.py": {"signal"},
+    "mgpu/process/scratch.py": {"mkdtemp"},
     # The user's run: under `kill -9` of mgpu the launcher gets SIGTERM, and the guard ends what is left.
-    "mgpu/launch/supervise.py": {"Popen", "signal"},
-    "mgpu/launch/guard.py": {"fork", "signal"},  # outlives mgpu, to end the run and put the terminal back
+    "mgpu/process/supervisor.py": {"Popen", "signal"},
+    "mgpu/process/guard.py": {"fork", "signal"},  # outlives mgpu, to end the run and put the terminal back
     "mgpu/launch/detached.py": {"fork", "signal"},  # outlives the command: --detach
-    "mgpu/launch/command.py": {"signal"},  # --exec: as the launcher expects them
-    "mgpu/run_folder.py": {"mkdtemp"},  # the folder of a run's logs, which stays
+    "mgpu/launchers/argv.py": {"signal"},  # --exec: as the launcher expects them
+    "mgpu/launchers/run_folder.py": {"mkdtemp"},  # the folder of a run's logs, which stays
 }
 # Run inside of a probe's process, by Pythons without mgpu: killed with the probe's process group.
 _IN_A_PROBE = {"mgpu/probes/kernel_log.py", "mgpu/probes/libraries.py", "mgpu/probes/pci.py"}

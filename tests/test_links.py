@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from mgpu import errors, files, stamp
+from mgpu import errors, files
 from mgpu.errors import MgpuError
+from mgpu.launchers import stamp
 from mgpu.snapshot import Snapshot, Stamp
 from tests.checks import facts as known
 from tests.conftest import Run, ask_all, environment, missing, need
@@ -264,7 +265,7 @@ def test_a_stamp_of_another_user(tmp_path: Path, shared: Path) -> None:
 
 
 def test_a_marker_of_another_user(shared: Path) -> None:
-    from mgpu.run_folder import LAUNCH, MARKER, claim_folder, find_obstacle
+    from mgpu.launchers.run_folder import LAUNCH, MARKER, claim_folder, find_obstacle
 
     with claim_folder(shared / "logs", LAUNCH, named=True) as path:
         (path / "run.log").write_text("of mgpu")

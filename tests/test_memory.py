@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mgpu import memory
-from mgpu.memory import GIB, need
+from mgpu.planning import memory
+from mgpu.planning.memory import GIB, need
 
 ROOT = Path(__file__).resolve().parents[1]
 WITHIN = 0.10

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgpu.check import Edit
-from mgpu.config.mending import CannotMend, apply, comments, diff
+from mgpu.config.fixes import CannotMend, apply, comments, diff
 
 TEXT = """\
 # by hand, for the lab's machine

@@ -17,25 +17,25 @@ from typing import Any
 
 import pytest
 
-from mgpu.fleet import framing, mesh
+from mgpu.fleet import connectivity, framing
 from mgpu.snapshot import Interface, NodeDoor, NodePath
 
 
 @pytest.fixture
-def two() -> Iterator[tuple[mesh.Listening, mesh.Listening]]:
+def two() -> Iterator[tuple[connectivity.Listening, connectivity.Listening]]:
     before = set(threading.enumerate())
-    one, other = mesh.Listening("n1"), mesh.Listening("n2")
+    one, other = connectivity.Listening("n1"), connectivity.Listening("n2")
     yield one, other
     one.close()
     other.close()
     assert {t for t in threading.enumerate() if t.is_alive()} <= before
 
 
-def card(listening: mesh.Listening, **door: Any) -> dict[str, Any]:
+def card(listening: connectivity.Listening, **door: Any) -> dict[str, Any]:
     """What the others are told of it, as it travels; found on the loopback interface."""
     found: dict[str, Any] = json.loads(json.dumps(listening.card))
     shown = found | {"door": found["door"] | {"interfaces": [], "address": "127.0.0.1", "full_name": ""} | door}
-    endpoint: dict[str, Any] = framing.unpacked(framing.packed(mesh.endpoint_of(shown)))
+    endpoint: dict[str, Any] = framing.unpacked(framing.packed(connectivity.endpoint_of(shown)))
     return endpoint
 
 
@@ -44,7 +44,7 @@ def by_way(paths: list[NodePath]) -> Mapping[tuple[str, str], NodePath]:
     return {(path.peer, path.via): path for path in paths}
 
 
-def test_two_nodes_find_each_other(two: tuple[mesh.Listening, mesh.Listening]) -> None:
+def test_two_nodes_find_each_other(two: tuple[connectivity.Listening, connectivity.Listening]) -> None:
     one, other = two
     cards = [card(one, node="localhost", meeting_port=one.card["port"]), card(other)]
     (name, path, head) = other.walk(cards, head="localhost")
@@ -55,7 +55,7 @@ def test_two_nodes_find_each_other(two: tuple[mesh.Listening, mesh.Listening]) -
     assert (head.via, head.name, head.connected) == ("head", "localhost", True)
 
 
-def test_a_name_that_nobody_knows(two: tuple[mesh.Listening, mesh.Listening]) -> None:
+def test_a_name_that_nobody_knows(two: tuple[connectivity.Listening, connectivity.Listening]) -> None:
     one, other = two
     paths = by_way(one.walk([card(one), card(other, node="no-such-node.invalid")]))
     lost = paths["no-such-node.invalid", "name"]
@@ -64,7 +64,7 @@ def test_a_name_that_nobody_knows(two: tuple[mesh.Listening, mesh.Listening]) ->
     assert paths["no-such-node.invalid", "lo"].connected
 
 
-def test_who_does_not_know_the_word_gets_no_answer(two: tuple[mesh.Listening, mesh.Listening]) -> None:
+def test_who_does_not_know_the_word_gets_no_answer(two: tuple[connectivity.Listening, connectivity.Listening]) -> None:
     for said in (b"GET / HTTP/1.0\r\n\r\n", b"\x16\x03\x01" + bytes(3000), b"x" * (1 << 20), b"\n"):
         with socket.create_connection(("127.0.0.1", two[0].card["port"]), timeout=10) as stranger:
             with contextlib.suppress(OSError):  # it may hang up while this is sent
@@ -75,8 +75,8 @@ def test_who_does_not_know_the_word_gets_no_answer(two: tuple[mesh.Listening, me
     assert by_way(two[1].walk([card(two[0]), card(two[1])]))["n1", "lo"].connected
 
 
-def test_a_port_that_is_taken(two: tuple[mesh.Listening, mesh.Listening]) -> None:
-    taken = mesh.Listening("n3", meeting_port=two[0].card["port"])
+def test_a_port_that_is_taken(two: tuple[connectivity.Listening, connectivity.Listening]) -> None:
+    taken = connectivity.Listening("n3", meeting_port=two[0].card["port"])
     taken.close()
     assert (taken.door.meeting_port, taken.door.meeting_error) == (two[0].card["port"], "address already in use")
 
@@ -106,7 +106,9 @@ class Odd:
             one.close()
 
 
-def test_what_is_silent_or_odd_costs_seconds_and_is_told_apart(two: tuple[mesh.Listening, mesh.Listening]) -> None:
+def test_what_is_silent_or_odd_costs_seconds_and_is_told_apart(
+    two: tuple[connectivity.Listening, connectivity.Listening],
+) -> None:
     """All at once: a port where nobody listens, a program that never answers, another one, one that swallows data."""
     one, other = two
     word = str(other.card["word"])
@@ -116,7 +118,7 @@ def test_what_is_silent_or_odd_costs_seconds_and_is_told_apart(two: tuple[mesh.L
     closed.close()
     started = time.monotonic()
     paths = by_way(one.walk([card(one), *({**card(other, node=name), "port": port} for name, port in ports.items())]))
-    assert time.monotonic() - started < mesh.RESOLVE_S + mesh.LIMIT_S + 1
+    assert time.monotonic() - started < connectivity.RESOLVE_S + connectivity.LIMIT_S + 1
     for program in odd.values():
         program.close()
     errors = {name: paths[name, "lo"].error for name in ports}
@@ -128,14 +130,16 @@ def test_what_is_silent_or_odd_costs_seconds_and_is_told_apart(two: tuple[mesh.L
 
 @pytest.mark.parametrize("count", [2, 3, 17, 18, 40, 1000])
 def test_every_node_is_tried_by_several_others(count: int) -> None:
-    tried = [set(mesh.partners(node, count)) for node in range(count)]
+    tried = [set(connectivity.partners(node, count)) for node in range(count)]
     assert all(node not in others and others <= set(range(count)) for node, others in enumerate(tried))
     reached = [sum(node in others for others in tried) for node in range(count)]
     assert min(reached) >= min(count - 1, 5)
     assert max(map(len, tried)) <= 16  # however many nodes there are
 
 
-def test_a_node_that_is_not_among_the_cards_tries_nothing(two: tuple[mesh.Listening, mesh.Listening]) -> None:
+def test_a_node_that_is_not_among_the_cards_tries_nothing(
+    two: tuple[connectivity.Listening, connectivity.Listening],
+) -> None:
     assert two[0].walk([card(two[1])]) == []
 
 
@@ -157,7 +161,9 @@ def test_what_a_thousand_nodes_are_told_of_each_other_is_short() -> None:
             meeting_port=12000 if number < 2 else None, meeting_error="address already in use" if number < 1 else None,
         )  # fmt: skip
         word = f"{rng.getrandbits(64):016x}"
-        return mesh.endpoint_of({"port": rng.randrange(32768, 60999), "word": word, "door": dataclasses.asdict(door)})
+        return connectivity.endpoint_of(
+            {"port": rng.randrange(32768, 60999), "word": word, "door": dataclasses.asdict(door)}
+        )
 
     told = [endpoint(number) for number in range(1000)]
     assert [one["meeting_port"] for one in told[:3]] == [None, 12000, None]
@@ -167,5 +173,5 @@ def test_what_a_thousand_nodes_are_told_of_each_other_is_short() -> None:
     assert framing.unpacked(packed)["endpoints"] == told
 
 
-def test_the_door_is_read_back_from_the_card(two: tuple[mesh.Listening, mesh.Listening]) -> None:
-    assert mesh.door_of(json.loads(json.dumps(two[0].card))) == two[0].door
+def test_the_door_is_read_back_from_the_card(two: tuple[connectivity.Listening, connectivity.Listening]) -> None:
+    assert connectivity.door_of(json.loads(json.dumps(two[0].card))) == two[0].door

@@ -23,7 +23,7 @@ import pytest
 
 from mgpu import errors
 from mgpu.errors import MgpuError
-from mgpu.wizard import answers, first_optimizer, model, weights
+from mgpu.wizard import answers, model, parameter_probe, weights
 from mgpu.wizard.answers import Answers
 from tests.conftest import ROOT
 
@@ -400,7 +400,7 @@ def script(tmp_path: Path) -> Any:
 
 def failing(command: list[str], **options: Any) -> str:
     with pytest.raises(MgpuError) as caught:
-        first_optimizer.measure(command, **options)
+        parameter_probe.measure(command, **options)
     assert caught.value.exit_code == errors.USAGE
     return caught.value.message
 
@@ -421,7 +421,7 @@ def test_a_script_is_stopped_at_its_first_optimizer(script: Any, tmp_path: Path)
         "open('after', 'w')\n"
     )
     told: list[str] = []
-    found = first_optimizer.measure(
+    found = parameter_probe.measure(
         [path, "--data", "a b"], environ={**os.environ, "WORLD_SIZE": "4", "RANK": "1"}, say=told.append
     )
     assert (found.params, found.trainable, found.dtype) == (143, 33, "float32")
@@ -440,12 +440,12 @@ def test_a_rank_that_was_forked_stops_its_parent_too(script: Any, tmp_path: Path
         "rank = multiprocessing.get_context('fork').Process(target=lambda: torch.optim.Adam(net.parameters()))\n"
         "rank.start()\nrank.join()\nopen(__file__ + '.went_on', 'w')\n"
     )
-    assert first_optimizer.measure([path]).name == "Adam"
+    assert parameter_probe.measure([path]).name == "Adam"
     assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["train.py"]
 
 
 def test_the_training_of_the_tests_itself() -> None:
-    found = first_optimizer.measure([str(ROOT / "tests" / "train_digits.py")])
+    found = parameter_probe.measure([str(ROOT / "tests" / "train_digits.py")])
     assert (found.params, found.trainable, found.optimizer) == (9_930, 9_930, "adamw")
 
 
@@ -464,7 +464,7 @@ def test_the_training_of_the_tests_itself() -> None:
 )
 def test_optimizers_are_known_by_their_class(name: str, expected: str | None) -> None:
     report = {"params": 8, "trainable": 8, "dtypes": {"bfloat16": 6, "float32": 2}, "optimizer": name, "rates": []}
-    found = first_optimizer._measured("train.py", report)
+    found = parameter_probe._measured("train.py", report)
     assert (found.optimizer, found.dtype, found.lr) == (expected, "bfloat16", None)
     assert ("none whose memory is known here" in found.told) == (expected is None)
 
@@ -507,12 +507,12 @@ def test_scripts_that_get_nowhere(text: str, words: str, script: Any) -> None:
 def test_one_rank_is_what_the_hint_makes_it(script: Any, tmp_path: Path) -> None:
     path = script("import os\nos.environ['LOCAL_RANK']\n" + HEAD + "torch.optim.SGD(net.parameters(), lr=0.1)\n")
     hint = failing([path]).splitlines()[1]
-    assert hint == f"Make it one rank:  {first_optimizer._ONE_RANK} mgpu configure --params-from {path}"
-    one = dict(word.split("=") for word in first_optimizer._ONE_RANK.split())
+    assert hint == f"Make it one rank:  {parameter_probe._ONE_RANK} mgpu configure --params-from {path}"
+    one = dict(word.split("=") for word in parameter_probe._ONE_RANK.split())
     python = tmp_path / "python"  # the other interpreter that --python names
     python.write_text(f'#!/bin/sh\necho ran > "$0.log"\nexec {sys.executable} "$@"\n', "utf-8")
     python.chmod(0o755)
-    assert first_optimizer.measure([path], environ={**os.environ, **one}, python=str(python)).params == 143
+    assert parameter_probe.measure([path], environ={**os.environ, **one}, python=str(python)).params == 143
     assert (tmp_path / "python.log").exists()
 
 
@@ -553,7 +553,7 @@ def test_ctrl_c_ends_the_script_too(script: Any, tmp_path: Path) -> None:
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        first_optimizer.measure([path])
+        parameter_probe.measure([path])
     thread.join()
     assert not alive(int(pid.read_text("utf-8")))
 
@@ -571,9 +571,9 @@ def test_a_script_that_is_none(tmp_path: Path) -> None:
 
 
 def test_what_was_measured_fills_in_what_nobody_decided() -> None:
-    measured = first_optimizer.Measured("train.py", 143, 33, "float32", "AdamW", "adamw", 3e-4)
+    measured = parameter_probe.Measured("train.py", 143, 33, "float32", "AdamW", "adamw", 3e-4)
     given = answers.collect({"model": "org/name", "optimizer": "sgd"}, (), {})
-    found = first_optimizer.fill(given, measured)
+    found = parameter_probe.fill(given, measured)
     assert (found.params, found.trainable, found.optimizer, found.lr, found.model) == (143, 33, "sgd", 3e-4, None)
     assert found.origins == {"optimizer": "flag", "params": "probe", "trainable": "probe", "lr": "probe"}
     assert found.source == "from train.py"

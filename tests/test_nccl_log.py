@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mgpu.smoke import nccl_log
-from mgpu.smoke.ranks.orders import Orders
+from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import NcclLog
 
 LOGS = sorted((Path(__file__).parent / "nccl_logs").glob("*.txt"))

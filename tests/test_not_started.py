@@ -18,10 +18,12 @@ from typing import Any
 import pytest
 
 from mgpu import errors
-from mgpu.launch import hand_off, line, preflight, supervise
-from mgpu.launch import start as starting
-from mgpu.launch.command import Command
+from mgpu.cli import launch_line
+from mgpu.launch import hand_off, preflight
+from mgpu.launch import start_errors as starting
 from mgpu.launch.request import Request
+from mgpu.launchers.argv import Command
+from mgpu.process import supervisor
 from mgpu.snapshot import Snapshot
 from tests.conftest import environment, missing, need
 from tests.scripts import ONE_PROCESS, write_config
@@ -162,12 +164,12 @@ def test_a_bug_before_the_start(
     monkeypatch.chdir(here)
     monkeypatch.setattr(preflight, "look", broken)
     request = Request(target=("train.py",), unverified="allow", json_result="result.json")
-    assert line.run(request) == errors.LAUNCH_REFUSED
+    assert launch_line.run(request) == errors.LAUNCH_REFUSED
     assert "not started: a bug in mgpu: KeyError: 'gpus' (MGPU_DEBUG=1 shows where)" in capsys.readouterr().err
     assert '"exit_code": 125' in (here / "result.json").read_text()
     monkeypatch.setenv("MGPU_DEBUG", "1")
     with pytest.raises(KeyError):
-        line.run(request)
+        launch_line.run(request)
 
 
 def test_codes_of_other_commands_are_the_trainings(here: Path) -> None:
@@ -184,12 +186,12 @@ def test_a_failure_while_it_runs_is_not_told_as_a_refusal(
 ) -> None:
     """The run is ended, and the code is none that a script chose."""
 
-    def broken(self: supervise.Supervisor) -> None:
+    def broken(self: supervisor.Supervisor) -> None:
         raise OSError(24, "Too many open files")
 
     monkeypatch.chdir(here)
     monkeypatch.setenv("XDG_STATE_HOME", str(here / "state"))
-    monkeypatch.setattr(supervise.Supervisor, "_look", broken)
+    monkeypatch.setattr(supervisor.Supervisor, "_look", broken)
     (here / "logs").mkdir()
     command = Command((sys.executable, "-c", "import time; time.sleep(60)"), run_id="0" * 32, launcher="python")
     with pytest.raises(errors.MgpuError) as told:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mgpu import plan
+from mgpu.planning import plan
 
 ROOT = Path(__file__).resolve().parents[1]
 CASES = 4000

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from mgpu import memory
 from mgpu.errors import MgpuError
-from mgpu.report import Screen
+from mgpu.planning import memory
+from mgpu.report.screen import Screen
 from mgpu.snapshot import Gap, Snapshot
-from mgpu.wizard import table
+from mgpu.wizard import scaling_table
 from mgpu.wizard.answers import Answers
-from mgpu.wizard.sheet import sheet
+from mgpu.wizard.scaling_plan import sheet
 from tests import machines
 from tests.conftest import Run
 
@@ -26,7 +26,7 @@ NOTHING = Answers()
 def shown(answers: Answers, machine: str | Snapshot, width: int = 80, **options: Any) -> str:
     stream = io.StringIO()
     snapshot = machines.machine(machine) if isinstance(machine, str) else machine
-    table.show(answers, snapshot, Screen(width, glyphs=False, colour=False, stream=stream), **options)
+    scaling_table.show(answers, snapshot, Screen(width, glyphs=False, colour=False, stream=stream), **options)
     return stream.getvalue()
 
 
@@ -114,7 +114,7 @@ def test_offload_says_what_the_host_needs() -> None:
 
 def test_the_document_says_the_same() -> None:
     snapshot = machines.machine("dgx_a100_x8")
-    document = json.loads(json.dumps(table.document(FINE_TUNING, snapshot), allow_nan=False))
+    document = json.loads(json.dumps(scaling_table.document(FINE_TUNING, snapshot), allow_nan=False))
     assert document["schema"] == "mgpu.configure/1.0" and document["exit_code"] == 0
     plan = document["plan"]
     assert plan["missing"] == [] and plan["machine"]["gpus"] == 8 and plan["reference_batch"] == 8
@@ -159,7 +159,7 @@ def test_every_machine_and_any_answers(name: str) -> None:
         assert text.isascii() and "None" not in text, (answers, text)
         too_long = [line for line in text.splitlines() if len(line) > width and " " in line.strip()]
         assert not too_long or width == 20, (answers, too_long)
-        json.dumps(table.document(answers, snapshot), allow_nan=False)
+        json.dumps(scaling_table.document(answers, snapshot), allow_nan=False)
 
 
 def test_more_trained_than_there_are_is_refused() -> None:

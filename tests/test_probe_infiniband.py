@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from mgpu import children, engine
+from mgpu import engine
 from mgpu.check import Ok, Problem, Skip
+from mgpu.probes import runner
 from mgpu.snapshot import InfiniBand, Library, Plan, Snapshot, decode
 from tests import sysfs
 from tests.checks.facts import DOCKER, NO_INFINIBAND, facts, gpus, host, kernel, libraries, problem
@@ -346,6 +347,6 @@ def test_this_machine() -> None:
 
 
 def test_in_its_own_child() -> None:
-    (child,) = children.run([replace(children.INFINIBAND, bare=True)])
+    (child,) = runner.run([replace(runner.INFINIBAND, bare=True)])
     assert child.gaps == {}
     assert set(child.found) == {"infiniband"}

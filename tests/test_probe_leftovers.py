@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from mgpu import engine
 from mgpu.check import Problem
-from mgpu.children import LEFTOVERS, run
 from mgpu.probes import leftovers as leftovers_probe
+from mgpu.probes.runner import LEFTOVERS, run
 from mgpu.snapshot import Leftovers, LeftProcess, Snapshot, decode
 from tests.checks.facts import facts
 from tests.conftest import CHECKS, Run, environment, missing, need

@@ -22,11 +22,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgpu import engine
-from mgpu.children import NETWORK
 from mgpu.probes import gather
 from mgpu.probes import network as probed
-from mgpu.redaction import redacted
+from mgpu.probes.runner import NETWORK
 from mgpu.snapshot import Container, Interface, Master, Network, Plan, Snapshot, from_json
+from mgpu.snapshot.redaction import redacted
 from tests.checks.facts import NO_INFINIBAND, nccl, slurm
 from tests.conftest import CHECKS, environment, missing, need
 
@@ -456,7 +456,7 @@ def inside(setup: str, *, uts: str | None = None, hosts: str | None = None, fold
     unshare = need("unshare")
     need("ip")
     code = (
-        "import json; from mgpu.children import NETWORK; from mgpu.probes import gather; "
+        "import json; from mgpu.probes.runner import NETWORK; from mgpu.probes import gather; "
         "from mgpu.snapshot import to_json; print(json.dumps(to_json(gather([NETWORK]))))"
     )
     lines = ["set -e"]

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from mgpu import engine
 from mgpu.probes import NVML, gather, nvml, run
 from mgpu.probes.environ import visible
-from mgpu.redaction import redacted
 from mgpu.snapshot import Driver, Gap, Gpu, NvLink, Pci, Plan, Snapshot
+from mgpu.snapshot.redaction import redacted
 from tests.checks.facts import DOCKER, WSL, config, facts, pytorch
 from tests.conftest import CHECKS
 from tests.fake_nvml import FAULTS, HERE, LIBRARY, MACHINES, NOBODY, build, environment, machine, sysfs

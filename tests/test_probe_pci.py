@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from mgpu import children, engine
+from mgpu import engine
 from mgpu.check import Ok, Problem, Skip
+from mgpu.probes import runner
 from mgpu.snapshot import LeftProcess, Pci, Plan, Snapshot, bus_address, decode, nearest_nics, path_between
 from tests import sysfs
 from tests.checks.facts import (
@@ -469,7 +470,7 @@ def test_this_machine() -> None:
 
 
 def test_in_its_own_child() -> None:
-    (child,) = children.run([replace(children.PCI, bare=True)])
+    (child,) = runner.run([replace(runner.PCI, bare=True)])
     assert child.gaps == {}
     assert decode(Pci, child.found["pci"], "pci") == decode(Pci, sysfs.run("pci")["pci"], "pci")
 

@@ -31,9 +31,9 @@ from packaging.markers import Marker
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from mgpu import children, engine
+from mgpu import engine
 from mgpu.engine import Outcome
-from mgpu.probes import LIBRARIES, PACKAGES, PYTORCH, build, libraries, packages, pytorch
+from mgpu.probes import LIBRARIES, PACKAGES, PYTORCH, build, libraries, packages, pytorch, runner
 from mgpu.snapshot import Snapshot
 from tests.checks.facts import facts, gpus
 from tests.conftest import CHECKS, missing
@@ -62,12 +62,12 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
 
 
 def asked(
-    probe: children.Probe, env: Mapping[str, str | Path] | None = None, *, python: str | None = None
+    probe: runner.Probe, env: Mapping[str, str | Path] | None = None, *, python: str | None = None
 ) -> dict[str, Any]:
     """What a probe's child finds in an environment; its gaps are under "gaps"."""
     kept = {name: value for name, value in os.environ.items() if name not in QUIET}
     with mock.patch.dict(os.environ, kept | {name: str(value) for name, value in (env or {}).items()}, clear=True):
-        (child,) = children.run([probe], python=python)
+        (child,) = runner.run([probe], python=python)
     return child.found | {"gaps": child.gaps}
 
 

@@ -18,8 +18,8 @@ import pytest
 
 from mgpu import engine
 from mgpu.check import Problem
-from mgpu.children import STORAGE, Probe, run
 from mgpu.probes import gather, storage
+from mgpu.probes.runner import STORAGE, Probe, run
 from mgpu.snapshot import Folder, Snapshot, Storage, decode, loads
 from tests.checks.facts import facts
 from tests.conftest import CHECKS, environment, missing, need

@@ -13,15 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mgpu import describe, target
 from mgpu.config import loader
 from mgpu.config.reading import understand
-from mgpu.config.validation import judge
 from mgpu.errors import MgpuError
+from mgpu.planning import gpu_models
+from mgpu.report import describe
 from mgpu.snapshot import LoaderVerdict, Snapshot
+from mgpu.validate.run import judge
 from mgpu.wizard.answers import Answers, decided
 from mgpu.wizard.proposal import Proposal, propose
-from mgpu.wizard.writing import render
+from mgpu.wizard.render_yaml import render
 from tests import machines
 from tests.checks import facts
 
@@ -42,7 +43,7 @@ PACKAGES = {
 def place(name: str, equipped: bool) -> Snapshot:
     """A machine, recorded or wanted; equipped with the packages and the torch that every option needs, or as it is."""
     if name in TARGETS:
-        return target.parse(name).snapshot
+        return gpu_models.parse(name).snapshot
     snapshot = machines.machine(name)
     if not equipped:
         return snapshot

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from mgpu import repair
 from mgpu.check import Check, Fix, Ok, Problem, Severity
+from mgpu.doctor import repair
 from mgpu.engine import Outcome
 from mgpu.snapshot import LeftFile, Leftovers, Snapshot
 from tests.checks.facts import GIB, config, facts, leftovers, python, pytorch

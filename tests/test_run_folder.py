@@ -14,8 +14,8 @@ import pytest
 
 from mgpu import errors
 from mgpu.errors import MgpuError
-from mgpu.fleet import written
-from mgpu.run_folder import (
+from mgpu.fleet import artifacts
+from mgpu.launchers.run_folder import (
     LAUNCH,
     MARKER,
     PRE_FLIGHT,
@@ -112,7 +112,7 @@ def test_a_run_that_was_killed_is_cleared_away(tmp_path: Path) -> None:
     """Its marker lists patterns: nothing that fits them was there before it."""
     logs = tmp_path / "logs"
     script = (
-        "import os, sys\nfrom pathlib import Path\nfrom mgpu.run_folder import *\n"
+        "import os, sys\nfrom pathlib import Path\nfrom mgpu.launchers.run_folder import *\n"
         f"folder = claim_folder(Path({str(logs)!r}), SMOKE_TEST, named=True)\npath = folder.__enter__()\n"
         "trial = make_below(path / 'try-1', TRIAL)\n"
         "for name in ('rank0.jsonl', 'rank11.beat', 'nccl.n1.77.txt', 'turn.n1', 'orders.json', 'notes.rank0.json'):\n"
@@ -139,7 +139,7 @@ def test_the_folders_of_a_pre_flight(tmp_path: Path) -> None:
     """Each smoke test in it has a marker of its own; what is not listed stays, and is named."""
     folder = tmp_path / "pre"
     with claim_folder(folder, PRE_FLIGHT, named=True):
-        make_below(folder / "machines", written.machines(["n1", "n2"]))
+        make_below(folder / "machines", artifacts.machines(["n1", "n2"]))
         (folder / "machines" / "n1.json").touch()
         (folder / "alone").mkdir()
         run_once(folder / "alone" / "n1.n1", SMOKE_TEST, "rank0.json")

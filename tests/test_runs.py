@@ -19,11 +19,12 @@ from typing import Any
 import pexpect
 import pytest
 
-from mgpu import errors, moments
+from mgpu import durations, errors
 from mgpu.errors import MgpuError
-from mgpu.launch import detached, follow, keeping, listing, registry, run_log, stop, written
+from mgpu.launch import detached, follow, list_runs, registry, run_entry, stop
 from mgpu.launch.registry import Entry
 from mgpu.launch.request import Request
+from mgpu.process import log_follower, run_log
 from tests.conftest import Run, environment
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
 
@@ -238,7 +239,7 @@ def entry(runs: Path, id_: str = "20261121-1012-3f2a", **changed: Any) -> Entry:
         id=id_, run_id=f"{id_}-mark", host=socket.gethostname(), boot_id=registry.boot_id(),
         pid_space=registry.pid_space(), pid=os.getpid(), pid_started=registry.started_at(os.getpid()) or 0,
         folder=str(runs.parent / id_), cwd="/", target=("train.py", "--lr", "1"), command=("python", "train.py"),
-        config="accelerate.yaml", started=moments.now(), ranks=1,
+        config="accelerate.yaml", started=durations.now(), ranks=1,
     )  # fmt: skip
     made = dataclasses.replace(of_now, **changed)
     (runs / f"{id_}.json").write_text(json.dumps(dataclasses.asdict(made)), "utf-8")
@@ -272,7 +273,7 @@ def test_what_a_run_does_now(runs: Path, changed: dict[str, Any], state: str, wo
 def test_the_last_word_counts(runs: Path) -> None:
     """A supervisor that ends between the two looks has said how."""
     running = entry(runs, pid=1 << 30)
-    ended = entry(runs, pid=1 << 30, ended=moments.now(), exit_code=3)
+    ended = entry(runs, pid=1 << 30, ended=durations.now(), exit_code=3)
     assert registry.look(running) == (ended, "ended")
 
 
@@ -294,7 +295,7 @@ def test_entries_that_cannot_be_read(runs: Path, capsys: pytest.CaptureFixture[s
     assert [Path(trouble.split()[0]).stem for trouble in troubles] == [
         "bytes", "deep", "empty", "large", "later", "link", "list", "other", "pipe",
     ]  # fmt: skip
-    assert listing.run(Request(status=True), None, found, troubles) == errors.READY
+    assert list_runs.run(Request(status=True), None, found, troubles) == errors.READY
     shown = capsys.readouterr().out
     assert "another version of mgpu wrote it" in shown and "train.py --lr 1" in shown
 
@@ -317,14 +318,14 @@ def test_a_run_is_named(runs: Path) -> None:
 
 
 def test_old_entries_are_forgotten(runs: Path, tmp_path: Path) -> None:
-    from mgpu.launch.command import Command
+    from mgpu.launchers.argv import Command
 
     for number in range(60):
         entry(runs, f"ended-{number:04}", started=f"2026-01-01T00:00:{number:02}Z", ended="2026-01-02T00:00:00Z")
     entry(runs, "going-0000", started="2025-01-01T00:00:00Z")
     entry(runs, "abroad-0000", started="2025-01-01T00:00:00Z", host="node7", boot_id="another")
     command = Command(("python", "train.py", "--hub_token", "abcdef"), run_id="c0de" * 8, script="train.py")
-    with keeping.running(command, tmp_path / "a b\n", Request(config="x.yaml")) as kept:
+    with run_entry.running(command, tmp_path / "a b\n", Request(config="x.yaml")) as kept:
         path = runs / f"{kept.entry.id}.json"
         assert path.name == "a-b-c0de.json"
         assert registry.look(kept.entry)[1] == "running"
@@ -348,7 +349,7 @@ def test_a_folder_that_a_later_run_has(runs: Path, capsys: pytest.CaptureFixture
     (runs / "run.log").write_text("of the later one\n")
     assert registry.find(str(runs), registry.entries()[0]) == late
     assert follow.attach(early) == 3
-    assert listing.run(Request(status=True), early.id, [early, late], []) == errors.NOT_READY
+    assert list_runs.run(Request(status=True), early.id, [early, late], []) == errors.NOT_READY
     told = capsys.readouterr()
     assert "of the later one" not in told.out
     assert "a later run by now, logs-bbbb" in told.err and "a later run by now, logs-bbbb" in told.out
@@ -382,14 +383,14 @@ def test_no_is_an_answer_that_changes_nothing(here: Path) -> None:
 
 
 def test_no_place_for_entries_costs_only_the_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mgpu.launch.command import Command
+    from mgpu.launchers.argv import Command
 
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    with keeping.running(Command(("true",), run_id="c0de"), tmp_path, Request()) as kept:
+    with run_entry.running(Command(("true",), run_id="c0de"), tmp_path, Request()) as kept:
         kept.ended(0)
     with pytest.raises(MgpuError, match="could not be found again") as error:
-        keeping.can_keep()
+        run_entry.can_keep()
     assert error.value.exit_code == errors.LAUNCH_REFUSED
 
 
@@ -397,7 +398,7 @@ def test_what_is_left_of_a_lost_run_is_ended(runs: Path, capsys: pytest.CaptureF
     lost = entry(runs, pid=1 << 30)
     rank = subprocess.Popen(["sleep", "60"], env={"MGPU_RUN_ID": lost.run_id, "PATH": os.environ["PATH"]})
     try:
-        assert listing.run(Request(status=True), lost.id, [lost], []) == errors.NOT_READY
+        assert list_runs.run(Request(status=True), lost.id, [lost], []) == errors.NOT_READY
         assert f"its processes still run ({rank.pid})" in " ".join(capsys.readouterr().out.split())
         assert follow.attach(lost) == errors.UNKNOWN
         assert f"its processes still run ({rank.pid})" in capsys.readouterr().err
@@ -446,7 +447,7 @@ def test_wrong_use_on_the_command_line(here: Path, mgpu: Run) -> None:
 
 def test_a_log_is_followed_through_its_parts(tmp_path: Path) -> None:
     """Byte for byte: the lines that the log itself adds at the head of a part are passed over."""
-    output = written.Output(tmp_path)
+    output = log_follower.Output(tmp_path)
     assert not output.is_there and output.read() == b""
     log = run_log.RunLog(tmp_path, print, most=4000)
     sent = received = b""
@@ -461,12 +462,12 @@ def test_a_log_is_followed_through_its_parts(tmp_path: Path) -> None:
         received += data
     assert received == sent
     assert len(run_log.parts(tmp_path)) == 3, "the log has been in parts, of which some are gone"
-    late = written.Output(tmp_path)
+    late = log_follower.Output(tmp_path)
     everything = b""
     while data := late.read():
         everything += data
     assert re.search(rb"\[mgpu: [\d,]+ bytes left out here", everything), "what is missing is said"
-    tail = written.Output(tmp_path)
+    tail = log_follower.Output(tmp_path)
     tail.skip_to_tail()
     log.write(memoryview(b"later\n"))
     lines = (tail.read() + tail.read()).splitlines(keepends=True)
@@ -488,13 +489,13 @@ def test_a_log_is_followed_through_its_parts(tmp_path: Path) -> None:
     ],
 )
 def test_last_lines(data: bytes, whole: bool, last: bytes) -> None:
-    assert written.last_lines(data, 2, whole=whole) == last
+    assert log_follower.last_lines(data, 2, whole=whole) == last
 
 
 def test_last_line_of_a_progress_bar(tmp_path: Path) -> None:
-    assert listing.last_line(tmp_path) == ""
+    assert list_runs.last_line(tmp_path) == ""
     (tmp_path / "run.log").write_bytes(b"start\n 10%|#\r 20%|##\x1b[A\r \n\n")
-    assert listing.last_line(tmp_path) == "20%|##"
+    assert list_runs.last_line(tmp_path) == "20%|##"
 
 
 # What is told
@@ -513,8 +514,8 @@ def test_last_line_of_a_progress_bar(tmp_path: Path) -> None:
 )
 def test_how_a_run_ended(runs: Path, changed: dict[str, Any], word: str, rest: str) -> None:
     made = entry(runs, started="2026-11-21T10:00:00Z", ended="2026-11-21T10:01:05Z", **changed)
-    assert listing.word(made, "ended")[0] == word
-    assert listing.ending(made) == rest
+    assert list_runs.word(made, "ended")[0] == word
+    assert list_runs.ending(made) == rest
 
 
 def test_what_ends_a_detached_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -529,8 +530,13 @@ def test_what_ends_a_detached_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_moments() -> None:
-    assert [moments.lasted(seconds) for seconds in (-1, 59.9, 200, 8040)] == ["0 s", "59 s", "3 min 20 s", "2 h 14 min"]
-    assert moments.since(moments.now()) == "just now"
-    assert moments.since("2020-01-01T00:00:00Z").endswith("days ago")
-    assert moments.since("soon") == "at an unknown time" and moments.seconds_between("", "") is None
-    assert moments.seconds_between("2026-11-21T10:00:00Z", "2026-11-21T10:01:05Z") == 65
+    assert [durations.lasted(seconds) for seconds in (-1, 59.9, 200, 8040)] == [
+        "0 s",
+        "59 s",
+        "3 min 20 s",
+        "2 h 14 min",
+    ]
+    assert durations.since(durations.now()) == "just now"
+    assert durations.since("2020-01-01T00:00:00Z").endswith("days ago")
+    assert durations.since("soon") == "at an unknown time" and durations.seconds_between("", "") is None
+    assert durations.seconds_between("2026-11-21T10:00:00Z", "2026-11-21T10:01:05Z") == 65

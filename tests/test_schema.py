@@ -16,17 +16,19 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from mgpu import cli, engine, examine, schema
+from mgpu import cli, engine
 from mgpu.check import Check, Crash, Severity
+from mgpu.cli import json_schema
+from mgpu.doctor import run as doctor_run
 from mgpu.engine import Outcome
-from mgpu.redaction import redacted
 from mgpu.snapshot import FACTS, Gap, GapKind, Snapshot, to_json
+from mgpu.snapshot.redaction import redacted
 from tests.checks.facts import facts, gpus, links, lost
 from tests.conftest import Run
 from tests.fake_nvml import FAULTS
 from tests.test_every_check import machines
 
-SCHEMA = schema.doctor()
+SCHEMA = json_schema.doctor()
 
 
 def strict(part: Any) -> Any:
@@ -39,8 +41,8 @@ def strict(part: Any) -> Any:
     return [strict(item) for item in part] if isinstance(part, list) else part
 
 
-RUN = Draft202012Validator(strict(copy.deepcopy(schema.run())))
-SMOKE = Draft202012Validator(strict(copy.deepcopy(schema.smoke())))
+RUN = Draft202012Validator(strict(copy.deepcopy(json_schema.run())))
+SMOKE = Draft202012Validator(strict(copy.deepcopy(json_schema.smoke())))
 LENIENT, STRICT = Draft202012Validator(SCHEMA), Draft202012Validator(strict(copy.deepcopy(SCHEMA)))
 
 
@@ -70,8 +72,8 @@ def judge(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 def test_it_is_a_schema_and_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     Draft202012Validator.check_schema(SCHEMA)
-    Draft202012Validator.check_schema(schema.smoke())
-    Draft202012Validator.check_schema(schema.run())
+    Draft202012Validator.check_schema(json_schema.smoke())
+    Draft202012Validator.check_schema(json_schema.run())
     assert cli.run(["doctor", "--json-schema"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(SCHEMA))
 
@@ -125,7 +127,7 @@ def test_a_bug_of_ours_is_a_document_too(
         raise error
 
     (tmp_path / "m.json").write_text("{}")
-    monkeypatch.setattr(examine, "about_the_machine", broken)
+    monkeypatch.setattr(doctor_run, "about_the_machine", broken)
     assert cli.run(["doctor", "--from", str(tmp_path / "m.json"), "--json"]) == code
     out, err = capsys.readouterr()
     assert fits(out)["exit_code"] == code and fits(out)["error"]

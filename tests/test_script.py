@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mgpu.errors import MgpuError
-from mgpu.probes import script as probe
-from mgpu.probes.script_names import Frame
+from mgpu.readers.training_script import read as probe
+from mgpu.readers.training_script.names import Frame
 from mgpu.snapshot import Script, ScriptCall, Snapshot, from_json, to_json
 from tests.bad_scripts import read
 from tests.conftest import Run

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from mgpu import secret_patterns as patterns
-from mgpu.emit import parts, plan
 from mgpu.errors import MgpuError
+from mgpu.job_files import engines, parts, validate
+from mgpu.job_files.job import Container, Job
 from mgpu.secrets_masking import MASK, is_secret_name, masked, masked_argv, masked_env, masked_value
-from mgpu.slurm import soundness
-from mgpu.slurm.job import Container, Job
 from tests import planted
 
 HERE = Path(__file__).parent
@@ -204,15 +203,15 @@ def test_no_job_script_is_made_with_a_secret_in_it(change: dict[str, Any]) -> No
 
     job = replace(JOB, **change)
     with pytest.raises(MgpuError, match="secret") as refused:
-        soundness.hold(job)
+        validate.hold(job)
     assert "hunter2" not in refused.value.message
     with pytest.raises(MgpuError, match="secret"):
-        parts.refuse(plan.Plan(job, {}, ""))
+        parts.refuse(engines.Plan(job, {}, ""))
 
 
 def test_a_job_without_secrets_is_made() -> None:
-    soundness.hold(JOB)
-    parts.refuse(plan.Plan(JOB, {}, ""))
+    validate.hold(JOB)
+    parts.refuse(engines.Plan(JOB, {}, ""))
 
 
 # --- everything that mgpu writes and prints ----------------------------------------------------------------------

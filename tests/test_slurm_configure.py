@@ -16,23 +16,24 @@ from typing import Any
 import pytest
 import yaml
 
-from mgpu import cli, errors, target
+from mgpu import cli, errors
 from mgpu.config.reading import ENGINES, for_engine, read, understand
-from mgpu.config.validation import judge
-from mgpu.emit import plan
 from mgpu.errors import MgpuError
+from mgpu.job_files import engines
+from mgpu.job_files.job import SHAPES, Container, Job
+from mgpu.job_files.sbatch import render as script_of
+from mgpu.planning import gpu_models
 from mgpu.probes import cluster
-from mgpu.slurm.job import SHAPES, Container, Job
-from mgpu.slurm.writing import render as script_of
 from mgpu.smoke import machines as several
 from mgpu.snapshot import Cluster, Gres, Snapshot
-from mgpu.wizard import answers, flow, folder, job_file, questions, saving, writing
+from mgpu.validate.run import judge
+from mgpu.wizard import answers, flow, folder, job_file, questions, render_yaml, write_config
 from mgpu.wizard.flow import Scene, State
 from mgpu.wizard.job import made as job_of
 from mgpu.wizard.nodes import Site
 from mgpu.wizard.nodes import nodes as nodes_of
 from mgpu.wizard.proposal import propose
-from mgpu.wizard.settings import Proposal
+from mgpu.wizard.proposal_types import Proposal
 from tests import machines
 from tests.checks import facts
 from tests.conftest import environment
@@ -223,7 +224,7 @@ def test_the_model_of_the_gpus_picks_the_nodes_of_a_mixed_partition() -> None:
 
 
 def test_a_target_names_the_gpus_where_slurm_is_not() -> None:
-    wanted = target.parse("4x8xH100")
+    wanted = gpu_models.parse("4x8xH100")
     decided = answers.collect({"slurm": True, "nodes": str(wanted.nodes), "params": "8B"}, (), {})
     proposal = propose(wanted.snapshot, decided, wanted.text, Site(None, named=True))
     assert (job(proposal).nodes, job(proposal).gpus_per_node, proposal.values["num_processes"]) == (4, 8, 32)
@@ -252,7 +253,7 @@ def test_what_the_job_does_is_read_from_the_config(partition: str, cpu: bool) ->
         made(nodes="2", partition=partition, threads="3"),
         launch_flags=("--num_cpu_threads_per_process", "3", "--enable_cpu_affinity"),
     )
-    text = writing.render(proposal, date(2026, 11, 22))
+    text = render_yaml.render(proposal, date(2026, 11, 22))
     config = understand(text.encode(), "accelerate.yaml")
     assert (config.engine, config.cpu_job, config.written_by_mgpu) == ("slurm", cpu, True)
     assert config.launch_flags == proposal.launch_flags and "mgpu launch adds" not in text
@@ -392,7 +393,7 @@ def test_the_script_of_a_folder(tmp_path: Path) -> None:
 def text_for(proposal: Proposal) -> str:
     from datetime import date
 
-    return writing.render(proposal, date(2026, 11, 22))
+    return render_yaml.render(proposal, date(2026, 11, 22))
 
 
 def test_a_config_for_slurm_is_known_by_a_comment_and_nobody_misses_an_address() -> None:
@@ -421,7 +422,7 @@ def test_a_login_node_is_not_what_a_config_for_slurm_is_judged_by() -> None:
     assert found["config_more_ranks_than_gpus"] == found["config_leaves_gpus_idle"] == "skip"
     inside = replace(workstation, slurm=replace(workstation.slurm, job_id="7", nodes=2))
     assert {o.check.id: o.status for o in judge(config, inside)}["config_more_ranks_than_gpus"] == "fail"
-    wanted = target.parse("2x4xA100-40GB").snapshot
+    wanted = gpu_models.parse("2x4xA100-40GB").snapshot
     assert {o.check.id: o.status for o in judge(config, wanted)}["config_more_ranks_than_gpus"] == "fail"
 
 
@@ -429,7 +430,7 @@ def test_a_login_node_is_not_what_a_config_for_slurm_is_judged_by() -> None:
 def test_the_comment_of_every_engine_is_read_back(name: str) -> None:
     config = understand(f"{for_engine(name)}\nnum_machines: 2\n".encode(), "a.yaml")
     assert (config.engine, config.for_slurm) == (name, name == "slurm")
-    assert set(plan.ENGINES) == set(ENGINES)
+    assert set(engines.ENGINES) == set(ENGINES)
 
 
 def test_a_config_for_slurm_is_no_work_by_hand(tmp_path: Path) -> None:
@@ -448,7 +449,7 @@ def test_the_decisions_are_remembered_in_the_first_lines() -> None:
         "command": "train.py --name 'my run'",
         "spare": "1",
     }
-    remembered = writing.remembered(text_for(made(**flags)))
+    remembered = render_yaml.remembered(text_for(made(**flags)))
     for name, value in flags.items():
         assert answers.shown(name, remembered[name]) == value
     assert remembered.slurm is True
@@ -558,7 +559,7 @@ def inside(monkeypatch: pytest.MonkeyPatch, slurm: RealCluster, place: Path) -> 
     for name, value in {**slurm.environment, "XDG_STATE_HOME": str(place / ".state")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(place)
-    monkeypatch.setattr(saving, "ask_loader", lambda *_: "accelerate 1.15.0")
+    monkeypatch.setattr(write_config, "ask_loader", lambda *_: "accelerate 1.15.0")
 
 
 def test_on_a_real_slurm_both_files_are_written_and_slurm_takes_the_job(

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from mgpu import cli, formats
+from mgpu import cli
+from mgpu.report import formats
 from mgpu.snapshot import Gap, Snapshot
 from tests import fake_nvml
 from tests.conftest import ROOT, need

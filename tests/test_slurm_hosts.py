@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from mgpu import errors
-from mgpu.slurm import writing
-from mgpu.slurm.job import Job
+from mgpu.job_files import sbatch
+from mgpu.job_files.job import Job
 from tests.hosts import SlurmHosts
 
 IN_TIME = 15  # seconds for the stage that meets a fault; torch alone is silent for 330 and more
@@ -145,7 +145,7 @@ def test_a_job_whose_meeting_port_is_dropped_ends_with_the_reason(hosts: SlurmHo
     home = hosts.folder / "n1"
     (home / "train.py").write_text("open('trained', 'w').close()\n")
     python = f"{shlex.quote(sys.executable)} -m mgpu"
-    text = writing.render(
+    text = sbatch.render(
         Job(("train.py",), shape="torchrun", nodes=3, gpus_per_node=0, preflight=True, mgpu=python, name="digits")
     )
     (home / "job.sbatch").write_text(text)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from mgpu.slurm import writing
-from mgpu.slurm.environment import setup_lines
-from mgpu.slurm.job import Job, Shape
+from mgpu.job_files import sbatch
+from mgpu.job_files.environment import setup_lines
+from mgpu.job_files.job import Job, Shape
 from tests.conftest import ROOT
 from tests.slurm import Cluster
 
@@ -74,7 +74,7 @@ def written(folder: Path, job: Job, cpus: int | None = 1) -> Path:
     """The job's script, for ranks on the CPU with the software of this test."""
     here = setup_lines({}, sys.executable)
     script = folder / f"{job.name}.sbatch"
-    script.write_text(writing.render(replace(job, gpus_per_node=0, cpus_per_node=cpus, setup=here, time="10:00")))
+    script.write_text(sbatch.render(replace(job, gpus_per_node=0, cpus_per_node=cpus, setup=here, time="10:00")))
     return script
 
 
@@ -218,12 +218,12 @@ def test_slurm_takes_every_script(cluster: Cluster, folder: Path, shape: Shape) 
     )  # fmt: skip
     for job in (full, Job(("train.py",), shape=shape)):
         script = folder / "job.sbatch"
-        script.write_text(writing.render(job))
+        script.write_text(sbatch.render(job))
         result = cluster.run("sbatch", "--test-only", str(script))
         assert result.returncode == 0, result.stderr
     number = cluster.batch(script, "--hold")
     assert cluster.job_of(number)["JobName"] == "job.sbatch"
-    script.write_text(writing.render(replace(full, time="10:00")))
+    script.write_text(sbatch.render(replace(full, time="10:00")))
     named = cluster.batch(script, "--hold")
     assert cluster.job_of(named)["JobName"] == full.name
     cluster.run("scancel", number, named)

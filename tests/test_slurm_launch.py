@@ -21,15 +21,17 @@ import pytest
 
 from mgpu import errors
 from mgpu.config.reading import CPU_JOB, for_engine
+from mgpu.engine import root_cause
 from mgpu.errors import MgpuError
+from mgpu.job_files import insert, preflight_block
 from mgpu.launch.request import Request
-from mgpu.probes import job_script
-from mgpu.report import Screen
-from mgpu.slurm import block, ended, insert, inside, prepare, record, refusals, run, telling
-from mgpu.slurm.asked import Answer
+from mgpu.process.tail import Tail
+from mgpu.readers.job_script import read as job_script_read
+from mgpu.readers.log import read
+from mgpu.report.screen import Screen
+from mgpu.slurm import in_allocation, job_outcome, prepare, record, report, run, sbatch_errors
+from mgpu.slurm.client import Answer
 from mgpu.slurm.follow import Asked, Followed, follow
-from mgpu.slurm.tail import Tail
-from mgpu.triage import read, verdict
 from tests.conftest import environment
 from tests.slurm import Cluster
 
@@ -312,7 +314,7 @@ def test_a_job_that_is_queued_again_goes_on(
     saying(tmp_path, [*(says(tmp_path, *one) for one in states), says(tmp_path, "COMPLETED", "None", 1)], monkeypatch)
     said: list[str] = []
     end = followed(said)
-    assert end.state == "COMPLETED" and ended.exit_status(end, ended.Found()) == 0
+    assert end.state == "COMPLETED" and job_outcome.exit_status(end, job_outcome.Found()) == 0
     assert any("put back into the queue (restart 1)" in line for line in said)
     assert capfdbinary.readouterr().out == b"from the checkpoint\n"
 
@@ -340,7 +342,7 @@ def test_a_job_that_slurm_holds_is_no_wait(tmp_path: Path, monkeypatch: pytest.M
     held = says(tmp_path, "PENDING", "launch_failed_requeued_held", 1)
     saying(tmp_path, [says(tmp_path, "CONFIGURING"), held], monkeypatch)
     end = followed([])
-    assert "Prolog" in end.held and ended.exit_status(end, ended.Found()) == errors.NOT_READY
+    assert "Prolog" in end.held and job_outcome.exit_status(end, job_outcome.Found()) == errors.NOT_READY
     assert not (tmp_path / "cancelled").exists()  # it may be released
 
 
@@ -351,10 +353,10 @@ def test_a_job_that_slurm_has_forgotten_is_asked_of_the_accounting(
     saying(tmp_path, [says(tmp_path, "RUNNING")], monkeypatch, known)
     (tmp_path / "gone").touch()
     end = followed([])
-    assert (end.state, ended.exit_status(end, ended.Found())) == ("FAILED", 3)
+    assert (end.state, job_outcome.exit_status(end, job_outcome.Found())) == ("FAILED", 3)
     assert end.seconds == 7200  # and not how long somebody looked
     saying(tmp_path, [], monkeypatch)
-    assert ended.exit_status(followed([]), ended.Found()) == errors.UNKNOWN  # nobody knows it: never 0
+    assert job_outcome.exit_status(followed([]), job_outcome.Found()) == errors.UNKNOWN  # nobody knows it: never 0
 
 
 def test_a_controller_that_does_not_answer_has_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,12 +377,12 @@ def test_no_step_is_ended_that_may_be_somebody_elses(monkeypatch: pytest.MonkeyP
         ended_.extend(words[1:] if words[0] == "scancel" else ())
         return said
 
-    monkeypatch.setattr("mgpu.slurm.asked.ask", ask)
-    monkeypatch.setattr("mgpu.slurm.asked.is_there", lambda name: True)
-    here = inside.Allocation("7", 2, None, False)
-    inside._end_steps(here, None)
+    monkeypatch.setattr("mgpu.slurm.client.ask", ask)
+    monkeypatch.setattr("mgpu.slurm.client.is_there", lambda name: True)
+    here = in_allocation.Allocation("7", 2, None, False)
+    in_allocation._end_steps(here, None)
     assert ended_ == []
-    inside._end_steps(here, frozenset({"7.0"}))
+    in_allocation._end_steps(here, frozenset({"7.0"}))
     assert ended_ == ["7.1"]
 
 
@@ -389,7 +391,7 @@ def test_a_second_signal_waits_for_nothing(tmp_path: Path, monkeypatch: pytest.M
     signals = Asked()
     signals.came = [signal.SIGINT, signal.SIGINT]
     end = follow(12, signals, say=lambda text, style: None)
-    assert end.left and ended.exit_status(end, ended.Found()) == 130
+    assert end.left and job_outcome.exit_status(end, job_outcome.Found()) == 130
     assert (tmp_path / "cancelled").read_text() == "12\n"  # Slurm has heard of it all the same
 
 
@@ -420,7 +422,7 @@ def test_a_file_with_patterns_that_scontrol_leaves() -> None:
     ],
 )  # fmt: skip
 def test_the_exit_status_of_a_state(state: str, code: int, signalled: int, expected: int) -> None:
-    assert ended.state_code(record.Record(12, state, exit_code=code, signal=signalled)) == expected
+    assert job_outcome.state_code(record.Record(12, state, exit_code=code, signal=signalled)) == expected
 
 
 def test_the_first_failure_of_several_nodes(tmp_path: Path) -> None:
@@ -433,11 +435,11 @@ def test_the_first_failure_of_several_nodes(tmp_path: Path) -> None:
         (tmp_path / "slurm-12.out").write_text(text + "srun: error: n8: task 1: Killed\n")
         asked = record.Record(12, "FAILED", exit_code=137, nodes="n[7-8]")
         one = Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out"))
-        found = ended.found(one)
+        found = job_outcome.found(one)
         assert found.first is not None
         node = "n7" if first is _TABLE else "n8"
         assert (found.first.rank, found.first.host, found.first.exit_code) == (3, node, 9)
-        assert ended.exit_status(one, found) == 9
+        assert job_outcome.exit_status(one, found) == 9
 
 
 @pytest.mark.parametrize(("code", "cause"), [(9, "run_rank_failed"), (1, "log_store_gone")])
@@ -449,8 +451,8 @@ def test_the_store_that_went_with_the_first_launcher_is_no_cause(code: int, caus
     (tmp_path / "slurm-12.out").write_text(f"{table}{lost}remote server shutdown or crash?\n")
     asked = record.Record(12, "FAILED", exit_code=1, nodes="n[7-8]")
     one = Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out"))
-    run_ = ended.run_of(one, ended.found(one), code, None)
-    first = verdict.of(read.logs([tmp_path / "slurm-12.out"]), run_).first
+    run_ = job_outcome.run_of(one, job_outcome.found(one), code, None)
+    first = root_cause.of(read.logs([tmp_path / "slurm-12.out"]), run_).first
     assert first is not None and first.id == cause
 
 
@@ -461,7 +463,7 @@ def test_the_nodes_that_the_preflight_left_count_the_tasks(tmp_path: Path) -> No
     (folder / "hostfile").write_text("n7\nn9\n")
     (tmp_path / "slurm-12.out").write_text("".join(f"1: {line}\n" for line in _TABLE.splitlines()))
     asked = record.Record(12, "FAILED", exit_code=1, nodes="n[7-9]")
-    found = ended.found(Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out")))
+    found = job_outcome.found(Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out")))
     assert found.first is not None and found.first.host == "n9"
 
 
@@ -470,9 +472,9 @@ def test_files_of_single_nodes_tell_the_node(tmp_path: Path) -> None:
     (tmp_path / "train-12-n1.log").write_text(_TABLE)
     (tmp_path / "train-112-n0.log").write_text(_TABLE.replace(": 9 (", ": 5 ("))  # another job's
     asked = record.Record(12, "FAILED", exit_code=1, nodes="gpu[01-02]")
-    found = ended.found(Followed(12, asked, 1.0, output=str(tmp_path / "train-12.out")))
+    found = job_outcome.found(Followed(12, asked, 1.0, output=str(tmp_path / "train-12.out")))
     assert found.first is not None and (found.first.host, found.first.exit_code) == ("gpu02", 9)
-    assert ended.node_in(tmp_path / "x-gpu01.log", tmp_path, ("gpu01", "gpu011")) == "gpu01"
+    assert job_outcome.node_in(tmp_path / "x-gpu01.log", tmp_path, ("gpu01", "gpu011")) == "gpu01"
 
 
 @pytest.mark.parametrize(
@@ -490,12 +492,15 @@ def test_files_of_single_nodes_tell_the_node(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_refusals_in_words(text: str, said: str) -> None:
-    assert said in refusals.explained(text)
+    assert said in sbatch_errors.explained(text)
 
 
 def test_reasons_in_words() -> None:
-    assert refusals.waiting("PartitionTimeLimit").never and refusals.waiting("QOSMaxGRESPerJob").never
-    assert refusals.waiting("QOSMaxWallDurationPerJobLimit").never and refusals.waiting("AssocMaxNodePerJobLimit").never
+    assert sbatch_errors.waiting("PartitionTimeLimit").never and sbatch_errors.waiting("QOSMaxGRESPerJob").never
+    assert (
+        sbatch_errors.waiting("QOSMaxWallDurationPerJobLimit").never
+        and sbatch_errors.waiting("AssocMaxNodePerJobLimit").never
+    )
     for passing in (
         "Resources",
         "Priority",
@@ -505,10 +510,10 @@ def test_reasons_in_words() -> None:
         "",
         "SomethingNew",
     ):
-        wait = refusals.waiting(passing)
+        wait = sbatch_errors.waiting(passing)
         assert wait.words and not wait.never and not wait.held
-    assert "n[3,7]" in refusals.waiting("ReqNodeNotAvail,_UnavailableNodes:n[3,7]").words
-    assert refusals.waiting("launch_failed_requeued_held").held
+    assert "n[3,7]" in sbatch_errors.waiting("ReqNodeNotAvail,_UnavailableNodes:n[3,7]").words
+    assert sbatch_errors.waiting("launch_failed_requeued_held").held
     assert record.gone(Answer(1, "", "slurm_load_jobs error: Invalid job id specified"))
 
 
@@ -531,10 +536,10 @@ def test_what_the_preflight_found_is_told(tmp_path: Path) -> None:
     (tmp_path / "slurm-12.out").write_text("FAILED\n")
     asked = record.Record(12, "FAILED", exit_code=1, nodes="n[7-8]", script=str(tmp_path / "runs" / "job.sbatch"))
     end = Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out"))
-    document = telling._document(end, ended.found(end), ended.run_of(end, ended.Found(), 1, None), None, triage=True,
-                                 config=None)  # fmt: skip
+    run = job_outcome.run_of(end, job_outcome.Found(), 1, None)
+    document = report._document(end, job_outcome.found(end), run, None, triage=True, config=None)
     screen = Screen(80, glyphs=False, colour=False, stream=io.StringIO())
-    said = " ".join("".join(text for text, _ in line) for line in telling.lines(document, screen))
+    said = " ".join("".join(text for text, _ in line) for line in report.lines(document, screen))
     assert "no training was started: 1 good node, 2 needed. n8: no GPU" in " ".join(said.split())
     assert document["slurm"]["preflight"]["chosen"] == []
 
@@ -542,11 +547,11 @@ def test_what_the_preflight_found_is_told(tmp_path: Path) -> None:
 def told_of(record_: record.Record, **changes: object) -> str:
     """What is said at the end of a job."""
     end = Followed(record_.job, record_, 7200.0, **changes)  # type: ignore[arg-type]
-    found = ended.Found(task=ended.Task("n1", "0", 143))
-    document = telling._document(end, found, ended.run_of(end, found, ended.exit_status(end, found), None), None,
-                                 triage=False, config=None)  # fmt: skip
+    found = job_outcome.Found(task=job_outcome.Task("n1", "0", 143))
+    run = job_outcome.run_of(end, found, job_outcome.exit_status(end, found), None)
+    document = report._document(end, found, run, None, triage=False, config=None)
     screen = Screen(80, glyphs=False, colour=False, stream=io.StringIO())
-    lines = ["".join(text for text, _ in line) for line in telling.lines(document, screen)]
+    lines = ["".join(text for text, _ in line) for line in report.lines(document, screen)]
     assert all(len(line) <= 80 for line in lines), lines
     return "\n".join(lines)
 
@@ -573,7 +578,7 @@ def test_where_stderr_is_full_nothing_goes_to_stdout(
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stderr", full)
         for _ in range(2):
-            telling.plan([("Job", "x")], Screen.of(sys.stderr))
+            report.plan([("Job", "x")], Screen.of(sys.stderr))
         assert sys.stderr is not full
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), full.fileno())  # what is buffered can be let go
@@ -587,7 +592,7 @@ def test_in_an_allocation_it_is_told_that_the_preflight_let_nothing_start(
              "bad": [{"node": "n8", "reason": "no GPU"}]}  # fmt: skip
     for chosen, told in ((["n7"], False), ([], True)):
         (tmp_path / "preflight.json").write_text(json.dumps(found | {"chosen": chosen}))
-        inside._tell_preflight(tmp_path)
+        in_allocation._tell_preflight(tmp_path)
         said = " ".join(capsys.readouterr().err.split())
         assert ("1 good node, 2 needed. n8: no GPU. salloc --exclude=n8" in said) == told == bool(said)
 
@@ -596,14 +601,14 @@ def test_in_an_allocation_it_is_told_that_the_preflight_let_nothing_start(
 def test_more_cpus_than_the_allocation_has_are_refused(granted: str, fits: bool, tmp_path: Path) -> None:
     """srun would refuse the step, and the pre-flight take it for nodes that do not answer."""
     (tmp_path / "j.sbatch").write_text("#!/bin/bash\n#SBATCH -N 2 --cpus-per-task=4\nsrun torchrun t.py\n")
-    job_ = job_script.read(tmp_path / "j.sbatch")
+    job_ = job_script_read.read(tmp_path / "j.sbatch")
     one = prepare.Prepared("j.sbatch", "", job_, (), (), 2, "", False, None, None)
-    here = inside.Allocation("12", 2, None, False)
+    here = in_allocation.Allocation("12", 2, None, False)
     if fits:
-        inside._refuse_too_many_cpus(one, here, {"SLURM_JOB_CPUS_PER_NODE": granted})
+        in_allocation._refuse_too_many_cpus(one, here, {"SLURM_JOB_CPUS_PER_NODE": granted})
     else:
         with pytest.raises(errors.MgpuError, match=r"wants 4 CPUs a node.* has 2:  salloc --cpus-per-task=4"):
-            inside._refuse_too_many_cpus(one, here, {"SLURM_JOB_CPUS_PER_NODE": granted})
+            in_allocation._refuse_too_many_cpus(one, here, {"SLURM_JOB_CPUS_PER_NODE": granted})
 
 
 def test_a_script_of_nearly_this_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -616,7 +621,7 @@ def test_a_script_of_nearly_this_name_is_told(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("line", ["#SBATCH --array=0-3", "#SBATCH -W"])
 def test_what_cannot_be_followed_is_refused(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "j.sbatch").write_text(f"#!/bin/bash\n{line}\nsrun torchrun t.py\n")
-    monkeypatch.setattr("mgpu.slurm.asked.is_there", lambda program="sbatch": True)
+    monkeypatch.setattr("mgpu.slurm.client.is_there", lambda program="sbatch": True)
     with pytest.raises(errors.MgpuError, match=r"j\.sbatch:2: --") as raised:
         run.run(Request(slurm=True, target=(str(tmp_path / "j.sbatch"),)))
     assert raised.value.exit_code == errors.LAUNCH_REFUSED
@@ -625,7 +630,14 @@ def test_what_cannot_be_followed_is_refused(line: str, tmp_path: Path, monkeypat
 def test_no_preflight_switches_off_the_block_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "j.sbatch").write_text(
-        "\n".join(["#!/bin/bash", "#SBATCH -N 2", *block.lines(mgpu="mgpu", need=2, config=None, logs="."), "srun t\n"])
+        "\n".join(
+            [
+                "#!/bin/bash",
+                "#SBATCH -N 2",
+                *preflight_block.lines(mgpu="mgpu", need=2, config=None, logs="."),
+                "srun t\n",
+            ]
+        )
     )
     kept = prepare.prepared(Request(slurm=True), ["j.sbatch"], tmp_path)
     assert (kept.preflight, kept.changed) == ("in the script", False)
@@ -678,14 +690,17 @@ def test_a_larger_allocation_needs_the_preflight(
     """Nothing else leaves out the nodes that are too many: the world would be larger than was asked for."""
     monkeypatch.setenv("MGPU_PREFLIGHT", environ)
     (tmp_path / "j.sbatch").write_text("#!/bin/bash\nsrun torchrun t.py\n")
-    job_ = job_script.read(tmp_path / "j.sbatch")
+    job_ = job_script_read.read(tmp_path / "j.sbatch")
     one = prepare.Prepared("j.sbatch", "", job_, (), (), nodes, "", False, None, tmp_path / "j.sbatch")
-    request, here = Request(slurm=True, preflight=preflight, nodes=nodes), inside.Allocation("12", 3, None, False)
+    request, here = (
+        Request(slurm=True, preflight=preflight, nodes=nodes),
+        in_allocation.Allocation("12", 3, None, False),
+    )
     if refused:
         with pytest.raises(errors.MgpuError, match=r"2 nodes are to train, .* has 3, .*--nodes 3"):
-            inside._refuse_too_few_nodes(request, one, here)
+            in_allocation._refuse_too_few_nodes(request, one, here)
     else:
-        inside._refuse_too_few_nodes(request, one, here)
+        in_allocation._refuse_too_few_nodes(request, one, here)
 
 
 @pytest.mark.parametrize(
@@ -744,7 +759,7 @@ def test_the_block_goes_before_the_first_launch(what: str, tmp_path: Path) -> No
     body, line = _SCRIPTS[what]
     text = f"#!/bin/bash\n{body}"
     (tmp_path / "job.sbatch").write_text(text)
-    place = insert.place(job_script.read(tmp_path / "job.sbatch"))
+    place = insert.place(job_script_read.read(tmp_path / "job.sbatch"))
     assert place == line
     if place is not None:
         made = insert.with_block(text, "# >>>\ntrue\n# <<<", place)
@@ -755,7 +770,7 @@ def test_the_block_goes_before_the_first_launch(what: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("shebang", ["#!/bin/tcsh", "#!/usr/bin/env python3"])
 def test_no_block_in_another_language(shebang: str, tmp_path: Path) -> None:
     (tmp_path / "job.sbatch").write_text(f"{shebang}\n#SBATCH -N 2\nsrun torchrun t.py\n")
-    assert insert.place(job_script.read(tmp_path / "job.sbatch")) is None
+    assert insert.place(job_script_read.read(tmp_path / "job.sbatch")) is None
 
 
 # ---- Options
@@ -785,9 +800,9 @@ def test_what_means_nothing_on_slurm_is_refused(wrong: Request, said: str) -> No
 
 @pytest.mark.parametrize("option", ["--nodes", "--gpus-per-node", "--partition", "--spare"])
 def test_options_of_a_job_mean_nothing_without_slurm(option: str, tmp_path: Path) -> None:
-    from mgpu.launch import line
+    from mgpu.cli import launch_line
 
-    asked = line.alone([option, "1", "t.py"])
+    asked = launch_line.alone([option, "1", "t.py"])
     assert asked is not None
     with pytest.raises(errors.MgpuError, match="--slurm"):
         asked.check()
@@ -795,7 +810,7 @@ def test_options_of_a_job_mean_nothing_without_slurm(option: str, tmp_path: Path
 
 def test_spare_nodes_bring_their_tasks(tmp_path: Path) -> None:
     (tmp_path / "j.sbatch").write_text("#!/bin/bash\n#SBATCH -N 2 -n 4\n#SBATCH --gpus=a100:8\nsrun torchrun t.py\n")
-    options = prepare.with_spare(job_script.read(tmp_path / "j.sbatch"), 2, 1)
+    options = prepare.with_spare(job_script_read.read(tmp_path / "j.sbatch"), 2, 1)
     assert options == ["--nodes=3", "--ntasks=6", "--gpus=a100:12"]
 
 
@@ -803,9 +818,9 @@ def test_a_step_is_told_what_its_job_has(monkeypatch: pytest.MonkeyPatch, tmp_pa
     for name, value in {"JOB_ID": "12", "JOB_NUM_NODES": "3", "NNODES": "1", "STEP_ID": "0", "JOB_NODELIST": "n[1-3]",
                         "GPUS_ON_NODE": "4", "CPU_BIND": "mask"}.items():  # fmt: skip
         monkeypatch.setenv(f"SLURM_{name}", value)
-    here = inside.allocation()
-    assert here == inside.Allocation("12", 3, 4, True)
+    here = in_allocation.allocation()
+    assert here == in_allocation.Allocation("12", 3, 4, True)
     (tmp_path / "j.sbatch").write_text("#!/bin/bash\n#SBATCH -N 3 --cpus-per-task=8\nsrun torchrun t.py\n")
-    added = inside.environment(job_script.read(tmp_path / "j.sbatch"), here)
+    added = in_allocation.environment(job_script_read.read(tmp_path / "j.sbatch"), here)
     assert (added["SLURM_OVERLAP"], added["SLURM_NNODES"], added["SLURM_CPUS_PER_TASK"]) == ("1", "3", "8")
-    assert "SLURM_CPU_BIND" in inside._clean(here) and added["SLURM_NODELIST"] == "n[1-3]"
+    assert "SLURM_CPU_BIND" in in_allocation._clean(here) and added["SLURM_NODELIST"] == "n[1-3]"

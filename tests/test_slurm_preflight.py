@@ -23,13 +23,16 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from mgpu import engine, nodelist, report, schema
+from mgpu import engine, hostlist
+from mgpu.cli import json_schema
 from mgpu.config import facts
 from mgpu.errors import NOT_READY, UNKNOWN, USAGE, MgpuError
-from mgpu.fleet import framing, gather, groups, preflight, stages, verdict, written
-from mgpu.fleet import job as jobs
-from mgpu.fleet.job import Allocation
+from mgpu.fleet import allocation as jobs
+from mgpu.fleet import artifacts, bad_nodes, framing, groups, preflight, stages
+from mgpu.fleet import workers as fleet_workers
+from mgpu.fleet.allocation import Allocation
 from mgpu.fleet.screen import Result, lines
+from mgpu.report import screen as report_screen
 from mgpu.smoke.request import Request
 from mgpu.snapshot import Fleet, NodeFault, Snapshot
 from tests import fake_nvml
@@ -107,7 +110,7 @@ class Faulty:
             "node3": f"mount --bind {seven} {self.nvml}",
             "node4": "mount -t tmpfs -o size=1M tmpfs /dev/shm",
             "node5": f"mount --bind {folder}/clock.off {folder}/clock",
-            "node6": f"mount --bind {folder}/asleep.py {ROOT}/mgpu/fleet/node.py",
+            "node6": f"mount --bind {folder}/asleep.py {ROOT}/mgpu/fleet/worker.py",
         }
 
     def run(self, *command: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
@@ -172,7 +175,7 @@ def test_in_a_shell_of_salloc_and_in_a_step_of_one_node(faulty: Faulty, step: Se
     )  # fmt: skip
     assert done.returncode == NOT_READY, done.stderr
     document = json.loads(done.stdout)
-    Draft202012Validator(schema.preflight()).validate(document)
+    Draft202012Validator(json_schema.preflight()).validate(document)
     assert (document["verdict"], document["good"], document["exclude"]) == ("failed", ["node1"], "--exclude=node4")
     assert [bad["node"] for bad in document["bad"]] == ["node4"] and "/dev/shm" in document["bad"][0]["reason"]
     assert not (faulty.work / "shell/nodes.sh").exists()
@@ -246,7 +249,7 @@ def test_a_step_is_started_again_without_the_node_it_cannot_be_started_on(tmp_pa
     (tmp_path / "srun").write_text(SRUN.format(python=sys.executable))
     (tmp_path / "srun").chmod(0o755)
     environ = environment(tmp_path / "home", {"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    with gather.Workers(Allocation("7", ("n1", "n2", "n3")), environ) as workers:
+    with fleet_workers.Workers(Allocation("7", ("n1", "n2", "n3")), environ) as workers:
         answers = workers.ask({"do": "clock"}, 30)
         assert workers.lost == {"n3": "Communication connection failure"}
         assert sorted(answers) == ["n1", "n2"] and all(answer["time"] > 0 for answer in answers.values())
@@ -260,10 +263,10 @@ def test_a_step_is_started_again_without_the_node_it_cannot_be_started_on(tmp_pa
         assert [answer["error"] for answer in failed.values()] == ["AssertionError", "AssertionError"]
 
 
-def heard(*said: str) -> gather.Workers:
+def heard(*said: str) -> fleet_workers.Workers:
     """Workers of three nodes that have heard these lines of stdout."""
-    workers = gather.Workers(Allocation("7", ("n1", "n2", "n3")))
-    workers._tasks = {place: gather._Task(node) for place, node in enumerate(workers.allocation.nodes)}
+    workers = fleet_workers.Workers(Allocation("7", ("n1", "n2", "n3")))
+    workers._tasks = {place: fleet_workers._Task(node) for place, node in enumerate(workers.allocation.nodes)}
     for line in said:
         workers._take("out", line)
     return workers
@@ -303,7 +306,7 @@ def test_a_step_that_is_cancelled_or_refused_blames_no_node(line: str) -> None:
 def test_srun_that_cannot_be_started(tmp_path: Path) -> None:
     with (
         pytest.raises(MgpuError, match="srun cannot be started"),
-        gather.Workers(Allocation("7", ("n1",)), {"PATH": str(tmp_path)}),
+        fleet_workers.Workers(Allocation("7", ("n1",)), {"PATH": str(tmp_path)}),
     ):
         raise AssertionError("unreachable")
 
@@ -378,12 +381,12 @@ def test_of_what_srun_hands_on_only_whole_lines_are_taken(monkeypatch: pytest.Mo
 
 def test_a_step_that_takes_no_command_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """srun whose nodes read nothing: its own memory is full, and so is the pipe."""
-    monkeypatch.setattr(gather, "_TAKEN_S", 0.2)
+    monkeypatch.setattr(fleet_workers, "_TAKEN_S", 0.2)
     (tmp_path / "srun").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "srun").chmod(0o755)
     environ = environment(tmp_path / "home", {"PATH": f"{tmp_path}:/usr/bin:/bin"})
     with (
-        gather.Workers(Allocation("7", ("n1",)), environ) as workers,
+        fleet_workers.Workers(Allocation("7", ("n1",)), environ) as workers,
         pytest.raises(MgpuError, match="srun has taken no command") as raised,
     ):
         workers.ask({"do": "walk", "endpoints": os.urandom(1 << 18).hex()}, 30)
@@ -491,12 +494,12 @@ def test_ports_are_below_those_that_linux_gives_away() -> None:
 
 
 def test_a_node_is_waited_for_as_long_as_half_of_the_others_took_three_times() -> None:
-    assert gather.deadline([], 4, 90, 15) == 90
-    assert gather.deadline([1.0], 4, 90, 15) == 90  # not half of them
-    assert gather.deadline([1.0, 2.0], 4, 90, 15) == 15
-    assert gather.deadline([10.0, 1.0], 4, 90, 15) == 30
-    assert gather.deadline([10.0, 1.0], 4, 20, 15) == 20
-    assert gather.deadline([10.0, 1.0], 4, 90, None) == 90
+    assert fleet_workers.deadline([], 4, 90, 15) == 90
+    assert fleet_workers.deadline([1.0], 4, 90, 15) == 90  # not half of them
+    assert fleet_workers.deadline([1.0, 2.0], 4, 90, 15) == 15
+    assert fleet_workers.deadline([10.0, 1.0], 4, 90, 15) == 30
+    assert fleet_workers.deadline([10.0, 1.0], 4, 20, 15) == 20
+    assert fleet_workers.deadline([10.0, 1.0], 4, 90, None) == 90
 
 
 @pytest.mark.parametrize(
@@ -518,13 +521,13 @@ def test_a_node_is_waited_for_as_long_as_half_of_the_others_took_three_times() -
     ],
 )
 def test_srun_s_words_about_nodes(line: str, lost: Mapping[str, str]) -> None:
-    workers = gather.Workers(Allocation("7", ("n1", "n2", "n3")))
+    workers = fleet_workers.Workers(Allocation("7", ("n1", "n2", "n3")))
     workers.heard_from_srun(line)
     assert workers.lost == lost
 
 
 def test_a_step_that_slurm_gave_up_has_killed_good_workers_with_the_bad() -> None:
-    workers = gather.Workers(Allocation("7", ("n1", "n2", "n3")))
+    workers = fleet_workers.Workers(Allocation("7", ("n1", "n2", "n3")))
     for line in (
         "srun: error: Task launch for StepId=7.0 failed on node n3: Socket timed out on send/recv operation",
         "srun: error: Application launch failed: Socket timed out on send/recv operation",
@@ -547,12 +550,12 @@ def test_a_step_that_slurm_gave_up_has_killed_good_workers_with_the_bad() -> Non
     ],
 )
 def test_gpus_that_belong_to_tasks_are_asked_for_all_at_once(variables: Mapping[str, str], gpus: str | None) -> None:
-    command = gather.srun(allocated(SLURM_NTASKS_PER_NODE="4", **variables), ["n1", "n2"])
+    command = fleet_workers.srun(allocated(SLURM_NTASKS_PER_NODE="4", **variables), ["n1", "n2"])
     assert [command[at + 1] for at, word in enumerate(command) if word == "--gpus-per-node"] == ([gpus] if gpus else [])
 
 
 def test_the_step_sees_all_of_a_node() -> None:
-    command = gather.srun(Allocation("7", ("n1", "n2"), tasks_per_node=4, cpus_per_task=8), ["n1", "n2"])
+    command = fleet_workers.srun(Allocation("7", ("n1", "n2"), tasks_per_node=4, cpus_per_task=8), ["n1", "n2"])
     assert command[:2] == ["srun", "--overlap"]
     assert command[command.index("--cpus-per-task") + 1] == "32"
     assert command[command.index("--ntasks-per-node") + 1] == "1"
@@ -580,15 +583,15 @@ def sourced(folder: Path, text: str, shell: str) -> list[str]:
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_what_the_job_script_sources(tmp_path: Path, shell: str) -> None:
     job = ("n1", "n2", "n3")
-    text = written.nodes_sh(("n1", "n3"), job, tmp_path / "a folder/hostfile", 2, {"SLURM_GPUS": "24"})
+    text = artifacts.nodes_sh(("n1", "n3"), job, tmp_path / "a folder/hostfile", 2, {"SLURM_GPUS": "24"})
     shown = sourced(tmp_path, text, shell)
     assert shown == ["n[1,3]", "n[1,3]", "2", "2", "4", f"{tmp_path}/a folder/hostfile", "2(x2)", "16"]
     assert "left out: n2" in text
-    typed = written.nodes_sh(("n1", "n3"), job, tmp_path / "hostfile", 2, {"SLURM_GPUS": "a100:24"})
+    typed = artifacts.nodes_sh(("n1", "n3"), job, tmp_path / "hostfile", 2, {"SLURM_GPUS": "a100:24"})
     assert sourced(tmp_path, typed, shell)[-1] == "a100:16"
-    nothing = written.nodes_sh(job, job, tmp_path / "hostfile", 1, {})
+    nothing = artifacts.nodes_sh(job, job, tmp_path / "hostfile", 1, {})
     assert sourced(tmp_path, nothing, shell) == ["whole", "whole", "3", "3", "9", "", "", ""]
-    assert written.hostfile(("n1", "n3"), 2) == "n1\nn1\nn3\nn3\n"
+    assert artifacts.hostfile(("n1", "n3"), 2) == "n1\nn1\nn3\nn3\n"
 
 
 def judged(tmp_path: Path, good: Sequence[str], bad: Mapping[str, str], need: int, **more: Any) -> Result:
@@ -614,33 +617,33 @@ def judged(tmp_path: Path, good: Sequence[str], bad: Mapping[str, str], need: in
 )
 def test_the_files_and_the_screen(tmp_path: Path, good: Sequence[str], bad: Mapping[str, str], need: int) -> None:
     result = judged(tmp_path, good, bad, need)
-    told = verdict.whole(result)
-    Draft202012Validator(schema.preflight()).validate(told)
+    told = bad_nodes.whole(result)
+    Draft202012Validator(json_schema.preflight()).validate(told)
     (tmp_path / "nodes.sh").write_text("of an earlier run")
-    written.write(tmp_path, told, of_job=result.of_job, tasks_per_node=1, environ={})
-    assert written.read(tmp_path) == told
+    artifacts.write(tmp_path, told, of_job=result.of_job, tasks_per_node=1, environ={})
+    assert artifacts.read(tmp_path) == told
     assert (tmp_path / "passing_nodes.txt").read_text().split() == list(good)
     failing = [line.split("\t") for line in (tmp_path / "failing_nodes.txt").read_text().splitlines()]
     assert failing == [[node, " ".join(why.split())] for node, why in bad.items()]
     assert (tmp_path / "nodes.sh").exists() == (len(good) >= need)
-    screen = report.Screen(80, False, False, io.StringIO())
+    screen = report_screen.Screen(80, False, False, io.StringIO())
     screen.show(lines(result, screen))
     text = screen.stream.getvalue()  # type: ignore[attr-defined]
     assert text.isascii() and max(map(len, text.splitlines())) <= max(80, len(f"Files    {tmp_path}/") + 80)
     assert ("PASSED" in text) == (len(good) >= need)
     assert (result.exclude in text) == bool(bad) or not bad
-    assert all(node in text or nodelist.fold(bad) in text for node in bad)
+    assert all(node in text or hostlist.fold(bad) in text for node in bad)
 
 
 def test_what_all_nodes_have_in_common_is_no_reason_to_exclude_them(tmp_path: Path) -> None:
     """No accelerate on any of them: other nodes would have none either."""
     nodes = ("n1", "n2", "n3")
     same = judged(tmp_path, (), dict.fromkeys(nodes, "no accelerate"), 2)
-    screen = report.Screen(80, False, False, io.StringIO())
+    screen = report_screen.Screen(80, False, False, io.StringIO())
     screen.show(lines(same, screen))
     text = " ".join(screen.stream.getvalue().split())  # type: ignore[attr-defined]
     assert same.exclude == "" and "--exclude" not in text and "all nodes have this in common" in text
-    assert verdict.whole(same)["exclude"] is None
+    assert bad_nodes.whole(same)["exclude"] is None
     assert judged(tmp_path, (), {**dict.fromkeys(nodes, "x"), "n3": "y"}, 2).exclude == "--exclude=n[1-3]"
     with_each_other = [stages.Bad(node, "pairs", "", "x") for node in nodes]
     assert replace(same, bad=tuple(with_each_other)).exclude == "--exclude=n[1-3]"
@@ -657,7 +660,7 @@ def failed(title: str, host: str | None = None, check: str = "ranks_hang") -> HO
     return {"verdict": "failed", "problems": [problem], "culprit": {"host": host} if host else None, "seconds": 1.0}
 
 
-class Answering(gather.Workers):
+class Answering(fleet_workers.Workers):
     """Workers whose answers are made up: `how` gives that of a node in a group; None: it answers no more."""
 
     def __init__(self, nodes: Sequence[str], how: Callable[[str, Sequence[str]], HOW | None]) -> None:
@@ -796,7 +799,7 @@ def test_a_bad_node_is_named_once_and_for_what_is_its_own() -> None:
     for given, reasons in ((faults, ["/dev/shm is 64 MiB", "/dev/shm is 1 MiB"]), (faults[:1], ["/dev/shm is 1 MiB"])):
         seen = replace(fleet, faults=given)
         outcomes = engine.run(engine.load(only=("fleet",)), Snapshot(fleet=seen))
-        assert [bad.reason for bad in verdict.bad_nodes(outcomes, seen, {}, nodes)] == reasons
+        assert [bad.reason for bad in bad_nodes.bad_nodes(outcomes, seen, {}, nodes)] == reasons
 
 
 def test_a_clock_is_off_whichever_of_the_questions_was_answered_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -818,8 +821,8 @@ def test_a_clock_is_off_whichever_of_the_questions_was_answered_fastest(monkeypa
 def test_two_clocks_that_do_not_agree_fail_the_pre_flight_and_no_node() -> None:
     fleet = Fleet(("n1", "n2"), clock_offsets_s={"n1": -300.0, "n2": 300.0}, roles={"no GPU": ("n1", "n2")})
     outcomes = engine.run(engine.load(only=("fleet",)), Snapshot(fleet=fleet))
-    assert verdict.bad_nodes(outcomes, fleet, {}, fleet.nodes) == []
-    (of_nobody,) = [outcome.problem for outcome in outcomes if verdict.of_nobody(outcome)]
+    assert bad_nodes.bad_nodes(outcomes, fleet, {}, fleet.nodes) == []
+    (of_nobody,) = [outcome.problem for outcome in outcomes if bad_nodes.of_nobody(outcome)]
     assert of_nobody and of_nobody.title == "clock of n1 10 min behind n2"
 
 
@@ -831,10 +834,12 @@ def test_outside_of_a_job(mgpu: Run) -> None:
 
 
 def test_a_job_in_a_container_is_told_what_is_not_examined() -> None:
-    from mgpu.slurm import block
-    from mgpu.slurm.job import Container, Job
+    from mgpu.job_files import preflight_block
+    from mgpu.job_files.job import Container, Job
 
     job = Job(("train.py",), preflight=True)
-    assert not any("container" in line for line in block.of_job(job))
-    (said,) = [line for line in block.of_job(replace(job, container=Container("pyxis", "a"))) if "container" in line]
+    assert not any("container" in line for line in preflight_block.of_job(job))
+    (said,) = [
+        line for line in preflight_block.of_job(replace(job, container=Container("pyxis", "a"))) if "container" in line
+    ]
     assert shlex.split(said)[0] == "echo" and "not the software in its image" in said and said.endswith(">&2")

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from mgpu import engine
 from mgpu.errors import MgpuError
-from mgpu.probes import job_script
-from mgpu.slurm import block, writing
-from mgpu.slurm.environment import setup_lines
-from mgpu.slurm.job import SHAPES, Container, Job
+from mgpu.job_files import preflight_block, sbatch
+from mgpu.job_files.environment import setup_lines
+from mgpu.job_files.job import SHAPES, Container, Job
+from mgpu.readers.job_script import read
 from mgpu.snapshot import Snapshot
 from tests.conftest import CHECKS, ROOT
 from tests.conftest import need as need_program
@@ -49,7 +49,7 @@ JOBS = {
 @pytest.mark.parametrize("name", JOBS)
 def test_the_scripts(name: str) -> None:
     """Golden: write them anew with `python -m tests.test_slurm_writing`, and read the difference."""
-    assert (GOLDEN / f"job_{name}.sbatch").read_text() == writing.render(JOBS[name])
+    assert (GOLDEN / f"job_{name}.sbatch").read_text() == sbatch.render(JOBS[name])
 
 
 # ---- any text
@@ -115,7 +115,7 @@ def test_any_text_arrives(
         constraint=line, logs=re.sub(r"[\\%]", "", line) or ".", env={"TOLD": told}, cpus_per_node=4,
         container=Container(kind, line or "image", (line.replace(",", ""),)) if kind else None,
     )  # fmt: skip
-    script = writing.render(job)
+    script = sbatch.render(job)
     argv = run(stubs, script)
     assert argv[-1] == told
     assert argv[-1 - len(command) : -1] == command
@@ -136,7 +136,7 @@ def test_any_text_arrives(
 )
 def test_a_directive_reads_back(line: str) -> None:
     """As sbatch reads it (source=https://github.com/SchedMD/slurm, src/sbatch/opt.c, get_argument)."""
-    assert read_back(writing.render(Job(("t.py",), account=line))).get("account", "") == line
+    assert read_back(sbatch.render(Job(("t.py",), account=line))).get("account", "") == line
 
 
 def read_back(script: str) -> dict[str, str]:
@@ -201,13 +201,13 @@ def read_back(script: str) -> dict[str, str]:
 )
 def test_what_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(MgpuError) as caught:
-        writing.render(replace(Job(("train.py",)), **change))
+        sbatch.render(replace(Job(("train.py",)), **change))
     assert said in caught.value.message and caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize("time", ["", "0", "UNLIMITED", "3:01", "1-0"])
 def test_times_that_leave_room_for_the_warning(time: str) -> None:
-    assert "--signal=B:USR1@120" in writing.render(Job(("train.py",), time=time, requeue=True))
+    assert "--signal=B:USR1@120" in sbatch.render(Job(("train.py",), time=time, requeue=True))
 
 
 # ---- held to what mgpu says of anybody's script
@@ -227,8 +227,8 @@ def test_nothing_is_found_in_them(tmp_path: Path) -> None:
     seen = set()
     for job in variants():
         script = tmp_path / "job.sbatch"
-        script.write_text(writing.render(job))
-        facts = Snapshot(job_script=job_script.read(script))
+        script.write_text(sbatch.render(job))
+        facts = Snapshot(job_script=read.read(script))
         for outcome in engine.run(checks, facts):
             assert outcome.status in ("ok", "skip"), (outcome.check.id, outcome.answer, script.read_text())
             if outcome.status == "ok":
@@ -246,8 +246,10 @@ def test_the_block_stands_in_any_shell(tmp_path: Path) -> None:
     log = tmp_path / "my logs"
     (log / "preflight-7").mkdir(parents=True)
     (log / "preflight-7" / "nodes.sh").write_text("export SLURM_NNODES=1\n")
-    lines = block.lines(mgpu="./mgpu", need=1, config="a b.yaml", logs="my logs")
-    assert block.present("\n".join(lines)) and not block.present("srun mgpu doctor\n# mgpu smoke-test --slurm\n")
+    lines = preflight_block.lines(mgpu="./mgpu", need=1, config="a b.yaml", logs="my logs")
+    assert preflight_block.present("\n".join(lines)) and not preflight_block.present(
+        "srun mgpu doctor\n# mgpu smoke-test --slurm\n"
+    )
     (tmp_path / "mgpu").write_text('#!/bin/sh\nfor word; do echo "$word"; done\nexit $CODE\n')
     (tmp_path / "mgpu").chmod(0o755)
     for shell in (need_program("bash"), need_program("dash")):
@@ -269,7 +271,7 @@ def test_spare_nodes_that_nobody_examines_do_not_train(tmp_path: Path, tasks: in
     """MGPU_PREFLIGHT=0: the world stays as large as it was planned, in any shell; or the job ends."""
     (tmp_path / "scontrol").write_text("#!/bin/sh\nprintf 'n1\\nn2\\nn3\\n'\n")
     (tmp_path / "scontrol").chmod(0o755)
-    lines = block.lines(mgpu="false", need=need, config=None, logs="my logs", spare=1, tasks_per_node=tasks)
+    lines = preflight_block.lines(mgpu="false", need=need, config=None, logs="my logs", spare=1, tasks_per_node=tasks)
     names = ("JOB_NODELIST", "NODELIST", "NNODES", "JOB_NUM_NODES", "NTASKS", "NPROCS", "TASKS_PER_NODE", "HOSTFILE")
     shown = "\n".join(f'echo "${{SLURM_{name}-}}"' for name in names)
     for shell in (need_program("bash"), need_program("dash")):
@@ -297,23 +299,23 @@ def test_spare_nodes_that_nobody_examines_do_not_train(tmp_path: Path, tasks: in
 
 
 def test_a_block_is_switched_off() -> None:
-    text = writing.render(JOBS["accelerate"])
-    off = block.off(text)
+    text = sbatch.render(JOBS["accelerate"])
+    off = preflight_block.off(text)
     assert off is not None and off.replace("MGPU_PREFLIGHT=0  # --no-preflight\n", "") == text
     assert off.index("MGPU_PREFLIGHT=0  #") < off.index('if [ "${MGPU_PREFLIGHT')
-    assert block.off("mgpu smoke-test --slurm\nsrun torchrun t.py\n") is None  # lines of somebody's own
+    assert preflight_block.off("mgpu smoke-test --slurm\nsrun torchrun t.py\n") is None  # lines of somebody's own
 
 
 def test_the_head_is_of_bearable_length() -> None:
     job = replace(JOBS["cpu"], nodes=1000, spare=1000, preflight=True, ranks_per_node=128, logs="/scratch/" + "x" * 90)
     for shape in SHAPES:
-        head = [line for line in writing.render(replace(job, shape=shape)).splitlines() if line.startswith("# ")]
+        head = [line for line in sbatch.render(replace(job, shape=shape)).splitlines() if line.startswith("# ")]
         assert max(map(len, head)) <= 120, head
 
 
 def test_the_block_ends_a_script_that_cannot_read_its_nodes(tmp_path: Path) -> None:
     """Without `set -e` too: bash goes on behind a `.` that failed, and would train on the bad nodes."""
-    lines = block.lines(mgpu="true", need=1, config=None, logs="logs")
+    lines = preflight_block.lines(mgpu="true", need=1, config=None, logs="logs")
     for shell in (need_program("bash"), need_program("dash")):
         result = subprocess.run(
             [shell, "-c", "\n".join([*lines, "echo trains"])], cwd=tmp_path, env={"SLURM_JOB_ID": "7"},
@@ -378,7 +380,7 @@ def test_the_software_of_here(tmp_path: Path) -> None:
 )
 def test_the_threads_of_a_rank(change: dict[str, Any], granted: dict[str, str], threads: str) -> None:
     """From what was granted, in the shell's own arithmetic; never none."""
-    text = writing.render(replace(JOBS["one"], **change))
+    text = sbatch.render(replace(JOBS["one"], **change))
     lines = [line for line in text.splitlines() if re.match(r"cpus=|export OMP", line)]
     script = "\n".join(["set -euo pipefail", *lines, 'echo "$OMP_NUM_THREADS"'])
     result = subprocess.run(
@@ -389,4 +391,4 @@ def test_the_threads_of_a_rank(change: dict[str, Any], granted: dict[str, str], 
 
 if __name__ == "__main__":
     for name, job in JOBS.items():
-        (GOLDEN / f"job_{name}.sbatch").write_text(writing.render(job))
+        (GOLDEN / f"job_{name}.sbatch").write_text(sbatch.render(job))

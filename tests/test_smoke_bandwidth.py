@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 
-from mgpu import bandwidth, errors, stamp
+from mgpu import errors
 from mgpu.errors import MgpuError
-from mgpu.report import Screen
+from mgpu.launchers import stamp
+from mgpu.planning import bandwidth
+from mgpu.report.screen import Screen
 from mgpu.smoke import baseline
 from mgpu.smoke.ranks import bandwidth as rung
 from mgpu.smoke.ranks import scaling
 from mgpu.snapshot import Bandwidth, Baseline, Ranks, Scaling, Snapshot, Timed
 from mgpu.wizard import run as wizard
-from mgpu.wizard import table
+from mgpu.wizard import scaling_table
 from mgpu.wizard.answers import Answers
 from tests.checks import facts as known
 from tests.conftest import Run
@@ -352,7 +354,7 @@ def test_the_plan_shows_the_measured_speed_up(tmp_path: Path) -> None:
     stamp.write(passed, ("start",), {})
     kept = stamp.measured_here(passed, tmp_path)
     assert kept is not None
-    document = table.document(Answers(), passed, bandwidth.speed_up(kept.scaling))
+    document = scaling_table.document(Answers(), passed, bandwidth.speed_up(kept.scaling))
     told = {row["gpus"]: row["speed_up"] for row in document["plan"]["rows"]}
     assert told[4] == {
         "low": 3.8, "high": 3.8, "source": "measured by the smoke test on its own small model", "measured": True,
@@ -360,7 +362,7 @@ def test_the_plan_shows_the_measured_speed_up(tmp_path: Path) -> None:
     assert not told[8]["measured"]  # not measured on more than there are
     stream = io.StringIO()
     screen = Screen(80, glyphs=False, colour=False, stream=stream)
-    table.show(Answers(), passed, screen, measured=bandwidth.speed_up(kept.scaling))
+    scaling_table.show(Answers(), passed, screen, measured=bandwidth.speed_up(kept.scaling))
     text = stream.getvalue()
     assert "3.8x" in text and "Speed-up: measured by the smoke test on its own small model." in text
 

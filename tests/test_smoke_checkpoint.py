@@ -12,7 +12,7 @@ import pytest
 
 from mgpu import engine
 from mgpu.check import Problem, Skip
-from mgpu.smoke import aftermath, run
+from mgpu.smoke import memory_kept, run
 from mgpu.snapshot import Ranks, Snapshot
 from tests import rungs
 from tests.conftest import missing
@@ -90,11 +90,11 @@ def test_saved_and_loaded(seen: dict[str, Ranks], strategy: str, world: int) -> 
 
 def test_nothing_stays_behind(seen: dict[str, Ranks], home: Path) -> None:
     """After a pass at once; after a failure the runner removes what the ranks have told before they made it."""
-    before = aftermath.files()
+    before = memory_kept.files()
     for ranks in seen.values():
         (told,) = {path for rank in ranks.ranks for path in rank.wrote if ".mgpu-smoke-" in path}
         assert not (ranks.ended == "finished" and os.path.exists(told))
-        assert aftermath.sweep(before, (), [told]) == ()
+        assert memory_kept.sweep(before, (), [told]) == ()
     assert not list(home.rglob(".mgpu-smoke-*"))
     assert os.listdir(home / TARGET) == []
 

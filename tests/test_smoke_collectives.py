@@ -13,7 +13,7 @@ import pytest
 
 from mgpu import engine
 from mgpu.check import Problem
-from mgpu.smoke.ranks import collectives, exact, identity, memory, pairs, trouble
+from mgpu.smoke.ranks import collectives, errors, expected_values, identity, memory, pairs
 from mgpu.smoke.ranks.journal import Failure
 from mgpu.smoke.run import judged
 from mgpu.snapshot import Rank, Ranks, Snapshot
@@ -229,10 +229,10 @@ def test_a_tournament_brings_everybody_together_once(world: int) -> None:
     assert len(rounds) == world - 1 + world % 2
 
 
-def numbers(world: int, dtype: str = "float32") -> exact.Numbers:
+def numbers(world: int, dtype: str = "float32") -> expected_values.Numbers:
     """What that many ranks send."""
     torch = pytest.importorskip("torch")
-    return exact.Numbers(torch, torch.device("cpu"), getattr(torch, dtype), world)
+    return expected_values.Numbers(torch, torch.device("cpu"), getattr(torch, dtype), world)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "uint8", "int64"])
@@ -253,7 +253,7 @@ def test_every_rank_sends_other_numbers_and_never_those_that_wait_to_be_overwrit
     ours = numbers(64)
     for a, b in combinations(range(64), 2):
         assert not bool((ours.of(a, 251) == ours.of(b, 251)).any())
-    assert exact.UNTOUCHED not in ours.of(7, 251).tolist()
+    assert expected_values.UNTOUCHED not in ours.of(7, 251).tolist()
 
 
 @pytest.mark.parametrize("shift", [1, 5, 64, 1000, 65536, 1 << 20])
@@ -271,11 +271,11 @@ def test_what_is_wrong_is_told_with_its_place_and_value() -> None:
     got[4:6] = 77
     (wrong,) = ours.compare("all-gather", got, ours.of(1, 10), sender=1)
     assert (wrong.size, wrong.count, wrong.first, wrong.got, wrong.sender) == (10, 2, 4, 77.0, 1)
-    assert exact.sentence(wrong, more=3) == (
+    assert expected_values.sentence(wrong, more=3) == (
         "all-gather of 10 x float32: 2 of 10 numbers from rank 1 are wrong, the first at 4: 77 instead of 22"
         " (and 3 more)"
     )
-    assert exact.evidence([wrong, wrong])["suspects"] == [1]
+    assert expected_values.evidence([wrong, wrong])["suspects"] == [1]
 
 
 def test_a_turn_accuses_nobody_by_chance() -> None:
@@ -308,7 +308,7 @@ def test_a_turn_accuses_nobody_by_chance() -> None:
     ],
 )  # fmt: skip
 def test_errors_of_the_device_have_a_kind(error: Exception, kind: str, evidence: dict[str, Any]) -> None:
-    failure = trouble.named(error)
+    failure = errors.named(error)
     assert failure is not None and failure.kind == kind and failure.evidence == evidence
     assert str(failure).startswith(type(error).__name__)
 
@@ -316,14 +316,14 @@ def test_errors_of_the_device_have_a_kind(error: Exception, kind: str, evidence:
 def test_out_of_gpu_memory_has_a_kind() -> None:
     torch = pytest.importorskip("torch")
     error = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has")
-    failure = trouble.named(error)
+    failure = errors.named(error)
     assert failure is not None and (failure.kind, failure.evidence["asked"]) == ("out_of_memory", "2.00 GiB")
     assert failure.evidence["where"] == "gpu"
 
 
 def test_other_errors_have_none() -> None:
-    assert trouble.named(RuntimeError("Connection closed by peer")) is None
-    assert trouble.named(ValueError("CUDA error in a name")) is None
+    assert errors.named(RuntimeError("Connection closed by peer")) is None
+    assert errors.named(ValueError("CUDA error in a name")) is None
 
 
 @pytest.mark.parametrize(

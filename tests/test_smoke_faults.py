@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from mgpu import errors
-from mgpu.launch import port
+from mgpu.launchers import port
 from mgpu.smoke.ranks import RUNGS
 from tests import fake_nvml, verdicts
 from tests.conftest import environment, missing, need

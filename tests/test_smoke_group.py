@@ -16,7 +16,7 @@ from mgpu.config import facts
 from mgpu.errors import MgpuError
 from mgpu.smoke import machines
 from mgpu.smoke.ranks import addresses
-from mgpu.smoke.ranks.orders import Orders
+from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.smoke.run import judged
 from mgpu.snapshot import Config, Ranks, Snapshot
 from tests.conftest import Run, ask_all

@@ -22,21 +22,23 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mgpu import beforehand, cli, errors, gauges, report
+from mgpu import cli, errors
 from mgpu.check import Crash, Fix, Problem, Severity
 from mgpu.config import facts as config_facts
-from mgpu.engine import Outcome
+from mgpu.engine import Outcome, selections
 from mgpu.errors import MgpuError
+from mgpu.probes import gpu_monitor
+from mgpu.report import screen as report_screen
+from mgpu.smoke import config_under_test as subjects
+from mgpu.smoke import formats, watch
+from mgpu.smoke import report as verdicts
 from mgpu.smoke import run as smoke
 from mgpu.smoke import screen as screens
-from mgpu.smoke import subject as subjects
-from mgpu.smoke import telling, watch
-from mgpu.smoke import verdict as verdicts
+from mgpu.smoke.config_under_test import Subject
 from mgpu.smoke.ranks import RUNGS
-from mgpu.smoke.ranks.orders import Orders
+from mgpu.smoke.ranks.rank_plan import Orders
+from mgpu.smoke.report import Result
 from mgpu.smoke.request import Request, wanted_gpus
-from mgpu.smoke.subject import Subject
-from mgpu.smoke.verdict import Result
 from mgpu.snapshot import Bandwidth, PairRun, Rank, Ranks, Scaling, Snapshot, Step, Trial, to_json
 from tests import fake_nvml
 from tests.checks import facts as known
@@ -52,12 +54,12 @@ WIDTHS = pytest.mark.parametrize("width", [40, 80, 120])
 NAMED = {40: "_40_columns", 80: "", 120: "_120_columns"}
 
 
-def plain(width: int = 80) -> report.Screen:
+def plain(width: int = 80) -> report_screen.Screen:
     """A screen that is read afterwards."""
-    return report.Screen(width, False, False, io.StringIO())
+    return report_screen.Screen(width, False, False, io.StringIO())
 
 
-def text(lines: Sequence[report.Line], width: int = 80) -> str:
+def text(lines: Sequence[report_screen.Line], width: int = 80) -> str:
     """The lines as they are written without a terminal."""
     screen = plain(width)
     screen.show(lines)
@@ -119,7 +121,7 @@ def paced(view: watch.View, *times: float) -> screens.Pace:
 @WIDTHS
 def test_the_picture_of_ranks_on_gpus(training: Told, width: int) -> None:
     view = training.view
-    readings = {uuid(n): gauges.Reading(int(6.2 * GIB), 79 * GIB, 97 - n) for n in range(4)}
+    readings = {uuid(n): gpu_monitor.Reading(int(6.2 * GIB), 79 * GIB, 97 - n) for n in range(4)}
     indices = {uuid(n): n for n in range(4)}
     pace = paced(view, 0.972, 0.972, 0.984, 0.972)
     lines = [*screens.rungs(view, plain(width), False), *screens.table(view, plain(width), pace, indices, readings)]
@@ -419,7 +421,7 @@ def test_what_a_pass_does_not_say(changes: dict[str, Any], request_: Request, wo
 
 def document(told: Result) -> dict[str, Any]:
     """The JSON document, as the schema has it."""
-    found: dict[str, Any] = json.loads(telling.text_of(told, Request(format="json")))
+    found: dict[str, Any] = json.loads(formats.text_of(told, Request(format="json")))
     SMOKE.validate(found)
     return found
 
@@ -449,7 +451,7 @@ def test_junit_has_every_rung_and_every_check() -> None:
     told, outcomes = hang()
     left_out = replace(told, rungs=RUNGS[:6], level="quick")
     root = ElementTree.fromstring(
-        telling.text_of(result(left_out, *outcomes, verdict="failed", code=1), Request(format="junit"))
+        formats.text_of(result(left_out, *outcomes, verdict="failed", code=1), Request(format="junit"))
     )
     assert root.get("name") == "mgpu smoke-test"
     rungs, smoke_suite = root.findall("testsuite")
@@ -465,7 +467,7 @@ def test_junit_has_every_rung_and_every_check() -> None:
 
 def test_github_annotates_and_ends_with_the_verdict() -> None:
     told, outcomes = hang()
-    lines = telling.text_of(result(told, *outcomes, verdict="failed", code=1), Request(format="github")).splitlines()
+    lines = formats.text_of(result(told, *outcomes, verdict="failed", code=1), Request(format="github")).splitlines()
     assert lines[0].startswith("::error title=p2p_between_gpus_hangs::rungs collectives")
     assert "%0AAlso ranks_hang: rank 2 never came" in lines[0]
     assert lines[-1].startswith("FAILED  rungs collectives: direct GPU-to-GPU")
@@ -477,7 +479,7 @@ def test_markdown_can_be_shown_to_everybody() -> None:
     stopped = rank(1, steps=steps, finished=False, process_state="stopped", silent_s=9.0, error="on node7")
     told = ranks(rank(0), stopped, expected=2, ended="stalled")
     machine_ = result(told).snapshot
-    found = telling.text_of(
+    found = formats.text_of(
         result(told, *smoke.judged(machine_), verdict="failed", code=1), Request(format="markdown")
     )  # fmt: skip
     assert found.startswith("### mgpu smoke-test: FAILED\n")
@@ -490,7 +492,7 @@ def test_a_refusal_in_every_format(format: str, tmp_path: Path, capsys: pytest.C
     machine = Snapshot(**known.facts(ranks=None))
     busy = ["GPU 0: ada's process (pid 4711) computes on it"]
     output = tmp_path / "out"
-    code = telling.refused((), machine, Request(format=format, output=str(output)), 0.5, busy)
+    code = formats.refused((), machine, Request(format=format, output=str(output)), 0.5, busy)
     assert code == errors.REFUSED
     said = output.read_text()
     assert "ada's process" in said.replace("&#x27;", "'").replace("\n", " ").replace("  ", " ") or format == "junit"
@@ -501,7 +503,7 @@ def test_a_refusal_in_every_format(format: str, tmp_path: Path, capsys: pytest.C
 
 
 def test_json_also_where_nothing_could_be_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert telling.failed(Request(format="json"), "interrupted", errors.INTERRUPTED, 0.1) == errors.INTERRUPTED
+    assert formats.failed(Request(format="json"), "interrupted", errors.INTERRUPTED, 0.1) == errors.INTERRUPTED
     out, err = capsys.readouterr()
     SMOKE.validate(json.loads(out))
     assert json.loads(out)["error"] == "interrupted" and err == "mgpu: interrupted\n"
@@ -520,7 +522,7 @@ def keep(folder: Path, told: Result, name: str = "smoke-1", age_s: float = 0.0) 
     path = folder / "runs" / name
     path.mkdir(parents=True)
     document_, facts = verdicts.kept(str(path))
-    document_.write_text(telling.text_of(told, Request(format="json")))
+    document_.write_text(formats.text_of(told, Request(format="json")))
     facts.write_text(json.dumps(to_json(told.snapshot)))
     os.utime(document_, (time.time() - age_s,) * 2)
     return path
@@ -670,12 +672,12 @@ def test_gpus_that_cannot_be_had(wanted: str, changes: dict[str, Any], words: st
 
 def test_a_gpu_that_somebody_works_on(tmp_path: Path) -> None:
     busy = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(),))))
-    assert beforehand.worked_on(subject(tmp_path).config, busy) == ["GPU 1: ada's process (pid 4711) computes on it"]
+    assert selections.worked_on(subject(tmp_path).config, busy) == ["GPU 1: ada's process (pid 4711) computes on it"]
     _, narrow = subjects.narrowed(subject(tmp_path), busy, Request(gpus="0,2"), tmp_path)
-    assert beforehand.worked_on(subject(tmp_path).config, narrow) == []
+    assert selections.worked_on(subject(tmp_path).config, narrow) == []
     mine = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(mine=True),))))
-    assert beforehand.worked_on(subject(tmp_path).config, mine) == []
-    assert beforehand.worked_on(subject(tmp_path).config, busy, cpu=True) == []
+    assert selections.worked_on(subject(tmp_path).config, mine) == []
+    assert selections.worked_on(subject(tmp_path).config, busy, cpu=True) == []
 
 
 def test_a_gpu_that_somebody_works_on_is_not_loaded(
@@ -734,7 +736,7 @@ def test_gauges_read_a_described_machine(library: Path, tmp_path: Path, monkeypa
     described = fake_nvml.machine(tmp_path, "h100_sxm_x8", fake_nvml.FAULTS["busy"])
     for name, value in fake_nvml.environment(library, described).items():
         monkeypatch.setenv(name, value)
-    found = gauges.Gauges(interval_s=0.05)
+    found = gpu_monitor.Gauges(interval_s=0.05)
     try:
         deadline = time.monotonic() + 20
         while not (readings := found.read()):
@@ -756,7 +758,7 @@ def test_gauges_end_with_their_reader(library: Path, tmp_path: Path) -> None:
     """Also when it is killed."""
     described = fake_nvml.machine(tmp_path, "h100_sxm_x8")
     code = (
-        "import time; from mgpu.gauges import Gauges; g = Gauges(0.05)\n"
+        "import time; from mgpu.probes.gpu_monitor import Gauges; g = Gauges(0.05)\n"
         "while not g.read(): time.sleep(0.02)\n"
         "print(g.child.process.pid, flush=True); time.sleep(60)"
     )
@@ -773,7 +775,7 @@ def test_gauges_end_with_their_reader(library: Path, tmp_path: Path) -> None:
 
 
 def test_gauges_without_nvml_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = gauges.Gauges(interval_s=0.05)
+    found = gpu_monitor.Gauges(interval_s=0.05)
     found.child.process.wait(20)
     assert found.read() == {}
     found.end()
@@ -781,7 +783,7 @@ def test_gauges_without_nvml_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_nothing_of_a_gpu_is_imported_here(mgpu: Run) -> None:
     code = (
-        "import sys, mgpu.smoke.run, mgpu.smoke.screen, mgpu.smoke.last, mgpu.gauges\n"
+        "import sys, mgpu.smoke.run, mgpu.smoke.screen, mgpu.smoke.show_last, mgpu.probes.gpu_monitor\n"
         "from mgpu.smoke.ranks.memory import MEMORY_BYTES\n"
         "print([name for name in ('torch', 'pynvml', 'accelerate') if name in sys.modules])"
     )
@@ -797,7 +799,7 @@ def test_a_terminal_that_is_gone_at_the_end(tmp_path: Path) -> None:
             raise OSError(5, "Input/output error")
 
     told = Told(tmp_path, 2)
-    show = screens.Rungs(report.Screen(80, False, False, Gone()), machine())
+    show = screens.Rungs(report_screen.Screen(80, False, False, Gone()), machine())
     with show:
         show(told.view, True)
 
@@ -824,7 +826,7 @@ def test_the_command_of_a_test_that_was_not_started_pastes(here: Path, capsys: p
 
 
 def test_a_second_interrupt_sweeps_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mgpu.smoke import climb as climbing
+    from mgpu.smoke import runner as climbing
 
     def again(*_: Any) -> Any:
         raise KeyboardInterrupt
@@ -835,7 +837,7 @@ def test_a_second_interrupt_sweeps_as_well(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(climbing, "_start", lambda *_: subprocess.Popen(["true"]))
     monkeypatch.setattr(climbing, "_watch", lambda *_: "interrupted")
     monkeypatch.setattr(climbing, "_end", again)
-    monkeypatch.setattr("mgpu.smoke.aftermath.sweep", lambda *told: swept.append(told))
+    monkeypatch.setattr("mgpu.smoke.memory_kept.sweep", lambda *told: swept.append(told))
     assert snapshot.config is not None
     orders = Orders(folder=str(tmp_path), world=2, rungs=RUNGS)
     with pytest.raises(KeyboardInterrupt):

@@ -21,13 +21,14 @@ from typing import Any
 import pytest
 
 from mgpu import probes
-from mgpu.launch import guard, port, processes
-from mgpu.launch.command import MARK
-from mgpu.smoke import aftermath, ask, culprit, verdict, watch
-from mgpu.smoke.aftermath import Before
+from mgpu.launchers import port
+from mgpu.launchers.argv import MARK
+from mgpu.process import guard, processes
+from mgpu.smoke import culprit, memory_kept, report, stacks, watch
+from mgpu.smoke.memory_kept import Before
 from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.ranks.journal import ASK, Journal, error_folder
-from mgpu.smoke.ranks.orders import Orders
+from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.smoke.run import judged
 from mgpu.snapshot import Gap, Rank, Ranks, Snapshot, Step
 from tests.checks import facts as known
@@ -273,7 +274,7 @@ def test_ranks_tell_where_they_hang(tmp_path: Path) -> None:
         wait_for(lambda: processes.state_of(stopped.pid) == "stopped")
         members = (rank(0, 1), rank(1, 1, process_state="stopped"), rank(2, 1))
         listeners = {0: running.pid, 1: stopped.pid, 2: deaf.pid}
-        found = ask.where(tmp_path, listeners, members)
+        found = stacks.where(tmp_path, listeners, members)
     finally:
         for process in (running, stopped, deaf):
             process.kill()
@@ -299,12 +300,12 @@ def test_what_the_flight_recorder_tells() -> None:
             {**ENTRY, "collective_seq_id": 2, "profiling_name": "gloo:all_gather", "retired": False},
         ]
     }
-    assert ask.pending(inside) == "gloo all_gather of 10 x Float"
-    assert ask.last_of_the_world(inside) == 2
-    assert ask.pending({"entries": [ENTRY]}) is None and ask.last_of_the_world({"entries": [ENTRY]}) == 1
+    assert stacks.pending(inside) == "gloo all_gather of 10 x Float"
+    assert stacks.last_of_the_world(inside) == 2
+    assert stacks.pending({"entries": [ENTRY]}) is None and stacks.last_of_the_world({"entries": [ENTRY]}) == 1
     barrier = {**ENTRY, "profiling_name": "nccl:barrier", "retired": False, "input_sizes": [], "input_dtypes": []}
-    assert ask.pending({"entries": [barrier]}) == "nccl barrier"
-    assert ask.pending({}) is None and ask.last_of_the_world({"entries": "none"}) is None
+    assert stacks.pending({"entries": [barrier]}) == "nccl barrier"
+    assert stacks.pending({}) is None and stacks.last_of_the_world({"entries": "none"}) is None
 
 
 def test_a_rung_that_exits_is_not_passed(tmp_path: Path) -> None:
@@ -320,8 +321,8 @@ def test_a_fact_that_timed_out_is_no_bug_of_ours() -> None:
     """What could not be judged for it is named; a pass is not claimed."""
     snapshot = Snapshot(ranks=known.ranks(), gaps={"gpus": Gap("timed_out", "NVML did not answer within 10 s")})
     outcomes = judged(snapshot)
-    result = verdict.Result(snapshot, outcomes, "unknown", 3, 1.0)
-    assert verdict.head(result)[2] == "bandwidth_collapsed could not be asked: NVML did not answer within 10 s."
+    result = report.Result(snapshot, outcomes, "unknown", 3, 1.0)
+    assert report.head(result)[2] == "bandwidth_collapsed could not be asked: NVML did not answer within 10 s."
 
 
 def test_an_old_question_is_not_taken_for_a_new_one() -> None:
@@ -337,16 +338,16 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     shared, temporary = tmp_path / "shm", tmp_path / "tmp"
     for folder in (shared, temporary):
         folder.mkdir()
-    monkeypatch.setattr(aftermath, "_SHM", shared)
-    patterns = dict(zip((shared, temporary), aftermath._OURS.values(), strict=True))
-    monkeypatch.setattr(aftermath, "_OURS", patterns)
+    monkeypatch.setattr(memory_kept, "_SHM", shared)
+    patterns = dict(zip((shared, temporary), memory_kept._OURS.values(), strict=True))
+    monkeypatch.setattr(memory_kept, "_OURS", patterns)
     return shared, temporary
 
 
 def test_what_the_killed_ranks_left_is_removed(folders: tuple[Path, Path]) -> None:
     shared, temporary = folders
     (shared / "torch_99_1_0").touch()
-    before = aftermath.files()
+    before = memory_kept.files()
     for name in ("torch_4711_2_0", "torch_4712_3_0", "torch_815_1_0"):
         (shared / name).touch()
     loader = temporary / "pymp-ab"
@@ -359,7 +360,7 @@ def test_what_the_killed_ranks_left_is_removed(folders: tuple[Path, Path]) -> No
     precious = temporary / "thesis"
     precious.mkdir()
     wrote = [error_folder(str(elastic)), str(save), str(precious)]
-    assert aftermath.sweep(before, {4711, 4712}, wrote) == ()
+    assert memory_kept.sweep(before, {4711, 4712}, wrote) == ()
     assert {path.name for path in shared.iterdir()} == {"torch_99_1_0", "torch_815_1_0"}  # not of this run
     assert list(temporary.iterdir()) == [precious]
 
@@ -367,7 +368,7 @@ def test_what_the_killed_ranks_left_is_removed(folders: tuple[Path, Path]) -> No
 def test_shared_memory_of_nobody_is_told_and_stays(folders: tuple[Path, Path]) -> None:
     """NCCL's names do not tell whose they are."""
     shared, _ = folders
-    before = aftermath.files()
+    before = memory_kept.files()
     orphan, used = shared / "nccl-ab", shared / "nccl-cd"
     for path in (orphan, used):
         path.write_bytes(b"0" * 4096)
@@ -381,7 +382,7 @@ time.sleep(60)
     user = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
         assert user.stdout is not None and user.stdout.readline()
-        assert aftermath.sweep(before, {4711}, ()) == (str(orphan),)
+        assert memory_kept.sweep(before, {4711}, ()) == (str(orphan),)
     finally:
         user.kill()
         user.wait()
@@ -395,7 +396,7 @@ def test_a_link_is_not_followed(folders: tuple[Path, Path]) -> None:
     (precious / "chapter").touch()
     link = temporary / "torchelastic_ab"
     link.symlink_to(precious)
-    assert aftermath.sweep(frozenset(), (), [str(link)]) == (str(link),)
+    assert memory_kept.sweep(frozenset(), (), [str(link)]) == (str(link),)
     assert (precious / "chapter").exists()
 
 
@@ -407,13 +408,13 @@ def test_a_launchers_empty_folder_goes_unless_a_launcher_lives(folders: tuple[Pa
     other = subprocess.Popen(["sh", "-c", ": torchrun; sleep 60"], env={**os.environ, "TMPDIR": str(temporary)})
     try:
         wait_for(lambda: b"torchrun" in Path(f"/proc/{other.pid}/cmdline").read_bytes())
-        aftermath.sweep(frozenset(), (), ())
+        memory_kept.sweep(frozenset(), (), ())
         assert folder.exists()
     finally:
         subprocess.run(["pkill", "-P", str(other.pid)], check=False)
         other.kill()
         other.wait()
-    aftermath.sweep(frozenset(), (), ())
+    memory_kept.sweep(frozenset(), (), ())
     assert not folder.exists()
 
 
@@ -427,20 +428,20 @@ def test_memory_that_a_gpu_does_not_give_back(monkeypatch: pytest.MonkeyPatch) -
         return Snapshot(gpus=tuple(replace(gpu, memory_used_bytes=u) for gpu, u in zip(gpus, used, strict=True)))
 
     monkeypatch.setattr(probes, "gather", gather)
-    monkeypatch.setattr(aftermath, "_FREED_S", 0.5)
+    monkeypatch.setattr(memory_kept, "_FREED_S", 0.5)
     assert all(gpu.uuid for gpu in gpus)
     before = Before({str(gpu.uuid): 1 << 30 for gpu in gpus})
-    kept = aftermath.of(replace(ranks(rank(0, 9)), cpu=False), before).memory_kept
+    kept = memory_kept.of(replace(ranks(rank(0, 9)), cpu=False), before).memory_kept
     assert kept == {gpus[0].uuid: 1 << 30}
     monkeypatch.setattr(probes, "gather", lambda asked: Snapshot())
-    assert aftermath.of(replace(ranks(rank(0, 9)), cpu=False), before).memory_kept is None
+    assert memory_kept.of(replace(ranks(rank(0, 9)), cpu=False), before).memory_kept is None
 
 
 def test_the_kernels_count_of_processes_killed_for_memory() -> None:
-    count = aftermath.killed_for_memory()
+    count = memory_kept.killed_for_memory()
     assert count is None or count >= 0
     if count is not None:
-        assert aftermath.of(replace(ranks(rank(0, 9)), cpu=True), Before({}, count - 2)).killed_for_memory == 2
+        assert memory_kept.of(replace(ranks(rank(0, 9)), cpu=True), Before({}, count - 2)).killed_for_memory == 2
 
 
 def test_a_port_that_somebody_holds_is_taken() -> None:

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mgpu import engine, redaction
+from mgpu import engine
 from mgpu.probes import environ
-from mgpu.redaction import redacted
-from mgpu.snapshot import FACTS, BadSnapshot, Gap, Gpu, Peer, Snapshot, from_json, loads, to_json
+from mgpu.snapshot import FACTS, BadSnapshot, Gap, Gpu, Peer, Snapshot, from_json, loads, redaction, to_json
+from mgpu.snapshot.redaction import redacted
 from tests.checks.facts import (
     config,
     facts,

@@ -27,9 +27,10 @@ from typing import Any
 
 import pytest
 
-from mgpu import errors, report
-from mgpu.launch import exit_code, processes, run_log, stream, supervise
-from mgpu.launch.command import Command
+from mgpu import errors
+from mgpu.launchers.argv import Command
+from mgpu.process import exit_code, processes, run_log, stream, supervisor
+from mgpu.report import screen as report_screen
 from tests.conftest import ROOT, environment
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
 from tests.scripts.behaves import block
@@ -143,7 +144,7 @@ def test_width_is_that_of_the_terminal_on_stderr(monkeypatch: pytest.MonkeyPatch
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
     with os.fdopen(ours, "rb"), os.fdopen(theirs, "w") as stream:
-        assert report.Screen.of(stream).width == 40
+        assert report_screen.Screen.of(stream).width == 40
 
 
 # The log
@@ -276,7 +277,7 @@ PRINTS = "import time\nfor n in range(3000): print(n, flush=True); time.sleep(0.
 SUPERVISES = """\
 import os, sys
 from mgpu.launch import supervise
-from mgpu.launch.command import Command
+from mgpu.launchers.argv import Command
 supervise._READ_ON_S = supervise._READ_OUT_S = 0.2
 command = Command((sys.executable, "-c", sys.argv[1]), {}, "e" * 32, launcher="python")
 """
@@ -371,7 +372,7 @@ def test_stream_is_read_out() -> None:
 def test_signals_for_ranks_that_are_there() -> None:
     """A rank of before may be anybody's process by now."""
     told: list[str] = []
-    running = supervise.Supervisor(Command(("true",), {}, "f" * 32), None, note=told.append)
+    running = supervisor.Supervisor(Command(("true",), {}, "f" * 32), None, note=told.append)
     with subprocess.Popen(["sleep", "60"]) as other, subprocess.Popen(["sleep", "60"]) as launcher:
         try:
             running.launcher = launcher
@@ -607,7 +608,7 @@ def test_a_word_amid_a_progress_bar(here: Path, screen: Screen) -> None:
         "import sys\n"
         "from pathlib import Path\n"
         "from mgpu.launch import run_log, supervise\n"
-        "from mgpu.launch.command import Command\n"
+        "from mgpu.launchers.argv import Command\n"
         "said = []\n"
         "def tick(running):\n"
         "    if running.seconds > 0.5 and not said:\n"

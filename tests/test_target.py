@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mgpu import describe, engine, errors, target
+from mgpu import engine, errors
 from mgpu.errors import MgpuError
+from mgpu.planning import gpu_models
+from mgpu.report import describe
 from mgpu.snapshot import FACTS, loads
 from tests import machines
 from tests.conftest import CHECKS
@@ -31,7 +33,7 @@ from tests.test_snapshot import dumped
 def test_a_target_has_what_its_name_says(
     spec: str, nodes: int, number: int, name: str, capability: tuple[int, int], mib: int
 ) -> None:
-    found = target.parse(spec)
+    found = gpu_models.parse(spec)
     gpus = found.snapshot.gpus
     assert gpus is not None and found.snapshot.visible is not None
     assert (found.nodes, len(gpus)) == (nodes, number)
@@ -44,7 +46,7 @@ def test_a_target_has_what_its_name_says(
 
 
 def test_everything_else_is_unknown_and_says_so() -> None:
-    snapshot = target.parse("4xA100-80GB").snapshot
+    snapshot = gpu_models.parse("4xA100-80GB").snapshot
     for fact in set(FACTS) - {"driver", "gpus", "visible"}:
         assert getattr(snapshot, fact) is None
         assert snapshot.gap(fact).reason == "4xA100-80GB is a target, not a machine"
@@ -53,12 +55,12 @@ def test_everything_else_is_unknown_and_says_so() -> None:
 
 @pytest.mark.parametrize("spec", ["4xA100-80GB", "1xT4", "cpu"])
 def test_no_check_finds_an_error_in_a_target(spec: str) -> None:
-    outcomes = engine.run(CHECKS.values(), target.parse(spec).snapshot)
+    outcomes = engine.run(CHECKS.values(), gpu_models.parse(spec).snapshot)
     assert not [o.check.id for o in outcomes if o.status in ("fail", "crash")]
 
 
 def test_a_machine_without_a_gpu() -> None:
-    found = target.parse(" CPU ")
+    found = gpu_models.parse(" CPU ")
     assert (found.snapshot.gpus, found.nodes) == ((), 1)
     assert found.snapshot.driver is not None and not found.snapshot.driver.any_gpu
 
@@ -85,17 +87,17 @@ def test_a_machine_without_a_gpu() -> None:
 )
 def test_what_is_no_target(spec: str, said: str) -> None:
     with pytest.raises(MgpuError, match=r"^--target") as raised:
-        target.parse(spec)
+        gpu_models.parse(spec)
     assert said in str(raised.value) and raised.value.exit_code == errors.USAGE
 
 
 def test_a_part_of_a_name_is_another_gpu() -> None:
     """L40S contains L40 and L4, GH200 H200, GB200 B200, A10G A10."""
-    for model in target.MODELS:
-        found = target.parse(f"1x{model.name}").snapshot.gpus
+    for model in gpu_models.MODELS:
+        found = gpu_models.parse(f"1x{model.name}").snapshot.gpus
         assert found is not None and found[0].memory_total_bytes == model.memory_mib << 20
         for also in model.also:
-            assert target.parse(f"1x{also}").snapshot.gpus == found
+            assert gpu_models.parse(f"1x{also}").snapshot.gpus == found
 
 
 @pytest.mark.parametrize("name", machines.NAMES)
@@ -104,7 +106,7 @@ def test_targets_agree_with_real_machines(name: str) -> None:
     known = 0
     for gpu in machines.machine(name).gpus or ():
         try:
-            found = target.parse(f"1x{gpu.name}").snapshot.gpus
+            found = gpu_models.parse(f"1x{gpu.name}").snapshot.gpus
         except MgpuError:
             continue
         assert found is not None
@@ -117,6 +119,6 @@ def test_targets_agree_with_real_machines(name: str) -> None:
 @given(st.text(max_size=40))
 def test_any_text_is_a_target_or_a_sentence(text: str) -> None:
     try:
-        target.parse(text)
+        gpu_models.parse(text)
     except MgpuError as error:
         assert str(error).startswith("--target")

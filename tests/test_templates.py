@@ -18,14 +18,15 @@ from typing import Any
 
 import pytest
 
-from mgpu import __version__, describe
+from mgpu import __version__
 from mgpu.config import loader
 from mgpu.config.reading import understand
+from mgpu.report import describe
 from mgpu.wizard.answers import Answers
-from mgpu.wizard.by_hand import command, environment, first_and_last
+from mgpu.wizard.manual_commands import command, environment, first_and_last
 from mgpu.wizard.proposal import Proposal, propose
-from mgpu.wizard.settings import Setting
-from mgpu.wizard.writing import render, scalar
+from mgpu.wizard.proposal_types import Setting
+from mgpu.wizard.render_yaml import render, scalar
 from tests.test_proposal import TODAY, place
 
 FOLDER = Path(__file__).with_name("templates")

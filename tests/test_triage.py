@@ -14,13 +14,16 @@ from typing import Any
 
 import pytest
 
-from mgpu import errors, report
+from mgpu import errors
 from mgpu.check import Fix
+from mgpu.engine import root_cause
 from mgpu.errors import MgpuError
+from mgpu.readers.log import prefilter, read, tracebacks
+from mgpu.readers.log.line import taken_apart
+from mgpu.report import failure
+from mgpu.report import screen as report_screen
 from mgpu.signature import Row
 from mgpu.snapshot import EndedRank, Log, Run
-from mgpu.triage import anchors, ending, read, tracebacks, verdict
-from mgpu.triage.line import taken_apart
 from tests.conftest import Run as Command
 from tests.test_schema import fits
 
@@ -56,8 +59,8 @@ def write(tmp_path: Path) -> Write:
 
 def chosen(log: Log, run: Run | None = None) -> tuple[str | None, dict[str, Any]]:
     """The id of the cause, and the document."""
-    found = verdict.of(log, run)
-    return (found.first.id if found.first else None), ending.found(found, log, run)
+    found = root_cause.of(log, run)
+    return (found.first.id if found.first else None), failure.found(found, log, run)
 
 
 def traceback(error: str, rank: int | None = None, place: str = "/home/u/train.py", line: int = 41) -> str:
@@ -115,20 +118,20 @@ def test_a_line_is_taken_apart(line: str, rank: int | None, at: str | None, text
 
 
 def test_a_pattern_tells_what_must_stand_in_its_lines() -> None:
-    assert anchors.of(r"CUDA out of\s+memory: \d+ bytes") == ("cudaoutofmemory:bytes",)
-    assert anchors.of(r"EADDRINUSE|errno: 98\b|[Aa]ddress already") == ("addressalready", "eaddrinuse", "errno:")
-    assert anchors.of(r"(?:Port|Socket)? .*is taken by (\w+)") == ("istakenby",)
-    assert anchors.of(r"\w+ \d+") == ()  # nothing is known: every line is searched
+    assert prefilter.of(r"CUDA out of\s+memory: \d+ bytes") == ("cudaoutofmemory:bytes",)
+    assert prefilter.of(r"EADDRINUSE|errno: 98\b|[Aa]ddress already") == ("addressalready", "eaddrinuse", "errno:")
+    assert prefilter.of(r"(?:Port|Socket)? .*is taken by (\w+)") == ("istakenby",)
+    assert prefilter.of(r"\w+ \d+") == ()  # nothing is known: every line is searched
 
 
 def test_every_row_can_be_left_out_quickly() -> None:
     rows = read.known()
     assert len(rows) > 150
     for one in rows:
-        texts = anchors.of(one.pattern)
+        texts = prefilter.of(one.pattern)
         assert texts, one.id
         for sample in one.samples:
-            shape = anchors.shape(sample.encode()).decode()
+            shape = prefilter.shape(sample.encode()).decode()
             assert any(text in shape for text in texts), (one.id, sample)
 
 
@@ -248,7 +251,7 @@ def test_secrets_of_exceptions_and_tables_are_masked(write: Write) -> None:
     _, document = chosen(log)
     assert document["first_failure"]["exception"] == "ValueError: bad token=***" and secret not in repr(document)
     run = Run(1, 1, 9.0, ranks=(EndedRank(0, 1, True, error=f"KeyError: {secret}"),))
-    assert ending.found(verdict.of(None, run), None, run)["first_failure"]["exception"] == "KeyError: ***"
+    assert failure.found(root_cause.of(None, run), None, run)["first_failure"]["exception"] == "KeyError: ***"
 
 
 def test_numbers_without_an_end_are_none(write: Write) -> None:
@@ -569,12 +572,12 @@ def test_a_run_that_was_stopped(write: Write) -> None:
 
 def test_what_is_not_known_is_said() -> None:
     document: dict[str, Any] = {"first_failure": None, "probable_cause": None, "secondary": []}
-    screen = report.Screen.of()
+    screen = report_screen.Screen.of()
     for log, words in (
         (None, "there is no log"), ({"bytes": 0, "lines": 0}, "died before their first word"),
         ({"bytes": 9, "lines": 1200}, "in 1,200 lines of log stands no exception"),
     ):  # fmt: skip
-        said = " ".join(text for line in ending.lines(document | {"log": log}, screen) for text, _ in line)
+        said = " ".join(text for line in failure.lines(document | {"log": log}, screen) for text, _ in line)
         assert words in " ".join(said.split())
 
 
@@ -583,7 +586,7 @@ def test_every_other_check_has_its_place_in_the_order() -> None:
 
     own = [check.id for check in engine.load() if check.area == "run"]
     own += [check.id for check in engine.load() if check.area == "log" and not getattr(check, "row", None)]
-    assert set(own) - {"run_left_processes"} == set(verdict.OTHERS)
+    assert set(own) - {"run_left_processes"} == set(root_cause.OTHERS)
 
 
 # mgpu doctor --log

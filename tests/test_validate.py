@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from mgpu import children, cli, errors
-from mgpu.config import loader, validation
+from mgpu import cli, errors
+from mgpu.config import loader
+from mgpu.probes import runner
+from mgpu.validate import run as validate_run
 from tests.conftest import Run, environment
 from tests.fake_nvml import environment as with_nvml
 from tests.fake_nvml import machine
@@ -245,17 +247,17 @@ def test_the_file_is_the_usual_one_or_comes_from_standard_input(on: Run, tmp_pat
 
 
 @pytest.fixture
-def requested(monkeypatch: pytest.MonkeyPatch) -> Callable[..., validation.Request]:
+def requested(monkeypatch: pytest.MonkeyPatch) -> Callable[..., validate_run.Request]:
     """The request that a command line comes to."""
-    seen: list[validation.Request] = []
+    seen: list[validate_run.Request] = []
 
-    def run(request: validation.Request) -> int:
+    def run(request: validate_run.Request) -> int:
         seen.append(request)
         return 0
 
-    monkeypatch.setattr(validation, "run", run)
+    monkeypatch.setattr(validate_run, "run", run)
 
-    def ask(*arguments: str) -> validation.Request:
+    def ask(*arguments: str) -> validate_run.Request:
         seen.clear()
         assert cli.run(["configure", *arguments]) == 0
         return seen[0]
@@ -279,14 +281,14 @@ def requested(monkeypatch: pytest.MonkeyPatch) -> Callable[..., validation.Reque
     ],
 )
 def test_every_way_to_say_it(line: str, files: tuple[str, ...], others: dict[str, Any], requested: Any) -> None:
-    assert requested(*line.split()) == validation.Request(files, **others)
+    assert requested(*line.split()) == validate_run.Request(files, **others)
 
 
 @pytest.mark.parametrize("line", ["--validate", "--validate a --no-loader b", "--validate --fix --json --dry-run x"])
 def test_the_way_without_a_parser_means_the_same(line: str, requested: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = validation.alone(line.split())
+    short = validate_run.alone(line.split())
     assert short is not None
-    monkeypatch.setattr(validation, "alone", lambda options: None)
+    monkeypatch.setattr(validate_run, "alone", lambda options: None)
     assert requested(*line.split()) == short
 
 
@@ -294,7 +296,7 @@ def test_the_way_without_a_parser_means_the_same(line: str, requested: Any, monk
     "line", ["", "--fix", "--validate --help", "--validate --from x y", "--validate -y", "--dry-run"]
 )
 def test_any_other_line_needs_the_parser(line: str) -> None:
-    assert validation.alone(line.split()) is None
+    assert validate_run.alone(line.split()) is None
 
 
 @pytest.mark.parametrize(
@@ -307,8 +309,8 @@ def test_what_makes_no_sense_is_a_usage_error(line: str, words: str, capsys: pyt
 
 
 def test_the_probes_that_are_started_bring_what_the_checks_read() -> None:
-    brought = {fact for probe in children.OF_CONFIGS for fact in probe.brings} | {"env", "visible", "config", "plan"}
-    assert {fact for check in validation.checks() for fact in check.facts} <= brought
+    brought = {fact for probe in runner.OF_CONFIGS for fact in probe.brings} | {"env", "visible", "config", "plan"}
+    assert {fact for check in validate_run.checks() for fact in check.facts} <= brought
 
 
 # ---- --fix
@@ -388,7 +390,7 @@ def test_fix_leaves_alone_what_it_may_not_write(on: Run, tmp_path: Path, monkeyp
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
     monkeypatch.chdir(tmp_path)
     with pytest.raises(errors.MgpuError, match="read-only"):
-        validation.run(validation.Request(("mine.yaml",), loader=False, fix=True))
+        validate_run.run(validate_run.Request(("mine.yaml",), loader=False, fix=True))
     assert path.read_text() == MENDABLE and not (tmp_path / "mine.yaml.bak").exists()
 
 
@@ -400,7 +402,7 @@ def test_a_config_of_mgpu_stays_its_own_when_mended() -> None:
     assert understand(text.encode(), "x.yaml").written_by_mgpu
     from mgpu.snapshot import Snapshot
 
-    mended = validation.mend(text.encode(), "x.yaml", Snapshot())
+    mended = validate_run.mend(text.encode(), "x.yaml", Snapshot())
     assert yaml.safe_load(mended.raw)["mixed_precision"] == "no"
     assert understand(mended.raw, "x.yaml").written_by_mgpu
 

@@ -19,10 +19,12 @@ from typing import Any
 
 import pytest
 
-from mgpu import errors, gauges, moments, report
-from mgpu.gauges import Lister, Reading
-from mgpu.launch import gpu_table, listing, readings, registry, watching, work
-from mgpu.launch.command import Command
+from mgpu import durations, errors
+from mgpu.launch import gpu_readings_file, gpu_table, gpu_usage, gpu_watch, list_runs, registry
+from mgpu.launchers.argv import Command
+from mgpu.probes import gpu_monitor
+from mgpu.probes.gpu_monitor import Lister, Reading
+from mgpu.report import screen as report_screen
 from mgpu.snapshot import GpuWork, Snapshot
 from tests import fake_nvml
 from tests.checks.facts import GIB, MIB, config, facts, uuid
@@ -76,7 +78,7 @@ class Going:
         self.noted: list[str] = []
         self.gauges = Gauges()
         snapshot = Snapshot(**facts(config=config(), **changes))
-        self.watch = watching.Watch(snapshot, COMMAND, folder, lambda: self.seconds, lambda *_, **__: self.gauges)  # type: ignore[arg-type]
+        self.watch = gpu_watch.Watch(snapshot, COMMAND, folder, lambda: self.seconds, lambda *_, **__: self.gauges)  # type: ignore[arg-type]
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -100,7 +102,7 @@ class Going:
 @pytest.fixture
 def going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Going:
     """A run of four ranks on four GPUs, of which nothing is stored: hours pass in it."""
-    monkeypatch.setattr(readings, "write", lambda folder, stored: None)
+    monkeypatch.setattr(gpu_readings_file, "write", lambda folder, stored: None)
     return Going(tmp_path)
 
 
@@ -255,8 +257,8 @@ def test_the_facts_of_the_end(going: Going) -> None:
     assert last.peak_bytes == 75 * GIB and last.busy_share == round(110 / 140, 3)
     assert last.processes == (PIDS[3],) and last.idle_s == 100.0 and seen.gpus[0].idle_s == 40.0
     assert last.before_bytes == 600 * MIB and last.total_bytes == 80 * GIB
-    assert work.peak(seen.gpus) == "peak memory 75 of 80 GiB (rank 3)"
-    assert work.busy(seen.gpus) == "75-94 % busy"
+    assert gpu_usage.peak(seen.gpus) == "peak memory 75 of 80 GiB (rank 3)"
+    assert gpu_usage.busy(seen.gpus) == "75-94 % busy"
 
 
 def test_the_ranks_of_the_second_machine(going: Going) -> None:
@@ -269,7 +271,7 @@ def test_the_gpus_are_those_of_gpu_ids(tmp_path: Path) -> None:
     run = Going(tmp_path)
     two = config("distributed_type: MULTI_GPU\nnum_processes: 2\ngpu_ids: 1,3\n")
     snapshot = Snapshot(**facts(config=two))
-    run.watch = watching.Watch(
+    run.watch = gpu_watch.Watch(
         snapshot, replace(COMMAND, ranks=2), tmp_path, lambda: run.seconds, lambda *_, **__: run.gauges  # type: ignore[arg-type]
     )  # fmt: skip
     run.go(90, IDLE, reading(90, 50, PIDS[:1]), IDLE, reading(90, 50, PIDS[1:2]))
@@ -291,7 +293,7 @@ def test_the_gpus_are_those_of_gpu_ids(tmp_path: Path) -> None:
     ],
 )
 def test_the_peak_in_words(gpus: tuple[GpuWork, ...] | None, words: str) -> None:
-    assert work.peak(gpus) == words
+    assert gpu_usage.peak(gpus) == words
 
 
 # Nobody looks
@@ -316,7 +318,7 @@ def test_a_child_that_hangs_is_given_up(going: Going) -> None:
 
 
 def test_a_bug_of_ours_does_not_end_the_run(going: Going, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work.Tally, "take", lambda *_: 1 / 0)
+    monkeypatch.setattr(gpu_usage.Tally, "take", lambda *_: 1 / 0)
     going.go(5, *training())
     assert "a bug in mgpu: " in (going.watch.result().gap or "") and len(going.noted) == 1
 
@@ -328,15 +330,15 @@ def test_without_gpus_no_child_is_started(tmp_path: Path, changes: dict[str, Any
 
     run = Going(tmp_path)
     snapshot = replace(Snapshot(**facts(config=config())), **changes)
-    run.watch = watching.Watch(snapshot, COMMAND, tmp_path, lambda: run.seconds, never)
+    run.watch = gpu_watch.Watch(snapshot, COMMAND, tmp_path, lambda: run.seconds, never)
     assert run.go(100, silent=True) == []
-    assert run.watch.result() == watching.Watched(quiet_s=100.0) and list(tmp_path.iterdir()) == []
+    assert run.watch.result() == gpu_watch.Watched(quiet_s=100.0) and list(tmp_path.iterdir()) == []
 
 
 def test_a_config_for_the_cpu_is_not_watched(tmp_path: Path) -> None:
     run = Going(tmp_path)
     snapshot = Snapshot(**facts(config=config("use_cpu: true\nnum_processes: 4\n")))
-    run.watch = watching.Watch(snapshot, COMMAND, tmp_path, lambda: run.seconds)
+    run.watch = gpu_watch.Watch(snapshot, COMMAND, tmp_path, lambda: run.seconds)
     run.go(5)
     assert run.watch.gauges is None and run.watch.result().gap is None
 
@@ -346,21 +348,26 @@ def test_a_config_for_the_cpu_is_not_watched(tmp_path: Path) -> None:
 
 def test_the_latest_reading_is_stored(tmp_path: Path) -> None:
     Going(tmp_path).go(70, *training())
-    path = tmp_path / readings.NAME
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and [p.name for p in tmp_path.iterdir()] == [readings.NAME]
-    found = readings.stored(tmp_path)
+    path = tmp_path / gpu_readings_file.NAME
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and [p.name for p in tmp_path.iterdir()] == [
+        gpu_readings_file.NAME
+    ]
+    found = gpu_readings_file.stored(tmp_path)
     assert found is not None and found.gap is None and "all 4 GPUs train" in found.said[0]
     assert [(now.index, now.rank, now.pids, now.busy_percent) for now in found.now[:2]] == [
         (0, 0, (PIDS[0],), 92), (1, 1, (PIDS[1],), 93),
     ]  # fmt: skip
-    assert readings.line(replace(found, at=time.time() - 3.5)) == "4 GPUs, 61-62 of 80 GiB, 92-95 % busy (3 s ago)"
+    assert (
+        gpu_readings_file.line(replace(found, at=time.time() - 3.5))
+        == "4 GPUs, 61-62 of 80 GiB, 92-95 % busy (3 s ago)"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"at": 1}', "[" * 100_000, '{"at": 1.0, "gpus": [], "now": [1]}'])
 def test_what_is_no_reading_is_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / readings.NAME).write_text(text)
-    assert readings.stored(tmp_path) is None
-    assert readings.stored(tmp_path / "none") is None and readings.line(None) == ""
+    (tmp_path / gpu_readings_file.NAME).write_text(text)
+    assert gpu_readings_file.stored(tmp_path) is None
+    assert gpu_readings_file.stored(tmp_path / "none") is None and gpu_readings_file.line(None) == ""
 
 
 def test_a_folder_that_cannot_be_written_does_not_matter(tmp_path: Path) -> None:
@@ -375,13 +382,13 @@ def entry(folder: Path, **changes: Any) -> registry.Entry:
     pid = os.getpid()
     new = registry.Entry(
         "20261121-1012-f00d", "f00d", "node7", registry.boot_id(), registry.pid_space(), pid,
-        registry.started_at(pid) or 0, str(folder), str(folder), ("train.py",), (), "", moments.now(), ranks=4,
+        registry.started_at(pid) or 0, str(folder), str(folder), ("train.py",), (), "", durations.now(), ranks=4,
     )  # fmt: skip
     return replace(new, **changes)
 
 
 def shown(found: registry.Entry, width: int = 80, state: registry.State = "running", glyphs: bool = False) -> str:
-    screen = report.Screen(width, glyphs, False, io.StringIO())
+    screen = report_screen.Screen(width, glyphs, False, io.StringIO())
     screen.show(gpu_table.table(found, state, screen))
     return str(screen.stream.getvalue())  # type: ignore[attr-defined]
 
@@ -390,7 +397,7 @@ def shown(found: registry.Entry, width: int = 80, state: registry.State = "runni
 def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> registry.Entry:
     """A run at work, with readings and a log."""
     monkeypatch.setattr(
-        listing, "ranks", lambda entry: [{"rank": n, "pid": pid, "state": "running"} for n, pid in enumerate(PIDS)]
+        list_runs, "ranks", lambda entry: [{"rank": n, "pid": pid, "state": "running"} for n, pid in enumerate(PIDS)]
     )
     run = Going(tmp_path / "20261121-1012")
     run.watch.folder.mkdir()
@@ -423,11 +430,11 @@ def test_the_table_on_a_narrow_screen(known: registry.Entry, width: int) -> None
 
 def test_the_table_says_where_a_process_is_not(known: registry.Entry) -> None:
     folder = Path(known.folder)
-    found = readings.stored(folder)
+    found = gpu_readings_file.stored(folder)
     assert found is not None
     first, second, *others = found.now
     all_on_one = (replace(first, pids=PIDS), *(replace(now, pids=()) for now in (second, *others)))
-    readings.write(folder, replace(found, now=all_on_one))
+    gpu_readings_file.write(folder, replace(found, now=all_on_one))
     lines = shown(known).splitlines()
     assert lines[2].startswith("0    0,1,2,3  4000 +3") and lines[3].split()[:3] == ["1", "none", "-"]
 
@@ -441,14 +448,14 @@ def test_the_table_says_where_a_process_is_not(known: registry.Entry) -> None:
     ],
 )
 def test_the_table_tells_what_it_does_not_know(known: registry.Entry, changes: dict[str, Any], words: str) -> None:
-    found = readings.stored(Path(known.folder))
+    found = gpu_readings_file.stored(Path(known.folder))
     assert found is not None
-    readings.write(Path(known.folder), replace(found, **changes))
+    gpu_readings_file.write(Path(known.folder), replace(found, **changes))
     assert words in shown(known)
 
 
 def test_a_run_on_the_cpu_shows_its_ranks(known: registry.Entry) -> None:
-    (Path(known.folder) / readings.NAME).unlink()
+    (Path(known.folder) / gpu_readings_file.NAME).unlink()
     text = shown(replace(known, started="2026-01-01T00:00:00Z"))
     assert "2     4002  running" in text and "no GPU of this run is watched" in text
 
@@ -470,7 +477,7 @@ from pathlib import Path
 from mgpu import probes
 from mgpu.config import facts
 from mgpu.launch import hand_off
-from mgpu.launch.command import Command
+from mgpu.launchers.argv import Command
 from mgpu.launch.request import Request
 snapshot = replace(probes.gather([probes.NVML]), config=facts(Path("accelerate.yaml"), ask_loader=False))
 command = Command((sys.executable, sys.argv[1], "."), run_id="c0ffee", launcher="torchrun", ranks=2, script="train.py")
@@ -493,7 +500,9 @@ def test_a_run_from_its_start_to_its_end(library: Path, tmp_path: Path) -> None:
         assert "0    0" in text and "31.0 / 80   95 %" in text and "log: step 1" in text, text
         looker.press("q")
         assert looker.end() == 0 and "goes on.  mgpu launch --attach" in looker.text
-        pids = [now.pids for now in (readings.stored(tmp_path / "logs") or readings.Stored(0, (), ())).now]
+        pids = [
+            now.pids for now in (gpu_readings_file.stored(tmp_path / "logs") or gpu_readings_file.Stored(0, (), ())).now
+        ]
         assert [pid and len(pid) for pid in pids] == [1, 1] and f"{pids[1] and pids[1][0]}" in text
         looker = Terminal([*looks, "logs"], env=env, cwd=tmp_path, lines=24)
         looker.see("q or Ctrl-C leaves")
@@ -516,7 +525,7 @@ def test_the_child_tells_who_computes_where(library: Path, tmp_path: Path, monke
     for name, value in {**fake_nvml.environment(library, described), "MGPU_WATCH_AFTER": "2"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MGPU_RUN_ID", "not ours")
-    found = gauges.Gauges(0.05, "MGPU_RUN_ID=f00d")
+    found = gpu_monitor.Gauges(0.05, "MGPU_RUN_ID=f00d")
     try:
         wait_for(found.read, 20)
         listed = [reading.processes for reading in found.read().values()]

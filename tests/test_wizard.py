@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
+from mgpu.prompts import prompts
 from mgpu.snapshot import to_json
-from mgpu.wizard import prompts
 from tests import machines
 from tests.conftest import environment
 from tests.terminal import CONTROL_C, CONTROL_D, DOWN, ENTER, ESCAPE, UP, Terminal, same_screen

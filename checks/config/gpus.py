@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.requirements import GPU_TYPES
+from mgpu.planning.requirements import GPU_TYPES
 from mgpu.snapshot import Config
 
 from .._knowledge import counted, gpu_list, whole

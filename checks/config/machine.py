@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.memory import PRECISIONS, RESERVE_BYTES, STRATEGY_NAMES, fits, gib, need
-from mgpu.requirements import GPU_TYPES
+from mgpu.planning.memory import PRECISIONS, RESERVE_BYTES, STRATEGY_NAMES, fits, gib, need
+from mgpu.planning.requirements import GPU_TYPES
 from mgpu.snapshot import Config, Driver, Gpu, Slurm, Visible
 
 from .._knowledge import counted, gpu_list, usable_count, whole
@@ -283,7 +283,7 @@ def config_model_too_large(config: Config, gpus: tuple[Gpu, ...], visible: Visib
 
 
 def _strategy(config: Config) -> tuple[str | None, bool]:
-    """How the model is split, in the words of mgpu.memory, and whether it is offloaded; None: nobody can say."""
+    """How the model is split (as in mgpu.planning.memory) and whether it is offloaded; None: unknown."""
     kind = config.distributed_type
     if kind in ("NO", "MULTI_GPU"):
         return "ddp", False

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.memory import PRECISIONS
-from mgpu.requirements import BF16, FP8
+from mgpu.planning.memory import PRECISIONS
+from mgpu.planning.requirements import BF16, FP8
 from mgpu.snapshot import Config, Gpu, Visible
 
 from ._file import ARGS, BROKEN, PREPARE, expands, place_of, readable, written

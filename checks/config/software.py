@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.requirements import FP8_LIBRARIES, FSDP2_TORCH, TENSOR_PARALLEL_TRANSFORMERS, fp8_backends
+from mgpu.planning.requirements import FP8_LIBRARIES, FSDP2_TORCH, TENSOR_PARALLEL_TRANSFORMERS, fp8_backends
 from mgpu.snapshot import Config, Driver, Pytorch
 
 from .._knowledge import dotted, numbers

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Skip
 from mgpu.command_line import Value, shell
-from mgpu.nodelist import fold
+from mgpu.hostlist import fold
 from mgpu.snapshot import Difference, Fleet, NodeClass
 
 from .._knowledge import counted

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mgpu.check import Skip
-from mgpu.nodelist import fold
+from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet, NodeDoor, NodePath
 
 NOT_TRIED = Skip("the connections between the nodes were not tried")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.nodelist import fold
+from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet
 
 from .._knowledge import counted

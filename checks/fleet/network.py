@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.nodelist import fold
+from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet, NodeDoor, NodePath
 
 from .._interfaces import GLOO_NAME, NCCL_NAME, export, is_loopback, nccl_takes

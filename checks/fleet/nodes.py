@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.nodelist import fold
+from mgpu.hostlist import fold
 from mgpu.snapshot import OTHER_MGPU, Fleet, NodeClass
 
 from .._knowledge import counted

@@ -10,7 +10,7 @@ from mgpu.snapshot import Rank, Ranks, Trial
 
 from ._ranks import killed_ranks, own_failures, rung
 
-AS_CONFIGURED = "as configured"  # mgpu/smoke/tries.py, as the other words by which a trial is known
+AS_CONFIGURED = "as configured"  # mgpu/smoke/trials.py, as the other words by which a trial is known
 
 
 def cure(ranks: Ranks) -> Trial | None:

@@ -5,7 +5,9 @@ Only what NCCL timed is judged: ranks that share CPU cores over gloo give other 
 
 from __future__ import annotations
 
-from mgpu.bandwidth import (
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
+from mgpu.planning.bandwidth import (
     Expected,
     efficiency,
     expected,
@@ -17,8 +19,6 @@ from mgpu.bandwidth import (
     smallest,
     used,
 )
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.command_line import shell
 from mgpu.snapshot import Bandwidth, Baseline, Gpu, Link, NcclLog, Ranks
 
 _MODEL = "https://github.com/NVIDIA/nccl/blob/master/src/graph/topo.h"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.memory import ADAPTER_SHARE, FP32, STATES
+from mgpu.planning.memory import ADAPTER_SHARE, FP32, STATES
 from mgpu.snapshot import Checkpoint, Config, Model, Ranks
 
 from .._knowledge import gib, listed

@@ -18,7 +18,7 @@ from mgpu.cli.doctor import doctor, flags_alone
 from mgpu.cli.launch import launch
 from mgpu.cli.panels import Panels
 from mgpu.cli.smoke_test import smoke_test
-from mgpu.ending import code_of, guarded, never_die_of_a_character
+from mgpu.exit_status import code_of, guarded, never_die_of_a_character
 
 app = typer.Typer(
     name="mgpu",
@@ -57,9 +57,9 @@ def _bare(
         print(f"mgpu {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        from mgpu import journey
+        from mgpu.cli import guide
 
-        raise typer.Exit(journey.guide(run))
+        raise typer.Exit(guide.guide(run))
 
 
 def run(argv: Sequence[str]) -> int:
@@ -69,10 +69,10 @@ def run(argv: Sequence[str]) -> int:
     if not completing and list(argv[:1]) == ["doctor"] and (flags := flags_alone(argv[1:])) is not None:
         return guarded(lambda: doctor(**flags))
     if not completing and list(argv[:1]) == ["configure"] and "--validate" in argv:
-        from mgpu.config import validation
+        from mgpu.validate import run as validate_run
 
-        if (request := validation.alone(argv[1:])) is not None:
-            return guarded(lambda: validation.run(request))
+        if (request := validate_run.alone(argv[1:])) is not None:
+            return guarded(lambda: validate_run.run(request))
     command = typer.main.get_command(app)
     if completing:
         return code_of(command.main(args=list(argv), prog_name="mgpu", standalone_mode=False))

@@ -196,13 +196,13 @@ def configure(
     the answers file and the machine, in this order; "auto" gives an answer back to the machine.
     """
     typed = dict(locals())
-    from mgpu import options
-    from mgpu.emit.plan import ENGINES
+    from mgpu.doctor import request as doctor_request
+    from mgpu.job_files.engines import ENGINES
     from mgpu.wizard import answers as record
     from mgpu.wizard import answers_file, run
 
     given = {name: value for name, value in typed.items() if name in record.BY_NAME and value is not None}
-    options.one_of("--emit", emit or "slurm", ENGINES)
+    doctor_request.one_of("--emit", emit or "slurm", ENGINES)
     if emit == "slurm":
         given["slurm"] = True
     mode = "--validate" if validate else "--show-origin" if show_origin else ""
@@ -236,7 +236,7 @@ def configure(
         (dry_run and diff, "--dry-run and --diff exclude each other"),
         (plan and (dry_run or diff or bool(output)), "--plan shows a table and writes nothing: without -o"),
     )
-    options.one_of("--format", format, _FORMATS)
+    doctor_request.one_of("--format", format, _FORMATS)
     _refuse((format == "github" and not (validate and not json), "--format github belongs to --validate"))
     paths = tuple(files or ()) or ("accelerate.yaml",)
     decided = record.Answers() if mode else record.collect(given, set_ or (), os.environ, file=answers)
@@ -269,7 +269,7 @@ def configure(
         emit=emit if emit != "slurm" else "",
         job=job,
         params_from=(params_from, *(files or ())) if params_from else (),
-        python=options.interpreter(python) if python else None,
+        python=doctor_request.interpreter(python) if python else None,
     )
     return run.run(request)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from mgpu.children import Child, Probe
+    from mgpu.probes.runner import Child, Probe
 
 
 def _ids(incomplete: str) -> list[str]:
@@ -107,19 +107,19 @@ def doctor(
     """Examine this machine: driver, GPUs, links, PyTorch, NCCL, limits. Changes nothing, unless --fix is agreed to."""
     import time
 
-    from mgpu import ahead
+    from mgpu.probes import prefetch
 
     began = time.monotonic()
     if json_schema:
-        from mgpu import schema
+        from mgpu.cli import json_schema as cli_json_schema
 
-        return schema.show()
+        return cli_json_schema.show()
     if more and not (log or compare_nodes):
         from mgpu.errors import USAGE, MgpuError
 
         raise MgpuError(f"doctor takes no argument {more[0]!r} (a log: --log {more[0]}): mgpu doctor --help", USAGE)
     if python:
-        from mgpu.options import interpreter
+        from mgpu.doctor.request import interpreter
 
         python = interpreter(python)
     hurried = exit_style == "prolog"  # a prolog holds up every job
@@ -131,11 +131,12 @@ def doctor(
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     # The machine is asked while mgpu reads its options and loads its checks.
     ask = not (from_ or list_checks or explain or script or log or compare_nodes)
-    started = (ahead.take() or _start(quick, path or [], python, hurried=hurried)) if ask else None
+    started = (prefetch.take() or _start(quick, path or [], python, hurried=hurried)) if ask else None
     try:
-        from mgpu import examine, options
+        from mgpu.doctor import request as doctor_request
+        from mgpu.doctor import run
 
-        request = options.Request(
+        request = doctor_request.Request(
             quick=quick,
             deep=deep,
             only=_split(only),
@@ -165,15 +166,15 @@ def doctor(
             began=began,
         )
         if list_checks:
-            return examine.list_checks(request)
+            return run.list_checks(request)
         if explain:
-            return examine.explain(explain)
-        return examine.run(request)
+            return run.explain(explain)
+        return run.run(request)
     finally:
         if started:
-            from mgpu import children
+            from mgpu.probes import runner
 
-            children.end(started)
+            runner.end(started)
 
 
 _FLAGS = {
@@ -195,9 +196,9 @@ _PROLOG_S = 5.0  # a child may take in a prolog: Slurm waits MessageTimeout for 
 
 def _start(quick: bool, paths: list[str], python: str, *, hurried: bool = False) -> list[Child]:
     """The probes' children, on their way; `hurried`: a job waits for them."""
-    from mgpu import children
+    from mgpu.probes import runner
 
-    wanted: tuple[Probe, ...] = children.QUICK if quick else children.DEFAULT
+    wanted: tuple[Probe, ...] = runner.QUICK if quick else runner.DEFAULT
     if hurried:
         from dataclasses import replace
 
@@ -208,7 +209,7 @@ def _start(quick: bool, paths: list[str], python: str, *, hurried: bool = False)
 
         named = {"named": [os.path.abspath(path) for path in paths]}
         wanted = tuple(replace(p, arguments=named) if p.name == "storage" else p for p in wanted)
-    return children.start(wanted, python=python or None)
+    return runner.start(wanted, python=python or None)
 
 
 def _split(names: list[str] | None) -> tuple[str, ...]:

@@ -191,10 +191,10 @@ def launch(
 
     Options of mgpu come before the script; everything after it is the script's, untouched.
     """
-    from mgpu.launch import line
+    from mgpu.cli import launch_line
     from mgpu.launch.request import Request
 
-    return line.launch(
+    return launch_line.launch(
         Request(
             target=tuple(context.args),
             module=module,

@@ -56,9 +56,9 @@ def smoke_test(
 ) -> int:
     """Prove with real collectives and training steps that all ranks train together."""
     if json_schema:
-        from mgpu import schema
+        from mgpu.cli import json_schema as cli_json_schema
 
-        return schema.show(schema.preflight() if slurm else schema.smoke())
+        return cli_json_schema.show(cli_json_schema.preflight() if slurm else cli_json_schema.smoke())
     from mgpu.smoke.request import Request
 
     request = Request(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from mgpu.config.refusals import not_json, not_yaml
+from mgpu.config.loader_errors import not_json, not_yaml
 from mgpu.errors import reason
 from mgpu.snapshot import ConfigFault, Mark, Scalar
 from mgpu.structured_text import Malformed, composed, endless, json_of, yaml_loader

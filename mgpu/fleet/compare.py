@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
-from mgpu.fleet.classes import compared, roles
-from mgpu.fleet.flat import KNOWN, Values, flat, names_of
+from mgpu.fleet.field_kinds import compared as compared_facts
+from mgpu.fleet.flatten import KNOWN, Values, flat, names_of
+from mgpu.fleet.node_groups import compared, roles
 from mgpu.fleet.outliers import MEASURED, outliers
-from mgpu.fleet.schema import compared as compared_facts
-from mgpu.nodelist import order
+from mgpu.hostlist import order
 from mgpu.snapshot import Fleet, NodeClass, NodeDoor, NodeFault, NodePath, Outlier, Snapshot, to_json
 
 _IN_VAIN = frozenset({"timed out", "crashed", "no permission"})  # of the reasons for which a fact is not known

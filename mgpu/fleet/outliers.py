@@ -9,8 +9,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from mgpu.fleet import schema
-from mgpu.fleet.flat import Values
+from mgpu.fleet import field_kinds
+from mgpu.fleet.flatten import Values
 from mgpu.snapshot import Outlier
 
 LEAST = 8  # nodes
@@ -37,18 +37,18 @@ def outliers(nodes: Mapping[str, Values], population: Sequence[str]) -> Iterator
             yield from _far(key, measure, {node: float(value) for node, value in values.items()})
 
 
-def measure_of(key: str) -> schema.Measure | None:
+def measure_of(key: str) -> field_kinds.Measure | None:
     """How a key is measured; None: it is not."""
     if key.startswith(MEASURED):
         name = key.removeprefix(MEASURED)
         ending, unit = next(((ending, unit) for ending, unit in _UNITS if name.endswith(ending)), ("", ""))
         slow = ending in ("_s", "_c")
         what = name.removesuffix(ending).replace("_", " ")
-        return schema.Measure("high" if slow else "low", unit=unit, what=what)
-    return schema.NUMERIC.get(schema.words(key).where)
+        return field_kinds.Measure("high" if slow else "low", unit=unit, what=what)
+    return field_kinds.NUMERIC.get(field_kinds.words(key).where)
 
 
-def _far(key: str, measure: schema.Measure, values: Mapping[str, float]) -> Iterator[Outlier]:
+def _far(key: str, measure: field_kinds.Measure, values: Mapping[str, float]) -> Iterator[Outlier]:
     median = statistics.median(values.values())
     spread = _MAD * statistics.median(abs(value - median) for value in values.values())
     margin = max(measure.share * abs(median), measure.least)
@@ -56,5 +56,5 @@ def _far(key: str, measure: schema.Measure, values: Mapping[str, float]) -> Iter
     for node, value in values.items():
         off = value - median if measure.bad == "high" else median - value
         if off > margin and off > _FAR * spread:
-            what = measure.what or schema.words(key).what
+            what = measure.what or field_kinds.words(key).what
             yield Outlier(node, key, what, value, median, round((value - median) / spread, 1), measure.unit)

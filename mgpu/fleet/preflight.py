@@ -2,7 +2,7 @@
 
 Every node is examined (doctor, clock, folders, the way to the others), all are compared, and those that are left train
 the smoke test: each alone, in pairs, all together. What judges are the checks in checks/fleet and those of the smoke
-test; what follows from it is written into a folder that the job script sources (written.py).
+test; what follows from it is written into a folder that the job script sources (artifacts.py).
 """
 
 from __future__ import annotations
@@ -17,16 +17,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from mgpu import document, ending, engine, errors, examine, files, nodelist, report, run_folder, scratch, signals
+from mgpu import engine, errors, exit_status, files, hostlist
 from mgpu.check import Skip
+from mgpu.doctor import run as doctor_run
 from mgpu.errors import MgpuError, reason
-from mgpu.fleet import job as jobs
+from mgpu.fleet import allocation as jobs
+from mgpu.fleet import artifacts, bad_nodes, stages
 from mgpu.fleet import screen as screens
-from mgpu.fleet import stages, verdict, written
-from mgpu.fleet.gather import Workers
-from mgpu.fleet.job import Allocation
+from mgpu.fleet.allocation import Allocation
 from mgpu.fleet.stages import Bad, Stage, StageStatus
-from mgpu.smoke import subject as subjects
+from mgpu.fleet.workers import Workers
+from mgpu.launchers import run_folder
+from mgpu.process import scratch, signals
+from mgpu.report import document
+from mgpu.report import screen as report_screen
+from mgpu.smoke import config_under_test as subjects
 from mgpu.smoke.request import Request
 from mgpu.snapshot import NodeFault, Plan, Snapshot
 
@@ -56,7 +61,11 @@ def run(request: Request) -> int:
             raise
         code, words = errors.UNKNOWN, reason(error)
     if request.format == "json":
-        told = verdict.envelope("unknown", code, time.monotonic() - began, ()) | verdict.nothing(job) | {"error": words}
+        told = (
+            bad_nodes.envelope("unknown", code, time.monotonic() - began, ())
+            | bad_nodes.nothing(job)
+            | {"error": words}
+        )
         _report(request.output, lambda stream: _put(stream, document.text(told)))
     screens.to_stderr(words)
     return code
@@ -87,7 +96,7 @@ class _Preflight:
         """The stages, in the folder that is claimed for them."""
         count = len(self.job.nodes)
         self.progress.say(
-            f"pre-flight of job {self.job.job}: {count} node{'s' * (count > 1)} ({nodelist.fold(self.job.nodes)}), "
+            f"pre-flight of job {self.job.job}: {count} node{'s' * (count > 1)} ({hostlist.fold(self.job.nodes)}), "
             f"{self.wanted.need} needed"
         )
         with Workers(self.job) as workers:
@@ -169,7 +178,7 @@ class _Preflight:
         if len(workers.nodes) < 2:
             self._stage("network", "skip", "one node" if workers.nodes else "no node answered")
             return [], None
-        from mgpu.fleet import mesh
+        from mgpu.fleet import connectivity
 
         head = workers.nodes[0]
         self.progress.say(f"reach each other: {len(workers.nodes)} nodes, meeting on {head}")
@@ -178,7 +187,7 @@ class _Preflight:
         told = workers.ask(asked, min(self._left(), _MESH_S), show=self.progress.asked)
         cards = [told[node]["card"] for node in self.job.nodes if "card" in told.get(node, {})]
         walked = workers.ask(
-            {"do": "walk", "endpoints": [mesh.endpoint_of(card) for card in cards], "head": head},
+            {"do": "walk", "endpoints": [connectivity.endpoint_of(card) for card in cards], "head": head},
             min(self._left(), _MESH_S), show=self.progress.asked,
         )  # fmt: skip
         paths = [path for answer in walked.values() for path in answer.get("paths", ())]
@@ -195,36 +204,36 @@ class _Preflight:
         self, workers: Workers, found: Mapping[str, Any], clocks: Mapping[str, float],
         cards: Sequence[Mapping[str, Any]], paths: Sequence[Mapping[str, Any]] | None,
     ) -> tuple[tuple[engine.Outcome, ...], list[Bad]]:  # fmt: skip
-        from mgpu.fleet import mesh
+        from mgpu.fleet import connectivity
         from mgpu.fleet.compare import Machine, fleet_of
         from mgpu.snapshot import NodePath, decode, from_json
 
         self.progress.say(f"compare: {len(found)} node{'s' * (len(found) != 1)}")
         there = [node for node in self.job.nodes if node in found and node not in workers.lost]
-        run_folder.make_below(self.folder / written.MACHINES, written.machines(there))
+        run_folder.make_below(self.folder / artifacts.MACHINES, artifacts.machines(there))
         for node in there:
-            written.keep_machine(self.folder, node, from_json(found[node]["facts"]))
+            artifacts.keep_machine(self.folder, node, from_json(found[node]["facts"]))
         unshared: dict[str, tuple[str, ...]] = {}
         for folder in _folders(self.request):
             if blind := tuple(node for node in there if folder in found[node]["unseen"]):
                 unshared[folder] = blind
         fleet = fleet_of(
-            [Machine(node, found[node]["facts"], extra=verdict.named(found[node]["files"])) for node in there],
+            [Machine(node, found[node]["facts"], extra=bad_nodes.named(found[node]["files"])) for node in there],
             dict(workers.lost),
             faults=[NodeFault(node, fault["id"], fault["text"]) for node in there for fault in found[node]["faults"]],
             clock_offsets_s={node: clocks[node] for node in there if node in clocks},
             unshared=unshared or (None if self.untried else {}),
             paths=None if paths is None else [decode(NodePath, dict(path), "path") for path in paths],
-            doors=tuple(mesh.door_of(card) for card in cards),
+            doors=tuple(connectivity.door_of(card) for card in cards),
             together=True,
         )
         checks = engine.load(only=("fleet",))
         outcomes = engine.run(
             checks, Snapshot(fleet=fleet, config=self.wanted.config, plan=Plan(nodes=self.wanted.need))
         )
-        bad = verdict.bad_nodes(outcomes, fleet, workers.lost, self.job.nodes)
+        bad = bad_nodes.bad_nodes(outcomes, fleet, workers.lost, self.job.nodes)
         self.trouble = next(
-            (o.problem.title for o in report.in_order(outcomes) if verdict.of_nobody(o) and o.problem), ""
+            (o.problem.title for o in report_screen.in_order(outcomes) if bad_nodes.of_nobody(o) and o.problem), ""
         )
         crashed = [o.check.id for o in outcomes if o.status == "crash"]
         if crashed:
@@ -243,7 +252,7 @@ class _Preflight:
 
     def _tested(self, workers: Workers, good: Sequence[str]) -> stages.Tested:
         if self.trouble or len(good) < self.wanted.need:
-            for name in written.TESTS:
+            for name in artifacts.TESTS:
                 self._stage(name, "skip", "no node can do without it" if self.trouble else "too few nodes are left")
             return stages.Tested(list(good), trouble=self.trouble)
         request = self.request
@@ -292,14 +301,14 @@ class _Preflight:
             folder=_told(self.folder),
             unasked=(*self._untried(), *dict.fromkeys(reasons)),
         )
-        told = verdict.whole(result)
-        written.write(
+        told = bad_nodes.whole(result)
+        artifacts.write(
             self.folder, told, of_job=self.job.nodes, tasks_per_node=self.job.tasks_per_node, environ=os.environ
         )
         if self.request.format == "json":
             _report(self.request.output, lambda stream: _put(stream, document.text(told)), self.folder)
         else:
-            _report(self.request.output, lambda stream: _show(report.Screen.of(stream), result), self.folder)
+            _report(self.request.output, lambda stream: _show(report_screen.Screen.of(stream), result), self.folder)
         return code
 
     def _untried(self) -> list[str]:
@@ -310,12 +319,12 @@ class _Preflight:
 def _report(output: str, show: Callable[[IO[str]], None], folder: Path | None = None) -> None:
     """Write the report. A full disk or a pipe that nobody reads changes nothing in the nodes, or in the exit code."""
     try:
-        examine.write_out(output, show)
+        doctor_run.write_out(output, show)
     except (OSError, MgpuError) as error:
         if output in ("", "-"):
-            ending.drop(1)
+            exit_status.drop(1)
         words = error.message if isinstance(error, MgpuError) else reason(error)
-        there = f"; {folder / written.DOCUMENT} has it" if folder else ""
+        there = f"; {folder / artifacts.DOCUMENT} has it" if folder else ""
         screens.to_stderr(f"the report is lost: {words}{there}")
 
 
@@ -324,7 +333,7 @@ def _put(stream: Any, text: str) -> None:
     stream.flush()
 
 
-def _show(screen: report.Screen, result: screens.Result) -> None:
+def _show(screen: report_screen.Screen, result: screens.Result) -> None:
     screen.show(screens.lines(result, screen))
 
 

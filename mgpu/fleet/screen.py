@@ -6,11 +6,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mgpu import ending, engine, nodelist, report
+from mgpu import engine, exit_status, hostlist
 from mgpu.command_line import shell
+from mgpu.fleet.artifacts import FAILING, TESTS
 from mgpu.fleet.groups import Group
 from mgpu.fleet.stages import Bad, Stage, StageStatus
-from mgpu.fleet.written import FAILING, TESTS
+from mgpu.report import screen as report_screen
 
 TITLES = {
     "examine": "examine", "network": "reach each other", "compare": "compare", "alone": "train alone",
@@ -53,16 +54,16 @@ class Result:
         """For sbatch: --exclude=n[3,7]."""
         if not self.bad or self.in_common:
             return ""
-        return shell("--exclude={:nodes}", nodelist.fold(bad.node for bad in self.bad))
+        return shell("--exclude={:nodes}", hostlist.fold(bad.node for bad in self.bad))
 
 
 def to_stderr(text: str) -> None:
     """A line, where somebody reads it: that nobody does ends nothing."""
     if sys.stderr is not None:
         try:
-            print(f"mgpu: {report.message(text)}", file=sys.stderr, flush=True)
+            print(f"mgpu: {report_screen.message(text)}", file=sys.stderr, flush=True)
         except (OSError, ValueError):
-            ending.drop(2)
+            exit_status.drop(2)
 
 
 class Progress:
@@ -101,70 +102,76 @@ class Progress:
             self.say(f"  {'FAIL' if status == 'fail' else status}: {detail}{took}")
 
 
-def lines(result: Result, screen: report.Screen) -> list[report.Line]:
+def lines(result: Result, screen: report_screen.Screen) -> list[report_screen.Line]:
     """The report."""
     count = len(result.of_job)
     head = f"Pre-flight of job {result.job}: {_nodes(count)}, {result.need} needed, {result.what}."
-    told: list[report.Line] = [[(line, "bold")] for line in report.wrapped(head, screen.width)]
+    told: list[report_screen.Line] = [[(line, "bold")] for line in report_screen.wrapped(head, screen.width)]
     told.append([])
     for number, stage in enumerate(result.stages, 1):
         took = f" ({stage.seconds:.1f} s)" if stage.seconds is not None else ""
-        told += report.row(screen, stage.status, f"{number} {TITLES[stage.name]:<{_TITLE}} ", f"{stage.detail}{took}")
-    told += report.problems(result.outcomes, screen, command="mgpu smoke-test --slurm", show_all=True)
+        told += report_screen.row(
+            screen, stage.status, f"{number} {TITLES[stage.name]:<{_TITLE}} ", f"{stage.detail}{took}"
+        )
+    told += report_screen.problems(result.outcomes, screen, command="mgpu smoke-test --slurm", show_all=True)
     told += [[], *_verdict(result, screen)]
     told += _bad(result, screen)
     if result.exclude:
-        told += report.labelled("Exclude", result.exclude, screen, whole=True)
+        told += report_screen.labelled("Exclude", result.exclude, screen, whole=True)
     for reason in result.unasked:
-        told += report.labelled("Unknown", reason, screen)
-    told += report.labelled(
+        told += report_screen.labelled("Unknown", reason, screen)
+    told += report_screen.labelled(
         "Files", f"{result.folder}/  (passing_nodes.txt, failing_nodes.txt, preflight.json)", screen
     )
     told += _next(result, screen)
     return told
 
 
-def _verdict(result: Result, screen: report.Screen) -> list[report.Line]:
+def _verdict(result: Result, screen: report_screen.Screen) -> list[report_screen.Line]:
     good, need, bad = len(result.good), result.need, len(result.bad)
     nodes = _nodes(good, "good ")
     if result.verdict == "passed":
         spare = f", {good - need} to spare" if good > need else ""
         left = f"; {bad} left out" if bad else ""
-        return report.headed("PASSED", "ok", f"{nodes} of {need} needed{spare}{left}, {result.seconds:.1f} s.", screen)
+        return report_screen.headed(
+            "PASSED", "ok", f"{nodes} of {need} needed{spare}{left}, {result.seconds:.1f} s.", screen
+        )
     if result.verdict == "unknown":
-        return report.headed("COULD NOT TELL", "crash", result.trouble, screen)
+        return report_screen.headed("COULD NOT TELL", "crash", result.trouble, screen)
     why = result.trouble or f"{nodes}, {need} needed"
-    return report.headed("FAILED", "fail", f"{why}. No training is started.", screen)
+    return report_screen.headed("FAILED", "fail", f"{why}. No training is started.", screen)
 
 
 def _nodes(count: int, kind: str = "") -> str:
     return f"{count} {kind}node{'s' * (count != 1)}"
 
 
-def _bad(result: Result, screen: report.Screen) -> list[report.Line]:
+def _bad(result: Result, screen: report_screen.Screen) -> list[report_screen.Line]:
     """Bad nodes with the reason, those of one reason in one row; where a smoke test said it, with its fix as well: that
     of a check stands above."""
     alike: dict[tuple[str, str], list[str]] = {}
     for bad in result.bad:
         fix = bad.fix if bad.stage in TESTS else ""
         alike.setdefault((bad.reason, fix), []).append(bad.node)
-    told: list[report.Line] = []
+    told: list[report_screen.Line] = []
     for (reason, fix), nodes in list(alike.items())[:_MOST_BAD]:
-        told += report.row(screen, "fail", f"{nodelist.fold(nodes):<{_TITLE - 6}} ", reason)
+        told += report_screen.row(screen, "fail", f"{hostlist.fold(nodes):<{_TITLE - 6}} ", reason)
         if fix:
-            told += report.unstyled(report.wrapped(f"Fix: {fix}", screen.width, " " * 9, " " * 9))
+            told += report_screen.unstyled(report_screen.wrapped(f"Fix: {fix}", screen.width, " " * 9, " " * 9))
     if len(alike) > _MOST_BAD:
-        told += report.unstyled([f"  ... all of them: {result.folder}/{FAILING}"])
+        told += report_screen.unstyled([f"  ... all of them: {result.folder}/{FAILING}"])
     return told
 
 
-def _next(result: Result, screen: report.Screen) -> list[report.Line]:
+def _next(result: Result, screen: report_screen.Screen) -> list[report_screen.Line]:
     if result.verdict == "passed":
-        names = nodelist.fold(result.chosen)
-        return report.labelled("Next", f"the job goes on with {_nodes(len(result.chosen))}: {names}", screen)
+        names = hostlist.fold(result.chosen)
+        return report_screen.labelled("Next", f"the job goes on with {_nodes(len(result.chosen))}: {names}", screen)
     if result.in_common:
         words = "all nodes have this in common: mend it, then submit again (MGPU_PREFLIGHT=0 leaves the pre-flight out)"
-        return report.labelled("Next", words, screen)
+        return report_screen.labelled("Next", words, screen)
     if result.bad and result.exclude:
-        return report.labelled("Next", f"sbatch {result.exclude} ...   (or ask for spare nodes)", screen, whole=True)
+        return report_screen.labelled(
+            "Next", f"sbatch {result.exclude} ...   (or ask for spare nodes)", screen, whole=True
+        )
     return []

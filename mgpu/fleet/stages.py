@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mgpu.fleet import groups
-from mgpu.fleet.gather import Workers
 from mgpu.fleet.groups import Group
+from mgpu.fleet.workers import Workers
 from mgpu.snapshot import Config
 
 StageStatus = Literal["ok", "fail", "skip"]

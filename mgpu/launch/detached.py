@@ -17,13 +17,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mgpu import child_process, errors, report, signals
+from mgpu import errors
 from mgpu.command_line import shell
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import registry
-from mgpu.launch import start as starting
-from mgpu.launch.command import Command
+from mgpu.launch import start_errors as starting
 from mgpu.launch.request import Request
+from mgpu.launchers.argv import Command
+from mgpu.process import child_process, signals
+from mgpu.report import screen as report_screen
 from mgpu.snapshot import Snapshot
 
 NOTES = "mgpu.log"
@@ -68,12 +70,12 @@ def start(request: Request, command: Command, folder: Path, snapshot: Snapshot) 
 
 def _say(run: str) -> None:
     """The run's id on stdout, for scripts; what one does with it on stderr."""
-    screen = report.Screen.of(sys.stderr)
-    lines: list[report.Line] = [[("mgpu: started", "ok"), (", and goes on when this terminal is closed", "")]]
+    screen = report_screen.Screen.of(sys.stderr)
+    lines: list[report_screen.Line] = [[("mgpu: started", "ok"), (", and goes on when this terminal is closed", "")]]
     for label, option in (("Follow it", "--attach"), ("How it is", "--status"), ("End it", "--stop")):
         lines.append([(f"{label:<11}", "bold"), (shell("mgpu launch {:option} {:id}", option, run), "")])
     if ends := what_ends_it():
-        lines += report.unstyled(report.wrapped(ends, screen.width))
+        lines += report_screen.unstyled(report_screen.wrapped(ends, screen.width))
     screen.show(lines)
     if sys.stdout is not None:
         print(run, flush=True)
@@ -100,7 +102,7 @@ def _go_on(request: Request, command: Command, folder: Path, snapshot: Snapshot,
         code = hand_off.hand_off(request, command, folder, snapshot, started=lambda entry: tell(id=entry.id))
     except MgpuError as error:
         code = error.exit_code
-        report.notice(error.message)
+        report_screen.notice(error.message)
         tell(error=error.message, exit_code=code)
     except signals.Stopped as stopped:
         code = 128 + stopped.number

@@ -12,13 +12,14 @@ import sys
 import time
 from pathlib import Path
 
-from mgpu import errors, moments, report
+from mgpu import durations, errors
 from mgpu.command_line import shell
 from mgpu.errors import MgpuError
 from mgpu.launch import registry
 from mgpu.launch.registry import Entry
 from mgpu.launch.request import Request
-from mgpu.launch.written import Output
+from mgpu.process.log_follower import Output
+from mgpu.report import screen as report_screen
 
 _POLL_S = 0.2
 # What a program that is still drawing may have switched: the style back to normal, the cursor shown.
@@ -33,9 +34,9 @@ def run(request: Request) -> int:
     runs, troubles = registry.entries()
     name = request.target[0] if request.target else None
     if request.status:
-        from mgpu.launch import listing
+        from mgpu.launch import list_runs
 
-        return listing.run(request, name, runs, troubles)
+        return list_runs.run(request, name, runs, troubles)
     if request.stop:
         from mgpu.launch import stop
 
@@ -71,7 +72,7 @@ def check(request: Request) -> None:
 def attach(entry: Entry) -> int:
     """Show what a run writes until it ends, then its end; gives the training's own exit code (3 when nobody knows it).
     Ctrl-C leaves the run as it is: 130."""
-    screen = report.Screen.of(sys.stderr)
+    screen = report_screen.Screen.of(sys.stderr)
     output = Output(Path(entry.folder))
     entry, state = registry.look(entry)
     if (later := registry.successor(entry)) and state != "running":
@@ -79,7 +80,7 @@ def attach(entry: Entry) -> int:
         screen.show([[(words, "warn")], *_known(entry)])
         return errors.UNKNOWN if entry.exit_code is None else entry.exit_code
     _introduce(entry, state, output, screen)
-    if on_terminal := report.is_terminal(sys.stdout):
+    if on_terminal := report_screen.is_terminal(sys.stdout):
         output.skip_to_tail()
     try:
         entry = _until_the_end(entry, output)
@@ -96,13 +97,13 @@ def attach(entry: Entry) -> int:
     return errors.UNKNOWN if entry.exit_code is None else entry.exit_code
 
 
-def _introduce(entry: Entry, state: registry.State, output: Output, screen: report.Screen) -> None:
-    began = f"{entry.id}, started {moments.since(entry.started)}"
+def _introduce(entry: Entry, state: registry.State, output: Output, screen: report_screen.Screen) -> None:
+    began = f"{entry.id}, started {durations.since(entry.started)}"
     if state == "elsewhere":
         where = registry.whereabouts(entry)
         if not output.is_there:
             raise MgpuError(f"{entry.id} is {where}: cannot be asked from here", errors.UNKNOWN)
-        lines: list[report.Line] = [
+        lines: list[report_screen.Line] = [
             [(f"mgpu: {began} {where}: whether it still runs cannot be told from here", "warn")]
         ]
     elif state == "running":
@@ -149,22 +150,22 @@ def _settle(output: Output, on_terminal: bool) -> None:
         _write(_AS_IT_WAS if output.at_line_start else _AS_IT_WAS + b"\r\n")
 
 
-def _end(entry: Entry, screen: report.Screen) -> list[report.Line]:
+def _end(entry: Entry, screen: report_screen.Screen) -> list[report_screen.Line]:
     """How it ended, in the words of where it was started; of a run that could not tell them, what is known."""
     if entry.ended is not None:
-        from mgpu.launch import box
+        from mgpu.launch import report as launch_report
 
-        if told := box.stored(Path(entry.folder), screen):
+        if told := launch_report.stored(Path(entry.folder), screen):
             return told
     return _known(entry)
 
 
-def _known(entry: Entry) -> list[report.Line]:
-    from mgpu.launch import listing
+def _known(entry: Entry) -> list[report_screen.Line]:
+    from mgpu.launch import list_runs
 
     state = registry.state(entry)
-    word, style = listing.word(entry, state)
-    lines: list[report.Line] = [[(f"mgpu: {word}", style), (listing.ending(entry), "")]]
-    if left := listing.left_of(entry, state):
+    word, style = list_runs.word(entry, state)
+    lines: list[report_screen.Line] = [[(f"mgpu: {word}", style), (list_runs.ending(entry), "")]]
+    if left := list_runs.left_of(entry, state):
         lines.append([(left, "warn")])
     return lines

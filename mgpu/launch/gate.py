@@ -5,42 +5,44 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from mgpu import beforehand, engine, errors, probes, report
+from mgpu import engine, errors, probes
 from mgpu.check import Skip
 from mgpu.command_line import from_words
-from mgpu.document import check_json
-from mgpu.launch import result
+from mgpu.engine import selections
+from mgpu.launch import result_document
 from mgpu.launch.request import Request
+from mgpu.report import screen as report_screen
+from mgpu.report.document import check_json
 from mgpu.snapshot import Config, Snapshot
 
 
 def verification(snapshot: Snapshot) -> list[engine.Outcome]:
     """Why this config does not count as verified; empty when it does. Not known is not verified."""
-    outcomes = engine.run([c for c in beforehand.checks() if c.area == "stamp"], snapshot)
+    outcomes = engine.run([c for c in selections.checks() if c.area == "stamp"], snapshot)
     return [o for o in outcomes if o.status in ("fail", "crash") or o.unknown]
 
 
 def cannot_see_gpus(snapshot: Snapshot) -> list[engine.Outcome]:
     """Unverified and allowed: torch is asked after all, because ranks that see no GPU would train alone on the CPU."""
     assert snapshot.driver is not None
-    return beforehand.refusals(probes.with_torch(snapshot)) if snapshot.driver.any_gpu else []
+    return selections.refusals(probes.with_torch(snapshot)) if snapshot.driver.any_gpu else []
 
 
 def policy(request: Request) -> str:
     """What happens to a run that is not verified: asked when somebody is there, refused when nobody is."""
-    can_ask = report.can_ask() and not request.yes
+    can_ask = report_screen.can_ask() and not request.yes
     wish = request.unverified or "ask"
     return "refuse" if wish == "ask" and not can_ask else wish
 
 
 def ask_what(verified: Sequence[engine.Outcome], *, smoke: bool) -> str:
     """ "test" (the smoke test, then launch), "launch" or "stop"; with `smoke` False no test is offered."""
-    from mgpu.wizard import prompts
+    from mgpu.prompts import prompts
     from mgpu.wizard.questions import Choice, Question
 
-    screen = report.Screen.of(sys.stderr)
+    screen = report_screen.Screen.of(sys.stderr)
     head, *more = differences(verified)
-    screen.show([[("Not verified: ", "warn"), (head, "")], *report.unstyled(f"  {line}" for line in more)])
+    screen.show([[("Not verified: ", "warn"), (head, "")], *report_screen.unstyled(f"  {line}" for line in more)])
     test = (Choice("test", "Yes, then launch"),) if smoke else ()
     question = Question(
         "unverified",
@@ -80,17 +82,17 @@ def command_to_verify(config: Config, gpus: str) -> str:
 
 def refuse_unverified(request: Request, config: Config, verified: Sequence[engine.Outcome]) -> int:
     """Not verified, and nobody can be asked, or --unverified refuse."""
-    screen = report.Screen.of(sys.stderr)
+    screen = report_screen.Screen.of(sys.stderr)
     head, *more = differences(verified)
     command = command_to_verify(config, request.gpus)
-    again = f"\n  {command}\nor start it as it is:\n  {result.again('--unverified', 'allow')}"
+    again = f"\n  {command}\nor start it as it is:\n  {result_document.again('--unverified', 'allow')}"
     stamps = " (which tries these GPUs, and records nothing)" if request.gpus else ""
-    lines: list[report.Line] = [
+    lines: list[report_screen.Line] = [
         [(f"{'Config':<11}", "bold"), (f"{config.path}   NOT verified: {head}", "")],
-        *report.unstyled(f"{'':<13}{line}" for line in more),
+        *report_screen.unstyled(f"{'':<13}{line}" for line in more),
         [],
         [("NOT STARTED", "fail"), (f"  Verify it first{stamps}:", "")],
-        *report.unstyled(line for line in again.splitlines() if line),
+        *report_screen.unstyled(line for line in again.splitlines() if line),
     ]
     screen.show(lines)
     record(request, verified)
@@ -99,8 +101,8 @@ def refuse_unverified(request: Request, config: Config, verified: Sequence[engin
 
 def refuse(request: Request, problems: Sequence[engine.Outcome], text: str) -> int:
     """What would stop the run, with its fix."""
-    screen = report.Screen.of(sys.stderr)
-    lines = report.problems(problems, screen, command="mgpu doctor", show_all=False)
+    screen = report_screen.Screen.of(sys.stderr)
+    lines = report_screen.problems(problems, screen, command="mgpu doctor", show_all=False)
     if not lines:
         lines = [[(f"Not known: {why(problems)}", "")]]
     screen.show([*lines, [], [("NOT STARTED", "fail"), (f"  {text}", "")]])
@@ -112,4 +114,4 @@ def record(request: Request, problems: Sequence[engine.Outcome]) -> None:
     """The refusal where `--json-result` says."""
     if request.json_result:
         content = {"phase": "preflight", "exit_code": errors.LAUNCH_REFUSED, "checks": list(map(check_json, problems))}
-        result.write(request, content)
+        result_document.write(request, content)

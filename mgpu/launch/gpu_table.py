@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mgpu import errors, moments, report
+from mgpu import durations, errors
 from mgpu.command_line import shell
-from mgpu.launch import listing, readings, registry
-from mgpu.launch.readings import Now, Stored
+from mgpu.launch import gpu_readings_file, list_runs, registry
+from mgpu.launch.gpu_readings_file import Now, Stored
 from mgpu.launch.registry import Entry, State
+from mgpu.report import screen as report_screen
 
 _EVERY_S = 1.0
 _BAR = 20  # characters of a whole one
@@ -29,11 +30,11 @@ _GIB = 1 << 30
 
 def watch(entry: Entry) -> int:
     """Show the run until it ends, then its exit code (3 when nobody knows it); without a terminal once. q: 0."""
-    screen = report.Screen.of()
+    screen = report_screen.Screen.of()
     entry, state = registry.look(entry)
     if state == "elsewhere":
         where = registry.whereabouts(entry)
-        if readings.stored(Path(entry.folder)) is None:
+        if gpu_readings_file.stored(Path(entry.folder)) is None:
             raise errors.MgpuError(f"{entry.id} is {where}: cannot be asked from here", errors.UNKNOWN)
     if not screen.live or state in ("ended", "lost"):
         screen.show([*table(entry, state, screen), *_end(entry, state, screen)])
@@ -50,15 +51,15 @@ def watch(entry: Entry) -> int:
     return _code(entry)
 
 
-def _until_the_end(entry: Entry, screen: report.Screen) -> tuple[Entry, State]:
+def _until_the_end(entry: Entry, screen: report_screen.Screen) -> tuple[Entry, State]:
     """Paint it again and again, until the run has ended or somebody wants to leave."""
-    live = report.Live(screen)
+    live = report_screen.Live(screen)
     try:
         with _keys() as pressed:
             while True:
                 entry, state = registry.look(entry)
                 over = state in ("ended", "lost")
-                now = report.Screen.of(screen.stream)  # the window may have been resized
+                now = report_screen.Screen.of(screen.stream)  # the window may have been resized
                 lines = table(entry, state, now)
                 live.paint(_fitting(lines if over else [*lines, [], *_footer(now)]))
                 if over or pressed(_EVERY_S):
@@ -67,28 +68,28 @@ def _until_the_end(entry: Entry, screen: report.Screen) -> tuple[Entry, State]:
         live.end()
 
 
-def _goes_on(entry: Entry, screen: report.Screen) -> None:
+def _goes_on(entry: Entry, screen: report_screen.Screen) -> None:
     again, stop = shell("mgpu launch --attach {:id}", entry.id), shell("mgpu launch --stop {:id}", entry.id)
     text = f"{entry.id} goes on.  {again}   {stop}"
-    screen.show([[(line, "")] for line in report.wrapped(text, screen.width)])
+    screen.show([[(line, "")] for line in report_screen.wrapped(text, screen.width)])
 
 
-def _end(entry: Entry, state: State, screen: report.Screen) -> list[report.Line]:
+def _end(entry: Entry, state: State, screen: report_screen.Screen) -> list[report_screen.Line]:
     """How a run ended, as it was told where it was started."""
-    from mgpu.launch import box
+    from mgpu.launch import report as launch_report
 
-    return box.stored(Path(entry.folder), screen) or [] if state == "ended" else []
+    return launch_report.stored(Path(entry.folder), screen) or [] if state == "ended" else []
 
 
 def _code(entry: Entry) -> int:
     return errors.UNKNOWN if entry.exit_code is None else entry.exit_code
 
 
-def _footer(screen: report.Screen) -> list[report.Line]:
-    return report.unstyled(report.wrapped("q or Ctrl-C leaves; the run goes on", screen.width))
+def _footer(screen: report_screen.Screen) -> list[report_screen.Line]:
+    return report_screen.unstyled(report_screen.wrapped("q or Ctrl-C leaves; the run goes on", screen.width))
 
 
-def _fitting(lines: list[report.Line]) -> list[report.Line]:
+def _fitting(lines: list[report_screen.Line]) -> list[report_screen.Line]:
     """The picture without its lower lines, where the window is too low for all."""
     return lines[: max(1, shutil.get_terminal_size((80, 24)).lines - 1)]
 
@@ -96,34 +97,34 @@ def _fitting(lines: list[report.Line]) -> list[report.Line]:
 # The picture
 
 
-def table(entry: Entry, state: State, screen: report.Screen) -> list[report.Line]:
+def table(entry: Entry, state: State, screen: report_screen.Screen) -> list[report_screen.Line]:
     """The run in a line, a row for each of its GPUs (or ranks, where no GPU is watched), the last line of its log."""
     folder = Path(entry.folder)
-    found = readings.stored(folder)
-    word, style = listing.word(entry, state)
-    how = f" for {_lasted(entry)}" if state == "running" else listing.ending(entry) if state == "ended" else ""
-    lines: list[report.Line] = [[(f"{_cut(entry.id, screen.width)}  ", "bold")]]
+    found = gpu_readings_file.stored(folder)
+    word, style = list_runs.word(entry, state)
+    how = f" for {_lasted(entry)}" if state == "running" else list_runs.ending(entry) if state == "ended" else ""
+    lines: list[report_screen.Line] = [[(f"{_cut(entry.id, screen.width)}  ", "bold")]]
     if len(entry.id) + 2 + len(word + how) > screen.width:
         lines.append([])
     lines[-1] += [(_cut(word, screen.width), style), (_cut(how, max(1, screen.width - len(word))), "")]
-    ranks = {row["rank"]: row for row in listing.ranks(entry)} if state == "running" else {}
+    ranks = {row["rank"]: row for row in list_runs.ranks(entry)} if state == "running" else {}
     if found is not None and found.now:
         lines += _gpus(found, ranks, screen, state == "running")
     else:
         lines += _ranks(ranks, screen)
     for text in _doubts(entry, found, state):
-        lines += [[(line, "warn")] for line in report.wrapped(text, screen.width)]
+        lines += [[(line, "warn")] for line in report_screen.wrapped(text, screen.width)]
     if found is not None and found.said:
         for text in found.said[-2:]:
-            lines += report.unstyled(report.wrapped(f"mgpu: {text}", screen.width))
-    if last := listing.last_line(folder):
+            lines += report_screen.unstyled(report_screen.wrapped(f"mgpu: {text}", screen.width))
+    if last := list_runs.last_line(folder):
         lines.append([(_cut(f"log: {last}", screen.width), "")])
     return lines
 
 
 def _lasted(entry: Entry) -> str:
-    seconds = moments.seconds_between(entry.started, moments.now())
-    return "?" if seconds is None else moments.lasted(seconds)
+    seconds = durations.seconds_between(entry.started, durations.now())
+    return "?" if seconds is None else durations.lasted(seconds)
 
 
 def _doubts(entry: Entry, found: Stored | None, state: State) -> list[str]:
@@ -131,15 +132,17 @@ def _doubts(entry: Entry, found: Stored | None, state: State) -> list[str]:
     if state != "running":
         return []
     if found is None:
-        seconds = moments.seconds_between(entry.started, moments.now()) or 0
-        return [] if seconds < readings.OLD_S else ["no GPU of this run is watched"]
+        seconds = durations.seconds_between(entry.started, durations.now()) or 0
+        return [] if seconds < gpu_readings_file.OLD_S else ["no GPU of this run is watched"]
     if found.gap is not None:
         return [f"the GPUs are not watched any more: {found.gap}"]
-    age = readings.age_s(found)
-    return [f"the last reading is {moments.lasted(age)} old"] if age > readings.OLD_S else []
+    age = gpu_readings_file.age_s(found)
+    return [f"the last reading is {durations.lasted(age)} old"] if age > gpu_readings_file.OLD_S else []
 
 
-def _gpus(found: Stored, ranks: Mapping[int, Any], screen: report.Screen, live: bool) -> list[report.Line]:
+def _gpus(
+    found: Stored, ranks: Mapping[int, Any], screen: report_screen.Screen, live: bool
+) -> list[report_screen.Line]:
     """GPU, rank, pid, memory, load; what a narrow screen does without comes last."""
     of_pid = {row["pid"]: rank for rank, row in ranks.items()}
     columns: dict[str, list[str]] = {
@@ -159,7 +162,7 @@ def _gpus(found: Stored, ranks: Mapping[int, Any], screen: report.Screen, live: 
     return _rows(columns, screen)
 
 
-def _ranks(ranks: Mapping[int, Any], screen: report.Screen) -> list[report.Line]:
+def _ranks(ranks: Mapping[int, Any], screen: report_screen.Screen) -> list[report_screen.Line]:
     if not ranks:
         return []
     rows = sorted(ranks.items())
@@ -177,10 +180,10 @@ def _width(columns: Mapping[str, Sequence[str]]) -> int:
     return sum(max(len(name), *map(len, cells)) for name, cells in columns.items()) + 2 * (len(columns) - 1)
 
 
-def _rows(columns: Mapping[str, Sequence[str]], screen: report.Screen) -> list[report.Line]:
+def _rows(columns: Mapping[str, Sequence[str]], screen: report_screen.Screen) -> list[report_screen.Line]:
     width = {name: max(len(name), *map(len, cells)) for name, cells in columns.items()}
     head = "  ".join(f"{name:<{width[name]}}" for name in columns)
-    lines: list[report.Line] = [[(_cut(head, screen.width), "bold")]]
+    lines: list[report_screen.Line] = [[(_cut(head, screen.width), "bold")]]
     for place in range(len(next(iter(columns.values())))):
         cells = [f"{cells[place]:<{width[name]}}" for name, cells in columns.items()]
         lines.append([(_cut("  ".join(cells), screen.width), "")])
@@ -212,7 +215,7 @@ def _memory(gpu: Now) -> str:
     return f"{gpu.used_bytes / _GIB:.1f}{total}"
 
 
-def _bar(percent: int | None, screen: report.Screen) -> str:
+def _bar(percent: int | None, screen: report_screen.Screen) -> str:
     full, empty = ("█", "░") if screen.glyphs else ("#", ".")
     number = round(min(percent or 0, 100) * _BAR / 100)
     return full * number + empty * (_BAR - number) if percent is not None else ""
@@ -228,7 +231,7 @@ def _cut(text: str, width: int) -> str:
 @contextlib.contextmanager
 def _keys() -> Iterator[Any]:
     """A function that waits so many seconds and says whether somebody wants to leave."""
-    if not report.is_terminal(sys.stdin) or not _in_front():
+    if not report_screen.is_terminal(sys.stdin) or not _in_front():
         yield _slept
         return
     import termios

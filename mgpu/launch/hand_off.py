@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import errors, report
+from mgpu import errors
 from mgpu.errors import MgpuError
-from mgpu.launch import exit_code, guard, keeping, registry, run_log, start, supervise, time_limit
-from mgpu.launch.aftermath import Aftermath
-from mgpu.launch.command import Command
+from mgpu.launch import registry, run_entry, start_errors
+from mgpu.launch.gpu_watch import Watch
 from mgpu.launch.request import Request
-from mgpu.launch.watching import Watch
+from mgpu.launch.run_outcome import Aftermath
+from mgpu.launchers.argv import Command
+from mgpu.process import exit_code, guard, run_log, time_limit
+from mgpu.process import supervisor as process_supervisor
+from mgpu.report import screen as report_screen
 from mgpu.snapshot import Snapshot
 
 _NOBODY_READS = (errno.EPIPE, errno.EIO, errno.ECONNRESET)  # a pipe, a terminal, a socket that somebody left
@@ -33,13 +36,13 @@ def hand_off(
 
     `started` is called with the run's entry as soon as the launcher is there.
     """
-    supervise.open_missing()
-    screen = report.Screen.of(sys.stderr)
+    process_supervisor.open_missing()
+    screen = report_screen.Screen.of(sys.stderr)
     with contextlib.suppress(OSError):  # whoever read it went away
         screen.show([[(screen.rule("your program's output starts here"), "")]])
     after = Aftermath(expected=command.ranks, folder=folder)
-    with keeping.running(command, folder, request, started) as kept, Watch(snapshot, command, folder) as watch:
-        ticks: list[supervise.Tick] = [kept.tick, lambda running: after.tick(running.ranks), watch.tick]
+    with run_entry.running(command, folder, request, started) as kept, Watch(snapshot, command, folder) as watch:
+        ticks: list[process_supervisor.Tick] = [kept.tick, lambda running: after.tick(running.ranks), watch.tick]
         if request.timeout_s:
             ticks.append(time_limit.tick(request.timeout_s))
         ended = _supervised(command, folder, ticks, lambda running: after.before_signal(running.ranks))
@@ -56,13 +59,13 @@ def _tell(
     command: Command,
     folder: Path,
     snapshot: Snapshot,
-    ended: supervise.Ended,
+    ended: process_supervisor.Ended,
     after: Aftermath,
     watch: Watch,
     code: int,
 ) -> None:
     """How it ended and why. Whatever goes wrong here, the exit code stays the training's."""
-    from mgpu.launch import box
+    from mgpu.launch import report as launch_report
 
     seen = watch.result()
     try:
@@ -77,25 +80,25 @@ def _tell(
         guard.sweep(ended.error_files, after.files_before)
         # The ranks of a job's steps are Slurm's, not ours: nobody saw whether there were any.
         run = replace(run, gpus_gap=seen.gap, quiet_s=seen.quiet_s, watched=not command.is_job)
-        box.end(request, command, folder, run, snapshot)
+        launch_report.end(request, command, folder, run, snapshot)
         for what in ended.lost:
-            report.notice(f"not all that was printed could be written to {what}. See {folder}/run.log")
+            report_screen.notice(f"not all that was printed could be written to {what}. See {folder}/run.log")
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _NOBODY_READS:
             return
         if os.environ.get("MGPU_DEBUG"):
             raise
         what = "why it ended cannot be told" if isinstance(error, OSError) else "a bug in mgpu"
-        report.notice(f"{what}: {errors.reason(error)} (MGPU_DEBUG=1 shows where)")
-        report.notice(f"the training ended with {code}")
+        report_screen.notice(f"{what}: {errors.reason(error)} (MGPU_DEBUG=1 shows where)")
+        report_screen.notice(f"the training ended with {code}")
 
 
 def _supervised(
-    command: Command, folder: Path, ticks: list[supervise.Tick], before_signal: supervise.Tick
-) -> supervise.Ended:
+    command: Command, folder: Path, ticks: list[process_supervisor.Tick], before_signal: process_supervisor.Tick
+) -> process_supervisor.Ended:
     """The run from its start to its last process; its log and mgpu's own."""
     with _notes(folder) as note:
-        supervisor = supervise.Supervisor(command, None, ticks, note, before_signal)
+        supervisor = process_supervisor.Supervisor(command, None, ticks, note, before_signal)
         supervisor.log = log = run_log.open_log(folder, supervisor.say)
         try:
             ended = supervisor.run()
@@ -104,12 +107,12 @@ def _supervised(
         except Exception as error:
             if supervisor.launcher is None or os.environ.get("MGPU_DEBUG"):
                 raise
-            what = f"mgpu failed while it watched the run, and has ended it: {start.why(error)}"
+            what = f"mgpu failed while it watched the run, and has ended it: {start_errors.why(error)}"
             raise MgpuError(f"{what}. See {folder}/", errors.LAUNCH_REFUSED) from None
         finally:
             if log is not None:
                 log.close()
-    if not ended.at_line_start and sys.stderr is not None and report.is_terminal(sys.stderr):
+    if not ended.at_line_start and sys.stderr is not None and report_screen.is_terminal(sys.stderr):
         with contextlib.suppress(OSError):
             sys.stderr.write("\n")
     return ended
@@ -124,7 +127,7 @@ def _notes(folder: Path) -> Iterator[run_log.Notes]:
         notes.close()
 
 
-def _code(command: Command, ended: supervise.Ended) -> int:
+def _code(command: Command, ended: process_supervisor.Ended) -> int:
     """The exit code of mgpu: the training's, but for a time limit of mgpu's own."""
     if ended.timed_out:
         return errors.TIMED_OUT

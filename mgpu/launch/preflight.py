@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mgpu import ahead, beforehand, engine, probes, stamp
+from mgpu import engine, probes
 from mgpu.check import Check, Severity
-from mgpu.launch import destination, port
+from mgpu.engine import selections
+from mgpu.launch import output_folders
+from mgpu.launchers import port, stamp
+from mgpu.probes import prefetch
 from mgpu.snapshot import Config, Gap, Plan, Script, Snapshot
 
 # What ends a run that starts all the same; the doctor, who does not know what will be started, warns of some of it.
@@ -27,8 +30,8 @@ def look(config: Config, arguments: Sequence[str], named: int | None = None, scr
     `arguments`: the script's own, which may say where it writes. `named`: the port at which the ranks shall meet.
     """
     plan = Plan(nodes=config.num_machines, cpu_ranks=(config.ranks_here or 1) if config.on_cpu else None)
-    wanted = probes.of_launch(destination.folders(arguments))
-    snapshot = probes.gather(wanted, plan=plan, started=ahead.take())
+    wanted = probes.of_launch(output_folders.folders(arguments))
+    snapshot = probes.gather(wanted, plan=plan, started=prefetch.take())
     return stamped(_meeting(replace(snapshot, config=config, script=script), named))
 
 
@@ -61,9 +64,9 @@ def problems(snapshot: Snapshot, named: int | None) -> list[engine.Outcome]:
     assert config is not None
     ids = [*_STOPPING, *(_OF_THE_PORT if named is not None else ()), *(_OF_MACHINES if config.num_machines > 1 else ())]
     cpu = config.on_cpu or snapshot.driver is None or not snapshot.driver.any_gpu
-    if beforehand.worked_on(config, snapshot, cpu=cpu):
+    if selections.worked_on(config, snapshot, cpu=cpu):
         ids.append("gpu_busy")
-    outcomes = engine.run([_severe(check) for check in beforehand.checks() if check.id in ids], snapshot)
+    outcomes = engine.run([_severe(check) for check in selections.checks() if check.id in ids], snapshot)
     return [o for o in outcomes if o.status in ("fail", "crash") and not o.because_of]
 
 
@@ -74,7 +77,7 @@ def _severe(check: Check) -> Check:
 def doubts(snapshot: Snapshot, stopping: Sequence[engine.Outcome] = ()) -> list[str]:
     """Ids of what speaks against this run, and does not stop it."""
     ids = dict.fromkeys(o.check.id for o in stopping)
-    return list(ids | dict.fromkeys(beforehand.doubts(snapshot)))
+    return list(ids | dict.fromkeys(selections.doubts(snapshot)))
 
 
 def of_script(snapshot: Snapshot) -> list[engine.Outcome]:

@@ -11,15 +11,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import beforehand, engine, errors, report, run_folder
+from mgpu import engine, errors
 from mgpu.command_line import from_words
 from mgpu.config import facts
+from mgpu.engine import selections
 from mgpu.errors import MgpuError
-from mgpu.launch import command as launching
-from mgpu.launch import fewer, gate, port, preflight, program, result, start, summary
-from mgpu.launch.fewer import Fewer
-from mgpu.launch.program import Choice
+from mgpu.launch import gate, preflight, result_document, start_errors, summary
 from mgpu.launch.request import Request
+from mgpu.launchers import argv as launching
+from mgpu.launchers import choice as launchers_choice
+from mgpu.launchers import gpu_selection, port, run_folder
+from mgpu.launchers.choice import Choice
+from mgpu.launchers.gpu_selection import Fewer
+from mgpu.report import screen
 from mgpu.snapshot import Config, Snapshot
 
 _CONFIG = "accelerate.yaml"
@@ -29,29 +33,29 @@ _NOT_NOW = "Mend that, or start it all the same:\n  {again}"
 
 def run(request: Request) -> int:
     """`mgpu launch`: 125 when mgpu refuses, else the training's own exit code."""
-    result.check(request)
+    result_document.check(request)
     try:
-        with start.attempt(request):
+        with start_errors.attempt(request):
             request.check()
             return _run(request)
     except MgpuError as error:
         if request.json_result:
-            result.write(request, {"phase": "preflight", "exit_code": error.exit_code, "error": error.message})
+            result_document.write(request, {"phase": "preflight", "exit_code": error.exit_code, "error": error.message})
         raise
 
 
 def _run(request: Request) -> int:
-    target = program.named(request)
+    target = launchers_choice.named(request)
     config = _config(request)
     named = port.asked(request, config)
-    script = program.read(target)
+    script = launchers_choice.read(target)
     snapshot = preflight.look(config, target[1:], named, script)
     if problems := _unmended(request, snapshot):
         return gate.refuse(request, problems, _would_fail(config))
-    few = fewer.narrowed(request, snapshot)
-    if request.gpus and (problems := beforehand.refusals(few.snapshot)):
+    few = gpu_selection.narrowed(request, snapshot)
+    if request.gpus and (problems := selections.refusals(few.snapshot)):
         return gate.refuse(request, problems, _would_fail(config))
-    choice = program.choose(request, few.config, script)
+    choice = launchers_choice.choose(request, few.config, script)
     command = _command(request, few, choice, target, named)
     if request.print_command:
         _print(_commands(request, few, choice, target, named, command))
@@ -68,7 +72,7 @@ def _run(request: Request) -> int:
         return errors.LAUNCH_REFUSED if policy != "allow" and (stopping or (verified and policy == "refuse")) else 0
     here = config.num_machines == 1 or request.node is not None  # it would start on this machine
     if stopping and policy != "allow" and here:
-        return gate.refuse(request, stopping, _NOT_NOW.format(again=result.again("--unverified", "allow")))
+        return gate.refuse(request, stopping, _NOT_NOW.format(again=result_document.again("--unverified", "allow")))
     if config.num_machines > 1 and (request.node is None or (verified and policy != "allow")):
         raise MgpuError(_by_hand(request, config, target, verified), errors.LAUNCH_REFUSED)
     accelerate = (few.snapshot.packages or {}).get("accelerate", "")
@@ -99,7 +103,7 @@ def _config(request: Request) -> Config:
 
 def _unmended(request: Request, snapshot: Snapshot) -> list[engine.Outcome]:
     """What refuses the run however many GPUs are asked for; with `--gpus` the rest is asked of what they leave."""
-    problems = beforehand.refusals(snapshot)
+    problems = selections.refusals(snapshot)
     if not request.gpus or snapshot.driver is None or snapshot.visible is None:
         return problems
     return [problem for problem in problems if problem.check.area == "driver"]
@@ -190,15 +194,15 @@ def _start(request: Request, command: launching.Command, told: summary.Told) -> 
     """Say what will run, have it agreed to, and hand it over."""
     folder = None if request.exec_ else _folder(request, told.fewer.config)
     if request.detach or request.watch:
-        from mgpu.launch import keeping
+        from mgpu.launch import run_entry
 
-        keeping.can_keep()
+        run_entry.can_keep()
     told = replace(told, folder=folder)
     if told.fewer.snapshot.stamp is not None and not told.verified:
         told = replace(told, fewer=replace(told.fewer, snapshot=preflight.stamped(told.fewer.snapshot)))
     summary.show(told, command)
-    if not request.yes and report.can_ask() and not summary.agreed():
-        return result.declined(request)
+    if not request.yes and screen.can_ask() and not summary.agreed():
+        return result_document.declined(request)
     if folder is None:
         launching.become(command)
     snapshot = told.fewer.snapshot

@@ -14,11 +14,13 @@ import sys
 import time
 from collections.abc import Sequence
 
-from mgpu import errors, moments, report
+from mgpu import durations, errors
 from mgpu.command_line import below, remark, shell
 from mgpu.errors import MgpuError
-from mgpu.launch import keeping, listing, processes, registry
+from mgpu.launch import list_runs, registry, run_entry
 from mgpu.launch.registry import Entry, State
+from mgpu.process import processes
+from mgpu.report import screen as report_screen
 
 # The supervisor gives its launcher 30 s (torchrun waits that long for its ranks) and 5 more, then tells the end.
 _PATIENCE_S = 60.0
@@ -29,19 +31,19 @@ _POLL_S = 0.1
 def run(name: str | None, runs: Sequence[Entry]) -> int:
     """End one run. Raises MgpuError where it is not clear which."""
     entry, state = _which(name, runs)
-    screen = report.Screen.of(sys.stderr)
+    screen = report_screen.Screen.of(sys.stderr)
     if state == "elsewhere":
         raise MgpuError(f"{entry.id} is {registry.whereabouts(entry)}: cannot be ended from here", errors.UNKNOWN)
     if state == "ended":
         screen.show([[(f"mgpu: {entry.id} is over: {_told(entry, state, 0)}", "")]])
         return errors.READY
     if state == "running" and _ask(entry):
-        screen.show([[(f"mgpu: ending {entry.id}, started {moments.since(entry.started)}", "")]])
+        screen.show([[(f"mgpu: ending {entry.id}, started {durations.since(entry.started)}", "")]])
         _wait(entry, _PATIENCE_S)
     left, stuck = processes.end_run(entry.run_id, _GRACE_S)
     entry, state = _wait(entry, _GRACE_S)
     if state == "lost" and left:
-        keeping.end_lost(entry)
+        run_entry.end_lost(entry)
     screen.show([[(f"mgpu: {entry.id} {_told(entry, state, len(left) - len(stuck))}", "")]])
     if stuck:
         pids = " ".join(map(str, stuck))
@@ -53,7 +55,7 @@ def _told(entry: Entry, state: State, swept: int) -> str:
     if state == "lost":
         rest = f"{swept} process{'es' * (swept > 1)} of it ended now" if swept else "nothing of it is left"
         return f"was lost, nobody watched over it any more: {rest}"
-    return f"{listing.word(entry, state)[0]}{listing.ending(entry)}" if state == "ended" else "does not end"
+    return f"{list_runs.word(entry, state)[0]}{list_runs.ending(entry)}" if state == "ended" else "does not end"
 
 
 def _which(name: str | None, runs: Sequence[Entry]) -> tuple[Entry, State]:

@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mgpu import beforehand, describe, engine, moments, report, secrets_masking
+from mgpu import durations, engine, secrets_masking
 from mgpu.command_line import shell
-from mgpu.launch import command as launching
+from mgpu.engine import selections
 from mgpu.launch import gate
-from mgpu.launch.fewer import Fewer
-from mgpu.launch.program import Choice
+from mgpu.launchers import argv as launching
+from mgpu.launchers.choice import Choice
+from mgpu.launchers.gpu_selection import Fewer
+from mgpu.report import describe
+from mgpu.report import screen as report_screen
 from mgpu.snapshot import Config, Snapshot
 from mgpu.text import visible
 
@@ -37,7 +40,7 @@ class Told:
 
 def show(told: Told, command: launching.Command, *, dry_run: bool = False) -> None:
     """What will run, on what, with which additions: to stderr, since stdout is the training's."""
-    screen = report.Screen.of(sys.stdout if dry_run else sys.stderr)
+    screen = report_screen.Screen.of(sys.stdout if dry_run else sys.stderr)
     added = "  ".join(
         f"{name}={shlex.quote(value)}" for name, value in secrets_masking.masked_env(command.env_added).items()
     )
@@ -52,7 +55,7 @@ def show(told: Told, command: launching.Command, *, dry_run: bool = False) -> No
         ("Env", added or "nothing added"),
         ("Logs", f"{told.folder}/" if told.folder else ""),
     ]
-    lines: list[report.Line] = []
+    lines: list[report_screen.Line] = []
     for label, text in rows:
         for place, line in enumerate(_wrapped(text, screen)):
             lines.append([(f"{label if not place else '':<{_LABEL}}", "bold"), (line, "")])
@@ -60,12 +63,12 @@ def show(told: Told, command: launching.Command, *, dry_run: bool = False) -> No
     screen.show(lines)
 
 
-def _wrapped(text: str, screen: report.Screen) -> list[str]:
+def _wrapped(text: str, screen: report_screen.Screen) -> list[str]:
     """Line by line; one that begins with blanks keeps them."""
     wrapped: list[str] = []
     for line in text.splitlines():
         indent = " " * (len(line) - len(line.lstrip()))
-        wrapped += report.wrapped(line.lstrip(), screen.width - _LABEL, indent, indent)
+        wrapped += report_screen.wrapped(line.lstrip(), screen.width - _LABEL, indent, indent)
     return wrapped
 
 
@@ -85,7 +88,7 @@ def _gpus(fewer: Fewer) -> str:
     ranks = fewer.config.ranks_here or 1
     if fewer.config.on_cpu or not snapshot.driver.any_gpu:
         return f"none: {ranks} ranks on the CPU over gloo" if ranks > 1 else "none: on the CPU"
-    used = beforehand.gpus_of(snapshot, ranks)
+    used = selections.gpus_of(snapshot, ranks)
     if not used:
         return describe.rows(snapshot).get("Visible", "not known")
     sizes = [(gpu.memory_total_bytes, gpu.memory_used_bytes) for gpu in used]
@@ -143,7 +146,7 @@ def _batch(fewer: Fewer) -> str:
     ranks, accumulate = config.num_processes, config.accumulate or 1
     if not config.batch_per_gpu or not ranks or fewer.snapshot.driver is None:
         return ""
-    from mgpu import plan
+    from mgpu.planning import plan
 
     whole = plan.effective_batch(config.batch_per_gpu, ranks, accumulate)
     unit = "rank" if launching.on_cpu(config, fewer.snapshot.driver) else "GPU"
@@ -162,7 +165,7 @@ def _batch(fewer: Fewer) -> str:
 def _steps(config: Config, ranks: int, accumulate: int) -> str:
     if not config.dataset_size or not config.batch_per_gpu:
         return ""
-    from mgpu import plan
+    from mgpu.planning import plan
 
     steps = plan.steps(config.dataset_size, config.batch_per_gpu, ranks, accumulate)
     return f"; {config.dataset_size:,} samples = {steps.optimizer_steps:,} steps per epoch"
@@ -171,12 +174,12 @@ def _steps(config: Config, ranks: int, accumulate: int) -> str:
 def ago(snapshot: Snapshot) -> str:
     """How long ago the stamp was made, in words."""
     at = snapshot.stamp.verified_at if snapshot.stamp else None
-    return moments.since(at) if at else "at an unknown time"
+    return durations.since(at) if at else "at an unknown time"
 
 
 def agreed() -> bool:
     """Whether whoever sits there wants it started."""
-    from mgpu.wizard import prompts
+    from mgpu.prompts import prompts
     from mgpu.wizard.questions import Choice, Question
 
     question = Question(

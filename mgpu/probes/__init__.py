@@ -1,6 +1,6 @@
 """What is this machine? The probes' answers as a Snapshot.
 
-One file a probe; `children.py` runs them.
+One file a probe; `runner.py` runs them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from mgpu import __version__
-from mgpu.children import (
+from mgpu.probes import environ
+from mgpu.probes.runner import (
     DEFAULT,
     INFINIBAND,
     KERNEL,
@@ -35,7 +36,6 @@ from mgpu.children import (
     run,
     start,
 )
-from mgpu.probes import environ
 from mgpu.snapshot import BadSnapshot, Gap, Plan, Snapshot, from_json
 
 __all__ = [

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from mgpu import child_process
+from mgpu.process import child_process
 from mgpu.snapshot import Association, Cluster, Gres, NodeKind, Partition
 
 DEADLINE_S: Final = 5.0  # a client waits 9 s for a controller that is down (measured Slurm 22.05 2026-11)

@@ -1,7 +1,7 @@
 """How full and how busy is each GPU, again and again, and who is on it?
 
-Runs in a child process that ends when its reader goes away (`mgpu/gauges.py`): NVML may hang or abort. Standard library
-and pynvml only.
+Runs in a child process that ends when its reader goes away (`mgpu/probes/gpu_monitor.py`): NVML may hang or abort.
+Standard library and pynvml only.
 """
 
 from __future__ import annotations

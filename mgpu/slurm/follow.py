@@ -16,14 +16,16 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from mgpu import moments, report, signals
+from mgpu import durations
 from mgpu.errors import MgpuError
-from mgpu.launch.exit_code import Tables
+from mgpu.process import signals
+from mgpu.process.exit_code import Tables
+from mgpu.process.tail import Tail
+from mgpu.report import screen as report_screen
 from mgpu.slurm import record as records
-from mgpu.slurm import refusals
-from mgpu.slurm.asked import LOOK_S, Answer, Question, lost
+from mgpu.slurm import sbatch_errors
+from mgpu.slurm.client import LOOK_S, Answer, Question, lost
 from mgpu.slurm.record import Record
-from mgpu.slurm.tail import Tail
 
 _TICK_S = 0.1
 # Between two looks: a share of the time since the job's state changed, so that a queue of hours costs the controller
@@ -36,7 +38,7 @@ _SETTLED_S = 0.5  # a reason that stands for less is not told: the scheduler's f
 # What another machine has written is seen here later: NFS keeps a file's size for 3 s (acregmin).
 _LAST_WORDS_S, _MISSING_S = 0.3, 3.0
 _AT_ONCE = 16  # chunks of a file between two looks at signals and the clock
-Say = Callable[[str, report.Style], None]
+Say = Callable[[str, report_screen.Style], None]
 # The same signal again this soon is the same wish: timeout(1) signals the process and then its group.
 _SAME_S = 0.2
 
@@ -180,7 +182,7 @@ class _Follower:
             self.record = records.accounted(self.job) or (self.record if self._was_over() else None)
         elif now - self.heard > _AWAY_TOLD_S and not self.away:
             self.away = True
-            why = "does not answer" if lost(answer) else f"says: {refusals.explained(answer.err)}"
+            why = "does not answer" if lost(answer) else f"says: {sbatch_errors.explained(answer.err)}"
             self.say(f"Slurm's controller {why}; job {self.job} goes on without it, mgpu asks again", "warn")
 
     def _was_over(self) -> bool:
@@ -215,11 +217,11 @@ class _Follower:
 
     def _waited(self, now: float) -> str:
         waited = now - self.began
-        return f", after {moments.lasted(waited)}" if waited >= 1 and not self.attached else ""
+        return f", after {durations.lasted(waited)}" if waited >= 1 and not self.attached else ""
 
     def _tell_waiting(self, found: Record) -> None:
         """One line a reason, not one a look."""
-        wait = refusals.waiting(found.reason)
+        wait = sbatch_errors.waiting(found.reason)
         if found.state == "PENDING" and wait.never and not self.attached and self.cancelled_at is None:
             self.never = f"{wait.words} ({found.reason})"
             self.say(f"job {self.job} would never start ({found.reason}): cancelling it", "fail")
@@ -241,7 +243,7 @@ class _Follower:
         found = self.record
         if found is None or self.cancelled_at is not None:
             return ""
-        wait = refusals.waiting(found.reason)
+        wait = sbatch_errors.waiting(found.reason)
         if found.state in records.HELD:
             return wait.words if wait.held else "it was put back into the queue and is held"
         if found.state == "PENDING" and wait.held and (found.restarts or found.reason not in _HELD_BY_WILL):
@@ -330,12 +332,12 @@ _STATES = {
 }
 
 
-def speaker(screen: report.Screen) -> Say:
+def speaker(screen: report_screen.Screen) -> Say:
     """Tells lines of mgpu's own, where anybody hears them."""
 
-    def say(text: str, style: report.Style) -> None:
+    def say(text: str, style: report_screen.Style) -> None:
         with contextlib.suppress(OSError):
-            for line in report.wrapped(f"mgpu: {text}", screen.width, "", "      "):
+            for line in report_screen.wrapped(f"mgpu: {text}", screen.width, "", "      "):
                 screen.show([[(line, style)]])
 
     return say

@@ -11,12 +11,14 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mgpu import beforehand, engine, errors, file_reading, scratch
+from mgpu import engine, errors, file_reading
 from mgpu.command_line import below, shell
+from mgpu.engine import selections
 from mgpu.errors import MgpuError, reason
+from mgpu.job_files import insert, preflight_block
+from mgpu.job_files.job import THIS_FILE, Job, Shape
 from mgpu.launch.request import Request
-from mgpu.slurm import block, insert
-from mgpu.slurm.job import THIS_FILE, Job, Shape
+from mgpu.process import scratch
 from mgpu.snapshot import Config, JobScript, Plan, Snapshot
 
 _CONFIG = "accelerate.yaml"
@@ -49,34 +51,34 @@ class Prepared:
 
 def prepared(request: Request, target: list[str], folder: Path) -> Prepared:
     """The script that will run: the one that is named, or one that is written for a Python script."""
-    from mgpu.probes import job_script
+    from mgpu.readers.job_script import read
 
     path = Path(target[0])
     if request.module or path.suffix == ".py":
         return _made(request, target, folder)
     if not path.is_file():
-        from mgpu.launch import program
+        from mgpu.launchers import choice as launchers_choice
 
-        program.named(replace(request, slurm=False, target=tuple(target)))  # says what is wrong with the name
-    if not job_script.is_job_script(path):
+        launchers_choice.named(replace(request, slurm=False, target=tuple(target)))  # says what is wrong with the name
+    if not read.is_job_script(path):
         words = f"{path} is no job script (a shell script with #SBATCH lines) and no Python script (.py)"
         raise MgpuError(words, errors.USAGE)
     if request.gpus_per_node is not None:
         raise MgpuError(f"--gpus-per-node is for a Python script; {path} has its own #SBATCH lines", errors.USAGE)
-    job = job_script.read(path)
+    job = read.read(path)
     if job.error:
         raise MgpuError(f"{path}: {job.error}", errors.USAGE)
     return _of_script(request, path, job, tuple(target[1:]), folder)
 
 
 def _of_script(request: Request, path: Path, job: JobScript, arguments: tuple[str, ...], folder: Path) -> Prepared:
-    from mgpu.probes import job_script
+    from mgpu.readers.job_script import read
 
     for option, why in _NOT_FOLLOWED.items():
         if said := job.directive(option):
             raise MgpuError(f"{path}:{said.line}: --{option}: {why}", errors.LAUNCH_REFUSED)
     try:
-        text = file_reading.read(path, most=job_script.LARGEST_BYTES).decode("utf-8", "surrogateescape")
+        text = file_reading.read(path, most=read.LARGEST_BYTES).decode("utf-8", "surrogateescape")
     except OSError as error:
         raise MgpuError(f"cannot read {path}: {error.strerror or reason(error)}", errors.USAGE) from None
     nodes = request.nodes or _nodes(job)
@@ -93,13 +95,13 @@ def _of_script(request: Request, path: Path, job: JobScript, arguments: tuple[st
         options.append(f"--nodes={request.nodes}")
     config = _config_of(request, job)
     words, changed = "left out (--no-preflight)", False
-    if not request.preflight and block.present(text):
-        if (without := block.off(text)) is None:
+    if not request.preflight and preflight_block.present(text):
+        if (without := preflight_block.off(text)) is None:
             words = "in the script, by lines of its own: --no-preflight does not reach them"
         else:
             text, changed = without, True
     elif request.preflight:
-        if block.present(text):
+        if preflight_block.present(text):
             words = "in the script"
             if request.spare:
                 words += f", with {request.spare} spare node{'s' * (request.spare > 1)}"
@@ -108,7 +110,7 @@ def _of_script(request: Request, path: Path, job: JobScript, arguments: tuple[st
         elif (line := insert.place(job)) is None:
             words = "none: no command was seen that launches anything"
         else:
-            lines = block.lines(
+            lines = preflight_block.lines(
                 mgpu=_mgpu(), need=nodes, config=str(Path(config.path).absolute()) if config else None,
                 logs=str(folder.absolute()), container=_in_image(job), spare=request.spare,
             )  # fmt: skip
@@ -128,44 +130,44 @@ def _in_image(job: JobScript) -> bool:
 
 def _made(request: Request, target: list[str], folder: Path) -> Prepared:
     """A job for a Python script, from the options and the config."""
-    from mgpu.probes import job_script
-    from mgpu.slurm import environment, writing
+    from mgpu.job_files import environment, sbatch
+    from mgpu.readers.job_script import read
 
     words, config = _target(request, target), _config(request)
     job = _job(request, words, config, folder)
     folder_name = "job.sbatch"
-    head, blank, rest = writing.render(replace(job, setup=environment.setup_lines())).partition("\n\n")
+    head, blank, rest = sbatch.render(replace(job, setup=environment.setup_lines())).partition("\n\n")
     text = head.replace(THIS_FILE, folder_name) + blank + rest
     with scratch.folder() as place:
         path = place / folder_name
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
-        facts = job_script.read(path)
+        facts = read.read(path)
     facts = replace(facts, path=str(folder / folder_name))
     told = f"{_BY_PREFLIGHT}; --no-preflight leaves it out" if job.preflight else "left out (--no-preflight)"
     return Prepared(folder_name, text, facts, (), (), job.nodes, told, True, config, None)
 
 
 def _target(request: Request, target: list[str]) -> list[str]:
-    from mgpu.launch import program
+    from mgpu.launchers import choice as launchers_choice
 
-    return program.named(replace(request, slurm=False, target=tuple(target)))
+    return launchers_choice.named(replace(request, slurm=False, target=tuple(target)))
 
 
 def _job(request: Request, words: list[str], config: Config, folder: Path) -> Job:
     from mgpu.config.reading import pinned
-    from mgpu.launch import program
-    from mgpu.slurm import inside
+    from mgpu.launchers import choice as launchers_choice
+    from mgpu.slurm import in_allocation
 
-    here = inside.allocation()
+    here = in_allocation.allocation()
     given = here.nodes - request.spare if here is not None and here.nodes else 0
     nodes = request.nodes or max(given, 0) or max(1, config.num_machines)
     machines = max(1, config.num_machines)
     each = max(1, (config.num_processes or machines) // machines)
     on_cpu = config.on_cpu or config.cpu_job
     gpus = request.gpus_per_node if request.gpus_per_node is not None else 0 if on_cpu else each
-    script = program.read(words)
+    script = launchers_choice.read(words)
     ranks = gpus or each
-    choice = program.choose(request, config, script)
+    choice = launchers_choice.choose(request, config, script)
     if choice.launcher == "python":
         raise MgpuError("--launcher python starts one process; a job on Slurm takes a launcher", errors.USAGE)
     shape: Shape = "torchrun" if choice.launcher == "torchrun" else "accelerate"
@@ -186,7 +188,7 @@ def _config(request: Request) -> Config:
     if not path.exists():
         raise MgpuError(f"no config {path}.  mgpu configure --slurm  writes one", errors.LAUNCH_REFUSED)
     config = replace(facts(path, ask_loader=False), engine="slurm")  # the job tells where the ranks meet
-    problems = [outcome for outcome in beforehand.refusals(_of_config(config)) if outcome.check.area == "config"]
+    problems = [outcome for outcome in selections.refusals(_of_config(config)) if outcome.check.area == "config"]
     if problems:
         again = below(shell("mgpu configure --validate {:path}", str(path)))
         raise MgpuError(f"{path}: {title(problems[0])}{again}", errors.LAUNCH_REFUSED)
@@ -200,11 +202,11 @@ def _of_config(config: Config) -> Snapshot:
 def _config_of(request: Request, job: JobScript) -> Config | None:
     """The config that a job script's launcher is given, for the pre-flight's smoke test."""
     from mgpu.config import facts
-    from mgpu.probes import job_script
+    from mgpu.readers.job_script import read
 
     if request.config:
         return _config(request)
-    named = job_script.named_config(job)
+    named = read.named_config(job)
     if named is None and Path(_CONFIG).is_file() and any(one.launcher == "accelerate" for one in job.launches):
         named = Path(_CONFIG)
     return facts(named, ask_loader=False) if named is not None else None

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from mgpu.errors import UNKNOWN, MgpuError
 from mgpu.probes import cluster
-from mgpu.slurm import asked
-from mgpu.slurm.asked import Answer, Question
+from mgpu.slurm import client
+from mgpu.slurm.client import Answer, Question
 
 # doc/html/job_state_codes of github.com/SchedMD/slurm, 2026-08. What is not among these goes on.
 ENDED = frozenset({
@@ -59,7 +59,7 @@ class Record:
 
 def asking(job: int) -> Question:
     """Ask about a job; `told` reads the answer."""
-    return Question("scontrol", "--oneliner", "show", "job", str(job), limit_s=asked.LOOK_S)
+    return Question("scontrol", "--oneliner", "show", "job", str(job), limit_s=client.LOOK_S)
 
 
 def told(job: int, answer: Answer) -> Record | None:
@@ -86,11 +86,11 @@ def of(job: int) -> Record | None:
 
 def accounted(job: int) -> Record | None:
     """A job that is over, by the accounting; None where there is none, or it does not know the job."""
-    if not asked.is_there("sacct"):
+    if not client.is_there("sacct"):
         return None
     for fields in (_SACCT, _SACCT_OLD):
         words = ("--allocations", "--noheader", "--parsable2", f"--jobs={job}", f"--format={','.join(fields)}")
-        answer = asked.ask("sacct", *words, limit_s=asked.LOOK_S)
+        answer = client.ask("sacct", *words, limit_s=client.LOOK_S)
         if answer.code == 0:
             return of_sacct(job, answer.out, fields)
         if "Invalid field" not in answer.err:

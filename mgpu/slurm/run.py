@@ -13,14 +13,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import document, engine, errors, report, scratch
+from mgpu import engine, errors
 from mgpu.command_line import shell
 from mgpu.errors import MgpuError
-from mgpu.launch import result, start
+from mgpu.launch import result_document, start_errors
 from mgpu.launch.request import Request
-from mgpu.run_folder import LAUNCH, claim_folder, plan_folder
-from mgpu.slurm import asked, prepare, refusals, submit, telling
+from mgpu.launchers.run_folder import LAUNCH, claim_folder, plan_folder
+from mgpu.process import scratch
+from mgpu.report import document
+from mgpu.report import screen as report_screen
+from mgpu.slurm import client, prepare, sbatch_errors, submit
 from mgpu.slurm import record as records
+from mgpu.slurm import report as slurm_report
 from mgpu.slurm.follow import Asked, follow, speaker
 from mgpu.slurm.prepare import Prepared, title
 from mgpu.snapshot import Snapshot
@@ -35,13 +39,13 @@ def run(request: Request) -> int:
     if request.attach or request.status or request.stop:
         return _later(request)
     check(request)
-    result.check(request)
+    result_document.check(request)
     try:
-        with start.attempt(request) as attempt:
+        with start_errors.attempt(request) as attempt:
             return _run(request, attempt)
     except MgpuError as error:
         if request.json_result:
-            result.write(request, {"phase": "preflight", "exit_code": error.exit_code, "error": error.message})
+            result_document.write(request, {"phase": "preflight", "exit_code": error.exit_code, "error": error.message})
         raise
 
 
@@ -81,15 +85,15 @@ def check(request: Request) -> None:
             raise MgpuError(f"{flag} {value!r}: one word, as Slurm has it", errors.USAGE)
 
 
-def _run(request: Request, attempt: start.Attempt) -> int:
-    from mgpu.slurm import inside
+def _run(request: Request, attempt: start_errors.Attempt) -> int:
+    from mgpu.slurm import in_allocation
 
     target = list(request.target[1:] if request.target[:1] == ("--",) else request.target)
     if not target or not target[0]:
         words = "which script?  mgpu launch --slurm [OPTIONS] JOB.sbatch|SCRIPT.py [ARGS...]"
         raise MgpuError(words, errors.USAGE)
-    here = inside.allocation()
-    if here is None and not asked.is_there():
+    here = in_allocation.allocation()
+    if here is None and not client.is_there():
         words = "Slurm is not here (no sbatch): log in to a login node of the cluster, and start it there"
         raise MgpuError(words, errors.LAUNCH_REFUSED)
     folder = plan_folder(request.log_dir, LAUNCH)
@@ -97,11 +101,11 @@ def _run(request: Request, attempt: start.Attempt) -> int:
     if refused := _refused(request, prepared):
         return refused
     if here is not None:
-        return inside.start(request, prepared, here, folder)
+        return in_allocation.start(request, prepared, here, folder)
     return _submitted(request, prepared, folder, attempt)
 
 
-def _submitted(request: Request, prepared: Prepared, folder: Path, attempt: start.Attempt) -> int:
+def _submitted(request: Request, prepared: Prepared, folder: Path, attempt: start_errors.Attempt) -> int:
     options = prepared.options
     if request.dry_run:
         return _shown(prepared, options, folder)
@@ -111,23 +115,23 @@ def _submitted(request: Request, prepared: Prepared, folder: Path, attempt: star
 
 
 def _submitted_from(
-    request: Request, prepared: Prepared, options: Sequence[str], folder: Path, attempt: start.Attempt
+    request: Request, prepared: Prepared, options: Sequence[str], folder: Path, attempt: start_errors.Attempt
 ) -> int:
     """Submit the script of this folder, and follow the job."""
     script = written(prepared, folder)
     if refusals := submit.test_only(script, options):
         nothing_was_run(prepared, folder)
         raise MgpuError(f"Slurm would not take the job: {refusals[0]}", errors.LAUNCH_REFUSED)
-    screen = report.Screen.of(sys.stderr)
-    telling.plan(_rows(prepared, options, script), screen)
-    if not request.yes and report.can_ask():
+    screen = report_screen.Screen.of(sys.stderr)
+    slurm_report.plan(_rows(prepared, options, script), screen)
+    if not request.yes and report_screen.can_ask():
         from mgpu.launch import summary
 
         if not summary.agreed():
             nothing_was_run(prepared, folder)
-            return result.declined(request)
+            return result_document.declined(request)
     _output_folders(prepared)
-    if not request.detach and not asked.is_there("scontrol"):
+    if not request.detach and not client.is_there("scontrol"):
         raise MgpuError("no scontrol here, without which no job can be followed: --detach", errors.LAUNCH_REFUSED)
     say = speaker(screen)
     with Asked() as signals:
@@ -135,10 +139,14 @@ def _submitted_from(
         attempt.started = True
         if request.detach:
             return _left(job, _never(job))
-        how = "Ctrl-C cancels it, --detach would leave it" if report.is_terminal(sys.stderr) else "a signal cancels it"
+        how = (
+            "Ctrl-C cancels it, --detach would leave it"
+            if report_screen.is_terminal(sys.stderr)
+            else "a signal cancels it"
+        )
         say(f"job {job} is submitted; {how}", "")
         followed = follow(job, signals, timeout_s=request.timeout_s, say=say)
-        return telling.end(
+        return slurm_report.end(
             followed, folder, triage=request.triage, json_result=request.json_result, config=prepared.config
         )
 
@@ -155,14 +163,14 @@ def _never(job: int) -> str:
     seconds: a new job has no reason yet, or a rough one."""
     began = changed = time.monotonic()
     reason = ""
-    if not asked.is_there("scontrol"):
+    if not client.is_there("scontrol"):
         return ""
     while time.monotonic() - began < _FIRST_LOOK_S:
         found = records.told(job, records.asking(job).wait())
         if found is not None:
             if found.state != "PENDING":
                 return ""
-            wait = refusals.waiting(found.reason)
+            wait = sbatch_errors.waiting(found.reason)
             if wait.never:
                 return f"{wait.words} ({found.reason})"
             if found.reason != reason:
@@ -179,11 +187,11 @@ def _left(job: int, never: str) -> int:
         trouble = submit.cancel(job)
         end = f"it is not cancelled: {trouble}" if trouble else "it is cancelled"
         raise MgpuError(f"NOT STARTED: job {job} would have waited for ever: {never}; {end}", errors.LAUNCH_REFUSED)
-    screen = report.Screen.of(sys.stderr)
-    lines: list[report.Line] = [[("mgpu: submitted", "ok"), (f", job {job}", "")]]
+    screen = report_screen.Screen.of(sys.stderr)
+    lines: list[report_screen.Line] = [[("mgpu: submitted", "ok"), (f", job {job}", "")]]
     for label, option in (("Follow it", "--attach"), ("How it is", "--status"), ("End it", "--stop")):
         lines.append([(f"{label:<11}", "bold"), (shell("mgpu launch --slurm {:option} {:id}", option, job), "")])
-    telling.show(screen, lines)
+    slurm_report.show(screen, lines)
     if sys.stdout is not None:
         print(job, flush=True)
     return errors.READY
@@ -200,18 +208,20 @@ def _refused(request: Request, prepared: Prepared) -> int:
         found = [outcome for outcome in found if outcome.status != "warn"]
     if not found:
         return 0
-    screen = report.Screen.of(sys.stderr)
+    screen = report_screen.Screen.of(sys.stderr)
     fails = [outcome for outcome in found if outcome.status == "fail"]
     command = shell("mgpu doctor --script {:path}", prepared.job.path)
     if fails and request.unverified != "allow":
         from mgpu.launch import gate
 
-        again = result.again("--unverified", "allow")
+        again = result_document.again("--unverified", "allow")
         return gate.refuse(request, fails, f"Mend that, or submit it all the same:\n  {again}")
     for outcome in found:
-        telling.show(screen, [[(f"{outcome.status:<6}", "fail" if outcome in fails else "warn"), (title(outcome), "")]])
+        slurm_report.show(
+            screen, [[(f"{outcome.status:<6}", "fail" if outcome in fails else "warn"), (title(outcome), "")]]
+        )
     if command:
-        telling.show(screen, [[(f"More:  {command}", "")]])
+        slurm_report.show(screen, [[(f"More:  {command}", "")]])
     return 0
 
 
@@ -241,7 +251,7 @@ def _output_folders(prepared: Prepared) -> None:
         except OSError as error:
             words = f"the job's output goes to {path}, which is not there and cannot be made: {errors.reason(error)}"
             raise MgpuError(words, errors.LAUNCH_REFUSED) from None
-        report.notice(f"made the folder {path} for the job's output")
+        report_screen.notice(f"made the folder {path} for the job's output")
 
 
 def _rows(prepared: Prepared, options: Sequence[str], script: Path) -> list[tuple[str, str]]:
@@ -250,15 +260,15 @@ def _rows(prepared: Prepared, options: Sequence[str], script: Path) -> list[tupl
         ("Job", f"{prepared.source or script}" + (f"   {nodes}" if nodes else "")),
         ("Config", prepared.config.path if prepared.config else ""),
         ("Pre-flight", prepared.preflight),
-        ("Command", telling.command_of(script, options, prepared.arguments)),
+        ("Command", slurm_report.command_of(script, options, prepared.arguments)),
     ]
 
 
 def _shown(prepared: Prepared, options: Sequence[str], folder: Path) -> int:
     """--dry-run: the script on stdout, the rest on stderr; whether Slurm would take it."""
-    screen = report.Screen.of(sys.stderr)
-    telling.plan(_rows(prepared, options, folder / prepared.name if prepared.changed else prepared.source or folder),
-                 screen)  # fmt: skip
+    screen = report_screen.Screen.of(sys.stderr)
+    to = folder / prepared.name if prepared.changed else prepared.source or folder
+    slurm_report.plan(_rows(prepared, options, to), screen)
     show_text(prepared)
     with scratch.folder() as place:
         script = written(replace(prepared, changed=True), place)
@@ -298,7 +308,7 @@ def _later(request: Request) -> int:
     if found is None:
         words = f"Slurm knows no job {job} (it forgets one that is over after MinJobAge, 5 minutes by default)"
         raise MgpuError(words, errors.UNKNOWN)
-    screen = report.Screen.of(sys.stderr)
+    screen = report_screen.Screen.of(sys.stderr)
     say = speaker(screen)
     if request.status:
         return _status(found, request)
@@ -315,28 +325,28 @@ def _later(request: Request) -> int:
     if followed.left:
         say(f"left; job {job} goes on.  {shell('mgpu launch --slurm --attach {:id}', job)}", "")
         return errors.INTERRUPTED
-    return telling.end(followed, None, triage=True, json_result="", config=None)
+    return slurm_report.end(followed, None, triage=True, json_result="", config=None)
 
 
 def _status(found: records.Record, request: Request) -> int:
     if request.json_result:
         return _status_json(found, request.json_result)
-    screen = report.Screen.of(sys.stdout)
+    screen = report_screen.Screen.of(sys.stdout)
     rows = [("Job", f"{found.job}   {found.name}"), ("State", found.state)]
     if found.state == "PENDING":
-        rows.append(("Waits", f"{refusals.waiting(found.reason).words} ({found.reason})"))
+        rows.append(("Waits", f"{sbatch_errors.waiting(found.reason).words} ({found.reason})"))
         rows.append(("Expected", found.start.replace("T", " ")))
     elif found.ended:
         rows.append(("Exit", f"{found.exit_code}" + (f", signal {found.signal}" if found.signal else "")))
     rows += [("Nodes", found.nodes), ("Log", found.output)]
-    telling.plan(rows, screen)
+    slurm_report.plan(rows, screen)
     return errors.READY
 
 
 def _status_json(found: records.Record, name: str) -> int:
-    whole = result.document({"slurm": dataclasses.asdict(found)})
+    whole = result_document.document({"slurm": dataclasses.asdict(found)})
     if name == "-":
         print(document.text(whole), end="")
     else:
-        result.written(Path(name), whole)
+        result_document.written(Path(name), whole)
     return errors.READY

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mgpu import file_reading, stamp
+from mgpu import file_reading
 from mgpu.errors import USAGE, MgpuError, reason
+from mgpu.launchers import stamp
 from mgpu.snapshot import BadSnapshot, Bandwidth, Baseline, Scaling, Snapshot, decode
 from mgpu.structured_text import Malformed, json_of
 

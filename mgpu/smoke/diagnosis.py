@@ -13,10 +13,12 @@ from dataclasses import replace
 from os import environ
 from pathlib import Path
 
-from mgpu import bandwidth, run_folder, signals
+from mgpu.launchers import run_folder
+from mgpu.planning import bandwidth
+from mgpu.process import signals
 from mgpu.smoke import nccl_log
-from mgpu.smoke.climb import Attempt, climb
-from mgpu.smoke.tries import COMMUNICATES, P2P_OFF, Try, tries
+from mgpu.smoke.runner import Attempt, climb
+from mgpu.smoke.trials import COMMUNICATES, P2P_OFF, Try, tries
 from mgpu.snapshot import Rank, Ranks, Trial
 
 TRIAL_S = 15.0  # for one try, without the start of the launcher and the imports

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from mgpu.command_line import from_words, is_kind
 from mgpu.errors import USAGE, MgpuError
 from mgpu.smoke.ranks import addresses
-from mgpu.smoke.ranks.orders import Orders
+from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import Config, Meeting
 
 _SHOWN = 4  # commands that are spelt out; of more machines the first and the last

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mgpu import file_reading
-from mgpu.smoke.ranks.orders import Orders
+from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import NcclLine, NcclLog
 
 _FILES = "nccl.*.txt"

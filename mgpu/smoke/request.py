@@ -10,7 +10,7 @@ from typing import get_args
 
 from mgpu.errors import USAGE, MgpuError
 from mgpu.smoke.ranks import RUNGS
-from mgpu.smoke.ranks.orders import Level
+from mgpu.smoke.ranks.rank_plan import Level
 
 FORMATS = ("human", "json", "junit", "github", "markdown")
 # The limit on the whole test, unless --timeout says otherwise (without the search for a cause).

@@ -8,19 +8,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import ahead, document, engine, errors, examine, files, probes, report, scratch, signals, stamp
-from mgpu.beforehand import doubts, refusals, worked_on
+from mgpu import engine, errors, files, probes
+from mgpu.doctor import run as doctor_run
+from mgpu.engine.selections import doubts, refusals, worked_on
 from mgpu.errors import MgpuError, reason
-from mgpu.redaction import without_secrets
-from mgpu.run_folder import SMOKE_TEST, claim_folder, plan_folder
-from mgpu.smoke import aftermath, baseline, diagnosis, machines, nccl_log, telling
+from mgpu.launchers import stamp
+from mgpu.launchers.run_folder import SMOKE_TEST, claim_folder, plan_folder
+from mgpu.probes import prefetch
+from mgpu.process import scratch, signals
+from mgpu.report import document, screen
+from mgpu.smoke import baseline, diagnosis, formats, machines, memory_kept, nccl_log
+from mgpu.smoke import config_under_test as subjects
+from mgpu.smoke import report as verdicts
 from mgpu.smoke import screen as screens
-from mgpu.smoke import subject as subjects
-from mgpu.smoke import verdict as verdicts
-from mgpu.smoke.climb import Attempt, climb
+from mgpu.smoke.config_under_test import Subject
 from mgpu.smoke.request import Request
-from mgpu.smoke.subject import Subject
+from mgpu.smoke.runner import Attempt, climb
 from mgpu.snapshot import Gap, Plan, Ranks, Snapshot, to_json
+from mgpu.snapshot.redaction import without_secrets
 
 _CODES = {"timed_out": errors.TIMED_OUT}
 
@@ -29,23 +34,23 @@ def run(request: Request) -> int:
     """`mgpu smoke-test`; 0 passed, 1 failed, 3 could not tell, 5 somebody works on the GPUs."""
     request.check()
     if request.show:
-        from mgpu.smoke import last
+        from mgpu.smoke import show_last
 
-        return last.show(request)
+        return show_last.show(request)
     started = time.monotonic()
     try:
         return _run(request, started)
     except MgpuError as error:
         if error.exit_code == errors.USAGE or request.format == "human":
             raise
-        return telling.failed(request, error.message, error.exit_code, time.monotonic() - started)
+        return formats.failed(request, error.message, error.exit_code, time.monotonic() - started)
     except (KeyboardInterrupt, signals.Stopped):
-        return telling.failed(request, "interrupted", signals.exit_code(), time.monotonic() - started)
+        return formats.failed(request, "interrupted", signals.exit_code(), time.monotonic() - started)
     except Exception as error:
         if request.format == "human" or os.environ.get("MGPU_DEBUG"):
             raise
         words = f"a bug in mgpu: {reason(error)} (MGPU_DEBUG=1 shows where)"
-        return telling.failed(request, words, errors.UNKNOWN, time.monotonic() - started)
+        return formats.failed(request, words, errors.UNKNOWN, time.monotonic() - started)
 
 
 def _run(request: Request, started: float) -> int:
@@ -54,12 +59,12 @@ def _run(request: Request, started: float) -> int:
         request = replace(request, node=machines.this_one(request.node, subject.config, request.config))
         subject, snapshot = subjects.narrowed(subject, _look(subject), request, place)
         snapshot = replace(snapshot, config=subject.config)
-        talk = report.Screen.of() if request.format == "human" and request.output in ("", "-") else None
+        talk = screen.Screen.of() if request.format == "human" and request.output in ("", "-") else None
         if stopping := refusals(snapshot):
-            return telling.refused(stopping, snapshot, request, time.monotonic() - started)
+            return formats.refused(stopping, snapshot, request, time.monotonic() - started)
         if not request.allow_busy and (taken := worked_on(subject.config, snapshot, cpu=subject.cpu)):
             outcomes = engine.run([c for c in engine.load() if c.id == "gpu_busy"], snapshot)
-            return telling.refused(outcomes, snapshot, request, time.monotonic() - started, taken)
+            return formats.refused(outcomes, snapshot, request, time.monotonic() - started, taken)
         snapshot = replace(snapshot, baseline=baseline.of(request.baseline, snapshot))
         wanted = _wanted_folder(subject, request)
         with claim_folder(plan_folder(wanted, SMOKE_TEST), SMOKE_TEST, named=bool(wanted)) as folder:
@@ -75,8 +80,8 @@ def _look(subject: Subject) -> Snapshot:
     """The facts a smoke test depends on; torch is imported only where there are GPUs it must see."""
     config = subject.config
     plan = Plan(nodes=config.num_machines, cpu_ranks=(config.ranks_here or 1) if subject.cpu else None)
-    with examine.progress() as show:
-        started = ahead.take() if config.port is None else None  # they know of no port
+    with doctor_run.progress() as show:
+        started = prefetch.take() if config.port is None else None  # they know of no port
         snapshot = probes.gather(probes.QUICK, plan=plan, progress=show, port=config.port, started=started)
         if snapshot.driver is not None and snapshot.driver.any_gpu and not subject.cpu:
             snapshot = probes.with_torch(snapshot, show)
@@ -104,15 +109,15 @@ def _attempt(subject: Subject, snapshot: Snapshot, request: Request, folder: Pat
     )
 
 
-def _climb(attempt: Attempt, snapshot: Snapshot, request: Request, talk: report.Screen | None) -> Snapshot:
+def _climb(attempt: Attempt, snapshot: Snapshot, request: Request, talk: screen.Screen | None) -> Snapshot:
     """The snapshot with what the ranks did, and, when they failed, which one change makes them work."""
     folder = Path(attempt.orders.folder)
-    before = aftermath.look(snapshot)
+    before = memory_kept.look(snapshot)
     with screens.Rungs(talk, snapshot) as show:
         ranks = climb(attempt, show)
     here = Path.cwd()
     told = folder.relative_to(here) if folder.is_relative_to(here) else folder
-    ranks = replace(aftermath.of(ranks, before), folder=str(told))
+    ranks = replace(memory_kept.of(ranks, before), folder=str(told))
     log = nccl_log.read(folder)
     gaps = dict(snapshot.gaps)
     if log is None:
@@ -134,7 +139,7 @@ def _failed(outcomes: Sequence[engine.Outcome]) -> bool:
 
 
 def _conclude(
-    snapshot: Snapshot, subject: Subject, request: Request, started: float, talk: report.Screen | None
+    snapshot: Snapshot, subject: Subject, request: Request, started: float, talk: screen.Screen | None
 ) -> int:  # fmt: skip
     """Judge the ranks, stamp a pass, tell the verdict."""
     ranks = snapshot.ranks
@@ -149,7 +154,7 @@ def _conclude(
     told, facts = verdicts.kept(ranks.folder)
     files.write(told, document.text(verdicts.document(result)), mode=0o600)
     files.write(facts, document.facts_text(to_json(without_secrets(snapshot))), mode=0o600)
-    telling.tell(result, request, talk)
+    formats.tell(result, request, talk)
     return code
 
 
@@ -173,5 +178,5 @@ def _stamp(snapshot: Snapshot, ranks: Ranks) -> str | None:
     except MgpuError as error:
         if error.exit_code == errors.REFUSED:
             raise
-        report.notice(f"passed, but not stamped: {error.message}")
+        screen.notice(f"passed, but not stamped: {error.message}")
         return None

@@ -8,16 +8,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
-from mgpu import report
 from mgpu.engine import Status
-from mgpu.gauges import Gauges, Reading
-from mgpu.launch import command as launching
+from mgpu.launchers import argv as launching
+from mgpu.probes.gpu_monitor import Gauges, Reading
+from mgpu.report import screen as report_screen
 from mgpu.smoke import watch
+from mgpu.smoke.config_under_test import Subject
 from mgpu.smoke.diagnosis import SEARCH_S, TRIAL_S
 from mgpu.smoke.ranks import RUNGS
-from mgpu.smoke.ranks.orders import Orders
+from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.smoke.request import ABOUT, Request
-from mgpu.smoke.subject import Subject
 from mgpu.snapshot import Snapshot, Trial
 
 TITLES = {
@@ -34,8 +34,8 @@ _TITLE = 18
 
 def headline(
     subject: Subject, snapshot: Snapshot, request: Request, orders: Orders, added: Mapping[str, str],
-    doubts: Sequence[str], screen: report.Screen,
-) -> list[report.Line]:  # fmt: skip
+    doubts: Sequence[str], screen: report_screen.Screen,
+) -> list[report_screen.Line]:  # fmt: skip
     """What is about to be tested, what it takes, and what mgpu adds to the environment for it."""
     here = orders.world // orders.nodes
     where = f"{here} CPU rank{'s' * (here > 1)} (gloo)" if orders.cpu else f"{here} GPU{'s' * (here > 1)}"
@@ -44,15 +44,15 @@ def headline(
     how = STRATEGIES.get(orders.strategy, orders.strategy) if orders.world > 1 else "one process"
     precision = {"no": "fp32"}.get(orders.precision, orders.precision)
     head = f"Testing {subject.name} on {where}: {how}, {precision}."
-    lines: list[report.Line] = [[(line, "bold")] for line in report.wrapped(head, screen.width)]
+    lines: list[report_screen.Line] = [[(line, "bold")] for line in report_screen.wrapped(head, screen.width)]
     texts = [f"{_takes(request, orders)} Stops by itself after {request.limit_s:g} s.", *subject.notes]
     if (text := _adds(subject, snapshot, request, added)) is not None:
         texts.append(text)
     for text in texts:
-        lines += report.unstyled(report.wrapped(text, screen.width))
+        lines += report_screen.unstyled(report_screen.wrapped(text, screen.width))
     if doubts:
         text = f"The doctor has doubts ({', '.join(doubts)}); the test shows whether they matter."
-        lines += [[(line, "warn")] for line in report.wrapped(text, screen.width)]
+        lines += [[(line, "warn")] for line in report_screen.wrapped(text, screen.width)]
     return [*lines, []]
 
 
@@ -89,13 +89,13 @@ class Rungs:
     """
 
     def __init__(
-        self, screen: report.Screen | None, snapshot: Snapshot, clock: Callable[[], float] = time.monotonic
+        self, screen: report_screen.Screen | None, snapshot: Snapshot, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.screen, self.clock = screen, clock
         self.indices = {gpu.uuid: gpu.index for gpu in snapshot.gpus or () if gpu.uuid}
         self.began = clock()
         self.shown: set[str] = set()
-        self.live = report.Live(screen, clock) if screen is not None and screen.live else None
+        self.live = report_screen.Live(screen, clock) if screen is not None and screen.live else None
         self.pace = Pace(clock)
         self.gauges = Gauges() if self.live and self.indices else None
 
@@ -127,7 +127,7 @@ class Rungs:
             return
         self.pace.see(view)
         if final or self.live.due:
-            screen = report.Screen.of(self.screen.stream)  # the window may have been resized
+            screen = report_screen.Screen.of(self.screen.stream)  # the window may have been resized
             readings = self.gauges.read() if self.gauges else {}
             lines = rungs(view, screen, final)
             if not final or any(view.rung(rung)[0] != "ok" for rung in view.orders.rungs):
@@ -138,17 +138,17 @@ class Rungs:
         if final:
             self.live.end()
 
-    def _tell(self, view: watch.View, final: bool, screen: report.Screen) -> None:
+    def _tell(self, view: watch.View, final: bool, screen: report_screen.Screen) -> None:
         """Each rung once, in order, when every rank has passed it, or one has failed."""
         for rung in view.orders.rungs:
             status, detail, seconds = view.rung(rung)
             if status is None:
                 if final and rung == view.reached():
-                    screen.show(report.row(screen, *_unfinished(view, rung)))
+                    screen.show(report_screen.row(screen, *_unfinished(view, rung)))
                 return
             if rung not in self.shown:
                 self.shown.add(rung)
-                screen.show(report.row(screen, status, _label(rung), _detail(detail, seconds)))
+                screen.show(report_screen.row(screen, status, _label(rung), _detail(detail, seconds)))
             if status == "fail":
                 return
 
@@ -168,9 +168,9 @@ def _detail(detail: str, seconds: float | None) -> str:
     return f"{detail} ({seconds:.1f}s)" if seconds is not None else detail
 
 
-def rungs(view: watch.View, screen: report.Screen, final: bool) -> list[report.Line]:
+def rungs(view: watch.View, screen: report_screen.Screen, final: bool) -> list[report_screen.Line]:
     """A row for each rung: how it went, what the ranks do on it, or that it waits."""
-    lines: list[report.Line] = []
+    lines: list[report_screen.Line] = []
     reached, failed = view.reached(), False
     for rung in view.orders.rungs:
         status, detail, seconds = view.rung(rung)
@@ -180,15 +180,15 @@ def rungs(view: watch.View, screen: report.Screen, final: bool) -> list[report.L
             if screen.narrow:  # a line is enough for what has not begun
                 lines.append([(f"{' ' * len(screen.status('wait')[0][0])}{label}{text}", "")])
             else:
-                lines += report.row(screen, "wait", label, text)
+                lines += report_screen.row(screen, "wait", label, text)
         elif status is not None:
             failed = status == "fail"
-            lines += report.row(screen, status, label, _detail(detail, seconds))
+            lines += report_screen.row(screen, status, label, _detail(detail, seconds))
         elif final:
             failed = True
-            lines += report.row(screen, *_unfinished(view, rung))
+            lines += report_screen.row(screen, *_unfinished(view, rung))
         else:
-            lines += report.row(screen, "run", label, _doing(view))
+            lines += report_screen.row(screen, "run", label, _doing(view))
     return lines
 
 
@@ -238,8 +238,12 @@ def step_of(word: str | None) -> int | None:
 
 
 def table(
-    view: watch.View, screen: report.Screen, pace: Pace, indices: Mapping[str, int], readings: Mapping[str, Reading]
-) -> list[report.Line]:
+    view: watch.View,
+    screen: report_screen.Screen,
+    pace: Pace,
+    indices: Mapping[str, int],
+    readings: Mapping[str, Reading],
+) -> list[report_screen.Line]:
     """A row for each rank, of many for those furthest behind; columns of which nothing is known are left out."""
     numbers = sorted(view.journals, key=lambda number: (view.journals[number].order, number))[:_MOST_ROWS]
     columns: dict[str, list[str]] = {"rank": [], "GPU": [], "step": [], "s/step": [], "memory GiB": [], "GPU %": []}
@@ -264,13 +268,13 @@ def table(
     room = max(_WORD, screen.width - sum(width.values()) - 2 * len(width) - len(pad))
     words = [_cut(view.journals[number].word or "starting", room) for number in sorted(numbers)]
     head = pad + "  ".join([*(f"{name:<{width[name]}}" for name in shown), "last word"])
-    lines: list[report.Line] = [[], [(head, "bold")]]
+    lines: list[report_screen.Line] = [[], [(head, "bold")]]
     for place, word in enumerate(words):
         cells = [f"{shown[name][place]:<{width[name]}}" for name in shown]
         lines.append([(pad + "  ".join([*cells, word]), "")])
     if len(view.journals) > len(numbers):
         more = f"{len(view.journals) - len(numbers)} more ranks are further"
-        lines += report.unstyled(report.wrapped(more, screen.width, pad, pad))
+        lines += report_screen.unstyled(report_screen.wrapped(more, screen.width, pad, pad))
     return lines
 
 
@@ -282,18 +286,18 @@ def _memory(reading: Reading | None) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    text = report.clean(text).splitlines()[0] if text else ""
+    text = report_screen.clean(text).splitlines()[0] if text else ""
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
-def _footer(elapsed: float, screen: report.Screen) -> list[report.Line]:
+def _footer(elapsed: float, screen: report_screen.Screen) -> list[report_screen.Line]:
     text = f"elapsed {elapsed:.1f} s   Ctrl-C stops (processes are cleaned up)"
     if len(text) > screen.width:
         text = f"elapsed {elapsed:.1f} s   Ctrl-C stops"
     return [[], [(text, "")]]
 
 
-def _fitting(lines: list[report.Line]) -> list[report.Line]:
+def _fitting(lines: list[report_screen.Line]) -> list[report_screen.Line]:
     """The picture without its upper lines, where the window is too low for all: what happens now is further down."""
     height = shutil.get_terminal_size((80, 24)).lines - 1
     return lines if len(lines) <= height else lines[-height:]
@@ -302,7 +306,7 @@ def _fitting(lines: list[report.Line]) -> list[report.Line]:
 class Trials:
     """A line for each trial of the search for the cause."""
 
-    def __init__(self, screen: report.Screen) -> None:
+    def __init__(self, screen: report_screen.Screen) -> None:
         self.screen = screen
         self.begun = False
 
@@ -312,15 +316,17 @@ class Trials:
             self.begun = True
             limits = f"each try at most {TRIAL_S:g} s, all of them {SEARCH_S:g} s"
             text = f"Looking for the cause: the failed rung again, one change at a time ({limits})"
-            head: list[report.Line] = [[(line, "bold")] for line in report.wrapped(text, self.screen.width)]
+            head: list[report_screen.Line] = [
+                [(line, "bold")] for line in report_screen.wrapped(text, self.screen.width)
+            ]
             self.screen.show([[], *head])
         self.screen.show(trial_lines(trial, self.screen))
 
 
-def trial_lines(trial: Trial, screen: report.Screen) -> list[report.Line]:
+def trial_lines(trial: Trial, screen: report_screen.Screen) -> list[report_screen.Line]:
     """How one trial ended, and what it costs where it works."""
     word = {True: "works", False: "fails", None: "open"}[trial.ok]
     price = f"  ({trial.busbw_gb_per_s:.3g} GB/s bus bandwidth)" if trial.busbw_gb_per_s is not None else ""
     why = f": {trial.detail}" if trial.ok is None and trial.detail else ""
     text = f"{trial.change}{price}{why}"
-    return report.unstyled(report.wrapped(text, screen.width, f"  {word:<6} ", " " * 9))
+    return report_screen.unstyled(report_screen.wrapped(text, screen.width, f"  {word:<6} ", " " * 9))

@@ -13,10 +13,10 @@ from typing import Any
 
 from mgpu import file_reading
 from mgpu.engine import Status
-from mgpu.launch import processes
+from mgpu.process import processes
 from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.ranks.journal import error_folder
-from mgpu.smoke.ranks.orders import Orders
+from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import Rank, decode, hints_of
 from mgpu.structured_text import json_of
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from mgpu import errors, memory
+from mgpu import errors
 from mgpu.errors import MgpuError, clipped
+from mgpu.planning import memory
 from mgpu.secrets_masking import masked, masked_argv
 
 Origin = Literal["probe", "rule", "you", "flag", "env", "answers", "file", "-"]
@@ -90,7 +91,7 @@ _MOST_RATE = 1_000.0
 _MOST_SECONDS = 365 * 24 * 3600  # of a job
 _MOST_GPUS = 64  # of a node
 _MOST_SPARE = 1_000
-_SHAPES = ("accelerate", "torchrun", "plain")  # mgpu.slurm.job.SHAPES: a test compares them
+_SHAPES = ("accelerate", "torchrun", "plain")  # mgpu.job_files.job.SHAPES: a test compares them
 
 
 # -- how each kind of value is read: from text, or from what a TOML, JSON or YAML reader made of it -----------------
@@ -148,7 +149,7 @@ def _host(raw: object) -> str:
 
 
 def _rate(raw: object) -> float:
-    from mgpu import plan
+    from mgpu.planning import plan
 
     value = plan.parse_rate("" if isinstance(raw, bool | list | dict) else str(raw))
     if value > _MOST_RATE:
@@ -157,13 +158,13 @@ def _rate(raw: object) -> float:
 
 
 def _params(raw: object) -> int:
-    from mgpu import plan
+    from mgpu.planning import plan
 
     return plan.parse_params(_digits(raw))
 
 
 def _count(raw: object) -> int:
-    from mgpu import plan
+    from mgpu.planning import plan
 
     return plan.parse_count(_digits(raw))
 
@@ -232,11 +233,11 @@ def _image(raw: object) -> str:
 
 
 def _gpu_model(raw: object) -> str:
-    from mgpu import target
+    from mgpu.planning import gpu_models
 
-    found = target.named(raw) if isinstance(raw, str) else ()
+    found = gpu_models.named(raw) if isinstance(raw, str) else ()
     if len(found) != 1:
-        near = found or target.MODELS
+        near = found or gpu_models.MODELS
         raise ValueError(f"choose {', '.join(model.name for model in near[:-1])} or {near[-1].name}")
     return found[0].name
 
@@ -527,7 +528,7 @@ def contradiction(answers: Answers) -> str | None:
     gpus = len(a.gpus) if isinstance(a.gpus, tuple) else a.gpus
     gpus = gpus if a.gpus_per_node is None else a.gpus_per_node
     ranks = (gpus or 0) * (a.nodes or 1)
-    from mgpu import plan
+    from mgpu.planning import plan
 
     step = plan.effective_batch(a.batch_per_gpu, ranks)
     if ranks and a.effective_batch % step:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from mgpu import amounts, plan
+from mgpu import quantities
+from mgpu.planning import plan
 from mgpu.wizard.answers import Answers, Origin
-from mgpu.wizard.settings import Option, Part, Setting, origin_of
+from mgpu.wizard.proposal_types import Option, Part, Setting, origin_of
 
 _RULES: Final = {"keep": "unchanged", "sqrt": "square root rule", "linear": "linear rule"}
 
@@ -86,7 +87,7 @@ def _whole(answers: Answers, ranks: int, unit: str, accumulate: int, effective: 
 
 
 def _epoch(answers: Answers, steps: plan.Steps) -> Setting:
-    samples = amounts.count_text(answers.dataset_size or 0)
+    samples = quantities.count_text(answers.dataset_size or 0)
     why = f"{samples} samples"
     if steps.samples_repeated:
         why += f", {steps.samples_repeated} seen twice"
@@ -107,7 +108,7 @@ def _rate(
     label, origin = "learning rate note", origin_of(answers, "lr")
     if effective is None or answers.lr_ref_batch is None:
         lacks = "the batch it was tuned at" if effective is not None else "the effective batch"
-        return Setting(label, amounts.rate_text(answers.lr), origin, f"{lacks} is not known", "lr"), {}, {}, [], []
+        return Setting(label, quantities.rate_text(answers.lr), origin, f"{lacks} is not known", "lr"), {}, {}, [], []
     try:
         rates = plan.rates(
             answers.lr, answers.lr_ref_batch, effective, "adamw" if answers.optimizer == "auto" else answers.optimizer
@@ -115,7 +116,7 @@ def _rate(
     except ValueError as error:
         return Setting(label, str(answers.lr), origin, "", "lr", status="fail"), {}, {}, [], [str(error)]
     options = tuple(
-        Option(rate.rule, f"{_RULES[rate.rule]}: {amounts.rate_text(rate.value)}", None, rate.suggested,
+        Option(rate.rule, f"{_RULES[rate.rule]}: {quantities.rate_text(rate.value)}", None, rate.suggested,
                f"{rate.usually_for} ({rate.note})") for rate in rates
     )  # fmt: skip
     wanted = next((rate for rate in rates if rate.rule == answers.lr_rule), None)
@@ -123,9 +124,11 @@ def _rate(
         return None, {"lr_rule": options}, {}, [], [f"rule {answers.lr_rule}: choose keep, sqrt or linear"]
     rate = wanted or next(rate for rate in rates if rate.suggested)
     by: Origin = "rule" if wanted is None else origin_of(answers, "lr_rule")
-    tuned = f"{amounts.rate_text(answers.lr)} at batch {answers.lr_ref_batch}"
-    row = Setting(label, amounts.rate_text(rate.value), by, f"{_RULES[rate.rule]} from {tuned}", "lr")
-    notes = [f"The learning rate is your script's: {amounts.rate_text(rate.value)} is where to begin, not a promise."]
+    tuned = f"{quantities.rate_text(answers.lr)} at batch {answers.lr_ref_batch}"
+    row = Setting(label, quantities.rate_text(rate.value), by, f"{_RULES[rate.rule]} from {tuned}", "lr")
+    notes = [
+        f"The learning rate is your script's: {quantities.rate_text(rate.value)} is where to begin, not a promise."
+    ]
     if warm := plan.warm_up(rate.rule, effective / answers.lr_ref_batch):
         notes.append(warm)
     if steps is not None and ranks > 1:

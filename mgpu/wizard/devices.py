@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mgpu.describe import gib
 from mgpu.errors import NOT_READY, MgpuError
+from mgpu.planning.gpu_models import is_target
+from mgpu.report.describe import gib
 from mgpu.snapshot import Gpu, Snapshot, Visible
-from mgpu.target import is_target
 from mgpu.wizard.answers import Answers, Origin
-from mgpu.wizard.settings import Option, Part, Setting, origin_of
+from mgpu.wizard.proposal_types import Option, Part, Setting, origin_of
 
 CPU_RANKS: Final = 2  # the smallest run in which ranks must really talk to each other
 _FREE_SHARE: Final = 0.9  # a GPU with less of its memory free is in use

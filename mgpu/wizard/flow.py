@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from mgpu.memory import SPLITTING
+from mgpu.planning.memory import SPLITTING
 from mgpu.wizard import answers as decisions
 from mgpu.wizard.answers import Answers
-from mgpu.wizard.settings import Proposal
+from mgpu.wizard.proposal_types import Proposal
 
 Mode = Literal["quick", "guided"]
 

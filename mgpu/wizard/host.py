@@ -7,7 +7,7 @@ from typing import Final
 from mgpu.snapshot import Snapshot
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.devices import Devices
-from mgpu.wizard.settings import Option, Part, Setting, origin_of
+from mgpu.wizard.proposal_types import Option, Part, Setting, origin_of
 from mgpu.wizard.software import installed
 
 # Keep small: more threads seldom help a rank whose work is on a GPU, and the gain of loader workers stops near 3

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
-from mgpu import target
 from mgpu.config.reading import ENGINES, pinned
+from mgpu.job_files.job import Container, Job
+from mgpu.planning import gpu_models
 from mgpu.probes.cluster import seconds
 from mgpu.secrets_masking import MASK, masked_argv
-from mgpu.slurm.job import Container, Job
 from mgpu.snapshot import Partition
 from mgpu.wizard.answers import BY_NAME, Answers, Origin, shown
-from mgpu.wizard.by_hand import environment
+from mgpu.wizard.manual_commands import environment
 from mgpu.wizard.nodes import Nodes, Site, kind_type
-from mgpu.wizard.settings import Option, Part, Proposal, Setting, origin_of
+from mgpu.wizard.proposal_types import Option, Part, Proposal, Setting, origin_of
 
 _WIDTH: Final = 44  # of a row's text
 _WARN_S: Final = 300  # a job that queues again is told so long before its end: time for a checkpoint
@@ -115,7 +115,7 @@ def _secret(command: tuple[str, ...]) -> list[str]:
 
 def _unnamed(site_name: str) -> str:
     """That the GPUs of the nodes are not known, and who can say it."""
-    models = [model.name for model in target.named(site_name)]
+    models = [model.name for model in gpu_models.named(site_name)]
     if models:
         return f"Slurm calls the GPUs {site_name}: {' or '.join(models)}. --gpu-model says which, for the memory."
     called = (
@@ -135,7 +135,7 @@ def where(*, recommended: bool) -> tuple[Option, ...]:
 def asks(nodes: Nodes, answers: Answers, site: Site) -> tuple[str, ...]:
     """The questions about the job that have more than one answer here; none depends on its own answer."""
     kind = nodes.kind
-    unnamed = len(target.named(kind_type(kind))) != 1 and not site.named and (kind is None or kind.gpus > 0)
+    unnamed = len(gpu_models.named(kind_type(kind))) != 1 and not site.named and (kind is None or kind.gpus > 0)
     slurm = not site.engine
     each = {
         "slurm": slurm and site.offers_slurm, "partition": slurm and len(nodes.choices) > 1, "nodes": True,

@@ -12,15 +12,16 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
-from mgpu import __version__, child_process, errors, file_reading, scratch
+from mgpu import __version__, errors, file_reading
 from mgpu.command_line import below, shell
 from mgpu.config.reading import WRITTEN_BY
-from mgpu.emit import plan
 from mgpu.errors import MgpuError
-from mgpu.slurm.job import THIS_FILE
+from mgpu.job_files import engines
+from mgpu.job_files.job import THIS_FILE
+from mgpu.process import child_process, scratch
 from mgpu.wizard.answers import equivalent_flags
-from mgpu.wizard.by_hand import environment
-from mgpu.wizard.settings import Proposal
+from mgpu.wizard.manual_commands import environment
+from mgpu.wizard.proposal_types import Proposal
 
 _MARK: Final = re.compile(rf"^{re.escape(WRITTEN_BY)} \S+ on \S+; sealed ([0-9a-f]{{12}})\n", re.MULTILINE)
 _SHELL: Final = "#!/"
@@ -33,11 +34,11 @@ def text_of(proposal: Proposal, path: Path, config: Path, config_text: str, flag
     value cannot stand in such a file."""
     assert proposal.job is not None
     if proposal.engine == "slurm":
-        from mgpu.slurm import writing
+        from mgpu.job_files import sbatch
 
-        body = writing.render(proposal.job)
+        body = sbatch.render(proposal.job)
     else:
-        body = plan.render(proposal.engine, _plan(proposal, config, config_text))
+        body = engines.render(proposal.engine, _plan(proposal, config, config_text))
     named = _word(path)
     body = re.sub(r"^#.*", lambda line: line[0].replace(THIS_FILE, named), body, flags=re.MULTILINE)
     again = equivalent_flags(proposal.answers, extra=flags, width=90).splitlines()
@@ -47,9 +48,9 @@ def text_of(proposal: Proposal, path: Path, config: Path, config_text: str, flag
     return f"{head}{WRITTEN_BY} {__version__} on {date.today().isoformat()}; sealed {_seal(body)}\n{body}"
 
 
-def _plan(proposal: Proposal, config: Path, config_text: str) -> plan.Plan:
+def _plan(proposal: Proposal, config: Path, config_text: str) -> engines.Plan:
     assert proposal.job is not None
-    return plan.Plan(
+    return engines.Plan(
         proposal.job, proposal.values, config_text, str(config), proposal.gpu_model, proposal.cpu,
         {name: value for name, value in environment(proposal).items() if name != "CUDA_VISIBLE_DEVICES"},
     )  # fmt: skip

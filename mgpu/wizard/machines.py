@@ -10,7 +10,7 @@ from typing import Any, Final
 from mgpu.config.reading import ENGINES
 from mgpu.snapshot import Snapshot
 from mgpu.wizard.answers import Answers, Origin
-from mgpu.wizard.settings import Part, Setting, origin_of
+from mgpu.wizard.proposal_types import Part, Setting, origin_of
 
 DEFAULT_PORT: Final = 29500  # accelerate's and torchrun's own
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")

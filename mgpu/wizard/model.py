@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mgpu import __version__, errors, file_reading, plan
+from mgpu import __version__, errors, file_reading
 from mgpu.errors import MgpuError, reason
+from mgpu.planning import plan
 from mgpu.structured_text import Malformed, json_of
 from mgpu.wizard import weights
 from mgpu.wizard.answers import Answers
@@ -61,12 +62,12 @@ def resolved(
     """The answers with what a model (--model) or a script (--params-from) tells, of origin "probe". What the user
     decided stays. Raises MgpuError."""
     if script:
-        from mgpu.wizard import first_optimizer
+        from mgpu.wizard import parameter_probe
 
-        measured = first_optimizer.measure(script, python=python, say=say)
+        measured = parameter_probe.measure(script, python=python, say=say)
         if say:
             say(measured.told)
-        return first_optimizer.fill(answers, measured)
+        return parameter_probe.fill(answers, measured)
     if answers.model is None or answers.params is not None:
         return answers
     found = look_up(answers.model, offline=offline, say=say)

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from mgpu import target
+from mgpu.planning import gpu_models
 from mgpu.probes.cluster import DEADLINE_S
 from mgpu.snapshot import Cluster, Driver, Gap, Gpu, NodeKind, Partition, Slurm, Snapshot, Visible
 from mgpu.wizard.answers import Answers, Origin
-from mgpu.wizard.settings import origin_of
+from mgpu.wizard.proposal_types import origin_of
 
 _NOT_SEEN: Final = Gap("not_asked", "the nodes of the job were not looked at")
 _OF_THIS_MACHINE: Final = ("links", "infiniband", "pci", "kernel", "storage", "network", "leftovers", "torch_runtime")
@@ -82,7 +82,7 @@ def nodes(snapshot: Snapshot, answers: Answers, site: Site) -> Nodes:
     problems += _too_many(partition, count, answers)
     problems += _other_model(partition, answers)
     gpu_type = _type(kind, partition) if count else ""
-    models = target.named(answers.gpu_model or kind_type(kind))
+    models = gpu_models.named(answers.gpu_model or kind_type(kind))
     here = site.named or (partition is None and answers.gpu_model is None)
     gpus = _of_snapshot(snapshot, count) if here else ()
     if count and len(gpus) < count:
@@ -150,7 +150,7 @@ def _kind(partition: Partition | None, answers: Answers) -> NodeKind | None:
     asked = answers.gpus_per_node
     kinds = [kind for kind in partition.kinds if kind.gpus >= (1 if asked is None else asked)] or partition.kinds
     if answers.gpu_model:
-        same = [kind for kind in kinds if answers.gpu_model in {m.name for m in target.named(kind_type(kind))}]
+        same = [kind for kind in kinds if answers.gpu_model in {m.name for m in gpu_models.named(kind_type(kind))}]
         kinds = same or kinds
     return max(kinds, key=lambda kind: (kind.usable > 0, kind.usable * max(1, kind.gpus)))
 
@@ -165,7 +165,7 @@ def _count(snapshot: Snapshot, answers: Answers, site: Site, kind: NodeKind | No
         return len(snapshot.gpus or ()), "flag", "of each node"
     if kind is not None:
         return kind.gpus, "probe", "all that a node of the partition has"
-    here = len(_of_snapshot(snapshot, target.MOST_GPUS))
+    here = len(_of_snapshot(snapshot, gpu_models.MOST_GPUS))
     return here, "probe" if here else "rule", "as many as this machine has" if here else "no GPU is known of"
 
 
@@ -180,7 +180,7 @@ def _too_many(partition: Partition | None, count: int, answers: Answers) -> list
 def _other_model(partition: Partition | None, answers: Answers) -> list[str]:
     """Where a partition names the GPUs of all its nodes, and none is the one that was asked for."""
     types = [kind_type(kind) for kind in partition.kinds if kind.gpus] if partition else []
-    meant = [{model.name for model in target.named(name)} for name in types]
+    meant = [{model.name for model in gpu_models.named(name)} for name in types]
     known = partition is not None and partition.kinds and all(meant)
     if partition is None or not known or not answers.gpu_model or any(answers.gpu_model in m for m in meant):
         return []
@@ -204,7 +204,7 @@ def _of_snapshot(snapshot: Snapshot, count: int) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in snapshot.gpus or () if not gpu.lost)[:count]
 
 
-def _gpu(number: int, models: Sequence[target.Model], site_name: str) -> Gpu:
+def _gpu(number: int, models: Sequence[gpu_models.Model], site_name: str) -> Gpu:
     """A GPU that nobody has looked at: of what its name may mean, that in which all meanings agree."""
     names = {model.name for model in models}
     abilities, sizes = {model.compute_capability for model in models}, {model.memory_mib for model in models}

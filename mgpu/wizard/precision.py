@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from mgpu.requirements import BF16, FP8, FP8_ACCELERATE, FP16, fp8_backends, older
+from mgpu.planning.gpu_models import is_target
+from mgpu.planning.requirements import BF16, FP8, FP8_ACCELERATE, FP16, fp8_backends, older
 from mgpu.snapshot import Snapshot
-from mgpu.target import is_target
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.devices import Devices
-from mgpu.wizard.settings import Option, Part, Setting, origin_of, refusal
+from mgpu.wizard.proposal_types import Option, Part, Setting, origin_of, refusal
 from mgpu.wizard.software import installed
 
 _PRECISIONS: Final = {"bf16": "bf16", "fp16": "fp16", "no": "fp32", "fp8": "fp8"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from mgpu import memory
 from mgpu.config.reading import ENGINES
+from mgpu.planning import memory
 from mgpu.snapshot import Snapshot
 from mgpu.wizard import job
 from mgpu.wizard.answers import Answers, contradiction
@@ -16,10 +16,10 @@ from mgpu.wizard.host import host
 from mgpu.wizard.machines import Machines, machines, port
 from mgpu.wizard.nodes import Nodes, Site, nodes
 from mgpu.wizard.precision import precision
-from mgpu.wizard.settings import Option, Part, Proposal, Setting, origin_of
-from mgpu.wizard.situation import Situation
+from mgpu.wizard.proposal_types import Option, Part, Proposal, Setting, origin_of
 from mgpu.wizard.strategies import Strategy, choose
-from mgpu.wizard.trained import model
+from mgpu.wizard.strategy_constraints import Situation
+from mgpu.wizard.trained_model import model
 
 __all__ = ["Option", "Proposal", "Setting", "propose"]
 

@@ -10,7 +10,7 @@ from mgpu.wizard import answers as decisions
 from mgpu.wizard import flow, screens
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.flow import Scene, State
-from mgpu.wizard.settings import Option, Proposal
+from mgpu.wizard.proposal_types import Option, Proposal
 from mgpu.wizard.texts import HINTS, NODES, TEXTS, YES_NO
 
 

@@ -8,18 +8,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mgpu import describe, document, engine, errors, examine, file_reading, probes, report
+from mgpu import engine, errors, file_reading, probes
 from mgpu.config.reading import LARGEST_BYTES
-from mgpu.emit.plan import FILES
+from mgpu.doctor import run as doctor_run
 from mgpu.errors import MgpuError
+from mgpu.job_files.engines import FILES
+from mgpu.report import describe, document
+from mgpu.report import screen as report_screen
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import Snapshot
 from mgpu.wizard import answers as decisions
 from mgpu.wizard import answers_file
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.nodes import Site, asking_text
-from mgpu.wizard.saving import DEFAULT_FILE
-from mgpu.wizard.settings import Proposal
+from mgpu.wizard.proposal_types import Proposal
+from mgpu.wizard.write_config import DEFAULT_FILE
 
 # What a config can be made without, but no machine can tell. Everything else has a default.
 _NEEDED = ("params", "batch_per_gpu")
@@ -94,7 +97,7 @@ def run(request: Request) -> int:
 
         drafts.drop(drafts.path_of(Path.cwd()))
     asking = not (request.yes or request.dry_run or request.diff or request.plan)
-    if asking and (request.no_input or not report.can_ask() or request.format != "human"):
+    if asking and (request.no_input or not report_screen.can_ask() or request.format != "human"):
         _refuse_missing(request)
         asking = False
     snapshot, nodes, text = _look(request)
@@ -120,13 +123,13 @@ def _site(request: Request, answers: Answers, snapshot: Snapshot, *, asking: boo
     inside = snapshot.slurm is not None and snapshot.slurm.job_id is not None
     if not (wanted or request.emit or (asking and not request.machine_flags and not inside)):
         return Site()
+    from mgpu.job_files.environment import setup_lines
     from mgpu.probes import cluster
-    from mgpu.slurm.environment import setup_lines
     from mgpu.wizard import folder
 
     found = None
     if not request.emit:
-        with examine.progress() as show:
+        with doctor_run.progress() as show:
             if show:
                 show(asking_text())
             found = cluster.read()
@@ -140,11 +143,11 @@ def _site(request: Request, answers: Answers, snapshot: Snapshot, *, asking: boo
 
 
 def _validate(request: Request) -> int:
-    from mgpu.config import validation
+    from mgpu.validate import run as validate_run
 
     machine = _look(request)[0] if request.from_ or request.target else None
-    return validation.run(
-        validation.Request(
+    return validate_run.run(
+        validate_run.Request(
             request.validate or (request.show_origin,), request.loader, request.format, request.fix, request.dry_run,
             show_origin=bool(request.show_origin), machine=machine, python=request.python,
         )
@@ -154,13 +157,13 @@ def _validate(request: Request) -> int:
 def _look(request: Request) -> tuple[Snapshot, int, str]:
     """The machine the config is for, how many of them, and its name when it is not this one."""
     if request.target:
-        from mgpu import target
+        from mgpu.planning import gpu_models
 
-        wanted = target.parse(request.target)
+        wanted = gpu_models.parse(request.target)
         return wanted.snapshot, wanted.nodes, wanted.text
     if request.from_:
-        return examine.read_snapshot(Path(request.from_)), 1, ""
-    with examine.progress() as show:
+        return doctor_run.read_snapshot(Path(request.from_)), 1, ""
+    with doctor_run.progress() as show:
         return probes.gather(probes.QUICK, python=request.python, progress=show), 1, ""
 
 
@@ -172,9 +175,9 @@ def _answers(request: Request, snapshot: Snapshot, nodes: int) -> Answers:
     if nodes > 1 and "nodes" not in given.origins:
         given = decisions.decided(given, "nodes", nodes, "flag")
     if request.edit:
-        from mgpu.wizard import saving
+        from mgpu.wizard import write_config
 
-        given = decisions.merge(given, saving.edited(Path(request.edit), snapshot))
+        given = decisions.merge(given, write_config.edited(Path(request.edit), snapshot))
     return model.resolved(
         given, offline=request.offline, script=request.params_from, python=request.python, say=_note
     )  # fmt: skip
@@ -192,7 +195,7 @@ def _refuse_missing(request: Request) -> None:
     why = (
         "--no-input: nothing is asked." if request.no_input else
         "CI is set, so nothing is asked." if os.environ.get("CI") else
-        f"--format {request.format}: nothing is asked." if request.format != "human" and report.can_ask() else
+        f"--format {request.format}: nothing is asked." if request.format != "human" and report_screen.can_ask() else
         "no terminal, so nothing can be asked."
     )  # fmt: skip
     raise MgpuError(
@@ -205,16 +208,19 @@ def _refuse_missing(request: Request) -> None:
 
 
 def _plan(request: Request, answers: Answers, snapshot: Snapshot) -> int:
-    from mgpu import bandwidth, stamp
-    from mgpu.wizard import table
+    from mgpu.launchers import stamp
+    from mgpu.planning import bandwidth
+    from mgpu.wizard import scaling_table
 
     # A machine that was named or replayed is not this one, whatever lies in the folder.
     passed = None if request.machine_flags else stamp.measured_here(snapshot, request.path.parent)
     measured = bandwidth.speed_up(passed.scaling) if passed else None
     if request.format == "json":
-        print(document.text(table.document(answers, snapshot, measured)), end="")
+        print(document.text(scaling_table.document(answers, snapshot, measured)), end="")
     else:
-        table.show(answers, snapshot, report.Screen.of(), one_by_one=request.accessible, measured=measured)
+        scaling_table.show(
+            answers, snapshot, report_screen.Screen.of(), one_by_one=request.accessible, measured=measured
+        )
     return errors.READY
 
 
@@ -222,29 +228,29 @@ def _write(
     request: Request, snapshot: Snapshot, answers: Answers, proposed: Callable[[Answers], Proposal], site: Site
 ) -> int:
     """Without a question: the file, the YAML, or the difference; of a job its script as well."""
-    from mgpu.wizard import saving
+    from mgpu.wizard import write_config
 
     path, proposal = request.path, proposed(answers)
     if proposal.job is None:
         _refuse_job_options(request)
-    saving.refuse_problems(proposal)
+    write_config.refuse_problems(proposal)
     base = Path(request.edit) if request.edit else None
-    job = saving.Job(
+    job = write_config.Job(
         path, proposal, answers, base, agreed=request.force or path == base, save_answers=request.save_answers,
         machine_flags=request.machine_flags, format=request.format, python=request.python,
         more_flags=request.more_flags, script=request.job_file if proposal.job else None, script_agreed=request.force,
         ask_slurm=site.offers_slurm,
     )  # fmt: skip
     if request.dry_run or request.diff:
-        texts = {path: saving.text_of(proposal, path, base, (*request.machine_flags, *request.more_flags))}
+        texts = {path: write_config.text_of(proposal, path, base, (*request.machine_flags, *request.more_flags))}
         if job.script is not None:
-            texts[job.script] = saving.script_text(job, texts[path])
+            texts[job.script] = write_config.script_text(job, texts[path])
         shown = replace(proposal, notes=()) if request.diff else proposal
         code = (_diff if request.diff else _dry_run)(texts)
-        for note in saving.with_conversions(shown, base).notes:
+        for note in write_config.with_conversions(shown, base).notes:
             _note(note)
         return code
-    code = saving.write(job)
+    code = write_config.write(job)
     if not request.machine_flags and not proposal.engine and (stops := _stoppers(snapshot)):
         _note(f"before a launch, mend {', '.join(stops)}:  mgpu doctor")
     return code
@@ -275,14 +281,14 @@ def _dry_run(texts: Mapping[Path, str]) -> int:
 
 def _diff(texts: Mapping[Path, str]) -> int:
     """The whole difference to stdout, as patch and git read it."""
-    from mgpu.config import mending
+    from mgpu.config import fixes
 
     for path, text in texts.items():
         try:
             before = file_reading.read(path, most=LARGEST_BYTES).decode("utf-8", "replace") if path.exists() else ""
         except OSError as error:
             raise MgpuError(f"cannot read {path}: {errors.reason(error)}", errors.NOT_READY) from None
-        lines = mending.diff(before, text, str(path))
+        lines = fixes.diff(before, text, str(path))
         for line in lines:
             sys.stdout.write(f"{masked(line)}\n")
         would = "changed" if before and lines else "left as it is" if before else "written"
@@ -294,7 +300,8 @@ def _ask(
     request: Request, snapshot: Snapshot, answers: Answers, proposed: Callable[[Answers], Proposal], site: Site
 ) -> int:
     """Screen A, the questions, the review, and the file."""
-    from mgpu.wizard import drafts, flow, prompts, saving
+    from mgpu.prompts import prompts
+    from mgpu.wizard import drafts, flow, write_config
     from mgpu.wizard.session import Session, begun, left_off, resuming
 
     plain = request.accessible or prompts.cursorless()
@@ -302,7 +309,7 @@ def _ask(
         _say("Accessible mode: on. Questions are numbered lines, nothing is redrawn.")
     elif plain:
         _say("Plain prompts: this terminal cannot move its cursor. Questions are numbered lines.")
-    saving.refuse_place(request.path)
+    write_config.refuse_place(request.path)
     place = drafts.path_of(Path.cwd())
     output = str(request.path)
     draft, trouble = (drafts.resume(place), "") if request.resume else drafts.load(place)
@@ -315,7 +322,7 @@ def _ask(
         left_off=left_off(draft, place) if draft else "",
         granted="" if request.machine_flags else _granted(snapshot) or _offered(site),
         script=os.fspath(request.job_file),
-        existing=None if request.edit else saving.present(request.path, snapshot),
+        existing=None if request.edit else write_config.present(request.path, snapshot),
     )
     state = begun(answers, output, guided=request.guided)
     if request.resume and draft is not None:
@@ -344,14 +351,14 @@ def _ask(
             _say(f"Your answers are kept:  {resuming(session.flags)}")
         return errors.READY
     proposal = proposed(end.answers)
-    job = saving.Job(
+    job = write_config.Job(
         Path(end.output), proposal, end.answers, session.base if end.from_file else None,
         agreed=True, shown=True, asked=True, save_answers=request.save_answers,
         machine_flags=request.machine_flags, python=request.python, more_flags=request.more_flags,
         script=request.job_file if proposal.job else None, script_agreed=True, ask_slurm=site.offers_slurm,
     )  # fmt: skip
     try:
-        code = saving.write(job)
+        code = write_config.write(job)
     except MgpuError as error:
         if not end.asked or not drafts.save(place, replace(end, step=flow.REVIEW, editing="")):
             raise
@@ -392,9 +399,9 @@ def _stoppers(snapshot: Snapshot) -> list[str]:
 
 
 def _say(text: str) -> None:
-    screen = report.Screen.of()
-    screen.show(report.unstyled(report.wrapped(text, screen.width)))
+    screen = report_screen.Screen.of()
+    screen.show(report_screen.unstyled(report_screen.wrapped(text, screen.width)))
 
 
 def _note(text: str) -> None:
-    report.notice(text)
+    report_screen.notice(text)

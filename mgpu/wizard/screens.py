@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mgpu import memory, plan
-from mgpu.report import Line, Screen, unstyled, wrapped
+from mgpu.planning import memory, plan
+from mgpu.report.screen import Line, Screen, unstyled, wrapped
 from mgpu.wizard.answers import Answers
-from mgpu.wizard.settings import Proposal, Setting
+from mgpu.wizard.proposal_types import Proposal, Setting
 
 if TYPE_CHECKING:
     from mgpu.wizard.flow import State

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mgpu import errors, report
+from mgpu import errors
 from mgpu.errors import MgpuError
+from mgpu.prompts import prompts
+from mgpu.report import screen as report_screen
 from mgpu.wizard import answers as decisions
-from mgpu.wizard import drafts, flow, job_file, prompts, questions, saving, screens
+from mgpu.wizard import drafts, flow, job_file, questions, screens, write_config
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.flow import Scene, State
 
@@ -59,14 +61,14 @@ class Session:
 
     def _recall(self) -> None:
         """The answers of a draft, as they stood on the screen when they were given."""
-        screen, lines = report.Screen.of(), []
+        screen, lines = report_screen.Screen.of(), []
         if self.resumed:
             machine = self.scene.propose(self.state.answers).machine
-            lines += [*report.wrapped(f"{self.looked}: {machine}", screen.width), ""]
+            lines += [*report_screen.wrapped(f"{self.looked}: {machine}", screen.width), ""]
         for name in self.state.asked:
             asked = questions.build(replace(self.state, step=name, editing=""), self.scene)
-            lines += report.wrapped(f"? {asked.text}  {asked.told(asked.default)}", screen.width, "", "    ")
-        screen.show(report.unstyled(lines))
+            lines += report_screen.wrapped(f"? {asked.text}  {asked.told(asked.default)}", screen.width, "", "    ")
+        screen.show(report_screen.unstyled(lines))
 
     def _taken(self, typed: str) -> State:
         """The state after an answer; a model is looked up by its name first."""
@@ -99,28 +101,28 @@ class Session:
             or not Path(self.scene.script).exists()
             or job_file.unchanged(Path(self.scene.script), script)
         )
-        if not same or (Path(self.state.output).exists() and not saving.unchanged(Path(self.state.output), text)):
+        if not same or (Path(self.state.output).exists() and not write_config.unchanged(Path(self.state.output), text)):
             return False
         self.state = replace(self.state, step=flow.WRITE)
         return True
 
     def _text(self) -> str:
         proposal = self.scene.propose(self.state.answers)
-        return saving.text_of(proposal, Path(self.state.output), self.base if self.state.from_file else None)
+        return write_config.text_of(proposal, Path(self.state.output), self.base if self.state.from_file else None)
 
     def _script(self, text: str) -> str | None:
         """The job script beside this config; None where there is no job. Raises MgpuError."""
         proposal = self.scene.propose(self.state.answers)
         if proposal.job is None:
             return None
-        job = saving.Job(
+        job = write_config.Job(
             Path(self.state.output), proposal, self.state.answers, script=Path(self.scene.script),
             machine_flags=tuple(self.flags),
         )  # fmt: skip
-        return saving.script_text(job, text)
+        return write_config.script_text(job, text)
 
     def _show_above(self) -> None:
-        screen = report.Screen.of()
+        screen = report_screen.Screen.of()
         state = self.state
         if state.step == flow.START:
             exists = Path(state.output).exists()
@@ -137,19 +139,19 @@ class Session:
             text = self._text()
             for name in flow.replaced(state, self.scene):
                 changes = self._changes(name, text)
-                screen.show([[], [(f"What changes in {name}:", "bold")], *report.unstyled(changes), []])
+                screen.show([[], [(f"What changes in {name}:", "bold")], *report_screen.unstyled(changes), []])
         elif state.step == flow.REVIEW:
             screen.show([[]])
 
     def _changes(self, name: str, text: str) -> list[str]:
         if name == self.state.output:
-            return saving.differences(Path(name), text) or ["  only comments"]
+            return write_config.differences(Path(name), text) or ["  only comments"]
         lines = job_file.differences(Path(name), self._script(text) or "")
         more = len(lines) - _MOST_LINES
         return lines[:_MOST_LINES] + ([f"  ... and {more} lines more"] if more > 0 else [])
 
     def _say(self, text: str) -> None:
-        report.Screen.of().show(report.unstyled([text]))
+        report_screen.Screen.of().show(report_screen.unstyled([text]))
 
     def _stopped(self) -> MgpuError:
         number = len(self.state.asked)

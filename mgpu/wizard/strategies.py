@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mgpu import amounts, memory
-from mgpu.memory import Need
+from mgpu import quantities
+from mgpu.planning import memory
+from mgpu.planning.memory import Need
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.precision import fp8_backend
-from mgpu.wizard.settings import Option, Part, Setting, origin_of, refusal
-from mgpu.wizard.situation import Situation, impossible
+from mgpu.wizard.proposal_types import Option, Part, Setting, origin_of, refusal
 from mgpu.wizard.software import missing
+from mgpu.wizard.strategy_constraints import Situation, impossible
 
 NAMES: Final = {
     "ddp": "DDP: a full copy on each",
@@ -140,7 +141,7 @@ def _why(here: Situation, name: str, offload: bool, wanted: str) -> str:
 def _nowhere(here: Situation) -> str:
     """What to say where no strategy stands."""
     assert here.params is not None
-    size, room = amounts.params_text(here.params), here.room_bytes
+    size, room = quantities.params_text(here.params), here.room_bytes
     if here.used.cpu or room is None:
         return f"{size} parameters do not fit in the memory here: {here.too_large('ddp')}"
     enough = memory.gpus_needed(

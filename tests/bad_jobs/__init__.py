@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from mgpu.probes import job_script
+from mgpu.readers.job_script import read as job_script_read
 from mgpu.snapshot import JobScript
 from tests.bad_scripts import Pair, pair_of
 
@@ -49,4 +49,4 @@ def read(text: str) -> JobScript:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.sbatch"
         path.write_text(text, "utf-8", newline="")
-        return replace(job_script.read(path), path="job.sbatch")
+        return replace(job_script_read.read(path), path="job.sbatch")

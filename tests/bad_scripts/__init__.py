@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from mgpu.probes import script
+from mgpu.readers.training_script import read as training_script_read
 from mgpu.snapshot import Script
 
 HERE = Path(__file__).parent
@@ -56,7 +56,7 @@ def read(text: str) -> Script:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "train.py"
         path.write_text(text, "utf-8")
-        return replace(script.read(path), path="train.py")
+        return replace(training_script_read.read(path), path="train.py")
 
 
 def pair_of(name: str, lines: list[str]) -> Pair:

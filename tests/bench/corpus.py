@@ -28,9 +28,9 @@ from typing import Any
 
 from mgpu import engine
 from mgpu.config import ask, read
-from mgpu.config.validation import checks
 from mgpu.engine import Outcome
 from mgpu.snapshot import Config, Snapshot
+from mgpu.validate.run import checks
 
 # Not of the file itself: whether another file lies where it says is a question of the place it is used in.
 ELSEWHERE = frozenset({"config_deepspeed_file_missing"})

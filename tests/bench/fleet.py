@@ -23,8 +23,8 @@ from typing import Any
 
 from mgpu import engine
 from mgpu.fleet.compare import Machine, fleet_of
-from mgpu.fleet.reading import gather
-from mgpu.nodelist import fold
+from mgpu.fleet.load import gather
+from mgpu.hostlist import fold
 from mgpu.snapshot import OF_A_RUN, Fleet, Snapshot, to_json
 from tests.checks import facts as known
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from mgpu.triage import read
+from mgpu.readers.log import read
 
 _CAUGHT = (
     "Traceback (most recent call last):\n"

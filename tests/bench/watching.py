@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from mgpu import probes
-from mgpu.gauges import Gauges
+from mgpu.probes.gpu_monitor import Gauges
 from tests import fake_nvml
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mgpu.check import Edit
-from mgpu.config.validation import judge
 from mgpu.snapshot import Config, Snapshot
+from mgpu.validate.run import judge
 from tests.checks.configs import BROKEN, refused, said
 from tests.checks.facts import Case, config, fails, informs, problem, skips, table, warns, well
 

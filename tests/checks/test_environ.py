@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mgpu import engine
-from mgpu.redaction import redacted
 from mgpu.snapshot import Plan
+from mgpu.snapshot.redaction import redacted
 from tests.checks.facts import (
     BARE,
     DOCKER,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mgpu.fleet.mesh import partners as mesh_of
+from mgpu.fleet.connectivity import partners as mesh_of
 from mgpu.snapshot import Fleet, Interface, NodeDoor, NodePath
 from tests.checks.facts import Case, fails, fleet, skips, table, warns, well
 from tests.conftest import ask_all

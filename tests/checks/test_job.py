@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mgpu import engine
-from mgpu.probes import job_script_directives
+from mgpu.readers.job_script import directives
 from mgpu.snapshot import Config, JobFolder, JobScript, Snapshot
 from tests.bad_jobs import bad, good, pairs, read
 from tests.checks.facts import Case, config, fails, informs, job_script, skips, table, warns, well
@@ -844,7 +844,7 @@ def test_a_trap_does_not_wait_for_itself() -> None:
 
 
 def test_all_options_of_sbatch_are_known() -> None:
-    lines = "".join(f"#SBATCH --{name}=1\n" for name in sorted(job_script_directives.OPTIONS))
+    lines = "".join(f"#SBATCH --{name}=1\n" for name in sorted(directives.OPTIONS))
     assert "job_directive_unknown" not in {check for check, _ in found(read(f"#!/bin/bash\n{lines}"))}
     assert "job_directive_unknown" in {check for check, _ in found(read(f"#!/bin/bash\n{lines}#SBATCH --nodez=1\n"))}
 

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from mgpu import engine
+from mgpu.engine import root_cause
+from mgpu.readers.log import prefilter, read
 from mgpu.signature import Row, Signature
 from mgpu.snapshot import Log
-from mgpu.triage import anchors, read, verdict
 from tests.checks.facts import fails, log, problem, well
 from tests.conftest import CHECKS, ROOT
 
@@ -79,7 +80,7 @@ def test_each_kind_of_failure_that_people_report_has_its_cause() -> None:
     known = [line.split("\t", 1) for line in lines if not line.startswith("#")]
     assert len(known) == 132
     for wanted, line in known:
-        first = verdict.of(seen_in(line), None).first
+        first = root_cause.of(seen_in(line), None).first
         assert (first.id if first else "-") == wanted, line
 
 
@@ -89,7 +90,7 @@ def test_nothing_fires_on_the_log_of_a_healthy_run(path: Path) -> None:
     assert found.lines > 1
     causes = {row.id for row in CAUSES}
     assert [(one.signature, one.line, one.text) for one in found.seen if one.signature in causes] == []
-    assert verdict.of(found, None).first is None
+    assert root_cause.of(found, None).first is None
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_noise_is_known_by_each_of_its_samples() -> None:
 
 def test_a_pattern_names_what_must_stand_in_its_lines() -> None:
     """Else every line of a gigabyte would be searched with it."""
-    assert [row.id for row in ROWS if not anchors.of(row.pattern)] == []
+    assert [row.id for row in ROWS if not prefilter.of(row.pattern)] == []
 
 
 def test_every_named_group_is_told_and_every_told_one_is_there() -> None:

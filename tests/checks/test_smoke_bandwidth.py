@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mgpu.bandwidth import row
+from mgpu.planning.bandwidth import row
 from mgpu.snapshot import Bandwidth, PairRun, Ranks, Scaling, Timed
 from tests.checks.facts import Case, baseline, fails, gpu, links, nccl_log, problem, rank, ranks, skips, table, warns
 from tests.checks.facts import gpus as cards

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mgpu import engine
-from mgpu.smoke import tries
-from mgpu.smoke.ranks.orders import Orders
+from mgpu.smoke import trials as smoke_trials
+from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import Ranks, Snapshot, Step, Trial
 from tests.checks import facts as known
 from tests.checks.facts import Case, fails, problem, rank, ranks, skips, table, waiting, warns, well
@@ -144,7 +144,7 @@ def test_the_words_of_the_search_are_those_the_checks_know() -> None:
     snapshot = Snapshot(**known.facts(env={"NCCL_ALGO": "Ring"}))
     orders = Orders("runs", 4, strategy="fsdp", precision="bf16", checkpoint_folder="/data")
     for rung in ("train", "checkpoint"):
-        for one in tries.tries(snapshot, orders, rung)[1:]:
+        for one in smoke_trials.tries(snapshot, orders, rung)[1:]:
             trial = Trial(one.change, True, environment=one.environment, gpus=one.gpus)
             others = (Trial("all", False, gpus=(0, 1, 2, 3)),) if one.gpus else ()
             told = Snapshot(**known.facts(ranks=stuck(*others, trial)))

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from mgpu.smoke.ranks import bandwidth, collectives, compute, device, options, pairs, scaling
-from mgpu.smoke.ranks.here import Here
+from mgpu.smoke.ranks.context import Here
 
 _FREE, _TOTAL = 256 << 20, 512 << 20
 

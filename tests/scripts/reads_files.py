@@ -20,10 +20,12 @@ MEMORY = 1_500_000_000  # bytes of address space beyond what the imports take
 SECONDS = 20  # of the CPU
 WALL = 90.0  # on a machine that does other things as well
 IMPORTED = (
-    "yaml", "typer", "difflib", "tomllib", "mgpu.__main__", "mgpu.cli", "mgpu.examine", "mgpu.config.validation",
-    "mgpu.wizard.run", "mgpu.smoke.run", "mgpu.smoke.last", "mgpu.smoke.baseline", "mgpu.launch.run", "mgpu.telling",
-    "mgpu.triage.read", "mgpu.fleet.reading", "mgpu.probes.job_script", "mgpu.probes.script", "mgpu.redaction",
-    "mgpu.compare", "mgpu.launch.line",
+    "yaml", "typer", "difflib", "tomllib", "mgpu.__main__", "mgpu.cli", "mgpu.doctor.run", "mgpu.validate.run",
+    "mgpu.wizard.run", "mgpu.smoke.run", "mgpu.smoke.show_last", "mgpu.smoke.baseline", "mgpu.launch.run",
+    "mgpu.doctor.report",
+    "mgpu.readers.log.read", "mgpu.fleet.load", "mgpu.readers.job_script.read",
+    "mgpu.readers.training_script.read", "mgpu.snapshot.redaction",
+    "mgpu.snapshot.changes", "mgpu.cli.launch_line",
 )  # fmt: skip
 
 

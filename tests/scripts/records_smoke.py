@@ -18,10 +18,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import document
-from mgpu.redaction import redacted
-from mgpu.smoke.verdict import kept
+from mgpu.report import document
+from mgpu.smoke.report import kept
 from mgpu.snapshot import Snapshot, loads, to_json
+from mgpu.snapshot.redaction import redacted
 from tests.conftest import ROOT, environment
 from tests.scripts import kill_all, write_config
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch._dynamo
 
 from mgpu.smoke.ranks import ladder
-from mgpu.smoke.ranks.orders import Orders
+from mgpu.smoke.ranks.rank_plan import Orders
 
 
 def main() -> None:

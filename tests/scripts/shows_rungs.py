@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mgpu import report
+from mgpu.report import screen
 from mgpu.smoke import screen as screens
 from mgpu.smoke import watch
 from mgpu.smoke.ranks import RUNGS
-from mgpu.smoke.ranks.orders import Orders
+from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import Snapshot
 
 STEPS = 6
@@ -28,7 +28,7 @@ def main(ranks: int, what: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         view = watch.View(Orders(folder, ranks, cpu=True))
         try:
-            with screens.Rungs(report.Screen.of(), Snapshot()) as show:
+            with screens.Rungs(screen.Screen.of(), Snapshot()) as show:
                 for _ in _told(Path(folder), ranks, what):
                     view.read()
                     show(view, False)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mgpu.smoke.ranks import checkpoint, sharded, whole
+from mgpu.smoke.ranks import checkpoint, full_checkpoint, sharded
 
 _CLONE_NEWNS, _MS_RDONLY, _MS_PRIVATE, _MS_REC = 0x20000, 1, 1 << 18, 1 << 14
 TARGET = "out"  # in the home of the ranks: the folder they are told to save to
@@ -28,13 +28,13 @@ def nobody_is_main(rank: int) -> None:
 def one_bit_flips(rank: int) -> None:
     """A disk that gives back other data than it got."""
     if rank == 0:
-        _after(whole, "save", lambda folder: _flip(folder / whole.FILE))
+        _after(full_checkpoint, "save", lambda folder: _flip(folder / full_checkpoint.FILE))
 
 
 def one_half_is_lost(rank: int) -> None:
     """A file system that loses what was written."""
     if rank == 0:
-        _after(whole, "save", lambda folder: os.truncate(folder / whole.FILE, 1 << 20))
+        _after(full_checkpoint, "save", lambda folder: os.truncate(folder / full_checkpoint.FILE, 1 << 20))
 
 
 def one_part_is_altered(rank: int) -> None:

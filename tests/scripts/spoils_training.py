@@ -14,7 +14,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from mgpu.smoke.ranks import data, fsdp, identity, lesson
+from mgpu.smoke.ranks import data, fsdp, identity, reference_model
 
 _NEW_MOUNTS, _PRIVATE = 0x20000, 0x44000  # CLONE_NEWNS; MS_REC | MS_PRIVATE
 VICTIM = 1
@@ -87,7 +87,7 @@ def steps_too_far(rank: int) -> None:
         step = torch.optim.SGD.step
 
         def too_far(self: Any) -> None:
-            if self.param_groups[0]["lr"] == lesson.LEARNING_RATE and _wrapped_in(self):
+            if self.param_groups[0]["lr"] == reference_model.LEARNING_RATE and _wrapped_in(self):
                 self.param_groups[0]["lr"] *= 1.01
             step(self)
 
@@ -105,7 +105,7 @@ def _wrapped_in(optimizer: Any) -> bool:
 
 def learns_nothing(_: int) -> None:
     """The optimizer's steps have no effect."""
-    lesson.LEARNING_RATE = 0.0
+    reference_model.LEARNING_RATE = 0.0
 
 
 def buffers_kept(_: int) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 from . import scaling
 from .collectives import all_gather_into, reduce_scatter_into
-from .here import Here
-from .turns import Turns
+from .context import Here
+from .store_sync import Turns
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # The first repetitions connect the ranks: nccl-tests warms up 5 times; without, figures are up to 6 times too low.

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import sharded, whole
-from .here import Here
+from . import full_checkpoint, sharded
+from .context import Here
 from .journal import Failure
 
 PREFIX = ".mgpu-smoke-"  # of the folder that is made beside the training's own checkpoints
@@ -28,7 +28,7 @@ _POLL_S = 0.1
 def climb(here: Here) -> str:
     """Saved by the main process alone; loaded by every rank, by one process, and by fewer ranks than saved it."""
     wanted = here.orders.checkpoint_folder or here.orders.folder
-    with whole.naming(Path(wanted, PREFIX)):
+    with full_checkpoint.naming(Path(wanted, PREFIX)):
         base = place(wanted)
     folder = base / f"{PREFIX}{_agreed(here, 'folder', secrets.token_hex(6))}"
     here.journal.report["wrote"].append(str(folder))
@@ -53,26 +53,26 @@ def is_main(here: Here) -> bool:
 def _climb(here: Here, base: Path, folder: Path) -> str:
     told: dict[str, Any] = {"folder": str(base), "named": here.orders.checkpoint_folder is not None, "shared": None}
     here.reports(checkpoint=told)
-    model, optimizer = whole.trained(here)
+    model, optimizer = full_checkpoint.trained(here)
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     if is_main(here):
-        told |= whole.save(here, folder, state)
-        with whole.naming(folder):
+        told |= full_checkpoint.save(here, folder, state)
+        with full_checkpoint.naming(folder):
             (folder / f"{_WRITER}{here.rank}").touch()
     _barrier(here, "wait for the main process to save")
     told["shared"] = _seen(here, folder)
     if here.rank == 0 and not told["shared"]:
-        raise whole.altered(folder, "no rank took itself for the main process, so nothing was saved")
+        raise full_checkpoint.altered(folder, "no rank took itself for the main process, so nothing was saved")
     if not told["shared"]:
         here.skips(f"loading the checkpoint: this rank does not see what rank 0 wrote to {base}")
     else:
         _one_writer(here, base, folder)
-        whole.load(here, folder, model, optimizer)
+        full_checkpoint.load(here, folder, model, optimizer)
     done = [f"{told['size_bytes'] / 2**20:.1f} MiB saved once" if "size_bytes" in told else "saved by rank 0"]
     if all(_all_told(here, "seen", told["shared"])):
         done.append(f"loaded on every rank and on {_resumed(here, folder)}")
         if here.orders.strategy != "ddp" and here.world > 1:
-            done.append(sharded.climb(here, folder, whole.tensors_of(state)))
+            done.append(sharded.climb(here, folder, full_checkpoint.tensors_of(state)))
     else:
         done.append("not seen from every host")
     _barrier(here, "wait until everyone has read the checkpoint")
@@ -85,10 +85,10 @@ def _resumed(here: Here, folder: Path) -> str:
     group = here.first(half)
     if here.rank < half:
         here.about_to(f"train on from the checkpoint on {half} of {here.world} ranks")
-        whole.resume(here, folder, group if half > 1 else None, alone=half == 1)
+        full_checkpoint.resume(here, folder, group if half > 1 else None, alone=half == 1)
     if half > 1 and here.rank == 0:
         here.about_to("train on from the checkpoint on one process")
-        whole.resume(here, folder, None, alone=True)
+        full_checkpoint.resume(here, folder, None, alone=True)
     return "1 process" if half == 1 else f"1 process and {half} ranks"
 
 
@@ -97,7 +97,7 @@ def _seen(here: Here, folder: Path) -> bool:
     far = here.orders.nodes > 1
     here.about_to("look for what the main process saved", limit_s=_patience(here))
     deadline = time.monotonic() + (_SEEN_WITHIN_S if far else 0.0)
-    while not (found := (folder / whole.DIGEST).exists()) and time.monotonic() < deadline:
+    while not (found := (folder / full_checkpoint.DIGEST).exists()) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     return found
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from . import exact
-from .exact import Numbers, Wrong
-from .here import Here
+from . import expected_values
+from .context import Here
+from .expected_values import Numbers, Wrong
 from .journal import Failure
 
 SIZES = {"quick": (1000,), "standard": (1, 1000, 65537, 1 << 20), "long": (1, 1000, 65537, 1 << 20, 1 << 22)}
@@ -76,7 +76,7 @@ def _raise_wrong(wrong: Sequence[Wrong]) -> None:
     if not wrong:
         return
     worst = next((found for found in wrong if found.sender is not None), wrong[0])
-    raise Failure(exact.sentence(worst, len(wrong) - 1), "wrong_numbers", **exact.evidence(wrong))
+    raise Failure(expected_values.sentence(worst, len(wrong) - 1), "wrong_numbers", **expected_values.evidence(wrong))
 
 
 def _first(here: Here, backend: str) -> list[_Run]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .here import Here
+from .context import Here
 
 _SEED = 1
 _ROUNDS = 4

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from . import lesson
-from .here import Here
+from . import reference_model
+from .context import Here
 from .journal import Failure
 
 _PER_RANK = 4  # … and one more in all, so that the last round has to be padded
@@ -37,7 +37,7 @@ def climb(here: Here) -> None:
     numbers = range(count(here))
     plain = DistributedSampler(numbers, here.world, here.rank, shuffle=False)
     samples = {"in order": list(plain)}
-    shuffled = DistributedSampler(numbers, here.world, here.rank, shuffle=True, seed=lesson.SEED)
+    shuffled = DistributedSampler(numbers, here.world, here.rank, shuffle=True, seed=reference_model.SEED)
     for epoch in (0, 1):
         shuffled.set_epoch(epoch)
         samples[f"epoch {epoch}"] = list(shuffled)

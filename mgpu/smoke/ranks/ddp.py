@@ -7,25 +7,25 @@ from typing import Any
 
 import torch
 
-from . import lesson
-from .here import Here
+from . import reference_model
+from .context import Here
 
 
 class Replicated:
     """The model of rank 0 on every rank; on one rank it is just the model."""
 
-    compared_steps = lesson.STEPS
+    compared_steps = reference_model.STEPS
 
     def __init__(self, here: Here, precision: str, **options: Any) -> None:
         self.name = "DDP" if here.world > 1 else "one process"
-        self.forward = lesson.autocast(here, precision)
+        self.forward = reference_model.autocast(here, precision)
         self.scaler: Any = None
         if precision == "fp16":
-            self.scaler = torch.amp.GradScaler(here.device.type, init_scale=lesson.LOSS_SCALE)
+            self.scaler = torch.amp.GradScaler(here.device.type, init_scale=reference_model.LOSS_SCALE)
         # Other numbers on every rank: that all hold those of rank 0 afterwards is DDP's work.
-        self.plain = lesson.model(here, lesson.SEED + here.rank)
+        self.plain = reference_model.model(here, reference_model.SEED + here.rank)
         self.model = wrapped(here, self.plain, **options) if here.world > 1 else self.plain
-        self.optimizer = lesson.optimizer(self.model.parameters())
+        self.optimizer = reference_model.optimizer(self.model.parameters())
 
     def begin(self) -> None:
         """A new optimizer step."""
@@ -35,7 +35,7 @@ class Replicated:
         """Forward and backward; gradients are exchanged with the last micro-step only. The loss."""
         waits = self.model is self.plain or last
         with nullcontext() if waits else self.model.no_sync():
-            loss = lesson.loss_of(self.forward(self.model, inputs), targets)
+            loss = reference_model.loss_of(self.forward(self.model, inputs), targets)
             scaled = loss / micro_steps
             (self.scaler.scale(scaled) if self.scaler else scaled).backward()
         return loss.detach()

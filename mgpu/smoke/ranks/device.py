@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import compute, identity, memory
-from .here import Here
+from .context import Here
 from .journal import Failure
 
 _TURN_LIMIT_S = 10.0  # longer than a host's other ranks measure; then this one measures beside them

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from . import lesson
-from .here import Here
+from . import reference_model
+from .context import Here
 from .journal import Failure
 
 
@@ -21,11 +21,11 @@ class Sharded:
     def __init__(self, here: Here, precision: str) -> None:
         fully_shard, policy = _api()
         self.here = here
-        self.forward = lesson.cast(precision)
-        self.scale = lesson.LOSS_SCALE if precision == "fp16" else 1.0
-        self.model = lesson.model(here)
-        self.whole = list(lesson.model(here).parameters())
-        dtype = lesson.DTYPES.get(precision)
+        self.forward = reference_model.cast(precision)
+        self.scale = reference_model.LOSS_SCALE if precision == "fp16" else 1.0
+        self.model = reference_model.model(here)
+        self.whole = list(reference_model.model(here).parameters())
+        dtype = reference_model.DTYPES.get(precision)
         # Gradients are added up in fp32, so that only the order of the sums differs from one process.
         mixed = policy(param_dtype=dtype, reduce_dtype=torch.float32 if dtype else None)
         # Of the ranks' own group: beside gloo init_device_mesh would make one of NCCL for tensors on GPUs.
@@ -33,7 +33,7 @@ class Sharded:
         for block in self.model.blocks:
             fully_shard(block, mesh=mesh, mp_policy=mixed)
         fully_shard(self.model, mesh=mesh, mp_policy=mixed)
-        self.optimizer = lesson.optimizer(self.model.parameters())
+        self.optimizer = reference_model.optimizer(self.model.parameters())
         self._must_hold_its_part_only()
 
     def _must_hold_its_part_only(self) -> None:
@@ -53,7 +53,7 @@ class Sharded:
     def micro_step(self, inputs: Any, targets: Any, micro_steps: int, last: bool) -> Any:
         """Forward and backward; gradients are exchanged with the last micro-step only. The loss."""
         self.model.set_requires_gradient_sync(last)
-        loss = lesson.loss_of(self.model(inputs), targets)
+        loss = reference_model.loss_of(self.model(inputs), targets)
         (loss / micro_steps * self.scale).backward()
         return loss.detach()
 

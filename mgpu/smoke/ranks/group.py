@@ -7,8 +7,8 @@ import re
 from datetime import timedelta
 from typing import Any
 
-from . import addresses, device, meeting
-from .here import Here
+from . import addresses, device, rendezvous
+from .context import Here
 from .journal import Failure
 
 _BARRIER_S = 3.0  # the least that a first barrier is given: on a busy machine a rank is not scheduled for a second
@@ -42,16 +42,16 @@ def _interfaces(here: Here) -> None:
 
 
 def _meet(here: Here) -> None:
-    limit = meeting.limit_s(here)
+    limit = rendezvous.limit_s(here)
     here.about_to("connect to the meeting point", limit_s=limit + here.orders.stall_s)
-    store = meeting.store(here, limit)
+    store = rendezvous.store(here, limit)
     here.about_to(f"meet {here.world - 1} other ranks", limit_s=limit + here.orders.stall_s)
-    listener = meeting.introduce(here, store)
-    told = meeting.gather(here, store, limit)
+    listener = rendezvous.introduce(here, store)
+    told = rendezvous.gather(here, store, limit)
     here.journal.introduce()
     if here.orders.nodes > 1:
-        here.about_to("connect to the other hosts", limit_s=4 * meeting.REACH_S)
-        meeting.reach(here, store, told)
+        here.about_to("connect to the other hosts", limit_s=4 * rendezvous.REACH_S)
+        rendezvous.reach(here, store, told)
     if listener is not None:
         listener.close()
     # Ranks that wait for another's measurement: it is the runner that ends a hang, long before.

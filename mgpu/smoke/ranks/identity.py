@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .here import Here
+from .context import Here
 
 _BUS_ID_LENGTH = 20
 

@@ -10,9 +10,9 @@ import signal
 import sys
 from pathlib import Path
 
-from . import orders as ordering
-from . import trouble
-from .here import Here
+from . import errors
+from . import rank_plan as ordering
+from .context import Here
 from .journal import Journal, error_folder
 
 _PR_SET_PDEATHSIG = 1
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     number = {name: int(os.environ.get(name, default)) for name, default in _LAUNCHED.items()}
     journal = Journal(Path(orders.folder), number["RANK"])
-    journal.name = trouble.named
+    journal.name = errors.named
     journal.listen()
     if error_file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         journal.report["wrote"].append(error_folder(error_file))

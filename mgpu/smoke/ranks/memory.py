@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .here import Here
+from .context import Here
 from .journal import Failure
 
 MEMORY_BYTES = 1 << 30  # of a GPU's memory at most, per rank, unless --fill asks for more

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import lesson
-from .blame import Judge
+from . import reference_model
+from .context import Here
 from .ddp import Replicated, wrapped
-from .here import Here
 from .journal import Failure
+from .numeric_diff import Judge
 
 _STEPS = 3  # DDP sorts its buckets anew after the first
 # Several buckets for 36 000 parameters, as a large model has them.
@@ -49,8 +49,8 @@ def _tried(name: str, option: Callable[[], None]) -> None:
 def _variant(here: Here, name: str, options: dict[str, Any]) -> None:
     here.about_to(f"DDP with {name}")
     strategy = Replicated(here, "no", **options)
-    taught = lesson.batches(here, 1, _STEPS)
-    reference = lesson.Reference(here, taught, strategy.forward, 1.0, _STEPS)
+    taught = reference_model.batches(here, 1, _STEPS)
+    reference = reference_model.Reference(here, taught, strategy.forward, 1.0, _STEPS)
     judge = Judge(here, strategy, reference, precision="no")
     judge.start()
     for step in range(_STEPS):
@@ -66,8 +66,8 @@ def _variant(here: Here, name: str, options: dict[str, Any]) -> None:
 def _accumulation(here: Here) -> None:
     """Two micro-steps: each rank's own gradients before the exchange, those of the whole batch after it."""
     strategy = Replicated(here, "no")
-    taught = lesson.batches(here, 2, 1)
-    reference = lesson.Reference(here, taught, strategy.forward, 1.0, 1)
+    taught = reference_model.batches(here, 2, 1)
+    reference = reference_model.Reference(here, taught, strategy.forward, 1.0, 1)
     judge = Judge(here, strategy, reference, precision="no")
     whole = reference.learn(0)
     here.about_to("no_sync: first micro-step")
@@ -75,15 +75,15 @@ def _accumulation(here: Here) -> None:
     strategy.micro_step(*taught.of(here.rank, 0, 0), 2, last=False)
     before = [parameter.grad.clone() for parameter in strategy.parameters()]
     mine = reference.own(here.rank, 0, 0, 2)
-    if not lesson.difference(before, mine) <= judge.tolerance:
-        exchanged = lesson.difference(before, whole) < judge.tolerance
+    if not reference_model.difference(before, mine) <= judge.tolerance:
+        exchanged = reference_model.difference(before, whole) < judge.tolerance
         raise Failure(
             f"gradients were {'exchanged' if exchanged else 'altered'} before the last micro-step",
-            "accumulation_wrong", difference=lesson.difference(before, mine), suspects=[here.rank],
+            "accumulation_wrong", difference=reference_model.difference(before, mine), suspects=[here.rank],
         )  # fmt: skip
     here.about_to("no_sync: last micro-step")
     strategy.micro_step(*taught.of(here.rank, 0, 1), 2, last=True)
-    apart = lesson.difference(strategy.gradients(), whole)
+    apart = reference_model.difference(strategy.gradients(), whole)
     if not apart <= judge.tolerance:
         raise Failure(
             f"accumulated gradients differ from those of the whole batch by {apart:.1e}",
@@ -96,7 +96,10 @@ class _Spare(nn.Module):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.used, self.spare = nn.Linear(lesson.WIDTH, lesson.CLASSES), nn.Linear(lesson.WIDTH, lesson.CLASSES)
+        self.used, self.spare = (
+            nn.Linear(reference_model.WIDTH, reference_model.CLASSES),
+            nn.Linear(reference_model.WIDTH, reference_model.CLASSES),
+        )
 
     def forward(self, x: Any) -> Any:
         """Without the spare layer."""
@@ -105,11 +108,11 @@ class _Spare(nn.Module):  # type: ignore[misc]
 
 def _unused(here: Here) -> None:
     """A parameter without a gradient would hang or spoil the exchange: DDP must say so at the second step."""
-    taught = lesson.batches(here, 1, 1)
+    taught = reference_model.batches(here, 1, 1)
     inputs, targets = taught.of(here.rank, 0)
     model = wrapped(here, _Spare().to(here.device))
     here.about_to("an unused parameter: step 1")
-    lesson.loss_of(model(inputs), targets).backward()
+    reference_model.loss_of(model(inputs), targets).backward()
     here.about_to("an unused parameter: step 2")
     try:
         model(inputs)
@@ -121,14 +124,16 @@ def _unused(here: Here) -> None:
 
 
 def _normed(here: Here) -> Any:
-    torch.manual_seed(lesson.SEED)
-    return nn.Sequential(nn.Linear(lesson.WIDTH, lesson.INNER), nn.BatchNorm1d(lesson.INNER)).to(here.device)
+    torch.manual_seed(reference_model.SEED)
+    return nn.Sequential(
+        nn.Linear(reference_model.WIDTH, reference_model.INNER), nn.BatchNorm1d(reference_model.INNER)
+    ).to(here.device)
 
 
 def _batch_norm(here: Here) -> None:
     """Running statistics follow rank 0: DDP broadcasts them before each forward pass."""
     model = wrapped(here, _normed(here))
-    taught = lesson.batches(here, 1, 2)
+    taught = reference_model.batches(here, 1, 2)
     for step in range(2):
         here.about_to(f"batch norm: step {step + 1}")
         model(taught.of(here.rank, step)[0]).square().mean().backward()
@@ -137,20 +142,22 @@ def _batch_norm(here: Here) -> None:
     with torch.no_grad():
         model(taught.of(here.rank, 0)[0])
     digests = here.journal.report.get("digests", {})
-    here.reports(digests={**digests, "buffers": lesson.digest(model.buffers())})
+    here.reports(digests={**digests, "buffers": reference_model.digest(model.buffers())})
 
 
 def _sync_batch_norm(here: Here) -> None:
     """The statistics of the whole batch on every rank."""
-    taught = lesson.batches(here, 1, 1)
+    taught = reference_model.batches(here, 1, 1)
     synced = wrapped(here, nn.SyncBatchNorm.convert_sync_batchnorm(_normed(here)))
     here.about_to("SyncBatchNorm: forward and backward")
     found = synced(taught.of(here.rank, 0)[0])
     found.square().mean().backward()
     alone = _normed(here)
-    whole = alone(taught.inputs[0, 0].reshape(-1, lesson.WIDTH)).reshape(here.world, lesson.MICRO_BATCH, -1)
-    apart = lesson.difference([found], [whole[here.rank]])
-    apart = max(apart, lesson.difference(list(synced.buffers())[:2], list(alone.buffers())[:2]))
+    whole = alone(taught.inputs[0, 0].reshape(-1, reference_model.WIDTH)).reshape(
+        here.world, reference_model.MICRO_BATCH, -1
+    )
+    apart = reference_model.difference([found], [whole[here.rank]])
+    apart = max(apart, reference_model.difference(list(synced.buffers())[:2], list(alone.buffers())[:2]))
     if not apart <= _SYNCED_TOLERANCE:
         raise Failure(
             f"SyncBatchNorm differs from batch norm of the whole batch by {apart:.1e}",

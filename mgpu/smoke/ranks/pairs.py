@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from . import exact
-from .exact import Numbers, Wrong
-from .here import Here
+from . import expected_values
+from .context import Here
+from .expected_values import Numbers, Wrong
 from .journal import Failure
 
 # Numbers of 4 bytes that are sent each way, and timed.
@@ -66,7 +66,9 @@ def climb(here: Here) -> str:
     here.about_to("barrier after the pairs")
     torch.distributed.barrier()
     if wrong:
-        raise Failure(exact.sentence(wrong[0], len(wrong) - 1), "pair_wrong_numbers", **exact.evidence(wrong))
+        raise Failure(
+            expected_values.sentence(wrong[0], len(wrong) - 1), "pair_wrong_numbers", **expected_values.evidence(wrong)
+        )
     met = len(tried) * (here.world // 2)  # in each round, over all ranks
     return f"{met} of {here.world * (here.world - 1) // 2} pairs exact, both ways"
 
@@ -118,7 +120,7 @@ def _meet(pair: _Pair, found: list[dict[str, Any]], groups: dict[tuple[int, int]
     seconds = _there_and_back(pair, pair.size) / 2
     told |= {
         "ok": not wrong,
-        "detail": exact.sentence(wrong[0]) if wrong else None,
+        "detail": expected_values.sentence(wrong[0]) if wrong else None,
         "gb_per_s": pair.size * pair.numbers.dtype.itemsize / seconds / 1e9,
         "latency_s": latency,
     }

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from . import lesson
-from .here import Here
+from . import reference_model
+from .context import Here
 from .journal import Failure
 
 _STEPS, _STEPS_ACCUMULATED = 5, 2
@@ -81,10 +81,10 @@ def _compiles(accelerator: Any) -> bool:
 def _steps(here: Here, accelerator: Any, name: str) -> int:
     micros = _micro_steps(accelerator)
     steps = _STEPS if micros == 1 else _STEPS_ACCUMULATED
-    taught = lesson.batches(here, micros, steps)
+    taught = reference_model.batches(here, micros, steps)
     here.about_to(f"{name}: prepare", limit_s=here.orders.start_limit_s)  # DeepSpeed compiles what it needs
     loader = _loader(taught, steps)
-    plain = lesson.model(here).cpu()
+    plain = reference_model.model(here).cpu()
     optimizer, known = _optimizer(accelerator, plain)
     _name_the_block(here, accelerator)
     model, optimizer, loader = accelerator.prepare(plain, optimizer, loader)
@@ -98,25 +98,25 @@ def _steps(here: Here, accelerator: Any, name: str) -> int:
         inputs, targets, numbers = next(batches)
         samples += numbers.tolist()
         with accelerator.accumulate(model):
-            loss = lesson.loss_of(model(inputs), targets)
+            loss = reference_model.loss_of(model(inputs), targets)
             accelerator.backward(loss)
             optimizer.step()
             optimizer.zero_grad()
         sums[number // micros] += float(loss.detach()) / micros
     here.about_to(f"{name}: end of the loader")
     samples += [number for batch in batches for number in batch[2].tolist()]
-    here.measured(prepared_samples=steps * micros * here.world * lesson.MICRO_BATCH)
+    here.measured(prepared_samples=steps * micros * here.world * reference_model.MICRO_BATCH)
     here.reports(samples={**here.journal.report.get("samples", {}), "prepared": samples})
     _compare(here, taught, sums, known and not _clips(accelerator))
     accelerator.free_memory()
     return steps
 
 
-def _loader(taught: lesson.Batches, steps: int) -> Any:
+def _loader(taught: reference_model.Batches, steps: int) -> Any:
     """All ranks' samples in the order in which accelerate deals batches out to the ranks, and their numbers."""
-    inputs = taught.inputs.reshape(-1, lesson.WIDTH).cpu()
+    inputs = taught.inputs.reshape(-1, reference_model.WIDTH).cpu()
     targets = taught.targets.expand(steps, *taught.targets.shape).reshape(-1).cpu()
-    return DataLoader(TensorDataset(inputs, targets, torch.arange(len(inputs))), batch_size=lesson.MICRO_BATCH)
+    return DataLoader(TensorDataset(inputs, targets, torch.arange(len(inputs))), batch_size=reference_model.MICRO_BATCH)
 
 
 def _optimizer(accelerator: Any, plain: Any) -> tuple[Any, bool]:
@@ -144,7 +144,7 @@ def _name_the_block(here: Here, accelerator: Any) -> None:
         here.skips(f"wrapping {', '.join(names)}: the test's model has none; its own blocks were wrapped")
 
 
-def _compare(here: Here, taught: lesson.Batches, found: list[float], known: bool) -> None:
+def _compare(here: Here, taught: reference_model.Batches, found: list[float], known: bool) -> None:
     """With one process on the whole batch. fp16 may leave out a step while it looks for its scale."""
     expected = _alone(here, taught, len(found))
     tolerance = _TOLERANCE.get(here.orders.precision, _LOW_PRECISION_TOLERANCE)
@@ -165,16 +165,18 @@ def _compare(here: Here, taught: lesson.Batches, found: list[float], known: bool
     here.measured(prepared_difference=worst)
 
 
-def _alone(here: Here, taught: lesson.Batches, steps: int) -> list[float]:
+def _alone(here: Here, taught: reference_model.Batches, steps: int) -> list[float]:
     """The losses of this rank's samples when one process trains on all of them, in fp32."""
-    net = lesson.model(here)
+    net = reference_model.model(here)
     optimizer = torch.optim.AdamW(net.parameters(), lr=_RATE)
     losses = []
     for step in range(steps):
         with torch.no_grad():
-            scores = net(taught.inputs[step, :, here.rank].reshape(-1, lesson.WIDTH))
-            losses.append(float(lesson.loss_of(scores, taught.targets[:, here.rank].reshape(-1))))
+            scores = net(taught.inputs[step, :, here.rank].reshape(-1, reference_model.WIDTH))
+            losses.append(float(reference_model.loss_of(scores, taught.targets[:, here.rank].reshape(-1))))
         optimizer.zero_grad()
-        lesson.loss_of(net(taught.inputs[step].reshape(-1, lesson.WIDTH)), taught.targets.reshape(-1)).backward()
+        reference_model.loss_of(
+            net(taught.inputs[step].reshape(-1, reference_model.WIDTH)), taught.targets.reshape(-1)
+        ).backward()
         optimizer.step()
     return losses

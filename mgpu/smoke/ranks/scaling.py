@@ -11,8 +11,8 @@ import time
 from functools import partial
 from typing import Any
 
-from .here import Here
-from .turns import Turns
+from .context import Here
+from .store_sync import Turns
 
 # A step takes a few milliseconds: on a CPU core 3 layers of 512 x 512 with 64 samples, on a GPU 4 of 2048 x 2048 with
 # 512 (67 MB of gradients, about 0.4 GB of memory).

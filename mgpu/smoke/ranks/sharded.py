@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import whole
-from .here import Here
+from . import full_checkpoint
+from .context import Here
 
 _FOLDER = "sharded"
 
@@ -29,11 +29,11 @@ def climb(here: Here, folder: Path, tensors: Mapping[str, Any]) -> str:
     try:
         distributed_checkpoint.save(state, checkpoint_id=os.fspath(parts))
     except OSError as error:
-        raise whole.unwritable(error, folder) from error
+        raise full_checkpoint.unwritable(error, folder) from error
     except Exception as error:  # CheckpointException carries the error of each rank that had one
         for cause, *_ in getattr(error, "failures", {}).values():
             if isinstance(cause, OSError):
-                raise whole.unwritable(cause, folder) from error
+                raise full_checkpoint.unwritable(cause, folder) from error
         raise
     half = max(1, here.world // 2)
     group = here.first(half)
@@ -68,7 +68,7 @@ def load(state: dict[str, Any], parts: Path, **how: Any) -> None:
         except Exception as error:
             if causes := list(getattr(error, "failures", {}).values()):  # of a CheckpointException: reading went wrong
                 said = f"{type(causes[0][0]).__name__}: {causes[0][0]}".splitlines()[0]
-                raise whole.altered(parts.parent, f"a part of it cannot be read ({said})") from error
+                raise full_checkpoint.altered(parts.parent, f"a part of it cannot be read ({said})") from error
             raise
 
 
@@ -86,4 +86,4 @@ def _shared_out(tensors: Mapping[str, Any], mesh: Any) -> dict[str, Any]:
 
 def _compare(folder: Path, found: Mapping[str, Any], what: str) -> None:
     together = {name: t.full_tensor() if hasattr(t, "full_tensor") else t for name, t in found.items()}
-    whole.compare(folder, together, what)
+    full_checkpoint.compare(folder, together, what)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import memory
-from .here import Here
+from .context import Here
 
 
 def climb(here: Here) -> str:

@@ -8,7 +8,7 @@ import importlib
 import os
 import socket
 
-from .here import Here
+from .context import Here
 from .journal import Failure
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from . import blame, data, identity, lesson, options, prepared
+from . import data, identity, numeric_diff, options, prepared, reference_model
+from .context import Here
 from .ddp import Replicated
 from .fsdp import Sharded
-from .here import Here
 from .journal import Failure
 
 _MOST_MICRO_STEPS = 4  # a config may accumulate over more: what happens is the same
@@ -68,16 +68,16 @@ def _strategy(here: Here, precision: str) -> Any:
     return Replicated(here, precision)
 
 
-def _batches(here: Here) -> lesson.Batches:
+def _batches(here: Here) -> reference_model.Batches:
     micro_steps = min(here.orders.accumulate, _MOST_MICRO_STEPS)
-    return lesson.batches(here, micro_steps, lesson.STEPS // micro_steps)
+    return reference_model.batches(here, micro_steps, reference_model.STEPS // micro_steps)
 
 
-def _steps(here: Here, strategy: Any, taught: lesson.Batches, precision: str) -> str:
-    scale = lesson.LOSS_SCALE if precision == "fp16" else 1.0
+def _steps(here: Here, strategy: Any, taught: reference_model.Batches, precision: str) -> str:
+    scale = reference_model.LOSS_SCALE if precision == "fp16" else 1.0
     most = min(strategy.compared_steps, _COMPARED_QUICKLY) if here.orders.level == "quick" else strategy.compared_steps
-    reference = lesson.Reference(here, taught, strategy.forward, scale, most)
-    judge = blame.Judge(here, strategy, reference, precision)
+    reference = reference_model.Reference(here, taught, strategy.forward, scale, most)
+    judge = numeric_diff.Judge(here, strategy, reference, precision)
     judge.start()
     here.about_to("forward and backward alone")
     _alone(here, strategy, reference, judge)
@@ -112,7 +112,7 @@ def _steps(here: Here, strategy: Any, taught: lesson.Batches, precision: str) ->
     return f"{taught.steps} steps ({kind}), loss {losses[0]:.2f} -> {losses[-1]:.2f}, gradients{of} as on one process"
 
 
-def _alone(here: Here, strategy: Any, reference: lesson.Reference, judge: blame.Judge) -> None:
+def _alone(here: Here, strategy: Any, reference: reference_model.Reference, judge: numeric_diff.Judge) -> None:
     """This rank's own part of the work, before anything is exchanged: is it right, and how long does it take?
 
     A sharded model cannot work alone: the time is that of the whole one.
@@ -132,7 +132,7 @@ def _alone(here: Here, strategy: Any, reference: lesson.Reference, judge: blame.
     here.measured(step_compute_seconds=best)
 
 
-def _forward_and_backward(here: Here, strategy: Any, taught: lesson.Batches, step: int) -> float:
+def _forward_and_backward(here: Here, strategy: Any, taught: reference_model.Batches, step: int) -> float:
     """One optimizer step's work up to the gradients; the mean loss of this rank's samples."""
     strategy.begin()
     total = 0.0
@@ -143,15 +143,15 @@ def _forward_and_backward(here: Here, strategy: Any, taught: lesson.Batches, ste
 
 
 def _finish(
-    here: Here, strategy: Any, taught: lesson.Batches, losses: list[float], worst: float, seconds: list[float]
+    here: Here, strategy: Any, taught: reference_model.Batches, losses: list[float], worst: float, seconds: list[float]
 ) -> None:
     here.about_to("gather the parameters")
     digests = dict(here.journal.report.get("digests", {}))
     if isinstance(strategy, Replicated):
-        digests["optimizer"] = lesson.digest(strategy.state())
-    here.reports(parameters=lesson.digest(strategy.gathered()), digests=digests)
+        digests["optimizer"] = reference_model.digest(strategy.state())
+    here.reports(parameters=reference_model.digest(strategy.gathered()), digests=digests)
     usual = sorted(seconds)[len(seconds) // 2]
-    samples = here.world * taught.micro_steps * lesson.MICRO_BATCH
+    samples = here.world * taught.micro_steps * reference_model.MICRO_BATCH
     here.measured(
         gradient_difference=worst, seconds_per_step=usual, samples_per_s=samples / usual, steps_per_s=1 / usual,
         loss_first=losses[0], loss_last=losses[-1],

@@ -1,0 +1,190 @@
+"""Where on the way from one GPU to a verified run is the user, and what comes next? Bare `mgpu`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+from mgpu import errors, files
+from mgpu.command_line import shell
+from mgpu.errors import MgpuError
+from mgpu.file_reading import read_own
+from mgpu.report import screen as report_screen
+from mgpu.snapshot import Snapshot
+from mgpu.structured_text import json_of
+
+State = Literal["done", "todo", "trouble"]
+_WORDS = {
+    "ready": "ready", "ready_with_warnings": "ready, with warnings", "not_ready": "NOT ready",
+    "unknown": "could not tell", "no_gpu": "no GPU here",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of the four steps: its command, what it is for, and its state here."""
+
+    command: str
+    purpose: str
+    state: State
+    text: str
+    line: str = ""  # how it is typed here, where that is more than its command
+
+    @property
+    def typed(self) -> str:
+        """The command line that takes this step."""
+        return self.line or self.command
+
+
+def remember_verdict(verdict: str, snapshot: Snapshot) -> None:
+    """Keep the doctor's verdict for the next bare `mgpu`. A state folder that cannot be written costs only that."""
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+    host = snapshot.host.name if snapshot.host else None
+    try:
+        folder = files.private_folder(files.state_folder())
+        files.write(
+            folder / "doctor.json", json.dumps({"verdict": verdict, "time": now, "host": host}) + "\n", mode=0o600
+        )
+    except (OSError, MgpuError):
+        return
+
+
+def steps(folder: Path) -> list[Step]:
+    """The four steps with their state in this folder, on this machine."""
+    from mgpu.launch import run as launch
+
+    config = folder / "accelerate.yaml"
+    doctor = _doctor()
+    if not config.exists():
+        return [doctor, _unconfigured(doctor), *_NOT_YET]
+    configured = Step("mgpu configure", "a few questions, then a config", "done", "./accelerate.yaml")
+    if for_slurm(config):
+        return [doctor, configured, *_on_slurm(folder)]
+    try:
+        verified, why = launch.verified_here(Path(config.name))
+    except MgpuError as error:
+        verified, why = False, error.message.splitlines()[0]
+    smoke = Step("mgpu smoke-test", "prove the ranks train together", "done" if verified else "todo",
+                 why if verified else f"not verified: {why}")  # fmt: skip
+    text = "mgpu launch train.py" if verified else "needs a verified config"
+    started = Step("mgpu launch", "start your script with that config", "todo", text, "mgpu launch train.py")
+    return [doctor, configured, smoke, started]
+
+
+_LARGEST = 64 << 10  # bytes of the kept verdict
+_NOT_YET = (
+    Step("mgpu smoke-test", "prove the ranks train together", "todo", "needs a config"),
+    Step("mgpu launch", "start your script with that config", "todo", "needs a verified config"),
+)
+
+
+def _unconfigured(doctor: Step) -> Step:
+    """No config yet. On a node of Slurm without GPUs (a login node) it is to be one for Slurm's nodes."""
+    purpose = "a few questions, then a config"
+    if doctor.text.startswith(_WORDS["no_gpu"]) and shutil.which("sbatch") and _has_cluster():
+        return Step("mgpu configure", purpose, "todo", "no ./accelerate.yaml; Slurm is here", "mgpu configure --slurm")
+    return Step("mgpu configure", purpose, "todo", "no ./accelerate.yaml")
+
+
+# Where Slurm's commands find their cluster, besides $SLURM_CONF: slurm.schedmd.com/slurm.conf.html and
+# configless_slurm.html.
+_SLURM_CONF = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
+
+
+def _has_cluster() -> bool:
+    """Whether Slurm's commands belong to a cluster: they may be installed alone."""
+    return "SLURM_CONF" in os.environ or any(Path(name).exists() for name in _SLURM_CONF)
+
+
+def for_slurm(config: Path) -> bool:
+    """Whether a config is one of those whose job script says where the ranks meet."""
+    from mgpu.config import facts
+
+    try:
+        return facts(config, ask_loader=False).for_slurm
+    except MgpuError:
+        return False
+
+
+def _on_slurm(folder: Path) -> list[Step]:
+    """The last two steps where the job does them: its pre-flight is the test."""
+    jobs = sorted(folder.glob("*.sbatch"), key=lambda path: (path.name != "train.sbatch", path.name))
+    smoke = Step("mgpu smoke-test", "prove the ranks train together", "done", "in the job, before the training starts")
+    line = shell("mgpu launch --slurm {:path}", jobs[0].name) if jobs else "mgpu configure --slurm"
+    return [smoke, Step("mgpu launch", "submit it, and follow", "todo", line if jobs else "no job script here", line)]
+
+
+def _doctor() -> Step:
+    from mgpu.durations import since
+
+    purpose = "is this machine ready?"
+    try:
+        last = json_of(read_own(files.state_folder() / "doctor.json", most=_LARGEST))
+        verdict, time = str(last["verdict"]), str(last["time"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return Step("mgpu doctor", purpose, "todo", "not run yet")
+    state: State = "done" if verdict in ("ready", "ready_with_warnings", "no_gpu") else "trouble"
+    return Step("mgpu doctor", purpose, state, f"{_WORDS.get(verdict, verdict)}, {since(time)}")
+
+
+def next_step(found: Sequence[Step]) -> Step:
+    """The first step that is not done."""
+    return next((step for step in found if step.state != "done"), found[-1])
+
+
+def guide(run: Callable[[Sequence[str]], int]) -> int:
+    """Show the four steps; in a terminal offer the next one. Exit 0: asking where one stands is no error."""
+    screen = report_screen.Screen.of()
+    found = steps(Path.cwd())
+    upcoming = next_step(found)
+    _show(found, upcoming, screen)
+    if not report_screen.can_ask():
+        return errors.READY
+    return _offer(found, upcoming, screen, run)
+
+
+def _show(found: Sequence[Step], upcoming: Step, screen: report_screen.Screen) -> None:
+    title = report_screen.wrapped("mgpu - set up, check and launch multi-GPU PyTorch training", screen.width)
+    lines: list[report_screen.Line] = [*([(line, "bold")] for line in title), []]  # type: ignore[list-item]
+    for step in found:
+        head = f"  {step.command:<18}{step.purpose:<36}"
+        style: report_screen.Style = {"done": "ok", "trouble": "fail", "todo": ""}[step.state]  # type: ignore[assignment]
+        if screen.width < 60:
+            lines += [[(f"  {step.command}", "bold")], [(f"    {step.text}", style)]]
+            continue
+        first, *rest = report_screen.wrapped(step.text, screen.width - len(head))
+        lines += [[(head, ""), (first, style)], *([(" " * len(head) + more, style)] for more in rest)]
+    lines += [[], [(f"Next:  {upcoming.typed}", "bold")], [("Help:  mgpu COMMAND --help", "")]]
+    screen.show(lines)
+
+
+def _offer(
+    found: Sequence[Step], upcoming: Step, screen: report_screen.Screen, run: Callable[[Sequence[str]], int]
+) -> int:
+    """Walk through the steps as long as the user goes on; Esc leaves."""
+    from mgpu.prompts import prompts
+    from mgpu.wizard.questions import Choice, Question
+
+    while True:
+        choices = [Choice(s.command, f"{s.command:<18}{s.purpose}") for s in found if s.command != "mgpu launch"]
+        choices.append(Choice("leave", "Leave"))
+        question = Question(
+            "next", "What next?", "Each step says at its end what comes after it.",
+            default=upcoming.command if upcoming.command != "mgpu launch" else "leave", choices=tuple(choices),
+            saves=False,
+        )  # fmt: skip
+        answer = prompts.ask(question)
+        if not isinstance(answer, str) or answer == "leave":
+            return errors.READY
+        screen.show([[]])
+        run(next(step.typed for step in found if step.command == answer).split()[1:])
+        found = steps(Path.cwd())
+        upcoming = next_step(found)
+        screen.show([[]])
+        _show(found, upcoming, screen)

@@ -1,0 +1,1 @@
+"""`mgpu doctor`: examine a machine, report it, and repair what a check can repair."""

@@ -1,0 +1,327 @@
+"""How is an examined machine told, in the format that was asked for?"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from mgpu import __version__, engine, errors, files
+from mgpu.check import Skip
+from mgpu.command_line import from_words, shell
+from mgpu.doctor import run
+from mgpu.doctor.request import Request
+from mgpu.errors import reason
+from mgpu.report import describe, document
+from mgpu.report import screen as report_screen
+from mgpu.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from mgpu.doctor.run import Examined
+
+
+_LONGEST_NAMES = 120  # of files in a command that is shown
+_LONGEST_LABEL = 36  # of a change; beyond it the words follow without a column
+
+
+def to_stdout(text: str) -> None:
+    """Lines for a person."""
+    report_screen.Screen.of().show(report_screen.unstyled(text.split("\n")))
+
+
+def to_stderr(text: str) -> None:
+    """A word beside the report."""
+    if sys.stderr is not None:
+        print(report_screen.message(text), file=sys.stderr)
+
+
+def mended(before: Examined, after: Examined) -> None:
+    """What is left once repairs were done: the exit code is of this."""
+    if not any(result.done for result in after.repairs):
+        return
+    screen = report_screen.Screen.of()
+    gone = sorted(_problems(before) - _problems(after))
+    lines = report_screen.unstyled(report_screen.wrapped(f"Mended: {', '.join(gone)}", screen.width) if gone else [])
+    screen.show([[], *lines, *report_screen.summary(after.outcomes, after.verdict, after.snapshot, None, screen)])
+
+
+def _problems(found: Examined) -> set[str]:
+    return {outcome.check.id for outcome in found.outcomes if outcome.problem}
+
+
+def tell(request: Request, found: Examined) -> None:
+    """The report, in the format that was asked for."""
+    if request.format == "human" and request.exit_style != "default":
+        _tell_scheduler(request, found)
+    elif request.format == "human":
+        run.write_out(request.output, lambda stream: show(report_screen.Screen.of(stream), request, found))
+    else:
+        text = _text(request, found)
+        run.write_out(request.output, lambda stream: whole_text(stream, text))
+
+
+def whole_text(stream: IO[str], text: str) -> None:
+    """A report in one piece."""
+    stream.write(text)
+    stream.flush()
+
+
+def _text(request: Request, found: Examined) -> str:
+    """The report of a format for programs."""
+    from mgpu.report import formats
+
+    if request.format == "json":
+        return document.text(whole(request, found))
+    if request.format == "junit":
+        return formats.junit(found.outcomes, found.snapshot, found.verdict, found.seconds)
+    told = formats.doctors(found.outcomes, found.snapshot, found.verdict, found.seconds)
+    if request.format == "github":
+        append_summary(formats.markdown_table(found.outcomes, found.snapshot, told))
+        return formats.github(found.outcomes, told)
+    buffer = io.StringIO()
+    show(report_screen.Screen(report_screen.WIDTH_PLAIN, False, False, buffer), replace(request, verbose=True), found)
+    changes = [f"{c.what}: {c.text}" for c in found.changes or ()]
+    return formats.markdown(found.outcomes, found.snapshot, told, buffer.getvalue(), changes)
+
+
+def whole(request: Request, found: Examined) -> dict[str, Any]:
+    """The JSON document."""
+    content = document.envelope("doctor", found.outcomes, found.verdict, found.code, found.seconds, found.snapshot)
+    content["next"] = list(_next(found.verdict))
+    script = request.script and f" --script {_word(request.script)}"
+    if script and not request.hides:
+        content["next"] = [line for line in (shell("mgpu launch {:path}", request.script),) if line]
+    if found.snapshot.job_script is not None:
+        from mgpu.doctor import job_report
+
+        steps = job_report.next_steps(found.snapshot.job_script, failed=found.verdict == "not_ready")
+        content["next"] = [] if request.hides else steps
+    for entry in content["checks"]:
+        of_script = script if entry["area"] in ("script", "job") and not request.hides else ""
+        again = f"mgpu doctor{of_script}{_plan(request)}"
+        if request.compare_nodes and not request.hides:
+            again = f"mgpu doctor{_same(request)}"
+        entry["verify"] = entry["verify"].replace("mgpu doctor", again, 1)
+    if found.snapshot.fleet:
+        from mgpu.fleet import report as fleet_report
+
+        content |= fleet_report.document(found.snapshot.fleet, found.outcomes)
+        content["next"] = [] if request.hides else [f"mgpu doctor{_same(request)} -v"]
+    if request.log:
+        from mgpu.engine import root_cause
+        from mgpu.report import failure
+
+        log = found.snapshot.log
+        content |= failure.found(root_cause.choose(found.outcomes, log, None), log, None)
+    if found.changes is not None:
+        content["changes"] = [
+            {"fact": c.fact, "what": c.what, "kind": c.kind, "before": c.before, "after": c.after, "text": c.text}
+            for c in found.changes
+        ]
+    if request.fix:
+        content["repairs"] = [
+            {"id": r.repair.id, "title": r.repair.title, "command": r.repair.command, "done": r.done, "text": r.text}
+            for r in found.repairs
+        ]
+    return content
+
+
+def append_summary(text: str) -> None:
+    """What GitHub shows on the page of the run. That it cannot be written is told, and changes nothing."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    try:
+        files.refuse_strangers_links(Path(path))
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(text + "\n")
+    except errors.MgpuError as error:
+        to_stderr(f"mgpu: cannot write the job summary: {error.message}")
+    except OSError as error:
+        to_stderr(f"mgpu: cannot write the job summary: {reason(error)}")
+
+
+def _tell_scheduler(request: Request, found: Examined) -> None:
+    from mgpu.report import formats
+
+    if request.exit_style == "prolog":
+        text = formats.prolog(found.outcomes)
+        if not text and formats.unsure(found.snapshot, found.verdict):
+            to_stderr("mgpu: could not tell; a node is taken out only for a certain fault")
+    else:
+        text = formats.nagios(found.outcomes, found.snapshot, found.verdict, found.seconds, strict=request.strict)
+    if text:
+        run.write_out(request.output, lambda stream: whole_text(stream, text))
+
+
+def failed(request: Request, message: str, code: int, began: float) -> int:
+    """Nothing could be judged. Whoever reads JSON gets a document all the same, a monitor its line."""
+    if request.format == "json":
+        if request.exit_style == "nagios":
+            code = 3
+        elif request.exit_style == "prolog":
+            code = errors.READY
+        whole = document.envelope("doctor", (), "unknown", code, time.monotonic() - began, Snapshot())
+        text = document.text(whole | {"error": message, "next": ["mgpu doctor"]})
+        run.write_out(request.output, lambda stream: whole_text(stream, text))
+    elif request.exit_style == "nagios":
+        line = f"MGPU UNKNOWN - {' '.join(report_screen.message(message).split())}\n"
+        run.write_out(request.output, lambda stream: whole_text(stream, line))
+        return 3
+    to_stderr(f"mgpu: {message}")
+    return errors.READY if request.exit_style == "prolog" else code
+
+
+def show(screen: report_screen.Screen, request: Request, found: Examined) -> None:
+    """The report of a person."""
+    snapshot, outcomes, verdict = found.snapshot, found.outcomes, found.verdict
+    command = "mgpu doctor" + _same(request)
+    if request.log:
+        from mgpu.report import failure
+
+        screen.show(failure.report_of_logs(snapshot, outcomes, screen, verbose=request.verbose))
+        outcomes = tuple(outcome for outcome in outcomes if outcome.check.area != "log")
+    if request.of_files:
+        if snapshot.fleet:
+            from mgpu.fleet import report as fleet_report
+
+            screen.show(fleet_report.lines(snapshot.fleet, outcomes, screen, command, verbose=request.verbose))
+        if snapshot.job_script:
+            from mgpu.doctor import job_report
+
+            of_job = job_report.lines(
+                snapshot.job_script, snapshot.config, outcomes, screen, command, verbose=request.verbose
+            )
+            screen.show([[], *of_job] if request.log else of_job)
+        if snapshot.script:
+            from mgpu.doctor import script_report
+
+            of_script = script_report.lines(
+                snapshot.script, snapshot.config, outcomes, screen, command, verbose=request.verbose
+            )
+            screen.show([[], *of_script] if request.log else of_script)
+        return
+    head = f"mgpu doctor {snapshot.mgpu or __version__} on {describe.where(snapshot)}"
+    lines: list[report_screen.Line] = [[(line, "bold")] for line in report_screen.wrapped(head, screen.width)]
+    if snapshot.python:
+        told = f"Python {snapshot.python.version}, {snapshot.python.executable}"
+        lines += report_screen.unstyled(report_screen.wrapped(told, screen.width))
+    lines.append([])
+    lines += report_screen.rows(outcomes, describe.rows(snapshot), screen, verbose=request.verbose)
+    if request.verbose:
+        lines += report_screen.topology(snapshot, screen)
+    lines += report_screen.problems(
+        outcomes, screen, command=command, show_all=request.verbose, verbose=request.verbose
+    )
+    if found.changes is not None:
+        lines += [[], *_changes(found, screen)]
+    took = None if request.from_ else found.seconds
+    lines += [[], *report_screen.summary(outcomes, verdict, snapshot, took, screen)]
+    if request.only or request.skip:
+        lines.append([("This is about the chosen checks only.", "")])
+    lines += _advice(request, verdict, outcomes, snapshot, screen)
+    screen.show(lines)
+
+
+def _same(request: Request) -> str:
+    """What another command needs to be about the same machine, interpreter and plan."""
+    given = (
+        ("--from", request.from_), ("--script", request.script), ("--python", request.python), ("-c", request.config),
+    )  # fmt: skip
+    nodes = f" --compare-nodes {from_words(request.compare_nodes) or '...'}" if request.compare_nodes else ""
+    if len(nodes) > _LONGEST_NAMES:  # what a shell made of nodes/*.json: nobody pastes that
+        nodes = " --compare-nodes ..."
+    return "".join(f" {option} {_word(value)}" for option, value in given if value) + nodes + _plan(request)
+
+
+def _word(value: str) -> str:
+    """A word of a command; one that cannot be printed on a line leaves a gap that no shell runs."""
+    return from_words([value]) or "..."
+
+
+def _plan(request: Request) -> str:
+    """The options that say what is to be run: numbers only, fit for a report that hides names."""
+    free = None if request.expect_free_gib is None else f"{request.expect_free_gib:g}"
+    given = (("--nodes", request.nodes), ("--expect-gpus", request.expect_gpus), ("--expect-free", free))
+    return "".join(f" {option} {value}" for option, value in given if value is not None)
+
+
+def _changes(found: Examined, screen: report_screen.Screen) -> list[report_screen.Line]:
+    """`Since 12 Nov: …`, a line for each change."""
+    if not found.changes:
+        return report_screen.unstyled(report_screen.wrapped(f"Since {found.since}: nothing changed.", screen.width))
+    number = len(found.changes)
+    lines: list[report_screen.Line] = [[(f"Since {found.since}: {number} change{'s' * (number > 1)}", "bold")]]
+    column = max(len(change.what) for change in found.changes)
+    column = column if column <= _LONGEST_LABEL else _LONGEST_LABEL // 2
+    for change in found.changes:
+        label = f"  {change.what:<{column}}  "
+        if len(change.what) > column or screen.width < 60:
+            lines += report_screen.unstyled(
+                report_screen.wrapped(f"{change.what}  {change.text}", screen.width, "  ", "    ")
+            )
+        else:
+            lines += report_screen.unstyled(report_screen.wrapped(change.text, screen.width, label, " " * len(label)))
+    return lines
+
+
+def _next(verdict: report_screen.Verdict) -> tuple[str, ...]:
+    if verdict in ("ready", "ready_with_warnings"):
+        return ("mgpu configure", "mgpu smoke-test")
+    return ("mgpu smoke-test --cpu 2",) if verdict == "no_gpu" else ("mgpu doctor -v",)
+
+
+def _advice(
+    request: Request,
+    verdict: report_screen.Verdict,
+    outcomes: Sequence[engine.Outcome],
+    snapshot: Snapshot,
+    screen: report_screen.Screen,
+) -> list[report_screen.Line]:
+    """What to do next, by the verdict."""
+    if verdict == "no_gpu":
+        lines = report_screen.wrapped("That is fine for preparing a run. From this machine you can:", screen.width)
+        pairs = [
+            ("mgpu configure --yes", "write a config of two CPU ranks"),
+            ("mgpu smoke-test --cpu 2", "rehearse your launch on the CPU"),
+        ]
+        if snapshot.slurm and snapshot.slurm.commands_found and snapshot.slurm.job_id is None:
+            pairs.append(("srun --gres=gpu:1 mgpu doctor", "examine a GPU node of this cluster"))
+            pairs.append(("mgpu configure --slurm", "a config and a job for its nodes"))
+        pairs.append(("mgpu doctor --save FILE", "on the GPU machine; then, here:"))
+        pairs.append(("mgpu doctor --from FILE", "the same verdict, anywhere"))
+        for command, what in pairs:
+            together = f"  {command:<32}{what}"
+            lines += [together] if len(together) <= screen.width else [f"  {command}", f"      {what}"]
+        return report_screen.unstyled(lines)
+    suffix = f" --from {_word(request.from_)}" if request.from_ else ""
+    if verdict in ("ready", "ready_with_warnings"):
+        lines = [f"Next:  mgpu configure{suffix}     then  mgpu smoke-test"]
+        if len(lines[0]) > screen.width:
+            lines = [f"Next:  mgpu configure{suffix}", "then   mgpu smoke-test"]
+        if len(snapshot.gpus or ()) > 1:
+            lines = [*report_screen.wrapped("Not tested here: GPUs talking to each other.", screen.width), *lines]
+        return report_screen.unstyled(lines)
+    said = _not_known(outcomes, screen)
+    if verdict == "unknown":
+        hint = "A driver that hangs: sudo dmesg | grep -i xid. Otherwise try again; -v shows every check."
+        return report_screen.unstyled([*said, *report_screen.wrapped(hint, screen.width)])
+    first = report_screen.in_order(outcomes)[0].check.id
+    lines = [*said, f"Start with {first}."]
+    line = f"Explain any line:  mgpu doctor --explain {first}"
+    lines += [line] if len(line) <= screen.width else ["Explain any line:", f"  mgpu doctor --explain {first}"]
+    return report_screen.unstyled(lines)
+
+
+def _not_known(outcomes: Sequence[engine.Outcome], screen: report_screen.Screen) -> list[str]:
+    """What timed out or crashed, once each."""
+    unknown = [o for o in outcomes if o.unsettling or o.status == "crash"]
+    why = list(dict.fromkeys(o.answer.reason for o in unknown if isinstance(o.answer, Skip)))
+    return [
+        line for text in why[:3] for line in report_screen.wrapped(text, screen.width, "Not known: ", "           ")
+    ]

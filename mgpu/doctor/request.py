@@ -1,0 +1,156 @@
+"""What can `mgpu doctor` be asked, and which options mean nothing together?"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mgpu import errors
+from mgpu.errors import MgpuError, reason
+from mgpu.process import child_process
+
+if TYPE_CHECKING:
+    from mgpu.probes.runner import Child
+
+_LONGEST_S = 1_000_000  # a timer takes no infinity, and nobody waits for twelve days
+_MOST_GIB = 1_000_000
+FORMATS = ("human", "json", "junit", "github", "markdown")
+_OLDEST = (3, 10)  # the probes are written for it
+STYLES = ("default", "nagios", "prolog")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The doctor's options."""
+
+    quick: bool = False
+    deep: bool = False
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    expect_gpus: int | None = None
+    expect_free_gib: float | None = None
+    nodes: int | None = None
+    strict: bool = False
+    format: str = "human"
+    output: str = "-"
+    save: str = ""
+    from_: str = ""
+    compare: str = ""
+    compare_nodes: tuple[str, ...] = ()  # files and folders
+    config: str = ""
+    script: str = ""
+    log: tuple[str, ...] = ()
+    python: str | None = None
+    redact: bool | None = None  # None: as the format has it
+    fix: bool = False
+    dry_run: bool = False
+    yes: bool = False
+    exit_style: str = "default"
+    timeout_s: float = 0
+    verbose: bool = False
+    started: list[Child] | None = None  # the probes' children, on their way already
+    began: float | None = None  # when (monotonic), for the time the verdict tells
+
+    @property
+    def plain(self) -> bool:
+        """Whether the question is the plain one: is this machine ready?"""
+        asked = (
+            self.from_,
+            self.only,
+            self.skip,
+            self.config,
+            self.python,
+            self.expect_gpus,
+            self.expect_free_gib,
+        )
+        return self.nodes is None and not self.of_files and not any(bool(option) or option == 0 for option in asked)
+
+    @property
+    def of_files(self) -> bool:
+        """Whether files are judged (a script, logs, saved machines), and not this machine."""
+        return bool(self.script or self.log or self.compare_nodes)
+
+    @property
+    def hides(self) -> bool:
+        """Whether host, user, addresses and the like are replaced: by the flag, else for what is made to be pasted."""
+        return self.format == "markdown" if self.redact is None else self.redact
+
+
+def check(request: Request) -> None:
+    """Raises MgpuError (usage) for options that mean nothing, or nothing together."""
+    from mgpu.report import screen
+
+    one_of("--format", request.format, FORMATS)
+    one_of("--exit-style", request.exit_style, STYLES)
+    together = (
+        (request.quick and request.deep, "--quick and --deep exclude each other"),
+        (request.deep and request.from_, "--deep uses the GPUs of this machine: not together with --from"),
+        (request.fix and request.from_, "--fix mends this machine: not together with --from"),
+        (request.fix and request.hides, "--fix names files of yours: not together with --redact or markdown"),
+        (
+            request.of_files and (request.deep or request.fix or request.from_ or request.save or request.compare),
+            "--script, --log and --compare-nodes judge files: not with --deep, --fix, --from, --save or --compare",
+        ),
+        (
+            request.compare_nodes and (request.script or request.log or request.python),
+            "--compare-nodes judges saved machines: not with --script, --log or --python",
+        ),
+        (request.python and request.from_, "--python asks an interpreter here: not together with --from"),
+        ((request.dry_run or request.yes) and not request.fix, "--dry-run and --yes belong to --fix"),
+        (request.fix and (request.only or request.skip), "--fix looks at all it can mend: not with --only or --skip"),
+        (not 0 <= request.timeout_s <= _LONGEST_S, f"--timeout {request.timeout_s:g}: choose 0 to {_LONGEST_S} s"),
+        (
+            request.expect_free_gib is not None and not 0 <= request.expect_free_gib <= _MOST_GIB,
+            f"--expect-free: choose 0 to {_MOST_GIB} GiB",
+        ),
+    )
+    for wrong, words in together:
+        if wrong:
+            raise MgpuError(words, errors.USAGE)
+    if request.fix and not (request.dry_run or request.yes) and not (screen.can_ask() and request.format == "human"):
+        raise MgpuError(
+            "--fix asks before each repair, and nobody can be asked: add --yes, or --dry-run to see them", errors.USAGE
+        )
+
+
+def one_of(option: str, given: str, names: Sequence[str]) -> None:
+    if given not in names:
+        import difflib
+
+        near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise MgpuError(f"{option} {given}: choose {', '.join(names[:-1])} or {names[-1]}.{hint}", errors.USAGE)
+
+
+def interpreter(given: str) -> str:
+    """The interpreter `--python` names: a path, or a name on PATH. Raises MgpuError (usage) where it is none."""
+    import shutil
+    import subprocess
+
+    path = Path(given).expanduser() if os.sep in given or given.startswith("~") else Path(shutil.which(given) or given)
+    if path.is_dir() and os.access(path / "bin" / "python", os.X_OK):
+        raise MgpuError(f"--python {given}: a folder. Did you mean {path / 'bin' / 'python'}?", errors.USAGE)
+    why = None
+    if not path.exists():
+        why = "no such file" if os.sep in given else "no such file, here or on PATH"
+    elif path.is_dir() or not os.access(path, os.X_OK):
+        why = "not a program that can be run"
+    else:
+        ask = [os.path.abspath(path), "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+        try:
+            done = child_process.run(ask, 20)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            why = f"it does not start ({reason(error)})"
+        else:
+            found = re.fullmatch(r"(\d)\.(\d+)", done.stdout.decode("utf-8", "replace").strip())
+            if done.returncode or not found:
+                why = "not a Python interpreter"
+            elif (int(found[1]), int(found[2])) < _OLDEST:
+                why = f"Python {found[0]} is too old to be examined, {'.'.join(map(str, _OLDEST))} or newer is needed"
+    if why:
+        raise MgpuError(f"--python {given}: {why}", errors.USAGE)
+    return os.path.abspath(path)  # not resolved: a virtual environment's python is a link

@@ -1,0 +1,388 @@
+"""What does `mgpu doctor` do with its options: which facts, which checks, which report, which exit code?"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import IO, TYPE_CHECKING
+
+from mgpu import __version__, engine, errors, file_reading, files, probes
+from mgpu.check import Check
+from mgpu.doctor import report as doctor_report
+from mgpu.doctor import request as doctor_request
+from mgpu.doctor.request import Request
+from mgpu.errors import MgpuError, reason
+from mgpu.planning.gpu_models import placed
+from mgpu.process import signals
+from mgpu.report import screen as report_screen
+from mgpu.snapshot import OF_A_RUN, BadSnapshot, Config, Plan, Snapshot, loads, to_json
+
+if TYPE_CHECKING:
+    from mgpu.doctor.repair import Result
+    from mgpu.snapshot.changes import Change
+
+_LARGEST_FILE = 8 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
+# What a config that runs on the CPU can do without.
+_OF_GPUS = frozenset({
+    "driver", "gpu", "ecc", "memory", "mig", "clocks", "xid", "cuda", "visibility", "links", "pcie", "nccl",
+    "infiniband",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A machine, judged."""
+
+    machine: Snapshot  # as it was read
+    snapshot: Snapshot  # as it is told: the same, or redacted
+    outcomes: tuple[engine.Outcome, ...]
+    verdict: report_screen.Verdict
+    code: int
+    seconds: float
+    changes: tuple[Change, ...] | None = None  # None: nothing to compare with was given
+    since: str = ""
+    repairs: tuple[Result, ...] = ()
+
+
+def examined(request: Request) -> Examined:
+    """Gather and judge, for whoever tells it in another way. Raises MgpuError."""
+    began = time.monotonic()
+    doctor_request.check(request)
+    chosen = engine.choose(engine.load(), request.only, request.skip)
+    return _judge(request, chosen, _snapshot(request), None, began)
+
+
+def run(request: Request) -> int:
+    """Gather, judge, report; gives the exit code."""
+    began = request.began or time.monotonic()
+    try:
+        doctor_request.check(request)
+        with deadline(request.timeout_s):
+            before = read_snapshot(Path(request.compare)) if request.compare else None
+            chosen = engine.choose(engine.load(), request.only, request.skip)
+            machine = _snapshot(request)
+
+            def judge(machine: Snapshot) -> Examined:
+                return _judge(request, chosen, machine, before, began)
+
+            found = judge(machine)
+        if request.save:
+            _save(Path(request.save), machine)
+        if request.fix and request.format != "human":
+            found = _mended(request, found, judge, doctor_report.to_stderr)
+    except MgpuError as error:
+        if error.exit_code == errors.USAGE and request.exit_style == "default":  # else 2 means critical, or drains
+            raise
+        return doctor_report.failed(request, error.message, error.exit_code, began)
+    except KeyboardInterrupt:
+        return doctor_report.failed(request, "interrupted", errors.INTERRUPTED, began)
+    except signals.Stopped:
+        if request.format == "json" and request.exit_style == "default":  # of the others the exit code says enough
+            doctor_report.failed(request, "interrupted", signals.exit_code(), began)
+        raise
+    except Exception as error:
+        if os.environ.get("MGPU_DEBUG"):
+            raise
+        words = f"a bug in mgpu: {reason(error)} (MGPU_DEBUG=1 shows where)"
+        return doctor_report.failed(request, words, errors.UNKNOWN, began)
+    doctor_report.tell(request, found)
+    if request.fix and request.format == "human":
+        doctor_report.to_stdout("")
+        first, found = found, _mended(request, found, judge, doctor_report.to_stdout)
+        doctor_report.mended(first, found)
+    if request.plain and request.exit_style == "default":  # a monitor's look is not the user's
+        from mgpu.cli import guide
+
+        guide.remember_verdict(found.verdict, machine)
+    return found.code
+
+
+def _save(path: Path, machine: Snapshot) -> None:
+    from mgpu.report import document
+    from mgpu.snapshot.redaction import redacted
+
+    files.write_named(path, document.facts_text(to_json(redacted(machine))))
+
+
+def _of_files(request: Request) -> Snapshot:
+    """What the files tell that `--script`, `--log` and `--compare-nodes` name; of this machine nothing."""
+    snapshot = Snapshot()
+    if request.config:
+        from mgpu.config import facts
+
+        snapshot = replace(snapshot, config=facts(Path(request.config), ask_loader=False))
+    if request.script:
+        snapshot = _with_script(snapshot, Path(request.script))
+    if request.compare_nodes:
+        from mgpu.fleet import load
+
+        with progress() as show:
+            snapshot = replace(snapshot, fleet=load.fleet(request.compare_nodes, show))
+    if request.log:
+        from mgpu.readers.log import read
+
+        snapshot = replace(snapshot, log=read.logs([Path(name) for name in request.log]))
+    return snapshot
+
+
+def _with_script(snapshot: Snapshot, path: Path) -> Snapshot:
+    """The facts of a training script, or of a job script and of the config that it names."""
+    from mgpu.readers.job_script import read as job_script_read
+    from mgpu.readers.training_script import read as training_script_read
+
+    if not job_script_read.is_job_script(path):
+        found = training_script_read.read(path)
+        if found.error and found.error_line is None:  # nothing of it can be judged
+            raise MgpuError(f"{path}: {found.error}", errors.USAGE)
+        return replace(snapshot, script=found)
+    job = job_script_read.read(path)
+    if job.error:
+        raise MgpuError(f"{path}: {job.error}", errors.USAGE)
+    if snapshot.config is None and job.config and (named := job_script_read.named_config(job)):
+        from mgpu.config import facts
+
+        snapshot = replace(snapshot, config=facts(named, ask_loader=False))
+    return replace(snapshot, job_script=job)
+
+
+def _snapshot(request: Request) -> Snapshot:
+    if request.of_files:
+        return _of_files(request)
+    if request.from_:
+        snapshot = read_snapshot(Path(request.from_))
+    else:
+        wanted = probes.QUICK if request.quick else probes.DEFAULT
+        with progress() as show:
+            snapshot = probes.gather(wanted, python=request.python, progress=show, started=request.started)
+            if request.deep:
+                from mgpu.probes import gpu_stress
+
+                if cost := gpu_stress.cost(snapshot):
+                    doctor_report.to_stderr(cost)
+                snapshot = gpu_stress.run(snapshot, python=request.python, progress=show)
+    if request.config:
+        from mgpu.config import facts
+
+        config = facts(Path(request.config), ask_loader=not request.quick, python=request.python)
+        if not request.from_:
+            config = placed(config, snapshot)
+        snapshot = replace(snapshot, config=config)
+        if not request.from_:
+            snapshot = _meeting_point(snapshot, config)
+    return replace(snapshot, plan=_plan(request, snapshot))
+
+
+def _meeting_point(snapshot: Snapshot, config: Config) -> Snapshot:
+    """The network asked again about the port and the address at which the config lets the ranks meet."""
+    address = config.values.get("main_process_ip")
+    named = {"port": config.port, "master": address if isinstance(address, str) else None}
+    arguments = {name: value for name, value in named.items() if value}
+    if not arguments:
+        return snapshot
+    child = probes.run([replace(probes.NETWORK, arguments=arguments)])[0]
+    seen = probes.build(child.found, probes.gaps_of(child))
+    gaps = {fact: gap for fact, gap in snapshot.gaps.items() if fact != "network"} | dict(seen.gaps)
+    return replace(snapshot, network=seen.network, gaps=gaps)
+
+
+def _plan(request: Request, snapshot: Snapshot) -> Plan:
+    """What is to be run: by the options, else the config, else the Slurm job this is part of, else what was saved."""
+    plan = snapshot.plan or Plan()
+    config, slurm = snapshot.config, snapshot.slurm
+    if request.nodes is not None:
+        plan = replace(plan, nodes=request.nodes)
+    elif request.config and config is not None:
+        plan = replace(plan, nodes=config.num_machines)
+    elif not request.from_ and slurm and slurm.job_id and slurm.nodes:
+        plan = replace(plan, nodes=slurm.nodes)
+    if request.config and config is not None and config.on_cpu:
+        plan = replace(plan, cpu_ranks=config.ranks_here)
+    if request.expect_gpus is not None:
+        plan = replace(plan, expect_gpus=request.expect_gpus)
+    if request.expect_free_gib is not None:
+        plan = replace(plan, expect_free_bytes=int(request.expect_free_gib * 1024**3))
+    return plan
+
+
+def _judge(
+    request: Request, checks: Sequence[Check], machine: Snapshot, before: Snapshot | None, began: float
+) -> Examined:
+    """The outcomes of the checks, and what follows from them."""
+    told = machine
+    if request.hides:
+        from mgpu.snapshot.redaction import redacted
+
+        told = redacted(machine)
+    asked = about_the_machine(checks, told)
+    if not asked:
+        which = "they read what was not asked for here (--deep, --config)" if checks else "all of them are skipped"
+        raise MgpuError(f"nothing to check is left of what was chosen: {which}", errors.USAGE)
+    outcomes = engine.run(asked, told)
+    verdict = report_screen.verdict_of(outcomes, told)
+    changes, since = _compared(before, told)
+    return Examined(
+        machine, told, outcomes, verdict, _code(request, verdict, outcomes), time.monotonic() - began, changes, since
+    )
+
+
+def _code(request: Request, verdict: report_screen.Verdict, outcomes: Sequence[engine.Outcome]) -> int:
+    if request.exit_style == "default":
+        return report_screen.exit_code(verdict, strict=request.strict)
+    from mgpu.report import formats
+
+    if request.exit_style == "nagios":
+        return formats.nagios_code(verdict, strict=request.strict)
+    return errors.NOT_READY if formats.condemning(outcomes) else errors.READY
+
+
+def _compared(before: Snapshot | None, now: Snapshot) -> tuple[tuple[Change, ...] | None, str]:
+    """What changed since --compare. Saved files are redacted; what is compared with one is redacted as well."""
+    if before is None:
+        return None, ""
+    from mgpu.snapshot import changes as snapshot_changes
+    from mgpu.snapshot.redaction import redacted
+
+    if before.redacted or now.redacted:
+        before, now = redacted(before), redacted(now)
+    return snapshot_changes.changes(before, now), snapshot_changes.since(before, now)
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """A machine saved by `mgpu doctor --save`. Raises MgpuError (usage) when it cannot be read."""
+    from mgpu.snapshot.redaction import without_secrets
+
+    try:
+        # An older mgpu saved the secrets of a config.
+        return without_secrets(loads(file_reading.read(path, most=_LARGEST_FILE).decode("utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        words = f"cannot read {path}: {reason(error)}"
+        if isinstance(error, OSError) and error.errno == errno.EFBIG:
+            words = f"{path} is larger than any saved machine ({_LARGEST_FILE >> 20} MiB)"
+        raise MgpuError(words, errors.USAGE) from None
+    except BadSnapshot as error:
+        raise MgpuError(f"{path} is not a machine saved by mgpu doctor --save: {error}", errors.USAGE) from None
+
+
+def about_the_machine(checks: Sequence[Check], snapshot: Snapshot) -> tuple[Check, ...]:
+    """The doctor asks about the machine: checks on a config, a smoke test, a stamp or a deep look only where that fact
+    is given, or was asked for and could not be had; checks on GPUs not for a config that runs on the CPU."""
+    of_files = {f for f in ("script", "job_script", "log", "fleet") if getattr(snapshot, f) is not None}
+    if of_files and snapshot.host is None:  # files are judged, and no machine
+        checks = tuple(c for c in checks if of_files & set(c.facts) and all(getattr(snapshot, f) for f in c.facts))
+        unread = snapshot.script is not None and snapshot.script.error is not None  # its other checks can tell nothing
+        return tuple(c for c in checks if not unread or c.area != "script" or c.function.__module__.endswith("reading"))
+    absent = {f for f in OF_A_RUN if getattr(snapshot, f) is None and snapshot.gap(f).kind == "not_asked"}
+    unneeded = _OF_GPUS if snapshot.plan and snapshot.plan.cpu_ranks else frozenset()
+    return tuple(c for c in checks if not absent & set(c.facts) and c.area not in unneeded)
+
+
+def _mended(
+    request: Request, found: Examined, judge: Callable[[Snapshot], Examined], say: Callable[[str], None]
+) -> Examined:
+    """Offer the repairs one by one; where one was done, the machine is looked at and judged again, and that decides the
+    exit code."""
+    from mgpu.doctor import repair
+
+    results = repair.offer(
+        repair.offered(found.machine, found.outcomes, lambda: probes.gather([probes.SYSTEM]).leftovers),
+        say,
+        yes=request.yes,
+        dry_run=request.dry_run,
+    )
+    if any(result.done for result in results):
+        fresh = probes.gather([probes.PACKAGES, probes.SYSTEM], python=request.python)
+        facts = {fact: getattr(fresh, fact) for fact in ("leftovers", "python", "system")}
+        known = {fact: value for fact, value in facts.items() if value is not None}
+        found = judge(replace(found.machine, **known))
+    return replace(found, repairs=results)
+
+
+def list_checks(request: Request) -> int:
+    """`--list-checks`, also as JSON."""
+    checks = engine.choose(engine.load(), request.only, request.skip)
+    if request.format == "json":
+        rows = [
+            {"id": c.id, "area": c.area, "severity": c.severity.value, "summary": c.summary, "source": c.source}
+            for c in checks
+        ]
+        print(json.dumps({"schema": "mgpu.checks/1.0", "mgpu": __version__, "checks": rows}, indent=2))
+    else:
+        screen = report_screen.Screen.of()
+        screen.show(report_screen.listing(checks, screen))
+    return errors.READY
+
+
+def explain(name: str) -> int:
+    """`--explain ID`, offline."""
+    checks = {c.id: c for c in engine.load()}
+    wanted = name.strip().lower().replace("-", "_")
+    if wanted in {c.area for c in checks.values()}:
+        raise MgpuError(f"{wanted} is an area: mgpu doctor --list-checks --only {wanted}", errors.USAGE)
+    if wanted not in checks:
+        raise MgpuError(engine.unknown_id(wanted, checks), errors.USAGE)
+    screen = report_screen.Screen.of()
+    screen.show(report_screen.explain(checks[wanted], screen))
+    return errors.READY
+
+
+def write_out(output: str, show: Callable[[IO[str]], None]) -> None:
+    """Write a report to stdout, or to a file in one step."""
+    if output in ("", "-"):
+        if sys.stdout is not None:
+            show(sys.stdout)
+        return
+    buffer = io.StringIO()
+    show(buffer)
+    files.write_named(Path(output), buffer.getvalue())
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Callable[[str], None] | None]:
+    """A line on a terminal's stderr that says what is still being asked; nothing elsewhere."""
+    stream = sys.stderr
+    if not report_screen.is_terminal(stream):
+        yield None
+        return
+    started, shown = time.monotonic(), ""
+
+    def show(what: str) -> None:
+        nonlocal shown
+        if what != shown and time.monotonic() - started > 0.3:  # quick answers need no progress
+            shown = what
+            stream.write(f"\r\x1b[Klooking at: {what}"[:78])
+            stream.flush()
+
+    try:
+        yield show
+    finally:
+        if shown:
+            stream.write("\r\x1b[K")
+            stream.flush()
+
+
+@contextlib.contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Raise MgpuError (exit 124) when the block takes longer; 0 means no limit."""
+    if not seconds:
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise MgpuError(f"stopped: --timeout {seconds:g} s ran out", errors.TIMED_OUT)
+
+    with signals.handling({signal.SIGALRM: ring}, even_ignored=[signal.SIGALRM]):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,0 +1,102 @@
+"""How does a command end? Known trouble is one message on stderr, never a traceback; everything has an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from mgpu import errors
+
+_COMMANDS = ("doctor", "configure", "smoke-test", "launch")
+
+
+def never_die_of_a_character() -> None:
+    """What the terminal's encoding cannot write becomes a question mark; what is said where stderr is closed is lost,
+    and does not end up in stdout, which may be a training's."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def guarded(invoke: Callable[[], Any]) -> int:
+    """Known trouble as one message, and the exit code of everything."""
+    try:
+        code = code_of(invoke())
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except errors.MgpuError as error:
+        return _say(error.message, error.exit_code)
+    except KeyboardInterrupt:
+        return _say("interrupted", errors.INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output went away: nothing is left to say, and nobody to say it to
+        drop(1)
+        return 128 + signal.SIGPIPE
+    except Exception as error:
+        if type(error).__name__ == "Exit":
+            return int(getattr(error, "exit_code", 0))
+        if hasattr(error, "format_message"):  # a usage error of click, which typer ships under changing names
+            return _say(_usage(error), int(getattr(error, "exit_code", errors.USAGE)))
+        if type(error).__name__ == "Abort":
+            return _say("interrupted", errors.INTERRUPTED)
+        if isinstance(error, OSError):
+            drop(1)
+            return _say(errors.reason(error), errors.UNKNOWN)
+        if os.environ.get("MGPU_DEBUG"):
+            raise
+        return _say(f"a bug in mgpu: {errors.reason(error)} (MGPU_DEBUG=1 shows where)", errors.UNKNOWN)
+
+
+def drop(number: int) -> None:
+    """What is still buffered of stdout (1) or stderr (2) cannot be written: let it go, so that Python does not complain
+    when it ends."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+
+
+def code_of(result: Any) -> int:
+    """What a command gave back, as an exit code."""
+    return result if isinstance(result, int) else 0
+
+
+def _say(message: str, code: int) -> int:
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            _put(message)
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):  # Python would try again when it ends, and end with 120
+            drop(number)
+    return code
+
+
+def _put(message: str) -> None:
+    try:
+        from mgpu.report import screen
+    except (OSError, ImportError):  # no file descriptor is left to import it
+        plain = "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in message)
+        print(f"mgpu: {plain}", file=sys.stderr)
+    else:
+        screen.notice(message)
+
+
+def _usage(error: Any) -> str:
+    """A usage error with the nearest name, and where help is."""
+    import difflib
+
+    message = str(error.format_message()).rstrip()
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else "mgpu"
+    if message.startswith("No such command") and "Did you mean" not in message:
+        given = message.partition("'")[2].partition("'")[0]
+        near = difflib.get_close_matches(given, _COMMANDS, n=1, cutoff=0.4)
+        message += f" Did you mean {near[0]}?" if near else f" There are {', '.join(_COMMANDS)}."
+    return f"{message}\nHelp: {where} --help"

@@ -1,0 +1,142 @@
+"""Which Slurm job is this, and what is to be trained on its nodes?"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mgpu import errors, hostlist
+from mgpu.errors import MgpuError
+from mgpu.smoke import config_under_test as subjects
+from mgpu.smoke.request import Request
+from mgpu.snapshot import Config
+
+_COUNT = re.compile(r"\d+")
+# "2", "a100:2" of --gpus-per-task; of --tres-per-task what is behind "gres/gpu" ("=2", "=a100:2", older: ":2").
+_OF_A_TASK = re.compile(r"(?P<type>[^:,]+:)?(?P<number>\d+)")
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The job whose nodes are asked."""
+
+    job: str
+    nodes: tuple[str, ...]
+    tasks_per_node: int = 1
+    cpus_per_task: int | None = None
+    in_step: bool = False
+    gpus: str | None = None  # of a node, "4" or "a100:4", where the job has them for its tasks
+
+    @property
+    def cpus_per_node(self) -> int | None:
+        """What a launcher on a node would have, or all its ranks where Slurm starts them."""
+        if self.cpus_per_task is None and self.tasks_per_node == 1:
+            return None
+        return (self.cpus_per_task or 1) * self.tasks_per_node
+
+
+def allocation(environ: Mapping[str, str]) -> Allocation:
+    """The job this process is in, from what Slurm says in the environment. Raises MgpuError (2)."""
+    job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID")
+    if not job:
+        raise MgpuError(
+            "--slurm examines the nodes of a Slurm job, and this is none.\n"
+            "  mgpu launch --slurm job.sbatch     examines the nodes, then starts the job\n"
+            "  salloc --nodes 2 ...               a shell in which it works, too",
+            errors.USAGE,
+        )
+    several = _number(environ.get("SLURM_STEP_NUM_NODES")) or 0
+    in_step = environ.get("SLURM_STEP_ID") is not None or environ.get("SLURM_STEP_NODELIST") is not None
+    if in_step and (_number(environ.get("SLURM_PROCID")) or 0) > 0:
+        raise MgpuError(
+            f"task {environ['SLURM_PROCID']} of a step: the pre-flight starts its own worker on every node.\n"
+            "Start it once: in the job script without srun, or in a step of one task",
+            errors.USAGE,
+        )
+    names = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or ""
+    if in_step and several > 1:  # a step of one node is a shell in the job
+        names = environ.get("SLURM_STEP_NODELIST") or names
+    try:
+        nodes = hostlist.expand(names)
+    except ValueError as error:
+        raise MgpuError(f"SLURM_JOB_NODELIST={names}: {error}", errors.USAGE) from None
+    if not nodes:
+        raise MgpuError(f"job {job} names no nodes (SLURM_JOB_NODELIST is empty)", errors.USAGE)
+    if shutil.which("srun", path=environ.get("PATH")) is None:
+        raise MgpuError("srun is not on PATH: the pre-flight starts its workers with it", errors.NOT_FOUND)
+    per_node = _number(environ.get("SLURM_NTASKS_PER_NODE")) or _number(environ.get("SLURM_TASKS_PER_NODE")) or 1
+    cpus = _number(environ.get("SLURM_CPUS_PER_TASK"))
+    return Allocation(job, nodes, per_node, cpus, in_step, _gpus_of_tasks(environ, per_node))
+
+
+def _gpus_of_tasks(environ: Mapping[str, str], tasks_per_node: int) -> str | None:
+    """Of a job with --gpus-per-task a step of one task a node has one task's GPUs, unless it asks for all of them."""
+    tres = re.search(r"gres/gpu[:=]([^,]+)", environ.get("SLURM_TRES_PER_TASK", ""))
+    said = environ.get("SLURM_GPUS_PER_TASK") or (tres[1] if tres else "")
+    found = _OF_A_TASK.fullmatch(said.replace("=", ":"))
+    if found is None:
+        return None
+    return f"{found['type'] or ''}{int(found['number']) * tasks_per_node}"
+
+
+def _number(text: str | None) -> int | None:
+    """The first number of "4", "4(x2)", "4(x2),2"."""
+    found = _COUNT.match(text or "")
+    return int(found[0]) if found else None
+
+
+_USE_CPU = "ACCELERATE_USE_CPU"
+_TRUE = ("y", "yes", "t", "true", "on", "1")  # accelerate's str_to_bool
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be trained on the nodes."""
+
+    config: Config
+    cpu: bool
+    ranks_per_node: int
+    need: int
+    name: str
+
+    @property
+    def what(self) -> str:
+        """In words."""
+        one = "rank" if self.cpu else "GPU"
+        cpu = " on the CPU" if self.cpu else ""
+        return f"{self.name}, {self.ranks_per_node} {one}{'s' * (self.ranks_per_node > 1)} a node{cpu}"
+
+
+def wanted(request: Request, job: Allocation, environ: Mapping[str, str], scratch: Path) -> Wanted:
+    """The config, how many of its ranks belong to a node, and how many nodes are needed. Raises MgpuError (2)."""
+    nodes = len(job.nodes)
+    if request.cpu is None and not request.config and not Path(subjects.named(request)).exists():
+        gpus = _number(environ.get("SLURM_GPUS_ON_NODE"))
+        need, ranks = request.need or nodes, gpus or job.tasks_per_node
+        path = scratch / subjects.DEFAULT_CONFIG
+        cpu = "" if gpus else "use_cpu: true\n"
+        path.write_text(
+            f"compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: 'no'\n{cpu}"
+            f"num_machines: 1\nnum_processes: {ranks}\n",
+            "utf-8",
+        )
+        subject = subjects.of(replace(request, config=str(path)), scratch)
+        subject = replace(subject, name="no config")
+    else:
+        subject = subjects.of(request, scratch)
+        machines = subject.config.num_machines
+        need = request.need or (machines if request.config and 1 < machines <= nodes else nodes)
+        world = subject.config.num_processes or machines
+        ranks, rest = divmod(world, machines)
+        if rest or not ranks:
+            raise MgpuError(
+                f"{subject.name}: {world} processes on {machines} machines: not the same number on each", errors.USAGE
+            )
+    if need > nodes:
+        raise MgpuError(f"--need {need}: job {job.job} has {nodes} node{'s' * (nodes > 1)}", errors.USAGE)
+    # A config for a job's CPU ranks says so in a comment, and its job in the environment.
+    on_cpu = subject.cpu or subject.config.cpu_job or environ.get(_USE_CPU, "").lower() in _TRUE
+    return Wanted(subject.config, on_cpu, ranks, need, subject.name)

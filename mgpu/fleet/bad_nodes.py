@@ -1,0 +1,92 @@
+"""Which nodes are bad by what the checks say, and what is told of a pre-flight to a program?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mgpu import __version__, engine, hostlist
+from mgpu.check import Problem
+from mgpu.fleet import screen as screens
+from mgpu.fleet.allocation import Allocation
+from mgpu.fleet.stages import Bad
+from mgpu.report import document, screen
+from mgpu.snapshot import Fleet
+
+
+def bad_nodes(
+    outcomes: Sequence[engine.Outcome], fleet: Fleet, lost: Mapping[str, str], nodes: Sequence[str]
+) -> list[Bad]:
+    """The nodes that an error names, in the job's order, each with the first of its errors; and who gave no answer."""
+    found: dict[str, Bad] = {}
+    for outcome in screen.in_order(outcomes) + [o for o in outcomes if o.because_of]:
+        problem = outcome.problem
+        if problem is None or outcome.status != "fail":
+            continue
+        for node in problem.subjects:
+            fix = problem.fixes[0].text if problem.fixes else ""
+            found.setdefault(node, Bad(node, "examine", outcome.check.id, _reason(node, problem, fleet), fix))
+    for node, why in lost.items():
+        found.setdefault(node, Bad(node, "examine", "", f"not examined: {why}"))
+    return [found[node] for node in nodes if node in found]
+
+
+def of_nobody(outcome: engine.Outcome) -> bool:
+    """An error that is not of single nodes: leaving some out does not help."""
+    return outcome.status == "fail" and outcome.problem is not None and not outcome.problem.subjects
+
+
+def named(files_of_node: Mapping[str, str]) -> dict[str, str]:
+    return {f"files.{name}": found for name, found in files_of_node.items()}
+
+
+def _reason(node: str, problem: Problem, fleet: Fleet) -> str:
+    """A problem's title, without the nodes before it; of a node that gave no answer, or whose own examination says
+    something of its own, that."""
+    if fleet.missing.get(node):
+        return f"not examined: {fleet.missing[node]}"
+    own = {fault.text for fault in fleet.faults or () if fault.node == node} & {*problem.evidence.values()}
+    return next(iter(own), problem.title).removeprefix(f"{hostlist.fold(problem.subjects)}: ")
+
+
+def whole(result: screens.Result) -> dict[str, Any]:
+    """The JSON document; `schema.preflight` describes it."""
+    told = envelope(result.verdict, result.code, result.seconds, result.outcomes)
+    return told | {
+        "job": result.job,
+        "nodes": list(result.of_job),
+        "need": result.need,
+        "good": list(result.good),
+        "chosen": list(result.chosen),
+        "bad": [
+            {"node": b.node, "stage": b.stage, "id": b.id or None, "reason": b.reason, "fix": b.fix or None}
+            for b in result.bad
+        ],
+        "exclude": result.exclude or None,
+        "trouble": result.trouble or None,
+        "stages": [
+            {"name": s.name, "status": s.status, "seconds": s.seconds, "detail": s.detail} for s in result.stages
+        ],
+        "logs": result.folder,
+    }
+
+
+def envelope(verdict: str, code: int, seconds: float, outcomes: Sequence[engine.Outcome]) -> dict[str, Any]:
+    return {
+        "schema": "mgpu.preflight/1.0",
+        "mgpu": __version__,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "duration_s": round(seconds, 3),
+        "verdict": verdict,
+        "exit_code": code,
+        "counts": document.counts(outcomes),
+        "checks": [document.check_json(outcome) for outcome in outcomes],
+    }
+
+
+def nothing(job: Allocation) -> dict[str, Any]:
+    lists: dict[str, Any] = {name: [] for name in ("good", "chosen", "bad", "stages")}
+    return lists | {
+        "job": job.job, "nodes": list(job.nodes), "need": None, "exclude": None, "trouble": None, "logs": None,
+    }  # fmt: skip

@@ -1,0 +1,208 @@
+"""What do files say of many nodes: one `mgpu doctor --save` each, or the folder of a pre-flight?
+
+A node is called as its file is: what `--save` writes has substitutes for names. Of each file only the flat table is
+kept. A file that cannot be read is a node that is missing, with the reason; one that was never a machine is no node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from mgpu import engine, errors, file_reading, hostlist
+from mgpu.errors import MgpuError, reason
+from mgpu.fleet.artifacts import DOCUMENT, MACHINES, read
+from mgpu.fleet.compare import Machine, fleet_of
+from mgpu.fleet.flatten import names_of
+from mgpu.snapshot import FACTS, SCHEMA, BadSnapshot, Fleet, NodeFault, Plan, Snapshot, from_json
+from mgpu.structured_text import Malformed, json_of
+
+if TYPE_CHECKING:
+    from mgpu.check import Check
+
+_LARGEST_FILE = 8 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
+# So many are judged one by one as well: 12 ms each to decode and to ask all checks (measured on two cores, 2026-11).
+JUDGED = 128
+_FAULTY = "fleet_node_faulty"  # what the doctor said on the node itself; other differences are found here anew
+_ENDING = ".json"
+HOW = "srun --ntasks-per-node=1 bash -c 'mgpu doctor --quick --save nodes/$SLURMD_NODENAME.json'"
+
+
+_Hardware: TypeAlias = tuple[str, ...]
+
+
+class _NoMachine(Exception):
+    """Valid JSON, and nobody's facts: a report, or anything else."""
+
+
+@dataclass
+class Read:
+    """What the files say."""
+
+    machines: dict[str, Machine] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)  # node -> why nothing is known of it
+    faults: list[NodeFault] | None = field(default_factory=list)  # None: too many to judge each by itself
+    origin: dict[str, Path] = field(default_factory=dict)
+    hardware: dict[_Hardware, Path] = field(default_factory=dict)  # what is one machine under any name
+    strangers: list[str] = field(default_factory=list)  # files that were never a machine
+
+
+def fleet(named: Sequence[str], progress: Callable[[str], None] | None = None) -> Fleet:
+    """The fact `fleet` of the files and folders that are named. Raises MgpuError (usage)."""
+    seen = gather(named, progress)
+    if len(seen.machines) + len(seen.missing) < 2 or not seen.machines:
+        raise MgpuError(_too_few(named, seen), errors.USAGE)
+    return fleet_of(seen.machines.values(), seen.missing, faults=seen.faults, strangers=seen.strangers)
+
+
+def gather(named: Sequence[str], progress: Callable[[str], None] | None = None) -> Read:
+    """What the files and folders that are named say. Raises MgpuError (usage)."""
+    found, folders = _files(named)
+    # What a pre-flight saved it has judged as well, and tried where the doctor can only guess (names, ports).
+    judged = {folder / MACHINES for folder in folders}
+    unjudged = sum(path.parent not in judged for path in found)
+    judge = _Judge(len(found)) if unjudged <= JUDGED else None
+    seen = Read(faults=[] if judge else None)
+    for number, path in enumerate(found, 1):
+        if progress and number % 10 == 0:
+            progress(f"{number} of {len(found)} nodes")
+        _take(path, seen, None if path.parent in judged else judge)
+    for folder in folders:
+        _of_preflight(folder, seen)
+    return seen
+
+
+def _files(named: Sequence[str]) -> tuple[list[Path], list[Path]]:
+    """The files to read, in the order of the nodes' names, and the folders of pre-flights among what is named."""
+    files: dict[Path, None] = {}
+    preflights: list[Path] = []
+    for name in named:
+        path = Path(name)
+        if path.name == DOCUMENT and path.is_file():
+            path = path.parent
+        try:
+            if path.is_dir():
+                if read(path):
+                    preflights.append(path)
+                files |= dict.fromkeys(_inside(path))
+            elif path.exists():
+                files[path] = None
+            else:
+                raise MgpuError(f"--compare-nodes {name}: no such file or folder", errors.USAGE)
+        except OSError as error:
+            raise MgpuError(f"--compare-nodes {name}: {reason(error)}", errors.USAGE) from None
+    return sorted(files, key=lambda path: hostlist.order(_node(path))), preflights
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    own = folder / MACHINES if (folder / MACHINES).is_dir() else folder
+    return (
+        path
+        for path in own.iterdir()
+        if path.suffix == _ENDING and path.name != DOCUMENT and path.name[0] != "." and not path.is_fifo()
+    )
+
+
+def _node(path: Path) -> str:
+    return path.name.removesuffix(_ENDING)
+
+
+def _take(path: Path, seen: Read, judge: _Judge | None) -> None:
+    """One file."""
+    node = _node(path)
+    if node in seen.origin:
+        raise MgpuError(
+            f"two files for {node}: {seen.origin[node]} and {path}; a node is called as its file is", errors.USAGE
+        )
+    seen.origin[node] = path
+    try:
+        facts = _facts(path)
+        if judge and seen.faults is not None:
+            seen.faults += judge(node, facts)
+        seen.machines[node] = Machine(node, facts)
+        if (own := _hardware(facts)) and (other := seen.hardware.setdefault(own, path)) != path:
+            raise MgpuError(
+                f"{other} and {path} are of one machine, {own[0]}, by its name and its GPUs: name one of them only. "
+                f"Each node writes its own: {HOW}",
+                errors.USAGE,
+            )
+    except _NoMachine:
+        seen.strangers.append(path.name)
+    except (OSError, BadSnapshot) as error:
+        seen.missing[node] = f"{path.name} cannot be read: {_why(error)}"
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        seen.missing[node] = f"{path.name} is not a machine saved by mgpu doctor --save ({type(error).__name__})"
+
+
+def _hardware(facts: Mapping[str, Any]) -> _Hardware | None:
+    """The machine's own name with the UUIDs of its GPUs; None: they do not tell which one it is."""
+    uuids = sorted(gpu["uuid"] for gpu in facts.get("gpus") or () if gpu.get("uuid"))
+    name = (facts.get("host") or {}).get("name")
+    return (name, *uuids) if name and uuids else None
+
+
+def _why(error: Exception) -> str:
+    return str(error) if isinstance(error, BadSnapshot) else reason(error).partition(": ")[0]
+
+
+def _facts(path: Path) -> Mapping[str, Any]:
+    """The JSON of one file. Raises OSError, BadSnapshot, _NoMachine."""
+    data = file_reading.read(path, most=_LARGEST_FILE)
+    try:
+        facts = json_of(data)
+    except Malformed as error:
+        said = f"not JSON (line {error.line})" if error.line else str(error)
+        raise BadSnapshot(said if data.strip() else "empty") from None
+    if not isinstance(facts, dict) or not facts.keys() & {*FACTS} or str(facts.get("schema", "")).startswith("mgpu."):
+        raise _NoMachine
+    if facts.get("schema", SCHEMA) != SCHEMA:
+        raise BadSnapshot(f"schema {facts['schema']!r} is not {SCHEMA}: saved by another version of mgpu")
+    return facts
+
+
+class _Judge:
+    """Each node by itself: what the doctor would call an error there."""
+
+    def __init__(self, nodes: int) -> None:
+        self.plan = Plan(nodes=max(nodes, 1))
+        self.checks: tuple[Check, ...] = engine.load(without=("fleet", "log", "run", "work", "smoke", "script", "job"))
+
+    def __call__(self, node: str, facts: Mapping[str, Any]) -> list[NodeFault]:
+        from mgpu.doctor.run import about_the_machine
+
+        snapshot: Snapshot = replace(from_json(facts), plan=self.plan)
+        outcomes = engine.run(about_the_machine(self.checks, snapshot), snapshot)
+        bad = [outcome for outcome in outcomes if outcome.status == "fail" and not outcome.because_of]
+        hidden = [name for name in names_of(facts, node) if name != node]  # what --save wrote for it
+        return [NodeFault(node, o.check.id, _named(o.problem.title, hidden, node)) for o in bad if o.problem]
+
+
+def _named(text: str, hidden: Sequence[str], node: str) -> str:
+    """A sentence with the node's name where it has a substitute."""
+    for name in hidden:
+        text = text.replace(name, node)
+    return text
+
+
+def _of_preflight(folder: Path, seen: Read) -> None:
+    """What the pre-flight of this folder knows beyond the machines it saved: who gave no answer, and who failed."""
+    document = read(folder) or {}
+    judged = {fault.node for fault in seen.faults or ()}
+    for entry in document.get("bad") or ():
+        if not isinstance(entry, dict) or not isinstance(entry.get("node"), str):
+            continue
+        node, why, check = entry["node"], str(entry.get("reason") or ""), str(entry.get("id") or "")
+        if node not in seen.machines:
+            seen.missing.setdefault(node, why)
+        elif (not check.startswith("fleet_") or check == _FAULTY) and node not in judged:
+            seen.faults = [*(seen.faults or ()), NodeFault(node, check, why.removeprefix(f"{node}: "))]
+
+
+def _too_few(named: Sequence[str], seen: Read) -> str:
+    there = len(seen.machines)
+    said = f"{there} saved machine{'' if there == 1 else 's'} in {', '.join(named[:3])}"
+    no_machines = [f"{name} is no machine saved by mgpu doctor --save" for name in seen.strangers]
+    broken = "".join(f"; {why}" for why in [*seen.missing.values(), *no_machines][:3])
+    return f"--compare-nodes needs at least 2, and finds {said}{broken}. One from each node: mkdir -p nodes; {HOW}"

@@ -1,0 +1,241 @@
+"""What does one node of a job do while all are examined? What the head of the pre-flight tells it, line by line.
+
+Started by srun, one a node (gather.py). Commands are lines on stdin, answers go to stdout (both: framing.py);
+whatever else prints here goes to stderr. With the end of stdin it ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import IO, Any
+
+from mgpu import __version__, file_reading
+from mgpu.fleet import framing
+from mgpu.process import child_process, interpreter, scratch, signals
+from mgpu.structured_text import json_of
+
+_END_S = 5.0  # for a smoke test that is told to stop
+_LATE_S = 10.0  # past its own limit a smoke test is stopped from outside
+_LARGEST = 16 << 20  # bytes of a test's document
+_MOST_HASHED = 64 << 20  # bytes of a config or a script
+_TOLD = 2000  # characters of what a test printed, where it left no document
+# A stamp is of one machine; how a node meets the others is not guessed from its own files here, but tried (mesh.py).
+_TRIED_OTHERWISE = ("stamp", "network")
+_TRIED_TOO = ("container_network_private",)
+_OF_GPUS = ("pytorch", "visibility", "driver")  # nothing to ranks on the CPU
+_BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from mgpu.__main__ import main; main()"
+
+
+def main() -> None:
+    """Serve until stdin ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="ascii")
+    os.dup2(2, 1)
+    node = Node(answers)
+    with signals.once():  # both the head of the pre-flight and Slurm send one
+        try:
+            node.greet()
+            for line in framing.whole_lines(sys.stdin):
+                command = framing.unpacked(line)
+                if isinstance(command, dict):
+                    node.serve(command)
+        except (BrokenPipeError, KeyboardInterrupt, signals.Stopped):
+            pass
+        finally:
+            node.close()
+
+
+class Node:
+    """This node, and what it has open for the others."""
+
+    def __init__(self, answers: IO[str]) -> None:
+        self.name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+        self._answers = answers
+        self._said = 0
+        self._listening: Any = None
+        self._test: child_process.Program | None = None
+
+    def greet(self) -> None:
+        """The first word."""
+        self._say({"pid": os.getpid(), "host": socket.gethostname(), "mgpu": __version__})
+
+    def serve(self, command: Mapping[str, Any]) -> None:
+        """Do what is asked, and answer; a fault of ours is an answer too."""
+        do: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+            "examine": self._examine, "clock": self._clock, "listen": self._listen, "walk": self._walk,
+            "test": self._smoke_test,
+        }  # fmt: skip
+        work = do.get(str(command.get("do")))
+        if work is None or (command.get("of") is not None and self.name not in command["of"]):
+            return
+        try:
+            found = work(command)
+        except KeyboardInterrupt:
+            raise
+        except Exception as error:
+            from mgpu.errors import reason
+
+            found = {"error": reason(error)}
+        self._say({"number": command.get("number"), **found})
+
+    def close(self) -> None:
+        """Leave nothing running."""
+        if self._listening is not None:
+            self._listening.close()
+        if self._test is not None and self._test.poll() is None:
+            _end(self._test)
+
+    def _say(self, message: Mapping[str, Any]) -> None:
+        self._said += 1
+        for line in framing.lines(self._said, {"node": self.name, **message}):
+            self._answers.write(line)
+        self._answers.flush()
+
+    def _clock(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        return {"time": time.time()}
+
+    def _examine(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """The doctor's quick look in the light of the config, and which of the head's folders are seen here."""
+        from mgpu import probes
+        from mgpu.config import facts
+        from mgpu.snapshot import Plan, to_json
+
+        with scratch.folder() as place:
+            path = place / str(command["name"])
+            path.write_text(command["config"], "utf-8")
+            config = replace(facts(path, ask_loader=False), path=str(command["name"]))
+        plan = Plan(nodes=config.num_machines, cpu_ranks=(config.ranks_here or 1) if command["cpu"] else None)
+        snapshot = replace(probes.gather(probes.QUICK, plan=plan), config=config)
+        return {
+            "facts": to_json(replace(snapshot, config=None)),  # which came from the head, the same for all
+            "faults": faults(snapshot),
+            "files": {name: _sha256(Path(path)) for name, path in command["files"].items()},
+            "unseen": [folder for folder, token in command["tokens"].items() if not (Path(folder) / token).exists()],
+            "busy": [port for port in command["ports"] if _busy(port)],
+        }
+
+    def _listen(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        from mgpu.fleet import connectivity
+
+        meeting = command["ports"] if command["head"] == self.name else [None]
+        for port in meeting:  # as the job script does, on to the next where one is taken
+            self._listening = connectivity.Listening(self.name, on_gpu=not command["cpu"], meeting_port=port)
+            if self._listening.door.meeting_error is None or port == meeting[-1]:
+                break
+            self._listening.close()
+        return {"card": self._listening.card}
+
+    def _walk(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._listening is not None
+        return {"paths": [asdict(path) for path in self._listening.walk(command["endpoints"], head=command["head"])]}
+
+    def _smoke_test(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """`mgpu smoke-test` of the group this node is in."""
+        if self._listening is not None:  # all have walked
+            self._listening.close()
+            self._listening = None
+        group = next((g for g in command["groups"] if self.name in g["nodes"]), None)
+        if group is None:
+            return {"left_out": True}
+        began = time.monotonic()
+        with scratch.folder() as place:
+            config, output = place / "accelerate.yaml", place / "smoke.json"
+            config.write_text(group["config"], "utf-8")
+            folder = Path(group["folder"]) if group["folder"] and Path(group["folder"]).is_dir() else place
+            arguments = ["smoke-test", "-c", str(config), "--output", str(output), *command["options"]]
+            arguments += ["--log-dir", str(folder / "-".join(group["nodes"])) + f".{self.name}"]
+            if len(group["nodes"]) > 1:
+                arguments += ["--node-rank", str(group["nodes"].index(self.name))]
+            limit_s, log = float(command["limit_s"]) + _LATE_S, place / "output"
+            code, said = self._run(arguments, {**os.environ, **command["environment"]}, limit_s, log)
+            document = _read(output)
+        if document is None:
+            return {"code": code, "error": said or "the smoke test left no answer"}
+        return {"code": code, "seconds": round(time.monotonic() - began, 3), **summary(document)}
+
+    def _run(self, arguments: list[str], variables: Mapping[str, str], limit_s: float, log: Path) -> tuple[int, str]:
+        """mgpu's own command line in a process of its own: exit code, and the end of what it printed."""
+        root = str(Path(__file__).resolve().parents[2])
+        with log.open("wb") as output:
+            self._test = child_process.start(
+                [*interpreter.text(sys.executable, _BOOT), root, *arguments], env=variables, stdout=output,
+                stderr=subprocess.STDOUT, at_our_end=signal.SIGTERM, start_new_session=False,
+            )  # fmt: skip
+            try:
+                code = self._test.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                _end(self._test)
+                return 124, f"the smoke test did not end in {limit_s:.0f} s"
+            except (KeyboardInterrupt, signals.Stopped):  # before the folder it writes into is taken away
+                _end(self._test)
+                raise
+        return code, file_reading.read_part(log, most=4 * _TOLD).decode("utf-8", "replace").strip()[-_TOLD:]
+
+
+def faults(snapshot: Any) -> list[dict[str, str]]:
+    """The errors of the doctor that are no consequence of another one, and what stops a run for certain."""
+    from mgpu import engine
+    from mgpu.doctor import run
+    from mgpu.engine import selections
+    from mgpu.report.document import said
+
+    on_cpu = snapshot.plan is not None and snapshot.plan.cpu_ranks is not None
+    leave_out = (*_TRIED_OTHERWISE, *_OF_GPUS) if on_cpu else _TRIED_OTHERWISE
+    asked = [c for c in run.about_the_machine(selections.checks(), snapshot) if c.severity.value == "error"]
+    outcomes = [*engine.run([c for c in asked if c.area not in leave_out and c.id not in _TRIED_TOO], snapshot)]
+    known = {outcome.check.id for outcome in outcomes if outcome.status == "fail"}
+    outcomes += [outcome for outcome in selections.refusals(snapshot) if outcome.check.id not in known]
+    found = [o for o in outcomes if o.status in ("fail", "crash") and not o.because_of]
+    return [{"id": outcome.check.id, "text": said(outcome)} for outcome in found]
+
+
+def summary(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What the head needs of a smoke test's document."""
+    failed = [check for check in document["checks"] if check["status"] == "fail"]
+    causes = [check for check in failed if not check["because_of"]] or failed
+    return {
+        "verdict": document["verdict"],
+        "problems": [{key: check[key] for key in ("id", "title", "fix")} for check in causes],
+        "culprit": document.get("culprit"),
+        "error": document.get("error"),
+    }
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        document = json_of(file_reading.read_whole(path, most=_LARGEST))
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _sha256(path: Path) -> str:
+    """Of a file that every node reads for itself."""
+    try:
+        return hashlib.sha256(file_reading.read(path, most=_MOST_HASHED)).hexdigest()
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """It ends its ranks itself when it is told to stop."""
+    process.terminate()
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _busy(port: int) -> bool:
+    from mgpu.launchers.port import taken
+
+    return taken(port)

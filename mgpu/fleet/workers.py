@@ -1,0 +1,334 @@
+"""How are all nodes of a Slurm job asked at once, and what of a node that does not answer?
+
+One step with one worker a node (node.py) lasts for the whole pre-flight: what it is told comes over srun's stdin, which
+Slurm hands to every task, what it answers over srun's stdout. So no folder need be shared, and the workers live in the
+environment in which the ranks will. A step that Slurm cannot start for the sake of some nodes is started without them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from mgpu import __version__, hostlist
+from mgpu.errors import CANNOT_RUN, UNKNOWN, MgpuError, reason
+from mgpu.fleet import framing
+from mgpu.fleet.allocation import Allocation
+from mgpu.process import child_process, interpreter
+from mgpu.snapshot import OTHER_MGPU
+
+# Nobody need wait long for a node once half of the others have answered: what takes them T takes it no more than 3 T,
+# unless T is so short that it says nothing.
+_PATIENCE = 3.0
+_PATIENCE_S = 15.0
+_STARTS = 4  # of a step, each without the nodes that the last one could not be started on
+_END_S = 8.0  # for a step to end when it is told to: a worker then ends its smoke test, and that its ranks
+_BY_ITSELF_S = 1.0  # for workers that wait for a question
+_TAKEN_S = 30.0  # for srun to take a command, which it hands on while one node or another may be stuck
+_KEPT_LINES = 40  # of what a node's worker writes to stderr
+# What is installed on the node is found before the head's mgpu.
+_BOOT = "sys.path.append(sys.argv.pop(1)); from mgpu.fleet.worker import main; main()"
+# What a job's options leave in the environment for its steps, and what is otherwise for these: one task a node, which
+# sees all that the job has there.
+_NOT_OURS = (
+    "SLURM_HOSTFILE", "SLURM_DISTRIBUTION", "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_GPU_BIND",
+    "SLURM_TRES_PER_TASK", "SLURM_LABELIO", "SLURM_STDINMODE", "SLURM_STDOUTMODE", "SLURM_STDERRMODE",
+    "SLURM_UNBUFFEREDIO", "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_SOCKET", "SLURM_NTASKS_PER_CORE",
+    "SLURM_EXCLUSIVE", "SLURM_EXACT", "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_WAIT", "SLURM_NODELIST",
+)  # fmt: skip
+_LABEL = re.compile(r"^ *(\d+): ?(.*)$")
+# srun's own words about a node: "srun: error: node3: task 2: Exited with exit code 1", "srun: error: Task launch for
+# StepId=7.0 failed on node node3: Communication connection failure", "srun: error: Node failure on node3"
+# (source=https://github.com/aws/aws-parallelcluster/issues/4179 of 21.08, /issues/1122 of 18.08; measured: 22.05).
+_OF_A_NODE = (
+    re.compile(r"^srun: error: Task launch for .*? failed on node (?P<nodes>[^\s:]+): (?P<why>.*)$"),
+    re.compile(r"^srun: error: (?P<why>Node failure) on (?P<nodes>[^\s:]+)"),
+    re.compile(r"^srun: error: (?P<nodes>[^\s:]+): tasks? [\d,\-\[\]]+: (?P<why>.*)$"),
+)
+# What is said of tasks after such a line is of those that Slurm then killed with the step.
+_GIVEN_UP = re.compile(r"^srun: (?:error: )?(?:Task launch for|Application launch failed|Job step aborted)")
+# slurmstepd's, of scancel, the time limit or a preemption; a node that fails does not cancel the step (--no-kill).
+_CANCELLED = re.compile(r"\*\*\* (?:STEP|JOB) .*\bCANCELLED AT (?!.*NODE FAILURE)")
+
+
+@dataclass
+class _Task:
+    """One node's worker, as far as it has been heard of."""
+
+    node: str
+    reader: framing.Reader = field(default_factory=framing.Reader)
+    stderr: list[str] = field(default_factory=list)
+    greeted: bool = False
+
+
+class Workers:
+    """A worker on every node. Used with `with`: at its end none is left."""
+
+    def __init__(self, allocation: Allocation, environ: Mapping[str, str] = os.environ) -> None:
+        self.allocation = allocation
+        self.lost: dict[str, str] = {}  # node -> why it is asked no more
+        self.greetings: dict[str, dict[str, Any]] = {}  # node -> what its worker said first
+        self._environ = environ
+        self._number = 0
+        self._starts = 0
+        self._process: child_process.Program | None = None
+        self._heard: queue.Queue[tuple[str, int, str]] = queue.Queue()
+        self._tasks: dict[int, _Task] = {}
+        self._given_up = False  # Slurm has ended the step itself
+        self._own: list[str] = []  # srun's words about no node in particular
+        self._said: list[str] = []  # all commands, for a step that is started again
+
+    def __enter__(self) -> Workers:
+        self._start(self.allocation.nodes)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def nodes(self) -> list[str]:
+        """Those that can be asked still."""
+        return [node for node in self.allocation.nodes if node not in self.lost]
+
+    def ask(
+        self,
+        command: Mapping[str, Any],
+        limit_s: float,
+        *,
+        of: Collection[str] | None = None,
+        show: Callable[[int, int, Sequence[str]], None] | None = None,
+        patience_s: float | None = _PATIENCE_S,
+    ) -> dict[str, dict[str, Any]]:
+        """The answers of the nodes (`of`: of those) to one command; who does not answer in `limit_s` is lost.
+
+        `patience_s`: and who does not once half have and so much time has passed; None: all have their whole time.
+        `show` is told now and then how many of how many have answered, and who has not.
+        """
+        self._number += 1
+        number = self._number
+        self._say({"number": number, "of": None if of is None else list(of), **command})
+        began = time.monotonic()
+        wanted = [node for node in self.nodes if of is None or node in of]
+        answers: dict[str, dict[str, Any]] = {}
+        times: list[float] = []
+        shown = began
+        while True:
+            waiting = [node for node in wanted if node not in answers and node not in self.lost]
+            if show and (time.monotonic() - shown > 1 or not waiting):
+                shown = time.monotonic()
+                show(len(answers), len(wanted), waiting)
+            if not waiting:
+                return answers
+            left = deadline(times, len(wanted), limit_s, patience_s) - (time.monotonic() - began)
+            if left <= 0:
+                self._give_up(waiting, time.monotonic() - began, times, len(wanted))
+                return answers
+            for node, message in self._hear(min(left, 0.5)):
+                if message.get("number") == number and node in wanted and node not in {*answers, *self.lost}:
+                    answers[node] = {**message, "heard": time.time()}
+                    times.append(time.monotonic() - began)
+
+    def words_of(self, node: str) -> str:
+        """What a node's worker, or Slurm on it, wrote to stderr."""
+        return "\n".join(line for task in self._tasks.values() if task.node == node for line in task.stderr)
+
+    def close(self) -> None:
+        """End the step: told over stdin, then by a signal, which srun hands on, then by Slurm."""
+        process = self._process
+        if process is None:
+            return
+        self._process = None
+        with contextlib.suppress(OSError):
+            assert process.stdin is not None
+            process.stdin.close()
+        for number, wait_s in ((None, _BY_ITSELF_S), (signal.SIGTERM, _END_S), (signal.SIGKILL, _END_S)):
+            if number is not None:
+                process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(wait_s)
+                break
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    # ---- the step
+
+    def _start(self, nodes: Sequence[str]) -> None:
+        self._starts += 1
+        self._tasks = {place: _Task(node) for place, node in enumerate(nodes)}
+        self._own, self._given_up = [], False
+        variables = {name: value for name, value in self._environ.items() if name not in _NOT_OURS}
+        try:
+            self._process = child_process.start(
+                srun(self.allocation, nodes), env=interpreter.on_nodes(variables), stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, at_our_end=signal.SIGTERM,  # srun then ends its step
+            )  # fmt: skip
+            assert self._process.stdin is not None
+            os.set_blocking(self._process.stdin.fileno(), False)
+        except OSError as error:
+            raise MgpuError(f"srun cannot be started: {reason(error)}", CANNOT_RUN) from None
+        threads = []
+        for name, stream in (("out", self._process.stdout), ("err", self._process.stderr)):
+            assert stream is not None
+            threads.append(threading.Thread(target=self._read, args=(name, stream, self._starts), daemon=True))
+            threads[-1].start()
+        threading.Thread(target=self._await, args=(self._process, threads, self._starts), daemon=True).start()
+        for text in self._said:
+            self._write(text)
+
+    def _read(self, name: str, stream: IO[bytes], start: int) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            for line in stream:
+                self._heard.put((name, start, line.decode("utf-8", "replace").rstrip("\n")))
+
+    def _await(self, process: subprocess.Popen[bytes], threads: Sequence[threading.Thread], start: int) -> None:
+        """Tell when the step is over and its last words are read."""
+        process.wait()
+        for thread in threads:
+            thread.join(2)
+        self._heard.put(("over", start, str(process.returncode)))
+
+    def _say(self, message: Mapping[str, Any]) -> None:
+        text = framing.packed(message)
+        self._said.append(text)
+        self._write(text)
+
+    def _write(self, text: str) -> None:
+        """Raises MgpuError (3) when srun takes no more. It holds 1 MiB back for a node that reads nothing
+        (STDIO_MAX_FREE_BUF, source=https://github.com/SchedMD/slurm/blob/master/src/api/step_io.c)."""
+        assert self._process is not None and self._process.stdin is not None
+        data, end = memoryview(text.encode() + b"\n"), time.monotonic() + _TAKEN_S
+        with contextlib.suppress(OSError):  # the step is over: its end will be heard
+            number = self._process.stdin.fileno()
+            while data:
+                if not select.select([], [number], [], max(0.0, end - time.monotonic()))[1]:
+                    raise MgpuError(f"srun has taken no command for {_TAKEN_S:.0f} s: a node may be stuck", UNKNOWN)
+                data = data[os.write(number, data) :]
+
+    def _hear(self, wait_s: float) -> list[tuple[str, dict[str, Any]]]:
+        """Messages of nodes; what else is heard is kept where it belongs."""
+        found = []
+        with contextlib.suppress(queue.Empty):
+            name, start, line = self._heard.get(timeout=wait_s)
+            while True:
+                if start == self._starts:
+                    found += self._take(name, line)
+                name, start, line = self._heard.get_nowait()
+        return found
+
+    def _take(self, name: str, line: str) -> list[tuple[str, dict[str, Any]]]:
+        if name == "over":
+            self._over(int(line))
+            return []
+        if name == "err" and _CANCELLED.search(line):
+            self._given_up = True
+            self._own.append(line.partition("*** ")[2].removesuffix(" ***"))
+            return []
+        labelled = _LABEL.match(line)
+        task = self._tasks.get(int(labelled[1])) if labelled else None
+        if labelled is None or task is None:
+            if name == "err":
+                self.heard_from_srun(line)
+            return []
+        if name == "err":
+            task.stderr = [*task.stderr, labelled[2]][-_KEPT_LINES:]
+            return []
+        message = task.reader.take(labelled[2])
+        if not isinstance(message, dict):
+            return []
+        if not task.greeted:
+            task.greeted = True
+            task.node = str(message.get("node") or task.node)
+            self.greetings[task.node] = message
+            if message.get("mgpu") != __version__:  # its answers may mean something else
+                theirs = message.get("mgpu") or "another version"
+                self.lost.setdefault(task.node, f"{OTHER_MGPU}{theirs}, here it is {__version__}")
+            return []
+        return [(task.node, message)]
+
+    def heard_from_srun(self, line: str) -> None:
+        """srun's words: about nodes, which are lost, or about the step."""
+        given_up = self._given_up
+        self._given_up = given_up or bool(_GIVEN_UP.match(line))
+        for pattern in _OF_A_NODE:
+            if found := pattern.match(line):
+                for node in () if given_up and pattern is _OF_A_NODE[-1] else _expanded(found["nodes"]):
+                    if node in self.allocation.nodes:
+                        self._lose(node, found["why"].strip())
+                return
+        self._own.append(line)
+
+    def _lose(self, node: str, why: str) -> None:
+        """A worker that ended. Its own last words say more than its exit code."""
+        last = self.words_of(node).strip().splitlines()
+        self.lost.setdefault(node, f"{last[-1]} ({why})" if last else why)
+
+    def _over(self, code: int) -> None:
+        """The step has ended under us. Started again without the nodes that Slurm could not start it on. Raises
+        MgpuError (3) where it was cancelled, or cannot be started at all: no node is to blame."""
+        left = self.nodes
+        # What was asked so far is asked again: no more than the first question, which may be asked twice.
+        if left and self.lost and self._given_up and self._number <= 1 and self._starts < _STARTS:
+            self._start(left)
+            return
+        if not left:
+            return
+        lines = [line.removeprefix("srun: ").removeprefix("error: ") for line in self._own[-3:]]
+        words = "; ".join(dict.fromkeys(lines)) or f"exit code {code}"
+        raise MgpuError(f"the step of the workers has ended, which is no fault of its nodes: {words}", UNKNOWN)
+
+    def _give_up(self, nodes: Sequence[str], waited_s: float, times: Sequence[float], asked: int) -> None:
+        half = (
+            f"; half of the {asked} nodes had after {_half(times, asked):.1f} s" if len(times) * 2 >= asked > 1 else ""
+        )
+        for node in nodes:
+            never = node not in self.greetings
+            what = "its worker never started to answer" if never else "no answer"
+            self._lose(node, f"{what} in {waited_s:.0f} s{half}")
+
+
+def srun(allocation: Allocation, nodes: Sequence[str]) -> list[str]:
+    """The step of one worker a node. A step has all GPUs that its job has on a node, and shares them (--overlap) with
+    the steps that run already; only where the job has them for its tasks it must ask (measured with Slurm 22.05)."""
+    number = str(len(nodes))
+    cpus = allocation.cpus_per_node
+    return [
+        "srun", "--overlap", "--nodes", number, "--ntasks", number, "--ntasks-per-node", "1",
+        "--nodelist", hostlist.fold(nodes), *(["--cpus-per-task", str(cpus)] if cpus else []),
+        *(["--gpus-per-node", allocation.gpus] if allocation.gpus else []),
+        "--kill-on-bad-exit=0", "--no-kill", "--wait=0", "--input=all", "--label", "--export=ALL", "--mpi=none",
+        "--job-name=mgpu-preflight", sys.executable, "-c", interpreter.text_on_nodes(_BOOT),
+        str(Path(__file__).resolve().parents[2]),
+    ]  # fmt: skip
+
+
+def deadline(times: Sequence[float], asked: int, limit_s: float, patience_s: float | None) -> float:
+    """When the last answer must be there, in seconds after the question."""
+    if patience_s is None or len(times) * 2 < asked or asked < 2:
+        return limit_s
+    return min(limit_s, max(patience_s, _PATIENCE * _half(times, asked)))
+
+
+def _half(times: Sequence[float], asked: int) -> float:
+    """When half of those that were asked had answered."""
+    return sorted(times)[(asked + 1) // 2 - 1]
+
+
+def _expanded(text: str) -> tuple[str, ...]:
+    try:
+        return hostlist.expand(text)
+    except ValueError:
+        return (text,)

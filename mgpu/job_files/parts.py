@@ -1,0 +1,135 @@
+"""What do the files of all engines have in common: the launcher's line, its environment, what no file can hold?"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from mgpu.errors import USAGE, MgpuError
+from mgpu.job_files.engines import Plan
+from mgpu.secrets_masking import masked, masked_argv, masked_env
+
+UNTRIED: Final = "# NOT tried on a live cluster: checked by its fields, and its commands run on one machine only."
+PORT: Final = 29500  # torch's own; nothing else listens in a machine that is the job's alone
+_UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")  # by YAML
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)  # of a variable
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the ranks meet, as a shell writes it: each engine tells its nodes by other variables."""
+
+    nodes: str
+    ranks_per_node: str
+    rank: str
+    head: str
+    port: str
+
+
+def launcher(plan: Plan, meeting: Meeting, config: str) -> str:
+    """The command that starts the ranks of a node, over several lines. `config`: the file, as the shell finds it."""
+    job = plan.job
+    several = job.nodes > 1
+    if job.shape == "accelerate":
+        words = [f"accelerate launch --config_file {config}"]
+        if plan.cpu and job.world_size > 1:
+            words.append("--multi_gpu")  # accelerate's word for ranks that are started by torchrun's launcher
+        words.append(f"--num_machines {meeting.nodes}")
+        words.append(f'--num_processes "$(({_bare(meeting.nodes)} * {_bare(meeting.ranks_per_node)}))"')
+        if several:
+            words += [f"--machine_rank {meeting.rank}", f"--main_process_ip {meeting.head}"]
+        words.append(f"--main_process_port {meeting.port}")
+    else:
+        words = ["torchrun", f"--nnodes {meeting.nodes}", f"--nproc-per-node {meeting.ranks_per_node}"]
+        if several:
+            words += [f"--node-rank {meeting.rank}", f"--master-addr {meeting.head}"]
+            words.append(f"--master-port {meeting.port}")
+        else:
+            words.append("--standalone")
+    return " \\\n    ".join([*words, shlex.join(job.command)])
+
+
+def _bare(word: str) -> str:
+    """A quoted variable, as arithmetic wants it."""
+    return word.strip('"').removeprefix("$")
+
+
+def environment(plan: Plan) -> dict[str, str]:
+    """The variables of the ranks; what accelerate's launcher would tell them, where torchrun starts them."""
+    found = dict(plan.environment) if plan.job.shape != "accelerate" else {}
+    found |= plan.job.env
+    if plan.job.threads:
+        found.setdefault("OMP_NUM_THREADS", str(plan.job.threads))
+    if plan.cpu:
+        found.setdefault("ACCELERATE_USE_CPU", "true")
+    return found
+
+
+def exports(variables: Mapping[str, str]) -> list[str]:
+    """The same, as lines of a shell."""
+    return [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+
+
+def size(plan: Plan) -> str:
+    """How large the job is, in words."""
+    job = plan.job
+    nodes = "1 node" if job.nodes == 1 else f"{job.nodes} nodes"
+    if plan.cpu or not job.gpus_per_node:
+        return f"{nodes}, {job.ranks_per_node} rank{'' if job.ranks_per_node == 1 else 's'} on the CPU each"
+    model = f" {plan.gpu_model}" if plan.gpu_model else ""
+    return f"{nodes} of {job.gpus_per_node}{model} GPU{'' if job.gpus_per_node == 1 else 's'}"
+
+
+def image(plan: Plan) -> str:
+    """The container image as registries name it; "" where none is asked for. pyxis writes nvcr.io#nvidia/pytorch."""
+    container = plan.job.container
+    if container is None:
+        return ""
+    if container.kind == "apptainer":
+        raise MgpuError(f"container: {container.image} is a file of apptainer; name an image of a registry", USAGE)
+    return container.image.removeprefix("docker://").replace("#", "/", 1)
+
+
+def config_name(plan: Plan) -> str:
+    """The config's file name."""
+    return PurePosixPath(plan.config_path).name
+
+
+def refuse(plan: Plan) -> None:
+    """Raise where a value would break the file, or must not stand in it."""
+    for name in environment(plan):
+        if not _NAME.fullmatch(name):
+            raise MgpuError(f"env: {name!r} is no name of a variable", USAGE)
+    if not plan.job.command:
+        raise MgpuError("command: there is nothing to train", USAGE)
+    words = [*plan.job.command, *environment(plan).values(), plan.config_text, plan.config_path, plan.gpu_model]
+    _refuse_secrets(plan)
+    for word in words:
+        if found := _UNWRITABLE.search(word):
+            raise MgpuError(f"{word[:60]!r} has a character that no such file can hold ({found.group()!r})", USAGE)
+
+
+def _refuse_secrets(plan: Plan) -> None:
+    """The same for secrets."""
+    shared = "and this file is one that people share"
+    for name, value in environment(plan).items():
+        if masked_env({name: value})[name] != value:
+            raise MgpuError(f"env: {name} is a secret, {shared}", USAGE)
+    if masked_argv(plan.job.command) != [*plan.job.command]:
+        advice = "Let the training read it from a file, or from its environment"
+        raise MgpuError(f"command: one of its words is a secret, {shared}.\n{advice}", USAGE)
+    container = plan.job.container
+    texts = [("container", container.image if container else ""), ("name", plan.job.name)]
+    for field, text in [*texts, *(("setup", line) for line in plan.job.setup)]:
+        if masked(text) != text:
+            raise MgpuError(f"{field}: it holds a secret, {shared}", USAGE)
+
+
+def literal(lines: Iterable[str], indent: int) -> list[str]:
+    """Lines of a YAML block literal (after a `|`), as deep as `indent`; what is quoted may itself have lines."""
+    whole = "\n".join(lines).split("\n")
+    return [f"{' ' * indent}{line}" if line else "" for line in whole]

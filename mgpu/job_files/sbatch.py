@@ -1,0 +1,271 @@
+"""What does the job script of a Job say?
+
+Everything a user gave is quoted where it stands, and each value once: what is evaluated on the nodes is one fixed line,
+`bash -c '...'`, whose other words come behind it from the batch shell. The script needs mgpu on the nodes only where
+the nodes are examined first.
+
+Measured with Slurm 22.05, torch 2.13 and accelerate 1.15 (2026-11): a `wait` that a trap cuts short is repeated, and
+bash gives the same exit status to as many waits as ask for it; `srun --wait=60` ends a task that still saves the model
+60 s after the first one is done, and the job fails with 137; under pipefail `scontrol show hostnames | head -n 1`
+failed 4 times of 40 with 1,000 nodes, `sed -n 1p` never; `scancel` sends SIGTERM to the tasks and to the batch
+shell, and SIGKILL after KillWait.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from mgpu.job_files import preflight_block, validate
+from mgpu.job_files.job import THIS_FILE, Job
+
+# Ports are taken from here on, by the job's number: below 32768, where Linux begins to hand out ports by itself
+# (/proc/sys/net/ipv4/ip_local_port_range), and with room to move on.
+_FIRST_PORT = 12000
+_PORTS = 20000
+_WIDTH = 120  # of a comment
+_PLAIN = re.compile(r"[\w@%+=:,./\-\[\]&|*()!^~]+", re.ASCII)  # what sbatch reads in an #SBATCH line as it stands
+
+
+def render(job: Job) -> str:
+    """The sbatch script. Raises MgpuError (2) where a value cannot stand in one; nothing is written or made.
+
+    Slurm opens the job's output before the script runs, so that whoever submits makes the folder `job.logs`:
+    `mgpu launch --slurm` does, and the script's head says how by hand.
+    """
+    validate.hold(job)
+    parts = [
+        [*_head(job), "", *_directives(job)],
+        [
+            "set -euo pipefail",
+            'cd "$SLURM_SUBMIT_DIR"',
+            "export SLURM_EXPORT_ENV=ALL  # what is set here reaches the nodes, after sbatch --export=NONE too",
+        ],
+        _setup(job),
+        _variables(job),
+        _again(job),
+        preflight_block.of_job(job) if job.preflight else [],
+        _meeting(job),
+        _step(job),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _output(job: Job) -> str:
+    """The file of the job's own output, as Slurm writes it: %x is the job's name, %j its number."""
+    return f"{job.logs.rstrip('/') or '/'}/%x-%j.out".replace("//", "/")
+
+
+def _head(job: Job) -> list[str]:
+    by_hand = [] if job.logs in (".", "") else [f"mkdir -p {shlex.quote(job.logs)}"]
+    by_hand.append(f"sbatch {THIS_FILE}")
+    together = f"#     or:  {' && '.join(by_hand)}"
+    how = {
+        "accelerate": "one task per node: accelerate starts the ranks of its node.",
+        "torchrun": "one task per node: torchrun starts the ranks of its node.",
+        "plain": "one task per rank: Slurm starts them all.",
+    }
+    what = (
+        _counted(job.gpus_per_node, "GPU")
+        if job.gpus_per_node
+        else f"{_counted(job.ranks_per_node, 'rank')} on the CPU"
+    )
+    spare = f", and {job.spare} more to stand in for bad ones" if job.spare else ""
+    return [
+        "#!/bin/bash",
+        f"# {_counted(job.nodes, 'node')} of {what}{spare};",
+        f"# {how[job.shape]}",
+        f"# Submit:  mgpu launch --slurm {THIS_FILE}",
+        *([together] if len(together) <= _WIDTH else [f"#     or:  {by_hand[0]}", f"#          {by_hand[1]}"]),
+    ]
+
+
+def _directives(job: Job) -> list[str]:
+    tasks = job.ranks_per_node if job.shape == "plain" else 1
+    gpus = f"{job.gpu_type}:{job.gpus_per_node}" if job.gpu_type else str(job.gpus_per_node)
+    cpus = max(1, job.cpus_per_node // tasks) if job.cpus_per_node else None
+    warn = job.warning_s
+    options: list[tuple[str, str | None]] = [
+        ("job-name", job.name),
+        ("partition", job.partition),
+        ("account", job.account),
+        ("qos", job.qos),
+        ("nodes", str(job.nodes + job.spare)),
+        ("ntasks-per-node", str(tasks)),
+        ("gpus-per-node", gpus if job.gpus_per_node else ""),
+        ("cpus-per-task", str(cpus) if cpus else ""),
+        ("mem", job.memory),
+        ("constraint", job.constraint),
+        ("exclude", job.exclude),
+        ("exclusive", None if job.exclusive else ""),
+        ("time", job.time),
+        ("output", _output(job)),
+        ("open-mode", "append"),  # a job that starts again goes on in its file
+        ("requeue", None if job.requeue else ""),
+        ("signal", f"B:USR1@{warn}" if warn else ""),
+    ]
+    return [
+        f"#SBATCH --{name}" + ("" if value is None else f"={_directive(value)}")
+        for name, value in options
+        if value != ""
+    ]
+
+
+def _directive(value: str) -> str:
+    """A value as sbatch reads it back from an #SBATCH line: it knows quotes and backslashes, and # as a comment."""
+    if _PLAIN.fullmatch(value):
+        return value
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _setup(job: Job) -> list[str]:
+    if not job.setup:
+        return []
+    # The scripts of modules and conda read variables that nobody has set.
+    return ["# The software of the training; srun hands it on to the nodes.", "set +u", *job.setup, "set -u"]
+
+
+def _variables(job: Job) -> list[str]:
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in job.env.items()]
+    if "OMP_NUM_THREADS" not in job.env:
+        lines += _threads(job)
+    if job.gpus_per_node == 0 and "ACCELERATE_USE_CPU" not in job.env:
+        # Without it a script of accelerate whose torch sees no GPU trains alone on each rank.
+        lines.append(
+            "export ACCELERATE_USE_CPU=true  # the ranks of a script of accelerate meet on the CPU too, over gloo"
+        )
+    return lines
+
+
+def _threads(job: Job) -> list[str]:
+    """The threads of a rank: its share of the CPUs that were granted, which may be others than were asked for. The
+    shell of salloc knows no SLURM_CPUS_ON_NODE."""
+    ranks, lines = job.ranks_per_node, list[str]()
+    said = "SLURM_CPUS_PER_TASK" if job.cpus_per_node else "SLURM_CPUS_ON_NODE"
+    if job.threads:
+        share = str(job.threads)
+    elif ranks == 1 or (job.shape == "plain" and job.cpus_per_node):
+        share = f"${{{said}:-1}}"
+    else:
+        share = f"$((cpus > {ranks} ? cpus / {ranks} : 1))"
+        lines.append(f"cpus=${{{said}:-{ranks}}}")
+    return [*lines, f"export OMP_NUM_THREADS={share}  # of a rank"]
+
+
+def _again(job: Job) -> list[str]:
+    """What happens on Slurm's signal before the time limit; where that fails, the training goes on (set -e)."""
+    warn = job.warning_s
+    if warn is None:
+        return []
+    # The number alone would be the whole array, where this is the array's last task (measured on 22.05).
+    this = [
+        "this_job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}  # this task of an array alone",
+        "this_job=${this_job:-$SLURM_JOB_ID}",
+    ]
+    if job.requeue:
+        return [
+            f"# {warn} s before the time limit: back into the queue, to go on from the training's last checkpoint. The",
+            "# ranks get SIGTERM, and SIGKILL after KillWait (scontrol show config).",
+            *this,
+            """trap 'echo "mgpu: the time is almost up, job $this_job is queued again"
+      scontrol requeue "$this_job" || true' USR1""",
+        ]
+    return [
+        f"# {warn} s before the time limit: SIGTERM to the ranks, which may save what they have.",
+        *this,
+        """trap 'echo "mgpu: the time is almost up, the ranks get SIGTERM"
+      scancel --signal=TERM "$this_job" || true' USR1""",
+    ]
+
+
+def _meeting(job: Job) -> list[str]:
+    lines = [
+        "# The ranks meet on the first node, at a port from the job's number: the next, where it is taken.",
+        # sed reads to the end; `head` would leave scontrol with a broken pipe, and end this script.
+        """MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)""",
+        f"MASTER_PORT=$(({_FIRST_PORT} + SLURM_JOB_ID % {_PORTS}))",
+        """while timeout 2 bash -c 'exec 3<>"/dev/tcp/$0/$1"' "$MASTER_ADDR" "$MASTER_PORT" 2>/dev/null; do""",
+        "    MASTER_PORT=$((MASTER_PORT + 1))",
+        "done",
+    ]
+    return [*lines, "export MASTER_ADDR MASTER_PORT"] if job.shape == "plain" else lines
+
+
+def _step(job: Job) -> list[str]:
+    """The one step that trains, in the background: a shell that waits can be told that the time is almost up."""
+    srun = ["srun", "--kill-on-bad-exit=1", "--wait=0", "--label"]
+    if job.cpus_per_node:
+        # Slurm 22.05 to 23.02 does not hand it on by itself. In an allocation of salloc it may not be set.
+        srun.append('${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"}')
+    on_node, words = _launcher(job)
+    words.append(shlex.join(job.command))
+    inner = f"bash -c {shlex.quote(on_node)} bash"
+    told = [
+        "# A task that fails ends all of them; one that is done does not (--wait=0): others may still be saving.",
+        "# --label: each line begins with the number of its task.",
+    ]
+    if job.shape != "plain":
+        told.append("# Each rank's output by itself, in the folder of the job's output:")
+        told.append("# NAME-JOB/NODE/*/attempt_0/RANK_OF_NODE/")
+    told.append("# In single quotes stands what each node evaluates for itself.")
+    lines = [" ".join(srun), *_container(job), inner, *words]
+    return [*told, " \\\n    ".join(lines) + " &", *_waiting()]
+
+
+def _launcher(job: Job) -> tuple[str, list[str]]:
+    """What a task runs: the part that its node evaluates, and the words behind it."""
+    if job.shape == "plain":
+        return (
+            "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID\n"
+            f"        export WORLD_SIZE=$SLURM_NTASKS LOCAL_WORLD_SIZE={job.ranks_per_node}\n"
+            '        exec python3 "$@"',
+            [],
+        )
+    # The name under which the others reach this node; accelerate has no flag for it, and hands it on from here.
+    address = 'export PET_LOCAL_ADDR="$SLURMD_NODENAME"\n        ' if job.nodes > 1 else ""
+    start = f'logs={shlex.quote(job.logs)}/"$SLURM_JOB_NAME-$SLURM_JOB_ID/$SLURMD_NODENAME"\n        {address}'
+    if job.shape == "torchrun":
+        return f'{start}exec torchrun --log-dir "$logs" "$@"', [
+            '--nnodes "$SLURM_JOB_NUM_NODES"',
+            f"--nproc-per-node {job.ranks_per_node}",
+            "--rdzv-backend c10d",
+            '--rdzv-endpoint "$MASTER_ADDR:$MASTER_PORT"',
+            '--rdzv-id "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"',
+            "--tee 3",
+        ]
+    several = job.nodes > 1
+    return f'{start}exec accelerate launch --machine_rank "$SLURM_NODEID" --log_dir "$logs" "$@"', [
+        f"--config_file {shlex.quote(job.config)}",
+        *(["--multi_gpu"] if job.gpus_per_node == 0 and job.world_size > 1 else []),
+        '--num_machines "$SLURM_JOB_NUM_NODES"',
+        f'--num_processes "$((SLURM_JOB_NUM_NODES * {job.ranks_per_node}))"',
+        *(['--main_process_ip "$MASTER_ADDR"'] if several else []),
+        '--main_process_port "$MASTER_PORT"',
+        *(["--rdzv_backend c10d"] if several else []),
+        "--tee 3",
+    ]
+
+
+def _container(job: Job) -> list[str]:
+    if job.container is None:
+        return []
+    image = shlex.quote(job.container.image)
+    mounts = "".join(f",{shlex.quote(mount)}" for mount in job.container.mounts)
+    if job.container.kind == "pyxis":
+        return [f'--container-image={image} --container-mounts="$PWD:$PWD"{mounts} --container-workdir="$PWD"']
+    gpus = "--nv " if job.gpus_per_node else ""
+    return [f'apptainer exec {gpus}--bind "$PWD:$PWD"{mounts} --pwd "$PWD" {image}']
+
+
+def _waiting() -> list[str]:
+    return [
+        "step=$!",
+        """trap 'kill -TERM "$step" 2>/dev/null || true' TERM INT""",
+        "# A signal that is trapped ends a wait, not the step. The last wait gives the step's exit status to the job.",
+        'while kill -0 "$step" 2>/dev/null; do wait "$step" || true; done',
+        'wait "$step"',
+    ]
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -1,0 +1,36 @@
+"""What did the GPUs' work leave to say, once a run has ended?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mgpu import engine
+from mgpu.report import failure
+from mgpu.report import screen as report_screen
+from mgpu.report.document import check_json
+from mgpu.snapshot import Run, Snapshot
+
+_MOST = 2
+_AGAIN = "mgpu launch --watch"  # of the next run: this one is over
+# What a run that failed is not to be told: it has another trouble.
+_OF_A_GOOD_RUN = ("gpu_starved", "gpus_uneven", "gpu_memory_nearly_full")
+
+
+def of(run: Run) -> list[dict[str, Any]]:
+    """The findings on the GPUs of a run that has ended, as a document has them: the weightiest first."""
+    outcomes = engine.run(engine.load(only={"work"}), Snapshot(run=run))
+    told = [o for o in outcomes if o.problem and not o.because_of]
+    if run.exit_code:
+        told = [o for o in told if o.check.id not in _OF_A_GOOD_RUN]
+    return [check_json(o) | {"verify": _AGAIN} for o in sorted(told, key=lambda o: o.status == "info")]
+
+
+def lines(found: Sequence[dict[str, Any]], screen: report_screen.Screen, *, well: bool) -> list[report_screen.Line]:
+    """For the end of a run; where it ended well also what to do about it."""
+    said: list[report_screen.Line] = []
+    for one in found[:_MOST]:
+        said += failure.row(screen, "GPUs", one["title"])
+        if well and one["fix"]:
+            said += failure.row(screen, "", one["fix"][0]["text"])
+    return said

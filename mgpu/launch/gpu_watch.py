@@ -1,0 +1,294 @@
+"""Do the GPUs of a run really work, and what is said of it while it goes on?
+
+NVML is read by a child process (`mgpu/probes/gpu_monitor.py`) from outside; nothing here waits for it. A minute after
+the start one line says whether all GPUs train, once that can be told; later only what has gone wrong is said, each
+thing once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from mgpu import durations, engine
+from mgpu.check import Check
+from mgpu.engine import Outcome
+from mgpu.engine.selections import gpus_of
+from mgpu.errors import reason
+from mgpu.launch import gpu_readings_file, gpu_usage
+from mgpu.launch.gpu_readings_file import Now, Stored
+from mgpu.launchers import argv as launching
+from mgpu.launchers.argv import Command
+from mgpu.probes.gpu_monitor import Gauges, Reading
+from mgpu.snapshot import EndedRank, Gpu, GpuWork, Run, Snapshot
+
+AFTER_S = 60.0  # the first word; MGPU_WATCH_AFTER, in proportion to which all other times are
+_START_S = 1.0  # a program that ends at once is not watched
+_INTERVAL_S, _LATER_S, _LATER_INTERVAL_S = 1.0, 120.0, 2.0
+_WINDOW_S = 30.0  # what is judged: a long start is not called idle
+_GIVEN_UP_S = 60.0  # NVML that has not answered for so long does not any more
+_LOOKS = 10  # a minute each: until then a start may just be long
+_SETTLING = 3  # looks that show a low load: so long the first steps may be compiled
+_SHORT_S = 10.0  # of a run that ends before this nothing is expected to be known
+
+
+class Supervised(Protocol):
+    """What is asked of the supervisor of the run (`supervise.Supervisor`)."""
+
+    started: float
+    last_output: float
+
+    @property
+    def ranks(self) -> Mapping[int, Any]:
+        """By rank, what is known of its process."""
+
+    def say(self, text: str) -> None:
+        """To the user's terminal and mgpu's log."""
+
+    def note(self, text: str) -> None:
+        """To mgpu's log only."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What was seen of the GPUs of a run. All None: it had none."""
+
+    gpus: tuple[GpuWork, ...] | None = None
+    after_s: float | None = None  # sampled from then on
+    gap: str | None = None  # why there are GPUs that were not watched, or not to the end
+    quiet_s: float | None = None  # for how long nothing had been printed at last
+
+
+class Watch:
+    """The watch over one run. Used with `with`, so that the child never outlives it."""
+
+    def __init__(
+        self, snapshot: Snapshot, command: Command, folder: Path,
+        clock: Callable[[], float] = time.monotonic, gauges: Callable[..., Gauges] = Gauges,
+    ) -> None:  # fmt: skip
+        self.command, self.folder, self.clock, self._gauges = command, folder, clock, gauges
+        self.scale = _after() / AFTER_S
+        found = _gpus(snapshot, command.ranks)
+        self.tally = gpu_usage.Tally(found, command.ranks, _WINDOW_S * self.scale) if found else None
+        self.gauges: Gauges | None = None
+        self.number = 0
+        self.due = 0.0
+        self.after_s: float | None = None
+        self.seconds = 0.0
+        self.quiet_s: float | None = None
+        self.gap: str | None = None
+        self.said: list[str] = []
+        self.ranks: tuple[EndedRank, ...] = ()
+        self._checks: tuple[Check, ...] = ()
+        self._speech = self._speak()
+        self._look_at = _after()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def tick(self, supervisor: Supervised) -> None:
+        """Take in what has come, and say what there is to say. Cheap; called again and again."""
+        now = self.clock()
+        if now < self.due:
+            return
+        self.due = now + self.scale * _INTERVAL_S / 2
+        self.seconds, self.quiet_s = now - supervisor.started, now - supervisor.last_output
+        if self.tally is None or self.gap is not None or self.seconds < _START_S * self.scale:
+            return
+        try:
+            self._look(now, supervisor)
+        except Exception as error:
+            if os.environ.get("MGPU_DEBUG"):
+                raise
+            self._give_up(f"a bug in mgpu: {reason(error)}", supervisor)  # the run matters more
+
+    def _look(self, now: float, supervisor: Supervised) -> None:
+        if self.gauges is None:
+            self._begin(supervisor)
+            return
+        if not self._take(now, supervisor):
+            return
+        if self.seconds >= self._look_at:
+            self._look_at = self.seconds + _after()
+            for text in next(self._speech, ()):
+                self.said.append(text)
+                supervisor.say(text)
+        self._store()
+
+    def result(self) -> Watched:
+        """What was seen; also that nothing was."""
+        if self.tally is None:
+            return Watched(quiet_s=self.quiet_s)
+        seen = self.tally.last_at is not None
+        gap = self.gap
+        if not seen and gap is None and self.seconds > _SHORT_S * self.scale:
+            gap = "NVML gave no reading"
+        return Watched(self.tally.whole() if seen else None, self.after_s, gap, self.quiet_s)
+
+    def _begin(self, supervisor: Supervised) -> None:
+        mark = f"{launching.MARK}={self.command.run_id}"
+        scale = self.scale
+        try:
+            self.gauges = self._gauges(
+                _INTERVAL_S * scale, mark, later_s=_LATER_S * scale, later_interval_s=_LATER_INTERVAL_S * scale
+            )
+        except OSError as error:
+            self._give_up(f"the process that reads NVML cannot be started: {error.strerror}", supervisor)
+
+    def _take(self, now: float, supervisor: Supervised) -> bool:
+        """Whether a new reading has come."""
+        assert self.gauges is not None and self.tally is not None
+        latest = self.gauges.read()
+        if self.gauges.number > self.number and latest:
+            self.number = self.gauges.number
+            self.after_s = self.after_s or self.seconds
+            self._know(supervisor.ranks)
+            self.tally.take(now, latest)
+            return True
+        if trouble := self.gauges.trouble:
+            self._give_up(trouble, supervisor)
+        elif self.gauges.silent_s > _GIVEN_UP_S * self.scale:
+            self._give_up(f"NVML has not answered for {self.gauges.silent_s:.0f} s", supervisor)
+        return False
+
+    def _know(self, ranks: Mapping[int, Any]) -> None:
+        assert self.tally is not None
+        self.ranks = tuple(EndedRank(rank, pid=known.pid) for rank, known in sorted(ranks.items()))
+        self.tally.first_rank = min(ranks, default=0)
+
+    def _give_up(self, why: str, supervisor: Supervised) -> None:
+        """The run goes on; that nobody looks any more is kept."""
+        self.gap = f"{why} ({durations.lasted(self.seconds)} after the start)"
+        supervisor.note(f"the GPUs are not watched any more: {self.gap}")
+        self._store()
+
+    def _end(self) -> None:
+        if self.gauges is not None:
+            self.gauges.end()
+
+    # What is said
+
+    def _speak(self) -> Iterator[tuple[str, ...]]:
+        """What there is to say at each look, a minute after the other."""
+        assert self.tally is not None
+        yield from self._first_words()
+        told: set[str] = set()
+        while True:
+            fresh = [o for o in self._problems("gpu_fell_idle", "gpus_spin_in_silence") if o.check.id not in told]
+            told |= {o.check.id for o in fresh}
+            yield tuple(text for outcome in fresh for text in self._words(outcome))
+
+    def _first_words(self) -> Iterator[tuple[str, ...]]:
+        """Whether all GPUs train, as soon as that can be told. Long starts are waited for, and said once."""
+        tally, asked = self.tally, False
+        assert tally is not None
+        slow = 0
+        for look in range(1, _LOOKS + 1):
+            lately = tally.lately()
+            problems = self._problems(
+                "ranks_on_one_gpu", "gpu_context_of_other_ranks", "gpu_idle_in_run", "gpu_starved"
+            )
+            if any(outcome.check.id != "gpu_starved" for outcome in problems) and (self._settled() or look == _LOOKS):
+                break
+            at_work = [gpu for gpu in lately if gpu.busy_share or gpu.busy_share is None]
+            if self._settled() and len(at_work) == len(lately):
+                slow += bool(problems)
+                if not problems or slow >= _SETTLING:
+                    break
+            if not at_work and not asked:
+                asked = True
+                yield (f"after {self._age} no GPU is busy yet (loading, tokenising, compiling?); mgpu goes on looking",)
+            elif look < _LOOKS:
+                yield ()
+        if problems:
+            yield tuple(text for outcome in problems for text in self._words(outcome))
+        else:
+            yield (self._summary(lately),)
+
+    def _settled(self) -> bool:
+        """Whether GPUs have worked for as long as what is judged."""
+        tally = self.tally
+        return (
+            tally is not None and tally.first_busy is not None and tally.last_at is not None
+            and tally.last_at - tally.first_busy >= tally.window_s
+        )  # fmt: skip
+
+    def _summary(self, gpus: tuple[GpuWork, ...]) -> str:
+        idle = [gpu.index for gpu in gpus if gpu.busy_share == 0]
+        who = "the GPU trains" if len(gpus) == 1 else f"all {len(gpus)} GPUs train"
+        if len(idle) == len(gpus):
+            who = "no GPU is busy"
+        elif idle:
+            who = f"{len(gpus) - len(idle)} of {len(gpus)} GPUs work, GPU {', '.join(map(str, idle))} waits"
+        elif any(gpu.busy_share is None for gpu in gpus):
+            who = f"{len(gpus)} GPUs; NVML does not tell how busy"
+        amounts = gpu_usage.amounts(gpus)
+        return f"after {self._age} {who}{f': {amounts}' if amounts else ''}"
+
+    def _words(self, outcome: Outcome) -> tuple[str, ...]:
+        problem = outcome.problem
+        assert problem is not None
+        fix = problem.fixes[0]
+        command = f"  {fix.commands[0]}" if fix.commands else ""
+        return f"after {self._age} {problem.title}", f"{fix.text}{command}"
+
+    @property
+    def _age(self) -> str:
+        return durations.lasted(self.seconds).removesuffix(" 0 s")
+
+    def _problems(self, *ids: str) -> list[Outcome]:
+        """What the checks say of the last half minute."""
+        tally = self.tally
+        assert tally is not None
+        now = Run(
+            0, 0, self.seconds, ranks=self.ranks, expected=self.command.ranks, gpus=tally.lately(), going=True,
+            quiet_s=self.quiet_s,
+        )  # fmt: skip
+        if not self._checks:
+            self._checks = engine.load(only={"work"})
+        asked = [check for check in self._checks if check.id in ids]
+        return [o for o in engine.run(asked, Snapshot(run=now)) if o.problem and not o.because_of]
+
+    # What is stored for others to read
+
+    def _store(self) -> None:
+        assert self.tally is not None
+        about = {gpu.uuid: gpu for gpu in self.tally.whole()}
+        latest = self.gauges.read() if self.gauges is not None else {}
+        now = tuple(_now(about[uuid], reading) for uuid, reading in latest.items() if uuid in about)
+        found = Stored(time.time(), tuple(about.values()), now, tuple(self.said), self.gap)
+        gpu_readings_file.write(self.folder, found)
+
+
+def _now(gpu: GpuWork, reading: Reading) -> Now:
+    pids = None if gpu.processes is None or reading.processes is None else gpu_usage.pids(reading)
+    return Now(
+        gpu.index, gpu.uuid, gpu.rank, pids, reading.used_bytes, reading.total_bytes, reading.busy_percent,
+        reading.power_w,
+    )  # fmt: skip
+
+
+def _gpus(snapshot: Snapshot, ranks: int) -> list[Gpu]:
+    """The GPUs of the run that can be watched: none where it runs on the CPU, or NVML is not there."""
+    config, driver = snapshot.config, snapshot.driver
+    if config is None or driver is None or not snapshot.gpus or config.on_cpu or launching.on_cpu(config, driver):
+        return []
+    return [gpu for gpu in gpus_of(snapshot, ranks) if gpu.uuid and not gpu.lost]
+
+
+def _after() -> float:
+    """MGPU_WATCH_AFTER: seconds until the first word."""
+    try:
+        return max(0.5, float(os.environ.get("MGPU_WATCH_AFTER", AFTER_S)))
+    except ValueError:
+        return AFTER_S

@@ -1,0 +1,76 @@
+"""What does `--json-result` hold?"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from mgpu import __version__, errors, files
+from mgpu.cli import launch_line
+from mgpu.errors import MgpuError
+from mgpu.launch.request import Request
+from mgpu.report import screen
+from mgpu.report.document import text
+from mgpu.secrets_masking import masked_argv
+
+
+def again(*more: str) -> str:
+    """The command line that this is, with another option and its value: pastes, but for a masked secret."""
+    words = masked_argv(sys.argv[1:])
+    place = words.index("launch") + 1 if "launch" in words else 0
+    before, options = words[:place], words[place:]
+    given = [number for number, word in enumerate(options) if more and word.partition("=")[0] == more[0]]
+    if given and (request := launch_line.alone(options)) is not None and given[0] < len(options) - len(request.target):
+        del options[given[0] : given[0] + (1 if "=" in options[given[0]] else 2)]
+    return shlex.join(["mgpu", *before, *more, *options])
+
+
+def check(request: Request) -> None:
+    """Raises MgpuError (2) where the document could not be written: known before the training, not after it."""
+    name = request.json_result
+    if not name or request.of_a_run:
+        return
+    if name == "-":
+        raise MgpuError("--json-result -: stdout is the training's; name a file", errors.USAGE)
+    path = Path(name)
+    if path.is_dir():
+        raise MgpuError(f"--json-result {name} is a folder; name a file", errors.USAGE)
+    try:
+        files.refuse_strangers_links(path)
+    except MgpuError as error:
+        raise MgpuError(f"--json-result {name}: {error.message}", errors.LAUNCH_REFUSED) from None
+    beside = path.resolve().parent
+    if not os.access(beside if not path.exists() or path.is_file() else path, os.W_OK):
+        why = "may not be written" if beside.is_dir() else "does not exist"
+        raise MgpuError(f"--json-result {name}: the folder {beside} {why}", errors.USAGE)
+
+
+def write(request: Request, content: dict[str, Any]) -> None:
+    """Write the document where `--json-result` says; that it cannot be written is told, and changes nothing."""
+    written(Path(request.json_result), document(content))
+
+
+def document(content: dict[str, Any]) -> dict[str, Any]:
+    """mgpu.run/1.0: what every end of a launch tells, and what this one does."""
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return {"schema": "mgpu.run/1.0", "mgpu": __version__, "time": now, **content}
+
+
+def written(path: Path, whole: dict[str, Any], mode: int | None = None) -> None:
+    """Write a document in one step. The training's exit code matters more than this file."""
+    try:
+        put = files.write if mode is not None else files.write_named  # of mgpu's own folder, or named by the user
+        put(path, text(whole), mode=mode)
+    except MgpuError as error:
+        screen.notice(error.message)
+
+
+def declined(request: Request) -> int:
+    """What was answered No to."""
+    if request.json_result:
+        write(request, {"phase": "preflight", "exit_code": errors.LAUNCH_REFUSED, "error": "not started: answered No"})
+    return errors.LAUNCH_REFUSED

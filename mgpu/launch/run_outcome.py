@@ -1,0 +1,300 @@
+"""How did a launched training end? The fact `run`: exit codes of the ranks, what they left in their error files, what
+the kernel and Slurm did meanwhile, and what each rank was doing when mgpu was asked to stop a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mgpu import file_reading
+from mgpu.process import child_process, exit_code, processes
+from mgpu.snapshot import EndedRank, Fallen, GpuWork, Run
+from mgpu.structured_text import json_of
+
+if TYPE_CHECKING:
+    from mgpu.process.supervisor import Ended
+
+_EVERY_S = 0.5
+_IDLE_FOR_S = 0.4  # of processor time a process that works uses more than nothing in this time
+_TICK = os.sysconf("SC_CLK_TCK")
+_ERROR_BYTES = 1 << 20  # torchelastic's file has every rank's traceback twice; cut, it is no JSON
+_SLURM_S = 5.0  # a controller that does not answer in this time is left alone
+_CGROUPS = Path("/sys/fs/cgroup")
+_UNLIMITED = 1 << 60  # version 1 writes 2^63 less a page for "no limit"
+# The kernel writes of a killed process within moments; a log line from before the start is not of this run.
+_BEFORE_S = 1.0
+
+
+class Aftermath:
+    """Looks at the machine before a run, at the run now and then, and tells in the end."""
+
+    def __init__(self, *, expected: int | None = None, folder: Path | None = None) -> None:
+        from mgpu.smoke.memory_kept import killed_for_memory
+
+        self._killed_for_memory = killed_for_memory
+        self._expected, self._folder = expected, folder
+        self.files_before: frozenset[Path] | None = None  # as the launcher begins, which takes longer to make its own
+        self._killed_before = killed_for_memory()
+        self._started = time.monotonic()
+        self._looked = 0.0
+        self._limit = _Limit()
+        self._lowest: int | None = None
+        self._ranks: dict[int, processes.Rank] = {}
+        self._errors: dict[int, str] = {}
+        self._used: dict[int, list[tuple[float, int]]] = {}  # processor time of a rank, the last two looks
+        self._states: dict[int, tuple[str | None, bool | None]] = {}
+        self._gone: dict[int, float] = {}
+        self._stopping = False
+
+    def tick(self, ranks: Mapping[int, processes.Rank]) -> None:
+        """Now and then while the run goes on; cheap."""
+        now = time.monotonic()
+        if now - self._looked < _EVERY_S:
+            return
+        self._looked = now
+        if self.files_before is None:
+            from mgpu.smoke.memory_kept import files
+
+            self.files_before = files()
+        self._ranks.update(ranks)
+        free = self._limit.available()
+        if free is not None:
+            self._lowest = free if self._lowest is None else min(self._lowest, free)
+        for rank, process in self._ranks.items():
+            self._read_error(rank, process)
+            used = _processor_time(process.pid)
+            if used is not None:
+                self._used[rank] = [*self._used.get(rank, [])[-1:], (now, used)]
+            elif rank not in self._gone and not self._stopping:
+                self._gone[rank] = now - self._started
+        if self._stopping:
+            self._wake()
+
+    def _wake(self) -> None:
+        """A rank that is stopped (SIGSTOP) does not hear that it is to end: its launcher would wait 30 s for it."""
+        stopped = [rank.pid for rank in self._ranks.values() if processes.state_of(rank.pid) == "stopped"]
+        processes.signal_all(stopped, signal.SIGCONT)
+
+    def before_signal(self, ranks: Mapping[int, processes.Rank]) -> None:
+        """The moment in which mgpu is asked to stop the run, before the ranks hear of it."""
+        if self._states:
+            return
+        self._stopping = True
+        self._ranks.update(ranks)
+        now = time.monotonic()
+        for rank, process in self._ranks.items():
+            used = _processor_time(process.pid)
+            before = [one for one in self._used.get(rank, []) if now - one[0] >= _IDLE_FOR_S]
+            idle = used == before[-1][1] if before and used is not None else None
+            self._states[rank] = (processes.state_of(process.pid), idle)
+
+    def run(
+        self,
+        ended: Ended,
+        *,
+        code: int,
+        seconds: float,
+        timed_out: bool = False,
+        gpus: Sequence[GpuWork] | None = None,
+        gpus_after_s: float | None = None,
+        gpus_gap: str | None = None,
+        quiet_s: float | None = None,
+    ) -> Run:
+        """The fact. What costs time is looked at only where the run failed."""
+        printed = ended.printed
+        ranks = self._ended_ranks(printed, ended.returncode, code)
+        killed_now = self._killed_for_memory()
+        rose = None if killed_now is None or self._killed_before is None else max(0, killed_now - self._killed_before)
+        xids, killed = (None, None) if code == 0 else _kernel(time.monotonic() - self._started + _BEFORE_S)
+        gpu_of = {work.rank: work.index for work in gpus or () if work.rank is not None}
+        return Run(
+            code,
+            ended.returncode,
+            round(seconds, 3),
+            signal.Signals(ended.signalled).name if ended.signalled else None,
+            timed_out,
+            tuple(replace(rank, gpu=gpu_of.get(rank.rank)) for rank in ranks),
+            self._expected,
+            rose,
+            self._limit.bytes,
+            self._limit.total,
+            self._lowest,
+            xids,
+            killed,
+            tuple(gpus) if gpus is not None else None,
+            gpus_after_s,
+            gpus_gap,
+            quiet_s=quiet_s,
+            slurm=_slurm() if code else None,
+            left_over=len(ended.left_over),
+            log=str(self._folder) if self._folder else None,
+        )
+
+    def _ended_ranks(self, printed: bytes, returncode: int, code: int) -> list[EndedRank]:
+        """Every rank that was seen here, or that the launcher's table names."""
+        table = of_table(printed)
+        codes = exit_code.of_ranks(printed)
+        for rank, seen in self._ranks.items():
+            self._read_error(rank, seen)
+        alone = len(self._ranks) <= 1 and not table
+        found = []
+        for rank in sorted({*self._ranks, *table, *codes}):
+            process, fallen = self._ranks.get(rank), table.get(rank)
+            ended = 0 if returncode == 0 else codes.get(rank)
+            if ended is None and alone:  # a training of one process ends as its launcher does
+                ended = returncode if code < 128 or returncode < 0 else 128 - code
+            state, idle = self._states.get(rank, (None, None))
+            found.append(
+                EndedRank(
+                    rank,
+                    ended,
+                    bool(ended) and ((fallen is not None and fallen.first) or alone),
+                    fallen.local_rank if fallen else process.local_rank if process else None,
+                    fallen.host if fallen else None,
+                    process.pid if process else fallen.pid if fallen else None,
+                    at=fallen.at if fallen else None,
+                    error=self._errors.get(rank) or (fallen.error if fallen else None),
+                    state=state,
+                    idle=idle,
+                    gone_s=round(self._gone[rank], 1) if rank in self._gone else None,
+                )
+            )
+        return found
+
+    def _read_error(self, rank: int, process: processes.Rank) -> None:
+        """torchelastic's error file, which its agent removes at the end."""
+        if process.error_file is None or rank in self._errors:
+            return
+        # The file is the training's: a script may write anything there.
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+            raw = file_reading.read_part(process.error_file, most=_ERROR_BYTES, start=0)
+            message = json_of(raw.decode("utf-8", "replace"))["message"]
+            text = message if isinstance(message, str) else str(message.get("message", ""))
+            if text:
+                self._errors[rank] = text.strip().splitlines()[0][:400]
+
+
+def of_table(printed: bytes) -> dict[int, Fallen]:
+    """The launcher's table, by rank."""
+    from mgpu.readers.log.line import taken_apart
+    from mgpu.readers.log.torchrun_table import Tables
+
+    tables = Tables()
+    start = printed.rfind(b"FAILED")
+    for text in (printed[start:] if start >= 0 else b"").decode("utf-8", "replace").splitlines():
+        tables.take(taken_apart(text))
+    return {rank.rank: rank for rank in tables.ranks()}
+
+
+class _Limit:
+    """The memory there is: of the machine, and of the control group that this process and the ranks are in."""
+
+    def __init__(self) -> None:
+        self.total = _meminfo("MemTotal")
+        self.bytes: int | None = None
+        self._current: Path | None = None
+        self._stat: Path | None = None
+        with contextlib.suppress(OSError):
+            lines = Path("/proc/self/cgroup").read_text("utf-8").splitlines()
+            for _, controllers, place in (line.split(":", 2) for line in lines):
+                if controllers == "":
+                    self._tightest(_CGROUPS, place, "memory.max", "memory.current")
+                elif "memory" in controllers.split(","):
+                    self._tightest(_CGROUPS / "memory", place, "memory.limit_in_bytes", "memory.usage_in_bytes")
+
+    def _tightest(self, base: Path, place: str, limit: str, current: str) -> None:
+        """The group's own limit or that of one around it, whichever is lowest."""
+        folder = base / place.lstrip("/")
+        for group in (folder, *folder.parents):
+            with contextlib.suppress(OSError, ValueError):
+                number = int((group / limit).read_text("utf-8"))
+                if number < _UNLIMITED and (self.bytes is None or number < self.bytes):
+                    self.bytes, self._current, self._stat = number, group / current, group / "memory.stat"
+            if group == base:
+                break
+
+    def available(self) -> int | None:
+        """What a program could still get, now."""
+        free = _meminfo("MemAvailable")
+        if self.bytes is None or self._current is None or self._stat is None:
+            return free
+        with contextlib.suppress(OSError, ValueError):
+            used = int(self._current.read_text("utf-8"))
+            cached = re.search(r"^(?:total_)?inactive_file (\d+)$", self._stat.read_text("utf-8"), re.MULTILINE)
+            left = max(0, self.bytes - used + (int(cached[1]) if cached else 0))
+            return left if free is None else min(left, free)
+        return free
+
+
+def _meminfo(name: str) -> int | None:
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/meminfo", encoding="ascii") as file:
+        for line in file:
+            if line.startswith(name):
+                return int(line.split()[1]) << 10
+    return None
+
+
+def _processor_time(pid: int) -> int | None:
+    """In the kernel's ticks; None for one that is gone."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else int(fields[11]) + int(fields[12])
+    return None
+
+
+def _kernel(within_s: float) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+    """Xids and processes killed for memory since the start; None where the kernel's log is not for this user."""
+    from mgpu import probes
+
+    try:
+        log = probes.gather([probes.KERNEL_LOG]).kernel_log
+    except OSError:  # no process can be started: the limit of processes, which may be what ended the run
+        log = None
+    if log is None:
+        return None, None
+    ours = [event for event in log.events if event.seconds_ago is not None and event.seconds_ago <= within_s]
+    xids = tuple(f"{event.code} on {event.pci or 'a GPU'}: {event.text}" for event in ours if event.kind == "xid")
+    return xids, tuple(event.process or event.text for event in ours if event.kind == "oom")
+
+
+def _slurm(environ: Mapping[str, str] = os.environ) -> str | None:
+    """What Slurm says of the job this is part of: TIMEOUT, OUT_OF_MEMORY, PREEMPTED …; None outside of one."""
+    job, program = environ.get("SLURM_JOB_ID"), shutil.which("scontrol")
+    if not job or program is None or not job.isdigit():
+        return None
+    try:
+        shown = child_process.run([program, "--oneliner", "show", "job", job], _SLURM_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return slurm_state(shown.stdout.decode("utf-8", "replace"))
+
+
+def slurm_state(said: str) -> str | None:
+    """A job's state by `scontrol show job`; TIMEOUT also where it has run for its whole time and is being ended."""
+    fields = dict(re.findall(r"\b(JobState|Reason|RunTime|TimeLimit)=(\S+)", said))
+    state = fields.get("JobState")
+    if state in ("RUNNING", "COMPLETING"):
+        ran, limit = _seconds(fields.get("RunTime", "")), _seconds(fields.get("TimeLimit", ""))
+        if ran is not None and limit is not None and ran >= limit:
+            return "TIMEOUT"
+    return state
+
+
+def _seconds(text: str) -> int | None:
+    """Slurm's [days-]hours:minutes:seconds."""
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

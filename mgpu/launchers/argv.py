@@ -1,0 +1,280 @@
+"""Which command, with which environment, will start the run? Data: built here, shown, then run as it stands."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from mgpu import secrets_masking
+from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
+from mgpu.planning.requirements import GPU_TYPES
+from mgpu.process import interpreter
+from mgpu.snapshot import Config, Driver, Python
+
+Launcher = Literal["accelerate", "torchrun", "python"]
+# Rendezvous backends of torchrun besides the launcher's own `static`. The launcher takes rdzv_backend, as it does
+# enable_cpu_affinity, from its command line only, and ignores them in a file (checks/config, config_key_never_applied).
+_BACKENDS = ("c10d", "etcd", "etcd-v2")
+MARK = "MGPU_RUN_ID"  # by this variable every process of a run is found again
+# setproctitle writes a long title over /proc/PID/environ, the mark included, unless this is set (its README,
+# "Environment variables"): then a title is cut to the length of the command line.
+_KEEPS_MARK = "SPT_NOENV"
+_ACCELERATE, _TORCHRUN = "accelerate.commands.launch", "torch.distributed.run"
+_PORT = 29500  # the launchers' own, where several machines meet and the config names none
+# What FSDP 1 splits. accelerate's wizard asks for it and writes it under the name that only FSDP 2 reads; the launcher
+# then has FULL_SHARD (accelerate 1.15: commands/config/cluster.py, utils/launch.py prepare_multi_gpu_env).
+_SHARDING = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
+# Read by the ranks (accelerate 1.15, utils/dataclasses.py DeepSpeedPlugin), set by no launcher.
+_NVME = {
+    "offload_optimizer_nvme_path": "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH",
+    "offload_param_nvme_path": "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH",
+}
+# Sections of which a lone process learns from its environment only, as accelerate's launcher would set it.
+_OF_THE_LAUNCHER = ("dynamo_config", "fp8_config", "parallelism_config")
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is executed, and what is put into its environment."""
+
+    argv: tuple[str, ...]
+    env_added: Mapping[str, str] = field(default_factory=dict)  # shown to the user; never silent
+    run_id: str = ""
+    launcher: Launcher = "accelerate"
+    ranks: int = 1  # on this machine
+    script: str = ""  # or the module's name
+    arguments: tuple[str, ...] = ()  # the script's
+    is_job: bool = False  # a job script: its srun takes one Ctrl-C for a question, and goes on
+
+    def environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """The whole environment of the launcher."""
+        mark = {MARK: self.run_id} if self.run_id else {}
+        return {**({_KEEPS_MARK: "1"} if mark else {}), **base, **self.env_added, **mark}
+
+    def shown(self) -> str:
+        """The line as it pastes into a shell, with what mgpu adds in front; the script's secrets included."""
+        return _line(self.env_added, self.argv)
+
+    def told(self) -> str:
+        """The same for a screen or a file: without secrets."""
+        return _line(secrets_masking.masked_env(self.env_added), secrets_masking.masked_argv(self.argv))
+
+
+def _line(env: Mapping[str, str], argv: Sequence[str]) -> str:
+    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in env.items()), shlex.join(argv)])
+
+
+def become(command: Command) -> NoReturn:
+    """Replace this process by the launcher. Raises MgpuError (126, 127) when it cannot be started.
+
+    What Python ignores for itself (a closed pipe, a file that grows too large) would stay ignored.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(command.argv[0], command.argv, command.environment())
+    except FileNotFoundError as error:
+        raise MgpuError(f"the launcher was not found: {reason(error)}", NOT_FOUND) from None
+    except OSError as error:
+        raise MgpuError(f"the launcher cannot be started: {reason(error)}", CANNOT_RUN) from None
+
+
+def on_cpu(config: Config, driver: Driver) -> bool:
+    """Whether the ranks run on the CPU: a config for GPUs on a machine that has no NVIDIA GPU at all.
+
+    accelerate would start N trainings that do not know of each other when torch sees no GPU; ACCELERATE_USE_CPU makes
+    them one run over gloo (measured: accelerate 1.15, torch 2.13). Never where there is a GPU: there a torch that sees
+    none is a fault.
+    """
+    return config.distributed_type in GPU_TYPES and not driver.any_gpu
+
+
+def flags_of(config: Config) -> list[str]:
+    """What the config means and its file cannot say: for the launcher's command line."""
+    flags: list[str] = []
+    if config.values.get("enable_cpu_affinity") is True and "--enable_cpu_affinity" not in config.launch_flags:
+        flags.append("--enable_cpu_affinity")
+    if config.values.get("rdzv_backend") in _BACKENDS:
+        flags += ["--rdzv_backend", str(config.values["rdzv_backend"])]
+    if config.distributed_type == "DEEPSPEED" and config.num_machines > 1:
+        # Every node is started by hand. With any other word accelerate starts the nodes itself, and writes its whole
+        # environment, tokens included, to ./.deepspeed_env for everybody to read (commands/launch.py).
+        flags += ["--deepspeed_multinode_launcher", "standard"]
+    if sharding := _sharding(config):
+        flags += ["--fsdp_sharding_strategy", sharding]
+    flags += config.launch_flags
+    return flags
+
+
+# The first accelerate in whose launch a value of the command line wins over a section of the file (1.5.2 has it, 1.4
+# and older do not; measured with 1.0.1).
+_COMMAND_LINE_WINS = (1, 5)
+
+
+def writes_environment(config: Config, accelerate: str) -> str | None:
+    """Why accelerate would write its environment to ./.deepspeed_env after all; None where it does not."""
+    launcher = _section(config, "deepspeed_config").get("deepspeed_multinode_launcher")
+    several = config.distributed_type == "DEEPSPEED" and config.num_machines > 1
+    if not several or launcher in (None, "standard"):
+        return None
+    if tuple(int(part) for part in re.findall(r"\d+", accelerate)[:2]) >= _COMMAND_LINE_WINS:
+        return None
+    return (
+        f"{config.path}: deepspeed_multinode_launcher is {launcher}, and accelerate {accelerate} would write its whole "
+        "environment, tokens included, to ./.deepspeed_env for everybody to read.\n"
+        "Write  deepspeed_multinode_launcher: standard  into it"
+    )
+
+
+def _section(config: Config, name: str) -> Mapping[str, Any]:
+    found = config.values.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _sharding(config: Config) -> str:
+    """FSDP 1's strategy where it stands under the key that only FSDP 2 reads; else nothing."""
+    fsdp = {key.removeprefix("fsdp_"): value for key, value in _section(config, "fsdp_config").items()}
+    if config.distributed_type != "FSDP" or str(fsdp.get("version", 1)) != "1" or "sharding_strategy" in fsdp:
+        return ""
+    wanted = fsdp.get("reshard_after_forward")
+    return wanted if wanted in _SHARDING else ""
+
+
+def _variables(config: Config, driver: Driver) -> dict[str, str]:
+    """What accelerate's launcher does not tell its ranks, and they would read."""
+    added = {"ACCELERATE_USE_CPU": "true"} if on_cpu(config, driver) else {}
+    section = _section(config, "deepspeed_config") if config.distributed_type == "DEEPSPEED" else {}
+    if not section.get("deepspeed_config_file"):  # which says it itself
+        added |= {name: section[key] for key, name in _NVME.items() if isinstance(section.get(key), str)}
+    return added
+
+
+def build(
+    config: Config,
+    driver: Driver,
+    target: Sequence[str],
+    *,
+    python: Python,
+    port: int | None = None,
+    run_id: str = "",
+    node: int | None = None,
+    meet_s: float | None = None,
+    more: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> Command:
+    """The launch of `target` (a script and its arguments, or `-m module …`) with a config file.
+
+    `port`: where the ranks meet, when the config leaves it open. `node`: which of several machines this is.
+    `meet_s`: how long the launcher waits for the others (its default is 600 s, and more with each retry).
+    `more`: flags of the launcher for this launch only. `env`: variables for this launch only.
+    """
+    flags: list[str] = [] if port is None else ["--main_process_port", str(port)]
+    flags += flags_of(config)
+    if node is not None and "--machine_rank" not in flags:
+        flags += ["--machine_rank", str(node)]
+    if meet_s is not None and "--rdzv_conf" not in flags:
+        dynamic = config.values.get("rdzv_backend") in _BACKENDS
+        flags += ["--rdzv_conf", f"timeout={meet_s:.0f}" + (f",join_timeout={meet_s:.0f}" if dynamic else "")]
+    path = os.path.relpath(config.path) if Path(config.path).is_absolute() else config.path
+    argv = [*_start(python, _ACCELERATE), "--config_file", path, *flags, *more, *_kept(target)]
+    added = {**_variables(config, driver), **(env or {})}
+    return _made(argv, added, run_id, "accelerate", config.ranks_here or 1, target)
+
+
+def torchrun(
+    config: Config,
+    target: Sequence[str],
+    *,
+    python: Python,
+    port: int | None = None,
+    run_id: str = "",
+    node: int | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Command:
+    """The same ranks, for a script that needs nothing of accelerate: what torchrun takes of the config."""
+    ranks = config.ranks_here or 1
+    meet = port or config.port
+    flags = ["--nproc-per-node", str(ranks)]
+    if config.num_machines > 1:
+        flags += ["--nnodes", str(config.num_machines), "--node-rank", str(node or 0)]
+        address, meet = str(config.values.get("main_process_ip")), meet or _PORT
+        backend = config.values.get("rdzv_backend")
+        if backend in _BACKENDS:
+            flags += ["--rdzv-backend", str(backend), "--rdzv-endpoint", f"{address}:{meet}", "--rdzv-id", "mgpu"]
+        else:
+            flags += ["--master-addr", address, "--master-port", str(meet)]
+    elif meet:
+        flags += ["--master-port", str(meet)]
+    argv = [*_start(python, _TORCHRUN), *flags, *_kept(target)]
+    return _made(argv, {**_plain(config), **(env or {})}, run_id, "torchrun", ranks, target)
+
+
+def alone(
+    config: Config,
+    driver: Driver,
+    target: Sequence[str],
+    *,
+    python: Python,
+    run_id: str = "",
+    env: Mapping[str, str] | None = None,
+) -> Command:
+    """One process and no launcher: Python, with what accelerate's launcher of one process puts into its environment."""
+    added = {"ACCELERATE_MIXED_PRECISION": config.precision} if config.precision != "no" else {}
+    if config.on_cpu or on_cpu(config, driver):
+        added["ACCELERATE_USE_CPU"] = "true"
+    return _made((python.executable, *target), {**_plain(config), **added, **(env or {})}, run_id, "python", 1, target)
+
+
+def needs_accelerate(config: Config) -> bool:
+    """Whether one process alone would not get what the config says without accelerate's launcher."""
+    sharded = config.distributed_type not in ("MULTI_GPU", "MULTI_CPU", "NO")
+    return sharded or config.precision == "fp8" or any(config.values.get(name) for name in _OF_THE_LAUNCHER)
+
+
+def _plain(config: Config) -> dict[str, str]:
+    """What a config says to any launcher, as variables: which GPUs, how many threads a rank."""
+    added: dict[str, str] = {}
+    ids = str(config.values.get("gpu_ids") or "all")
+    if ids != "all":
+        added["CUDA_VISIBLE_DEVICES"] = ids
+    flags = config.launch_flags
+    if "--num_cpu_threads_per_process" in flags:
+        added["OMP_NUM_THREADS"] = flags[flags.index("--num_cpu_threads_per_process") + 1]
+    return added
+
+
+def _start(python: Python, module: str) -> list[str]:
+    """The words that start a launcher without the current folder on its sys.path, like its console script.
+
+    The ranks get the sys.path of that console script's ranks: the flag is this one process's, not inherited.
+    """
+    return interpreter.module(python.executable, python.version, module)
+
+
+def by_accelerate(argv: Sequence[str]) -> bool:
+    """Whether a command line starts accelerate's launcher, by any of the words that mgpu has used for it."""
+    return any(_ACCELERATE in word for word in argv[1:4])
+
+
+def _kept(target: Sequence[str]) -> list[str]:
+    """A script's first argument `--` twice: the launchers' parser (argparse) takes one away there, and only there."""
+    first = 2 if target[0] == "-m" else 1
+    before, after = target[:first], target[first:]
+    return [*before, *(["--"] if after[:1] in (["--"], ("--",)) else ()), *after]
+
+
+def _made(
+    argv: Sequence[str], env: Mapping[str, str], run_id: str, launcher: Launcher, ranks: int, target: Sequence[str]
+) -> Command:
+    name, *arguments = target[1:] if target[:1] == ["-m"] or target[:1] == ("-m",) else target
+    return Command(tuple(argv), dict(env), run_id, launcher, ranks, name, tuple(arguments))

@@ -1,0 +1,75 @@
+"""`--gpus`: which ranks are left, and how is the launcher told?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mgpu.errors import USAGE, MgpuError
+from mgpu.launch.request import Request
+from mgpu.launchers import argv, stamp
+from mgpu.snapshot import Config, Snapshot
+
+
+@dataclass(frozen=True)
+class Fewer:
+    """What is launched: the config as it stands, or for some of the GPUs only."""
+
+    snapshot: Snapshot  # with the config, and as if there were no other GPUs
+    flags: tuple[str, ...] = ()  # for accelerate's launcher
+    env: Mapping[str, str] = field(default_factory=dict)
+    ranks_before: int | None = None
+
+    @property
+    def config(self) -> Config:
+        """The config that these ranks follow."""
+        assert self.snapshot.config is not None
+        return self.snapshot.config
+
+
+def narrowed(request: Request, snapshot: Snapshot) -> Fewer:
+    """The same machine and config for the GPUs of `--gpus`. Raises MgpuError (2)."""
+    config, driver, visible = snapshot.config, snapshot.driver, snapshot.visible
+    assert config is not None and driver is not None
+    if not request.gpus:
+        return Fewer(snapshot)
+    from mgpu.smoke.config_under_test import chosen_gpus
+    from mgpu.smoke.request import wanted_gpus
+
+    wanted = wanted_gpus(request.gpus)
+    if config.num_machines > 1:
+        raise MgpuError(f"--gpus chooses on one machine; {config.path} spans {config.num_machines}", USAGE)
+    if config.on_cpu or (argv.on_cpu(config, driver) and isinstance(wanted, int)):
+        if not isinstance(wanted, int):
+            raise MgpuError(f"--gpus {request.gpus}: {config.path} runs on the CPU (use_cpu)", USAGE)
+        return _of(config, snapshot, wanted)
+    if not driver.any_gpu:
+        count = len(wanted) if isinstance(wanted, tuple) else wanted
+        raise MgpuError(f"--gpus {request.gpus}: no GPU here; a number means ranks on the CPU: --gpus {count}", USAGE)
+    chosen = chosen_gpus(snapshot, wanted, request.gpus)
+    uuids = {gpu.index: gpu.uuid for gpu in snapshot.gpus or ()}
+    if unnamed := [index for index in chosen if not uuids[index]]:
+        raise MgpuError(f"--gpus {request.gpus}: NVML does not tell the UUID of GPU {unnamed[0]}", USAGE)
+    assert visible is not None
+    mask = ",".join(str(uuids[index]) for index in chosen)
+    narrow = replace(snapshot, visible=replace(visible, gpus=chosen, value=mask, by_number=False))
+    return replace(_of(config, narrow, len(chosen)), env={"CUDA_VISIBLE_DEVICES": mask})
+
+
+def _of(config: Config, snapshot: Snapshot, ranks: int) -> Fewer:
+    shape: dict[str, Any] = {"num_processes": ranks}
+    flags = ["--num_processes", str(ranks)]
+    if config.values.get("gpu_ids") not in (None, "all"):
+        flags += ["--gpu_ids", "all"]  # all that CUDA_VISIBLE_DEVICES leaves
+    if ranks == 1 and config.distributed_type == "MULTI_GPU":
+        shape["distributed_type"] = "NO"
+    elif ranks > 1 and config.distributed_type == "NO":
+        shape["distributed_type"] = "MULTI_GPU"
+        flags.append("--multi_gpu")
+    from mgpu.config.reading import digest
+
+    values = {**{key: value for key, value in config.values.items() if key != "gpu_ids"}, **shape}
+    fewer = replace(config, values=values, sha256=digest(values, config.launch_flags))
+    snapshot = replace(snapshot, config=fewer)
+    return Fewer(replace(snapshot, stamp=stamp.of_now(snapshot)), tuple(flags), {}, config.num_processes)

@@ -1,0 +1,265 @@
+"""What was verified, on which machine, with what?
+
+A smoke test that passes leaves an entry in `.mgpu/verified.json` beside the config: one per config and set of GPUs,
+since several machines may share the folder. `mgpu launch` compares the entry with the machine of now, fact by fact.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mgpu import durations, files
+from mgpu.errors import REFUSED, MgpuError, reason
+from mgpu.file_reading import read_own
+from mgpu.secrets_masking import masked_argv, masked_value
+from mgpu.snapshot import BadSnapshot, Bandwidth, Baseline, Scaling, Snapshot, Stamp, decode
+from mgpu.structured_text import json_of
+
+FOLDER, FILE = ".mgpu", "verified.json"
+SCHEMA = 1
+_LARGEST = 16 << 20  # bytes; an entry of 1,000 ranks has about 1 MiB
+_CLOCK_SKEW_S = 600  # two nodes that share the folder may disagree by as much (chrony's default alarm is far below)
+Row = TypeVar("Row", Bandwidth, Scaling)
+# The variables a verdict depends on. The stamp, the launch and the report use this one list.
+RELEVANT_ENV = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_MODULE_LOADING", "NVIDIA_TF32_OVERRIDE", "NCCL_", "OFI_NCCL_", "TORCH_NCCL_", "TORCH_DISTRIBUTED_",
+    "GLOO_", "USE_LIBUV", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "ACCELERATE_", "FSDP_",
+    "PARALLELISM_CONFIG_", "PET_", "UCX_", "FI_", "LD_PRELOAD", "LD_LIBRARY_PATH", "OMP_NUM_THREADS",
+)  # fmt: skip
+# Of those, what only makes a library talk.
+_TALK = frozenset({"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_TIMESTAMP_FORMAT"})
+# Packages that take part only with such a config.
+_PACKAGES = {"DEEPSPEED": "deepspeed", "MEGATRON_LM": "megatron-core"}
+
+
+def of_now(snapshot: Snapshot) -> Stamp | None:
+    """The fact `stamp`: the entry that fits best, beside the same facts as they are now.
+
+    None when something the stamp covers is not known: then nothing can be said to be verified.
+    """
+    config = snapshot.config
+    now = fingerprint(snapshot)
+    if config is None or now is None:
+        return None
+    entries, refused = _read(Path(config.path).parent)
+    same_config = [e for e in entries.values() if e["facts"].get("config") == now["config"]]
+    same_file = [e for e in entries.values() if e["facts"].get("file") == now["file"]]
+    best = max(
+        same_config or same_file,
+        key=lambda e: (sum(e["facts"].get(key) == value for key, value in now.items()), str(e["time"])),
+        default=None,
+    )
+    if best is None:
+        return Stamp(None, None, now, refused=refused)
+    rungs, scaling = tuple(best["rungs"]), _rows(Scaling, best.get("scaling"))
+    return Stamp(best["facts"], best["time"], now, rungs, scaling, best.get("level"))
+
+
+def untold(snapshot: Snapshot) -> str:
+    """Why nothing can be said to be verified here: what a stamp covers and is not known."""
+    covered = ("config", "driver", "gpus", "visible", "pytorch", "packages", "nccl", "env", "python")
+    missing = next((fact for fact in covered if getattr(snapshot, fact) is None), None)
+    return snapshot.gap(missing).reason if missing else "part of what a stamp covers is not known here"
+
+
+def measured_here(snapshot: Snapshot, folder: Path) -> Baseline | None:
+    """What the last pass on exactly these GPUs measured, of this config where there is one; None without any."""
+    now = _gpus(snapshot)
+    entries = [entry for entry in _read(folder)[0].values() if now and entry["facts"].get("gpus") == now]
+    config = snapshot.config.sha256 if snapshot.config else None
+    best = max(entries, key=lambda e: (e["facts"].get("config") == config, str(e["time"])), default=None)
+    if best is None:
+        return None
+    return Baseline(
+        path=str(folder / FOLDER / FILE),
+        taken=best.get("measured_at") or best["time"],
+        same_gpus=True,
+        bandwidth=_rows(Bandwidth, best.get("bandwidth")),
+        measured=_figures(best.get("measured")),
+        scaling=_rows(Scaling, best.get("scaling")),
+    )
+
+
+def _rows(kind: type[Row], rows: Any) -> tuple[Row, ...]:
+    """Measured rows of an entry; none where an older mgpu wrote none, or other ones."""
+    try:
+        return tuple(decode(kind, row, "") for row in rows or ())
+    except (BadSnapshot, TypeError):
+        return ()
+
+
+def _figures(measured: Any) -> dict[str, dict[str, float]]:
+    """rank -> figures."""
+    found = measured.items() if isinstance(measured, dict) else ()
+    return {
+        str(rank): {name: float(number) for name, number in figures.items() if isinstance(number, int | float)}
+        for rank, figures in found
+        if isinstance(figures, dict)
+    }
+
+
+def _gpus(snapshot: Snapshot) -> str | None:
+    """The GPUs a run would use, in CUDA's order, as an entry names them; None when they are not known."""
+    if snapshot.gpus is None or snapshot.visible is None:
+        return None
+    named = {gpu.index: gpu.uuid or f"GPU {gpu.index}" for gpu in snapshot.gpus}
+    return ", ".join(named[index] for index in snapshot.visible.gpus if index in named)
+
+
+def last_pass(config: Path) -> str | None:
+    """When a config of this name in this folder passed last, on whatever GPUs; None: never, as far as is kept."""
+    entries = _read(config.parent)[0].values()
+    return max((str(e["time"]) for e in entries if e["facts"].get("file") == config.name), default=None)
+
+
+def fingerprint(snapshot: Snapshot) -> dict[str, str] | None:
+    """Everything a verification depends on, flat and in words; None when part of it is not known."""
+    config, driver, gpus, visible = snapshot.config, snapshot.driver, snapshot.gpus, snapshot.visible
+    torch, packages, env, python = snapshot.pytorch, snapshot.packages, snapshot.env, snapshot.python
+    if config is None or driver is None or gpus is None or visible is None:
+        return None
+    if torch is None or packages is None or env is None or python is None or config.sha256 is None:
+        return None
+    if snapshot.nccl is None or (torch.installed and not torch.version):
+        return None
+    if driver.nvml_error is None and not driver.version:
+        return None
+    libraries = snapshot.nccl.libraries
+    facts = {
+        "config": config.sha256,
+        "file": Path(config.path).name,
+        "gpus": _gpus(snapshot) or "none",
+        "driver": driver.version or "none",
+        "torch": torch.version or "none",
+        "nccl": (libraries[0].version or "unknown") if libraries else "none",
+        "nccl library": libraries[0].path if libraries else "none",
+        "accelerate": packages.get("accelerate", "none"),
+        "python": f"{python.version} at {python.executable}",
+    }
+    if package := _PACKAGES.get(config.distributed_type or ""):
+        facts[package] = packages.get(package, "none")
+    if config.launch_flags:
+        facts["launch flags"] = " ".join(masked_argv(config.launch_flags))
+    for file, lines in snapshot.nccl.config_files.items():
+        facts |= {f"{file}: {line.partition('=')[0]}": line.partition("=")[2] for line in lines}
+    if config.deepspeed_file is not None:
+        named = config.deepspeed_file
+        facts |= _flat(f"{named.path}: ", named.values) if not named.fault else {named.path: named.fault}
+    facts |= _flat("config.", config.values)
+    facts |= {name: value for name, value in env.items() if _matters(name)}
+    return _hidden(facts)
+
+
+def _hidden(facts: Mapping[str, str]) -> dict[str, str]:
+    """The facts without secrets: the file of the stamp, and what has changed, are shown to people. That a hidden value
+    of the config changed is known by the hash of the whole config."""
+    return {name: masked_value(value, name) for name, value in facts.items()}
+
+
+def _matters(name: str) -> bool:
+    return name.upper().startswith(RELEVANT_ENV) and name.upper() not in _TALK
+
+
+def _flat(prefix: str, values: Mapping[str, Any]) -> dict[str, str]:
+    """Nested settings by dotted key, each value as JSON."""
+    facts: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            facts |= _flat(f"{prefix}{key}.", value)
+        else:
+            facts[f"{prefix}{key}"] = json.dumps(value, sort_keys=True, default=str)
+    return facts
+
+
+def write(snapshot: Snapshot, rungs: Sequence[str], measured: Mapping[str, Any]) -> Path:
+    """Add (or renew) the entry for this config and set of GPUs, with what its ranks measured. Raises MgpuError."""
+    facts = fingerprint(snapshot)
+    assert snapshot.config is not None
+    folder = Path(snapshot.config.path).parent
+    from mgpu.planning import bandwidth
+
+    if facts is None:
+        raise MgpuError("nothing was stamped: part of what a stamp covers is not known here")
+    with _locked(folder):
+        entries, _ = _read(folder)
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+        entry: dict[str, Any] = {"time": now, "facts": facts, "rungs": list(rungs), "measured": dict(measured)}
+        if snapshot.ranks is not None:
+            entry["level"] = snapshot.ranks.level
+            entry["bandwidth"] = [asdict(row) for row in bandwidth.merged(snapshot.ranks.ranks)]
+            entry["scaling"] = [asdict(run) for run in bandwidth.scaled(snapshot.ranks.ranks)]
+        key = f"{facts['config'][:16]} on {facts['gpus']}"
+        if not entry.get("bandwidth") and (before := entries.get(key, {})).get("bandwidth"):  # the quick level has none
+            entry |= {name: before.get(name) for name in ("bandwidth", "scaling")}
+            entry["measured_at"] = before.get("measured_at") or before["time"]
+        entries[key] = entry
+        path = folder / FOLDER / FILE
+        files.write(path, json.dumps({"schema": SCHEMA, "entries": entries}, indent=1) + "\n", mode=0o600)
+    return path
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; another mgpu that holds it is exit code 5."""
+    try:
+        files.private_folder(folder / FOLDER)
+        ignore = folder / FOLDER / ".gitignore"
+        if not ignore.exists():
+            files.write(ignore, "*\n", mode=0o600)  # a stamp belongs to one machine, never into a repository
+        handle = os.open(folder / FOLDER / "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise MgpuError(f"cannot write the stamp: {reason(error)}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise MgpuError(f"another mgpu is writing {folder / FOLDER / FILE}", REFUSED) from None
+    finally:
+        os.close(handle)
+
+
+def _read(folder: Path) -> tuple[dict[str, dict[str, Any]], str | None]:
+    """The entries of the folder's stamp file, and why the file does not count, if it does not.
+
+    Only a file that the user owns counts, in a folder that is not a link; a damaged one verifies nothing.
+    """
+    path = folder / FOLDER / FILE
+    try:
+        if path.parent.is_symlink():
+            return {}, f"{path.parent} is a symbolic link"
+        data = json_of(read_own(path, most=_LARGEST))
+        entries = data["entries"] if data.get("schema") == SCHEMA else {}
+        possible = {key: entry for key, entry in entries.items() if _is_possible(entry)}
+        # An older mgpu kept secrets as they are.
+        counted = {key: entry | {"facts": _hidden(entry["facts"])} for key, entry in possible.items()}
+    except FileNotFoundError:
+        return {}, None
+    except OSError as error:
+        return {}, f"{path} does not count: {reason(error).partition(': ')[0]}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}, f"{path} is damaged"
+    left_out = len(entries) - len(counted)
+    return (
+        counted,
+        f"{path}: {left_out} of its entries cannot be true (no stages, or a time ahead)" if left_out else None,
+    )
+
+
+def _is_possible(entry: Any) -> bool:
+    """Whether a smoke test can have written this entry: it has facts and stages, and is not from the future."""
+    facts, stages, time = entry.get("facts"), entry.get("rungs"), entry.get("time")
+    if not isinstance(facts, dict) or not all(isinstance(value, str) for value in facts.values()):
+        return False
+    if not isinstance(stages, list) or not stages or not all(isinstance(name, str) and name for name in stages):
+        return False
+    ahead = durations.seconds_between(durations.now(), time) if isinstance(time, str) else None
+    return ahead is not None and ahead <= _CLOCK_SKEW_S

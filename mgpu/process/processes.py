@@ -1,0 +1,162 @@
+"""Which processes belong to a run, and how are they all ended?
+
+The ranks of a launcher sit in sessions of their own, so that no process group holds them. They are found by a variable
+that every one of them inherits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mgpu.launchers.argv import MARK
+
+_STATES = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "in uninterruptible sleep",
+    "T": "stopped",
+    "t": "traced",
+    "Z": "ended",
+}
+
+
+@dataclass(frozen=True)
+class Process:
+    """One live process of a run."""
+
+    pid: int
+    parent: int
+    state: str
+
+
+class Rank(NamedTuple):
+    """One training process that a launcher has started."""
+
+    pid: int
+    error_file: str | None = None  # in which torchrun wants its exception
+    local_rank: int | None = None
+
+
+def of_run(run_id: str) -> list[Process]:
+    """Every live process that carries the run's mark. Other users' processes cannot be read and are not ours."""
+    mark = f"{MARK}={run_id}".encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if mark not in file.read().split(b"\0"):
+                    continue
+            state, parent = _stat(int(name))
+        except (OSError, ValueError, IndexError):
+            continue  # it ended meanwhile, or belongs to somebody else
+        if state != "Z":
+            found.append(Process(int(name), parent, _STATES.get(state, state)))
+    return found
+
+
+def ranks_under(launcher: int) -> dict[int, Rank]:
+    """The ranks that a launcher has started: the first process below it, on each way down, that is told its rank."""
+    found: dict[int, Rank] = {}
+    ahead = _children(launcher)
+    while ahead:
+        pid = ahead.pop()
+        pairs = _environment(pid)
+        number = pairs.get(b"RANK", b"")
+        if number.isdigit():
+            local = pairs.get(b"LOCAL_RANK", b"")
+            error_file = os.fsdecode(pairs.get(b"TORCHELASTIC_ERROR_FILE", b"")) or None
+            found[int(number)] = Rank(pid, error_file, int(local) if local.isdigit() else None)
+        else:
+            ahead += _children(pid)
+    return found
+
+
+def alone_under(launcher: int, starts_it: bool) -> dict[int, Rank]:
+    """The training of one process: the launcher itself, or (`starts_it`) what it has started."""
+    if not starts_it:
+        return {0: Rank(launcher)}
+    children = _children(launcher)
+    return {0: Rank(min(children))} if children else {}
+
+
+def _environment(pid: int) -> dict[bytes, bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return dict(pair.partition(b"=")[::2] for pair in file.read().split(b"\0"))
+    except OSError:
+        return {}
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [int(child) for child in file.read().split()]
+    except (OSError, ValueError):
+        return []
+
+
+def state_of(pid: int) -> str | None:
+    """running, sleeping, stopped …; None when there is no such process, "ended" for a zombie."""
+    try:
+        return _STATES.get(_stat(pid)[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def kernel_wait_of(pid: int) -> str | None:
+    """The function of the kernel in which a process waits, as far as the kernel tells us."""
+    try:
+        with open(f"/proc/{pid}/wchan", encoding="utf-8", errors="replace") as file:
+            return file.read().strip().strip("0") or None
+    except OSError:
+        return None
+
+
+def _stat(pid: int) -> tuple[str, int]:
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        after_name = file.read().rpartition(")")[2].split()
+    return after_name[0], int(after_name[1])
+
+
+def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to each; one that is gone does not matter."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def signal_main_thread(pid: int, number: signal.Signals) -> None:
+    """Send a signal that no other thread of the process may take; one that is gone does not matter."""
+    tgkill = getattr(ctypes.CDLL(None), "tgkill", None)  # glibc 2.30 and later
+    if tgkill is None or tgkill(pid, pid, int(number)) != 0:
+        signal_all([pid], number)
+
+
+def end_run(run_id: str, grace_s: float) -> tuple[list[int], list[int]]:
+    """End every process of a run: TERM (and CONT, for stopped ones), after `grace_s` KILL.
+
+    Returns the pids that were still there when called, and those that are there even after KILL.
+    """
+    there = [process.pid for process in of_run(run_id)]
+    if not there:
+        return [], []
+    signal_all(there, signal.SIGTERM)
+    signal_all(there, signal.SIGCONT)
+    deadline = time.monotonic() + grace_s
+    while (left := of_run(run_id)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    deadline = time.monotonic() + 3.0
+    while left and time.monotonic() < deadline:
+        signal_all((process.pid for process in left), signal.SIGKILL)
+        time.sleep(0.05)
+        left = of_run(run_id)
+    return there, [process.pid for process in left]

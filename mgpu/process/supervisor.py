@@ -1,0 +1,500 @@
+"""How does the launcher run under mgpu without noticing it?
+
+Its bytes reach the terminal untouched, through a pseudo-terminal when there was one and through pipes when not; a copy
+goes to the log. Signals are forwarded, keys go through the pseudo-terminal's own line discipline. Whatever is left of
+the run when the launcher has ended is ended too. Nothing here ever waits for a reader: what has to be looked at while
+the program runs (a time limit, the GPUs) is called at least twice a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+
+from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
+from mgpu.launchers.argv import Command
+from mgpu.process import exit_code, guard, processes, signals
+from mgpu.process.run_log import RunLog
+from mgpu.process.stream import Stream
+from mgpu.process.terminal import Terminal, in_front, is_terminal
+from mgpu.secrets_masking import masked
+from mgpu.text import clean
+
+_TO_LAUNCHER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_TO_RANKS = (signal.SIGUSR1, signal.SIGUSR2)
+# After a second Ctrl-C or signal nobody is asked any more. torchrun itself waits 30 s for its ranks.
+_FORCE_AFTER = 2
+# The same signal again this soon is the same wish: timeout(1) signals the process and then its group, a shell that
+# loses its terminal hangs up on its jobs after the kernel did.
+_SAME_S = 0.2
+_FORCED_S = 1.0  # from TERM to KILL, then
+_GRACE_S = 5.0
+_STOP_S = 35.0  # for a launcher that mgpu asks to end: torchrun waits 30 s, then kills its ranks
+_TICK_S = 0.5
+_SOON_S = 0.1  # until the ranks are there
+_SOON_FOR_S = 30.0
+_LAST_S = 0.05  # what comes later than this after the end comes from a process that was left behind
+_READ_ON_S = 1.0  # … and who prints without a pause is not listened to for longer before it is ended
+_READ_OUT_S = 5.0  # … nor who cannot be found and ended, after that
+_SAY_S = 3.0  # a progress bar never ends its line: then a line is broken for what mgpu has to say
+
+
+@dataclass
+class Ended:
+    """How the launcher ended."""
+
+    returncode: int  # as subprocess tells it: negative for a signal
+    table: bytes  # the launcher's last table of failed ranks; empty when there was none
+    tail: bytes  # the last of what was printed
+    signalled: int | None  # the last signal by which mgpu was asked to stop it
+    timed_out: bool  # --timeout
+    left_over: tuple[int, ...]  # processes that had to be ended afterwards
+    stuck: tuple[int, ...]  # … and could not be
+    ranks: dict[int, processes.Rank] = field(default_factory=dict)  # as last seen
+    error_files: frozenset[str] = frozenset()  # of every rank there ever was
+    seconds: float = 0.0
+    at_line_start: bool = True  # of the terminal
+    lost: tuple[str, ...] = ()  # "stdout: the disk is full": what was not handed on to its end
+
+    @property
+    def printed(self) -> bytes:
+        """What tells the exit code: the table, and what was said last."""
+        return self.table or self.tail
+
+
+Tick = Callable[["Supervisor"], None]
+
+
+class Supervisor:
+    """One launcher, its streams and its signals."""
+
+    def __init__(
+        self,
+        command: Command,
+        log: RunLog | None,
+        ticks: Sequence[Tick] = (),
+        note: Callable[[str], None] = lambda text: None,
+        before_signal: Tick = lambda supervisor: None,
+    ) -> None:
+        """`before_signal` is called before the launcher hears of a signal, or of Ctrl-C."""
+        self.command, self.log, self.note = command, log, note
+        self._before_signal = before_signal
+        self.launcher: subprocess.Popen[bytes] | None = None
+        self.started = self.last_output = time.monotonic()
+        self.ranks: dict[int, processes.Rank] = {}
+        self.signalled: int | None = None
+        self.timed_out = False
+        self._ticks = list(ticks)
+        self._tables = exit_code.Tables()
+        self._error_files: set[str] = set()
+        self._streams: list[Stream] = []
+        self._terminal: Terminal | None = None
+        self._keys = b""  # typed, and not yet taken by the program
+        self._keys_ended = False
+        self._guard: guard.Guard | None = None
+        self._poll = select.poll()
+        self._polled: dict[int, int] = {}
+        self._pidfd: int | None = None
+        self._asked = 0  # how often mgpu was asked to end the run
+        self._asked_at = float("-inf")
+        self._stop_by = float("inf")
+        self._forced = False
+        self._suspended = False
+        self._next_tick = 0.0
+        self._to_say: list[tuple[float, str]] = []
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self.started
+
+    def run(self) -> Ended:
+        """Start, watch, clean up. Raises MgpuError when the launcher cannot be started (126, 127)."""
+        shown = next((number for number in (1, 2) if is_terminal(number)), None)
+        try:
+            self._terminal = Terminal(shown) if shown is not None else None
+        except OSError as error:  # a container without /dev/pts, or none left
+            self.note(f"no pseudo-terminal, pipes in its place: {reason(error)}")
+        keys = self._terminal.before if self._terminal and self._terminal.takes_keys else None
+        try:
+            with guard.over(self.command.run_id, keys) as self._guard, self._signals():
+                launcher = self._start()
+                while launcher.poll() is None:
+                    self._turn(_SOON_S if not self.ranks and self.seconds < _SOON_FOR_S else _TICK_S / 2)
+                    self._look()
+                left, stuck = self._end()
+        finally:
+            if self._terminal is not None:
+                self._terminal.as_before()
+        self.note(f"the launcher ended with {launcher.returncode} after {self.seconds:.1f} s")
+        return Ended(
+            launcher.returncode,
+            self._tables.last,
+            self._tables.tail,
+            self.signalled,
+            self.timed_out,
+            tuple(left),
+            tuple(stuck),
+            self.ranks,
+            frozenset(self._error_files),
+            self.seconds,
+            all(stream.at_line_start for stream in self._streams),
+            tuple(f"{stream.name}: {stream.lost}" for stream in self._streams if stream.lost),
+        )
+
+    # What others may do with a run
+
+    def say(self, text: str) -> None:
+        """A line of mgpu's own amid what the program prints, where a person sees it; it is noted in any case."""
+        self.note(f"said: {text}")
+        if is_terminal(2):
+            line = "".join(letter if letter.isprintable() else " " for letter in text)
+            self._to_say.append((time.monotonic(), line))
+
+    def stop(self, number: int = signal.SIGTERM, why: str = "") -> None:
+        """Ask the launcher to end; who does not end in time is ended."""
+        self.note(f"{signal.Signals(number).name} to the launcher{f': {why}' if why else ''}")
+        self._stop_by = min(self._stop_by, time.monotonic() + _STOP_S)
+        self._before_signal(self)
+        self._signal_launcher(number)
+
+    # The start
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """The launcher in a session of its own; a terminal for what is one here, pipes for the others."""
+        terminal = self._terminal
+        inner = terminal.inner if terminal is not None else None
+        keys = terminal is not None and terminal.takes_keys
+        same = [number for number in (1, 2) if terminal is not None and is_terminal(number)]
+        stdout, stderr = (inner if number in same else subprocess.PIPE for number in (1, 2))
+        before = guard.dies_with_us() if terminal is None or not keys else terminal.become_its_own
+        self.note(f"started: {self.command.told()}")
+        try:
+            self.launcher = subprocess.Popen(
+                self.command.argv,
+                env=self.command.environment(),
+                start_new_session=True,
+                stdin=inner if keys else None if _stdin_is_open() else subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                preexec_fn=before,
+            )
+        except FileNotFoundError as error:
+            raise MgpuError(f"the launcher was not found: {reason(error)}", NOT_FOUND) from None
+        except (OSError, subprocess.SubprocessError) as error:
+            raise MgpuError(f"the launcher cannot be started: {reason(error)}", CANNOT_RUN) from None
+        launcher = self.launcher
+        self.started = self.last_output = time.monotonic()
+        if self._guard is not None:
+            self._guard.knows(launcher.pid)
+        if terminal is not None:
+            os.close(terminal.inner)
+            self._streams.append(Stream(terminal.outer, terminal.shown_on))
+            if keys and in_front():
+                self._raw(terminal)
+        for pipe, number in ((launcher.stdout, 1), (launcher.stderr, 2)):
+            if pipe is not None:
+                self._streams.append(Stream(pipe.fileno(), number))
+        with contextlib.suppress(OSError, AttributeError):  # Linux 5.3 and later
+            self._pidfd = os.pidfd_open(launcher.pid)
+        return launcher
+
+    # While it runs
+
+    def _turn(self, wait_s: float) -> bool:
+        """Wait for something to come or to be taken, and hand it on; False when nothing moved."""
+        self._register()
+        moved = False
+        ready = {number for number, _ in self._poll.poll(int(wait_s * 1000))}
+        for stream in self._streams:
+            if stream.waits:
+                if stream.target in ready:
+                    stream.write()
+                    moved = True
+            elif stream.source in ready and not stream.ended and (size := stream.read()):
+                moved = True
+                self._keep(stream, size)
+        if self._terminal is not None:
+            self._pass_keys(0 in ready)
+        if self._to_say:
+            self._speak()
+        return moved
+
+    def _register(self) -> None:
+        """What is waited for now: never for more of what the reader does not take."""
+        wanted: dict[int, int] = {}
+        for stream in self._streams:
+            if stream.waits and stream.target is not None:
+                wanted[stream.target] = select.POLLOUT
+            elif not stream.ended:
+                wanted[stream.source] = select.POLLIN
+        if self._pidfd is not None and self.launcher is not None and self.launcher.returncode is None:
+            wanted[self._pidfd] = select.POLLIN
+        terminal = self._terminal
+        if terminal is not None and terminal.is_raw and not self._keys_ended:
+            if self._keys:
+                wanted[terminal.outer] = wanted.get(terminal.outer, 0) | select.POLLOUT
+            else:
+                wanted[0] = select.POLLIN
+        if wanted == self._polled:
+            return
+        for number in self._polled.keys() - wanted:
+            self._poll.unregister(number)
+        for number, events in wanted.items():
+            self._poll.register(number, events)
+        self._polled = wanted
+
+    def _keep(self, stream: Stream, size: int) -> None:
+        self.last_output = time.monotonic()
+        self._tables.feed(stream.buffer, size)
+        if self.log is None:
+            return
+        data = memoryview(stream.buffer)[:size]
+        if self._terminal is not None and stream.source == self._terminal.outer:
+            data = memoryview(bytes(data).replace(b"\r\n", b"\n"))  # as the program wrote it
+        self.log.write(data)
+
+    def _look(self) -> None:
+        """What is done now and then: at once when somebody insists on the end."""
+        now = time.monotonic()
+        if self._asked >= _FORCE_AFTER or now > self._stop_by:
+            self.note("what is left of the run is ended")
+            self._asked, self._stop_by, self._forced = 1, float("inf"), True
+            processes.end_run(self.command.run_id, _FORCED_S)
+        if now < self._next_tick and self.ranks:
+            return
+        self._find_ranks()
+        if now < self._next_tick:
+            return
+        self._next_tick = now + _TICK_S
+        if self._guard is not None and not self._guard.look():
+            self.note("the guard was killed: there is another one")
+        self._take_keys()
+        for tick in tuple(self._ticks):
+            try:
+                tick(self)
+            except Exception as error:  # a bug of mgpu's own; the training has nothing to do with it
+                self.note(f"a bug in mgpu: {reason(error)}")
+                self._ticks.remove(tick)
+                if os.environ.get("MGPU_DEBUG"):
+                    raise
+
+    def _find_ranks(self) -> dict[int, processes.Rank]:
+        """The ranks that are there now; those of before are remembered."""
+        launcher = self.launcher
+        if launcher is None or launcher.returncode is not None:
+            return {}
+        found = processes.ranks_under(launcher.pid) if self.command.launcher != "python" else {}
+        if not found and self.command.ranks == 1 and self.command.launcher != "torchrun":
+            found = processes.alone_under(launcher.pid, self.command.launcher == "accelerate")
+        self.ranks.update(found)
+        for rank in found.values():
+            if rank.error_file and rank.error_file not in self._error_files:
+                self._error_files.add(rank.error_file)
+                if self._guard is not None:
+                    self._guard.knows(rank.error_file)
+        return found
+
+    def _speak(self, *, at_once: bool = False) -> None:
+        """Say what there is to say, where it breaks no line of the program's."""
+        shown = [stream for stream in self._streams if stream.to_terminal]
+        between = all(stream.at_line_start for stream in shown)
+        if not at_once:
+            waited = time.monotonic() - self._to_say[0][0]
+            if any(stream.waits or stream.full_screen for stream in shown) or (not between and waited < _SAY_S):
+                return
+        lines = [line for _, line in self._to_say]
+        self._to_say.clear()
+        end = "\r\n" if self._terminal is not None and self._terminal.is_raw else "\n"
+        text = ("" if between else end) + "".join(f"mgpu: {clean(masked(line))}{end}" for line in lines)
+        with contextlib.suppress(OSError):
+            os.write(2, text.encode("utf-8", "replace"))
+
+    # The end
+
+    def _end(self) -> tuple[list[int], list[int]]:
+        """The last that was printed, and the end of every process that is left."""
+        asked = self._asked
+        self._read_on(asked)
+        left, stuck = processes.end_run(self.command.run_id, _GRACE_S)
+        self._read_out(asked)
+        if left:
+            self.note(f"ended what was left behind: {' '.join(map(str, left))}")
+        if self._to_say:
+            self._speak(at_once=True)
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+        return left, stuck
+
+    def _read_on(self, asked: int) -> None:
+        """Hand on what was printed last, before what is left is ended: that may print for ever."""
+        until = time.monotonic() + _READ_ON_S
+        while self._is_unread() and time.monotonic() < until:
+            moved = self._turn(_LAST_S)
+            if self._is_insisted(asked):
+                self._give_up()
+            if not moved and not any(stream.waits for stream in self._streams):
+                return
+
+    def _read_out(self, asked: int) -> None:
+        """Hand on all that is there, however slow the reader; who was not found may hold the pipes open, and print."""
+        begun = time.monotonic()
+        while self._is_unread():
+            moved = self._turn(_LAST_S)
+            insisted = self._is_insisted(asked)
+            late = time.monotonic() - begun >= (_READ_ON_S if insisted else _READ_OUT_S)
+            if insisted:
+                self._give_up()
+            if late:
+                for stream in self._streams:
+                    stream.finish()
+            if (insisted and late) or (not moved and not any(stream.waits for stream in self._streams)):
+                return
+
+    def _is_unread(self) -> bool:
+        return any(not stream.ended or stream.waits for stream in self._streams)
+
+    def _is_insisted(self, asked: int) -> bool:
+        return self._asked > asked or self._forced
+
+    def _give_up(self) -> None:
+        """Wait for no reader any more."""
+        for stream in self._streams:
+            if stream.waits:
+                stream.give_up()
+
+    # Signals and keys
+
+    def _signals(self) -> contextlib.AbstractContextManager[None]:
+        """INT, TERM, HUP, QUIT go to the launcher's process group, USR1 and USR2 to the ranks; TSTP stops the run."""
+        handlers: dict[signal.Signals, signals.Handler] = {
+            **dict.fromkeys(_TO_LAUNCHER, self._on_end),
+            **dict.fromkeys(_TO_RANKS, self._on_user),
+            signal.SIGCONT: lambda number, frame: self._resume(),
+            signal.SIGTSTP: lambda number, frame: self._suspend(of_group=False),
+        }
+        if self._terminal is not None:
+            handlers[signal.SIGWINCH] = self._on_resize
+        # `trap '' USR1` in a job script protects its shell: the ranks still get theirs.
+        return signals.handling(handlers, even_ignored=_TO_RANKS)
+
+    def _on_end(self, number: int, frame: FrameType | None = None) -> None:
+        if self._is_asked(number):
+            self.note(f"{signal.Signals(number).name} came, and goes to the launcher")
+            self._signal_launcher(number)
+
+    def _is_asked(self, number: int) -> bool:
+        """Count a wish for the end; False when it is the same that came just now."""
+        now = time.monotonic()
+        same = number == self.signalled and (now - self._asked_at < _SAME_S or number == signal.SIGHUP)
+        self._asked_at = now
+        self.signalled = number
+        if not same:
+            self._asked += 1
+            self._before_signal(self)
+            if number == signal.SIGINT and self.command.is_job:
+                self._signal_launcher(signal.SIGTERM)
+        return not same
+
+    def _on_user(self, number: int, frame: FrameType | None) -> None:
+        ranks = [rank.pid for rank in self._find_ranks().values()]
+        self.note(f"{signal.Signals(number).name} came, and goes to the ranks: {' '.join(map(str, ranks))}")
+        processes.signal_all(ranks, signal.Signals(number))
+
+    def _on_resize(self, number: int, frame: FrameType | None) -> None:
+        if self._terminal is not None:
+            self._terminal.resize()
+
+    def _signal_launcher(self, number: int) -> None:
+        if self.launcher is not None and self.launcher.returncode is None:
+            if self._suspended:
+                self._resume()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.launcher.pid, number)
+
+    def _pass_keys(self, are_there: bool) -> None:
+        """Hand what was typed on to the program."""
+        terminal = self._terminal
+        if terminal is None or not terminal.is_raw:
+            return
+        if are_there and not self._keys:
+            try:
+                typed = os.read(0, 4096)
+            except OSError:
+                typed = b""
+            self._keys_ended = not typed
+            meant = terminal.means(typed)
+            if meant == signal.SIGTSTP:
+                self._suspend(of_group=True)
+                return
+            if meant is not None and self._is_asked(meant):
+                self.note(f"{signal.Signals(meant).name} was typed")
+            self._keys = typed
+        if self._keys:
+            with contextlib.suppress(BlockingIOError):
+                try:
+                    self._keys = self._keys[os.write(terminal.outer, self._keys) :]
+                except OSError as error:
+                    if isinstance(error, BlockingIOError):
+                        raise
+                    self._keys = b""  # nobody reads them any more
+
+    def _take_keys(self) -> None:
+        """A job that was brought to the foreground gets the keys."""
+        if self._terminal is not None and self._terminal.takes_keys and not self._terminal.is_raw and in_front():
+            self._raw(self._terminal)
+            self._terminal.resize()
+
+    def _raw(self, terminal: Terminal) -> None:
+        if self._guard is not None:
+            self._guard.is_raw(True)
+        terminal.raw()
+
+    def _suspend(self, *, of_group: bool) -> None:
+        """Ctrl-Z: the run's processes stop, then mgpu does. A launcher that leads a session of its own would not."""
+        self.note("stopped")
+        self._suspended = True
+        for _ in range(2):  # what was started meanwhile
+            processes.signal_all((process.pid for process in processes.of_run(self.command.run_id)), signal.SIGSTOP)
+        if self._terminal is not None:
+            self._terminal.as_before()
+            if self._guard is not None:
+                self._guard.is_raw(False)
+        if of_group:  # as the terminal does it; ignored where there is no shell that could go on with it
+            handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+            os.kill(0, signal.SIGTSTP)
+            signal.signal(signal.SIGTSTP, handler)
+        else:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        self._resume()
+
+    def _resume(self) -> None:
+        """`fg`, `bg`, or SIGCONT."""
+        self._take_keys()
+        if self._suspended:
+            self._suspended = False
+            self.note("goes on")
+            processes.signal_all((process.pid for process in processes.of_run(self.command.run_id)), signal.SIGCONT)
+
+
+def _stdin_is_open() -> bool:
+    try:
+        os.fstat(0)
+    except OSError:
+        return False
+    return True
+
+
+def open_missing() -> None:
+    """Streams that were closed when mgpu was started are /dev/null: else the next file that is opened takes the place
+    of one."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)

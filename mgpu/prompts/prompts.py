@@ -1,0 +1,334 @@
+"""Asks a question on a terminal. The only file that imports questionary.
+
+On a terminal that cannot move its cursor (TERM=dumb), or in accessible mode, the same questions are asked as plain
+numbered lines: screen readers and logs can follow those. Elsewhere a prompt is drawn in place, with what follows from
+the answer below it, and gives way to one line that says what was answered.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import textwrap
+from typing import Any, Final
+
+from mgpu.report.screen import WIDTH_MAX, Screen, clean, unstyled, wrapped
+from mgpu.wizard.questions import Choice, Question
+
+
+class Back:
+    """The user wants the question before this one."""
+
+
+BACK: Final = Back()
+_NARROW = 60  # below this there are no columns
+
+
+def ask(question: Question, *, plain: bool | None = None) -> str | Back:
+    """The answer: a choice's name, several joined by commas, or the text. Raises KeyboardInterrupt on Ctrl-C.
+
+    `plain`: as plain lines; None: where the terminal or MGPU_ACCESSIBLE wants it.
+    """
+    plain = cursorless() or bool(os.environ.get("MGPU_ACCESSIBLE")) if plain is None else plain
+    return _ask_plain(question) if plain else _ask_rich(question)
+
+
+def cursorless() -> bool:
+    """Whether this terminal cannot move its cursor."""
+    return os.environ.get("TERM", "") in ("", "dumb")
+
+
+# ---- plain lines
+
+
+def _ask_plain(question: Question) -> str | Back:
+    screen = Screen.of()
+    numbered = [choice for choice in question.choices if not choice.disabled]
+    _say(screen, question.heading, question.text, question.note, "" if question.default else question.hint)
+    marked = question.default.split(",")
+    for number, choice in enumerate(numbered, 1):
+        if question.many:
+            _say(screen, f"{_sentence(choice)}{' Marked.' if choice.name in marked else ''}")
+        else:
+            _say(screen, f"{number}. {_sentence(choice)}")
+    for choice in question.choices:
+        if choice.disabled and not choice.heading:
+            _say(screen, f"Not possible: {choice.text}: {choice.disabled}.")
+    while True:
+        text = _typed(screen, _plain_prompt(question, numbered))
+        if text == "q":
+            raise KeyboardInterrupt
+        if text == "b":
+            return BACK
+        if text == "h":
+            _say(screen, *_paragraphs(question.help))
+            continue
+        answer, wrong = _understood(question, numbered, text)
+        if answer is not None:
+            _say(screen, f"Chosen: {question.told(answer)}.")
+            if not question.many:
+                _say(screen, *question.panel(answer, 0))
+            return answer
+        _say(screen, wrong)
+
+
+def _sentence(choice: Choice) -> str:
+    """A choice without the blanks that align it on a screen."""
+    if choice.narrow:
+        return f"{choice.narrow}, from {choice.detail}." if choice.detail != "-" else f"{choice.narrow}."
+    text = choice.text.removesuffix(" >>")
+    return re.sub(r"\s{2,}", ", ", ", ".join(part for part in (text, choice.detail) if part)) + "."
+
+
+def _say(screen: Screen, *texts: str) -> None:
+    for text in texts:
+        if text:
+            screen.show([[(line, "")] for line in wrapped(text, screen.width)])
+
+
+def _plain_prompt(question: Question, numbered: list[Choice]) -> str:
+    back = "" if question.first else "b for back, "
+    keys = f"{back}h for help, q to {'save and ' if question.saves else ''}quit"
+    if question.many:
+        return f"Type numbers with commas between them, or Enter for the marked ones, {keys}: "
+    if question.choices:
+        default = next((n for n, c in enumerate(numbered, 1) if c.name == question.default), 1)
+        return f"Type a number, or Enter for {default}, {keys}: "
+    none = "- for none, " if question.skips else ""
+    if question.default:
+        return f"Type an answer, or Enter for {question.default}, {none}{keys}: "
+    return f"Type an answer{'' if question.problem('') else ', or Enter to skip'}, {keys}: "
+
+
+def _typed(screen: Screen, prompt: str) -> str:
+    *above, last = wrapped(prompt, screen.width)
+    _say(screen, *above)
+    try:
+        return input(f"{last} ").strip()
+    except EOFError:
+        raise KeyboardInterrupt from None
+
+
+def _understood(question: Question, numbered: list[Choice], text: str) -> tuple[str | None, str]:
+    """The answer that was typed, or None and what is wrong with it."""
+    if question.choices and not question.many:
+        default = next((c.name for c in numbered if c.name == question.default), numbered[0].name)
+        if not text or (text.isdigit() and 1 <= int(text) <= len(numbered)):
+            return (numbered[int(text) - 1].name if text else default), ""
+        return None, f"Type a number from 1 to {len(numbered)}."
+    if question.many and text:
+        words = [word for word in re.split(r"[,\s]+", text) if word]
+        names = [choice.name for choice in numbered]
+        if not set(words) <= set(names):
+            return None, f"Type some of {', '.join(names)}, with commas between them."
+        text = ",".join(name for name in names if name in words)
+    elif not text:
+        text = question.default
+    elif text == "-":
+        text = ""
+    wrong = question.problem(text)
+    return (None, f"{wrong}.") if wrong else (text, "")
+
+
+# ---- drawn in place
+
+
+def _ask_rich(question: Question) -> str | Back:
+    # A terminal that does not answer cursor queries makes prompt_toolkit wait and complain.
+    os.environ.setdefault("PROMPT_TOOLKIT_NO_CPR", "1")
+    try:
+        answer: str | Back = _prompt(question).unsafe_ask()
+    except EOFError:
+        raise KeyboardInterrupt from None
+    if isinstance(answer, Back):
+        return answer
+    screen = Screen.of()
+    screen.show(unstyled(wrapped(f"? {question.text}  {question.told(answer)}", screen.width, "", "    ")))
+    return answer
+
+
+def _prompt(question: Question) -> Any:
+    import questionary
+
+    room = _width() - (3 if question.choices else 12)  # what is typed stands behind the text
+    message = "\n  ".join(wrapped(question.text, room))
+    if not question.choices:
+        return _with_keys(questionary.text(f"{message} ", default=question.default, qmark="?"), question)
+    marked = question.default.split(",") if question.many else []
+    pad = max((len(choice.text) for choice in question.choices if choice.detail and not choice.disabled), default=0)
+    choices: list[Any] = []
+    for choice in question.choices:
+        text = choice.text
+        if choice.narrow and _width() < _NARROW:
+            text = choice.narrow
+        elif choice.detail and not choice.disabled:
+            text = f"{text:<{pad}}   {choice.detail}".rstrip()
+        if choice.heading:
+            choices.append(questionary.Separator(clean(text)))
+            continue
+        choices.append(
+            questionary.Choice(
+                clean(text), value=choice.name, disabled=clean(choice.disabled) if choice.disabled else None,
+                checked=choice.name in marked and not choice.disabled,
+            )
+        )  # fmt: skip
+    if question.many:
+        prompt = questionary.checkbox(message, choices=choices, qmark="?", pointer=">", instruction=" ")
+    else:
+        open_names = [choice.name for choice in question.choices if not choice.disabled and not choice.heading]
+        prompt = questionary.select(
+            message, choices=choices, qmark="?", pointer=">", instruction=" ", use_shortcuts=question.numbered,
+            default=question.default if question.default in open_names else None,
+        )  # fmt: skip
+    return _with_keys(prompt, question)
+
+
+def _with_keys(prompt: Any, question: Question) -> Any:
+    """Add back, help, errors and the live panel to a questionary prompt, through its prompt_toolkit application."""
+    from prompt_toolkit.filters import is_done, to_filter
+    from prompt_toolkit.key_binding import KeyBindings, merge_key_bindings
+    from prompt_toolkit.layout import ConditionalContainer, Dimension, HSplit, Layout, Window
+    from prompt_toolkit.layout.controls import FormattedTextControl
+
+    app = prompt.application
+    menu = next((w.content for w in app.layout.find_all_windows() if hasattr(w.content, "pointed_at")), None)
+    said = {"help": "", "wrong": ""}
+
+    def value() -> str:
+        if menu is None:
+            return str(app.current_buffer.text)
+        if question.many:
+            return ",".join(str(choice.value) for choice in menu.get_selected_values())
+        return str(menu.get_pointed_at().value)
+
+    keys = KeyBindings()
+    for key in ("escape", "c-b", "s-tab"):
+        keys.add(key, eager=True)(lambda event: event.app.exit(result=BACK))
+    keys.add("c-d", eager=True)(lambda event: event.app.exit(exception=KeyboardInterrupt()))
+
+    def explain(_event: Any) -> None:
+        said["help"] = "" if said["help"] else question.help
+
+    for key in ("f1", "c-g", "?") if question.choices else ("f1", "c-g"):
+        keys.add(key, eager=True)(explain)
+
+    def accept(event: Any) -> None:
+        said["wrong"] = question.problem(value()) or ""
+        if not said["wrong"]:
+            event.app.exit(result=value())
+
+    if menu is None or question.many:
+        keys.add("enter", eager=True)(accept)
+    app.key_bindings = merge_key_bindings([app.key_bindings, keys]) if app.key_bindings else keys
+    app.ttimeoutlen = 0.05  # or Esc lags
+    app.erase_when_done = True  # the line that says what was answered stands in its place
+    if menu is not None:
+        _fit(menu)
+
+    def below() -> str:
+        width = _width()
+        text = value()
+        wrong = (question.problem(text) or "") if text != question.default or said["wrong"] else ""
+        above = [f"! {wrong}"] if wrong and (text or said["wrong"]) else []
+        hint = [question.hint] if question.hint and not text.strip() else []
+        shown = _paragraphs(said["help"]) if said["help"] else [*hint, *question.panel(text, width - 3)]
+        rule = "-" * min(77, width - 3)
+        lines = [*_lines(question.note, width), *_lines(" ".join(above), width), rule, *_fitting(shown, width)]
+        return "\n".join(f"  {clean(line)}" for line in lines)
+
+    panel = Window(FormattedTextControl(below), dont_extend_height=True, wrap_lines=False)
+    key_line = Window(
+        FormattedTextControl(lambda: _key_line(question, _width(), value())),
+        height=Dimension(min=1),
+        dont_extend_height=True,
+    )
+    # Room that a longer panel has left behind goes to an empty window at the end, not between the lines.
+    for window in app.layout.find_all_windows():
+        window.dont_extend_height = to_filter(True)
+    bottom = ConditionalContainer(HSplit([panel, key_line, Window()]), filter=~is_done)
+    app.layout = Layout(HSplit([app.layout.container, bottom]), focused_element=app.layout.current_window)
+    return prompt
+
+
+def _fit(menu: Any) -> None:
+    """Let the lines of a menu wrap under themselves at the terminal's width; say what is marked in letters.
+
+    questionary marks with characters that ASCII does not have and cuts lines that are too long.
+    """
+    from prompt_toolkit.formatted_text.utils import split_lines
+
+    drawn = menu.text
+
+    def fitted() -> list[tuple[str, str]]:
+        width = _width() - 1
+        found: list[tuple[str, str]] = []
+        for line in split_lines(drawn()):
+            parts: list[tuple[str, str]] = []
+            for style, text, *_ in line:
+                text = {"● ": "[x] ", "○ ": "[ ] "}.get(text, text)
+                if parts and parts[-1][0] == style and text.strip() and parts[-1][1].strip():
+                    parts[-1] = (style, parts[-1][1] + text)
+                else:
+                    parts.append((style, text))
+            found += [*_hung(parts, width), ("", "\n")]
+        return found[:-1]
+
+    menu.text = fitted
+
+
+def _hung(parts: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
+    """The parts of one line, its last text wrapped under its own beginning."""
+    last = max((n for n, (_, text) in enumerate(parts) if text.strip()), default=0)
+    before = sum(len(text) for _, text in parts[:last])
+    if not parts or before + len(parts[last][1]) <= width:
+        return parts
+    style, text = parts[last]
+    under = " " * (3 if re.match(r"\d\) ", text) else 2)
+    text = re.sub(r"\s{3,}", "  ", text)
+    lines = textwrap.wrap(
+        text, max(12, width - before), subsequent_indent=under, break_long_words=False, break_on_hyphens=False
+    )
+    return [*parts[:last], (style, ("\n" + " " * before).join(lines))]
+
+
+def _fitting(lines: Any, width: int) -> list[str]:
+    return [part for line in lines for part in (_lines(line, width) or [""])]
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Help as it flows into any width: its lines joined, but for commands, which stand on lines of their own."""
+    joined: list[str] = []
+    for line in text.splitlines():
+        if joined and not line.startswith("  ") and not joined[-1].startswith("  "):
+            joined[-1] += f" {line}"
+        else:
+            joined.append(line)
+    return joined
+
+
+def _lines(text: str, width: int) -> list[str]:
+    """Text in lines that fit; a line that fits keeps its blanks, it may be a row of a table."""
+    if len(text) <= width - 3:
+        return [text] if text else []
+    return wrapped(text, width - 3)
+
+
+def _key_line(question: Question, width: int, text: str) -> str:
+    """What the keys do, in lines that break between them."""
+    mark = "Space mark" if question.many else ""
+    accept = "Enter skip" if not question.choices and not text.strip() and not question.problem("") else "Enter accept"
+    explain = "? explain" if question.choices else "F1 explain"
+    leave = "Ctrl-C save and quit" if question.saves else "Ctrl-C quit"
+    words = [mark, accept, "" if question.first else "Esc back", explain, leave]
+    lines = [""]
+    for word in filter(None, words):
+        if lines[-1] and len(lines[-1]) + len(word) > width - 6:
+            lines.append("")
+        lines[-1] += f"{'   ' if lines[-1] else ''}{word}"
+    return "\n".join(f"  {line}" for line in lines)
+
+
+def _width() -> int:
+    """The columns that a prompt may use."""
+    return max(20, min(shutil.get_terminal_size((80, 24)).columns, WIDTH_MAX))

@@ -1,0 +1,1 @@
+"""Files of the user, read into facts: training scripts, job scripts, logs."""

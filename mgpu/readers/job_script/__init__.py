@@ -1,0 +1,1 @@
+"""A job script as the fact `job`: its #SBATCH options and the programs that it starts."""

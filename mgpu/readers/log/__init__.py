@@ -1,0 +1,1 @@
+"""A log of a run, read as a stream into the fact `log`."""

@@ -1,0 +1,483 @@
+"""What do the lines of a log tell? Read as a stream, however long it is: signatures, exceptions, the launcher's table.
+
+Lines that differ in digits, spaces and progress bars alone are of one shape (anchors.py), and a shape is looked at
+once: either no signature can stand in lines of it, or they are searched. A gigabyte takes seconds and the memory of one
+piece.
+"""
+
+from __future__ import annotations
+
+import bisect
+import codecs
+import contextlib
+import gzip
+import io
+import os
+import re
+import shlex
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from mgpu import errors, file_reading
+from mgpu.errors import MgpuError, reason
+from mgpu.readers.log import handled_exceptions, prefilter
+from mgpu.readers.log.line import LONGEST_TEXT, Line, looks_labelled, taken_apart
+from mgpu.readers.log.torchrun_table import Tables
+from mgpu.readers.log.tracebacks import Tracebacks
+from mgpu.secrets_masking import masked
+from mgpu.signature import Row
+from mgpu.snapshot import Fallen, Log, Raised, Seen, Stalled
+
+_PIECE = 1 << 20
+# Logs compress to a 10th or 20th; one line that is repeated without end, to a 1000th.
+_MOST_UNPACKED = 128 << 20  # bytes that are always read
+_MOST_RATIO = 50
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_LONGEST_LINE = 1 << 16
+_SEARCHED = 1 << 13  # characters of a line in which signatures are looked for
+_SHAPES_BYTES = 24 << 20  # of remembered shapes; then they are forgotten and met anew
+_SHAPES_OF_TEXTS = 1000  # a log may have one exception a hundred thousand times
+_MANY = 200  # new shapes in a piece: then their words are looked at first
+_DULL_WORDS = 300_000  # that are remembered
+_ENOUGH = 2000  # lines of one shape that were searched; what comes after is not counted any more
+_LOOK_FOR_RANKS = 16  # all ranks speak at the beginning; later a look at every so many pieces is enough
+_PREFIX = re.compile(rb"\[rank(\d{1,5})\]")
+_STRUCTURE = (
+    "traceback(mostrecentcalllast", '",line', "rootcause(firstobservedfailure", "failures:", "exitcode:",
+    "returnednonzeroexitstatus", "diedwithsignals", "diedwith<signals", "watchdogcaughtcollective",
+    "exceptionignoredin", "errorinatexit", "exceptioninthread",
+)  # fmt: skip
+_STRUCTURE_WORDS = (
+    "traceback", '",', "(first", "failures:", "exitcode", "non-zero", "died", "watchdog",
+    "ignored", "atexit", "thread",
+)  # fmt: skip
+# rank3.log, log_3.txt, worker-3.err, slurm-123_3.out; torchrun's folder …/attempt_0/3/stderr.log
+_RANK_IN_NAME = re.compile(
+    r"(?:rank|log|worker|task|proc|stderr|stdout)[_.-]?(\d{1,5})(?=\D|$)|^slurm-\d+[_.](\d{1,5})(?=\D)"
+)
+_RANK_IN_PATH = re.compile(r"attempt_\d+/(\d+)/(?:stdout|stderr)\.log$")
+_WATCHDOG = re.compile(
+    r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d{1,15}), )?OpType=(?P<op>\w+)"
+    r"(?:.*?Timeout\(ms\)=(?P<ms>\d{1,15})\b)?"
+)
+# The first line in which a launcher tells that a rank has failed.
+_LAUNCHERS = re.compile(
+    r"^.*(?:closing signal SIG|failed \(exitcode: )|"
+    r"^Traceback.*\n(?:  File .*\n(?:    .*\n)?){1,3}?  File .*(?:accelerate/commands|torch/distributed/run)", re.M
+)  # fmt: skip
+_WORDS = re.compile(r"^(?!.*Setting OMP_NUM_THREADS).*\w")
+_COMPLETED = re.compile(r"last completed (?:NCCL )?work: (-?\d{1,15})\b")
+
+
+@dataclass
+class _Found:
+    """What was found so far, in all files."""
+
+    seen: dict[str, Seen] = field(default_factory=dict)
+    raised: dict[tuple[str, str, str | None], Raised] = field(default_factory=dict)
+    stalled: dict[int | None, Stalled] = field(default_factory=dict)
+    ranks: set[int] = field(default_factory=set)
+
+
+class Signatures:
+    """Rows, and which of them may match the lines of a shape."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = {row.id: (row, re.compile(row.pattern)) for row in rows}
+        self.noise = {row.id for row in rows if row.role == "noise"}
+        self._of_text: dict[bytes, tuple[str, ...]] = {}
+        self._of_shape: dict[bytes, tuple[str, ...]] = {}
+        self._always: tuple[str, ...] = ()
+        for row in rows:
+            texts = prefilter.of(row.pattern)
+            if not texts:
+                self._always += (row.id,)
+            for text in texts:
+                self._of_text[text.encode()] = (*self._of_text.get(text.encode(), ()), row.id)
+        for text in _STRUCTURE:
+            self._of_text.setdefault(prefilter.shape(text.encode()), ())
+        words = {word for row in rows for word in prefilter.words_of(row.pattern)} | set(_STRUCTURE_WORDS)
+        self._words = [word.encode() for word in words]
+        self._dull: set[bytes] = set()
+        self._bright: set[bytes] = set()
+
+    def with_words(self, lines: Mapping[bytes, bytes]) -> set[bytes]:
+        """Of shapes, each with a line of it, those in whose lines stands a word of any row. Where lines are all
+        different, as in generated text, their words are not."""
+        if self._always:
+            return set(lines)
+        split = {shape: line.lower().split() for shape, line in lines.items()}
+        fresh = {word for words in split.values() for word in words} - self._dull - self._bright
+        together = b"\n".join(fresh)
+        found = [word for word in self._words if word in together]
+        bright = {one for one in fresh if any(word in one for word in found)} if found else set()
+        if len(self._dull) > _DULL_WORDS:
+            self._dull.clear()
+            self._bright.clear()
+        self._dull |= fresh - bright
+        self._bright |= bright
+        return {shape for shape, words in split.items() if not self._bright.isdisjoint(words)}
+
+    def among(self, shapes: Iterable[bytes]) -> dict[bytes, tuple[str, ...]]:
+        """The shapes whose lines are worth reading, with the rows that may match them."""
+        shapes = tuple(shapes)
+        together = b"\n".join(shapes)
+        texts = [text for text in self._of_text if text in together]
+        if not texts and not self._always:
+            return {}
+        found = {}
+        for shape in shapes:
+            there = [text for text in texts if text in shape]
+            if there or self._always:
+                rows = dict.fromkeys(row for text in there for row in self._of_text[text])
+                found[shape] = (*rows, *self._always)
+        return found
+
+    def in_line(self, line: Line, rows: Iterable[str]) -> list[tuple[str, re.Match[str]]]:
+        """The rows that a line bears. One that bears noise is of no other."""
+        hits = []
+        for name in rows:
+            pattern = self.rows[name][1]
+            found = pattern.search(line.text, 0, _SEARCHED)
+            if not found and line.whole != line.text:
+                found = pattern.search(line.whole, 0, _SEARCHED)
+            if found:
+                hits.append((name, found))
+        noise = [hit for hit in hits if hit[0] in self.noise]
+        return noise or hits
+
+    def of_text(self, text: str) -> tuple[str, ...]:
+        """The ids of the rows that a text bears."""
+        line = Line(text[:_LONGEST_LINE], text[:_LONGEST_LINE])
+        shape = prefilter.shape(line.text.encode("utf-8", "replace"))
+        if (rows := self._of_shape.get(shape)) is None:
+            if len(self._of_shape) > _SHAPES_OF_TEXTS:
+                self._of_shape.clear()
+            rows = self._of_shape[shape] = self.among([shape]).get(shape, ())
+        return tuple(name for name, _ in self.in_line(line, rows))
+
+
+def known() -> Sequence[Row]:
+    """Every row of the tables in checks/log."""
+    import importlib
+
+    from mgpu import engine
+
+    engine.load()
+    family = importlib.import_module("mgpu.checks.log")
+    modules = [importlib.import_module(f"mgpu.checks.log.{name}") for name in family.ORDER]
+    return [row for module in modules for row in getattr(module, "ROWS", ())]
+
+
+def logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_stream: bool = False) -> Log:
+    """The fact `log` of one run: one file, or one a rank; "-" is stdin. Raises MgpuError for a file that cannot be
+    read, or is no text. `one_stream`: the files are parts of one output, not one a rank."""
+    wanted = Signatures(known() if signatures is None else signatures)
+    found, size, lines = _Found(), 0, 0
+    fallen: dict[int, Fallen] = {}
+    for path in paths:
+        with _opened(path) as (stream, year):
+            one = _File(str(path), wanted, found, year, _rank_of(path) if len(paths) > 1 and not one_stream else None)
+            for piece in _pieces(stream, str(path), one.let_go):
+                one.take(piece)
+            one.end()
+        size, lines = size + one.size, lines + one.lines
+        for rank in one.tables.ranks():
+            before = fallen.get(rank.rank)
+            if before is None or (rank.first and not before.first):
+                fallen[rank.rank] = rank
+    ranks = tuple(sorted(found.ranks))
+    return Log(
+        tuple(map(str, paths)), size, lines, tuple(found.seen.values()),
+        handled_exceptions.marked(tuple(found.raised.values()), tuple(fallen.values()), ranks),
+        tuple(fallen.values()), tuple(found.stalled.values()), ranks,
+        _last_words(paths[-1]) if fallen and (one_stream or len(paths) == 1) else None,
+    )  # fmt: skip
+
+
+def _last_words(path: Path) -> str | None:
+    """What the program wrote last, before its launcher told that a rank had failed."""
+    try:
+        if path.suffix == ".gz" or file_reading.beginning(path, most=2) in _UTF_16:
+            return None
+        with open(file_reading.open_checked(path), "rb") as file:
+            file.seek(max(0, path.stat().st_size - _LONGEST_LINE))
+            text = file.read(_LONGEST_LINE).decode("utf-8", "replace").replace("\r", "\n")
+    except OSError:  # stdin or a pipe, which is read
+        return None
+    of_launcher = _LAUNCHERS.search(text)
+    said = [line for line in text[: of_launcher.start() if of_launcher else 0].split("\n") if _WORDS.search(line)]
+    return masked(taken_apart(said[-1]).text.strip()[:LONGEST_TEXT]) or None if said else None
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[io.RawIOBase | BinaryIO, int]]:
+    """A file's bytes, decompressed if its name ends in .gz, and the year of its prefixes' dates."""
+    if str(path) == "-":
+        if sys.stdin is None:
+            raise MgpuError("--log -: stdin is closed", errors.USAGE)
+        yield sys.stdin.buffer, time.gmtime().tm_year
+        return
+    try:
+        if path.is_dir():
+            raise MgpuError(f"{path} is a folder: name its files", errors.USAGE)
+        handle = file_reading.open_checked(path)
+        os.set_blocking(handle, True)  # a pipe that was handed over: its writer may take its time
+    except OSError as error:
+        why = error.strerror or reason(error)
+        raise MgpuError(f"cannot read the log {path}: {why}", errors.USAGE) from None
+    with open(handle, "rb") as raw:
+        about = os.fstat(handle)
+        stream: io.RawIOBase | BinaryIO = raw
+        if path.suffix == ".gz":
+            stream = _Unpacked(str(path), gzip.GzipFile(fileobj=raw), about.st_size)
+        yield stream, time.gmtime(about.st_mtime).tm_year
+
+
+class _Unpacked(io.RawIOBase):
+    """A compressed file as it is unpacked, up to the size of any log that is worth reading whole."""
+
+    def __init__(self, name: str, stream: gzip.GzipFile, size: int) -> None:
+        self._name, self._stream = name, stream
+        self._left = max(_MOST_UNPACKED, size * _MOST_RATIO)
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise MgpuError(
+                f"{self._name} unpacks to more than {_MOST_UNPACKED >> 20} MiB, and more than {_MOST_RATIO} times its "
+                f"size: it is not read further\n  zcat {shlex.quote(self._name)} | tail -c 100M | mgpu doctor --log -"
+                "   reads its end",
+                errors.USAGE,
+            )
+        return data
+
+
+def _pieces(stream: io.RawIOBase | BinaryIO, name: str, let_go: Callable[[int], None]) -> Iterator[bytes]:
+    """The file in pieces that end where a line ends. UTF-16 (PowerShell's `>`) becomes UTF-8. Of a line without an end
+    the beginning is read; of the rest `let_go` hears how much it was."""
+    rest, decoder = b"", None
+    first = True
+    while True:
+        try:
+            data = stream.read(_PIECE) or b""
+        except (OSError, EOFError, zlib.error) as error:
+            raise MgpuError(f"cannot read the log {name}: {reason(error)}", errors.USAGE) from None
+        if first and data[:2] in _UTF_16:
+            decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        elif first and _is_binary(data[:4096]):
+            raise MgpuError(f"{name} is no log: it holds binary data", errors.USAGE)
+        first = False
+        if decoder:
+            data = decoder.decode(data, not data).encode("utf-8", "replace")
+        if not data:
+            break
+        cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
+        if cut:
+            yield rest + data[:cut]
+            rest = data[cut:]
+        else:
+            kept = data[: max(0, _LONGEST_LINE - len(rest))]
+            rest += kept
+            let_go(len(data) - len(kept))
+    if rest:
+        yield rest
+
+
+def _is_binary(data: bytes) -> bool:
+    """Whether this is the beginning of no text. Terminals' control bytes are some."""
+    strange = len(data) - len(data.translate(None, _STRANGE))
+    return data.count(0) > len(data) // 10 or strange > len(data) // 20
+
+
+class _File:
+    """One file of a log, piece after piece."""
+
+    def __init__(self, name: str, signatures: Signatures, found: _Found, year: int, rank: int | None) -> None:
+        self.name, self.signatures, self.found = name, signatures, found
+        self.year, self.rank = year, rank
+        self.size = self.lines = self.pieces = 0
+        if rank is not None:
+            found.ranks.add(rank)
+        self.tables = Tables()
+        self.tracebacks = Tracebacks(name, signatures.of_text)
+        self.labelled: bool | None = None
+        self._boring: set[bytes] = set()
+        self._boring_bytes = 0
+        self._worth: dict[bytes, tuple[str, ...]] = {}
+        self._times: dict[bytes, int] = {}
+
+    def let_go(self, number: int) -> None:
+        """So many bytes of a line that is too long are not read."""
+        self.size += number
+
+    def take(self, piece: bytes) -> None:
+        """The next whole lines."""
+        self.size += len(piece)
+        if self.pieces % _LOOK_FOR_RANKS == 0 or self.pieces < _LOOK_FOR_RANKS:
+            self.found.ranks.update(map(int, _PREFIX.findall(piece)))
+        self.pieces += 1
+        if b"\r\n" in piece:
+            piece = piece.replace(b"\r\n", b"\n")
+        if b"\x1b" in piece:  # colours within words
+            piece = _ESCAPES.sub(b"", piece)
+        shapes = prefilter.shape(piece).split(b"\n")
+        if self.labelled is None:
+            self.labelled = looks_labelled(piece[:4096].decode("utf-8", "replace").splitlines()[:-1])
+        fresh = set(shapes)
+        fresh -= self._boring
+        fresh -= self._worth.keys()
+        lines: list[bytes] = []
+        if len(fresh) > _MANY:
+            lines = piece.replace(b"\r", b"\n").split(b"\n")
+            spoken = {shape: line for shape, line in zip(shapes, lines, strict=True) if shape in fresh}
+            hopeful = self.signatures.with_words(spoken)
+            self._remember(fresh - hopeful)
+            fresh = hopeful
+        if fresh:
+            self._look_at(fresh)
+        numbers = _Numbers(piece)
+        worth = self._worth
+        place = 0
+        hot = [place for place, one in enumerate(shapes) if one in worth]
+        while True:
+            if not (self.tracebacks.waiting or self.tables.waiting):
+                spot = bisect.bisect_left(hot, place)
+                if spot == len(hot):
+                    break
+                place = hot[spot]
+            if place >= len(shapes) - 1 and not shapes[-1]:
+                break
+            if place >= len(shapes):
+                break
+            lines = lines or piece.replace(b"\r", b"\n").split(b"\n")
+            self._line(lines[place], shapes[place], self.lines + numbers.of(place))
+            place += 1
+        self.lines += piece.count(b"\n") + (not piece.endswith(b"\n"))
+
+    def _look_at(self, fresh: set[bytes]) -> None:
+        """Which shapes are worth reading; the others are remembered as not."""
+        worth = self.signatures.among(fresh)
+        self._worth.update(worth)
+        self._remember(fresh - worth.keys())
+        if len(self._worth) > 100_000:
+            self._worth = dict(worth)
+            self._times.clear()
+
+    def _remember(self, boring: set[bytes]) -> None:
+        self._boring_bytes += sum(map(len, boring))
+        if self._boring_bytes > _SHAPES_BYTES:
+            self._boring, self._boring_bytes = set(), 0
+        self._boring |= boring
+
+    def _line(self, raw: bytes, shape: bytes, number: int) -> None:
+        """One line that is worth reading, or that follows one."""
+        text = raw[:_LONGEST_LINE].decode("utf-8", "replace")
+        line = taken_apart(text, labelled=bool(self.labelled), year=self.year)
+        if line.rank is None and self.rank is not None:
+            line = replace(line, rank=self.rank)
+        if line.rank is not None:
+            self.found.ranks.add(line.rank)
+        self.tables.take(line)
+        self.tracebacks.take(line, number)
+        rows = self._worth.get(shape)
+        if rows is None:
+            return
+        self._times[shape] = times = self._times.get(shape, 0) + 1
+        if times > _ENOUGH and not self.tracebacks.waiting:
+            self._worth.pop(shape)
+            self._boring.add(shape)
+            return
+        for name, match in self.signatures.in_line(line, rows):
+            self._saw(name, match, line, number)
+        if "Watchdog caught" in line.text:
+            self._stalled(line)
+
+    def _saw(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
+        ranks = () if line.rank is None else (line.rank,)
+        groups = {key: masked(value) for key, value in match.groupdict().items() if value is not None}
+        new = Seen(name, _kept(line.text, match), self.name, number, line.rank, line.at, 1, ranks, groups)
+        old = self.found.seen.get(name)
+        if old is None:
+            self.found.seen[name] = new
+            return
+        first = new if new.at and old.at and new.at < old.at else old
+        together = tuple(sorted({*old.ranks, *ranks}))
+        self.found.seen[name] = replace(first, times=old.times + 1, ranks=together)
+
+    def _stalled(self, line: Line) -> None:
+        if found := _WATCHDOG.search(line.text):
+            done = _COMPLETED.search(line.text)
+            one = Stalled(
+                line.rank,
+                int(found["seq"]) if found["seq"] else None,
+                found["op"],
+                int(found["ms"]) / 1000 if found["ms"] else None,
+                int(done[1]) if done else None,
+                line.at,
+            )
+            self.found.stalled.setdefault(line.rank, one)
+
+    def end(self) -> None:
+        """No more lines."""
+        self.tracebacks.end()
+        for one in self.tracebacks.found:
+            key = (one.type, one.message, one.place)
+            old = self.found.raised.get(key)
+            after = max(0, self.lines - one.line)
+            if old is None:
+                self.found.raised[key] = replace(one, after=after)
+                continue
+            first = one if one.at and old.at and one.at < old.at else old
+            ranks = tuple(sorted({*old.ranks, *one.ranks}))
+            self.found.raised[key] = replace(
+                first, times=old.times + 1, ranks=ranks, after=min(old.after, after),
+                by_torch=old.by_torch or one.by_torch,
+            )  # fmt: skip
+
+
+class _Numbers:
+    """The number of a line as an editor counts, who knows no carriage returns."""
+
+    def __init__(self, piece: bytes) -> None:
+        self._piece = piece
+        self._plain = b"\r" not in piece
+        self._starts: list[int] | None = None
+
+    def of(self, place: int) -> int:
+        """From 1, within the piece."""
+        if self._plain:
+            return place + 1
+        if self._starts is None:
+            self._starts, at = [], 0
+            for line in self._piece.split(b"\n"):
+                self._starts.append(at)
+                at += line.count(b"\r") + 1
+        return bisect.bisect_right(self._starts, place)
+
+
+_STRANGE = bytes({*range(1, 32)} - {*b"\b\t\n\v\f\r\x1b"})
+_ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+
+def _rank_of(path: Path) -> int | None:
+    """The rank that a file's name tells, where there is a file a rank."""
+    if found := _RANK_IN_PATH.search(str(path)):
+        return int(found[1])
+    if found := _RANK_IN_NAME.search(path.name):
+        return int(found[1] or found[2])
+    return None
+
+
+def _kept(text: str, match: re.Match[str]) -> str:
+    """A line as evidence: cut around what matched, secrets masked."""
+    if len(text) > LONGEST_TEXT:
+        start = max(0, min(match.start() - 80, len(text) - LONGEST_TEXT))
+        text = f"{'...' if start else ''}{text[start : start + LONGEST_TEXT - 6]}..."
+    return masked(text.strip())

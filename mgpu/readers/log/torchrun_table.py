@@ -1,0 +1,93 @@
+"""Which ranks does the launcher say failed? torchrun's table, its lines on single ranks, accelerate's one process."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from mgpu.readers.log.line import LONGEST_TEXT, Line
+from mgpu.secrets_masking import masked
+from mgpu.snapshot import Fallen
+
+_START = "Root Cause (first observed failure)"
+_FIELD = re.compile(r"\s+(time|host|rank|exitcode|error_file|traceback)\s*:\s*(.*)$")
+_RANK = re.compile(r"(\d{1,9})\b(?: \(local_rank: (\d{1,9})\))?")
+_CODE = re.compile(r"(-?\d{1,9})\b(?: *\(pid: (\d{1,9})\))?")
+# failed (exitcode: -9) local_rank: 2 (pid: 4711) of binary: /usr/bin/python
+_SINGLE = re.compile(r"failed \(exitcode: (-?\d{1,9})\) local_rank: (\d{1,9}) \(pid: (\d{1,9})\) of")
+# The command of accelerate's launcher of one process: its Python, or another launcher; a script's own is no rank.
+STARTED = re.compile(
+    r"Command (?:'?\[)?'?(?:[^',\s]*/)?(?:python[\d.]*|pypy[\d.]*|accelerate|torchrun|deepspeed|mpirun)(?=['\s])"
+)
+_CALLED = re.compile(
+    rf"CalledProcessError: {STARTED.pattern}.*"
+    r"(?:returned non-zero exit status (\d{1,9})\.|died with <Signals\.\w+: (\d{1,9})>)"
+)
+
+
+@dataclass
+class Tables:
+    """The ranks that one file's launchers name."""
+
+    open: dict[str, str] | None = None
+    root: bool = False
+    fallen: dict[int, Fallen] = field(default_factory=dict)
+    single: dict[int, Fallen] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the next lines may belong to a table."""
+        return self.open is not None
+
+    def take(self, line: Line) -> None:
+        """The next line that may be of a table."""
+        text = line.text
+        if text.startswith(_START):
+            self._entry()
+            self.open, self.root = {}, True
+        elif text.startswith("Failures:"):
+            self.open, self.root = {}, False
+        elif found := _SINGLE.search(text):
+            code, local, pid = map(int, found.groups())
+            self.single[local] = Fallen(local, code, False, local, None, pid, line.at)
+        elif found := _CALLED.search(text):
+            self.single[0] = Fallen(0, int(found[1]) if found[1] else -int(found[2]), True, 0)
+        elif self.open is not None:
+            self._within(text)
+
+    def ranks(self) -> tuple[Fallen, ...]:
+        """All of them; without a table, those of the single lines."""
+        self._entry()
+        self.open = None
+        return tuple((self.fallen or self.single).values())
+
+    def _within(self, text: str) -> None:
+        if found := _FIELD.match(text):
+            if found[1] in (self.open or {}):
+                self._entry()
+            assert self.open is not None
+            self.open[found[1]] = found[2]
+        elif text.startswith("====="):
+            self._entry()
+            self.open = None
+        elif re.match(r"\[\d+\]:|-----", text):
+            self._entry()
+
+    def _entry(self) -> None:
+        """What was gathered of one rank."""
+        told, self.open = self.open or {}, {}
+        rank, code = _RANK.match(told.get("rank", "")), _CODE.match(told.get("exitcode", ""))
+        if rank is None or code is None:
+            return
+        error = told.get("traceback", "").strip()
+        said = error if error and not error.startswith(("To enable traceback", "Signal ")) else None
+        self.fallen[int(rank[1])] = Fallen(
+            int(rank[1]),
+            int(code[1]),
+            self.root,
+            int(rank[2]) if rank[2] else None,
+            told.get("host") or None,
+            int(code[2]) if code[2] else None,
+            told["time"].replace("_", "T", 1) if told.get("time") else None,
+            masked(said)[:LONGEST_TEXT] if said else None,
+        )

@@ -1,0 +1,209 @@
+"""Which Python exceptions does a log tell? Tracebacks of several ranks, written into one another, kept apart by rank.
+
+Chained ones ("During handling of the above exception ...") are one: what ended the rank is the last, what began it the
+first. Standard library only; the lines come one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from mgpu.readers.log.line import LONGEST_TEXT, Line
+from mgpu.readers.log.torchrun_table import STARTED
+from mgpu.secrets_masking import masked
+from mgpu.snapshot import Raised
+
+_HEAD = "Traceback (most recent call last)"
+_FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
+_RICH_FRAME = re.compile(r"(?P<file>/\S+|\S+\.py):(?P<line>\d+) in (?P<function>\S+)$")
+_ENDS = re.compile(
+    # lower case only with its module (socket.timeout): "loss: 0.53" of another rank is none
+    r"(?P<type>(?:[A-Za-z_]\w*\.)*_*[A-Z]\w*|(?:[A-Za-z_]\w*\.)+(?!py:)[a-z_]\w*)(?:: (?P<message>.*))?$"
+)
+# Before the traceback of what ends no process: Python tells of it and goes on.
+_HARMLESS = ("Exception ignored in", "Error in atexit._run_exitfuncs", "Exception in thread ")
+_GROUP = re.compile(r"[ |+-]*[|+] ?")  # in front of each line of an exception group's traceback
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+# Where a frame is nobody's own file.
+_FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d")
+_LONGEST = 4000  # lines of one traceback; what is longer is none
+_MASKED_CHARS = 4096  # of a message that are searched for secrets; far fewer are kept
+_MESSAGE_LINES = 30  # of a message of several lines
+_BLANK_LINES = 2  # between the links of a chain
+_KEPT = 300  # different exceptions
+_SWEPT_LINES = 1000  # so often is looked for what was begun and never ended: a rank that was killed while it wrote
+_LAUNCHER = re.compile(r"accelerate/commands/|torch/distributed/(?:run|launcher/)|deepspeed/launcher/")
+_RANK_BY_TORCH = re.compile(r"\[rank\d+\]:")
+
+
+@dataclass
+class _Open:
+    """A traceback that is being written."""
+
+    number: int
+    line: Line
+    last: int = 0  # the number of its latest line
+    frames: int = 0
+    place: str | None = None  # of the deepest frame in a file of the user's
+    deepest: str | None = None  # of any
+    cause: str | None = None
+    rich: bool = False
+    length: int = 0
+    harmless: bool = False
+    loader: bool = False
+    launcher: bool = False
+    group: bool = False
+
+
+@dataclass
+class _Ended:
+    """An exception whose message may go on."""
+
+    found: Raised
+    left: int = _MESSAGE_LINES
+    signatures: list[str] = field(default_factory=list)
+
+
+class Tracebacks:
+    """The exceptions of one file, line after line."""
+
+    def __init__(self, file: str, rows_of: Callable[[str], tuple[str, ...]]) -> None:
+        self.file, self._rows_of = file, rows_of
+        self._open: dict[int | None, _Open] = {}
+        self._ended: dict[int | None, _Ended] = {}
+        self._chained: dict[int | None, tuple[str, tuple[str, ...]]] = {}
+        self._harmless: int | None = None  # the line that says so
+        self._swept = 0
+        self.found: list[Raised] = []  # in the order they ended
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the next lines may belong to one."""
+        return bool(self._open or self._ended)
+
+    def take(self, line: Line, number: int) -> None:
+        """The next line that may be of a traceback: of every line while one is open."""
+        if number - self._swept >= _SWEPT_LINES:
+            self._sweep(number)
+        key = self._key_of(line)
+        text = line.text
+        if text.startswith(_HARMLESS):
+            self._close(key)
+            self._harmless = number
+            return
+        if _HEAD in text:
+            self._close(key)
+            harmless = self._harmless is not None and number - self._harmless <= _BLANK_LINES
+            group = "Exception Group" in text
+            rich = not group and ("─" in text or text.startswith(("+-", "╭")))
+            self._open[key] = _Open(number, line, number, rich=rich, harmless=harmless, group=group)
+            return
+        if key in self._open:
+            self._within(self._open[key], key, line, number)
+        elif key in self._ended:
+            self._after(self._ended[key], key, line)
+        elif frame := _FRAME.match(text):  # a syntax error has no head
+            self._open[key] = _Open(number, line, number, 1, _place(frame), _place(frame))
+
+    def _key_of(self, line: Line) -> int | None:
+        """Whose line it is. A rank that the text alone names ("nan on rank 1") may be any other's."""
+        known = self._open.keys() | self._ended.keys()
+        if line.rank is not None and line.text == line.whole and line.rank not in known and len(known) == 1:
+            return next(iter(known))
+        return line.rank
+
+    def end(self) -> None:
+        """No more lines."""
+        self._open.clear()
+        for key in list(self._ended):
+            self._close(key)
+
+    def _sweep(self, number: int) -> None:
+        """Let go what nobody goes on with: while anything is open, every line is read."""
+        self._swept = number
+        for key in [key for key, one in self._open.items() if number - one.last > _LONGEST]:
+            del self._open[key]
+        for key in [key for key, one in self._ended.items() if number - one.found.line > _LONGEST]:
+            self._close(key)
+
+    def _within(self, one: _Open, key: int | None, line: Line, number: int) -> None:
+        text = line.text
+        one.length += 1
+        one.last = number
+        if one.length > _LONGEST:
+            del self._open[key]
+            return
+        if one.group:
+            text = _GROUP.sub("", text, count=1) if text.lstrip().startswith("|") else text
+        if one.rich:
+            text = text.strip("│|").rstrip() if text.startswith(("│", "|")) else text
+            if text.startswith(("╰", "+-")):
+                one.rich = False
+                return
+            if frame := _RICH_FRAME.search(text.strip()):
+                self._frame(one, frame)
+            return
+        if frame := _FRAME.match(text):
+            self._frame(one, frame)
+        elif text and not text[0].isspace() and one.frames and (ends := _ENDS.match(text)):
+            self._raised(one, key, ends, line, number)
+        elif text and not text[0].isspace() and one.length > 40 * (one.frames + 1):
+            del self._open[key]  # the rest was written elsewhere
+
+    @staticmethod
+    def _frame(one: _Open, frame: re.Match[str]) -> None:
+        one.frames += 1
+        one.deepest = _place(frame)
+        one.loader |= frame["file"].endswith("torch/utils/data/dataloader.py")
+        one.launcher |= bool(_LAUNCHER.search(frame["file"]))
+        if not _FOREIGN.search(frame["file"]):
+            one.place = one.deepest
+
+    def _raised(self, one: _Open, key: int | None, ends: re.Match[str], line: Line, number: int) -> None:
+        del self._open[key]
+        if one.harmless:
+            return
+        told = ends["message"] or ""
+        message = masked(told[:_MASKED_CHARS])[:LONGEST_TEXT]
+        called = ends["type"].rpartition(".")[2] == "CalledProcessError"
+        prefix = line.whole[: len(line.whole) - len(line.text)]
+        rank = key if line.text == line.whole else line.rank if line.rank is not None else one.line.rank
+        cause, signatures = self._chained.pop(key, (one.cause, ()))
+        found = Raised(
+            ends["type"], message, self.file, number, rank, line.at or one.line.at, one.place or one.deepest,
+            ranks=() if rank is None else (rank,), cause=cause, loader=one.loader,
+            by_torch=bool(_RANK_BY_TORCH.search(prefix)),
+            of_launcher=called and (one.launcher or bool(STARTED.match(told))),
+        )  # fmt: skip
+        self._ended[key] = _Ended(found, signatures=[*signatures, *self._rows_of(line.text)])
+
+    def _after(self, one: _Ended, key: int | None, line: Line) -> None:
+        """A line after an exception's own: of its message, or what chains the next to it."""
+        if line.text.startswith(_CHAINED):
+            first = one.found
+            began = first.cause or f"{first.type}: {first.message}".rstrip(": ")
+            self._chained[key] = (began, tuple(one.signatures))
+            del self._ended[key]
+            return
+        one.left = one.left - 1 if line.text else min(one.left - 1, _BLANK_LINES)
+        if line.at or one.left <= 0 or "ChildFailedError" in line.text:
+            self._close(key)
+        elif one.left > _BLANK_LINES:
+            one.signatures += self._rows_of(line.text)
+
+    def _close(self, key: int | None) -> None:
+        one = self._ended.pop(key, None)
+        if one is None:
+            return
+        self.found.append(replace(one.found, signatures=tuple(dict.fromkeys(one.signatures))))
+        if len(self.found) > _KEPT:
+            del self.found[_KEPT // 2]  # the first and the last are what matters
+
+
+def _place(frame: re.Match[str]) -> str:
+    name = frame["file"].replace("\\", "/").rpartition("/")[2]
+    function = frame["function"]
+    where = f"{name}:{frame['line']}"
+    return where if not function or function == "<module>" else f"{where} in {function}"

@@ -1,0 +1,1 @@
+"""A training script as the fact `script`: what it imports, calls and guards by rank."""

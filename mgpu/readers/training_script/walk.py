@@ -1,0 +1,413 @@
+"""What stands in a script's syntax tree: which calls, with which values, in which loops, under which conditions?
+
+A function is read where it is first called, with what that call gives it; one that nothing calls is read last. So a
+name means the same in a function as at its caller, and what a caller asks (`if rank == 0`) holds for what it calls.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mgpu.readers.training_script.names import (
+    MOST,
+    OUTSIDE,
+    Around,
+    Frame,
+    Function,
+    Scope,
+    Source,
+    Spot,
+    canonical,
+    given,
+    joined,
+)
+from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Told
+from mgpu.snapshot import ScriptCall, ScriptJump, ScriptLoop, ScriptOption, ScriptSet, ScriptText
+
+_DEEPEST = 10  # functions that are read within each other; those below it are read afterwards
+# Decorators that let only some ranks into a function.
+_DECORATORS: dict[str, Guards] = {
+    "on_main_process": ("main",), "rank_zero_only": ("main",), "main_process_only": ("main",), "master_only": ("main",),
+    "on_local_main_process": ("local_main",), "on_last_process": ("some",), "on_process": ("some",),
+}  # fmt: skip
+_EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
+
+
+class Walk:
+    """All that is found in a script and the modules it imports from its folder."""
+
+    def __init__(self, find: Callable[[Walk, str], Scope | None], mask: Callable[[str, str], str]) -> None:
+        """`find` reads the module of a dotted name, if it stands beside the script, and gives its names; `mask` gives a
+        text (the second) without secrets, also by the name it is given to."""
+        self.find, self.mask = find, mask
+        self.functions: list[Function] = []
+        self.by_name: dict[str, Function] = {}
+        self.bases: dict[str, list[str]] = {}  # of classes
+        self.attributes: dict[str, str] = {}  # of objects: "Trainer().model" -> what it is
+        self.asks: dict[str, Told] = {}  # attributes that hold the answer to a question about the rank
+        self.imports: set[str] = set()
+        self.elsewhere: set[str] = set()  # modules that are not beside the script
+        self.calls: list[tuple[Spot, dict[str, Any]]] = []
+        self.sets: list[tuple[Spot, dict[str, Any]]] = []
+        self.loops: list[tuple[Spot, dict[str, Any]]] = []
+        self.jumps: list[tuple[Spot, dict[str, Any]]] = []
+        self.options: list[tuple[Spot, dict[str, Any]]] = []
+        self.texts: list[tuple[Spot, dict[str, Any]]] = []
+        self.arounds: dict[int, Around] = {}
+        self.main_guard = False
+        self.cut = False
+        self.depth = 0
+
+    def module(self, tree: ast.Module, source: Source) -> Scope:
+        """Read a file's top level, and with it all that it calls."""
+        scope = Scope({"__name__": "__name__"})
+        self._body(tree.body, Frame(self, source, scope, -1, ""), OUTSIDE)
+        return scope
+
+    def rest(self) -> None:
+        """Read what nothing calls."""
+        for function in self.functions:  # grows meanwhile
+            if not function.read:
+                self.enter(function, {})
+
+    # --- statements --------------------------------------------------------------------------------------------------
+
+    def _body(self, body: Sequence[ast.stmt], frame: Frame, around: Around) -> None:
+        for statement in body:
+            kind = type(statement)
+            if kind is ast.Expr and isinstance(statement.value, ast.Constant):  # type: ignore[attr-defined]
+                continue  # a docstring
+            handle = _STATEMENTS.get(kind)
+            if handle is not None:
+                handle(self, statement, frame, around)
+            else:
+                for child in ast.iter_child_nodes(statement):
+                    if isinstance(child, ast.expr):
+                        frame.look(child, around)
+            if kind is ast.If and not statement.orelse and _leaves(statement.body):  # type: ignore[attr-defined]
+                _, contrary = frame.asks(statement.test)  # type: ignore[attr-defined]
+                around = (joined(around[0], contrary), *around[1:])
+
+    def _if(self, node: ast.If, frame: Frame, around: Around) -> None:
+        frame.look(node.test, around)
+        yes, no = frame.asks(node.test)
+        guards, conditions, loops, within = around
+        words = self.mask("", frame.source.words(node.test))
+        if frame.number < 0 and "__name__" in words and "__main__" in words:
+            self.main_guard = self.main_guard or not frame.source.file
+            self._body(node.body, frame, around)
+            self._body(node.orelse, frame, around)
+            return
+        plain = not yes or isinstance(node.test, ast.BoolOp)
+        told_yes = (*conditions, words) if plain else conditions
+        told_no = (*conditions, f"not ({words})") if plain else conditions
+        self._body(node.body, frame, (joined(guards, yes), told_yes, loops, within))
+        self._body(node.orelse, frame, (joined(guards, no), told_no, loops, within))
+
+    def _for(self, node: ast.For | ast.AsyncFor, frame: Frame, around: Around) -> None:
+        frame.look(node.iter, around)
+        target = frame.source.words(node.target)
+        inner = self._loop(
+            node, frame, around, self.mask("", frame.source.words(node.iter)), frame.resolve(node.iter) or "", target
+        )
+        for name in _names_in(node.target):
+            frame.forget(name)
+        self._body(node.body, frame, inner)
+        self._body(node.orelse, frame, around)
+
+    def _while(self, node: ast.While, frame: Frame, around: Around) -> None:
+        frame.look(node.test, around)
+        inner = self._loop(node, frame, around, frame.source.words(node.test), "", "")
+        self._body(node.body, frame, inner)
+        self._body(node.orelse, frame, around)
+
+    def _loop(self, node: ast.stmt, frame: Frame, around: Around, over: str, source: str, target: str) -> Around:
+        if len(self.loops) >= MOST:
+            self.cut = True
+            return around
+        self.loops.append((frame.spot(node, around), {"over": over, "source": source, "target": target}))
+        return (*around[:2], (*around[2], len(self.loops) - 1), around[3])
+
+    def _with(self, node: ast.With | ast.AsyncWith, frame: Frame, around: Around) -> None:
+        for item in node.items:
+            frame.look(item.context_expr, around)
+            name = frame.resolve(item.context_expr) or frame.source.words(item.context_expr)
+            if item.optional_vars is not None:
+                frame.bind(item.optional_vars, item.context_expr)
+            around = (*around[:3], (*around[3], name.removesuffix("()")))
+        self._body(node.body, frame, around)
+
+    def _try(self, node: ast.Try, frame: Frame, around: Around) -> None:
+        for body in (node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody):
+            self._body(body, frame, around)
+
+    def _match(self, node: ast.Match, frame: Frame, around: Around) -> None:
+        frame.look(node.subject, around)
+        for case in node.cases:
+            self._body(case.body, frame, around)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, frame: Frame, around: Around) -> None:
+        guards: Guards = ()
+        for decorator in node.decorator_list:
+            frame.look(decorator, around)
+            name = (frame.resolve(decorator) or "").removesuffix("()").rpartition(".")[2]
+            guards = joined(guards, _DECORATORS.get(name, ()))
+        for default in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
+            frame.look(default, around)
+        name = f"{frame.inside}.{node.name}" if frame.inside else node.name
+        known = f"{frame.source.module}.{name}" if frame.source.module else name
+        function = Function(
+            name, node, frame.scope, frame.source, len(self.functions), frame.owner, joined(around[0], guards)
+        )
+        self.functions.append(function)
+        self.by_name[known] = function
+        if not frame.owner:
+            frame.scope.names[node.name] = known
+
+    def _class(self, node: ast.ClassDef, frame: Frame, around: Around) -> None:
+        name = f"{frame.inside}.{node.name}" if frame.inside else node.name
+        known = f"{frame.source.module}.{name}" if frame.source.module else name
+        frame.scope.names[node.name] = known
+        for base in (*node.bases, *(keyword.value for keyword in node.keywords)):
+            frame.look(base, around)
+        self.bases[known] = [frame.resolve(base) or "" for base in node.bases]
+        inner = Frame(self, frame.source, Scope({}, frame.scope), frame.number, name, known)
+        self._body(node.body, inner, around)
+
+    def _import(self, node: ast.Import, frame: Frame, around: Around) -> None:
+        for alias in node.names:
+            self._load(alias.name)
+            self.imports.add(alias.name)
+            if alias.asname:
+                frame.scope.names[alias.asname] = canonical(alias.name)
+            else:
+                top = alias.name.partition(".")[0]
+                frame.scope.names[top] = top
+
+    def _import_from(self, node: ast.ImportFrom, frame: Frame, around: Around) -> None:
+        module = node.module or ""
+        if node.level:
+            parts = frame.source.package.split(".") if frame.source.package else []
+            parts = parts[: len(parts) - node.level + 1] if node.level > 1 else parts
+            module = ".".join([*parts, module] if module else parts)
+        if not module:
+            return
+        names = self._load(module)
+        for alias in node.names:
+            if alias.name == "*":
+                frame.scope.names.update({k: v for k, v in (names.names if names else {}).items() if k[0] != "_"})
+                self.imports.add(f"{module}.*")
+                continue
+            whole = f"{module}.{alias.name}"
+            self.imports.add(whole)
+            bound = names.names.get(alias.name) if names is not None else None
+            if bound is None and names is not None:
+                self.find(self, whole)  # a module of that package
+            frame.scope.names[alias.asname or alias.name] = canonical(bound or whole)
+            if names is not None and (asked := names.asks.get(alias.name)) is not None:
+                frame.scope.asks[alias.asname or alias.name] = asked
+
+    def _load(self, module: str) -> Scope | None:
+        found = self.find(self, module)
+        if found is None:
+            self.elsewhere.add(module)
+        return found
+
+    def _assign(self, node: ast.Assign, frame: Frame, around: Around) -> None:
+        frame.look(node.value, around, node.targets)
+        for target in node.targets:
+            self._set(target, node.value, frame, around)
+            frame.bind(target, node.value)
+
+    def _annotated(self, node: ast.AnnAssign, frame: Frame, around: Around) -> None:
+        if node.value is not None:
+            frame.look(node.value, around, [node.target])
+            self._set(node.target, node.value, frame, around)
+            frame.bind(node.target, node.value)
+
+    def _augmented(self, node: ast.AugAssign, frame: Frame, around: Around) -> None:
+        frame.look(node.value, around)
+        self._set(node.target, node.value, frame, around)
+
+    def _set(self, target: ast.expr, value: ast.expr, frame: Frame, around: Around) -> None:
+        if isinstance(target, ast.Tuple | ast.List):
+            if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts):
+                for one, given in zip(target.elts, value.elts, strict=True):
+                    self._set(one, given, frame, around)
+            return
+        if isinstance(value, ast.Call) and not isinstance(target, ast.Subscript):
+            return  # in the call's targets
+        if len(self.sets) >= MOST:
+            self.cut = True
+            return
+        name = frame.resolve(target) if isinstance(target, ast.Subscript) else frame.source.words(target)
+        what = {"target": name or frame.source.words(target), "value": ""}
+        what["value"] = self.mask(what["target"], frame.value(value))
+        self.sets.append((frame.spot(target, around), what))
+
+    def _expression(self, node: ast.Expr, frame: Frame, around: Around) -> None:
+        frame.look(node.value, around)
+
+    def _jump(self, node: ast.Break | ast.Continue, frame: Frame, around: Around) -> None:
+        if around[2] and len(self.jumps) < MOST:
+            self.jumps.append((frame.spot(node, around), {"kind": type(node).__name__.lower()}))
+
+    def _raise(self, node: ast.Raise, frame: Frame, around: Around) -> None:
+        self._jump(node, frame, around)  # type: ignore[arg-type]
+        if node.exc is not None:
+            frame.look(node.exc, around)
+
+    def _return(self, node: ast.Return, frame: Frame, around: Around) -> None:
+        self._jump(node, frame, around)  # type: ignore[arg-type]
+        if node.value is None:
+            return
+        frame.look(node.value, around)
+        function = self.functions[frame.number] if frame.number >= 0 else None
+        if function is None:
+            return
+        if isinstance(node.value, ast.Tuple):
+            function.gives = [frame.resolve(item) for item in node.value.elts]
+        elif not isinstance(node.value, ast.Constant):
+            function.gives = frame.resolve(node.value)
+            if (asked := frame.asks(node.value)) != NOTHING:
+                function.asks = asked
+
+    # --- functions ---------------------------------------------------------------------------------------------------
+
+    def enter(self, function: Function, given: dict[str, str], asked: dict[str, Told] | None = None) -> None:
+        """Read a function, its parameters bound to what a call gives."""
+        function.read = True
+        scope = Scope(dict(given), function.scope, dict(asked or {}))
+        arguments = function.node.args
+        every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        named = (*every, *(a for a in (arguments.vararg, arguments.kwarg) if a))
+        for place, argument in enumerate(named):
+            if argument.arg not in scope.names:
+                first = place == 0 and function.owner
+                scope.names[argument.arg] = f"{function.owner}()" if first else argument.arg
+        frame = Frame(self, function.source, scope, function.number, function.name)
+        self.depth += 1
+        self._body(function.node.body, frame, OUTSIDE)
+        self.depth -= 1
+
+    def called(self, name: str, node: ast.Call | None, frame: Frame, around: Around) -> Function | None:
+        """The script's own function of this name, read now if it has not been; None where it has none."""
+        function = self.own(name)
+        if function is None:
+            return None
+        function.sites.append((frame.number, around))
+        if not function.read and self.depth < _DEEPEST and node is not None:
+            values, asked = given(function, node, frame)
+            self.enter(function, values, asked)
+        return function
+
+    def own(self, name: str) -> Function | None:
+        """The script's function of a resolved name: a function, a method of an object, or a class's first method."""
+        found = self.by_name.get(name)
+        if found is not None:
+            return found
+        owner, dot, method = name.rpartition("().")
+        if dot and owner in self.bases:
+            return self._method(owner, method)
+        return self._method(name, "__init__") if name in self.bases else None
+
+    def _method(self, owner: str, name: str) -> Function | None:
+        seen: set[str] = set()
+        while owner in self.bases and owner not in seen:
+            seen.add(owner)
+            if (found := self.by_name.get(f"{owner}.{name}")) is not None:
+                return found
+            owner = next((base for base in self.bases[owner] if base in self.bases), "")
+        return None
+
+    def around(self, number: int, seen: frozenset[int] = frozenset()) -> Around:
+        """What is around a function: all that is around every call of it."""
+        if number < 0 or number in seen:
+            return OUTSIDE
+        if number not in self.arounds:
+            self.arounds[number] = self._around(number, seen)
+        return self.arounds[number]
+
+    def _around(self, number: int, seen: frozenset[int]) -> Around:
+        function = self.functions[number]
+        every: list[Around] = []
+        for caller, site in function.sites:
+            above = self.around(caller, seen | {number})
+            every.append((joined(above[0], site[0]), above[1] + site[1], above[2] + site[2], above[3] + site[3]))
+        if not every:
+            return (function.guards, (), (), ())
+        guards, conditions, loops, within = every[0]
+        return (
+            joined(tuple(g for g in guards if all(g in one[0] for one in every)), function.guards),
+            tuple(c for c in conditions if all(c in one[1] for one in every)),
+            tuple(loop for loop in loops if all(loop in one[2] for one in every)),
+            tuple(w for w in within if all(w in one[3] for one in every)),
+        )
+
+    # --- what was found ----------------------------------------------------------------------------------------------
+
+    def told(self) -> dict[str, Any]:
+        """All of it, as the fact has it: in the order of files and lines."""
+        arounds = {number: self.around(number) for number in range(-1, len(self.functions))}
+        order = {index: place for place, index in enumerate(sorted(range(len(self.loops)), key=self._loop_key))}
+
+        def where(spot: Spot) -> dict[str, Any]:
+            file, line, column, number, own = spot
+            above = arounds[number]
+            return {
+                "file": file,
+                "line": line,
+                "column": column,
+                "function": self.functions[number].name if number >= 0 else "",
+                "guards": joined(above[0], own[0]),
+                "conditions": above[1] + own[1],
+                "loops": tuple(order[loop] for loop in dict.fromkeys(above[2] + own[2])),
+                "within": above[3] + own[3],
+            }
+
+        def made(kind: Callable[..., Any], found: list[tuple[Spot, dict[str, Any]]]) -> tuple[Any, ...]:
+            return tuple(kind(**where(spot), **what) for spot, what in sorted(found, key=lambda pair: pair[0][:3]))
+
+        return {
+            "calls": made(ScriptCall, self.calls),
+            "sets": made(ScriptSet, self.sets),
+            "loops": made(ScriptLoop, self.loops),
+            "jumps": made(ScriptJump, self.jumps),
+            "options": made(ScriptOption, self.options),
+            "texts": made(ScriptText, self.texts),
+            "functions": tuple(f.name for f in self.functions if not f.source.file),
+            "imports": tuple(sorted(self.imports)),
+            "main_guard": self.main_guard,
+            "cut": self.cut,
+        }
+
+    def _loop_key(self, index: int) -> tuple[str, int, int]:
+        return self.loops[index][0][:3]
+
+
+def _names_in(target: ast.expr) -> list[str]:
+    return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
+
+
+def _leaves(body: Sequence[ast.stmt]) -> bool:
+    """Whether what follows is not reached past these statements."""
+    last = body[-1]
+    if isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break):
+        return True
+    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
+        return ast.unparse(last.value.func) in _EXITS
+    return False
+
+
+_STATEMENTS: dict[type[ast.stmt], Callable[..., None]] = {
+    ast.If: Walk._if, ast.For: Walk._for, ast.AsyncFor: Walk._for, ast.While: Walk._while, ast.With: Walk._with,
+    ast.AsyncWith: Walk._with, ast.Try: Walk._try, ast.Match: Walk._match, ast.FunctionDef: Walk._function,
+    ast.AsyncFunctionDef: Walk._function, ast.ClassDef: Walk._class, ast.Import: Walk._import,
+    ast.ImportFrom: Walk._import_from, ast.Assign: Walk._assign, ast.AnnAssign: Walk._annotated,
+    ast.AugAssign: Walk._augmented, ast.Expr: Walk._expression, ast.Return: Walk._return,
+    ast.Raise: Walk._raise, ast.Break: Walk._jump, ast.Continue: Walk._jump,
+}  # fmt: skip
+if hasattr(ast, "TryStar"):
+    _STATEMENTS[ast.TryStar] = Walk._try

@@ -1,0 +1,267 @@
+"""How did a job end, which rank failed first and on which node, and what is the exit status of all that?
+
+By what Slurm says of the job, what srun says of its tasks, and the launchers' tables in the output and in the files of
+single nodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mgpu import errors, file_reading, hostlist
+from mgpu.launch.run_outcome import of_table
+from mgpu.slurm.follow import Followed
+from mgpu.slurm.record import Record
+from mgpu.snapshot import EndedRank, Fallen, Run
+
+_READ_BYTES = 64 << 20  # of the end of a file
+_MOST_FILES = 2000
+_MOST_HOSTS = 4 << 20  # bytes of a hostfile: a line a task
+_ENDED_BY = 128 + signal.SIGTERM
+# Slurm ended it, with SIGTERM first; ExitCode says 0:0 or 0:15 then (measured on 22.05: 0:0 for TIMEOUT and CANCELLED).
+BY_SLURM = frozenset({"TIMEOUT", "PREEMPTED", "CANCELLED", "DEADLINE", "REVOKED"})
+# Codes with which srun and a launcher end whatever a rank ended with: the launchers' 1, and those of tasks that srun
+# ended because another had failed (128 + KILL, 128 + TERM; 9 and 15 in older releases).
+_FLAT = frozenset({1, 9, 15, 137, 143})
+_CONSEQUENCES = frozenset({-15, -9, -6, 1})  # of a failure elsewhere, where two ranks fell within the same moment
+# srun: error: node2: task 1: Exited with exit code 7; srun: error: node[1-2]: tasks 0-1: Killed (22.05, and source)
+_TASK = re.compile(rb"srun: error: (?P<nodes>[\w.\[\],-]+): tasks? (?P<tasks>[\d,\-\[\]]+): (?P<how>[^\n]*)")
+_EXITED = re.compile(rb"Exited with exit code (\d+)")
+_SIGNALS = {
+    b"Killed": 137, b"Terminated": 143, b"Segmentation fault": 139, b"Aborted": 134, b"Bus error": 135,
+    b"Out Of Memory": 137, b"Floating point exception": 136, b"Illegal instruction": 132, b"Interrupt": 130,
+}  # fmt: skip
+_LABEL = re.compile(rb"^ {0,6}(\d{1,6}): ?", re.MULTILINE)
+_TEE = re.compile(rb"^\[[A-Za-z_]+\d+\]:(?=\[rank\d)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Task:
+    """The first task of a step that failed, as srun tells it."""
+
+    node: str
+    task: str
+    code: int | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the output and the files of the nodes tell of the ranks."""
+
+    ranks: tuple[EndedRank, ...] = ()
+    task: Task | None = None
+    parts: Mapping[str, bytes] | None = None  # what each node printed, where the output tells them apart
+
+    @property
+    def first(self) -> EndedRank | None:
+        """The rank that failed first."""
+        return next((rank for rank in self.ranks if rank.first), None)
+
+
+def state_code(record: Record | None) -> int:
+    """The exit status by what Slurm says alone: the job's own, 128 + N for a signal N."""
+    if record is None:
+        return errors.UNKNOWN
+    if record.state == "COMPLETED":
+        return 0
+    if record.exit_code:
+        return record.exit_code
+    if record.state == "OUT_OF_MEMORY":
+        return 137
+    if record.state in BY_SLURM:
+        return _ENDED_BY
+    if record.signal and record.reason != "JobLaunchFailure" and record.signal < 64:
+        return 128 + record.signal
+    return errors.NOT_READY
+
+
+def exit_status(followed: Followed, found: Found) -> int:
+    """What mgpu ends with."""
+    if followed.never:
+        return errors.LAUNCH_REFUSED
+    if followed.timed_out:
+        return errors.TIMED_OUT
+    if followed.signalled is not None:
+        return 128 + followed.signalled
+    if followed.held:
+        return errors.NOT_READY
+    code = state_code(followed.record)
+    if code in _FLAT and followed.record is not None and followed.record.exit_code:
+        first = found.first
+        if first is not None and first.exit_code:
+            return 128 - first.exit_code if first.exit_code < 0 else first.exit_code
+        if found.task is not None and found.task.code:
+            return found.task.code
+    return code
+
+
+def run_of(followed: Followed, found: Found, code: int, folder: Path | None) -> Run:
+    """The fact `run`."""
+    record = followed.record
+    return Run(
+        code,
+        record.exit_code if record else code,
+        round(followed.seconds, 3),
+        signal.Signals(followed.signalled).name if followed.signalled is not None else None,
+        followed.timed_out,
+        found.ranks,
+        slurm=followed.state if followed.signalled is None and not followed.timed_out else None,
+        log=str(folder) if folder else None,
+        watched=False,
+    )
+
+
+def found(followed: Followed) -> Found:
+    """What the output and the files of the nodes tell."""
+    record = followed.record
+    if record is None or not followed.output:
+        return Found()
+    printed = _end_of(Path(followed.output))
+    tasks = task_nodes(record, Path(followed.output))
+    parts = _by_node(printed, tasks)
+    names = frozenset(tasks)
+    fallen: list[tuple[str | None, Fallen]] = []
+    for node, text in (parts or {"": printed}).items():
+        fallen += [(node or _known(rank.host, names), rank) for rank in of_table(text).values()]
+    for path in node_files(record, Path(followed.output)):
+        where = node_in(path, Path(followed.output).parent, tasks)
+        fallen += [(where or _known(rank.host, names), rank) for rank in of_table(_end_of(path)).values()]
+    task = _first_task(printed, tasks)
+    return Found(_ended(fallen, task), task, parts)
+
+
+def task_nodes(record: Record, output: Path) -> tuple[str, ...]:
+    """The nodes of the tasks, in their order: those that the pre-flight has chosen, else all of the job's."""
+    for folder in preflight_folders(record, output):
+        with contextlib.suppress(OSError):
+            if chosen := file_reading.read(folder / "hostfile", most=_MOST_HOSTS).decode("utf-8", "replace").split():
+                return tuple(dict.fromkeys(chosen))
+    with contextlib.suppress(ValueError):
+        return hostlist.expand(record.nodes)
+    return ()
+
+
+def preflight_folders(record: Record, output: Path) -> Iterator[Path]:
+    """Where a pre-flight of the job has written to: beside the script that mgpu has written, or the job's output."""
+    name = f"preflight-{record.job}"
+    script = Path(record.script if Path(record.script).is_file() else record.script.partition(" ")[0])
+    for folder in dict.fromkeys((script.parent, output.parent, output.parent / "logs", Path("logs"))):
+        if (folder / name).is_dir():
+            yield folder / name
+
+
+def preflight(followed: Followed) -> dict[str, Any] | None:
+    """What the job's pre-flight has found: nodes that are good, bad, chosen, and how many are needed. None: no word."""
+    if not followed.output or followed.record is None:
+        return None
+    return preflight_in(preflight_folders(followed.record, Path(followed.output)))
+
+
+def preflight_in(folders: Iterable[Path]) -> dict[str, Any] | None:
+    """What a pre-flight has written into the first of these folders that can be read."""
+    from mgpu.fleet import artifacts
+
+    for folder in folders:
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            document = artifacts.read(folder) or {}
+            bad = [{"node": str(one["node"]), "reason": str(one["reason"])} for one in document["bad"]]
+            names = {name: [str(node) for node in document[name]] for name in ("good", "chosen")}
+            return {"folder": str(folder), "need": int(document["need"]), "bad": bad, **names}
+    return None
+
+
+def node_files(record: Record, output: Path) -> list[Path]:
+    """Files that the job's steps have written beside its output: with its number in their names."""
+    number = re.compile(rf"(?<!\d){record.job}(?!\d)")
+    try:
+        beside = [path for path in output.parent.iterdir() if number.search(path.name) and path != output]
+    except OSError:
+        return []
+    files = [path for path in beside if path.is_file() and path.suffix in (".log", ".out", ".err", ".txt", "")]
+    return sorted(files)[:_MOST_FILES]
+
+
+def node_in(path: Path, base: Path, nodes: Sequence[str]) -> str | None:
+    """The node that a file's name tells: its name, or its number in the job (n0, node1)."""
+    name = str(path.relative_to(base)) if path.is_relative_to(base) else path.name
+    named = [node for node in nodes if re.search(rf"(?<![\w.]){re.escape(node)}(?![\w])", name)]
+    if named:
+        return max(named, key=len)
+    found = re.search(r"(?<![A-Za-z])n(?:ode)?(\d{1,5})(?!\d)", name)
+    return nodes[int(found[1])] if found and int(found[1]) < len(nodes) else None
+
+
+def _end_of(path: Path) -> bytes:
+    try:
+        with open(file_reading.open_checked(path), "rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _READ_BYTES))
+            return file.read(_READ_BYTES)
+    except OSError:
+        return b""
+
+
+def _by_node(printed: bytes, nodes: Sequence[str]) -> dict[str, bytes] | None:
+    """What each node printed, by the labels of `srun --label`; None where there are none."""
+    numbers = [int(found[1]) for found in _LABEL.finditer(printed)]
+    if not numbers or not nodes or len(numbers) < printed.count(b"\n") * 0.5:
+        return None
+    each = max(1, -(-(max(numbers) + 1) // len(nodes)))  # tasks of a node, in blocks: Slurm's default
+    parts: dict[str, list[bytes]] = {}
+    for line in printed.splitlines(keepends=True):
+        label = _LABEL.match(line)
+        if label is None:  # the batch script's own, and srun's
+            parts.setdefault("", []).append(line)
+            continue
+        node = nodes[min(int(label[1]) // each, len(nodes) - 1)]
+        parts.setdefault(node, []).append(_TEE.sub(b"", line[label.end() :]))
+    return {node: b"".join(lines) for node, lines in parts.items()}
+
+
+def _known(host: str | None, nodes: frozenset[str]) -> str | None:
+    """A host as Slurm names it; as it names itself, where that is no node of the job."""
+    if host is None:
+        return None
+    short = host.partition(".")[0]
+    return host if host in nodes else short if short in nodes else None
+
+
+def _first_task(printed: bytes, nodes: Sequence[str]) -> Task | None:
+    """The first task that failed by itself: those that srun ended come after it."""
+    told = []
+    for found in _TASK.finditer(printed):
+        code = _EXITED.search(found["how"])
+        number = int(code[1]) if code else next((c for word, c in _SIGNALS.items() if word in found["how"]), None)
+        with contextlib.suppress(ValueError):
+            names = hostlist.expand(found["nodes"].decode("ascii", "replace"))
+            if not nodes or set(names) <= set(nodes):
+                told.append(Task(hostlist.fold(names), found["tasks"].decode("ascii", "replace"), number))
+    own = [task for task in told if task.code not in (137, 143, None)]
+    return next(iter(own or told), None)
+
+
+def _ended(fallen: Sequence[tuple[str | None, Fallen]], task: Task | None) -> tuple[EndedRank, ...]:
+    """Every rank that a table names, each with its node; the one marked that failed first on any node."""
+    roots = [(node, rank) for node, rank in fallen if rank.first]
+    marked: frozenset[int] = frozenset()
+    if roots:
+        earliest = min((rank.at or "9" for _, rank in roots))
+        at_once = [one for one in roots if (one[1].at or "9") == earliest]
+        own = [one for one in at_once if one[1].exit_code not in _CONSEQUENCES] or at_once
+        by_srun = [one for one in own if task is not None and one[0] == task.node] or own
+        marked = frozenset({by_srun[0][1].rank})
+    ranks: dict[int, EndedRank] = {}
+    for node, rank in fallen:
+        where = node or (task.node if task is not None and rank.first and len(roots) == 1 else rank.host)
+        one = EndedRank(
+            rank.rank, rank.exit_code, rank.rank in marked, rank.local_rank, where, rank.pid, at=rank.at,
+            error=rank.error,
+        )  # fmt: skip
+        before = ranks.get(rank.rank)
+        ranks[rank.rank] = one if before is None else replace(before, host=before.host or one.host)
+    return tuple(ranks[number] for number in sorted(ranks))

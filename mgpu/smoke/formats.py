@@ -1,0 +1,144 @@
+"""How is a smoke test told, in the format that was asked for?"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from mgpu import engine, errors
+from mgpu.check import Skip
+from mgpu.command_line import Command, from_words
+from mgpu.doctor import report as doctor_report
+from mgpu.doctor import run
+from mgpu.report import document, formats
+from mgpu.report import screen as report_screen
+from mgpu.smoke import report as verdicts
+from mgpu.smoke.report import Result
+from mgpu.smoke.request import Request
+from mgpu.smoke.screen import TITLES
+from mgpu.snapshot import Snapshot
+
+_COMMAND = "mgpu smoke-test"
+
+
+def tell(
+    result: Result, request: Request, screen: report_screen.Screen | None, head: Sequence[report_screen.Line] = ()
+) -> None:
+    """The verdict. `screen`: where a person has followed the run; elsewhere the rungs come first, under `head`."""
+    if request.format == "human":
+
+        def show(target: report_screen.Screen) -> None:
+            target.show([*head, *rung_lines(result, target), *verdicts.lines(result, request, target)])
+
+        if screen is not None:
+            screen.show(verdicts.lines(result, request, screen))
+        else:
+            run.write_out(request.output, lambda stream: show(report_screen.Screen.of(stream)))
+        return
+    text = text_of(result, request)
+    run.write_out(request.output, lambda stream: doctor_report.whole_text(stream, text))
+
+
+def text_of(result: Result, request: Request) -> str:
+    """The report of a format for programs."""
+    if request.format == "json":
+        return document.text(verdicts.document(result))
+    told = _told(result)
+    if request.format == "junit":
+        return formats.junit(result.outcomes, result.snapshot, result.verdict, result.seconds, told)
+    if request.format == "github":
+        doctor_report.append_summary(formats.markdown_table(result.outcomes, result.snapshot, told))
+        return formats.github(result.outcomes, told)
+    hidden = _redacted(result)
+    buffer = io.StringIO()
+    plain = report_screen.Screen(report_screen.WIDTH_PLAIN, False, False, buffer)
+    plain.show([*rung_lines(hidden, plain), *verdicts.lines(hidden, request, plain)])
+    return formats.markdown(hidden.outcomes, hidden.snapshot, _told(hidden), buffer.getvalue())
+
+
+def _redacted(result: Result) -> Result:
+    """The same, without names of machines and people: what is pasted into an issue is read by everybody."""
+    from mgpu.snapshot.redaction import redacted
+
+    snapshot = redacted(result.snapshot)
+    checks = [outcome.check for outcome in result.outcomes]
+    return dataclasses.replace(result, snapshot=snapshot, outcomes=engine.run(dict.fromkeys(checks), snapshot))
+
+
+def _told(result: Result) -> formats.Report:
+    word, _, text = verdicts.head(result)
+    stages = tuple(
+        formats.Stage(stage.name, TITLES[stage.name], stage.status, stage.seconds, stage.detail or "")
+        for stage in verdicts.stages(result.ranks)
+    )
+    return formats.Report(_COMMAND, word, text, stages)
+
+
+def rung_lines(result: Result, screen: report_screen.Screen) -> list[report_screen.Line]:
+    """A row for each rung, as it went."""
+    lines: list[report_screen.Line] = []
+    for number, stage in enumerate(verdicts.stages(result.ranks), 1):
+        took = f" ({stage.seconds:.1f}s)" if stage.seconds is not None and stage.status == "ok" else ""
+        lines += report_screen.row(
+            screen, stage.status, f"{number} {TITLES[stage.name]:<18} ", f"{stage.detail or ''}{took}"
+        )
+    return lines
+
+
+def refused(
+    stopping: Sequence[engine.Outcome], snapshot: Snapshot, request: Request, seconds: float, busy: Sequence[str] = ()
+) -> int:
+    """Nothing was started: these problems would only show later, and worse; or (`busy`) somebody works on the GPUs."""
+    if busy:
+        code, verdict = errors.REFUSED, "unknown"
+        why = f"{'; '.join(busy)}. Not loaded without --allow-busy; other GPUs: --gpus LIST."
+    elif any(o.status == "fail" for o in stopping):
+        code, verdict, why = errors.NOT_READY, "failed", "This would fail for certain. Mend it first:"
+    else:
+        code, verdict, why = errors.UNKNOWN, "unknown", "Nobody can tell whether this would work. See"
+    command = from_words(["mgpu", "doctor", *(["--config", request.config] if request.config else [])])
+    command = Command() if busy else command
+    if request.format != "human":
+        _tell_nothing(stopping, snapshot, request, verdict, code, seconds, f"{why}  {command}".rstrip())
+        return code
+    screen = report_screen.Screen.of()
+    said = [o.answer.reason for o in stopping if isinstance(o.answer, Skip)]
+    lines = report_screen.problems(stopping, screen, command="mgpu doctor", show_all=False)
+    lines += [
+        line
+        for text in said
+        for line in report_screen.unstyled(report_screen.wrapped(f"Not known: {text}", screen.width))
+    ]
+    lines += [[], *report_screen.headed("NOT STARTED", "fail", why, screen)]
+    if command:  # never wrapped, so that it pastes
+        lines.append([(f"  {command}", "")])
+    run.write_out(request.output, lambda stream: report_screen.Screen.of(stream).show(lines))
+    return code
+
+
+def failed(request: Request, message: str, code: int, seconds: float) -> int:
+    """Nothing could be judged. Whoever reads JSON gets a document all the same."""
+    if request.format != "human":
+        _tell_nothing((), Snapshot(), request, "unknown", code, seconds, message)
+    doctor_report.to_stderr(f"mgpu: {message}")
+    return code
+
+
+def _tell_nothing(
+    outcomes: Sequence[engine.Outcome], snapshot: Snapshot, request: Request, verdict: Any, code: int, seconds: float,
+    why: str,
+) -> None:  # fmt: skip
+    if request.format == "json":
+        text = document.text(verdicts.nothing(snapshot, outcomes, verdict, code, seconds, why))
+    else:
+        stages = tuple(formats.Stage(name, TITLES[name], "skip", None, "not started") for name in TITLES)
+        told = formats.Report(_COMMAND, "NOT STARTED", why, stages)
+        if request.format == "junit":
+            text = formats.junit(outcomes, snapshot, verdict, seconds, told)
+        elif request.format == "github":
+            text = formats.github(outcomes, told)
+        else:
+            text = formats.markdown(outcomes, snapshot, told, why)
+    run.write_out(request.output, lambda stream: doctor_report.whole_text(stream, text))

@@ -1,0 +1,169 @@
+"""A checkpoint in one file: the model and its optimizer, written by the main process, loaded by anyone."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from . import compute
+from .context import Here
+from .journal import Failure
+
+FILE, DIGEST = "checkpoint.pt", "digest"
+_WIDTH = {"long": 2048}  # of the model: 55 MiB with the state of its optimizer
+_USUAL_WIDTH = 512  # 3.8 MiB
+_PIECE_BYTES = 4 << 20  # written at once; each piece is announced
+_SAMPLES = 4
+
+
+def trained(here: Here) -> tuple[Any, Any]:
+    """A model and its optimizer after one step, so that there is state to save."""
+    torch = here.torch
+    width = _WIDTH.get(here.orders.level, _USUAL_WIDTH)
+    torch.manual_seed(5)  # drawn on the CPU: the same on every rank
+    first, second = torch.nn.Linear(width, width), torch.nn.Linear(width, width // 4)
+    model = torch.nn.Sequential(first, torch.nn.Tanh(), second).to(here.device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
+    _step(here, model, optimizer)
+    return model, optimizer
+
+
+def _step(here: Here, model: Any, optimizer: Any) -> float:
+    inputs = here.torch.ones(_SAMPLES, _width(model), device=here.device)
+    loss = model(inputs).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return float(loss.detach())
+
+
+def _width(model: Any) -> int:
+    return int(next(iter(model.parameters())).shape[1])
+
+
+def tensors_of(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Every tensor of a state dict, by a name of its own."""
+    moments = state["optimizer"]["state"].items()
+    return {f"model.{name}": tensor for name, tensor in state["model"].items()} | {
+        f"optimizer.{number}.{name}": value for number, held in moments for name, value in held.items()
+    }
+
+
+def digest(tensors: Mapping[str, Any]) -> str:
+    """Of all bits."""
+    parts = [f"{name} {compute.digest(tensor)}" for name, tensor in sorted(tensors.items())]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@contextmanager
+def naming(folder: Path) -> Iterator[None]:
+    """An error of the file system becomes a failure that says what and where."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(error, folder) from error
+
+
+def unwritable(error: OSError, folder: Path) -> Failure:
+    """The failure for an error of the file system."""
+    base, said = folder.parent, error.strerror or str(error)
+    return Failure(
+        f"cannot write a checkpoint to {base}: {said}",
+        "checkpoint_not_writable",
+        folder=str(base), errno=errno.errorcode.get(error.errno or 0, "OSError"), error=said, free_bytes=free(base),
+    )  # fmt: skip
+
+
+def free(folder: Path) -> int | None:
+    """Bytes that this user may still write there."""
+    try:
+        room = os.statvfs(folder)
+    except OSError:
+        return None
+    return room.f_bavail * room.f_frsize
+
+
+def save(here: Here, folder: Path, state: Mapping[str, Any]) -> dict[str, int | None]:
+    """Written beside its name, forced to the disk, then renamed: a reader meets the old file or the new, never half."""
+    with naming(folder):
+        here.about_to(f"make a folder in {folder.parent}")
+        room = free(folder.parent)
+        folder.mkdir(mode=0o755, exist_ok=True)
+        buffer = io.BytesIO()
+        here.torch.save(state, buffer)
+        data = buffer.getbuffer()
+        start = time.monotonic()
+        _write(here, folder / FILE, data)
+        here.measured(checkpoint_write_mb_per_s=len(data) / 1e6 / (time.monotonic() - start))
+        _write(here, folder / DIGEST, digest(tensors_of(state)).encode())
+    return {"size_bytes": len(data), "free_bytes": room}
+
+
+def _write(here: Here, path: Path, data: Any) -> None:
+    beside = path.with_name(f"{path.name}.{here.rank}.tmp")
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
+    try:
+        written = 0
+        while written < len(data):
+            here.about_to(f"write {path.name}: {written >> 20} of {len(data) / 2**20:.1f} MiB")
+            written += os.write(handle, data[written : written + _PIECE_BYTES])
+        here.about_to(f"wait until {path.name} is on the disk")
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    beside.replace(path)
+
+
+def load(here: Here, folder: Path, model: Any, optimizer: Any) -> None:
+    """The file into this rank's model and optimizer, bit for bit what was saved."""
+    found = _read(here, folder)
+    model.load_state_dict(found["model"])
+    optimizer.load_state_dict(found["optimizer"])
+    compare(folder, tensors_of({"model": model.state_dict(), "optimizer": optimizer.state_dict()}), "the checkpoint")
+
+
+def _read(here: Here, folder: Path) -> Any:
+    here.about_to("load the checkpoint")
+    try:
+        return here.torch.load(folder / FILE, map_location="cpu", weights_only=True)
+    except Exception as error:  # zip, pickle and torch each have their own words for a damaged file
+        raise altered(folder, f"it cannot be read ({type(error).__name__}: {str(error).splitlines()[0]})") from error
+
+
+def compare(folder: Path, tensors: Mapping[str, Any], what: str) -> None:
+    """What was loaded with what was saved."""
+    if digest(tensors) != expected(folder):
+        raise altered(folder, f"{what} holds other numbers than were saved")
+
+
+def expected(folder: Path) -> str:
+    """The digest that the main process wrote beside the checkpoint."""
+    return (folder / DIGEST).read_text("ascii")
+
+
+def altered(folder: Path, how: str) -> Failure:
+    """The failure for a checkpoint that does not come back as it went."""
+    return Failure(
+        f"the checkpoint in {folder.parent} does not come back: {how}",
+        "checkpoint_altered", folder=str(folder.parent), how=how,
+    )  # fmt: skip
+
+
+def resume(here: Here, folder: Path, group: Any, *, alone: bool) -> None:
+    """Train one more step from the file, with a fresh model: alone, or with the ranks of `group`."""
+    model, optimizer = trained(here)
+    load(here, folder, model, optimizer)
+    if not alone:
+        from .ddp import wrapped
+
+        model = wrapped(here, model, process_group=group)
+    loss = _step(here, model, optimizer)
+    if not loss < float("inf"):
+        raise altered(folder, f"the first step after it has a loss of {loss}")

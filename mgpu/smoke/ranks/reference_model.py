@@ -1,0 +1,191 @@
+"""What is trained on rung "train", and what does one process alone make of it?
+
+A small model of a few blocks, so that sharding has something to wrap; a batch for each optimizer step that all ranks
+know whole, so that each can say what every other should have computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import compute
+from .context import Here
+
+STEPS = 20  # on a micro-batch each; enough for a wrong gradient to show in the parameters
+MICRO_BATCH = 4
+WIDTH, INNER, CLASSES, BLOCKS = 32, 64, 10, 2
+SEED = 7
+LEARNING_RATE, MOMENTUM = 0.2, 0.9
+# The reference costs every rank the work of all: what a step of it may be, forward and backward passes over the run.
+_REFERENCE_PASSES = 160
+_LEAST_STEPS = 3
+# fp16 overflows beyond 65504: a scale that leaves this model's gradients in range, and a power of two (no rounding).
+LOSS_SCALE = 1024.0
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}  # fp8 is tried as accelerate does it
+
+
+class Block(nn.Module):  # type: ignore[misc]
+    """One of the parts that a sharded strategy wraps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(INNER)
+        self.up, self.down = nn.Linear(INNER, 2 * INNER), nn.Linear(2 * INNER, INNER)
+
+    def forward(self, x: Any) -> Any:
+        """A residual block."""
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+
+class Model(nn.Module):  # type: ignore[misc]
+    """36 000 parameters."""
+
+    _no_split_modules = ("Block",)  # what accelerate wraps when a config names no class
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into = nn.Linear(WIDTH, INNER)
+        self.blocks = nn.ModuleList(Block() for _ in range(BLOCKS))
+        self.out = nn.Linear(INNER, CLASSES)
+
+    def forward(self, x: Any) -> Any:
+        """Class scores."""
+        x = self.into(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.out(x)
+
+
+def model(here: Here, seed: int = SEED) -> Any:
+    """The model, the same on every rank that asks with the same seed."""
+    torch.manual_seed(seed)  # drawn on the CPU: the same whatever the device
+    return Model().to(here.device)
+
+
+def optimizer(parameters: Iterable[Any]) -> Any:
+    """Plain momentum: one state a parameter."""
+    return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
+
+
+def loss_of(scores: Any, targets: Any) -> Any:
+    """In fp32, whatever the scores are in."""
+    return nn.functional.cross_entropy(scores.float(), targets)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Every rank's samples of every micro-step, on this rank's device."""
+
+    inputs: Any  # [steps, micro-steps, ranks, MICRO_BATCH, WIDTH]
+    targets: Any
+    micro_steps: int
+
+    @property
+    def steps(self) -> int:
+        """The optimizer's."""
+        return len(self.inputs)
+
+    def of(self, rank: int, step: int, micro: int = 0) -> tuple[Any, Any]:
+        """What a rank trains on."""
+        return self.inputs[step, micro, rank], self.targets[micro, rank]
+
+
+def batches(here: Here, micro_steps: int, steps: int) -> Batches:
+    """The same samples with noise at each step, of classes that can be learned, so that the loss has to fall."""
+    generator = torch.Generator().manual_seed(11)
+    shape = (micro_steps, here.world, MICRO_BATCH)
+    samples = torch.randn(*shape, WIDTH, generator=generator)
+    noise = torch.randn(steps, *shape, WIDTH, generator=generator)
+    targets = (samples @ torch.randn(WIDTH, CLASSES, generator=generator)).argmax(-1)
+    return Batches((samples + 0.1 * noise).to(here.device), targets.to(here.device), micro_steps)
+
+
+Forward = Callable[[Any, Any], Any]  # (model, inputs) -> scores, in the precision of the strategy
+
+
+def autocast(here: Here, precision: str) -> Forward:
+    """As DDP trains in mixed precision: fp32 parameters, each operation in the precision that suits it."""
+    dtype = DTYPES.get(precision)
+
+    def forward(net: Any, x: Any) -> Any:
+        with torch.autocast(here.device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None):
+            return net(x)
+
+    return forward
+
+
+def cast(precision: str) -> Forward:
+    """As FSDP2 trains in mixed precision: everything in the one precision, master parameters in fp32."""
+    dtype = DTYPES.get(precision)
+    if dtype is None:
+        return lambda net, x: net(x)
+
+    def forward(net: Any, x: Any) -> Any:
+        low = {name: parameter.to(dtype) for name, parameter in net.named_parameters()}
+        return torch.func.functional_call(net, low, x.to(dtype))
+
+    return forward
+
+
+class Reference:
+    """One process that trains on the whole batch, micro-batch by micro-batch: only sums run in another order."""
+
+    def __init__(self, here: Here, taught: Batches, forward: Forward, scale: float, most_steps: int) -> None:
+        self.here, self.taught, self.forward, self.scale = here, taught, forward, scale
+        self.model = model(here)
+        self.optimizer = optimizer(self.model.parameters())
+        self.steps = min(most_steps, max(_LEAST_STEPS, _REFERENCE_PASSES // (here.world * taught.micro_steps)))
+        self.shares: list[list[Any]] = []  # what each rank adds to the gradients of this step
+
+    def own(self, rank: int, step: int, micro: int = 0, micro_steps: int = 1) -> list[Any]:
+        """What one micro-batch adds to the gradients of its rank."""
+        inputs, targets = self.taught.of(rank, step, micro)
+        loss = loss_of(self.forward(self.model, inputs), targets)
+        gradients = torch.autograd.grad(loss / micro_steps * self.scale, list(self.model.parameters()))
+        return [gradient / self.scale for gradient in gradients]
+
+    def learn(self, step: int) -> list[Any]:
+        """The gradients of the whole batch of a step; `update` takes the step."""
+        world, micros = self.here.world, self.taught.micro_steps
+        self.shares = []
+        for rank in range(world):
+            total: list[Any] = []
+            for micro in range(micros):
+                parts = [gradient / world for gradient in self.own(rank, step, micro, micros)]
+                total = [a + b for a, b in zip(total, parts, strict=True)] if total else parts
+            self.shares.append(total)
+        for number, parameter in enumerate(self.model.parameters()):
+            parameter.grad = sum(share[number] for share in self.shares)
+        return [parameter.grad for parameter in self.model.parameters()]
+
+    def update(self) -> None:
+        """With the gradients of `learn`."""
+        self.optimizer.step()
+
+    def follow(self, parameters: Sequence[Any]) -> None:
+        """Go on from these: a last bit that differs would turn another way when it is rounded to bf16."""
+        with torch.no_grad():
+            for mine, theirs in zip(self.model.parameters(), parameters, strict=True):
+                mine.copy_(theirs)
+
+
+def difference(ours: Sequence[Any], theirs: Sequence[Any], whole: Sequence[Any] | None = None) -> float:
+    """The largest difference, relative to the largest number of the (whole) tensor it is in; NaN counts as infinite."""
+    apart = []
+    for a, b, of in zip(ours, theirs, whole or theirs, strict=True):
+        if b.numel():
+            most = (a.detach().float() - b.detach().float()).abs().max()
+            apart.append(most / of.detach().abs().max().clamp(min=1e-3))
+    worst = float(torch.stack(apart).max()) if apart else 0.0
+    return worst if worst == worst else float("inf")
+
+
+def digest(tensors: Iterable[Any]) -> str:
+    """Of the bits of all."""
+    return hashlib.sha256("".join(map(compute.digest, tensors)).encode()).hexdigest()[:16]

@@ -1,0 +1,56 @@
+"""What do all ranks agree on without using the process group under test? Through the store by which they met.
+
+A rank that waits for a key sleeps in its socket, and says what it waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .context import Here
+
+
+class Turns:
+    """Rank 0 decides, the others follow."""
+
+    def __init__(self, here: Here, name: str) -> None:
+        self.here, self.number = here, 0
+        self.store: Any = None  # alone, nobody has to be asked
+        if here.world > 1:
+            self.store = here.torch.distributed.PrefixStore(f"mgpu/{name}", here.store)
+
+    def _key(self) -> str:
+        self.number += 1
+        return str(self.number)
+
+    def agreed(self, yes: bool) -> bool:
+        """What rank 0 thinks, on every rank."""
+        key = self._key()
+        if self.store is None:
+            return yes
+        if self.here.rank == 0:
+            self.store.set(key, "yes" if yes else "no")
+            return yes
+        return bool(self.store.get(key) == b"yes")
+
+    def least(self, number: int) -> int:
+        """The smallest of all ranks' numbers, on every rank."""
+        key = self._key()
+        if self.store is None:
+            return number
+        self.store.set(f"{key}/{self.here.rank}", str(number))
+        return min(int(self.store.get(f"{key}/{rank}")) for rank in range(self.here.world))
+
+    def done(self, work: Callable[[], Any], members: int) -> Any:
+        """`work()` on the first `members` ranks, while the others wait until rank 0 has done it."""
+        key = self._key()
+        if self.here.rank >= members:
+            who = "rank 0" if members == 1 else f"ranks 0 to {members - 1}"
+            self.here.about_to(f"wait for the work of {who}")
+            self.store.get(key)
+            return None
+        found = work()
+        if self.here.rank == 0 and self.store is not None:
+            self.store.set(key, "done")
+        return found

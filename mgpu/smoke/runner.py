@@ -1,0 +1,203 @@
+"""How is one launch of the ranks started, watched, ended and turned into facts?
+
+Always through the real launcher, with the config and the environment that `mgpu launch` would use. The runner owns the
+clock; whatever happens to the ranks, none of them is left.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from mgpu import file_reading
+from mgpu.errors import CANNOT_RUN, MgpuError, reason
+from mgpu.launchers import argv as launching
+from mgpu.launchers import port
+from mgpu.process import child_process, exit_code, guard, processes, signals
+from mgpu.smoke import machines, memory_kept, stacks, watch
+from mgpu.smoke.ranks.journal import ASK
+from mgpu.smoke.ranks.rank_plan import Orders
+from mgpu.snapshot import Config, Rank, Ranks, Snapshot
+
+_POLL_S = 0.05
+_GRACE_S = 2.0
+_AFTER_S = 3.0  # what a rank has started may end a moment after the launcher
+# A file, not a module: `-m` would put the current folder first on the ranks' sys.path.
+_WORKER = Path(__file__).resolve().with_name("worker.py")
+_LOG = "launcher.log"
+_TOLD_BYTES = 8000  # of it, kept as a fact
+_LOG_BYTES = 1 << 20  # of the launcher's log: its table of failed ranks is some 250 bytes a rank
+
+Ended = Literal["finished", "stalled", "timed_out", "died", "interrupted"]
+Show = Callable[[watch.View, bool], None]  # called with the view while the ranks run, and once (True) at the end
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One launch: the ranks of `config` with `orders`, and what is changed in the environment for it."""
+
+    config: Config
+    snapshot: Snapshot
+    orders: Orders
+    timeout_s: float
+    rehearsal: bool = False  # --cpu: the ranks stay off the GPUs
+    environment: Mapping[str, str] = field(default_factory=dict)  # set for this launch; "" removes
+    ranks: int | None = None  # fewer than the config's, for a part of the GPUs
+
+
+def climb(attempt: Attempt, show: Show | None = None) -> Ranks:
+    """Start the launcher and watch the ranks until they are through, or stuck, or out of time; then leave nothing."""
+    orders, folder, run_id = attempt.orders, Path(attempt.orders.folder), uuid.uuid4().hex
+    meeting = attempt.config.port or port.for_launch(attempt.config)
+    taken = meeting is not None and port.taken(meeting)
+    command = _command(attempt, run_id, meeting)
+    (folder / ASK).unlink(missing_ok=True)
+    files = memory_kept.files()
+    view = watch.View(orders)
+    knocking = machines.Knocking(orders, attempt.config)
+    try:
+        with guard.over(run_id):
+            launcher = _start(command, attempt.environment, folder / _LOG)
+            ended = _watch(launcher, view, attempt.timeout_s, show)
+            ranks = _hung(view) if ended in ("stalled", "timed_out") else None
+            states = view.states()
+            launcher_exit = launcher.poll()
+            outlived, left = _end(run_id, launcher)
+    except (KeyboardInterrupt, signals.Stopped):  # a second one, while they are ended: the guard has done that now
+        memory_kept.sweep(files, view.pids(), view.wrote())
+        raise
+    output = _tail(folder / _LOG)
+    if ranks is None:
+        view.read()
+        exits = exit_code.of_ranks(output)
+        ranks = tuple(view.rank(number, states, exits) for number in view.journals)
+    if show:
+        view.interrupted = ended == "interrupted"
+        show(view, True)
+    by_itself = ended == "finished"
+    if by_itself and launcher_exit != 0:
+        ended = "died"
+    return Ranks(
+        expected=orders.world,
+        rungs=orders.rungs,
+        ranks=ranks,
+        ended=ended,
+        launcher_exit=launcher_exit,
+        stall_limit_s=orders.stall_s,
+        left_running=tuple(left),
+        outlived=tuple(outlived) if by_itself else (),
+        launcher_output=output[-_TOLD_BYTES:].decode("utf-8", "replace").strip() or None,
+        folder=orders.folder,
+        nodes=orders.nodes,
+        node=orders.node,
+        cpu=orders.cpu,
+        level=orders.level,
+        strategy=orders.strategy,
+        precision=orders.precision,
+        accumulate=orders.accumulate,
+        left_files=memory_kept.sweep(files, {*outlived, *view.pids()}, view.wrote()),
+        port=meeting,
+        left_port=meeting is not None and not taken and orders.node == 0 and port.taken(meeting),
+        meeting=knocking.answer(),
+    )
+
+
+def _hung(view: watch.View) -> tuple[Rank, ...]:
+    """The ranks as they are now, and where they say that they hang: one that is woken to be asked may go on."""
+    view.read()
+    states = view.states()
+    ranks = tuple(view.rank(number, states, {}) for number in view.journals)
+    return stacks.where(view.folder, view.listeners(), ranks)
+
+
+def _end(run_id: str, launcher: subprocess.Popen[bytes]) -> tuple[list[int], list[int]]:
+    """End what there is of the run. The processes that were still there, and those that cannot be ended."""
+    if launcher.poll() is not None:  # what ends a moment after the launcher has not outlived it
+        deadline = time.monotonic() + _AFTER_S
+        while processes.of_run(run_id) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+    there, left = processes.end_run(run_id, _GRACE_S)
+    try:
+        launcher.wait(2)
+    except subprocess.TimeoutExpired:
+        launcher.kill()
+    return there, left
+
+
+def _command(attempt: Attempt, run_id: str, meeting: int | None) -> launching.Command:
+    snapshot, config = attempt.snapshot, attempt.config
+    assert snapshot.driver is not None and snapshot.python is not None
+    command = launching.build(
+        config,
+        snapshot.driver,
+        [str(_WORKER), "--orders", str(attempt.orders.write())],
+        python=snapshot.python,
+        port=None if config.port else meeting,
+        run_id=run_id,
+        node=attempt.orders.node if attempt.orders.nodes > 1 else None,
+        meet_s=machines.launcher_limit_s(attempt.orders),
+    )
+    if attempt.ranks is not None:
+        at = command.argv.index("--config_file") + 2
+        # All that CUDA_VISIBLE_DEVICES leaves: the config's gpu_ids would choose others.
+        flags = ("--num_processes", str(attempt.ranks), "--gpu_ids", "all")
+        fewer = (*command.argv[:at], *flags, *command.argv[at:])
+        command = replace(command, argv=fewer)
+    if attempt.rehearsal:
+        command = replace(command, env_added={**command.env_added, "ACCELERATE_USE_CPU": "true"})
+    return command
+
+
+def _start(command: launching.Command, changes: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """The launcher in a session of its own, its output in a file."""
+    environment = {**command.environment(), **changes}
+    for name, value in changes.items():
+        if not value:
+            del environment[name]
+    with log.open("wb") as output:
+        try:
+            return child_process.start(
+                command.argv,
+                at_our_end=signal.SIGKILL,  # the ranks have asked to be killed with the launcher (ranks/ladder.py)
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        except OSError as error:
+            raise MgpuError(f"the launcher cannot be started: {reason(error)}", CANNOT_RUN) from None
+
+
+def _watch(launcher: subprocess.Popen[bytes], view: watch.View, limit_s: float, show: Show | None) -> Ended:
+    """Follow the ranks until they are through, or stuck, or out of time, or somebody wants to stop."""
+    deadline = time.monotonic() + limit_s
+    try:
+        while launcher.poll() is None:
+            view.read()
+            if view.unheard():
+                view.started |= processes.ranks_under(launcher.pid)
+            if show:
+                show(view, False)
+            if view.stalled():
+                return "stalled"
+            if view.lost():
+                return "died"
+            if time.monotonic() > deadline:
+                return "timed_out"
+            time.sleep(_POLL_S)
+    except (KeyboardInterrupt, signals.Stopped):
+        return "interrupted"
+    return "finished"
+
+
+def _tail(log: Path) -> bytes:
+    """The end of what the launcher printed."""
+    try:
+        return file_reading.read_part(log, most=_LOG_BYTES)
+    except OSError:
+        return b""

@@ -1,0 +1,110 @@
+"""Where does each rank hang? Asked of the ranks themselves, while they hang.
+
+SIGUSR1 makes a rank write its Python stacks, a file in the run folder what torch's flight recorder holds. A stopped
+process cannot answer: it is asked, woken by SIGCONT, and answers before it does anything else.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from mgpu import file_reading
+from mgpu.errors import clipped
+from mgpu.process import processes
+from mgpu.smoke.ranks.journal import ASK
+from mgpu.snapshot import Rank
+from mgpu.structured_text import json_of
+
+# How long the ranks get to answer. They look for the file every 0.2 s; stacks come in milliseconds.
+_ANSWER_S = 0.6
+_MOST_STACK = 256 << 10  # bytes; faulthandler prints at most 100 frames of each thread
+_MOST_RECORDED = 16 << 20  # torch keeps 2,000 collectives, some 1 KiB each
+
+
+def where(folder: Path, listeners: Mapping[int, int], ranks: Sequence[Rank]) -> tuple[Rank, ...]:
+    """The ranks with what they answered. `listeners`: the processes that know how to."""
+    open_ranks = {rank.rank for rank in ranks if not rank.finished}
+    asked = {number: pid for number, pid in listeners.items() if number in open_ranks}
+    asleep = {rank.rank for rank in ranks if rank.process_state in ("stopped", "traced")} & set(asked)
+    waits = {number: processes.kernel_wait_of(pid) for number, pid in asked.items()}
+    (folder / ASK).touch()
+    for pid in asked.values():  # a stopped one's main thread has to answer it before it does anything else
+        processes.signal_main_thread(pid, signal.SIGUSR1)
+    _wait(folder, set(asked) - asleep)
+    awake = {number for number in asked if _stack(folder, number)}
+    if asleep:
+        processes.signal_all((asked[number] for number in asleep), signal.SIGCONT)
+        _wait(folder, asleep)
+    return tuple(_answered(folder, rank, awake, waits.get(rank.rank)) for rank in ranks)
+
+
+def _wait(folder: Path, numbers: Collection[int]) -> None:
+    """Until all of them have answered, or their time is up."""
+    deadline = time.monotonic() + _ANSWER_S
+    while time.monotonic() < deadline and not all(_stack(folder, n) and _recorder(folder, n) for n in numbers):
+        time.sleep(0.05)
+
+
+def _answered(folder: Path, rank: Rank, awake: Collection[int], kernel_wait: str | None) -> Rank:
+    stack = _stack(folder, rank.rank)
+    told_by: Literal["asked", "woken"] | None = None if stack is None else "asked" if rank.rank in awake else "woken"
+    rank = replace(rank, stack=stack, stack_from=told_by, kernel_wait=kernel_wait)
+    recorder = _recorder(folder, rank.rank)
+    if recorder is None:
+        return rank
+    return replace(rank, collective=pending(recorder), collective_seq=last_of_the_world(recorder))
+
+
+def _stack(folder: Path, number: int) -> str | None:
+    try:
+        stack = file_reading.read_part(folder / f"rank{number}.stack", most=_MOST_STACK, start=0)
+        return stack.decode("utf-8", "replace").strip() or None
+    except OSError:
+        return None
+
+
+def _recorder(folder: Path, number: int) -> Mapping[str, Any] | None:
+    try:
+        told = json_of(file_reading.read_whole(folder / f"rank{number}.recorder", most=_MOST_RECORDED))
+    except (OSError, ValueError):
+        return None
+    return told if isinstance(told, dict) else None
+
+
+def pending(recorder: Mapping[str, Any]) -> str | None:
+    """The collective a rank is in: the last that was begun and is not over. "gloo all_reduce of 1000 x Float"."""
+    found = [entry for entry in _entries(recorder) if not entry.get("retired") and entry.get("state") != "completed"]
+    if not found:
+        return None
+    entry = found[-1]
+    sizes, dtypes = _listed(entry.get("input_sizes")), _listed(entry.get("input_dtypes"))
+    shape = " x ".join(str(size) for size in sizes[0]) if sizes and isinstance(sizes[0], list) else ""
+    of = f" of {shape} x {dtypes[0]}" if shape and dtypes else ""
+    return clipped(f"{str(entry.get('profiling_name', 'a collective')).replace(':', ' ')}{of}")
+
+
+def _listed(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else []
+
+
+def last_of_the_world(recorder: Mapping[str, Any]) -> int | None:
+    """How many collectives of the whole world (torch's default process group) were begun."""
+    numbers = [
+        entry["collective_seq_id"]
+        for entry in _entries(recorder)
+        if not entry.get("is_p2p")
+        and isinstance(group := entry.get("process_group"), list)
+        and group[:1] in (["0"], ["default_pg"])
+        and isinstance(entry.get("collective_seq_id"), int)
+    ]
+    return max(numbers, default=None)
+
+
+def _entries(recorder: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    entries = recorder.get("entries")
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []

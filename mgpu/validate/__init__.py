@@ -1,0 +1,1 @@
+"""`mgpu configure --validate` and `--fix`: judge an accelerate config and repair it."""

@@ -1,0 +1,229 @@
+"""How are the findings of config files told: to a person, as JSON, to GitHub?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from mgpu import errors
+from mgpu.check import Crash, Problem, Skip
+from mgpu.command_line import shell
+from mgpu.engine import Outcome, consequences
+from mgpu.report import document
+from mgpu.report import screen as report_screen
+from mgpu.report.screen import Line, Screen, Style, wrapped
+from mgpu.text import visible
+from mgpu.validate import run
+from mgpu.validate.run import Judged, repair
+
+_WORD: dict[str, tuple[str, Style]] = {
+    "fail": ("FAIL", "fail"), "warn": ("warn", "warn"), "info": ("info", "bold"), "crash": ("crash", "crash"),
+}  # fmt: skip
+_VERDICT: dict[str, tuple[str, Style]] = {
+    "valid": ("VALID", "ok"), "invalid": ("INVALID", "fail"), "unknown": ("COULD NOT TELL", "crash"),
+}  # fmt: skip
+_INDENT = " " * 4
+
+
+def tell(found: Sequence[Judged], format: str, seconds: float) -> None:
+    """Write what was found to stdout."""
+    if format == "json":
+        print(document.text(_document(found, seconds)), end="")
+    elif format == "github":
+        print("".join(_github(one) for one in found), end="")
+    else:
+        screen = Screen.of()
+        screen.show(_screen(found, screen))
+
+
+# ---- for people
+
+
+def _screen(found: Sequence[Judged], screen: Screen) -> list[Line]:
+    lines: list[Line] = []
+    for one in found:
+        if lines:
+            lines.append([])
+        lines += _file(one, screen)
+    if len(found) > 1:
+        words = {"valid": "valid", "invalid": "invalid", "unknown": "not known"}
+        number = {word: sum(one.verdict == verdict for one in found) for verdict, word in words.items()}
+        text = ", ".join(f"{n} {word}" for word, n in number.items() if n)
+        lines += [[], [(f"{len(found)} files: {text}.", "bold")]]
+    return lines
+
+
+def _file(one: Judged, screen: Screen) -> list[Line]:
+    lines = _changes(one, screen)
+    for outcome in in_file_order(one.outcomes):
+        lines += _finding(outcome, one, screen)
+    for reason in _unsettled(one.outcomes):
+        lines += _labelled("Not known", reason, screen)
+    if lines:
+        lines.append([])
+    word, style = _VERDICT[one.verdict]
+    lines += report_screen.headed(word, style, f"{_name(one)}: {_counted(one)}; {_asked(one)}.", screen)
+    if one.mended is None and (number := sum(bool(repair(o)) for o in one.outcomes)):
+        text = f"{_plural(number, 'finding')} can be mended safely:"
+        if one.config.path == run.STDIN:
+            again = wrapped(f"{text} save it as a file, and run --fix on that.", screen.width)
+            return [*lines, *report_screen.unstyled(again)]
+        lines += [[(text, "")], [(f"  {shell('mgpu configure --validate {:path} --fix', one.config.path)}", "bold")]]
+    return lines
+
+
+def in_file_order(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """What is worth saying, from the top of the file to its end; without what another finding explains."""
+
+    def place(outcome: Outcome) -> tuple[int, int]:
+        at = outcome.problem.place if outcome.problem else None
+        return (at.line or 0, at.column or 0) if at else (0, 0)
+
+    return sorted((o for o in outcomes if o.status in _WORD and not o.because_of), key=place)
+
+
+def _finding(outcome: Outcome, one: Judged, screen: Screen) -> list[Line]:
+    """A finding: a line to click on, why, how to mend it, and what follows from it."""
+    word, style = _WORD[outcome.status]
+    where = _where(outcome, one)
+    head = wrapped(f"{where} {word} {document.said(outcome)} [{outcome.check.id}]", screen.width, "", _INDENT)
+    lines: list[Line] = []
+    if head[0].startswith(f"{where} {word}"):
+        rest = head[0][len(where) + 1 + len(word) :]
+        lines.append([(where, "bold"), (" ", ""), (word, style), (rest, "")])
+    else:
+        lines.append([(head[0], "bold")])
+    lines += report_screen.unstyled(head[1:])
+    if isinstance(outcome.answer, Crash):
+        return [*lines, *_labelled("Why", "A bug in mgpu: the check itself failed.", screen)]
+    problem = outcome.problem
+    assert problem is not None
+    if outcome.status != "info":
+        lines += _labelled("Why", problem.cause, screen)
+        lines += _fixes(problem, screen)
+    for other in consequences(outcome, one.outcomes):
+        lines += _labelled("Also", f"{document.said(other)} [{other.check.id}]", screen)
+    return lines
+
+
+def _fixes(problem: Problem, screen: Screen) -> list[Line]:
+    lines: list[Line] = []
+    for fix in problem.fixes:
+        who = "" if fix.who == "you" else f"({fix.who}) "
+        caveat = f" ({fix.caveat})" if fix.caveat else ""
+        done = " (--fix does it)" if fix.edits else ""
+        lines += _labelled("Fix" if fix.kind == "fix" else "Stopgap", f"{who}{fix.text}{caveat}{done}", screen)
+        lines += [[(f"{_INDENT}{' ' * 5}{command}", "")] for command in fix.commands]  # pastes: never wrapped
+    return lines
+
+
+def _changes(one: Judged, screen: Screen) -> list[Line]:
+    """What `--fix` did, or would do."""
+    mended = one.mended
+    if mended is None:
+        return []
+    lines: list[Line] = []
+    if mended.diff:
+        kept = f"the file as it was is kept as {mended.backup}" if mended.backup else "nothing is written"
+        what = "Mended" if mended.backup else "Would mend"
+        lines += [[(line, "bold")] for line in wrapped(f"{what} {_name(one)}; {kept}.", screen.width)]
+        lines += [[(line, _COLOUR.get(line[:1], ""))] for line in mended.diff]
+        while not lines[-1][0][0].strip():  # an empty line of the file
+            lines.pop()
+    else:
+        lines += report_screen.unstyled(wrapped(f"{_name(one)}: nothing that could be mended safely.", screen.width))
+    for words in mended.left:
+        lines += report_screen.unstyled(wrapped(f"Left alone: {words}.", screen.width, "", _INDENT))
+    return [*lines, []]
+
+
+_COLOUR: dict[str, Style] = {"+": "ok", "-": "fail", "@": "bold"}
+
+
+def _labelled(label: str, text: str, screen: Screen) -> list[Line]:
+    width = max(4, len(label)) + 1
+    first, *others = wrapped(text, max(20, screen.width - len(_INDENT) - width))
+    head: Line = [(_INDENT, ""), (f"{label:<{width}}", "bold"), (first, "")]
+    return [head, *report_screen.unstyled(" " * (len(_INDENT) + width) + line for line in others)]
+
+
+def _where(outcome: Outcome, one: Judged) -> str:
+    place = outcome.problem.place if outcome.problem else None
+    if place is None or place.line is None:
+        return f"{_name(one)}:"
+    name = _name(one) if place.file == one.config.path else visible(place.file)
+    return f"{name}:{place.line}:{place.column or 1}:"
+
+
+def _name(one: Judged) -> str:
+    return visible("standard input" if one.config.path == run.STDIN else one.config.path)
+
+
+def _counted(one: Judged) -> str:
+    number = document.counts(o for o in one.outcomes if not o.because_of)
+    return f"{_plural(number['fail'], 'error')}, {_plural(number['warn'], 'warning')}"
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _asked(one: Judged) -> str:
+    loader = one.config.loader
+    if loader is not None:
+        return f"accelerate {loader.accelerate} {'takes' if loader.accepted else 'refuses'} it"
+    if not one.asked:
+        return "accelerate was not asked (--no-loader)"
+    broken = any(fault.fatal for fault in one.config.faults)
+    return "there is nothing to ask accelerate about" if broken else "accelerate could not be asked"
+
+
+def _unsettled(outcomes: Sequence[Outcome]) -> list[str]:
+    """Why something that should be known is not."""
+    reasons = (o.answer.reason for o in outcomes if o.unsettling and isinstance(o.answer, Skip))
+    return list(dict.fromkeys(reasons))
+
+
+# ---- for programs
+
+
+def _document(found: Sequence[Judged], seconds: float) -> dict[str, Any]:
+    documents = [_entry(one, seconds) for one in found]
+    if len(documents) == 1:
+        return documents[0]
+    worst = max((one.code for one in found), key=(errors.READY, errors.UNKNOWN, errors.NOT_READY).index)
+    return {"schema": "mgpu.configure/1.0", "files": documents, "exit_code": worst}
+
+
+def _entry(one: Judged, seconds: float) -> dict[str, Any]:
+    config, again = one.config, shell("mgpu configure --validate {:path}", one.config.path)
+    entry = document.envelope("configure", one.outcomes, one.verdict, one.code, seconds, one.snapshot)
+    for check in entry["checks"]:
+        check["verify"] = again
+    entry |= {"config": dict(config.values), "config_path": config.path, "sha256": config.sha256}
+    entry["loader"] = (
+        {"accepted": config.loader.accepted, "error": config.loader.error, "accelerate": config.loader.accelerate}
+        if config.loader
+        else None
+    )
+    if (mended := one.mended) is not None:
+        entry["mended"] = {
+            "edits": [document.edit_json(edit) for edit in mended.done],
+            "diff": list(mended.diff),
+            "left": list(mended.left),
+            "backup": str(mended.backup) if mended.backup else None,
+            "written": mended.backup is not None,
+        }
+    entry["next"] = ["mgpu smoke-test"] if one.verdict == "valid" else []
+    return entry
+
+
+def _github(one: Judged) -> str:
+    """Annotations with the path as GitHub knows it, from the top of the repository; the verdict as the last line."""
+    from mgpu.report import formats
+
+    base = os.environ.get("GITHUB_WORKSPACE", "")
+    lines = formats.workflow_commands(one.outcomes, base)
+    word, _ = _VERDICT[one.verdict]
+    return "\n".join([*lines, report_screen.clean(f"{word}  {_name(one)}: {_counted(one)}; {_asked(one)}.")]) + "\n"

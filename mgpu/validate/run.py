@@ -1,0 +1,271 @@
+"""Is a config file right: its shape, its sense on a machine, and what accelerate's own loader says?
+
+What `mgpu configure --validate` does: read each file, mend what is safe if `--fix` asks for it, judge it by every check
+that reads a config, and tell it with the place in the file.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mgpu import engine, errors, file_reading, probes
+from mgpu.check import Check, Edit
+from mgpu.config import ask
+from mgpu.config.reading import LARGEST_BYTES, contents, seal, understand
+from mgpu.errors import USAGE, MgpuError, reason
+from mgpu.planning.gpu_models import placed
+from mgpu.probes import prefetch
+from mgpu.process import scratch
+from mgpu.snapshot import Config, Plan, Snapshot
+
+FORMATS = ("human", "json", "github")
+STDIN = "-"
+_ROUNDS = 25  # a repair may bring another fault to light, and double keys are dropped one a round; never more often
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be validated, and how it is told."""
+
+    files: tuple[str, ...]
+    loader: bool = True
+    format: str = "human"  # json, github
+    fix: bool = False
+    dry_run: bool = False  # with fix: the diff only
+    show_origin: bool = False
+    machine: Snapshot | None = None  # the machine the files are for; None: this one
+    python: str | None = None  # the interpreter whose accelerate is asked
+
+
+@dataclass(frozen=True)
+class Mended:
+    """A file after `--fix`: its bytes, what was done, and why an offered repair was not made."""
+
+    raw: bytes
+    done: tuple[Edit, ...] = ()
+    left: tuple[str, ...] = ()
+    diff: tuple[str, ...] = ()
+    backup: Path | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A file, and what is to be said of it."""
+
+    config: Config
+    outcomes: tuple[engine.Outcome, ...]
+    verdict: str  # valid, invalid, unknown
+    code: int
+    snapshot: Snapshot = field(default_factory=Snapshot)  # of the machine, the file in it
+    mended: Mended | None = None  # None: nobody asked
+    asked: bool = True  # whether accelerate was to be asked
+
+
+def run(request: Request) -> int:
+    """`--validate FILE…` and `--show-origin`; gives the exit code."""
+    started = time.monotonic()
+    if request.format not in FORMATS:
+        raise MgpuError(f"--format {request.format}: choose human, json or github", USAGE)
+    if request.files.count(STDIN) > 1:
+        raise MgpuError("standard input (-) can be read only once", USAGE)
+    contained = {name: _bytes(name) for name in dict.fromkeys(request.files)}
+    if request.show_origin:
+        from mgpu.validate.origins import show
+
+        return show(request, contained)
+    machine = request.machine or _this_machine(request.python)
+    mended = {name: _mended(name, raw, machine, request) for name, raw in contained.items()} if request.fix else {}
+    now = contained if request.dry_run else contained | {name: found.raw for name, found in mended.items()}
+    configs = [understand(raw, name) for name, raw in now.items()]
+    if request.loader:
+        configs = _asked(configs, now, request.python)
+    found = [_judged(config, machine, mended.get(config.path), request.loader) for config in configs]
+    from mgpu.validate import report
+
+    report.tell(found, request.format, time.monotonic() - started)
+    return max((one.code for one in found), key=(errors.READY, errors.UNKNOWN, errors.NOT_READY).index)
+
+
+@functools.cache
+def checks() -> tuple[Check, ...]:
+    """The checks that judge a config. A file is often checked where it will not run: whether this machine is the one it
+    names, and whether it still is as it was verified, are the doctor's questions."""
+    asked = (c for c in engine.load() if "config" in c.facts and not {"stamp", "script"} & set(c.facts))
+    return tuple(c for c in asked if c.area not in ("network", "smoke", "job", "fleet"))
+
+
+def with_config(snapshot: Snapshot, config: Config) -> Snapshot:
+    """The facts the checks of a config read: a machine, and the file."""
+    return replace(
+        snapshot, config=placed(config, snapshot), plan=Plan(nodes=config.num_machines), ranks=None, stamp=None
+    )
+
+
+def judge(config: Config, snapshot: Snapshot) -> tuple[engine.Outcome, ...]:
+    """What every check of a config answers to this file on this machine."""
+    return engine.run(checks(), with_config(snapshot, config))
+
+
+_ALONE = {"--no-loader": ("loader", False), "--fix": ("fix", True), "--dry-run": ("dry_run", True),
+          "--json": ("format", "json")}  # fmt: skip
+
+
+def alone(options: Sequence[str]) -> Request | None:
+    """The request of a `configure` line that has nothing but --validate, files and these flags: it needs no parser, and
+    typer's takes longer than all the rest. None for any other line."""
+    words, names = [option for option in options if option != "--validate"], []
+    chosen: dict[str, Any] = {}
+    if len(words) == len(options):
+        return None
+    for word in words:
+        if word in _ALONE:
+            name, value = _ALONE[word]
+            chosen[name] = value
+        elif word.startswith("-") and word != STDIN:
+            return None
+        else:
+            names.append(word)
+    return Request(tuple(names) or ("accelerate.yaml",), **chosen)
+
+
+def verdict_of(config: Config, outcomes: Sequence[engine.Outcome]) -> tuple[str, int]:
+    """valid, invalid, or unknown when the real loader or the machine could not be asked."""
+    if any(o.status == "fail" for o in outcomes):
+        return "invalid", errors.NOT_READY
+    if config.loader is None or any(o.status == "crash" or o.unsettling for o in outcomes):
+        return "unknown", errors.UNKNOWN
+    return "valid", errors.READY
+
+
+def _judged(config: Config, machine: Snapshot, mended: Mended | None, asked: bool) -> Judged:
+    outcomes = judge(config, machine)
+    verdict, code = verdict_of(config, outcomes)
+    return Judged(config, outcomes, verdict, code, with_config(machine, config), mended, asked)
+
+
+def _this_machine(python: str | None) -> Snapshot:
+    return probes.gather(probes.OF_CONFIGS, python=python, started=prefetch.take())
+
+
+def _bytes(name: str) -> bytes:
+    if name != STDIN:
+        return contents(Path(name))
+    try:
+        return file_reading.standard_input(most=LARGEST_BYTES)
+    except OSError as error:
+        raise MgpuError(f"cannot read standard input: {error.strerror or reason(error)}", USAGE) from None
+
+
+def _asked(configs: list[Config], now: dict[str, bytes], python: str | None) -> list[Config]:
+    """The configs with accelerate's verdict; what came from standard input is asked about as a file of its own."""
+    from mgpu.doctor import run as doctor_run
+
+    with scratch.folder() as folder, doctor_run.progress() as show:
+        if show:
+            show("accelerate's own loader")
+        if STDIN not in now:
+            return ask(configs, python=python)
+        path = folder / "stdin.yaml"
+        path.write_bytes(now[STDIN])
+        named = [replace(config, path=str(path) if config.path == STDIN else config.path) for config in configs]
+        return [replace(one, path=mine.path) for one, mine in zip(ask(named, python=python), configs, strict=True)]
+
+
+# ---- --fix
+
+
+def mend(raw: bytes, name: str, snapshot: Snapshot) -> Mended:
+    """The bytes with every safe repair made, judged anew after each round, until nothing is left to do."""
+    from mgpu.config import fixes
+
+    done: list[Edit] = []
+    left: dict[str, None] = {}
+    config, old = understand(raw, name), raw
+    sealed = config.written_by_mgpu
+    for _ in range(_ROUNDS):
+        if any(fault.fatal for fault in config.faults):
+            break
+        changed, left = _round(raw, name, snapshot, done)
+        if changed == raw:
+            break
+        raw, config = changed, understand(changed, name)
+    if sealed and raw != old:  # still mgpu's own file: what it says now is what mgpu made of it
+        before = understand(old, name)
+        text = raw.decode().replace(
+            seal(before.values, before.launch_flags), seal(config.values, config.launch_flags), 1
+        )
+        raw = text.encode()
+    diff = fixes.diff(old.decode(), raw.decode(), name) if raw != old else []
+    return Mended(raw, tuple(done), tuple(left), tuple(diff))
+
+
+def _round(raw: bytes, name: str, snapshot: Snapshot, done: list[Edit]) -> tuple[bytes, dict[str, None]]:
+    """The repairs of all findings, each made once; of two that concern one key the first. Lines that go come first,
+    and one a round: after it all others have moved."""
+    from mgpu.config import fixes
+
+    left: dict[str, None] = {}
+    touched: set[str] = set()
+    moved = False
+    offered = [(o, edits) for o in judge(understand(raw, name), snapshot) if (edits := repair(o))]
+    for outcome, edits in sorted(offered, key=lambda one: not _drops(one[1])):
+        keys = {key for edit in edits for key in (edit.key, edit.to) if key}
+        if keys & touched or (_drops(edits) and moved) or any(e.kind != "drop_line" and e in done for e in edits):
+            continue
+        try:
+            changed = fixes.apply(raw.decode(), edits, json_only=name.endswith(".json")).encode()
+        except fixes.CannotMend as error:
+            left[f"{outcome.check.id}: {error}"] = None
+            continue
+        if not _drops(edits) and _still(outcome, understand(changed, name), snapshot):
+            left[f"{outcome.check.id}: its own repair would not make it go away"] = None
+            continue
+        raw, moved = changed, True
+        touched |= keys
+        done += edits
+    return raw, left
+
+
+def _drops(edits: Sequence[Edit]) -> bool:
+    return any(edit.kind == "drop_line" for edit in edits)
+
+
+def _still(before: engine.Outcome, config: Config, snapshot: Snapshot) -> bool:
+    """Whether a check finds the same again."""
+    key = before.problem.place.key if before.problem and before.problem.place else None
+    after = [o.problem for o in engine.ask(before.check, with_config(snapshot, config)) if o.problem]
+    return any(problem.place is not None and problem.place.key == key for problem in after)
+
+
+def repair(outcome: engine.Outcome) -> tuple[Edit, ...]:
+    """The edits that make a problem go away; of several ways the first."""
+    return next((fix.edits for fix in (outcome.problem.fixes if outcome.problem else ()) if fix.edits), ())
+
+
+def _mended(name: str, raw: bytes, machine: Snapshot, request: Request) -> Mended:
+    """What `--fix` makes of a file; written, unless only the diff is wanted."""
+    found = mend(raw, name, machine)
+    if found.raw == raw or request.dry_run:
+        return found
+    path = Path(name)
+    if name == STDIN or not path.is_file():
+        raise MgpuError(f"{name} is no file that could be mended; --fix --dry-run shows what would change", USAGE)
+    if not os.access(path, os.W_OK):
+        raise MgpuError(f"{path} is read-only; it stays as it is (--fix --dry-run shows what would change)")
+    if contents(path) != raw:
+        raise MgpuError(f"{path} has changed meanwhile; it stays as it is")
+    from mgpu import files
+
+    backup = files.back_up(path)
+    try:
+        files.write(path, found.raw.decode())
+    except MgpuError:
+        backup.unlink(missing_ok=True)
+        raise
+    return replace(found, backup=backup)

@@ -1,0 +1,301 @@
+"""What changes from 1 to 2, 4, 8 … GPUs? All that `mgpu configure --plan` says, as data; pure.
+
+Nothing is guessed: what an answer would be needed for is left out and named, and what was assumed is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mgpu.errors import USAGE, MgpuError
+from mgpu.planning import memory, plan
+from mgpu.planning.memory import Need
+from mgpu.report import describe
+from mgpu.snapshot import Snapshot
+from mgpu.wizard import devices
+from mgpu.wizard.answers import Answers
+from mgpu.wizard.precision import precision as precision_of
+
+LEAST_PLANNED: Final = 8  # the plan goes to at least so many GPUs, also where there are none
+RULE_NAMES: Final = {"keep": "keep", "sqrt": "square root", "linear": "linear"}
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one strategy holds on each of so many GPUs."""
+
+    strategy: str
+    need: Need
+    verdict: str  # "ok", "tight" (fits, with little left for activations), "no", or "" where the GPU's size is unknown
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Everything the plan says."""
+
+    machine: str
+    gpus_here: int | None  # None: not known
+    memory_bytes: int | None  # of the smallest GPU, when nobody else uses it
+    rows: tuple[plan.Row, ...]
+    held: dict[int, tuple[Held, ...]]  # by number of GPUs
+    reference: int | None  # the effective batch that `kept` keeps
+    optimizer: str
+    missing: tuple[str, ...]
+    assumed: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def sheet(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | None = None) -> Sheet:
+    """The plan for these answers on this machine; pure. `measured`: how many times faster so many GPUs of it are."""
+    used, unknown = _machine(answers, snapshot)
+    here = len(used.gpus) if used else None
+    assumed: list[str] = []
+    optimizer, train, precision = _decided(answers, snapshot, used, assumed)
+    wanted = answers.effective_batch
+    reference = wanted or answers.lr_ref_batch
+    if reference is None and answers.batch_per_gpu:
+        reference = answers.batch_per_gpu * (answers.accum or 1)  # what one GPU does
+    counts = _counts(answers, here)
+    rows = plan.table(
+        counts, per_gpu=answers.batch_per_gpu, accumulate=answers.accum or 1, wanted=wanted,
+        samples=answers.dataset_size, drop_last=bool(answers.drop_last), reference=reference, lr=answers.lr,
+        tuned_at=answers.lr_ref_batch, optimizer=optimizer, measured=measured,
+    )  # fmt: skip
+    size = used.memory_bytes if used and not used.cpu else None
+    held = {}
+    if answers.params:
+        try:
+            held = {count: _held(answers, count, optimizer, precision, train, size) for count in counts}
+        except ValueError as error:
+            raise MgpuError(str(error), USAGE) from None
+    return Sheet(
+        machine=describe.machine(snapshot),
+        gpus_here=here,
+        memory_bytes=size,
+        rows=rows,
+        held=held,
+        reference=reference,
+        optimizer=optimizer,
+        missing=_missing(answers),
+        assumed=tuple(assumed),
+        notes=(
+            *unknown,
+            *_batch_notes(answers, rows),
+            *_rate_notes(rows),
+            *_memory_notes(answers, held, size, optimizer, precision, train),
+        ),
+    )
+
+
+def _machine(answers: Answers, snapshot: Snapshot) -> tuple[devices.Devices | None, tuple[str, ...]]:
+    """What a run would find on the machine; None and the reason where that is not known."""
+    try:
+        return devices.devices(snapshot, replace(answers, gpus=None)), ()
+    except MgpuError as error:
+        return None, (f"Planned without this machine: {str(error).splitlines()[0]}.",)
+
+
+def _decided(
+    answers: Answers, snapshot: Snapshot, used: devices.Devices | None, assumed: list[str]
+) -> tuple[str, str, str]:
+    """Optimizer, what is trained, and precision; what nobody decided is added to `assumed`."""
+    about_memory = answers.params is not None
+    optimizer, train, precision = answers.optimizer, answers.train, answers.precision
+    if optimizer == "auto":
+        optimizer = "adamw"
+        if about_memory or answers.lr is not None:
+            assumed.append("AdamW (--optimizer)")
+    if train == "auto":
+        train = "full"
+        if about_memory:
+            assumed.append("all weights are trained (--train)")
+    if precision == "auto" and (used is None or used.cpu):
+        precision = "bf16"
+        if about_memory:
+            assumed.append("bf16 (--precision)")
+    elif precision == "auto" and used is not None:
+        precision = precision_of(snapshot, answers, used)[0]
+    return optimizer, train, precision
+
+
+def _counts(answers: Answers, here: int | None) -> tuple[int, ...]:
+    """1, 2, 4, 8 … up to what there is or is asked for, and that number itself."""
+    asked = len(answers.gpus) if isinstance(answers.gpus, tuple) else answers.gpus
+    each = asked or here or 1
+    actual = {count for count in (each, each * (answers.nodes or 1), here or 1) if count}
+    most = max(LEAST_PLANNED, *actual)
+    powers = {2**power for power in range(most.bit_length()) if 2**power <= most}
+    return tuple(sorted(powers | actual))
+
+
+def _held(
+    answers: Answers, ranks: int, optimizer: str, precision: str, train: str, size: int | None
+) -> tuple[Held, ...]:
+    assert answers.params is not None
+    offload = answers.offload == "cpu"
+    found = []
+    for strategy in memory.STRATEGIES:
+        need = memory.need(
+            answers.params, strategy=strategy, ranks=ranks, optimizer=optimizer, precision=precision, train=train,
+            trainable=answers.trainable, offload=offload and strategy in memory.SPLITTING,
+        )  # fmt: skip
+        verdict = ""
+        if size is not None:
+            verdict = "no" if not memory.fits(need, size) else "ok" if memory.roomy(need, size) else "tight"
+        found.append(Held(strategy, need, verdict))
+    return tuple(found)
+
+
+def _missing(answers: Answers) -> tuple[str, ...]:
+    missing = []
+    if answers.batch_per_gpu is None:
+        missing.append("effective batch: needs --batch-per-gpu")
+    if answers.dataset_size is None:
+        missing.append("steps per epoch: needs --dataset-size")
+    wanted = [flag for flag, value in (("--lr", answers.lr), ("--lr-ref-batch", answers.lr_ref_batch)) if value is None]
+    if wanted:
+        missing.append(f"learning rate: needs {' and '.join(wanted)}")
+    if answers.params is None:
+        missing.append("memory per GPU: needs --params")
+    return tuple(missing)
+
+
+def _batch_notes(answers: Answers, rows: Sequence[plan.Row]) -> tuple[str, ...]:
+    notes = []
+    cannot = [row.ranks for row in rows if row.per_gpu and row.accumulate is None]
+    if cannot:
+        notes.append(
+            f"Effective batch {answers.effective_batch}: no accumulation gives it with {answers.batch_per_gpu} per GPU "
+            f"on {_gpus(cannot)}."
+        )
+    if kept := next((row for row in reversed(rows) if row.kept), None):
+        whole = plan.effective_batch(kept.kept.per_gpu, kept.ranks, kept.kept.accumulate) if kept.kept else 0
+        notes.append(f"To keep {whole}: batch per GPU x accumulate that leave the effective batch at {whole}.")
+    if any(row.steps for row in rows):
+        notes += _step_notes(answers, rows)
+    speeds = [row.speed_up for row in rows if row.ranks > 1]
+    notes += [
+        f"Speed-up: {source}." for source in dict.fromkeys(speed.source for speed in speeds if speed.low is not None)
+    ]
+    if (answers.nodes or 1) > 1 and any(speed.low is not None and not speed.measured for speed in speeds):
+        notes.append("These figures are for one machine: between machines the network decides.")
+    if unknown := [row.ranks for row in rows if row.speed_up.low is None]:
+        notes.append(f"Speed-up on {_gpus(unknown)}: not measured, and guides name no figure.")
+    return tuple(notes)
+
+
+def _rate_notes(rows: Sequence[plan.Row]) -> list[str]:
+    """What each rule is for, and what else has to change with the rate; nothing of it stands in a config."""
+    if not any(row.rates for row in rows):
+        return []
+    rates = next(row.rates for row in reversed(rows) if row.rates)
+    whom = "; ".join(f"{RULE_NAMES[rate.rule]}: {rate.usually_for} ({rate.note})" for rate in rates)
+    notes = [f"Learning rate, {whom}. A starting point for your script: no config stores a rate."]
+    if warm := next((plan.warm_up(row.rate.rule, 2) for row in reversed(rows) if row.rate), ""):
+        notes.append(warm)
+    if any(row.scheduler and row.ranks > 1 for row in rows):
+        notes.append(
+            "Scheduler steps: accelerate.prepare(scheduler) steps it once for every GPU at each update. Build it with "
+            "as many as the table says, or do not prepare it. Trainer users: nothing to do."
+        )
+    return notes
+
+
+def _step_notes(answers: Answers, rows: Sequence[plan.Row]) -> list[str]:
+    """What happens to the samples that do not come out even, and what another sampler would do."""
+    notes = []
+    dropped = bool(answers.drop_last)
+    uneven = [(row.steps.samples_dropped or row.steps.samples_repeated, row.ranks) for row in rows if row.steps]
+    told = ", ".join(f"{count:,} on {ranks}" for count, ranks in uneven if count)
+    if told:
+        fate = "dropped" if dropped else "seen again, to fill the last round up"
+        notes.append(f"Samples {fate}, each epoch: {told} GPUs (accelerate.prepare, drop_last {_on(dropped)}).")
+    partial = [row.ranks for row in rows if row.steps and row.steps.last_partial]
+    if partial:
+        notes.append(f"The last step of an epoch is smaller than the others on {_gpus(partial)}.")
+    others = []
+    for row in rows:
+        if row.steps and row.per_gpu and row.accumulate and answers.dataset_size:
+            own = plan.steps(answers.dataset_size, row.per_gpu, row.ranks, row.accumulate, drop_last=dropped,
+                             sampler="torch")  # fmt: skip
+            if own.optimizer_steps != row.steps.optimizer_steps:
+                others.append(f"{own.optimizer_steps:,} on {row.ranks}")
+    if others:
+        notes.append(f"A script with a DistributedSampler of its own makes {', '.join(others)} GPUs.")
+    return notes
+
+
+def _memory_notes(
+    answers: Answers, held: dict[int, tuple[Held, ...]], size: int | None, optimizer: str, precision: str, train: str
+) -> tuple[str, ...]:
+    if not held or answers.params is None:
+        return ()
+    some = [one.need for row in held.values() for one in row]
+    notes = [
+        f"{', '.join(name)}: {formula}."
+        for formula, name in _by_formula(held[min(held)]).items()
+    ]  # fmt: skip
+    left_out = list(dict.fromkeys(part for need in some for part in need.not_counted))
+    notes.append(f"Not counted: {', '.join(left_out)}. DDP on several GPUs includes its gradient buckets.")
+    if size is not None:
+        notes.append(
+            f"ok, tight, no: of {memory.gib(size)} on a GPU, {memory.gib(memory.RESERVE_BYTES)} are kept free for CUDA "
+            f"and NCCL; tight leaves less than {1 - memory.STATE_SHARE:.0%} for activations."
+        )
+        notes += _how_many(answers, held, size, optimizer, precision, train)
+    else:
+        notes.append(
+            "Whether it fits is not said: the memory of a GPU is not known here. --target 4xA100-80GB names one."
+        )
+    if answers.offload == "cpu":
+        most = max(held)
+        told = ", ".join(
+            f"{memory.STRATEGY_NAMES[one.strategy]} {memory.gib(one.need.host_bytes)}"
+            for one in held[most]
+            if one.need.host_bytes
+        )
+        notes.append(f"CPU offload needs memory of the host, for all ranks together: {told}.")
+    return tuple(notes)
+
+
+def _by_formula(held: Iterable[Held]) -> dict[str, list[str]]:
+    """Strategies that store the same, under what they store."""
+    found: dict[str, list[str]] = {}
+    for one in held:
+        found.setdefault(one.need.formula, []).append(memory.STRATEGY_NAMES[one.strategy])
+    return found
+
+
+def _how_many(
+    answers: Answers, held: dict[int, tuple[Held, ...]], size: int, optimizer: str, precision: str, train: str
+) -> list[str]:
+    """For strategies that fit nowhere in the table: how many GPUs of this kind would do."""
+    notes = []
+    for place, strategy in enumerate(memory.STRATEGIES):
+        if strategy == "ddp" or any(row[place].verdict != "no" for row in held.values()):
+            continue
+        assert answers.params is not None
+        count = memory.gpus_needed(
+            answers.params, size, strategy=strategy, optimizer=optimizer, precision=precision, train=train,
+            trainable=answers.trainable, offload=answers.offload == "cpu",
+        )  # fmt: skip
+        name = memory.STRATEGY_NAMES[strategy]
+        notes.append(
+            f"{name} would need {count} GPUs of this kind." if count else f"{name}: no number of them would do."
+        )
+    return notes
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    *most, last = (str(number) for number in numbers)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _gpus(numbers: Sequence[int]) -> str:
+    return f"{_listed(numbers)} GPU{'' if list(numbers) == [1] else 's'}"
+
+
+def _on(value: bool) -> str:
+    return "on" if value else "off"
