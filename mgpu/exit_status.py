@@ -80,12 +80,12 @@ def _say(message: str, code: int) -> int:
 
 def _put(message: str) -> None:
     try:
-        from mgpu.report import screen
+        from mgpu import messages
     except (OSError, ImportError):  # no file descriptor is left to import it
         plain = "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in message)
         print(f"mgpu: {plain}", file=sys.stderr)
     else:
-        screen.notice(message)
+        messages.notice(message)
 
 
 def _usage(error: Any) -> str:

@@ -24,7 +24,7 @@ from mgpu import engine, files
 from mgpu.cli import guide
 from mgpu.config import reading
 from mgpu.doctor import repair
-from mgpu.doctor import run as doctor_run
+from mgpu.engine import selections
 from mgpu.errors import MgpuError
 from mgpu.fleet import artifacts, worker
 from mgpu.fleet import load as fleet_reading
@@ -37,7 +37,7 @@ from mgpu.process import tail
 from mgpu.readers.job_script import read as job_script_read
 from mgpu.readers.log import read as triage
 from mgpu.readers.training_script import read as training_script_read
-from mgpu.report import screen
+from mgpu.report import load, screen
 from mgpu.report.document import check_json
 from mgpu.slurm import job_outcome
 from mgpu.smoke import baseline, nccl_log, runner, show_last, stacks, watch
@@ -191,11 +191,11 @@ def job_of_the_wizard(path: Path) -> None:
 
 
 def snapshot_of(path: Path) -> None:
-    found = doctor_run.read_snapshot(path)
+    found = load.read_snapshot(path)
     hidden = redacted(found)
     checks = engine.load()
     for one in (found, hidden):
-        no_crash(engine.run(doctor_run.about_the_machine(checks, one), one))
+        no_crash(engine.run(selections.about_the_machine(checks, one), one))
     changes.changes(redacted(MACHINE), hidden)
     changes.since(MACHINE, found)
 
@@ -397,14 +397,14 @@ def packed_log_of(path: Path) -> None:
 def script_of(path: Path) -> None:
     found = training_script_read.read(path, ("--x", "1"))
     snapshot = Snapshot(script=found)
-    no_crash(engine.run(doctor_run.about_the_machine(engine.load(), snapshot), snapshot))
+    no_crash(engine.run(selections.about_the_machine(engine.load(), snapshot), snapshot))
 
 
 def job_of(path: Path) -> None:
     job_script_read.is_job_script(path)
     found = job_script_read.read(path)
     snapshot = Snapshot(job_script=found)
-    no_crash(engine.run(doctor_run.about_the_machine(engine.load(), snapshot), snapshot))
+    no_crash(engine.run(selections.about_the_machine(engine.load(), snapshot), snapshot))
     job_script_read.named_config(found)
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from mgpu import __version__, cli, errors
 from mgpu.errors import MgpuError
+from mgpu.validate import request as validate_request
 from mgpu.validate import run as validate_run
 from mgpu.wizard import answers, answers_file, run
 from mgpu.wizard.answers import KEYS, UNDECIDED, Answers
@@ -559,7 +560,7 @@ def test_files_are_named_in_any_way(line: str, paths: tuple[str, ...], asked: An
     "line", ["--validate a", "--validate a b --no-loader", "--validate a --fix --dry-run", "--json --validate a"]
 )
 def test_the_short_way_to_validate_means_the_same(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    requests: list[validate_run.Request] = []
+    requests: list[validate_request.Request] = []
     monkeypatch.setattr(validate_run, "run", collecting(requests))
     assert cli.run(["configure", *line.split()]) == 0
     monkeypatch.setattr(validate_run, "alone", lambda arguments: None)

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from mgpu.cli import json_schema
 from mgpu.doctor import report as doctor_report
-from mgpu.doctor import run
+from mgpu.doctor import result, run
 from mgpu.doctor.request import Request
 from mgpu.errors import MgpuError
 from mgpu.report import document, formats, screen
@@ -109,7 +109,7 @@ _SIGNATURES = [check for check in CHECKS.values() if isinstance(check, Signature
 ASKED = tuple(check for check in CHECKS.values() if check not in _SIGNATURES[10:])
 
 
-def judged(text: str) -> run.Examined | None:
+def judged(text: str) -> result.Examined | None:
     """What `mgpu doctor --from` makes of a file: None when it is refused."""
     try:
         machine = loads(text)
@@ -147,7 +147,7 @@ def test_no_accident_takes_the_doctor_down(part: int) -> None:
     assert not crashes, "\n".join(f"{count} x {words}" for words, count in crashes.most_common())
 
 
-def shown(found: run.Examined) -> None:
+def shown(found: result.Examined) -> None:
     """Every other way of telling it."""
     for width in (40, 80):
         buffer = io.StringIO()

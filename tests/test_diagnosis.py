@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from mgpu import errors
-from mgpu.engine.selections import gpus_of
 from mgpu.smoke import diagnosis
 from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.smoke.runner import Attempt
 from mgpu.smoke.trials import tries
 from mgpu.snapshot import Rank, Ranks, Snapshot, Step, Trial
+from mgpu.snapshot.gpu_in_use import gpus_of
 from tests import machines
 from tests.checks import facts as known
 from tests.conftest import ROOT, Run

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from mgpu.errors import MgpuError
 from mgpu.planning import gpu_models
+from mgpu.prompts.question import Question
 from mgpu.snapshot import Snapshot
 from mgpu.wizard import drafts, flow, questions
 from mgpu.wizard.answers import KEYS, Answers, decided, parse
 from mgpu.wizard.flow import Scene, State
 from mgpu.wizard.proposal import propose
 from mgpu.wizard.proposal_types import Proposal
-from mgpu.wizard.questions import Question
 from mgpu.wizard.texts import TEXTS
 from tests import machines
 

@@ -20,6 +20,7 @@ from mgpu.launch.request import Request
 from mgpu.launchers import argv as launchers_argv
 from mgpu.launchers import choice as launchers_choice
 from mgpu.probes import prefetch, runner
+from mgpu.process import command
 from mgpu.snapshot import Config, Script
 from tests.checks import facts as known
 from tests.conftest import Run, environment
@@ -33,11 +34,11 @@ def config(folder: Path, text: str) -> Config:
     return facts(write_config(folder, BASE + text), ask_loader=False)
 
 
-def built(config: Config, *target: str, **options: Any) -> launchers_argv.Command:
+def built(config: Config, *target: str, **options: Any) -> command.Command:
     return launchers_argv.build(config, known.driver(), target or ("train.py",), python=PYTHON, **options)
 
 
-def flags(made: launchers_argv.Command) -> list[str]:
+def flags(made: command.Command) -> list[str]:
     """Between the config and the script."""
     return list(made.argv[6 : made.argv.index("train.py")])
 
@@ -224,7 +225,7 @@ def test_torchrun_itself(tmp_path: Path, mgpu: Run) -> None:
 def test_secrets_are_not_shown_and_handed_on() -> None:
     argv = ("python", "train.py", "--hub_token", "abc", "--api-key=def", "--pad_token", "<pad>", "--max_tokens", "5",
             "WANDB_API_KEY=ghi", "hf_abcdefghijklmnopqrst", "--label_key", "y", "--tokenizer", "bert")  # fmt: skip
-    made = launchers_argv.Command(argv, {"HF_TOKEN": "hf_x", "OMP_NUM_THREADS": "1"})
+    made = command.Command(argv, {"HF_TOKEN": "hf_x", "OMP_NUM_THREADS": "1"})
     assert made.told() == (
         "HF_TOKEN='***' OMP_NUM_THREADS=1 python train.py --hub_token '***' '--api-key=***' --pad_token '<pad>' "
         "--max_tokens 5 'WANDB_API_KEY=***' '***' --label_key y --tokenizer bert"

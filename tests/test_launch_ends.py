@@ -26,8 +26,8 @@ import pytest
 from mgpu import errors
 from mgpu.launch import hand_off, run_outcome
 from mgpu.launch.request import Request
-from mgpu.launchers.argv import Command
 from mgpu.process import processes
+from mgpu.process.command import Command
 from mgpu.snapshot import Snapshot
 from tests.conftest import ROOT, environment, missing
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config

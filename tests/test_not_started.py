@@ -22,8 +22,8 @@ from mgpu.cli import launch_line
 from mgpu.launch import hand_off, preflight
 from mgpu.launch import start_errors as starting
 from mgpu.launch.request import Request
-from mgpu.launchers.argv import Command
 from mgpu.process import supervisor
+from mgpu.process.command import Command
 from mgpu.snapshot import Snapshot
 from tests.conftest import environment, missing, need
 from tests.scripts import ONE_PROCESS, write_config

@@ -318,7 +318,7 @@ def test_a_run_is_named(runs: Path) -> None:
 
 
 def test_old_entries_are_forgotten(runs: Path, tmp_path: Path) -> None:
-    from mgpu.launchers.argv import Command
+    from mgpu.process.command import Command
 
     for number in range(60):
         entry(runs, f"ended-{number:04}", started=f"2026-01-01T00:00:{number:02}Z", ended="2026-01-02T00:00:00Z")
@@ -383,7 +383,7 @@ def test_no_is_an_answer_that_changes_nothing(here: Path) -> None:
 
 
 def test_no_place_for_entries_costs_only_the_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mgpu.launchers.argv import Command
+    from mgpu.process.command import Command
 
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))

@@ -11,8 +11,7 @@ from typing import Any
 import pexpect
 import pytest
 
-from mgpu import text
-from mgpu.report import screen
+from mgpu import messages, text
 from tests.conftest import environment
 
 ACTING = "a\x1b]0;owned\x07b\rc\nmgpu: all is well\u202egpj\x9b31m\x7f"
@@ -24,7 +23,7 @@ def test_what_is_shown_of_a_text() -> None:
     assert text.clean(ACTING) == "a\\x1b]0;owned\\x07b\\rc\nmgpu: all is well\\u202egpj\\x9b31m\\x7f"
     assert text.visible("a\nb\t\x1b[0mc") == "a\\nb\\t\\x1b[0mc"
     assert text.clean("caf\udce9") == "caf\\xe9"  # a byte of a name that is no UTF-8
-    assert not RAW.search(screen.one_line(ACTING)) and "\n" not in screen.one_line(ACTING)
+    assert not RAW.search(messages.one_line(ACTING)) and "\n" not in messages.one_line(ACTING)
 
 
 def test_two_names_never_look_equal() -> None:

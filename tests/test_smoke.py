@@ -23,8 +23,7 @@ from mgpu import engine, errors, probes
 from mgpu.config import facts
 from mgpu.engine import selections
 from mgpu.launchers import argv as launching
-from mgpu.smoke import config_under_test, culprit
-from mgpu.smoke import run as smoke
+from mgpu.smoke import config_under_test, culprit, judge
 from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.request import Request
 from mgpu.smoke.runner import Attempt, climb
@@ -261,7 +260,7 @@ def test_ranks_that_should_have_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyP
     orders = config_under_test.orders(Request(), config_under_test.Subject(config), snapshot.driver, folder)
     ranks = climb(Attempt(config, snapshot, orders, timeout_s=60))
     assert ranks.ended == "died"
-    outcomes = smoke.judged(replace(snapshot, ranks=ranks))
+    outcomes = judge.judged(replace(snapshot, ranks=ranks))
     failed = {o.check.id: o for o in outcomes if o.status == "fail"}
     assert "rank_failed" in failed
     problem = failed["rank_failed"].problem

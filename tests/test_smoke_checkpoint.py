@@ -12,7 +12,8 @@ import pytest
 
 from mgpu import engine
 from mgpu.check import Problem, Skip
-from mgpu.smoke import memory_kept, run
+from mgpu.process import leftover_files
+from mgpu.smoke import judge
 from mgpu.snapshot import Ranks, Snapshot
 from tests import rungs
 from tests.conftest import missing
@@ -64,7 +65,7 @@ def seen(home: Path) -> dict[str, Ranks]:
 
 def judged(ranks: Ranks) -> dict[str, engine.Outcome]:
     """What the checks of the smoke test say."""
-    return {outcome.check.id: outcome for outcome in run.judged(Snapshot(ranks=ranks))}
+    return {outcome.check.id: outcome for outcome in judge.judged(Snapshot(ranks=ranks))}
 
 
 def cause(ranks: Ranks) -> tuple[str, Problem]:
@@ -90,11 +91,11 @@ def test_saved_and_loaded(seen: dict[str, Ranks], strategy: str, world: int) -> 
 
 def test_nothing_stays_behind(seen: dict[str, Ranks], home: Path) -> None:
     """After a pass at once; after a failure the runner removes what the ranks have told before they made it."""
-    before = memory_kept.files()
+    before = leftover_files.files()
     for ranks in seen.values():
         (told,) = {path for rank in ranks.ranks for path in rank.wrote if ".mgpu-smoke-" in path}
         assert not (ranks.ended == "finished" and os.path.exists(told))
-        assert memory_kept.sweep(before, (), [told]) == ()
+        assert leftover_files.sweep(before, (), [told]) == ()
     assert not list(home.rglob(".mgpu-smoke-*"))
     assert os.listdir(home / TARGET) == []
 

@@ -13,9 +13,9 @@ import pytest
 
 from mgpu import engine
 from mgpu.check import Problem
+from mgpu.smoke.judge import judged
 from mgpu.smoke.ranks import collectives, errors, expected_values, identity, memory, pairs
 from mgpu.smoke.ranks.journal import Failure
-from mgpu.smoke.run import judged
 from mgpu.snapshot import Rank, Ranks, Snapshot
 from tests.rungs import Case, climb
 

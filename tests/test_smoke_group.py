@@ -15,9 +15,9 @@ from mgpu import errors
 from mgpu.config import facts
 from mgpu.errors import MgpuError
 from mgpu.smoke import machines
+from mgpu.smoke.judge import judged
 from mgpu.smoke.ranks import addresses
 from mgpu.smoke.ranks.rank_plan import Orders
-from mgpu.smoke.run import judged
 from mgpu.snapshot import Config, Ranks, Snapshot
 from tests.conftest import Run, ask_all
 from tests.rungs import Case, climb

@@ -25,12 +25,13 @@ import pytest
 from mgpu import cli, errors
 from mgpu.check import Crash, Fix, Problem, Severity
 from mgpu.config import facts as config_facts
-from mgpu.engine import Outcome, selections
+from mgpu.engine import Outcome
 from mgpu.errors import MgpuError
+from mgpu.launchers.gpu_selection import wanted_gpus
 from mgpu.probes import gpu_monitor
 from mgpu.report import screen as report_screen
 from mgpu.smoke import config_under_test as subjects
-from mgpu.smoke import formats, watch
+from mgpu.smoke import formats, judge, watch
 from mgpu.smoke import report as verdicts
 from mgpu.smoke import run as smoke
 from mgpu.smoke import screen as screens
@@ -38,8 +39,8 @@ from mgpu.smoke.config_under_test import Subject
 from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.smoke.report import Result
-from mgpu.smoke.request import Request, wanted_gpus
-from mgpu.snapshot import Bandwidth, PairRun, Rank, Ranks, Scaling, Snapshot, Step, Trial, to_json
+from mgpu.smoke.request import Request
+from mgpu.snapshot import Bandwidth, PairRun, Rank, Ranks, Scaling, Snapshot, Step, Trial, gpu_in_use, to_json
 from tests import fake_nvml
 from tests.checks import facts as known
 from tests.checks.facts import uuid
@@ -480,7 +481,7 @@ def test_markdown_can_be_shown_to_everybody() -> None:
     told = ranks(rank(0), stopped, expected=2, ended="stalled")
     machine_ = result(told).snapshot
     found = formats.text_of(
-        result(told, *smoke.judged(machine_), verdict="failed", code=1), Request(format="markdown")
+        result(told, *judge.judged(machine_), verdict="failed", code=1), Request(format="markdown")
     )  # fmt: skip
     assert found.startswith("### mgpu smoke-test: FAILED\n")
     assert "| **FAIL** | collectives | rank 0: step 20 of 20; rank 1" in found and "#### 1. `rank_frozen` FAIL" in found
@@ -672,12 +673,12 @@ def test_gpus_that_cannot_be_had(wanted: str, changes: dict[str, Any], words: st
 
 def test_a_gpu_that_somebody_works_on(tmp_path: Path) -> None:
     busy = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(),))))
-    assert selections.worked_on(subject(tmp_path).config, busy) == ["GPU 1: ada's process (pid 4711) computes on it"]
+    assert gpu_in_use.worked_on(subject(tmp_path).config, busy) == ["GPU 1: ada's process (pid 4711) computes on it"]
     _, narrow = subjects.narrowed(subject(tmp_path), busy, Request(gpus="0,2"), tmp_path)
-    assert selections.worked_on(subject(tmp_path).config, narrow) == []
+    assert gpu_in_use.worked_on(subject(tmp_path).config, narrow) == []
     mine = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(mine=True),))))
-    assert selections.worked_on(subject(tmp_path).config, mine) == []
-    assert selections.worked_on(subject(tmp_path).config, busy, cpu=True) == []
+    assert gpu_in_use.worked_on(subject(tmp_path).config, mine) == []
+    assert gpu_in_use.worked_on(subject(tmp_path).config, busy, cpu=True) == []
 
 
 def test_a_gpu_that_somebody_works_on_is_not_loaded(
@@ -837,7 +838,7 @@ def test_a_second_interrupt_sweeps_as_well(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(climbing, "_start", lambda *_: subprocess.Popen(["true"]))
     monkeypatch.setattr(climbing, "_watch", lambda *_: "interrupted")
     monkeypatch.setattr(climbing, "_end", again)
-    monkeypatch.setattr("mgpu.smoke.memory_kept.sweep", lambda *told: swept.append(told))
+    monkeypatch.setattr("mgpu.process.leftover_files.sweep", lambda *told: swept.append(told))
     assert snapshot.config is not None
     orders = Orders(folder=str(tmp_path), world=2, rungs=RUNGS)
     with pytest.raises(KeyboardInterrupt):

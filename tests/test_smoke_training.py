@@ -15,7 +15,7 @@ import pytest
 
 from mgpu.engine import Outcome
 from mgpu.smoke import culprit
-from mgpu.smoke.run import judged
+from mgpu.smoke.judge import judged
 from mgpu.snapshot import Ranks, Snapshot
 from tests.conftest import missing, need
 from tests.rungs import Case, climb

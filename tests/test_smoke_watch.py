@@ -22,14 +22,15 @@ import pytest
 
 from mgpu import probes
 from mgpu.launchers import port
-from mgpu.launchers.argv import MARK
-from mgpu.process import guard, processes
+from mgpu.process import guard, leftover_files, processes
+from mgpu.process.command import MARK
+from mgpu.process.leftover_files import error_folder
 from mgpu.smoke import culprit, memory_kept, report, stacks, watch
+from mgpu.smoke.judge import judged
 from mgpu.smoke.memory_kept import Before
 from mgpu.smoke.ranks import RUNGS
-from mgpu.smoke.ranks.journal import ASK, Journal, error_folder
+from mgpu.smoke.ranks.journal import ASK, Journal
 from mgpu.smoke.ranks.rank_plan import Orders
-from mgpu.smoke.run import judged
 from mgpu.snapshot import Gap, Rank, Ranks, Snapshot, Step
 from tests.checks import facts as known
 from tests.scripts import wait_for
@@ -338,16 +339,16 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     shared, temporary = tmp_path / "shm", tmp_path / "tmp"
     for folder in (shared, temporary):
         folder.mkdir()
-    monkeypatch.setattr(memory_kept, "_SHM", shared)
-    patterns = dict(zip((shared, temporary), memory_kept._OURS.values(), strict=True))
-    monkeypatch.setattr(memory_kept, "_OURS", patterns)
+    monkeypatch.setattr(leftover_files, "_SHM", shared)
+    patterns = dict(zip((shared, temporary), leftover_files._OURS.values(), strict=True))
+    monkeypatch.setattr(leftover_files, "_OURS", patterns)
     return shared, temporary
 
 
 def test_what_the_killed_ranks_left_is_removed(folders: tuple[Path, Path]) -> None:
     shared, temporary = folders
     (shared / "torch_99_1_0").touch()
-    before = memory_kept.files()
+    before = leftover_files.files()
     for name in ("torch_4711_2_0", "torch_4712_3_0", "torch_815_1_0"):
         (shared / name).touch()
     loader = temporary / "pymp-ab"
@@ -360,7 +361,7 @@ def test_what_the_killed_ranks_left_is_removed(folders: tuple[Path, Path]) -> No
     precious = temporary / "thesis"
     precious.mkdir()
     wrote = [error_folder(str(elastic)), str(save), str(precious)]
-    assert memory_kept.sweep(before, {4711, 4712}, wrote) == ()
+    assert leftover_files.sweep(before, {4711, 4712}, wrote) == ()
     assert {path.name for path in shared.iterdir()} == {"torch_99_1_0", "torch_815_1_0"}  # not of this run
     assert list(temporary.iterdir()) == [precious]
 
@@ -368,7 +369,7 @@ def test_what_the_killed_ranks_left_is_removed(folders: tuple[Path, Path]) -> No
 def test_shared_memory_of_nobody_is_told_and_stays(folders: tuple[Path, Path]) -> None:
     """NCCL's names do not tell whose they are."""
     shared, _ = folders
-    before = memory_kept.files()
+    before = leftover_files.files()
     orphan, used = shared / "nccl-ab", shared / "nccl-cd"
     for path in (orphan, used):
         path.write_bytes(b"0" * 4096)
@@ -382,7 +383,7 @@ time.sleep(60)
     user = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
         assert user.stdout is not None and user.stdout.readline()
-        assert memory_kept.sweep(before, {4711}, ()) == (str(orphan),)
+        assert leftover_files.sweep(before, {4711}, ()) == (str(orphan),)
     finally:
         user.kill()
         user.wait()
@@ -396,7 +397,7 @@ def test_a_link_is_not_followed(folders: tuple[Path, Path]) -> None:
     (precious / "chapter").touch()
     link = temporary / "torchelastic_ab"
     link.symlink_to(precious)
-    assert memory_kept.sweep(frozenset(), (), [str(link)]) == (str(link),)
+    assert leftover_files.sweep(frozenset(), (), [str(link)]) == (str(link),)
     assert (precious / "chapter").exists()
 
 
@@ -408,13 +409,13 @@ def test_a_launchers_empty_folder_goes_unless_a_launcher_lives(folders: tuple[Pa
     other = subprocess.Popen(["sh", "-c", ": torchrun; sleep 60"], env={**os.environ, "TMPDIR": str(temporary)})
     try:
         wait_for(lambda: b"torchrun" in Path(f"/proc/{other.pid}/cmdline").read_bytes())
-        memory_kept.sweep(frozenset(), (), ())
+        leftover_files.sweep(frozenset(), (), ())
         assert folder.exists()
     finally:
         subprocess.run(["pkill", "-P", str(other.pid)], check=False)
         other.kill()
         other.wait()
-    memory_kept.sweep(frozenset(), (), ())
+    leftover_files.sweep(frozenset(), (), ())
     assert not folder.exists()
 
 
@@ -438,7 +439,7 @@ def test_memory_that_a_gpu_does_not_give_back(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_kernels_count_of_processes_killed_for_memory() -> None:
-    count = memory_kept.killed_for_memory()
+    count = leftover_files.killed_for_memory()
     assert count is None or count >= 0
     if count is not None:
         assert memory_kept.of(replace(ranks(rank(0, 9)), cpu=True), Before({}, count - 2)).killed_for_memory == 2

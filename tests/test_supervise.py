@@ -28,8 +28,8 @@ from typing import Any
 import pytest
 
 from mgpu import errors
-from mgpu.launchers.argv import Command
 from mgpu.process import exit_code, processes, run_log, stream, supervisor
+from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
 from tests.conftest import ROOT, environment
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config

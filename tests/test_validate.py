@@ -16,6 +16,7 @@ import yaml
 from mgpu import cli, errors
 from mgpu.config import loader
 from mgpu.probes import runner
+from mgpu.validate import request as validate_request
 from mgpu.validate import run as validate_run
 from tests.conftest import Run, environment
 from tests.fake_nvml import environment as with_nvml
@@ -247,17 +248,17 @@ def test_the_file_is_the_usual_one_or_comes_from_standard_input(on: Run, tmp_pat
 
 
 @pytest.fixture
-def requested(monkeypatch: pytest.MonkeyPatch) -> Callable[..., validate_run.Request]:
+def requested(monkeypatch: pytest.MonkeyPatch) -> Callable[..., validate_request.Request]:
     """The request that a command line comes to."""
-    seen: list[validate_run.Request] = []
+    seen: list[validate_request.Request] = []
 
-    def run(request: validate_run.Request) -> int:
+    def run(request: validate_request.Request) -> int:
         seen.append(request)
         return 0
 
     monkeypatch.setattr(validate_run, "run", run)
 
-    def ask(*arguments: str) -> validate_run.Request:
+    def ask(*arguments: str) -> validate_request.Request:
         seen.clear()
         assert cli.run(["configure", *arguments]) == 0
         return seen[0]
@@ -281,7 +282,7 @@ def requested(monkeypatch: pytest.MonkeyPatch) -> Callable[..., validate_run.Req
     ],
 )
 def test_every_way_to_say_it(line: str, files: tuple[str, ...], others: dict[str, Any], requested: Any) -> None:
-    assert requested(*line.split()) == validate_run.Request(files, **others)
+    assert requested(*line.split()) == validate_request.Request(files, **others)
 
 
 @pytest.mark.parametrize("line", ["--validate", "--validate a --no-loader b", "--validate --fix --json --dry-run x"])
@@ -390,7 +391,7 @@ def test_fix_leaves_alone_what_it_may_not_write(on: Run, tmp_path: Path, monkeyp
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
     monkeypatch.chdir(tmp_path)
     with pytest.raises(errors.MgpuError, match="read-only"):
-        validate_run.run(validate_run.Request(("mine.yaml",), loader=False, fix=True))
+        validate_run.run(validate_request.Request(("mine.yaml",), loader=False, fix=True))
     assert path.read_text() == MENDABLE and not (tmp_path / "mine.yaml.bak").exists()
 
 

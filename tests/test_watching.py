@@ -21,9 +21,9 @@ import pytest
 
 from mgpu import durations, errors
 from mgpu.launch import gpu_readings_file, gpu_table, gpu_usage, gpu_watch, list_runs, registry
-from mgpu.launchers.argv import Command
 from mgpu.probes import gpu_monitor
 from mgpu.probes.gpu_monitor import Lister, Reading
+from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
 from mgpu.snapshot import GpuWork, Snapshot
 from tests import fake_nvml

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +14,6 @@ from mgpu.command_line import shell
 from mgpu.errors import MgpuError
 from mgpu.file_reading import read_own
 from mgpu.report import screen as report_screen
-from mgpu.snapshot import Snapshot
 from mgpu.structured_text import json_of
 
 State = Literal["done", "todo", "trouble"]
@@ -40,19 +37,6 @@ class Step:
     def typed(self) -> str:
         """The command line that takes this step."""
         return self.line or self.command
-
-
-def remember_verdict(verdict: str, snapshot: Snapshot) -> None:
-    """Keep the doctor's verdict for the next bare `mgpu`. A state folder that cannot be written costs only that."""
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
-    host = snapshot.host.name if snapshot.host else None
-    try:
-        folder = files.private_folder(files.state_folder())
-        files.write(
-            folder / "doctor.json", json.dumps({"verdict": verdict, "time": now, "host": host}) + "\n", mode=0o600
-        )
-    except (OSError, MgpuError):
-        return
 
 
 def steps(folder: Path) -> list[Step]:
@@ -169,7 +153,7 @@ def _offer(
 ) -> int:
     """Walk through the steps as long as the user goes on; Esc leaves."""
     from mgpu.prompts import prompts
-    from mgpu.wizard.questions import Choice, Question
+    from mgpu.prompts.question import Choice, Question
 
     while True:
         choices = [Choice(s.command, f"{s.command:<18}{s.purpose}") for s in found if s.command != "mgpu launch"]

@@ -203,3 +203,6 @@ def _deepspeed_file(values: Mapping[str, Any]) -> DeepSpeedFile | None:
     if not isinstance(found, dict):
         return DeepSpeedFile(name, True, fault="not a JSON object")
     return DeepSpeedFile(name, True, found)
+
+
+DEFAULT_CONFIG = "accelerate.yaml"

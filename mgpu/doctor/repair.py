@@ -324,6 +324,7 @@ def _compiling(proc: Path = Path("/proc")) -> str | None:
 def environment_lines(outcomes: Iterable[Outcome]) -> list[str]:
     """`export` and `unset` lines of the fixes, each under the problem it mends. What two problems want differently is
     taken from the graver."""
+    from mgpu import messages
     from mgpu.report import screen
 
     lines: list[str] = []
@@ -340,7 +341,7 @@ def environment_lines(outcomes: Iterable[Outcome]) -> list[str]:
                 decided |= names
                 chosen.append(command)
         if chosen:
-            lines += ["", f"# {outcome.check.id}: {screen.clean(problem.title)}", *chosen]
+            lines += ["", f"# {outcome.check.id}: {messages.clean(problem.title)}", *chosen]
     return lines
 
 

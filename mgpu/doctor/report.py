@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import io
-import os
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from mgpu import __version__, engine, errors, files
+from mgpu import __version__, engine, errors, messages
 from mgpu.check import Skip
 from mgpu.command_line import from_words, shell
-from mgpu.doctor import run
 from mgpu.doctor.request import Request
-from mgpu.errors import reason
-from mgpu.report import describe, document
+from mgpu.report import describe, document, output
 from mgpu.report import screen as report_screen
+from mgpu.report.output import append_summary, to_stderr, whole_text
 from mgpu.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from mgpu.doctor.run import Examined
+    from mgpu.doctor.result import Examined
 
 
 _LONGEST_NAMES = 120  # of files in a command that is shown
 _LONGEST_LABEL = 36  # of a change; beyond it the words follow without a column
-
-
-def to_stdout(text: str) -> None:
-    """Lines for a person."""
-    report_screen.Screen.of().show(report_screen.unstyled(text.split("\n")))
-
-
-def to_stderr(text: str) -> None:
-    """A word beside the report."""
-    if sys.stderr is not None:
-        print(report_screen.message(text), file=sys.stderr)
 
 
 def mended(before: Examined, after: Examined) -> None:
@@ -59,16 +44,10 @@ def tell(request: Request, found: Examined) -> None:
     if request.format == "human" and request.exit_style != "default":
         _tell_scheduler(request, found)
     elif request.format == "human":
-        run.write_out(request.output, lambda stream: show(report_screen.Screen.of(stream), request, found))
+        output.write_out(request.output, lambda stream: show(report_screen.Screen.of(stream), request, found))
     else:
         text = _text(request, found)
-        run.write_out(request.output, lambda stream: whole_text(stream, text))
-
-
-def whole_text(stream: IO[str], text: str) -> None:
-    """A report in one piece."""
-    stream.write(text)
-    stream.flush()
+        output.write_out(request.output, lambda stream: whole_text(stream, text))
 
 
 def _text(request: Request, found: Examined) -> str:
@@ -131,21 +110,6 @@ def whole(request: Request, found: Examined) -> dict[str, Any]:
     return content
 
 
-def append_summary(text: str) -> None:
-    """What GitHub shows on the page of the run. That it cannot be written is told, and changes nothing."""
-    path = os.environ.get("GITHUB_STEP_SUMMARY")
-    if not path:
-        return
-    try:
-        files.refuse_strangers_links(Path(path))
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(text + "\n")
-    except errors.MgpuError as error:
-        to_stderr(f"mgpu: cannot write the job summary: {error.message}")
-    except OSError as error:
-        to_stderr(f"mgpu: cannot write the job summary: {reason(error)}")
-
-
 def _tell_scheduler(request: Request, found: Examined) -> None:
     from mgpu.report import formats
 
@@ -156,7 +120,7 @@ def _tell_scheduler(request: Request, found: Examined) -> None:
     else:
         text = formats.nagios(found.outcomes, found.snapshot, found.verdict, found.seconds, strict=request.strict)
     if text:
-        run.write_out(request.output, lambda stream: whole_text(stream, text))
+        output.write_out(request.output, lambda stream: whole_text(stream, text))
 
 
 def failed(request: Request, message: str, code: int, began: float) -> int:
@@ -168,10 +132,10 @@ def failed(request: Request, message: str, code: int, began: float) -> int:
             code = errors.READY
         whole = document.envelope("doctor", (), "unknown", code, time.monotonic() - began, Snapshot())
         text = document.text(whole | {"error": message, "next": ["mgpu doctor"]})
-        run.write_out(request.output, lambda stream: whole_text(stream, text))
+        output.write_out(request.output, lambda stream: whole_text(stream, text))
     elif request.exit_style == "nagios":
-        line = f"MGPU UNKNOWN - {' '.join(report_screen.message(message).split())}\n"
-        run.write_out(request.output, lambda stream: whole_text(stream, line))
+        line = f"MGPU UNKNOWN - {' '.join(messages.message(message).split())}\n"
+        output.write_out(request.output, lambda stream: whole_text(stream, line))
         return 3
     to_stderr(f"mgpu: {message}")
     return errors.READY if request.exit_style == "prolog" else code

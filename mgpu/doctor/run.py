@@ -2,56 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import io
 import json
 import os
-import signal
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from types import FrameType
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
-from mgpu import __version__, engine, errors, file_reading, files, probes
+from mgpu import __version__, engine, errors, files, probes
 from mgpu.check import Check
 from mgpu.doctor import report as doctor_report
 from mgpu.doctor import request as doctor_request
 from mgpu.doctor.request import Request
+from mgpu.doctor.result import Examined
+from mgpu.engine.selections import about_the_machine
 from mgpu.errors import MgpuError, reason
 from mgpu.planning.gpu_models import placed
 from mgpu.process import signals
+from mgpu.report import output
 from mgpu.report import screen as report_screen
-from mgpu.snapshot import OF_A_RUN, BadSnapshot, Config, Plan, Snapshot, loads, to_json
+from mgpu.report.load import read_snapshot
+from mgpu.report.output import deadline, progress
+from mgpu.snapshot import Config, Plan, Snapshot, to_json
 
 if TYPE_CHECKING:
-    from mgpu.doctor.repair import Result
     from mgpu.snapshot.changes import Change
-
-_LARGEST_FILE = 8 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
-# What a config that runs on the CPU can do without.
-_OF_GPUS = frozenset({
-    "driver", "gpu", "ecc", "memory", "mig", "clocks", "xid", "cuda", "visibility", "links", "pcie", "nccl",
-    "infiniband",
-})  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Examined:
-    """A machine, judged."""
-
-    machine: Snapshot  # as it was read
-    snapshot: Snapshot  # as it is told: the same, or redacted
-    outcomes: tuple[engine.Outcome, ...]
-    verdict: report_screen.Verdict
-    code: int
-    seconds: float
-    changes: tuple[Change, ...] | None = None  # None: nothing to compare with was given
-    since: str = ""
-    repairs: tuple[Result, ...] = ()
 
 
 def examined(request: Request) -> Examined:
@@ -79,7 +55,7 @@ def run(request: Request) -> int:
         if request.save:
             _save(Path(request.save), machine)
         if request.fix and request.format != "human":
-            found = _mended(request, found, judge, doctor_report.to_stderr)
+            found = _mended(request, found, judge, output.to_stderr)
     except MgpuError as error:
         if error.exit_code == errors.USAGE and request.exit_style == "default":  # else 2 means critical, or drains
             raise
@@ -97,13 +73,13 @@ def run(request: Request) -> int:
         return doctor_report.failed(request, words, errors.UNKNOWN, began)
     doctor_report.tell(request, found)
     if request.fix and request.format == "human":
-        doctor_report.to_stdout("")
-        first, found = found, _mended(request, found, judge, doctor_report.to_stdout)
+        output.to_stdout("")
+        first, found = found, _mended(request, found, judge, output.to_stdout)
         doctor_report.mended(first, found)
     if request.plain and request.exit_style == "default":  # a monitor's look is not the user's
-        from mgpu.cli import guide
+        from mgpu.doctor import last_verdict
 
-        guide.remember_verdict(found.verdict, machine)
+        last_verdict.remember_verdict(found.verdict, machine)
     return found.code
 
 
@@ -168,7 +144,7 @@ def _snapshot(request: Request) -> Snapshot:
                 from mgpu.probes import gpu_stress
 
                 if cost := gpu_stress.cost(snapshot):
-                    doctor_report.to_stderr(cost)
+                    output.to_stderr(cost)
                 snapshot = gpu_stress.run(snapshot, python=request.python, progress=show)
     if request.config:
         from mgpu.config import facts
@@ -257,35 +233,6 @@ def _compared(before: Snapshot | None, now: Snapshot) -> tuple[tuple[Change, ...
     return snapshot_changes.changes(before, now), snapshot_changes.since(before, now)
 
 
-def read_snapshot(path: Path) -> Snapshot:
-    """A machine saved by `mgpu doctor --save`. Raises MgpuError (usage) when it cannot be read."""
-    from mgpu.snapshot.redaction import without_secrets
-
-    try:
-        # An older mgpu saved the secrets of a config.
-        return without_secrets(loads(file_reading.read(path, most=_LARGEST_FILE).decode("utf-8")))
-    except (OSError, UnicodeDecodeError) as error:
-        words = f"cannot read {path}: {reason(error)}"
-        if isinstance(error, OSError) and error.errno == errno.EFBIG:
-            words = f"{path} is larger than any saved machine ({_LARGEST_FILE >> 20} MiB)"
-        raise MgpuError(words, errors.USAGE) from None
-    except BadSnapshot as error:
-        raise MgpuError(f"{path} is not a machine saved by mgpu doctor --save: {error}", errors.USAGE) from None
-
-
-def about_the_machine(checks: Sequence[Check], snapshot: Snapshot) -> tuple[Check, ...]:
-    """The doctor asks about the machine: checks on a config, a smoke test, a stamp or a deep look only where that fact
-    is given, or was asked for and could not be had; checks on GPUs not for a config that runs on the CPU."""
-    of_files = {f for f in ("script", "job_script", "log", "fleet") if getattr(snapshot, f) is not None}
-    if of_files and snapshot.host is None:  # files are judged, and no machine
-        checks = tuple(c for c in checks if of_files & set(c.facts) and all(getattr(snapshot, f) for f in c.facts))
-        unread = snapshot.script is not None and snapshot.script.error is not None  # its other checks can tell nothing
-        return tuple(c for c in checks if not unread or c.area != "script" or c.function.__module__.endswith("reading"))
-    absent = {f for f in OF_A_RUN if getattr(snapshot, f) is None and snapshot.gap(f).kind == "not_asked"}
-    unneeded = _OF_GPUS if snapshot.plan and snapshot.plan.cpu_ranks else frozenset()
-    return tuple(c for c in checks if not absent & set(c.facts) and c.area not in unneeded)
-
-
 def _mended(
     request: Request, found: Examined, judge: Callable[[Snapshot], Examined], say: Callable[[str], None]
 ) -> Examined:
@@ -333,56 +280,3 @@ def explain(name: str) -> int:
     screen = report_screen.Screen.of()
     screen.show(report_screen.explain(checks[wanted], screen))
     return errors.READY
-
-
-def write_out(output: str, show: Callable[[IO[str]], None]) -> None:
-    """Write a report to stdout, or to a file in one step."""
-    if output in ("", "-"):
-        if sys.stdout is not None:
-            show(sys.stdout)
-        return
-    buffer = io.StringIO()
-    show(buffer)
-    files.write_named(Path(output), buffer.getvalue())
-
-
-@contextlib.contextmanager
-def progress() -> Iterator[Callable[[str], None] | None]:
-    """A line on a terminal's stderr that says what is still being asked; nothing elsewhere."""
-    stream = sys.stderr
-    if not report_screen.is_terminal(stream):
-        yield None
-        return
-    started, shown = time.monotonic(), ""
-
-    def show(what: str) -> None:
-        nonlocal shown
-        if what != shown and time.monotonic() - started > 0.3:  # quick answers need no progress
-            shown = what
-            stream.write(f"\r\x1b[Klooking at: {what}"[:78])
-            stream.flush()
-
-    try:
-        yield show
-    finally:
-        if shown:
-            stream.write("\r\x1b[K")
-            stream.flush()
-
-
-@contextlib.contextmanager
-def deadline(seconds: float) -> Iterator[None]:
-    """Raise MgpuError (exit 124) when the block takes longer; 0 means no limit."""
-    if not seconds:
-        yield
-        return
-
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise MgpuError(f"stopped: --timeout {seconds:g} s ran out", errors.TIMED_OUT)
-
-    with signals.handling({signal.SIGALRM: ring}, even_ignored=[signal.SIGALRM]):
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)

@@ -15,8 +15,9 @@ from typing import Literal
 
 from mgpu.check import Answer, Check, Crash, Fix, Ok, Problem, Severity, Skip
 from mgpu.errors import USAGE, MgpuError
-from mgpu.secrets_masking import masked, secrets_of
+from mgpu.secrets_masking import masked
 from mgpu.snapshot import UNSETTLING, Snapshot
+from mgpu.snapshot.redaction import known_secrets
 
 Status = Literal["ok", "info", "warn", "fail", "skip", "crash"]
 _PROBLEM: dict[Severity, Status] = {Severity.ERROR: "fail", Severity.WARNING: "warn", Severity.INFO: "info"}
@@ -173,15 +174,6 @@ def run(checks: Iterable[Check], snapshot: Snapshot) -> tuple[Outcome, ...]:
         return tuple(cause for cause in causes if firing[cause] != "info" or outcome.status == "info")
 
     return tuple(replace(o, because_of=explained(o)) if o.problem else o for o in outcomes)
-
-
-def known_secrets(snapshot: Snapshot) -> tuple[str, ...]:
-    """The values in the config whose key says that they are secrets: a message may quote one without its key."""
-    config = snapshot.config
-    if config is None:
-        return ()
-    trees = [config.values, config.deepspeed_file.values if config.deepspeed_file else {}]
-    return secrets_of([*trees])
 
 
 def hidden(outcome: Outcome, known: Sequence[str] = ()) -> Outcome:

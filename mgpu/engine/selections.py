@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
 from mgpu import engine
 from mgpu.check import Check, Severity
-from mgpu.snapshot import Config, Gpu, Snapshot, gpu_in_use
+from mgpu.snapshot import OF_A_RUN, Snapshot
 
 # A warning about a file, which may be meant for another machine; here it cannot start.
 _CERTAIN_HERE = ("config_fsdp1_needs_gpu",)
@@ -45,24 +46,21 @@ def doubts(snapshot: Snapshot) -> list[str]:
     return [o.check.id for o in outcomes if o.status == "fail" and not o.because_of]
 
 
-def worked_on(config: Config, snapshot: Snapshot, *, cpu: bool = False) -> list[str]:
-    """The GPUs of this run that somebody works on, and who."""
-    if cpu:
-        return []
-    found = ((gpu.index, gpu_in_use.why(gpu)) for gpu in gpus_of(snapshot, config.ranks_here))
-    return [f"GPU {index}: {why}" for index, why in found if why]
+# What a config that runs on the CPU can do without.
+_OF_GPUS = frozenset({
+    "driver", "gpu", "ecc", "memory", "mig", "clocks", "xid", "cuda", "visibility", "links", "pcie", "nccl",
+    "infiniband",
+})  # fmt: skip
 
 
-def gpus_of(snapshot: Snapshot, count: int | None) -> list[Gpu]:
-    """The GPUs of this machine's ranks, in CUDA's order: rank 0 has the first.
-
-    accelerate puts the config's gpu_ids in place of CUDA_VISIBLE_DEVICES, so that they count from all GPUs.
-    """
-    gpus = {gpu.index: gpu for gpu in snapshot.gpus or ()}
-    order = snapshot.visible.gpus if snapshot.visible is not None else tuple(gpus)
-    ids = str(snapshot.config.values.get("gpu_ids") or "all") if snapshot.config is not None else "all"
-    entries = [entry.strip() for entry in ids.split(",") if entry.strip()]
-    if ids != "all" and all(entry.isdecimal() for entry in entries):
-        permitted = [index for index, gpu in gpus.items() if gpu.permitted]
-        order = tuple(permitted[int(entry)] for entry in entries if int(entry) < len(permitted))
-    return [gpus[index] for index in order if index in gpus][:count]
+def about_the_machine(checks: Sequence[Check], snapshot: Snapshot) -> tuple[Check, ...]:
+    """The doctor asks about the machine: checks on a config, a smoke test, a stamp or a deep look only where that fact
+    is given, or was asked for and could not be had; checks on GPUs not for a config that runs on the CPU."""
+    of_files = {f for f in ("script", "job_script", "log", "fleet") if getattr(snapshot, f) is not None}
+    if of_files and snapshot.host is None:  # files are judged, and no machine
+        checks = tuple(c for c in checks if of_files & set(c.facts) and all(getattr(snapshot, f) for f in c.facts))
+        unread = snapshot.script is not None and snapshot.script.error is not None  # its other checks can tell nothing
+        return tuple(c for c in checks if not unread or c.area != "script" or c.function.__module__.endswith("reading"))
+    absent = {f for f in OF_A_RUN if getattr(snapshot, f) is None and snapshot.gap(f).kind == "not_asked"}
+    unneeded = _OF_GPUS if snapshot.plan and snapshot.plan.cpu_ranks else frozenset()
+    return tuple(c for c in checks if not absent & set(c.facts) and c.area not in unneeded)

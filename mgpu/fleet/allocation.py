@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mgpu import errors, hostlist
+from mgpu.config import reading
 from mgpu.errors import MgpuError
 from mgpu.smoke import config_under_test as subjects
 from mgpu.smoke.request import Request
@@ -116,7 +117,7 @@ def wanted(request: Request, job: Allocation, environ: Mapping[str, str], scratc
     if request.cpu is None and not request.config and not Path(subjects.named(request)).exists():
         gpus = _number(environ.get("SLURM_GPUS_ON_NODE"))
         need, ranks = request.need or nodes, gpus or job.tasks_per_node
-        path = scratch / subjects.DEFAULT_CONFIG
+        path = scratch / reading.DEFAULT_CONFIG
         cpu = "" if gpus else "use_cpu: true\n"
         path.write_text(
             f"compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: 'no'\n{cpu}"

@@ -170,7 +170,7 @@ class _Judge:
         self.checks: tuple[Check, ...] = engine.load(without=("fleet", "log", "run", "work", "smoke", "script", "job"))
 
     def __call__(self, node: str, facts: Mapping[str, Any]) -> list[NodeFault]:
-        from mgpu.doctor.run import about_the_machine
+        from mgpu.engine.selections import about_the_machine
 
         snapshot: Snapshot = replace(from_json(facts), plan=self.plan)
         outcomes = engine.run(about_the_machine(self.checks, snapshot), snapshot)

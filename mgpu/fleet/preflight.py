@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from mgpu import engine, errors, exit_status, files, hostlist
 from mgpu.check import Skip
-from mgpu.doctor import run as doctor_run
+from mgpu.config import reading
 from mgpu.errors import MgpuError, reason
 from mgpu.fleet import allocation as jobs
 from mgpu.fleet import artifacts, bad_nodes, stages
@@ -30,6 +30,7 @@ from mgpu.fleet.workers import Workers
 from mgpu.launchers import run_folder
 from mgpu.process import scratch, signals
 from mgpu.report import document
+from mgpu.report import output as report_output
 from mgpu.report import screen as report_screen
 from mgpu.smoke import config_under_test as subjects
 from mgpu.smoke.request import Request
@@ -132,7 +133,7 @@ class _Preflight:
             found = workers.ask(
                 {
                     "do": "examine",
-                    "name": Path(wanted.config.path).name or subjects.DEFAULT_CONFIG,
+                    "name": Path(wanted.config.path).name or reading.DEFAULT_CONFIG,
                     "config": stages.derived(wanted.config, wanted.ranks_per_node, job.nodes[: wanted.need], self.port),
                     "cpu": wanted.cpu,
                     "tokens": tokens,
@@ -319,7 +320,7 @@ class _Preflight:
 def _report(output: str, show: Callable[[IO[str]], None], folder: Path | None = None) -> None:
     """Write the report. A full disk or a pipe that nobody reads changes nothing in the nodes, or in the exit code."""
     try:
-        doctor_run.write_out(output, show)
+        report_output.write_out(output, show)
     except (OSError, MgpuError) as error:
         if output in ("", "-"):
             exit_status.drop(1)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mgpu import engine, exit_status, hostlist
+from mgpu import engine, exit_status, hostlist, messages
 from mgpu.command_line import shell
 from mgpu.fleet.artifacts import FAILING, TESTS
 from mgpu.fleet.groups import Group
@@ -61,7 +61,7 @@ def to_stderr(text: str) -> None:
     """A line, where somebody reads it: that nobody does ends nothing."""
     if sys.stderr is not None:
         try:
-            print(f"mgpu: {report_screen.message(text)}", file=sys.stderr, flush=True)
+            print(f"mgpu: {messages.message(text)}", file=sys.stderr, flush=True)
         except (OSError, ValueError):
             exit_status.drop(2)
 

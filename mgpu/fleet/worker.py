@@ -183,13 +183,12 @@ class Node:
 def faults(snapshot: Any) -> list[dict[str, str]]:
     """The errors of the doctor that are no consequence of another one, and what stops a run for certain."""
     from mgpu import engine
-    from mgpu.doctor import run
     from mgpu.engine import selections
     from mgpu.report.document import said
 
     on_cpu = snapshot.plan is not None and snapshot.plan.cpu_ranks is not None
     leave_out = (*_TRIED_OTHERWISE, *_OF_GPUS) if on_cpu else _TRIED_OTHERWISE
-    asked = [c for c in run.about_the_machine(selections.checks(), snapshot) if c.severity.value == "error"]
+    asked = [c for c in selections.about_the_machine(selections.checks(), snapshot) if c.severity.value == "error"]
     outcomes = [*engine.run([c for c in asked if c.area not in leave_out and c.id not in _TRIED_TOO], snapshot)]
     known = {outcome.check.id for outcome in outcomes if outcome.status == "fail"}
     outcomes += [outcome for outcome in selections.refusals(snapshot) if outcome.check.id not in known]

@@ -17,14 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mgpu import errors
+from mgpu import errors, messages
 from mgpu.command_line import shell
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import registry
 from mgpu.launch import start_errors as starting
 from mgpu.launch.request import Request
-from mgpu.launchers.argv import Command
 from mgpu.process import child_process, signals
+from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
 from mgpu.snapshot import Snapshot
 
@@ -102,7 +102,7 @@ def _go_on(request: Request, command: Command, folder: Path, snapshot: Snapshot,
         code = hand_off.hand_off(request, command, folder, snapshot, started=lambda entry: tell(id=entry.id))
     except MgpuError as error:
         code = error.exit_code
-        report_screen.notice(error.message)
+        messages.notice(error.message)
         tell(error=error.message, exit_code=code)
     except signals.Stopped as stopped:
         code = 128 + stopped.number

@@ -38,7 +38,7 @@ def policy(request: Request) -> str:
 def ask_what(verified: Sequence[engine.Outcome], *, smoke: bool) -> str:
     """ "test" (the smoke test, then launch), "launch" or "stop"; with `smoke` False no test is offered."""
     from mgpu.prompts import prompts
-    from mgpu.wizard.questions import Choice, Question
+    from mgpu.prompts.question import Choice, Question
 
     screen = report_screen.Screen.of(sys.stderr)
     head, *more = differences(verified)

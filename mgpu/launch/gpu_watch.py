@@ -18,14 +18,15 @@ from typing import Any, Protocol
 from mgpu import durations, engine
 from mgpu.check import Check
 from mgpu.engine import Outcome
-from mgpu.engine.selections import gpus_of
 from mgpu.errors import reason
 from mgpu.launch import gpu_readings_file, gpu_usage
 from mgpu.launch.gpu_readings_file import Now, Stored
 from mgpu.launchers import argv as launching
-from mgpu.launchers.argv import Command
 from mgpu.probes.gpu_monitor import Gauges, Reading
+from mgpu.process import command as process_command
+from mgpu.process.command import Command
 from mgpu.snapshot import EndedRank, Gpu, GpuWork, Run, Snapshot
+from mgpu.snapshot.gpu_in_use import gpus_of
 
 AFTER_S = 60.0  # the first word; MGPU_WATCH_AFTER, in proportion to which all other times are
 _START_S = 1.0  # a program that ends at once is not watched
@@ -136,7 +137,7 @@ class Watch:
         return Watched(self.tally.whole() if seen else None, self.after_s, gap, self.quiet_s)
 
     def _begin(self, supervisor: Supervised) -> None:
-        mark = f"{launching.MARK}={self.command.run_id}"
+        mark = f"{process_command.MARK}={self.command.run_id}"
         scale = self.scale
         try:
             self.gauges = self._gauges(

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import errors
+from mgpu import errors, messages
 from mgpu.errors import MgpuError
 from mgpu.launch import registry, run_entry, start_errors
 from mgpu.launch.gpu_watch import Watch
 from mgpu.launch.request import Request
 from mgpu.launch.run_outcome import Aftermath
-from mgpu.launchers.argv import Command
 from mgpu.process import exit_code, guard, run_log, time_limit
 from mgpu.process import supervisor as process_supervisor
+from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
 from mgpu.snapshot import Snapshot
 
@@ -82,15 +82,15 @@ def _tell(
         run = replace(run, gpus_gap=seen.gap, quiet_s=seen.quiet_s, watched=not command.is_job)
         launch_report.end(request, command, folder, run, snapshot)
         for what in ended.lost:
-            report_screen.notice(f"not all that was printed could be written to {what}. See {folder}/run.log")
+            messages.notice(f"not all that was printed could be written to {what}. See {folder}/run.log")
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _NOBODY_READS:
             return
         if os.environ.get("MGPU_DEBUG"):
             raise
         what = "why it ended cannot be told" if isinstance(error, OSError) else "a bug in mgpu"
-        report_screen.notice(f"{what}: {errors.reason(error)} (MGPU_DEBUG=1 shows where)")
-        report_screen.notice(f"the training ended with {code}")
+        messages.notice(f"{what}: {errors.reason(error)} (MGPU_DEBUG=1 shows where)")
+        messages.notice(f"the training ended with {code}")
 
 
 def _supervised(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mgpu import __version__, durations, errors, file_reading, files
+from mgpu import __version__, durations, errors, file_reading, files, messages
 from mgpu.command_line import shell
 from mgpu.launch import gpu_readings_file, registry
 from mgpu.launch.registry import Entry, State
@@ -193,7 +193,7 @@ def last_line(folder: Path) -> str:
         printed = file_reading.read_part(parts[-1], most=_LAST_BYTES)
     except OSError:
         return ""
-    text = report_screen.clean(printed.decode("utf-8", "replace").replace("\r", "\n"))
+    text = messages.clean(printed.decode("utf-8", "replace").replace("\r", "\n"))
     lines = [line.strip() for line in re.split(r"\n+", text) if line.strip()]
     return lines[-1][:300] if lines else ""
 

@@ -16,7 +16,7 @@ from mgpu.engine import selections
 from mgpu.launch import output_folders
 from mgpu.launchers import port, stamp
 from mgpu.probes import prefetch
-from mgpu.snapshot import Config, Gap, Plan, Script, Snapshot
+from mgpu.snapshot import Config, Gap, Plan, Script, Snapshot, gpu_in_use
 
 # What ends a run that starts all the same; the doctor, who does not know what will be started, warns of some of it.
 _STOPPING = ("output_folder_not_writable", "output_folder_exhausted", "gpu_lost")
@@ -64,7 +64,7 @@ def problems(snapshot: Snapshot, named: int | None) -> list[engine.Outcome]:
     assert config is not None
     ids = [*_STOPPING, *(_OF_THE_PORT if named is not None else ()), *(_OF_MACHINES if config.num_machines > 1 else ())]
     cpu = config.on_cpu or snapshot.driver is None or not snapshot.driver.any_gpu
-    if selections.worked_on(config, snapshot, cpu=cpu):
+    if gpu_in_use.worked_on(config, snapshot, cpu=cpu):
         ids.append("gpu_busy")
     outcomes = engine.run([_severe(check) for check in selections.checks() if check.id in ids], snapshot)
     return [o for o in outcomes if o.status in ("fail", "crash") and not o.because_of]

@@ -18,7 +18,7 @@ from mgpu.structured_text import json_of
 
 if TYPE_CHECKING:
     from mgpu.launch.request import Request
-    from mgpu.launchers.argv import Command
+    from mgpu.process.command import Command
     from mgpu.snapshot import Config, Log, Run, Snapshot
 
 STORED = "result.json"

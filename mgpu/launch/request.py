@@ -69,7 +69,7 @@ class Request:
         if self.port not in ("", "auto") and not (self.port.isdecimal() and int(self.port) in _PORTS):
             raise MgpuError(f"--port {self.port}: auto, or a number from 1 to 65535", USAGE)
         if self.gpus:
-            from mgpu.smoke.request import wanted_gpus
+            from mgpu.launchers.gpu_selection import wanted_gpus
 
             wanted_gpus(self.gpus)
         if not 0 <= self.timeout_s < math.inf:

@@ -9,11 +9,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from mgpu import __version__, errors, files
+from mgpu import __version__, errors, files, messages
 from mgpu.cli import launch_line
 from mgpu.errors import MgpuError
 from mgpu.launch.request import Request
-from mgpu.report import screen
 from mgpu.report.document import text
 from mgpu.secrets_masking import masked_argv
 
@@ -66,7 +65,7 @@ def written(path: Path, whole: dict[str, Any], mode: int | None = None) -> None:
         put = files.write if mode is not None else files.write_named  # of mgpu's own folder, or named by the user
         put(path, text(whole), mode=mode)
     except MgpuError as error:
-        screen.notice(error.message)
+        messages.notice(error.message)
 
 
 def declined(request: Request) -> int:

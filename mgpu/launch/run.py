@@ -23,6 +23,7 @@ from mgpu.launchers import choice as launchers_choice
 from mgpu.launchers import gpu_selection, port, run_folder
 from mgpu.launchers.choice import Choice
 from mgpu.launchers.gpu_selection import Fewer
+from mgpu.process import command as process_command
 from mgpu.report import screen
 from mgpu.snapshot import Config, Snapshot
 
@@ -115,7 +116,7 @@ def _would_fail(config: Config) -> str:
 
 def _command(
     request: Request, few: Fewer, choice: Choice, target: Sequence[str], named: int | None, node: int | None = None
-) -> launching.Command:
+) -> process_command.Command:
     """The command for this machine, or for machine `node`."""
     snapshot, config = few.snapshot, few.config
     assert snapshot.driver is not None and snapshot.python is not None
@@ -138,7 +139,7 @@ def _commands(
     choice: Choice,
     target: Sequence[str],
     named: int | None,
-    command: launching.Command,
+    command: process_command.Command,
 ) -> list[str]:
     """One line, or one for each of several machines when none of them was named."""
     machines = few.config.num_machines
@@ -190,7 +191,7 @@ def _tested(request: Request, few: Fewer) -> Sequence[engine.Outcome]:
     return gate.verification(preflight.stamped(few.snapshot))
 
 
-def _start(request: Request, command: launching.Command, told: summary.Told) -> int:
+def _start(request: Request, command: process_command.Command, told: summary.Told) -> int:
     """Say what will run, have it agreed to, and hand it over."""
     folder = None if request.exec_ else _folder(request, told.fewer.config)
     if request.detach or request.watch:

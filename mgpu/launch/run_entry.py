@@ -25,7 +25,7 @@ from mgpu.launch.registry import Entry
 
 if TYPE_CHECKING:
     from mgpu.launch.request import Request
-    from mgpu.launchers.argv import Command
+    from mgpu.process.command import Command
     from mgpu.process.supervisor import Supervisor
 
 _LONGEST_WORD = 1000

@@ -39,7 +39,7 @@ class Aftermath:
     """Looks at the machine before a run, at the run now and then, and tells in the end."""
 
     def __init__(self, *, expected: int | None = None, folder: Path | None = None) -> None:
-        from mgpu.smoke.memory_kept import killed_for_memory
+        from mgpu.process.leftover_files import killed_for_memory
 
         self._killed_for_memory = killed_for_memory
         self._expected, self._folder = expected, folder
@@ -63,7 +63,7 @@ class Aftermath:
             return
         self._looked = now
         if self.files_before is None:
-            from mgpu.smoke.memory_kept import files
+            from mgpu.process.leftover_files import files
 
             self.files_before = files()
         self._ranks.update(ranks)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from mgpu import durations, engine, secrets_masking
 from mgpu.command_line import shell
-from mgpu.engine import selections
 from mgpu.launch import gate
 from mgpu.launchers import argv as launching
 from mgpu.launchers.choice import Choice
 from mgpu.launchers.gpu_selection import Fewer
+from mgpu.process import command as process_command
 from mgpu.report import describe
 from mgpu.report import screen as report_screen
-from mgpu.snapshot import Config, Snapshot
+from mgpu.snapshot import Config, Snapshot, gpu_in_use
 from mgpu.text import visible
 
 _LABEL = 11  # columns
@@ -38,7 +38,7 @@ class Told:
     folder: Path | None = None
 
 
-def show(told: Told, command: launching.Command, *, dry_run: bool = False) -> None:
+def show(told: Told, command: process_command.Command, *, dry_run: bool = False) -> None:
     """What will run, on what, with which additions: to stderr, since stdout is the training's."""
     screen = report_screen.Screen.of(sys.stdout if dry_run else sys.stderr)
     added = "  ".join(
@@ -88,7 +88,7 @@ def _gpus(fewer: Fewer) -> str:
     ranks = fewer.config.ranks_here or 1
     if fewer.config.on_cpu or not snapshot.driver.any_gpu:
         return f"none: {ranks} ranks on the CPU over gloo" if ranks > 1 else "none: on the CPU"
-    used = selections.gpus_of(snapshot, ranks)
+    used = gpu_in_use.gpus_of(snapshot, ranks)
     if not used:
         return describe.rows(snapshot).get("Visible", "not known")
     sizes = [(gpu.memory_total_bytes, gpu.memory_used_bytes) for gpu in used]
@@ -101,7 +101,7 @@ def _gpus(fewer: Fewer) -> str:
     )
 
 
-def _mode(told: Told, command: launching.Command) -> str:
+def _mode(told: Told, command: process_command.Command) -> str:
     config = told.fewer.config
     fsdp = config.values.get("fsdp_config")
     second = config.distributed_type == "FSDP" and isinstance(fsdp, dict) and str(fsdp.get("fsdp_version")) == "2"
@@ -112,7 +112,7 @@ def _mode(told: Told, command: launching.Command) -> str:
     return f"{kind}, {precision}, {command.ranks} rank{'s' if command.ranks > 1 else ''} here"
 
 
-def _launcher(told: Told, command: launching.Command) -> str:
+def _launcher(told: Told, command: process_command.Command) -> str:
     """Told where it is not what everybody expects, or where part of the config goes unheard."""
     if not told.choice.why:
         return ""
@@ -180,7 +180,7 @@ def ago(snapshot: Snapshot) -> str:
 def agreed() -> bool:
     """Whether whoever sits there wants it started."""
     from mgpu.prompts import prompts
-    from mgpu.wizard.questions import Choice, Question
+    from mgpu.prompts.question import Choice, Question
 
     question = Question(
         "start", "Start?", "The launcher is started exactly as shown.", default="yes",

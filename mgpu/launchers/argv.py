@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
-from mgpu import secrets_masking
 from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
 from mgpu.planning.requirements import GPU_TYPES
 from mgpu.process import interpreter
+from mgpu.process.command import Command, Launcher
 from mgpu.snapshot import Config, Driver, Python
 
-Launcher = Literal["accelerate", "torchrun", "python"]
 # Rendezvous backends of torchrun besides the launcher's own `static`. The launcher takes rdzv_backend, as it does
 # enable_cpu_affinity, from its command line only, and ignores them in a file (checks/config, config_key_never_applied).
 _BACKENDS = ("c10d", "etcd", "etcd-v2")
-MARK = "MGPU_RUN_ID"  # by this variable every process of a run is found again
-# setproctitle writes a long title over /proc/PID/environ, the mark included, unless this is set (its README,
-# "Environment variables"): then a title is cut to the length of the command line.
-_KEEPS_MARK = "SPT_NOENV"
 _ACCELERATE, _TORCHRUN = "accelerate.commands.launch", "torch.distributed.run"
 _PORT = 29500  # the launchers' own, where several machines meet and the config names none
 # What FSDP 1 splits. accelerate's wizard asks for it and writes it under the name that only FSDP 2 reads; the launcher
@@ -38,37 +31,6 @@ _NVME = {
 }
 # Sections of which a lone process learns from its environment only, as accelerate's launcher would set it.
 _OF_THE_LAUNCHER = ("dynamo_config", "fp8_config", "parallelism_config")
-
-
-@dataclass(frozen=True)
-class Command:
-    """What is executed, and what is put into its environment."""
-
-    argv: tuple[str, ...]
-    env_added: Mapping[str, str] = field(default_factory=dict)  # shown to the user; never silent
-    run_id: str = ""
-    launcher: Launcher = "accelerate"
-    ranks: int = 1  # on this machine
-    script: str = ""  # or the module's name
-    arguments: tuple[str, ...] = ()  # the script's
-    is_job: bool = False  # a job script: its srun takes one Ctrl-C for a question, and goes on
-
-    def environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """The whole environment of the launcher."""
-        mark = {MARK: self.run_id} if self.run_id else {}
-        return {**({_KEEPS_MARK: "1"} if mark else {}), **base, **self.env_added, **mark}
-
-    def shown(self) -> str:
-        """The line as it pastes into a shell, with what mgpu adds in front; the script's secrets included."""
-        return _line(self.env_added, self.argv)
-
-    def told(self) -> str:
-        """The same for a screen or a file: without secrets."""
-        return _line(secrets_masking.masked_env(self.env_added), secrets_masking.masked_argv(self.argv))
-
-
-def _line(env: Mapping[str, str], argv: Sequence[str]) -> str:
-    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in env.items()), shlex.join(argv)])
 
 
 def become(command: Command) -> NoReturn:

@@ -10,7 +10,8 @@ from pathlib import Path
 from mgpu import errors
 from mgpu.errors import MgpuError
 from mgpu.launch.request import Request
-from mgpu.launchers.argv import Launcher, needs_accelerate
+from mgpu.launchers.argv import needs_accelerate
+from mgpu.process.command import Launcher
 from mgpu.snapshot import Config, Script
 from mgpu.text import visible
 

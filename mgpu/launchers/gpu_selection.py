@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,9 +35,6 @@ def narrowed(request: Request, snapshot: Snapshot) -> Fewer:
     assert config is not None and driver is not None
     if not request.gpus:
         return Fewer(snapshot)
-    from mgpu.smoke.config_under_test import chosen_gpus
-    from mgpu.smoke.request import wanted_gpus
-
     wanted = wanted_gpus(request.gpus)
     if config.num_machines > 1:
         raise MgpuError(f"--gpus chooses on one machine; {config.path} spans {config.num_machines}", USAGE)
@@ -73,3 +71,39 @@ def _of(config: Config, snapshot: Snapshot, ranks: int) -> Fewer:
     fewer = replace(config, values=values, sha256=digest(values, config.launch_flags))
     snapshot = replace(snapshot, config=fewer)
     return Fewer(replace(snapshot, stamp=stamp.of_now(snapshot)), tuple(flags), {}, config.num_processes)
+
+
+def chosen_gpus(snapshot: Snapshot, wanted: int | tuple[int, ...], text: str) -> tuple[int, ...]:
+    """NVML's indices of the GPUs that `--gpus` means here. Raises MgpuError (2)."""
+    gpus = {gpu.index: gpu for gpu in snapshot.gpus or ()}
+    visible = snapshot.visible.gpus if snapshot.visible else ()
+    usable = [index for index in visible if index in gpus and not gpus[index].lost]
+    if not gpus or not usable:
+        raise MgpuError(f"--gpus {text}: no usable GPU here; without GPUs: --cpu 2", USAGE)
+    if isinstance(wanted, int):
+        if wanted > len(usable):
+            raise MgpuError(f"--gpus {text}: {len(usable)} usable here (one alone, by its index: {text},)", USAGE)
+        return tuple(usable[:wanted])
+    for index in wanted:
+        if index not in gpus:
+            raise MgpuError(f"--gpus {text}: there is no GPU {index}, they are 0 to {max(gpus)}", USAGE)
+        if index not in visible:
+            raise MgpuError(f"--gpus {text}: CUDA_VISIBLE_DEVICES hides GPU {index} here", USAGE)
+        if gpus[index].lost:
+            raise MgpuError(f"--gpus {text}: GPU {index} does not answer the driver ({gpus[index].lost})", USAGE)
+    return wanted
+
+
+def wanted_gpus(text: str) -> int | tuple[int, ...]:
+    """`--gpus`: how many, or which. A comma makes a list of NVML indices. Raises MgpuError (2)."""
+    text = text.strip()
+    if not re.fullmatch(r"[0-9]{1,4}(?:,[0-9]{1,4})*,?", text):
+        raise MgpuError(f"--gpus {text}: give a number of GPUs (2) or a list (0,2; one alone: 3,)", USAGE)
+    if "," not in text:
+        if int(text) < 1:
+            raise MgpuError(f"--gpus {text}: at least one; without GPUs: --cpu 2", USAGE)
+        return int(text)
+    indices = tuple(int(part) for part in text.split(",") if part)
+    if len(set(indices)) < len(indices):
+        raise MgpuError(f"--gpus {text}: the same GPU twice", USAGE)
+    return indices

@@ -23,10 +23,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mgpu import files
+from mgpu import files, messages
 from mgpu.errors import REFUSED, USAGE, MgpuError, reason
 from mgpu.file_reading import Unreadable, read_own
-from mgpu.report import screen
 from mgpu.structured_text import json_of
 
 MARKER = ".mgpu-run.json"
@@ -209,7 +208,7 @@ def _new(planned_folder: Path) -> Path:
                 return path
     except OSError as error:
         fallback = Path(tempfile.mkdtemp(prefix="mgpu-run-"))
-        screen.notice(f"{planned_folder.parent} cannot be written ({reason(error)}); logs go to {fallback}")
+        messages.notice(f"{planned_folder.parent} cannot be written ({reason(error)}); logs go to {fallback}")
         return fallback
     raise MgpuError(f"no free name for a run folder in {planned_folder.parent}")
 

@@ -128,12 +128,12 @@ def _put_back(keys: int, terminal: Sequence[Any]) -> None:
 def sweep(error_files: Iterable[str], before: frozenset[Path] | None = None) -> None:
     """Remove the folders that torchrun makes for its ranks' errors and never removes; with what was there `before` the
     run also the empty one of a launcher that ended before its ranks began."""
-    from mgpu.smoke import memory_kept
-    from mgpu.smoke.ranks.journal import error_folder
+    from mgpu.process import leftover_files
+    from mgpu.process.leftover_files import error_folder
 
     folders = {error_folder(path) for path in error_files if len(Path(path).parents) > 3}
     if folders or before is not None:  # those that bear torchrun's name, and no others
-        memory_kept.sweep(memory_kept.files() if before is None else before, (), folders)
+        leftover_files.sweep(leftover_files.files() if before is None else before, (), folders)
 
 
 def _let_it_end(run_id: str, launcher: int | None) -> None:

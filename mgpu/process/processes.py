@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mgpu.launchers.argv import MARK
+from mgpu.process.command import MARK
 
 _STATES = {
     "R": "running",

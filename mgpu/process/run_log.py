@@ -144,9 +144,9 @@ def open_log(folder: Path, tell: Callable[[str], None]) -> RunLog | None:
     try:
         return RunLog(folder, tell)
     except OSError as error:
-        from mgpu.report import screen
+        from mgpu import messages
 
-        screen.notice(f"no log is kept: {reason(error)}")
+        messages.notice(f"no log is kept: {reason(error)}")
         return None
 
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
-from mgpu.launchers.argv import Command
 from mgpu.process import exit_code, guard, processes, signals
+from mgpu.process.command import Command
 from mgpu.process.run_log import RunLog
 from mgpu.process.stream import Stream
 from mgpu.process.terminal import Terminal, in_front, is_terminal

@@ -13,8 +13,9 @@ import shutil
 import textwrap
 from typing import Any, Final
 
-from mgpu.report.screen import WIDTH_MAX, Screen, clean, unstyled, wrapped
-from mgpu.wizard.questions import Choice, Question
+from mgpu.messages import clean
+from mgpu.prompts.question import Choice, Question
+from mgpu.report.screen import WIDTH_MAX, Screen, unstyled, wrapped
 
 
 class Back:

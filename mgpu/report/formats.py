@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Literal
 from mgpu import __version__
 from mgpu.check import Crash, Fix, Problem, Skip
 from mgpu.engine import Outcome, consequences
+from mgpu.messages import clean
 from mgpu.report import describe, screen
 from mgpu.report.document import counts, said
-from mgpu.report.screen import Verdict, clean
+from mgpu.report.screen import Verdict
 from mgpu.snapshot import UNSETTLING, Snapshot
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from mgpu import errors
 from mgpu import text as texts
 from mgpu.check import Check, Crash, Fix, Ok, Problem, Skip
 from mgpu.engine import Outcome, Status, consequences
+from mgpu.messages import clean, one_line
 from mgpu.report.document import counts, said
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import Plan, Snapshot
@@ -81,35 +82,6 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Run", ("run", "work")),
     ("Log", ("log",)),
 )
-
-
-def clean(text: object) -> str:
-    """Text of others as it may be shown: without secrets, colors and control characters. Lines stay."""
-    return masked(texts.clean(text))
-
-
-def one_line(text: object) -> str:
-    """The same for a part of a line: a newline in it, of a file's name, is shown as \\n."""
-    return clean(text).replace("\n", "\\n")
-
-
-def notice(text: str) -> None:
-    """A message of mgpu's own on stderr. The names of files in it are those of the command line."""
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):
-            print(f"mgpu: {message(text)}", file=sys.stderr, flush=True)
-
-
-def message(text: str) -> str:
-    """A message with names of files in it, as it may be shown."""
-    return clean(texts.with_visible(text, [*sys.argv, *_here()]))
-
-
-def _here() -> list[str]:
-    try:
-        return [os.getcwd()]
-    except OSError:
-        return []
 
 
 @dataclass(frozen=True)

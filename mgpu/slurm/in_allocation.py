@@ -171,9 +171,9 @@ def start(request: Request, prepared: Prepared, here: Allocation, folder: Path) 
 
 def _started(request: Request, prepared: Prepared, here: Allocation, made: Path) -> int:
     from mgpu.launch import hand_off
-    from mgpu.launchers.argv import Command
+    from mgpu.process.command import Command
+    from mgpu.slurm import prepare
     from mgpu.slurm import report as slurm_report
-    from mgpu.slurm import run as launching
     from mgpu.snapshot import Snapshot
 
     added = environment(prepared.job, here)
@@ -202,15 +202,15 @@ def _started(request: Request, prepared: Prepared, here: Allocation, made: Path)
     ]
     slurm_report.plan(rows, screen)
     if request.dry_run:
-        launching.show_text(prepared)
+        prepare.show_text(prepared)
         return errors.READY
     if not request.yes and report_screen.can_ask():
         from mgpu.launch import result_document, summary
 
         if not summary.agreed():
-            launching.nothing_was_run(prepared, made)
+            prepare.nothing_was_run(prepared, made)
             return result_document.declined(request)
-    launching.written(prepared, made)
+    prepare.written(prepared, made)
     before = _steps(here)
     try:
         if request.detach:

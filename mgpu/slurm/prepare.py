@@ -4,6 +4,7 @@ script?
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -243,3 +244,33 @@ def _mgpu() -> str:
 def title(outcome: engine.Outcome) -> str:
     """What an outcome says, in a line."""
     return outcome.problem.title if outcome.problem else outcome.check.summary
+
+
+def nothing_was_run(prepared: Prepared, folder: Path) -> None:
+    """A run that did not start leaves no script; its folder goes with the claim on it (run_folder)."""
+    if prepared.changed:
+        with contextlib.suppress(OSError):
+            (folder / prepared.name).unlink()
+
+
+def written(prepared: Prepared, folder: Path) -> Path:
+    """The script that is submitted: the file that was named, or what stands in the run's folder."""
+    if not prepared.changed and prepared.source is not None:
+        return prepared.source
+    path = folder / prepared.name
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o700)
+        with open(handle, "wb") as file:
+            file.write(prepared.text.encode("utf-8", "surrogateescape"))
+            os.fchmod(handle, 0o700)
+    except OSError as error:
+        raise MgpuError(f"cannot write {path}: {errors.reason(error)}", errors.LAUNCH_REFUSED) from None
+    return path
+
+
+def show_text(prepared: Prepared) -> None:
+    """The script, byte for byte."""
+    stream = getattr(sys.stdout, "buffer", None)
+    if stream is not None:
+        stream.write(prepared.text.encode("utf-8", "surrogateescape"))
+        stream.flush()

@@ -4,7 +4,6 @@ whether it takes it, submit it and follow it; inside an allocation run it there;
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import sys
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import engine, errors
+from mgpu import engine, errors, messages
 from mgpu.command_line import shell
 from mgpu.errors import MgpuError
 from mgpu.launch import result_document, start_errors
@@ -26,7 +25,7 @@ from mgpu.slurm import client, prepare, sbatch_errors, submit
 from mgpu.slurm import record as records
 from mgpu.slurm import report as slurm_report
 from mgpu.slurm.follow import Asked, follow, speaker
-from mgpu.slurm.prepare import Prepared, title
+from mgpu.slurm.prepare import Prepared, nothing_was_run, show_text, title, written
 from mgpu.snapshot import Snapshot
 
 # Of a job that is left: how long its first reasons are looked at. On 22.05 a time limit over the partition's is
@@ -151,13 +150,6 @@ def _submitted_from(
         )
 
 
-def nothing_was_run(prepared: Prepared, folder: Path) -> None:
-    """A run that did not start leaves no script; its folder goes with the claim on it (run_folder)."""
-    if prepared.changed:
-        with contextlib.suppress(OSError):
-            (folder / prepared.name).unlink()
-
-
 def _never(job: int) -> str:
     """Why Slurm will never start a job that nobody will follow; "" where it may, or Slurm does not say so within
     seconds: a new job has no reason yet, or a rough one."""
@@ -225,21 +217,6 @@ def _refused(request: Request, prepared: Prepared) -> int:
     return 0
 
 
-def written(prepared: Prepared, folder: Path) -> Path:
-    """The script that is submitted: the file that was named, or what stands in the run's folder."""
-    if not prepared.changed and prepared.source is not None:
-        return prepared.source
-    path = folder / prepared.name
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o700)
-        with open(handle, "wb") as file:
-            file.write(prepared.text.encode("utf-8", "surrogateescape"))
-            os.fchmod(handle, 0o700)
-    except OSError as error:
-        raise MgpuError(f"cannot write {path}: {errors.reason(error)}", errors.LAUNCH_REFUSED) from None
-    return path
-
-
 def _output_folders(prepared: Prepared) -> None:
     """Slurm makes no folder for a job's output: the job would fail, and nothing would tell why."""
     for folder in prepared.job.folders:
@@ -251,7 +228,7 @@ def _output_folders(prepared: Prepared) -> None:
         except OSError as error:
             words = f"the job's output goes to {path}, which is not there and cannot be made: {errors.reason(error)}"
             raise MgpuError(words, errors.LAUNCH_REFUSED) from None
-        report_screen.notice(f"made the folder {path} for the job's output")
+        messages.notice(f"made the folder {path} for the job's output")
 
 
 def _rows(prepared: Prepared, options: Sequence[str], script: Path) -> list[tuple[str, str]]:
@@ -281,14 +258,6 @@ def _shown(prepared: Prepared, options: Sequence[str], folder: Path) -> int:
         return errors.LAUNCH_REFUSED
     screen.show([[("mgpu: Slurm would take it", "ok"), ("; nothing was submitted (--dry-run)", "")]])
     return errors.READY
-
-
-def show_text(prepared: Prepared) -> None:
-    """The script, byte for byte."""
-    stream = getattr(sys.stdout, "buffer", None)
-    if stream is not None:
-        stream.write(prepared.text.encode("utf-8", "surrogateescape"))
-        stream.flush()
 
 
 # Of a job that was submitted before

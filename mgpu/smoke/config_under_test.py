@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from mgpu.config import facts
+from mgpu.config.reading import DEFAULT_CONFIG
 from mgpu.errors import USAGE, MgpuError
+from mgpu.launchers.gpu_selection import chosen_gpus, wanted_gpus
 from mgpu.smoke.ranks.rank_plan import Orders
-from mgpu.smoke.request import Request, wanted_gpus
+from mgpu.smoke.request import Request
 from mgpu.snapshot import Config, Driver, Snapshot
 
-DEFAULT_CONFIG = "accelerate.yaml"
 _STRATEGIES = {"FSDP": "fsdp", "DEEPSPEED": "deepspeed"}
 # What a rehearsal on the CPU leaves out of the config: it is about GPUs, or accelerate has it on them only.
 _OF_GPUS = frozenset({
@@ -117,27 +118,6 @@ def narrowed(subject: Subject, snapshot: Snapshot, request: Request, scratch: Pa
         ),
         replace(snapshot, visible=replace(visible, gpus=chosen, value=mask, by_number=False)),
     )
-
-
-def chosen_gpus(snapshot: Snapshot, wanted: int | tuple[int, ...], text: str) -> tuple[int, ...]:
-    """NVML's indices of the GPUs that `--gpus` means here. Raises MgpuError (2)."""
-    gpus = {gpu.index: gpu for gpu in snapshot.gpus or ()}
-    visible = snapshot.visible.gpus if snapshot.visible else ()
-    usable = [index for index in visible if index in gpus and not gpus[index].lost]
-    if not gpus or not usable:
-        raise MgpuError(f"--gpus {text}: no usable GPU here; without GPUs: --cpu 2", USAGE)
-    if isinstance(wanted, int):
-        if wanted > len(usable):
-            raise MgpuError(f"--gpus {text}: {len(usable)} usable here (one alone, by its index: {text},)", USAGE)
-        return tuple(usable[:wanted])
-    for index in wanted:
-        if index not in gpus:
-            raise MgpuError(f"--gpus {text}: there is no GPU {index}, they are 0 to {max(gpus)}", USAGE)
-        if index not in visible:
-            raise MgpuError(f"--gpus {text}: CUDA_VISIBLE_DEVICES hides GPU {index} here", USAGE)
-        if gpus[index].lost:
-            raise MgpuError(f"--gpus {text}: GPU {index} does not answer the driver ({gpus[index].lost})", USAGE)
-    return wanted
 
 
 def orders(request: Request, subject: Subject, driver: Driver, folder: Path) -> Orders:

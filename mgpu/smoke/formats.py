@@ -10,9 +10,7 @@ from typing import Any
 from mgpu import engine, errors
 from mgpu.check import Skip
 from mgpu.command_line import Command, from_words
-from mgpu.doctor import report as doctor_report
-from mgpu.doctor import run
-from mgpu.report import document, formats
+from mgpu.report import document, formats, output
 from mgpu.report import screen as report_screen
 from mgpu.smoke import report as verdicts
 from mgpu.smoke.report import Result
@@ -35,10 +33,10 @@ def tell(
         if screen is not None:
             screen.show(verdicts.lines(result, request, screen))
         else:
-            run.write_out(request.output, lambda stream: show(report_screen.Screen.of(stream)))
+            output.write_out(request.output, lambda stream: show(report_screen.Screen.of(stream)))
         return
     text = text_of(result, request)
-    run.write_out(request.output, lambda stream: doctor_report.whole_text(stream, text))
+    output.write_out(request.output, lambda stream: output.whole_text(stream, text))
 
 
 def text_of(result: Result, request: Request) -> str:
@@ -49,7 +47,7 @@ def text_of(result: Result, request: Request) -> str:
     if request.format == "junit":
         return formats.junit(result.outcomes, result.snapshot, result.verdict, result.seconds, told)
     if request.format == "github":
-        doctor_report.append_summary(formats.markdown_table(result.outcomes, result.snapshot, told))
+        output.append_summary(formats.markdown_table(result.outcomes, result.snapshot, told))
         return formats.github(result.outcomes, told)
     hidden = _redacted(result)
     buffer = io.StringIO()
@@ -114,7 +112,7 @@ def refused(
     lines += [[], *report_screen.headed("NOT STARTED", "fail", why, screen)]
     if command:  # never wrapped, so that it pastes
         lines.append([(f"  {command}", "")])
-    run.write_out(request.output, lambda stream: report_screen.Screen.of(stream).show(lines))
+    output.write_out(request.output, lambda stream: report_screen.Screen.of(stream).show(lines))
     return code
 
 
@@ -122,7 +120,7 @@ def failed(request: Request, message: str, code: int, seconds: float) -> int:
     """Nothing could be judged. Whoever reads JSON gets a document all the same."""
     if request.format != "human":
         _tell_nothing((), Snapshot(), request, "unknown", code, seconds, message)
-    doctor_report.to_stderr(f"mgpu: {message}")
+    output.to_stderr(f"mgpu: {message}")
     return code
 
 
@@ -141,4 +139,4 @@ def _tell_nothing(
             text = formats.github(outcomes, told)
         else:
             text = formats.markdown(outcomes, snapshot, told, why)
-    run.write_out(request.output, lambda stream: doctor_report.whole_text(stream, text))
+    output.write_out(request.output, lambda stream: output.whole_text(stream, text))

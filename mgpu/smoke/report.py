@@ -11,11 +11,11 @@ from typing import Any, Literal
 from mgpu import engine
 from mgpu.check import Skip
 from mgpu.command_line import shell
+from mgpu.config.reading import DEFAULT_CONFIG
 from mgpu.planning import bandwidth
 from mgpu.report import screen as report_screen
 from mgpu.report.document import envelope
 from mgpu.smoke import culprit as culprits
-from mgpu.smoke.config_under_test import DEFAULT_CONFIG
 from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.request import Request
 from mgpu.snapshot import PairRun, Rank, Ranks, Snapshot

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
 from mgpu.errors import USAGE, MgpuError
+from mgpu.launchers.gpu_selection import wanted_gpus
 from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.ranks.rank_plan import Level
 
@@ -125,18 +125,3 @@ class Request:
     def limit_s(self) -> float:
         """On the whole test."""
         return TIMEOUT_S[self.level] if self.timeout_s is None else self.timeout_s
-
-
-def wanted_gpus(text: str) -> int | tuple[int, ...]:
-    """`--gpus`: how many, or which. A comma makes a list of NVML indices. Raises MgpuError (2)."""
-    text = text.strip()
-    if not re.fullmatch(r"[0-9]{1,4}(?:,[0-9]{1,4})*,?", text):
-        raise MgpuError(f"--gpus {text}: give a number of GPUs (2) or a list (0,2; one alone: 3,)", USAGE)
-    if "," not in text:
-        if int(text) < 1:
-            raise MgpuError(f"--gpus {text}: at least one; without GPUs: --cpu 2", USAGE)
-        return int(text)
-    indices = tuple(int(part) for part in text.split(",") if part)
-    if len(set(indices)) < len(indices):
-        raise MgpuError(f"--gpus {text}: the same GPU twice", USAGE)
-    return indices

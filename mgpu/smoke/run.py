@@ -8,23 +8,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import engine, errors, files, probes
-from mgpu.doctor import run as doctor_run
-from mgpu.engine.selections import doubts, refusals, worked_on
+from mgpu import engine, errors, files, messages, probes
+from mgpu.engine.selections import doubts, refusals
 from mgpu.errors import MgpuError, reason
 from mgpu.launchers import stamp
 from mgpu.launchers.run_folder import SMOKE_TEST, claim_folder, plan_folder
 from mgpu.probes import prefetch
 from mgpu.process import scratch, signals
-from mgpu.report import document, screen
+from mgpu.report import document, output, screen
 from mgpu.smoke import baseline, diagnosis, formats, machines, memory_kept, nccl_log
 from mgpu.smoke import config_under_test as subjects
 from mgpu.smoke import report as verdicts
 from mgpu.smoke import screen as screens
 from mgpu.smoke.config_under_test import Subject
+from mgpu.smoke.judge import judged
 from mgpu.smoke.request import Request
 from mgpu.smoke.runner import Attempt, climb
 from mgpu.snapshot import Gap, Plan, Ranks, Snapshot, to_json
+from mgpu.snapshot.gpu_in_use import worked_on
 from mgpu.snapshot.redaction import without_secrets
 
 _CODES = {"timed_out": errors.TIMED_OUT}
@@ -80,7 +81,7 @@ def _look(subject: Subject) -> Snapshot:
     """The facts a smoke test depends on; torch is imported only where there are GPUs it must see."""
     config = subject.config
     plan = Plan(nodes=config.num_machines, cpu_ranks=(config.ranks_here or 1) if subject.cpu else None)
-    with doctor_run.progress() as show:
+    with output.progress() as show:
         started = prefetch.take() if config.port is None else None  # they know of no port
         snapshot = probes.gather(probes.QUICK, plan=plan, progress=show, port=config.port, started=started)
         if snapshot.driver is not None and snapshot.driver.any_gpu and not subject.cpu:
@@ -129,11 +130,6 @@ def _climb(attempt: Attempt, snapshot: Snapshot, request: Request, talk: screen.
     return snapshot
 
 
-def judged(snapshot: Snapshot) -> tuple[engine.Outcome, ...]:
-    """What the checks say of the ranks."""
-    return engine.run([c for c in engine.load() if c.area == "smoke"], snapshot)
-
-
 def _failed(outcomes: Sequence[engine.Outcome]) -> bool:
     return any(o.status == "fail" for o in outcomes)
 
@@ -178,5 +174,5 @@ def _stamp(snapshot: Snapshot, ranks: Ranks) -> str | None:
     except MgpuError as error:
         if error.exit_code == errors.REFUSED:
             raise
-        screen.notice(f"passed, but not stamped: {error.message}")
+        messages.notice(f"passed, but not stamped: {error.message}")
         return None

@@ -19,8 +19,9 @@ from mgpu import file_reading
 from mgpu.errors import CANNOT_RUN, MgpuError, reason
 from mgpu.launchers import argv as launching
 from mgpu.launchers import port
-from mgpu.process import child_process, exit_code, guard, processes, signals
-from mgpu.smoke import machines, memory_kept, stacks, watch
+from mgpu.process import child_process, exit_code, guard, leftover_files, processes, signals
+from mgpu.process import command as process_command
+from mgpu.smoke import machines, stacks, watch
 from mgpu.smoke.ranks.journal import ASK
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import Config, Rank, Ranks, Snapshot
@@ -58,7 +59,7 @@ def climb(attempt: Attempt, show: Show | None = None) -> Ranks:
     taken = meeting is not None and port.taken(meeting)
     command = _command(attempt, run_id, meeting)
     (folder / ASK).unlink(missing_ok=True)
-    files = memory_kept.files()
+    files = leftover_files.files()
     view = watch.View(orders)
     knocking = machines.Knocking(orders, attempt.config)
     try:
@@ -70,7 +71,7 @@ def climb(attempt: Attempt, show: Show | None = None) -> Ranks:
             launcher_exit = launcher.poll()
             outlived, left = _end(run_id, launcher)
     except (KeyboardInterrupt, signals.Stopped):  # a second one, while they are ended: the guard has done that now
-        memory_kept.sweep(files, view.pids(), view.wrote())
+        leftover_files.sweep(files, view.pids(), view.wrote())
         raise
     output = _tail(folder / _LOG)
     if ranks is None:
@@ -101,7 +102,7 @@ def climb(attempt: Attempt, show: Show | None = None) -> Ranks:
         strategy=orders.strategy,
         precision=orders.precision,
         accumulate=orders.accumulate,
-        left_files=memory_kept.sweep(files, {*outlived, *view.pids()}, view.wrote()),
+        left_files=leftover_files.sweep(files, {*outlived, *view.pids()}, view.wrote()),
         port=meeting,
         left_port=meeting is not None and not taken and orders.node == 0 and port.taken(meeting),
         meeting=knocking.answer(),
@@ -130,7 +131,7 @@ def _end(run_id: str, launcher: subprocess.Popen[bytes]) -> tuple[list[int], lis
     return there, left
 
 
-def _command(attempt: Attempt, run_id: str, meeting: int | None) -> launching.Command:
+def _command(attempt: Attempt, run_id: str, meeting: int | None) -> process_command.Command:
     snapshot, config = attempt.snapshot, attempt.config
     assert snapshot.driver is not None and snapshot.python is not None
     command = launching.build(
@@ -154,7 +155,7 @@ def _command(attempt: Attempt, run_id: str, meeting: int | None) -> launching.Co
     return command
 
 
-def _start(command: launching.Command, changes: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+def _start(command: process_command.Command, changes: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
     """The launcher in a session of its own, its output in a file."""
     environment = {**command.environment(), **changes}
     for name, value in changes.items():

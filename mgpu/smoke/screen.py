@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
+from mgpu import messages
 from mgpu.engine import Status
 from mgpu.launchers import argv as launching
 from mgpu.probes.gpu_monitor import Gauges, Reading
@@ -286,7 +287,7 @@ def _memory(reading: Reading | None) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    text = report_screen.clean(text).splitlines()[0] if text else ""
+    text = messages.clean(text).splitlines()[0] if text else ""
     return text if len(text) <= width else text[: width - 3] + "..."
 
 

@@ -12,11 +12,9 @@ from types import NoneType
 from typing import Any
 
 from mgpu import file_reading
-from mgpu.doctor import report as doctor_report
-from mgpu.doctor import run
 from mgpu.errors import READY, USAGE, MgpuError, reason
 from mgpu.launchers import stamp
-from mgpu.report import document, screen
+from mgpu.report import document, output, screen
 from mgpu.smoke import formats as smoke_telling
 from mgpu.smoke.config_under_test import named
 from mgpu.smoke.report import Result, kept
@@ -43,7 +41,7 @@ def show(request: Request) -> int:
     if found is None:
         return _from_stamp(request)
     if request.format == "json":
-        run.write_out(request.output, lambda stream: doctor_report.whole_text(stream, document.text(found.told)))
+        output.write_out(request.output, lambda stream: output.whole_text(stream, document.text(found.told)))
         return int(found.told["exit_code"])
     result = _result(found)
     width = screen.Screen.of().width
@@ -56,7 +54,7 @@ def show(request: Request) -> int:
 
 def _result(found: _Found) -> Result:
     """The result judged again from its facts, by the checks of today; verdict, code and time as they were."""
-    from mgpu.smoke.run import judged
+    from mgpu.smoke.judge import judged
 
     _, facts = kept(str(found.folder))
     try:
@@ -135,7 +133,7 @@ def _from_stamp(request: Request) -> int:
     if when is None or request.format != "human":
         raise MgpuError(f"no smoke test of {config} was kept here\n  mgpu smoke-test   makes one", USAGE)
     text = f"{config} passed {_when(_seconds(when))}; the files of that run are gone."
-    run.write_out(
+    output.write_out(
         request.output,
         lambda stream: screen.Screen.of(stream).show(
             screen.headed("PASSED", "ok", text, screen.Screen.of(stream)),

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from mgpu.engine.selections import gpus_of
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import Gpu, Interface, Snapshot
+from mgpu.snapshot.gpu_in_use import gpus_of
 
 AS_CONFIGURED = "as configured"
 COMMUNICATES = ("group", "collectives", "pairs", "train", "bandwidth")  # rungs that fail when the ranks' talk does

@@ -14,8 +14,8 @@ from typing import Any
 from mgpu import file_reading
 from mgpu.engine import Status
 from mgpu.process import processes
+from mgpu.process.leftover_files import error_folder
 from mgpu.smoke.ranks import RUNGS
-from mgpu.smoke.ranks.journal import error_folder
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import Rank, decode, hints_of
 from mgpu.structured_text import json_of

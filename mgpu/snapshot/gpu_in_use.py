@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mgpu.snapshot import Gpu
+from mgpu.snapshot import Config, Gpu, Snapshot
 
 # NVML does not list the processes everywhere (WSL, some containers). Above this somebody is there: an idle GPU's driver
 # keeps up to about 700 MiB for itself (B200).
@@ -19,3 +19,26 @@ def why(gpu: Gpu) -> str | None:
         used = "an unknown amount" if gpu.memory_used_bytes is None else f"{gpu.memory_used_bytes >> 20} MiB"
         return f"its processes are not listed, and {used} of its memory is in use"
     return None
+
+
+def worked_on(config: Config, snapshot: Snapshot, *, cpu: bool = False) -> list[str]:
+    """The GPUs of this run that somebody works on, and who."""
+    if cpu:
+        return []
+    found = ((gpu.index, why(gpu)) for gpu in gpus_of(snapshot, config.ranks_here))
+    return [f"GPU {index}: {reason}" for index, reason in found if reason]
+
+
+def gpus_of(snapshot: Snapshot, count: int | None) -> list[Gpu]:
+    """The GPUs of this machine's ranks, in CUDA's order: rank 0 has the first.
+
+    accelerate puts the config's gpu_ids in place of CUDA_VISIBLE_DEVICES, so that they count from all GPUs.
+    """
+    gpus = {gpu.index: gpu for gpu in snapshot.gpus or ()}
+    order = snapshot.visible.gpus if snapshot.visible is not None else tuple(gpus)
+    ids = str(snapshot.config.values.get("gpu_ids") or "all") if snapshot.config is not None else "all"
+    entries = [entry.strip() for entry in ids.split(",") if entry.strip()]
+    if ids != "all" and all(entry.isdecimal() for entry in entries):
+        permitted = [index for index, gpu in gpus.items() if gpu.permitted]
+        order = tuple(permitted[int(entry)] for entry in entries if int(entry) < len(permitted))
+    return [gpus[index] for index in order if index in gpus][:count]

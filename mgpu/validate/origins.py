@@ -25,7 +25,7 @@ from mgpu.secrets_masking import masked, masked_value
 from mgpu.snapshot import Config
 
 if TYPE_CHECKING:
-    from mgpu.validate.run import Request
+    from mgpu.validate.request import Request
 
 # Settings of the launcher that a config may leave out; what only other accelerators read is not among them.
 _DEFAULTS = (

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from mgpu import errors
+from mgpu import errors, messages
 from mgpu.check import Crash, Problem, Skip
 from mgpu.command_line import shell
 from mgpu.engine import Outcome, consequences
@@ -14,8 +14,8 @@ from mgpu.report import document
 from mgpu.report import screen as report_screen
 from mgpu.report.screen import Line, Screen, Style, wrapped
 from mgpu.text import visible
-from mgpu.validate import run
-from mgpu.validate.run import Judged, repair
+from mgpu.validate import request
+from mgpu.validate.request import Judged, repair
 
 _WORD: dict[str, tuple[str, Style]] = {
     "fail": ("FAIL", "fail"), "warn": ("warn", "warn"), "info": ("info", "bold"), "crash": ("crash", "crash"),
@@ -66,7 +66,7 @@ def _file(one: Judged, screen: Screen) -> list[Line]:
     lines += report_screen.headed(word, style, f"{_name(one)}: {_counted(one)}; {_asked(one)}.", screen)
     if one.mended is None and (number := sum(bool(repair(o)) for o in one.outcomes)):
         text = f"{_plural(number, 'finding')} can be mended safely:"
-        if one.config.path == run.STDIN:
+        if one.config.path == request.STDIN:
             again = wrapped(f"{text} save it as a file, and run --fix on that.", screen.width)
             return [*lines, *report_screen.unstyled(again)]
         lines += [[(text, "")], [(f"  {shell('mgpu configure --validate {:path} --fix', one.config.path)}", "bold")]]
@@ -157,7 +157,7 @@ def _where(outcome: Outcome, one: Judged) -> str:
 
 
 def _name(one: Judged) -> str:
-    return visible("standard input" if one.config.path == run.STDIN else one.config.path)
+    return visible("standard input" if one.config.path == request.STDIN else one.config.path)
 
 
 def _counted(one: Judged) -> str:
@@ -226,4 +226,4 @@ def _github(one: Judged) -> str:
     base = os.environ.get("GITHUB_WORKSPACE", "")
     lines = formats.workflow_commands(one.outcomes, base)
     word, _ = _VERDICT[one.verdict]
-    return "\n".join([*lines, report_screen.clean(f"{word}  {_name(one)}: {_counted(one)}; {_asked(one)}.")]) + "\n"
+    return "\n".join([*lines, messages.clean(f"{word}  {_name(one)}: {_counted(one)}; {_asked(one)}.")]) + "\n"

@@ -10,7 +10,7 @@ import functools
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,48 +23,10 @@ from mgpu.planning.gpu_models import placed
 from mgpu.probes import prefetch
 from mgpu.process import scratch
 from mgpu.snapshot import Config, Plan, Snapshot
+from mgpu.validate.request import STDIN, Judged, Mended, Request, repair
 
 FORMATS = ("human", "json", "github")
-STDIN = "-"
 _ROUNDS = 25  # a repair may bring another fault to light, and double keys are dropped one a round; never more often
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be validated, and how it is told."""
-
-    files: tuple[str, ...]
-    loader: bool = True
-    format: str = "human"  # json, github
-    fix: bool = False
-    dry_run: bool = False  # with fix: the diff only
-    show_origin: bool = False
-    machine: Snapshot | None = None  # the machine the files are for; None: this one
-    python: str | None = None  # the interpreter whose accelerate is asked
-
-
-@dataclass(frozen=True)
-class Mended:
-    """A file after `--fix`: its bytes, what was done, and why an offered repair was not made."""
-
-    raw: bytes
-    done: tuple[Edit, ...] = ()
-    left: tuple[str, ...] = ()
-    diff: tuple[str, ...] = ()
-    backup: Path | None = None
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A file, and what is to be said of it."""
-
-    config: Config
-    outcomes: tuple[engine.Outcome, ...]
-    verdict: str  # valid, invalid, unknown
-    code: int
-    snapshot: Snapshot = field(default_factory=Snapshot)  # of the machine, the file in it
-    mended: Mended | None = None  # None: nobody asked
-    asked: bool = True  # whether accelerate was to be asked
 
 
 def run(request: Request) -> int:
@@ -164,9 +126,9 @@ def _bytes(name: str) -> bytes:
 
 def _asked(configs: list[Config], now: dict[str, bytes], python: str | None) -> list[Config]:
     """The configs with accelerate's verdict; what came from standard input is asked about as a file of its own."""
-    from mgpu.doctor import run as doctor_run
+    from mgpu.report import output
 
-    with scratch.folder() as folder, doctor_run.progress() as show:
+    with scratch.folder() as folder, output.progress() as show:
         if show:
             show("accelerate's own loader")
         if STDIN not in now:
@@ -241,11 +203,6 @@ def _still(before: engine.Outcome, config: Config, snapshot: Snapshot) -> bool:
     key = before.problem.place.key if before.problem and before.problem.place else None
     after = [o.problem for o in engine.ask(before.check, with_config(snapshot, config)) if o.problem]
     return any(problem.place is not None and problem.place.key == key for problem in after)
-
-
-def repair(outcome: engine.Outcome) -> tuple[Edit, ...]:
-    """The edits that make a problem go away; of several ways the first."""
-    return next((fix.edits for fix in (outcome.problem.fixes if outcome.problem else ()) if fix.edits), ())
 
 
 def _mended(name: str, raw: bytes, machine: Snapshot, request: Request) -> Mended:

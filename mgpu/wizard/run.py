@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mgpu import engine, errors, file_reading, probes
+from mgpu import engine, errors, file_reading, messages, probes
 from mgpu.config.reading import LARGEST_BYTES
-from mgpu.doctor import run as doctor_run
 from mgpu.errors import MgpuError
 from mgpu.job_files.engines import FILES
-from mgpu.report import describe, document
+from mgpu.report import describe, document, load
+from mgpu.report import output as report_output
 from mgpu.report import screen as report_screen
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import Snapshot
@@ -129,7 +129,7 @@ def _site(request: Request, answers: Answers, snapshot: Snapshot, *, asking: boo
 
     found = None
     if not request.emit:
-        with doctor_run.progress() as show:
+        with report_output.progress() as show:
             if show:
                 show(asking_text())
             found = cluster.read()
@@ -143,11 +143,12 @@ def _site(request: Request, answers: Answers, snapshot: Snapshot, *, asking: boo
 
 
 def _validate(request: Request) -> int:
+    from mgpu.validate import request as validate_request
     from mgpu.validate import run as validate_run
 
     machine = _look(request)[0] if request.from_ or request.target else None
     return validate_run.run(
-        validate_run.Request(
+        validate_request.Request(
             request.validate or (request.show_origin,), request.loader, request.format, request.fix, request.dry_run,
             show_origin=bool(request.show_origin), machine=machine, python=request.python,
         )
@@ -162,8 +163,8 @@ def _look(request: Request) -> tuple[Snapshot, int, str]:
         wanted = gpu_models.parse(request.target)
         return wanted.snapshot, wanted.nodes, wanted.text
     if request.from_:
-        return doctor_run.read_snapshot(Path(request.from_)), 1, ""
-    with doctor_run.progress() as show:
+        return load.read_snapshot(Path(request.from_)), 1, ""
+    with report_output.progress() as show:
         return probes.gather(probes.QUICK, python=request.python, progress=show), 1, ""
 
 
@@ -404,4 +405,4 @@ def _say(text: str) -> None:
 
 
 def _note(text: str) -> None:
-    report_screen.notice(text)
+    messages.notice(text)

@@ -15,11 +15,11 @@ from mgpu import errors, file_reading, files
 from mgpu.command_line import below, from_words, shell
 from mgpu.config import facts, fixes
 from mgpu.config.reading import LARGEST_BYTES, parse, read, understand
-from mgpu.doctor import run
 from mgpu.errors import MgpuError
 from mgpu.planning.requirements import FSDP2_ACCELERATE, older
 from mgpu.process import scratch
 from mgpu.report import document
+from mgpu.report import output as report_output
 from mgpu.report import screen as report_screen
 from mgpu.snapshot import Config, Snapshot
 from mgpu.wizard import answers as decisions
@@ -273,7 +273,7 @@ def ask_loader(text: str, python: str | None = None, name: str = DEFAULT_FILE) -
     with scratch.folder() as folder:
         path = folder / DEFAULT_FILE
         path.write_text(text, "utf-8")
-        with run.progress() as show:
+        with report_output.progress() as show:
             if show:
                 show("accelerate's own loader")
             loader = facts(path, python=python).loader

@@ -29,12 +29,6 @@ ASK = "ask"  # this file in the run folder asks every rank for its flight record
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 
 
-def error_folder(error_file: str) -> str:
-    """The folder that torchrun makes for every run, and removes never (measured torch 2.13), by a rank's error file:
-    …/torchelastic_XXXX/RUN_XXXX/attempt_0/RANK/error.json."""
-    return str(Path(error_file).parents[3])
-
-
 class Failure(Exception):
     """A rung that was tried and is wrong.
 

@@ -10,10 +10,12 @@ import signal
 import sys
 from pathlib import Path
 
+from mgpu.process.leftover_files import error_folder
+
 from . import errors
 from . import rank_plan as ordering
 from .context import Here
-from .journal import Journal, error_folder
+from .journal import Journal
 
 _PR_SET_PDEATHSIG = 1
 

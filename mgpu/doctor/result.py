@@ -1,0 +1,26 @@
+"""What an examination found: the machine, the outcomes of its checks, the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mgpu import engine
+from mgpu.doctor.repair import Result
+from mgpu.report import screen as report_screen
+from mgpu.snapshot import Snapshot
+from mgpu.snapshot.changes import Change
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A machine, judged."""
+
+    machine: Snapshot  # as it was read
+    snapshot: Snapshot  # as it is told: the same, or redacted
+    outcomes: tuple[engine.Outcome, ...]
+    verdict: report_screen.Verdict
+    code: int
+    seconds: float
+    changes: tuple[Change, ...] | None = None  # None: nothing to compare with was given
+    since: str = ""
+    repairs: tuple[Result, ...] = ()

@@ -1,0 +1,104 @@
+"""Where does output go: stdout, stderr, a file, the page of a CI run; with progress and a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from mgpu import errors, files, messages
+from mgpu.errors import MgpuError, reason
+from mgpu.process import signals
+from mgpu.report import screen as report_screen
+
+
+def to_stdout(text: str) -> None:
+    """Lines for a person."""
+    report_screen.Screen.of().show(report_screen.unstyled(text.split("\n")))
+
+
+def to_stderr(text: str) -> None:
+    """A word beside the report."""
+    if sys.stderr is not None:
+        print(messages.message(text), file=sys.stderr)
+
+
+def whole_text(stream: IO[str], text: str) -> None:
+    """A report in one piece."""
+    stream.write(text)
+    stream.flush()
+
+
+def append_summary(text: str) -> None:
+    """What GitHub shows on the page of the run. That it cannot be written is told, and changes nothing."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    try:
+        files.refuse_strangers_links(Path(path))
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(text + "\n")
+    except errors.MgpuError as error:
+        to_stderr(f"mgpu: cannot write the job summary: {error.message}")
+    except OSError as error:
+        to_stderr(f"mgpu: cannot write the job summary: {reason(error)}")
+
+
+def write_out(output: str, show: Callable[[IO[str]], None]) -> None:
+    """Write a report to stdout, or to a file in one step."""
+    if output in ("", "-"):
+        if sys.stdout is not None:
+            show(sys.stdout)
+        return
+    buffer = io.StringIO()
+    show(buffer)
+    files.write_named(Path(output), buffer.getvalue())
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Callable[[str], None] | None]:
+    """A line on a terminal's stderr that says what is still being asked; nothing elsewhere."""
+    stream = sys.stderr
+    if not report_screen.is_terminal(stream):
+        yield None
+        return
+    started, shown = time.monotonic(), ""
+
+    def show(what: str) -> None:
+        nonlocal shown
+        if what != shown and time.monotonic() - started > 0.3:  # quick answers need no progress
+            shown = what
+            stream.write(f"\r\x1b[Klooking at: {what}"[:78])
+            stream.flush()
+
+    try:
+        yield show
+    finally:
+        if shown:
+            stream.write("\r\x1b[K")
+            stream.flush()
+
+
+@contextlib.contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Raise MgpuError (exit 124) when the block takes longer; 0 means no limit."""
+    if not seconds:
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise MgpuError(f"stopped: --timeout {seconds:g} s ran out", errors.TIMED_OUT)
+
+    with signals.handling({signal.SIGALRM: ring}, even_ignored=[signal.SIGALRM]):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
