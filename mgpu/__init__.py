@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from mgpu.version import __version__
+
 TYPE_CHECKING = False  # as in `typing`, which is not imported: under `python -m mgpu` it may be a file of a project
 if TYPE_CHECKING:
     from typing import Any
 
     from mgpu.doctor.notebook import Report
 
-__version__ = "0.1.0"
+
+__all__ = ["__version__", "doctor"]
 
 
 def doctor(**options: Any) -> Report:

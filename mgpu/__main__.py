@@ -13,7 +13,7 @@ import os
 def main() -> None:
     """Run the command line; the process ends with mgpu's exit code."""
     if sys.argv[1:] in (["--version"], ["-V"]):  # asked from prologs and scripts: answer before anything is imported
-        from mgpu import __version__
+        from mgpu.version import __version__
 
         print(f"mgpu {__version__}")
         return
@@ -28,16 +28,17 @@ def main() -> None:
 
 
 def _run(argv: list[str]) -> int:
-    from mgpu.probes import prefetch
+    from mgpu.cli import early_probes
     from mgpu.process import signals
 
     signals.leave_in_order()
     try:
-        prefetch.start(argv)
+        early_probes.start(argv)
         if argv[:1] == ["launch"] and "_MGPU_COMPLETE" not in os.environ:
             from mgpu.cli import launch_line
+            from mgpu.launch import option_parser
 
-            if (request := launch_line.alone(argv[1:])) is not None:
+            if (request := option_parser.alone(argv[1:])) is not None:
                 return launch_line.run(request)
         from mgpu.cli import run
 

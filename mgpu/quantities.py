@@ -70,3 +70,10 @@ def count_text(number: int) -> str:
 def rate_text(rate: float) -> str:
     """4e-05, as Python and training scripts write it."""
     return f"{rate:.3g}"
+
+
+def gib(size: int) -> str:
+    """Bytes as GiB without decimals; MiB and KiB below one."""
+    if size < 1024**2:
+        return f"{size / 1024:.0f} KiB"
+    return f"{size / 1024**3:.0f} GiB" if size >= 1024**3 else f"{size / 1024**2:.0f} MiB"

@@ -15,10 +15,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mgpu import __version__, cli, errors
+from mgpu import cli, errors
 from mgpu.errors import MgpuError
 from mgpu.validate import request as validate_request
 from mgpu.validate import run as validate_run
+from mgpu.version import __version__
 from mgpu.wizard import answers, answers_file, run
 from mgpu.wizard.answers import KEYS, UNDECIDED, Answers
 

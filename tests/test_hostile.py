@@ -574,7 +574,7 @@ def test_help_fits_the_screen(mgpu: Run) -> None:
 
 
 def test_the_version_is_one_line(mgpu: Run) -> None:
-    from mgpu import __version__
+    from mgpu.version import __version__
 
     for option in ("--version", "-V"):
         assert mgpu(option).stdout == f"mgpu {__version__}\n"

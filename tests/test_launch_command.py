@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from mgpu import cli, secrets_masking
-from mgpu.cli import launch_line
+from mgpu.cli import early_probes, launch_line
 from mgpu.config import facts
 from mgpu.errors import USAGE, MgpuError
-from mgpu.launch import output_folders, run
+from mgpu.launch import option_parser, output_folders, run
 from mgpu.launch.request import Request
 from mgpu.launchers import argv as launchers_argv
 from mgpu.launchers import choice as launchers_choice
@@ -159,31 +159,31 @@ DDP, BF16 = "distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 1\n", 
 
 
 @pytest.mark.parametrize(
-    ("text", "speaks", "request_", "wanted", "unheard"),
+    ("text", "speaks", "given", "wanted", "unheard"),
     [
-        (DDP, "accelerate", {}, "accelerate", ()),
-        (DDP, "trainer", {}, "accelerate", ()),
-        (DDP, "nothing", {}, "accelerate", ()),
-        (DDP, None, {}, "accelerate", ()),
-        (DDP, "ddp", {}, "torchrun", (BF16,)),
-        (DDP, "lightning", {}, "torchrun", (BF16,)),
-        (DDP.replace("MULTI_GPU", "DEEPSPEED"), "deepspeed", {}, "torchrun", ("DeepSpeed", BF16)),
-        (DDP.replace("MULTI_GPU", "FSDP"), "ddp", {"launcher": "accelerate"}, "accelerate", ("FSDP", BF16)),
-        (DDP, "accelerate", {"launcher": "torchrun"}, "torchrun", (BF16,)),
+        (DDP, "accelerate", "", "accelerate", ()),
+        (DDP, "trainer", "", "accelerate", ()),
+        (DDP, "nothing", "", "accelerate", ()),
+        (DDP, None, "", "accelerate", ()),
+        (DDP, "ddp", "", "torchrun", (BF16,)),
+        (DDP, "lightning", "", "torchrun", (BF16,)),
+        (DDP.replace("MULTI_GPU", "DEEPSPEED"), "deepspeed", "", "torchrun", ("DeepSpeed", BF16)),
+        (DDP.replace("MULTI_GPU", "FSDP"), "ddp", "accelerate", "accelerate", ("FSDP", BF16)),
+        (DDP, "accelerate", "torchrun", "torchrun", (BF16,)),
     ],
 )  # fmt: skip
 def test_the_launcher_fits_the_script(
-    tmp_path: Path, text: str, speaks: Any, request_: dict[str, Any], wanted: str, unheard: tuple[str, ...]
+    tmp_path: Path, text: str, speaks: Any, given: str, wanted: str, unheard: tuple[str, ...]
 ) -> None:
     script = replace(Script("train.py"), speaks=speaks)
-    choice = launchers_choice.choose(Request(**request_), config(tmp_path, text), script)
+    choice = launchers_choice.choose(config(tmp_path, text), script, given or "auto")
     assert (choice.launcher, choice.unheard) == (wanted, unheard)
-    assert bool(choice.why) is (wanted != "accelerate" or "launcher" in request_)
+    assert bool(choice.why) is (wanted != "accelerate" or bool(given))
 
 
 def test_python_alone_starts_one_process(tmp_path: Path) -> None:
     with pytest.raises(MgpuError, match="add --gpus 1") as error:
-        launchers_choice.choose(Request(launcher="python"), config(tmp_path, DDP), None)
+        launchers_choice.choose(config(tmp_path, DDP), None, "python")
     assert error.value.exit_code == USAGE
 
 
@@ -309,7 +309,7 @@ def test_a_plain_line_means_what_the_parser_makes_of_it(words: str, monkeypatch:
         return 0
 
     monkeypatch.setattr(launch_line, "launch", launch)
-    plain = launch_line.alone(words.split())
+    plain = option_parser.alone(words.split())
     assert cli.run(["launch", *words.split()]) == 0
     if words == "-c= x.py":  # a short option takes "= x.py" as it stands
         assert plain is None
@@ -319,7 +319,7 @@ def test_a_plain_line_means_what_the_parser_makes_of_it(words: str, monkeypatch:
 
 @pytest.mark.parametrize("words", ["--help", "-h x.py", "--config", "--epochs 3 x.py", "-ny x.py", "--timeout x a.py"])
 def test_other_lines_go_to_the_parser(words: str) -> None:
-    assert launch_line.alone(words.split()) is None
+    assert option_parser.alone(words.split()) is None
 
 
 def test_every_option_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,9 +328,9 @@ def test_every_option_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     from mgpu.cli.launch import launch
 
     plain = {
-        *launch_line._SWITCHES.values(),
-        *launch_line._TEXTS.values(),
-        *(name for name, _ in launch_line._NUMBERS.values()),
+        *option_parser._SWITCHES.values(),
+        *option_parser._TEXTS.values(),
+        *(name for name, _ in option_parser._NUMBERS.values()),
     }
     parameters = {name for name in inspect.signature(launch).parameters if name != "context"}
     assert plain == {{"timeout": "timeout_s", "node_rank": "node"}.get(name, name) for name in parameters}
@@ -354,7 +354,7 @@ def test_probes_are_on_their_way(words: str, named: Sequence[str] | None, monkey
         return []
 
     monkeypatch.setattr(runner, "start", start)
-    prefetch.start(words.split())
+    early_probes.start(words.split())
     prefetch.take()
     assert asked == ([] if named is None else [runner.of_launch(named)])
 

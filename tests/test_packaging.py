@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from mgpu import __version__
+from mgpu.version import __version__
 from tests.conftest import ROOT, environment, missing
 
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")

@@ -29,8 +29,9 @@ from mgpu.process.tail import Tail
 from mgpu.readers.job_script import read as job_script_read
 from mgpu.readers.log import read
 from mgpu.report.screen import Screen
-from mgpu.slurm import in_allocation, job_outcome, prepare, record, report, run, sbatch_errors
-from mgpu.slurm.client import Answer
+from mgpu.scheduler import sbatch_errors
+from mgpu.scheduler.client import Answer
+from mgpu.slurm import in_allocation, job_outcome, prepare, record, report, run
 from mgpu.slurm.follow import Asked, Followed, follow
 from tests.conftest import environment
 from tests.slurm import Cluster
@@ -377,8 +378,8 @@ def test_no_step_is_ended_that_may_be_somebody_elses(monkeypatch: pytest.MonkeyP
         ended_.extend(words[1:] if words[0] == "scancel" else ())
         return said
 
-    monkeypatch.setattr("mgpu.slurm.client.ask", ask)
-    monkeypatch.setattr("mgpu.slurm.client.is_there", lambda name: True)
+    monkeypatch.setattr("mgpu.scheduler.client.ask", ask)
+    monkeypatch.setattr("mgpu.scheduler.client.is_there", lambda name: True)
     here = in_allocation.Allocation("7", 2, None, False)
     in_allocation._end_steps(here, None)
     assert ended_ == []
@@ -621,7 +622,7 @@ def test_a_script_of_nearly_this_name_is_told(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("line", ["#SBATCH --array=0-3", "#SBATCH -W"])
 def test_what_cannot_be_followed_is_refused(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "j.sbatch").write_text(f"#!/bin/bash\n{line}\nsrun torchrun t.py\n")
-    monkeypatch.setattr("mgpu.slurm.client.is_there", lambda program="sbatch": True)
+    monkeypatch.setattr("mgpu.scheduler.client.is_there", lambda program="sbatch": True)
     with pytest.raises(errors.MgpuError, match=r"j\.sbatch:2: --") as raised:
         run.run(Request(slurm=True, target=(str(tmp_path / "j.sbatch"),)))
     assert raised.value.exit_code == errors.LAUNCH_REFUSED
@@ -800,9 +801,9 @@ def test_what_means_nothing_on_slurm_is_refused(wrong: Request, said: str) -> No
 
 @pytest.mark.parametrize("option", ["--nodes", "--gpus-per-node", "--partition", "--spare"])
 def test_options_of_a_job_mean_nothing_without_slurm(option: str, tmp_path: Path) -> None:
-    from mgpu.cli import launch_line
+    from mgpu.launch import option_parser
 
-    asked = launch_line.alone([option, "1", "t.py"])
+    asked = option_parser.alone([option, "1", "t.py"])
     assert asked is not None
     with pytest.raises(errors.MgpuError, match="--slurm"):
         asked.check()

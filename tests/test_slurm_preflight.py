@@ -273,7 +273,7 @@ def heard(*said: str) -> fleet_workers.Workers:
 
 
 def test_a_worker_of_another_version_is_not_misread() -> None:
-    from mgpu import __version__
+    from mgpu.version import __version__
 
     same = next(framing.lines(1, {"node": "n1", "mgpu": __version__})).rstrip()
     other = next(framing.lines(1, {"node": "n2", "mgpu": "0.0.1"})).rstrip()

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from mgpu import __version__
 from mgpu.config import loader
 from mgpu.config.reading import understand
 from mgpu.report import describe
+from mgpu.version import __version__
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.manual_commands import command, environment, first_and_last
 from mgpu.wizard.proposal import Proposal, propose

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mgpu import __version__
 from mgpu.command_line import shell
 from mgpu.doctor import script_report
 from mgpu.engine import Outcome
 from mgpu.report import screen as report_screen
 from mgpu.snapshot import Config, JobCommand, JobScript
+from mgpu.version import __version__
 
 _ASKED = (
     "nodes",

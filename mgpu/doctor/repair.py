@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mgpu import __version__, file_reading, files
+from mgpu import file_reading, files
 from mgpu.command_line import shell
 from mgpu.engine import Outcome
 from mgpu.errors import MgpuError, reason
 from mgpu.planning.requirements import BATON_TORCH, numbers
-from mgpu.report.describe import gib
+from mgpu.quantities import gib
 from mgpu.snapshot import LeftFile, Leftovers, Snapshot
+from mgpu.version import __version__
 
 ENV_FILE = "mgpu.env"
 SHM = Path("/dev/shm")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mgpu import __version__, engine, errors, messages
+from mgpu import engine, errors, messages
 from mgpu.check import Skip
 from mgpu.command_line import from_words, shell
 from mgpu.doctor.request import Request
@@ -16,6 +16,7 @@ from mgpu.report import describe, document, output
 from mgpu.report import screen as report_screen
 from mgpu.report.output import append_summary, to_stderr, whole_text
 from mgpu.snapshot import Snapshot
+from mgpu.version import __version__
 
 if TYPE_CHECKING:
     from mgpu.doctor.result import Examined

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mgpu import __version__, engine, errors, files, probes
+from mgpu import engine, errors, files, probes
 from mgpu.check import Check
 from mgpu.doctor import report as doctor_report
 from mgpu.doctor import request as doctor_request
@@ -25,6 +25,7 @@ from mgpu.report import screen as report_screen
 from mgpu.report.load import read_snapshot
 from mgpu.report.output import deadline, progress
 from mgpu.snapshot import Config, Plan, Snapshot, to_json
+from mgpu.version import __version__
 
 if TYPE_CHECKING:
     from mgpu.snapshot.changes import Change

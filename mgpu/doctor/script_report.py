@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mgpu import __version__
 from mgpu.command_line import shell
 from mgpu.engine import Outcome
 from mgpu.report import screen as report_screen
 from mgpu.snapshot import Config, Script
+from mgpu.version import __version__
 
 _SPEAKS = {
     "accelerate": "it trains with accelerate",

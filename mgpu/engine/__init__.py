@@ -17,7 +17,7 @@ from mgpu.check import Answer, Check, Crash, Fix, Ok, Problem, Severity, Skip
 from mgpu.errors import USAGE, MgpuError
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import UNSETTLING, Snapshot
-from mgpu.snapshot.redaction import known_secrets
+from mgpu.snapshot.config_secrets import known_secrets
 
 Status = Literal["ok", "info", "warn", "fail", "skip", "crash"]
 _PROBLEM: dict[Severity, Status] = {Severity.ERROR: "fail", Severity.WARNING: "warn", Severity.INFO: "info"}

@@ -6,13 +6,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mgpu import __version__, engine, hostlist
+from mgpu import engine, hostlist
 from mgpu.check import Problem
 from mgpu.fleet import screen as screens
 from mgpu.fleet.allocation import Allocation
 from mgpu.fleet.stages import Bad
 from mgpu.report import document, screen
 from mgpu.snapshot import Fleet
+from mgpu.version import __version__
 
 
 def bad_nodes(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from typing import Any, TypeAlias
 
-from mgpu import __version__
 from mgpu.command_line import shell
 from mgpu.engine import Outcome
 from mgpu.hostlist import fold, order
 from mgpu.report import screen as report_screen
 from mgpu.snapshot import Fleet, NodeClass
+from mgpu.version import __version__
 
 _SHOWN_DIFFERENCES = 3
 _SHOWN_ROWS = 12  # of a kind of nodes

@@ -18,10 +18,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
-from mgpu import __version__, file_reading
+from mgpu import file_reading
 from mgpu.fleet import framing
 from mgpu.process import child_process, interpreter, scratch, signals
 from mgpu.structured_text import json_of
+from mgpu.version import __version__
 
 _END_S = 5.0  # for a smoke test that is told to stop
 _LATE_S = 10.0  # past its own limit a smoke test is stopped from outside

@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from mgpu import __version__, hostlist
+from mgpu import hostlist
 from mgpu.errors import CANNOT_RUN, UNKNOWN, MgpuError, reason
 from mgpu.fleet import framing
 from mgpu.fleet.allocation import Allocation
 from mgpu.process import child_process, interpreter
 from mgpu.snapshot import OTHER_MGPU
+from mgpu.version import __version__
 
 # Nobody need wait long for a node once half of the others have answered: what takes them T takes it no more than 3 T,
 # unless T is so short that it says nothing.

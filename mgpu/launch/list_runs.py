@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mgpu import __version__, durations, errors, file_reading, files, messages
+from mgpu import durations, errors, file_reading, files, messages
 from mgpu.command_line import shell
 from mgpu.launch import gpu_readings_file, registry
 from mgpu.launch.registry import Entry, State
@@ -20,6 +20,7 @@ from mgpu.launchers.argv import by_accelerate
 from mgpu.process import processes, run_log
 from mgpu.report import document as documents
 from mgpu.report import screen as report_screen
+from mgpu.version import __version__
 
 SCHEMA = "mgpu.runs/1.0"
 _SHOWN_ENDED = 10

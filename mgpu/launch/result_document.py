@@ -9,12 +9,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from mgpu import __version__, errors, files, messages
-from mgpu.cli import launch_line
+from mgpu import errors, files, messages
 from mgpu.errors import MgpuError
+from mgpu.launch import option_parser
 from mgpu.launch.request import Request
 from mgpu.report.document import text
 from mgpu.secrets_masking import masked_argv
+from mgpu.version import __version__
 
 
 def again(*more: str) -> str:
@@ -23,7 +24,11 @@ def again(*more: str) -> str:
     place = words.index("launch") + 1 if "launch" in words else 0
     before, options = words[:place], words[place:]
     given = [number for number, word in enumerate(options) if more and word.partition("=")[0] == more[0]]
-    if given and (request := launch_line.alone(options)) is not None and given[0] < len(options) - len(request.target):
+    if (
+        given
+        and (request := option_parser.alone(options)) is not None
+        and given[0] < len(options) - len(request.target)
+    ):
         del options[given[0] : given[0] + (1 if "=" in options[given[0]] else 2)]
     return shlex.join(["mgpu", *before, *more, *options])
 

@@ -46,17 +46,17 @@ def run(request: Request) -> int:
 
 
 def _run(request: Request) -> int:
-    target = launchers_choice.named(request)
+    target = launchers_choice.named(request.target, module=request.module)
     config = _config(request)
-    named = port.asked(request, config)
+    named = port.asked(request.port, config)
     script = launchers_choice.read(target)
     snapshot = preflight.look(config, target[1:], named, script)
     if problems := _unmended(request, snapshot):
         return gate.refuse(request, problems, _would_fail(config))
-    few = gpu_selection.narrowed(request, snapshot)
+    few = gpu_selection.narrowed(request.gpus, snapshot)
     if request.gpus and (problems := selections.refusals(few.snapshot)):
         return gate.refuse(request, problems, _would_fail(config))
-    choice = launchers_choice.choose(request, few.config, script)
+    choice = launchers_choice.choose(few.config, script, request.launcher, gpus=request.gpus)
     command = _command(request, few, choice, target, named)
     if request.print_command:
         _print(_commands(request, few, choice, target, named, command))

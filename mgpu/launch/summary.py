@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mgpu import durations, engine, secrets_masking
+from mgpu import durations, engine, quantities, secrets_masking
 from mgpu.command_line import shell
 from mgpu.launch import gate
 from mgpu.launchers import argv as launching
@@ -94,7 +94,7 @@ def _gpus(fewer: Fewer) -> str:
     sizes = [(gpu.memory_total_bytes, gpu.memory_used_bytes) for gpu in used]
     free = [total - held for total, held in sizes if total is not None and held is not None]
     each = "" if len(used) == 1 else " each" if len(free) == len(used) else " on those that tell"
-    room = f", {describe.gib(min(free))} free{each}" if free else ""
+    room = f", {quantities.gib(min(free))} free{each}" if free else ""
     mask = snapshot.visible.value if snapshot.visible else None
     return f"{len(used)} ({','.join(str(gpu.index) for gpu in used)}){room}" + (
         ", as CUDA_VISIBLE_DEVICES has it" if mask and not fewer.env else ""

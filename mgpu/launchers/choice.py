@@ -9,7 +9,6 @@ from pathlib import Path
 
 from mgpu import errors
 from mgpu.errors import MgpuError
-from mgpu.launch.request import Request
 from mgpu.launchers.argv import needs_accelerate
 from mgpu.process.command import Launcher
 from mgpu.snapshot import Config, Script
@@ -34,14 +33,14 @@ class Choice:
     unheard: tuple[str, ...] = ()  # what the config says and this script will not learn
 
 
-def named(request: Request) -> list[str]:
+def named(words: Sequence[str], *, module: bool = False) -> list[str]:
     """What the launcher is to run: a script and its arguments, or -m and a module."""
-    target = list(request.target)
+    target = list(words)
     if target[:1] == ["--"]:
         target = target[1:]
     if not target or not target[0]:
         raise MgpuError("which script?  mgpu launch [OPTIONS] SCRIPT [ARGS...]", errors.USAGE)
-    if request.module:
+    if module:
         return ["-m", *target]
     if not Path(target[0]).is_file():
         raise MgpuError(_none_such(target[0]), errors.NOT_FOUND)
@@ -85,24 +84,27 @@ def read(target: Sequence[str]) -> Script | None:
         return None
 
 
-def choose(request: Request, config: Config, script: Script | None) -> Choice:
-    """The launcher for this script with this config. Raises MgpuError (2) for one that cannot start so many ranks."""
+def choose(config: Config, script: Script | None, wanted: str = "auto", *, gpus: str = "") -> Choice:
+    """The launcher for this script with this config; `wanted` and `gpus` are --launcher and --gpus.
+
+    Raises MgpuError (2) for one that cannot start so many ranks.
+    """
     several = (config.num_processes or 1) > 1
     name = Path(script.path).name if script else "the script"
     speaks = script.speaks if script else None
-    if request.launcher == "python":
+    if wanted == "python":
         if several:
             raise MgpuError(
                 f"--launcher python starts one process; {config.path} is for {config.num_processes}: add --gpus 1",
                 errors.USAGE,
             )
         return Choice("python", "--launcher python", _unheard(config, speaks, "python"))
-    if request.launcher != "auto":
-        wanted: Launcher = "torchrun" if request.launcher == "torchrun" else "accelerate"
-        return Choice(wanted, f"--launcher {wanted}", _unheard(config, speaks, wanted))
+    if wanted != "auto":
+        launcher: Launcher = "torchrun" if wanted == "torchrun" else "accelerate"
+        return Choice(launcher, f"--launcher {launcher}", _unheard(config, speaks, launcher))
     if speaks in _BY_ITSELF:
         return Choice("torchrun", f"{name} {_BY_ITSELF[speaks]}", _unheard(config, speaks, "torchrun"))
-    if request.gpus and not several and not needs_accelerate(config):
+    if gpus and not several and not needs_accelerate(config):
         return Choice("python", "one process needs no launcher")
     return Choice("accelerate")
 

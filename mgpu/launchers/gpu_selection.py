@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mgpu.errors import USAGE, MgpuError
-from mgpu.launch.request import Request
 from mgpu.launchers import argv, stamp
 from mgpu.snapshot import Config, Snapshot
 
@@ -29,26 +28,26 @@ class Fewer:
         return self.snapshot.config
 
 
-def narrowed(request: Request, snapshot: Snapshot) -> Fewer:
-    """The same machine and config for the GPUs of `--gpus`. Raises MgpuError (2)."""
+def narrowed(gpus: str, snapshot: Snapshot) -> Fewer:
+    """The same machine and config for the GPUs of `--gpus` ("": all). Raises MgpuError (2)."""
     config, driver, visible = snapshot.config, snapshot.driver, snapshot.visible
     assert config is not None and driver is not None
-    if not request.gpus:
+    if not gpus:
         return Fewer(snapshot)
-    wanted = wanted_gpus(request.gpus)
+    wanted = wanted_gpus(gpus)
     if config.num_machines > 1:
         raise MgpuError(f"--gpus chooses on one machine; {config.path} spans {config.num_machines}", USAGE)
     if config.on_cpu or (argv.on_cpu(config, driver) and isinstance(wanted, int)):
         if not isinstance(wanted, int):
-            raise MgpuError(f"--gpus {request.gpus}: {config.path} runs on the CPU (use_cpu)", USAGE)
+            raise MgpuError(f"--gpus {gpus}: {config.path} runs on the CPU (use_cpu)", USAGE)
         return _of(config, snapshot, wanted)
     if not driver.any_gpu:
         count = len(wanted) if isinstance(wanted, tuple) else wanted
-        raise MgpuError(f"--gpus {request.gpus}: no GPU here; a number means ranks on the CPU: --gpus {count}", USAGE)
-    chosen = chosen_gpus(snapshot, wanted, request.gpus)
+        raise MgpuError(f"--gpus {gpus}: no GPU here; a number means ranks on the CPU: --gpus {count}", USAGE)
+    chosen = chosen_gpus(snapshot, wanted, gpus)
     uuids = {gpu.index: gpu.uuid for gpu in snapshot.gpus or ()}
     if unnamed := [index for index in chosen if not uuids[index]]:
-        raise MgpuError(f"--gpus {request.gpus}: NVML does not tell the UUID of GPU {unnamed[0]}", USAGE)
+        raise MgpuError(f"--gpus {gpus}: NVML does not tell the UUID of GPU {unnamed[0]}", USAGE)
     assert visible is not None
     mask = ",".join(str(uuids[index]) for index in chosen)
     narrow = replace(snapshot, visible=replace(visible, gpus=chosen, value=mask, by_number=False))

@@ -10,17 +10,16 @@ import errno
 import socket
 
 from mgpu.errors import USAGE, MgpuError
-from mgpu.launch.request import Request
 from mgpu.snapshot import Config
 
 
-def asked(request: Request, config: Config) -> int | None:
+def asked(port: str, config: Config) -> int | None:
     """The port that somebody has named, by --port or in the config; None: any free one. Raises MgpuError (2)."""
-    if request.port == "auto":
+    if port == "auto":
         if config.num_machines > 1:
             raise MgpuError(f"--port auto: {config.path} spans {config.num_machines} machines, which must agree", USAGE)
         return None
-    return int(request.port) if request.port else config.port
+    return int(port) if port else config.port
 
 
 def for_launch(config: Config, named: int | None = None, *, torchrun: bool = False) -> int | None:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from mgpu import __version__
 from mgpu.probes import environ
 from mgpu.probes.runner import (
     DEFAULT,
@@ -37,6 +36,7 @@ from mgpu.probes.runner import (
     start,
 )
 from mgpu.snapshot import BadSnapshot, Gap, Plan, Snapshot, from_json
+from mgpu.version import __version__
 
 __all__ = [
     "DEFAULT",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from mgpu.quantities import gib
 from mgpu.snapshot import Snapshot
 
 
@@ -40,13 +41,6 @@ def where(snapshot: Snapshot) -> str:
 
 def _article(word: str) -> str:
     return "an" if word[0] in "aeiou" else "a"
-
-
-def gib(size: int) -> str:
-    """Bytes as GiB without decimals; MiB and KiB below one."""
-    if size < 1024**2:
-        return f"{size / 1024:.0f} KiB"
-    return f"{size / 1024**3:.0f} GiB" if size >= 1024**3 else f"{size / 1024**2:.0f} MiB"
 
 
 def machine(snapshot: Snapshot) -> str:

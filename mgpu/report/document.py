@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mgpu import __version__
 from mgpu.check import Crash, Edit, Evidence, Ok, Skip
 from mgpu.engine import Outcome, Status
 from mgpu.secrets_masking import masked, masked_argv, masked_value
 from mgpu.snapshot import Snapshot, bus_address, topology
 from mgpu.text import visible_json
+from mgpu.version import __version__
 
 # Mappings whose keys are names of the user's: variables, keys of a config, options.
 _TREES_OF_USERS = frozenset({"env", "env_added", "config", "environment", "settings"})

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from mgpu import __version__
 from mgpu.check import Crash, Fix, Problem, Skip
 from mgpu.engine import Outcome, consequences
 from mgpu.messages import clean
@@ -19,6 +18,7 @@ from mgpu.report import describe, screen
 from mgpu.report.document import counts, said
 from mgpu.report.screen import Verdict
 from mgpu.snapshot import UNSETTLING, Snapshot
+from mgpu.version import __version__
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

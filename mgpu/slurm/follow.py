@@ -22,9 +22,9 @@ from mgpu.process import signals
 from mgpu.process.exit_code import Tables
 from mgpu.process.tail import Tail
 from mgpu.report import screen as report_screen
+from mgpu.scheduler import sbatch_errors
+from mgpu.scheduler.client import LOOK_S, Answer, Question, lost
 from mgpu.slurm import record as records
-from mgpu.slurm import sbatch_errors
-from mgpu.slurm.client import LOOK_S, Answer, Question, lost
 from mgpu.slurm.record import Record
 
 _TICK_S = 0.1

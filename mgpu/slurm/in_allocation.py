@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from mgpu import errors
 from mgpu.errors import MgpuError
 from mgpu.report import screen as report_screen
-from mgpu.slurm import client
+from mgpu.scheduler import client
 
 if TYPE_CHECKING:
     from mgpu.launch.request import Request

@@ -60,7 +60,7 @@ def prepared(request: Request, target: list[str], folder: Path) -> Prepared:
     if not path.is_file():
         from mgpu.launchers import choice as launchers_choice
 
-        launchers_choice.named(replace(request, slurm=False, target=tuple(target)))  # says what is wrong with the name
+        launchers_choice.named(target, module=request.module)  # says what is wrong with the name
     if not read.is_job_script(path):
         words = f"{path} is no job script (a shell script with #SBATCH lines) and no Python script (.py)"
         raise MgpuError(words, errors.USAGE)
@@ -151,7 +151,7 @@ def _made(request: Request, target: list[str], folder: Path) -> Prepared:
 def _target(request: Request, target: list[str]) -> list[str]:
     from mgpu.launchers import choice as launchers_choice
 
-    return launchers_choice.named(replace(request, slurm=False, target=tuple(target)))
+    return launchers_choice.named(target, module=request.module)
 
 
 def _job(request: Request, words: list[str], config: Config, folder: Path) -> Job:
@@ -168,7 +168,7 @@ def _job(request: Request, words: list[str], config: Config, folder: Path) -> Jo
     gpus = request.gpus_per_node if request.gpus_per_node is not None else 0 if on_cpu else each
     script = launchers_choice.read(words)
     ranks = gpus or each
-    choice = launchers_choice.choose(request, config, script)
+    choice = launchers_choice.choose(config, script, request.launcher, gpus=request.gpus)
     if choice.launcher == "python":
         raise MgpuError("--launcher python starts one process; a job on Slurm takes a launcher", errors.USAGE)
     shape: Shape = "torchrun" if choice.launcher == "torchrun" else "accelerate"

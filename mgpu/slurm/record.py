@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from mgpu.errors import UNKNOWN, MgpuError
 from mgpu.probes import cluster
-from mgpu.slurm import client
-from mgpu.slurm.client import Answer, Question
+from mgpu.scheduler import client
+from mgpu.scheduler.client import Answer, Question
 
 # doc/html/job_state_codes of github.com/SchedMD/slurm, 2026-08. What is not among these goes on.
 ENDED = frozenset({

@@ -21,7 +21,8 @@ from mgpu.launchers.run_folder import LAUNCH, claim_folder, plan_folder
 from mgpu.process import scratch
 from mgpu.report import document
 from mgpu.report import screen as report_screen
-from mgpu.slurm import client, prepare, sbatch_errors, submit
+from mgpu.scheduler import client, sbatch_errors, submit
+from mgpu.slurm import prepare
 from mgpu.slurm import record as records
 from mgpu.slurm import report as slurm_report
 from mgpu.slurm.follow import Asked, follow, speaker

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from mgpu.quantities import gib
 from mgpu.snapshot import FACTS, Gpu, Snapshot, bus_address, hints_of
 
 Kind = Literal["added", "removed", "changed", "unknown"]
@@ -316,8 +317,6 @@ def said(where: str, value: Any) -> Plain:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if name.endswith("_bytes") and isinstance(value, int):
-        from mgpu.report.describe import gib
-
         return gib(value)
     if isinstance(value, (int, float)):
         unit = next((word for unit, word in _UNITS if name.endswith(unit)), "")

@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mgpu.secrets_masking import masked, masked_value, secrets_of
+from mgpu.secrets_masking import masked, masked_value
 from mgpu.snapshot import Snapshot, from_json, hints_of, to_json
+from mgpu.snapshot.config_secrets import known_secrets
 
 # Fields that hold nothing but a name of a machine or a user.
 _NAMES = frozenset({
@@ -267,12 +268,3 @@ def _cleaned(hint: Any, data: Any, where: str, substitutes: _Substitutes) -> Any
     if where in _PIDS and type(data) is int:
         return _pid(data)
     return substitutes.text(data, where) if isinstance(data, str) else data
-
-
-def known_secrets(snapshot: Snapshot) -> tuple[str, ...]:
-    """The values in the config whose key says that they are secrets: a message may quote one without its key."""
-    config = snapshot.config
-    if config is None:
-        return ()
-    trees = [config.values, config.deepspeed_file.values if config.deepspeed_file else {}]
-    return secrets_of([*trees])

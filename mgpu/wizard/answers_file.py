@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from mgpu import __version__, errors, file_reading, files
+from mgpu import errors, file_reading, files
 from mgpu.errors import MgpuError, clipped, reason
 from mgpu.structured_text import Malformed, json_of, toml_of, yaml_of
+from mgpu.version import __version__
 from mgpu.wizard import answers as keys
 from mgpu.wizard.answers import KEYS, SECTIONS, Answers, Key, Origin
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from mgpu.errors import NOT_READY, MgpuError
 from mgpu.planning.gpu_models import is_target
-from mgpu.report.describe import gib
+from mgpu.quantities import gib
 from mgpu.snapshot import Gpu, Snapshot, Visible
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.proposal_types import Option, Part, Setting, origin_of

@@ -12,13 +12,14 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
-from mgpu import __version__, errors, file_reading
+from mgpu import errors, file_reading
 from mgpu.command_line import below, shell
 from mgpu.config.reading import WRITTEN_BY
 from mgpu.errors import MgpuError
 from mgpu.job_files import engines
 from mgpu.job_files.job import THIS_FILE
 from mgpu.process import child_process, scratch
+from mgpu.version import __version__
 from mgpu.wizard.answers import equivalent_flags
 from mgpu.wizard.manual_commands import environment
 from mgpu.wizard.proposal_types import Proposal
@@ -136,7 +137,7 @@ def check(text: str, engine: str, folder: Path, *, ask_slurm: bool) -> str:
             asked = "bash -n"
         if engine != "slurm" or not ask_slurm:
             return asked
-        from mgpu.slurm import submit
+        from mgpu.scheduler import submit
 
         try:
             refused = submit.test_only(script, folder=folder)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mgpu import __version__, errors, file_reading
+from mgpu import errors, file_reading
 from mgpu.errors import MgpuError, reason
 from mgpu.planning import plan
 from mgpu.structured_text import Malformed, json_of
+from mgpu.version import __version__
 from mgpu.wizard import weights
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.weights import Count, Uncountable

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
-from mgpu import __version__
 from mgpu.config.reading import CPU_JOB, LAUNCH_ADDS, WRITTEN_BY, for_engine, job_sets, seal
 from mgpu.quantities import count_text, params_text
+from mgpu.version import __version__
 from mgpu.wizard.answers import BY_NAME, Answers, Origin, equivalent_flags, parse
 from mgpu.wizard.manual_commands import first_and_last
 

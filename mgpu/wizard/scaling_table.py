@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from mgpu import __version__
 from mgpu.errors import READY
 from mgpu.planning import memory, plan
 from mgpu.quantities import rate_text
 from mgpu.report.screen import WIDTH_PLAIN, Line, Screen, unstyled, wrapped
 from mgpu.snapshot import Snapshot
+from mgpu.version import __version__
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.scaling_plan import RULE_NAMES, Held, Sheet, sheet
 

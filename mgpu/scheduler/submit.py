@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mgpu import errors
 from mgpu.errors import MgpuError
-from mgpu.slurm import client, sbatch_errors
+from mgpu.scheduler import client, sbatch_errors
 
 
 def test_only(script: Path, options: Sequence[str] = (), folder: Path | None = None) -> list[str]:

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from mgpu import cli
+from mgpu.cli import early_probes
 from mgpu.cli.doctor import _FLAGS, doctor, flags_alone
 from mgpu.doctor import run as doctor_run
 from mgpu.doctor.request import Request
@@ -69,7 +70,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     ],
 )
 def test_what_is_started(line: str, wanted: Any, started: list[Any]) -> None:
-    prefetch.start(line.split())
+    early_probes.start(line.split())
     assert started == ([] if wanted is None else [wanted])
     assert (prefetch.take() is not None) is (wanted is not None)
     assert prefetch.take() is None
