@@ -344,7 +344,7 @@ def test_precedence_is_flag_set_variable_file(tmp_path: Path) -> None:
         {"batch_per_gpu": "4"},
         ["batch.per_gpu=3", "epochs=3", "epochs=5"],
         {"MGPU_BATCH_PER_GPU": "2", "MGPU_EPOCHS": "2", "MGPU_LR": "0.2", "MGPU_LR_REF_BATCH": "auto", "MGPU_GPUS": ""},
-        file=str(file),
+        file=answers_file.read(str(file)),
     )
     assert values(found) == {"batch_per_gpu": 4, "epochs": 5, "lr": 0.2, "lr_ref_batch": None, "threads": 1}
     assert found.origins == {
@@ -357,9 +357,9 @@ def test_a_stronger_source_settles_what_a_weaker_one_said_about_the_same(tmp_pat
     file.write_text('[model]\nname = "org/old"\nparams = "8B"\ntrainable = "1B"\n[batch]\naccum = 4\n', "utf-8")
     read = answers_file.read(str(file))
     assert (read.model, read.params) == ("org/old", 8 * 10**9)  # the number that was read from it, kept
-    found = answers.collect({"effective_batch": "64", "model": "org/new"}, (), {}, file=str(file))
+    found = answers.collect({"effective_batch": "64", "model": "org/new"}, (), {}, file=answers_file.read(str(file)))
     assert values(found) == {"effective_batch": 64, "model": "org/new"}
-    kept = answers.collect({"effective_batch": "auto", "trainable": "2B"}, (), {}, file=str(file))
+    kept = answers.collect({"effective_batch": "auto", "trainable": "2B"}, (), {}, file=answers_file.read(str(file)))
     assert (kept.accum, kept.params, kept.trainable) == (4, 8 * 10**9, 2 * 10**9)
 
 

@@ -31,7 +31,7 @@ from mgpu.readers.log import read
 from mgpu.report.screen import Screen
 from mgpu.scheduler import sbatch_errors
 from mgpu.scheduler.client import Answer
-from mgpu.slurm import in_allocation, job_outcome, prepare, record, report, run
+from mgpu.slurm import in_allocation, job_outcome, prepare, record, report, run, salloc
 from mgpu.slurm.follow import Asked, Followed, follow
 from tests.conftest import environment
 from tests.slurm import Cluster
@@ -380,7 +380,7 @@ def test_no_step_is_ended_that_may_be_somebody_elses(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("mgpu.scheduler.client.ask", ask)
     monkeypatch.setattr("mgpu.scheduler.client.is_there", lambda name: True)
-    here = in_allocation.Allocation("7", 2, None, False)
+    here = salloc.Allocation("7", 2, None, False)
     in_allocation._end_steps(here, None)
     assert ended_ == []
     in_allocation._end_steps(here, frozenset({"7.0"}))
@@ -604,7 +604,7 @@ def test_more_cpus_than_the_allocation_has_are_refused(granted: str, fits: bool,
     (tmp_path / "j.sbatch").write_text("#!/bin/bash\n#SBATCH -N 2 --cpus-per-task=4\nsrun torchrun t.py\n")
     job_ = job_script_read.read(tmp_path / "j.sbatch")
     one = prepare.Prepared("j.sbatch", "", job_, (), (), 2, "", False, None, None)
-    here = in_allocation.Allocation("12", 2, None, False)
+    here = salloc.Allocation("12", 2, None, False)
     if fits:
         in_allocation._refuse_too_many_cpus(one, here, {"SLURM_JOB_CPUS_PER_NODE": granted})
     else:
@@ -695,7 +695,7 @@ def test_a_larger_allocation_needs_the_preflight(
     one = prepare.Prepared("j.sbatch", "", job_, (), (), nodes, "", False, None, tmp_path / "j.sbatch")
     request, here = (
         Request(slurm=True, preflight=preflight, nodes=nodes),
-        in_allocation.Allocation("12", 3, None, False),
+        salloc.Allocation("12", 3, None, False),
     )
     if refused:
         with pytest.raises(errors.MgpuError, match=r"2 nodes are to train, .* has 3, .*--nodes 3"):
@@ -819,8 +819,8 @@ def test_a_step_is_told_what_its_job_has(monkeypatch: pytest.MonkeyPatch, tmp_pa
     for name, value in {"JOB_ID": "12", "JOB_NUM_NODES": "3", "NNODES": "1", "STEP_ID": "0", "JOB_NODELIST": "n[1-3]",
                         "GPUS_ON_NODE": "4", "CPU_BIND": "mask"}.items():  # fmt: skip
         monkeypatch.setenv(f"SLURM_{name}", value)
-    here = in_allocation.allocation()
-    assert here == in_allocation.Allocation("12", 3, 4, True)
+    here = salloc.allocation()
+    assert here == salloc.Allocation("12", 3, 4, True)
     (tmp_path / "j.sbatch").write_text("#!/bin/bash\n#SBATCH -N 3 --cpus-per-task=8\nsrun torchrun t.py\n")
     added = in_allocation.environment(job_script_read.read(tmp_path / "j.sbatch"), here)
     assert (added["SLURM_OVERLAP"], added["SLURM_NNODES"], added["SLURM_CPUS_PER_TASK"]) == ("1", "3", "8")

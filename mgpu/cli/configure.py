@@ -239,7 +239,8 @@ def configure(
     doctor_request.one_of("--format", format, _FORMATS)
     _refuse((format == "github" and not (validate and not json), "--format github belongs to --validate"))
     paths = tuple(files or ()) or ("accelerate.yaml",)
-    decided = record.Answers() if mode else record.collect(given, set_ or (), os.environ, file=answers)
+    file = answers_file.read(answers) if answers and not mode else None
+    decided = record.Answers() if mode else record.collect(given, set_ or (), os.environ, file=file)
     if files and not mode and not params_from:
         _refuse((not (decided.slurm or emit), _lost(files)))
         decided = record.decided(decided, "command", _trained(files), "flag")

@@ -73,11 +73,10 @@ def is_our_source_tree(root: Path) -> bool:
 
 def _checks_package() -> ModuleType:
     """`mgpu.checks`: inside `mgpu/` once installed, beside it in a source tree. Nobody else imports it by name."""
-    import mgpu
-
     root = Path(__file__).resolve().parents[2]
-    if is_our_source_tree(root) and str(root) not in mgpu.__path__:
-        mgpu.__path__.append(str(root))
+    folders: list[str] = importlib.import_module("mgpu").__path__  # type: ignore[assignment]
+    if is_our_source_tree(root) and str(root) not in folders:
+        folders.append(str(root))
     return importlib.import_module("mgpu.checks")
 
 

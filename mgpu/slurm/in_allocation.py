@@ -11,7 +11,6 @@ import shlex
 import sys
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from mgpu import errors
 from mgpu.errors import MgpuError
 from mgpu.report import screen as report_screen
 from mgpu.scheduler import client
+from mgpu.slurm.salloc import Allocation, _count
 
 if TYPE_CHECKING:
     from mgpu.launch.request import Request
@@ -35,39 +35,6 @@ _OF_A_STEP = (
     "SLURM_SRUN_COMM_PORT", "SLURM_TASK_PID", "SLURM_PTY_PORT", "SLURM_PTY_WIN_COL", "SLURM_PTY_WIN_ROW",
     "SLURM_HOSTFILE",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Allocation:
-    """The nodes that this shell has."""
-
-    job: str
-    nodes: int | None
-    gpus_per_node: int | None  # None: not said
-    step: bool  # this is a task of an srun
-
-
-def allocation(environ: Mapping[str, str] = os.environ) -> Allocation | None:
-    """The allocation this process is in; None outside of one."""
-    job = environ.get("SLURM_JOB_ID", "")
-    if not job.isdecimal():
-        return None
-    nodes = environ.get("SLURM_JOB_NUM_NODES") or environ.get("SLURM_NNODES") or ""
-    return Allocation(
-        job, int(nodes) if nodes.isdecimal() else None, _gpus(environ), bool(environ.get("SLURM_STEP_ID"))
-    )
-
-
-def _gpus(environ: Mapping[str, str]) -> int | None:
-    if environ.get("SLURM_GPUS_ON_NODE", "").isdecimal():
-        return int(environ["SLURM_GPUS_ON_NODE"])
-    return _count(environ.get("SLURM_GPUS_PER_NODE", ""))
-
-
-def _count(text: str) -> int | None:
-    """GPUs of "4", "a100:4", "gpu:a100:4", "gpu:4(S:0-1)"."""
-    found = re.fullmatch(r"(?:[A-Za-z_][\w.-]*:)*(\d+)(?:\(.*\))?", text)
-    return int(found[1]) if found else None
 
 
 def environment(job: JobScript, here: Allocation, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

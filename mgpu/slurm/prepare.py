@@ -157,9 +157,9 @@ def _target(request: Request, target: list[str]) -> list[str]:
 def _job(request: Request, words: list[str], config: Config, folder: Path) -> Job:
     from mgpu.config.reading import pinned
     from mgpu.launchers import choice as launchers_choice
-    from mgpu.slurm import in_allocation
+    from mgpu.slurm import salloc
 
-    here = in_allocation.allocation()
+    here = salloc.allocation()
     given = here.nodes - request.spare if here is not None and here.nodes else 0
     nodes = request.nodes or max(given, 0) or max(1, config.num_machines)
     machines = max(1, config.num_machines)

@@ -86,13 +86,13 @@ def check(request: Request) -> None:
 
 
 def _run(request: Request, attempt: start_errors.Attempt) -> int:
-    from mgpu.slurm import in_allocation
+    from mgpu.slurm import in_allocation, salloc
 
     target = list(request.target[1:] if request.target[:1] == ("--",) else request.target)
     if not target or not target[0]:
         words = "which script?  mgpu launch --slurm [OPTIONS] JOB.sbatch|SCRIPT.py [ARGS...]"
         raise MgpuError(words, errors.USAGE)
-    here = in_allocation.allocation()
+    here = salloc.allocation()
     if here is None and not client.is_there():
         words = "Slurm is not here (no sbatch): log in to a login node of the cluster, and start it there"
         raise MgpuError(words, errors.LAUNCH_REFUSED)

@@ -463,7 +463,11 @@ def merge(*layers: Answers) -> Answers:
 
 
 def collect(
-    flags: Mapping[str, object], sets: Sequence[str] = (), environ: Mapping[str, str] = os.environ, *, file: str = ""
+    flags: Mapping[str, object],
+    sets: Sequence[str] = (),
+    environ: Mapping[str, str] = os.environ,
+    *,
+    file: Answers | None = None,
 ) -> Answers:
     """What the command line, the environment and an answers file say; the first of them wins. Raises MgpuError."""
     layers = [
@@ -471,10 +475,8 @@ def collect(
         _layer("flag", map(_assignment, sets)),
         _layer("env", ((k.name, environ[k.variable], f"{k.variable}=") for k in KEYS if environ.get(k.variable))),
     ]
-    if file:
-        from mgpu.wizard import answers_file
-
-        layers.append(answers_file.read(file))
+    if file is not None:
+        layers.append(file)
     answers = merge(*layers)
     if wrong := contradiction(answers):
         raise MgpuError(wrong, errors.USAGE)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Told, told
-
-if TYPE_CHECKING:
-    from mgpu.readers.training_script.walk import Walk
 
 LONGEST = 80  # characters of a value
 _LONGEST_NAME = 160
@@ -121,6 +118,25 @@ class Source:
 
 # What is kept of a place until the whole script is read: the file, line, column, function, and what is around it.
 Spot: TypeAlias = tuple[str, int, int, int, Around]
+
+
+class Walk(Protocol):
+    """What a frame adds to and asks of the walk that it is part of (`walk.Walk`)."""
+
+    by_name: dict[str, Function]
+    attributes: dict[str, str]
+    asks: dict[str, Told]
+    calls: list[tuple[Spot, dict[str, Any]]]
+    options: list[tuple[Spot, dict[str, Any]]]
+    texts: list[tuple[Spot, dict[str, Any]]]
+    cut: bool
+
+    @property
+    def mask(self) -> Callable[[str, str], str]: ...
+
+    def own(self, name: str) -> Function | None: ...
+
+    def called(self, name: str, node: ast.Call | None, frame: Frame, around: Around) -> Function | None: ...
 
 
 @dataclass

@@ -1,0 +1,41 @@
+"""Does this shell already have an allocation of Slurm (salloc, or a step of srun)?"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The nodes that this shell has."""
+
+    job: str
+    nodes: int | None
+    gpus_per_node: int | None  # None: not said
+    step: bool  # this is a task of an srun
+
+
+def allocation(environ: Mapping[str, str] = os.environ) -> Allocation | None:
+    """The allocation this process is in; None outside of one."""
+    job = environ.get("SLURM_JOB_ID", "")
+    if not job.isdecimal():
+        return None
+    nodes = environ.get("SLURM_JOB_NUM_NODES") or environ.get("SLURM_NNODES") or ""
+    return Allocation(
+        job, int(nodes) if nodes.isdecimal() else None, _gpus(environ), bool(environ.get("SLURM_STEP_ID"))
+    )
+
+
+def _gpus(environ: Mapping[str, str]) -> int | None:
+    if environ.get("SLURM_GPUS_ON_NODE", "").isdecimal():
+        return int(environ["SLURM_GPUS_ON_NODE"])
+    return _count(environ.get("SLURM_GPUS_PER_NODE", ""))
+
+
+def _count(text: str) -> int | None:
+    """GPUs of "4", "a100:4", "gpu:a100:4", "gpu:4(S:0-1)"."""
+    found = re.fullmatch(r"(?:[A-Za-z_][\w.-]*:)*(\d+)(?:\(.*\))?", text)
+    return int(found[1]) if found else None
