@@ -31,7 +31,7 @@ SHORT = {"stall_s": 1.0, "start_limit_s": 4.0}
 @pytest.fixture(scope="module")
 def climbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ranks]:
     def case(name: str, **orders: Any) -> Case:
-        return Case(name, 2, RUNGS, patch=f"{PATCHES}:{name}", limit_s=6, orders={**SHORT, **orders})
+        return Case(name, 2, RUNGS, patch=f"{PATCHES}:{name}", limit_s=30, orders={**SHORT, **orders})
 
     cases = [
         *(Case(f"{world} ranks", world, RUNGS) for world in (1, 2, 4)),
