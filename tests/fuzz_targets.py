@@ -487,7 +487,7 @@ TARGETS: dict[str, Target] = {
     ),
     "config that exists": Target(
         "b.yaml", lambda: texts("templates/*.yaml"), existing_config,
-        ("wizard.saving._text", "wizard.run._diff", "files.back_up"), share=0.5,
+        ("wizard.write_config._text", "wizard.run._diff", "files.back_up"), share=0.5,
     ),
     "answers toml": Target("a.toml", lambda: list(ANSWERS), answers_of, ("wizard.answers_file.read",)),
     "answers yaml": Target("a.yaml", lambda: list(YAML_ANSWERS), answers_of, ("wizard.answers_file.read",)),
@@ -521,7 +521,7 @@ TARGETS: dict[str, Target] = {
     "first optimizer": Target(
         "report", lambda: document({"params": 10, "trainable": 5, "dtypes": {"bf16": 10}, "optimizer": "AdamW",
                                     "rates": [1e-4]}),
-        report_of, ("wizard.first_optimizer._report_of", "wizard.first_optimizer.measure"),
+        report_of, ("wizard.parameter_probe._report_of", "wizard.parameter_probe.measure"),
     ),
     "job script of the wizard": Target(
         "train.sbatch", lambda: texts("screens/job_*.sbatch"), job_of_the_wizard, ("wizard.job_file._read",), share=0.5
@@ -531,58 +531,62 @@ TARGETS: dict[str, Target] = {
         ("wizard.folder._trains",), share=0.5,
     ),
     "snapshot": Target(
-        "m.json", snapshots, snapshot_of, ("examine.read_snapshot",), share=0.15,
+        "m.json", snapshots, snapshot_of, ("report.load.read_snapshot",), share=0.15,
     ),
-    "node": Target("n1.json", snapshots, nodes_of, ("fleet.reading._facts",), share=0.1),
+    "node": Target("n1.json", snapshots, nodes_of, ("fleet.load._facts",), share=0.1),
     "preflight": Target(
-        "preflight.json", lambda: document(PREFLIGHT), preflight_of, ("fleet.written.read",), share=0.15
+        "preflight.json", lambda: document(PREFLIGHT), preflight_of, ("fleet.artifacts.read",), share=0.15
     ),
     "result of a smoke test": Target(
-        "smoke.json", lambda: texts("smoke_runs/*/smoke.json", 400_000), shown_of, ("smoke.last._read",), share=0.2
+        "smoke.json", lambda: texts("smoke_runs/*/smoke.json", 400_000), shown_of, ("smoke.show_last._read",), share=0.2
     ),
     "facts of a smoke test": Target(
-        "facts.json", lambda: texts("smoke_runs/*/facts.json", 400_000), shown_of, ("smoke.last._result",), share=0.2
+        "facts.json", lambda: texts("smoke_runs/*/facts.json", 400_000), shown_of, ("smoke.show_last._result",),
+        share=0.2,
     ),
     "baseline": Target(
         "b.json", lambda: document(BASELINE), lambda path: baseline.of(str(path), MACHINE), ("smoke.baseline._read",)
     ),
-    "stamp": Target("v.json", stamps, stamp_of, ("stamp._read",), share=0.5),
+    "stamp": Target("v.json", stamps, stamp_of, ("launchers.stamp._read",), share=0.5),
     "run": Target(
         "20260101-0000-abcd.json", lambda: document(ENTRY), lambda path: entry_of(private(path, path.name)),
         ("launch.registry.load",), (MgpuError, ValueError),
     ),
-    "marker": Target("m.json", lambda: document(MARKER), marker_of, ("run_folder._read_marker",), share=0.5),
-    "result": Target("result.json", lambda: document(RESULT), result_of, ("launch.box.stored",)),
-    "readings": Target("gpus.json", lambda: document(READINGS), readings_of, ("launch.readings.stored",)),
+    "marker": Target("m.json", lambda: document(MARKER), marker_of, ("launchers.run_folder._read_marker",), share=0.5),
+    "result": Target("result.json", lambda: document(RESULT), result_of, ("launch.report.stored",)),
+    "readings": Target("gpus.json", lambda: document(READINGS), readings_of, ("launch.gpu_readings_file.stored",)),
     "run log": Target(
         "run.log", lambda: texts("logs/healthy/*.log"), run_log_of,
-        ("launch.listing.last_line", "launch.written._open", "launch.written._last_of"), share=0.5,
+        ("launch.list_runs.last_line", "process.log_follower._open", "process.log_follower._last_of"), share=0.5,
     ),
     "error file": Target(
         "error.json", lambda: document({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "..."}}}),
-        error_file_of, ("launch.aftermath._read_error",),
+        error_file_of, ("launch.run_outcome._read_error",),
     ),
     "journal": Target(
-        "rank0.jsonl", lambda: list(JOURNAL), journals_of, ("smoke.watch.read", "smoke.watch.rank", "smoke.climb._tail")
+        "rank0.jsonl", lambda: list(JOURNAL), journals_of,
+        ("smoke.watch.read", "smoke.watch.rank", "smoke.runner._tail"),
     ),
     "flight recorder": Target(
-        "rank0.recorder", lambda: document(RECORDER), recorder_of, ("smoke.ask._stack", "smoke.ask._recorder")
+        "rank0.recorder", lambda: document(RECORDER), recorder_of, ("smoke.stacks._stack", "smoke.stacks._recorder")
     ),
     "nccl log": Target("nccl.h.1.txt", lambda: texts("nccl_logs/*.txt"), nccl_of, ("smoke.nccl_log.read",), share=0.5),
     "log": Target(
         "a.log", lambda: [*texts("logs/healthy/*.log"), *texts("logs/*.txt")], log_of,
-        ("triage.read._opened", "triage.read._last_words"), share=0.2,
+        ("readers.log.read._opened", "readers.log.read._last_words"), share=0.2,
     ),
-    "packed log": Target("a.log.gz", lambda: texts("logs/healthy/*.log"), packed_log_of, ("triage.read._opened",),
+    "packed log": Target("a.log.gz", lambda: texts("logs/healthy/*.log"), packed_log_of, ("readers.log.read._opened",),
                          share=0.1),
-    "script": Target("train.py", lambda: texts("bad_scripts/*.py"), script_of, ("probes.script._bytes",), share=0.3),
+    "script": Target(
+        "train.py", lambda: texts("bad_scripts/*.py"), script_of, ("readers.training_script.read._bytes",), share=0.3
+    ),
     "job script": Target(
         "a.sbatch", lambda: [*texts("screens/job_*.sbatch"), *texts("bad_jobs/*.txt", 6000)], job_of,
-        ("probes.job_script._bytes", "slurm.prepare._of_script"), share=0.1,
+        ("readers.job_script.read._bytes", "slurm.prepare._of_script"), share=0.1,
     ),
     "hostfile": Target(
         "hostfile", lambda: list(HOSTFILES),
-        hostfile_of, ("slurm.ended.task_nodes", "slurm.ended._end_of", "slurm.tail._open"),
+        hostfile_of, ("slurm.job_outcome.task_nodes", "slurm.job_outcome._end_of", "process.tail._open"),
     ),
     "nccl.conf": Target("nccl.conf", lambda: [b"# c\nNCCL_DEBUG=INFO\nNCCL_NET = IB\n"], nccl_conf_of, (),
                         share=0.5),
@@ -593,12 +597,12 @@ TARGETS: dict[str, Target] = {
     ),
     "verdict": Target(
         "doctor.json", lambda: document({"verdict": "ready", "time": "2026-01-01T00:00:00Z", "host": "h"}), verdict_of,
-        ("journey._doctor",),
+        ("cli.guide._doctor",),
     ),
     "document of a test": Target(
         "d.json", lambda: texts("smoke_runs/*/smoke.json", 400_000), summary_of,
-        ("fleet.node._read", "fleet.node._sha256", "fleet.node._run"), share=0.3,
+        ("fleet.worker._read", "fleet.worker._sha256", "fleet.worker._run"), share=0.3,
     ),
     "mgpu.env": Target("mgpu.env", lambda: [b"export NCCL_DEBUG=INFO\n"], lambda path: repair._text_of(path),
-                       ("repair._text_of",), share=0.3),
+                       ("doctor.repair._text_of",), share=0.3),
 }  # fmt: skip

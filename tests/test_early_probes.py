@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from mgpu import cli
-from mgpu.cli import early_probes
+from mgpu.cli import app, early_probes
 from mgpu.cli.doctor import _FLAGS, doctor, flags_alone
 from mgpu.doctor import run as doctor_run
 from mgpu.doctor.request import Request
@@ -108,7 +108,7 @@ def test_flags_alone_mean_what_the_parser_makes_of_them(line: str, monkeypatch: 
 
     monkeypatch.setattr(doctor_run, "run", run)
     assert cli.run(["doctor", *line.split()]) == 0
-    monkeypatch.setattr(cli, "flags_alone", lambda _: None)
+    monkeypatch.setattr(app, "flags_alone", lambda _: None)
     assert cli.run(["doctor", *line.split()]) == 0
     assert seen[0] == seen[1]
 

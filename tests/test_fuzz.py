@@ -28,7 +28,7 @@ OPENERS = frozenset({
     "read", "read_own", "beginning", "open_checked", "read_part", "read_whole", "open_part", "standard_input",
 })  # fmt: skip
 NOT_A_FILE = {
-    "config.validation._bytes": "stdin, and then as contents",
+    "validate.run._bytes": "stdin, and then as contents",
     "config.reading.read": "calls contents",
 }
 

@@ -43,9 +43,9 @@ print(json.dumps({"module": __package__, "arguments": sys.argv[1:], "env": told}
 """
 STAMP = """\
 from pathlib import Path
-from mgpu import stamp
 from mgpu.config import facts
 from mgpu.launch import preflight
+from mgpu.launchers import stamp
 from mgpu.smoke.ranks import RUNGS
 stamp.write(preflight.look(facts(Path("accelerate.yaml"), ask_loader=False), ()), RUNGS, {})
 """

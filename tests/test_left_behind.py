@@ -132,8 +132,8 @@ def test_a_hung_probe_ends_with_mgpu(here: Path, library: Path, line: str, numbe
     [
         ("doctor --python HERE/bin/hangs", "sleep 600", KILL),
         ("doctor --python HERE/bin/hangs", "sleep 600", TERM),
-        ("configure --yes --params-from train.py", "stop_at_optimizer", KILL),
-        ("configure --yes --params-from train.py", "stop_at_optimizer", TERM),
+        ("configure --yes --params-from train.py", "parameter_probe_child", KILL),
+        ("configure --yes --params-from train.py", "parameter_probe_child", TERM),
         ("configure --slurm --yes --params 1B", "sinfo", KILL),
         ("configure --slurm --yes --params 1B", "sinfo", HUP),
         ("configure --slurm --yes --params 1B", "sinfo", INT),
@@ -182,7 +182,8 @@ def test_ranks_of_a_smoke_test_end_with_it(here: Path) -> None:
 
 def made_by(text: str, here: Path) -> subprocess.Popen[str]:
     """A process that makes a scratch folder, says its path, and does `text` before it removes it."""
-    program = "from mgpu import scratch\nimport time\nwith scratch.folder() as path:\n    print(path, flush=True)\n    "
+    program = "from mgpu.process import scratch\nimport time\nwith scratch.folder() as path:\n"
+    program += "    print(path, flush=True)\n    "
     env = {**os.environ, "TMPDIR": str(here / "tmp"), "HOME": str(here / "home"), "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, "-c", program + text], env=env, stdout=subprocess.PIPE, text=True)
     if not text:
@@ -267,7 +268,7 @@ def test_two_sweeps_at_once(here: Path) -> None:
     """Whoever gets the lock removes it; the other goes on."""
     for number in range(30):
         _left(here, f"mgpu-{number}")
-    program = f"from mgpu import scratch\nscratch._MOST_REMOVED = 99\nscratch.sweep({str(here / 'tmp')!r})"
+    program = f"from mgpu.process import scratch\nscratch._MOST_REMOVED = 99\nscratch.sweep({str(here / 'tmp')!r})"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     sweeps = [subprocess.Popen([sys.executable, "-c", program], env=env, stderr=subprocess.PIPE) for _ in range(2)]
     assert [sweep.communicate(timeout=20)[1] for sweep in sweeps] == [b"", b""]

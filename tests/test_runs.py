@@ -198,12 +198,13 @@ def test_a_launcher_that_does_not_start(here: Path) -> None:
 import sys
 from pathlib import Path
 from mgpu.errors import MgpuError
-from mgpu.launch import command, detached
+from mgpu.launch import detached
 from mgpu.launch.request import Request
+from mgpu.process.command import Command
 from mgpu.snapshot import Snapshot
 
 try:
-    detached.start(Request(detach=True), command.Command(("./nowhere",), run_id="a" * 32), Path("."), Snapshot())
+    detached.start(Request(detach=True), Command(("./nowhere",), run_id="a" * 32), Path("."), Snapshot())
 except MgpuError as error:
     print(error.message)
     sys.exit(error.exit_code)

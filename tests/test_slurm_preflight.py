@@ -214,8 +214,8 @@ SRUN = """\
 #!{python}
 import os, subprocess, sys, threading
 from subprocess import PIPE
-from mgpu import nodelist
-nodes = nodelist.expand(sys.argv[sys.argv.index("--nodelist") + 1])
+from mgpu import hostlist
+nodes = hostlist.expand(sys.argv[sys.argv.index("--nodelist") + 1])
 if "n3" in nodes:
     sys.stderr.write(
         "srun: error: Task launch for StepId=7.0 failed on node n3: Communication connection failure\\n"
@@ -757,7 +757,7 @@ def test_where_always_another_node_is_named_nobody_is_called_good(tmp_path: Path
 REPORTED = """\
 import os, sys
 from pathlib import Path
-from mgpu import ending
+from mgpu import exit_status
 from mgpu.fleet import preflight, screen
 
 def conclude():
@@ -765,8 +765,8 @@ def conclude():
     screen.Progress().say("the job goes on")
     return 0
 
-ending.never_die_of_a_character()
-sys.exit(ending.guarded(conclude))
+exit_status.never_die_of_a_character()
+sys.exit(exit_status.guarded(conclude))
 """
 
 

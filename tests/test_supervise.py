@@ -276,12 +276,12 @@ PRINTS = "import time\nfor n in range(3000): print(n, flush=True); time.sleep(0.
 # Runs `command` under the supervisor, with short limits.
 SUPERVISES = """\
 import os, sys
-from mgpu.launch import supervise
-from mgpu.launchers.argv import Command
-supervise._READ_ON_S = supervise._READ_OUT_S = 0.2
+from mgpu.process import supervisor
+from mgpu.process.command import Command
+supervisor._READ_ON_S = supervisor._READ_OUT_S = 0.2
 command = Command((sys.executable, "-c", sys.argv[1]), {}, "e" * 32, launcher="python")
 """
-RUNS = "print('code', supervise.Supervisor(command, None).run().returncode, file=sys.stderr)\n"
+RUNS = "print('code', supervisor.Supervisor(command, None).run().returncode, file=sys.stderr)\n"
 
 
 def test_launcher_killed_while_a_rank_prints(here: Path) -> None:
@@ -400,7 +400,7 @@ def test_no_pseudo_terminal(here: Path) -> None:
     """Pipes in its place: a container may have no /dev/pts."""
     (here / "supervises.py").write_text(
         SUPERVISES + "def fails():\n    raise FileNotFoundError(2, 'No such file or directory')\nos.openpty = fails\n"
-        "done = supervise.Supervisor(command, None, note=print).run()\n"
+        "done = supervisor.Supervisor(command, None, note=print).run()\n"
     )
     shown = _shown(
         [sys.executable, "supervises.py", "import os; print([os.isatty(n) for n in (1, 2)])"],
@@ -414,7 +414,7 @@ def test_guard_leaves_a_terminal_that_is_not_the_runs(here: Path) -> None:
     """A job in the background never had it: somebody else has set it as it is."""
     (here / "ends.py").write_text(
         "import sys, termios\n"
-        "from mgpu.launch import guard\n"
+        "from mgpu.process import guard\n"
         "def put_back(*words):\n"
         "    other = termios.tcgetattr(0)\n"
         "    wanted = [*other[:3], other[3] ^ termios.ECHO, *other[4:]]\n"
@@ -607,17 +607,17 @@ def test_a_word_amid_a_progress_bar(here: Path, screen: Screen) -> None:
     (here / "speaks.py").write_text(
         "import sys\n"
         "from pathlib import Path\n"
-        "from mgpu.launch import run_log, supervise\n"
-        "from mgpu.launchers.argv import Command\n"
+        "from mgpu.process import run_log, supervisor\n"
+        "from mgpu.process.command import Command\n"
         "said = []\n"
         "def tick(running):\n"
         "    if running.seconds > 0.5 and not said:\n"
         "        said.append(running.say('all GPUs \\x1b[31mwork'))\n"
-        "supervise._SAY_S = 0.5\n"
+        "supervisor._SAY_S = 0.5\n"
         "command = Command((sys.executable, 'behaves.py', 'bar'), {}, 'd' * 32, launcher='python')\n"
         "folder = Path(sys.argv[1])\n"
         "folder.mkdir(parents=True)\n"
-        "running = supervise.Supervisor(command, None, [tick], run_log.Notes(folder))\n"
+        "running = supervisor.Supervisor(command, None, [tick], run_log.Notes(folder))\n"
         "running.log = run_log.open_log(folder, running.say)\n"
         "running.run()\n"
     )

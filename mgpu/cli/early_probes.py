@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mgpu.probes import prefetch
-
 # With one of these nothing is asked here, or it is asked otherwise.
 _NOT_WITH = (
     "--from", "--target", "--list-checks", "--explain", "--json-schema", "--python", "--path", "--exit-style", "--help",
@@ -27,7 +25,7 @@ def start(argv: Sequence[str]) -> None:
     options = argv[1:]
     if any(option.startswith(_NOT_WITH) or (option[:1] == "-" != option[1:2] and "h" in option) for option in options):
         return
-    from mgpu.probes import runner
+    from mgpu.probes import prefetch, runner
 
     quick = runner.QUICK if "--quick" in options or argv[0] == "smoke-test" else runner.DEFAULT
     prefetch.start(runner.OF_CONFIGS if validates else quick)
@@ -39,6 +37,6 @@ def _for_launch(words: Sequence[str]) -> None:
     request = option_parser.alone(words)
     if request is not None and request.target and not request.of_a_run:
         from mgpu.launch import output_folders
-        from mgpu.probes import runner
+        from mgpu.probes import prefetch, runner
 
         prefetch.start(runner.of_launch(output_folders.folders(request.target[1:])))

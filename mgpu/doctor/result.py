@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from mgpu import engine
-from mgpu.doctor.repair import Result
-from mgpu.report import screen as report_screen
-from mgpu.snapshot import Snapshot
-from mgpu.snapshot.changes import Change
+if TYPE_CHECKING:
+    from mgpu import engine
+    from mgpu.doctor.repair import Result
+    from mgpu.report.screen import Verdict
+    from mgpu.snapshot import Snapshot
+    from mgpu.snapshot.changes import Change
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Examined:
     machine: Snapshot  # as it was read
     snapshot: Snapshot  # as it is told: the same, or redacted
     outcomes: tuple[engine.Outcome, ...]
-    verdict: report_screen.Verdict
+    verdict: Verdict
     code: int
     seconds: float
     changes: tuple[Change, ...] | None = None  # None: nothing to compare with was given
