@@ -176,7 +176,7 @@ def strings(tree: ast.Module) -> Iterator[ast.Constant]:
 
 
 def test_the_layers_hold() -> None:
-    command = [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"]
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache", "--no-logo"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "2 kept, 0 broken" in done.stdout, done.stdout + done.stderr
 
