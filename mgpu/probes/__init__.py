@@ -80,7 +80,7 @@ def gather(
 ) -> Snapshot:
     """The Snapshot of this machine by these probes. Facts of other probes are gaps "not looked at".
 
-    `started`: the probes' children, when they were started ahead (`children.start`).
+    `started`: the probes' children, when they were started ahead (`runner.start`).
     """
     if port is not None:
         probes = [replace(p, arguments={**p.arguments, "port": port}) if p.name == "network" else p for p in probes]

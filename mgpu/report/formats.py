@@ -1,6 +1,6 @@
 """How are outcomes told to other programs: JUnit, GitHub, Markdown, Nagios, a Slurm prolog?
 
-Pure functions from outcomes to text. `report.py` tells them to a person, `document.py` as JSON.
+Pure functions from outcomes to text. `screen.py` tells them to a person, `document.py` as JSON.
 """
 
 from __future__ import annotations
