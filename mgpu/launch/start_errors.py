@@ -59,7 +59,7 @@ def why(error: Exception) -> str:
 
 
 def _is_for_others(error: Exception, request: Request) -> bool:
-    """Whether `exit_status.guarded` is to handle it: a traceback was asked for, or no one reads a command that is shown."""
+    """Whether `exit_status.guarded` handles it: a traceback was asked for, or no one reads a command that is shown."""
     if isinstance(error, BrokenPipeError):
         return request.dry_run or request.print_command
     return bool(os.environ.get("MGPU_DEBUG")) and not isinstance(error, OSError)
