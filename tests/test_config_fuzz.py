@@ -1,4 +1,4 @@
-"""The reader and the checks of configs on ten thousand broken files: findings, no exception, and never for long."""
+"""The reader and the checks of configs on thousands of broken files: findings, no exception, and never for long."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mgpu.snapshot import Config, Snapshot
 from mgpu.validate import run
 from tests.checks.facts import facts
 
-NUMBER = 10_000
+NUMBER = int(os.environ.get("MGPU_FUZZ_FILES", "4000"))
 SEED = int(os.environ.get("MGPU_FUZZ_SEED", "20261121"))
 LONGEST_S = 5.0  # for one file, on a machine that does other things as well
 CHECKS = run.checks()
@@ -137,7 +137,7 @@ def judged(config: Config, machine: Snapshot) -> list[engine.Outcome]:
 
 
 @pytest.mark.parametrize("part", range(10))
-def test_ten_thousand_broken_files_give_findings(part: int) -> None:
+def test_broken_files_give_findings(part: int) -> None:
     dice = random.Random(SEED + part)
     spoilt = 0
     for number in range(NUMBER // 10):

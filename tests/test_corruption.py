@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import string
 from collections import Counter
@@ -26,7 +27,7 @@ from tests.conftest import CHECKS
 from tests.test_every_check import machines
 from tests.test_snapshot import rich
 
-CASES = 1000
+CASES = int(os.environ.get("MGPU_FUZZ_MACHINES", "400"))
 _PARTS = 8  # tests, so that workers share them
 VALIDATOR = Draft202012Validator(json_schema.doctor())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -58,6 +59,11 @@ def _bare(
         raise typer.Exit(guide.guide(run))
 
 
+@cache
+def _parser() -> Any:
+    return typer.main.get_command(app)
+
+
 def run(argv: Sequence[str]) -> int:
     """Run one command line and give its exit code. Known trouble is one message on stderr, never a traceback."""
     never_die_of_a_character()
@@ -69,7 +75,7 @@ def run(argv: Sequence[str]) -> int:
 
         if (request := validate_run.alone(argv[1:])) is not None:
             return guarded(lambda: validate_run.run(request))
-    command = typer.main.get_command(app)
+    command = _parser()
     if completing:
         return code_of(command.main(args=list(argv), prog_name="mgpu", standalone_mode=False))
 
