@@ -110,7 +110,7 @@ def scratch_folders(folder: Path) -> list[str]:
         ("smoke-test --cpu 2", TERM),
         ("smoke-test --cpu 2", KILL),
         ("launch --dry-run train.py", INT),
-        ("launch --gpus 1 --unverified ignore train.py", TERM),
+        ("launch --gpus 1 --unverified allow train.py", TERM),
     ],
 )
 def test_a_hung_probe_ends_with_mgpu(here: Path, library: Path, line: str, number: signal.Signals) -> None:
