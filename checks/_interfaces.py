@@ -12,6 +12,8 @@ from mgpu.check import Skip
 from mgpu.command_line import shell
 from mgpu.snapshot import Interface, Nccl, Network
 
+from ._nccl_settings import of_environment, settings
+
 ONE_MACHINE = Skip("the run stays on one machine")
 NCCL_NAME, GLOO_NAME = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 # Without the variable: the first of these that finds any (`virbr` is told apart since NCCL 2.28).
@@ -20,13 +22,9 @@ _AUTOMATIC = ("ib", "^docker,lo,virbr", "docker", "lo", "virbr")
 
 def prescribed(env: Mapping[str, str], nccl: Nccl) -> dict[str, tuple[str, str]]:
     """The interface variables that have an effect: value, and where it is set. A value of one letter is ignored."""
-    found = {name: (env[name], "the environment") for name in (NCCL_NAME, GLOO_NAME) if len(env.get(name, "")) > 1}
-    for path, lines in nccl.config_files.items():
-        for line in lines:
-            name, _, value = line.partition("=")
-            if name.strip() == NCCL_NAME and NCCL_NAME not in env and len(value.strip()) > 1:
-                found.setdefault(NCCL_NAME, (value.strip(), path))
-    return found
+    every = {**settings(env, nccl), **of_environment({name: env[name] for name in (GLOO_NAME,) if name in env})}
+    found = (every[name] for name in (NCCL_NAME, GLOO_NAME) if name in every)
+    return {setting.name: (setting.value, setting.origin) for setting in found if len(setting.value) > 1}
 
 
 def matches(value: str, name: str) -> bool:

@@ -515,6 +515,18 @@ def test_a_packages_own_checkout_hides_nothing(tmp_path: Path) -> None:
 # ---- libraries that are loaded
 
 
+def test_the_files_of_nccl_are_read_as_it_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blanks stay, and HOME means nothing to it: the user database does (src/misc/param.cc)."""
+    (tmp_path / ".nccl.conf").write_text("NCCL_DEBUG=INFO\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("NCCL_CONF_FILE", raising=False)
+    assert str(tmp_path / ".nccl.conf") not in packages._nccl_files()
+    named = tmp_path / "named.conf"
+    named.write_text("# a comment\nNCCL_ALGO =Ring \n NCCL_PROTO=LL\nno value\n")
+    monkeypatch.setenv("NCCL_CONF_FILE", str(named))
+    assert packages._nccl_files()[str(named)] == ["NCCL_ALGO =Ring ", " NCCL_PROTO=LL"]
+
+
 def test_a_preloaded_nccl_is_asked_itself(compiled: Compile, tmp_path: Path) -> None:
     site = tmp_path / "site"
     install_torch(site, "2.9.1", "13.0", "Requires-Dist: nvidia-nccl-cu13==2.29.7")

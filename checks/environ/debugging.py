@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, check
 from mgpu.snapshot import Nccl
 
+from .._nccl_settings import NCCL_GUIDE, Setting, of_environment, of_files, origins, settings, unset
 from ._pytorch import TRUE
-from ._settings import NCCL_GUIDE, Setting, of_environment, of_files, origins, settings, unset
 
 _CUDA = "https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html"
 # Slow in every step: the variable, and the words that switch it on.

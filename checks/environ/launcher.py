@@ -10,8 +10,8 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config, Container, InfiniBand, Network, Plan, Slurm, System, Visible
 
 from .._knowledge import counted, usable_count, whole
+from .._nccl_settings import nodes_of, of_environment, origins, unset
 from ._pytorch import TRUE
-from ._settings import nodes_of, of_environment, origins, unset
 
 _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"
 _ACCELERATE = "https://github.com/huggingface/accelerate (utils/launch.py)"

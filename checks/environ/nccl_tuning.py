@@ -10,8 +10,8 @@ from mgpu.snapshot import Container, Driver, Gpu, InfiniBand, Link, Nccl, Pci, P
 from .._grammars import PROTO, Version, c_integer, dotted, is_on, level
 from .._hardware import CONSUMER
 from .._knowledge import counted
+from .._nccl_settings import NCCL_GUIDE, loaded, nodes_of, origins, settings, unset, value_of
 from .._variables import NCCL
-from ._settings import NCCL_GUIDE, loaded, nodes_of, origins, settings, unset, value_of
 
 _LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 _DEFAULT_LEVEL = "PXB"  # src/graph/paths.cc ncclTopoCheckP2p, ncclTopoCheckGdr

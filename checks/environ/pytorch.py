@@ -11,6 +11,7 @@ from mgpu.snapshot import Nccl, Network, Plan, Pytorch, Slurm, Visible
 
 from .._interfaces import by_gloo, by_nccl, prescribed
 from .._knowledge import listed, numbers, usable_count
+from .._nccl_settings import nodes_of, of_environment, origins, unset
 from .._variables import nearest
 from ._pytorch import (
     ALLOCATOR_OPTIONS,
@@ -28,7 +29,6 @@ from ._pytorch import (
     allocator_fault,
     allocator_options,
 )
-from ._settings import nodes_of, of_environment, origins, unset
 
 _TORCH = "https://pytorch.org/docs/stable/torch_nccl_environment_variables.html"
 _ALLOCATOR = "https://pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf"

@@ -1,22 +1,8 @@
-"""Which adapters is NCCL told to use, and by which setting?"""
+"""Which adapters does a value of NCCL_IB_HCA choose?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from mgpu.snapshot import HcaPort, Nccl
-
-
-def setting(name: str, env: Mapping[str, str], nccl: Nccl) -> tuple[str, str] | None:
-    """A variable of NCCL and where it is set: the environment, or the first of its files that names it."""
-    if name in env:
-        return env[name], "the environment"
-    for path, lines in nccl.config_files.items():
-        for line in lines:
-            key, _, value = line.partition("=")
-            if key.strip() == name:
-                return value.strip(), path
-    return None
+from mgpu.snapshot import HcaPort
 
 
 def entries_of(value: str) -> tuple[bool, bool, list[tuple[str, int | None]]]:

@@ -9,8 +9,9 @@ from mgpu.command_line import shell
 from mgpu.snapshot import InfiniBand, Libraries, Nccl, Plan
 
 from .._knowledge import counted, listed
+from .._nccl_settings import HERE, settings
 from ._adapters import FALLS_BACK, ONE_MACHINE, active_ports, port_names
-from ._hca import chooses, entries_of, means, setting
+from ._hca import chooses, entries_of, means
 
 _HCA = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-hca"
 _EFA = "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start-nccl.html"
@@ -27,17 +28,17 @@ def ib_hca_unmatched(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str],
     """
     if plan.nodes < 2:
         return ONE_MACHINE
-    found = setting("NCCL_IB_HCA", env, nccl)
-    if found is None or not found[0].strip():
+    found = settings(env, nccl).get("NCCL_IB_HCA")
+    if found is None or not found.value.strip():
         return Skip("NCCL_IB_HCA is not set")
     if not infiniband.ports:
         return Skip("no adapter on this machine")
-    value, origin = found
+    value, origin = found.value, found.origin
     excluding, exact, entries = entries_of(value)
     active = [port for port in infiniband.ports if port.active]
     left = [port for port in active if chooses(value, port)]
     stray = [entry for entry in entries if not any(means(entry, exact, port) for port in infiniband.ports)]
-    undo = (shell("# remove the line from {:path}", origin),) if origin != "the environment" else ("unset NCCL_IB_HCA",)
+    undo = (shell("# remove the line from {:path}", origin),) if origin != HERE else ("unset NCCL_IB_HCA",)
     here = port_names(active or infiniband.ports)
     if active and not left:
         return Problem(
@@ -73,8 +74,8 @@ def ib_link_layers_mixed(infiniband: InfiniBand, plan: Plan, env: Mapping[str, s
     active = active_ports(infiniband)
     if not active:
         return Skip("no active port")
-    if hca := setting("NCCL_IB_HCA", env, nccl):
-        return Ok(f"NCCL_IB_HCA={hca[0]} chooses")
+    if hca := settings(env, nccl).get("NCCL_IB_HCA"):
+        return Ok(f"NCCL_IB_HCA={hca.value} chooses")
     fast = [port for port in active if port.link_layer == "InfiniBand"]
     other = [port for port in active if port.link_layer == "Ethernet"]
     if not fast or not other:
@@ -107,11 +108,11 @@ def efa_plugin_missing(
     active = [port for port in infiniband.ports if port.link_layer == "EFA" and port.active]
     if not active:
         return Skip("no active EFA adapter")
-    named = setting("NCCL_NET_PLUGIN", env, nccl)
+    named = settings(env, nccl).get("NCCL_NET_PLUGIN")
     plugins = [
         library for library in libraries.found if library.name.startswith("nccl-net") and library.loads is not False
     ]
-    off = named is not None and named[0] == "none"
+    off = named is not None and named.value == "none"
     if plugins and not off:
         return Ok(f"{plugins[0].path} for {counted(len(active), 'EFA adapter')}")
     return Problem(
@@ -127,5 +128,5 @@ def efa_plugin_missing(
                 "export LD_LIBRARY_PATH=/opt/amazon/ofi-nccl/lib:$LD_LIBRARY_PATH",
             ),
         ),
-        {"adapters": port_names(active), "NCCL_NET_PLUGIN": named[0] if named else None},
+        {"adapters": port_names(active), "NCCL_NET_PLUGIN": named.value if named else None},
     )

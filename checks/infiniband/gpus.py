@@ -23,8 +23,8 @@ from mgpu.snapshot import (
 
 from .._hardware import CONSUMER
 from .._knowledge import counted, gpu_list, listed, numbers
+from .._nccl_settings import settings
 from ._adapters import NEAR, ONE_MACHINE, active_ports
-from ._hca import setting
 
 _GPU_DIRECT = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#gpu-direct"
 # NVIDIA GPU Operator documentation, "GPUDirect RDMA": DMA-BUF needs Linux 5.12 and the open kernel modules.
@@ -180,10 +180,11 @@ def vm_rdma_without_topology_file(
         return Skip("not a virtual machine")
     if not any(port.link_layer != "EFA" for port in active_ports(infiniband)):
         return Skip("no active InfiniBand or RoCE port")
-    if pci.topology_gpus or setting("NCCL_TOPO_FILE", env, nccl):
+    given = settings(env, nccl)
+    if pci.topology_gpus or "NCCL_TOPO_FILE" in given:
         return Ok("NCCL is given a topology file")
-    if level := setting("NCCL_NET_GDR_LEVEL", env, nccl):
-        return Ok(f"NCCL_NET_GDR_LEVEL={level[0]} says what may be taken for near")
+    if level := given.get("NCCL_NET_GDR_LEVEL"):
+        return Ok(f"NCCL_NET_GDR_LEVEL={level.value} says what may be taken for near")
     if any(library.name.startswith("nccl-net") for library in libraries.found):
         return Skip("a network plugin of the provider knows the machine")
     near = _adapters_near(pci, infiniband, gpus, visible)

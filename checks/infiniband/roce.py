@@ -9,8 +9,9 @@ from mgpu.command_line import shell
 from mgpu.snapshot import HcaPort, InfiniBand, Nccl, Plan
 
 from .._knowledge import counted, listed
+from .._nccl_settings import settings
 from ._adapters import ONE_MACHINE, active_ports, port_names
-from ._hca import chooses, setting
+from ._hca import chooses
 
 _NETWORKING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"
 _HCA = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-hca"
@@ -66,12 +67,12 @@ def roce_address_missing(infiniband: InfiniBand, plan: Plan, env: Mapping[str, s
     """
     if plan.nodes < 2:
         return ONE_MACHINE
-    family = setting("NCCL_IB_ADDR_FAMILY", env, nccl)
-    if family and family[0] == "AF_INET6":
+    family = settings(env, nccl).get("NCCL_IB_ADDR_FAMILY")
+    if family and family.value == "AF_INET6":
         return Skip("NCCL_IB_ADDR_FAMILY=AF_INET6: no IPv4 address is needed")
     told = [port for port in _roce(infiniband) if port.gid_ipv4 is not None]
-    hca = setting("NCCL_IB_HCA", env, nccl)
-    used = [port for port in told if hca is None or chooses(hca[0], port)]
+    hca = settings(env, nccl).get("NCCL_IB_HCA")
+    used = [port for port in told if hca is None or chooses(hca.value, port)]
     bad = [port for port in used if not port.gid_ipv4]
     if not used:
         return Skip("no active RoCE port that NCCL would use" if told else "no active RoCE port shows its addresses")

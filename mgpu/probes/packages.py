@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import glob
 import os
+import pwd
 import re
 import shutil
 import stat
@@ -305,13 +306,25 @@ def _nccl_version(path: str) -> str | None:
 
 
 def _nccl_files() -> dict[str, list[str]]:
-    """nccl.conf files NCCL reads after the environment: NAME=value lines, # comments (src/misc/param.cc)."""
+    """The nccl.conf files that NCCL reads after the environment: NAME=value lines, # comments (src/misc/param.cc).
+
+    Lines as they are: blanks belong to the name and the value, for NCCL. Its home folder is that of the user database,
+    whatever HOME says.
+    """
     found = {}
-    for path in (os.environ.get("NCCL_CONF_FILE") or os.path.expanduser("~/.nccl.conf"), "/etc/nccl.conf"):
+    own = os.environ.get("NCCL_CONF_FILE") or _nccl_file_at_home()
+    for path in (*filter(None, [own]), "/etc/nccl.conf"):
         text = _read(path, _MOST_NCCL)
         if text is not None:
-            found[path] = [line.strip() for line in text.splitlines() if "=" in line and not line.startswith("#")]
+            found[path] = [line for line in text.split("\n") if "=" in line and not line.startswith("#")]
     return found
+
+
+def _nccl_file_at_home() -> str | None:
+    try:
+        return f"{pwd.getpwuid(os.getuid()).pw_dir}/.nccl.conf"
+    except KeyError:  # a container's user without a name
+        return None
 
 
 def _read(path: str, most: int = _MOST_BYTES) -> str | None:

@@ -291,6 +291,11 @@ CASES = (
         env={"NCCL_IB_HCA": "mlx5_0,mlx5_8"}),
     warns("ib_hca_unmatched", "no mlx5_1:2 on this machine", "# remove the line from /etc/nccl.conf", **TWO,
         nccl=nccl(config_files={"/etc/nccl.conf": ("NCCL_DEBUG=WARN", "NCCL_IB_HCA=mlx5_0:1,mlx5_1:2")})),
+    # The same line with blanks: they belong to the name, which then is another one, and to the value.
+    skips("ib_hca_unmatched", "NCCL_IB_HCA is not set", **TWO,
+        nccl=nccl(config_files={"/etc/nccl.conf": ("NCCL_IB_HCA =mlx5_1:2",)})),
+    warns("ib_hca_unmatched", "NCCL_IB_HCA= mlx5_0 leaves none", "# remove the line from /etc/nccl.conf", **TWO,
+        nccl=nccl(config_files={"/etc/nccl.conf": ("NCCL_IB_HCA= mlx5_0",)})),
     well("ib_hca_unmatched", "mlx5_0:1, mlx5_1:1, mlx5_2:1 and mlx5_3:1", **TWO, env={"NCCL_IB_HCA": "mlx5"}),
     well("ib_hca_unmatched", "NCCL_IB_HCA==mlx5_0:1,mlx5_1: mlx5_0:1 and mlx5_1:1", **TWO,
         env={"NCCL_IB_HCA": "=mlx5_0:1,mlx5_1"}),

@@ -194,6 +194,11 @@ CASES = (
     fails("socket_interface_missing", "NCCL_SOCKET_IFNAME=eth0: no such interface", "NCCL_SOCKET_IFNAME=eno1",
         nccl=nccl(config_files={"/etc/nccl.conf": ("NCCL_DEBUG=WARN", "NCCL_SOCKET_IFNAME=eth0")})),
     well("socket_interface_missing", "is here", env={"NCCL_SOCKET_IFNAME": "eno1", "GLOO_SOCKET_IFNAME": "eno1"}),
+    # By NCCL's own rule a blank before the = belongs to the name: nothing is prescribed. One behind it to the value.
+    skips("socket_interface_missing", "no interface is prescribed",
+        nccl=nccl(config_files={"/etc/nccl.conf": ("NCCL_SOCKET_IFNAME =eth0", " NCCL_SOCKET_IFNAME=eth0")})),
+    fails("socket_interface_missing", "NCCL_SOCKET_IFNAME= eno1: no such interface", "NCCL_SOCKET_IFNAME=eno1",
+        nccl=nccl(config_files={"/etc/nccl.conf": ("NCCL_SOCKET_IFNAME= eno1",)})),
     well("socket_interface_missing", "NCCL_SOCKET_IFNAME=eno is here", env={"NCCL_SOCKET_IFNAME": "eno"},
         nccl=nccl(config_files={"/etc/nccl.conf": ("NCCL_SOCKET_IFNAME=eth0",)})),
     skips("socket_interface_missing", "no interface is prescribed"),

@@ -1,4 +1,8 @@
-"""Which NCCL variables are set, to what, and where? And how are they taken away?"""
+"""Which NCCL variables are set, to what, and where? And how are they taken away?
+
+The only place that reads the lines of NCCL's files, by its own rule (src/misc/param.cc, setEnvFile): the name is
+everything before the first `=`, the value everything behind it, blanks included; what is set already is not set again.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,8 @@ from dataclasses import dataclass
 from mgpu.command_line import shell
 from mgpu.snapshot import Nccl, Plan, Slurm
 
-from .._grammars import Version
-from .._knowledge import numbers
+from ._grammars import Version
+from ._knowledge import numbers
 
 NCCL_GUIDE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 HERE = "the environment"
@@ -33,7 +37,7 @@ def of_environment(env: Mapping[str, str]) -> dict[str, Setting]:
 
 
 def of_files(nccl: Nccl) -> dict[str, Setting]:
-    """What NCCL's files set. It takes everything before the `=` for the name, blanks included; the first file wins."""
+    """What NCCL's files set; the first line that names a variable wins."""
     found: dict[str, Setting] = {}
     for path, lines in nccl.config_files.items():
         for line in lines:
