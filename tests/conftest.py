@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
 import subprocess
@@ -20,6 +21,14 @@ from tests import fake_nvml
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKS: dict[str, Check] = {check.id: check for check in engine.load()}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile mgpu once. The processes of the tests write no bytecode (`environment`) but read it: without it each of
+    the thousands compiles a hundred modules, which is half of its work."""
+    if not hasattr(config, "workerinput"):
+        for folder in ("mgpu", "checks", "tests/scripts"):
+            compileall.compile_dir(ROOT / folder, quiet=2, workers=2)
 
 
 def missing(reason: str) -> None:
