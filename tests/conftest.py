@@ -31,6 +31,21 @@ def pytest_configure(config: pytest.Config) -> None:
             compileall.compile_dir(ROOT / folder, quiet=2, workers=2)
 
 
+# Beside tests/checks/: what starts no process, or few.
+_QUICK = frozenset({
+    "test_architecture", "test_catalogue", "test_compare", "test_engine", "test_exit_code", "test_field_failures",
+    "test_flow", "test_formats", "test_nccl_log", "test_plan_table", "test_report", "test_slurm_writing", "test_target",
+    "test_triage",
+})  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`-m quick`: every check and most pure functions, within a minute."""
+    for item in items:
+        if item.path.parent.name == "checks" or item.path.stem in _QUICK:
+            item.add_marker("quick")
+
+
 def missing(reason: str) -> None:
     """Skip a test whose tool is not here; under MGPU_TESTS=all (as in .ci/run) that is a failure."""
     if os.environ.get("MGPU_TESTS") == "all":
