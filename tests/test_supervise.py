@@ -272,7 +272,9 @@ def children(pid: int) -> list[int]:
 
 # The end
 
-PRINTS = "import time\nfor n in range(3000): print(n, flush=True); time.sleep(0.02)"  # ends when nobody reads it
+# Ends when nobody reads it. Makes a file once it has printed two lines.
+PRINTS = "import time\nfor n in range(3000): print(n, flush=True); n == 1 and open('prints', 'w'); time.sleep(0.02)"
+UNTIL_IT_PRINTS = "while not os.path.exists('prints'): time.sleep(0.02)\n"
 # Runs `command` under the supervisor, with short limits.
 SUPERVISES = """\
 import os, sys
@@ -287,9 +289,9 @@ RUNS = "print('code', supervisor.Supervisor(command, None).run().returncode, fil
 def test_launcher_killed_while_a_rank_prints(here: Path) -> None:
     """In a session of its own, and never silent for long: it is ended all the same."""
     (here / "dies.py").write_text(
-        "import os, subprocess, sys\n"
+        "import os, subprocess, sys, time\n"
         f"subprocess.Popen([sys.executable, '-c', {PRINTS!r}], start_new_session=True)\n"
-        "os.kill(os.getpid(), 9)\n"
+        f"{UNTIL_IT_PRINTS}os.kill(os.getpid(), 9)\n"
     )
     runner = start(*LAUNCH, "dies.py", folder=here)
     printed, _ = runner.communicate(timeout=30)
@@ -322,7 +324,8 @@ def test_insisting_while_one_that_cannot_be_found_prints(here: Path) -> None:
 
 def test_one_that_cannot_be_found_is_not_waited_for(here: Path) -> None:
     (here / "supervises.py").write_text(SUPERVISES + RUNS)
-    program = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {PRINTS!r}], env={{}})"
+    program = f"import os, subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {PRINTS!r}], env={{}})\n"
+    program += UNTIL_IT_PRINTS
     done = subprocess.run(
         [sys.executable, "supervises.py", program],
         cwd=here, env=environment(here / "home", {"PYTHONPATH": str(ROOT)}), capture_output=True, text=True,
