@@ -8,21 +8,24 @@ Type checkers see the standard library's `dataclass`, so that nothing is lost on
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 T = TypeVar("T")
 
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
 
-def dataclass(*, frozen: bool) -> Any:
-    """As `dataclasses.dataclass(frozen=True)`."""
-    assert frozen
+    def dataclass(*, frozen: bool) -> Any:
+        """As `dataclasses.dataclass(frozen=True)`."""
+        assert frozen
 
-    def make(cls: type[T]) -> type[T]:
-        for method in (_eq, _hash, _repr, _setattr, _delattr):
-            setattr(cls, method.__name__.replace("_", "__", 1) + "__", method)
-        return dataclasses.dataclass(eq=False, repr=False)(cls)
+        def make(cls: type[T]) -> type[T]:
+            for method in (_eq, _hash, _repr, _setattr, _delattr):
+                setattr(cls, method.__name__.replace("_", "__", 1) + "__", method)
+            return dataclasses.dataclass(eq=False, repr=False)(cls)
 
-    return make
+        return make
 
 
 def _values(self: Any) -> tuple[Any, ...]:
