@@ -11,10 +11,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from mgpu.snapshot.accelerate_config import Config, ConfigFault, DeepSpeedFile, LoaderVerdict, Mark, Model, Plan, Scalar
 from mgpu.snapshot.fast_dataclass import dataclass
+from mgpu.snapshot.field_types import Label, Moment, Once, SecretsByKey, Subject, Text, Variable, Version
 from mgpu.snapshot.fleet_facts import OTHER_MGPU, Difference, Fleet, NodeClass, NodeDoor, NodeFault, NodePath, Outlier
 from mgpu.snapshot.hardware import Driver, Gpu, GpuProcess, GpuRun, Link, NvLink, PeerCopy, Visible
 from mgpu.snapshot.job_script import (
@@ -99,7 +100,7 @@ class Gap:
     """Why a fact is not known. `reason` is a clause: "NVML did not answer in 8 s"."""
 
     kind: GapKind
-    reason: str
+    reason: Text
 
 
 @dataclass(frozen=True)
@@ -109,41 +110,41 @@ class Snapshot:
     host: Host | None = None
     python: Python | None = None
     driver: Driver | None = None
-    gpus: tuple[Gpu, ...] | None = None
-    links: tuple[Link, ...] | None = None
-    env: Mapping[str, str] | None = None
-    visible: Visible | None = None
-    pytorch: Pytorch | None = None
-    torch_runtime: TorchRuntime | None = None
-    nccl: Nccl | None = None
-    packages: Mapping[str, str] | None = None
+    gpus: Annotated[tuple[Gpu, ...] | None, Subject("GPU")] = None
+    links: Annotated[tuple[Link, ...] | None, Subject("GPU links")] = None
+    env: SecretsByKey[Mapping[str, Variable] | None] = None
+    visible: Moment[Visible | None] = None
+    pytorch: Annotated[Pytorch | None, Subject("torch")] = None
+    torch_runtime: Annotated[TorchRuntime | None, Subject("torch")] = None
+    nccl: Annotated[Nccl | None, Subject("NCCL")] = None
+    packages: Mapping[str, Version] | None = None
     system: System | None = None
-    container: Container | None = None
+    container: Annotated[Container | None, Subject("container")] = None
     network: Network | None = None
-    slurm: Slurm | None = None
-    pci: Pci | None = None
-    infiniband: InfiniBand | None = None
-    kernel: Kernel | None = None
-    kernel_log: KernelLog | None = None
+    slurm: Annotated[Slurm | None, Subject("Slurm")] = None
+    pci: Annotated[Pci | None, Subject("PCI")] = None
+    infiniband: Annotated[InfiniBand | None, Subject("InfiniBand")] = None
+    kernel: Annotated[Kernel | None, Subject("kernel")] = None
+    kernel_log: Moment[KernelLog | None] = None
     storage: Storage | None = None
-    leftovers: Leftovers | None = None
+    leftovers: Moment[Leftovers | None] = None
     libraries: Libraries | None = None
-    gpu_runs: tuple[GpuRun, ...] | None = None
-    plan: Plan | None = None
-    config: Config | None = None
-    ranks: Ranks | None = None
-    nccl_log: NcclLog | None = None
-    baseline: Baseline | None = None
-    stamp: Stamp | None = None
-    script: Script | None = None
-    job_script: JobScript | None = None
-    log: Log | None = None
-    run: Run | None = None
-    fleet: Fleet | None = None
-    gaps: Mapping[str, Gap] = field(default_factory=dict)
+    gpu_runs: Annotated[Once[tuple[GpuRun, ...] | None], Subject("GPU run")] = None
+    plan: Moment[Plan | None] = None
+    config: Annotated[Config | None, Subject("config")] = None
+    ranks: Moment[Ranks | None] = None
+    nccl_log: Moment[NcclLog | None] = None
+    baseline: Moment[Baseline | None] = None
+    stamp: Moment[Stamp | None] = None
+    script: Moment[Script | None] = None
+    job_script: Moment[JobScript | None] = None
+    log: Moment[Log | None] = None
+    run: Moment[Run | None] = None
+    fleet: Moment[Fleet | None] = None
+    gaps: Mapping[Label, Gap] = field(default_factory=dict)
     schema: int = SCHEMA
-    taken: str | None = None  # ISO time, UTC
-    mgpu: str | None = None
+    taken: Label | None = None  # ISO time, UTC
+    mgpu: Version | None = None
     redacted: bool = False
 
     def gap(self, fact: str) -> Gap:

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Annotated, Any
 
 from mgpu.snapshot.fast_dataclass import dataclass
+from mgpu.snapshot.field_types import (
+    Assigned,
+    History,
+    Identity,
+    Label,
+    Labels,
+    Moment,
+    Redaction,
+    Same,
+    SecretsByKey,
+    Subject,
+    Text,
+    Version,
+    Wording,
+)
 
 
 @dataclass(frozen=True)
@@ -31,11 +46,11 @@ class Mark:
 class ConfigFault:
     """Something the reader could not make sense of: broken YAML, a duplicate key."""
 
-    message: str
+    message: Text
     mark: Mark | None
-    key: str | None = None
+    key: Label | None = None
     fatal: bool = False  # nothing of the file could be used
-    kind: str = ""  # twice, bom; of a fatal one what spoils the file: tab, conflict, utf16, empty, suffix …
+    kind: Label = ""  # twice, bom; of a fatal one what spoils the file: tab, conflict, utf16, empty, suffix …
     stale_line: int | None = None  # of twice: the line of the earlier one, where it has the line to itself
 
 
@@ -43,7 +58,7 @@ class ConfigFault:
 class Scalar:
     """A single value as it stands in the file: its text before YAML made a number or a truth of it, and where."""
 
-    text: str
+    text: Label
     quoted: bool
     line: int
     column: int
@@ -53,20 +68,20 @@ class Scalar:
 class DeepSpeedFile:
     """The JSON file that deepspeed_config.deepspeed_config_file names."""
 
-    path: str  # as the config names it; accelerate looks from the folder of the launch
+    path: Identity[Label]  # as the config names it; accelerate looks from the folder of the launch
     exists: bool
-    values: Mapping[str, Any] = field(default_factory=dict)
-    fault: str | None = None  # why nothing could be made of it
+    values: SecretsByKey[Mapping[str, Labels]] = field(default_factory=dict)
+    fault: Same[Label | None] = None  # why nothing could be made of it
 
 
 @dataclass(frozen=True)
 class Model:
     """What is trained with a config, as the comment says that mgpu writes."""
 
-    params: int
-    train: str  # full, lora, qlora
-    optimizer: str  # adamw, adam8bit, sgd, adafactor
-    trainable: int | None = None  # parameters that are trained, where not all are
+    params: Same[int]
+    train: Same[Label]  # full, lora, qlora
+    optimizer: Same[Label]  # adamw, adam8bit, sgd, adafactor
+    trainable: Same[int | None] = None  # parameters that are trained, where not all are
 
 
 @dataclass(frozen=True)
@@ -74,31 +89,35 @@ class LoaderVerdict:
     """What the real accelerate said of the file, asked in a child process."""
 
     accepted: bool
-    error: str | None
-    accelerate: str | None
+    error: Moment[Text | None]
+    accelerate: Version | None
 
 
 @dataclass(frozen=True)
 class Config:
     """An accelerate config file: what mgpu understood of it, and what the real loader says."""
 
-    path: str
-    sha256: str | None  # of the parsed values, so that comments and order do not count
-    values: Mapping[str, Any]  # as YAML read them, nested sections included
-    marks: Mapping[str, Mark]  # dotted key -> where the key stands
-    faults: tuple[ConfigFault, ...] = ()
-    loader: LoaderVerdict | None = None
+    path: Assigned[Text]
+    sha256: Assigned[Label | None]  # of the parsed values, so that comments and order do not count
+    # as YAML read them, nested sections included
+    values: SecretsByKey[Mapping[str, Annotated[Any, Redaction("label", name_at="main_process_ip")]]]
+    marks: Moment[Mapping[Label, Mark]]  # dotted key -> where the key stands
+    faults: Moment[tuple[ConfigFault, ...]] = ()
+    loader: Moment[LoaderVerdict | None] = None
     written_by_mgpu: bool = False
-    batch_per_gpu: int | None = None  # these three from the comments mgpu writes
-    accumulate: int | None = None  # gradient accumulation steps
-    dataset_size: int | None = None  # samples
-    scalars: Mapping[str, Scalar] = field(default_factory=dict)  # dotted key -> its value as written; no lists
+    # these three from the comments mgpu writes
+    batch_per_gpu: Annotated[Same[int | None], Wording(none="not set")] = None
+    accumulate: Same[int | None] = None  # gradient accumulation steps
+    dataset_size: Same[int | None] = None  # samples
+    # dotted key -> its value as written; no lists
+    scalars: History[Mapping[Label, Scalar]] = field(default_factory=dict)
     deepspeed_file: DeepSpeedFile | None = None  # None: the config names none
-    model: Model | None = None  # from a comment, too
-    launch_flags: tuple[str, ...] = ()  # what mgpu launch adds for the launcher, or a job sets; from mgpu's comment
-    engine: str = ""  # slurm, kubeflow ...: what gives each machine address, port and rank, from mgpu's comment
+    model: Annotated[Model | None, Subject("model")] = None  # from a comment, too
+    # what mgpu launch adds for the launcher, or a job sets; from mgpu's comment
+    launch_flags: Same[tuple[Label, ...]] = ()
+    engine: Same[Label] = ""  # slurm, kubeflow ...: what gives each machine address, port and rank, from mgpu's comment
     away: bool = False  # it is for the nodes of an engine, and was read on a machine that is none of them
-    cpu_job: bool = False  # the job of the engine runs its ranks on the CPU, from mgpu's comment
+    cpu_job: Same[bool] = False  # the job of the engine runs its ranks on the CPU, from mgpu's comment
 
     @property
     def for_slurm(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from mgpu.snapshot.fast_dataclass import dataclass
+from mgpu.snapshot.field_types import Label, Name, Text
 from mgpu.snapshot.networking import Interface
 
 
@@ -13,18 +14,18 @@ from mgpu.snapshot.networking import Interface
 class Difference:
     """A fact in which some nodes are not like most of their role."""
 
-    key: str  # dotted, as in the Snapshot: "pytorch.version", "gpus.count"
-    what: str  # what people call it: "torch", "GPUs"
-    value: str | None  # theirs; None: they do not have it
-    usual: str | None  # that of most
+    key: Label  # dotted, as in the Snapshot: "pytorch.version", "gpus.count"
+    what: Label  # what people call it: "torch", "GPUs"
+    value: Text | None  # theirs; None: they do not have it
+    usual: Text | None  # that of most
 
 
 @dataclass(frozen=True)
 class NodeClass:
     """Nodes that differ from most of their role in exactly the same facts."""
 
-    role: str  # what is compared with each other: "8 x H100-SXM"
-    nodes: tuple[str, ...]
+    role: Label  # what is compared with each other: "8 x H100-SXM"
+    nodes: tuple[Name, ...]
     differences: tuple[Difference, ...]
     of: int  # nodes in the role
     second: bool = False  # so many that it is a population of its own, no outlier
@@ -35,40 +36,40 @@ class NodeClass:
 class Outlier:
     """A measured value of one node far from those of its role."""
 
-    node: str
-    key: str
-    what: str
+    node: Name
+    key: Label
+    what: Label
     value: float
     median: float
     deviation: float  # in robust standard deviations (1.4826 MAD)
-    unit: str = ""
+    unit: Label = ""
 
 
 @dataclass(frozen=True)
 class NodeFault:
     """What one node's own examination says against a run on it: an error of the doctor, or why it gave no answer."""
 
-    node: str
-    id: str  # of the check; "" where there was no answer
-    text: str
+    node: Name
+    id: Label  # of the check; "" where there was no answer
+    text: Text
 
 
 @dataclass(frozen=True)
 class NodeDoor:
     """How a node shows itself to the others: the name it calls itself, and where its ranks will say that they are."""
 
-    node: str
-    hostname: str
-    full_name: str = ""  # with its domain: torchrun's agents tell it to each other
-    own_addresses: tuple[str, ...] = ()  # of its own name, as it resolves it; empty: it does not
-    own_error: str | None = None  # the resolver's words
-    address: str = ""  # what its ranks will tell the others (gloo, or NCCL where there are GPUs)
-    origin: str = "hostname"  # of that: GLOO_SOCKET_IFNAME, hostname, unresolvable, NCCL_SOCKET_IFNAME, interface
-    named: Mapping[str, str] = field(default_factory=dict)  # the two variables, as they are set
+    node: Name
+    hostname: Name
+    full_name: Text = ""  # with its domain: torchrun's agents tell it to each other
+    own_addresses: tuple[Label, ...] = ()  # of its own name, as it resolves it; empty: it does not
+    own_error: Text | None = None  # the resolver's words
+    address: Label = ""  # what its ranks will tell the others (gloo, or NCCL where there are GPUs)
+    origin: Label = "hostname"  # of that: GLOO_SOCKET_IFNAME, hostname, unresolvable, NCCL_SOCKET_IFNAME, interface
+    named: Mapping[str, Label] = field(default_factory=dict)  # the two variables, as they are set
     on_gpu: bool = False
     interfaces: tuple[Interface, ...] = ()
     meeting_port: int | None = None  # where the ranks are to meet, if this is the head
-    meeting_error: str | None = None  # why that port could not be had
+    meeting_error: Text | None = None  # why that port could not be had
 
     def interface_of(self, address: str) -> Interface | None:
         """The interface that has this address."""
@@ -79,15 +80,16 @@ class NodeDoor:
 class NodePath:
     """Whether one node reaches another as the ranks will: measured from `node`."""
 
-    node: str
-    peer: str
-    via: str = "name"  # name, full_name: what is tried is what that means here; head: where all meet; else an interface
-    name: str = ""  # what was resolved
-    tried: tuple[str, ...] = ()  # the addresses; empty: the name did not resolve
+    node: Name
+    peer: Name
+    # name, full_name: what is tried is what that means here; head: where all meet; else an interface
+    via: Label = "name"
+    name: Name = ""  # what was resolved
+    tried: tuple[Label, ...] = ()  # the addresses; empty: the name did not resolve
     connected: bool | None = None  # on a port like those the ranks take; None: not tried
-    error: str | None = None
+    error: Text | None = None
     bulk: bool | None = None  # more than fits a packet went through as well
-    stalled: str | None = None  # there, back: the direction in which nothing came through
+    stalled: Label | None = None  # there, back: the direction in which nothing came through
     round_trip_s: float | None = None
     mbit_per_s: float | None = None
 
@@ -99,19 +101,19 @@ OTHER_MGPU = "mgpu there is "  # why a node is missing that answered: its answer
 class Fleet:
     """Several nodes, examined in one go and compared."""
 
-    nodes: tuple[str, ...]  # that answered, in order
-    missing: Mapping[str, str] = field(default_factory=dict)  # nodes that did not -> why
+    nodes: tuple[Name, ...]  # that answered, in order
+    missing: Mapping[str, Text] = field(default_factory=dict)  # nodes that did not -> why
     classes: tuple[NodeClass, ...] = ()  # of nodes with differences; those that are like most have none
     outliers: tuple[Outlier, ...] = ()
     faults: tuple[NodeFault, ...] | None = ()  # None: the nodes were not judged one by one
-    clock_offsets_s: Mapping[str, float] | None = None  # against the median; only where all were asked at once
-    unshared: Mapping[str, tuple[str, ...]] | None = None  # folder that the job needs -> nodes that do not see it
+    clock_offsets_s: Mapping[Label, float] | None = None  # against the median; only where all were asked at once
+    unshared: Mapping[str, tuple[Text, ...]] | None = None  # folder that the job needs -> nodes that do not see it
     doors: tuple[NodeDoor, ...] = ()
     paths: tuple[NodePath, ...] | None = None  # None: not tried
     compared: int = 0  # how many facts were compared
-    roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # role -> its nodes, the most first
-    known: tuple[str, ...] = ()  # facts that two nodes of a role have at least: driver, gpus, files ...
-    scattered: tuple[str, ...] = ()  # facts that almost every node has another value of: nothing to compare
+    roles: Mapping[str, tuple[Name, ...]] = field(default_factory=dict)  # role -> its nodes, the most first
+    known: tuple[Label, ...] = ()  # facts that two nodes of a role have at least: driver, gpus, files ...
+    scattered: tuple[Label, ...] = ()  # facts that almost every node has another value of: nothing to compare
     together: bool = False  # they are to run one job
-    unread: Mapping[str, str] = field(default_factory=dict)  # facts no node of a role knows, asked in vain -> why
-    strangers: tuple[str, ...] = ()  # files among those of the nodes that were never a machine: n1.json
+    unread: Mapping[str, Label] = field(default_factory=dict)  # facts no node of a role knows, asked in vain -> why
+    strangers: tuple[Text, ...] = ()  # files among those of the nodes that were never a machine: n1.json

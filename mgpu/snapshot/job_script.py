@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Literal
 
 from mgpu.snapshot.fast_dataclass import dataclass
+from mgpu.snapshot.field_types import Label, SecretsByKey, Text
 
 
 @dataclass(frozen=True)
@@ -14,9 +15,9 @@ class Directive:
     """An option of an #SBATCH line."""
 
     line: int  # counted from 1
-    option: str  # its long name, for a short one as well: "ntasks-per-node"; one that Slurm does not know: as written
-    value: str | None = None  # None: it has none
-    written: str = ""  # "-N 2"
+    option: Label  # its long name, for a short one as well: "ntasks-per-node"; one that Slurm does not know: as written
+    value: Text | None = None  # None: it has none
+    written: Text = ""  # "-N 2"
     obeyed: bool = True  # False: it stands below the first command, where Slurm does not look
 
 
@@ -29,19 +30,19 @@ class JobText:
     # comment after it; ended: a comment line amid a continued command; dash, quote: a typographic one in a command;
     # secret: a password or token in plain text; loose: an #SBATCH line that Slurm reads otherwise than it was meant
     kind: Literal["spaced", "disabled", "blank", "remark", "ended", "dash", "quote", "secret", "loose"]
-    text: str  # of a secret: the name it is given
+    text: Text  # of a secret: the name it is given
 
 
 @dataclass(frozen=True)
 class JobVariable:
     """A variable (or a command substitution) in a command's words: its value is known only in the job."""
 
-    name: str  # "SLURM_NODEID"; of a substitution its whole text: "$(hostname -i)"
+    name: Text  # "SLURM_NODEID"; of a substitution its whole text: "$(hostname -i)"
     word: int  # place in the command's words
     on_node: bool  # a shell that srun started expands it, on each node; else the batch shell, once
     line: int = 0
     unset: bool = False  # the script gives it a value, and does not export it: this shell does not know it
-    runs: tuple[str, ...] = ()  # of a substitution: the commands it comes to, in functions as well
+    runs: tuple[Text, ...] = ()  # of a substitution: the commands it comes to, in functions as well
 
 
 Launcher = Literal["accelerate", "torchrun", "deepspeed", "mgpu", "python"]
@@ -52,11 +53,11 @@ class JobCommand:
     """A command, as the shell would come to it. Variables that the script gives a value are put in."""
 
     line: int  # of its first word
-    words: tuple[str, ...]  # without quotes; what is not known stands as "$NAME", "$((...))"; secrets masked
+    words: tuple[Text, ...]  # without quotes; what is not known stands as "$NAME", "$((...))"; secrets masked
     variables: tuple[JobVariable, ...] = ()
-    through: tuple[str, ...] = ()  # programs that start it, outermost first: "srun", "bash", "apptainer"
+    through: tuple[Label, ...] = ()  # programs that start it, outermost first: "srun", "bash", "apptainer"
     step: int | None = None  # the srun that starts it: its place in JobScript.commands
-    env: Mapping[str, str] = field(default_factory=dict)  # given for it alone: NAME=value COMMAND
+    env: SecretsByKey[Mapping[str, Text]] = field(default_factory=dict)  # given for it alone: NAME=value COMMAND
     launcher: Launcher | None = None  # python: a training script without any
     script: int | None = None  # of a launcher: the place of its training script (of -m: of the module) in `words`
     background: bool = False  # with & at its end
@@ -76,12 +77,12 @@ class JobSet:
     """A variable that a job script gives a value."""
 
     line: int
-    name: str
-    value: str  # as a word of a command has it
+    name: Label
+    value: Text  # as a word of a command has it
     exported: bool = False
     on_node: bool = False  # by a shell that srun started
     variables: tuple[JobVariable, ...] = ()  # in its value
-    raw: str = ""  # as it stands in the script
+    raw: Text = ""  # as it stands in the script
     statement: int = 1  # as of a command
 
 
@@ -90,8 +91,8 @@ class JobTrap:
     """What a job script does on a signal."""
 
     line: int
-    signals: tuple[str, ...]  # without SIG
-    action: str
+    signals: tuple[Label, ...]  # without SIG
+    action: Text
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class JobFolder:
     """A folder to which a job's output is to go."""
 
     line: int
-    path: str
+    path: Text
     exists: bool | None  # None: that depends on the job
 
 
@@ -107,23 +108,23 @@ class JobFolder:
 class JobScript:
     """A shell script for Slurm, as its text tells it: nothing of it was run but `bash -n`."""
 
-    path: str
-    error: str | None = None  # why nothing of it could be read
+    path: Text
+    error: Label | None = None  # why nothing of it could be read
     lines: int = 0
-    shebang: str | None = None  # "#!/bin/bash"
+    shebang: Label | None = None  # "#!/bin/bash"
     crlf_line: int | None = None  # the first line that ends as on Windows
-    syntax: str | None = None  # what bash -n says of it
+    syntax: Text | None = None  # what bash -n says of it
     syntax_line: int | None = None
-    syntax_unread: str | None = None  # why bash -n did not tell
+    syntax_unread: Label | None = None  # why bash -n did not tell
     directives: tuple[Directive, ...] = ()
     texts: tuple[JobText, ...] = ()
     commands: tuple[JobCommand, ...] = ()  # in the order of the script; those inside another come after it
     sets: tuple[JobSet, ...] = ()
     traps: tuple[JobTrap, ...] = ()
-    sourced: tuple[str, ...] = ()  # files it takes commands from, which were not read
+    sourced: tuple[Text, ...] = ()  # files it takes commands from, which were not read
     stops_at_errors: bool = False  # set -e
     folders: tuple[JobFolder, ...] = ()
-    config: str | None = None  # the accelerate config that its launcher is given, as the words have it
+    config: Text | None = None  # the accelerate config that its launcher is given, as the words have it
     cut: bool = False  # there was more than is told here
 
     @property

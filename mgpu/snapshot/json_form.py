@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, reduce
 from typing import Any, Literal, TypeVar
 
 from mgpu.errors import clipped
@@ -27,9 +29,36 @@ class BadSnapshot(ValueError):
 
 
 @cache
+def marked_hints_of(kind: Callable[..., Any]) -> dict[str, Any]:
+    """The types of a dataclass's fields with the marks of mgpu/snapshot/field_types.py.
+
+    One compilation for each class: `typing.get_type_hints` needs one for each field, and twice the time.
+    """
+    hints: dict[str, Any] = {}
+    for base in reversed(typing.cast("type[Any]", kind).__mro__):
+        written = vars(base).get("__annotations__", {})
+        fields = ", ".join(f"{name!r}: {hint}" for name, hint in written.items())
+        hints |= eval(f"{{{fields}}}", vars(sys.modules[base.__module__]))
+    return hints
+
+
+@cache
 def hints_of(kind: Callable[..., Any]) -> dict[str, Any]:
     """The types of a dataclass's fields."""
-    return typing.get_type_hints(kind)
+    return {name: _unmarked(hint) for name, hint in marked_hints_of(kind).items()}
+
+
+def _unmarked(hint: Any) -> Any:
+    """A type without marks, at any depth."""
+    while hasattr(hint, "__metadata__"):
+        hint = hint.__origin__
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if not args or origin is Literal:
+        return hint
+    plain = tuple(_unmarked(arg) for arg in args)
+    if plain == args:
+        return hint
+    return reduce(operator.or_, plain) if origin in (typing.Union, types.UnionType) else origin[plain]
 
 
 def decode(kind: Callable[..., T], data: Any, path: str) -> T:

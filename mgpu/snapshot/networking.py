@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from mgpu.snapshot.fast_dataclass import dataclass
+from mgpu.snapshot.field_types import (
+    Assigned,
+    History,
+    Identity,
+    Label,
+    Moment,
+    Name,
+    Pid,
+    Same,
+    Subject,
+    Text,
+    Version,
+    Wording,
+)
 
 InterfaceKind: TypeAlias = Literal[
     "physical", "infiniband", "wireless", "bond", "vlan", "macvlan", "bridge", "veth", "tunnel", "loopback", "other"
@@ -15,13 +29,13 @@ InterfaceKind: TypeAlias = Literal[
 class Interface:
     """One network interface, as the kernel describes it to this network namespace."""
 
-    name: str
+    name: Identity[Label]
     up: bool  # somebody switched it on
     loopback: bool
-    addresses: tuple[str, ...]
+    addresses: Assigned[tuple[Label, ...]]
     virtual: bool  # docker0, virbr0 and the like: it ends in this machine, no other one is behind it
-    mtu: int | None = None
-    speed_mbit_per_s: int | None = None
+    mtu: Same[int | None] = None
+    speed_mbit_per_s: Same[int | None] = None
     kind: InterfaceKind | None = None
     running: bool | None = None  # … and it has a link: NCCL looks at no other
     full_duplex: bool | None = None
@@ -34,31 +48,31 @@ class Interface:
 class Master:
     """The machine where the ranks meet, as the environment names it."""
 
-    name: str
+    name: Same[Name]
     origin: Literal["MASTER_ADDR", "SLURM_JOB_NODELIST", "config"]
-    addresses: tuple[str, ...]  # empty: it does not resolve
-    error: str | None  # the resolver's words
-    local: bool | None = None  # one of them is an address of this machine
-    interface: str | None = None  # the one the kernel would use to reach it
-    route_error: str | None = None  # why there is no way to it
+    addresses: Identity[tuple[Label, ...]]  # empty: it does not resolve
+    error: History[Text | None]  # the resolver's words
+    local: Identity[bool | None] = None  # one of them is an address of this machine
+    interface: Identity[Label | None] = None  # the one the kernel would use to reach it
+    route_error: History[Text | None] = None  # why there is no way to it
 
 
 @dataclass(frozen=True)
 class Network:
     """Names, interfaces and the rendezvous port. Interfaces are in the order in which NCCL looks at them."""
 
-    hostname: str
-    hostname_addresses: tuple[str, ...]  # empty: it does not resolve
-    hostname_error: str | None
+    hostname: Annotated[Identity[Name], Wording("host name")]
+    hostname_addresses: Identity[tuple[Label, ...]]  # empty: it does not resolve
+    hostname_error: Annotated[History[Text | None], Wording(none="none")]
     localhost_ok: bool
     interfaces: tuple[Interface, ...]
-    port: int
-    port_busy: bool
-    port_owner: str | None  # "pid 412 (python)" where this user may know
-    port_owner_pid: int | None = None
-    port_owner_mine: bool | None = None
-    default_routes: tuple[str, ...] | None = None  # interfaces with one, best first; None: not known
-    master: Master | None = None  # None: the environment names none
+    port: History[int]
+    port_busy: Moment[bool]
+    port_owner: Moment[Text | None]  # "pid 412 (python)" where this user may know
+    port_owner_pid: Moment[Pid | None] = None
+    port_owner_mine: Moment[bool | None] = None
+    default_routes: Same[tuple[Label, ...] | None] = None  # interfaces with one, best first; None: not known
+    master: Annotated[Master | None, Subject("meeting point")] = None  # None: the environment names none
     pdsh: bool | None = None  # the program is on PATH
 
     @property
@@ -75,24 +89,26 @@ class Network:
 class HcaPort:
     """One port of an InfiniBand, RoCE or EFA adapter, from /sys/class/infiniband."""
 
-    device: str  # mlx5_0
-    port: int
+    device: Identity[Label]  # mlx5_0
+    port: Identity[int]
     link_layer: Literal["InfiniBand", "Ethernet", "EFA", "unknown"]
-    state: str | None  # ACTIVE, DOWN, INIT …
-    phys_state: str | None  # LinkUp, Disabled, Polling …
-    rate_gbit_per_s: float | None
-    lanes: int | None = None  # 4 of "400 Gb/sec (4X NDR)"
-    lid: int | None = None  # read where InfiniBand is not ACTIVE, with sm_lid: 0 says that no subnet manager came by
-    sm_lid: int | None = None
-    gid_types: tuple[str, ...] | None = None  # of the first GIDs of an active Ethernet port: IB/RoCE v1, RoCE v2
+    state: Same[Label | None]  # ACTIVE, DOWN, INIT …
+    phys_state: Same[Label | None]  # LinkUp, Disabled, Polling …
+    rate_gbit_per_s: Same[float | None]
+    lanes: Same[int | None] = None  # 4 of "400 Gb/sec (4X NDR)"
+    # read where InfiniBand is not ACTIVE, with sm_lid: 0 says that no subnet manager came by
+    lid: Assigned[int | None] = None
+    sm_lid: Assigned[int | None] = None
+    # of the first GIDs of an active Ethernet port: IB/RoCE v1, RoCE v2
+    gid_types: Same[tuple[Label, ...] | None] = None
     gid_ipv4: bool | None = None  # one of them is an IPv4 address
-    firmware: str | None = None
-    board: str | None = None
-    pci: str | None = None
-    numa_node: int | None = None
-    interfaces: tuple[str, ...] = ()
+    firmware: Same[Version | None] = None
+    board: Same[Label | None] = None
+    pci: Identity[Label | None] = None
+    numa_node: Same[int | None] = None
+    interfaces: Identity[tuple[Label, ...]] = ()
     virtual_function: bool = False  # SR-IOV
-    link_downed: int | None = None  # how often the link was lost since the driver was loaded
+    link_downed: Moment[int | None] = None  # how often the link was lost since the driver was loaded
 
     @property
     def name(self) -> str:
@@ -115,7 +131,7 @@ class InfiniBand:
     """The adapters for fast networks, and whether this process may use them."""
 
     ports: tuple[HcaPort, ...]
-    verbs_nodes: tuple[str, ...] = ()  # /dev/infiniband/uverbs*
-    verbs_unusable: tuple[str, ...] = ()  # adapters whose node is missing here, or may not be opened
+    verbs_nodes: Identity[tuple[Label, ...]] = ()  # /dev/infiniband/uverbs*
+    verbs_unusable: Same[tuple[Label, ...]] = ()  # adapters whose node is missing here, or may not be opened
     verbs_library: bool | None = None  # libibverbs.so.1 is where the loader looks; None: no adapter, not looked
-    uptime_s: float | None = None  # of the machine: what the counters at most cover
+    uptime_s: History[float | None] = None  # of the machine: what the counters at most cover

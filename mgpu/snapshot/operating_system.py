@@ -2,50 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from mgpu.snapshot.fast_dataclass import dataclass
+from mgpu.snapshot.field_types import (
+    History,
+    Identity,
+    Label,
+    Measure,
+    Moment,
+    Name,
+    Near,
+    Pid,
+    Same,
+    Text,
+    Version,
+    Wording,
+)
 
 
 @dataclass(frozen=True)
 class Host:
     """The machine and who asks."""
 
-    name: str
-    os: str
-    kernel: str
-    machine: str  # uname -m
+    name: Annotated[Identity[Name], Wording("host")]
+    os: Annotated[Same[Version], Wording("operating system")]
+    kernel: Annotated[Same[Version], Wording("Linux kernel", of_nodes="kernel")]
+    machine: Annotated[Same[Label], Wording("architecture")]  # uname -m
     user_is_root: bool
-    virtual: str | None = None  # hypervisor, when one is named by DMI
+    virtual: Same[Label | None] = None  # hypervisor, when one is named by DMI
 
 
 @dataclass(frozen=True)
 class System:
     """CPUs, memory, limits."""
 
-    cpus_logical: int
-    cpus_allowed: int  # by affinity
-    cpus_quota: float | None  # by cgroup; None = no quota
-    numa_nodes: int | None
-    memory_total_bytes: int
-    memory_available_bytes: int
-    memory_limit_bytes: int | None  # by cgroup; None = no limit
-    shm_total_bytes: int | None
-    shm_free_bytes: int | None
+    cpus_logical: Same[int]
+    cpus_allowed: Annotated[Same[int], Wording("CPUs allowed")]  # by affinity
+    cpus_quota: Annotated[Same[float | None], Wording(none="no limit")]  # by cgroup; None = no quota
+    numa_nodes: Annotated[Same[int | None], Wording("NUMA nodes")]
+    memory_total_bytes: Annotated[Near[int], Wording("RAM")]
+    memory_available_bytes: Moment[int]
+    # by cgroup; None = no limit
+    memory_limit_bytes: Annotated[Near[int | None], Wording("limit of memory", none="no limit")]
+    shm_total_bytes: Annotated[Near[int | None], Wording("/dev/shm")]
+    shm_free_bytes: Moment[int | None]
     shm_writable: bool | None
-    limit_open_files: int | None  # soft; None = unlimited
-    limit_locked_memory_bytes: int | None
-    limit_processes: int | None
-    limit_stack_bytes: int | None
-    tmp_free_bytes: int | None = None
-    cwd_free_bytes: int | None = None
+    # soft; None = unlimited
+    limit_open_files: Annotated[Same[int | None], Wording("limit of open files", none="unlimited")]
+    limit_locked_memory_bytes: Annotated[Same[int | None], Wording("limit of locked memory", none="unlimited")]
+    limit_processes: Annotated[Near[int | None], Wording("limit of processes", none="unlimited")]
+    limit_stack_bytes: Annotated[Same[int | None], Wording("limit of the stack", none="unlimited")]
+    tmp_free_bytes: Moment[int | None] = None
+    cwd_free_bytes: Moment[int | None] = None
     cwd_writable: bool | None = None
-    hard_open_files: int | None = None  # what this user may raise the soft limit to; None = unlimited
-    hard_locked_memory_bytes: int | None = None
-    memory_limit_used_bytes: int | None = None  # of the cgroup that limits it, less the file cache it can drop
-    tasks_used: int | None = None  # processes and threads, in the cgroup that has the fewest left
-    tasks_max: int | None = None  # by cgroup; None = no limit
-    oom_kills: int | None = None  # in this cgroup or this Slurm job, since it was made
+    # what this user may raise the soft limit to; None = unlimited
+    hard_open_files: Annotated[Same[int | None], Wording(none="unlimited")] = None
+    hard_locked_memory_bytes: Annotated[Same[int | None], Wording(none="unlimited")] = None
+    memory_limit_used_bytes: Moment[int | None] = None  # of the cgroup that limits it, less the file cache it can drop
+    tasks_used: Moment[int | None] = None  # processes and threads, in the cgroup that has the fewest left
+    tasks_max: Annotated[Near[int | None], Wording(none="no limit")] = None  # by cgroup; None = no limit
+    oom_kills: Moment[int | None] = None  # in this cgroup or this Slurm job, since it was made
 
     @property
     def cpus_usable(self) -> int:
@@ -62,10 +79,11 @@ ContainerKind: TypeAlias = Literal[
 class Container:
     """Whether this is a container, and what the NVIDIA container toolkit was told."""
 
-    kind: ContainerKind | None
+    kind: Annotated[ContainerKind | None, Wording("container", none="none")]
     wsl: bool
     cgroup_version: Literal[1, 2] | None
-    capabilities: tuple[str, ...] | None = None  # of those that matter: ipc_lock, sys_nice … (also outside a container)
+    # of those that matter: ipc_lock, sys_nice … (also outside a container)
+    capabilities: Same[tuple[Label, ...] | None] = None
     syscalls_filtered: bool | None = None  # by seccomp
     mempolicy: bool | None = None  # NUMA memory policies may be asked for; NCCL's host buffers need them
     own_pids: bool | None = None  # a PID namespace: processes outside are not shown, NVML's numbers mean others
@@ -75,28 +93,29 @@ class Container:
 class Kernel:
     """The kernel that runs: its modules, command line and settings that matter to GPUs and ranks."""
 
-    modules: tuple[str, ...] | None  # of those that matter; None: /proc/modules could not be read
+    modules: Same[tuple[Label, ...] | None]  # of those that matter; None: /proc/modules could not be read
     driver_flavour: Literal["open", "proprietary"] | None  # /proc/driver/nvidia/version
-    command_line: str | None  # only the words about IOMMU, PCI and the driver
+    command_line: Same[Text | None]  # only the words about IOMMU, PCI and the driver
     iommu: Literal["off", "passthrough", "translating"] | None
     dmesg_restricted: bool | None
-    overcommit_memory: int | None  # 0 heuristic, 1 always, 2 strict
+    overcommit_memory: Same[int | None]  # 0 heuristic, 1 always, 2 strict
     port_range: tuple[int, int] | None  # net.ipv4.ip_local_port_range
-    files_used: int | None
-    files_max: int | None
-    cpus_online: int | None
-    cpus_present: int | None
-    cpu_governor: str | None
-    load_1min: float | None
-    swap_used_bytes: int | None
+    files_used: Moment[int | None]
+    files_max: Near[int | None]
+    cpus_online: Same[int | None]
+    cpus_present: Same[int | None]
+    cpu_governor: Same[Label | None]
+    load_1min: Annotated[Moment[float | None], Measure("high", share=1.0, least=8, what="load")]
+    swap_used_bytes: Moment[int | None]
     remove_ipc: bool | None  # logind removes /dev/shm files of a user who logs out
-    stuck: tuple[str, ...] | None = ()  # processes asleep in the driver: "nvidia-smi (pid 4711)"; None: not looked
-    cpu_driver: str | None = None  # cpufreq's: intel_pstate, acpi-cpufreq …
-    smt: str | None = None  # on, off, forceoff, notsupported
+    # processes asleep in the driver: "nvidia-smi (pid 4711)"; None: not looked
+    stuck: Moment[tuple[Text, ...] | None] = ()
+    cpu_driver: Same[Label | None] = None  # cpufreq's: intel_pstate, acpi-cpufreq …
+    smt: Same[Label | None] = None  # on, off, forceoff, notsupported
     secure_boot: bool | None = None
-    reserved_ports: str | None = None  # net.ipv4.ip_local_reserved_ports
-    committed_bytes: int | None = None  # Committed_AS, and what it may reach under strict overcommit
-    commit_limit_bytes: int | None = None
+    reserved_ports: Same[Label | None] = None  # net.ipv4.ip_local_reserved_ports
+    committed_bytes: Moment[int | None] = None  # Committed_AS, and what it may reach under strict overcommit
+    commit_limit_bytes: Near[int | None] = None
 
 
 @dataclass(frozen=True)
@@ -105,10 +124,10 @@ class KernelEvent:
 
     kind: Literal["xid", "sxid", "oom", "pcie", "aer", "mce", "hung_task", "disk", "nic", "driver"]
     code: int | None  # of an Xid or SXid
-    pci: str | None
-    process: str | None  # "python (pid 4711)" where the kernel names one
+    pci: Label | None
+    process: Text | None  # "python (pid 4711)" where the kernel names one
     seconds_ago: float | None
-    text: str
+    text: Text
     gpu: int | None = None  # the GPU at that address, in PCI order, as NVML counts
 
 
@@ -131,18 +150,20 @@ FolderRole: TypeAlias = Literal[
 class Folder:
     """A folder the run will use."""
 
-    role: FolderRole
-    path: str
-    exists: bool | None  # None: its file system did not answer. Where it is absent, the rest is of the one above it
-    filesystem: str | None = None  # ext4, nfs4, lustre, overlay, tmpfs …
-    mount: str | None = None
-    total_bytes: int | None = None
-    free_bytes: int | None = None  # as this user may use them
-    free_inodes: int | None = None  # None also where the file system counts none
+    role: Identity[FolderRole]
+    path: Same[Text]
+    # None: its file system did not answer. Where it is absent, the rest is of the one above it
+    exists: History[bool | None]
+    filesystem: Same[Label | None] = None  # ext4, nfs4, lustre, overlay, tmpfs …
+    mount: Same[Text | None] = None
+    total_bytes: Moment[int | None] = None
+    free_bytes: Moment[int | None] = None  # as this user may use them
+    free_inodes: Moment[int | None] = None  # None also where the file system counts none
     writable: bool | None = None
     read_only: bool | None = None
-    stat_s: float | None = None  # how long the file system took to answer
-    error: str | None = None
+    # how long the file system took to answer
+    stat_s: Annotated[Moment[float | None], Measure("high", share=5.0, least=0.5, what="slowest folder")] = None
+    error: Moment[Text | None] = None
     answered: bool = True  # False: asked, and waited in vain
 
 
@@ -151,8 +172,8 @@ class Storage:
     """The folders of the run, and what the Hugging Face cache holds."""
 
     folders: tuple[Folder, ...]
-    hf_cache_models: int | None = None  # models and datasets in the hub cache
-    lustre_health: str | None = None  # what Lustre says of itself: healthy …
+    hf_cache_models: Moment[int | None] = None  # models and datasets in the hub cache
+    lustre_health: Same[Label | None] = None  # what Lustre says of itself: healthy …
 
     def role(self, role: str) -> Folder | None:
         """The folder of this role."""
@@ -163,7 +184,7 @@ class Storage:
 class LeftFile:
     """A file an earlier run left."""
 
-    path: str
+    path: Text
     kind: Literal["shm", "lock"]
     size_bytes: int
     age_s: float
@@ -174,8 +195,8 @@ class LeftFile:
 class LeftProcess:
     """A process of this user that looks like a rank of an earlier run, or a service that shares the GPUs."""
 
-    pid: int
-    name: str
+    pid: Pid
+    name: Text
     kind: Literal["rank", "zombie", "mps", "profiler", "fabric_manager", "dcgm", "persistence"]
     mine: bool
     age_s: float | None = None

@@ -4,35 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from mgpu.snapshot.fast_dataclass import dataclass
+from mgpu.snapshot.field_types import Identity, Label, Moment, Same, Text, Wording
 
 
 @dataclass(frozen=True)
 class PciDevice:
     """A GPU or a network card on the PCI bus, from sysfs."""
 
-    address: str  # 0000:1a:00.0
-    kind: Literal["gpu", "nic"]
-    vendor: str  # 10de
-    device: str
-    driver: str | None  # the kernel driver that holds it: nvidia, nouveau, vfio-pci, mlx5_core; None = none
+    address: Identity[Label]  # 0000:1a:00.0
+    kind: Identity[Literal["gpu", "nic"]]
+    vendor: Same[Label]  # 10de
+    device: Same[Label]
+    # the kernel driver that holds it: nvidia, nouveau, vfio-pci, mlx5_core; None = none
+    driver: Annotated[Same[Label | None], Wording(none="none")]
     answers: bool | None  # False: its configuration space reads as ones, it fell off the bus
-    numa_node: int | None
-    cpus_near: str | None
-    width: int | None  # this and the next three of network cards only: NVML tells of GPUs
-    width_max: int | None
-    speed_gt_per_s: float | None
-    speed_max_gt_per_s: float | None
-    path: tuple[str, ...] = ()  # the host bridge, the root port and the switches' ports down to it
+    numa_node: Same[int | None]
+    cpus_near: Same[Label | None]
+    width: Same[int | None]  # this and the next three of network cards only: NVML tells of GPUs
+    width_max: Same[int | None]
+    speed_gt_per_s: Moment[float | None]
+    speed_max_gt_per_s: Same[float | None]
+    path: Identity[tuple[Label, ...]] = ()  # the host bridge, the root port and the switches' ports down to it
     acs_redirect: bool | None = None  # a switch above sends peer traffic up to the root (ACS); None: only root can read
-    aer_fatal: int | None = None  # since boot
-    names: tuple[str, ...] = ()  # interfaces and HCAs it carries: eth0, mlx5_0
-    cpus_near_usable: int | None = None  # how many of the CPUs near it this process may use
-    uplink_width: int | None = None  # lanes of the narrowest link above the switches on its way
-    uplink_width_max: int | None = None
-    pci_class: str | None = None  # 030200 a 3D controller, 020000 Ethernet, 020700 InfiniBand
+    aer_fatal: Moment[int | None] = None  # since boot
+    names: Identity[tuple[Label, ...]] = ()  # interfaces and HCAs it carries: eth0, mlx5_0
+    cpus_near_usable: Same[int | None] = None  # how many of the CPUs near it this process may use
+    uplink_width: Same[int | None] = None  # lanes of the narrowest link above the switches on its way
+    uplink_width_max: Same[int | None] = None
+    pci_class: Same[Label | None] = None  # 030200 a 3D controller, 020000 Ethernet, 020700 InfiniBand
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,13 @@ class Pci:
 
     devices: tuple[PciDevice, ...]
     readable: bool  # False: /sys shows no PCI tree (some containers), so NCCL sees none either
-    nvswitches: int | None = None
+    nvswitches: Same[int | None] = None
     cpu_vendor: Literal["amd", "intel", "other"] | None = None  # by the first host bridge
-    fabric_manager: str | None = None  # version of the nv-fabricmanager installed beside NVSwitches
-    topology_file: str | None = None  # the file NCCL would read: NCCL_TOPO_FILE, or the one a cloud's machine brings
-    topology_error: str | None = None  # why it could not be read
-    topology_gpus: tuple[str, ...] | None = None  # addresses of the GPUs it describes
+    fabric_manager: Same[Label | None] = None  # version of the nv-fabricmanager installed beside NVSwitches
+    # the file NCCL would read: NCCL_TOPO_FILE, or the one a cloud's machine brings
+    topology_file: Same[Text | None] = None
+    topology_error: Same[Label | None] = None  # why it could not be read
+    topology_gpus: Identity[tuple[Label, ...] | None] = None  # addresses of the GPUs it describes
 
     def of(self, kind: Literal["gpu", "nic"]) -> tuple[PciDevice, ...]:
         """The devices of one kind."""

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import Annotated
 
 from mgpu.snapshot.fast_dataclass import dataclass
+from mgpu.snapshot.field_types import Assigned, History, Identity, Label, Near, Same, Wording
 
 
 @dataclass(frozen=True)
 class Slurm:
     """The Slurm allocation this process runs in, and whether Slurm is here at all."""
 
-    job_id: str | None
-    nodes: int | None
-    node_rank: int | None
-    tasks_per_node: str | None
-    gpus_on_node: int | None
+    job_id: Assigned[Label | None]
+    nodes: Same[int | None]
+    node_rank: Assigned[int | None]
+    tasks_per_node: Same[Label | None]
+    gpus_on_node: Annotated[Same[int | None], Wording("GPUs Slurm granted")]
     commands_found: bool
     on_allocated_node: bool | None = None  # False: a shell of salloc that still runs where it was typed
-    step_id: str | None = None  # None: not under srun
-    job_gpus: str | None = None  # the grant on this node, as numbers of the whole machine: "0,1"
-    gpus_per_task: str | None = None
-    gpu_bind: str | None = None
-    cpus_per_task: int | None = None
-    cpus_on_node: int | None = None
-    memory_bytes: int | None = None  # granted on this node; None: not said, or all of it
-    local_id: int | None = None  # which task of the node this is
-    seconds_left: float | None = None  # until the job's time limit
+    step_id: Identity[Label | None] = None  # None: not under srun
+    job_gpus: Identity[Label | None] = None  # the grant on this node, as numbers of the whole machine: "0,1"
+    gpus_per_task: Same[Label | None] = None
+    gpu_bind: Same[Label | None] = None
+    cpus_per_task: Same[int | None] = None
+    cpus_on_node: Same[int | None] = None
+    memory_bytes: Near[int | None] = None  # granted on this node; None: not said, or all of it
+    local_id: Identity[int | None] = None  # which task of the node this is
+    seconds_left: History[float | None] = None  # until the job's time limit
 
 
 @dataclass(frozen=True)

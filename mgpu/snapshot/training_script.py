@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Literal
 
 from mgpu.snapshot.fast_dataclass import dataclass
+from mgpu.snapshot.field_types import Label, SecretsByKey, Text
 
 # Who comes past a condition on the rank. main: rank 0 alone; local_main: one a machine; not_main: all but rank 0; some:
 # it depends on the rank in another way, or is named so ("should_save"); single: only a run of one process; distributed:
@@ -21,12 +22,12 @@ class InScript:
 
     line: int = 1  # this and the column are counted from 1
     column: int = 1
-    file: str = ""  # "": the script itself; else a module it imports, relative to its folder
-    function: str = ""  # "main", "Trainer.fit"; "": the top level
+    file: Label = ""  # "": the script itself; else a module it imports, relative to its folder
+    function: Label = ""  # "main", "Trainer.fit"; "": the top level
     guards: tuple[Guard, ...] = ()
-    conditions: tuple[str, ...] = ()  # other `if`s: as they are written, "not (...)" in an else
+    conditions: tuple[Label, ...] = ()  # other `if`s: as they are written, "not (...)" in an else
     loops: tuple[int, ...] = ()  # places in Script.loops
-    within: tuple[str, ...] = ()  # contexts of `with`, as a call's name
+    within: tuple[Label, ...] = ()  # contexts of `with`, as a call's name
 
 
 @dataclass(frozen=True)
@@ -37,28 +38,28 @@ class ScriptCall(InScript):
     Values are texts, cut: constants as Python writes them ("'nccl'", "True"), names resolved as above, else as written.
     """
 
-    name: str = ""
-    arguments: tuple[str, ...] = ()
-    keywords: Mapping[str, str] = field(default_factory=dict)  # "**": something unpacked
-    targets: tuple[str, ...] = ()  # as written, what its value is assigned to: ("model", "optimizer")
-    written: tuple[str, ...] = ()  # the arguments as written, so that a target is found again
+    name: Label = ""
+    arguments: tuple[Text, ...] = ()
+    keywords: SecretsByKey[Mapping[str, Text]] = field(default_factory=dict)  # "**": something unpacked
+    targets: tuple[Label, ...] = ()  # as written, what its value is assigned to: ("model", "optimizer")
+    written: tuple[Text, ...] = ()  # the arguments as written, so that a target is found again
 
 
 @dataclass(frozen=True)
 class ScriptSet(InScript):
     """An assignment of something that is no call: `os.environ['RANK'] = '0'`, `lr = 0.1`."""
 
-    target: str = ""  # as written, its first name resolved: "os.environ['MASTER_PORT']", "args.lr"
-    value: str = ""
+    target: Label = ""  # as written, its first name resolved: "os.environ['MASTER_PORT']", "args.lr"
+    value: Text = ""
 
 
 @dataclass(frozen=True)
 class ScriptLoop(InScript):
     """A loop: epochs, batches, or another."""
 
-    over: str = ""  # what is iterated, or a while's condition: as written
-    source: str = ""  # of what it iterates, the name as a call has it: "torch.utils.data.DataLoader()", "range()"
-    target: str = ""  # as written
+    over: Label = ""  # what is iterated, or a while's condition: as written
+    source: Label = ""  # of what it iterates, the name as a call has it: "torch.utils.data.DataLoader()", "range()"
+    target: Label = ""  # as written
 
 
 @dataclass(frozen=True)
@@ -72,17 +73,17 @@ class ScriptJump(InScript):
 class ScriptOption(InScript):
     """An option that the script's command line takes (argparse, click)."""
 
-    names: tuple[str, ...] = ()  # "--local_rank", "--local-rank"
-    default: str | None = None
-    action: str | None = None
-    type: str | None = None
+    names: tuple[Label, ...] = ()  # "--local_rank", "--local-rank"
+    default: Label | None = None
+    action: Label | None = None
+    type: Label | None = None
 
 
 @dataclass(frozen=True)
 class ScriptText(InScript):
     """A text that names a device or an address, wherever it stands: "cuda:0", "tcp://localhost:23456"."""
 
-    text: str = ""
+    text: Text = ""
 
 
 # What makes a script's ranks train together: "trainer" is that of transformers or trl, "nothing" is certain.
@@ -93,22 +94,22 @@ Speaks = Literal["accelerate", "trainer", "lightning", "deepspeed", "ddp", "noth
 class Script:
     """A training script as its syntax tree tells it: nothing of it is imported or run."""
 
-    path: str
-    arguments: tuple[str, ...] = ()  # its own, secrets masked
-    error: str | None = None  # why it could not be read: "line 7: invalid syntax"; all below is empty then
+    path: Text
+    arguments: tuple[Text, ...] = ()  # its own, secrets masked
+    error: Label | None = None  # why it could not be read: "line 7: invalid syntax"; all below is empty then
     error_line: int | None = None
     lines: int = 0
     speaks: Speaks | None = None  # None: not known
-    imports: tuple[str, ...] = ()  # dotted, sorted: "torch.distributed", "accelerate.Accelerator"
-    unread: tuple[str, ...] = ()  # modules it imports that were not read and are not known to do no training
-    files: tuple[str, ...] = ()  # modules in its folder that were read as well, relative to it
+    imports: tuple[Label, ...] = ()  # dotted, sorted: "torch.distributed", "accelerate.Accelerator"
+    unread: tuple[Label, ...] = ()  # modules it imports that were not read and are not known to do no training
+    files: tuple[Label, ...] = ()  # modules in its folder that were read as well, relative to it
     calls: tuple[ScriptCall, ...] = ()  # in each file in the order of the lines; the script first
     sets: tuple[ScriptSet, ...] = ()
     loops: tuple[ScriptLoop, ...] = ()
     jumps: tuple[ScriptJump, ...] = ()
     options: tuple[ScriptOption, ...] = ()
     texts: tuple[ScriptText, ...] = ()
-    functions: tuple[str, ...] = ()  # of the script itself: "main", "Trainer.fit"
+    functions: tuple[Label, ...] = ()  # of the script itself: "main", "Trainer.fit"
     main_guard: bool = False  # if __name__ == "__main__"
-    shadowed: Mapping[str, str] = field(default_factory=dict)  # module -> the file or package beside it that hides it
+    shadowed: Mapping[str, Text] = field(default_factory=dict)  # module -> the file or package beside it that hides it
     cut: bool = False  # there was more than is told here
