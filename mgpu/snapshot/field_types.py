@@ -4,7 +4,8 @@
 
 * Its name is its meaning, and ends in its unit (`UNITS`). `Wording` is for a field that messages call something else.
 * `Same`, `Near`, `Identity`, `Assigned`, `Moment`, `History`, `Once` and `Measure` say how it is compared: between the
-  nodes of a job, and with the same machine as it was saved earlier. One without such a mark is compared both times.
+  nodes of a job, and with the same machine as it was saved earlier. Without such a mark it is compared both times, if
+  it is a flag, one of several words, a mapping or made of other fields; a test asks for the mark of any other.
 * `Label`, `Text`, `Name` and the others are the kinds of text, which differ in what is replaced when a Snapshot is
   shared. A test refuses a bare `str`. The keys of a mapping are treated like its values; only if these hold no text do
   the keys have a kind of their own.
@@ -73,17 +74,17 @@ class Compared:
 
 # Equal on nodes that are alike: versions, counts, settings.
 Same: TypeAlias = Annotated[T, Compared("categorical")]
-# Equal within 2 %: of memory the kernel keeps what the node's firmware leaves.
+# Equal within 2 %: how much memory is left to the kernel depends on the node's firmware.
 Near: TypeAlias = Annotated[T, Compared("near")]
 # Names one node or one piece of hardware (host, UUID, address), so that no two nodes have the same.
 Identity: TypeAlias = Annotated[T, Compared("identity")]
-# The same, but given again at every boot or job, or told by another field: not compared over time either.
+# The same, but given again at every boot or job, or known by another field: not compared over time either.
 Assigned: TypeAlias = Annotated[T, Compared("identity", moves=True)]
 # Moves by itself or with the load (free memory, temperatures): never compared.
 Moment: TypeAlias = Annotated[T, Compared("moment", moves=True)]
 # What happened to one node (error counters, error messages): compared over time only.
 History: TypeAlias = Annotated[T, Compared("moment")]
-# Of one look at the machine: compared between nodes only.
+# Measured again each time: compared between nodes only.
 Once: TypeAlias = Annotated[T, Compared(moves=True)]
 
 
