@@ -59,7 +59,6 @@ AREAS = {
 
 MOST_LINES, MOST_OF_A_FUNCTION, MOST_SKIPS = 400, 40, 629
 LONG_FILES = {
-    "mgpu/snapshot/__init__.py": 1885,
     "mgpu/probes/nvml.py": 727,
     "mgpu/readers/job_script/shell.py": 652,
     "mgpu/readers/job_script/walk.py": 629,

@@ -24,7 +24,7 @@ from mgpu.errors import MgpuError
 from mgpu.fleet import field_kinds, load
 from mgpu.fleet.compare import Machine, fleet_of
 from mgpu.fleet.flatten import NOT_LOOKED_AT
-from mgpu.snapshot import FACTS, OF_A_RUN, Fleet, Snapshot, from_json, hints_of, to_json
+from mgpu.snapshot import OF_A_RUN, Fleet, Snapshot, from_json, hints_of, to_json
 from mgpu.snapshot.redaction import redacted
 from tests.bench import fleet as bench
 
@@ -142,28 +142,6 @@ EVERY = dict(pair for fact in field_kinds.compared() for pair in fields(hints_of
 
 def test_of_every_field_it_is_said_how_it_is_compared() -> None:
     assert [where for where, hint in EVERY.items() if field_kinds.kind_of(where, hint) is None] == []
-    assert set(FACTS) == {*field_kinds.compared(), *field_kinds.NOT_COMPARED}
-
-
-def test_what_is_said_is_said_once_and_of_fields_there_are() -> None:
-    tables = [
-        field_kinds.IDENTITY,
-        field_kinds.MOMENT,
-        field_kinds.NEAR,
-        field_kinds.CATEGORICAL,
-        frozenset(field_kinds.NUMERIC),
-    ]
-    kinds = {kind.__name__: hints_of(kind) for kind in vars(__import__("mgpu.snapshot").snapshot).values()
-             if isinstance(kind, type) and dataclasses.is_dataclass(kind)}  # fmt: skip
-    for table in tables:
-        for where in table:
-            name, _, field = where.partition(".")
-            assert field in kinds[name], where
-    for place, table in enumerate(tables):
-        for other in tables[place + 1 :]:
-            assert (
-                table & other <= set(field_kinds.NUMERIC) & field_kinds.MOMENT
-            )  # told as a moment to --compare, measured here
 
 
 def test_what_names_a_node_its_hardware_or_a_moment_is_never_a_difference() -> None:
@@ -225,7 +203,7 @@ def test_every_fact_that_is_compared_is_told_when_it_differs() -> None:
     checks = engine.load(only=("fleet",))
     told: dict[str, set[str]] = {}
     for key, value in base.values.items():
-        if field_kinds.words(key).where in field_kinds.NUMERIC:
+        if field_kinds.measure_of(field_kinds.words(key).where):
             continue
         nodes = [copy.copy(base) for _ in range(4)]
         for number, machine in enumerate(nodes, 1):

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from mgpu.fleet import field_kinds
 from mgpu.snapshot import Snapshot, hints_of
+from mgpu.snapshot.field_types import Measure
 
 Values: TypeAlias = dict[str, Hashable]
 Reader: TypeAlias = Callable[[Values, str, Any], None]
@@ -170,7 +171,7 @@ def _things(kind: type[Any]) -> Reader:
     """What a list of things is as one: by name where they have one, and the different values of each field."""
     name = kind.__name__
     hints = hints_of(typing.cast("Any", kind))
-    own = [(field, reader, field_kinds.NUMERIC.get(f"{name}.{field}")) for field, hint in hints.items()
+    own = [(field, reader, field_kinds.measure_of(f"{name}.{field}")) for field, hint in hints.items()
            if (reader := _reader(hint, f"{name}.{field}"))]  # fmt: skip
     known_by = _NAMED.get(name)
 
@@ -213,7 +214,7 @@ def _count(values: Values, key: str, name: str, groups: Mapping[str, Sequence[An
         values[f"{key}.count"] = len(things)
 
 
-def _merged(values: Values, key: str, data: Iterable[Any], reader: Reader, measure: field_kinds.Measure | None) -> None:
+def _merged(values: Values, key: str, data: Iterable[Any], reader: Reader, measure: Measure | None) -> None:
     """One field of several things: the value they share, or all the different ones; of a measure the worst."""
     if measure:
         numbers = [number for number in data if isinstance(number, (int, float)) and not isinstance(number, bool)]

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from mgpu.fleet import field_kinds
 from mgpu.fleet.flatten import Values
 from mgpu.snapshot import Outlier
+from mgpu.snapshot.field_types import Measure
 
 LEAST = 8  # nodes
 _FAR = 6.0  # robust standard deviations: 1000 nodes of noise do not reach it
@@ -37,18 +38,18 @@ def outliers(nodes: Mapping[str, Values], population: Sequence[str]) -> Iterator
             yield from _far(key, measure, {node: float(value) for node, value in values.items()})
 
 
-def measure_of(key: str) -> field_kinds.Measure | None:
+def measure_of(key: str) -> Measure | None:
     """How a key is measured; None: it is not."""
     if key.startswith(MEASURED):
         name = key.removeprefix(MEASURED)
         ending, unit = next(((ending, unit) for ending, unit in _UNITS if name.endswith(ending)), ("", ""))
         slow = ending in ("_s", "_c")
         what = name.removesuffix(ending).replace("_", " ")
-        return field_kinds.Measure("high" if slow else "low", unit=unit, what=what)
-    return field_kinds.NUMERIC.get(field_kinds.words(key).where)
+        return Measure("high" if slow else "low", unit=unit, what=what)
+    return field_kinds.measure_of(field_kinds.words(key).where)
 
 
-def _far(key: str, measure: field_kinds.Measure, values: Mapping[str, float]) -> Iterator[Outlier]:
+def _far(key: str, measure: Measure, values: Mapping[str, float]) -> Iterator[Outlier]:
     median = statistics.median(values.values())
     spread = _MAD * statistics.median(abs(value - median) for value in values.values())
     margin = max(measure.share * abs(median), measure.least)

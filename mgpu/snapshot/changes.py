@@ -16,85 +16,12 @@ from typing import Any, Literal
 
 from mgpu.quantities import gib
 from mgpu.snapshot import FACTS, Gpu, Snapshot, bus_address, hints_of
+from mgpu.snapshot.field_marks import marks, words_before
+from mgpu.snapshot.field_types import unit_of
 
 Kind = Literal["added", "removed", "changed", "unknown"]
 Plain = str | int | float | bool | None
 
-# Facts that are of one run or of one moment, or follow from others.
-_NOT_COMPARED = frozenset(
-    {
-        "visible",
-        "kernel_log",
-        "leftovers",
-        "gpu_runs",
-        "plan",
-        "ranks",
-        "nccl_log",
-        "baseline",
-        "stamp",
-        "script",
-        "job_script",
-        "log",
-        "run",
-        "fleet",
-    }
-)
-# Fields that move by themselves or with the load, and such as follow from others.
-MOVES = frozenset({
-    "Gpu.index", "Gpu.minor", "Gpu.serial", "Gpu.memory_used_bytes", "Gpu.memory_free_bytes",
-    "Gpu.memory_reserved_bytes", "Gpu.bar1_used_bytes", "Gpu.temperature_c", "Gpu.temperature_margin_c",
-    "Gpu.memory_temperature_c", "Gpu.power_w", "Gpu.utilization_percent", "Gpu.clock_event_reasons",
-    "Gpu.sm_clock_mhz", "Gpu.performance_state", "Gpu.pcie_generation", "Gpu.pcie_replays",
-    "Gpu.ecc_corrected_volatile", "Gpu.processes", "Gpu.trouble", "Gpu.display_active", "NvLink.errors",
-    "Driver.init_s", "TorchRuntime.import_s", "TorchRuntime.devices", "System.memory_available_bytes",
-    "System.shm_free_bytes", "System.tmp_free_bytes", "System.cwd_free_bytes", "System.memory_limit_used_bytes",
-    "System.tasks_used", "System.oom_kills", "Interface.addresses", "Network.port_busy", "Network.port_owner",
-    "Network.port_owner_pid", "Network.port_owner_mine", "Slurm.job_id", "Slurm.node_rank", "HcaPort.link_downed",
-    "HcaPort.lid", "HcaPort.sm_lid", "PciDevice.aer_fatal", "PciDevice.speed_gt_per_s", "Kernel.files_used",
-    "Kernel.load_1min", "Kernel.swap_used_bytes", "Kernel.stuck", "Kernel.committed_bytes", "Folder.total_bytes",
-    "Folder.free_bytes", "Folder.free_inodes", "Folder.stat_s", "Folder.error", "Storage.hf_cache_models",
-    "Config.path", "Config.marks", "Config.faults", "Config.loader", "Config.sha256", "LoaderVerdict.error",
-})  # fmt: skip
-# Fields in which None is something one knows; in all others it means not known.
-_NONE = {
-    "Gpu.lost": "it answers", "System.cpus_quota": "no limit", "System.memory_limit_bytes": "no limit",
-    "System.limit_open_files": "unlimited", "System.limit_locked_memory_bytes": "unlimited",
-    "System.limit_processes": "unlimited", "System.limit_stack_bytes": "unlimited", "System.tasks_max": "no limit",
-    "System.hard_open_files": "unlimited", "System.hard_locked_memory_bytes": "unlimited",
-    "Container.kind": "none", "Pytorch.cuda": "a CPU build", "Driver.nvml_error": "it answers",
-    "Python.accelerate_default_config": "none", "Python.on_path": "none", "Python.accelerate_on_path": "none",
-    "TorchRuntime.import_error": "it imports", "TorchRuntime.cuda_error": "none", "Network.hostname_error": "none",
-    "PciDevice.driver": "none", "Libraries.nvcc": "none", "Libraries.compiler": "none", "Libraries.ninja": "none",
-    "Libraries.cuda_home": "not set", "Config.batch_per_gpu": "not set",
-}  # fmt: skip
-# What people call it; other fields are called by their own name, without its unit.
-CALLED = {
-    "Host.name": "host", "Host.os": "operating system", "Host.kernel": "Linux kernel", "Host.machine": "architecture",
-    "Python.executable": "interpreter", "Python.version": "Python", "Python.on_path": "python on PATH",
-    "Python.accelerate_on_path": "accelerate on PATH", "Python.accelerate_default_config": "default config",
-    "Driver.version": "driver", "Driver.cuda_version": "CUDA of the driver", "Driver.nvml_error": "NVML",
-    "Driver.module_version": "driver module", "Driver.nvml_version": "NVML version",
-    "Driver.pci_gpus": "GPUs on the PCI bus", "Driver.device_nodes": "device nodes", "Pytorch.version": "torch",
-    "Pytorch.cuda": "CUDA of torch", "Pytorch.location": "torch's folder",
-    "TorchRuntime.device_count": "GPUs torch sees",
-    "TorchRuntime.nccl_version": "NCCL of torch", "System.cpus_allowed": "CPUs allowed",
-    "Gpu.ecc_uncorrected_volatile": "uncorrected ECC errors", "Gpu.lost": "state",
-    "Gpu.ecc_uncorrected_aggregate": "uncorrected ECC errors ever", "Gpu.mig_mode": "MIG", "Gpu.pci": "PCI address",
-    "System.memory_total_bytes": "RAM", "System.shm_total_bytes": "/dev/shm", "System.numa_nodes": "NUMA nodes",
-    "System.limit_open_files": "limit of open files", "System.limit_locked_memory_bytes": "limit of locked memory",
-    "System.limit_processes": "limit of processes", "System.limit_stack_bytes": "limit of the stack",
-    "System.memory_limit_bytes": "limit of memory", "Container.kind": "container",
-    "Network.hostname": "host name", "Slurm.gpus_on_node": "GPUs Slurm granted",
-}  # fmt: skip
-_SUBJECT = {  # the words before a field of a fact without a name of its own
-    "Host": "", "Python": "", "Driver": "", "Pytorch": "torch ", "TorchRuntime": "torch ", "System": "",
-    "Nccl": "NCCL ", "Network": "", "Slurm": "Slurm ", "Pci": "PCI ", "InfiniBand": "InfiniBand ", "Kernel": "kernel ",
-    "Container": "container ", "Storage": "", "Libraries": "", "Config": "config ",
-}  # fmt: skip
-_UNITS = (
-    ("_bytes", ""), ("_mbit_per_s", " Mbit/s"), ("_gbit_per_s", " Gbit/s"), ("_gt_per_s", " GT/s"),
-    ("_mb_per_s", " MB/s"), ("_percent", " %"), ("_mhz", " MHz"), ("_w", " W"), ("_c", " C"), ("_s", " s"),
-)  # fmt: skip
 _SHOWN_PAIRS = 4
 _LONGEST = 60  # a value longer than this is cut on screens
 
@@ -133,7 +60,7 @@ def changes(before: Snapshot, after: Snapshot) -> tuple[Change, ...]:
     hints = hints_of(Snapshot)
     found: list[Change] = []
     for fact in FACTS:
-        if fact in _NOT_COMPARED:
+        if marks(f"Snapshot.{fact}").compared.moves:
             continue
         old, new = getattr(before, fact), getattr(after, fact)
         if old is None or (new is None and after.left_out(fact)):
@@ -172,22 +99,22 @@ def _compared(fact: str, hint: Any, old: Any, new: Any, subject: str, where: str
                 named = ", ".join(map(str, items))
                 before, after = (named, None) if kind == "removed" else (None, named)
                 yield Change(fact, f"{subject}{called(where)}", typing.cast("Kind", kind), before, after)
-    elif old is None and where not in _NONE:
+    elif old is None and marks(where).wording.none is None:
         return  # it was not known
-    elif new is None and where not in _NONE:
+    elif new is None and marks(where).wording.none is None:
         yield Change(fact, f"{subject}{called(where)}", "unknown", said(where, old), "it could not be read")
     else:
         yield Change(fact, f"{subject}{called(where)}", "changed", said(where, old), said(where, new))
 
 
 def _fields(fact: str, kind: type[Any], old: Any, new: Any, subject: str) -> Iterator[Change]:
-    hints = hints_of(typing.cast("Any", kind))
-    for field in dataclasses.fields(kind):
-        where = f"{kind.__name__}.{field.name}"
-        if where in MOVES:
-            continue
-        prefix = subject or ("" if where in CALLED else _SUBJECT.get(kind.__name__, f"{fact.replace('_', ' ')} "))
-        yield from _compared(fact, hints[field.name], getattr(old, field.name), getattr(new, field.name), prefix, where)
+    is_fact = _without_none(hints_of(Snapshot)[fact]) is kind
+    words = words_before(kind.__name__) if is_fact else f"{fact.replace('_', ' ')} "
+    for name, hint in hints_of(typing.cast("Any", kind)).items():
+        where = f"{kind.__name__}.{name}"
+        if not marks(where).compared.moves:
+            prefix = subject or ("" if marks(where).wording.name else words)
+            yield from _compared(fact, hint, getattr(old, name), getattr(new, name), prefix, where)
 
 
 # What a thing in a list is known by, and whether it is told when one comes or goes.
@@ -229,7 +156,7 @@ def _gpus(old: Sequence[Gpu], new: Sequence[Gpu]) -> Iterator[Change]:
         if now is None:
             yield Change("gpus", subject.strip(), "removed", gpu.name)
         elif now.lost and not gpu.lost:
-            yield Change("gpus", subject.strip(), "changed", _NONE["Gpu.lost"], now.lost)
+            yield Change("gpus", subject.strip(), "changed", marks("Gpu.lost").wording.none, now.lost)
         else:
             if now.index != gpu.index and len(old) == len(new):
                 yield Change("gpus", f"{subject}number", "changed", gpu.index, now.index)
@@ -302,24 +229,22 @@ def _without_none(hint: Any) -> Any:
 
 def called(where: str) -> str:
     """What people call a field: `power limit` for Gpu.power_limit_w."""
-    if where in CALLED:
-        return CALLED[where]
     name = where.partition(".")[2] or where
-    unit = next((unit for unit, _ in _UNITS if name.endswith(unit)), "")
-    return name.removesuffix(unit).replace("_", " ")
+    return marks(where).wording.name or name.removesuffix(unit_of(name)[0]).replace("_", " ")
 
 
 def said(where: str, value: Any) -> Plain:
     """A value as a person reads it; numbers without a unit stay numbers."""
     name = where.partition(".")[2]
     if value is None:
-        return _NONE.get(where, "not known")
+        none = marks(where).wording.none
+        return "not known" if none is None else none
     if isinstance(value, bool):
         return "yes" if value else "no"
     if name.endswith("_bytes") and isinstance(value, int):
         return gib(value)
     if isinstance(value, (int, float)):
-        unit = next((word for unit, word in _UNITS if name.endswith(unit)), "")
+        unit = unit_of(name)[1]
         return f"{value:g}{unit}" if unit else value
     if isinstance(value, (tuple, list)):
         dotted = len(value) == 2 and all(type(part) is int for part in value)

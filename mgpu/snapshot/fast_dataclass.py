@@ -1,28 +1,62 @@
-"""How do sixty frozen dataclasses load in a quarter of the time?
+"""How do a hundred frozen dataclasses load in a quarter of the time?
 
 `dataclasses` compiles six methods anew for every class, which is most of what importing the facts would cost a quick
-doctor. Here only `__init__` is made for each class; equality, hash, text and the refusal to change are written once.
-Type checkers see the standard library's `dataclass`, so that nothing is lost on them.
+doctor. Here equality, hash, text and the refusal to change are written once, and `__init__` is compiled when the first
+object of a class is made: a quick doctor makes objects of a quarter of the classes. Type checkers see the standard
+library's `dataclass`, so that nothing is lost on them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 T = TypeVar("T")
+_NOT_GIVEN = object()
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+
+    def dataclass(*, frozen: bool) -> Any:
+        """As `dataclasses.dataclass(frozen=True)`."""
+        assert frozen
+
+        def make(cls: type[T]) -> type[T]:
+            for method in (_eq, _hash, _repr, _setattr, _delattr):
+                setattr(cls, method.__name__.replace("_", "__", 1) + "__", method)
+            cls.__init__ = _init_later(cls)
+            return dataclasses.dataclass(init=False, eq=False, repr=False)(cls)
+
+        return make
 
 
-def dataclass(*, frozen: bool) -> Any:
-    """As `dataclasses.dataclass(frozen=True)`."""
-    assert frozen
+def _init_later(cls: Any) -> Callable[..., None]:
+    def __init__(self: Any, *args: Any, **keywords: Any) -> None:
+        cls.__init__ = _compiled_init(cls)
+        cls.__init__(self, *args, **keywords)
 
-    def make(cls: type[T]) -> type[T]:
-        for method in (_eq, _hash, _repr, _setattr, _delattr):
-            setattr(cls, method.__name__.replace("_", "__", 1) + "__", method)
-        return dataclasses.dataclass(eq=False, repr=False)(cls)
+    return __init__
 
-    return make
+
+def _compiled_init(cls: Any) -> Callable[..., None]:
+    """The `__init__` that `dataclasses` would make, but for the frozen fields, which it sets all at once."""
+    parameters, values = [], []
+    names: dict[str, Any] = {"_NOT_GIVEN": _NOT_GIVEN}
+    for field in dataclasses.fields(cls):
+        name, default, value = field.name, "", field.name
+        if field.default is not dataclasses.MISSING:
+            default, names[f"_default_{name}"] = f"=_default_{name}", field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            default, names[f"_make_{name}"] = "=_NOT_GIVEN", field.default_factory
+            value = f"_make_{name}() if {name} is _NOT_GIVEN else {name}"
+        parameters.append(f"{name}{default}")
+        values.append(f"{name}={value}")
+    exec(f"def __init__(self, {', '.join(parameters)}):\n    self.__dict__.update({', '.join(values)})", names)
+    made: Callable[..., None] = names["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    return made
 
 
 def _values(self: Any) -> tuple[Any, ...]:

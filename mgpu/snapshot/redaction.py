@@ -18,70 +18,13 @@ from typing import Any, Literal
 from mgpu.secrets_masking import masked, masked_value
 from mgpu.snapshot import Snapshot, from_json, hints_of, to_json
 from mgpu.snapshot.config_secrets import known_secrets
+from mgpu.snapshot.field_marks import marks
 
-# Fields that hold nothing but a name of a machine or a user.
-_NAMES = frozenset({
-    "Host.name", "Network.hostname", "Master.name", "Rank.host", "EndedRank.host", "Fallen.host",
-    "Peer.host", "Meeting.address", "NodePath.node", "NodePath.peer", "NodePath.name",
-    "NodeDoor.node", "NodeDoor.hostname",
-    "Outlier.node", "NodeFault.node", "NodeClass.nodes", "Fleet.nodes", "Fleet.roles", "GpuProcess.user",
-    "Config.values.main_process_ip",
-})  # fmt: skip
-# Fields that hold paths or words of others, in which such a name may stand. In all other text (words of ours, models,
-# versions) it is just a word: a machine may be called `wheel`, `no` or `MULTI_GPU`.
-_TEXTS = frozenset({
-    "Gap.reason", "Pci.topology_file", "Python.executable", "Python.on_path", "Python.accelerate_on_path",
-    "Python.accelerate_default_config", "Python.accelerate_command", "Python.torchrun_on_path", "Python.prefix",
-    "Python.user_site", "TorchRuntime.mapped", "TorchRuntime.cudnn_error", "TorchRuntime.extensions", "Library.error",
-    "Libraries.nvcc_path",
-    "Driver.nvml_detail", "Driver.nodes_group", "GpuProcess.name", "Gpu.trouble", "Pytorch.location",
-    "TorchRuntime.import_error", "TorchRuntime.cuda_error", "NcclLibrary.path", "Nccl.config_files",
-    "Network.hostname_error", "Network.port_owner", "Config.path", "ConfigFault.message", "LoaderVerdict.error",
-    "Step.detail", "Rank.last_word", "Rank.error", "Rank.stack", "Rank.traceback", "Rank.skipped", "Rank.wrote",
-    "Rank.evidence",
-    "Ranks.launcher_output", "Ranks.folder", "Ranks.left_files", "Peer.error", "PairRun.detail", "Trial.detail",
-    "Meeting.error", "Checkpoint.folder", "NcclLog.warnings", "Baseline.path",
-    "Stamp.verified", "Stamp.now", "Stamp.refused", "Folder.path", "Folder.mount", "Folder.error", "LeftFile.path",
-    "LeftProcess.name",
-    "Library.path", "Libraries.twice", "Libraries.shadowed", "Libraries.cuda_home", "KernelEvent.process",
-    "KernelEvent.text", "Kernel.stuck", "Kernel.command_line", "GpuRun.detail", "GpuRun.nccl_path",
-    "GpuRun.libcuda", "GpuRun.no_kernel", "GpuRun.no_peers", "PeerCopy.error", "Master.error", "Master.route_error",
-    "Script.path", "Script.shadowed", "JobScript.path", "JobScript.config", "JobScript.syntax",
-    "JobScript.sourced", "JobCommand.words", "JobCommand.env", "JobSet.value", "JobSet.raw", "JobFolder.path",
-    "JobTrap.action", "JobText.text", "JobVariable.name", "JobVariable.runs", "Directive.value", "Directive.written",
-    "Script.arguments", "ScriptCall.arguments", "ScriptCall.keywords", "ScriptCall.written",
-    "ScriptSet.value", "ScriptText.text", "Seen.text", "Seen.file", "Seen.groups", "Raised.message", "Raised.cause",
-    "Raised.file", "Raised.place", "Fallen.error", "Log.files", "Log.last", "EndedRank.error", "Run.killed", "Run.log",
-    "NodeFault.text", "NodePath.error", "NodeDoor.own_error", "NodeDoor.meeting_error", "NodeDoor.full_name",
-    "Difference.value", "Difference.usual", "Fleet.missing", "Fleet.unshared", "Fleet.strangers",
-})  # fmt: skip
-# Versions of four numbers look like addresses.
-_VERSIONS = frozenset({
-    "Host.os", "Host.kernel", "Python.version", "Python.user_packages", "TorchRuntime.nccl_loaded_version",
-    "TorchRuntime.cudnn_version", "Libraries.requires", "Libraries.built_with", "Libraries.c_compiler",
-    "Driver.version", "Driver.nvml_version", "Driver.module_version",
-    "Pytorch.version", "Pytorch.nccl_required", "TorchRuntime.nccl_version", "NcclLibrary.version", "Nccl.wheels",
-    "Snapshot.packages", "LoaderVerdict.accelerate", "Snapshot.mgpu", "Library.version", "Libraries.wheels",
-    "Libraries.nvcc", "Libraries.compiler", "Libraries.ninja", "HcaPort.firmware", "GpuRun.nccl_version",
-    "Gpu.vbios", "Gpu.gsp_firmware",
-})  # fmt: skip
-_SERIALS = frozenset({"Gpu.serial"})  # they name one piece of hardware, as a UUID does
-# Numbers of processes, in these fields and after the word "pid" in texts.
-_PIDS = frozenset({"GpuProcess.pid", "LeftProcess.pid", "Rank.pid", "EndedRank.pid", "Fallen.pid", "GpuWork.processes",
-                   "Ranks.left_running", "Ranks.outlived",
-                   "Network.port_owner_pid"})  # fmt: skip
 _PID = re.compile(r"(?<=\bpid )\d+")
 _HOME = re.compile(r"((?:/home|/Users)/|/torchinductor_)[^/\s:,'\"]+")  # torch names its cache after the user
 _ADDRESS = re.compile(r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)|[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?!\w))")
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _UUIDS = re.compile(rf"(?P<whole>{_UUID})|(?<!MIG-)\b(?P<part>(?:GPU|MIG)-[0-9a-fA-F][0-9a-fA-F-]*)(?!\w)")
-
-
-# Mappings whose keys are names of the user's: variables, and keys of a config.
-_NAMED_BY_USERS = frozenset({
-    "Snapshot.env", "Config.values", "DeepSpeedFile.values", "Python.accelerate_default_settings", "Trial.environment",
-    "JobCommand.env", "ScriptCall.keywords", "Stamp.verified", "Stamp.now",
-})  # fmt: skip
 
 
 def without_secrets(snapshot: Snapshot) -> Snapshot:
@@ -101,7 +44,7 @@ def _hidden(hint: Any, data: Any, where: str, known: tuple[str, ...]) -> Any:
     if isinstance(data, dict) and dataclasses.is_dataclass(hint):
         kinds, kind = hints_of(typing.cast("Any", hint)), typing.cast("type[Any]", hint).__name__
         return {key: _hidden(kinds[key], value, f"{kind}.{key}", known) for key, value in data.items()}
-    if isinstance(data, dict) and where in _NAMED_BY_USERS:
+    if isinstance(data, dict) and marks(where).secret_by_key:
         return masked_value(data)
     if isinstance(data, dict):
         inner = args[-1] if args else Any
@@ -182,17 +125,18 @@ class _Substitutes:
 
     def text(self, text: str, where: str) -> str:
         """One text of the field `where`, without what names a person, a machine or a device."""
-        if where in _SERIALS:
+        kind = marks(where).redaction.kind
+        if kind == "serial":
             return _substitute("serial", text)
-        named = _listed(where, _NAMES) or _may_hold_names(where, text)
+        named = _may_hold_names(where, text)
         if named and text in self.names:
             return self.names[text]
-        if where == "NcclLog.interfaces":  # eth0:10.0.0.1
+        if kind == "interface":  # eth0:10.0.0.1
             name, colon, address = text.partition(":")
             return f"{name}{colon}{_ADDRESS.sub(_address, address)}"
         text = _UUIDS.sub(self._device, text)
         text = _HOME.sub(r"\1user", text)
-        if not _listed(where, _VERSIONS):
+        if kind != "version":
             text = _ADDRESS.sub(_address, text)
         if not named:
             return text
@@ -219,14 +163,11 @@ class _Substitutes:
 
 def _may_hold_names(where: str, text: str) -> bool:
     """Whether a host's or user's name in this field is one: paths, sentences, and addresses in the environment."""
-    if where.startswith("Snapshot.env."):
-        return "/" in text or "ADDR" in where or "HOST" in where
-    return _listed(where, _TEXTS)
-
-
-def _listed(where: str, fields: frozenset[str]) -> bool:
-    """Whether Class.field, or Class.field.key, is of a field of this list."""
-    return where in fields or ".".join(where.split(".", 2)[:2]) in fields
+    redaction = marks(where).redaction
+    key = where.split(".", 2)[2:]  # of an entry of a mapping
+    if redaction.kind == "variable":
+        return bool(key) and ("/" in text or "ADDR" in key[0] or "HOST" in key[0])
+    return redaction.kind in ("name", "text") or key == [redaction.name_at]
 
 
 def _address(found: re.Match[str]) -> str:
@@ -265,6 +206,6 @@ def _cleaned(hint: Any, data: Any, where: str, substitutes: _Substitutes) -> Any
         }
     if isinstance(data, list | tuple):
         return [_cleaned(args[0] if args else Any, value, where, substitutes) for value in data]
-    if where in _PIDS and type(data) is int:
+    if type(data) is int and marks(where).redaction.kind == "pid":
         return _pid(data)
     return substitutes.text(data, where) if isinstance(data, str) else data

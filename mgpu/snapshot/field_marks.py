@@ -1,0 +1,95 @@
+"""What do the fields of a Snapshot declare (mgpu/snapshot/field_types.py)? Read from their types, the first time that
+something asks: a quick doctor does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+from mgpu.snapshot import Snapshot
+from mgpu.snapshot.fast_dataclass import dataclass
+from mgpu.snapshot.field_types import Compared, Measure, Redaction, SecretByKey, Subject, Wording
+from mgpu.snapshot.json_form import marked_hints_of
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What one field declares."""
+
+    compared: Compared = Compared()
+    wording: Wording = Wording()
+    measure: Measure | None = None
+    redaction: Redaction = Redaction("label")
+    secret_by_key: bool = False
+
+
+_NONE = Marks()
+
+
+def marks(where: str) -> Marks:
+    """Of a field, `Class.field`, or of an entry of it, `Class.field.key`."""
+    return _marks().get(".".join(where.split(".", 2)[:2]), _NONE)
+
+
+def words_before(kind: str) -> str:
+    """The words before the fields of a class, with a blank; empty if the fields name it themselves."""
+    return _words_before().get(kind, "")
+
+
+@cache
+def marked_fields() -> Mapping[str, Any]:
+    """The type of every field in a Snapshot, at any depth, with its marks, by `Class.field`."""
+    fields: dict[str, Any] = {}
+    kinds: list[type[Any]] = [Snapshot]
+    for kind in kinds:
+        for name, hint in marked_hints_of(typing.cast("Any", kind)).items():
+            fields[f"{kind.__name__}.{name}"] = hint
+            kinds += [part for part in _dataclasses(hint) if part not in kinds]
+    return fields
+
+
+def parts(hint: Any) -> Iterator[Any]:
+    """A type and all that it is made of, marks included."""
+    yield hint
+    yield from getattr(hint, "__metadata__", ())
+    for part in (hint.__origin__,) if hasattr(hint, "__metadata__") else typing.get_args(hint):
+        yield from parts(part)
+
+
+def _dataclasses(hint: Any) -> list[type[Any]]:
+    return [part for part in parts(hint) if isinstance(part, type) and dataclasses.is_dataclass(part)]
+
+
+@cache
+def _marks() -> Mapping[str, Marks]:
+    return {where: _of_type(tuple(parts(hint))) for where, hint in marked_fields().items()}
+
+
+def _of_type(found: tuple[Any, ...]) -> Marks:
+    return Marks(
+        _first(Compared, found, Compared()),
+        _first(Wording, found, Wording()),
+        _first(Measure, found, None),
+        _first(Redaction, found, Redaction("label")),
+        SecretByKey in found,
+    )
+
+
+def _first(kind: type[Any], found: tuple[Any, ...], otherwise: T) -> T:
+    return next((part for part in found if isinstance(part, kind)), otherwise)
+
+
+@cache
+def _words_before() -> Mapping[str, str]:
+    return {
+        part.__name__: f"{subject.name} "
+        for hint in marked_fields().values()
+        for subject in parts(hint)
+        if isinstance(subject, Subject)
+        for part in _dataclasses(hint)
+    }
