@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import SIGNAL_NAMES, EndedRank, Run
 
 from ._xid import XIDS
 
+FAMILY = Family(of_a_run=True)
 _GIB = 1 << 30
 # mgpu: what was free at the least, of samples half a second apart. The kernel kills when nothing can be reclaimed, and
 # memory that is taken fast is gone between two samples; above this share there was room.
@@ -95,7 +96,14 @@ def _none(run: Run, what: str) -> Ok:
     return Ok(f"{what} (exit {run.exit_code}, {len(run.ranks)} rank{'s' * (len(run.ranks) != 1)})")
 
 
-@check(Severity.ERROR, source="https://docs.kernel.org/admin-guide/cgroup-v2.html")
+@check(
+    Severity.ERROR,
+    source="https://docs.kernel.org/admin-guide/cgroup-v2.html",
+    role="root",
+    kind="kernel",
+    same_as=("run_rank_killed", "log_rank_killed", "log_killed_for_memory"),
+    tags=("job_state",),
+)
 def run_out_of_memory(run: Run) -> Answer:
     """The kernel killed a process of the run because the machine's memory, or the job's share of it, was used up.
 
@@ -134,7 +142,14 @@ def run_out_of_memory(run: Run) -> Answer:
     )  # fmt: skip
 
 
-@check(Severity.ERROR, source="https://man7.org/linux/man-pages/man7/signal.7.html", because_of=("run_out_of_memory",))
+@check(
+    Severity.ERROR,
+    source="https://man7.org/linux/man-pages/man7/signal.7.html",
+    because_of=("run_out_of_memory",),
+    role="root",
+    kind="kernel",
+    same_as=("log_rank_killed",),
+)
 def run_rank_killed(run: Run) -> Answer:
     """A rank was ended by SIGKILL, and nothing says that it was for want of memory.
 
@@ -185,7 +200,14 @@ def _by_signal(run: Run, codes: tuple[int, ...], what: str, why: str, *fixes: Fi
                    _subjects(fallen))  # fmt: skip
 
 
-@check(Severity.ERROR, source="https://docs.python.org/3/library/faulthandler.html")
+@check(
+    Severity.ERROR,
+    source="https://docs.python.org/3/library/faulthandler.html",
+    role="root",
+    kind="kernel",
+    same_as=("log_rank_segfault",),
+    tags=("last_line",),
+)
 def run_rank_crashed(run: Run) -> Answer:
     """A rank touched memory that is not its own, and ended with SIGSEGV.
 
@@ -208,6 +230,10 @@ def run_rank_crashed(run: Run) -> Answer:
     Severity.ERROR,
     source="https://man7.org/linux/man-pages/man3/abort.3.html",
     because_of=("log_collective_timed_out", "log_watchdog_stuck", "log_desynchronised"),
+    role="secondary",
+    kind="kernel",
+    same_as=("log_rank_aborted",),
+    tags=("last_line",),
 )
 def run_rank_aborted(run: Run) -> Answer:
     """A rank ended itself with SIGABRT.
@@ -225,7 +251,13 @@ def run_rank_aborted(run: Run) -> Answer:
     )  # fmt: skip
 
 
-@check(Severity.ERROR, source="https://docs.docker.com/reference/cli/docker/container/run/")
+@check(
+    Severity.ERROR,
+    source="https://docs.docker.com/reference/cli/docker/container/run/",
+    role="root",
+    kind="kernel",
+    same_as=("log_rank_bus_error",),
+)
 def run_rank_bus_error(run: Run) -> Answer:
     """A rank ended with SIGBUS: a file it had mapped into memory could not be had.
 
@@ -243,7 +275,13 @@ def run_rank_bus_error(run: Run) -> Answer:
     )  # fmt: skip
 
 
-@check(Severity.ERROR, source="https://man7.org/linux/man-pages/man7/signal.7.html")
+@check(
+    Severity.ERROR,
+    source="https://man7.org/linux/man-pages/man7/signal.7.html",
+    role="root",
+    kind="kernel",
+    same_as=("log_illegal_instruction", "log_rank_floating_point_signal"),
+)
 def run_rank_illegal_instruction(run: Run) -> Answer:
     """A rank ended with SIGILL or SIGFPE: the processor could not do what a library asked of it.
 
@@ -259,7 +297,15 @@ def run_rank_illegal_instruction(run: Run) -> Answer:
     )  # fmt: skip
 
 
-@check(Severity.ERROR, source="https://slurm.schedmd.com/job_state_codes.html")
+@check(
+    Severity.ERROR,
+    source="https://slurm.schedmd.com/job_state_codes.html",
+    role="root",
+    kind="scheduler",
+    same_as=("log_slurm_time_up", "log_slurm_preempted", "log_slurm_cancelled", "run_rank_terminated"),
+    effect_of="job_cancel",
+    tags=("job_state",),
+)
 def run_ended_by_slurm(run: Run) -> Answer:
     """Slurm ended the job: its time was up, or it was preempted or cancelled.
 
@@ -281,7 +327,14 @@ def run_ended_by_slurm(run: Run) -> Answer:
     )  # fmt: skip
 
 
-@check(Severity.ERROR, source="https://slurm.schedmd.com/sbatch.html", because_of=("run_ended_by_slurm",))
+@check(
+    Severity.ERROR,
+    source="https://slurm.schedmd.com/sbatch.html",
+    because_of=("run_ended_by_slurm",),
+    role="secondary",
+    kind="scheduler",
+    effect_of="stop",
+)
 def run_rank_terminated(run: Run) -> Answer:
     """Ranks were ended by SIGTERM, SIGHUP or SIGINT that did not come through mgpu.
 
@@ -306,7 +359,12 @@ def run_rank_terminated(run: Run) -> Answer:
     )
 
 
-@check(Severity.ERROR, source="https://docs.python.org/3/library/argparse.html#exiting-methods")
+@check(
+    Severity.ERROR,
+    source="https://docs.python.org/3/library/argparse.html#exiting-methods",
+    role="secondary",
+    kind="launcher",
+)
 def run_arguments_wrong(run: Run) -> Answer:
     """The script, or its launcher, refused its arguments and ended with 2.
 
@@ -328,7 +386,7 @@ def run_arguments_wrong(run: Run) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=_EXIT)
+@check(Severity.ERROR, source=_EXIT, role="root", kind="launcher")
 def run_launcher_killed(run: Run) -> Answer:
     """The launcher itself was killed by a signal, and no rank had failed before.
 
@@ -358,7 +416,12 @@ def run_launcher_killed(run: Run) -> Answer:
     )
 
 
-@check(Severity.ERROR, source="mgpu: a launcher that ends with an error before any rank was seen under it")
+@check(
+    Severity.ERROR,
+    source="mgpu: a launcher that ends with an error before any rank was seen under it",
+    role="wrapper",
+    kind="launcher",
+)
 def run_launcher_failed(run: Run) -> Answer:
     """The launcher ended with an error before it had started a single rank.
 
@@ -380,7 +443,7 @@ def run_launcher_failed(run: Run) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=_EXIT)
+@check(Severity.ERROR, source=_EXIT, role="wrapper", kind="script", tags=("last_line",))
 def run_rank_failed(run: Run) -> Answer:
     """A rank ended with an exit code that is not 0, or by a signal of which no other check tells.
 
@@ -412,7 +475,7 @@ def run_rank_failed(run: Run) -> Answer:
     )  # fmt: skip
 
 
-@check(Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/index.html")
+@check(Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/index.html", role="root", kind="xid")
 def run_gpu_fell_out(run: Run) -> Answer:
     """The driver reported a fault of a GPU (Xid) while the training ran.
 
@@ -439,7 +502,13 @@ def run_gpu_fell_out(run: Run) -> Answer:
     return Ok(f"no Xid of hardware in the kernel's log meanwhile ({len(run.xids)} of other kinds)")
 
 
-@check(Severity.ERROR, source="mgpu: the state of each rank at the moment of the signal, from /proc")
+@check(
+    Severity.ERROR,
+    source="mgpu: the state of each rank at the moment of the signal, from /proc",
+    role="root",
+    kind="timeout",
+    tags=("silent_rank",),
+)
 def run_rank_silent(run: Run) -> Answer:
     """A run was stopped by hand while one rank did nothing and the others waited for it.
 
@@ -474,7 +543,7 @@ def run_rank_silent(run: Run) -> Answer:
     )  # fmt: skip
 
 
-@check(Severity.ERROR, source="mgpu: --timeout of mgpu launch")
+@check(Severity.ERROR, source="mgpu: --timeout of mgpu launch", role="secondary", kind="timeout", tags=("time_limit",))
 def run_timed_out(run: Run) -> Answer:
     """The run took longer than --timeout allows, and was ended.
 
@@ -492,7 +561,14 @@ def run_timed_out(run: Run) -> Answer:
     )
 
 
-@check(Severity.INFO, source="mgpu: a signal that was forwarded to the launcher")
+@check(
+    Severity.INFO,
+    source="mgpu: a signal that was forwarded to the launcher",
+    role="wrapper",
+    kind="timeout",
+    same_as=("log_interrupted", "log_asked_to_end", "log_terminal_closed"),
+    tags=("user_stop",),
+)
 def run_stopped(run: Run) -> Answer:
     """The run was stopped by a signal: Ctrl-C, kill, or the end of its terminal.
 
@@ -518,7 +594,13 @@ def run_stopped(run: Run) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="mgpu: when each rank's process was seen to be gone")
+@check(
+    Severity.WARNING,
+    source="mgpu: when each rank's process was seen to be gone",
+    role="secondary",
+    kind="timeout",
+    tags=("ranks_done",),
+)
 def run_rank_left_early(run: Run) -> Answer:
     """A rank was done long before the others, without an error.
 

@@ -6,7 +6,7 @@ low figure means more than a high one.
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import GpuWork, Run
 
@@ -14,6 +14,7 @@ from ._knowledge import GIB, MIB, counted, gib, gpu_list, listed
 from ._log import span
 from .smoke._ranks import median
 
+FAMILY = Family(of_a_run=True)
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/structnvmlUtilization__t.html"
 # mgpu: fewer readings, at one in one or two seconds, may all fall into one pause.
 _ENOUGH = 10
@@ -87,7 +88,7 @@ def gpus_not_watched(run: Run) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/49481")
+@check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/49481", watch="start")
 def ranks_on_one_gpu(run: Run) -> Answer:
     """Several ranks train on one GPU.
 
@@ -121,7 +122,12 @@ def ranks_on_one_gpu(run: Run) -> Answer:
     )  # fmt: skip
 
 
-@check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/135279", because_of=("ranks_on_one_gpu",))
+@check(
+    Severity.WARNING,
+    source="https://github.com/pytorch/pytorch/issues/135279",
+    because_of=("ranks_on_one_gpu",),
+    watch="start",
+)
 def gpu_context_of_other_ranks(run: Run) -> Answer:
     """Ranks hold memory on a GPU that is another rank's.
 
@@ -156,7 +162,7 @@ def gpu_context_of_other_ranks(run: Run) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=_NVML, because_of=("ranks_on_one_gpu",))
+@check(Severity.WARNING, source=_NVML, because_of=("ranks_on_one_gpu",), watch="start")
 def gpu_idle_in_run(run: Run) -> Answer:
     """A GPU of the run did nothing.
 
@@ -203,7 +209,13 @@ def gpu_idle_in_run(run: Run) -> Answer:
     return Ok(f"{len(at_work)} of {counted(len(gpus), 'GPU')} used" + (f", {unknown} not told" if unknown else ""))
 
 
-@check(Severity.WARNING, source="https://doi.org/10.1145/3597503.3639232", because_of=("gpu_idle_in_run",))
+@check(
+    Severity.WARNING,
+    source="https://doi.org/10.1145/3597503.3639232",
+    because_of=("gpu_idle_in_run",),
+    watch="start",
+    tags=("passed_run",),
+)
 def gpu_starved(run: Run) -> Answer:
     """The GPUs wait most of the time.
 
@@ -236,6 +248,7 @@ def gpu_starved(run: Run) -> Answer:
 @check(
     Severity.INFO, source="https://docs.pytorch.org/docs/stable/notes/cuda.html (memory-management)",
     because_of=("gpu_context_of_other_ranks", "ranks_on_one_gpu"),
+    tags=("passed_run",),
 )  # fmt: skip
 def gpu_memory_nearly_full(run: Run) -> Answer:
     """A GPU's memory was nearly full.
@@ -269,6 +282,7 @@ def gpu_memory_nearly_full(run: Run) -> Answer:
 @check(
     Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/49481",
     because_of=("gpu_idle_in_run", "gpu_context_of_other_ranks", "ranks_on_one_gpu", "gpu_fell_idle"),
+    tags=("passed_run",),
 )  # fmt: skip
 def gpus_uneven(run: Run) -> Answer:
     """One GPU did much less, or took much more memory, than the others.
@@ -323,7 +337,9 @@ def _uneven(run: Run, gpu: GpuWork, words: str) -> Problem:
     )  # fmt: skip
 
 
-@check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/857", because_of=("gpu_idle_in_run",))
+@check(
+    Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/857", because_of=("gpu_idle_in_run",), watch="later"
+)
 def gpu_fell_idle(run: Run) -> Answer:
     """A GPU that had worked has been idle for minutes.
 
@@ -354,7 +370,7 @@ def gpu_fell_idle(run: Run) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="https://github.com/nebius/soperator/issues/796")
+@check(Severity.WARNING, source="https://github.com/nebius/soperator/issues/796", watch="later")
 def gpus_spin_in_silence(run: Run) -> Answer:
     """All GPUs are fully busy at little power, and the program prints nothing.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mgpu import engine
 from mgpu.doctor.repair import Result
-from mgpu.report import screen as report_screen
+from mgpu.engine.verdict import Verdict
 from mgpu.snapshot import Snapshot
 from mgpu.snapshot.changes import Change
 
@@ -18,7 +18,7 @@ class Examined:
     machine: Snapshot  # as it was read
     snapshot: Snapshot  # as it is told: the same, or redacted
     outcomes: tuple[engine.Outcome, ...]
-    verdict: report_screen.Verdict
+    verdict: Verdict
     code: int
     seconds: float
     changes: tuple[Change, ...] | None = None  # None: nothing to compare with was given
