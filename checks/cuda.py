@@ -18,7 +18,6 @@ _DRIVER_API = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.h
 _REPRODUCIBLE = "https://docs.nvidia.com/cuda/cublas/index.html#results-reproducibility"
 _IOMMU = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#iommu-on-linux"
 _STAGES = ("library", "init", "context", "memory", "torch", "kernel", "peers")
-
 # What keeps CUDA from starting, as other checks see it.
 _DRIVER_TROUBLE = (
     "driver_not_loaded", "driver_library_mismatch", "driver_does_not_answer", "driver_lacks_compute",

@@ -462,13 +462,9 @@ def imex_channel_unusable(driver: Driver, gpus: tuple[Gpu, ...], plan: Plan, env
 
 
 @check(
-    Severity.ERROR,
-    source="https://docs.nvidia.com/deploy/xid-errors/",
-    because_of=("gpu_off_the_bus",),
-    condemns_node=True,
-    stops_launch="always",
-    stops_start=False,
-)
+    Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/", because_of=("gpu_off_the_bus",),
+    condemns_node=True, stops_launch="always", stops_start=False,
+)  # fmt: skip
 def gpu_lost(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU does not answer the driver any more.
 

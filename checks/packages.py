@@ -17,8 +17,7 @@ FAMILY = Family(stops_start="always")
 _ACCELERATE = "https://huggingface.co/docs/accelerate/basic_tutorials/install"
 _OLDEST = (1, 0)  # the oldest accelerate mgpu supports
 _METADATA = "https://packaging.python.org/en/latest/specifications/core-metadata/"
-# The release of `pynvml` from which on it is nothing but a pointer to nvidia-ml-py.
-_REDIRECTS = (12,)
+_REDIRECTS = (12,)  # the release of `pynvml` from which on it is nothing but a pointer to nvidia-ml-py
 _FSDP = "FSDP"
 
 

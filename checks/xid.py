@@ -20,8 +20,7 @@ FAMILY = Family(gpu_only=True)
 _SWITCH = "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/"
 _DEBUG = "https://docs.nvidia.com/deploy/gpu-debug-guidelines/"
 _RECOVERED = 154  # "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
-# Crashes of programs that make a GPU suspect when no other GPU has any: a proposal, hence an info.
-_SUSPECT_CRASHES = 3
+_SUSPECT_CRASHES = 3  # of programs, which make a GPU suspect when no other GPU has any: a proposal, hence an info
 
 
 def _kind(event: KernelEvent) -> Kind | None:
