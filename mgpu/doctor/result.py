@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from mgpu import engine
-from mgpu.doctor.repair import Result
-from mgpu.engine.verdict import Verdict
-from mgpu.snapshot import Snapshot
-from mgpu.snapshot.changes import Change
+if TYPE_CHECKING:
+    from mgpu import engine
+    from mgpu.doctor.repair import Result
+    from mgpu.engine.verdict import Verdict
+    from mgpu.snapshot import Snapshot
+    from mgpu.snapshot.changes import Change
 
 
 @dataclass(frozen=True)
