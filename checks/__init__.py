@@ -1,7 +1,7 @@
 """All judgment: one file a family, one small pure function a check.
 
 A family that has outgrown its file is a folder of the same name; `ORDER` in its `__init__.py` names the files as their
-checks are listed.
+checks are listed. `ORDER` below names the families in the same way.
 
 How to write one:
 
@@ -21,6 +21,17 @@ How to write one:
   in `mgpu/planning/requirements.py`, by which the wizard proposes as well.
 * A fix carries `edits` only where they are safe: they cannot change what was meant, and the problem is gone afterwards.
 * `because_of` names the ids of problems that would explain this one.
+* What follows from the problem is declared at the check, never looked up by its id elsewhere: `stops_launch`,
+  `stops_start`, `condemns_node`, `watch`; of a failed run `role`, `kind`, `same_as`, `effect_of`; else one of the
+  `tags`. `Check` in `mgpu/check.py` explains each. What holds for the whole family is its `FAMILY`: whether it is about
+  GPUs only, whether its errors stop a run at its start. Which command asks which checks: `mgpu/engine/selections.py`.
 * A check opens no file, starts nothing, imports nothing at run time: `tests/test_every_check.py` holds it to that, and
   asks for a test in which it fires and one in which it does not.
 """
+
+# Families as their checks are listed; `ROWS` in `mgpu/report/screen.py` groups them into rows.
+ORDER = (
+    "driver", "gpu", "ecc", "memory", "mig", "clocks", "xid", "cuda", "processes", "visibility", "links", "pcie",
+    "pytorch", "libraries", "nccl", "environ", "packages", "config", "limits", "kernel", "kernel_log", "storage",
+    "container", "network", "infiniband", "slurm", "job", "script", "smoke", "stamp", "fleet", "run", "work", "log",
+)  # fmt: skip

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Driver, Gpu
 
 from ._knowledge import gpu_list, reset, was_running
+
+FAMILY = Family(gpu_only=True)
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/"
 

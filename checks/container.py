@@ -138,7 +138,7 @@ def container_got_fewer_gpus(container: Container, env: Mapping[str, str], gpus:
     )
 
 
-@check(Severity.ERROR, source="https://github.com/pytorch/pytorch/issues/29482")
+@check(Severity.ERROR, source="https://github.com/pytorch/pytorch/issues/29482", tags=("network_guess",))
 def container_network_private(container: Container, network: Network, plan: Plan, slurm: Slurm) -> Answer:
     """In a run over several machines, this container's only network is a private bridge of its host.
 

@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Driver, GpuRun, Plan, TorchRuntime
 
 from ._cuda_errors import ERRORS, CudaError, by_words, unknown
 from ._knowledge import counted, gpu_list, listed
 
+FAMILY = Family(gpu_only=True)
 _DRIVER_API = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html"
 _REPRODUCIBLE = "https://docs.nvidia.com/cuda/cublas/index.html#results-reproducibility"
 _IOMMU = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#iommu-on-linux"
 _STAGES = ("library", "init", "context", "memory", "torch", "kernel", "peers")
-
 # What keeps CUDA from starting, as other checks see it.
 _DRIVER_TROUBLE = (
     "driver_not_loaded", "driver_library_mismatch", "driver_does_not_answer", "driver_lacks_compute",

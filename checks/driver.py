@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Host, Pci, Plan, bus_address
 
 from ._knowledge import counted, gpu_list, listed, use_only
 
+FAMILY = Family(gpu_only=True, stops_start="on_gpus", known_at_start=True)
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html"
 _PERSISTENCE = "https://docs.nvidia.com/deploy/driver-persistence/overview.html"
 _NODES = "https://docs.nvidia.com/cuda/cuda-installation-guide-linux/"
@@ -28,7 +29,7 @@ def _wanted(plan: Plan) -> bool:
     return plan.expect_gpus != 0
 
 
-@check(Severity.ERROR, source=_NVML, because_of=("nouveau_holds_gpus", "container_given_no_gpus"))
+@check(Severity.ERROR, source=_NVML, because_of=("nouveau_holds_gpus", "container_given_no_gpus"), condemns_node=True)
 def nvml_library_missing(driver: Driver, container: Container, plan: Plan) -> Answer:
     """There is an NVIDIA GPU, but the driver's library libnvidia-ml.so.1 cannot be loaded.
 
@@ -67,7 +68,7 @@ def nvml_library_missing(driver: Driver, container: Container, plan: Plan) -> An
     )
 
 
-@check(Severity.ERROR, source=_NVML, because_of=("nouveau_holds_gpus",))
+@check(Severity.ERROR, source=_NVML, because_of=("nouveau_holds_gpus",), condemns_node=True)
 def driver_not_loaded(driver: Driver) -> Answer:
     """The NVIDIA kernel module is not loaded.
 
@@ -88,7 +89,7 @@ def driver_not_loaded(driver: Driver) -> Answer:
     return Ok(f"driver {driver.version} is loaded") if driver.nvml_error is None else Skip(_absent(driver))
 
 
-@check(Severity.ERROR, source=_NVML)
+@check(Severity.ERROR, source=_NVML, condemns_node=True)
 def driver_library_mismatch(driver: Driver) -> Answer:
     """The driver's library and its loaded kernel module have different versions.
 
@@ -110,7 +111,7 @@ def driver_library_mismatch(driver: Driver) -> Answer:
     return Ok(f"library and module agree on {driver.version}")
 
 
-@check(Severity.ERROR, source=_NVML, because_of=("container_lost_gpus", "device_nodes_denied"))
+@check(Severity.ERROR, source=_NVML, because_of=("container_lost_gpus", "device_nodes_denied"), condemns_node=True)
 def driver_does_not_answer(driver: Driver) -> Answer:
     """NVML starts with an error.
 
@@ -460,7 +461,10 @@ def imex_channel_unusable(driver: Driver, gpus: tuple[Gpu, ...], plan: Plan, env
     )  # fmt: skip
 
 
-@check(Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/", because_of=("gpu_off_the_bus",))
+@check(
+    Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/", because_of=("gpu_off_the_bus",),
+    condemns_node=True, stops_launch="always", stops_start=False,
+)  # fmt: skip
 def gpu_lost(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU does not answer the driver any more.
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu
 
 from ._knowledge import counted, gpu_list, reset
+
+FAMILY = Family(gpu_only=True)
 
 _DEBUG = "https://docs.nvidia.com/deploy/gpu-debug-guidelines/"
 _MEMORY = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/"
@@ -51,7 +53,7 @@ def gpu_ecc_uncorrected(gpus: tuple[Gpu, ...]) -> Answer:
     return Ok(f"no uncorrected errors on {len(known)} of {len(gpus)} GPUs")
 
 
-@check(Severity.ERROR, source=_MEMORY)
+@check(Severity.ERROR, source=_MEMORY, condemns_node=True)
 def gpu_row_remap_failed(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU has run out of spare memory rows.
 
@@ -115,7 +117,7 @@ def gpu_retired_pages_pending(gpus: tuple[Gpu, ...]) -> Answer:
     return Ok(f"none waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here retires pages")
 
 
-@check(Severity.ERROR, source=_QUERIES, because_of=("gpu_row_remap_failed",))
+@check(Severity.ERROR, source=_QUERIES, because_of=("gpu_row_remap_failed",), condemns_node=True)
 def gpu_memory_unrepairable(gpus: tuple[Gpu, ...]) -> Answer:
     """The driver holds a GPU's memory for damaged beyond repair.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Plan, Visible
 
 from ._knowledge import counted, gpu_list, reset, same_models, usable_count, use_only
+
+FAMILY = Family(gpu_only=True)
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/"
 _QUERIES = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
@@ -26,6 +28,12 @@ _RECOVERY = {
 _DRAIN_P2P, _RECOVER_IMEX, _REBOOTS = 3, 5, (2, 7)
 
 
+def _driver_lacks_gpus(problem: Problem) -> bool:
+    """Whether the driver itself has too few GPUs: what only a job was not given is no fault of the node."""
+    there, lost, expected = (int(problem.evidence[name] or 0) for name in ("driver", "lost", "expected"))
+    return there - lost < expected
+
+
 @check(
     Severity.ERROR,
     source="mgpu: what --expect-gpus asks",
@@ -36,6 +44,7 @@ _DRAIN_P2P, _RECOVER_IMEX, _REBOOTS = 3, 5, (2, 7)
         "container_given_no_gpus",
         "container_got_fewer_gpus",
     ),
+    condemns_node=_driver_lacks_gpus,
 )
 def gpu_count_unexpected(gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) -> Answer:
     """There are not as many usable GPUs as the plan expects.
@@ -110,6 +119,7 @@ def gpu_not_permitted(gpus: tuple[Gpu, ...]) -> Answer:
     Severity.ERROR,
     source="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recovery-and-response-flags.html",
     because_of=("gpu_lost", "gpu_ecc_uncorrected"),
+    condemns_node=True,
 )
 def gpu_wants_recovery(gpus: tuple[Gpu, ...], plan: Plan) -> Answer:
     """The driver asks for a GPU to be reset or the machine to be rebooted.

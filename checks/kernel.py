@@ -55,7 +55,7 @@ def kernel_older_than_advised(host: Host) -> Answer:
 # ---- the driver's module
 
 
-@check(Severity.ERROR, source="https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/")
+@check(Severity.ERROR, source="https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/", condemns_node=True)
 def nouveau_holds_gpus(kernel: Kernel, driver: Driver, plan: Plan) -> Answer:
     """The free driver nouveau is loaded in place of NVIDIA's.
 
@@ -120,7 +120,7 @@ def secure_boot_may_refuse_driver(kernel: Kernel, driver: Driver, plan: Plan) ->
     )
 
 
-@check(Severity.ERROR, source=_FLAVOURS)
+@check(Severity.ERROR, source=_FLAVOURS, condemns_node=True)
 def driver_module_of_wrong_flavour(kernel: Kernel, pci: Pci, gpus: tuple[Gpu, ...], container: Container) -> Answer:
     """The flavour of NVIDIA's module that is loaded does not support a GPU of this machine.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Plan, Visible
 
 from ._knowledge import GIB, counted, gib, gpu_list, same_models, use_only, was_running
+
+FAMILY = Family(gpu_only=True)
 
 _QUERIES = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 

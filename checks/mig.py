@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, Driver, Gpu, Visible
 
 from ._knowledge import counted, gpu_list, numbers, use_only
+
+FAMILY = Family(gpu_only=True)
 
 _MIG = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/mig-device-names.html"
 # From this driver on CUDA lists one compute instance of every GPU instance, and whole GPUs beside them; older ones show

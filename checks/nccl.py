@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Libraries, Nccl, Plan, Pytorch, System, TorchRuntime, Visible
 
 from ._knowledge import listed, numbers
 from ._versions import NCCL_DEFECTS, NcclDefect, satisfies
+
+FAMILY = Family(gpu_only=True)
 
 # NCCL before this crashes in init under an unlimited stack (glibc then gives threads 2 MB): NCCL troubleshooting guide.
 _STACK_FIXED = (2, 28)

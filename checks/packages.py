@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Evidence, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, Libraries, Python, Pytorch, Visible
 
@@ -13,11 +13,11 @@ from . import _shadowing as shadowing
 from ._knowledge import counted, listed, numbers, usable_count, whole
 from ._versions import TOGETHER, Together, requirement, satisfies
 
+FAMILY = Family(stops_start="always")
 _ACCELERATE = "https://huggingface.co/docs/accelerate/basic_tutorials/install"
 _OLDEST = (1, 0)  # the oldest accelerate mgpu supports
 _METADATA = "https://packaging.python.org/en/latest/specifications/core-metadata/"
-# The release of `pynvml` from which on it is nothing but a pointer to nvidia-ml-py.
-_REDIRECTS = (12,)
+_REDIRECTS = (12,)  # the release of `pynvml` from which on it is nothing but a pointer to nvidia-ml-py
 _FSDP = "FSDP"
 
 

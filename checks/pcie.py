@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import (
     Container,
@@ -23,6 +23,7 @@ from mgpu.snapshot import (
 
 from ._knowledge import counted, gpu_list, listed, was_running
 
+FAMILY = Family(gpu_only=True)
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 _P2P_OK = 0  # nvmlGpuP2PStatus_t
@@ -48,7 +49,7 @@ def _over_pcie(links: tuple[Link, ...], visible: Visible) -> list[Link]:
 # --- on the bus --------------------------------------------------------------------------------------------------
 
 
-@check(Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/")
+@check(Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/", condemns_node=True)
 def gpu_off_the_bus(pci: Pci) -> Answer:
     """A GPU stands on the PCI bus and does not answer: its configuration reads as ones.
 

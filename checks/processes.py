@@ -28,7 +28,11 @@ _LOCK_S = 600.0
 _LOCK_ON_SERVER_S = 3600.0
 
 
-@check(Severity.WARNING, source="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html")
+@check(
+    Severity.WARNING,
+    source="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
+    stops_launch="busy_gpus",
+)
 def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """Another process computes on a GPU that the run would use.
 

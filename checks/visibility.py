@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Skip, check
+from mgpu.check import Answer, Family, Fix, Ok, Place, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, Container, Gpu, Plan, TorchRuntime, Visible
 
 from ._knowledge import counted, gpu_list, usable_count, use_only, whole
+
+FAMILY = Family(gpu_only=True, stops_start="on_gpus")
 
 _CUDA = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables"
 

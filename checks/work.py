@@ -6,7 +6,7 @@ low figure means more than a high one.
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import GpuWork, Run
 
@@ -14,11 +14,13 @@ from ._knowledge import GIB, MIB, counted, gib, gpu_list, listed
 from ._log import span
 from .smoke._ranks import median
 
+FAMILY = Family(of_a_run=True)
+_CONTEXTS = "https://github.com/pytorch/pytorch/issues/135279"
+_STARVED = "https://doi.org/10.1145/3597503.3639232"
+_WAITING = "https://github.com/NVIDIA/nccl/issues/857"
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/structnvmlUtilization__t.html"
-# mgpu: fewer readings, at one in one or two seconds, may all fall into one pause.
-_ENOUGH = 10
-# A run this short is mostly start and end.
-_WHOLE_RUN_S = 120.0
+_ENOUGH = 10  # mgpu: fewer readings, at one in one or two seconds, may all fall into one pause
+_WHOLE_RUN_S = 120.0  # a run this short is mostly start and end
 _NEVER_STARTED = 30  # mgpu: readings; a script that ends before may not have come to its training
 # The smallest CUDA context: about 100 MiB (T4); 0.3-0.6 GB is usual (ml-engineering, "anatomy of model's memory").
 _CONTEXT_BYTES = 64 * MIB
@@ -87,7 +89,7 @@ def gpus_not_watched(run: Run) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/49481")
+@check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/49481", watch="start")
 def ranks_on_one_gpu(run: Run) -> Answer:
     """Several ranks train on one GPU.
 
@@ -121,7 +123,7 @@ def ranks_on_one_gpu(run: Run) -> Answer:
     )  # fmt: skip
 
 
-@check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/135279", because_of=("ranks_on_one_gpu",))
+@check(Severity.WARNING, source=_CONTEXTS, because_of=("ranks_on_one_gpu",), watch="start")
 def gpu_context_of_other_ranks(run: Run) -> Answer:
     """Ranks hold memory on a GPU that is another rank's.
 
@@ -156,7 +158,7 @@ def gpu_context_of_other_ranks(run: Run) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=_NVML, because_of=("ranks_on_one_gpu",))
+@check(Severity.WARNING, source=_NVML, because_of=("ranks_on_one_gpu",), watch="start")
 def gpu_idle_in_run(run: Run) -> Answer:
     """A GPU of the run did nothing.
 
@@ -203,7 +205,7 @@ def gpu_idle_in_run(run: Run) -> Answer:
     return Ok(f"{len(at_work)} of {counted(len(gpus), 'GPU')} used" + (f", {unknown} not told" if unknown else ""))
 
 
-@check(Severity.WARNING, source="https://doi.org/10.1145/3597503.3639232", because_of=("gpu_idle_in_run",))
+@check(Severity.WARNING, source=_STARVED, because_of=("gpu_idle_in_run",), watch="start", tags=("passed_run",))
 def gpu_starved(run: Run) -> Answer:
     """The GPUs wait most of the time.
 
@@ -235,7 +237,7 @@ def gpu_starved(run: Run) -> Answer:
 
 @check(
     Severity.INFO, source="https://docs.pytorch.org/docs/stable/notes/cuda.html (memory-management)",
-    because_of=("gpu_context_of_other_ranks", "ranks_on_one_gpu"),
+    because_of=("gpu_context_of_other_ranks", "ranks_on_one_gpu"), tags=("passed_run",),
 )  # fmt: skip
 def gpu_memory_nearly_full(run: Run) -> Answer:
     """A GPU's memory was nearly full.
@@ -267,7 +269,7 @@ def gpu_memory_nearly_full(run: Run) -> Answer:
 
 
 @check(
-    Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/49481",
+    Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/49481", tags=("passed_run",),
     because_of=("gpu_idle_in_run", "gpu_context_of_other_ranks", "ranks_on_one_gpu", "gpu_fell_idle"),
 )  # fmt: skip
 def gpus_uneven(run: Run) -> Answer:
@@ -323,7 +325,7 @@ def _uneven(run: Run, gpu: GpuWork, words: str) -> Problem:
     )  # fmt: skip
 
 
-@check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/857", because_of=("gpu_idle_in_run",))
+@check(Severity.WARNING, source=_WAITING, because_of=("gpu_idle_in_run",), watch="later")
 def gpu_fell_idle(run: Run) -> Answer:
     """A GPU that had worked has been idle for minutes.
 
@@ -354,7 +356,7 @@ def gpu_fell_idle(run: Run) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="https://github.com/nebius/soperator/issues/796")
+@check(Severity.WARNING, source="https://github.com/nebius/soperator/issues/796", watch="later")
 def gpus_spin_in_silence(run: Run) -> Answer:
     """All GPUs are fully busy at little power, and the program prints nothing.
 

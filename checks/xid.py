@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Evidence, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, KernelEvent, KernelLog
 
@@ -16,11 +16,11 @@ from ._knowledge import counted, listed
 from ._log import ago, none_of, recent
 from ._xid import CATALOG, XIDS, Kind
 
+FAMILY = Family(gpu_only=True)
 _SWITCH = "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/"
 _DEBUG = "https://docs.nvidia.com/deploy/gpu-debug-guidelines/"
 _RECOVERED = 154  # "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
-# Crashes of programs that make a GPU suspect when no other GPU has any: a proposal, hence an info.
-_SUSPECT_CRASHES = 3
+_SUSPECT_CRASHES = 3  # of programs, which make a GPU suspect when no other GPU has any: a proposal, hence an info
 
 
 def _kind(event: KernelEvent) -> Kind | None:

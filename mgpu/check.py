@@ -3,22 +3,54 @@
 A check is one small pure function. Its parameters are the facts it reads (fields of `Snapshot`), its name is its id,
 its docstring is its documentation, its file is its area. The answers are `Ok`, `Skip`, `Problem` (or several of them,
 when a file has several faults of one kind); the engine adds `Crash` for a bug of ours.
+
+What follows from a problem (it stops a launch, it takes a node out, it is the cause of a failed run or a consequence)
+is declared with the check, as attributes of `Check`; what holds for a whole area is its `Family`.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from mgpu.secrets_masking import masked
 
 Who = Literal["you", "admin", "hardware"]
-Kind = Literal["fix", "stopgap"]
+FixKind = Literal["fix", "stopgap"]
 Evidence: TypeAlias = Mapping[str, "str | int | float | bool | None"]
+
+# Of a failed run. root: a cause by itself. secondary: the cause only where no root is found. wrapper: hides the cause,
+# look inside. noise: never a cause; a log row of this role makes no check, it keeps a line from being taken for one.
+Role = Literal["root", "secondary", "wrapper", "noise"]
+# Where a failure comes from, in the order in which they explain each other: the kernel that killed a rank explains the
+# timeout of the others, never the other way round.
+Kind = Literal["scheduler", "kernel", "xid", "script", "cuda", "library", "nccl", "launcher", "network", "timeout"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+# What else leads to this finding, which is then a consequence and not a cause. stop: ranks and launchers were sent a
+# signal. job_cancel: Slurm ended the job. task_exit: srun stopped the other tasks after one had ended. store_exit: the
+# process that held the store ended.
+EffectOf = Literal["stop", "job_cancel", "task_exit", "store_exit"]
+# When a problem stops `mgpu launch`: always, if a port was named, if there are several nodes, if the GPUs are in use.
+LaunchStop = Literal["always", "named_port", "several_nodes", "busy_gpus"]
+Tag = Literal[
+    "silent_rank",  # of a run that was stopped: the rank that the others waited for; before time_limit and user_stop
+    "time_limit",  # of a run that was stopped: mgpu ended it after --timeout
+    "user_stop",  # of a run that was stopped: a signal
+    "precise",  # says more than a log row about the same failure, and comes before it
+    "last_line",  # says how a rank ended, and not why: shown with the last line of the log
+    "ranks_done",  # its ranks had ended without an error before the run failed
+    "job_state",  # says what Slurm's state of the job says
+    "passed_run",  # not worth a line after a run that failed
+    "echo",  # what a node reports that only saw another node fail
+    "node_fault",  # a fault of one node by itself, found on that node
+    "network_guess",  # guesses from settings what a pre-flight tests with connections
+    "unreadable",  # says why a file could not be read, and is the only check that is asked about it then
+]
 
 
 LONGEST_TITLE = 200
@@ -60,7 +92,7 @@ class Fix:
     text: str
     commands: tuple[str, ...] = ()
     who: Who = "you"
-    kind: Kind = "fix"
+    kind: FixKind = "fix"
     caveat: str | None = None
     edits: tuple[Edit, ...] = ()
 
@@ -129,13 +161,33 @@ Answer: TypeAlias = Ok | Skip | Problem | tuple[Problem, ...]
 
 
 @dataclass(frozen=True)
+class Family:
+    """What holds for all checks of an area: `FAMILY` in its file, or in the `__init__.py` of its folder."""
+
+    gpu_only: bool = False  # about GPUs: not asked about a run on the CPU
+    stops_start: Literal["always", "on_gpus"] | None = None  # its errors certainly stop a run: any, or one on GPUs
+    known_at_start: bool = False  # a run is not started while its facts could not be read
+    of_a_run: bool = False  # about a run that has ended: `mgpu doctor` cannot ask it again
+
+
+@dataclass(frozen=True)
 class Check:
-    """One question about the facts, with the documentation that `--explain` shows."""
+    """One question about the facts, with the documentation that `--explain` shows, and what follows from a problem."""
 
     function: Callable[..., Answer]
     severity: Severity
     source: str
-    because_of: tuple[str, ...] = ()
+    because_of: tuple[str, ...] = ()  # ids of problems that would explain this one
+    role: Role | None = None  # among the findings of a failed run; None: not one of them
+    kind: Kind | None = None  # goes with `role`
+    same_as: tuple[str, ...] = ()  # ids that say the same as this one: not reported beside it when it is the cause
+    exit_code: int | None = None  # of a rank that ends in this way; -9 for SIGKILL
+    effect_of: EffectOf | None = None
+    stops_start: bool | None = None  # certainly stops a run at its start; None: if it is an error, as its family says
+    stops_launch: LaunchStop | None = None  # whatever its severity; checked before every launch
+    condemns_node: bool | Callable[[Problem], bool] = False  # a scheduler must not give this node to anyone
+    watch: Literal["start", "later"] | None = None  # of a run that goes on: when `mgpu launch` looks for it
+    tags: tuple[Tag, ...] = ()
 
     @property
     def id(self) -> str:
@@ -151,6 +203,19 @@ class Check:
     def area(self) -> str:
         """The family: the file (or, once it has outgrown one, the folder) in `checks/` the function stands in."""
         return self.function.__module__.partition("checks.")[2].partition(".")[0] or self.function.__module__
+
+    @cached_property
+    def family(self) -> Family:
+        """What holds for the checks of its area."""
+        package, dot, _ = self.function.__module__.partition("checks.")
+        family: Family = getattr(sys.modules.get(f"{package}{dot}{self.area}"), "FAMILY", _NO_FAMILY)
+        return family
+
+    @property
+    def fails_at_start(self) -> bool:
+        """Whether a run with this problem certainly fails, so that nothing needs to be started to know it."""
+        by_family = self.severity is Severity.ERROR and self.family.stops_start is not None
+        return by_family if self.stops_start is None else self.stops_start
 
     @cached_property
     def facts(self) -> tuple[str, ...]:
@@ -169,12 +234,30 @@ class Check:
         return self.doc.partition("\n")[0]
 
 
+_NO_FAMILY = Family()
+
+
 def check(
-    severity: Severity, *, source: str, because_of: tuple[str, ...] = ()
+    severity: Severity,
+    *,
+    source: str,
+    because_of: tuple[str, ...] = (),
+    role: Role | None = None,
+    kind: Kind | None = None,
+    same_as: tuple[str, ...] = (),
+    effect_of: EffectOf | None = None,
+    stops_start: bool | None = None,
+    stops_launch: LaunchStop | None = None,
+    condemns_node: bool | Callable[[Problem], bool] = False,
+    watch: Literal["start", "later"] | None = None,
+    tags: tuple[Tag, ...] = (),
 ) -> Callable[[Callable[..., Answer]], Check]:
-    """Make a check of a function. `because_of` names the ids of problems that would explain this one."""
+    """Make a check of a function; `Check` says what the attributes mean."""
 
     def wrap(function: Callable[..., Answer]) -> Check:
-        return Check(function, severity, source, because_of)
+        return Check(
+            function, severity, source, because_of, role, kind, same_as, effect_of=effect_of, stops_start=stops_start,
+            stops_launch=stops_launch, condemns_node=condemns_node, watch=watch, tags=tags,
+        )  # fmt: skip
 
     return wrap

@@ -9,21 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from mgpu.check import Answer, Check, Evidence, Fix, Ok, Place, Problem, Severity
+from mgpu.check import Answer, Check, EffectOf, Evidence, Fix, Kind, Ok, Place, Problem, Role, Severity, Tag
 from mgpu.command_line import shell
 from mgpu.snapshot import Log
-
-# root: a cause by itself. secondary: the cause only where no root is found. wrapper: hides the cause, look inside.
-# noise: never a cause; such a row makes no check, it keeps a line from being taken for one.
-Role = Literal["root", "secondary", "wrapper", "noise"]
-# Where a failure comes from, in the order in which they explain each other: the kernel that killed a rank explains the
-# timeout of the others, never the other way round.
-Kind = Literal["scheduler", "kernel", "xid", "script", "cuda", "library", "nccl", "launcher", "network", "timeout"]
-ORDER: tuple[Kind, ...] = (
-    "scheduler", "kernel", "xid", "script", "cuda", "library", "nccl", "launcher", "network", "timeout",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -45,6 +34,9 @@ class Row:
     source: str  # URL, or "measured torch 2.13 CPU 2026-11"
     because_of: tuple[str, ...] = ()
     summary: str = ""  # the check's first sentence; else made of the title
+    exit_code: int | None = None  # as in `Check`
+    effect_of: EffectOf | None = None
+    tags: tuple[Tag, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,7 +73,10 @@ def _check(module: str, row: Row) -> Signature:
     fixes = row.fix if isinstance(row.fix, tuple) else (row.fix,)
     ask.__name__, ask.__module__ = row.id, module
     ask.__doc__ = f"{summary}\n\nWhy: {row.why}\n\nFix: {' '.join(fix.text for fix in fixes)}"
-    return Signature(ask, Severity.ERROR, row.source, row.because_of, row)
+    return Signature(
+        ask, Severity.ERROR, row.source, row.because_of, row.role, row.kind, exit_code=row.exit_code,
+        effect_of=row.effect_of, tags=row.tags, row=row,
+    )  # fmt: skip
 
 
 def _filled(fix: Fix, groups: dict[str, str]) -> Fix:

@@ -21,6 +21,7 @@ from tests import fake_nvml
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKS: dict[str, Check] = {check.id: check for check in engine.load()}
+AREAS: tuple[str, ...] = sys.modules["mgpu.checks"].ORDER
 
 
 def pytest_configure(config: pytest.Config) -> None:

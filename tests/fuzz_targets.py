@@ -99,14 +99,14 @@ def no_crash(outcomes: Any) -> None:
 
 def config_of(path: Path) -> None:
     config = reading.read(path)
-    no_crash(engine.run(validate_run.checks(), validate_run.with_config(MACHINE, config)))
+    no_crash(validate_run.judge(config, MACHINE))
     validate_run.mend(reading.contents(path), str(path), MACHINE)
 
 
 def deepspeed_of(path: Path) -> None:
     text = f"distributed_type: DEEPSPEED\ndeepspeed_config:\n  deepspeed_config_file: {path}\n"
     config = reading.understand(text.encode(), "a.yaml")
-    no_crash(engine.run(validate_run.checks(), validate_run.with_config(MACHINE, config)))
+    no_crash(validate_run.judge(config, MACHINE))
     stamp.fingerprint(dataclasses.replace(MACHINE, config=config))
 
 
@@ -193,9 +193,8 @@ def job_of_the_wizard(path: Path) -> None:
 def snapshot_of(path: Path) -> None:
     found = load.read_snapshot(path)
     hidden = redacted(found)
-    checks = engine.load()
     for one in (found, hidden):
-        no_crash(engine.run(selections.about_the_machine(checks, one), one))
+        no_crash(engine.judge(one, selections.DOCTOR))
     changes.changes(redacted(MACHINE), hidden)
     changes.since(MACHINE, found)
 
@@ -205,7 +204,7 @@ def nodes_of(path: Path) -> None:
     if path.name != "n1.json":
         (path.parent / "n1.json").write_bytes(snapshots()[0])
     found = Snapshot(fleet=fleet_reading.fleet([str(path.parent)]), plan=Plan(nodes=2))
-    no_crash(engine.run(engine.load(only=("fleet",)), found))
+    no_crash(engine.judge(found, selections.FLEET))
 
 
 def preflight_of(path: Path) -> None:
@@ -397,14 +396,14 @@ def packed_log_of(path: Path) -> None:
 def script_of(path: Path) -> None:
     found = training_script_read.read(path, ("--x", "1"))
     snapshot = Snapshot(script=found)
-    no_crash(engine.run(selections.about_the_machine(engine.load(), snapshot), snapshot))
+    no_crash(engine.judge(snapshot, selections.DOCTOR))
 
 
 def job_of(path: Path) -> None:
     job_script_read.is_job_script(path)
     found = job_script_read.read(path)
     snapshot = Snapshot(job_script=found)
-    no_crash(engine.run(selections.about_the_machine(engine.load(), snapshot), snapshot))
+    no_crash(engine.judge(snapshot, selections.DOCTOR))
     job_script_read.named_config(found)
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from mgpu import engine
 from mgpu.config import reading
+from mgpu.engine import selections
 from mgpu.report.document import check_json
 from mgpu.snapshot import Config, Snapshot
 from mgpu.validate import run
@@ -25,7 +26,7 @@ from tests.checks.facts import facts
 NUMBER = int(os.environ.get("MGPU_FUZZ_FILES", "4000"))
 SEED = int(os.environ.get("MGPU_FUZZ_SEED", "20261121"))
 LONGEST_S = 5.0  # for one file, on a machine that does other things as well
-CHECKS = run.checks()
+CHECKS = engine.checks_of(selections.CONFIG)
 MACHINES = (Snapshot(**facts()), Snapshot(**facts(gpus=(), links=())), Snapshot())
 FOLDER = Path(__file__).with_name("bad_configs")
 SEEDS = [path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.suffix in (".yaml", ".json") and path.is_file()]

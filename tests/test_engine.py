@@ -13,10 +13,10 @@ import pytest
 from mgpu import engine, errors
 from mgpu.check import Answer, Check, Crash, Fix, Ok, Place, Problem, Severity, Skip
 from mgpu.engine import Outcome, ask, choose, run
+from mgpu.engine.verdict import exit_code, of_machine
 from mgpu.errors import MgpuError
 from mgpu.report import screen
 from mgpu.report.document import counts
-from mgpu.report.screen import exit_code, verdict_of
 from mgpu.snapshot import Driver, Gap, GapKind, Host, LeftProcess, Pci, Plan, Snapshot, System
 from tests.checks.facts import (
     driver,
@@ -33,7 +33,7 @@ from tests.checks.facts import (
     system,
     torch_runtime,
 )
-from tests.conftest import CHECKS, ROOT
+from tests.conftest import AREAS, CHECKS, ROOT
 
 ALL = tuple(CHECKS.values())
 PROBLEM = Problem("it is purple", "because", Fix("paint it"))
@@ -60,7 +60,7 @@ HERE = Snapshot(host=host())
 
 def test_checks_come_by_area_in_display_order() -> None:
     areas = [check.area for check in engine.load()]
-    places = [engine.AREAS.index(area) for area in areas]
+    places = [AREAS.index(area) for area in areas]
     assert places == sorted(places)
     assert engine.load() == engine.load()
 
@@ -298,21 +298,21 @@ NO_GPU = no_driver()
 )
 def test_verdict_and_exit_code(statuses: list[str], known: Driver | None, verdict: str, code: int) -> None:
     for order in (statuses, statuses[::-1]):
-        found = verdict_of([outcome(status) for status in order], Snapshot(driver=known))
+        found = of_machine([outcome(status) for status in order], Snapshot(driver=known))
         assert (found, exit_code(found)) == (verdict, code)
 
 
 @pytest.mark.parametrize("status", ["crash", "timed_out"])
 @pytest.mark.parametrize("severity", [Severity.WARNING, Severity.INFO])
 def test_only_what_could_fail_makes_the_verdict_uncertain(status: str, severity: Severity) -> None:
-    assert verdict_of([outcome(status, severity)], Snapshot(driver=driver())) == "ready"
+    assert of_machine([outcome(status, severity)], Snapshot(driver=driver())) == "ready"
 
 
 def test_no_gpu_is_what_was_wanted() -> None:
     wanted = Snapshot(driver=NO_GPU, plan=Plan(expect_gpus=0))
-    assert verdict_of([outcome("ok")], wanted) == "ready"
-    assert verdict_of([outcome("warn")], wanted) == "ready_with_warnings"
-    assert verdict_of([outcome("ok")], replace(wanted, plan=Plan(expect_gpus=1))) == "no_gpu"
+    assert of_machine([outcome("ok")], wanted) == "ready"
+    assert of_machine([outcome("warn")], wanted) == "ready_with_warnings"
+    assert of_machine([outcome("ok")], replace(wanted, plan=Plan(expect_gpus=1))) == "no_gpu"
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ MACHINES: list[tuple[Callable[[], Snapshot], str]] = [
 def test_whole_machines(machine: Callable[[], Snapshot], verdict: str) -> None:
     snapshot = machine()
     outcomes = run(ALL, snapshot)
-    assert verdict_of(outcomes, snapshot) == verdict, [o.problem.title for o in outcomes if o.problem]
+    assert of_machine(outcomes, snapshot) == verdict, [o.problem.title for o in outcomes if o.problem]
     assert sum(counts(outcomes).values()) == len(outcomes)
 
 

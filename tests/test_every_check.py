@@ -38,7 +38,7 @@ from tests.checks.facts import (
     torch_runtime,
     uuid,
 )
-from tests.conftest import CHECKS, ROOT
+from tests.conftest import AREAS, CHECKS, ROOT
 
 # What a check's module may import besides mgpu.check, mgpu.snapshot and its neighbours: nothing that reads the machine.
 PURE = {
@@ -229,7 +229,7 @@ def test_ids_are_unique_and_well_formed() -> None:
     assert len(ids) == len(set(ids))
     assert [name for name in ids if not re.fullmatch(r"[a-z][a-z0-9_]+", name)] == []
     areas = {check.area for check in loaded}
-    assert areas <= set(engine.AREAS)
+    assert areas <= set(AREAS)
     assert areas.isdisjoint(ids), "--only could not tell an area from a check"
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from mgpu.check import Check, Crash, Fix, Ok, Place, Problem, Severity, Skip
 from mgpu.engine import Outcome
+from mgpu.engine import verdict as verdicts
 from mgpu.report import formats, screen
 from mgpu.snapshot import Snapshot
 from tests.checks.facts import facts, gpus, lost, no_driver, seen
@@ -36,7 +37,8 @@ def outcome(id: str, answer: Any, severity: Severity = Severity.ERROR, area: str
 
     function.__name__ = id
     function.__module__ = f"mgpu.checks.{area}"
-    return Outcome(Check(function, severity, "https://example.org"), answer, 0.25, **more)
+    check = Check(function, severity, "https://example.org", condemns_node=id == "gpu_lost")
+    return Outcome(check, answer, 0.25, **more)
 
 
 MIXED: tuple[Outcome, ...] = (
@@ -179,7 +181,7 @@ def test_nagios_has_one_status_line(outcomes: Any, verdict: Any, strict: bool, c
     text = formats.nagios(outcomes, MACHINE, verdict, 1.5, strict=strict)
     line, *others = text.splitlines()
     assert line.startswith(first) and line.endswith("time=1.5s")
-    assert formats.nagios_code(verdict, strict=strict) == code
+    assert verdicts.nagios_code(verdict, strict=strict) == code
     assert line.count("|") == 1
     assert len(others) == len(screen.in_order(outcomes))
 
@@ -212,11 +214,10 @@ def test_a_prolog_takes_a_node_out_only_for_what_is_certain(outcomes: Any, reaso
     assert formats.prolog(outcomes) == reason
 
 
-def test_ids_that_condemn_a_node_are_checks() -> None:
+def test_only_errors_condemn_a_node() -> None:
     from tests.conftest import CHECKS
 
-    assert set(formats._BROKEN_NODE) <= set(CHECKS)
-    assert all(CHECKS[id].severity is Severity.ERROR for id in formats._BROKEN_NODE)
+    assert {check.severity for check in CHECKS.values() if check.condemns_node} == {Severity.ERROR}
 
 
 def test_a_lost_gpu_and_a_missing_driver_condemn_for_real() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mgpu import cli, engine, errors
-from mgpu.report import screen
+from mgpu.engine import verdict
 from mgpu.snapshot import FACTS, OF_A_RUN, Gap, Plan, Snapshot, loads, path_between
 from tests import machines
 from tests.conftest import CHECKS
@@ -99,7 +99,7 @@ def test_the_verdict(name: str) -> None:
     snapshot = machines.machine(name)
     outcomes = engine.run([c for c in CHECKS.values() if not OF_A_RUN & set(c.facts)], snapshot)
     expected = ("ready", "ready_with_warnings") if snapshot.gpus else ("no_gpu",)
-    assert screen.verdict_of(outcomes, snapshot) in expected
+    assert verdict.of_machine(outcomes, snapshot) in expected
 
 
 @pytest.mark.parametrize("columns", [80, 40])

@@ -17,7 +17,7 @@ from mgpu.report import screen as report_screen
 from mgpu.report.screen import Screen
 from mgpu.snapshot import Gap, HcaPort, Snapshot, topology
 from tests.checks import facts as known
-from tests.conftest import CHECKS
+from tests.conftest import AREAS, CHECKS
 
 
 class Terminal(io.TextIOWrapper):
@@ -66,7 +66,7 @@ def test_what_is_not_known_is_not_stamped(changes: dict[str, Any]) -> None:
 
 def test_every_area_has_its_place_and_its_row() -> None:
     areas = {check.area for check in CHECKS.values()}
-    assert areas <= set(engine.AREAS)
+    assert areas <= set(AREAS)
     assert areas <= {area for _, row in report_screen.ROWS for area in row}
 
 

@@ -19,7 +19,6 @@ from jsonschema import Draft202012Validator
 from mgpu import cli, engine
 from mgpu.check import Check, Crash, Severity
 from mgpu.cli import json_schema
-from mgpu.doctor import run as doctor_run
 from mgpu.engine import Outcome
 from mgpu.snapshot import FACTS, Gap, GapKind, Snapshot, to_json
 from mgpu.snapshot.redaction import redacted
@@ -126,7 +125,7 @@ def test_a_bug_of_ours_is_a_document_too(
         raise error
 
     (tmp_path / "m.json").write_text("{}")
-    monkeypatch.setattr(doctor_run, "about_the_machine", broken)
+    monkeypatch.setattr(engine, "selected", broken)
     assert cli.run(["doctor", "--from", str(tmp_path / "m.json"), "--json"]) == code
     out, err = capsys.readouterr()
     assert fits(out)["exit_code"] == code and fits(out)["error"]

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from mgpu import cli
+from mgpu.engine import verdict
 from mgpu.report import formats
 from mgpu.snapshot import Gap, Snapshot
 from tests import fake_nvml
@@ -113,7 +114,7 @@ def test_a_driver_that_hangs_drains_nothing_and_is_given_up_in_time(sick: Callab
 )
 def test_what_a_hanging_driver_leaves_unknown_is_not_called_healthy(fact: str, kind: str, unsure: bool) -> None:
     seen = Snapshot(gaps={fact: Gap(kind, "no answer")})  # type: ignore[arg-type]
-    assert formats.unsure(seen, "ready") == unsure and formats.unsure(seen, "no_gpu")
+    assert verdict.unsure(seen, "ready") == unsure and verdict.unsure(seen, "no_gpu")
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ import pytest
 
 from mgpu import engine, errors, probes
 from mgpu.config import facts
-from mgpu.engine import selections
+from mgpu.engine.before_start import doubts, refusals
 from mgpu.launchers import argv as launching
-from mgpu.smoke import config_under_test, culprit, judge
+from mgpu.smoke import config_under_test, culprit
 from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.request import Request
 from mgpu.smoke.runner import Attempt, climb
@@ -34,7 +34,7 @@ from tests.checks import facts as known
 from tests.conftest import Run
 from tests.scripts import ONE_PROCESS, TWO_RANKS, fault, kill_all, marked, start, wait_for, write_config
 from tests.test_schema import SMOKE
-from tests.verdicts import cause, checks
+from tests.verdicts import cause, checks, judged
 
 QUICK = ("--level", "quick")
 STALL = 3  # seconds; an import on a busy machine holds Python up for more than one
@@ -260,7 +260,7 @@ def test_ranks_that_should_have_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyP
     orders = config_under_test.orders(Request(), config_under_test.Subject(config), snapshot.driver, folder)
     ranks = climb(Attempt(config, snapshot, orders, timeout_s=60))
     assert ranks.ended == "died"
-    outcomes = judge.judged(replace(snapshot, ranks=ranks))
+    outcomes = judged(replace(snapshot, ranks=ranks))
     failed = {o.check.id: o for o in outcomes if o.status == "fail"}
     assert "rank_failed" in failed
     problem = failed["rank_failed"].problem
@@ -349,44 +349,40 @@ def ids(outcomes: list[engine.Outcome]) -> list[str]:
 
 
 def test_a_healthy_machine_gives_no_reason_to_refuse_and_no_doubt() -> None:
-    assert selections.refusals(healthy()) == []
-    assert selections.doubts(healthy()) == []
+    assert refusals(healthy()) == []
+    assert doubts(healthy()) == []
 
 
 def test_what_only_may_stop_a_run_is_told_and_tried() -> None:
     sick = healthy(
         gpus=known.gpus(3, known.gpu(3, ecc_uncorrected_volatile=7)), system=known.system(shm_writable=False)
     )
-    assert selections.refusals(sick) == []
-    assert set(selections.doubts(sick)) == {"gpu_ecc_uncorrected", "shm_not_writable"}
+    assert refusals(sick) == []
+    assert set(doubts(sick)) == {"gpu_ecc_uncorrected", "shm_not_writable"}
 
 
 def test_what_is_certain_to_fail_is_refused() -> None:
-    assert "torch_is_cpu_build" in ids(
-        selections.refusals(healthy(pytorch=known.pytorch(version="2.9.0+cpu", cuda=None)))
-    )
-    assert ids(selections.refusals(healthy(config=known.config(known.YAML.replace("4", "9"))))) == [
-        "config_more_ranks_than_gpus"
-    ]
+    assert "torch_is_cpu_build" in ids(refusals(healthy(pytorch=known.pytorch(version="2.9.0+cpu", cuda=None))))
+    assert ids(refusals(healthy(config=known.config(known.YAML.replace("4", "9"))))) == ["config_more_ranks_than_gpus"]
 
 
 def test_fsdp_1_is_refused_where_there_is_no_gpu() -> None:
     """Elsewhere the same file may be right: about the file it is a warning."""
     config = known.config("distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_version: 1}\n")
     without = healthy(config=config, driver=known.no_driver("DRIVER_NOT_LOADED"), gpus=None)
-    assert "config_fsdp1_needs_gpu" in ids(selections.refusals(without))
-    assert "config_fsdp1_needs_gpu" not in ids(selections.refusals(healthy(config=config)))
+    assert "config_fsdp1_needs_gpu" in ids(refusals(without))
+    assert "config_fsdp1_needs_gpu" not in ids(refusals(healthy(config=config)))
 
 
 def test_a_rehearsal_needs_no_driver() -> None:
     broken = healthy(driver=known.no_driver("LIB_RM_VERSION_MISMATCH"))
-    assert "driver_library_mismatch" in ids(selections.refusals(broken))
-    assert selections.refusals(replace(broken, plan=Plan(cpu_ranks=2))) == []
+    assert "driver_library_mismatch" in ids(refusals(broken))
+    assert refusals(replace(broken, plan=Plan(cpu_ranks=2))) == []
 
 
 def test_a_driver_that_does_not_answer_is_a_reason_to_refuse() -> None:
     hung = replace(healthy(), driver=None, gpus=None, gaps={"driver": Gap("timed_out", "NVML did not answer in 10 s")})
-    (refused,) = selections.refusals(hung)
+    (refused,) = refusals(hung)
     assert refused.unsettling and refused.check.area == "driver"
 
 

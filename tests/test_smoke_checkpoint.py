@@ -13,9 +13,8 @@ import pytest
 from mgpu import engine
 from mgpu.check import Problem, Skip
 from mgpu.process import leftover_files
-from mgpu.smoke import judge
 from mgpu.snapshot import Ranks, Snapshot
-from tests import rungs
+from tests import rungs, verdicts
 from tests.conftest import missing
 from tests.rungs import Case
 from tests.scripts.spoils_checkpoint import TARGET
@@ -65,7 +64,7 @@ def seen(home: Path) -> dict[str, Ranks]:
 
 def judged(ranks: Ranks) -> dict[str, engine.Outcome]:
     """What the checks of the smoke test say."""
-    return {outcome.check.id: outcome for outcome in judge.judged(Snapshot(ranks=ranks))}
+    return {outcome.check.id: outcome for outcome in verdicts.judged(Snapshot(ranks=ranks))}
 
 
 def cause(ranks: Ranks) -> tuple[str, Problem]:

@@ -13,11 +13,11 @@ import pytest
 
 from mgpu import engine
 from mgpu.check import Problem
-from mgpu.smoke.judge import judged
 from mgpu.smoke.ranks import collectives, errors, expected_values, identity, memory, pairs
 from mgpu.smoke.ranks.journal import Failure
 from mgpu.snapshot import Rank, Ranks, Snapshot
 from tests.rungs import Case, climb
+from tests.verdicts import judged
 
 ALONE = ("start", "device")
 TALK = ("start", "device", "group", "collectives", "pairs", "shutdown")

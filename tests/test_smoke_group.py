@@ -15,13 +15,13 @@ from mgpu import errors
 from mgpu.config import facts
 from mgpu.errors import MgpuError
 from mgpu.smoke import machines
-from mgpu.smoke.judge import judged
 from mgpu.smoke.ranks import addresses
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import Config, Ranks, Snapshot
 from tests.conftest import Run, ask_all
 from tests.rungs import Case, climb
 from tests.scripts import TWO_RANKS, write_config
+from tests.verdicts import judged
 
 RUNGS = ("start", "device", "group", "shutdown")
 PATCHES = "tests.scripts.spoils_group"

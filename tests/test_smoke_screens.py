@@ -26,12 +26,13 @@ from mgpu import cli, errors
 from mgpu.check import Crash, Fix, Problem, Severity
 from mgpu.config import facts as config_facts
 from mgpu.engine import Outcome
+from mgpu.engine.verdict import SmokeVerdict, of_ranks
 from mgpu.errors import MgpuError
 from mgpu.launchers.gpu_selection import wanted_gpus
 from mgpu.probes import gpu_monitor
 from mgpu.report import screen as report_screen
 from mgpu.smoke import config_under_test as subjects
-from mgpu.smoke import formats, judge, watch
+from mgpu.smoke import formats, watch
 from mgpu.smoke import report as verdicts
 from mgpu.smoke import run as smoke
 from mgpu.smoke import screen as screens
@@ -49,6 +50,7 @@ from tests.scripts import TWO_RANKS, kill_all, marked, write_config
 from tests.terminal import CONTROL_C, Terminal, same_screen
 from tests.test_formats import outcome
 from tests.test_schema import SMOKE
+from tests.verdicts import judged
 
 GIB = 1 << 30
 WIDTHS = pytest.mark.parametrize("width", [40, 80, 120])
@@ -317,7 +319,7 @@ def measured_ranks() -> Ranks:
     return ranks(*members)
 
 
-def result(told: Ranks, *outcomes: Outcome, verdict: verdicts.Verdict = "passed", code: int = 0, **more: Any) -> Result:
+def result(told: Ranks, *outcomes: Outcome, verdict: SmokeVerdict = "passed", code: int = 0, **more: Any) -> Result:
     config = replace(known.config(), path="accelerate.yaml")
     machine = replace(Snapshot(**known.facts(ranks=told, config=config)), taken="2026-11-21T10:04:00Z")
     return Result(machine, outcomes, verdict, code, 14.62, **more)
@@ -385,9 +387,13 @@ def test_an_interrupted_run_says_what_is_left() -> None:
     assert "2 processes could not be ended: 4711 4712" in said and "All ranks were ended" not in said
 
 
+def verdict_of(told: Ranks, outcomes: Sequence[Outcome]) -> tuple[SmokeVerdict, int]:
+    return of_ranks(told, outcomes, interrupted=errors.INTERRUPTED)
+
+
 def test_a_crashed_check_is_no_pass() -> None:
     crashed = outcome("gpus_explode", Crash("ValueError: x", "Traceback: …"), area="smoke")
-    assert smoke._verdict(ranks(), [crashed]) == ("unknown", errors.UNKNOWN)
+    assert verdict_of(ranks(), [crashed]) == ("unknown", errors.UNKNOWN)
     said = text(verdicts.lines(result(ranks(), crashed, verdict="unknown", code=3), Request(), plain()))
     assert "COULD NOT TELL  gpus_explode crashed: a bug in mgpu." in said and "Stamped" not in said
 
@@ -395,10 +401,10 @@ def test_a_crashed_check_is_no_pass() -> None:
 def test_what_a_run_amounts_to() -> None:
     bad = outcome("x", Problem("t", "c", Fix("f")), area="smoke")
     doubtful = outcome("x", Problem("t", "c", Fix("f")), Severity.WARNING, "smoke")
-    assert smoke._verdict(ranks(), [doubtful]) == ("passed", errors.READY)
-    assert smoke._verdict(ranks(), [bad]) == ("failed", errors.NOT_READY)
-    assert smoke._verdict(ranks(ended="timed_out"), [bad]) == ("failed", errors.TIMED_OUT)
-    assert smoke._verdict(ranks(ended="interrupted"), [bad]) == ("unknown", errors.INTERRUPTED)
+    assert verdict_of(ranks(), [doubtful]) == ("passed", errors.READY)
+    assert verdict_of(ranks(), [bad]) == ("failed", errors.NOT_READY)
+    assert verdict_of(ranks(ended="timed_out"), [bad]) == ("failed", errors.TIMED_OUT)
+    assert verdict_of(ranks(ended="interrupted"), [bad]) == ("unknown", errors.INTERRUPTED)
 
 
 @pytest.mark.parametrize(
@@ -481,7 +487,7 @@ def test_markdown_can_be_shown_to_everybody() -> None:
     told = ranks(rank(0), stopped, expected=2, ended="stalled")
     machine_ = result(told).snapshot
     found = formats.text_of(
-        result(told, *judge.judged(machine_), verdict="failed", code=1), Request(format="markdown")
+        result(told, *judged(machine_), verdict="failed", code=1), Request(format="markdown")
     )  # fmt: skip
     assert found.startswith("### mgpu smoke-test: FAILED\n")
     assert "| **FAIL** | collectives | rank 0: step 20 of 20; rank 1" in found and "#### 1. `rank_frozen` FAIL" in found

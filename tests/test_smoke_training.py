@@ -15,10 +15,10 @@ import pytest
 
 from mgpu.engine import Outcome
 from mgpu.smoke import culprit
-from mgpu.smoke.judge import judged
 from mgpu.snapshot import Ranks, Snapshot
 from tests.conftest import missing, need
 from tests.rungs import Case, climb
+from tests.verdicts import judged
 
 RUNGS = ("start", "device", "group", "train", "shutdown")
 TOLERANCE = 1e-5  # of what was measured: 3e-7

@@ -26,7 +26,6 @@ from mgpu.process import guard, leftover_files, processes
 from mgpu.process.command import MARK
 from mgpu.process.leftover_files import error_folder
 from mgpu.smoke import culprit, memory_kept, report, stacks, watch
-from mgpu.smoke.judge import judged
 from mgpu.smoke.memory_kept import Before
 from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.ranks.journal import ASK, Journal
@@ -34,6 +33,7 @@ from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import Gap, Rank, Ranks, Snapshot, Step
 from tests.checks import facts as known
 from tests.scripts import wait_for
+from tests.verdicts import judged
 
 
 class Journals:

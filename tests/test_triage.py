@@ -584,9 +584,9 @@ def test_what_is_not_known_is_said() -> None:
 def test_every_other_check_has_its_place_in_the_order() -> None:
     from mgpu import engine
 
-    own = [check.id for check in engine.load() if check.area == "run"]
-    own += [check.id for check in engine.load() if check.area == "log" and not getattr(check, "row", None)]
-    assert set(own) - {"run_left_processes"} == set(root_cause.OTHERS)
+    for check in engine.load():
+        placed = check.area in ("run", "log") and check.id != "run_left_processes"
+        assert (check.role is not None, check.kind is not None) == (placed, placed), check.id
 
 
 # mgpu doctor --log

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from mgpu import cli, errors
+from mgpu import cli, engine, errors
 from mgpu.config import loader
+from mgpu.engine import selections
 from mgpu.probes import runner
 from mgpu.validate import request as validate_request
 from mgpu.validate import run as validate_run
@@ -311,7 +312,7 @@ def test_what_makes_no_sense_is_a_usage_error(line: str, words: str, capsys: pyt
 
 def test_the_probes_that_are_started_bring_what_the_checks_read() -> None:
     brought = {fact for probe in runner.OF_CONFIGS for fact in probe.brings} | {"env", "visible", "config", "plan"}
-    assert {fact for check in validate_run.checks() for fact in check.facts} <= brought
+    assert {fact for check in engine.checks_of(selections.CONFIG) for fact in check.facts} <= brought
 
 
 # ---- --fix

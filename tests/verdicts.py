@@ -1,8 +1,17 @@
-"""What a smoke test's JSON document says went wrong."""
+"""What the checks say of a smoke test, and what its JSON document says went wrong."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from mgpu import engine
+from mgpu.engine import selections
+from mgpu.snapshot import Snapshot
+
+
+def judged(snapshot: Snapshot) -> tuple[engine.Outcome, ...]:
+    """The outcomes of the smoke test's checks."""
+    return engine.judge(snapshot, selections.SMOKE)
 
 
 def checks(document: dict[str, Any], status: str = "fail") -> dict[str, dict[str, Any]]:

@@ -16,7 +16,10 @@
 * _file: whether the file can be read, and where in it a key stands.
 """
 
+from mgpu.check import Family
+
 ORDER = (
     "text", "keys", "yaml_traps", "ranks", "rendezvous", "gpus", "precision", "machine", "sections", "values", "fsdp",
     "wrapping", "zero", "zero_file", "parallel", "compiling", "software", "effect",
 )  # fmt: skip
+FAMILY = Family(stops_start="always", known_at_start=True)

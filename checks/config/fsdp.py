@@ -239,7 +239,7 @@ def config_fsdp_not_on_cpu(config: Config, driver: Driver) -> Answer:
     return _on_cpu(config, driver, 2, "is not applied: the ranks train as plain DDP", Fix("Nothing, for a rehearsal."))
 
 
-@check(Severity.WARNING, source=_MEASURED)
+@check(Severity.WARNING, source=_MEASURED, stops_start=True)
 def config_fsdp1_needs_gpu(config: Config, driver: Driver) -> Answer:
     """The config asks for FSDP 1 on a machine without a GPU.
 

@@ -8,4 +8,7 @@
 * _settings: which variables are set, and where. _pytorch: what PyTorch makes of its own.
 """
 
+from mgpu.check import Family
+
 ORDER = ("debugging", "launcher", "nccl_names", "nccl_tuning", "nccl_values", "pytorch")
+FAMILY = Family(stops_start="always")

@@ -54,7 +54,7 @@ def _missing(why: str, nodes: Sequence[str], answered: int) -> Problem:
     )  # fmt: skip
 
 
-@check(Severity.ERROR, source="mgpu: what the doctor says on the node itself")
+@check(Severity.ERROR, source="mgpu: what the doctor says on the node itself", tags=("node_fault",))
 def fleet_node_faulty(fleet: Fleet) -> Answer:
     """A node's own examination found something that a run on it would fail of.
 

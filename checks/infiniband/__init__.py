@@ -11,4 +11,7 @@ chooses among them; with none it takes TCP and says so nowhere but in its INFO l
 * _adapters: which ports count. _hca: NCCL_IB_HCA as NCCL reads it.
 """
 
+from mgpu.check import Family
+
 ORDER = ("ports", "roce", "access", "gpus", "choice")
+FAMILY = Family(gpu_only=True)

@@ -7,4 +7,7 @@
 * _pairs: which pairs of GPUs share the run, and their peer access.
 """
 
+from mgpu.check import Family
+
 ORDER = ("nvswitch", "nvlink", "peer_access", "numa_nodes")
+FAMILY = Family(gpu_only=True)

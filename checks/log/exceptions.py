@@ -96,7 +96,7 @@ def _told(one: Raised, log: Log, cause: str, *fixes: Fix) -> Problem:
     )
 
 
-@check(Severity.ERROR, source="https://docs.python.org/3/library/traceback.html")
+@check(Severity.ERROR, source="https://docs.python.org/3/library/traceback.html", role="root", kind="script")
 def log_exception(log: Log) -> Answer:
     """A rank ended with a Python exception that no signature knows by name.
 
@@ -128,7 +128,7 @@ def log_exception(log: Log) -> Answer:
     )  # fmt: skip
 
 
-@check(Severity.ERROR, source="measured torch 2.13 CPU 2026-11")
+@check(Severity.ERROR, source="measured torch 2.13 CPU 2026-11", role="root", kind="script")
 def log_loader_broke_off(log: Log) -> Answer:
     """A rank lost the connection to its own DataLoader worker, which had ended.
 
@@ -154,6 +154,8 @@ def log_loader_broke_off(log: Log) -> Answer:
     Severity.ERROR,
     source="https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.DistError",
     because_of=("log_exception",),
+    role="secondary",
+    kind="timeout",
 )
 def log_communication_broke(log: Log) -> Answer:
     """A rank ended because it could not reach another one.
@@ -186,7 +188,13 @@ def _where(one: Stalled) -> str:
     return f"rank {one.rank} in number {one.sequence} ({one.operation})"
 
 
-@check(Severity.ERROR, source="https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html")
+@check(
+    Severity.ERROR,
+    source="https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html",
+    role="secondary",
+    kind="timeout",
+    tags=("precise",),
+)
 def log_ranks_out_of_step(log: Log) -> Answer:
     """Ranks waited in different collectives: they did not do the same things in the same order.
 
@@ -217,7 +225,13 @@ def log_ranks_out_of_step(log: Log) -> Answer:
     )  # fmt: skip
 
 
-@check(Severity.ERROR, source="https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html")
+@check(
+    Severity.ERROR,
+    source="https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html",
+    role="secondary",
+    kind="timeout",
+    tags=("precise",),
+)
 def log_rank_never_came(log: Log) -> Answer:
     """The watchdogs of all ranks but some waited in the same collective: those did not come to it.
 
@@ -246,7 +260,13 @@ def log_rank_never_came(log: Log) -> Answer:
     )  # fmt: skip
 
 
-@check(Severity.ERROR, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html")
+@check(
+    Severity.ERROR,
+    source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+    role="secondary",
+    kind="timeout",
+    tags=("precise",),
+)
 def log_exchange_never_worked(log: Log) -> Answer:
     """The very first collective timed out on all ranks alike: the GPUs have never exchanged anything.
 
@@ -268,7 +288,13 @@ def log_exchange_never_worked(log: Log) -> Answer:
     )
 
 
-@check(Severity.ERROR, source="https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html")
+@check(
+    Severity.ERROR,
+    source="https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html",
+    role="secondary",
+    kind="timeout",
+    tags=("precise",),
+)
 def log_exchange_stalled(log: Log) -> Answer:
     """All ranks waited in the same collective, after others had gone through: the transport or a GPU stopped.
 

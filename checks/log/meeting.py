@@ -89,7 +89,7 @@ ROWS = (
         Fix("The endpoint must be an address of one of the machines; start that one first.",
             ("ip -br addr", "torchrun --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --nnodes=N ...",
              "torchrun --local-addr=ADDRESS ...")),
-        "https://github.com/pytorch/pytorch/issues/79388"),
+        "https://github.com/pytorch/pytorch/issues/79388", effect_of="store_exit"),
     Row("log_machines_did_not_meet", "root", "launcher", r"RendezvousTimeoutError|RendezvousClosedError",
         ("torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
          "torch.distributed.elastic.rendezvous.api.RendezvousClosedError"),
@@ -241,7 +241,7 @@ ROWS = (
         "a rank failed; the launcher's summary does not tell why",
         "The exception stands above it, in the output of that rank, or nowhere where the rank was killed.",
         (_LOG, Fix("Let torch record it.", ("from torch.distributed.elastic.multiprocessing.errors import record",))),
-        _ELASTIC),
+        _ELASTIC, tags=("last_line",)),
 )  # fmt: skip
 
 SIGNATURES = signatures(__name__, ROWS)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mgpu.check import Fix
-from mgpu.signature import Kind, Row, signatures
+from mgpu.check import Fix, Kind
+from mgpu.signature import Row, signatures
 
 _NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"

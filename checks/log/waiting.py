@@ -134,7 +134,8 @@ ROWS = (
         "rank 0, which keeps the list of ranks, disappeared",
         "The store lives in the process of rank 0 (or its launcher): that one ended first.",
         Fix("Look at rank 0's own log.", ("mgpu doctor --log LOGS...",)),
-        "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp"),
+        "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp",
+        effect_of="store_exit"),
     Row("log_store_wait_timed_out", "secondary", "timeout",
         r"wait timeout after \d+ms, keys: |DistStoreError: (?:Socket Timeout|wait timeout)|"
         r"RuntimeError: Socket Timeout|Timeout waiting for key: |StoreTimeoutError",

@@ -5,8 +5,8 @@ The grouping is that of `_xid.py`: NVIDIA's catalogue and its immediate action.
 
 from __future__ import annotations
 
-from mgpu.check import Fix
-from mgpu.signature import Kind, Role, Row, signatures
+from mgpu.check import Fix, Kind, Role
+from mgpu.signature import Row, signatures
 
 from .._xid import CATALOG
 

@@ -15,7 +15,7 @@ from .._knowledge import listed
 _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"
 
 
-@check(Severity.ERROR, source="https://github.com/pytorch/pytorch/issues/107021")
+@check(Severity.ERROR, source="https://github.com/pytorch/pytorch/issues/107021", stops_launch="several_nodes")
 def master_unresolvable(network: Network, plan: Plan) -> Answer:
     """The name of the machine where the ranks meet does not resolve.
 
@@ -40,7 +40,12 @@ def master_unresolvable(network: Network, plan: Plan) -> Answer:
     )
 
 
-@check(Severity.ERROR, source="https://github.com/pytorch/pytorch/issues/107021", because_of=("network_leads_nowhere",))
+@check(
+    Severity.ERROR,
+    source="https://github.com/pytorch/pytorch/issues/107021",
+    because_of=("network_leads_nowhere",),
+    stops_launch="several_nodes",
+)
 def master_unreachable(network: Network, plan: Plan) -> Answer:
     """This machine has no route to the machine where the ranks meet.
 
@@ -65,7 +70,7 @@ def master_unreachable(network: Network, plan: Plan) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=_TORCHRUN, because_of=("hostname_is_loopback",))
+@check(Severity.ERROR, source=_TORCHRUN, because_of=("hostname_is_loopback",), stops_launch="several_nodes")
 def master_is_local_only(network: Network, plan: Plan, slurm: Slurm, env: Mapping[str, str]) -> Answer:
     """The address where several machines shall meet is one that only its own machine reaches.
 

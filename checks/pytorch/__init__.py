@@ -8,4 +8,7 @@
 * _wheels: the wheel that a driver runs.
 """
 
+from mgpu.check import Family
+
 ORDER = ("importing", "features", "driver", "kernels", "loaded")
+FAMILY = Family(stops_start="on_gpus")

@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Script
 
 
-@check(Severity.WARNING, source="https://docs.python.org/3/library/ast.html")
+@check(Severity.WARNING, source="https://docs.python.org/3/library/ast.html", tags=("unreadable",))
 def script_does_not_compile(script: Script) -> Answer:
     """The script is not Python that can be read.
 

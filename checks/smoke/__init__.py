@@ -20,6 +20,8 @@
 * _ranks: who a rank is, where it stands, which ranks failed by themselves.
 """
 
+from mgpu.check import Family
+
 ORDER = (
     "diagnosis",
     "processes",
@@ -36,3 +38,4 @@ ORDER = (
     "aftermath",
     "nccl_log",
 )
+FAMILY = Family(of_a_run=True)

@@ -35,7 +35,7 @@ def _silence(meeting: Meeting) -> str:
     return "The ranks meet there; without it none of them starts."
 
 
-@check(Severity.ERROR, source=_ELASTIC)
+@check(Severity.ERROR, source=_ELASTIC, tags=("echo",))
 def meeting_point_unreachable(ranks: Ranks) -> Answer:
     """The place where all ranks meet does not answer.
 
@@ -83,7 +83,7 @@ def _verb(error: str) -> str:
     return {"connection refused": "refuses the connection", "timed out": "does not answer"}.get(error, error)
 
 
-@check(Severity.ERROR, source=_ELASTIC, because_of=("meeting_point_unreachable", "meeting_port_taken"))
+@check(Severity.ERROR, source=_ELASTIC, because_of=("meeting_point_unreachable", "meeting_port_taken"), tags=("echo",))
 def machines_never_came(ranks: Ranks) -> Answer:
     """Not every machine of the run came to the meeting point.
 
@@ -218,6 +218,7 @@ def host_reached_one_way(ranks: Ranks) -> Answer:
     Severity.ERROR,
     source=TORCH,
     because_of=(*LOST, "rank_out_of_memory", "host_advertises_loopback", "host_port_blocked"),
+    tags=("echo",),
 )
 def peer_disappeared(ranks: Ranks) -> Answer:
     """A rank on another machine went away while this machine's ranks were talking to it.

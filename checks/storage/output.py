@@ -50,7 +50,12 @@ def named_folder_missing(storage: Storage) -> Answer:
     return Ok(f"{counted(len(known), 'named folder')} of {len(named)} found") if known else Skip("none answered")
 
 
-@check(Severity.WARNING, source=_STATVFS, because_of=("folder_does_not_answer", "named_folder_missing"))
+@check(
+    Severity.WARNING,
+    source=_STATVFS,
+    because_of=("folder_does_not_answer", "named_folder_missing"),
+    stops_launch="always",
+)
 def output_folder_not_writable(storage: Storage) -> Answer:
     """The folder the run starts in, or one that was named, cannot be written.
 
@@ -75,7 +80,7 @@ def output_folder_not_writable(storage: Storage) -> Answer:
     return Ok(f"{listed(paths_of(known))} can be written") if known else Skip("the current folder did not answer")
 
 
-@check(Severity.ERROR, source=_STATVFS, because_of=("output_folder_not_writable",))
+@check(Severity.ERROR, source=_STATVFS, because_of=("output_folder_not_writable",), stops_launch="always")
 def output_folder_exhausted(storage: Storage) -> Answer:
     """The disk the run writes to has no room at all.
 

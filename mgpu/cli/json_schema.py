@@ -11,9 +11,9 @@ import json
 import typing
 from typing import Any
 
-from mgpu import check, engine, signature, snapshot
-from mgpu.report import screen
-from mgpu.smoke import report as smoke_verdict
+from mgpu import check, engine, snapshot
+from mgpu.engine import verdict
+from mgpu.smoke import report as smoke_report
 from mgpu.smoke.ranks import RUNGS
 from mgpu.snapshot import changes
 
@@ -63,7 +63,7 @@ def _check() -> dict[str, Any]:
             "text": _TEXT,
             "commands": {**_TEXTS, "description": "each pastes as it is"},
             "caveat": _maybe("string"),
-            "kind": one_of(check.Kind),
+            "kind": one_of(check.FixKind),
         },
         edits={**_list(edit), "description": "what configure --validate --fix does to the file; keys are dotted"},
     )
@@ -165,10 +165,10 @@ def _triage() -> dict[str, Any]:
     })  # fmt: skip
     fix = _object({
         "who": one_of(check.Who), "text": _TEXT, "commands": _TEXTS, "caveat": _maybe("string"),
-        "kind": one_of(check.Kind),
+        "kind": one_of(check.FixKind),
     })  # fmt: skip
     cause = _object({
-        "id": _ID, "role": one_of(signature.Role), "kind": one_of(signature.Kind), "title": _TEXT, "cause": _TEXT,
+        "id": _ID, "role": one_of(check.Role), "kind": one_of(check.Kind), "title": _TEXT, "cause": _TEXT,
         "evidence": {"type": "object", "additionalProperties": _SCALAR}, "subjects": _TEXTS,
         "file": _maybe("string"), "line": _maybe("integer"), "fix": _list(fix),
     })  # fmt: skip
@@ -197,7 +197,7 @@ def doctor() -> dict[str, Any]:
         "title": "mgpu doctor --json",
         "description": "Bytes are integers, seconds numbers. Fields may be added in 1.x, never renamed or removed.",
         **_object(
-            _envelope("doctor", screen.Verdict),
+            _envelope("doctor", verdict.Verdict),
             changes={**_list(change), "description": "with --compare"},
             repairs={**_list(repair), "description": "with --fix"},
             fleet={**_fleet(), "description": "with --compare-nodes"},
@@ -284,7 +284,7 @@ def _of_ranks() -> dict[str, Any]:
         "state": _maybe("string"), "stack": _maybe("string"), "stack_from": _maybe("string"),
     })  # fmt: skip
     stage = _object({
-        "name": {"type": "string", "enum": list(RUNGS)}, "status": one_of(smoke_verdict.StageStatus),
+        "name": {"type": "string", "enum": list(RUNGS)}, "status": one_of(smoke_report.StageStatus),
         "seconds": _maybe("number"), "detail": _maybe("string"),
     })  # fmt: skip
     return {
@@ -310,7 +310,7 @@ def smoke() -> dict[str, Any]:
         "title": "mgpu smoke-test --json",
         "description": "Bytes are integers, seconds numbers. Fields may be added in 1.x, never renamed or removed.",
         **_object(
-            {**_envelope("smoke", smoke_verdict.Verdict), **_of_ranks()},
+            {**_envelope("smoke", verdict.SmokeVerdict), **_of_ranks()},
             level=_ID,
             strategy=_ID,
             precision=_ID,

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mgpu import engine, errors, messages
+from mgpu import engine, messages
 from mgpu.check import Skip
 from mgpu.command_line import from_words, shell
 from mgpu.doctor.request import Request
+from mgpu.engine import verdict as verdicts
+from mgpu.engine.verdict import Verdict
 from mgpu.report import describe, document, output
 from mgpu.report import screen as report_screen
 from mgpu.report.output import append_summary, to_stderr, whole_text
@@ -73,16 +75,16 @@ def whole(request: Request, found: Examined) -> dict[str, Any]:
     """The JSON document."""
     content = document.envelope("doctor", found.outcomes, found.verdict, found.code, found.seconds, found.snapshot)
     content["next"] = list(_next(found.verdict))
-    script = request.script and f" --script {_word(request.script)}"
-    if script and not request.hides:
+    script = f" --script {_word(request.script)}" if request.script and not request.hides else ""
+    if script:
         content["next"] = [line for line in (shell("mgpu launch {:path}", request.script),) if line]
     if found.snapshot.job_script is not None:
         from mgpu.doctor import job_report
 
         steps = job_report.next_steps(found.snapshot.job_script, failed=found.verdict == "not_ready")
         content["next"] = [] if request.hides else steps
-    for entry in content["checks"]:
-        of_script = script if entry["area"] in ("script", "job") and not request.hides else ""
+    for entry, outcome in zip(content["checks"], found.outcomes, strict=True):
+        of_script = script if {"script", "job_script"} & set(outcome.check.facts) else ""
         again = f"mgpu doctor{of_script}{_plan(request)}"
         if request.compare_nodes and not request.hides:
             again = f"mgpu doctor{_same(request)}"
@@ -116,7 +118,7 @@ def _tell_scheduler(request: Request, found: Examined) -> None:
 
     if request.exit_style == "prolog":
         text = formats.prolog(found.outcomes)
-        if not text and formats.unsure(found.snapshot, found.verdict):
+        if not text and verdicts.unsure(found.snapshot, found.verdict):
             to_stderr("mgpu: could not tell; a node is taken out only for a certain fault")
     else:
         text = formats.nagios(found.outcomes, found.snapshot, found.verdict, found.seconds, strict=request.strict)
@@ -127,19 +129,16 @@ def _tell_scheduler(request: Request, found: Examined) -> None:
 def failed(request: Request, message: str, code: int, began: float) -> int:
     """Nothing could be judged. Whoever reads JSON gets a document all the same, a monitor its line."""
     if request.format == "json":
-        if request.exit_style == "nagios":
-            code = 3
-        elif request.exit_style == "prolog":
-            code = errors.READY
+        code = verdicts.code_without_verdict(request.exit_style, code)
         whole = document.envelope("doctor", (), "unknown", code, time.monotonic() - began, Snapshot())
         text = document.text(whole | {"error": message, "next": ["mgpu doctor"]})
         output.write_out(request.output, lambda stream: whole_text(stream, text))
     elif request.exit_style == "nagios":
         line = f"MGPU UNKNOWN - {' '.join(messages.message(message).split())}\n"
         output.write_out(request.output, lambda stream: whole_text(stream, line))
-        return 3
+        return verdicts.code_without_verdict(request.exit_style, code)
     to_stderr(f"mgpu: {message}")
-    return errors.READY if request.exit_style == "prolog" else code
+    return verdicts.code_without_verdict(request.exit_style, code)
 
 
 def show(screen: report_screen.Screen, request: Request, found: Examined) -> None:
@@ -235,7 +234,7 @@ def _changes(found: Examined, screen: report_screen.Screen) -> list[report_scree
     return lines
 
 
-def _next(verdict: report_screen.Verdict) -> tuple[str, ...]:
+def _next(verdict: Verdict) -> tuple[str, ...]:
     if verdict in ("ready", "ready_with_warnings"):
         return ("mgpu configure", "mgpu smoke-test")
     return ("mgpu smoke-test --cpu 2",) if verdict == "no_gpu" else ("mgpu doctor -v",)
@@ -243,7 +242,7 @@ def _next(verdict: report_screen.Verdict) -> tuple[str, ...]:
 
 def _advice(
     request: Request,
-    verdict: report_screen.Verdict,
+    verdict: Verdict,
     outcomes: Sequence[engine.Outcome],
     snapshot: Snapshot,
     screen: report_screen.Screen,

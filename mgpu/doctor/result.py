@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mgpu import engine
     from mgpu.doctor.repair import Result
-    from mgpu.report.screen import Verdict
+    from mgpu.engine.verdict import Verdict
     from mgpu.snapshot import Snapshot
     from mgpu.snapshot.changes import Change
 

@@ -16,7 +16,8 @@ from mgpu.doctor import report as doctor_report
 from mgpu.doctor import request as doctor_request
 from mgpu.doctor.request import Request
 from mgpu.doctor.result import Examined
-from mgpu.engine.selections import about_the_machine
+from mgpu.engine import selections
+from mgpu.engine import verdict as verdicts
 from mgpu.errors import MgpuError, reason
 from mgpu.planning.gpu_models import placed
 from mgpu.process import signals
@@ -200,26 +201,14 @@ def _judge(
         from mgpu.snapshot.redaction import redacted
 
         told = redacted(machine)
-    asked = about_the_machine(checks, told)
-    if not asked:
+    if not engine.selected(told, selections.DOCTOR, checks):
         which = "they read what was not asked for here (--deep, --config)" if checks else "all of them are skipped"
         raise MgpuError(f"nothing to check is left of what was chosen: {which}", errors.USAGE)
-    outcomes = engine.run(asked, told)
-    verdict = report_screen.verdict_of(outcomes, told)
+    outcomes = engine.judge(told, selections.DOCTOR, checks)
+    verdict = verdicts.of_machine(outcomes, told)
+    code = verdicts.doctor_code(request.exit_style, verdict, outcomes, strict=request.strict)
     changes, since = _compared(before, told)
-    return Examined(
-        machine, told, outcomes, verdict, _code(request, verdict, outcomes), time.monotonic() - began, changes, since
-    )
-
-
-def _code(request: Request, verdict: report_screen.Verdict, outcomes: Sequence[engine.Outcome]) -> int:
-    if request.exit_style == "default":
-        return report_screen.exit_code(verdict, strict=request.strict)
-    from mgpu.report import formats
-
-    if request.exit_style == "nagios":
-        return formats.nagios_code(verdict, strict=request.strict)
-    return errors.NOT_READY if formats.condemning(outcomes) else errors.READY
+    return Examined(machine, told, outcomes, verdict, code, time.monotonic() - began, changes, since)
 
 
 def _compared(before: Snapshot | None, now: Snapshot) -> tuple[tuple[Change, ...] | None, str]:

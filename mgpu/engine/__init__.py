@@ -1,66 +1,25 @@
-"""Which checks are there, which were asked for, and what do they answer?"""
+"""Which checks are there, which were asked for, and what do they answer? `judge` is how a command runs them."""
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import re
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
 
-from mgpu.check import Answer, Check, Crash, Fix, Ok, Problem, Severity, Skip
+from mgpu.check import Answer, Check, Crash, Severity, Skip, Tag
+from mgpu.engine.outcome import Outcome, Status, consequences, hidden
+from mgpu.engine.selections import Selection
 from mgpu.errors import USAGE, MgpuError
-from mgpu.secrets_masking import masked
 from mgpu.snapshot import UNSETTLING, Snapshot
 from mgpu.snapshot.config_secrets import known_secrets
 
-Status = Literal["ok", "info", "warn", "fail", "skip", "crash"]
-_PROBLEM: dict[Severity, Status] = {Severity.ERROR: "fail", Severity.WARNING: "warn", Severity.INFO: "info"}
-
-# Display order of the areas; an area that is not named comes last. report.py groups them into rows.
-AREAS = (
-    "driver", "gpu", "ecc", "memory", "mig", "clocks", "xid", "cuda", "processes", "visibility", "links", "pcie",
-    "pytorch", "libraries", "nccl", "environ", "packages", "config", "limits", "kernel", "kernel_log", "storage",
-    "container", "network", "infiniband", "slurm", "job", "script", "smoke", "stamp", "fleet", "run", "work", "log",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One answer of one check."""
-
-    check: Check
-    answer: Ok | Skip | Problem | Crash
-    seconds: float
-    because_of: tuple[str, ...] = ()  # problems found in this run that explain this one
-    unknown: bool = False  # skipped because a fact it reads is not known
-    unsettling: bool = False  # … because that fact timed out or crashed
-    not_asked: bool = False  # skipped because a fact it reads was deliberately left out (--quick)
-    outside: bool = False  # about GPUs that CUDA_VISIBLE_DEVICES hides from the run: a warning at most
-
-    @property
-    def status(self) -> Status:
-        """The word of the report: error -> fail, warning -> warn, info -> info."""
-        match self.answer:
-            case Ok():
-                return "ok"
-            case Skip():
-                return "skip"
-            case Crash():
-                return "crash"
-            case _:
-                status = _PROBLEM[self.check.severity]
-                return "warn" if self.outside and status == "fail" else status
-
-    @property
-    def problem(self) -> Problem | None:
-        """The problem, when there is one."""
-        return self.answer if isinstance(self.answer, Problem) else None
+__all__ = ["Outcome", "Status", "consequences", "judge", "load"]
 
 
 def is_our_source_tree(root: Path) -> bool:
@@ -81,24 +40,47 @@ def _checks_package() -> ModuleType:
 
 
 def load(only: Collection[str] | None = None, without: Collection[str] = ()) -> tuple[Check, ...]:
-    """Every check, by area in display order, then in the order written: of a folder, file after file as in `ORDER`.
+    """Every check, area after area as `ORDER` in `checks/` has them, then in the order written: of a folder, file after
+    file as in its own `ORDER`.
 
     `only`, `without`: areas; the others are not even imported.
     """
     found: list[Check] = []
     package = _checks_package()
-    for module_info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        area = module_info.name.rpartition(".")[2]
+    for area in package.ORDER:
         if area in without or (only is not None and area not in only):
             continue
-        family = importlib.import_module(module_info.name)
-        files = [importlib.import_module(f"{module_info.name}.{name}") for name in getattr(family, "ORDER", ())]
+        family = importlib.import_module(f"{package.__name__}.{area}")
+        files = [importlib.import_module(f"{family.__name__}.{name}") for name in getattr(family, "ORDER", ())]
         for module in files or [family]:
             own = (c for c in vars(module).values() if isinstance(c, Check))
             found += [c for c in own if c.function.__module__ == module.__name__]
             found += getattr(module, "SIGNATURES", ())
-    order = {area: place for place, area in enumerate(AREAS)}
-    return tuple(sorted(found, key=lambda c: order.get(c.area, len(order))))
+    return tuple(found)
+
+
+@cache
+def checks_of(selection: Selection) -> tuple[Check, ...]:
+    """The checks that a selection may ask, by what they declare."""
+    found = (check for check in load(selection.only, selection.without) if selection.where(check))
+    return tuple(replace(c, severity=Severity.ERROR) if selection.as_errors else c for c in found)
+
+
+def selected(snapshot: Snapshot, selection: Selection, among: Sequence[Check] | None = None) -> tuple[Check, ...]:
+    """The checks that a selection asks about this snapshot. `among`: no others than these."""
+    checks = checks_of(selection) if among is None else filter(selection.where, among)
+    here = selection.here(snapshot)
+    return tuple(check for check in checks if here(check))
+
+
+def judge(snapshot: Snapshot, selection: Selection, among: Sequence[Check] | None = None) -> tuple[Outcome, ...]:
+    """The outcomes of a selection of the checks. `mgpu.engine.verdict` says what they amount to."""
+    return run(selected(snapshot, selection, among), snapshot)
+
+
+def tags(id: str | None, selection: Selection) -> tuple[Tag, ...]:
+    """The tags of the check that a document names; none where it is not one of the selection's."""
+    return next((check.tags for check in checks_of(selection) if check.id == id), ()) if id else ()
 
 
 def choose(checks: Sequence[Check], only: Iterable[str] = (), skip: Iterable[str] = ()) -> tuple[Check, ...]:
@@ -173,66 +155,3 @@ def run(checks: Iterable[Check], snapshot: Snapshot) -> tuple[Outcome, ...]:
         return tuple(cause for cause in causes if firing[cause] != "info" or outcome.status == "info")
 
     return tuple(replace(o, because_of=explained(o)) if o.problem else o for o in outcomes)
-
-
-def hidden(outcome: Outcome, known: Sequence[str] = ()) -> Outcome:
-    """The outcome with secrets masked in all its texts: every report is made of these. Its edits stay as they are."""
-
-    def mask(text: str) -> str:
-        return masked(text, known)
-
-    answer = outcome.answer
-    if isinstance(answer, Ok):  # most are: nothing is copied
-        evidence = mask(answer.evidence)
-        return outcome if evidence == answer.evidence else replace(outcome, answer=Ok(evidence))
-    if isinstance(answer, Skip):
-        reason = mask(answer.reason)
-        return outcome if reason == answer.reason else replace(outcome, answer=Skip(reason))
-    if isinstance(answer, Crash):
-        return replace(outcome, answer=Crash(mask(answer.error), mask(answer.trace)))
-    problem = replace(
-        answer,
-        title=mask(answer.title),
-        cause=mask(answer.cause),
-        fix=tuple(_hidden_fix(fix, mask) for fix in answer.fix)
-        if isinstance(answer.fix, tuple)
-        else _hidden_fix(answer.fix, mask),
-        evidence={key: mask(value) if isinstance(value, str) else value for key, value in answer.evidence.items()},
-        subjects=tuple(map(mask, answer.subjects)),
-    )
-    return replace(outcome, answer=problem)
-
-
-def _hidden_fix(fix: Fix, mask: Callable[[str], str]) -> Fix:
-    return replace(
-        fix,
-        text=mask(fix.text),
-        commands=tuple(map(mask, fix.commands)),
-        caveat=None if fix.caveat is None else mask(fix.caveat),
-    )
-
-
-def consequences(cause: Outcome, outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The problems to tell under this one. Each is told once, whatever number of problems explain it."""
-    return [o for o in outcomes if o.because_of and o.problem and _cause(o, outcomes) is cause]
-
-
-def _cause(outcome: Outcome, outcomes: Sequence[Outcome]) -> Outcome | None:
-    """Of the problems that explain one: a failure before a warning, what is about the same key, or about a key that its
-    words name, and then the first."""
-    ids = set(outcome.because_of)
-    for _ in outcomes:  # a cause may have a cause itself, under which both are told
-        more = {id for o in outcomes if o.check.id in ids for id in o.because_of} - ids
-        if not more:
-            break
-        ids |= more
-    problem = outcome.problem
-
-    def distance(cause: Outcome) -> tuple[bool, bool, bool]:
-        place, own = cause.problem and cause.problem.place, problem and problem.place
-        key = place.key if place else None
-        named = bool(key and problem and re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", problem.title))
-        return cause.status != "fail", not (key and own and own.key == key), not named
-
-    causes = [o for o in outcomes if o.check.id in ids and o.problem and not o.because_of]
-    return min(causes, key=distance, default=None)

@@ -10,69 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import get_args
 
 from mgpu import engine
-from mgpu.engine import Outcome
-from mgpu.signature import ORDER, Kind, Role, Signature
+from mgpu.check import KINDS, EffectOf, Kind, Role, Tag
+from mgpu.engine import Outcome, selections
 from mgpu.snapshot import Config, Fallen, Log, Run, Seen, Snapshot
 
-# Of the checks that are no rows of a table: what a firing one is, and where it comes from.
-OTHERS: dict[str, tuple[Role, Kind]] = {
-    "run_ended_by_slurm": ("root", "scheduler"),
-    "run_rank_terminated": ("secondary", "scheduler"),
-    "run_out_of_memory": ("root", "kernel"),
-    "run_rank_killed": ("root", "kernel"),
-    "run_rank_crashed": ("root", "kernel"),
-    "run_rank_bus_error": ("root", "kernel"),
-    "run_rank_illegal_instruction": ("root", "kernel"),
-    "run_rank_aborted": ("secondary", "kernel"),
-    "run_gpu_fell_out": ("root", "xid"),
-    "log_exception": ("root", "script"),
-    "log_loader_broke_off": ("root", "script"),
-    "run_arguments_wrong": ("secondary", "launcher"),
-    "run_launcher_killed": ("root", "launcher"),
-    "run_launcher_failed": ("wrapper", "launcher"),
-    "run_rank_silent": ("root", "timeout"),
-    "log_ranks_out_of_step": ("secondary", "timeout"),
-    "log_rank_never_came": ("secondary", "timeout"),
-    "log_exchange_never_worked": ("secondary", "timeout"),
-    "log_exchange_stalled": ("secondary", "timeout"),
-    "log_communication_broke": ("secondary", "timeout"),
-    "run_rank_left_early": ("secondary", "timeout"),
-    "run_timed_out": ("secondary", "timeout"),
-    "run_stopped": ("wrapper", "timeout"),
-    "run_rank_failed": ("wrapper", "script"),
-}
-# More than a row on the same thing says, so that they come before it.
-_PRECISE = (
-    "log_ranks_out_of_step", "log_rank_never_came", "log_exchange_never_worked", "log_exchange_stalled",
-)  # fmt: skip
-# Rows on how a rank ended. Where the launcher's table names another end as the first, they tell of ranks that it ended.
-_ENDS = {
-    "log_rank_killed": -9,
-    "log_rank_segfault": -11,
-    "log_rank_bus_error": -7,
-    "log_rank_aborted": -6,
-    "log_illegal_instruction": -4,
-    "log_rank_floating_point_signal": -8,
-}
-# The same end, told by the launcher's table and by mgpu, which saw it.
-_TWICE = {
-    "run_out_of_memory": ("run_rank_killed", "log_rank_killed", "log_killed_for_memory"),
-    "run_rank_killed": ("log_rank_killed",),
-    "run_rank_crashed": ("log_rank_segfault",),
-    "run_rank_bus_error": ("log_rank_bus_error",),
-    "run_rank_aborted": ("log_rank_aborted",),
-    "run_rank_illegal_instruction": ("log_illegal_instruction", "log_rank_floating_point_signal"),
-    "run_ended_by_slurm": ("log_slurm_time_up", "log_slurm_preempted", "log_slurm_cancelled", "run_rank_terminated"),
-    "run_stopped": ("log_interrupted", "log_asked_to_end", "log_terminal_closed"),
-}
-# What the ranks and the launcher say when they are asked to end: consequences where mgpu handed on the asking.
-_ASKED = frozenset({"log_interrupted", "log_asked_to_end", "log_terminal_closed", "run_rank_terminated"})
 # torchrun gives its ranks 30 s between TERM and KILL; a rank killed so much later is one that it ended.
 _ENDED_LATER_S = 20.0
-_ASKED_AREAS = frozenset({"run", "log"})
-_ROLES: tuple[Role, ...] = ("root", "secondary", "wrapper", "noise")
+_ROLES: tuple[Role, ...] = get_args(Role)
+# A run that was stopped: the rank that was waited for, mgpu's own time limit, the user.
+_STOP_TAGS: tuple[Tag, ...] = ("silent_rank", "time_limit", "user_stop")
 
 
 @dataclass(frozen=True)
@@ -89,6 +38,11 @@ class Cause:
         """The check's."""
         return self.outcome.check.id
 
+    @property
+    def of_log(self) -> bool:
+        """Whether it was found in a log, and not by how the run ended."""
+        return self.outcome.check.area == "log"
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -100,7 +54,7 @@ class Verdict:
 
 def of(log: Log | None, run: Run | None, config: Config | None = None) -> Verdict:
     """Ask the checks on a run's end and its log, and choose."""
-    return choose(engine.run(engine.load(only=_ASKED_AREAS), Snapshot(log=log, run=run, config=config)), log, run)
+    return choose(engine.judge(Snapshot(log=log, run=run, config=config), selections.ENDED), log, run)
 
 
 def choose(outcomes: Sequence[Outcome], log: Log | None, run: Run | None) -> Verdict:
@@ -120,7 +74,7 @@ def choose(outcomes: Sequence[Outcome], log: Log | None, run: Run | None) -> Ver
 
 def _once(chosen: Verdict) -> Verdict:
     """Without what says the same as the first cause, in fewer words."""
-    twice = _TWICE.get(chosen.first.id, ()) if chosen.first else ()
+    twice = chosen.first.outcome.check.same_as if chosen.first else ()
     return Verdict(chosen.first, tuple(cause for cause in chosen.others if cause.id not in twice))
 
 
@@ -129,11 +83,9 @@ def _cause(outcome: Outcome, seen: dict[str, Seen]) -> Cause | None:
     if outcome.problem is None:
         return None
     check = outcome.check
-    if isinstance(check, Signature) and check.row:
-        return Cause(outcome, check.row.role, check.row.kind, seen.get(check.id))
-    if check.id in OTHERS:
-        return Cause(outcome, *OTHERS[check.id])
-    return None
+    if check.role is None or check.kind is None:
+        return None
+    return Cause(outcome, check.role, check.kind, seen.get(check.id))
 
 
 def _demoted(cause: Cause, log: Log, run: Run | None) -> Cause:
@@ -143,7 +95,7 @@ def _demoted(cause: Cause, log: Log, run: Run | None) -> Cause:
     caught = bool(bearing) and all(one.caught for one in bearing)
     if caught and cause.seen and cause.seen.times <= sum(one.times for one in bearing):
         return replace(cause, role="wrapper")
-    code = _ENDS.get(cause.id)
+    code = cause.outcome.check.exit_code
     first = next((rank for rank in log.fallen if rank.first), None)
     if code is None or first is None or first.exit_code == code:
         return cause
@@ -166,10 +118,13 @@ def _together(one: Fallen, first: Fallen) -> bool:
 
 def _asked_later(found: Sequence[Cause]) -> list[Cause]:
     """Where something had gone wrong before, that somebody ended the run is a consequence."""
-    asked = _ASKED | {"log_slurm_cancelled"}
-    wrong = [_line(c) for c in found if c.role == "root" and c.id.startswith("log_") and c.id not in asked]
+
+    def asked(cause: Cause) -> bool:
+        return cause.outcome.check.effect_of in ("stop", "job_cancel")
+
+    wrong = [_line(cause) for cause in found if cause.role == "root" and cause.of_log and not asked(cause)]
     return [
-        replace(cause, role="secondary") if cause.id in asked and any(line < _line(cause) for line in wrong) else cause
+        replace(cause, role="secondary") if asked(cause) and any(line < _line(cause) for line in wrong) else cause
         for cause in found
     ]
 
@@ -181,31 +136,34 @@ def _ended_others(found: Sequence[Cause], run: Run | None) -> list[Cause]:
     codes = [rank.exit_code or 0 for rank in run.ranks if rank.first] if run and not run.watched else []
     if not any(code > 0 for code in codes):
         return list(found)
-    ended = _ASKED | {"log_slurm_stopped_siblings", "log_slurm_task_failed"}
+    ended: set[EffectOf | None] = {"stop", "task_exit"}
     if all(code > 1 for code in codes):
-        ended |= {"log_store_gone", "log_rendezvous_failed"}
-    return [replace(cause, role="noise") if cause.id in ended else cause for cause in found]
+        ended.add("store_exit")
+    return [replace(cause, role="noise") if cause.outcome.check.effect_of in ended else cause for cause in found]
 
 
 def _stopped(found: Sequence[Cause], log: Log | None) -> Verdict:
     """Of a run that was stopped: who was silent, what was wrong before, and else the stop itself."""
-    asked = [c.seen.line for c in found if c.id in _ASKED and c.seen]
+    asked = [c.seen.line for c in found if _by_stop(c) and c.seen]
     asked += [one.line for one in (log.raised if log else ()) if one.type.rpartition(".")[2] in _STOPS]
     until = min(asked, default=None)
 
     def before(cause: Cause) -> bool:
         line = cause.outcome.problem.place.line if cause.outcome.problem and cause.outcome.problem.place else None
-        if cause.id.startswith("log_"):
+        if cause.of_log:
             return cause.role == "root" and (until is None or (line is not None and line < until))
         return cause.role == "root"
 
-    silent = [cause for cause in found if cause.id == "run_rank_silent"]
-    roots = [cause for cause in found if cause.id not in _ASKED and cause.id != "run_rank_silent" and before(cause)]
-    stop = [cause for cause in found if cause.id in ("run_timed_out", "run_stopped")]
-    stop.sort(key=lambda cause: cause.id != "run_timed_out")
-    ordered = [*sorted(roots, key=lambda c: (ORDER.index(c.kind), _line(c))), *silent, *stop]
+    stop = [cause for tag in _STOP_TAGS for cause in found if tag in cause.outcome.check.tags]
+    roots = [cause for cause in found if not _by_stop(cause) and cause not in stop and before(cause)]
+    ordered = [*sorted(roots, key=lambda c: (KINDS.index(c.kind), _line(c))), *stop]
     rest = [cause for cause in found if cause not in ordered]
     return Verdict(ordered[0], (*ordered[1:], *rest)) if ordered else Verdict(None, tuple(rest))
+
+
+def _by_stop(cause: Cause) -> bool:
+    """Whether ranks and launchers print it when they are sent a signal."""
+    return cause.outcome.check.effect_of == "stop"
 
 
 _STOPS = frozenset({"KeyboardInterrupt", "SignalException"})
@@ -237,7 +195,7 @@ def _place(
     file = log.files.index(place.file) if log and place and place.file in log.files else 0
     # Within one file lines stand as they came; their times are told by some only.
     at = cause.seen.at if cause.seen and log and len(log.files) > 1 else None
-    general = cause.id not in _PRECISE and not cause.id.startswith("run_")
+    general = cause.of_log and "precise" not in cause.outcome.check.tags
     return (
-        _ROLES.index(cause.role), explained, ORDER.index(cause.kind), elsewhere, general, at or "", file, _line(cause),
+        _ROLES.index(cause.role), explained, KINDS.index(cause.kind), elsewhere, general, at or "", file, _line(cause),
     )  # fmt: skip

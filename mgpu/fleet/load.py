@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from mgpu import engine, errors, file_reading, hostlist
+from mgpu.engine import selections
 from mgpu.errors import MgpuError, reason
 from mgpu.fleet.artifacts import DOCUMENT, MACHINES, read
 from mgpu.fleet.compare import Machine, fleet_of
@@ -19,13 +20,9 @@ from mgpu.fleet.flatten import names_of
 from mgpu.snapshot import FACTS, SCHEMA, BadSnapshot, Fleet, NodeFault, Plan, Snapshot, from_json
 from mgpu.structured_text import Malformed, json_of
 
-if TYPE_CHECKING:
-    from mgpu.check import Check
-
 _LARGEST_FILE = 8 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
 # So many are judged one by one as well: 12 ms each to decode and to ask all checks (measured on two cores, 2026-11).
 JUDGED = 128
-_FAULTY = "fleet_node_faulty"  # what the doctor said on the node itself; other differences are found here anew
 _ENDING = ".json"
 HOW = "srun --ntasks-per-node=1 bash -c 'mgpu doctor --quick --save nodes/$SLURMD_NODENAME.json'"
 
@@ -167,13 +164,10 @@ class _Judge:
 
     def __init__(self, nodes: int) -> None:
         self.plan = Plan(nodes=max(nodes, 1))
-        self.checks: tuple[Check, ...] = engine.load(without=("fleet", "log", "run", "work", "smoke", "script", "job"))
 
     def __call__(self, node: str, facts: Mapping[str, Any]) -> list[NodeFault]:
-        from mgpu.engine.selections import about_the_machine
-
         snapshot: Snapshot = replace(from_json(facts), plan=self.plan)
-        outcomes = engine.run(about_the_machine(self.checks, snapshot), snapshot)
+        outcomes = engine.judge(snapshot, selections.SAVED_NODE)
         bad = [outcome for outcome in outcomes if outcome.status == "fail" and not outcome.because_of]
         hidden = [name for name in names_of(facts, node) if name != node]  # what --save wrote for it
         return [NodeFault(node, o.check.id, _named(o.problem.title, hidden, node)) for o in bad if o.problem]
@@ -196,8 +190,13 @@ def _of_preflight(folder: Path, seen: Read) -> None:
         node, why, check = entry["node"], str(entry.get("reason") or ""), str(entry.get("id") or "")
         if node not in seen.machines:
             seen.missing.setdefault(node, why)
-        elif (not check.startswith("fleet_") or check == _FAULTY) and node not in judged:
+        elif (not check.startswith("fleet_") or _of_node_itself(check)) and node not in judged:
             seen.faults = [*(seen.faults or ()), NodeFault(node, check, why.removeprefix(f"{node}: "))]
+
+
+def _of_node_itself(check: str) -> bool:
+    """Whether a fault was found on the node: other differences are found here again."""
+    return "node_fault" in engine.tags(check, selections.FLEET)
 
 
 def _too_few(named: Sequence[str], seen: Read) -> str:

@@ -20,6 +20,8 @@ from typing import IO, Any
 from mgpu import engine, errors, exit_status, files, hostlist
 from mgpu.check import Skip
 from mgpu.config import reading
+from mgpu.engine import selections
+from mgpu.engine import verdict as verdicts
 from mgpu.errors import MgpuError, reason
 from mgpu.fleet import allocation as jobs
 from mgpu.fleet import artifacts, bad_nodes, stages
@@ -228,10 +230,8 @@ class _Preflight:
             doors=tuple(connectivity.door_of(card) for card in cards),
             together=True,
         )
-        checks = engine.load(only=("fleet",))
-        outcomes = engine.run(
-            checks, Snapshot(fleet=fleet, config=self.wanted.config, plan=Plan(nodes=self.wanted.need))
-        )
+        snapshot = Snapshot(fleet=fleet, config=self.wanted.config, plan=Plan(nodes=self.wanted.need))
+        outcomes = engine.judge(snapshot, selections.FLEET)
         bad = bad_nodes.bad_nodes(outcomes, fleet, workers.lost, self.job.nodes)
         self.trouble = next(
             (o.problem.title for o in report_screen.in_order(outcomes) if bad_nodes.of_nobody(o) and o.problem), ""
@@ -282,8 +282,7 @@ class _Preflight:
 
     def _conclude(self, outcomes: tuple[engine.Outcome, ...], bad: Sequence[Bad], tested: stages.Tested) -> int:
         good = tuple(tested.good)
-        passed = len(good) >= self.wanted.need and not tested.trouble
-        code = errors.READY if passed else errors.NOT_READY
+        verdict, code = verdicts.of_nodes(len(good), self.wanted.need, trouble=bool(tested.trouble))
         reasons = [o.answer.reason for o in outcomes if o.unknown and isinstance(o.answer, Skip)]
         result = screens.Result(
             job=self.job.job,
@@ -294,9 +293,9 @@ class _Preflight:
             outcomes=outcomes,
             good=good,
             bad=(*bad, *tested.bad),
-            chosen=good[: self.wanted.need] if passed else (),
+            chosen=good[: self.wanted.need] if verdict == "passed" else (),
             trouble=tested.trouble,
-            verdict="passed" if passed else "failed",
+            verdict=verdict,
             code=code,
             seconds=time.monotonic() - self.began,
             folder=_told(self.folder),

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from mgpu import engine
+from mgpu.engine import selections
 from mgpu.fleet import groups
 from mgpu.fleet.groups import Group
 from mgpu.fleet.workers import Workers
@@ -28,8 +30,6 @@ _MORE_S = 60.0  # beyond the start, for the rungs of the quick level (10 s where
 _ANSWER_S = 20.0  # beyond a test's own limit, for its end and the way of its answer
 _ALONE_PATIENCE_S = 30.0
 _TURNS = 3  # of all together, each without the node that the last one has named
-# What a node says that only saw another one fail; the other one's own words say more.
-_ECHOES = ("peer_disappeared", "machines_never_came", "meeting_point_unreachable", "ranks_never_started")
 # What the derived config says itself.
 _OURS = ("num_machines", "num_processes", "machine_rank", "main_process_ip", "main_process_port", "rdzv_backend")
 
@@ -269,7 +269,8 @@ class Testing:
             if problem is None:
                 told.append((2, str(answer.get("error") or "the smoke test could not tell")))
             else:
-                told.append((3 if problem["id"] in _ECHOES else 1, f"{problem['id']}: {problem['title']}"))
+                echo = "echo" in engine.tags(problem["id"], selections.SMOKE)  # the other node's own says more
+                told.append((3 if echo else 1, f"{problem['id']}: {problem['title']}"))
         return min(told)[1] if told else None
 
     def _bad(self, node: str, stage: str, why: str) -> Bad:

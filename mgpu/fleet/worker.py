@@ -29,10 +29,6 @@ _LATE_S = 10.0  # past its own limit a smoke test is stopped from outside
 _LARGEST = 16 << 20  # bytes of a test's document
 _MOST_HASHED = 64 << 20  # bytes of a config or a script
 _TOLD = 2000  # characters of what a test printed, where it left no document
-# A stamp is of one machine; how a node meets the others is not guessed from its own files here, but tried (mesh.py).
-_TRIED_OTHERWISE = ("stamp", "network")
-_TRIED_TOO = ("container_network_private",)
-_OF_GPUS = ("pytorch", "visibility", "driver")  # nothing to ranks on the CPU
 _BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from mgpu.__main__ import main; main()"
 
 
@@ -184,15 +180,12 @@ class Node:
 def faults(snapshot: Any) -> list[dict[str, str]]:
     """The errors of the doctor that are no consequence of another one, and what stops a run for certain."""
     from mgpu import engine
-    from mgpu.engine import selections
+    from mgpu.engine import before_start, selections
     from mgpu.report.document import said
 
-    on_cpu = snapshot.plan is not None and snapshot.plan.cpu_ranks is not None
-    leave_out = (*_TRIED_OTHERWISE, *_OF_GPUS) if on_cpu else _TRIED_OTHERWISE
-    asked = [c for c in selections.about_the_machine(selections.checks(), snapshot) if c.severity.value == "error"]
-    outcomes = [*engine.run([c for c in asked if c.area not in leave_out and c.id not in _TRIED_TOO], snapshot)]
+    outcomes = [*engine.judge(snapshot, selections.NODE)]
     known = {outcome.check.id for outcome in outcomes if outcome.status == "fail"}
-    outcomes += [outcome for outcome in selections.refusals(snapshot) if outcome.check.id not in known]
+    outcomes += [outcome for outcome in before_start.refusals(snapshot) if outcome.check.id not in known]
     found = [o for o in outcomes if o.status in ("fail", "crash") and not o.because_of]
     return [{"id": outcome.check.id, "text": said(outcome)} for outcome in found]
 

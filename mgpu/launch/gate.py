@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mgpu import engine, errors, probes
 from mgpu.check import Skip
 from mgpu.command_line import from_words
-from mgpu.engine import selections
+from mgpu.engine import before_start, selections, verdict
 from mgpu.launch import result_document
 from mgpu.launch.request import Request
 from mgpu.report import screen as report_screen
@@ -18,14 +18,13 @@ from mgpu.snapshot import Config, Snapshot
 
 def verification(snapshot: Snapshot) -> list[engine.Outcome]:
     """Why this config does not count as verified; empty when it does. Not known is not verified."""
-    outcomes = engine.run([c for c in selections.checks() if c.area == "stamp"], snapshot)
-    return [o for o in outcomes if o.status in ("fail", "crash") or o.unknown]
+    return verdict.unverified(engine.judge(snapshot, selections.VERIFIED))
 
 
 def cannot_see_gpus(snapshot: Snapshot) -> list[engine.Outcome]:
     """Unverified and allowed: torch is asked after all, because ranks that see no GPU would train alone on the CPU."""
     assert snapshot.driver is not None
-    return selections.refusals(probes.with_torch(snapshot)) if snapshot.driver.any_gpu else []
+    return before_start.refusals(probes.with_torch(snapshot)) if snapshot.driver.any_gpu else []
 
 
 def policy(request: Request) -> str:
@@ -60,14 +59,14 @@ def why(verified: Sequence[engine.Outcome]) -> str:
     """In one line why a config does not count as verified."""
     first = next((o for o in verified if o.problem), None)
     if first is not None and first.problem is not None:
-        return first.problem.cause if first.check.id == "config_changed_since_verified" else first.problem.title
+        return first.problem.cause if first.problem.evidence else first.problem.title
     answer = verified[0].answer
     return f"it cannot be told: {answer.reason}" if isinstance(answer, Skip) else "a check crashed"
 
 
 def differences(verified: Sequence[engine.Outcome]) -> list[str]:
     """The same in lines: what is wrong, and under it each difference, old -> new, in columns."""
-    changed = next((o.problem for o in verified if o.check.id == "config_changed_since_verified" and o.problem), None)
+    changed = next((o.problem for o in verified if o.problem and o.problem.evidence), None)  # name: old -> new
     if changed is None:
         return [why(verified)]
     width = max(map(len, changed.evidence))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgpu import engine
+from mgpu.engine import selections
 from mgpu.report import failure
 from mgpu.report import screen as report_screen
 from mgpu.report.document import check_json
@@ -13,16 +14,14 @@ from mgpu.snapshot import Run, Snapshot
 
 _MOST = 2
 _AGAIN = "mgpu launch --watch"  # of the next run: this one is over
-# What a run that failed is not to be told: it has another trouble.
-_OF_A_GOOD_RUN = ("gpu_starved", "gpus_uneven", "gpu_memory_nearly_full")
 
 
 def of(run: Run) -> list[dict[str, Any]]:
     """The findings on the GPUs of a run that has ended, as a document has them: the weightiest first."""
-    outcomes = engine.run(engine.load(only={"work"}), Snapshot(run=run))
+    outcomes = engine.judge(Snapshot(run=run), selections.GPU_WORK)
     told = [o for o in outcomes if o.problem and not o.because_of]
-    if run.exit_code:
-        told = [o for o in told if o.check.id not in _OF_A_GOOD_RUN]
+    if run.exit_code:  # it has another trouble
+        told = [o for o in told if "passed_run" not in o.check.tags]
     return [check_json(o) | {"verify": _AGAIN} for o in sorted(told, key=lambda o: o.status == "info")]
 
 

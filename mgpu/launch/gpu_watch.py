@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from mgpu import durations, engine
-from mgpu.check import Check
-from mgpu.engine import Outcome
+from mgpu.engine import Outcome, selections
+from mgpu.engine.selections import Selection
 from mgpu.errors import reason
 from mgpu.launch import gpu_readings_file, gpu_usage
 from mgpu.launch.gpu_readings_file import Now, Stored
@@ -85,7 +85,6 @@ class Watch:
         self.gap: str | None = None
         self.said: list[str] = []
         self.ranks: tuple[EndedRank, ...] = ()
-        self._checks: tuple[Check, ...] = ()
         self._speech = self._speak()
         self._look_at = _after()
 
@@ -185,7 +184,7 @@ class Watch:
         yield from self._first_words()
         told: set[str] = set()
         while True:
-            fresh = [o for o in self._problems("gpu_fell_idle", "gpus_spin_in_silence") if o.check.id not in told]
+            fresh = [o for o in self._problems(selections.WATCH_LATER) if o.check.id not in told]
             told |= {o.check.id for o in fresh}
             yield tuple(text for outcome in fresh for text in self._words(outcome))
 
@@ -196,10 +195,9 @@ class Watch:
         slow = 0
         for look in range(1, _LOOKS + 1):
             lately = tally.lately()
-            problems = self._problems(
-                "ranks_on_one_gpu", "gpu_context_of_other_ranks", "gpu_idle_in_run", "gpu_starved"
-            )
-            if any(outcome.check.id != "gpu_starved" for outcome in problems) and (self._settled() or look == _LOOKS):
+            problems = self._problems(selections.WATCH_START)
+            grave = any("passed_run" not in outcome.check.tags for outcome in problems)
+            if grave and (self._settled() or look == _LOOKS):
                 break
             at_work = [gpu for gpu in lately if gpu.busy_share or gpu.busy_share is None]
             if self._settled() and len(at_work) == len(lately):
@@ -247,7 +245,7 @@ class Watch:
     def _age(self) -> str:
         return durations.lasted(self.seconds).removesuffix(" 0 s")
 
-    def _problems(self, *ids: str) -> list[Outcome]:
+    def _problems(self, selection: Selection) -> list[Outcome]:
         """What the checks say of the last half minute."""
         tally = self.tally
         assert tally is not None
@@ -255,10 +253,7 @@ class Watch:
             0, 0, self.seconds, ranks=self.ranks, expected=self.command.ranks, gpus=tally.lately(), going=True,
             quiet_s=self.quiet_s,
         )  # fmt: skip
-        if not self._checks:
-            self._checks = engine.load(only={"work"})
-        asked = [check for check in self._checks if check.id in ids]
-        return [o for o in engine.run(asked, Snapshot(run=now)) if o.problem and not o.because_of]
+        return [o for o in engine.judge(Snapshot(run=now), selection) if o.problem and not o.because_of]
 
     # What is stored for others to read
 

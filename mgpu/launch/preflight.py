@@ -11,17 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mgpu import engine, probes
-from mgpu.check import Check, Severity
-from mgpu.engine import selections
+from mgpu.check import LaunchStop
+from mgpu.engine import before_start, selections
 from mgpu.launch import output_folders
 from mgpu.launchers import port, stamp
 from mgpu.probes import prefetch
 from mgpu.snapshot import Config, Gap, Plan, Script, Snapshot, gpu_in_use
-
-# What ends a run that starts all the same; the doctor, who does not know what will be started, warns of some of it.
-_STOPPING = ("output_folder_not_writable", "output_folder_exhausted", "gpu_lost")
-_OF_THE_PORT = ("port_busy", "master_port_busy")
-_OF_MACHINES = ("master_unresolvable", "master_unreachable", "master_is_local_only")
 
 
 def look(config: Config, arguments: Sequence[str], named: int | None = None, script: Script | None = None) -> Snapshot:
@@ -62,29 +57,28 @@ def problems(snapshot: Snapshot, named: int | None) -> list[engine.Outcome]:
     """What stops this launch now; empty: it may start."""
     config = snapshot.config
     assert config is not None
-    ids = [*_STOPPING, *(_OF_THE_PORT if named is not None else ()), *(_OF_MACHINES if config.num_machines > 1 else ())]
     cpu = config.on_cpu or snapshot.driver is None or not snapshot.driver.any_gpu
-    if gpu_in_use.worked_on(config, snapshot, cpu=cpu):
-        ids.append("gpu_busy")
-    outcomes = engine.run([_severe(check) for check in selections.checks() if check.id in ids], snapshot)
+    applies: dict[LaunchStop, bool] = {
+        "always": True,
+        "named_port": named is not None,
+        "several_nodes": config.num_machines > 1,
+        "busy_gpus": bool(gpu_in_use.worked_on(config, snapshot, cpu=cpu)),
+    }
+    outcomes = engine.judge(snapshot, selections.launch(*(stop for stop, here in applies.items() if here)))
     return [o for o in outcomes if o.status in ("fail", "crash") and not o.because_of]
-
-
-def _severe(check: Check) -> Check:
-    return replace(check, severity=Severity.ERROR)
 
 
 def doubts(snapshot: Snapshot, stopping: Sequence[engine.Outcome] = ()) -> list[str]:
     """Ids of what speaks against this run, and does not stop it."""
     ids = dict.fromkeys(o.check.id for o in stopping)
-    return list(ids | dict.fromkeys(selections.doubts(snapshot)))
+    return list(ids | dict.fromkeys(before_start.doubts(snapshot)))
 
 
 def of_script(snapshot: Snapshot) -> list[engine.Outcome]:
     """What the script's own text speaks of; in the order of its lines. Stops nothing, either."""
     if snapshot.script is None:
         return []
-    found = [o for o in engine.run(engine.load(only=("script",)), snapshot) if o.status in ("fail", "warn")]
+    found = [o for o in engine.judge(snapshot, selections.SCRIPT) if o.status in ("fail", "warn")]
 
     def line(outcome: engine.Outcome) -> int:
         place = outcome.problem.place if outcome.problem else None

@@ -14,7 +14,7 @@ from pathlib import Path
 from mgpu import engine, errors
 from mgpu.command_line import from_words
 from mgpu.config import facts
-from mgpu.engine import selections
+from mgpu.engine import before_start
 from mgpu.errors import MgpuError
 from mgpu.launch import gate, preflight, result_document, start_errors, summary
 from mgpu.launch.request import Request
@@ -54,7 +54,7 @@ def _run(request: Request) -> int:
     if problems := _unmended(request, snapshot):
         return gate.refuse(request, problems, _would_fail(config))
     few = gpu_selection.narrowed(request.gpus, snapshot)
-    if request.gpus and (problems := selections.refusals(few.snapshot)):
+    if request.gpus and (problems := before_start.refusals(few.snapshot)):
         return gate.refuse(request, problems, _would_fail(config))
     choice = launchers_choice.choose(few.config, script, request.launcher, gpus=request.gpus)
     command = _command(request, few, choice, target, named)
@@ -104,7 +104,7 @@ def _config(request: Request) -> Config:
 
 def _unmended(request: Request, snapshot: Snapshot) -> list[engine.Outcome]:
     """What refuses the run however many GPUs are asked for; with `--gpus` the rest is asked of what they leave."""
-    problems = selections.refusals(snapshot)
+    problems = before_start.refusals(snapshot)
     if not request.gpus or snapshot.driver is None or snapshot.visible is None:
         return problems
     return [problem for problem in problems if problem.check.area == "driver"]

@@ -20,11 +20,6 @@ _LABEL = 15
 _SECONDARY = 8  # that are kept; a log of a thousand ranks has them all
 _EVIDENCE_LINES = 3
 _OTHERS_SHOWN = 3
-# Causes that tell how a rank ended and not why: with them the program's last line is shown.
-_SAY_LITTLE = frozenset({
-    "run_rank_failed", "run_rank_aborted", "run_rank_crashed", "log_child_failed", "log_rank_aborted",
-    "log_rank_segfault",
-})  # fmt: skip
 _NO_EXCEPTIONS = frozenset({"ChildFailedError", "SignalException"})
 
 
@@ -42,7 +37,7 @@ def _cause(cause: Cause, last: str | None = None) -> dict[str, Any]:
     problem = cause.outcome.problem
     assert problem is not None
     place = problem.place
-    said = {"last_line": last} if last and cause.id in _SAY_LITTLE else {}
+    said = {"last_line": last} if last and "last_line" in cause.outcome.check.tags else {}
     return {
         "id": cause.id,
         "role": cause.role,
@@ -72,7 +67,7 @@ def _first_failure(cause: Cause | None, log: Log | None, run: Run | None) -> dic
         failed = [rank for rank in failed if rank.rank in named]
     first = next((rank for rank in failed if rank.first), None)
     messenger = bool(
-        cause and first and (cause.seen or cause.id == "run_rank_left_early") and cause.role == "secondary"
+        cause and first and (cause.seen or "ranks_done" in cause.outcome.check.tags) and cause.role == "secondary"
     )
     if named and not messenger and (first is None or first.rank not in named):
         # the cause is of another rank than the launcher's first
@@ -206,18 +201,22 @@ def _nothing(document: Mapping[str, Any]) -> str:
 
 def _others(document: Mapping[str, Any]) -> list[str]:
     """Who only followed: ranks, and what else was found."""
+    from mgpu import engine
+    from mgpu.engine import selections
+
     first = document.get("first_failure")
     told = []
     ranks = [rank for rank in document.get("ranks") or () if first and rank["rank"] != first["rank"]]
     cause = document.get("probable_cause") or {}
-    left = cause.get("subjects", ()) if cause.get("id") == "run_rank_left_early" else ()
+    tags = engine.tags(cause.get("id"), selections.ENDED)
+    left = cause.get("subjects", ()) if "ranks_done" in tags else ()
     ranks = [rank for rank in ranks if f"rank {rank['rank']}" not in left]
     if stopped := [rank["rank"] for rank in ranks if rank["exit"] in (143, None, 0) and first]:
         names = ",".join(map(str, stopped))
         one = len(stopped) == 1
         how = "disappeared" if first and first["signal"] else "had failed"
         why = f"stopped because rank {first['rank'] if first else '?'} {how}"
-        if cause.get("id") == "run_rank_silent":  # nobody failed: the run was ended from outside
+        if "silent_rank" in tags:  # nobody failed: the run was ended from outside
             why = "ended when the run was stopped"
         told.append(f"rank{'' if one else 's'} {names} {why}")
     failed = [rank for rank in ranks if rank["exit"] not in (143, None, 0)]

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Literal
 
 from mgpu.check import Crash, Fix, Problem, Skip
 from mgpu.engine import Outcome, consequences
+from mgpu.engine.verdict import Verdict, condemning, nagios_code
 from mgpu.messages import clean
 from mgpu.report import describe, screen
 from mgpu.report.document import counts, said
-from mgpu.report.screen import Verdict
-from mgpu.snapshot import UNSETTLING, Snapshot
+from mgpu.snapshot import Snapshot
 from mgpu.version import __version__
 
 if TYPE_CHECKING:
@@ -288,20 +288,12 @@ def _section(number: int, outcome: Outcome) -> str:
 
 # ---- Nagios and Slurm
 
-_NAGIOS: dict[Verdict, tuple[str, int]] = {
-    "ready": ("OK", 0), "ready_with_warnings": ("WARNING", 1), "not_ready": ("CRITICAL", 2), "unknown": ("UNKNOWN", 3),
-    "no_gpu": ("UNKNOWN", 3),
-}  # fmt: skip
-
-
-def nagios_code(verdict: Verdict, *, strict: bool = False) -> int:
-    """0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN."""
-    return 2 if strict and verdict == "ready_with_warnings" else _NAGIOS[verdict][1]
+_NAGIOS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")  # the words of its exit codes
 
 
 def nagios(outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: Verdict, seconds: float, *, strict: bool) -> str:
     """`MGPU OK - … | perfdata`, and a line for each problem below it."""
-    word = next(w for w, code in _NAGIOS.values() if code == nagios_code(verdict, strict=strict))
+    word = _NAGIOS[nagios_code(verdict, strict=strict)]
     roots = screen.in_order(outcomes)
     number, unknown = counts(outcomes), sum(o.unknown for o in outcomes)
     usable, there = screen.usable_gpus(snapshot)
@@ -324,40 +316,7 @@ def _line(text: str) -> str:
     return " ".join(clean(text).split()).replace("|", "/")
 
 
-# Errors that condemn a node whoever has to mend it: the driver does not serve it, a GPU is gone, or its memory is.
-_BROKEN_NODE = frozenset({
-    "nvml_library_missing", "driver_not_loaded", "driver_library_mismatch", "driver_does_not_answer",
-    "nouveau_holds_gpus", "driver_module_of_wrong_flavour", "gpu_lost", "gpu_off_the_bus", "gpu_wants_recovery",
-    "gpu_row_remap_failed", "gpu_memory_unrepairable",
-})  # fmt: skip
-
-
 _LONGEST_REASON = 100  # what `sinfo -R` and a log line still show of it
-
-
-def condemning(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """The problems for which a scheduler must not give this node to anybody: certain faults of hardware or driver. All
-    GPUs of the node count, whichever a job was given: the node is taken out as a whole."""
-    return [
-        o
-        for o in outcomes
-        if o.status == "fail"
-        and o.problem
-        and (
-            o.check.id in _BROKEN_NODE
-            or any(fix.who == "hardware" for fix in o.problem.fixes)
-            or _lacks_gpus(o.check.id, o.problem)
-        )
-    ]
-
-
-def _lacks_gpus(id: str, problem: Problem) -> bool:
-    """Whether the driver has fewer GPUs than the site says (--expect-gpus): what only a job was not given is no fault
-    of the node."""
-    if id != "gpu_count_unexpected":
-        return False
-    there, lost, expected = (int(problem.evidence[name] or 0) for name in ("driver", "lost", "expected"))
-    return there - lost < expected
 
 
 def prolog(outcomes: Iterable[Outcome]) -> str:
@@ -369,11 +328,3 @@ def prolog(outcomes: Iterable[Outcome]) -> str:
     end, text = f" [{found[0].check.id}]{more}", f"mgpu: {_line(said(found[0]))}"
     room = _LONGEST_REASON - len(end)
     return f"{text if len(text) <= room else f'{text[: room - 3]}...'}{end}\n"
-
-
-def unsure(snapshot: Snapshot, verdict: Verdict) -> bool:
-    """Whether a node that is not condemned is not known to be healthy either: the driver did not answer in full, or
-    there is no GPU to ask for."""
-    return verdict in ("unknown", "no_gpu") or any(
-        gap.kind in UNSETTLING for fact, gap in snapshot.gaps.items() if fact.split(".")[0] in ("driver", "gpus")
-    )

@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Literal, TypeAlias
 
-from mgpu import errors
 from mgpu import text as texts
 from mgpu.check import Check, Crash, Fix, Ok, Problem, Skip
 from mgpu.engine import Outcome, Status, consequences
+from mgpu.engine.verdict import Verdict
 from mgpu.messages import clean, one_line
 from mgpu.report.document import counts, said
 from mgpu.secrets_masking import masked
-from mgpu.snapshot import Plan, Snapshot
+from mgpu.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +34,6 @@ Style = Literal["", "bold", "ok", "warn", "fail", "crash", "title"]
 Span: TypeAlias = tuple[str, Style]
 Line: TypeAlias = list[Span]
 Mark = Status | Literal["run", "wait"]  # what stands before a row; the last two only while something is going on
-Verdict = Literal["ready", "ready_with_warnings", "not_ready", "unknown", "no_gpu"]
 
 WIDTH_PLAIN = 80  # when there is no terminal to ask
 WIDTH_MAX = 100  # longer lines are hard to read
@@ -59,8 +58,6 @@ _WORD: dict[Mark, tuple[str, str, Style]] = {  # status -> word, UTF-8 glyph, st
 }
 _WORSE: tuple[Status, ...] = ("crash", "fail", "warn", "info", "ok", "skip")  # what a row says, the worst first
 
-# Areas that judge a run, not the machine: the doctor cannot ask them again.
-_OF_A_RUN = frozenset({"smoke", "run", "work"})
 # The rows of the screen: a label and the areas (files in checks/) it stands for.
 ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Driver", ("driver",)),
@@ -276,33 +273,6 @@ def unstyled(texts: Iterable[str]) -> list[Line]:
     return [[(text, "")] for text in texts]
 
 
-def verdict_of(outcomes: Sequence[Outcome], snapshot: Snapshot) -> Verdict:
-    """not_ready before unknown before no_gpu before ready (design: exit codes 1, 3, 4, 0)."""
-    if any(o.status == "fail" for o in outcomes):
-        return "not_ready"
-    if any(o.check.severity.value == "error" and (o.status == "crash" or o.unsettling) for o in outcomes):
-        return "unknown"
-    plan = snapshot.plan or Plan()
-    unseen = (snapshot.system if plan.cpu_ranks else snapshot.driver) is None
-    if unseen and any(o.unknown or o.not_asked for o in outcomes):
-        return "unknown"
-    if snapshot.driver and not snapshot.driver.any_gpu and plan.expect_gpus != 0 and not plan.cpu_ranks:
-        return "no_gpu"
-    return "ready_with_warnings" if any(o.status == "warn" for o in outcomes) else "ready"
-
-
-def exit_code(verdict: Verdict, *, strict: bool = False) -> int:
-    """The process's exit code for a verdict."""
-    if verdict == "ready_with_warnings":
-        return errors.NOT_READY if strict else errors.READY
-    return {
-        "ready": errors.READY,
-        "not_ready": errors.NOT_READY,
-        "unknown": errors.UNKNOWN,
-        "no_gpu": errors.NO_GPU,
-    }[verdict]
-
-
 def row_texts(
     outcomes: Sequence[Outcome], facts: Mapping[str, str], *, verbose: bool = False
 ) -> list[tuple[Status, str, str, Sequence[Outcome]]]:
@@ -417,7 +387,7 @@ def _block(outcome: Outcome, screen: Screen, position: str, command: str, verbos
     lines += labelled("What", problem.title, screen)
     lines += details(problem, screen, verbose=verbose)
     of_a_job = outcome.check.area == "fleet" and not command.startswith("mgpu doctor")  # its nodes are asked once
-    if outcome.check.area in _OF_A_RUN or of_a_job:
+    if outcome.check.family.of_a_run or of_a_job:
         lines += labelled("Explain", f"mgpu doctor --explain {outcome.check.id}", screen, whole=True)
     elif not problem.place:
         again = command if command.startswith("mgpu doctor") else "mgpu doctor"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mgpu import engine, errors, file_reading
 from mgpu.command_line import below, shell
-from mgpu.engine import selections
+from mgpu.engine import before_start
 from mgpu.errors import MgpuError, reason
 from mgpu.job_files import insert, preflight_block
 from mgpu.job_files.job import THIS_FILE, Job, Shape
@@ -189,7 +189,7 @@ def _config(request: Request) -> Config:
     if not path.exists():
         raise MgpuError(f"no config {path}.  mgpu configure --slurm  writes one", errors.LAUNCH_REFUSED)
     config = replace(facts(path, ask_loader=False), engine="slurm")  # the job tells where the ranks meet
-    problems = [outcome for outcome in selections.refusals(_of_config(config)) if outcome.check.area == "config"]
+    problems = [outcome for outcome in before_start.refusals(_of_config(config)) if outcome.check.area == "config"]
     if problems:
         again = below(shell("mgpu configure --validate {:path}", str(path)))
         raise MgpuError(f"{path}: {title(problems[0])}{again}", errors.LAUNCH_REFUSED)

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mgpu import durations, hostlist
+from mgpu import durations, engine, hostlist
 from mgpu.command_line import from_words, shell
+from mgpu.engine import root_cause, selections
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import result_document
 from mgpu.process import scratch
@@ -34,9 +35,6 @@ _STATES = {
     "LAUNCH_FAILED": "Slurm could not start it on its nodes (the Prolog failed)",
     "REVOKED": "another cluster of the federation runs it",
 }
-_OF_A_CANCELLING = frozenset({
-    "log_slurm_cancelled", "log_slurm_stopped_siblings", "log_slurm_task_failed", "run_ended_by_slurm",
-})  # fmt: skip
 _FILES_SHOWN = 6
 _BAD_SHOWN = 4
 
@@ -85,7 +83,7 @@ def lines(document: dict[str, Any], screen: report_screen.Screen) -> list[report
     word, how = _word(document, slurm)
     said = _headline(f"mgpu: {word}", f"{how}, exit {document['exit_code']}", "fail", screen)
     cause = document["probable_cause"] or {}
-    if slurm["why"] and cause.get("id") not in ("run_ended_by_slurm", "run_out_of_memory"):
+    if slurm["why"] and "job_state" not in engine.tags(cause.get("id"), selections.ENDED):
         said += failure.row(screen, "Slurm", slurm["why"])
     if slurm["preflight"] and not slurm["preflight"]["chosen"]:
         said += failure.row(screen, "Pre-flight", stopped_it(slurm["preflight"]))
@@ -171,11 +169,10 @@ def _document(
     if run.exit_code and (triage or found.ranks) and not followed.left:
         with _logs(followed, found, folder) as paths:
             log, trouble = _log(paths) if triage else (None, None)
-            from mgpu.engine import root_cause
-
-            told = failure.found(root_cause.of(log, run, config), log, run)
+            chosen = root_cause.of(log, run, config)
+            told = failure.found(chosen, log, run)
         if followed.signalled is not None or followed.timed_out:
-            told = _without_our_own(told)
+            told = _without_our_own(told, chosen)
         if not triage:
             told |= {"probable_cause": None, "secondary": []}
     output = Path(followed.output) if followed.output else None
@@ -212,12 +209,13 @@ def _document(
     })  # fmt: skip
 
 
-def _without_our_own(told: dict[str, Any]) -> dict[str, Any]:
+def _without_our_own(told: dict[str, Any], chosen: root_cause.Verdict) -> dict[str, Any]:
     """What Slurm writes when it ends a job is no finding where this mgpu has asked for it."""
+    causes = [*([chosen.first] if chosen.first else []), *chosen.others]
+    own = {one.id for one in causes if one.outcome.check.effect_of in ("job_cancel", "task_exit")}
     cause = told["probable_cause"]
-    others = [one for one in told["secondary"] if one["id"] not in _OF_A_CANCELLING]
-    own = cause is not None and cause["id"] in _OF_A_CANCELLING
-    return told | {"probable_cause": None if own else cause, "secondary": others}
+    others = [one for one in told["secondary"] if one["id"] not in own]
+    return told | {"probable_cause": None if cause is not None and cause["id"] in own else cause, "secondary": others}
 
 
 def _why(followed: Followed) -> str:

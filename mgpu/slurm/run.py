@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mgpu import engine, errors, messages
 from mgpu.command_line import shell
+from mgpu.engine import selections
 from mgpu.errors import MgpuError
 from mgpu.launch import result_document, start_errors
 from mgpu.launch.request import Request
@@ -195,7 +196,7 @@ def _left(job: int, never: str) -> int:
 
 def _refused(request: Request, prepared: Prepared) -> int:
     """What a job script's examination says: errors refuse it, unless --unverified allow; warnings are told."""
-    outcomes = engine.run(engine.load(only=("job",)), Snapshot(job_script=prepared.job))
+    outcomes = engine.judge(Snapshot(job_script=prepared.job), selections.JOB_SCRIPT)
     found = [outcome for outcome in outcomes if outcome.status in ("fail", "warn", "crash")]
     if prepared.source is None:
         found = [outcome for outcome in found if outcome.status != "warn"]

@@ -7,12 +7,14 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from mgpu import engine, errors
+from mgpu import engine
 from mgpu.check import Skip
 from mgpu.command_line import Command, from_words
+from mgpu.engine import selections
+from mgpu.engine import verdict as verdicts
 from mgpu.report import document, formats, output
 from mgpu.report import screen as report_screen
-from mgpu.smoke import report as verdicts
+from mgpu.smoke import report as smoke_report
 from mgpu.smoke.report import Result
 from mgpu.smoke.request import Request
 from mgpu.smoke.screen import TITLES
@@ -28,10 +30,10 @@ def tell(
     if request.format == "human":
 
         def show(target: report_screen.Screen) -> None:
-            target.show([*head, *rung_lines(result, target), *verdicts.lines(result, request, target)])
+            target.show([*head, *rung_lines(result, target), *smoke_report.lines(result, request, target)])
 
         if screen is not None:
-            screen.show(verdicts.lines(result, request, screen))
+            screen.show(smoke_report.lines(result, request, screen))
         else:
             output.write_out(request.output, lambda stream: show(report_screen.Screen.of(stream)))
         return
@@ -42,7 +44,7 @@ def tell(
 def text_of(result: Result, request: Request) -> str:
     """The report of a format for programs."""
     if request.format == "json":
-        return document.text(verdicts.document(result))
+        return document.text(smoke_report.document(result))
     told = _told(result)
     if request.format == "junit":
         return formats.junit(result.outcomes, result.snapshot, result.verdict, result.seconds, told)
@@ -52,7 +54,7 @@ def text_of(result: Result, request: Request) -> str:
     hidden = _redacted(result)
     buffer = io.StringIO()
     plain = report_screen.Screen(report_screen.WIDTH_PLAIN, False, False, buffer)
-    plain.show([*rung_lines(hidden, plain), *verdicts.lines(hidden, request, plain)])
+    plain.show([*rung_lines(hidden, plain), *smoke_report.lines(hidden, request, plain)])
     return formats.markdown(hidden.outcomes, hidden.snapshot, _told(hidden), buffer.getvalue())
 
 
@@ -61,15 +63,14 @@ def _redacted(result: Result) -> Result:
     from mgpu.snapshot.redaction import redacted
 
     snapshot = redacted(result.snapshot)
-    checks = [outcome.check for outcome in result.outcomes]
-    return dataclasses.replace(result, snapshot=snapshot, outcomes=engine.run(dict.fromkeys(checks), snapshot))
+    return dataclasses.replace(result, snapshot=snapshot, outcomes=engine.judge(snapshot, selections.SMOKE))
 
 
 def _told(result: Result) -> formats.Report:
-    word, _, text = verdicts.head(result)
+    word, _, text = smoke_report.head(result)
     stages = tuple(
         formats.Stage(stage.name, TITLES[stage.name], stage.status, stage.seconds, stage.detail or "")
-        for stage in verdicts.stages(result.ranks)
+        for stage in smoke_report.stages(result.ranks)
     )
     return formats.Report(_COMMAND, word, text, stages)
 
@@ -77,7 +78,7 @@ def _told(result: Result) -> formats.Report:
 def rung_lines(result: Result, screen: report_screen.Screen) -> list[report_screen.Line]:
     """A row for each rung, as it went."""
     lines: list[report_screen.Line] = []
-    for number, stage in enumerate(verdicts.stages(result.ranks), 1):
+    for number, stage in enumerate(smoke_report.stages(result.ranks), 1):
         took = f" ({stage.seconds:.1f}s)" if stage.seconds is not None and stage.status == "ok" else ""
         lines += report_screen.row(
             screen, stage.status, f"{number} {TITLES[stage.name]:<18} ", f"{stage.detail or ''}{took}"
@@ -89,13 +90,13 @@ def refused(
     stopping: Sequence[engine.Outcome], snapshot: Snapshot, request: Request, seconds: float, busy: Sequence[str] = ()
 ) -> int:
     """Nothing was started: these problems would only show later, and worse; or (`busy`) somebody works on the GPUs."""
+    verdict, code = verdicts.of_refusals(stopping, busy=bool(busy))
     if busy:
-        code, verdict = errors.REFUSED, "unknown"
         why = f"{'; '.join(busy)}. Not loaded without --allow-busy; other GPUs: --gpus LIST."
-    elif any(o.status == "fail" for o in stopping):
-        code, verdict, why = errors.NOT_READY, "failed", "This would fail for certain. Mend it first:"
+    elif verdict == "failed":
+        why = "This would fail for certain. Mend it first:"
     else:
-        code, verdict, why = errors.UNKNOWN, "unknown", "Nobody can tell whether this would work. See"
+        why = "Nobody can tell whether this would work. See"
     command = from_words(["mgpu", "doctor", *(["--config", request.config] if request.config else [])])
     command = Command() if busy else command
     if request.format != "human":
@@ -129,7 +130,7 @@ def _tell_nothing(
     why: str,
 ) -> None:  # fmt: skip
     if request.format == "json":
-        text = document.text(verdicts.nothing(snapshot, outcomes, verdict, code, seconds, why))
+        text = document.text(smoke_report.nothing(snapshot, outcomes, verdict, code, seconds, why))
     else:
         stages = tuple(formats.Stage(name, TITLES[name], "skip", None, "not started") for name in TITLES)
         told = formats.Report(_COMMAND, "NOT STARTED", why, stages)

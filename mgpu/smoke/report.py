@@ -12,6 +12,7 @@ from mgpu import engine
 from mgpu.check import Skip
 from mgpu.command_line import shell
 from mgpu.config.reading import DEFAULT_CONFIG
+from mgpu.engine.verdict import SmokeVerdict
 from mgpu.planning import bandwidth
 from mgpu.report import screen as report_screen
 from mgpu.report.document import envelope
@@ -20,7 +21,6 @@ from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.request import Request
 from mgpu.snapshot import PairRun, Rank, Ranks, Snapshot
 
-Verdict = Literal["passed", "failed", "unknown"]
 StageStatus = Literal["ok", "fail", "skip"]
 _MOST_WORDS = 8  # ranks of which it is said where they were
 
@@ -31,7 +31,7 @@ class Result:
 
     snapshot: Snapshot
     outcomes: Sequence[engine.Outcome]
-    verdict: Verdict
+    verdict: SmokeVerdict
     code: int
     seconds: float
     stamped: str | None = None
@@ -233,7 +233,7 @@ def document(result: Result) -> dict[str, Any]:
 
 
 def nothing(
-    snapshot: Snapshot, outcomes: Sequence[engine.Outcome], verdict: Verdict, code: int, seconds: float, why: str
+    snapshot: Snapshot, outcomes: Sequence[engine.Outcome], verdict: SmokeVerdict, code: int, seconds: float, why: str
 ) -> dict[str, Any]:  # fmt: skip
     """The document of a test that was not started."""
     told = envelope("smoke", outcomes, verdict, code, seconds, snapshot)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from mgpu import engine, errors, files, messages, probes
-from mgpu.engine.selections import doubts, refusals
+from mgpu.engine import selections
+from mgpu.engine import verdict as verdicts
+from mgpu.engine.before_start import doubts, refusals
 from mgpu.errors import MgpuError, reason
 from mgpu.launchers import stamp
 from mgpu.launchers.run_folder import SMOKE_TEST, claim_folder, plan_folder
@@ -18,17 +19,14 @@ from mgpu.process import scratch, signals
 from mgpu.report import document, output, screen
 from mgpu.smoke import baseline, diagnosis, formats, machines, memory_kept, nccl_log
 from mgpu.smoke import config_under_test as subjects
-from mgpu.smoke import report as verdicts
+from mgpu.smoke import report as smoke_report
 from mgpu.smoke import screen as screens
 from mgpu.smoke.config_under_test import Subject
-from mgpu.smoke.judge import judged
 from mgpu.smoke.request import Request
 from mgpu.smoke.runner import Attempt, climb
 from mgpu.snapshot import Gap, Plan, Ranks, Snapshot, to_json
 from mgpu.snapshot.gpu_in_use import worked_on
 from mgpu.snapshot.redaction import without_secrets
-
-_CODES = {"timed_out": errors.TIMED_OUT}
 
 
 def run(request: Request) -> int:
@@ -64,7 +62,7 @@ def _run(request: Request, started: float) -> int:
         if stopping := refusals(snapshot):
             return formats.refused(stopping, snapshot, request, time.monotonic() - started)
         if not request.allow_busy and (taken := worked_on(subject.config, snapshot, cpu=subject.cpu)):
-            outcomes = engine.run([c for c in engine.load() if c.id == "gpu_busy"], snapshot)
+            outcomes = engine.judge(snapshot, selections.BUSY)
             return formats.refused(outcomes, snapshot, request, time.monotonic() - started, taken)
         snapshot = replace(snapshot, baseline=baseline.of(request.baseline, snapshot))
         wanted = _wanted_folder(subject, request)
@@ -124,14 +122,11 @@ def _climb(attempt: Attempt, snapshot: Snapshot, request: Request, talk: screen.
     if log is None:
         gaps["nccl_log"] = Gap("not_asked", "no NCCL took part" if ranks.cpu else "NCCL wrote no log of its own")
     snapshot = replace(snapshot, ranks=ranks, nccl_log=log, gaps=gaps)
-    if request.bisect and _failed(judged(snapshot)) and ranks.ended != "interrupted":
+    failed = any(outcome.status == "fail" for outcome in engine.judge(snapshot, selections.SMOKE))
+    if request.bisect and failed and ranks.ended != "interrupted":
         tell = screens.Trials(talk) if talk else None
         snapshot = replace(snapshot, ranks=replace(ranks, trials=diagnosis.search(attempt, ranks, tell)))
     return snapshot
-
-
-def _failed(outcomes: Sequence[engine.Outcome]) -> bool:
-    return any(o.status == "fail" for o in outcomes)
 
 
 def _conclude(
@@ -140,30 +135,20 @@ def _conclude(
     """Judge the ranks, stamp a pass, tell the verdict."""
     ranks = snapshot.ranks
     assert ranks is not None
-    outcomes = judged(snapshot)
-    verdict, code = _verdict(ranks, outcomes)
-    wanted = request.stamp and not subject.changed and verdicts.proven(ranks)
+    outcomes = engine.judge(snapshot, selections.SMOKE)
+    verdict, code = verdicts.of_ranks(
+        ranks, outcomes, interrupted=signals.exit_code(), search_interrupted=diagnosis.interrupted(ranks)
+    )
+    wanted = request.stamp and not subject.changed and smoke_report.proven(ranks)
     stamped = _stamp(snapshot, ranks) if verdict == "passed" and wanted else None
     # A copy that was made for this run is gone afterwards: it is kept under the name of what it was made from.
     snapshot = replace(snapshot, config=replace(subject.config, path=subject.name))
-    result = verdicts.Result(snapshot, outcomes, verdict, code, time.monotonic() - started, stamped)
-    told, facts = verdicts.kept(ranks.folder)
-    files.write(told, document.text(verdicts.document(result)), mode=0o600)
+    result = smoke_report.Result(snapshot, outcomes, verdict, code, time.monotonic() - started, stamped)
+    told, facts = smoke_report.kept(ranks.folder)
+    files.write(told, document.text(smoke_report.document(result)), mode=0o600)
     files.write(facts, document.facts_text(to_json(without_secrets(snapshot))), mode=0o600)
     formats.tell(result, request, talk)
     return code
-
-
-def _verdict(ranks: Ranks, outcomes: Sequence[engine.Outcome]) -> tuple[verdicts.Verdict, int]:
-    """What the answers amount to; a check of ours that crashed leaves open what it would have said."""
-    if ranks.ended == "interrupted":
-        return "unknown", signals.exit_code()
-    if _failed(outcomes):
-        code = signals.exit_code() if diagnosis.interrupted(ranks) else _CODES.get(ranks.ended, errors.NOT_READY)
-        return "failed", code
-    if any(o.check.severity.value == "error" and (o.status == "crash" or o.unsettling) for o in outcomes):
-        return "unknown", errors.UNKNOWN
-    return "passed", errors.READY
 
 
 def _stamp(snapshot: Snapshot, ranks: Ranks) -> str | None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from mgpu import file_reading
+from mgpu import engine, file_reading
+from mgpu.engine import selections
 from mgpu.errors import READY, USAGE, MgpuError, reason
 from mgpu.launchers import stamp
 from mgpu.report import document, output, screen
@@ -54,8 +55,6 @@ def show(request: Request) -> int:
 
 def _result(found: _Found) -> Result:
     """The result judged again from its facts, by the checks of today; verdict, code and time as they were."""
-    from mgpu.smoke.judge import judged
-
     _, facts = kept(str(found.folder))
     try:
         snapshot = loads(file_reading.read(facts, most=_LARGEST).decode("utf-8"))
@@ -68,9 +67,8 @@ def _result(found: _Found) -> Result:
     if snapshot.ranks is None:
         raise MgpuError(f"{facts} holds no smoke test", USAGE)
     told = found.told
-    return Result(
-        snapshot, judged(snapshot), told["verdict"], int(told["exit_code"]), float(told["duration_s"]), told["stamp"]
-    )
+    outcomes = engine.judge(snapshot, selections.SMOKE)
+    return Result(snapshot, outcomes, told["verdict"], int(told["exit_code"]), float(told["duration_s"]), told["stamp"])
 
 
 def _newest(request: Request) -> _Found | None:

@@ -6,7 +6,6 @@ that reads a config, and tell it with the place in the file.
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Sequence
@@ -14,10 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mgpu import engine, errors, file_reading, probes
-from mgpu.check import Check, Edit
+from mgpu import engine, file_reading, probes
+from mgpu.check import Edit
 from mgpu.config import ask
 from mgpu.config.reading import LARGEST_BYTES, contents, seal, understand
+from mgpu.engine import selections
+from mgpu.engine import verdict as verdicts
 from mgpu.errors import USAGE, MgpuError, reason
 from mgpu.planning.gpu_models import placed
 from mgpu.probes import prefetch
@@ -51,15 +52,7 @@ def run(request: Request) -> int:
     from mgpu.validate import report
 
     report.tell(found, request.format, time.monotonic() - started)
-    return max((one.code for one in found), key=(errors.READY, errors.UNKNOWN, errors.NOT_READY).index)
-
-
-@functools.cache
-def checks() -> tuple[Check, ...]:
-    """The checks that judge a config. A file is often checked where it will not run: whether this machine is the one it
-    names, and whether it still is as it was verified, are the doctor's questions."""
-    asked = (c for c in engine.load() if "config" in c.facts and not {"stamp", "script"} & set(c.facts))
-    return tuple(c for c in asked if c.area not in ("network", "smoke", "job", "fleet"))
+    return verdicts.worst(one.code for one in found)
 
 
 def with_config(snapshot: Snapshot, config: Config) -> Snapshot:
@@ -71,7 +64,7 @@ def with_config(snapshot: Snapshot, config: Config) -> Snapshot:
 
 def judge(config: Config, snapshot: Snapshot) -> tuple[engine.Outcome, ...]:
     """What every check of a config answers to this file on this machine."""
-    return engine.run(checks(), with_config(snapshot, config))
+    return engine.judge(with_config(snapshot, config), selections.CONFIG)
 
 
 _ALONE = {"--no-loader": ("loader", False), "--fix": ("fix", True), "--dry-run": ("dry_run", True),
@@ -96,18 +89,9 @@ def alone(options: Sequence[str]) -> Request | None:
     return Request(tuple(names) or ("accelerate.yaml",), **chosen)
 
 
-def verdict_of(config: Config, outcomes: Sequence[engine.Outcome]) -> tuple[str, int]:
-    """valid, invalid, or unknown when the real loader or the machine could not be asked."""
-    if any(o.status == "fail" for o in outcomes):
-        return "invalid", errors.NOT_READY
-    if config.loader is None or any(o.status == "crash" or o.unsettling for o in outcomes):
-        return "unknown", errors.UNKNOWN
-    return "valid", errors.READY
-
-
 def _judged(config: Config, machine: Snapshot, mended: Mended | None, asked: bool) -> Judged:
     outcomes = judge(config, machine)
-    verdict, code = verdict_of(config, outcomes)
+    verdict, code = verdicts.of_config(config, outcomes)
     return Judged(config, outcomes, verdict, code, with_config(machine, config), mended, asked)
 
 
@@ -201,7 +185,8 @@ def _drops(edits: Sequence[Edit]) -> bool:
 def _still(before: engine.Outcome, config: Config, snapshot: Snapshot) -> bool:
     """Whether a check finds the same again."""
     key = before.problem.place.key if before.problem and before.problem.place else None
-    after = [o.problem for o in engine.ask(before.check, with_config(snapshot, config)) if o.problem]
+    again = engine.judge(with_config(snapshot, config), selections.CONFIG, [before.check])
+    after = [o.problem for o in again if o.problem]
     return any(problem.place is not None and problem.place.key == key for problem in after)
 
 

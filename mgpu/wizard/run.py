@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mgpu import engine, errors, file_reading, messages, probes
 from mgpu.config.reading import LARGEST_BYTES
+from mgpu.engine import selections
 from mgpu.errors import MgpuError
 from mgpu.job_files.engines import FILES
 from mgpu.report import describe, document, load
@@ -395,8 +396,7 @@ def _offered(site: Site) -> str:
 
 def _stoppers(snapshot: Snapshot) -> list[str]:
     """Ids of the errors that would stop a launch on this machine."""
-    outcomes = engine.run(engine.load(), snapshot)
-    return [o.check.id for o in outcomes if o.status == "fail" and not o.because_of]
+    return [o.check.id for o in engine.judge(snapshot, selections.ALL) if o.status == "fail" and not o.because_of]
 
 
 def _say(text: str) -> None:

@@ -28,9 +28,8 @@ from typing import Any
 
 from mgpu import engine
 from mgpu.config import ask, read
-from mgpu.engine import Outcome
+from mgpu.engine import Outcome, selections
 from mgpu.snapshot import Config, Snapshot
-from mgpu.validate.run import checks
 
 # Not of the file itself: whether another file lies where it says is a question of the place it is used in.
 ELSEWHERE = frozenset({"config_deepspeed_file_missing"})
@@ -58,7 +57,7 @@ ADDRESS = ("num_machines", "main_process_ip")  # no main_process_ip; DeepSpeed's
 
 def judged(config: Config) -> list[Outcome]:
     """The problems of a file, by the checks that need no machine."""
-    asked = [check for check in checks() if check.facts == ("config",)]
+    asked = [check for check in engine.checks_of(selections.CONFIG) if check.facts == ("config",)]
     outcomes = engine.run(asked, Snapshot(config=config))
     return [o for o in outcomes if (o.problem or o.status == "crash") and o.check.id not in ELSEWHERE]
 

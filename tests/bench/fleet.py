@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import engine
+from mgpu.engine import selections
 from mgpu.fleet.compare import Machine, fleet_of
 from mgpu.fleet.load import gather
 from mgpu.hostlist import fold
@@ -98,7 +99,7 @@ def simulated(nodes: int, seed: int = 7) -> Iterator[tuple[str, dict[str, Any], 
 
 def found(fleet: Fleet) -> dict[str, str]:
     """What the checks say: id -> the nodes."""
-    outcomes = engine.run(engine.load(only=("fleet",)), Snapshot(fleet=fleet))
+    outcomes = engine.judge(Snapshot(fleet=fleet), selections.FLEET)
     return {o.check.id: fold(o.problem.subjects) for o in outcomes if o.problem}
 
 

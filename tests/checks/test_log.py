@@ -18,7 +18,7 @@ from mgpu.readers.log import prefilter, read
 from mgpu.signature import Row, Signature
 from mgpu.snapshot import Log
 from tests.checks.facts import fails, log, problem, well
-from tests.conftest import CHECKS, ROOT
+from tests.conftest import AREAS, CHECKS, ROOT
 
 ROWS = tuple(read.known())
 CAUSES = tuple(row for row in ROWS if row.role != "noise")
@@ -159,7 +159,7 @@ def test_a_fix_that_names_a_check_names_one_that_there_is() -> None:
         fixes = row.fix if isinstance(row.fix, tuple) else (row.fix,)
         for command in (command for fix in fixes for command in fix.commands):
             for names in re.findall(r"--only ([\w,]+)", command):
-                assert set(names.split(",")) <= {*CHECKS, *engine.AREAS}, (row.id, command)
+                assert set(names.split(",")) <= {*CHECKS, *AREAS}, (row.id, command)
 
 
 @pytest.mark.parametrize(

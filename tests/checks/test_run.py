@@ -1,4 +1,4 @@
-"""checks/run.py"""
+"""checks/run/"""
 
 from __future__ import annotations
 
