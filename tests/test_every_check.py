@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
+import dataclasses
 import graphlib
 import importlib
 import inspect
@@ -17,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import mgpu.snapshot
 import tests.checks
 from mgpu import engine
 from mgpu.check import Answer, Check, Ok, Problem, Skip
@@ -108,6 +111,10 @@ def _watch(event: str, _: tuple[Any, ...]) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def hooked() -> None:
     """An audit hook can never be taken away again, so it only listens while a check is asked."""
+    for kind in vars(mgpu.snapshot).values():
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            with contextlib.suppress(TypeError):  # compiles the constructor, which happens once in a process
+                kind()
     sys.addaudithook(_watch)
 
 
