@@ -34,16 +34,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # Beside tests/checks/: what starts no process, or few.
 _QUICK = frozenset({
-    "test_architecture", "test_catalogue", "test_compare", "test_engine", "test_exit_code", "test_field_failures",
-    "test_flow", "test_formats", "test_nccl_log", "test_plan_table", "test_report", "test_slurm_writing", "test_target",
-    "test_triage",
+    "test_architecture", "test_catalogue", "test_compare", "test_engine", "test_exit_code", "test_flow", "test_formats",
+    "test_nccl_log", "test_report", "test_slurm_writing", "test_target",
 })  # fmt: skip
+_LONG = frozenset({"test_each_kind_of_failure_that_people_report_has_its_cause", "test_redaction_changes_no_verdict"})
+
+
+def _is_quick(path: Path) -> bool:
+    return path.parent.name == "checks" or path.stem in _QUICK
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m quick` does not even import the other files, which takes longer than its tests."""
+    others = config.getoption("markexpr") == "quick" and collection_path.name.startswith("test_")
+    return True if others and not _is_quick(collection_path) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`-m quick`: every check and most pure functions, within a minute."""
     for item in items:
-        if item.path.parent.name == "checks" or item.path.stem in _QUICK:
+        if _is_quick(item.path) and item.name not in _LONG:
             item.add_marker("quick")
 
 
