@@ -5,19 +5,16 @@ from __future__ import annotations
 import ast
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from mgpu.snapshot import Snapshot, to_json
 from tests import hostile_files
 from tests.checks.facts import facts
-from tests.conftest import ROOT, environment
+from tests.conftest import ROOT, Forked, Forks, environment
 
 ALL = os.environ.get("MGPU_HOSTILE") == "all"  # every reader with every file: some minutes
 MOST_MEMORY = 400 << 10  # KiB, the interpreter and the imports of all commands included
@@ -26,52 +23,23 @@ MOST_SAID = 20_000  # characters on stdout and stderr: texts of files are clippe
 CONFIG = "distributed_type: MULTI_CPU\nuse_cpu: true\nnum_machines: 1\nnum_processes: 2\n"
 
 
-@dataclass(frozen=True)
-class Done:
-    """How a command line ended."""
-
-    code: int | str
-    stdout: str
-    stderr: str
-    seconds: float
-    memory: int
-
-
-Mgpu = Callable[..., Done]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
-    """One interpreter with mgpu imported, which forks for every command line."""
-    home = tmp_path_factory.mktemp("home")
-    command = [sys.executable, str(ROOT / "tests" / "scripts" / "reads_files.py")]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(home), cwd=home
-    ) as process:
-        yield process
-        assert process.stdin is not None
-        process.stdin.close()
+Mgpu = Callable[..., Forked]
 
 
 @pytest.fixture
-def mgpu(server: subprocess.Popen[str], tmp_path: Path) -> Mgpu:
+def mgpu(forks: Forks, tmp_path: Path) -> Mgpu:
     """Run a command line in a fork with limits, in tmp_path."""
+    home = tmp_path / "home"
+    home.mkdir()
 
-    def run(*argv: str, variables: Mapping[str, str] | None = None, stdin: str | None = os.devnull) -> Done:
-        said = tmp_path / ".stdout", tmp_path / ".stderr"
-        order = {"argv": argv, "folder": str(tmp_path), "variables": dict(variables or {}), "stdin": stdin,
-                 "stdout": str(said[0]), "stderr": str(said[1])}  # fmt: skip
-        assert server.stdin is not None and server.stdout is not None
-        server.stdin.write(json.dumps(order) + "\n")
-        server.stdin.flush()
-        ended: dict[str, Any] = json.loads(server.stdout.readline())
-        stdout, stderr = (path.read_text("utf-8", "replace") for path in said)
-        return Done(ended["code"], stdout, stderr, ended["seconds"], ended["memory"])
+    def run(*argv: str, variables: Mapping[str, str] | None = None, stdin: str | None = os.devnull) -> Forked:
+        env = environment(home, variables)
+        return forks.run(argv, cwd=tmp_path, env=env, stdin=stdin, limited=True)
 
     return run
 
 
-def calm(done: Done, codes: Sequence[int] = (2,)) -> None:
+def calm(done: Forked, codes: Sequence[int] = (2,)) -> None:
     """Soon, in little memory, with one of these codes and few words."""
     said = done.stdout + done.stderr
     for word in ("Traceback (most", "a bug in mgpu", "crashed", "Exception ignored", "RecursionError", "MemoryError",

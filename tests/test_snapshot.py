@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mgpu import engine
+from mgpu.check import Check
 from mgpu.probes import environ
 from mgpu.snapshot import FACTS, BadSnapshot, Gap, Gpu, Peer, Snapshot, from_json, loads, redaction, to_json
 from mgpu.snapshot.redaction import redacted
@@ -40,7 +41,7 @@ from tests.checks.facts import (
     uuid,
 )
 from tests.conftest import CHECKS
-from tests.test_every_check import cases, machines
+from tests.test_every_check import cases, every_check, machines
 
 MIG = "MIG-5a5a5a5a-0000-4000-8000-00000000beef"
 
@@ -380,10 +381,10 @@ def test_ranks_on_gpus_that_nvml_does_not_show_keep_them_apart() -> None:
     assert dict(statuses(redacted(machine)))["ranks_share_a_gpu"] == "ok"
 
 
-@pytest.mark.parametrize("check_id", CHECKS)
-def test_every_case_is_judged_the_same_after_redaction(check_id: str) -> None:
-    for case in cases()[check_id]:
-        snapshot = lean(case.snapshot, CHECKS[check_id].facts)
+@every_check
+def test_every_case_is_judged_the_same_after_redaction(check: Check) -> None:
+    for case in cases()[check.id]:
+        snapshot = lean(case.snapshot, check.facts)
         before, after = (engine.ask(case.asked, seen) for seen in (snapshot, redacted(snapshot)))
         assert [o.status for o in after] == [o.status for o in before], case
 
