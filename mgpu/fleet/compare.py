@@ -15,7 +15,7 @@ from mgpu.fleet.flatten import KNOWN, Values, flat, names_of
 from mgpu.fleet.node_groups import compared, roles
 from mgpu.fleet.outliers import MEASURED, outliers
 from mgpu.hostlist import order
-from mgpu.snapshot import Fleet, NodeClass, NodeDoor, NodeFault, NodePath, Outlier, Snapshot, to_json
+from mgpu.snapshot import Fleet, NodeDoor, NodeFault, NodePath, Snapshot, to_json
 
 _IN_VAIN = frozenset({"timed out", "crashed", "no permission"})  # of the reasons for which a fact is not known
 
@@ -70,22 +70,16 @@ def fleet_of(
     machines = sorted(machines, key=lambda machine: order(machine.node))
     nodes = {machine.node: machine.values for machine in machines}
     found = roles(nodes, together=together)
-    classes: list[NodeClass] = []
-    far: list[Outlier] = []
-    scattered: dict[str, None] = {}
-    keys = 0
-    for role, members in found.items():
-        of_role = compared(role, members, nodes, {machine.node: machine.names for machine in machines})
-        classes += of_role.classes
-        keys = max(keys, of_role.keys)
-        scattered |= dict.fromkeys(of_role.scattered)
-        for population in of_role.populations:
-            far += outliers(nodes, population)
+    of_roles = [
+        compared(role, members, nodes, {machine.node: machine.names for machine in machines})
+        for role, members in found.items()
+    ]
+    keys = max((of_role.keys for of_role in of_roles), default=0)
     return Fleet(
         tuple(nodes),
         dict(sorted((missing or {}).items(), key=lambda one: order(one[0]))),
-        tuple(classes),
-        tuple(far),
+        tuple(node_class for of_role in of_roles for node_class in of_role.classes),
+        tuple(far for of_role in of_roles for group in of_role.populations for far in outliers(nodes, group)),
         None if faults is None else tuple(faults),
         clock_offsets_s,
         unshared,
@@ -94,7 +88,7 @@ def fleet_of(
         keys if len(nodes) > 1 else 0,
         found,
         _known(machines, found),
-        tuple(scattered),
+        tuple(dict.fromkeys(name for of_role in of_roles for name in of_role.scattered)),
         together,
         _unread(nodes, found),
         tuple(strangers),

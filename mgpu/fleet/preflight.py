@@ -36,7 +36,7 @@ from mgpu.report import output as report_output
 from mgpu.report import screen as report_screen
 from mgpu.smoke import config_under_test as subjects
 from mgpu.smoke.request import Request
-from mgpu.snapshot import NodeFault, Plan, Snapshot
+from mgpu.snapshot import Fleet, NodeFault, Plan, Snapshot
 
 _WHOLE_S = 900.0  # unless --timeout says otherwise; four nodes take under a minute where nothing hangs
 _STALL_S = 15.0  # at the most: the quick level has no step that is silent for so long
@@ -207,29 +207,10 @@ class _Preflight:
         self, workers: Workers, found: Mapping[str, Any], clocks: Mapping[str, float],
         cards: Sequence[Mapping[str, Any]], paths: Sequence[Mapping[str, Any]] | None,
     ) -> tuple[tuple[engine.Outcome, ...], list[Bad]]:  # fmt: skip
-        from mgpu.fleet import connectivity
-        from mgpu.fleet.compare import Machine, fleet_of
-        from mgpu.snapshot import NodePath, decode, from_json
 
         self.progress.say(f"compare: {len(found)} node{'s' * (len(found) != 1)}")
         there = [node for node in self.job.nodes if node in found and node not in workers.lost]
-        run_folder.make_below(self.folder / artifacts.MACHINES, artifacts.machines(there))
-        for node in there:
-            artifacts.keep_machine(self.folder, node, from_json(found[node]["facts"]))
-        unshared: dict[str, tuple[str, ...]] = {}
-        for folder in _folders(self.request):
-            if blind := tuple(node for node in there if folder in found[node]["unseen"]):
-                unshared[folder] = blind
-        fleet = fleet_of(
-            [Machine(node, found[node]["facts"], extra=bad_nodes.named(found[node]["files"])) for node in there],
-            dict(workers.lost),
-            faults=[NodeFault(node, fault["id"], fault["text"]) for node in there for fault in found[node]["faults"]],
-            clock_offsets_s={node: clocks[node] for node in there if node in clocks},
-            unshared=unshared or (None if self.untried else {}),
-            paths=None if paths is None else [decode(NodePath, dict(path), "path") for path in paths],
-            doors=tuple(connectivity.door_of(card) for card in cards),
-            together=True,
-        )
+        fleet = self._fleet({node: found[node] for node in there}, workers, clocks, cards, paths)
         snapshot = Snapshot(fleet=fleet, config=self.wanted.config, plan=Plan(nodes=self.wanted.need))
         outcomes = engine.judge(snapshot, selections.FLEET)
         bad = bad_nodes.bad_nodes(outcomes, fleet, workers.lost, self.job.nodes)
@@ -248,6 +229,37 @@ class _Preflight:
         else:
             self._stage("compare", "skip", "no node answered")
         return outcomes, bad
+
+    def _fleet(
+        self,
+        found: Mapping[str, Any],
+        workers: Workers,
+        clocks: Mapping[str, float],
+        cards: Sequence[Mapping[str, Any]],
+        paths: Sequence[Mapping[str, Any]] | None,
+    ) -> Fleet:
+        """The fact `fleet` of the nodes that answered. What each said of itself is kept in the run's folder."""
+        from mgpu.fleet import connectivity
+        from mgpu.fleet.compare import Machine, fleet_of
+        from mgpu.snapshot import NodePath, decode, from_json
+
+        run_folder.make_below(self.folder / artifacts.MACHINES, artifacts.machines(list(found)))
+        for node, answer in found.items():
+            artifacts.keep_machine(self.folder, node, from_json(answer["facts"]))
+        unshared: dict[str, tuple[str, ...]] = {}
+        for folder in _folders(self.request):
+            if blind := tuple(node for node, answer in found.items() if folder in answer["unseen"]):
+                unshared[folder] = blind
+        return fleet_of(
+            [Machine(node, said["facts"], extra=bad_nodes.named(said["files"])) for node, said in found.items()],
+            dict(workers.lost),
+            faults=[NodeFault(node, fault["id"], fault["text"]) for node in found for fault in found[node]["faults"]],
+            clock_offsets_s={node: clocks[node] for node in found if node in clocks},
+            unshared=unshared or (None if self.untried else {}),
+            paths=None if paths is None else [decode(NodePath, dict(path), "path") for path in paths],
+            doors=tuple(connectivity.door_of(card) for card in cards),
+            together=True,
+        )
 
     # ---- testing
 

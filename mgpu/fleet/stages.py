@@ -209,27 +209,30 @@ class Testing:
         alone = stage == "alone"
         start_s = self.start_s if alone else max(_LEAST_S, _SLOWER * self.slowest_s)
         limit_s = start_s + _MORE_S
-        limits = [
-            "--start-timeout",
-            f"{start_s:g}",
-            "--stall-timeout",
-            f"{self.stall_s:g}",
-            "--timeout",
-            f"{limit_s:g}",
-        ]
-        command = {
+        nodes = [node for group in able for node in group]
+        (self.folder / stage).mkdir(exist_ok=True)
+        self.answers = {}
+        if nodes:
+            self.answers = self.workers.ask(
+                self._order(stage, able, start_s, limit_s),
+                min(self.left_s(), limit_s + _ANSWER_S),
+                of=nodes,
+                show=self.show,
+                patience_s=_ALONE_PATIENCE_S if alone else None,
+            )
+        self.left_s()
+        return {group: self._why(group) for group in wanted}
+
+    def _order(self, stage: str, groups: Sequence[Group], start_s: float, limit_s: float) -> dict[str, Any]:
+        """What the workers are to do: the smoke test of each group on its nodes."""
+        limits = {"start": start_s, "stall": self.stall_s}
+        options = ["--json", "--level", "quick", "--no-bisect", "--no-stamp", "--no-scaling"]
+        for name, seconds in limits.items():
+            options += [f"--{name}-timeout", f"{seconds:g}"]
+        return {
             "do": "test",
             "environment": {"ACCELERATE_USE_CPU": "true"} if self.rehearsal else {},
-            "options": [
-                "--json",
-                "--level",
-                "quick",
-                "--no-bisect",
-                "--no-stamp",
-                "--no-scaling",
-                *limits,
-                *self.options,
-            ],
+            "options": [*options, "--timeout", f"{limit_s:g}", *self.options],
             "limit_s": limit_s,
             "groups": [
                 {
@@ -237,17 +240,9 @@ class Testing:
                     "config": derived(self.config, self.ranks_per_node, group, self._port(group[0])),
                     "folder": str(self.folder / stage),
                 }
-                for group in able
+                for group in groups
             ],
         }
-        nodes = [node for group in able for node in group]
-        (self.folder / stage).mkdir(exist_ok=True)
-        self.answers = self.workers.ask(
-            command, min(self.left_s(), limit_s + _ANSWER_S), of=nodes, show=self.show,
-            patience_s=_ALONE_PATIENCE_S if alone else None,
-        ) if nodes else {}  # fmt: skip
-        self.left_s()
-        return {group: self._why(group) for group in wanted}
 
     def _port(self, node: str) -> int:
         """The next port that is free on the node where a group meets."""

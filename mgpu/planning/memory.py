@@ -88,19 +88,12 @@ def need(
     zero = strategy.startswith("zero")
     half = zero and precision != "no"  # with fp8, accelerate has DeepSpeed train in bf16
     weight = HALF if half else FP32
-    gradient = weight
     states = STATES[optimizer] + (MASTER if zero else 0.0)
     trained, assumed = _trained(params, train, trainable)
     frozen = params if train != "full" else params - trained
     base = {"full": weight, "lora": FP32 if precision == "no" else HALF, "qlora": NF4}[train]
 
-    weights, gradients, optimum = frozen * base + trained * weight, trained * gradient, trained * states
-    formula = (
-        f"{weight:g} + {gradient:g} + {states:.3g} = {weight + gradient + states:.3g} bytes per trained parameter "
-        f"(weights + gradients + {_OPTIMIZER_NAMES[optimizer]})"
-    )
-    if frozen:
-        formula += f", {base:.3g} per frozen one"
+    weights, gradients, optimum = frozen * base + trained * weight, trained * weight, trained * states
     host = 0.0
     if offload:  # only sharding strategies can
         stays = weights if strategy in ("zero1", "zero2") else 0.0
@@ -116,10 +109,20 @@ def need(
         optimizer_bytes=round(optimum / share["optimizer"]),
         host_bytes=round(host),
         buckets_bytes=round(gradients) if strategy == "ddp" and ranks > 1 else 0,
-        formula=formula + _divided(whole, ranks),
+        formula=_formula(weight, states, _OPTIMIZER_NAMES[optimizer], base if frozen else None)
+        + _divided(whole, ranks),
         not_counted=_left_out(strategy, assumed, offload),
         source=_ZERO_SOURCE if zero else _NATIVE_SOURCE,
     )
+
+
+def _formula(weight: float, states: float, optimizer: str, frozen: float | None) -> str:
+    """Bytes per trained parameter, with a gradient as large as its weight, and per frozen one (None: there is none)."""
+    formula = (
+        f"{weight:g} + {weight:g} + {states:.3g} = {weight + weight + states:.3g} bytes per trained parameter "
+        f"(weights + gradients + {optimizer})"
+    )
+    return formula if frozen is None else f"{formula}, {frozen:.3g} per frozen one"
 
 
 def fits(need: Need, free_bytes: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import operator
 import os
 import re
 import shutil
@@ -48,6 +49,9 @@ _IMPORTED = (
     "psutil", "pynvml", "typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "filelock", "fsspec", "requests",
     "regex", "einops", "pandas", "pyarrow", "scipy", "sklearn", "wandb", "tensorboard", "lightning",
 )  # fmt: skip
+_COMPARE = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 _LIBRARY = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|nvJitLink|nvrtc|cusparse|nccl)\.so\.(\d+(?:\.\d+)?)")
 _PLUGINS = {"NCCL_NET_PLUGIN": "nccl-net", "NCCL_TUNER_PLUGIN": "nccl-tuner", "NCCL_PROFILER_PLUGIN": "nccl-profiler"}
 _MOST_ENTRIES = 20_000  # of a folder on LD_LIBRARY_PATH
@@ -183,37 +187,8 @@ def _holds(marker: str, extras: frozenset[str]) -> bool:
     """Whether a marker holds for this interpreter: comparisons joined by `and` and `or`, parentheses around them."""
     if not marker or ("extra" in marker and not extras):
         return not marker
-    values = {
-        "python_version": ".".join(map(str, sys.version_info[:2])),
-        "python_full_version": ".".join(map(str, sys.version_info[:3])),
-        "sys_platform": sys.platform,
-        "platform_system": os.uname().sysname,
-        "platform_machine": os.uname().machine,
-        "os_name": os.name,
-        "implementation_name": sys.implementation.name,
-        "platform_python_implementation": "CPython" if sys.implementation.name == "cpython" else "",
-    }
-
-    def compared(found: re.Match[str]) -> str:
-        name, operator, wanted = found["name"], found["operator"], found["wanted"][1:-1]
-        if name == "extra":
-            return str(wanted in extras and operator == "==")
-        value = values.get(name)
-        if value is None:
-            return "unknown"
-        if name.startswith("python_"):
-            ours, theirs = [[int(n) for n in re.findall(r"\d+", text)] for text in (value, wanted)]
-        else:
-            ours, theirs = value, wanted  # type: ignore[assignment]
-        answers = {
-            "==": ours == theirs, "!=": ours != theirs, "<": ours < theirs, "<=": ours <= theirs, ">": ours > theirs,
-            ">=": ours >= theirs,
-        }  # fmt: skip
-        return str(answers.get(operator, "unknown"))
-
-    text = re.sub(
-        r"(?P<name>[a-z_]+)\s*(?P<operator>[<>=!~]=?=?)\s*(?P<wanted>'[^']*'|\"[^\"]*\")", compared, marker
-    )  # fmt: skip
+    comparison = r"(?P<name>[a-z_]+)\s*(?P<operator>[<>=!~]=?=?)\s*(?P<wanted>'[^']*'|\"[^\"]*\")"
+    text = re.sub(comparison, lambda found: _compared(found, extras), marker)
     while True:  # innermost first; `and` binds more tightly than `or`
         shorter = re.sub(r"\(\s*(True|False)\s*\)", r"\1", text)
         shorter = re.sub(r"\b(True|False) and (True|False)\b", lambda f: str("False" not in f.group()), shorter)
@@ -224,6 +199,36 @@ def _holds(marker: str, extras: frozenset[str]) -> bool:
         if shorter == text:
             return text.strip() == "True"
         text = shorter
+
+
+def _compared(found: re.Match[str], extras: frozenset[str]) -> str:
+    """One comparison of a marker: True, False or unknown."""
+    name, sign, wanted = found["name"], found["operator"], found["wanted"][1:-1]
+    if name == "extra":
+        return str(wanted in extras and sign == "==")
+    value = _marker_values().get(name)
+    if value is None:
+        return "unknown"
+    if name.startswith("python_"):
+        ours, theirs = [[int(n) for n in re.findall(r"\d+", text)] for text in (value, wanted)]
+    else:
+        ours, theirs = value, wanted  # type: ignore[assignment]
+    compare = _COMPARE.get(sign)
+    return "unknown" if compare is None else str(compare(ours, theirs))
+
+
+def _marker_values() -> dict[str, str]:
+    """What PEP 508's markers are compared with, for this interpreter."""
+    return {
+        "python_version": ".".join(map(str, sys.version_info[:2])),
+        "python_full_version": ".".join(map(str, sys.version_info[:3])),
+        "sys_platform": sys.platform,
+        "platform_system": os.uname().sysname,
+        "platform_machine": os.uname().machine,
+        "os_name": os.name,
+        "implementation_name": sys.implementation.name,
+        "platform_python_implementation": "CPython" if sys.implementation.name == "cpython" else "",
+    }
 
 
 def _built_with(folders: Sequence[_Folder]) -> dict[str, str]:

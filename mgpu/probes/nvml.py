@@ -44,6 +44,9 @@ _SECOND_READING_S = 0.05
 _PATIENCE_S = 2.0
 # pynvml's NVML_P2P_CAPS_INDEX_READ is a tuple by mistake (13.615.71)
 _P2P_READ, _P2P_WRITE, _P2P_NVLINK, _P2P_ATOMICS = 0, 1, 2, 3
+_WITHOUT_A_HANDLE = (
+    "uuid", "name", "pci", "compute_capability", "memory_total_bytes", "memory_used_bytes", "memory_free_bytes",
+)  # fmt: skip
 _TOPOLOGY = {0: "LOC", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _END = object()  # past the last NVLink
 _REMOTE = {0: "gpu", 1: "other", 2: "switch"}
@@ -53,17 +56,7 @@ def probe(
     sys_root: str = "/sys", dev_root: str = "/dev", modprobe: str = "/usr/bin/nvidia-modprobe"
 ) -> Iterator[dict[str, Any]]:
     """Yield the facts driver, then gpus and links, with gaps for what single calls refused."""
-    driver: dict[str, Any] = {
-        "nvml_error": None,
-        "nvml_detail": None,
-        "version": None,
-        "cuda_version": None,
-        "nvml_version": None,
-        "module_version": _read(f"{sys_root}/module/nvidia/version"),
-        "pci_gpus": _pci_gpus(sys_root),
-        "uvm_loaded": os.path.isdir(f"{sys_root}/module/nvidia_uvm") if os.path.isdir(f"{sys_root}/module") else None,
-        "modprobe": _is_setuid(modprobe),
-    }
+    driver = _without_nvml(sys_root, modprobe)
     yield {"asking": "the library libnvidia-ml.so.1"}
     if missing := _library_missing():  # asked before pynvml, whose import takes longer than all the rest without GPUs
         driver |= {"nvml_error": "LIBRARY_NOT_FOUND", "nvml_detail": missing, **_device_nodes(dev_root, try_them=True)}
@@ -88,7 +81,26 @@ def probe(
         return
     driver["init_s"] = round(time.monotonic() - began, 4)
     driver |= _device_nodes(dev_root)  # only now: nvmlInit makes the nodes that are not there yet
-    pynvml = _Tolerant(pynvml)
+    yield from _asked(_Tolerant(pynvml), driver, sys_root)
+
+
+def _without_nvml(sys_root: str, modprobe: str) -> dict[str, Any]:
+    """What the kernel says of the driver."""
+    return {
+        "nvml_error": None,
+        "nvml_detail": None,
+        "version": None,
+        "cuda_version": None,
+        "nvml_version": None,
+        "module_version": _read(f"{sys_root}/module/nvidia/version"),
+        "pci_gpus": _pci_gpus(sys_root),
+        "uvm_loaded": os.path.isdir(f"{sys_root}/module/nvidia_uvm") if os.path.isdir(f"{sys_root}/module") else None,
+        "modprobe": _is_setuid(modprobe),
+    }
+
+
+def _asked(pynvml: Any, driver: dict[str, Any], sys_root: str) -> Iterator[dict[str, Any]]:
+    """Yield what NVML reports once it is initialized."""
     call = _Caller(pynvml)
     driver["version"] = call.text("driver.version", pynvml.nvmlSystemGetDriverVersion)
     driver["nvml_version"] = call.text("driver.nvml_version", pynvml.nvmlSystemGetNVMLVersion)
@@ -195,11 +207,7 @@ def _gpu(pynvml: Any, call: _Caller, index: int, sys_root: str) -> tuple[dict[st
     call.gone = None
     at = f"gpus[{index}]"
     handle = call(at, pynvml.nvmlDeviceGetHandleByIndex, index)
-    gpu: dict[str, Any] = dict.fromkeys((
-        "uuid", "name", "pci", "compute_capability", "memory_total_bytes", "memory_used_bytes", "memory_free_bytes",
-    ))  # fmt: skip
-    gpu["index"] = index
-    gpu["nvlinks"] = None
+    gpu: dict[str, Any] = {**dict.fromkeys(_WITHOUT_A_HANDLE), "index": index, "nvlinks": None}
     if handle is None:
         kind, reason = call.gaps[at]
         return gpu | {"lost": reason if kind == "crashed" else None, "permitted": kind != "no_permission"}, None
@@ -209,31 +217,9 @@ def _gpu(pynvml: Any, call: _Caller, index: int, sys_root: str) -> tuple[dict[st
 
     gpu["uuid"] = call.text(f"{at}.uuid", pynvml.nvmlDeviceGetUUID, handle)
     gpu["name"] = call.text(f"{at}.name", pynvml.nvmlDeviceGetName, handle)
-    gpu["pci"] = ask("pci", lambda: _pci_id(pynvml.nvmlDeviceGetPciInfo(handle)))
-    gpu["compute_capability"] = ask("compute_capability", pynvml.nvmlDeviceGetCudaComputeCapability, handle)
-    gpu["minor"] = ask("minor", pynvml.nvmlDeviceGetMinorNumber, handle)
-    gpu |= ask("memory_total_bytes", _memory, pynvml, handle) or {}
-    gpu["numa_node"] = _numa_node(sys_root, gpu["pci"])
-    words = os.sysconf("SC_NPROCESSORS_CONF") // 64 + 1
-    cpus = ask("cpus_near", pynvml.nvmlDeviceGetCpuAffinity, handle, words)
-    gpu["cpus_near"] = _cpu_list(cpus) if cpus is not None else None
-    gpu["temperature_c"] = ask("temperature_c", pynvml.nvmlDeviceGetTemperature, handle, 0)
-    gpu["temperature_slowdown_c"] = ask(
-        "temperature_slowdown_c", pynvml.nvmlDeviceGetTemperatureThreshold, handle, _SLOWDOWN
-    )
-    for field, function in (
-        ("power_w", pynvml.nvmlDeviceGetPowerUsage),
-        ("power_limit_w", pynvml.nvmlDeviceGetPowerManagementLimit),
-        ("power_limit_default_w", pynvml.nvmlDeviceGetPowerManagementDefaultLimit),
-    ):
-        milliwatt = ask(field, function, handle)
-        gpu[field] = None if milliwatt is None else milliwatt / 1000
-    utilization = ask("utilization_percent", pynvml.nvmlDeviceGetUtilizationRates, handle)
-    gpu["utilization_percent"] = utilization.gpu if utilization else None
-    gpu["clock_event_reasons"] = _clock_reasons(pynvml, ask, handle)
-    persistence = ask("persistence_mode", pynvml.nvmlDeviceGetPersistenceMode, handle)
-    gpu["persistence_mode"] = None if persistence is None else bool(persistence)
-    gpu["compute_mode"] = ask("compute_mode", pynvml.nvmlDeviceGetComputeMode, handle)
+    gpu |= _place(pynvml, ask, handle, sys_root)
+    gpu |= _heat_and_power(pynvml, ask, handle)
+    gpu |= _modes(pynvml, ask, handle)
     gpu |= _mig(pynvml, call, ask, at, handle)
     gpu |= _memory_health(pynvml, ask, handle)
     for field, function in (
@@ -252,6 +238,54 @@ def _gpu(pynvml: Any, call: _Caller, index: int, sys_root: str) -> tuple[dict[st
         call.gaps[f"{at}.details"] = ["not_asked", f"NVML took more than {_PATIENCE_S:g} s for what matters most"]
     elif call.gone is None:
         gpu |= _details(pynvml, call, at, handle, gpu["nvlinks"] or [])
+    return gpu | _trouble(call, at, essential), handle
+
+
+def _place(pynvml: Any, ask: Callable[..., Any], handle: Any, sys_root: str) -> dict[str, Any]:
+    """What a GPU is, its memory, and where it is in the machine."""
+    gpu: dict[str, Any] = {}
+    gpu["pci"] = ask("pci", lambda: _pci_id(pynvml.nvmlDeviceGetPciInfo(handle)))
+    gpu["compute_capability"] = ask("compute_capability", pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+    gpu["minor"] = ask("minor", pynvml.nvmlDeviceGetMinorNumber, handle)
+    gpu |= ask("memory_total_bytes", _memory, pynvml, handle) or {}
+    gpu["numa_node"] = _numa_node(sys_root, gpu["pci"])
+    words = os.sysconf("SC_NPROCESSORS_CONF") // 64 + 1
+    cpus = ask("cpus_near", pynvml.nvmlDeviceGetCpuAffinity, handle, words)
+    gpu["cpus_near"] = _cpu_list(cpus) if cpus is not None else None
+    return gpu
+
+
+def _heat_and_power(pynvml: Any, ask: Callable[..., Any], handle: Any) -> dict[str, Any]:
+    gpu: dict[str, Any] = {}
+    gpu["temperature_c"] = ask("temperature_c", pynvml.nvmlDeviceGetTemperature, handle, 0)
+    gpu["temperature_slowdown_c"] = ask(
+        "temperature_slowdown_c", pynvml.nvmlDeviceGetTemperatureThreshold, handle, _SLOWDOWN
+    )
+    for field, function in (
+        ("power_w", pynvml.nvmlDeviceGetPowerUsage),
+        ("power_limit_w", pynvml.nvmlDeviceGetPowerManagementLimit),
+        ("power_limit_default_w", pynvml.nvmlDeviceGetPowerManagementDefaultLimit),
+    ):
+        milliwatt = ask(field, function, handle)
+        gpu[field] = None if milliwatt is None else milliwatt / 1000
+    return gpu
+
+
+def _modes(pynvml: Any, ask: Callable[..., Any], handle: Any) -> dict[str, Any]:
+    """What a GPU does now, and how it is set up."""
+    gpu: dict[str, Any] = {}
+    utilization = ask("utilization_percent", pynvml.nvmlDeviceGetUtilizationRates, handle)
+    gpu["utilization_percent"] = utilization.gpu if utilization else None
+    gpu["clock_event_reasons"] = _clock_reasons(pynvml, ask, handle)
+    persistence = ask("persistence_mode", pynvml.nvmlDeviceGetPersistenceMode, handle)
+    gpu["persistence_mode"] = None if persistence is None else bool(persistence)
+    gpu["compute_mode"] = ask("compute_mode", pynvml.nvmlDeviceGetComputeMode, handle)
+    return gpu
+
+
+def _trouble(call: _Caller, at: str, essential: set[str]) -> dict[str, Any]:
+    """Whether a GPU is lost, and which of the essential calls it answered with an error."""
+    gpu: dict[str, Any] = {}
     gpu["lost"] = call.gone
     if all(call.gaps.get(f"{at}.{field}", [""])[0] == "crashed" for field in ("uuid", "name", "memory_total_bytes")):
         gpu["lost"] = call.gone or call.gaps[f"{at}.uuid"][1]  # it has a handle, and answers nothing
@@ -261,7 +295,7 @@ def _gpu(pynvml: Any, call: _Caller, index: int, sys_root: str) -> tuple[dict[st
         for fact, (kind, reason) in call.gaps.items()
         if kind == "crashed" and fact in essential and fact.startswith(f"{at}.")
     ]
-    return gpu, handle
+    return gpu
 
 
 def _memory(pynvml: Any, handle: Any) -> dict[str, int]:
@@ -310,6 +344,12 @@ def _details(pynvml: Any, call: _Caller, at: str, handle: Any, nvlinks: list[dic
         found[field] = ask(field, function, handle, *arguments)
     if found["performance_state"] == _UNKNOWN_STATE:
         found["performance_state"] = None
+    found |= _more_details(pynvml, ask, handle)
+    return found | _field_values(pynvml, call, at, handle, nvlinks)
+
+
+def _more_details(pynvml: Any, ask: Callable[..., Any], handle: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     display = ask("display_active", pynvml.nvmlDeviceGetDisplayActive, handle)
     found["display_active"] = None if display is None else bool(display)
     bar1 = ask("bar1_total_bytes", pynvml.nvmlDeviceGetBAR1MemoryInfo, handle)
@@ -326,7 +366,7 @@ def _details(pynvml: Any, call: _Caller, at: str, handle: Any, nvlinks: list[dic
         ("c2c_enabled", lambda pynvml, handle: bool(pynvml.nvmlDeviceGetC2cModeInfoV1(handle).isC2cEnabled)),
     ):
         found[field] = ask(field, function, pynvml, handle)
-    return found | _field_values(pynvml, call, at, handle, nvlinks)
+    return found
 
 
 def _sram_exceeded(pynvml: Any, handle: Any) -> bool:

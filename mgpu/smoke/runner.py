@@ -74,26 +74,35 @@ def climb(attempt: Attempt, show: Show | None = None) -> Ranks:
         leftover_files.sweep(files, view.pids(), view.wrote())
         raise
     output = _tail(folder / _LOG)
-    if ranks is None:
-        view.read()
-        exits = exit_code.of_ranks(output)
-        ranks = tuple(view.rank(number, states, exits) for number in view.journals)
+    ranks = ranks or _as_they_ended(view, states, output)
     if show:
         view.interrupted = ended == "interrupted"
         show(view, True)
     by_itself = ended == "finished"
-    if by_itself and launcher_exit != 0:
-        ended = "died"
-    return Ranks(
-        expected=orders.world,
-        rungs=orders.rungs,
+    return replace(
+        _ordered(orders),
         ranks=ranks,
-        ended=ended,
+        ended="died" if by_itself and launcher_exit != 0 else ended,
         launcher_exit=launcher_exit,
-        stall_limit_s=orders.stall_s,
         left_running=tuple(left),
         outlived=tuple(outlived) if by_itself else (),
         launcher_output=output[-_TOLD_BYTES:].decode("utf-8", "replace").strip() or None,
+        left_files=leftover_files.sweep(files, {*outlived, *view.pids()}, view.wrote()),
+        port=meeting,
+        left_port=meeting is not None and not taken and orders.node == 0 and port.taken(meeting),
+        meeting=knocking.answer(),
+    )
+
+
+def _ordered(orders: Orders) -> Ranks:
+    """What the orders say of a run; how it went is still to come."""
+    return Ranks(
+        expected=orders.world,
+        rungs=orders.rungs,
+        ranks=(),
+        ended="died",
+        launcher_exit=None,
+        stall_limit_s=orders.stall_s,
         folder=orders.folder,
         nodes=orders.nodes,
         node=orders.node,
@@ -102,11 +111,14 @@ def climb(attempt: Attempt, show: Show | None = None) -> Ranks:
         strategy=orders.strategy,
         precision=orders.precision,
         accumulate=orders.accumulate,
-        left_files=leftover_files.sweep(files, {*outlived, *view.pids()}, view.wrote()),
-        port=meeting,
-        left_port=meeting is not None and not taken and orders.node == 0 and port.taken(meeting),
-        meeting=knocking.answer(),
     )
+
+
+def _as_they_ended(view: watch.View, states: Mapping[int, str], output: bytes) -> tuple[Rank, ...]:
+    """The ranks of a run that is over, with the exit codes that the launcher reports."""
+    view.read()
+    exits = exit_code.of_ranks(output)
+    return tuple(view.rank(number, states, exits) for number in view.journals)
 
 
 def _hung(view: watch.View) -> tuple[Rank, ...]:

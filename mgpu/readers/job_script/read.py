@@ -48,16 +48,9 @@ def is_job_script(path: Path) -> bool:
 
 def read(path: Path) -> JobScript:
     """The fact `job_script`. Raises MgpuError for a file that is not there."""
-    try:
-        raw = _bytes(path)
-    except OSError as error:
-        raise MgpuError(f"cannot read {path}: {error.strerror or reason(error)}", errors.USAGE) from None
+    raw = _text(path)
     if isinstance(raw, str):
         return JobScript(str(path), error=raw)
-    if not raw.strip():
-        return JobScript(str(path), error="it is empty")
-    if b"\0" in raw:
-        return JobScript(str(path), error="it is no text")
     text = _PRIVATE.sub("\ufffd", raw.decode("utf-8", "replace"))
     windows = next((n for n, line in enumerate(text.split("\n"), 1) if line.endswith("\r")), None)
     text = text.replace("\r\n", "\n")
@@ -92,6 +85,20 @@ def read(path: Path) -> JobScript:
         config=_config(walk.commands),
         cut=walk.cut or shell not in SHELLS,
     )
+
+
+def _text(path: Path) -> bytes | str:
+    """What the file holds, or why it is not read. Raises MgpuError for a file that is not there."""
+    try:
+        raw = _bytes(path)
+    except OSError as error:
+        raise MgpuError(f"cannot read {path}: {error.strerror or reason(error)}", errors.USAGE) from None
+    if isinstance(raw, bytes):
+        if not raw.strip():
+            return "it is empty"
+        if b"\0" in raw:
+            return "it is no text"
+    return raw
 
 
 def named_config(job: JobScript) -> Path | None:

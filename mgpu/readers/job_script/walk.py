@@ -422,34 +422,30 @@ class Walk:
             launcher, last = found
             script = programs.script_of(launcher, words, last)
             if last > 0:  # "python -m torch.distributed.run" is one name
-                told, fields = (
-                    [" ".join(words[: last + 1]), *words[last + 1 :]],
-                    [_joined(fields[: last + 1]), *fields[last + 1 :]],
-                )
+                told, fields = [" ".join(words[: last + 1]), *words[last + 1 :]], _first_joined(fields, last + 1)
                 script = None if script is None else script - last
-        variables = [one for place, word in enumerate(fields) for one in self._variables(word, place)]
         lines = tuple(word.line(node.line) for word in fields)
-        self.commands.append(
-            JobCommand(
-                line=lines[0] if lines else node.line,
-                words=tuple(masked_argv(told)),
-                variables=tuple(variables),
-                through=env.through,
-                step=env.step,
-                env={
-                    name: MASK if is_secret_name(name) else masked(self._told(v)) for name, v in (given or {}).items()
-                },
-                launcher=launcher,
-                script=script,
-                background=how.background,
-                unsure=how.unsure,
-                inner=how.inner,
-                lines=lines,
-                statement=self._statement,
-            )
+        command = JobCommand(
+            line=lines[0] if lines else node.line,
+            words=tuple(masked_argv(told)),
+            variables=tuple(one for place, word in enumerate(fields) for one in self._variables(word, place)),
+            through=env.through,
+            step=env.step,
+            env=self._masked(given or {}),
+            launcher=launcher,
+            script=script,
+            background=how.background,
+            unsure=how.unsure,
+            inner=how.inner,
+            lines=lines,
+            statement=self._statement,
         )
+        self.commands.append(command)
         self._secret_options(told, lines)
         return len(self.commands) - 1
+
+    def _masked(self, given: Mapping[str, Text]) -> dict[str, str]:
+        return {name: MASK if is_secret_name(name) else masked(self._told(value)) for name, value in given.items()}
 
     def _secret_options(self, words: list[str], lines: tuple[int, ...]) -> None:
         hidden = masked_argv(words)
@@ -602,6 +598,10 @@ class Walk:
     def _variables(self, text: Text, word: int) -> list[JobVariable]:
         found = [self._holes[ord(one) - _FIRST] for one in _HOLE.findall(text.s)[:50]]
         return [JobVariable(hole.name, word, hole.on_node, hole.line, hole.unset, hole.runs) for hole in found]
+
+
+def _first_joined(fields: list[Text], number: int) -> list[Text]:
+    return [_joined(fields[:number]), *fields[number:]]
 
 
 def _joined(values: Sequence[Text]) -> Text:

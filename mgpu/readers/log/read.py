@@ -330,18 +330,7 @@ class _File:
         shapes = prefilter.shape(piece).split(b"\n")
         if self.labelled is None:
             self.labelled = looks_labelled(piece[:4096].decode("utf-8", "replace").splitlines()[:-1])
-        fresh = set(shapes)
-        fresh -= self._boring
-        fresh -= self._worth.keys()
-        lines: list[bytes] = []
-        if len(fresh) > _MANY:
-            lines = piece.replace(b"\r", b"\n").split(b"\n")
-            spoken = {shape: line for shape, line in zip(shapes, lines, strict=True) if shape in fresh}
-            hopeful = self.signatures.with_words(spoken)
-            self._remember(fresh - hopeful)
-            fresh = hopeful
-        if fresh:
-            self._look_at(fresh)
+        lines = self._sort(shapes, piece)
         numbers = _Numbers(piece)
         worth = self._worth
         place = 0
@@ -356,10 +345,26 @@ class _File:
                 break
             if place >= len(shapes):
                 break
-            lines = lines or piece.replace(b"\r", b"\n").split(b"\n")
+            lines = lines or _lines(piece)
             self._line(lines[place], shapes[place], self.lines + numbers.of(place))
             place += 1
         self.lines += piece.count(b"\n") + (not piece.endswith(b"\n"))
+
+    def _sort(self, shapes: Sequence[bytes], piece: bytes) -> list[bytes]:
+        """Decide for each new shape whether its lines are worth reading. The piece's lines, if they were needed."""
+        lines: list[bytes] = []
+        fresh = set(shapes)
+        fresh -= self._boring
+        fresh -= self._worth.keys()
+        if len(fresh) > _MANY:
+            lines = _lines(piece)
+            spoken = {shape: line for shape, line in zip(shapes, lines, strict=True) if shape in fresh}
+            hopeful = self.signatures.with_words(spoken)
+            self._remember(fresh - hopeful)
+            fresh = hopeful
+        if fresh:
+            self._look_at(fresh)
+        return lines
 
     def _look_at(self, fresh: set[bytes]) -> None:
         """Which shapes are worth reading; the others are remembered as not."""
@@ -464,6 +469,11 @@ class _Numbers:
 
 _STRANGE = bytes({*range(1, 32)} - {*b"\b\t\n\v\f\r\x1b"})
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+
+def _lines(piece: bytes) -> list[bytes]:
+    """The lines of a piece; a carriage return, which redraws a line in a terminal, is a break in it."""
+    return piece.replace(b"\r", b"\n").split(b"\n")
 
 
 def _rank_of(path: Path) -> int | None:

@@ -58,23 +58,15 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
     What is no Python that can be read is told in `error`. Raises MgpuError for a file that is not there.
     """
     shown, given = str(path), tuple(masked_argv(arguments))
-    try:
-        raw = _bytes(path)
-    except OSError as error:
-        raise MgpuError(f"cannot read {path}: {error.strerror or reason(error)}", errors.USAGE) from None
+    raw = _python(path)
     if isinstance(raw, str):
         return Script(shown, given, error=raw)
-    if other := _no_python(path, raw):
-        return Script(shown, given, error=other)
     beside = _Beside(path, follow, most_bytes)
     walk = Walk(beside.find, _masked)
     try:
         tree, source = _parsed(raw, "", "")
     except SyntaxError as error:
-        coding = "encoding declaration" in (error.msg or "")  # Python's words name a file it does not know
-        words = "it is neither UTF-8 nor does it declare another coding" if coding else error.msg or "invalid syntax"
-        words = words.partition("; use sys.set_int_max_str_digits")[0]
-        return Script(shown, given, error=words, error_line=error.lineno)
+        return Script(shown, given, error=_why_no_syntax(error), error_line=error.lineno)
     except (ValueError, LookupError, UnicodeError) as error:  # a zero byte, a coding nobody knows, no UTF-8
         return Script(shown, given, error=reason(error))
     except (RecursionError, MemoryError):
@@ -85,17 +77,32 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
         told = walk.told()
     except RecursionError:
         return Script(shown, given, error="its statements are nested too deeply to be read")
-    unread = sorted({module.partition(".")[0] for module in walk.elsewhere if not _known(module)})
+    unread = tuple(sorted({module.partition(".")[0] for module in walk.elsewhere if not _known(module)}))
     return Script(
         shown,
         given,
         lines=len(source.lines) - (not source.lines[-1]),
         speaks=_speaks(walk, [call.name for call in told["calls"]], bool(unread) or beside.cut or not follow),
-        unread=tuple(unread),
+        unread=unread,
         files=tuple(beside.files),
         shadowed=shadowed(str(beside.folder)),
         **{**told, "cut": told["cut"] or beside.cut},
     )
+
+
+def _why_no_syntax(error: SyntaxError) -> str:
+    if "encoding declaration" in (error.msg or ""):  # Python's words name a file it does not know
+        return "it is neither UTF-8 nor does it declare another coding"
+    return (error.msg or "invalid syntax").partition("; use sys.set_int_max_str_digits")[0]
+
+
+def _python(path: Path) -> bytes | str:
+    """What the file holds, or why it is not read as Python. Raises MgpuError for a file that is not there."""
+    try:
+        raw = _bytes(path)
+    except OSError as error:
+        raise MgpuError(f"cannot read {path}: {error.strerror or reason(error)}", errors.USAGE) from None
+    return raw if isinstance(raw, str) else _no_python(path, raw) or raw
 
 
 def _bytes(path: Path) -> bytes | str:
