@@ -23,6 +23,7 @@ from mgpu.launchers import choice as launchers_choice
 from mgpu.launchers import gpu_selection, port, run_folder
 from mgpu.launchers.choice import Choice
 from mgpu.launchers.gpu_selection import Fewer
+from mgpu.launchers.table import WAYS, Start
 from mgpu.process import command as process_command
 from mgpu.report import screen
 from mgpu.snapshot import Config, Snapshot
@@ -77,7 +78,8 @@ def _run(request: Request) -> int:
     if config.num_machines > 1 and (request.node is None or (verified and policy != "allow")):
         raise MgpuError(_by_hand(request, config, target, verified), errors.LAUNCH_REFUSED)
     accelerate = (few.snapshot.packages or {}).get("accelerate", "")
-    if choice.launcher == "accelerate" and (why := launching.writes_environment(few.config, accelerate)):
+    forbidden = WAYS[choice.launcher].forbidden
+    if forbidden is not None and (why := forbidden(few.config, accelerate)):
         raise MgpuError(why, errors.LAUNCH_REFUSED)
     if request.smoke == "always" and not lone:
         verified = _tested(request, few)
@@ -118,19 +120,9 @@ def _command(
     request: Request, few: Fewer, choice: Choice, target: Sequence[str], named: int | None, node: int | None = None
 ) -> process_command.Command:
     """The command for this machine, or for machine `node`."""
-    snapshot, config = few.snapshot, few.config
-    assert snapshot.driver is not None and snapshot.python is not None
-    python, run_id = snapshot.python, uuid.uuid4().hex
-    meet = port.for_launch(config, named, torchrun=choice.launcher == "torchrun")
-    node = request.node if node is None else node
-    if choice.launcher == "python":
-        return launching.alone(config, snapshot.driver, target, python=python, run_id=run_id, env=few.env)
-    if choice.launcher == "torchrun":
-        return launching.torchrun(config, target, python=python, port=meet, run_id=run_id, node=node, env=few.env)
-    node = node if config.num_machines > 1 else None
-    return launching.build(
-        config, snapshot.driver, target, python=python, port=meet, run_id=run_id, node=node, more=few.flags, env=few.env
-    )
+    way = WAYS[choice.launcher]
+    meet = port.for_launch(few.config, named, needs_port=way.needs_port)
+    return way.command(Start(few, target, uuid.uuid4().hex, meet, request.node if node is None else node))
 
 
 def _commands(

@@ -6,11 +6,10 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from mgpu import secrets_masking
+from mgpu.known_launchers import Launcher
 
-Launcher = Literal["accelerate", "torchrun", "python"]
 MARK = "MGPU_RUN_ID"  # by this variable every process of a run is found again
 # setproctitle writes a long title over /proc/PID/environ, the mark included, unless this is set (its README,
 # "Environment variables"): then a title is cut to the length of the command line.

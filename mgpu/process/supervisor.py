@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
+from mgpu.known_launchers import KNOWN
 from mgpu.process import exit_code, guard, processes, signals
 from mgpu.process.command import Command
 from mgpu.process.run_log import RunLog
@@ -291,9 +292,10 @@ class Supervisor:
         launcher = self.launcher
         if launcher is None or launcher.returncode is not None:
             return {}
-        found = processes.ranks_under(launcher.pid) if self.command.launcher != "python" else {}
-        if not found and self.command.ranks == 1 and self.command.launcher != "torchrun":
-            found = processes.alone_under(launcher.pid, self.command.launcher == "accelerate")
+        known = KNOWN[self.command.launcher]
+        found = processes.ranks_under(launcher.pid) if known.starts_ranks else {}
+        if not found and self.command.ranks == 1 and known.lone_rank:
+            found = processes.alone_under(launcher.pid, known.lone_rank == "child")
         self.ranks.update(found)
         for rank in found.values():
             if rank.error_file and rank.error_file not in self._error_files:

@@ -25,6 +25,7 @@ from typing import BinaryIO
 
 from mgpu import errors, file_reading
 from mgpu.errors import MgpuError, reason
+from mgpu.known_launchers import KNOWN, STARTED
 from mgpu.readers.log import handled_exceptions, prefilter
 from mgpu.readers.log.line import LONGEST_TEXT, Line, looks_labelled, taken_apart
 from mgpu.readers.log.torchrun_table import Tables
@@ -67,9 +68,11 @@ _WATCHDOG = re.compile(
 )
 # The first line in which a launcher tells that a rank has failed.
 _LAUNCHERS = re.compile(
-    r"^.*(?:closing signal SIG|failed \(exitcode: )|"
-    r"^Traceback.*\n(?:  File .*\n(?:    .*\n)?){1,3}?  File .*(?:accelerate/commands|torch/distributed/run)", re.M
-)  # fmt: skip
+    rf"^.*(?:{'|'.join(pattern for name in STARTED for pattern in KNOWN[name].says)})|"
+    r"^Traceback.*\n(?:  File .*\n(?:    .*\n)?){1,3}?"
+    rf"  File .*(?:{'|'.join(frame for name in STARTED for frame in KNOWN[name].frames[:1])})",
+    re.M,
+)
 _WORDS = re.compile(r"^(?!.*Setting OMP_NUM_THREADS).*\w")
 _COMPLETED = re.compile(r"last completed (?:NCCL )?work: (-?\d{1,15})\b")
 
