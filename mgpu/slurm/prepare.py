@@ -11,13 +11,15 @@ import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from mgpu import engine, errors, file_reading
 from mgpu.command_line import below, shell
 from mgpu.engine import before_start
 from mgpu.errors import MgpuError, reason
 from mgpu.job_files import insert, preflight_block
-from mgpu.job_files.job import THIS_FILE, Job, Shape
+from mgpu.job_files.job import THIS_FILE, Job
+from mgpu.job_formats import SHAPES, Shape
 from mgpu.launch.request import Request
 from mgpu.process import scratch
 from mgpu.snapshot import Config, JobScript, Plan, Snapshot
@@ -157,6 +159,7 @@ def _target(request: Request, target: list[str]) -> list[str]:
 def _job(request: Request, words: list[str], config: Config, folder: Path) -> Job:
     from mgpu.config.reading import pinned
     from mgpu.launchers import choice as launchers_choice
+    from mgpu.launchers.table import WAYS
     from mgpu.slurm import salloc
 
     here = salloc.allocation()
@@ -167,15 +170,15 @@ def _job(request: Request, words: list[str], config: Config, folder: Path) -> Jo
     on_cpu = config.on_cpu or config.cpu_job
     gpus = request.gpus_per_node if request.gpus_per_node is not None else 0 if on_cpu else each
     script = launchers_choice.read(words)
-    ranks = gpus or each
     choice = launchers_choice.choose(config, script, request.launcher, gpus=request.gpus)
-    if choice.launcher == "python":
-        raise MgpuError("--launcher python starts one process; a job on Slurm takes a launcher", errors.USAGE)
-    shape: Shape = "torchrun" if choice.launcher == "torchrun" else "accelerate"
+    if choice.launcher not in SHAPES:
+        does = "starts one process; a job on Slurm takes a launcher"
+        if not WAYS[choice.launcher].one_process:
+            does = f"has no job script; a job on Slurm takes {', '.join(SHAPES)}"
+        raise MgpuError(f"--launcher {choice.launcher} {does}", errors.USAGE)
     return Job(
-        tuple(words), shape, str(Path(config.path).absolute()), nodes, request.spare, gpus, ranks,
-        name=Path(words[-1] if words[0] == "-m" and len(words) == 2 else words[1] if words[0] == "-m" else words[0])
-        .name.removesuffix(".py"),
+        tuple(words), cast(Shape, choice.launcher), str(Path(config.path).absolute()), nodes, request.spare, gpus,
+        gpus or each, name=Path(words[1] if words[0] == "-m" else words[0]).name.removesuffix(".py"),
         partition=request.partition, account=request.account, qos=request.qos, time=request.time,
         preflight=request.preflight, mgpu=_mgpu(), logs=str(folder), env=pinned(config.launch_flags) if gpus else {},
     )  # fmt: skip
