@@ -33,40 +33,25 @@ class JobFormat(NamedTuple):
 # Answers of the wizard that not every engine can be told: those about where the ranks meet none of them.
 _OF_SLURM: Final = ("partition", "account", "qos", "constraint", "requeue", "preflight", "spare", "time", "container")
 OF_SOME: Final = (*_OF_SLURM, "address", "port")
+# fmt: off
 FORMATS: Final[Mapping[str, JobFormat]] = {
     "slurm": JobFormat(
-        "Slurm",
-        "train.sbatch",
-        "sbatch {:path}",
-        "the job script",
-        tuple(SHAPES),
-        frozenset(_OF_SLURM),
+        "Slurm", "train.sbatch", "sbatch {:path}", "the job script", tuple(SHAPES), frozenset(_OF_SLURM)
     ),
     "torchrun": JobFormat(
-        "torchrun",
-        "train.torchrun.sh",
-        "bash {:path}",
-        "the command",
-        ("torchrun",),
+        "torchrun", "train.torchrun.sh", "bash {:path}", "the command", ("torchrun",),
         meeting="the script takes it where it is started: HEAD=NAME PORT=NUMBER",
     ),
     "kubeflow": JobFormat(
-        "Kubeflow",
-        "train.trainjob.yaml",
-        "kubectl create -f {:path}",
-        "the job",
-        ("accelerate", "torchrun"),
+        "Kubeflow", "train.trainjob.yaml", "kubectl create -f {:path}", "the job", ("accelerate", "torchrun"),
         frozenset({"time", "container"}),
     ),
     "skypilot": JobFormat(
-        "SkyPilot",
-        "train.sky.yaml",
-        "sky launch {:path}",
-        "the command",
-        ("accelerate", "torchrun"),
+        "SkyPilot", "train.sky.yaml", "sky launch {:path}", "the command", ("accelerate", "torchrun"),
         frozenset({"container"}),
     ),
 }
+# fmt: on
 TITLES: Final[Mapping[str, str]] = {name: one.title for name, one in FORMATS.items()}
 
 

@@ -77,9 +77,7 @@ def _run(request: Request) -> int:
         return gate.refuse(request, stopping, _NOT_NOW.format(again=result_document.again("--unverified", "allow")))
     if config.num_machines > 1 and (request.node is None or (verified and policy != "allow")):
         raise MgpuError(_by_hand(request, config, target, verified), errors.LAUNCH_REFUSED)
-    accelerate = (few.snapshot.packages or {}).get("accelerate", "")
-    forbidden = WAYS[choice.launcher].forbidden
-    if forbidden is not None and (why := forbidden(few.config, accelerate)):
+    if why := choice.forbidden(few):
         raise MgpuError(why, errors.LAUNCH_REFUSED)
     if request.smoke == "always" and not lone:
         verified = _tested(request, few)

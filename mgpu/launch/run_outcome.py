@@ -107,8 +107,6 @@ class Aftermath:
         timed_out: bool = False,
         gpus: Sequence[GpuWork] | None = None,
         gpus_after_s: float | None = None,
-        gpus_gap: str | None = None,
-        quiet_s: float | None = None,
     ) -> Run:
         """The fact. What costs time is looked at only where the run failed."""
         printed = ended.printed
@@ -133,8 +131,6 @@ class Aftermath:
             killed,
             tuple(gpus) if gpus is not None else None,
             gpus_after_s,
-            gpus_gap,
-            quiet_s=quiet_s,
             slurm=_slurm() if code else None,
             left_over=len(ended.left_over),
             log=str(self._folder) if self._folder else None,

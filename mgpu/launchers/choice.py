@@ -11,6 +11,7 @@ from mgpu import errors
 from mgpu.errors import MgpuError
 from mgpu.known_launchers import Launcher
 from mgpu.launchers.argv import needs_accelerate
+from mgpu.launchers.gpu_selection import Fewer
 from mgpu.launchers.table import WAYS
 from mgpu.snapshot import Config, Script
 from mgpu.text import visible
@@ -32,6 +33,11 @@ class Choice:
     launcher: Launcher
     why: str = ""
     unheard: tuple[str, ...] = ()  # what the config says and this script will not learn
+
+    def forbidden(self, few: Fewer) -> str | None:
+        """Why the launcher must not start this config."""
+        find = WAYS[self.launcher].forbidden
+        return find(few.config, (few.snapshot.packages or {}).get("accelerate", "")) if find else None
 
 
 def named(words: Sequence[str], *, module: bool = False) -> list[str]:
