@@ -55,6 +55,11 @@ class Entry:
     timed_out: bool = False
     schema: int = _SCHEMA
 
+    @property
+    def known_exit_code(self) -> int:
+        """The training's own; 3 if no one knows it."""
+        return errors.UNKNOWN if self.exit_code is None else self.exit_code
+
 
 def folder() -> Path:
     """Where the entries are. Raises OSError if no state can be kept."""
