@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 Shape = Literal["accelerate", "torchrun", "plain"]
 
 # What a job starts on its nodes, and what is said of that.
-SHAPES: Final[Mapping[str, str]] = {
+SHAPES: Final[Mapping[Shape, str]] = {
     "accelerate": "one task a node; accelerate starts its ranks by the config",
     "torchrun": "one task a node; torchrun starts its ranks",
     "plain": "one task a rank; Slurm starts them all (Lightning, NeMo, submitit)",
@@ -25,7 +25,7 @@ class JobFormat(NamedTuple):
     file: str  # the file's name, if nobody gives one
     start: str  # the command that starts the job, a template of command_line.shell
     starter: str  # what gives each machine its rank
-    shapes: tuple[str, ...]
+    shapes: tuple[Shape, ...]
     takes: frozenset[str] = frozenset()  # of the answers in OF_SOME
     meeting: str = ""  # where the ranks meet: who says it instead of an answer
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from mgpu import errors, messages
 from mgpu.errors import MgpuError
-from mgpu.known_launchers import KNOWN
 from mgpu.launch import registry, run_entry, start_errors
 from mgpu.launch.gpu_watch import Watch
 from mgpu.launch.request import Request
@@ -132,5 +131,4 @@ def _code(command: Command, ended: process_supervisor.Ended) -> int:
     """The exit code of mgpu: the training's, but for a time limit of mgpu's own."""
     if ended.timed_out:
         return errors.TIMED_OUT
-    flattened = KNOWN[command.launcher].flattens
-    return exit_code.of_training(ended.returncode, ended.printed, ended.signalled, flattened=flattened)
+    return exit_code.of_training(ended.returncode, ended.printed, ended.signalled, flattened=command.known.flattens)

@@ -66,9 +66,8 @@ def _run(request: Request) -> int:
     verified: Sequence[engine.Outcome] = [] if lone else gate.verification(few.snapshot)
     stopping = preflight.problems(few.snapshot, named)
     policy = gate.policy(request)
-    told = summary.Told(
-        few, choice, verified, lone, preflight.doubts(few.snapshot, stopping), preflight.of_script(few.snapshot)
-    )
+    doubts, findings = preflight.doubts(few.snapshot, stopping), preflight.of_script(few.snapshot)
+    told = summary.Told(few, choice, verified, lone, doubts, findings)
     if request.dry_run:
         summary.show(told, command, dry_run=True)
         return errors.LAUNCH_REFUSED if policy != "allow" and (stopping or (verified and policy == "refuse")) else 0

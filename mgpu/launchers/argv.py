@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
+from mgpu.known_launchers import Launcher
 from mgpu.planning.requirements import GPU_TYPES
 from mgpu.process import interpreter
-from mgpu.process.command import Command, Launcher
+from mgpu.process.command import Command
 from mgpu.snapshot import Config, Driver, Python
 
 # Rendezvous backends of torchrun besides the launcher's own `static`. The launcher takes rdzv_backend, as it does

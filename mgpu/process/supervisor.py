@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
-from mgpu.known_launchers import KNOWN
 from mgpu.process import exit_code, guard, processes, signals
 from mgpu.process.command import Command
 from mgpu.process.run_log import RunLog
@@ -292,10 +291,9 @@ class Supervisor:
         launcher = self.launcher
         if launcher is None or launcher.returncode is not None:
             return {}
-        known = KNOWN[self.command.launcher]
-        found = processes.ranks_under(launcher.pid) if known.starts_ranks else {}
-        if not found and self.command.ranks == 1 and known.lone_rank:
-            found = processes.alone_under(launcher.pid, known.lone_rank == "child")
+        found = processes.ranks_under(launcher.pid) if self.command.known.starts_ranks else {}
+        if not found and self.command.ranks == 1 and (lone := self.command.known.lone_rank):
+            found = processes.alone_under(launcher.pid, lone == "child")
         self.ranks.update(found)
         for rank in found.values():
             if rank.error_file and rank.error_file not in self._error_files:

@@ -6,11 +6,11 @@ import re
 import shlex
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from mgpu.config.reading import pinned
 from mgpu.job_files.job import Container, Job
-from mgpu.job_formats import FORMATS, OF_SOME, SHAPES, taking
+from mgpu.job_formats import FORMATS, OF_SOME, SHAPES, Shape, taking
 from mgpu.planning import gpu_models
 from mgpu.probes.cluster import seconds
 from mgpu.secrets_masking import MASK, masked_argv
@@ -144,7 +144,7 @@ def made(proposal: Proposal, nodes: Nodes, site: Site) -> Job:
         env["ACCELERATE_USE_CPU"] = "true"
     return Job(
         command=command,
-        shape=shape,  # type: ignore[arg-type]
+        shape=shape,
         config=site.config,
         nodes=proposal.nodes,
         spare=answers.spare or 0,
@@ -194,8 +194,8 @@ def _name(command: tuple[str, ...]) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", script)[-40:].lstrip("-.") or "train"
 
 
-def _shape(answers: Answers) -> str:
-    return "accelerate" if answers.shape == "auto" else answers.shape
+def _shape(answers: Answers) -> Shape:
+    return "accelerate" if answers.shape == "auto" else cast(Shape, answers.shape)
 
 
 def _container(image: str | None) -> Container | None:
@@ -283,7 +283,9 @@ def _said(answers: Answers) -> list[Setting]:
         if text
     ]
     if answers.shape != "auto":
-        found.append(Setting("started by", answers.shape, origin_of(answers, "shape"), SHAPES[answers.shape], "shape"))
+        found.append(
+            Setting("started by", answers.shape, origin_of(answers, "shape"), SHAPES[_shape(answers)], "shape")
+        )
     if answers.requeue is not None:
         text, why = ("queues again", "with the checkpoint of your script") if answers.requeue else ("ends", "not again")
         found.append(Setting("at the limit", text, origin_of(answers, "requeue"), why, "requeue"))

@@ -25,10 +25,9 @@ from typing import BinaryIO
 
 from mgpu import errors, file_reading
 from mgpu.errors import MgpuError, reason
-from mgpu.known_launchers import KNOWN, STARTED
 from mgpu.readers.log import handled_exceptions, prefilter
 from mgpu.readers.log.line import LONGEST_TEXT, Line, looks_labelled, taken_apart
-from mgpu.readers.log.torchrun_table import Tables
+from mgpu.readers.log.torchrun_table import TELLS_OF_FAILURE, Tables
 from mgpu.readers.log.tracebacks import Tracebacks
 from mgpu.secrets_masking import masked
 from mgpu.signature import Row
@@ -65,13 +64,6 @@ _RANK_IN_PATH = re.compile(r"attempt_\d+/(\d+)/(?:stdout|stderr)\.log$")
 _WATCHDOG = re.compile(
     r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d{1,15}), )?OpType=(?P<op>\w+)"
     r"(?:.*?Timeout\(ms\)=(?P<ms>\d{1,15})\b)?"
-)
-# The first line in which a launcher tells that a rank has failed.
-_LAUNCHERS = re.compile(
-    rf"^.*(?:{'|'.join(pattern for name in STARTED for pattern in KNOWN[name].says)})|"
-    r"^Traceback.*\n(?:  File .*\n(?:    .*\n)?){1,3}?"
-    rf"  File .*(?:{'|'.join(frame for name in STARTED for frame in KNOWN[name].frames[:1])})",
-    re.M,
 )
 _WORDS = re.compile(r"^(?!.*Setting OMP_NUM_THREADS).*\w")
 _COMPLETED = re.compile(r"last completed (?:NCCL )?work: (-?\d{1,15})\b")
@@ -213,7 +205,7 @@ def _last_words(path: Path) -> str | None:
             text = file.read(_LONGEST_LINE).decode("utf-8", "replace").replace("\r", "\n")
     except OSError:  # stdin or a pipe, which is read
         return None
-    of_launcher = _LAUNCHERS.search(text)
+    of_launcher = TELLS_OF_FAILURE.search(text)
     said = [line for line in text[: of_launcher.start() if of_launcher else 0].split("\n") if _WORDS.search(line)]
     return masked(taken_apart(said[-1]).text.strip()[:LONGEST_TEXT]) or None if said else None
 
