@@ -36,14 +36,9 @@ _NOT_NOW = "Mend that, or start it all the same:\n  {again}"
 def run(request: Request) -> int:
     """`mgpu launch`: 125 when mgpu refuses, else the training's own exit code."""
     result_document.check(request)
-    try:
-        with start_errors.attempt(request):
-            request.check()
-            return _run(request)
-    except MgpuError as error:
-        if request.json_result:
-            result_document.write(request, {"phase": "preflight", "exit_code": error.exit_code, "error": error.message})
-        raise
+    with start_errors.documented_attempt(request):
+        request.check()
+        return _run(request)
 
 
 def _run(request: Request) -> int:

@@ -278,19 +278,13 @@ def _slurm(environ: Mapping[str, str] = os.environ) -> str | None:
 
 def slurm_state(said: str) -> str | None:
     """A job's state by `scontrol show job`; TIMEOUT also where it has run for its whole time and is being ended."""
+    from mgpu.probes import cluster
+
     fields = dict(re.findall(r"\b(JobState|Reason|RunTime|TimeLimit)=(\S+)", said))
     state = fields.get("JobState")
     if state in ("RUNNING", "COMPLETING"):
-        ran, limit = _seconds(fields.get("RunTime", "")), _seconds(fields.get("TimeLimit", ""))
-        if ran is not None and limit is not None and ran >= limit:
-            return "TIMEOUT"
+        with contextlib.suppress(ValueError):
+            ran, limit = cluster.seconds(fields.get("RunTime", "")), cluster.seconds(fields.get("TimeLimit", ""))
+            if ran is not None and limit is not None and ran >= limit:
+                return "TIMEOUT"
     return state
-
-
-def _seconds(text: str) -> int | None:
-    """Slurm's [days-]hours:minutes:seconds."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
-    if found is None:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -113,7 +113,7 @@ def choose(config: Config, script: Script | None, wanted: str = "auto", *, gpus:
     return Choice("accelerate")
 
 
-def _unheard(config: Config, speaks: str | None, launcher: str) -> tuple[str, ...]:
+def _unheard(config: Config, speaks: str | None, launcher: Launcher) -> tuple[str, ...]:
     """What only a script with an Accelerator (or a Trainer, which has one) learns from the config, through variables
     that only accelerate's launcher sets."""
     tells = WAYS[launcher].tells
