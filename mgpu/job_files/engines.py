@@ -1,4 +1,4 @@
-"""What does an engine need to know of a run? One record for all of them; emit/NAME.py renders it."""
+"""What does an engine need to know of a run? One record for all of them; the module of its name here renders it."""
 
 from __future__ import annotations
 
