@@ -22,9 +22,7 @@ class KnownLauncher(NamedTuple):
     switches: frozenset[str] = frozenset()  # its options that take no value
     config: tuple[str, ...] = ()  # as written: its options that name an accelerate config
     per_node: bool = False  # one per node, which starts the ranks of its node
-    nodes: str = ""  # its options: how many nodes,
-    node_rank: str = ""  # which of them this is,
-    address: str = ""  # where they meet,
+    address: str = ""  # its options: where the nodes meet,
     port: str = ""
     endpoint: str = ""  # and both in one: HOST:PORT
     # Among processes
@@ -52,7 +50,7 @@ KNOWN: Final[Mapping[Launcher, KnownLauncher]] = {
         }),
         config=("--config_file", "--config-file"),
         per_node=True,
-        nodes="num_machines", node_rank="machine_rank", address="main_process_ip", port="main_process_port",
+        address="main_process_ip", port="main_process_port",
         lone_rank="child",
         frames=("accelerate/commands/",),
     ),
@@ -64,7 +62,7 @@ KNOWN: Final[Mapping[Launcher, KnownLauncher]] = {
             "standalone", "m", "module", "no_python", "run_path", "virtual_local_rank", "use_env", "help", "h",
         }),
         per_node=True,
-        nodes="nnodes", node_rank="node_rank", address="master_addr", port="master_port", endpoint="rdzv_endpoint",
+        address="master_addr", port="master_port", endpoint="rdzv_endpoint",
         frames=("torch/distributed/run", "torch/distributed/launcher/"),
         says=("closing signal SIG", r"failed \(exitcode: "),
     ),

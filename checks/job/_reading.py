@@ -355,8 +355,7 @@ def per_node_launches(job: JobScript) -> list[JobCommand]:
     return [command for command in job.launches if command.launcher in PER_NODE and not command.inner]
 
 
-def known_launcher(command: JobCommand) -> KnownLauncher:
-    """What is known of a command's launcher."""
+def _known(command: JobCommand) -> KnownLauncher:
     return KNOWN[command.launcher] if command.launcher else KnownLauncher()
 
 
@@ -382,7 +381,7 @@ def backend(command: JobCommand) -> str:
 
 def head(command: JobCommand) -> tuple[str, int] | None:
     """Where the launchers of a run meet, without the port, and the place of the word that says so."""
-    known = known_launcher(command)
+    known = _known(command)
     if (endpoint := option(command, known.endpoint)) is not None:
         return re.sub(r":[^:)}]*$|:\$\(\(.*\)\)$", "", endpoint[0]), endpoint[1]
     return option(command, known.address)
@@ -390,7 +389,7 @@ def head(command: JobCommand) -> tuple[str, int] | None:
 
 def port(command: JobCommand) -> tuple[str, int] | None:
     """The port at which the launchers of a run meet, and the place of the word that says so."""
-    known = known_launcher(command)
+    known = _known(command)
     endpoint = option(command, known.endpoint)
     if endpoint is not None and ":" in endpoint[0]:
         found = re.search(r":([^:]*|\$\(\(.*\)\)|\$\{.*\})$", endpoint[0])

@@ -14,7 +14,6 @@ from ._reading import (
     backend,
     finding,
     hides_options,
-    known_launcher,
     line_of,
     option,
     per_node_launches,
@@ -65,7 +64,7 @@ def job_rank_expanded_in_batch_shell(job_script: JobScript) -> Answer:
 def _finding(job: JobScript, command: JobCommand, word: int, early: JobVariable) -> Problem:
     name = _RANKS.search(early.name)
     assert name is not None
-    flag = known_launcher(command).node_rank or "machine_rank"
+    flag = "node_rank" if command.launcher == "torchrun" else "machine_rank"
     step = job.commands[command.step] if command.step is not None else command
     return finding(
         job,
@@ -169,7 +168,7 @@ def job_machine_rank_missing(job_script: JobScript) -> Answer:
         ]  # fmt: skip
         return where_known(job_script, untold, "the launchers are told their rank, or find it")
     command, why = found
-    flag = known_launcher(command).node_rank or "machine_rank"
+    flag = "node_rank" if command.launcher == "torchrun" else "machine_rank"
     return finding(
         job_script,
         command.line,

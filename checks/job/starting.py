@@ -11,7 +11,6 @@ from ._reading import (
     PER_NODE,
     SRUN,
     finding,
-    known_launcher,
     meant_for_several,
     nodes,
     number,
@@ -63,7 +62,6 @@ def job_launcher_outside_srun(job_script: JobScript) -> Answer:
     amount = nodes(job_script)
     of = f"{amount} nodes" if amount and amount > 1 else "several nodes"
     name = first.words[0].rsplit("/", 1)[-1]
-    flag = known_launcher(first).node_rank or "machine_rank"
     return finding(
         job_script,
         first.line,
@@ -75,7 +73,9 @@ def job_launcher_outside_srun(job_script: JobScript) -> Answer:
                 (shell(f"{_ON_NODES} {{:id}} ...", name),),
             ),
             Fix("Options that differ between the nodes need a shell there.", (
-                shell(f"{_ON_NODES} bash -c '{{:id}} ... --{flag} $SLURM_NODEID ...'", name),
+                shell(f"{_ON_NODES} bash -c '{{:id}} ... --node_rank $SLURM_NODEID ...'", name)
+                if first.launcher == "torchrun"
+                else shell(f"{_ON_NODES} bash -c '{{:id}} ... --machine_rank $SLURM_NODEID ...'", name),
             )),
         ),
         [one.line for one in bare],

@@ -15,7 +15,6 @@ from ._reading import (
     finding,
     gpus_per_node,
     hides_options,
-    known_launcher,
     line_of,
     nodes_of,
     number,
@@ -46,7 +45,7 @@ def job_nodes_not_told_to_launcher(job_script: JobScript) -> Answer:
     for command in per_node_launches(job_script):
         if nodes_of(job_script, command) in (None, 0, 1) or not spread(command) or hides_options(command):
             continue
-        name = known_launcher(command).nodes
+        name = "nnodes" if command.launcher == "torchrun" else "num_machines"
         given = option(command, name)
         if given is None and command.launcher == "accelerate" and option(command, "config_file") is not None:
             continue
