@@ -3,8 +3,7 @@
 job_files/NAME.py renders the format NAME.
 """
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`: NamedTuple would compile each one, 1 ms of every start.
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
