@@ -243,8 +243,7 @@ def _meminfo(name: str) -> int | None:
 def _processor_time(pid: int) -> int | None:
     """In the kernel's ticks; None for one that is gone."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
+        fields = processes.stat_fields(pid)
         return None if fields[0] in "ZX" else int(fields[11]) + int(fields[12])
     return None
 
