@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mgpu.slurm.prepare import Prepared
     from mgpu.snapshot import JobScript
 
+# fmt: off
 # What srun tells its tasks of their binding and step, and an srun below them takes for a wish (man srun, input
 # environment variables).
 _OF_A_STEP = (
@@ -35,7 +36,8 @@ _OF_A_STEP = (
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST",
     "SLURM_SRUN_COMM_PORT", "SLURM_TASK_PID", "SLURM_PTY_PORT", "SLURM_PTY_WIN_COL", "SLURM_PTY_WIN_ROW",
     "SLURM_HOSTFILE",
-)  # fmt: skip
+)
+# fmt: on
 
 
 def environment(job: JobScript, here: Allocation, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

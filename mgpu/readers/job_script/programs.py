@@ -9,6 +9,7 @@ from mgpu.known_launchers import KNOWN, OTHERS, PROGRAMS, Launcher
 
 # srun's options, of 20.11 to 26.05: short ones that take a value, and long ones that take none, or one only after "=".
 _SRUN_VALUES = frozenset("AbBcCdDeGiJLmMnNopqrStTwWxFP")
+# fmt: off
 _SRUN_FLAGS = frozenset({
     "contiguous", "disable-status", "exact", "exclusive", "external-launcher", "get-user-env", "help", "hold",
     "immediate", "interactive", "kill-on-bad-exit", "label", "multi-prog", "nice", "no-allocate", "no-kill",
@@ -19,17 +20,17 @@ _SRUN_FLAGS = frozenset({
     "container-mount-home", "no-container-mount-home", "container-remap-root", "no-container-remap-root",
     "container-entrypoint", "no-container-entrypoint", "container-writable", "container-readonly",
     "no-container-entrypoint-log", "container-entrypoint-log",
-})  # fmt: skip
+})
 SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
 # Programs that start what is given them on every node of the job, or on a node that is named.
 SPREADS = frozenset({
     "srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "prterun", "ibrun", "jsrun", "aprun", "lrun",
     "ssh", "pdsh", "clush", "horovodrun", "flux",
-})  # fmt: skip
+})
 CONTAINERS = frozenset({
     "apptainer", "singularity", "docker", "podman", "podman-hpc", "shifter", "enroot", "singularity_wrapper",
     "apptainer_wrapper", "charliecloud", "ch-run", "udocker", "sarus", "nvidia-docker",
-})  # fmt: skip
+})
 # Programs that start the rest of their line, sooner or later.
 _WRAPPERS = SPREADS | CONTAINERS | {
     "time", "nohup", "exec", "command", "env", "stdbuf", "numactl", "timeout", "nice", "taskset", "setsid", "ionice",
@@ -37,7 +38,7 @@ _WRAPPERS = SPREADS | CONTAINERS | {
     "poetry", "pixi", "hatch", "pipenv", "xargs", "parallel", "ntasks_wrapper", "builtin", "aws-ofi-nccl", "rocprof",
     "script", "prlimit", "dsh", "hwloc-bind", "pdm", "rye", "xvfb-run", "systemd-run", "cuda-memcheck",
     "compute-sanitizer", "gdb", "ltrace", "wait4", "bwrap", "memray", "py-spy", "scalene",
-}  # fmt: skip
+}
 # Programs whose words start nothing, whatever they look like.
 _INERT = frozenset({
     "echo", "printf", "pip", "pip3", "which", "type", "hash", "grep", "egrep", "pgrep", "pkill", "killall", "kill",
@@ -49,7 +50,7 @@ _INERT = frozenset({
     "source", ".", "trap", "eval", "export", "declare", "local", "readonly", "typeset", "command_not_found_handle",
     "jq", "yq", "apt", "apt-get", "dirname", "basename", "realpath", "readlink", "mktemp", "sbatch", "salloc",
     "ray", "ps", "top", "vim", "nano", "less", "more", "diff", "huggingface-cli", "hf", "wandb", "aws", "gsutil",
-})  # fmt: skip
+})
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
 _COMMANDS = tuple((name, command) for name, known in KNOWN.items() for command in known.commands)
 _MODULES = tuple((name, module) for name, known in KNOWN.items() for module in known.modules)
@@ -57,7 +58,8 @@ _MODULES = tuple((name, module) for name, known in KNOWN.items() for module in k
 _TOOLS = frozenset({
     "pip", "venv", "http", "json", "site", "ensurepip", "compileall", "timeit", "zipfile", "ipykernel", "jupyter",
     "unittest", "pytest", "py_compile", "virtualenv", "build", "torch.utils.collect_env", "nltk.downloader", "spacy",
-})  # fmt: skip
+})
+# fmt: on
 
 
 def base(word: str) -> str:
