@@ -22,7 +22,7 @@ from tests.conftest import AREAS as AREAS_IN_ORDER
 from tests.conftest import ROOT
 
 # What a check may import of mgpu: the leaves, the facts, the arithmetic, and what a check is made with.
-OF_CHECKS = {"check", "command_line", "hostlist", "planning", "signature", "snapshot", "text"}
+OF_CHECKS = {"check", "command_line", "hostlist", "known_launchers", "planning", "signature", "snapshot", "text"}
 
 # The same name in several folders: by convention, or still to be named for what it does.
 CONVENTIONAL = {"__init__", "request", "run", "report", "result", "read", "walk"}
@@ -51,7 +51,7 @@ NOT_AN_ID = {"mgpu/probes/network.py", "mgpu/smoke/ranks"}
 # Tuples of areas outside of the one place for selections: the rows of the screen.
 AREAS = {"mgpu/report/screen.py": 7}
 
-MOST_LINES, MOST_OF_A_FUNCTION, MOST_SKIPS = 400, 40, 611
+MOST_LINES, MOST_OF_A_FUNCTION, MOST_SKIPS = 400, 40, 585
 LONG_FILES = {
     "mgpu/probes/nvml.py": 727,
     "mgpu/readers/job_script/shell.py": 652,
@@ -62,26 +62,26 @@ LONG_FILES = {
     "checks/driver.py": 508,
     "mgpu/process/supervisor.py": 500,
     "checks/packages.py": 485,
-    "mgpu/readers/log/read.py": 483,
+    "mgpu/readers/log/read.py": 478,
     "checks/pcie.py": 475,
-    "mgpu/wizard/write_config.py": 458,
+    "mgpu/wizard/write_config.py": 452,
     "checks/cuda.py": 457,
     "checks/xid.py": 440,
     "mgpu/secrets_masking.py": 434,
     "checks/kernel.py": 430,
     "mgpu/cli/json_schema.py": 429,
     "checks/job/meeting.py": 423,
-    "mgpu/wizard/job.py": 422,
+    "mgpu/wizard/job.py": 408,
     "mgpu/probes/network.py": 418,
     "mgpu/readers/training_script/walk.py": 413,
-    "checks/job/_reading.py": 412,
+    "checks/job/_reading.py": 411,
     "checks/environ/pytorch.py": 411,
     "checks/environ/nccl_tuning.py": 410,
     "mgpu/wizard/run.py": 408,
     "checks/limits.py": 404,
 }
 LONG_FUNCTIONS = {
-    "mgpu/cli/configure.py:configure": 245,
+    "mgpu/cli/configure.py:configure": 244,
     "mgpu/cli/launch.py:launch": 216,
     "mgpu/cli/doctor.py:doctor": 155,
     "mgpu/cli/smoke_test.py:smoke_test": 84,
@@ -89,7 +89,6 @@ LONG_FUNCTIONS = {
     "mgpu/wizard/run.py:_ask": 71,
     "mgpu/probes/nvml.py:probe": 68,
     "mgpu/prompts/prompts.py:_with_keys": 65,
-    "mgpu/slurm/in_allocation.py:_started": 56,
     "checks/limits.py:locked_memory_limited": 56,
     "mgpu/smoke/runner.py:climb": 55,
     "checks/job/_reading.py:_sum": 55,
@@ -107,7 +106,6 @@ LONG_FUNCTIONS = {
     "mgpu/fleet/preflight.py:_compared": 47,
     "mgpu/cli/json_schema.py:run": 47,
     "checks/limits.py:memory_small_for_ranks": 47,
-    "mgpu/slurm/prepare.py:_of_script": 46,
     "mgpu/readers/job_script/read.py:read": 46,
     "mgpu/probes/nvml.py:_details": 46,
     "mgpu/fleet/compare.py:fleet_of": 46,
@@ -127,12 +125,10 @@ LONG_FUNCTIONS = {
     "checks/job/ending.py:job_signal_misses_the_trap": 43,
     "checks/infiniband/gpus.py:nic_pcie_narrow": 43,
     "checks/cuda.py:peer_copy_fails": 43,
-    "mgpu/launch/run.py:_run": 42,
     "mgpu/cli/json_schema.py:_envelope": 42,
     "checks/network/named_interface.py:socket_interface_unusable": 42,
     "checks/links/nvlink.py:nvlink_slow": 42,
     "mgpu/planning/memory.py:need": 41,
-    "mgpu/launch/run_outcome.py:run": 41,
     "mgpu/cli/json_schema.py:preflight": 41,
     "mgpu/cli/json_schema.py:_of_ranks": 41,
     "checks/smoke/hosts.py:meeting_point_unreachable": 41,

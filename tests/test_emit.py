@@ -19,9 +19,10 @@ import yaml
 
 from mgpu import cli
 from mgpu.errors import REFUSED, USAGE, MgpuError
-from mgpu.job_files import kubeflow, validating
-from mgpu.job_files.engines import ENGINES, Plan, render
+from mgpu.job_files import parts, validating
+from mgpu.job_files.engines import Plan, render
 from mgpu.job_files.job import Container, Job
+from mgpu.job_formats import FORMATS
 from mgpu.planning import gpu_models
 from mgpu.wizard import job_file, write_config
 from mgpu.wizard.answers import collect
@@ -31,7 +32,7 @@ from tests.conftest import environment
 
 WORDS = ("train.py", "--name", "it's $HOME $(date) $$ $(PET_NNODES) \\", 'two\nlines "of" it', "")
 CONFIG = "# a comment\ncompute_environment: LOCAL_MACHINE\nnum_machines: 2\nnum_processes: 16\n"
-OTHERS = tuple(engine for engine in ENGINES if engine != "slurm")
+OTHERS = tuple(engine for engine in FORMATS if engine != "slurm")
 
 # The fields of TrainJob in kubeflow-trainer-api 2.3.0 (kubeflow_trainer_api.models, 2026-11) that this repository
 # writes, each with what stands in it; and of a task in skypilot 0.14.1 (sky.utils.schemas.get_task_schema).
@@ -127,7 +128,7 @@ def test_a_train_job_asks_for_what_the_job_needs() -> None:
     assert found["metadata"] == {"generateName": "train-1-"}
     spec, trainer = found["spec"], found["spec"]["trainer"]
     assert (spec["activeDeadlineSeconds"], spec["runtimeRef"]) == (26 * 3600, {"name": "torch-distributed"})
-    assert (trainer["numNodes"], trainer["numProcPerNode"], trainer["image"]) == (2, 8, kubeflow.NO_IMAGE)
+    assert (trainer["numNodes"], trainer["numProcPerNode"], trainer["image"]) == (2, 8, parts.NO_IMAGE)
     assert trainer["resourcesPerNode"] == {"requests": {"cpu": "88"}, "limits": {"nvidia.com/gpu": "8"}}
     assert {one["name"] for one in trainer["env"]} == {"NCCL_DEBUG", "OMP_NUM_THREADS"}
     assert not any(one["name"].startswith("PET_") for one in trainer["env"])  # the controller refuses them

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from mgpu.cli import json_schema
 from mgpu.errors import MgpuError
 from mgpu.job_files import sbatch
-from mgpu.job_files.job import SHAPES, Container, Job
+from mgpu.job_files.job import Container, Job
+from mgpu.job_formats import SHAPES
 from mgpu.process import interpreter
 from mgpu.readers.job_script import read as job_script_read
 from mgpu.snapshot import JobCommand, Snapshot, from_json, to_json

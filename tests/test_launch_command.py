@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from mgpu import cli, secrets_masking
+from mgpu import cli, known_launchers, secrets_masking
 from mgpu.cli import early_probes, launch_line
 from mgpu.config import facts
 from mgpu.errors import USAGE, MgpuError
 from mgpu.launch import option_parser, output_folders, run
-from mgpu.launch.request import Request
+from mgpu.launch.request import LAUNCHERS, Request
 from mgpu.launchers import argv as launchers_argv
 from mgpu.launchers import choice as launchers_choice
+from mgpu.launchers import table
 from mgpu.probes import prefetch, runner
 from mgpu.process import command
 from mgpu.snapshot import Config, Script
@@ -153,6 +154,11 @@ def test_torchrun_on_several_machines(tmp_path: Path, more: str, wanted: list[st
     from torch.distributed.run import get_args_parser
 
     assert get_args_parser().parse_args(list(made.argv[4:])).training_script == "train.py"
+
+
+def test_every_launcher_that_is_offered_has_its_records() -> None:
+    assert set(table.WAYS) == set(known_launchers.STARTED)
+    assert LAUNCHERS == ("auto", "accelerate", "torchrun", "python")
 
 
 DDP, BF16 = "distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 1\n", "mixed_precision bf16"

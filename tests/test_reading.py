@@ -65,10 +65,10 @@ ALLOWED = {
     "smoke.ranks.full_checkpoint.expected": "in a rank: what another rank wrote a moment before",
     **dict.fromkeys(
         (
-            "launch.run_outcome._meminfo", "launch.run_outcome._processor_time", "launch.run_outcome.available",
+            "launch.run_outcome._meminfo", "launch.run_outcome.available",
             "launch.run_outcome.__init__", "launch.run_outcome._tightest", "launch.detached.what_ends_it",
-            "process.processes._stat", "process.processes._environment", "process.processes._children",
-            "process.processes.kernel_wait_of", "process.processes.of_run", "launch.registry.started_at",
+            "process.processes.stat_fields", "process.processes._environment", "process.processes._children",
+            "process.processes.kernel_wait_of", "process.processes.of_run",
             "launch.registry.boot_id", "process.scratch._boot", "doctor.repair._in_use", "doctor.repair._compiling",
             "process.leftover_files._nobodys",
             "process.leftover_files.killed_for_memory", "process.leftover_files._mapped",

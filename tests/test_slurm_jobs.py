@@ -15,7 +15,8 @@ import pytest
 
 from mgpu.job_files import sbatch
 from mgpu.job_files.environment import setup_lines
-from mgpu.job_files.job import Job, Shape
+from mgpu.job_files.job import Job
+from mgpu.job_formats import Shape
 from tests.conftest import ROOT
 from tests.slurm import Cluster
 

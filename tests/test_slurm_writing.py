@@ -19,7 +19,8 @@ from mgpu import engine
 from mgpu.errors import MgpuError
 from mgpu.job_files import preflight_block, sbatch
 from mgpu.job_files.environment import setup_lines
-from mgpu.job_files.job import SHAPES, Container, Job
+from mgpu.job_files.job import Container, Job
+from mgpu.job_formats import SHAPES
 from mgpu.readers.job_script import read
 from mgpu.snapshot import Snapshot
 from tests.conftest import CHECKS, ROOT
@@ -97,7 +98,7 @@ def run(folder: Path, script: str) -> list[str]:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    shape=st.sampled_from(SHAPES),
+    shape=st.sampled_from(list(SHAPES)),
     command=st.lists(TEXT, min_size=1, max_size=3),
     told=TEXT,
     config=TEXT,

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from mgpu.check import Answer, Evidence, Fix, Ok, Place, Problem, Skip
+from mgpu.known_launchers import KNOWN, KnownLauncher
 from mgpu.snapshot import JobCommand, JobScript, JobVariable
 
 SBATCH = "https://slurm.schedmd.com/sbatch.html"
@@ -25,7 +26,7 @@ SPREADS = frozenset({
     "ssh", "pdsh", "clush", "horovodrun", "flux", "parallel", "dsh", "xargs",
 })  # fmt: skip
 # A launcher that is one per node and starts the node's ranks; each stands for shape "one task per node".
-PER_NODE = frozenset({"torchrun", "accelerate"})
+PER_NODE = frozenset(name for name, known in KNOWN.items() if known.per_node)
 _SHORT = {
     "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "K": "kill-on-bad-exit", "W": "wait",
     "w": "nodelist", "l": "label", "o": "output", "e": "error", "x": "exclude", "F": "nodefile", "r": "relative",
@@ -95,7 +96,7 @@ def option(command: JobCommand, *names: str) -> tuple[str, int] | None:
 
 
 def _option(words: Sequence[str], start: int, end: int, names: Sequence[str]) -> tuple[str, int] | None:
-    wanted = {name.replace("-", "_") for name in names}
+    wanted = {name.replace("-", "_") for name in names if name}
     found: tuple[str, int] | None = None
     for place in range(start, end):
         name, equals, value = words[place].partition("=")
@@ -354,6 +355,10 @@ def per_node_launches(job: JobScript) -> list[JobCommand]:
     return [command for command in job.launches if command.launcher in PER_NODE and not command.inner]
 
 
+def _known(command: JobCommand) -> KnownLauncher:
+    return KNOWN[command.launcher] if command.launcher else KnownLauncher()
+
+
 def spread(command: JobCommand) -> bool:
     """Whether something starts a command on the nodes."""
     return bool(SPREADS & set(command.through))
@@ -376,26 +381,20 @@ def backend(command: JobCommand) -> str:
 
 def head(command: JobCommand) -> tuple[str, int] | None:
     """Where the launchers of a run meet, without the port, and the place of the word that says so."""
-    if command.launcher == "accelerate":
-        return option(command, "main_process_ip")
-    if command.launcher in ("torchrun", "deepspeed"):
-        endpoint = option(command, "rdzv_endpoint") if command.launcher == "torchrun" else None
-        if endpoint is not None:
-            address = re.sub(r":[^:)}]*$|:\$\(\(.*\)\)$", "", endpoint[0])
-            return address, endpoint[1]
-        return option(command, "master_addr")
-    return None
+    known = _known(command)
+    if (endpoint := option(command, known.endpoint)) is not None:
+        return re.sub(r":[^:)}]*$|:\$\(\(.*\)\)$", "", endpoint[0]), endpoint[1]
+    return option(command, known.address)
 
 
 def port(command: JobCommand) -> tuple[str, int] | None:
     """The port at which the launchers of a run meet, and the place of the word that says so."""
-    if command.launcher == "accelerate":
-        return option(command, "main_process_port")
-    endpoint = option(command, "rdzv_endpoint")
+    known = _known(command)
+    endpoint = option(command, known.endpoint)
     if endpoint is not None and ":" in endpoint[0]:
         found = re.search(r":([^:]*|\$\(\(.*\)\)|\$\{.*\})$", endpoint[0])
         return (found[1], endpoint[1]) if found else None
-    return option(command, "master_port")
+    return option(command, known.port)
 
 
 def line_of(command: JobCommand, word: int) -> int:

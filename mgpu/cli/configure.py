@@ -8,8 +8,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from mgpu.cli.panels import Panels
+from mgpu.job_formats import FORMATS
 
 _FORMATS: Final = ("human", "json", "github")
+_ENGINES: Final = tuple(FORMATS)
 _FILE: Final = "Write the config"
 _CHECK: Final = "Look at configs that exist"
 _ASK: Final = "Questions and answers"
@@ -185,7 +187,7 @@ def configure(
         typer.Option(
             "--emit",
             metavar="ENGINE",
-            help="slurm, torchrun, kubeflow or skypilot: its file too.",
+            help=f"{', '.join(_ENGINES[:-1])} or {_ENGINES[-1]}: its file too.",
             rich_help_panel=_FILE,
         ),
     ] = "",
@@ -197,12 +199,11 @@ def configure(
     """
     typed = dict(locals())
     from mgpu.doctor import request as doctor_request
-    from mgpu.job_files.engines import ENGINES
     from mgpu.wizard import answers as record
     from mgpu.wizard import answers_file, run
 
     given = {name: value for name, value in typed.items() if name in record.BY_NAME and value is not None}
-    doctor_request.one_of("--emit", emit or "slurm", ENGINES)
+    doctor_request.one_of("--emit", emit or "slurm", _ENGINES)
     if emit == "slurm":
         given["slurm"] = True
     mode = "--validate" if validate else "--show-origin" if show_origin else ""

@@ -6,6 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
+from mgpu.known_launchers import STARTED
+
 _WHAT: Final = "What runs"
 _GATE: Final = "Before it starts"
 _WHILE: Final = "While it runs, and after"
@@ -28,7 +30,7 @@ def launch(
         typer.Option(
             "--launcher",
             metavar="WHICH",
-            help="auto (by what the script calls), accelerate, torchrun or python.",
+            help=f"auto (by what the script calls), {', '.join(STARTED[:-1])} or {STARTED[-1]}.",
             show_default=False,
             rich_help_panel=_WHAT,
         ),

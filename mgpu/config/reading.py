@@ -18,12 +18,13 @@ from typing import Any
 from mgpu import file_reading
 from mgpu.config.parsing import parse, unreadable
 from mgpu.errors import USAGE, MgpuError, reason
+from mgpu.job_formats import FORMATS, TITLES
 from mgpu.snapshot import Config, ConfigFault, DeepSpeedFile, Mark, Model
 from mgpu.structured_text import Malformed, json_of
 from mgpu.text import visible
 
 __all__ = [
-    "CPU_JOB", "ENGINES", "LAUNCH_ADDS", "WRITTEN_BY", "digest", "for_engine", "job_sets", "launch_flags", "parse",
+    "CPU_JOB", "LAUNCH_ADDS", "WRITTEN_BY", "digest", "for_engine", "job_sets", "launch_flags", "parse",
     "pinned", "read", "seal", "understand",
 ]  # fmt: skip
 
@@ -37,8 +38,7 @@ _MODEL = (
 )
 LAUNCH_ADDS = "# mgpu launch adds:"
 # A config without main_process_ip, main_process_port and machine_rank, because whoever starts it says them.
-ENGINES = {"slurm": "Slurm", "torchrun": "torchrun", "kubeflow": "Kubeflow", "skypilot": "SkyPilot"}
-_FOR_ENGINE = r"^# For (Slurm|torchrun|Kubeflow|SkyPilot): "
+_FOR_ENGINE = rf"^# For ({'|'.join(TITLES.values())}): "
 # The ranks of the engine's job run on the CPU: no key of the file says that without changing what accelerate does.
 CPU_JOB = "# No NVIDIA GPU: the job sets ACCELERATE_USE_CPU=true, and the ranks run on the CPU."
 # In place of LAUNCH_ADDS, where the job of an engine does the same by its environment.
@@ -48,8 +48,8 @@ _THREADS, _PINNING = "--num_cpu_threads_per_process", "--enable_cpu_affinity"
 
 def for_engine(name: str) -> str:
     """The comment that makes a config one for this engine."""
-    starter = {"slurm": "the job script", "kubeflow": "the job"}.get(name, "the command")
-    return f"# For {ENGINES[name]}: {starter} gives each machine its rank, the address of the first, and the port."
+    one = FORMATS[name]
+    return f"# For {one.title}: {one.starter} gives each machine its rank, the address of the first, and the port."
 
 
 def job_sets(flags: tuple[str, ...]) -> str:
@@ -140,7 +140,7 @@ def understand(raw: bytes, name: str) -> Config:
 def _engine(text: str) -> str:
     """What the comment `# For Slurm: ...` says; "" without one."""
     found = re.search(_FOR_ENGINE, text, re.MULTILINE)
-    return found.group(1).lower() if found else ""
+    return next(name for name, title in TITLES.items() if title == found[1]) if found else ""
 
 
 def _model(text: str) -> Model | None:

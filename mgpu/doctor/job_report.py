@@ -64,7 +64,7 @@ def trainings(job: JobScript) -> list[str]:
 
 def _launches(job: JobScript) -> list[JobCommand]:
     """The launchers; scripts that are started without one count where there is none."""
-    certain = [one for one in job.launches if one.launcher != "python"]
+    certain = [one for one in job.launches if one.starts_ranks]
     return certain or [one for one in job.launches if not one.inner]
 
 
@@ -79,8 +79,8 @@ def _starts(job: JobScript) -> str:
     if not found:
         return "What it starts is not seen: no launcher, and no Python script."
     first = found[0]
-    what = " ".join(first.words[: 1 if first.launcher != "python" else 2])
-    script = first.words[first.script] if first.script is not None and first.launcher != "python" else ""
+    what = " ".join(first.words[: 1 if first.starts_ranks else 2])
+    script = first.words[first.script] if first.script is not None and first.starts_ranks else ""
     where = "srun starts" if first.step is not None else "It starts"
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     text = " ".join(f"{what} {script}".split())

@@ -1,22 +1,13 @@
-"""What does an engine need to know of a run? One record for all of them; emit/NAME.py renders it."""
+"""What does an engine need to know of a run? One record for all of them; the module of its name here renders it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, NamedTuple
 
 from mgpu.job_files.job import Job
-
-# What a file of each engine is called where nobody says.
-FILES: Final[Mapping[str, str]] = {
-    "slurm": "train.sbatch",
-    "torchrun": "train.torchrun.sh",
-    "kubeflow": "train.trainjob.yaml",
-    "skypilot": "train.sky.yaml",
-}
-ENGINES: Final = tuple(FILES)
 
 
 @dataclass(frozen=True)
@@ -30,6 +21,20 @@ class Plan:
     gpu_model: str = ""  # as people call it: A100-80GB; "" = CPU ranks, or not known
     cpu: bool = False  # ranks run on the CPU
     environment: Mapping[str, str] = field(default_factory=dict)  # what accelerate's launcher tells its ranks: torchrun
+
+
+class Package(NamedTuple):
+    """The engine's own package, and a program that prints its version and why it refuses the file on stdin."""
+
+    name: str
+    module: str
+    program: str
+
+
+def package_of(engine: str) -> Package | None:
+    """The package that knows the fields of the engine's file; None where there is none."""
+    found: Package | None = getattr(import_module(f"mgpu.job_files.{engine}"), "PACKAGE", None)
+    return found
 
 
 def render(engine: str, plan: Plan) -> str:

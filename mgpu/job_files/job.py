@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-# accelerate, torchrun: one task a node, the launcher starts its ranks. plain: one task a rank, Slurm starts them.
-Shape = Literal["accelerate", "torchrun", "plain"]
+from mgpu.job_formats import Shape
+
 THIS_FILE: Final = "THIS_FILE"  # the file's own name, in its head; whoever writes the file replaces it
-SHAPES: Final[tuple[Shape, ...]] = ("accelerate", "torchrun", "plain")
 
 # How long before its time limit a job that is to start again is told, where nobody says. Slurm may be 60 s early or
 # late (man sbatch, --signal), and SIGTERM is followed by SIGKILL after KillWait, 30 s by default (man slurm.conf).
@@ -61,6 +60,11 @@ class Job:
     def warning_s(self) -> int | None:
         """How long before its time limit the job is told; a job that is to start again has to be."""
         return self.warn_s or (WARN_S if self.requeue else None)
+
+    @property
+    def tasks_per_node(self) -> int:
+        """What Slurm starts on a node: each rank, or the launcher that starts them."""
+        return self.ranks_per_node if self.shape == "plain" else 1
 
     @property
     def world_size(self) -> int:

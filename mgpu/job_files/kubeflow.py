@@ -17,7 +17,7 @@ from typing import Final
 from mgpu.config.reading import for_engine
 from mgpu.errors import USAGE, MgpuError
 from mgpu.job_files import parts
-from mgpu.job_files.engines import Plan
+from mgpu.job_files.engines import Package, Plan
 from mgpu.job_files.job import THIS_FILE
 from mgpu.probes.cluster import seconds
 from mgpu.secrets_masking import masked
@@ -25,9 +25,39 @@ from mgpu.secrets_masking import masked
 _MEETING: Final = parts.Meeting(
     '"$PET_NNODES"', '"$PET_NPROC_PER_NODE"', '"$PET_NODE_RANK"', '"$PET_MASTER_ADDR"', '"$PET_MASTER_PORT"'
 )
-NO_IMAGE: Final = "REGISTRY/IMAGE:TAG"
 _END: Final = "END_OF_CONFIG"
 _LONGEST: Final = 40  # pods are called NAME-xxxxx-node-0-0, and one label of a host name has at most 63 characters
+
+# What the models do not know they drop without a word: a text that comes back otherwise has a field of another version.
+PACKAGE: Final = Package(
+    "kubeflow-trainer-api",
+    "kubeflow_trainer_api",
+    """
+import json, sys
+from importlib.metadata import version
+from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
+
+def without_none(value):
+    if isinstance(value, dict):
+        return {name: without_none(part) for name, part in value.items() if part is not None}
+    return [without_none(part) for part in value] if isinstance(value, list) else value
+
+def lost(before, after, where):
+    if isinstance(before, dict) and isinstance(after, dict):
+        return [name for key in before for name in lost(before[key], after.get(key), f"{where}.{key}")]
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        return [name for one, other in zip(before, after) for name in lost(one, other, where)]
+    return [] if before == after else [where[1:]]
+
+task = json.load(sys.stdin)
+try:
+    gone = lost(task, without_none(TrainerV1alpha1TrainJob.from_dict(task).to_dict()), "")
+    why = f"it does not know {', '.join(gone)}" if gone else ""
+except ValueError as error:
+    why = str(error)
+print(json.dumps([version("kubeflow-trainer-api"), why]))
+""",
+)
 
 
 def render(plan: Plan) -> str:
@@ -52,7 +82,7 @@ def render(plan: Plan) -> str:
             "  runtimeRef:",
             "    name: torch-distributed  # kubectl get clustertrainingruntimes",
             "  trainer:",
-            f"    image: {json.dumps(image or NO_IMAGE)}"
+            f"    image: {json.dumps(image or parts.NO_IMAGE)}"
             + ("" if image else "  # CHANGE THIS: an image with the script, torch and accelerate"),
             f"    numNodes: {job.nodes}",
             f"    numProcPerNode: {job.ranks_per_node}",

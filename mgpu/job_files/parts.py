@@ -14,6 +14,7 @@ from mgpu.job_files.engines import Plan
 from mgpu.secrets_masking import masked, masked_argv, masked_env
 
 UNTRIED: Final = "# NOT tried on a live cluster: checked by its fields, and its commands run on one machine only."
+NO_IMAGE: Final = "REGISTRY/IMAGE:TAG"
 PORT: Final = 29500  # torch's own; nothing else listens in a machine that is the job's alone
 _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")  # by YAML
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)  # of a variable

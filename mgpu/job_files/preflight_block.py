@@ -81,7 +81,7 @@ def of_job(job: Job) -> list[str]:
     config = job.config if job.shape == "accelerate" else None
     return lines(
         mgpu=job.mgpu, need=job.nodes, config=config, logs=job.logs, container=job.container is not None,
-        spare=job.spare, tasks_per_node=job.ranks_per_node if job.shape == "plain" else 1,
+        spare=job.spare, tasks_per_node=job.tasks_per_node,
     )  # fmt: skip
 
 

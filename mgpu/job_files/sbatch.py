@@ -15,16 +15,19 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from mgpu.job_files import preflight_block, validate
 from mgpu.job_files.job import THIS_FILE, Job
+from mgpu.job_formats import Shape
 
 # Ports are taken from here on, by the job's number: below 32768, where Linux begins to hand out ports by itself
 # (/proc/sys/net/ipv4/ip_local_port_range), and with room to move on.
 _FIRST_PORT = 12000
 _PORTS = 20000
 _WIDTH = 120  # of a comment
-_PLAIN = re.compile(r"[\w@%+=:,./\-\[\]&|*()!^~]+", re.ASCII)  # what sbatch reads in an #SBATCH line as it stands
+_UNQUOTED = re.compile(r"[\w@%+=:,./\-\[\]&|*()!^~]+", re.ASCII)  # what sbatch reads in an #SBATCH line as it stands
 
 
 def render(job: Job) -> str:
@@ -60,11 +63,6 @@ def _head(job: Job) -> list[str]:
     by_hand = [] if job.logs in (".", "") else [f"mkdir -p {shlex.quote(job.logs)}"]
     by_hand.append(f"sbatch {THIS_FILE}")
     together = f"#     or:  {' && '.join(by_hand)}"
-    how = {
-        "accelerate": "one task per node: accelerate starts the ranks of its node.",
-        "torchrun": "one task per node: torchrun starts the ranks of its node.",
-        "plain": "one task per rank: Slurm starts them all.",
-    }
     what = (
         _counted(job.gpus_per_node, "GPU")
         if job.gpus_per_node
@@ -74,14 +72,14 @@ def _head(job: Job) -> list[str]:
     return [
         "#!/bin/bash",
         f"# {_counted(job.nodes, 'node')} of {what}{spare};",
-        f"# {how[job.shape]}",
+        f"# {_STARTED[job.shape].how}",
         f"# Submit:  mgpu launch --slurm {THIS_FILE}",
         *([together] if len(together) <= _WIDTH else [f"#     or:  {by_hand[0]}", f"#          {by_hand[1]}"]),
     ]
 
 
 def _directives(job: Job) -> list[str]:
-    tasks = job.ranks_per_node if job.shape == "plain" else 1
+    tasks = job.tasks_per_node
     gpus = f"{job.gpu_type}:{job.gpus_per_node}" if job.gpu_type else str(job.gpus_per_node)
     cpus = max(1, job.cpus_per_node // tasks) if job.cpus_per_node else None
     warn = job.warning_s
@@ -113,7 +111,7 @@ def _directives(job: Job) -> list[str]:
 
 def _directive(value: str) -> str:
     """A value as sbatch reads it back from an #SBATCH line: it knows quotes and backslashes, and # as a comment."""
-    if _PLAIN.fullmatch(value):
+    if _UNQUOTED.fullmatch(value):
         return value
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -197,7 +195,7 @@ def _step(job: Job) -> list[str]:
     if job.cpus_per_node:
         # Slurm 22.05 to 23.02 does not hand it on by itself. In an allocation of salloc it may not be set.
         srun.append('${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"}')
-    on_node, words = _launcher(job)
+    on_node, words = _STARTED[job.shape].step(job)
     words.append(shlex.join(job.command))
     inner = f"bash -c {shlex.quote(on_node)} bash"
     told = [
@@ -212,29 +210,38 @@ def _step(job: Job) -> list[str]:
     return [*told, " \\\n    ".join(lines) + " &", *_waiting()]
 
 
-def _launcher(job: Job) -> tuple[str, list[str]]:
+def _plain(job: Job) -> tuple[str, list[str]]:
     """What a task runs: the part that its node evaluates, and the words behind it."""
-    if job.shape == "plain":
-        return (
-            "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID\n"
-            f"        export WORLD_SIZE=$SLURM_NTASKS LOCAL_WORLD_SIZE={job.ranks_per_node}\n"
-            '        exec python3 "$@"',
-            [],
-        )
-    # The name under which the others reach this node; accelerate has no flag for it, and hands it on from here.
+    return (
+        "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID\n"
+        f"        export WORLD_SIZE=$SLURM_NTASKS LOCAL_WORLD_SIZE={job.ranks_per_node}\n"
+        '        exec python3 "$@"',
+        [],
+    )
+
+
+def _with_logs(job: Job, launcher: str) -> str:
+    """A launcher that knows where its ranks' logs go, and the name under which the others reach this node: accelerate
+    has no flag for that, and hands it on from here."""
     address = 'export PET_LOCAL_ADDR="$SLURMD_NODENAME"\n        ' if job.nodes > 1 else ""
-    start = f'logs={shlex.quote(job.logs)}/"$SLURM_JOB_NAME-$SLURM_JOB_ID/$SLURMD_NODENAME"\n        {address}'
-    if job.shape == "torchrun":
-        return f'{start}exec torchrun --log-dir "$logs" "$@"', [
-            '--nnodes "$SLURM_JOB_NUM_NODES"',
-            f"--nproc-per-node {job.ranks_per_node}",
-            "--rdzv-backend c10d",
-            '--rdzv-endpoint "$MASTER_ADDR:$MASTER_PORT"',
-            '--rdzv-id "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"',
-            "--tee 3",
-        ]
+    logs = f'logs={shlex.quote(job.logs)}/"$SLURM_JOB_NAME-$SLURM_JOB_ID/$SLURMD_NODENAME"'
+    return f"{logs}\n        {address}exec {launcher}"
+
+
+def _torchrun(job: Job) -> tuple[str, list[str]]:
+    return _with_logs(job, 'torchrun --log-dir "$logs" "$@"'), [
+        '--nnodes "$SLURM_JOB_NUM_NODES"',
+        f"--nproc-per-node {job.ranks_per_node}",
+        "--rdzv-backend c10d",
+        '--rdzv-endpoint "$MASTER_ADDR:$MASTER_PORT"',
+        '--rdzv-id "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"',
+        "--tee 3",
+    ]
+
+
+def _accelerate(job: Job) -> tuple[str, list[str]]:
     several = job.nodes > 1
-    return f'{start}exec accelerate launch --machine_rank "$SLURM_NODEID" --log_dir "$logs" "$@"', [
+    return _with_logs(job, 'accelerate launch --machine_rank "$SLURM_NODEID" --log_dir "$logs" "$@"'), [
         f"--config_file {shlex.quote(job.config)}",
         *(["--multi_gpu"] if job.gpus_per_node == 0 and job.world_size > 1 else []),
         '--num_machines "$SLURM_JOB_NUM_NODES"',
@@ -244,6 +251,20 @@ def _launcher(job: Job) -> tuple[str, list[str]]:
         *(["--rdzv_backend c10d"] if several else []),
         "--tee 3",
     ]
+
+
+class _Started(NamedTuple):
+    """How the ranks of one shape are started."""
+
+    how: str
+    step: Callable[[Job], tuple[str, list[str]]]
+
+
+_STARTED: Mapping[Shape, _Started] = {
+    "accelerate": _Started("one task per node: accelerate starts the ranks of its node.", _accelerate),
+    "torchrun": _Started("one task per node: torchrun starts the ranks of its node.", _torchrun),
+    "plain": _Started("one task per rank: Slurm starts them all.", _plain),
+}
 
 
 def _container(job: Job) -> list[str]:

@@ -15,13 +15,34 @@ from typing import Final
 
 from mgpu.errors import USAGE, MgpuError
 from mgpu.job_files import parts
-from mgpu.job_files.engines import Plan
+from mgpu.job_files.engines import Package, Plan
 from mgpu.job_files.job import THIS_FILE
 
 # What SkyPilot's catalogs call a GPU, where it is not what mgpu does (sky/catalog of 0.14.1).
 _CALLED: Final = {"A100-40GB": "A100", "V100-16GB": "V100", "RTX6000Ada": "RTX6000-Ada"}
 _HEAD: Final = "head=${SKYPILOT_NODE_IPS%%$'\\n'*}  # the first address of the list"
 _SOFTWARE: Final = ("torch", "accelerate")
+
+# It refuses what its schemas do not know.
+PACKAGE: Final = Package(
+    "skypilot",
+    "sky",
+    """
+import json, sys
+from importlib.metadata import version
+import jsonschema
+from sky.utils import schemas
+
+task = json.load(sys.stdin)
+try:
+    jsonschema.Draft202012Validator(schemas.get_task_schema()).validate(task)
+    jsonschema.Draft202012Validator(schemas.get_resources_schema()).validate(task.get("resources", {}))
+    why = ""
+except jsonschema.ValidationError as error:
+    why = f"{error.json_path}: {error.message}"
+print(json.dumps([version("skypilot"), why]))
+""",
+)
 
 
 def render(plan: Plan) -> str:

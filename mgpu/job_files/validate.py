@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from mgpu.errors import USAGE, MgpuError
-from mgpu.job_files.job import SHAPES, Job
+from mgpu.job_files.job import Job
+from mgpu.job_formats import SHAPES
 from mgpu.probes import cluster
 from mgpu.secrets_masking import masked, masked_argv, masked_env
 

@@ -78,7 +78,7 @@ def attach(entry: Entry) -> int:
     if (later := registry.successor(entry)) and state != "running":
         words = f"mgpu: {entry.id}: its folder has the log of a later run by now, {later.id}"
         screen.show([[(words, "warn")], *_known(entry)])
-        return errors.UNKNOWN if entry.exit_code is None else entry.exit_code
+        return entry.known_exit_code
     _introduce(entry, state, output, screen)
     if on_terminal := report_screen.is_terminal(sys.stdout):
         output.skip_to_tail()
@@ -94,7 +94,7 @@ def attach(entry: Entry) -> int:
         return errors.INTERRUPTED
     _settle(output, on_terminal)
     screen.show([[(screen.rule("end of your program"), "")], *_end(entry, screen)])
-    return errors.UNKNOWN if entry.exit_code is None else entry.exit_code
+    return entry.known_exit_code
 
 
 def _introduce(entry: Entry, state: registry.State, output: Output, screen: report_screen.Screen) -> None:

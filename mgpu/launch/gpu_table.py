@@ -20,6 +20,7 @@ from mgpu.command_line import shell
 from mgpu.launch import gpu_readings_file, list_runs, registry
 from mgpu.launch.gpu_readings_file import Now, Stored
 from mgpu.launch.registry import Entry, State
+from mgpu.process.terminal import in_front
 from mgpu.report import screen as report_screen
 
 _EVERY_S = 1.0
@@ -38,7 +39,7 @@ def watch(entry: Entry) -> int:
             raise errors.MgpuError(f"{entry.id} is {where}: cannot be asked from here", errors.UNKNOWN)
     if not screen.live or state in ("ended", "lost"):
         screen.show([*table(entry, state, screen), *_end(entry, state, screen)])
-        return errors.READY if state in ("running", "elsewhere") else _code(entry)
+        return errors.READY if state in ("running", "elsewhere") else entry.known_exit_code
     try:
         entry, state = _until_the_end(entry, screen)
     except KeyboardInterrupt:
@@ -48,7 +49,7 @@ def watch(entry: Entry) -> int:
         _goes_on(entry, screen)
         return errors.READY
     screen.show(_end(entry, state, screen))
-    return _code(entry)
+    return entry.known_exit_code
 
 
 def _until_the_end(entry: Entry, screen: report_screen.Screen) -> tuple[Entry, State]:
@@ -79,10 +80,6 @@ def _end(entry: Entry, state: State, screen: report_screen.Screen) -> list[repor
     from mgpu.launch import report as launch_report
 
     return launch_report.stored(Path(entry.folder), screen) or [] if state == "ended" else []
-
-
-def _code(entry: Entry) -> int:
-    return errors.UNKNOWN if entry.exit_code is None else entry.exit_code
 
 
 def _footer(screen: report_screen.Screen) -> list[report_screen.Line]:
@@ -231,7 +228,7 @@ def _cut(text: str, width: int) -> str:
 @contextlib.contextmanager
 def _keys() -> Iterator[Any]:
     """A function that waits so many seconds and says whether somebody wants to leave."""
-    if not report_screen.is_terminal(sys.stdin) or not _in_front():
+    if not report_screen.is_terminal(sys.stdin) or not in_front():
         yield _slept
         return
     import termios
@@ -258,11 +255,3 @@ def _pressed(seconds: float) -> bool:
             if not keys or set(keys) & set(_LEAVES):
                 return True
     return False
-
-
-def _in_front() -> bool:
-    """A job in the background may not touch the terminal's settings."""
-    try:
-        return os.tcgetpgrp(0) == os.getpgrp()
-    except OSError:
-        return False

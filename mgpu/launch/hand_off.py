@@ -131,6 +131,4 @@ def _code(command: Command, ended: process_supervisor.Ended) -> int:
     """The exit code of mgpu: the training's, but for a time limit of mgpu's own."""
     if ended.timed_out:
         return errors.TIMED_OUT
-    return exit_code.of_training(
-        ended.returncode, ended.printed, ended.signalled, flattened=command.launcher != "python"
-    )
+    return exit_code.of_training(ended.returncode, ended.printed, ended.signalled, flattened=command.known.flattens)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+# fmt: off
 # transformers' TrainingArguments, the examples of accelerate, diffusers and torchvision, Lightning, nanoGPT, fairseq.
 _NAMES = frozenset({
     "output_dir", "output_path", "output_folder", "out_dir", "outdir", "save_dir", "save_path", "save_folder",
     "checkpoint_dir", "checkpoint_path", "ckpt_dir", "default_root_dir", "logging_dir", "work_dir", "exp_dir",
     "trainer.default_root_dir", "hydra.run.dir",
-})  # fmt: skip
+})
+# fmt: on
 _FILES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 
 

@@ -20,6 +20,7 @@ from typing import Literal
 from mgpu import errors, files
 from mgpu.errors import MgpuError
 from mgpu.file_reading import read_own
+from mgpu.process import processes
 from mgpu.snapshot import BadSnapshot, decode
 from mgpu.structured_text import json_of
 
@@ -54,6 +55,11 @@ class Entry:
     signalled: str | None = None  # SIGTERM ...: mgpu was asked to stop the run
     timed_out: bool = False
     schema: int = _SCHEMA
+
+    @property
+    def known_exit_code(self) -> int:
+        """The training's own; 3 if no one knows it."""
+        return errors.UNKNOWN if self.exit_code is None else self.exit_code
 
 
 def folder() -> Path:
@@ -95,8 +101,7 @@ def whereabouts(entry: Entry) -> str:
 def started_at(pid: int) -> int | None:
     """When a live process was started, in clock ticks since the boot; None: there is none, or it has ended."""
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
+        fields = processes.stat_fields(pid)
         return None if fields[0] in "ZX" else int(fields[19])  # field 22 of proc(5), the name taken off
     except (OSError, ValueError, IndexError):
         return None

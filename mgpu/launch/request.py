@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from mgpu.command_line import shell
 from mgpu.errors import USAGE, MgpuError
+from mgpu.known_launchers import STARTED
 
-LAUNCHERS = ("auto", "accelerate", "torchrun", "python")
+LAUNCHERS = ("auto", *STARTED)
 POLICIES = ("ask", "allow", "refuse")
 SMOKE = ("auto", "always", "never")
 _PORTS = range(1, 65536)
@@ -27,7 +28,7 @@ class Request:
     print_command: bool = False
     unverified: str = ""  # ask, allow, refuse
     smoke: str = "auto"  # auto, always, never: the smoke test before the start
-    launcher: str = "auto"  # auto, accelerate, torchrun, python
+    launcher: str = "auto"  # of LAUNCHERS
     gpus: str = ""  # N, or indices
     port: str = ""  # auto: a free one, or a number; "": the config's, else a free one
     node: int | None = None  # which of several machines this is

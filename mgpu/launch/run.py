@@ -23,6 +23,7 @@ from mgpu.launchers import choice as launchers_choice
 from mgpu.launchers import gpu_selection, port, run_folder
 from mgpu.launchers.choice import Choice
 from mgpu.launchers.gpu_selection import Fewer
+from mgpu.launchers.table import WAYS, Start
 from mgpu.process import command as process_command
 from mgpu.report import screen
 from mgpu.snapshot import Config, Snapshot
@@ -35,14 +36,9 @@ _NOT_NOW = "Mend that, or start it all the same:\n  {again}"
 def run(request: Request) -> int:
     """`mgpu launch`: 125 when mgpu refuses, else the training's own exit code."""
     result_document.check(request)
-    try:
-        with start_errors.attempt(request):
-            request.check()
-            return _run(request)
-    except MgpuError as error:
-        if request.json_result:
-            result_document.write(request, {"phase": "preflight", "exit_code": error.exit_code, "error": error.message})
-        raise
+    with start_errors.documented_attempt(request):
+        request.check()
+        return _run(request)
 
 
 def _run(request: Request) -> int:
@@ -65,9 +61,8 @@ def _run(request: Request) -> int:
     verified: Sequence[engine.Outcome] = [] if lone else gate.verification(few.snapshot)
     stopping = preflight.problems(few.snapshot, named)
     policy = gate.policy(request)
-    told = summary.Told(
-        few, choice, verified, lone, preflight.doubts(few.snapshot, stopping), preflight.of_script(few.snapshot)
-    )
+    doubts, findings = preflight.doubts(few.snapshot, stopping), preflight.of_script(few.snapshot)
+    told = summary.Told(few, choice, verified, lone, doubts, findings)
     if request.dry_run:
         summary.show(told, command, dry_run=True)
         return errors.LAUNCH_REFUSED if policy != "allow" and (stopping or (verified and policy == "refuse")) else 0
@@ -76,8 +71,7 @@ def _run(request: Request) -> int:
         return gate.refuse(request, stopping, _NOT_NOW.format(again=result_document.again("--unverified", "allow")))
     if config.num_machines > 1 and (request.node is None or (verified and policy != "allow")):
         raise MgpuError(_by_hand(request, config, target, verified), errors.LAUNCH_REFUSED)
-    accelerate = (few.snapshot.packages or {}).get("accelerate", "")
-    if choice.launcher == "accelerate" and (why := launching.writes_environment(few.config, accelerate)):
+    if why := choice.forbidden(few):
         raise MgpuError(why, errors.LAUNCH_REFUSED)
     if request.smoke == "always" and not lone:
         verified = _tested(request, few)
@@ -118,19 +112,9 @@ def _command(
     request: Request, few: Fewer, choice: Choice, target: Sequence[str], named: int | None, node: int | None = None
 ) -> process_command.Command:
     """The command for this machine, or for machine `node`."""
-    snapshot, config = few.snapshot, few.config
-    assert snapshot.driver is not None and snapshot.python is not None
-    python, run_id = snapshot.python, uuid.uuid4().hex
-    meet = port.for_launch(config, named, torchrun=choice.launcher == "torchrun")
-    node = request.node if node is None else node
-    if choice.launcher == "python":
-        return launching.alone(config, snapshot.driver, target, python=python, run_id=run_id, env=few.env)
-    if choice.launcher == "torchrun":
-        return launching.torchrun(config, target, python=python, port=meet, run_id=run_id, node=node, env=few.env)
-    node = node if config.num_machines > 1 else None
-    return launching.build(
-        config, snapshot.driver, target, python=python, port=meet, run_id=run_id, node=node, more=few.flags, env=few.env
-    )
+    way = WAYS[choice.launcher]
+    meet = port.for_launch(few.config, named, needs_port=way.needs_port)
+    return way.command(Start(few, target, uuid.uuid4().hex, meet, request.node if node is None else node))
 
 
 def _commands(

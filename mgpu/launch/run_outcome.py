@@ -107,8 +107,6 @@ class Aftermath:
         timed_out: bool = False,
         gpus: Sequence[GpuWork] | None = None,
         gpus_after_s: float | None = None,
-        gpus_gap: str | None = None,
-        quiet_s: float | None = None,
     ) -> Run:
         """The fact. What costs time is looked at only where the run failed."""
         printed = ended.printed
@@ -133,8 +131,6 @@ class Aftermath:
             killed,
             tuple(gpus) if gpus is not None else None,
             gpus_after_s,
-            gpus_gap,
-            quiet_s=quiet_s,
             slurm=_slurm() if code else None,
             left_over=len(ended.left_over),
             log=str(self._folder) if self._folder else None,
@@ -247,8 +243,7 @@ def _meminfo(name: str) -> int | None:
 def _processor_time(pid: int) -> int | None:
     """In the kernel's ticks; None for one that is gone."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
+        fields = processes.stat_fields(pid)
         return None if fields[0] in "ZX" else int(fields[11]) + int(fields[12])
     return None
 
@@ -282,19 +277,13 @@ def _slurm(environ: Mapping[str, str] = os.environ) -> str | None:
 
 def slurm_state(said: str) -> str | None:
     """A job's state by `scontrol show job`; TIMEOUT also where it has run for its whole time and is being ended."""
+    from mgpu.probes import cluster
+
     fields = dict(re.findall(r"\b(JobState|Reason|RunTime|TimeLimit)=(\S+)", said))
     state = fields.get("JobState")
     if state in ("RUNNING", "COMPLETING"):
-        ran, limit = _seconds(fields.get("RunTime", "")), _seconds(fields.get("TimeLimit", ""))
-        if ran is not None and limit is not None and ran >= limit:
-            return "TIMEOUT"
+        with contextlib.suppress(ValueError):
+            ran, limit = cluster.seconds(fields.get("RunTime", "")), cluster.seconds(fields.get("TimeLimit", ""))
+            if ran is not None and limit is not None and ran >= limit:
+                return "TIMEOUT"
     return state
-
-
-def _seconds(text: str) -> int | None:
-    """Slurm's [days-]hours:minutes:seconds."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
-    if found is None:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

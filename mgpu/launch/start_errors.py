@@ -41,6 +41,20 @@ def attempt(request: Request) -> Iterator[Attempt]:
         raise failure(error) from None
 
 
+@contextmanager
+def documented_attempt(request: Request) -> Iterator[Attempt]:
+    """The same, and what stops the block is written where `--json-result` says."""
+    from mgpu.launch import result_document
+
+    try:
+        with attempt(request) as state:
+            yield state
+    except MgpuError as error:
+        if request.json_result:
+            result_document.write(request, {"phase": "preflight", "exit_code": error.exit_code, "error": error.message})
+        raise
+
+
 def failure(error: Exception) -> MgpuError:
     """The refusal of a launch that could not be started because of an exception."""
     return MgpuError(f"not started: {why(error)}", errors.LAUNCH_REFUSED)

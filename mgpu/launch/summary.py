@@ -15,6 +15,7 @@ from mgpu.launch import gate
 from mgpu.launchers import argv as launching
 from mgpu.launchers.choice import Choice
 from mgpu.launchers.gpu_selection import Fewer
+from mgpu.launchers.table import WAYS
 from mgpu.process import command as process_command
 from mgpu.report import describe
 from mgpu.report import screen as report_screen
@@ -107,17 +108,16 @@ def _mode(told: Told, command: process_command.Command) -> str:
     second = config.distributed_type == "FSDP" and isinstance(fsdp, dict) and str(fsdp.get("fsdp_version")) == "2"
     kind = "FSDP2" if second else _STRATEGIES.get(config.distributed_type or "", config.distributed_type)
     precision = "fp32" if config.precision == "no" else config.precision
-    if command.launcher == "torchrun":
-        return f"{command.ranks} rank{'s' if command.ranks > 1 else ''} here; precision and strategy are the script's"
-    return f"{kind}, {precision}, {command.ranks} rank{'s' if command.ranks > 1 else ''} here"
+    ranks = f"{command.ranks} rank{'s' if command.ranks > 1 else ''} here"
+    mode = WAYS[command.launcher].mode
+    return f"{ranks}; {mode}" if mode else f"{kind}, {precision}, {ranks}"
 
 
 def _launcher(told: Told, command: process_command.Command) -> str:
     """Told where it is not what everybody expects, or where part of the config goes unheard."""
     if not told.choice.why:
         return ""
-    words = {"python": "python alone"}.get(command.launcher, command.launcher)
-    lines = [f"{words}: {told.choice.why}"]
+    lines = [f"{WAYS[command.launcher].title or command.launcher}: {told.choice.why}"]
     if told.choice.unheard:
         lost = ", ".join(told.choice.unheard)
         lines.append(

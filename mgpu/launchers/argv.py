@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
+from mgpu.known_launchers import KNOWN, Launcher
 from mgpu.planning.requirements import GPU_TYPES
 from mgpu.process import interpreter
-from mgpu.process.command import Command, Launcher
+from mgpu.process.command import Command
 from mgpu.snapshot import Config, Driver, Python
 
 # Rendezvous backends of torchrun besides the launcher's own `static`. The launcher takes rdzv_backend, as it does
 # enable_cpu_affinity, from its command line only, and ignores them in a file (checks/config, config_key_never_applied).
 _BACKENDS = ("c10d", "etcd", "etcd-v2")
-_ACCELERATE, _TORCHRUN = "accelerate.commands.launch", "torch.distributed.run"
+_ACCELERATE, _TORCHRUN = KNOWN["accelerate"].modules[0], KNOWN["torchrun"].modules[0]
 _PORT = 29500  # the launchers' own, where several machines meet and the config names none
 # What FSDP 1 splits. accelerate's wizard asks for it and writes it under the name that only FSDP 2 reads; the launcher
 # then has FULL_SHARD (accelerate 1.15: commands/config/cluster.py, utils/launch.py prepare_multi_gpu_env).

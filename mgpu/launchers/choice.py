@@ -9,8 +9,10 @@ from pathlib import Path
 
 from mgpu import errors
 from mgpu.errors import MgpuError
+from mgpu.known_launchers import Launcher
 from mgpu.launchers.argv import needs_accelerate
-from mgpu.process.command import Launcher
+from mgpu.launchers.gpu_selection import Fewer
+from mgpu.launchers.table import WAYS
 from mgpu.snapshot import Config, Script
 from mgpu.text import visible
 
@@ -31,6 +33,11 @@ class Choice:
     launcher: Launcher
     why: str = ""
     unheard: tuple[str, ...] = ()  # what the config says and this script will not learn
+
+    def forbidden(self, few: Fewer) -> str | None:
+        """Why the launcher must not start this config."""
+        find = WAYS[self.launcher].forbidden
+        return find(few.config, (few.snapshot.packages or {}).get("accelerate", "")) if find else None
 
 
 def named(words: Sequence[str], *, module: bool = False) -> list[str]:
@@ -92,15 +99,12 @@ def choose(config: Config, script: Script | None, wanted: str = "auto", *, gpus:
     several = (config.num_processes or 1) > 1
     name = Path(script.path).name if script else "the script"
     speaks = script.speaks if script else None
-    if wanted == "python":
-        if several:
-            raise MgpuError(
-                f"--launcher python starts one process; {config.path} is for {config.num_processes}: add --gpus 1",
-                errors.USAGE,
-            )
-        return Choice("python", "--launcher python", _unheard(config, speaks, "python"))
-    if wanted != "auto":
-        launcher: Launcher = "torchrun" if wanted == "torchrun" else "accelerate"
+    for launcher, way in WAYS.items():
+        if wanted != launcher:
+            continue
+        if way.one_process and several:
+            words = f"starts one process; {config.path} is for {config.num_processes}: add --gpus 1"
+            raise MgpuError(f"--launcher {launcher} {words}", errors.USAGE)
         return Choice(launcher, f"--launcher {launcher}", _unheard(config, speaks, launcher))
     if speaks in _BY_ITSELF:
         return Choice("torchrun", f"{name} {_BY_ITSELF[speaks]}", _unheard(config, speaks, "torchrun"))
@@ -109,13 +113,14 @@ def choose(config: Config, script: Script | None, wanted: str = "auto", *, gpus:
     return Choice("accelerate")
 
 
-def _unheard(config: Config, speaks: str | None, launcher: str) -> tuple[str, ...]:
+def _unheard(config: Config, speaks: str | None, launcher: Launcher) -> tuple[str, ...]:
     """What only a script with an Accelerator (or a Trainer, which has one) learns from the config, through variables
     that only accelerate's launcher sets."""
-    if launcher == "accelerate" and (speaks not in _BY_ITSELF or speaks is None):
+    tells = WAYS[launcher].tells
+    if tells == "config" and speaks not in _BY_ITSELF:
         return ()
-    kept_by_python = launcher == "python" and speaks in ("accelerate", "trainer", None)
+    learns_precision = tells == "precision" and speaks in ("accelerate", "trainer", None)
     lost = [_STRATEGIES[config.distributed_type]] if config.distributed_type in _STRATEGIES else []
-    if config.precision != "no" and not kept_by_python:
+    if config.precision != "no" and not learns_precision:
         lost.append(f"mixed_precision {config.precision}")
     return (*lost, *(words for key, words in _SECTIONS.items() if config.values.get(key)))

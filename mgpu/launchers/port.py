@@ -22,12 +22,13 @@ def asked(port: str, config: Config) -> int | None:
     return int(port) if port else config.port
 
 
-def for_launch(config: Config, named: int | None = None, *, torchrun: bool = False) -> int | None:
+def for_launch(config: Config, named: int | None = None, *, needs_port: bool = False) -> int | None:
     """The port to tell the launcher: the one named where it is not the config's own, else a free one where ranks of one
-    machine meet; None where the launcher knows it, or needs none."""
+    machine meet; None where the launcher knows it, or needs none. `needs_port`: it reads none from the config, and a
+    single rank needs one too."""
     if named is not None:
-        return None if named == config.port and not torchrun else named
-    if config.num_machines > 1 or (config.distributed_type == "NO" and not torchrun):
+        return None if named == config.port and not needs_port else named
+    if config.num_machines > 1 or (config.distributed_type == "NO" and not needs_port):
         return None
     return free()
 

@@ -61,6 +61,7 @@ _OF_RANKS = ("orders.json", "launcher.log", "ask", "rank*", "nccl.*.txt", "turn.
 SMOKE_TEST = Kind("smoke-test", "smoke-", ("smoke.json", "facts.json", "try-*/", *_OF_RANKS))
 TRIAL = Kind("trial", "try-", _OF_RANKS)
 LAUNCH = Kind("launch", "", ("run.log", "run.log.*", "mgpu.log", "result.json", "gpus.json", ".gpus.json.*"))
+# fmt: off
 PRE_FLIGHT = Kind(
     "pre-flight",
     "preflight-",
@@ -68,7 +69,8 @@ PRE_FLIGHT = Kind(
      "together/"),
     keeps=("hostfile",),  # a shell that has sourced the earlier nodes.sh needs it
     among_others=True,
-)  # fmt: skip
+)
+# fmt: on
 
 
 def plan_folder(wanted: str, kind: Kind) -> Path:

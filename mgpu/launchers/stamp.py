@@ -28,13 +28,15 @@ SCHEMA = 1
 _LARGEST = 16 << 20  # bytes; an entry of 1,000 ranks has about 1 MiB
 _CLOCK_SKEW_S = 600  # two nodes that share the folder may disagree by as much (chrony's default alarm is far below)
 Row = TypeVar("Row", Bandwidth, Scaling)
+# fmt: off
 # The variables a verdict depends on. The stamp, the launch and the report use this one list.
 RELEVANT_ENV = (
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS",
     "CUDA_MODULE_LOADING", "NVIDIA_TF32_OVERRIDE", "NCCL_", "OFI_NCCL_", "TORCH_NCCL_", "TORCH_DISTRIBUTED_",
     "GLOO_", "USE_LIBUV", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "ACCELERATE_", "FSDP_",
     "PARALLELISM_CONFIG_", "PET_", "UCX_", "FI_", "LD_PRELOAD", "LD_LIBRARY_PATH", "OMP_NUM_THREADS",
-)  # fmt: skip
+)
+# fmt: on
 # Of those, what only makes a library talk.
 _TALK = frozenset({"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_TIMESTAMP_FORMAT"})
 # Packages that take part only with such a config.

@@ -6,11 +6,10 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from mgpu import secrets_masking
+from mgpu.known_launchers import KNOWN, KnownLauncher, Launcher
 
-Launcher = Literal["accelerate", "torchrun", "python"]
 MARK = "MGPU_RUN_ID"  # by this variable every process of a run is found again
 # setproctitle writes a long title over /proc/PID/environ, the mark included, unless this is set (its README,
 # "Environment variables"): then a title is cut to the length of the command line.
@@ -29,6 +28,11 @@ class Command:
     script: str = ""  # or the module's name
     arguments: tuple[str, ...] = ()  # the script's
     is_job: bool = False  # a job script: its srun takes one Ctrl-C for a question, and goes on
+
+    @property
+    def known(self) -> KnownLauncher:
+        """What is known of the launcher."""
+        return KNOWN[self.launcher]
 
     def environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """The whole environment of the launcher."""

@@ -13,9 +13,13 @@ import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
+from mgpu.known_launchers import OTHERS
+
 _SHM = Path("/dev/shm")
 _CGROUPS = Path("/sys/fs/cgroup")
 _EVENTS = ("memory.events.local", "memory.events")  # of this group alone (Linux 5.2 and later), else with those in it
+# In the command line of a launcher, and of whatever else torch, accelerate or DeepSpeed starts.
+_LAUNCHERS = tuple({known.modules[0].partition(".")[0].rstrip("*").encode() for known in OTHERS})
 # What torch, NCCL, Python and the launchers make there; files of other programs are none of ours.
 _OURS = {
     _SHM: ("torch_*", "nccl-*", "sem.*", "psm_*", "cuda.shm.*"),
@@ -102,7 +106,7 @@ def _nobodys(path: Path) -> bool:
                 continue
             variables = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
             temporary = next((v[7:] for v in variables if v.startswith(b"TMPDIR=")), b"/tmp")
-            launcher = any(word in command for word in (b"torch", b"accelerate", b"deepspeed"))
+            launcher = any(word in command for word in _LAUNCHERS)
             if launcher and Path(os.fsdecode(temporary)) == path.parent:
                 return False
     return True

@@ -55,11 +55,12 @@ def of_run(run_id: str) -> list[Process]:
             with open(f"/proc/{name}/environ", "rb") as file:
                 if mark not in file.read().split(b"\0"):
                     continue
-            state, parent = _stat(int(name))
+            state, parent, *_ = stat_fields(int(name))
+            process = Process(int(name), int(parent), _STATES.get(state, state))
         except (OSError, ValueError, IndexError):
             continue  # it ended meanwhile, or belongs to somebody else
         if state != "Z":
-            found.append(Process(int(name), parent, _STATES.get(state, state)))
+            found.append(process)
     return found
 
 
@@ -107,7 +108,7 @@ def _children(pid: int) -> list[int]:
 def state_of(pid: int) -> str | None:
     """running, sleeping, stopped …; None when there is no such process, "ended" for a zombie."""
     try:
-        return _STATES.get(_stat(pid)[0])
+        return _STATES.get(stat_fields(pid)[0])
     except (OSError, ValueError, IndexError):
         return None
 
@@ -121,10 +122,10 @@ def kernel_wait_of(pid: int) -> str | None:
         return None
 
 
-def _stat(pid: int) -> tuple[str, int]:
+def stat_fields(pid: int) -> list[str]:
+    """The fields of proc_pid_stat(5) from the third on: state, parent ... Raises OSError."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-        after_name = file.read().rpartition(")")[2].split()
-    return after_name[0], int(after_name[1])
+        return file.read().rpartition(")")[2].split()
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:

@@ -291,9 +291,9 @@ class Supervisor:
         launcher = self.launcher
         if launcher is None or launcher.returncode is not None:
             return {}
-        found = processes.ranks_under(launcher.pid) if self.command.launcher != "python" else {}
-        if not found and self.command.ranks == 1 and self.command.launcher != "torchrun":
-            found = processes.alone_under(launcher.pid, self.command.launcher == "accelerate")
+        found = processes.ranks_under(launcher.pid) if self.command.known.starts_ranks else {}
+        if not found and self.command.ranks == 1 and (lone := self.command.known.lone_rank):
+            found = processes.alone_under(launcher.pid, lone == "child")
         self.ranks.update(found)
         for rank in found.values():
             if rank.error_file and rank.error_file not in self._error_files:

@@ -88,10 +88,12 @@ def lost(answer: Answer) -> bool:
     return answer.code is None or any(text in answer.err for text in _AWAY)
 
 
+# fmt: off
 _AWAY: Sequence[str] = (
     "Unable to contact slurm controller", "Socket timed out", "Zero Bytes were transmitted", "Connection refused",
     "slurm_persist_conn", "backup controller", "Transport endpoint", "Unable to establish",
-)  # fmt: skip
+)
+# fmt: on
 
 
 def _text(stream: IO[bytes]) -> str:

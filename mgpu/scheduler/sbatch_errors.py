@@ -19,6 +19,7 @@ _NO_SUCH_NODES = (
     "no node of the partition has that: too many GPUs, CPUs, memory or nodes, or another kind of GPU.  "
     "sinfo -o '%P %D %G %c %m %l'  shows what there is"
 )
+# fmt: off
 # What Slurm writes -> what it means and what to do. The first that is in the text counts.
 _KNOWN: Sequence[tuple[str, str]] = (
     (r"invalid partition specified: (?P<name>\S+)|Invalid partition name specified",
@@ -62,7 +63,8 @@ _KNOWN: Sequence[tuple[str, str]] = (
      "the partition takes no jobs now.  sinfo -s  shows which do"),
     (r"Job dependency problem", "--dependency names a job that is not there any more"),
     (r"Requested nodes are busy", "the nodes that --nodelist names are taken"),
-)  # fmt: skip
+)
+# fmt: on
 
 
 def explained(text: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from mgpu import errors
 from mgpu.errors import MgpuError
+from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
 from mgpu.scheduler import client
 from mgpu.slurm.salloc import Allocation, _count
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from mgpu.slurm.prepare import Prepared
     from mgpu.snapshot import JobScript
 
+# fmt: off
 # What srun tells its tasks of their binding and step, and an srun below them takes for a wish (man srun, input
 # environment variables).
 _OF_A_STEP = (
@@ -34,7 +36,8 @@ _OF_A_STEP = (
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST",
     "SLURM_SRUN_COMM_PORT", "SLURM_TASK_PID", "SLURM_PTY_PORT", "SLURM_PTY_WIN_COL", "SLURM_PTY_WIN_ROW",
     "SLURM_HOSTFILE",
-)  # fmt: skip
+)
+# fmt: on
 
 
 def environment(job: JobScript, here: Allocation, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -138,36 +141,12 @@ def start(request: Request, prepared: Prepared, here: Allocation, folder: Path) 
 
 def _started(request: Request, prepared: Prepared, here: Allocation, made: Path) -> int:
     from mgpu.launch import hand_off
-    from mgpu.process.command import Command
     from mgpu.slurm import prepare
     from mgpu.slurm import report as slurm_report
     from mgpu.snapshot import Snapshot
 
-    added = environment(prepared.job, here)
-    script = prepared.source if not prepared.changed and prepared.source is not None else made / prepared.name
-    argv = (*_clean(here), *_shell(prepared.job.shebang), str(script), *prepared.arguments)
-    run = Command(
-        argv,
-        added,
-        uuid.uuid4().hex,
-        "accelerate",
-        0,
-        str(prepared.source or script),
-        tuple(prepared.arguments),
-        is_job=True,
-    )
-    screen = report_screen.Screen.of(sys.stderr)
-    nodes = f"job {here.job}" + (f", {here.nodes} node{'s' * (here.nodes != 1)}" if here.nodes else "")
-    rows = [
-        ("Job", f"{prepared.source or script}"),
-        ("Allocation", f"{nodes}{', in a step' if here.step else ''}: it runs here, nothing is submitted"),
-        ("Config", prepared.config.path if prepared.config else ""),
-        ("Pre-flight", prepared.preflight),
-        ("Env", "  ".join(f"{name}={shlex.quote(value)}" for name, value in added.items())),
-        ("", "without what srun has told this task alone (SLURM_CPU_BIND, SLURM_STEP_...)" if here.step else ""),
-        ("Command", shlex.join(argv[len(_clean(here)) :])),
-    ]
-    slurm_report.plan(rows, screen)
+    run = _command(prepared, here, made)
+    slurm_report.plan(_rows(prepared, here, run), report_screen.Screen.of(sys.stderr))
     if request.dry_run:
         prepare.show_text(prepared)
         return errors.READY
@@ -192,6 +171,27 @@ def _started(request: Request, prepared: Prepared, here: Allocation, made: Path)
     finally:
         if not request.detach:
             _end_steps(here, before)
+
+
+def _command(prepared: Prepared, here: Allocation, made: Path) -> Command:
+    """The script's own shell, with what sbatch would have told it."""
+    script = prepared.source if not prepared.changed and prepared.source is not None else made / prepared.name
+    argv = (*_clean(here), *_shell(prepared.job.shebang), str(script), *prepared.arguments)
+    name, added = str(prepared.source or script), environment(prepared.job, here)
+    return Command(argv, added, uuid.uuid4().hex, ranks=0, script=name, arguments=prepared.arguments, is_job=True)
+
+
+def _rows(prepared: Prepared, here: Allocation, run: Command) -> list[tuple[str, str]]:
+    nodes = f"job {here.job}" + (f", {here.nodes} node{'s' * (here.nodes != 1)}" if here.nodes else "")
+    return [
+        ("Job", run.script),
+        ("Allocation", f"{nodes}{', in a step' if here.step else ''}: it runs here, nothing is submitted"),
+        ("Config", prepared.config.path if prepared.config else ""),
+        ("Pre-flight", prepared.preflight),
+        ("Env", "  ".join(f"{name}={shlex.quote(value)}" for name, value in run.env_added.items())),
+        ("", "without what srun has told this task alone (SLURM_CPU_BIND, SLURM_STEP_...)" if here.step else ""),
+        ("Command", shlex.join(run.argv[len(_clean(here)) :])),
+    ]
 
 
 def _tell_preflight(folder: Path) -> None:

@@ -33,10 +33,12 @@ _CONSEQUENCES = frozenset({-15, -9, -6, 1})  # of a failure elsewhere, where two
 # srun: error: node2: task 1: Exited with exit code 7; srun: error: node[1-2]: tasks 0-1: Killed (22.05, and source)
 _TASK = re.compile(rb"srun: error: (?P<nodes>[\w.\[\],-]+): tasks? (?P<tasks>[\d,\-\[\]]+): (?P<how>[^\n]*)")
 _EXITED = re.compile(rb"Exited with exit code (\d+)")
+# fmt: off
 _SIGNALS = {
     b"Killed": 137, b"Terminated": 143, b"Segmentation fault": 139, b"Aborted": 134, b"Bus error": 135,
     b"Out Of Memory": 137, b"Floating point exception": 136, b"Illegal instruction": 132, b"Interrupt": 130,
-}  # fmt: skip
+}
+# fmt: on
 _LABEL = re.compile(rb"^ {0,6}(\d{1,6}): ?", re.MULTILINE)
 _TEE = re.compile(rb"^\[[A-Za-z_]+\d+\]:(?=\[rank\d)", re.MULTILINE)
 

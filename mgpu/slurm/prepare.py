@@ -11,18 +11,21 @@ import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from mgpu import engine, errors, file_reading
 from mgpu.command_line import below, shell
 from mgpu.engine import before_start
 from mgpu.errors import MgpuError, reason
 from mgpu.job_files import insert, preflight_block
-from mgpu.job_files.job import THIS_FILE, Job, Shape
+from mgpu.job_files.job import THIS_FILE, Job
+from mgpu.job_formats import SHAPES, Shape
 from mgpu.launch.request import Request
 from mgpu.process import scratch
 from mgpu.snapshot import Config, JobScript, Plan, Snapshot
 
 _CONFIG = "accelerate.yaml"
+_OF_REQUEST = ("partition", "account", "qos", "time")  # handed on to sbatch as they are
 # One job is followed, to its end.
 _NOT_FOLLOWED = {
     "array": "an array is many jobs: submit it with sbatch, and give each task  mgpu smoke-test --slurm  where needed",
@@ -83,41 +86,48 @@ def _of_script(request: Request, path: Path, job: JobScript, arguments: tuple[st
     except OSError as error:
         raise MgpuError(f"cannot read {path}: {error.strerror or reason(error)}", errors.USAGE) from None
     nodes = request.nodes or _nodes(job)
-    options = [
-        f"--{name}={value}"
-        for name, value in (("partition", request.partition), ("account", request.account), ("qos", request.qos),
-                            ("time", request.time)) if value
-    ]  # fmt: skip
+    options = _options(request, path, job, nodes)
+    config = _config_of(request, job)
+    changed, words = _with_preflight(request, text, job, nodes, config, folder)
+    return Prepared(path.name, changed, job, arguments, options, nodes, words, changed != text, config, path)
+
+
+def _options(request: Request, path: Path, job: JobScript, nodes: int | None) -> tuple[str, ...]:
+    """What sbatch is told over what the script says."""
+    options = [f"--{name}={value}" for name in _OF_REQUEST if (value := getattr(request, name))]
     if request.spare:
         if nodes is None:
             raise MgpuError(f"--spare: {path} does not say how many nodes train: --nodes N", errors.USAGE)
         options += with_spare(job, nodes, request.spare)
     elif request.nodes:
         options.append(f"--nodes={request.nodes}")
-    config = _config_of(request, job)
-    words, changed = "left out (--no-preflight)", False
-    if not request.preflight and preflight_block.present(text):
-        if (without := preflight_block.off(text)) is None:
-            words = "in the script, by lines of its own: --no-preflight does not reach them"
-        else:
-            text, changed = without, True
-    elif request.preflight:
-        if preflight_block.present(text):
-            words = "in the script"
-            if request.spare:
-                words += f", with {request.spare} spare node{'s' * (request.spare > 1)}"
-        elif _SEVERAL.search(text):
-            words = "none: it is several jobs in one (hetjob)"
-        elif (line := insert.place(job)) is None:
-            words = "none: no command was seen that launches anything"
-        else:
-            lines = preflight_block.lines(
-                mgpu=_mgpu(), need=nodes, config=str(Path(config.path).absolute()) if config else None,
-                logs=str(folder.absolute()), container=_in_image(job), spare=request.spare,
-            )  # fmt: skip
-            text, changed = insert.with_block(text, "\n".join(lines), line), True
-            words = f"put in front of line {line}: {_BY_PREFLIGHT}; --no-preflight leaves it out"
-    return Prepared(path.name, text, job, arguments, tuple(options), nodes, words, changed, config, path)
+    return tuple(options)
+
+
+def _with_preflight(
+    request: Request, text: str, job: JobScript, nodes: int | None, config: Config | None, folder: Path
+) -> tuple[str, str]:
+    """The script with the pre-flight in it, or without, as was asked; and what became of it, in words."""
+    present = preflight_block.present(text)
+    if not request.preflight:
+        without = preflight_block.off(text) if present else text
+        if without is None:
+            return text, "in the script, by lines of its own: --no-preflight does not reach them"
+        return without, "left out (--no-preflight)"
+    if present:
+        spare = f", with {request.spare} spare node{'s' * (request.spare > 1)}" if request.spare else ""
+        return text, f"in the script{spare}"
+    if _SEVERAL.search(text):
+        return text, "none: it is several jobs in one (hetjob)"
+    if (line := insert.place(job)) is None:
+        return text, "none: no command was seen that launches anything"
+    named = str(Path(config.path).absolute()) if config else None
+    logs, image = str(folder.absolute()), _in_image(job)
+    lines = preflight_block.lines(
+        mgpu=_mgpu(), need=nodes, config=named, logs=logs, container=image, spare=request.spare
+    )
+    words = f"put in front of line {line}: {_BY_PREFLIGHT}; --no-preflight leaves it out"
+    return insert.with_block(text, "\n".join(lines), line), words
 
 
 def _in_image(job: JobScript) -> bool:
@@ -157,6 +167,7 @@ def _target(request: Request, target: list[str]) -> list[str]:
 def _job(request: Request, words: list[str], config: Config, folder: Path) -> Job:
     from mgpu.config.reading import pinned
     from mgpu.launchers import choice as launchers_choice
+    from mgpu.launchers.table import WAYS
     from mgpu.slurm import salloc
 
     here = salloc.allocation()
@@ -167,15 +178,15 @@ def _job(request: Request, words: list[str], config: Config, folder: Path) -> Jo
     on_cpu = config.on_cpu or config.cpu_job
     gpus = request.gpus_per_node if request.gpus_per_node is not None else 0 if on_cpu else each
     script = launchers_choice.read(words)
-    ranks = gpus or each
     choice = launchers_choice.choose(config, script, request.launcher, gpus=request.gpus)
-    if choice.launcher == "python":
-        raise MgpuError("--launcher python starts one process; a job on Slurm takes a launcher", errors.USAGE)
-    shape: Shape = "torchrun" if choice.launcher == "torchrun" else "accelerate"
+    if choice.launcher not in SHAPES:
+        does = "starts one process; a job on Slurm takes a launcher"
+        if not WAYS[choice.launcher].one_process:
+            does = f"has no job script; a job on Slurm takes {', '.join(SHAPES)}"
+        raise MgpuError(f"--launcher {choice.launcher} {does}", errors.USAGE)
     return Job(
-        tuple(words), shape, str(Path(config.path).absolute()), nodes, request.spare, gpus, ranks,
-        name=Path(words[-1] if words[0] == "-m" and len(words) == 2 else words[1] if words[0] == "-m" else words[0])
-        .name.removesuffix(".py"),
+        tuple(words), cast(Shape, choice.launcher), str(Path(config.path).absolute()), nodes, request.spare, gpus,
+        gpus or each, name=Path(words[1] if words[0] == "-m" else words[0]).name.removesuffix(".py"),
         partition=request.partition, account=request.account, qos=request.qos, time=request.time,
         preflight=request.preflight, mgpu=_mgpu(), logs=str(folder), env=pinned(config.launch_flags) if gpus else {},
     )  # fmt: skip

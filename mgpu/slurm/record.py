@@ -12,11 +12,13 @@ from mgpu.probes import cluster
 from mgpu.scheduler import client
 from mgpu.scheduler.client import Answer, Question
 
+# fmt: off
 # doc/html/job_state_codes of github.com/SchedMD/slurm, 2026-08. What is not among these goes on.
 ENDED = frozenset({
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
     "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT",
-})  # fmt: skip
+})
+# fmt: on
 # With these the job has nodes.
 STARTED = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
 HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})

@@ -41,13 +41,8 @@ def run(request: Request) -> int:
         return _later(request)
     check(request)
     result_document.check(request)
-    try:
-        with start_errors.attempt(request) as attempt:
-            return _run(request, attempt)
-    except MgpuError as error:
-        if request.json_result:
-            result_document.write(request, {"phase": "preflight", "exit_code": error.exit_code, "error": error.message})
-        raise
+    with start_errors.documented_attempt(request) as attempt:
+        return _run(request, attempt)
 
 
 # Options

@@ -27,7 +27,6 @@ from mgpu.snapshot.job_script import (
     JobText,
     JobTrap,
     JobVariable,
-    Launcher,
 )
 from mgpu.snapshot.json_form import BadSnapshot, decode, hints_of
 from mgpu.snapshot.networking import HcaPort, InfiniBand, Interface, InterfaceKind, Master, Network

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal
 
+from mgpu.known_launchers import KNOWN, Launcher
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, SecretsByKey, Text
 
@@ -45,9 +46,6 @@ class JobVariable:
     runs: tuple[Text, ...] = ()  # of a substitution: the commands it comes to, in functions as well
 
 
-Launcher = Literal["accelerate", "torchrun", "deepspeed", "mgpu", "python"]
-
-
 @dataclass(frozen=True)
 class JobCommand:
     """A command, as the shell would come to it. Variables that the script gives a value are put in."""
@@ -70,6 +68,11 @@ class JobCommand:
     def arguments(self) -> tuple[str, ...]:
         """Of a launcher: its own options, without its name and the training script."""
         return self.words[1 : self.script]
+
+    @property
+    def starts_ranks(self) -> bool:
+        """Whether it is a launcher, not a training script that is started without one."""
+        return self.launcher is not None and KNOWN[self.launcher].starts_ranks
 
 
 @dataclass(frozen=True)
@@ -135,10 +138,8 @@ class JobScript:
     @property
     def first_launch_line(self) -> int | None:
         """The line, from 1, at which the statement begins that starts the first ranks, all around it included."""
-        certain = [one for one in self.launches if one.launcher != "python"] or [
-            one for one in self.launches if one.step is not None
-        ]
-        found = certain or self.launches
+        certain = [one for one in self.launches if one.starts_ranks]
+        found = certain or [one for one in self.launches if one.step is not None] or self.launches
         return found[0].statement if found else None
 
     def directive(self, *options: str) -> Directive | None:

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from mgpu import errors
 from mgpu.errors import MgpuError, clipped
+from mgpu.job_formats import SHAPES
 from mgpu.planning import memory
 from mgpu.secrets_masking import masked, masked_argv
 
@@ -91,7 +92,6 @@ _MOST_RATE = 1_000.0
 _MOST_SECONDS = 365 * 24 * 3600  # of a job
 _MOST_GPUS = 64  # of a node
 _MOST_SPARE = 1_000
-_SHAPES = ("accelerate", "torchrun", "plain")  # mgpu.job_files.job.SHAPES: a test compares them
 
 
 # -- how each kind of value is read: from text, or from what a TOML, JSON or YAML reader made of it -----------------
@@ -347,7 +347,7 @@ KEYS: Final = (
     Key("time", "machines", "time", "LIMIT", "Of the job: 12:00:00, 2-00:00:00, 90 (minutes).", _time),
     Key("gpus_per_node", "machines", "gpus_per_node", "N", "GPUs of each node; 0 = CPU ranks.", _whole(0, _MOST_GPUS)),
     Key("gpu_model", "machines", "gpu_model", "MODEL", "Of the nodes, like A100-80GB.", _gpu_model),
-    Key("shape", "machines", "shape", "HOW", "accelerate, torchrun or plain (srun).", _one_of(*_SHAPES)),
+    Key("shape", "machines", "shape", "HOW", "accelerate, torchrun or plain (srun).", _one_of(*SHAPES)),
     Key("container", "machines", "container", "IMAGE", "Run in it: pyxis, or a .sif (apptainer).", _image),
     Key("requeue", "machines", "requeue", "", "At its time limit the job queues again.", _yes_no),
     Key("preflight", "machines", "preflight", "", "The job tests its nodes first (by mgpu).", _yes_no),

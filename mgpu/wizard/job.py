@@ -6,10 +6,11 @@ import re
 import shlex
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from mgpu.config.reading import ENGINES, pinned
+from mgpu.config.reading import pinned
 from mgpu.job_files.job import Container, Job
+from mgpu.job_formats import FORMATS, OF_SOME, SHAPES, Shape, taking
 from mgpu.planning import gpu_models
 from mgpu.probes.cluster import seconds
 from mgpu.secrets_masking import MASK, masked_argv
@@ -21,11 +22,6 @@ from mgpu.wizard.proposal_types import Option, Part, Proposal, Setting, origin_o
 
 _WIDTH: Final = 44  # of a row's text
 _WARN_S: Final = 300  # a job that queues again is told so long before its end: time for a checkpoint
-_SHAPES: Final = {
-    "accelerate": "one task a node; accelerate starts its ranks by the config",
-    "torchrun": "one task a node; torchrun starts its ranks",
-    "plain": "one task a rank; Slurm starts them all (Lightning, NeMo, submitit)",
-}
 
 
 def part(nodes: Nodes, answers: Answers, site: Site, count: int) -> Part:
@@ -51,7 +47,7 @@ def part(nodes: Nodes, answers: Answers, site: Site, count: int) -> Part:
         if site.offers_slurm:
             options["slurm"] = where(recommended=True)
             chosen["slurm"] = "yes"
-    options["shape"] = tuple(Option(name, name, None, name == "accelerate", text) for name, text in _SHAPES.items())
+    options["shape"] = tuple(Option(name, name, None, name == "accelerate", text) for name, text in SHAPES.items())
     chosen |= {
         "shape": _shape(answers),
         "gpus_per_node": str(nodes.gpus),
@@ -68,35 +64,22 @@ def part(nodes: Nodes, answers: Answers, site: Site, count: int) -> Part:
     )
 
 
-# Which engines can be told an answer; one that is not named here all of them can.
-_FOR: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("partition", "account", "qos", "constraint", "requeue", "preflight", "spare"), ("slurm",)),
-    "time": ("slurm", "kubeflow"), "container": ("slurm", "kubeflow", "skypilot"), "address": (), "port": (),
-}  # fmt: skip
-_SHAPES_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "slurm": tuple(_SHAPES), "torchrun": ("torchrun",), "kubeflow": ("accelerate", "torchrun"),
-    "skypilot": ("accelerate", "torchrun"),
-}  # fmt: skip
-
-
 def _without_meaning(answers: Answers, site: Site) -> tuple[list[str], list[str]]:
     """What was decided and this engine cannot be told: problems, and as notes what nobody typed for this job."""
     engine = site.engine or "slurm"
-    name = ENGINES[engine]
+    one = FORMATS[engine]
     found: dict[str, str] = {}
-    for key, engines in _FOR.items():
-        if engine not in engines and answers[key]:
-            why = f"{name} tells the ranks where they meet" if not engines else f"{name} cannot be told"
-            if engine == "torchrun" and not engines:
-                why = "the script takes it where it is started: HEAD=NAME PORT=NUMBER"
-            found[key] = why
-    if answers.shape not in ("auto", *_SHAPES_OF[engine]):
-        found["shape"] = f"by {name} it is {' or '.join(_SHAPES_OF[engine])}"
+    for key in OF_SOME:
+        if key not in one.takes and answers[key]:
+            meeting = one.meeting or f"{one.title} tells the ranks where they meet"
+            found[key] = f"{one.title} cannot be told" if taking(key) else meeting
+    if answers.shape not in ("auto", *one.shapes):
+        found["shape"] = f"by {one.title} it is {' or '.join(one.shapes)}"
     told = {key: f"{BY_NAME[key].flag} {shown(key, answers[key])}: {why}" for key, why in found.items()}
     told = {key: text.replace(" yes:", ":", 1) for key, text in told.items()}
     kept = {key for key in told if answers.origins.get(key) in ("you", "file")}
     return [text for key, text in told.items() if key not in kept], [
-        f"{text}; it is left out." for key, text in told.items() if key in kept and _FOR.get(key)
+        f"{text}; it is left out." for key, text in told.items() if key in kept and taking(key)
     ]
 
 
@@ -140,9 +123,10 @@ def asks(nodes: Nodes, answers: Answers, site: Site) -> tuple[str, ...]:
     each = {
         "slurm": slurm and site.offers_slurm, "partition": slurm and len(nodes.choices) > 1, "nodes": True,
         "gpus_per_node": kind is None or kind.gpus > 1, "gpu_model": unnamed,
-        "time": slurm or site.engine in _FOR["time"],
+        "time": slurm or "time" in FORMATS[site.engine].takes,
         "account": slurm and bool(_account_options(site)), "qos": slurm and bool(_qos_options(site, answers)),
-        "constraint": slurm, "container": slurm or site.engine in _FOR["container"], "shape": slurm, "requeue": slurm,
+        "constraint": slurm, "container": slurm or "container" in FORMATS[site.engine].takes, "shape": slurm,
+        "requeue": slurm,
         "preflight": slurm, "spare": slurm and answers.preflight is not False,
         "command": True,
     }  # fmt: skip
@@ -160,7 +144,7 @@ def made(proposal: Proposal, nodes: Nodes, site: Site) -> Job:
         env["ACCELERATE_USE_CPU"] = "true"
     return Job(
         command=command,
-        shape=shape,  # type: ignore[arg-type]
+        shape=shape,
         config=site.config,
         nodes=proposal.nodes,
         spare=answers.spare or 0,
@@ -210,8 +194,8 @@ def _name(command: tuple[str, ...]) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", script)[-40:].lstrip("-.") or "train"
 
 
-def _shape(answers: Answers) -> str:
-    return "accelerate" if answers.shape == "auto" else answers.shape
+def _shape(answers: Answers) -> Shape:
+    return "accelerate" if answers.shape == "auto" else cast(Shape, answers.shape)
 
 
 def _container(image: str | None) -> Container | None:
@@ -228,7 +212,7 @@ def _engine_row(answers: Answers, site: Site) -> Setting:
     origin: Origin = "flag" if site.engine else origin_of(answers, "slurm")
     return Setting(
         "engine",
-        f"{ENGINES[name]}, by {site.file}"[:48],
+        f"{FORMATS[name].title}, by {site.file}"[:48],
         origin,
         "starts the ranks",
         "slurm" if not site.engine else None,
@@ -299,7 +283,9 @@ def _said(answers: Answers) -> list[Setting]:
         if text
     ]
     if answers.shape != "auto":
-        found.append(Setting("started by", answers.shape, origin_of(answers, "shape"), _SHAPES[answers.shape], "shape"))
+        found.append(
+            Setting("started by", answers.shape, origin_of(answers, "shape"), SHAPES[_shape(answers)], "shape")
+        )
     if answers.requeue is not None:
         text, why = ("queues again", "with the checkpoint of your script") if answers.requeue else ("ends", "not again")
         found.append(Setting("at the limit", text, origin_of(answers, "requeue"), why, "requeue"))

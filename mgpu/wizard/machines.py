@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mgpu.config.reading import ENGINES
+from mgpu.job_formats import TITLES
 from mgpu.snapshot import Snapshot
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.proposal_types import Part, Setting, origin_of
@@ -33,7 +33,7 @@ def machines(snapshot: Snapshot, answers: Answers, engine: str = "") -> Machines
     if engine:
         origin = "rule" if answers.nodes is None else origin_of(answers, "nodes")
         spare = f", {answers.spare} spare" if answers.spare else ""
-        text = f"{nodes} node{'' if nodes == 1 else 's'} of {ENGINES[engine]}{spare}"
+        text = f"{nodes} node{'' if nodes == 1 else 's'} of {TITLES[engine]}{spare}"
         row = Setting("machines", text, origin, "each gets its rank from the job", "nodes", {"num_machines": nodes})
         return Machines(nodes, Part((row,), {}, {"nodes": str(nodes)}, tuple(problems)))
     slurm = snapshot.slurm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from mgpu.config.reading import ENGINES
+from mgpu.job_formats import TITLES
 from mgpu.planning import memory
 from mgpu.snapshot import Snapshot
 from mgpu.wizard import job
@@ -81,7 +81,7 @@ def _in_a_job(on: Nodes) -> Callable[[Setting], Setting]:
 
 def _headline(on: Nodes, whole: Proposal, engine: str) -> str:
     where = f" ({on.partition.name})" if on.partition else ""
-    return f"{whole.nodes} node{'' if whole.nodes == 1 else 's'} of {ENGINES[engine]}{where}, {on.text}"
+    return f"{whole.nodes} node{'' if whole.nodes == 1 else 's'} of {TITLES[engine]}{where}, {on.text}"
 
 
 def _here(snapshot: Snapshot, answers: Answers, machine: str, engine: str = "") -> Proposal:

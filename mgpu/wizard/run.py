@@ -12,7 +12,7 @@ from mgpu import engine, errors, file_reading, messages, probes
 from mgpu.config.reading import LARGEST_BYTES
 from mgpu.engine import selections
 from mgpu.errors import MgpuError
-from mgpu.job_files.engines import FILES
+from mgpu.job_formats import FORMATS
 from mgpu.report import describe, document, load
 from mgpu.report import output as report_output
 from mgpu.report import screen as report_screen
@@ -82,7 +82,7 @@ class Request:
     @property
     def job_file(self) -> Path:
         """The job script that would be written."""
-        return Path(self.job or FILES[self.emit or "slurm"])
+        return Path(self.job or FORMATS[self.emit or "slurm"].file)
 
 
 def run(request: Request) -> int:

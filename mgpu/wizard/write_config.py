@@ -16,6 +16,7 @@ from mgpu.command_line import below, from_words, shell
 from mgpu.config import facts, fixes
 from mgpu.config.reading import LARGEST_BYTES, parse, read, understand
 from mgpu.errors import MgpuError
+from mgpu.job_formats import FORMATS
 from mgpu.planning.requirements import FSDP2_ACCELERATE, older
 from mgpu.process import scratch
 from mgpu.report import document
@@ -350,20 +351,13 @@ def _next_of_job(job: Job) -> list[str]:
     script = os.fspath(job.script)
     if job.proposal.engine != "slurm":
         several = job.proposal.engine == "torchrun" and job.proposal.nodes > 1
-        start = shell(_START[job.proposal.engine], script)
+        start = shell(FORMATS[job.proposal.engine].start, script)
         if several:
             start = shell("HEAD=first-machine NODE_RANK=0 bash {:path}  (on each machine, with its number)", script)
         return [start] if start else []
     there = "  (on a login node of the cluster)" if not job.ask_slurm else ""
     launch, alone = shell("mgpu launch --slurm {:path}", script), shell("sbatch {:path}", script)
     return [f"{launch}{there}", f"or without mgpu:  {alone}"] if launch else []
-
-
-_START = {
-    "torchrun": "bash {:path}",
-    "kubeflow": "kubectl create -f {:path}",
-    "skypilot": "sky launch {:path}",
-}
 
 
 def _next(proposal: Proposal, path: Path) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import Directive, JobText
 
+# fmt: off
 # sbatch's options of 20.11 to 26.05 (man sbatch); a site's plug-ins add their own.
 _SHORT = {
     "A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint", "c": "cpus-per-task",
@@ -16,14 +17,14 @@ _SHORT = {
     "m": "distribution", "N": "nodes", "n": "ntasks", "o": "output", "O": "overcommit", "p": "partition",
     "Q": "quiet", "q": "qos", "S": "core-spec", "s": "oversubscribe", "t": "time", "u": "usage", "v": "verbose",
     "V": "version", "W": "wait", "w": "nodelist", "x": "exclude",
-}  # fmt: skip
+}
 _SHORT_FLAGS = frozenset("hHIkOQsuvVW")
 _FLAGS = frozenset({
     "contiguous", "exclusive", "get-user-env", "help", "hold", "ignore-pbs", "immediate", "no-kill", "no-requeue",
     "overcommit", "oversubscribe", "parsable", "propagate", "quiet", "reboot", "requeue", "spread-job", "stepmgr",
     "test-only", "usage", "use-min-nodes", "verbose", "version", "wait", "nice", "no-allocate", "resv-ports",
     "oom-kill-step", "consolidate-segments", "external",
-})  # fmt: skip
+})
 _VALUES = frozenset({
     "account", "acctg-freq", "array", "batch", "bb", "bbf", "begin", "chdir", "cluster", "clusters",
     "cluster-constraint",
@@ -38,7 +39,8 @@ _VALUES = frozenset({
     "threads-per-core", "time", "time-min", "tmp", "tres-bind", "tres-per-job", "tres-per-node", "tres-per-socket",
     "tres-per-task", "uid", "wait-all-nodes", "wckey", "workdir", "wrap", "x11", "tasks", "tasks-per-node",
     "nodes-per-switch", "ntasks-per-tres", "burst-buffer",
-})  # fmt: skip
+})
+# fmt: on
 OPTIONS = _FLAGS | _VALUES
 _SAME = {"tasks": "ntasks", "tasks-per-node": "ntasks-per-node", "workdir": "chdir"}
 _FREE = frozenset({"comment", "job-name"})  # any text will do

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mgpu.snapshot import Launcher
+from mgpu.known_launchers import KNOWN, OTHERS, PROGRAMS, Launcher
 
 # srun's options, of 20.11 to 26.05: short ones that take a value, and long ones that take none, or one only after "=".
 _SRUN_VALUES = frozenset("AbBcCdDeGiJLmMnNopqrStTwWxFP")
+# fmt: off
 _SRUN_FLAGS = frozenset({
     "contiguous", "disable-status", "exact", "exclusive", "external-launcher", "get-user-env", "help", "hold",
     "immediate", "interactive", "kill-on-bad-exit", "label", "multi-prog", "nice", "no-allocate", "no-kill",
@@ -19,17 +20,17 @@ _SRUN_FLAGS = frozenset({
     "container-mount-home", "no-container-mount-home", "container-remap-root", "no-container-remap-root",
     "container-entrypoint", "no-container-entrypoint", "container-writable", "container-readonly",
     "no-container-entrypoint-log", "container-entrypoint-log",
-})  # fmt: skip
+})
 SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
 # Programs that start what is given them on every node of the job, or on a node that is named.
 SPREADS = frozenset({
     "srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "prterun", "ibrun", "jsrun", "aprun", "lrun",
     "ssh", "pdsh", "clush", "horovodrun", "flux",
-})  # fmt: skip
+})
 CONTAINERS = frozenset({
     "apptainer", "singularity", "docker", "podman", "podman-hpc", "shifter", "enroot", "singularity_wrapper",
     "apptainer_wrapper", "charliecloud", "ch-run", "udocker", "sarus", "nvidia-docker",
-})  # fmt: skip
+})
 # Programs that start the rest of their line, sooner or later.
 _WRAPPERS = SPREADS | CONTAINERS | {
     "time", "nohup", "exec", "command", "env", "stdbuf", "numactl", "timeout", "nice", "taskset", "setsid", "ionice",
@@ -37,7 +38,7 @@ _WRAPPERS = SPREADS | CONTAINERS | {
     "poetry", "pixi", "hatch", "pipenv", "xargs", "parallel", "ntasks_wrapper", "builtin", "aws-ofi-nccl", "rocprof",
     "script", "prlimit", "dsh", "hwloc-bind", "pdm", "rye", "xvfb-run", "systemd-run", "cuda-memcheck",
     "compute-sanitizer", "gdb", "ltrace", "wait4", "bwrap", "memray", "py-spy", "scalene",
-}  # fmt: skip
+}
 # Programs whose words start nothing, whatever they look like.
 _INERT = frozenset({
     "echo", "printf", "pip", "pip3", "which", "type", "hash", "grep", "egrep", "pgrep", "pkill", "killall", "kill",
@@ -49,37 +50,16 @@ _INERT = frozenset({
     "source", ".", "trap", "eval", "export", "declare", "local", "readonly", "typeset", "command_not_found_handle",
     "jq", "yq", "apt", "apt-get", "dirname", "basename", "realpath", "readlink", "mktemp", "sbatch", "salloc",
     "ray", "ps", "top", "vim", "nano", "less", "more", "diff", "huggingface-cli", "hf", "wandb", "aws", "gsutil",
-})  # fmt: skip
+})
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
-_TORCHRUN_FLAGS = frozenset({
-    "standalone", "m", "module", "no_python", "run_path", "virtual_local_rank", "use_env", "help", "h",
-})  # fmt: skip
-# accelerate 1.15 and older ones
-_ACCELERATE_FLAGS = frozenset({
-    "help", "h", "quiet", "q", "cpu", "multi_gpu", "tpu", "mps", "use_mps_device", "use_xpu", "ipex",
-    "enable_cpu_affinity", "dynamo_use_fullgraph", "dynamo_use_dynamic", "dynamo_use_regional_compilation",
-    "use_deepspeed", "use_fsdp", "use_parallelism_config", "use_megatron_lm", "same_network", "m", "module",
-    "no_python", "tpu_cluster", "no_tpu_cluster", "tpu_use_sudo", "downcast_bf16", "debug", "fp16",
-    "fp8_use_autocast_during_eval",
-})  # fmt: skip
-_DEEPSPEED_FLAGS = frozenset({
-    "help", "h", "no_ssh", "force_multi", "save_pid", "no_local_rank", "no_python", "module", "m", "elastic_training",
-    "use_env",
-})  # fmt: skip
-_MGPU_FLAGS = frozenset({
-    "slurm", "yes", "y", "dry_run", "n", "print_command", "module", "m", "exec", "detach", "triage", "no_triage",
-    "preflight", "no_preflight",
-})  # fmt: skip
-_FLAGS: dict[Launcher, frozenset[str]] = {
-    "torchrun": _TORCHRUN_FLAGS, "accelerate": _ACCELERATE_FLAGS, "deepspeed": _DEEPSPEED_FLAGS, "mgpu": _MGPU_FLAGS,
-}  # fmt: skip
-_TORCH_MODULES = {"torch.distributed.run", "torch.distributed.launch"}
-_ACCELERATE_MODULES = {"accelerate.commands.launch", "accelerate.commands.accelerate_cli", "accelerate"}
+_COMMANDS = tuple((name, command) for name, known in KNOWN.items() for command in known.commands)
+_MODULES = tuple((name, module) for name, known in KNOWN.items() for module in known.modules)
 # Modules of `python -m` that train nothing.
 _TOOLS = frozenset({
     "pip", "venv", "http", "json", "site", "ensurepip", "compileall", "timeit", "zipfile", "ipykernel", "jupyter",
     "unittest", "pytest", "py_compile", "virtualenv", "build", "torch.utils.collect_env", "nltk.downloader", "spacy",
-})  # fmt: skip
+})
+# fmt: on
 
 
 def base(word: str) -> str:
@@ -126,7 +106,7 @@ def after_wrapper(words: Sequence[str]) -> int | None:
         inner = base(word)
         if word.startswith("-") or "=" in word.partition("$")[0]:
             continue
-        if inner in ("torchrun", "deepspeed") or (inner == "accelerate" and words[place + 1 : place + 2] == ["launch"]):
+        if any(_matches(known.commands[0], [inner, *words[place + 1 : place + 2]]) for known in OTHERS):
             return place
         if known and (inner in SHELLS or _PYTHON.fullmatch(inner) or (inner in _WRAPPERS - {"exec", name})):
             return place
@@ -155,16 +135,8 @@ def _continued(words: Sequence[str], place: int) -> int | None:
 def launcher_of(words: Sequence[str]) -> tuple[Launcher, int] | None:
     """The launcher that a command line is of, and the place of the last word of its name."""
     name = base(words[0])
-    if name == "torchrun" or name.startswith("torchrun-"):
-        return "torchrun", 0
-    if name == "accelerate":
-        return ("accelerate", 1) if list(words[1:2]) == ["launch"] else None
-    if name == "accelerate-launch":
-        return "accelerate", 0
-    if name in ("deepspeed", "deepspeed.pt"):
-        return "deepspeed", 0
-    if name == "mgpu" and list(words[1:2]) == ["launch"]:
-        return "mgpu", 1
+    if found := _named(_COMMANDS, [name, *words[1:2]]):
+        return found
     if _PYTHON.fullmatch(name) or words[0] in ("$PYTHON", "${PYTHON}"):
         return _of_python(words)
     if name.endswith(".py") and "/" in words[0]:
@@ -172,21 +144,26 @@ def launcher_of(words: Sequence[str]) -> tuple[Launcher, int] | None:
     return None
 
 
+def _named(patterns: Sequence[tuple[Launcher, str]], words: Sequence[str]) -> tuple[Launcher, int] | None:
+    """The launcher whose name the words begin with, and the place of its last word."""
+    return next(((name, one.count(" ")) for name, one in patterns if _matches(one, words)), None)
+
+
+def _matches(pattern: str, words: Sequence[str]) -> bool:
+    """Whether words begin with those of a pattern, whose * stands for anything."""
+    parts = pattern.split(" ")
+    return len(words) >= len(parts) and all(
+        word.startswith(part[:-1]) if part.endswith("*") else word == part
+        for part, word in zip(parts, words, strict=False)
+    )
+
+
 def _of_python(words: Sequence[str]) -> tuple[Launcher, int] | None:
     place = 1
     while place < len(words):
         word = words[place]
         if word == "-m" and place + 1 < len(words):
-            module = words[place + 1]
-            if module in _TORCH_MODULES:
-                return "torchrun", place + 1
-            if module in _ACCELERATE_MODULES:
-                launch = list(words[place + 2 : place + 3]) == ["launch"]
-                return ("accelerate", place + 1 + launch) if launch or module.endswith(".launch") else None
-            if module.startswith("deepspeed"):
-                return "deepspeed", place + 1
-            root = module.partition(".")[0]
-            return None if root in _TOOLS or module in _TOOLS else ("python", place)
+            return _of_module(words, place)
         if word in ("-X", "-W"):
             place += 2
         elif word == "-c":
@@ -195,7 +172,7 @@ def _of_python(words: Sequence[str]) -> tuple[Launcher, int] | None:
             return None
         elif word.startswith("-"):
             place += 1
-        elif base(word) in ("torchrun", "accelerate", "deepspeed"):
+        elif base(word) in PROGRAMS:
             found = launcher_of(words[place:])
             return (found[0], found[1] + place) if found else None
         else:
@@ -203,11 +180,21 @@ def _of_python(words: Sequence[str]) -> tuple[Launcher, int] | None:
     return None
 
 
+def _of_module(words: Sequence[str], place: int) -> tuple[Launcher, int] | None:
+    """What `python -m` starts, whose -m is at `place`."""
+    module = words[place + 1]
+    if found := _named(_MODULES, words[place + 1 : place + 3]):
+        return found[0], place + 1 + found[1]
+    if module in {pattern.partition(" ")[0] for _, pattern in _MODULES}:  # another subcommand of it
+        return None
+    return None if module.partition(".")[0] in _TOOLS or module in _TOOLS else ("python", place)
+
+
 def _of_text(words: Sequence[str], place: int) -> tuple[Launcher, int] | None:
     """The launcher that a program text calls: how `mgpu launch --print-command` starts it on Python 3.10."""
-    for module in _TORCH_MODULES | _ACCELERATE_MODULES:
-        if any(f"from {module} import main; main()" in word for word in words[place : place + 1]):
-            return ("torchrun" if module in _TORCH_MODULES else "accelerate"), place
+    for name, pattern in _MODULES:
+        if f"from {pattern.partition(' ')[0]} import main; main()" in "".join(words[place : place + 1]):
+            return name, place
     return None
 
 
@@ -218,14 +205,14 @@ def script_of(launcher: Launcher, words: Sequence[str], last: int) -> int | None
         if list(words[place : place + 1]) == ["-m"]:
             place += 1
         return place if place < len(words) else None
-    flags = _FLAGS[launcher]
+    switches = KNOWN[launcher].switches
     while place < len(words):
         word = words[place]
         if word == "--":
             return place + 1 if place + 1 < len(words) else None
         if word.startswith("-") and len(word) > 1:
             name, equals, _ = word.lstrip("-").partition("=")
-            place += 1 if equals or name.replace("-", "_") in flags else 2
+            place += 1 if equals or name.replace("-", "_") in switches else 2
         elif word.startswith("$") and not re.search(r"\.py$", word) and place + 1 < len(words):
             place += 1  # options in a variable
         else:

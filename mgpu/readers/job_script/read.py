@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mgpu import errors, file_reading
 from mgpu.errors import MgpuError, reason
+from mgpu.known_launchers import KNOWN
 from mgpu.process import child_process
 from mgpu.readers.job_script import directives
 from mgpu.readers.job_script.programs import SHELLS, base
@@ -214,8 +215,7 @@ def _known_here(folder: str) -> bool:
 def _config(commands: Sequence[JobCommand]) -> str | None:
     """The accelerate config that a launcher is given."""
     for command in commands:
-        if command.launcher in ("accelerate", "mgpu"):
-            names = ("--config_file", "--config-file") if command.launcher == "accelerate" else ("-c", "--config")
+        if command.launcher and (names := KNOWN[command.launcher].config):
             for place, word in enumerate(command.arguments):
                 name, equals, value = word.partition("=")
                 if name in names:

@@ -27,7 +27,7 @@ from mgpu import errors, file_reading
 from mgpu.errors import MgpuError, reason
 from mgpu.readers.log import handled_exceptions, prefilter
 from mgpu.readers.log.line import LONGEST_TEXT, Line, looks_labelled, taken_apart
-from mgpu.readers.log.torchrun_table import Tables
+from mgpu.readers.log.torchrun_table import TELLS_OF_FAILURE, Tables
 from mgpu.readers.log.tracebacks import Tracebacks
 from mgpu.secrets_masking import masked
 from mgpu.signature import Row
@@ -65,11 +65,6 @@ _WATCHDOG = re.compile(
     r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d{1,15}), )?OpType=(?P<op>\w+)"
     r"(?:.*?Timeout\(ms\)=(?P<ms>\d{1,15})\b)?"
 )
-# The first line in which a launcher tells that a rank has failed.
-_LAUNCHERS = re.compile(
-    r"^.*(?:closing signal SIG|failed \(exitcode: )|"
-    r"^Traceback.*\n(?:  File .*\n(?:    .*\n)?){1,3}?  File .*(?:accelerate/commands|torch/distributed/run)", re.M
-)  # fmt: skip
 _WORDS = re.compile(r"^(?!.*Setting OMP_NUM_THREADS).*\w")
 _COMPLETED = re.compile(r"last completed (?:NCCL )?work: (-?\d{1,15})\b")
 
@@ -210,7 +205,7 @@ def _last_words(path: Path) -> str | None:
             text = file.read(_LONGEST_LINE).decode("utf-8", "replace").replace("\r", "\n")
     except OSError:  # stdin or a pipe, which is read
         return None
-    of_launcher = _LAUNCHERS.search(text)
+    of_launcher = TELLS_OF_FAILURE.search(text)
     said = [line for line in text[: of_launcher.start() if of_launcher else 0].split("\n") if _WORDS.search(line)]
     return masked(taken_apart(said[-1]).text.strip()[:LONGEST_TEXT]) or None if said else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from mgpu.known_launchers import KNOWN, PROGRAMS
 from mgpu.readers.log.line import LONGEST_TEXT, Line
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import Fallen
@@ -16,8 +17,15 @@ _CODE = re.compile(r"(-?\d{1,9})\b(?: *\(pid: (\d{1,9})\))?")
 # failed (exitcode: -9) local_rank: 2 (pid: 4711) of binary: /usr/bin/python
 _SINGLE = re.compile(r"failed \(exitcode: (-?\d{1,9})\) local_rank: (\d{1,9}) \(pid: (\d{1,9})\) of")
 # The command of accelerate's launcher of one process: its Python, or another launcher; a script's own is no rank.
-STARTED = re.compile(
-    r"Command (?:'?\[)?'?(?:[^',\s]*/)?(?:python[\d.]*|pypy[\d.]*|accelerate|torchrun|deepspeed|mpirun)(?=['\s])"
+_PROGRAMS = "|".join((r"python[\d.]*", r"pypy[\d.]*", *PROGRAMS, "mpirun"))
+STARTED = re.compile(rf"Command (?:'?\[)?'?(?:[^',\s]*/)?(?:{_PROGRAMS})(?=['\s])")
+_OFFERED = [known for known in KNOWN.values() if known.started]
+# The first line in which a launcher tells that a rank has failed.
+TELLS_OF_FAILURE = re.compile(
+    rf"^.*(?:{'|'.join(pattern for known in _OFFERED for pattern in known.says)})|"
+    r"^Traceback.*\n(?:  File .*\n(?:    .*\n)?){1,3}?"
+    rf"  File .*(?:{'|'.join(frame for known in _OFFERED for frame in known.frames[:1])})",
+    re.M,
 )
 _CALLED = re.compile(
     rf"CalledProcessError: {STARTED.pattern}.*"

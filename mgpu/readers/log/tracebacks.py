@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from mgpu.known_launchers import OTHERS
 from mgpu.readers.log.line import LONGEST_TEXT, Line
 from mgpu.readers.log.torchrun_table import STARTED
 from mgpu.secrets_masking import masked
@@ -34,7 +35,7 @@ _MESSAGE_LINES = 30  # of a message of several lines
 _BLANK_LINES = 2  # between the links of a chain
 _KEPT = 300  # different exceptions
 _SWEPT_LINES = 1000  # so often is looked for what was begun and never ended: a rank that was killed while it wrote
-_LAUNCHER = re.compile(r"accelerate/commands/|torch/distributed/(?:run|launcher/)|deepspeed/launcher/")
+_LAUNCHER = re.compile("|".join(frame for known in OTHERS for frame in known.frames))
 _RANK_BY_TORCH = re.compile(r"\[rank\d+\]:")
 
 

@@ -1,0 +1,91 @@
+"""Which launchers does mgpu know: how is each written on a command line, and recognized in a log and among processes?
+
+One record per launcher. How `mgpu launch` starts one is in launchers/table.py, which needs a record for every launcher
+that is `started` here.
+"""
+
+# Without `from __future__ import annotations`: NamedTuple would compile each one, 1 ms of every start.
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
+
+Launcher = Literal["accelerate", "torchrun", "deepspeed", "mgpu", "python"]
+
+
+class KnownLauncher(NamedTuple):
+    """One launcher. Options are named without their dashes, with _ for every - inside."""
+
+    started: bool = False  # `mgpu launch --launcher` offers it
+    # On a command line. A * at the end of a word stands for anything.
+    commands: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()  # the same after `python -m`
+    switches: frozenset[str] = frozenset()  # its options that take no value
+    config: tuple[str, ...] = ()  # as written: its options that name an accelerate config
+    per_node: bool = False  # one per node, which starts the ranks of its node
+    address: str = ""  # its options: where the nodes meet,
+    port: str = ""
+    endpoint: str = ""  # and both in one: HOST:PORT
+    # Among processes
+    starts_ranks: bool = True  # its ranks are processes of their own, with RANK in their environment
+    lone_rank: Literal["", "itself", "child"] = ""  # a single rank that has no RANK
+    flattens: bool = True  # it ends with 1 whatever exit code its ranks had
+    # In a log: where its own frames are in a traceback, and what it prints when a rank has failed, as patterns.
+    frames: tuple[str, ...] = ()
+    says: tuple[str, ...] = ()
+
+
+# fmt: off
+KNOWN: Final[Mapping[Launcher, KnownLauncher]] = {
+    "accelerate": KnownLauncher(
+        started=True,
+        commands=("accelerate launch", "accelerate-launch"),
+        modules=("accelerate.commands.launch", "accelerate.commands.accelerate_cli launch", "accelerate launch"),
+        # of accelerate 1.15 and older ones
+        switches=frozenset({
+            "help", "h", "quiet", "q", "cpu", "multi_gpu", "tpu", "mps", "use_mps_device", "use_xpu", "ipex",
+            "enable_cpu_affinity", "dynamo_use_fullgraph", "dynamo_use_dynamic", "dynamo_use_regional_compilation",
+            "use_deepspeed", "use_fsdp", "use_parallelism_config", "use_megatron_lm", "same_network", "m", "module",
+            "no_python", "tpu_cluster", "no_tpu_cluster", "tpu_use_sudo", "downcast_bf16", "debug", "fp16",
+            "fp8_use_autocast_during_eval",
+        }),
+        config=("--config_file", "--config-file"),
+        per_node=True,
+        address="main_process_ip", port="main_process_port",
+        lone_rank="child",
+        frames=("accelerate/commands/",),
+    ),
+    "torchrun": KnownLauncher(
+        started=True,
+        commands=("torchrun", "torchrun-*"),
+        modules=("torch.distributed.run", "torch.distributed.launch"),
+        switches=frozenset({
+            "standalone", "m", "module", "no_python", "run_path", "virtual_local_rank", "use_env", "help", "h",
+        }),
+        per_node=True,
+        address="master_addr", port="master_port", endpoint="rdzv_endpoint",
+        frames=("torch/distributed/run", "torch/distributed/launcher/"),
+        says=("closing signal SIG", r"failed \(exitcode: "),
+    ),
+    "deepspeed": KnownLauncher(
+        commands=("deepspeed", "deepspeed.pt"),
+        modules=("deepspeed*",),
+        switches=frozenset({
+            "help", "h", "no_ssh", "force_multi", "save_pid", "no_local_rank", "no_python", "module", "m",
+            "elastic_training", "use_env",
+        }),
+        address="master_addr", port="master_port",
+        frames=("deepspeed/launcher/",),
+    ),
+    "mgpu": KnownLauncher(
+        commands=("mgpu launch",),
+        switches=frozenset({
+            "slurm", "yes", "y", "dry_run", "n", "print_command", "module", "m", "exec", "detach", "triage",
+            "no_triage", "preflight", "no_preflight",
+        }),
+        config=("-c", "--config"),
+    ),
+    "python": KnownLauncher(started=True, starts_ranks=False, lone_rank="itself", flattens=False),  # no launcher at all
+}
+# fmt: on
+OTHERS: Final = tuple(known for name, known in KNOWN.items() if name != "mgpu" and known.commands)
+PROGRAMS: Final = tuple(known.commands[0].partition(" ")[0] for known in OTHERS)
+STARTED: Final[tuple[Launcher, ...]] = tuple(name for name, known in KNOWN.items() if known.started)
