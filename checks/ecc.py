@@ -32,10 +32,11 @@ _RETIRED_LIMIT = 63
 def gpu_ecc_uncorrected(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU has met memory errors that its ECC could not correct, since the driver was loaded.
 
-    Why: the damaged page may hold weights or gradients; the process that touches it is killed (Xid 48, 94, 95), and
+    Why: the memory of this GPU gave wrong bits that ECC could not repair; a rank that touches them is killed.
+    More: The damaged page may hold weights or gradients; the process that touches it is killed (Xid 48, 94, 95), and
     every other rank then waits in a collective.
 
-    Fix: drain the node and reset the GPU. If the count comes back, the board goes to its vendor.
+    Fix: stop the jobs on it, then reset it. If it comes back: the vendor.
     """
     known = [gpu for gpu in gpus if gpu.ecc_uncorrected_volatile is not None]
     bad = [gpu for gpu in known if gpu.ecc_uncorrected_volatile]
@@ -44,10 +45,9 @@ def gpu_ecc_uncorrected(gpus: tuple[Gpu, ...]) -> Answer:
         return Problem(
             f"{counted(errors, 'uncorrected ECC error')} on {gpu_list(g.index for g in bad)} "
             "since the driver was loaded",
-            "The memory of this GPU gave wrong bits that ECC could not repair; a rank that touches them is killed.",
-            Fix("Stop the jobs on it, then reset it. If it comes back: the vendor.", reset(bad), who="admin"),
-            {f"gpu_{gpu.index}": gpu.ecc_uncorrected_volatile for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            fix=Fix(commands=reset(bad), who="admin"),
+            evidence={f"gpu_{gpu.index}": gpu.ecc_uncorrected_volatile for gpu in bad},
+            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     if not known:
         return Skip("no GPU here reports ECC errors")
@@ -58,19 +58,19 @@ def gpu_ecc_uncorrected(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_row_remap_failed(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU has run out of spare memory rows.
 
-    Why: a bad row could not be replaced, so it will be hit again: the board is at its end.
+    Why: no spare row was left for a bad one. NVIDIA's rule for this flag is to return the board.
+    More: A bad row could not be replaced, so it will be hit again: the board is at its end.
 
-    Fix: run the field diagnostic, then replace the board.
+    Fix: run NVIDIA's field diagnostic and return the board.
     """
     known = [gpu for gpu in gpus if gpu.rows_remap_failed is not None]
     bad = [gpu for gpu in known if gpu.rows_remap_failed]
     if bad:
         return Problem(
             f"row remapping failed on {gpu_list(g.index for g in bad)}",
-            "No spare row was left for a bad one. NVIDIA's rule for this flag is to return the board.",
-            Fix("Run NVIDIA's field diagnostic and return the board.", ("nvidia-smi -q -d ROW_REMAPPER",), "hardware"),
-            {f"gpu_{gpu.index}_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            fix=Fix(commands=("nvidia-smi -q -d ROW_REMAPPER",), who="hardware"),
+            evidence={f"gpu_{gpu.index}_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
+            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     return Ok(f"none failed on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here remaps rows")
 
@@ -79,20 +79,19 @@ def gpu_row_remap_failed(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_row_remap_pending(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU waits for a reset to replace a bad memory row.
 
-    Why: the page is out of use and running work is safe; the replacement takes effect at the next reset. Not a fault of
-    the board.
+    Why: a bad memory row was taken out of use; its spare comes into use at the next reset.
+    More: Not a fault of the board.
 
-    Fix: reset the GPU, or reboot, when it is idle.
+    Fix: reset it when nothing runs there.
     """
     known = [gpu for gpu in gpus if gpu.rows_remap_pending is not None]
     bad = [gpu for gpu in known if gpu.rows_remap_pending]
     if bad:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: a row remap waits for a reset",
-            "A bad memory row was taken out of use; its spare comes into use at the next reset.",
-            Fix("Reset it when nothing runs there.", reset(bad), who="admin"),
-            {f"gpu_{gpu.index}_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            fix=Fix(commands=reset(bad), who="admin"),
+            evidence={f"gpu_{gpu.index}_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
+            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     return Ok(f"no remap waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here remaps rows")
 
@@ -101,18 +100,18 @@ def gpu_row_remap_pending(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_retired_pages_pending(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU waits for a reset to retire a bad memory page.
 
-    Why: until the reset the page may be handed out again, and a process that gets it fails.
+    Why: a bad page is still in use until the GPU is reset.
+    More: Until the reset the page may be handed out again, and a process that gets it fails.
 
-    Fix: reset the GPU, or reboot, when it is idle.
+    Fix: reset it when nothing runs there.
     """
     known = [gpu for gpu in gpus if gpu.retired_pages_pending is not None]
     bad = [gpu for gpu in known if gpu.retired_pages_pending]
     if bad:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: page retirement waits for a reset",
-            "A bad page is still in use until the GPU is reset.",
-            Fix("Reset it when nothing runs there.", reset(bad), who="admin"),
-            {f"gpu_{gpu.index}_pending": True for gpu in bad},
+            fix=Fix(commands=reset(bad), who="admin"),
+            evidence={f"gpu_{gpu.index}_pending": True for gpu in bad},
             subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     return Ok(f"none waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here retires pages")
@@ -122,21 +121,21 @@ def gpu_retired_pages_pending(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_memory_unrepairable(gpus: tuple[Gpu, ...]) -> Answer:
     """The driver holds a GPU's memory for damaged beyond repair.
 
-    Why: neither spare rows nor a spare channel are left for what broke. The damage will be hit again, and the process
-    that hits it is killed; every other rank then waits in a collective.
+    Why: the driver has nothing left to replace the damaged memory with.
+    More: The damage will be hit again, and the process that hits it is killed; every other rank then waits in a
+    collective.
 
-    Fix: run the field diagnostic, then replace the board.
+    Fix: run NVIDIA's field diagnostic and return the board.
     """
     known = [gpu for gpu in gpus if gpu.memory_unrepairable is not None]
     bad = [gpu for gpu in known if gpu.memory_unrepairable]
     if bad:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: memory damaged beyond repair",
-            "The driver has nothing left to replace the damaged memory with.",
-            Fix("Run NVIDIA's field diagnostic and return the board.", ("nvidia-smi -q -d ECC,ROW_REMAPPER",),
-                "hardware"),
-            {f"gpu_{gpu.index}_serial": gpu.serial for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            fix=Fix(commands=("nvidia-smi -q -d ECC,ROW_REMAPPER",),
+                who="hardware"),
+            evidence={f"gpu_{gpu.index}_serial": gpu.serial for gpu in bad},
+            subjects=tuple(f"GPU {gpu.index}" for gpu in bad)
         )  # fmt: skip
     if not known:
         return Skip("no GPU or driver here tells (it takes driver 590)")
@@ -147,20 +146,20 @@ def gpu_memory_unrepairable(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_sram_errors_exceeded(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU's caches and registers have had more uncorrected errors than NVIDIA lets pass.
 
-    Why: SRAM has no spare rows. The driver counts its errors and raises this flag when the board is due to be returned;
-    until then processes on it are killed now and then, and the other ranks hang.
+    Why: the driver's own threshold for uncorrected errors in caches and registers is passed.
+    More: SRAM has no spare rows. The driver counts its errors and raises this flag when the board is due to be
+    returned; until then processes on it are killed now and then, and the other ranks hang.
 
-    Fix: run the field diagnostic, then replace the board.
+    Fix: run NVIDIA's field diagnostic and return the board.
     """
     known = [gpu for gpu in gpus if gpu.ecc_sram_threshold_exceeded is not None]
     bad = [gpu for gpu in known if gpu.ecc_sram_threshold_exceeded]
     if bad:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: too many SRAM errors",
-            "The driver's own threshold for uncorrected errors in caches and registers is passed.",
-            Fix("Run NVIDIA's field diagnostic and return the board.", ("sudo nvidia-smi -q -d ECC",), "hardware"),
-            {f"gpu_{gpu.index}_uncorrected": gpu.ecc_uncorrected_aggregate for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            fix=Fix(commands=("sudo nvidia-smi -q -d ECC",), who="hardware"),
+            evidence={f"gpu_{gpu.index}_uncorrected": gpu.ecc_uncorrected_aggregate for gpu in bad},
+            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     if known:
         return Ok(f"below the threshold on {len(known)} of {len(gpus)} GPUs")
@@ -173,10 +172,12 @@ def gpu_sram_errors_exceeded(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_spare_rows_used_up(gpus: tuple[Gpu, ...]) -> Answer:
     """A memory bank of a GPU has no spare row left.
 
-    Why: the rows that went bad so far were replaced. The next one in the same bank cannot be: remapping then fails, and
-    the board has to be returned.
+    Why: the next bad row in such a bank cannot be replaced.
+    More: The rows that went bad so far were replaced. The next one in the same bank cannot be: remapping then fails,
+    and the board has to be returned.
 
-    Fix: nothing to do yet; plan for the replacement of the board.
+    Fix: tell who looks after the hardware.
+    More: Nothing to do yet; plan for the replacement of the board.
     """
     known = [gpu for gpu in gpus if gpu.rows_banks_without_spare is not None]
     bad = [gpu for gpu in known if gpu.rows_banks_without_spare]
@@ -184,10 +185,9 @@ def gpu_spare_rows_used_up(gpus: tuple[Gpu, ...]) -> Answer:
         banks = sum(gpu.rows_banks_without_spare or 0 for gpu in bad)
         return Problem(
             f"{gpu_list(g.index for g in bad)}: {counted(banks, 'memory bank')} without a spare row",
-            "The next bad row in such a bank cannot be replaced.",
-            Fix("Tell who looks after the hardware.", ("nvidia-smi -q -d ROW_REMAPPER",), "hardware"),
-            {f"gpu_{gpu.index}_banks": gpu.rows_banks_without_spare for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            fix=Fix(commands=("nvidia-smi -q -d ROW_REMAPPER",), who="hardware"),
+            evidence={f"gpu_{gpu.index}_banks": gpu.rows_banks_without_spare for gpu in bad},
+            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     if not known:
         return Skip("no GPU here tells its spare rows")
@@ -198,10 +198,11 @@ def gpu_spare_rows_used_up(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_pages_retired_to_the_limit(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU has retired as many memory pages as it can keep a list of.
 
-    Why: boards before Ampere take bad pages out of use, and their InfoROM has room for a fixed number of them. A page
+    Why: there is no room to retire another bad page.
+    More: Boards before Ampere take bad pages out of use, and their InfoROM has room for a fixed number of them. A page
     that goes bad after that stays in use: processes that get it are killed.
 
-    Fix: run the field diagnostic, then replace the board.
+    Fix: run NVIDIA's field diagnostic and return the board.
     """
     known = [gpu for gpu in gpus if gpu.retired_pages is not None]
     bad = [gpu for gpu in known if (gpu.retired_pages or 0) >= _RETIRED_LIMIT]
@@ -209,11 +210,10 @@ def gpu_pages_retired_to_the_limit(gpus: tuple[Gpu, ...]) -> Answer:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: {bad[0].retired_pages} memory pages retired, the limit is "
             f"{_RETIRED_LIMIT}",
-            "There is no room to retire another bad page.",
-            Fix("Run NVIDIA's field diagnostic and return the board.", ("nvidia-smi -q -d PAGE_RETIREMENT",),
-                "hardware"),
-            {f"gpu_{gpu.index}_retired": gpu.retired_pages for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            fix=Fix(commands=("nvidia-smi -q -d PAGE_RETIREMENT",),
+                who="hardware"),
+            evidence={f"gpu_{gpu.index}_retired": gpu.retired_pages for gpu in bad},
+            subjects=tuple(f"GPU {gpu.index}" for gpu in bad)
         )  # fmt: skip
     if not known:
         return Skip("no GPU here retires pages")
@@ -225,19 +225,18 @@ def gpu_pages_retired_to_the_limit(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_repair_pending(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU waits for a reset to repair a memory channel or a processing cluster.
 
-    Why: the damaged part is out of use; its spare takes its place at the next reset.
+    Why: a spare memory channel or processing cluster comes into use at the next reset.
 
-    Fix: reset the GPU, or reboot, when it is idle.
+    Fix: reset it when nothing runs there.
     """
     known = [gpu for gpu in gpus if gpu.repair_pending is not None]
     bad = [gpu for gpu in known if gpu.repair_pending]
     if bad:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: a repair waits for a reset",
-            "A spare memory channel or processing cluster comes into use at the next reset.",
-            Fix("Reset it when nothing runs there.", reset(bad), who="admin"),
-            {f"gpu_{gpu.index}_pending": True for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            fix=Fix(commands=reset(bad), who="admin"),
+            evidence={f"gpu_{gpu.index}_pending": True for gpu in bad},
+            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     return Ok(f"none waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -246,10 +245,10 @@ def gpu_repair_pending(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_memory_errors_before(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU has met uncorrected memory errors in its life, none since the driver was loaded.
 
-    Why: what was damaged has been replaced, and the GPU is sound now. When its ranks fail again and again, this is the
-    board to look at first.
+    Why: they were dealt with, and none has come since the driver was loaded.
+    More: When its ranks fail again and again, this is the board to look at first.
 
-    Fix: nothing, unless it comes back.
+    Fix: nothing to do now.
     """
     known = [gpu for gpu in gpus if gpu.ecc_uncorrected_aggregate is not None]
     bad = [gpu for gpu in known if gpu.ecc_uncorrected_aggregate and not gpu.ecc_uncorrected_volatile]
@@ -257,11 +256,10 @@ def gpu_memory_errors_before(gpus: tuple[Gpu, ...]) -> Answer:
         errors = sum(gpu.ecc_uncorrected_aggregate or 0 for gpu in bad)
         return Problem(
             f"{gpu_list(g.index for g in bad)}: {counted(errors, 'uncorrected memory error')} in earlier runs",
-            "They were dealt with, and none has come since the driver was loaded.",
-            Fix("Nothing to do now.", ("nvidia-smi -q -d ECC,ROW_REMAPPER",)),
-            {f"gpu_{gpu.index}_uncorrected": gpu.ecc_uncorrected_aggregate for gpu in bad}
+            fix=Fix(commands=("nvidia-smi -q -d ECC,ROW_REMAPPER",)),
+            evidence={f"gpu_{gpu.index}_uncorrected": gpu.ecc_uncorrected_aggregate for gpu in bad}
             | {f"gpu_{gpu.index}_rows_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     return Ok(f"no earlier errors on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here counts them")
 
@@ -270,24 +268,23 @@ def gpu_memory_errors_before(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_ecc_off(gpus: tuple[Gpu, ...]) -> Answer:
     """ECC is switched off on a data-centre GPU.
 
-    Why: a bit that flips in its memory is not noticed: weights, gradients or results are wrong without an error, on one
-    rank only. Somebody switched it off for the few percent of memory it takes.
+    Why: a flipped bit in the memory of this GPU goes unnoticed, into the results.
+    More: Somebody switched it off for the few percent of memory it takes.
 
-    Fix: switch it on; it takes effect at the next reset.
+    Fix: switch it on, then reset the GPU when it is idle.
+    More: It takes effect at the next reset.
     """
     known = [gpu for gpu in gpus if gpu.ecc_enabled is not None and gpu.virtualization != _VGPU and _has_ecc(gpu)]
     bad = [gpu for gpu in known if not gpu.ecc_enabled and not gpu.ecc_pending]
     if bad:
         return Problem(
             f"ECC is off on {gpu_list(g.index for g in bad)}",
-            "A flipped bit in the memory of this GPU goes unnoticed, into the results.",
-            Fix(
-                "Switch it on, then reset the GPU when it is idle.",
-                (*(shell("sudo nvidia-smi -i {:number} -e 1", gpu.index) for gpu in bad), *reset(bad)),
+            fix=Fix(
+                commands=(*(shell("sudo nvidia-smi -i {:number} -e 1", gpu.index) for gpu in bad), *reset(bad)),
                 who="admin",
             ),
-            {f"gpu_{gpu.index}_model": gpu.name for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            evidence={f"gpu_{gpu.index}_model": gpu.name for gpu in bad},
+            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     if not known:
         return Skip("no GPU here has ECC by default")

@@ -29,9 +29,10 @@ _BAR1_FULL = 0.95
 def gpu_memory_below_plan(gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) -> Answer:
     """A visible GPU has less free memory than the plan expects.
 
-    Why: the rank on it stops with out-of-memory, and the others with it.
+    Why: a rank on it would stop with out-of-memory.
 
-    Fix: free the GPU, or leave it out.
+    Fix: see who holds the memory.
+    More: Free the GPU, or leave it out.
     """
     if plan.expect_free_bytes is None:
         return Skip("no amount was asked for (--expect-free)")
@@ -41,10 +42,9 @@ def gpu_memory_below_plan(gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) -
         return Problem(
             f"{gpu_list(g.index for g in short)}: {gib(short[0].memory_free_bytes or 0)} free, "
             f"{gib(plan.expect_free_bytes)} expected",
-            "A rank on it would stop with out-of-memory.",
-            Fix("See who holds the memory.", ("nvidia-smi",)),
-            {f"gpu_{gpu.index}_free_bytes": gpu.memory_free_bytes for gpu in short},
-            tuple(f"GPU {gpu.index}" for gpu in short),
+            fix=Fix(commands=("nvidia-smi",)),
+            evidence={f"gpu_{gpu.index}_free_bytes": gpu.memory_free_bytes for gpu in short},
+            subjects=tuple(f"GPU {gpu.index}" for gpu in short),
         )
     return Ok(f"{len(used)} GPUs have {gib(plan.expect_free_bytes)} free") if used else Skip("no visible GPU tells")
 
@@ -56,7 +56,7 @@ def gpu_memory_sizes_differ(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     Why: all ranks get the same micro-batch, so the one with the least memory stops with out-of-memory first. Equal
     boards differ where ECC takes its share on one of them only, or where one is another edition.
 
-    Fix: set ECC alike on all, or plan for the smallest.
+    Fix: set ECC alike; it takes effect at the next reset.
     """
     told = [
         (name, [gpu for gpu in members if gpu.memory_total_bytes and not gpu.mig_mode])
@@ -72,7 +72,7 @@ def gpu_memory_sizes_differ(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             f"{gpu_list(g.index for g in small)}: {gib(min(sizes))} of memory, the others have {gib(max(sizes))}",
             f"They are all {name}. "
             + ("ECC is on for some of them only." if ecc else "One of them is another edition, or set up differently."),
-            Fix("Set ECC alike; it takes effect at the next reset.", ("nvidia-smi -q -d ECC,MEMORY",), "admin")
+            Fix(commands=("nvidia-smi -q -d ECC,MEMORY",), who="admin")
             if ecc
             else Fix("Plan the batch for the smallest.", ("mgpu configure",)),
             {f"gpu_{gpu.index}_total_bytes": gpu.memory_total_bytes for gpu in members},
@@ -95,7 +95,8 @@ def gpu_free_memory_uneven(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     Why: all ranks get the same micro-batch: what fits on the fullest GPU is what fits. A screen, a notebook or another
     user takes the difference.
 
-    Fix: free it, or plan the batch for it.
+    Fix: see who holds it, or plan for the smallest.
+    More: Free it, or plan the batch for it.
     """
     number = 0
     for members in same_models(gpus, visible).values():
@@ -109,7 +110,7 @@ def gpu_free_memory_uneven(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             return Problem(
                 f"{gpu_list(g.index for g in low)}: {gib(gpu.memory_free_bytes or 0)} free, elsewhere {gib(most)}",
                 f"GPU {gpu.index} drives a screen." if screen else "Something else holds memory there.",
-                Fix("See who holds it, or plan for the smallest.", ("nvidia-smi",)),
+                Fix(commands=("nvidia-smi",)),
                 {f"gpu_{g.index}_free_bytes": g.memory_free_bytes for g in known},
                 tuple(f"GPU {g.index}" for g in low),
             )
@@ -126,7 +127,8 @@ def gpu_free_memory_uneven(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
 def gpu_memory_used_from_outside(gpus: tuple[Gpu, ...], visible: Visible, container: Container) -> Answer:
     """In a container: GPU memory is in use, and no process that shows here holds it.
 
-    Why: processes of the host and of other containers do not show in one, and often not even its own. Whoever it is, a
+    Why: another container, the host, or a process in here that NVML does not list has the GPU.
+    More: Processes of the host and of other containers do not show in one, and often not even its own. Whoever it is, a
     rank gets what is left and stops with out-of-memory.
 
     Fix: ask on the host who has the GPU, or take a free one.
@@ -151,13 +153,12 @@ def gpu_memory_used_from_outside(gpus: tuple[Gpu, ...], visible: Visible, contai
         free = [index for index in visible.gpus if index not in foreign]
         return Problem(
             f"{gpu_list(foreign)}: {gib(next(iter(foreign.values())))} in use, and no process is listed",
-            "Another container, the host, or a process in here that NVML does not list has the GPU.",
-            (
+            fix=(
                 *([Fix("Use the others.", use_only(free, gpus))] if free else []),
                 Fix("Ask on the host who has it.", ("nvidia-smi",), "admin"),
             ),
-            {f"gpu_{index}_foreign_bytes": rest for index, rest in foreign.items()},
-            tuple(f"GPU {index}" for index in foreign),
+            evidence={f"gpu_{index}_foreign_bytes": rest for index, rest in foreign.items()},
+            subjects=tuple(f"GPU {index}" for index in foreign),
         )
     return Ok(f"memory of {counted(known, 'GPU')} is accounted for") if known else Skip("no visible GPU tells")
 
@@ -166,8 +167,9 @@ def gpu_memory_used_from_outside(gpus: tuple[Gpu, ...], visible: Visible, contai
 def gpu_busy_without_process(gpus: tuple[Gpu, ...], visible: Visible, driver: Driver, container: Container) -> Answer:
     """A GPU is at work, and no process is listed there.
 
-    Why: somebody computes from where this process cannot look (another container, a virtual machine beside this one). A
-    rank there shares the GPU, and every step waits for it.
+    Why: somebody computes there whom this process cannot see.
+    More: Somebody computes from where this process cannot look (another container, a virtual machine beside this one).
+    A rank there shares the GPU, and every step waits for it.
 
     Fix: find out who it is, or take a free GPU.
     """
@@ -186,14 +188,13 @@ def gpu_busy_without_process(gpus: tuple[Gpu, ...], visible: Visible, driver: Dr
         free = [index for index in visible.gpus if index not in {gpu.index for gpu in bad}]
         return Problem(
             f"{gpu_list(g.index for g in bad)}: {bad[0].utilization_percent} % busy, and no process is listed",
-            "Somebody computes there whom this process cannot see.",
-            (
+            fix=(
                 *([Fix("Use the others.", use_only(free, gpus))] if free else []),
                 Fix("See who has the device open.", tuple(shell("sudo fuser -v {:path}", _node(gpu)) for gpu in bad),
-                    "admin"),
+                    "admin")
             ),
-            {f"gpu_{gpu.index}_percent": gpu.utilization_percent for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            evidence={f"gpu_{gpu.index}_percent": gpu.utilization_percent for gpu in bad},
+            subjects=tuple(f"GPU {gpu.index}" for gpu in bad)
         )  # fmt: skip
     if not known:
         return Skip("no visible GPU tells, or the driver had to be started for the question")
@@ -208,10 +209,12 @@ def _node(gpu: Gpu) -> str:
 def gpu_bar1_exhausted(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """The window through which other devices reach a GPU's memory (BAR1) is full.
 
-    Why: peer-to-peer over PCIe and GPUDirect RDMA map their buffers into it. Without room NCCL fails to register
+    Why: there is no room left for peers and network cards to map this GPU's memory.
+    More: Peer-to-peer over PCIe and GPUDirect RDMA map their buffers into it. Without room NCCL fails to register
     memory, or falls back to copies through the host.
 
-    Fix: end the processes that hold it, or switch the large window (resizable BAR, Above 4G) on in the BIOS.
+    Fix: see who holds the GPU.
+    More: End the processes that hold it, or switch the large window (resizable BAR, Above 4G) on in the BIOS.
     """
     known = [
         gpu for gpu in gpus if gpu.index in visible.gpus and gpu.bar1_total_bytes and gpu.bar1_used_bytes is not None
@@ -222,10 +225,9 @@ def gpu_bar1_exhausted(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: BAR1 is full ({gib(gpu.bar1_used_bytes or 0)} of "
             f"{gib(gpu.bar1_total_bytes or 0)})",
-            "There is no room left for peers and network cards to map this GPU's memory.",
-            Fix("See who holds the GPU.", (shell("nvidia-smi -q -d MEMORY,PIDS -i {:number}", gpu.index),)),
-            {f"gpu_{g.index}_bar1_used_bytes": g.bar1_used_bytes for g in bad},
-            tuple(f"GPU {g.index}" for g in bad),
+            fix=Fix(commands=(shell("nvidia-smi -q -d MEMORY,PIDS -i {:number}", gpu.index),)),
+            evidence={f"gpu_{g.index}_bar1_used_bytes": g.bar1_used_bytes for g in bad},
+            subjects=tuple(f"GPU {g.index}" for g in bad),
         )
     if not known:
         return Skip("no visible GPU tells")

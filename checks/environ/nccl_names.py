@@ -47,8 +47,8 @@ def _strangers(found: Mapping[str, Setting], version: Version) -> tuple[dict[str
 def nccl_variable_misspelt(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) -> Answer:
     """A variable is nearly called as one of NCCL's.
 
-    Why: NCCL ignores what it does not know without a word. Who set it believes that the run is tuned, or protected, and
-    looks for the trouble elsewhere.
+    Why: NCCL ignores names that it does not know, and says nothing.
+    More: Who set it believes that the run is tuned, or protected, and looks for the trouble elsewhere.
 
     Fix: correct the name, or remove it.
     """
@@ -61,10 +61,9 @@ def nccl_variable_misspelt(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch)
     bad = [found[name] for name in near]
     return Problem(
         "; ".join(f"{name} is not {known}" for name, known in near.items()),
-        "NCCL ignores names that it does not know, and says nothing.",
-        Fix(f"Write {listed(dict.fromkeys(near.values()))}, or remove it.", unset(bad)),
-        origins(bad),
-        tuple(near),
+        fix=Fix(f"Write {listed(dict.fromkeys(near.values()))}, or remove it.", unset(bad)),
+        evidence=origins(bad),
+        subjects=tuple(near),
     )
 
 
@@ -72,8 +71,9 @@ def nccl_variable_misspelt(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch)
 def nccl_variable_unknown(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) -> Answer:
     """A variable has NCCL's prefix, and NCCL does not read it.
 
-    Why: names are copied from articles, from other clouds whose plugins read them, or made up. NCCL itself ignores them
-    without a word.
+    Why: it is not in the guide, nor in the sources. A plugin may read it.
+    More: Names are copied from articles, from other clouds whose plugins read them, or made up. NCCL itself ignores
+    them without a word.
 
     Fix: remove it, unless a plugin of yours reads it.
     """
@@ -90,10 +90,9 @@ def nccl_variable_unknown(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) 
     bad = [found[name] for name in strange]
     return Problem(
         f"{', '.join(strange)}: no NCCL up to {dotted(NEWEST_NCCL)} reads {'it' if len(strange) == 1 else 'them'}",
-        "It is not in the guide, nor in the sources. A plugin may read it.",
-        Fix("Remove it, unless a plugin of yours reads it.", unset(bad)),
-        origins(bad),
-        tuple(strange),
+        fix=Fix(commands=unset(bad)),
+        evidence=origins(bad),
+        subjects=tuple(strange),
     )
 
 
@@ -104,7 +103,8 @@ def nccl_variable_without_effect(env: Mapping[str, str], nccl: Nccl) -> Answer:
     Why: NCCL_TIMEOUT is in many launch scripts and has never had an effect; others were removed from NCCL, or came with
     a newer one than is loaded. Who set it believes that it protects the run, or makes it faster.
 
-    Fix: remove it; a timeout is the `timeout=` argument of init_process_group.
+    Fix: remove it.
+    More: A timeout is the `timeout=` argument of init_process_group.
     """
     found, version = settings(env, nccl), loaded(nccl)
     dead: dict[str, str] = {}
@@ -126,7 +126,7 @@ def nccl_variable_without_effect(env: Mapping[str, str], nccl: Nccl) -> Answer:
         f"NCCL {dotted(version) or 'of unknown version'} is loaded. "
         + "; ".join(f"{name}: {why}" for name, why in dead.items())
         + ".",
-        Fix("Remove it.", unset(bad)),
+        Fix(commands=unset(bad)),
         origins(bad),
         tuple(dead),
     )
@@ -136,7 +136,8 @@ def nccl_variable_without_effect(env: Mapping[str, str], nccl: Nccl) -> Answer:
 def variable_in_small_letters(env: Mapping[str, str]) -> Answer:
     """A variable is written in small letters.
 
-    Why: NCCL, CUDA and PyTorch read capitals only, so under torchrun it does nothing. `accelerate launch` writes every
+    Why: nothing reads it so; under accelerate launch it becomes the one in capitals.
+    More: NCCL, CUDA and PyTorch read capitals only, so under torchrun it does nothing. `accelerate launch` writes every
     name in capitals into the environment of its ranks: there it counts, and may overwrite the one in capitals.
 
     Fix: write it in capitals, or remove it.
@@ -147,10 +148,9 @@ def variable_in_small_letters(env: Mapping[str, str]) -> Answer:
     bad = [of_environment(env)[name] for name in small]
     return Problem(
         "; ".join(f"{name} is not {capitals}" for name, capitals in small.items()),
-        "Nothing reads it so; under accelerate launch it becomes the one in capitals.",
-        Fix("Write it in capitals, or remove it.", unset(bad)),
-        origins(bad),
-        tuple(small),
+        fix=Fix(commands=unset(bad)),
+        evidence=origins(bad),
+        subjects=tuple(small),
     )
 
 
@@ -161,7 +161,7 @@ def nccl_file_overrides(env: Mapping[str, str], nccl: Nccl) -> Answer:
     Why: NCCL reads $NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf, and takes from them what the environment does
     not set. `env` does not show it, and a run on another machine goes otherwise.
 
-    Fix: look whether it is meant.
+    Fix: look whether that is meant; the environment wins over the file.
     """
     if not nccl.config_files:
         return Ok("there is no nccl.conf")
@@ -175,10 +175,7 @@ def nccl_file_overrides(env: Mapping[str, str], nccl: Nccl) -> Answer:
         f"{listed(files)} {'sets' if len(files) == 1 else 'set'} {', '.join(map(str, counting))}",
         "NCCL takes these where the environment says nothing."
         + (f" Not in effect: {', '.join(overridden)}." if overridden else ""),
-        Fix(
-            "Look whether that is meant; the environment wins over the file.",
-            tuple(shell("cat {:path}", path) for path in files),
-        ),
+        Fix(commands=tuple(shell("cat {:path}", path) for path in files)),
         origins(counting),
         tuple(setting.name for setting in counting),
     )
@@ -203,7 +200,7 @@ def nccl_conf_file_missing(env: Mapping[str, str], nccl: Nccl) -> Answer:
     return Problem(
         f"NCCL_CONF_FILE={path}: no such file, or it cannot be read",
         "NCCL goes on without any file of yours." + (" It does not know ~." if path.startswith("~") else ""),
-        Fix("Correct the path, or unset it.", ("unset NCCL_CONF_FILE",)),
+        Fix(commands=("unset NCCL_CONF_FILE",)),
         {"NCCL_CONF_FILE": path},
         ("NCCL_CONF_FILE",),
     )
@@ -213,8 +210,8 @@ def nccl_conf_file_missing(env: Mapping[str, str], nccl: Nccl) -> Answer:
 def nccl_file_line_ignored(nccl: Nccl) -> Answer:
     """A line of an nccl.conf sets nothing.
 
-    Why: NCCL takes everything before the `=` for the name, blanks and the word `export` included. `NCCL_DEBUG = INFO`
-    sets a variable whose name ends in a blank, which nothing reads.
+    Why: blanks before the = and the word export belong to the name, for NCCL.
+    More: `NCCL_DEBUG = INFO` sets a variable whose name ends in a blank, which nothing reads.
 
     Fix: write NAME=value, without blanks.
     """
@@ -231,7 +228,6 @@ def nccl_file_line_ignored(nccl: Nccl) -> Answer:
     line, path = next(iter(bad.items()))
     return Problem(
         f"{path}: {line!r} sets nothing" + (f", nor do {len(bad) - 1} others" if len(bad) > 1 else ""),
-        "Blanks before the = and the word export belong to the name, for NCCL.",
-        Fix("Write NAME=value, without blanks.", who="admin" if path.startswith("/etc/") else "you"),
-        dict(bad),
+        fix=Fix(who="admin" if path.startswith("/etc/") else "you"),
+        evidence=dict(bad),
     )

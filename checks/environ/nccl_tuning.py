@@ -71,7 +71,8 @@ def nccl_transport_disabled(
     they cost most of the bandwidth, and nothing in the logs says so. They are also found in ~/.nccl.conf and
     /etc/nccl.conf.
 
-    Fix: unset them; if the run then hangs, `mgpu smoke-test` finds out which path is broken.
+    Fix: remove it, unless this machine needs it.
+    More: If the run then hangs, `mgpu smoke-test` finds out which path is broken.
     """
     found = settings(env, nccl)
     switches: tuple[str, ...] = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
@@ -107,7 +108,7 @@ def nccl_transport_disabled(
     return Problem(
         ", ".join(f"{setting.name}={setting.value.strip()}" for setting in bad),
         "; ".join(f"{name}: {why}" for name, why in lost.items()) + ".",
-        Fix("Remove it, unless this machine needs it.", unset(bad)),
+        Fix(commands=unset(bad)),
         origins(bad),
         tuple(lost),
     )
@@ -119,10 +120,12 @@ def nccl_network_disabled(
 ) -> Answer:
     """In a run over several machines, a variable keeps NCCL from the fast network.
 
-    Why: NCCL_IB_DISABLE=1 and NCCL_NET=Socket send everything over TCP, 5 to 20 times slower than InfiniBand or RoCE.
+    Why: the machines talk over TCP instead.
+    More: NCCL_IB_DISABLE=1 and NCCL_NET=Socket send everything over TCP, 5 to 20 times slower than InfiniBand or RoCE.
     accelerate sets the first one itself for RTX 40 cards under an old driver.
 
-    Fix: unset it.
+    Fix: let NCCL use the adapters.
+    More: Unset it.
     """
     found = settings(env, nccl)
     off = []
@@ -140,10 +143,9 @@ def nccl_network_disabled(
     return Problem(
         f"{', '.join(map(str, off))}, and {counted(len(active), 'port')} of InfiniBand or RoCE "
         f"{'is' if len(active) == 1 else 'are'} active",
-        "The machines talk over TCP instead.",
-        Fix("Let NCCL use the adapters.", unset(off)),
-        origins(off) | {"ports": " ".join(active)},
-        tuple(setting.name for setting in off),
+        fix=Fix(commands=unset(off)),
+        evidence=origins(off) | {"ports": " ".join(active)},
+        subjects=tuple(setting.name for setting in off),
     )
 
 
@@ -155,7 +157,7 @@ def nccl_tuned_by_hand(env: Mapping[str, str], nccl: Nccl) -> Answer:
     the guide warns of "sub-optimal behavior, crashes, or hangs" where such settings are kept. Some clouds prescribe a
     few of them.
 
-    Fix: remove those that your cloud or cluster does not prescribe.
+    Fix: remove what your cloud or cluster does not prescribe.
     """
     found, version = settings(env, nccl), loaded(nccl)
     tuned = [
@@ -173,7 +175,7 @@ def nccl_tuned_by_hand(env: Mapping[str, str], nccl: Nccl) -> Answer:
     return Problem(
         f"{counted(len(tuned), 'NCCL setting')} for debugging: {', '.join(map(str, tuned))}",
         "They keep NCCL from choosing by itself." + (f" {'; '.join(renamed)}." if renamed else ""),
-        Fix("Remove what your cloud or cluster does not prescribe.", unset(tuned)),
+        Fix(commands=unset(tuned)),
         origins(tuned),
         tuple(setting.name for setting in tuned),
     )
@@ -183,10 +185,12 @@ def nccl_tuned_by_hand(env: Mapping[str, str], nccl: Nccl) -> Answer:
 def nccl_bandwidth_limited(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, ...]) -> Answer:
     """A setting of NCCL leaves a part of the bandwidth unused.
 
-    Why: one channel is one block of the GPU and one ring, where NCCL takes up to 32; the protocol LL sends a flag with
+    Why: large messages, which training consists of, go at half the speed or less.
+    More: One channel is one block of the GPU and one ring, where NCCL takes up to 32; the protocol LL sends a flag with
     every word, half of what goes over the wire. Both are tried while finding faults, and stay.
 
-    Fix: unset it.
+    Fix: let NCCL choose.
+    More: Unset it.
     """
     found, version = settings(env, nccl), loaded(nccl)
     limits: dict[str, str] = {}
@@ -206,10 +210,9 @@ def nccl_bandwidth_limited(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, 
     bad = [found[name] for name in limits]
     return Problem(
         "; ".join(f"{found[name]}: {why}" for name, why in limits.items()),
-        "Large messages, which training consists of, go at half the speed or less.",
-        Fix("Let NCCL choose.", unset(bad)),
-        origins(bad),
-        tuple(limits),
+        fix=Fix(commands=unset(bad)),
+        evidence=origins(bad),
+        subjects=tuple(limits),
     )
 
 
@@ -217,10 +220,12 @@ def nccl_bandwidth_limited(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, 
 def nccl_ll128_forced(env: Mapping[str, str], nccl: Nccl, links: tuple[Link, ...]) -> Answer:
     """NCCL_PROTO forces LL128 on GPUs that NVLink does not join.
 
-    Why: LL128 needs stores of 128 bytes that arrive whole, which NVLink gives. NCCL leaves it out elsewhere, unless it
+    Why: without NVLink its stores may arrive in pieces: wrong sums, and no error.
+    More: LL128 needs stores of 128 bytes that arrive whole, which NVLink gives. NCCL leaves it out elsewhere, unless it
     is named; then data may be corrupted, and the loss goes wrong without any error.
 
-    Fix: unset it; to leave a protocol out, write it with `^`.
+    Fix: let NCCL choose.
+    More: To leave a protocol out, write it with `^`.
     """
     value = value_of("NCCL_PROTO", env, nccl)
     if value is None:
@@ -242,10 +247,9 @@ def nccl_ll128_forced(env: Mapping[str, str], nccl: Nccl, links: tuple[Link, ...
     setting = settings(env, nccl)["NCCL_PROTO"]
     return Problem(
         f"{setting} forces LL128, and NVLink is missing from {counted(len(without), 'pair')} of {len(links)}",
-        "Without NVLink its stores may arrive in pieces: wrong sums, and no error.",
-        Fix("Let NCCL choose.", unset([setting])),
-        origins([setting]) | {"pair": f"{without[0].a}-{without[0].b} {without[0].name}"},
-        ("NCCL_PROTO",),
+        fix=Fix(commands=unset([setting])),
+        evidence=origins([setting]) | {"pair": f"{without[0].a}-{without[0].b} {without[0].name}"},
+        subjects=("NCCL_PROTO",),
     )
 
 
@@ -258,7 +262,8 @@ def nccl_p2p_level_too_low(
     Why: the level is the farthest path on which NCCL lets two GPUs read each other's memory. Below the default (through
     PCIe switches), pairs that could do it go through the memory of the CPU.
 
-    Fix: unset it.
+    Fix: let NCCL choose.
+    More: Unset it.
     """
     value = value_of("NCCL_P2P_LEVEL", env, nccl)
     if value is None:
@@ -278,7 +283,7 @@ def nccl_p2p_level_too_low(
     return Problem(
         f"{setting} keeps {counted(len(lost), 'pair')} of {len(links)} from direct transfer",
         f"Farther apart than {cut}: GPU {lost[0].a} and {lost[0].b} ({lost[0].name}). They go through host memory.",
-        Fix("Let NCCL choose.", unset([setting])),
+        Fix(commands=unset([setting])),
         origins([setting]) | {"pairs": len(lost)},
         ("NCCL_P2P_LEVEL",),
     )
@@ -299,7 +304,8 @@ def nccl_gdr_level_too_low(
     Why: the level is the farthest path on which NCCL lets a card read GPU memory itself. Below the default (through
     PCIe switches), every message is copied through the memory of the CPU first.
 
-    Fix: unset it.
+    Fix: let NCCL choose.
+    More: Unset it.
     """
     value = value_of("NCCL_NET_GDR_LEVEL", env, nccl)
     if value is None:
@@ -330,22 +336,20 @@ def nccl_gdr_level_too_low(
         f"{setting} keeps {counted(len({found[0] for found in lost}), 'GPU')} from GPUDirect RDMA",
         f"GPU {index} and {' '.join(card.names) or card.address} are {way} apart, farther than {cut}: data goes "
         "through the CPU's memory.",
-        Fix("Let NCCL choose.", unset([setting])),
+        Fix(commands=unset([setting])),
         origins([setting]),
         ("NCCL_NET_GDR_LEVEL",),
     )
 
 
-@check(
-    Severity.WARNING,
-    source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
-)
+@check(Severity.WARNING, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html")
 def nccl_gid_index_prescribed(
     env: Mapping[str, str], nccl: Nccl, infiniband: InfiniBand, plan: Plan, slurm: Slurm
 ) -> Answer:
     """In a run over several machines, NCCL_IB_GID_INDEX is set although NCCL chooses it.
 
-    Why: the index counts the addresses of a RoCE port, and changes with every address that comes or goes. Since 2.21
+    Why: it must be right for every port of every machine; NCCL looks for the address of RoCE v2 by itself.
+    More: The index counts the addresses of a RoCE port, and changes with every address that comes or goes. Since 2.21
     NCCL finds the right one itself, and the guide says not to set it; a wrong one ends in "ibv_modify_qp failed".
 
     Fix: unset it.
@@ -364,26 +368,24 @@ def nccl_gid_index_prescribed(
     setting = settings(env, nccl)["NCCL_IB_GID_INDEX"]
     return Problem(
         f"{setting}, and NCCL {dotted(version)} would choose itself",
-        "It must be right for every port of every machine; NCCL looks for the address of RoCE v2 by itself.",
-        Fix("Unset it.", unset([setting])),
-        origins([setting]) | {"ports": " ".join(roce)},
-        ("NCCL_IB_GID_INDEX",),
+        fix=Fix(commands=unset([setting])),
+        evidence=origins([setting]) | {"ports": " ".join(roce)},
+        subjects=("NCCL_IB_GID_INDEX",),
     )
 
 
-@check(
-    Severity.WARNING,
-    source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
-)
+@check(Severity.WARNING, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html")
 def nccl_host_buffers_fail(
     env: Mapping[str, str], nccl: Nccl, container: Container, driver: Driver, gpus: tuple[Gpu, ...]
 ) -> Answer:
     """This NCCL takes host memory in a way that the container forbids.
 
-    Why: NCCL 2.24 to 2.26.2 with a driver for CUDA 12.6 or newer asks for buffers on a NUMA node, and does not test
+    Why: its host buffers need them. NCCL 2.26.3 and newer test that, and fall back to /dev/shm.
+    More: NCCL 2.24 to 2.26.2 with a driver for CUDA 12.6 or newer asks for buffers on a NUMA node, and does not test
     whether that works. Docker blocks the calls it needs: ranks without a direct way to each other fail or hang.
 
-    Fix: start the container with SYS_NICE, or switch these buffers off.
+    Fix: start the container with the right to them.
+    More: Start the container with SYS_NICE, or switch these buffers off.
     """
     version, (first, mended) = loaded(nccl), _HOST_BUFFERS
     if not version:
@@ -401,10 +403,13 @@ def nccl_host_buffers_fail(
         return Ok("these buffers are switched off")
     return Problem(
         f"NCCL {dotted(version)} in a {container.kind} container that forbids NUMA calls",
-        "Its host buffers need them. NCCL 2.26.3 and newer test that, and fall back to /dev/shm.",
-        (
-            Fix("Start the container with the right to them.", ("docker run --cap-add SYS_NICE ...",)),
+        fix=(
+            Fix(commands=("docker run --cap-add SYS_NICE ...",)),
             Fix("Or switch the buffers off.", ("export NCCL_CUMEM_HOST_ENABLE=0",)),
         ),
-        {"nccl": dotted(version), "container": container.kind, "driver_cuda": ".".join(map(str, driver.cuda_version))},
+        evidence={
+            "nccl": dotted(version),
+            "container": container.kind,
+            "driver_cuda": ".".join(map(str, driver.cuda_version)),
+        },
     )

@@ -56,7 +56,7 @@ def verbs_library_missing(infiniband: InfiniBand, plan: Plan, container: Contain
     Why: NCCL loads libibverbs.so.1 when it starts. Small container images lack it: NCCL logs "Failed to open
     libibverbs.so" at INFO level and goes over TCP.
 
-    Fix: install it in the image.
+    Fix: install it, in the image if this is a container.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -69,9 +69,8 @@ def verbs_library_missing(infiniband: InfiniBand, plan: Plan, container: Contain
         f"{counted(len(active), 'active port')}, and no libibverbs.so.1",
         f"NCCL cannot speak to the adapters. {FALLS_BACK}",
         Fix(
-            "Install it, in the image if this is a container.",
-            ("apt-get install -y libibverbs1 librdmacm1 ibverbs-providers",),
-            "you" if container.kind else "admin",
+            commands=("apt-get install -y libibverbs1 librdmacm1 ibverbs-providers",),
+            who="you" if container.kind else "admin",
         ),
         {"active": port_names(active)},
     )
@@ -83,7 +82,8 @@ def rdma_driver_missing(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
 
     Why: without mlx5_ib (or efa, on AWS) there is no adapter in /sys/class/infiniband, so NCCL does not see the card.
 
-    Fix: load the module; install the driver if it is not there.
+    Fix: load the module.
+    More: Install the driver if it is not there.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -98,7 +98,7 @@ def rdma_driver_missing(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
     return Problem(
         f"{counted(len(bad), 'network card')} without an RDMA adapter ({listed(nic.address for nic in bad[:4])})",
         f"Driver: {bad[0].driver or 'none'}. NCCL does not see the card. {FALLS_BACK}",
-        Fix("Load the module.", (shell("sudo modprobe {:id}", module), "sudo modprobe ib_uverbs"), "admin"),
+        Fix(commands=(shell("sudo modprobe {:id}", module), "sudo modprobe ib_uverbs"), who="admin"),
         {nic.address: nic.driver or "no driver" for nic in bad},
         tuple(nic.address for nic in bad),
     )

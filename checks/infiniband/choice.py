@@ -24,7 +24,7 @@ def ib_hca_unmatched(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str],
     Why: the variable is often copied from another cluster. NCCL then finds "No device" and goes over TCP, or uses fewer
     adapters than there are, without a word.
 
-    Fix: name adapters that are here, or unset it.
+    Fix: name adapters that are here, or let NCCL choose.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -44,7 +44,7 @@ def ib_hca_unmatched(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str],
         return Problem(
             f"NCCL_IB_HCA={value} leaves none of {counted(len(active), 'active port')}",
             f"Here are {here}. {FALLS_BACK}",
-            Fix("Name adapters that are here, or let NCCL choose.", undo),
+            Fix(commands=undo),
             {"NCCL_IB_HCA": value, "set_in": origin},
             ("NCCL_IB_HCA",),
         )
@@ -53,7 +53,7 @@ def ib_hca_unmatched(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str],
         return Problem(
             f"NCCL_IB_HCA={value}: no {names} on this machine",
             f"Here are {here}. NCCL uses {port_names(left) or 'none of them'}, and says nothing of the rest.",
-            Fix("Name adapters that are here, or let NCCL choose.", undo),
+            Fix(commands=undo),
             {"NCCL_IB_HCA": value, "set_in": origin},
             ("NCCL_IB_HCA",),
         )
@@ -64,10 +64,11 @@ def ib_hca_unmatched(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str],
 def ib_link_layers_mixed(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str], nccl: Nccl) -> Answer:
     """InfiniBand and Ethernet adapters are active side by side, and nothing tells NCCL which to use.
 
-    Why: NCCL takes every active port. An Ethernet card that serves storage or the office network may become part of a
-    ring, where it is slow or reaches nobody.
+    Why: without NCCL_IB_HCA NCCL takes all of them, also those that serve storage or the office.
+    More: An Ethernet card that serves storage or the office network may become part of a ring, where it is slow or
+    reaches nobody.
 
-    Fix: name the adapters for training in NCCL_IB_HCA.
+    Fix: name those for training.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -83,12 +84,8 @@ def ib_link_layers_mixed(infiniband: InfiniBand, plan: Plan, env: Mapping[str, s
     return Problem(
         f"{counted(len(fast), 'InfiniBand port')} and {counted(len(other), 'Ethernet port')} active "
         f"({port_names(other)})",
-        "Without NCCL_IB_HCA NCCL takes all of them, also those that serve storage or the office.",
-        Fix(
-            "Name those for training.",
-            (shell("export NCCL_IB_HCA={:adapters}", "=" + ",".join(port.name for port in fast)),),
-        ),
-        {"infiniband": port_names(fast), "ethernet": port_names(other)},
+        fix=Fix(commands=(shell("export NCCL_IB_HCA={:adapters}", "=" + ",".join(port.name for port in fast)),)),
+        evidence={"infiniband": port_names(fast), "ethernet": port_names(other)},
     )
 
 

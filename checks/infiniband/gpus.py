@@ -40,10 +40,11 @@ def gpudirect_rdma_unavailable(
 ) -> Answer:
     """Adapters cannot read and write GPU memory directly: there is neither nvidia-peermem nor DMA-BUF.
 
-    Why: GPUDirect RDMA needs the kernel module nvidia_peermem, or the open NVIDIA driver with DMA-BUF (Linux 5.12).
+    Why: adapters cannot reach GPU memory: traffic between machines is copied through host memory.
+    More: GPUDirect RDMA needs the kernel module nvidia_peermem, or the open NVIDIA driver with DMA-BUF (Linux 5.12).
     With neither, everything between machines is copied through host memory: half the bandwidth, and CPU time.
 
-    Fix: load nvidia_peermem, at each boot.
+    Fix: load the module, now and at each boot.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -65,13 +66,14 @@ def gpudirect_rdma_unavailable(
             return Skip(f"whether this kernel ({host.kernel}) has DMA-BUF taken over is not known")
     return Problem(
         f"neither nvidia_peermem nor DMA-BUF ({kernel.driver_flavour} driver, Linux {host.kernel})",
-        "Adapters cannot reach GPU memory: traffic between machines is copied through host memory.",
-        Fix(
-            "Load the module, now and at each boot.",
-            ("sudo modprobe nvidia-peermem", "echo nvidia-peermem | sudo tee /etc/modules-load.d/nvidia-peermem.conf"),
+        fix=Fix(
+            commands=(
+                "sudo modprobe nvidia-peermem",
+                "echo nvidia-peermem | sudo tee /etc/modules-load.d/nvidia-peermem.conf",
+            ),
             who="admin",
         ),
-        {"driver": kernel.driver_flavour, "kernel": host.kernel},
+        evidence={"driver": kernel.driver_flavour, "kernel": host.kernel},
     )
 
 
@@ -97,10 +99,10 @@ def gpu_without_its_adapter(
 ) -> Answer:
     """A GPU has no active adapter beside it, while most others have one each.
 
-    Why: the machine was built with an adapter for every GPU. The GPU without one sends through its neighbour's, and
-    every collective over the machines waits for that pair.
+    Why: it has to send through a neighbour's adapter, and every collective over the machines waits for it.
 
-    Fix: find the missing adapter: on the bus, its driver, its port.
+    Fix: look for the missing adapter.
+    More: Find the missing adapter: on the bus, its driver, its port.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -116,10 +118,9 @@ def gpu_without_its_adapter(
         return Ok(f"an adapter beside each of {counted(len(own), 'GPU')}")
     return Problem(
         f"no active adapter beside {gpu_list(without)}; the other {len(own)} have one each",
-        "It has to send through a neighbour's adapter, and every collective over the machines waits for it.",
-        Fix("Look for the missing adapter.", ("lspci -d 15b3:", "ibstat", "nvidia-smi topo -m"), "admin"),
-        {f"gpu_{index}": ", ".join(names) or "none" for index, names in near.items()},
-        tuple(f"GPU {index}" for index in without),
+        fix=Fix(commands=("lspci -d 15b3:", "ibstat", "nvidia-smi topo -m"), who="admin"),
+        evidence={f"gpu_{index}": ", ".join(names) or "none" for index, names in near.items()},
+        subjects=tuple(f"GPU {index}" for index in without),
     )
 
 
@@ -129,10 +130,11 @@ def gpus_far_from_adapters(
 ) -> Answer:
     """GPUs reach the nearest active adapter only across the CPU.
 
-    Why: NCCL uses GPUDirect RDMA where GPU and adapter share a PCIe switch. Farther apart it copies through host
+    Why: NCCL copies what these GPUs send to other machines through host memory.
+    More: NCCL uses GPUDirect RDMA where GPU and adapter share a PCIe switch. Farther apart it copies through host
     memory, and beyond the socket also over the CPUs' link.
 
-    Fix: nothing to repair; for a run on fewer GPUs choose those beside the adapters.
+    Fix: nothing to repair. GPUs beside an adapter are the better choice for a run on fewer.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -150,10 +152,8 @@ def gpus_far_from_adapters(
     ways = {index: _way(pci, place[index]) for index in far}
     return Problem(
         f"{gpu_list(far)}: no active adapter below the same PCIe switch ({ways[far[0]]})",
-        "NCCL copies what these GPUs send to other machines through host memory.",
-        Fix("Nothing to repair. GPUs beside an adapter are the better choice for a run on fewer."),
-        {f"gpu_{index}": way for index, way in ways.items()},
-        tuple(f"GPU {index}" for index in far),
+        evidence={f"gpu_{index}": way for index, way in ways.items()},
+        subjects=tuple(f"GPU {index}" for index in far),
     )
 
 
@@ -170,10 +170,10 @@ def vm_rdma_without_topology_file(
 ) -> Answer:  # fmt: skip
     """A virtual machine has InfiniBand, shows no PCIe switches, and NCCL is given no topology file.
 
-    Why: NCCL believes GPUs and adapters to be far apart and does without GPUDirect RDMA: 64 instead of 400 Gb/s were
-    seen. The provider's topology file tells it what the bus hides.
+    Why: NCCL takes GPUs and adapters for far apart: no GPUDirect RDMA, a sixth of the bandwidth.
+    More: The provider's topology file tells it what the bus hides.
 
-    Fix: set NCCL_TOPO_FILE to the file of this machine type.
+    Fix: set the file your provider has for this machine type (Azure: /opt/microsoft/*-topo.xml).
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -196,12 +196,8 @@ def vm_rdma_without_topology_file(
     return Problem(
         f"{host.virtual} with {counted(len(active_ports(infiniband)), 'active port')}, no PCIe switch in sight, "
         "no topology file",
-        "NCCL takes GPUs and adapters for far apart: no GPUDirect RDMA, a sixth of the bandwidth.",
-        Fix(
-            "Set the file your provider has for this machine type (Azure: /opt/microsoft/*-topo.xml).",
-            ("export NCCL_TOPO_FILE=/opt/microsoft/ndv5-topo.xml",),
-        ),
-        {"hypervisor": host.virtual, "ports": len(active_ports(infiniband))},
+        fix=Fix(commands=("export NCCL_TOPO_FILE=/opt/microsoft/ndv5-topo.xml",)),
+        evidence={"hypervisor": host.virtual, "ports": len(active_ports(infiniband))},
     )
 
 
@@ -212,7 +208,7 @@ def nic_pcie_narrow(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
     Why: a 400 Gb/s port in a slot of 16 lanes of generation 4 gets 250 Gb/s at most. Adapters do not slow their link
     when idle, so what is read is what there is.
 
-    Fix: another slot, reseat the card, or the BIOS's settings.
+    Fix: another slot, reseat the card, check the BIOS.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -241,11 +237,7 @@ def nic_pcie_narrow(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
         f"The card can x{nic.width_max} at {nic.speed_max_gt_per_s:g} GT/s; the slot holds it back."
         if nic.speed_max_gt_per_s
         else f"The card can x{nic.width_max}; the slot holds it back.",
-        Fix(
-            "Another slot, reseat the card, check the BIOS.",
-            (shell("sudo lspci -vvs {:id} | grep Lnk", nic.address),),
-            "hardware",
-        ),
+        Fix(commands=(shell("sudo lspci -vvs {:id} | grep Lnk", nic.address),), who="hardware"),
         {n.names[0]: round(slot) for n, (slot, _) in bad.items()},
         tuple(n.names[0] for n in bad),
     )

@@ -16,18 +16,14 @@ _DAY_S = 86_400.0
 _SOONEST_S = 3_600.0  # what came of a cable at start-up is not counted as a habit
 
 
-@check(
-    Severity.WARNING,
-    source=_NETWORKING,
-    because_of=("infiniband_without_subnet_manager", "rdma_driver_missing"),
-)
+@check(Severity.WARNING, source=_NETWORKING, because_of=("infiniband_without_subnet_manager", "rdma_driver_missing"))
 def infiniband_none_active(infiniband: InfiniBand, plan: Plan) -> Answer:
     """This machine has adapters for a fast network, and not one of their ports is active.
 
     Why: NCCL passes over ports that are not ACTIVE. With none left it goes over TCP without a word: a tenth of the
     speed, or less. Ethernet ports that lead nowhere are not counted; InfiniBand and EFA are bought for this.
 
-    Fix: cables, switch and subnet manager.
+    Fix: check cables, switch ports and the subnet manager.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -40,7 +36,7 @@ def infiniband_none_active(infiniband: InfiniBand, plan: Plan) -> Answer:
     return Problem(
         f"none of {counted(len(ports), f'{first.link_layer} port')} is active ({first.name}: {first.state})",
         f"The machines would not meet on the fast network. {FALLS_BACK}",
-        Fix("Check cables, switch ports and the subnet manager.", ("ibstat", "rdma link show"), "admin"),
+        Fix(commands=("ibstat", "rdma link show"), who="admin"),
         {port.name: f"{port.state}, {port.phys_state}" for port in ports[:16]},
         tuple(port.name for port in ports),
     )
@@ -50,11 +46,11 @@ def infiniband_none_active(infiniband: InfiniBand, plan: Plan) -> Answer:
 def infiniband_port_down(infiniband: InfiniBand, pci: Pci, plan: Plan) -> Answer:
     """An adapter has no active port, while most of its kind in this machine have.
 
-    Why: each GPU talks to the other machines over the adapter beside it. When one is out, its GPU shares another's, and
-    every collective over the machines waits for that pair. Ports that were switched off, second ports of a card that is
-    up, and cards far from the GPUs while the active ones are near (storage) are not counted.
+    Why: the GPU beside it has to share another's adapter, and every collective over the machines waits for it.
+    More: Ports that were switched off, second ports of a card that is up, and cards far from the GPUs while the active
+    ones are near (storage) are not counted.
 
-    Fix: cable, transceiver or switch port of that adapter.
+    Fix: check its cable, transceiver and switch port.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -79,14 +75,9 @@ def infiniband_port_down(infiniband: InfiniBand, pci: Pci, plan: Plan) -> Answer
         return Ok(f"{counted(compared, 'adapter')} active, as far as they are of a kind")
     return Problem(
         f"{port_names(bad)}: {bad[0].state} ({bad[0].phys_state}), while other adapters of its kind are active",
-        "The GPU beside it has to share another's adapter, and every collective over the machines waits for it.",
-        Fix(
-            "Check its cable, transceiver and switch port.",
-            (shell("ibstat {:id}", bad[0].device), "rdma link show"),
-            "admin",
-        ),
-        {port.name: f"{port.state}, {port.phys_state}" for port in bad},
-        tuple(port.name for port in bad),
+        fix=Fix(commands=(shell("ibstat {:id}", bad[0].device), "rdma link show"), who="admin"),
+        evidence={port.name: f"{port.state}, {port.phys_state}" for port in bad},
+        subjects=tuple(port.name for port in bad),
     )
 
 
@@ -102,7 +93,7 @@ def infiniband_without_subnet_manager(infiniband: InfiniBand, plan: Plan) -> Ans
     Why: a port becomes ACTIVE only when a subnet manager has given it an address. Until then it stays in INIT, and NCCL
     passes over it: the traffic goes over TCP.
 
-    Fix: start the subnet manager, on the switch or with opensm on one machine.
+    Fix: start one: on the switch, or opensm on one machine.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -115,11 +106,7 @@ def infiniband_without_subnet_manager(infiniband: InfiniBand, plan: Plan) -> Ans
     return Problem(
         f"{port_names(bad)}: {bad[0].state}, the cable is in and no subnet manager has come by",
         f"The port gets no address, and NCCL passes over it. {FALLS_BACK}",
-        Fix(
-            "Start one: on the switch, or opensm on one machine.",
-            ("sudo sminfo", "sudo systemctl start opensm"),
-            "admin",
-        ),
+        Fix(commands=("sudo sminfo", "sudo systemctl start opensm"), who="admin"),
         {port.name: f"{port.state}, subnet manager {port.sm_lid or 'none'}" for port in bad},
         tuple(port.name for port in bad),
     )
@@ -129,11 +116,11 @@ def infiniband_without_subnet_manager(infiniband: InfiniBand, plan: Plan) -> Ans
 def infiniband_rate_low(infiniband: InfiniBand, pci: Pci, plan: Plan) -> Answer:
     """An active port runs slower than others of the same board, or has lost lanes.
 
-    Why: a worn cable or transceiver lets the link come up with fewer lanes or an older speed. The port counts as
-    healthy, and the slowest one sets the pace of every collective over the machines. Cards far from the GPUs while
-    others are near (storage) are not counted.
+    Why: the slowest port sets the pace of every collective over the machines.
+    More: A worn cable or transceiver lets the link come up with fewer lanes or an older speed. Cards far from the GPUs
+    while others are near (storage) are not counted.
 
-    Fix: clean or change cable and transceiver; check the switch port's settings.
+    Fix: clean or change cable and transceiver, check the switch port.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -156,14 +143,9 @@ def infiniband_rate_low(infiniband: InfiniBand, pci: Pci, plan: Plan) -> Answer:
     than = f"{best[first.board, first.link_layer]:g} Gb/s on its like" if slower else "on one lane only"
     return Problem(
         f"{port_names(slower or single)}: {first.rate_gbit_per_s:g} Gb/s, {than}",
-        "The slowest port sets the pace of every collective over the machines.",
-        Fix(
-            "Clean or change cable and transceiver, check the switch port.",
-            (shell("ibstat {:id}", first.device),),
-            "hardware",
-        ),
-        {port.name: port.rate_gbit_per_s for port in (*slower, *single)},
-        tuple(port.name for port in (*slower, *single)),
+        fix=Fix(commands=(shell("ibstat {:id}", first.device),), who="hardware"),
+        evidence={port.name: port.rate_gbit_per_s for port in (*slower, *single)},
+        subjects=tuple(port.name for port in (*slower, *single)),
     )
 
 
@@ -171,11 +153,12 @@ def infiniband_rate_low(infiniband: InfiniBand, pci: Pci, plan: Plan) -> Answer:
 def infiniband_link_unstable(infiniband: InfiniBand, plan: Plan) -> Answer:
     """A port has lost its link often since the driver was loaded.
 
-    Why: while a link trains anew nothing passes. A short loss makes NCCL retry, a longer one ends the run with
+    Why: a link that comes and goes ends runs with completion errors, on this machine and on its peers.
+    More: While a link trains anew nothing passes. A short loss makes NCCL retry, a longer one ends the run with
     completion error 12, "transport retry counter exceeded", on both machines. A lost link now and then is a switch that
     restarted.
 
-    Fix: clean or change cable and transceiver.
+    Fix: clean or change its cable and transceiver.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -191,14 +174,9 @@ def infiniband_link_unstable(infiniband: InfiniBand, plan: Plan) -> Answer:
     first = max(bad, key=lambda port: port.link_downed or 0)
     return Problem(
         f"{first.name} lost its link {first.link_downed} times in {days:.0f} {'day' if days < 1.5 else 'days'}",
-        "A link that comes and goes ends runs with completion errors, on this machine and on its peers.",
-        Fix(
-            "Clean or change its cable and transceiver.",
-            (shell("sudo mlxlink -d {:id}", first.device),),
-            "hardware",
-        ),
-        {port.name: port.link_downed for port in bad},
-        tuple(port.name for port in bad),
+        fix=Fix(commands=(shell("sudo mlxlink -d {:id}", first.device),), who="hardware"),
+        evidence={port.name: port.link_downed for port in bad},
+        subjects=tuple(port.name for port in bad),
     )
 
 
@@ -206,7 +184,8 @@ def infiniband_link_unstable(infiniband: InfiniBand, plan: Plan) -> Answer:
 def infiniband_firmware_mixed(infiniband: InfiniBand, plan: Plan) -> Answer:
     """Adapters of the same board run different firmware.
 
-    Why: features that NCCL uses (adaptive routing, GPUDirect) change with the firmware. One adapter that was forgotten
+    Why: one adapter was left out of an update, or was replaced.
+    More: Features that NCCL uses (adaptive routing, GPUDirect) change with the firmware. One adapter that was forgotten
     in an update behaves differently from the others, which is hard to find later.
 
     Fix: bring them to one version.
@@ -225,7 +204,6 @@ def infiniband_firmware_mixed(infiniband: InfiniBand, plan: Plan) -> Answer:
     board, found = next(iter(mixed.items()))
     return Problem(
         f"{board}: firmware {listed(sorted(found))} side by side",
-        "One adapter was left out of an update, or was replaced.",
-        Fix("Bring them to one version.", ("sudo mlxfwmanager --query",), "admin"),
-        {version: ", ".join(devices) for version, devices in sorted(found.items())},
+        fix=Fix(commands=("sudo mlxfwmanager --query",), who="admin"),
+        evidence={version: ", ".join(devices) for version, devices in sorted(found.items())},
     )

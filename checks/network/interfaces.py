@@ -36,7 +36,8 @@ def network_leads_nowhere(network: Network, plan: Plan) -> Answer:
     Why: a container with a network of its own, or a cable that is out: there is only loopback and bridges for
     containers. The other machines cannot connect to an address that exists only here.
 
-    Fix: start the container in the host's network; bring the interface up.
+    Fix: in a container: use the host's network.
+    More: Bring the interface up.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -49,7 +50,7 @@ def network_leads_nowhere(network: Network, plan: Plan) -> Answer:
         f"{plan.nodes} machines, and no interface here leads to another one",
         f"This machine has {names_of(list(network.interfaces))}.",
         (
-            Fix("In a container: use the host's network.", ("docker run --network=host ...",)),
+            Fix(commands=("docker run --network=host ...",)),
             Fix(
                 "Else bring the interface up.",
                 tuple(shell("sudo ip link set {:interface} up", name) for name in down[:1]),
@@ -64,10 +65,12 @@ def network_leads_nowhere(network: Network, plan: Plan) -> Answer:
 def network_ipv6_only(network: Network, plan: Plan) -> Answer:
     """This machine reaches others by IPv6 only.
 
-    Why: NCCL, gloo and torchrun work with it when all machines do; scripts with an IPv4 address,
+    Why: all machines of the run need IPv6 then.
+    More: NCCL, gloo and torchrun work with it when all machines do; scripts with an IPv4 address,
     NCCL_SOCKET_FAMILY=AF_INET or an address without brackets before the port do not.
 
-    Fix: give addresses as [2001:db8::1]:29500, on every machine of the same family.
+    Fix: write addresses in brackets.
+    More: Give addresses as [2001:db8::1]:29500, on every machine of the same family.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -78,9 +81,8 @@ def network_ipv6_only(network: Network, plan: Plan) -> Answer:
         return Ok(f"{next(i.name for i in out if i.ipv4)} has an IPv4 address")
     return Problem(
         f"{names_of(out)} {'has' if len(out) == 1 else 'have'} no IPv4 address",
-        "All machines of the run need IPv6 then.",
-        Fix("Write addresses in brackets.", ("torchrun --rdzv-endpoint '[ADDRESS]:29500' ...",)),
-        {"interfaces": " ".join(i.name for i in out)},
+        fix=Fix(commands=("torchrun --rdzv-endpoint '[ADDRESS]:29500' ...",)),
+        evidence={"interfaces": " ".join(i.name for i in out)},
     )
 
 
@@ -88,10 +90,12 @@ def network_ipv6_only(network: Network, plan: Plan) -> Answer:
 def interface_without_link(network: Network, plan: Plan) -> Answer:
     """An interface with an address has no link.
 
-    Why: somebody configured it, so the run may count on it: a cable that is out, a switch port that is off, or a rail
-    of several that failed. Connections to its address time out.
+    Why: a cable, a transceiver or a switch port; connections to it time out.
+    More: Somebody configured it, so the run may count on it: a cable that is out, a switch port that is off, or a rail
+    of several that failed.
 
-    Fix: look at the cable and the switch.
+    Fix: see what it says of itself.
+    More: Look at the cable and the switch.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -108,14 +112,11 @@ def interface_without_link(network: Network, plan: Plan) -> Answer:
     name = shlex.quote(bad[0].name)
     return Problem(
         f"{names_of(bad)} {'has' if len(bad) == 1 else 'have'} an address and no link",
-        "A cable, a transceiver or a switch port; connections to it time out.",
-        Fix(
-            "See what it says of itself.",
-            (shell("ip link show {:interface}", name), shell("ethtool {:interface}", name)),
-            who="hardware",
+        fix=Fix(
+            commands=(shell("ip link show {:interface}", name), shell("ethtool {:interface}", name)), who="hardware"
         ),
-        {i.name: i.addresses[0] for i in bad},
-        tuple(i.name for i in bad),
+        evidence={i.name: i.addresses[0] for i in bad},
+        subjects=tuple(i.name for i in bad),
     )
 
 
@@ -128,7 +129,8 @@ def interface_slow(
     Why: in every step each machine sends the gradients once (two machines) to twice (many). At 1 Gb/s that is 8 to 16
     seconds for a gigabyte, and the GPUs wait.
 
-    Fix: use the fast network, if there is one; else exchange less often (gradient accumulation).
+    Fix: use the faster one.
+    More: Use the fast network, if there is one; else exchange less often (gradient accumulation).
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -150,7 +152,7 @@ def interface_slow(
         f"{plan.nodes} machines would talk over {first.name}: {first.speed_mbit_per_s / 1000:g} Gb/s"
         + (", half duplex" if half else ""),
         f"A gigabyte of gradients takes about {seconds:.1f} s in every step.",
-        Fix("Use the faster one.", export(NCCL_NAME, GLOO_NAME, name=faster[0].name))
+        Fix(commands=export(NCCL_NAME, GLOO_NAME, name=faster[0].name))
         if faster
         else Fix("Use a faster network if there is one; else accumulate gradients over more steps."),
         {"interface": first.name, "speed_mbit_per_s": first.speed_mbit_per_s, "full_duplex": first.full_duplex},
@@ -162,10 +164,11 @@ def interface_slow(
 def interface_mtu_differs(network: Network, plan: Plan) -> Answer:
     """One of several equal interfaces has another MTU than the rest.
 
-    Why: rails of one network have to agree: where one side sends packets that the other, or the switch between, does
+    Why: where packets are larger than the other side takes, large messages hang.
+    More: Rails of one network have to agree: where one side sends packets that the other, or the switch between, does
     not take, small messages pass and the first large all-reduce hangs without a word.
 
-    Fix: set it as on the others, on every machine.
+    Fix: set it as on the others.
     """
     if plan.nodes < 2:
         return ONE_MACHINE
@@ -180,14 +183,12 @@ def interface_mtu_differs(network: Network, plan: Plan) -> Answer:
         if others and number > len(odd):
             return Problem(
                 f"{names_of(odd)}: MTU {odd[0].mtu}, the other {number} of the same speed have {usual}",
-                "Where packets are larger than the other side takes, large messages hang.",
-                Fix(
-                    "Set it as on the others.",
-                    tuple(shell("sudo ip link set {:interface} mtu {:number}", i.name, usual) for i in odd),
+                fix=Fix(
+                    commands=tuple(shell("sudo ip link set {:interface} mtu {:number}", i.name, usual) for i in odd),
                     who="admin",
                 ),
-                {i.name: i.mtu for i in group},
-                tuple(i.name for i in odd),
+                evidence={i.name: i.mtu for i in group},
+                subjects=tuple(i.name for i in odd),
             )
     if not groups:
         return Skip("fewer than three equal interfaces")
