@@ -38,8 +38,10 @@ How to write one:
 """
 
 # Families as their checks are listed; `ROWS` in `mgpu/report/screen.py` groups them into rows.
+# fmt: off
 ORDER = (
     "driver", "gpu", "ecc", "memory", "mig", "clocks", "xid", "cuda", "processes", "visibility", "links", "pcie",
     "pytorch", "libraries", "nccl", "environ", "packages", "config", "limits", "kernel", "kernel_log", "storage",
     "container", "network", "infiniband", "slurm", "job", "script", "smoke", "stamp", "fleet", "run", "work", "log",
-)  # fmt: skip
+)
+# fmt: on

@@ -249,8 +249,8 @@ def gpu_stuck_in_low_power(gpus: tuple[Gpu, ...], driver: Driver) -> Answer:
             f"{gpu_list(g.index for g in bad)}: {gpu.utilization_percent} % busy in state P{gpu.performance_state}",
             fix=Fix(commands=reset(bad), who="admin"),
             evidence={f"gpu_{g.index}_sm_clock_mhz": g.sm_clock_mhz for g in bad},
-            subjects=tuple(f"GPU {g.index}" for g in bad)
-        )  # fmt: skip
+            subjects=tuple(f"GPU {g.index}" for g in bad),
+        )
     if not busy:
         return Skip("no GPU computes just now" if known else "no GPU here tells")
     return Ok(f"{len(busy)} busy of {len(gpus)} GPUs run at full state")

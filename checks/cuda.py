@@ -19,6 +19,7 @@ _REPRODUCIBLE = "https://docs.nvidia.com/cuda/cublas/index.html#results-reproduc
 _IOMMU = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#iommu-on-linux"
 _STAGES = ("library", "init", "context", "memory", "torch", "kernel", "peers")
 # What keeps CUDA from starting, as other checks see it.
+# fmt: off
 _DRIVER_TROUBLE = (
     "driver_not_loaded", "driver_library_mismatch", "driver_does_not_answer", "driver_lacks_compute",
     "visible_devices_hide_all", "gpu_lost", "nvlink_fabric_not_ready", "gpu_compute_prohibited", "libcuda_missing",
@@ -26,7 +27,8 @@ _DRIVER_TROUBLE = (
     "uvm_cannot_be_loaded", "device_nodes_denied", "device_node_missing", "fabric_manager_missing",
     "fabric_manager_version_differs", "mig_without_instance", "container_given_no_gpus", "nouveau_holds_gpus",
     "driver_module_of_wrong_flavour", "gpu_off_the_bus", "gpu_exclusive_taken",
-)  # fmt: skip
+)
+# fmt: on
 
 
 def _label(runs: Sequence[GpuRun]) -> str:
@@ -159,10 +161,16 @@ def cuda_does_not_start(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     Severity.ERROR,
     source=_DRIVER_API,
     because_of=(
-        *_DRIVER_TROUBLE, "gpu_compute_exclusive", "gpu_split_by_mig", "gpu_busy", "gpu_memory_without_process",
-        "gpu_memory_used_from_outside", "mps_running", "imex_channel_unusable"
-    )
-)  # fmt: skip
+        *_DRIVER_TROUBLE,
+        "gpu_compute_exclusive",
+        "gpu_split_by_mig",
+        "gpu_busy",
+        "gpu_memory_without_process",
+        "gpu_memory_used_from_outside",
+        "mps_running",
+        "imex_channel_unusable",
+    ),
+)
 def cuda_context_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     """A GPU gives no CUDA context, or no memory in it.
 
@@ -173,17 +181,22 @@ def cuda_context_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     """
     return _failures(
         gpu_runs, ("context", "memory"), lambda runs: f"a context and memory on {counted(len(runs), 'GPU')}"
-    )  # fmt: skip
+    )
 
 
 @check(
     Severity.ERROR,
     source=_DRIVER_API,
     because_of=(
-        "torch_lacks_gpu_kernels", "driver_too_old_for_torch", "gpu_ecc_uncorrected", "gpu_row_remap_failed",
-        "torch_ptx_too_new_for_driver", "xid_memory_damaged", "xid_board_faulty"
-    )
-)  # fmt: skip
+        "torch_lacks_gpu_kernels",
+        "driver_too_old_for_torch",
+        "gpu_ecc_uncorrected",
+        "gpu_row_remap_failed",
+        "torch_ptx_too_new_for_driver",
+        "xid_memory_damaged",
+        "xid_board_faulty",
+    ),
+)
 def cuda_kernel_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     """A plain matrix product fails on a GPU.
 
@@ -214,10 +227,16 @@ def _kernels(runs: list[GpuRun]) -> str:
     Severity.ERROR,
     source="https://docs.nvidia.com/deploy/xid-errors/index.html",
     because_of=(
-        "gpu_lost", "driver_does_not_answer", "nvlink_fabric_not_ready", "gpu_wants_recovery", "xid_gpu_fell_off_bus",
-        "xid_firmware_crashed", "xid_gpu_wants_reset", "process_stuck_in_driver"
-    )
-)  # fmt: skip
+        "gpu_lost",
+        "driver_does_not_answer",
+        "nvlink_fabric_not_ready",
+        "gpu_wants_recovery",
+        "xid_gpu_fell_off_bus",
+        "xid_firmware_crashed",
+        "xid_gpu_wants_reset",
+        "process_stuck_in_driver",
+    ),
+)
 def cuda_hangs(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     """A GPU takes a call and never answers.
 
@@ -406,10 +425,16 @@ def _faulty(runs: Sequence[GpuRun], title: str, cause: str) -> Problem:
     Severity.ERROR,
     source=_IOMMU,
     because_of=(
-        "gpu_memory_corrupts", "nvlink_inactive", "nvlink_fabric_not_ready", "iommu_translates_peer_traffic",
-        "pcie_acs_redirects", "rtx40_peer_access_misreported", "xid_nvlink_failed", "nvlink_fabric_degraded"
-    )
-)  # fmt: skip
+        "gpu_memory_corrupts",
+        "nvlink_inactive",
+        "nvlink_fabric_not_ready",
+        "iommu_translates_peer_traffic",
+        "pcie_acs_redirects",
+        "rtx40_peer_access_misreported",
+        "xid_nvlink_failed",
+        "nvlink_fabric_degraded",
+    ),
+)
 def peer_copy_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     """A copy from one GPU to another arrives changed, fails or never ends.
 

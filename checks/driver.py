@@ -134,10 +134,10 @@ def driver_does_not_answer(driver: Driver) -> Answer:
             if denied
             else "See what nvidia-smi says; restart the container, or reset the GPUs.",
             ("ls -l /dev/nvidia*",) if denied else ("nvidia-smi", "sudo dmesg | grep -i xid"),
-            who="admin"
+            who="admin",
         ),
-        {"nvml": driver.nvml_error, "detail": driver.nvml_detail}
-    )  # fmt: skip
+        {"nvml": driver.nvml_error, "detail": driver.nvml_detail},
+    )
 
 
 @check(
@@ -377,12 +377,11 @@ def uvm_missing_in_container(driver: Driver, container: Container, host: Host) -
     return Problem(
         "no /dev/nvidia-uvm in this container",
         fix=(
-            Fix(commands=("sudo nvidia-modprobe -u -c 0",),
-                who="admin"),
-            Fix("Pass all devices in.", ("docker run --gpus all ...",))
+            Fix(commands=("sudo nvidia-modprobe -u -c 0",), who="admin"),
+            Fix("Pass all devices in.", ("docker run --gpus all ...",)),
         ),
-        evidence={"nodes": ", ".join(driver.device_nodes)}
-    )  # fmt: skip
+        evidence={"nodes": ", ".join(driver.device_nodes)},
+    )
 
 
 @check(Severity.WARNING, source="https://manpages.debian.org/bookworm/nvidia-modprobe/nvidia-modprobe.1.en.html")
@@ -445,25 +444,32 @@ def imex_channel_unusable(driver: Driver, gpus: tuple[Gpu, ...], plan: Plan, env
         else "no IMEX channel in /dev/nvidia-caps-imex-channels",
         f"{counted(plan.nodes, 'machine')} of one NVLink domain are to train together: NCCL stops with CUDA error 800.",
         (
-            Fix(commands=("sudo chmod 666 /dev/nvidia-caps-imex-channels/channel0",),
-                who="admin")
+            Fix(commands=("sudo chmod 666 /dev/nvidia-caps-imex-channels/channel0",), who="admin")
             if there
             else Fix(
                 "Have the driver make channel 0 from its next start on, or start the container with the channel.",
                 ("echo 'options nvidia NVreg_CreateImexChannel0=1' | sudo tee /etc/modprobe.d/nvidia-imex.conf",),
-                "admin"
+                "admin",
             ),
-            Fix("Go over the network instead.", ("export NCCL_MNNVL_ENABLE=0",), kind="stopgap",
-                caveat="traffic between the machines then leaves NVLink")
+            Fix(
+                "Go over the network instead.",
+                ("export NCCL_MNNVL_ENABLE=0",),
+                kind="stopgap",
+                caveat="traffic between the machines then leaves NVLink",
+            ),
         ),
-        {"channels": driver.imex_channels, "usable": False, "cluster": domain[0].fabric_cluster, "nodes": plan.nodes}
-    )  # fmt: skip
+        {"channels": driver.imex_channels, "usable": False, "cluster": domain[0].fabric_cluster, "nodes": plan.nodes},
+    )
 
 
 @check(
-    Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/", because_of=("gpu_off_the_bus",),
-    condemns_node=True, stops_launch="always", stops_start=False
-)  # fmt: skip
+    Severity.ERROR,
+    source="https://docs.nvidia.com/deploy/xid-errors/",
+    because_of=("gpu_off_the_bus",),
+    condemns_node=True,
+    stops_launch="always",
+    stops_start=False,
+)
 def gpu_lost(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU does not answer the driver any more.
 
@@ -478,11 +484,17 @@ def gpu_lost(gpus: tuple[Gpu, ...]) -> Answer:
         why = next(iter(lost.values()))
         others = [gpu.index for gpu in gpus if not gpu.lost and gpu.permitted]
         stopgap = (
-            (Fix("Train on the others meanwhile.", use_only(others, gpus), kind="stopgap",
-                 caveat="CUDA may still refuse to start until the machine was rebooted"),)
+            (
+                Fix(
+                    "Train on the others meanwhile.",
+                    use_only(others, gpus),
+                    kind="stopgap",
+                    caveat="CUDA may still refuse to start until the machine was rebooted",
+                ),
+            )
             if others
             else ()
-        )  # fmt: skip
+        )
         return Problem(
             f"{gpu_list(lost)}: {why}",
             fix=(Fix(commands=("sudo reboot",), who="hardware"), *stopgap),

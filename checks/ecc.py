@@ -19,10 +19,12 @@ _RETIREMENT = "https://docs.nvidia.com/deploy/dynamic-page-retirement/"
 _QUERIES = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 
 # Data-centre models, which NVIDIA ships with ECC switched on (their data sheets), as whole words of the name.
+# fmt: off
 _ECC_MODELS = frozenset({
     "V100", "T4", "A10", "A10G", "A30", "A40", "A100", "A800", "L4", "L40", "L40S", "H20", "H100", "H200", "H800",
     "GH200", "B200", "B300", "GB200", "GB300",
-})  # fmt: skip
+})
+# fmt: on
 _VGPU = 2  # nvmlGpuVirtualizationMode_t: there ECC is the host's to switch
 # DCGM's limit for the pages a board may retire (DcgmGPUHardwareLimits.h): its InfoROM keeps no more.
 _RETIRED_LIMIT = 63
@@ -132,11 +134,10 @@ def gpu_memory_unrepairable(gpus: tuple[Gpu, ...]) -> Answer:
     if bad:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: memory damaged beyond repair",
-            fix=Fix(commands=("nvidia-smi -q -d ECC,ROW_REMAPPER",),
-                who="hardware"),
+            fix=Fix(commands=("nvidia-smi -q -d ECC,ROW_REMAPPER",), who="hardware"),
             evidence={f"gpu_{gpu.index}_serial": gpu.serial for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad)
-        )  # fmt: skip
+            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        )
     if not known:
         return Skip("no GPU or driver here tells (it takes driver 590)")
     return Ok(f"nothing beyond repair on {len(known)} of {len(gpus)} GPUs")
@@ -210,11 +211,10 @@ def gpu_pages_retired_to_the_limit(gpus: tuple[Gpu, ...]) -> Answer:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: {bad[0].retired_pages} memory pages retired, the limit is "
             f"{_RETIRED_LIMIT}",
-            fix=Fix(commands=("nvidia-smi -q -d PAGE_RETIREMENT",),
-                who="hardware"),
+            fix=Fix(commands=("nvidia-smi -q -d PAGE_RETIREMENT",), who="hardware"),
             evidence={f"gpu_{gpu.index}_retired": gpu.retired_pages for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad)
-        )  # fmt: skip
+            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        )
     if not known:
         return Skip("no GPU here retires pages")
     most = max(gpu.retired_pages or 0 for gpu in known)

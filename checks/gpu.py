@@ -211,10 +211,12 @@ def gpu_compute_exclusive(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     if bad:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: one process at a time",
-            fix=Fix(commands=tuple(shell("sudo nvidia-smi -i {:number} -c DEFAULT", g.index) for g in bad), who="admin"),
+            fix=Fix(
+                commands=tuple(shell("sudo nvidia-smi -i {:number} -c DEFAULT", g.index) for g in bad), who="admin"
+            ),
             evidence={f"gpu_{gpu.index}_mode": gpu.compute_mode for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad)
-        )  # fmt: skip
+            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        )
     if not known:
         return Skip("no visible GPU tells")
     return Ok(f"{len(known)} of {len(visible.gpus)} visible GPUs can be shared")

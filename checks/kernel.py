@@ -186,11 +186,10 @@ def process_stuck_in_driver(kernel: Kernel) -> Answer:
         return Ok("no process of the driver or with a GPU open sleeps uninterruptibly")
     return Problem(
         f"{listed(kernel.stuck)}: asleep in the kernel, cannot be killed",
-        fix=Fix(commands=("sudo dmesg | grep -iE 'nvrm|xid|blocked for more'",),
-            who="admin"),
+        fix=Fix(commands=("sudo dmesg | grep -iE 'nvrm|xid|blocked for more'",), who="admin"),
         evidence={"stuck": ", ".join(kernel.stuck)},
-        subjects=kernel.stuck
-    )  # fmt: skip
+        subjects=kernel.stuck,
+    )
 
 
 # ---- settings
@@ -235,7 +234,7 @@ def shared_memory_removed_at_logout(kernel: Kernel, host: Host, container: Conta
 def overcommit_is_strict(kernel: Kernel) -> Answer:
     """The kernel promises no more memory than it has (strict overcommit).
 
-    Why: Reservations count as if they were used: forks of loader workers may fail with "Cannot allocate memory".
+    Why: reservations count as if they were used: forks of loader workers may fail with "Cannot allocate memory".
     More: CUDA and PyTorch reserve far more than they touch, and each loader worker is a fork of its rank: with free
     memory left, fork fails with "Cannot allocate memory".
 
@@ -250,8 +249,8 @@ def overcommit_is_strict(kernel: Kernel) -> Answer:
     return Problem(
         "vm.overcommit_memory=2" + (f": {gib(left)} may still be reserved" if known else ""),
         fix=Fix(commands=("sudo sysctl vm.overcommit_memory=0",), who="admin"),
-        evidence={"committed_bytes": kernel.committed_bytes, "commit_limit_bytes": kernel.commit_limit_bytes}
-    )  # fmt: skip
+        evidence={"committed_bytes": kernel.committed_bytes, "commit_limit_bytes": kernel.commit_limit_bytes},
+    )
 
 
 @check(Severity.INFO, source=_NCCL_NETWORK)
@@ -281,7 +280,7 @@ def port_among_outgoing_ones(kernel: Kernel, network: Network) -> Answer:
     """The kernel may give the rendezvous port to an outgoing connection.
 
     Why: any program's connection may be using it when the ranks want to meet there.
-    More: Net.ipv4.ip_local_port_range was widened to include the port where the ranks meet. Once in a while another
+    More: net.ipv4.ip_local_port_range was widened to include the port where the ranks meet. Once in a while another
     program's connection has it at the moment of the launch: "Address already in use", and the next try works.
 
     Fix: reserve it.
@@ -317,7 +316,7 @@ def file_handles_nearly_used_up(kernel: Kernel) -> Answer:
     """The machine has few file handles left.
 
     Why: they are for the whole machine; without one no program can open a file or a socket.
-    More: Fs.file-max is for all processes together. At scale NCCL alone opens tens of thousands of files per rank; at
+    More: fs.file-max is for all processes together. At scale NCCL alone opens tens of thousands of files per rank; at
     the limit every program of the machine stops with "Too many open files in system".
 
     Fix: raise the limit (the NCCL guide's value).

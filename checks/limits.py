@@ -80,11 +80,11 @@ def shm_too_small(system: System, container: Container, visible: Visible, plan: 
         )
     return Problem(
         f"/dev/shm is {gib(total)}, too small for {counted(ranks, 'rank')}",
-        "NCCL and data loaders pass data through it. Later this shows as \"Error while creating shared memory "
-        "segment\" or a worker killed by a bus error.",
+        'NCCL and data loaders pass data through it. Later this shows as "Error while creating shared memory '
+        'segment" or a worker killed by a bus error.',
         (_larger(container), stopgap),
-        evidence
-    )  # fmt: skip
+        evidence,
+    )
 
 
 @check(Severity.WARNING, source=_NCCL, because_of=("shm_too_small",))
@@ -159,8 +159,8 @@ def open_files_limit_low(system: System, container: Container) -> Answer:
     return Problem(
         f"ulimit -n is {limit}, {_OPEN_FILES} or more is advised",
         fix=fix,
-        evidence={"soft_limit": limit, "hard_limit": hard}
-    )  # fmt: skip
+        evidence={"soft_limit": limit, "hard_limit": hard},
+    )
 
 
 @check(Severity.ERROR, source=_LIMITS)
@@ -301,7 +301,7 @@ def cpus_leave_no_loader(system: System, gpus: tuple[Gpu, ...], visible: Visible
     """There is a CPU for every rank, and not one more for each rank's data loader.
 
     Why: workers would take the CPU from the thread that feeds the GPU.
-    More: Num_workers counts per rank. With fewer than two CPUs a rank, loader workers and the thread that feeds the GPU
+    More: num_workers counts per rank. With fewer than two CPUs a rank, loader workers and the thread that feeds the GPU
     take turns on the same core, and more workers make it slower. PyTorch warns "This DataLoader will create N worker
     processes in total".
 

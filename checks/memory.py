@@ -190,12 +190,15 @@ def gpu_busy_without_process(gpus: tuple[Gpu, ...], visible: Visible, driver: Dr
             f"{gpu_list(g.index for g in bad)}: {bad[0].utilization_percent} % busy, and no process is listed",
             fix=(
                 *([Fix("Use the others.", use_only(free, gpus))] if free else []),
-                Fix("See who has the device open.", tuple(shell("sudo fuser -v {:path}", _node(gpu)) for gpu in bad),
-                    "admin")
+                Fix(
+                    "See who has the device open.",
+                    tuple(shell("sudo fuser -v {:path}", _node(gpu)) for gpu in bad),
+                    "admin",
+                ),
             ),
             evidence={f"gpu_{gpu.index}_percent": gpu.utilization_percent for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad)
-        )  # fmt: skip
+            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        )
     if not known:
         return Skip("no visible GPU tells, or the driver had to be started for the question")
     return Ok(f"nobody unseen computes on {len(known)} of {len(visible.gpus)} visible GPUs")

@@ -141,8 +141,10 @@ def nccl_loaded_is_another(torch_runtime: TorchRuntime) -> Answer:
     if torch_runtime.import_error is not None or torch_runtime.mapped is None:
         return Skip("torch cannot be imported" if torch_runtime.import_error else "what torch mapped is not known")
     path, loaded, compiled = (
-        torch_runtime.mapped.get("nccl"), torch_runtime.nccl_loaded_version, torch_runtime.nccl_version
-    )  # fmt: skip
+        torch_runtime.mapped.get("nccl"),
+        torch_runtime.nccl_loaded_version,
+        torch_runtime.nccl_version,
+    )
     if path is None:
         return Skip("torch loads no libnccl: it has none, or carries it inside")
     if not loaded or not compiled:
@@ -228,8 +230,8 @@ def nccl_version_known_bad(nccl: Nccl, gpus: tuple[Gpu, ...], visible: Visible, 
         f"NCCL {version}: {hits[0].effect} Mended in {fixed}.",
         " ".join(row.effect for row in hits),
         (newer, *stopgaps),
-        {f"source {place}": row.url for place, row in enumerate(hits, 1)} | {"nccl": version}
-    )  # fmt: skip
+        {f"source {place}": row.url for place, row in enumerate(hits, 1)} | {"nccl": version},
+    )
 
 
 def _concerns(row: NcclDefect, shown: list[Gpu], plan: Plan) -> bool:
@@ -263,9 +265,7 @@ def nccl_plugin_not_loadable(libraries: Libraries, plan: Plan) -> Answer:
     return Problem(
         f"{listed(f'{one.name} plugin {one.path}' for one in bad)} cannot be loaded",
         f"The loader says: {bad[0].error or 'nothing'}. NCCL goes on without it, and only NCCL_DEBUG=INFO shows that.",
-        Fix(
-            commands=tuple(shell("unset NCCL_{:name}_PLUGIN", one.name.removeprefix('nccl-').upper()) for one in bad)
-        ),
+        Fix(commands=tuple(shell("unset NCCL_{:name}_PLUGIN", one.name.removeprefix("nccl-").upper()) for one in bad)),
         {one.path: one.error for one in bad},
-        tuple(one.name for one in bad)
-    )  # fmt: skip
+        tuple(one.name for one in bad),
+    )

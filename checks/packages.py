@@ -224,12 +224,10 @@ def environment_package_hidden(libraries: Libraries, python: Python) -> Answer:
     return Problem(
         "; ".join(used),
         f"It comes before the environment's {listed(missed)}.",
-        Fix(
-            commands=("export PYTHONNOUSERSITE=1",) if user else ("echo $PYTHONPATH", "unset PYTHONPATH")
-        ),
+        Fix(commands=("export PYTHONNOUSERSITE=1",) if user else ("echo $PYTHONPATH", "unset PYTHONPATH")),
         {name: f"{copy} before {own}" for name, (copy, own) in hidden.items()},
-        tuple(hidden)
-    )  # fmt: skip
+        tuple(hidden),
+    )
 
 
 @check(Severity.WARNING, source="https://packaging.python.org/en/latest/specifications/recording-installed-packages/")
@@ -352,8 +350,8 @@ def requirement_not_met(libraries: Libraries, packages: Mapping[str, str], pytho
     return Problem(
         "; ".join(f"{name} {packages.get(name, '')} asks for {line}, {have} is there" for name, line, have in broken),
         fix=Fix(commands=(command, "pip check")),
-        evidence={f"{name}: {line}": have for name, line, have in broken}
-    )  # fmt: skip
+        evidence={f"{name}: {line}": have for name, line, have in broken},
+    )
 
 
 @check(Severity.WARNING, source=_METADATA, because_of=("requirement_not_met",))
@@ -420,7 +418,7 @@ def extension_built_for_another_torch(libraries: Libraries, pytorch: Pytorch) ->
     """A compiled extension came in a wheel for another torch or CUDA.
 
     Why: its compiled part looks for functions that this torch does not have.
-    More: Flash-attn, mamba and their like are compiled for one torch and one CUDA, and the wheel's name says which.
+    More: flash-attn, mamba and their like are compiled for one torch and one CUDA, and the wheel's name says which.
     After an update of torch they end with "undefined symbol: _ZN3c10..." when they are imported.
 
     Fix: install it again for this torch.

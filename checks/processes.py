@@ -72,8 +72,8 @@ def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             "run out of memory, or share the GPU and hold up the others.".replace("  ", " "),
             tuple(fixes) or Fix("Wait until the GPUs are free.", ("nvidia-smi",)),
             {f"gpu_{gpu.index}_processes": len(held[gpu.index]) for gpu in busy},
-            tuple(f"GPU {gpu.index}" for gpu in busy)
-        )  # fmt: skip
+            tuple(f"GPU {gpu.index}" for gpu in busy),
+        )
     if not known:
         return Skip("no visible GPU lists its processes")
     return Ok(f"nobody computes on {len(known)} of {len(visible.gpus)} visible GPUs")

@@ -206,10 +206,13 @@ def visible_devices_for_other_variable(
             f"CUDA_VISIBLE_DEVICES={visible.value} is no list of GPUs",
             f"{visible.value!r} is a word of NVIDIA_VISIBLE_DEVICES; CUDA reads it as an unknown GPU and shows none.",
             Fix(commands=("unset CUDA_VISIBLE_DEVICES",)),
-            {"CUDA_VISIBLE_DEVICES": visible.value, "NVIDIA_VISIBLE_DEVICES": env.get("NVIDIA_VISIBLE_DEVICES"),
-             "container": container.kind},
-            ("CUDA_VISIBLE_DEVICES",)
-        )  # fmt: skip
+            {
+                "CUDA_VISIBLE_DEVICES": visible.value,
+                "NVIDIA_VISIBLE_DEVICES": env.get("NVIDIA_VISIBLE_DEVICES"),
+                "container": container.kind,
+            },
+            ("CUDA_VISIBLE_DEVICES",),
+        )
     return Skip("CUDA_VISIBLE_DEVICES is not set") if visible.value is None else Ok("it is a list of GPUs")
 
 

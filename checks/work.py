@@ -65,9 +65,7 @@ def _subjects(gpus: list[GpuWork]) -> tuple[str, ...]:
 def _ranks_on(run: Run) -> dict[int, list[int]] | None:
     """The ranks whose processes were on each GPU, by its index; None: NVML's pids are not those of the ranks."""
     ranks = {ended.pid: ended.rank for ended in run.ranks if ended.pid is not None}
-    found = {
-        gpu.index: sorted(ranks[pid] for pid in gpu.processes or () if pid in ranks) for gpu in run.gpus or ()
-    }  # fmt: skip
+    found = {gpu.index: sorted(ranks[pid] for pid in gpu.processes or () if pid in ranks) for gpu in run.gpus or ()}
     return found if any(found.values()) else None
 
 
@@ -117,8 +115,8 @@ def ranks_on_one_gpu(run: Run) -> Answer:
     return Problem(
         f"{len(ranks)} ranks sit on GPU {index}: rank {listed(ranks)}",
         evidence={f"gpu_{index}_ranks": listed(ranks) for index, ranks in shared.items()},
-        subjects=tuple(f"GPU {index}" for index in shared)
-    )  # fmt: skip
+        subjects=tuple(f"GPU {index}" for index in shared),
+    )
 
 
 @check(Severity.WARNING, source=_CONTEXTS, because_of=("ranks_on_one_gpu",), watch="start")
@@ -173,9 +171,7 @@ def gpu_idle_in_run(run: Run) -> Answer:
         return Skip("what the GPUs did is not told")
     absent = [gpu for gpu in gpus if told[gpu.index]]
     at_work = [gpu for gpu in gpus if told[gpu.index] is False]
-    fix = Fix(
-        commands=("nvidia-smi",)
-    )  # fmt: skip
+    fix = Fix(commands=("nvidia-smi",))
     evidence = {f"gpu_{gpu.index}_peak_bytes": gpu.peak_bytes for gpu in gpus}
     worked = [gpu for gpu in at_work if gpu.busy_share != 0 and gpu.samples >= _ENOUGH]
     if absent and worked:
@@ -231,9 +227,11 @@ def gpu_starved(run: Run) -> Answer:
 
 
 @check(
-    Severity.INFO, source="https://docs.pytorch.org/docs/stable/notes/cuda.html (memory-management)",
-    because_of=("gpu_context_of_other_ranks", "ranks_on_one_gpu"), tags=("passed_run",)
-)  # fmt: skip
+    Severity.INFO,
+    source="https://docs.pytorch.org/docs/stable/notes/cuda.html (memory-management)",
+    because_of=("gpu_context_of_other_ranks", "ranks_on_one_gpu"),
+    tags=("passed_run",),
+)
 def gpu_memory_nearly_full(run: Run) -> Answer:
     """A GPU's memory was nearly full.
 
@@ -259,9 +257,11 @@ def gpu_memory_nearly_full(run: Run) -> Answer:
 
 
 @check(
-    Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/49481", tags=("passed_run",),
-    because_of=("gpu_idle_in_run", "gpu_context_of_other_ranks", "ranks_on_one_gpu", "gpu_fell_idle")
-)  # fmt: skip
+    Severity.WARNING,
+    source="https://github.com/pytorch/pytorch/issues/49481",
+    tags=("passed_run",),
+    because_of=("gpu_idle_in_run", "gpu_context_of_other_ranks", "ranks_on_one_gpu", "gpu_fell_idle"),
+)
 def gpus_uneven(run: Run) -> Answer:
     """One GPU did much less, or took much more memory, than the others.
 
@@ -306,13 +306,13 @@ def _uneven(run: Run, gpu: GpuWork, words: str) -> Problem:
         f"{_named([gpu])} {_now(run, 'differs', 'differed')} from the others: {words}",
         "All ranks wait for the slowest one in every step, and the fullest GPU decides how large a batch can be.",
         Fix(
-            "Look at what this rank does alone: gathering, loading a checkpoint without map_location=\"cpu\", "
+            'Look at what this rank does alone: gathering, loading a checkpoint without map_location="cpu", '
             "evaluating, saving; or a GPU that is slower than its siblings.",
             ("mgpu doctor --deep",),
         ),
         {"busy_percent": gpu.busy_percent, "peak_bytes": gpu.peak_bytes},
         _subjects([gpu]),
-    )  # fmt: skip
+    )
 
 
 @check(Severity.WARNING, source=_WAITING, because_of=("gpu_idle_in_run",), watch="later")
@@ -323,7 +323,7 @@ def gpu_fell_idle(run: Run) -> Answer:
     collective until NCCL's timeout; or all of them wait for the CPU.
 
     Fix: see where its rank is.
-    More: Py-spy dump.
+    More: py-spy dump.
     """
     gpus = [gpu for gpu in run.gpus or () if gpu.idle_s is not None]
     if not gpus:

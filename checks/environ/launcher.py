@@ -17,10 +17,12 @@ from ._pytorch import TRUE
 _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"
 _ACCELERATE = "https://github.com/huggingface/accelerate (utils/launch.py)"
 # Set by a launcher for its ranks; in a plain shell they are leftovers.
+# fmt: off
 _LAUNCHER = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
     "TORCHELASTIC_USE_AGENT_STORE",
-)  # fmt: skip
+)
+# fmt: on
 _RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # init_method env:// wants all four
 # Of the PET_ variables only these reach a launch by accelerate, which sets the others itself, or all of them where the
 # config spans several machines (utils/launch.py prepare_multi_gpu_env; measured accelerate 1.15, torch 2.13).

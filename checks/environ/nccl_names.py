@@ -18,10 +18,12 @@ from ._pytorch import TORCH_NAMES
 _PLUGINS = ("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN", "NCCL_GIN_PLUGIN")
 _ROCM = Skip("a ROCm build of PyTorch: RCCL reads names of its own")
 # Names that mean nothing in small letters.
+# fmt: off
 _CAPITALS = frozenset({
     *NCCL, *TORCH_NAMES, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "OMP_NUM_THREADS",
     "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "ACCELERATE_USE_CPU", "FI_PROVIDER",
-})  # fmt: skip
+})
+# fmt: on
 
 
 def _newer(version: Version) -> bool:

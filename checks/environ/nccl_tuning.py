@@ -21,9 +21,11 @@ _GID_IS_CHOSEN: Version = (2, 21)
 _HOST_BUFFERS: tuple[Version, Version] = ((2, 24), (2, 26, 3))
 _HOST_BUFFERS_DRIVER = (12, 6)
 # Settings "for debugging" of which checks of their own speak.
+# fmt: off
 _JUDGED = frozenset({
     "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NVLS_ENABLE", "NCCL_CUMEM_HOST_ENABLE",
-})  # fmt: skip
+})
+# fmt: on
 
 
 def _closer(a: str, b: str) -> bool:

@@ -165,9 +165,16 @@ def _way(pci: Pci, gpu: PciDevice | None) -> str:
 
 @check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/1102")
 def vm_rdma_without_topology_file(
-    host: Host, pci: Pci, infiniband: InfiniBand, gpus: tuple[Gpu, ...], visible: Visible, plan: Plan,
-    libraries: Libraries, env: Mapping[str, str], nccl: Nccl,
-) -> Answer:  # fmt: skip
+    host: Host,
+    pci: Pci,
+    infiniband: InfiniBand,
+    gpus: tuple[Gpu, ...],
+    visible: Visible,
+    plan: Plan,
+    libraries: Libraries,
+    env: Mapping[str, str],
+    nccl: Nccl,
+) -> Answer:
     """A virtual machine has InfiniBand, shows no PCIe switches, and NCCL is given no topology file.
 
     Why: NCCL takes GPUs and adapters for far apart: no GPUDirect RDMA, a sixth of the bandwidth.

@@ -34,11 +34,9 @@ def nvcc_of_another_cuda(libraries: Libraries, pytorch: Pytorch) -> Answer:
     return Problem(
         f"nvcc is {libraries.nvcc}, torch is built for CUDA {pytorch.cuda}",
         "torch refuses to build extensions with a toolkit of another major version. Training itself does not use it.",
-        Fix(
-            commands=(shell("export CUDA_HOME=/usr/local/cuda-{:id}", minor_of(pytorch.cuda)),)
-        ),
-        {"nvcc": libraries.nvcc, "path": libraries.nvcc_path, "torch_cuda": pytorch.cuda}
-    )  # fmt: skip
+        Fix(commands=(shell("export CUDA_HOME=/usr/local/cuda-{:id}", minor_of(pytorch.cuda)),)),
+        {"nvcc": libraries.nvcc, "path": libraries.nvcc_path, "torch_cuda": pytorch.cuda},
+    )
 
 
 @check(
@@ -85,9 +83,10 @@ def deepspeed_cannot_compile(libraries: Libraries, packages: Mapping[str, str], 
     if "deepspeed" not in packages or not pytorch.cuda:
         return Skip("deepspeed is not installed" if "deepspeed" not in packages else "torch has no CUDA")
     lacking = {
-        "nvcc": libraries.nvcc_path is None, "a C++ compiler": libraries.compiler is None,
-        "ninja": libraries.ninja is None
-    }  # fmt: skip
+        "nvcc": libraries.nvcc_path is None,
+        "a C++ compiler": libraries.compiler is None,
+        "ninja": libraries.ninja is None,
+    }
     missing = [name for name, absent in lacking.items() if absent]
     if not missing:
         return Ok(f"nvcc {libraries.nvcc or '?'}, C++ compiler, ninja")
@@ -108,9 +107,13 @@ def deepspeed_cannot_compile(libraries: Libraries, packages: Mapping[str, str], 
     return Problem(
         f"deepspeed {packages['deepspeed']} without {listed(missing)}",
         fix=tuple(fixes),
-        evidence={"cuda_home": libraries.cuda_home, "nvcc": libraries.nvcc_path, "compiler": libraries.compiler,
-         "ninja": libraries.ninja}
-    )  # fmt: skip
+        evidence={
+            "cuda_home": libraries.cuda_home,
+            "nvcc": libraries.nvcc_path,
+            "compiler": libraries.compiler,
+            "ninja": libraries.ninja,
+        },
+    )
 
 
 @check(

@@ -67,11 +67,11 @@ def library_path_shadows_wheels(libraries: Libraries, pytorch: Pytorch) -> Answe
         "; ".join(f"{one.path} is {one.version}, torch's wheel {wheel}" for one, wheel in bad.values()),
         fix=Fix(
             f"Take {listed(folders)} out of LD_LIBRARY_PATH (a `module unload cuda`, or a line of a shell profile).",
-            ("unset LD_LIBRARY_PATH",)
+            ("unset LD_LIBRARY_PATH",),
         ),
         evidence={one.path: f"{one.version}, wheel {wheel}" for one, wheel in bad.values()},
-        subjects=tuple(bad)
-    )  # fmt: skip
+        subjects=tuple(bad),
+    )
 
 
 def _older(one: str, other: str) -> bool:
@@ -103,10 +103,10 @@ def libcuda_missing(libraries: Libraries, driver: Driver, gpus: tuple[Gpu, ...])
         f"The loader says: {cuda.error or 'nothing'}. CUDA cannot start in this interpreter.",
         (
             Fix(commands=("ldconfig -p | grep libcuda",)),
-            Fix("Install the driver's CUDA library (libcuda1, nvidia-driver-cuda-libs).", who="admin")
+            Fix("Install the driver's CUDA library (libcuda1, nvidia-driver-cuda-libs).", who="admin"),
         ),
-        {"error": cuda.error, "driver": driver.version}
-    )  # fmt: skip
+        {"error": cuda.error, "driver": driver.version},
+    )
 
 
 @check(Severity.ERROR, source=_ERRORS)
@@ -242,5 +242,5 @@ def preload_hooks_ranks(libraries: Libraries) -> Answer:
         ", ".join(f"{one.path}{' (does not exist)' if one.loads is False else ''}" for one in odd),
         "It is loaded into every rank." if not missing else "A preloaded file that is not there only makes noise.",
         Fix(commands=("unset LD_PRELOAD", "cat /etc/ld.so.preload")),
-        {one.path: one.loads for one in odd}
-    )  # fmt: skip
+        {one.path: one.loads for one in odd},
+    )

@@ -29,7 +29,7 @@ def cuda_wheels_overwrite_each_other(libraries: Libraries, pytorch: Pytorch) -> 
     """Wheels of one library for two CUDA majors are installed, and both write the same files.
 
     Why: they share one folder and one file name: which library is there depends on what was installed last.
-    More: Nvidia-cudnn-cu12 and nvidia-cudnn-cu13 (and cuSPARSELt, NVSHMEM) share a folder and file names. The one
+    More: nvidia-cudnn-cu12 and nvidia-cudnn-cu13 (and cuSPARSELt, NVSHMEM) share a folder and file names. The one
     installed last is there; torch then fails with an undefined symbol, or refuses the cuDNN it finds.
 
     Fix: remove the others.
@@ -52,8 +52,8 @@ def cuda_wheels_overwrite_each_other(libraries: Libraries, pytorch: Pytorch) -> 
     return Problem(
         "; ".join(" and ".join(f"{name} {libraries.wheels[name]}" for name in names) for names in double.values()),
         fix=(remove, back) if kept else remove,
-        evidence={name: libraries.wheels[name] for names in double.values() for name in names}
-    )  # fmt: skip
+        evidence={name: libraries.wheels[name] for names in double.values() for name in names},
+    )
 
 
 @check(
@@ -119,11 +119,9 @@ def cuda_wheels_not_as_required(libraries: Libraries, pytorch: Pytorch) -> Answe
     return Problem(
         ", ".join(f"{name} {have} (torch asks {wanted[name]})" for name, have in bad.items()),
         "torch was built and tested with the versions it pins; it does not load without them.",
-        Fix(
-            commands=(shell("pip install --no-deps {:package}", [name + wanted[name] for name in bad]),)
-        ),
-        {name: f"{have}, asked {wanted[name]}" for name, have in bad.items()}
-    )  # fmt: skip
+        Fix(commands=(shell("pip install --no-deps {:package}", [name + wanted[name] for name in bad]),)),
+        {name: f"{have}, asked {wanted[name]}" for name, have in bad.items()},
+    )
 
 
 @check(

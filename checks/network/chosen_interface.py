@@ -44,11 +44,14 @@ def nccl_picks_dead_end(network: Network, env: Mapping[str, str], nccl: Nccl, pl
         return Ok(f"NCCL would choose {chosen[0].name}")
     first = chosen[0]
     what = (
-        "loopback" if first.loopback
-        else f"a {first.kind}" if first.kind in ("bridge", "veth", "tunnel")
-        else "link-local only" if first.routable is False
+        "loopback"
+        if first.loopback
+        else f"a {first.kind}"
+        if first.kind in ("bridge", "veth", "tunnel")
+        else "link-local only"
+        if first.routable is False
         else "made for this machine only"
-    )  # fmt: skip
+    )
     return Problem(
         f"left alone, NCCL would choose {first.name} ({what})",
         f"It takes the first of {names_of(chosen)}.",
@@ -84,9 +87,7 @@ def nccl_picks_off_route(network: Network, env: Mapping[str, str], nccl: Nccl, p
     )
 
 
-@check(
-    Severity.INFO, source=_NCCL_TROUBLE, because_of=("nccl_picks_dead_end", "nccl_picks_off_route")
-)  # fmt: skip
+@check(Severity.INFO, source=_NCCL_TROUBLE, because_of=("nccl_picks_dead_end", "nccl_picks_off_route"))
 def interfaces_ambiguous(network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan) -> Answer:
     """Several interfaces could carry the run, and none is named.
 

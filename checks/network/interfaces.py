@@ -121,9 +121,7 @@ def interface_without_link(network: Network, plan: Plan) -> Answer:
 
 
 @check(Severity.WARNING, source="mgpu: two gigabytes of gradients take seconds below 10 Gb/s")
-def interface_slow(
-    network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan, infiniband: InfiniBand
-) -> Answer:  # fmt: skip
+def interface_slow(network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan, infiniband: InfiniBand) -> Answer:
     """The machines would exchange their gradients over a slow interface.
 
     Why: in every step each machine sends the gradients once (two machines) to twice (many). At 1 Gb/s that is 8 to 16

@@ -162,9 +162,7 @@ def config_address_not_here(config: Config, network: Network) -> Answer:
     return Problem(
         f"machine_rank 0 is here, and main_process_ip {address} is not an address of this machine",
         f"This machine has {listed(one for one in here if not is_loopback(one)) or 'no address'}.",
-        Fix(
-            commands=(shell("accelerate launch --main_process_ip {:host} ...", own),)
-        ),
+        Fix(commands=(shell("accelerate launch --main_process_ip {:host} ...", own),)),
         {"main_process_ip": address, "machine_rank": rank},
-        place=Place(config.path, mark.line, mark.column, "main_process_ip") if mark else Place(config.path)
-    )  # fmt: skip
+        place=Place(config.path, mark.line, mark.column, "main_process_ip") if mark else Place(config.path),
+    )

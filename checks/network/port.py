@@ -32,9 +32,11 @@ def _port_problem(network: Network, plan: Plan, cause: str) -> Problem:
 
 
 @check(
-    Severity.WARNING, source="https://github.com/huggingface/accelerate/issues/1785", because_of=("rank_orphaned",),
-    stops_launch="named_port"
-)  # fmt: skip
+    Severity.WARNING,
+    source="https://github.com/huggingface/accelerate/issues/1785",
+    because_of=("rank_orphaned",),
+    stops_launch="named_port",
+)
 def port_busy(network: Network, plan: Plan, slurm: Slurm) -> Answer:
     """The port for the rendezvous is taken.
 
@@ -57,9 +59,11 @@ def port_busy(network: Network, plan: Plan, slurm: Slurm) -> Answer:
 
 
 @check(
-    Severity.ERROR, source="https://github.com/pytorch/pytorch/issues/126510", because_of=("rank_orphaned",),
-    stops_launch="named_port"
-)  # fmt: skip
+    Severity.ERROR,
+    source="https://github.com/pytorch/pytorch/issues/126510",
+    because_of=("rank_orphaned",),
+    stops_launch="named_port",
+)
 def master_port_busy(network: Network, plan: Plan, slurm: Slurm) -> Answer:
     """On the machine where several machines meet, the port is taken.
 

@@ -74,12 +74,21 @@ def driver_older_than_toolkit(pytorch: Pytorch, driver: Driver) -> Answer:
     Severity.ERROR,
     source="https://pytorch.org/docs/stable/notes/cuda.html",
     because_of=(
-        "torch_is_cpu_build", "driver_too_old_for_torch", "gpu_lost", "nvlink_fabric_not_ready",
-        "gpu_compute_prohibited", "driver_lacks_compute", "visible_devices_cut_short", "visible_devices_hide_all",
-        "libcuda_missing", "libcuda_is_stub", "libcuda_not_the_drivers", "cuda_compat_on_geforce",
-        "torch_cannot_start_cuda"
-    )
-)  # fmt: skip
+        "torch_is_cpu_build",
+        "driver_too_old_for_torch",
+        "gpu_lost",
+        "nvlink_fabric_not_ready",
+        "gpu_compute_prohibited",
+        "driver_lacks_compute",
+        "visible_devices_cut_short",
+        "visible_devices_hide_all",
+        "libcuda_missing",
+        "libcuda_is_stub",
+        "libcuda_not_the_drivers",
+        "cuda_compat_on_geforce",
+        "torch_cannot_start_cuda",
+    ),
+)
 def torch_sees_fewer_gpus(
     torch_runtime: TorchRuntime, visible: Visible, gpus: tuple[Gpu, ...], pytorch: Pytorch, plan: Plan
 ) -> Answer:

@@ -68,11 +68,17 @@ def torch_built_for_another_python(pytorch: Pytorch, python: Python) -> Answer:
     Severity.ERROR,
     source="https://github.com/pytorch/pytorch/issues",
     because_of=(
-        "torch_missing", "nccl_wheels_mixed", "nccl_not_the_wheels", "torch_built_for_another_python",
-        "cuda_wheels_overwrite_each_other", "cuda_wheels_not_as_required", "library_path_shadows_wheels",
-        "module_shadowed_here", "environment_package_hidden"
-    )
-)  # fmt: skip
+        "torch_missing",
+        "nccl_wheels_mixed",
+        "nccl_not_the_wheels",
+        "torch_built_for_another_python",
+        "cuda_wheels_overwrite_each_other",
+        "cuda_wheels_not_as_required",
+        "library_path_shadows_wheels",
+        "module_shadowed_here",
+        "environment_package_hidden",
+    ),
+)
 def torch_import_fails(torch_runtime: TorchRuntime, pytorch: Pytorch) -> Answer:
     """`import torch` fails.
 

@@ -16,10 +16,12 @@ from ._wheels import install
 
 _COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/"
 # Words of TORCH_CUDA_ARCH_LIST and what they stand for (torch/utils/cpp_extension.py, _get_cuda_arch_flags).
+# fmt: off
 _NAMED_ARCHES = {
     "Maxwell": "5.0;5.2+PTX", "Pascal": "6.0;6.1+PTX", "Volta": "7.0+PTX", "Turing": "7.5+PTX",
     "Ampere": "8.0;8.6+PTX", "Ada": "8.9+PTX", "Hopper": "9.0+PTX", "Blackwell": "10.0;10.3;12.0;12.1+PTX",
-}  # fmt: skip
+}
+# fmt: on
 
 
 def _kernels(arch_list: tuple[str, ...], capability: tuple[int, int]) -> Literal["machine code", "PTX"] | None:
@@ -112,8 +114,8 @@ def torch_kernels_only_as_ptx(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: 
         f"It was compiled for {' '.join(pytorch.arch_list)}: the driver compiles every kernel when it is first used.",
         Fix(commands=("pip install --upgrade torch", "export CUDA_CACHE_MAXSIZE=4294967296")),
         {"arch_list": " ".join(pytorch.arch_list), "compute_capability": f"{major}.{minor}"},
-        tuple(f"GPU {gpu.index}" for gpu in slow)
-    )  # fmt: skip
+        tuple(f"GPU {gpu.index}" for gpu in slow),
+    )
 
 
 @check(Severity.ERROR, source=_COMPATIBILITY, because_of=("driver_too_old_for_torch",))
@@ -180,5 +182,5 @@ def arch_list_lacks_gpu(env: Mapping[str, str], gpus: tuple[Gpu, ...], visible: 
         f"What is compiled with it does not run on {left_out}.",
         Fix(commands=("unset TORCH_CUDA_ARCH_LIST",)),
         {"TORCH_CUDA_ARCH_LIST": value, "lacking": names},
-        ("TORCH_CUDA_ARCH_LIST",)
-    )  # fmt: skip
+        ("TORCH_CUDA_ARCH_LIST",),
+    )

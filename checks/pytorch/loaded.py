@@ -59,10 +59,12 @@ def _tail(path: str) -> str:
     Severity.WARNING,
     source="https://github.com/pytorch/pytorch/blob/main/torch/backends/cudnn/__init__.py",
     because_of=(
-        "library_path_shadows_wheels", "torch_maps_foreign_library", "cuda_wheels_overwrite_each_other",
-        "cuda_wheels_not_as_required"
-    )
-)  # fmt: skip
+        "library_path_shadows_wheels",
+        "torch_maps_foreign_library",
+        "cuda_wheels_overwrite_each_other",
+        "cuda_wheels_not_as_required",
+    ),
+)
 def cudnn_refused_by_torch(torch_runtime: TorchRuntime) -> Answer:
     """torch refuses the cuDNN it runs with.
 

@@ -31,11 +31,14 @@ def temporary_folder_unusable(storage: Storage) -> Answer:
         return Skip("the temporary folder tells nothing of itself")
     full = why_full(folder)
     what = (
-        "does not exist" if not folder.exists
-        else "cannot be written" if folder.writable is False
-        else f"is full: {full}" if full
+        "does not exist"
+        if not folder.exists
+        else "cannot be written"
+        if folder.writable is False
+        else f"is full: {full}"
+        if full
         else None
-    )  # fmt: skip
+    )
     if what:
         return Problem(
             f"the temporary folder {folder.path} {what}",
