@@ -8,7 +8,7 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Driver, Gpu
 
-from ._gpus import reset, was_running
+from ._gpus import gpu_problem, names_of, reset, was_running
 from ._wording import gpu_list
 
 FAMILY = Family(gpu_only=True)
@@ -44,7 +44,7 @@ def gpu_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
             fix=Fix(commands=("nvidia-smi -q -d TEMPERATURE,PERFORMANCE",), who="hardware"),
             evidence={f"gpu_{gpu.index}_reasons": gpu.clock_event_reasons for gpu in bad}
             | {f"gpu_{gpu.index}_temperature_c": gpu.temperature_c for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+            subjects=names_of(bad),
         )
     return Ok(f"no thermal slowdown on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -61,11 +61,11 @@ def gpu_power_braked(gpus: tuple[Gpu, ...]) -> Answer:
     known = [gpu for gpu in gpus if gpu.clock_event_reasons is not None]
     bad = [gpu for gpu in known if (gpu.clock_event_reasons or 0) & _HW_POWER_BRAKE]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: hardware power brake",
-            fix=Fix(commands=("nvidia-smi -q -d PERFORMANCE,POWER",), who="hardware"),
-            evidence={f"gpu_{gpu.index}_reasons": gpu.clock_event_reasons for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            "hardware power brake",
+            {"reasons": "clock_event_reasons"},
+            Fix(commands=("nvidia-smi -q -d PERFORMANCE,POWER",), who="hardware"),
         )
     return Ok(f"no power brake on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -93,12 +93,11 @@ def gpu_memory_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
     bad = [gpu for gpu in known if (gpu.memory_temperature_c or 0) > (gpu.memory_temperature_max_c or 0)]
     if bad:
         gpu = bad[0]
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: memory at {gpu.memory_temperature_c} C, "
-            f"{gpu.memory_temperature_max_c} C is the limit",
-            fix=Fix(commands=("nvidia-smi -q -d TEMPERATURE",), who="hardware"),
-            evidence={f"gpu_{g.index}_memory_c": g.memory_temperature_c for g in bad},
-            subjects=tuple(f"GPU {g.index}" for g in bad),
+        return gpu_problem(
+            bad,
+            f"memory at {gpu.memory_temperature_c} C, {gpu.memory_temperature_max_c} C is the limit",
+            {"memory_c": "memory_temperature_c"},
+            Fix(commands=("nvidia-smi -q -d TEMPERATURE",), who="hardware"),
         )
     return Ok(f"memory is cool on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -125,7 +124,7 @@ def gpu_slowed_by_hardware(gpus: tuple[Gpu, ...]) -> Answer:
             f"{gpu_list(g.index for g in bad)} slowed down by its hardware",
             fix=Fix(commands=("nvidia-smi -q -d PERFORMANCE,POWER",), who="hardware"),
             evidence={f"gpu_{gpu.index}_reasons": gpu.clock_event_reasons for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+            subjects=names_of(bad),
         )
     return Ok(f"no hardware slowdown on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -171,7 +170,7 @@ def gpu_power_limits_differ(gpus: tuple[Gpu, ...]) -> Answer:
             "W, unlike the others",
             fix=_restore_power(bad),
             evidence={f"gpu_{g.index}_limit_w": g.power_limit_w for g in known},
-            subjects=tuple(f"GPU {g.index}" for g in bad),
+            subjects=names_of(bad),
         )
     return Ok(f"equal power limits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -197,7 +196,7 @@ def gpu_power_capped(gpus: tuple[Gpu, ...]) -> Answer:
             "W",
             fix=_restore_power(bad),
             evidence={f"gpu_{g.index}_limit_w": g.power_limit_w for g in bad},
-            subjects=tuple(f"GPU {g.index}" for g in bad),
+            subjects=names_of(bad),
         )
     return Ok(f"default power limit on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -210,7 +209,6 @@ def gpu_application_clocks_lowered(gpus: tuple[Gpu, ...]) -> Answer:
     More: Left over from a measurement, most often.
 
     Fix: reset them.
-    More: Reset the application clocks.
     """
     known = [gpu for gpu in gpus if gpu.application_clock_mhz and gpu.application_clock_default_mhz]
     bad = [
@@ -220,12 +218,11 @@ def gpu_application_clocks_lowered(gpus: tuple[Gpu, ...]) -> Answer:
     ]
     if bad:
         gpu = bad[0]
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: application clock {gpu.application_clock_mhz} MHz, default "
-            f"{gpu.application_clock_default_mhz} MHz",
-            fix=Fix(commands=tuple(shell("sudo nvidia-smi -i {:number} -rac", g.index) for g in bad), who="admin"),
-            evidence={f"gpu_{g.index}_mhz": g.application_clock_mhz for g in bad},
-            subjects=tuple(f"GPU {g.index}" for g in bad),
+        return gpu_problem(
+            bad,
+            f"application clock {gpu.application_clock_mhz} MHz, default {gpu.application_clock_default_mhz} MHz",
+            {"mhz": "application_clock_mhz"},
+            Fix(commands=tuple(shell("sudo nvidia-smi -i {:number} -rac", g.index) for g in bad), who="admin"),
         )
     return Ok(f"default application clocks on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -245,11 +242,11 @@ def gpu_stuck_in_low_power(gpus: tuple[Gpu, ...], driver: Driver) -> Answer:
     bad = [gpu for gpu in busy if (gpu.performance_state or 0) >= _IDLE_STATE]
     if bad:
         gpu = bad[0]
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: {gpu.utilization_percent} % busy in state P{gpu.performance_state}",
-            fix=Fix(commands=reset(bad), who="admin"),
-            evidence={f"gpu_{g.index}_sm_clock_mhz": g.sm_clock_mhz for g in bad},
-            subjects=tuple(f"GPU {g.index}" for g in bad),
+        return gpu_problem(
+            bad,
+            f"{gpu.utilization_percent} % busy in state P{gpu.performance_state}",
+            {"sm_clock_mhz": "sm_clock_mhz"},
+            Fix(commands=reset(bad), who="admin"),
         )
     if not busy:
         return Skip("no GPU computes just now" if known else "no GPU here tells")

@@ -15,9 +15,15 @@ _TOOLKIT = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/la
 _NOT_COUNTED = ("", "all", "none", "void")
 
 
+def in_container(container: Container) -> Skip | None:
+    """What a check of a container is asked for only."""
+    return None if container.kind else Skip("not a container")
+
+
 @check(
     Severity.ERROR,
     source="https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html",
+    given=in_container,
 )
 def container_lost_gpus(container: Container, driver: Driver) -> Answer:
     """The container has device nodes for GPUs, and may not use them.
@@ -29,8 +35,6 @@ def container_lost_gpus(container: Container, driver: Driver) -> Answer:
     Fix: restart the container.
     More: CDI or the cgroupfs driver keep it from happening again.
     """
-    if not container.kind:
-        return Skip("not a container")
     numbered = _numbered(driver)
     if not numbered:
         return Skip("no /dev/nvidiaN in this container")
@@ -50,7 +54,7 @@ def _numbered(driver: Driver) -> list[str]:
     return [node for node in driver.device_nodes if node.removeprefix("/dev/nvidia").isdecimal()]
 
 
-@check(Severity.ERROR, source=_TOOLKIT)
+@check(Severity.ERROR, source=_TOOLKIT, given=in_container)
 def container_given_no_gpus(container: Container, driver: Driver, env: Mapping[str, str], plan: Plan) -> Answer:
     """The host runs NVIDIA's driver, and this container was started without GPUs.
 
@@ -59,8 +63,6 @@ def container_given_no_gpus(container: Container, driver: Driver, env: Mapping[s
 
     Fix: start it with the GPUs.
     """
-    if not container.kind:
-        return Skip("not a container")
     if plan.expect_gpus == 0:
         return Skip("0 GPUs are wanted")
     numbered = _numbered(driver)
@@ -104,7 +106,12 @@ def _with_gpus(container: Container) -> tuple[Fix, ...]:
             return (Fix("Start it with the GPUs.", ("docker run --gpus all ...",)), toolkit)
 
 
-@check(Severity.WARNING, source=_TOOLKIT, because_of=("gpu_lost", "container_given_no_gpus", "container_lost_gpus"))
+@check(
+    Severity.WARNING,
+    source=_TOOLKIT,
+    because_of=("gpu_lost", "container_given_no_gpus", "container_lost_gpus"),
+    given=in_container,
+)
 def container_got_fewer_gpus(container: Container, env: Mapping[str, str], gpus: tuple[Gpu, ...]) -> Answer:
     """The container was promised GPUs that are not in it.
 
@@ -114,8 +121,6 @@ def container_got_fewer_gpus(container: Container, env: Mapping[str, str], gpus:
 
     Fix: see on the host whether all GPUs are there, then restart the container.
     """
-    if not container.kind:
-        return Skip("not a container")
     value = env.get("NVIDIA_VISIBLE_DEVICES", "").strip()
     if value in _NOT_COUNTED:
         return Skip(f"NVIDIA_VISIBLE_DEVICES={value} counts no GPUs" if value else "NVIDIA_VISIBLE_DEVICES is not set")
@@ -205,7 +210,6 @@ def wsl_has_linux_driver(container: Container, libraries: Libraries) -> Answer:
     operating system", or no CUDA device.
 
     Fix: remove the driver packages; for the toolkit use cuda-toolkit, not cuda.
-    More: Toolkits are installed without it.
     """
     if not container.wsl or container.kind:
         return Skip("not WSL2" if not container.wsl else "in a container the toolkit puts the library elsewhere")

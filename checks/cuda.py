@@ -11,6 +11,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Driver, GpuRun, Plan, TorchRuntime
 
 from ._cuda_errors import ERRORS, CudaError, by_words, unknown
+from ._gpus import names_of
 from ._wording import counted, gpu_list, listed
 
 FAMILY = Family(gpu_only=True)
@@ -27,6 +28,22 @@ _DRIVER_TROUBLE = (
     "uvm_cannot_be_loaded", "device_nodes_denied", "device_node_missing", "fabric_manager_missing",
     "fabric_manager_version_differs", "mig_without_instance", "container_given_no_gpus", "nouveau_holds_gpus",
     "driver_module_of_wrong_flavour", "gpu_off_the_bus", "gpu_exclusive_taken",
+)
+_CONTEXT_TROUBLE = (
+    *_DRIVER_TROUBLE, "gpu_compute_exclusive", "gpu_split_by_mig", "gpu_busy", "gpu_memory_without_process",
+    "gpu_memory_used_from_outside", "mps_running", "imex_channel_unusable",
+)
+_KERNEL_TROUBLE = (
+    "torch_lacks_gpu_kernels", "driver_too_old_for_torch", "gpu_ecc_uncorrected", "gpu_row_remap_failed",
+    "torch_ptx_too_new_for_driver", "xid_memory_damaged", "xid_board_faulty",
+)
+_HANG_TROUBLE = (
+    "gpu_lost", "driver_does_not_answer", "nvlink_fabric_not_ready", "gpu_wants_recovery",
+    "xid_gpu_fell_off_bus", "xid_firmware_crashed", "xid_gpu_wants_reset", "process_stuck_in_driver",
+)
+_PEER_TROUBLE = (
+    "gpu_memory_corrupts", "nvlink_inactive", "nvlink_fabric_not_ready", "iommu_translates_peer_traffic",
+    "pcie_acs_redirects", "rtx40_peer_access_misreported", "xid_nvlink_failed", "nvlink_fabric_degraded",
 )
 # fmt: on
 
@@ -103,7 +120,7 @@ def _failure(runs: list[GpuRun]) -> Problem:
             "cuda": f"{version[0]}.{version[1]}" if version else None,
             "documentation": error.source,
         },
-        tuple(f"GPU {run.index}" for run in runs),
+        names_of(runs),
     )
 
 
@@ -157,20 +174,7 @@ def cuda_does_not_start(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     return _failures(gpu_runs, ("library", "init"), lambda runs: f"cuInit succeeds for {counted(len(runs), 'GPU')}")
 
 
-@check(
-    Severity.ERROR,
-    source=_DRIVER_API,
-    because_of=(
-        *_DRIVER_TROUBLE,
-        "gpu_compute_exclusive",
-        "gpu_split_by_mig",
-        "gpu_busy",
-        "gpu_memory_without_process",
-        "gpu_memory_used_from_outside",
-        "mps_running",
-        "imex_channel_unusable",
-    ),
-)
+@check(Severity.ERROR, source=_DRIVER_API, because_of=_CONTEXT_TROUBLE)
 def cuda_context_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     """A GPU gives no CUDA context, or no memory in it.
 
@@ -184,19 +188,7 @@ def cuda_context_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     )
 
 
-@check(
-    Severity.ERROR,
-    source=_DRIVER_API,
-    because_of=(
-        "torch_lacks_gpu_kernels",
-        "driver_too_old_for_torch",
-        "gpu_ecc_uncorrected",
-        "gpu_row_remap_failed",
-        "torch_ptx_too_new_for_driver",
-        "xid_memory_damaged",
-        "xid_board_faulty",
-    ),
-)
+@check(Severity.ERROR, source=_DRIVER_API, because_of=_KERNEL_TROUBLE)
 def cuda_kernel_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     """A plain matrix product fails on a GPU.
 
@@ -223,20 +215,7 @@ def _kernels(runs: list[GpuRun]) -> str:
     return f"a matrix product in {listed(kinds)} on {counted(len(computed), 'GPU')}{left}"
 
 
-@check(
-    Severity.ERROR,
-    source="https://docs.nvidia.com/deploy/xid-errors/index.html",
-    because_of=(
-        "gpu_lost",
-        "driver_does_not_answer",
-        "nvlink_fabric_not_ready",
-        "gpu_wants_recovery",
-        "xid_gpu_fell_off_bus",
-        "xid_firmware_crashed",
-        "xid_gpu_wants_reset",
-        "process_stuck_in_driver",
-    ),
-)
+@check(Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/index.html", because_of=_HANG_TROUBLE)
 def cuda_hangs(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     """A GPU takes a call and never answers.
 
@@ -266,7 +245,7 @@ def cuda_hangs(gpu_runs: tuple[GpuRun, ...]) -> Answer:
             ),
         ),
         evidence={f"gpu_{run.index}": run.detail for run in hung},
-        subjects=tuple(f"GPU {run.index}" for run in hung),
+        subjects=names_of(hung),
     )
 
 
@@ -301,7 +280,7 @@ def cuda_process_dies(gpu_runs: tuple[GpuRun, ...]) -> Answer:
             else Fix("Install the driver anew, and reboot.", ("sudo reboot",), who="admin"),
         ),
         {f"gpu_{run.index}": run.detail for run in dead},
-        tuple(f"GPU {run.index}" for run in dead),
+        names_of(dead),
     )
 
 
@@ -417,24 +396,11 @@ def _faulty(runs: Sequence[GpuRun], title: str, cause: str) -> Problem:
             f"gpu_{run.index}": " ".join(f"{kind}={digest}" for kind, digest in run.results.items()) or run.detail
             for run in runs
         },
-        tuple(f"GPU {run.index}" for run in runs),
+        names_of(runs),
     )
 
 
-@check(
-    Severity.ERROR,
-    source=_IOMMU,
-    because_of=(
-        "gpu_memory_corrupts",
-        "nvlink_inactive",
-        "nvlink_fabric_not_ready",
-        "iommu_translates_peer_traffic",
-        "pcie_acs_redirects",
-        "rtx40_peer_access_misreported",
-        "xid_nvlink_failed",
-        "nvlink_fabric_degraded",
-    ),
-)
+@check(Severity.ERROR, source=_IOMMU, because_of=_PEER_TROUBLE)
 def peer_copy_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     """A copy from one GPU to another arrives changed, fails or never ends.
 
@@ -442,7 +408,7 @@ def peer_copy_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     translates, ACS on a PCIe switch, a faulty link. NCCL then hangs at the first collective, or gradients are wrong.
 
     Fix: switch the IOMMU's translation off (or pass it through), and ACS on the switches between them.
-    More: Until then go without it.
+    More: Until it is done, go without it.
     """
     used = _tried(gpu_runs)
     if isinstance(used, Skip):

@@ -30,6 +30,15 @@ def _wanted(plan: Plan) -> bool:
     return plan.expect_gpus != 0
 
 
+def _absent(driver: Driver) -> str:
+    return f"NVML: {driver.nvml_error}" if driver.any_gpu else _NO_GPU
+
+
+def driver_answers(driver: Driver) -> Skip | None:
+    """What a check of a driver that works is asked for only."""
+    return Skip(_absent(driver)) if driver.nvml_error is not None else None
+
+
 @check(Severity.ERROR, source=_NVML, because_of=("nouveau_holds_gpus", "container_given_no_gpus"), condemns_node=True)
 def nvml_library_missing(driver: Driver, container: Container, plan: Plan) -> Answer:
     """There is an NVIDIA GPU, but the driver's library libnvidia-ml.so.1 cannot be loaded.
@@ -75,8 +84,8 @@ def driver_not_loaded(driver: Driver) -> Answer:
     """The NVIDIA kernel module is not loaded.
 
     Why: the driver's libraries are here, its kernel module is not running.
-    More: The libraries are installed, but the kernel half of the driver is not running: not built for this kernel
-    (DKMS), refused by secure boot, or blocked. Every CUDA call then fails with "no CUDA-capable device".
+    More: Not built for this kernel (DKMS), refused by secure boot, or blocked. Every CUDA call then fails with "no
+    CUDA-capable device".
 
     Fix: load it, and read why it failed.
     """
@@ -94,8 +103,7 @@ def driver_library_mismatch(driver: Driver) -> Answer:
     """The driver's library and its loaded kernel module have different versions.
 
     Why: the driver was upgraded and its kernel module not reloaded: no new program can use the GPUs.
-    More: The driver package was upgraded while the old module stayed loaded (unattended upgrades do this). Running
-    programs go on; every new one fails with "Driver/library version mismatch".
+    More: Unattended upgrades do this. Running programs go on; a new one says "Driver/library version mismatch".
 
     Fix: reboot the machine.
     More: Reload the modules when nothing uses the GPUs.
@@ -144,6 +152,7 @@ def driver_does_not_answer(driver: Driver) -> Answer:
     Severity.WARNING,
     source="https://docs.nvidia.com/deploy/gpu-debug-guidelines/",
     because_of=("gpu_lost", "gpu_off_the_bus", "driver_module_of_wrong_flavour"),
+    given=driver_answers,
 )
 def gpus_on_bus_not_in_driver(driver: Driver, gpus: tuple[Gpu, ...], pci: Pci, container: Container) -> Answer:
     """The PCI bus has more NVIDIA GPUs than the driver shows.
@@ -152,8 +161,6 @@ def gpus_on_bus_not_in_driver(driver: Driver, gpus: tuple[Gpu, ...], pci: Pci, c
 
     Fix: look for the reason in the kernel log.
     """
-    if driver.nvml_error is not None:
-        return Skip(_absent(driver))
     if container.kind:
         return Skip("a container may be given some of the GPUs")
     told = [device for device in pci.of("gpu") if device.vendor == _NVIDIA] if pci.readable else []
@@ -185,18 +192,16 @@ def gpus_on_bus_not_in_driver(driver: Driver, gpus: tuple[Gpu, ...], pci: Pci, c
 @check(
     Severity.ERROR,
     source="https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html",
+    given=driver_answers,
 )
 def driver_lacks_compute(driver: Driver, container: Container) -> Answer:
     """NVML works, but the CUDA driver library libcuda.so.1 is not there.
 
     Why: the container was given the GPUs for monitoring only: PyTorch will see none.
-    More: In a container the capability "compute" was not given (NVIDIA_DRIVER_CAPABILITIES=utility only): nvidia-smi
-    works and PyTorch sees no GPU.
+    More: NVIDIA_DRIVER_CAPABILITIES is "utility" only; nvidia-smi works.
 
     Fix: start it with both capabilities.
     """
-    if driver.nvml_error is not None:
-        return Skip(_absent(driver))
     if driver.cuda_version is not None:
         major, minor = driver.cuda_version
         return Ok(f"the driver serves CUDA up to {major}.{minor}")
@@ -209,18 +214,15 @@ def driver_lacks_compute(driver: Driver, container: Container) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=_NVML)
+@check(Severity.WARNING, source=_NVML, given=driver_answers)
 def driver_version_unreadable(driver: Driver) -> Answer:
     """The driver answers, and does not tell its version.
 
     Why: NVML answers and leaves its version out: it cannot be compared with what PyTorch needs.
-    More: Whether it is new enough for PyTorch's CUDA cannot be said; a driver that cannot tell its version is broken,
-    or something else answers in its place.
+    More: A driver that cannot tell its version is broken, or something else answers in its place.
 
     Fix: read it from the kernel module.
     """
-    if driver.nvml_error is not None:
-        return Skip(_absent(driver))
     version = driver.version or driver.module_version
     if version:
         return Ok(f"driver {version}")
@@ -288,7 +290,7 @@ def device_nodes_denied(driver: Driver) -> Answer:
     is detected".
 
     Fix: have the driver make them for all users, from the next start on; in a container: pass the devices in.
-    More: Join the group, and log in again; or have the driver make the files for all.
+    More: Or join the group, and log in again.
     """
     if not driver.any_gpu:
         return Skip(_NO_GPU)
@@ -415,6 +417,20 @@ def uvm_cannot_be_loaded(driver: Driver, container: Container, host: Host) -> An
     )
 
 
+_OPEN_CHANNEL = Fix(commands=("sudo chmod 666 /dev/nvidia-caps-imex-channels/channel0",), who="admin")
+_MAKE_CHANNEL = Fix(
+    "Have the driver make channel 0 from its next start on, or start the container with the channel.",
+    ("echo 'options nvidia NVreg_CreateImexChannel0=1' | sudo tee /etc/modprobe.d/nvidia-imex.conf",),
+    "admin",
+)
+_WITHOUT_CHANNEL = Fix(
+    "Go over the network instead.",
+    ("export NCCL_MNNVL_ENABLE=0",),
+    kind="stopgap",
+    caveat="traffic between the machines then leaves NVLink",
+)
+
+
 @check(Severity.ERROR, source="https://github.com/NVIDIA/nccl (src/mnnvl.cc, ncclMnnvlCheck)")
 def imex_channel_unusable(driver: Driver, gpus: tuple[Gpu, ...], plan: Plan, env: Mapping[str, str]) -> Answer:
     """The GPUs share an NVLink domain with other machines, and this user has no IMEX channel.
@@ -443,21 +459,7 @@ def imex_channel_unusable(driver: Driver, gpus: tuple[Gpu, ...], plan: Plan, env
         if there
         else "no IMEX channel in /dev/nvidia-caps-imex-channels",
         f"{counted(plan.nodes, 'machine')} of one NVLink domain are to train together: NCCL stops with CUDA error 800.",
-        (
-            Fix(commands=("sudo chmod 666 /dev/nvidia-caps-imex-channels/channel0",), who="admin")
-            if there
-            else Fix(
-                "Have the driver make channel 0 from its next start on, or start the container with the channel.",
-                ("echo 'options nvidia NVreg_CreateImexChannel0=1' | sudo tee /etc/modprobe.d/nvidia-imex.conf",),
-                "admin",
-            ),
-            Fix(
-                "Go over the network instead.",
-                ("export NCCL_MNNVL_ENABLE=0",),
-                kind="stopgap",
-                caveat="traffic between the machines then leaves NVLink",
-            ),
-        ),
+        (_OPEN_CHANNEL if there else _MAKE_CHANNEL, _WITHOUT_CHANNEL),
         {"channels": driver.imex_channels, "usable": False, "cluster": domain[0].fabric_cluster, "nodes": plan.nodes},
     )
 
@@ -474,8 +476,7 @@ def gpu_lost(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU does not answer the driver any more.
 
     Why: the GPU stopped answering the driver; a rank on it fails and the others hang in their next collective.
-    More: It fell off the PCI bus (Xid 79), needs a reset, or has no power. A process that touches it fails, and the
-    other ranks wait for it in their next collective. CUDA may refuse to start on the whole machine.
+    More: It fell off the PCI bus (Xid 79), needs a reset, or has no power. CUDA may refuse to start on the machine.
 
     Fix: reboot. If it is lost again: power, seating, temperature; then the vendor.
     """
@@ -506,7 +507,3 @@ def gpu_lost(gpus: tuple[Gpu, ...]) -> Answer:
 
 def _is_numbered(node: str) -> bool:
     return node.removeprefix("/dev/nvidia").isdecimal()
-
-
-def _absent(driver: Driver) -> str:
-    return f"NVML: {driver.nvml_error}" if driver.any_gpu else _NO_GPU

@@ -8,7 +8,7 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu
 
-from ._gpus import reset
+from ._gpus import gpu_problem, names_of, reset
 from ._wording import counted, gpu_list
 
 FAMILY = Family(gpu_only=True)
@@ -49,7 +49,7 @@ def gpu_ecc_uncorrected(gpus: tuple[Gpu, ...]) -> Answer:
             "since the driver was loaded",
             fix=Fix(commands=reset(bad), who="admin"),
             evidence={f"gpu_{gpu.index}": gpu.ecc_uncorrected_volatile for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+            subjects=names_of(bad),
         )
     if not known:
         return Skip("no GPU here reports ECC errors")
@@ -72,7 +72,7 @@ def gpu_row_remap_failed(gpus: tuple[Gpu, ...]) -> Answer:
             f"row remapping failed on {gpu_list(g.index for g in bad)}",
             fix=Fix(commands=("nvidia-smi -q -d ROW_REMAPPER",), who="hardware"),
             evidence={f"gpu_{gpu.index}_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+            subjects=names_of(bad),
         )
     return Ok(f"none failed on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here remaps rows")
 
@@ -89,11 +89,11 @@ def gpu_row_remap_pending(gpus: tuple[Gpu, ...]) -> Answer:
     known = [gpu for gpu in gpus if gpu.rows_remap_pending is not None]
     bad = [gpu for gpu in known if gpu.rows_remap_pending]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: a row remap waits for a reset",
-            fix=Fix(commands=reset(bad), who="admin"),
-            evidence={f"gpu_{gpu.index}_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            "a row remap waits for a reset",
+            {"remapped": "rows_remapped_uncorrectable"},
+            Fix(commands=reset(bad), who="admin"),
         )
     return Ok(f"no remap waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here remaps rows")
 
@@ -110,11 +110,11 @@ def gpu_retired_pages_pending(gpus: tuple[Gpu, ...]) -> Answer:
     known = [gpu for gpu in gpus if gpu.retired_pages_pending is not None]
     bad = [gpu for gpu in known if gpu.retired_pages_pending]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: page retirement waits for a reset",
-            fix=Fix(commands=reset(bad), who="admin"),
-            evidence={f"gpu_{gpu.index}_pending": True for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            "page retirement waits for a reset",
+            {"pending": lambda gpu: True},
+            Fix(commands=reset(bad), who="admin"),
         )
     return Ok(f"none waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here retires pages")
 
@@ -132,11 +132,11 @@ def gpu_memory_unrepairable(gpus: tuple[Gpu, ...]) -> Answer:
     known = [gpu for gpu in gpus if gpu.memory_unrepairable is not None]
     bad = [gpu for gpu in known if gpu.memory_unrepairable]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: memory damaged beyond repair",
-            fix=Fix(commands=("nvidia-smi -q -d ECC,ROW_REMAPPER",), who="hardware"),
-            evidence={f"gpu_{gpu.index}_serial": gpu.serial for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            "memory damaged beyond repair",
+            {"serial": "serial"},
+            Fix(commands=("nvidia-smi -q -d ECC,ROW_REMAPPER",), who="hardware"),
         )
     if not known:
         return Skip("no GPU or driver here tells (it takes driver 590)")
@@ -156,11 +156,11 @@ def gpu_sram_errors_exceeded(gpus: tuple[Gpu, ...]) -> Answer:
     known = [gpu for gpu in gpus if gpu.ecc_sram_threshold_exceeded is not None]
     bad = [gpu for gpu in known if gpu.ecc_sram_threshold_exceeded]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: too many SRAM errors",
-            fix=Fix(commands=("sudo nvidia-smi -q -d ECC",), who="hardware"),
-            evidence={f"gpu_{gpu.index}_uncorrected": gpu.ecc_uncorrected_aggregate for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            "too many SRAM errors",
+            {"uncorrected": "ecc_uncorrected_aggregate"},
+            Fix(commands=("sudo nvidia-smi -q -d ECC",), who="hardware"),
         )
     if known:
         return Ok(f"below the threshold on {len(known)} of {len(gpus)} GPUs")
@@ -184,11 +184,11 @@ def gpu_spare_rows_used_up(gpus: tuple[Gpu, ...]) -> Answer:
     bad = [gpu for gpu in known if gpu.rows_banks_without_spare]
     if bad:
         banks = sum(gpu.rows_banks_without_spare or 0 for gpu in bad)
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: {counted(banks, 'memory bank')} without a spare row",
-            fix=Fix(commands=("nvidia-smi -q -d ROW_REMAPPER",), who="hardware"),
-            evidence={f"gpu_{gpu.index}_banks": gpu.rows_banks_without_spare for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            f"{counted(banks, 'memory bank')} without a spare row",
+            {"banks": "rows_banks_without_spare"},
+            Fix(commands=("nvidia-smi -q -d ROW_REMAPPER",), who="hardware"),
         )
     if not known:
         return Skip("no GPU here tells its spare rows")
@@ -208,12 +208,11 @@ def gpu_pages_retired_to_the_limit(gpus: tuple[Gpu, ...]) -> Answer:
     known = [gpu for gpu in gpus if gpu.retired_pages is not None]
     bad = [gpu for gpu in known if (gpu.retired_pages or 0) >= _RETIRED_LIMIT]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: {bad[0].retired_pages} memory pages retired, the limit is "
-            f"{_RETIRED_LIMIT}",
-            fix=Fix(commands=("nvidia-smi -q -d PAGE_RETIREMENT",), who="hardware"),
-            evidence={f"gpu_{gpu.index}_retired": gpu.retired_pages for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            f"{bad[0].retired_pages} memory pages retired, the limit is {_RETIRED_LIMIT}",
+            {"retired": "retired_pages"},
+            Fix(commands=("nvidia-smi -q -d PAGE_RETIREMENT",), who="hardware"),
         )
     if not known:
         return Skip("no GPU here retires pages")
@@ -232,11 +231,8 @@ def gpu_repair_pending(gpus: tuple[Gpu, ...]) -> Answer:
     known = [gpu for gpu in gpus if gpu.repair_pending is not None]
     bad = [gpu for gpu in known if gpu.repair_pending]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: a repair waits for a reset",
-            fix=Fix(commands=reset(bad), who="admin"),
-            evidence={f"gpu_{gpu.index}_pending": True for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad, "a repair waits for a reset", {"pending": lambda gpu: True}, Fix(commands=reset(bad), who="admin")
         )
     return Ok(f"none waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -254,12 +250,11 @@ def gpu_memory_errors_before(gpus: tuple[Gpu, ...]) -> Answer:
     bad = [gpu for gpu in known if gpu.ecc_uncorrected_aggregate and not gpu.ecc_uncorrected_volatile]
     if bad:
         errors = sum(gpu.ecc_uncorrected_aggregate or 0 for gpu in bad)
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: {counted(errors, 'uncorrected memory error')} in earlier runs",
-            fix=Fix(commands=("nvidia-smi -q -d ECC,ROW_REMAPPER",)),
-            evidence={f"gpu_{gpu.index}_uncorrected": gpu.ecc_uncorrected_aggregate for gpu in bad}
-            | {f"gpu_{gpu.index}_rows_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            f"{counted(errors, 'uncorrected memory error')} in earlier runs",
+            {"uncorrected": "ecc_uncorrected_aggregate", "rows_remapped": "rows_remapped_uncorrectable"},
+            Fix(commands=("nvidia-smi -q -d ECC,ROW_REMAPPER",)),
         )
     return Ok(f"no earlier errors on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here counts them")
 
@@ -272,7 +267,6 @@ def gpu_ecc_off(gpus: tuple[Gpu, ...]) -> Answer:
     More: Somebody switched it off for the few percent of memory it takes.
 
     Fix: switch it on, then reset the GPU when it is idle.
-    More: It takes effect at the next reset.
     """
     known = [gpu for gpu in gpus if gpu.ecc_enabled is not None and gpu.virtualization != _VGPU and _has_ecc(gpu)]
     bad = [gpu for gpu in known if not gpu.ecc_enabled and not gpu.ecc_pending]
@@ -284,7 +278,7 @@ def gpu_ecc_off(gpus: tuple[Gpu, ...]) -> Answer:
                 who="admin",
             ),
             evidence={f"gpu_{gpu.index}_model": gpu.name for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+            subjects=names_of(bad),
         )
     if not known:
         return Skip("no GPU here has ECC by default")

@@ -6,7 +6,7 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Plan, Visible
 
-from ._gpus import reset, same_models, usable_count, use_only
+from ._gpus import gpu_problem, reset, same_models, usable_count, use_only
 from ._wording import counted, gpu_list
 
 FAMILY = Family(gpu_only=True)
@@ -77,16 +77,15 @@ def gpu_answers_in_part(gpus: tuple[Gpu, ...]) -> Answer:
     answer could not be judged.
 
     Fix: ask nvidia-smi; reset it when it is idle.
-    More: See what nvidia-smi says of it; reset it when nothing runs there.
     """
     bad = [gpu for gpu in gpus if gpu.trouble and not gpu.lost]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: {counted(sum(len(g.trouble) for g in bad), 'question')} met an error",
-            f"GPU {bad[0].index}: {'; '.join(bad[0].trouble[:4])}.",
+        return gpu_problem(
+            bad,
+            f"{counted(sum(len(g.trouble) for g in bad), 'question')} met an error",
+            {"": lambda gpu: "; ".join(gpu.trouble)},
             Fix(commands=(shell("nvidia-smi -q -i {:number}", bad[0].index),), who="admin"),
-            {f"gpu_{gpu.index}": "; ".join(gpu.trouble) for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            cause=f"GPU {bad[0].index}: {'; '.join(bad[0].trouble[:4])}.",
         )
     answered = sum(not gpu.lost for gpu in gpus)
     if not answered:
@@ -102,7 +101,6 @@ def gpu_not_permitted(gpus: tuple[Gpu, ...]) -> Answer:
     More: A cgroup (Slurm, a container) keeps them for others. CUDA numbers the permitted ones from 0.
 
     Fix: ask for more GPUs if you need them.
-    More: Nothing, unless the job asked for more.
     """
     bad = [gpu.index for gpu in gpus if not gpu.permitted]
     if bad:
@@ -134,12 +132,7 @@ def gpu_wants_recovery(gpus: tuple[Gpu, ...], plan: Plan) -> Answer:
     bad = [gpu for gpu in asked if gpu.recovery_action != _RECOVER_IMEX or plan.nodes > 1]
     if bad:
         what = _RECOVERY.get(bad[0].recovery_action or 0, f"recovery action {bad[0].recovery_action}")
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: the driver asks to {what}",
-            fix=_recovery(what, bad),
-            evidence={f"gpu_{gpu.index}": gpu.recovery_action for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
-        )
+        return gpu_problem(bad, f"the driver asks to {what}", {"": "recovery_action"}, _recovery(what, bad))
     if not known:
         return Skip("this driver does not tell")
     imex = f"; {counted(len(asked), 'GPU')} would have the IMEX domain recovered" if asked else ""
@@ -173,22 +166,22 @@ def gpu_compute_prohibited(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     the card of a display it is often meant; such a card has to be hidden.
 
     Fix: set it back to default.
-    More: Set the compute mode back to default, or hide the GPU.
+    More: Or hide the GPU.
     """
     known = [gpu for gpu in gpus if gpu.compute_mode is not None and gpu.index in visible.gpus]
     bad = [gpu for gpu in known if gpu.compute_mode == _PROHIBITED]
     others = [index for index in visible.gpus if index not in {gpu.index for gpu in bad}]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: compute mode prohibited",
-            fix=(
+        return gpu_problem(
+            bad,
+            "compute mode prohibited",
+            {"mode": "compute_mode"},
+            (
                 Fix(
                     commands=tuple(shell("sudo nvidia-smi -i {:number} -c DEFAULT", g.index) for g in bad), who="admin"
                 ),
                 *([Fix("Or use the others.", use_only(others, gpus))] if others else []),
             ),
-            evidence={f"gpu_{gpu.index}_mode": gpu.compute_mode for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     if not known:
         return Skip("no visible GPU tells")
@@ -209,13 +202,11 @@ def gpu_compute_exclusive(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     known = [gpu for gpu in gpus if gpu.compute_mode is not None and gpu.index in visible.gpus]
     bad = [gpu for gpu in known if gpu.compute_mode == _EXCLUSIVE_PROCESS]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: one process at a time",
-            fix=Fix(
-                commands=tuple(shell("sudo nvidia-smi -i {:number} -c DEFAULT", g.index) for g in bad), who="admin"
-            ),
-            evidence={f"gpu_{gpu.index}_mode": gpu.compute_mode for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            "one process at a time",
+            {"mode": "compute_mode"},
+            Fix(commands=tuple(shell("sudo nvidia-smi -i {:number} -c DEFAULT", g.index) for g in bad), who="admin"),
         )
     if not known:
         return Skip("no visible GPU tells")
@@ -239,11 +230,11 @@ def gpu_exclusive_taken(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
         taken = {gpu.index for gpu in gpus if gpu in bad or gpu.lost}
         free = [index for index in visible.gpus if index not in taken]
         holder = next(p for p in bad[0].processes or () if p.kind == "compute")
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: one process at a time, and pid {holder.pid} is there",
-            fix=Fix(commands=use_only(free, gpus)) if free else Fix("Wait until it ends.", ("nvidia-smi",)),
-            evidence={f"gpu_{gpu.index}_processes": len(gpu.processes or ()) for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            f"one process at a time, and pid {holder.pid} is there",
+            {"processes": lambda gpu: len(gpu.processes or ())},
+            Fix(commands=use_only(free, gpus)) if free else Fix("Wait until it ends.", ("nvidia-smi",)),
         )
     if not known:
         return Skip("no visible GPU lists its processes")
@@ -264,21 +255,17 @@ def gpu_mode_change_pending(gpus: tuple[Gpu, ...]) -> Answer:
     Why: ECC or MIG was switched and takes effect at the next reset: memory size or GPU count will change.
 
     Fix: reset it when nothing runs there.
-    More: Reset the GPU now, or know that it will change.
     """
     known = [gpu for gpu in gpus if gpu.ecc_enabled is not None or gpu.mig_mode is not None]
     bad = [
         gpu for gpu in known if _differ(gpu.ecc_enabled, gpu.ecc_pending) or _differ(gpu.mig_mode, gpu.mig_mode_pending)
     ]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: a mode change waits for a reset",
-            fix=Fix(commands=reset(bad), who="admin"),
-            evidence={
-                f"gpu_{g.index}": f"ECC {g.ecc_enabled} -> {g.ecc_pending}, MIG {g.mig_mode} -> {g.mig_mode_pending}"
-                for g in bad
-            },
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            "a mode change waits for a reset",
+            {"": lambda g: f"ECC {g.ecc_enabled} -> {g.ecc_pending}, MIG {g.mig_mode} -> {g.mig_mode_pending}"},
+            Fix(commands=reset(bad), who="admin"),
         )
     return Ok(f"nothing waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here has these modes")
 
@@ -317,16 +304,15 @@ def gpu_inforom_corrupt(gpus: tuple[Gpu, ...]) -> Answer:
     judged, and bad memory may come back into use.
 
     Fix: ask the vendor.
-    More: Have the InfoROM or the board replaced by the vendor.
     """
     known = [gpu for gpu in gpus if gpu.inforom_valid is not None]
     bad = [gpu for gpu in known if not gpu.inforom_valid]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: the InfoROM is corrupted",
-            fix=Fix(commands=(shell("nvidia-smi -q -i {:number}", bad[0].index),), who="hardware"),
-            evidence={f"gpu_{gpu.index}_serial": gpu.serial for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            "the InfoROM is corrupted",
+            {"serial": "serial"},
+            Fix(commands=(shell("nvidia-smi -q -i {:number}", bad[0].index),), who="hardware"),
         )
     return Ok(f"valid on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -339,7 +325,6 @@ def gpu_vbios_differs(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     More: Boards that were exchanged one by one look like this; NCCL does not mind.
 
     Fix: have them brought to one version if one is slower.
-    More: Nothing, unless one of them is slower; the vendor has updates.
     """
     told = [(name, [gpu for gpu in members if gpu.vbios]) for name, members in same_models(gpus, visible).items()]
     for name, members in told:

@@ -98,7 +98,7 @@ def secure_boot_may_refuse_driver(kernel: Kernel, driver: Driver, plan: Plan) ->
     by service", and CUDA finds no device.
 
     Fix: see whether it was refused; if so, enroll the key that DKMS signs with, and confirm at the next boot.
-    More: Enroll the key, or switch secure boot off in the firmware.
+    More: Or switch secure boot off in the firmware.
     """
     if driver.nvml_error != "DRIVER_NOT_LOADED" or not driver.any_gpu or plan.expect_gpus == 0:
         return Ok("the module is loaded") if driver.nvml_error is None else Skip("no module is missing")
@@ -178,7 +178,6 @@ def process_stuck_in_driver(kernel: Kernel) -> Answer:
     same GPU or lock joins it: nvidia-smi hangs, and so does the launch.
 
     Fix: reboot; the kernel log says what it waits for.
-    More: Only a reset of the GPU or a reboot frees it.
     """
     if kernel.stuck is None:
         return Skip("there are too many processes to ask them all in time")
@@ -284,7 +283,7 @@ def port_among_outgoing_ones(kernel: Kernel, network: Network) -> Answer:
     program's connection has it at the moment of the launch: "Address already in use", and the next try works.
 
     Fix: reserve it.
-    More: Reserve the port, or take one below the range.
+    More: Or take one below the range.
     """
     if kernel.port_range is None:
         return Skip("net.ipv4.ip_local_port_range cannot be read")
@@ -320,7 +319,7 @@ def file_handles_nearly_used_up(kernel: Kernel) -> Answer:
     the limit every program of the machine stops with "Too many open files in system".
 
     Fix: raise the limit (the NCCL guide's value).
-    More: Raise fs.file-max, and see who holds them.
+    More: See who holds them.
     """
     if kernel.files_used is None or not kernel.files_max:
         return Skip("fs.file-nr cannot be read")
@@ -345,7 +344,7 @@ def cpus_offline(kernel: Kernel, container: Container) -> Answer:
     the rest.
 
     Fix: switch them on.
-    More: Switch them on again, unless the kernel log says why they are off.
+    More: Unless the kernel log says why they are off.
     """
     online, present = kernel.cpus_online, kernel.cpus_present
     if container.kind == "lxc":

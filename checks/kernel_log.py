@@ -32,6 +32,11 @@ def _of(log: KernelLog, kind: str, *words: str) -> list[KernelEvent]:
     ]
 
 
+def several_nodes(plan: Plan) -> Skip | None:
+    """What a check of network cards is asked for only."""
+    return Skip("the run stays on one machine (--nodes)") if plan.nodes < 2 else None
+
+
 @check(
     Severity.INFO,
     source=f"{_ADMIN}/mm/concepts.html#oom-killer",
@@ -75,7 +80,6 @@ def process_hung_in_kernel(kernel_log: KernelLog) -> Answer:
     in that state makes all others wait, until NCCL's watchdog ends the run.
 
     Fix: the stack follows the line in the log.
-    More: Look at what it waited for: the lines after it in the log have the stack.
     """
     events = _of(kernel_log, "hung_task")
     if not events:
@@ -164,7 +168,7 @@ def host_memory_faulty(kernel_log: KernelLog) -> Answer:
     with wrong numbers.
 
     Fix: find the module, and have it replaced.
-    More: Drain the machine and have the memory module replaced.
+    More: Drain the machine.
     """
     events = _of(kernel_log, "mce")
     if not events:
@@ -184,7 +188,7 @@ def _cards(events: Iterable[KernelEvent]) -> dict[str, list[KernelEvent]]:
     return found
 
 
-@check(Severity.WARNING, source="https://github.com/Azure/azurehpc-health-checks")
+@check(Severity.WARNING, source="https://github.com/Azure/azurehpc-health-checks", given=several_nodes)
 def nic_link_flapped(kernel_log: KernelLog, plan: Plan) -> Answer:
     """A network link goes down again and again.
 
@@ -194,8 +198,6 @@ def nic_link_flapped(kernel_log: KernelLog, plan: Plan) -> Answer:
 
     Fix: clean or replace cable and transceiver.
     """
-    if plan.nodes < 2:
-        return Skip("the run stays on one machine (--nodes)")
     flapping = {
         card: events
         for card, events in _cards(_of(kernel_log, "nic", "Link ", "link ")).items()
@@ -213,17 +215,17 @@ def nic_link_flapped(kernel_log: KernelLog, plan: Plan) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="https://docs.nvidia.com/networking/display/cx5vpisd/troubleshooting")
+@check(
+    Severity.WARNING, source="https://docs.nvidia.com/networking/display/cx5vpisd/troubleshooting", given=several_nodes
+)
 def nic_faulty(kernel_log: KernelLog, plan: Plan) -> Answer:
     """A network card reports a fault: hot or broken transceiver, firmware in trouble.
 
     Why: the port goes down or loses packets under load; collectives between machines slow down or end with errors.
 
     Fix: look at cable, transceiver and cooling.
-    More: Then the firmware.
+    More: After that look at the firmware.
     """
-    if plan.nodes < 2:
-        return Skip("the run stays on one machine (--nodes)")
     events = _of(kernel_log, "nic", "Port module event", "health compromised", "atal error")
     if not events:
         return none_of("fault of a network card", kernel_log)
@@ -238,7 +240,7 @@ def nic_faulty(kernel_log: KernelLog, plan: Plan) -> Answer:
     )
 
 
-@check(Severity.INFO, source="https://docs.nvidia.com/networking/display/cx5vpisd/troubleshooting")
+@check(Severity.INFO, source="https://docs.nvidia.com/networking/display/cx5vpisd/troubleshooting", given=several_nodes)
 def nic_slot_power_low(kernel_log: KernelLog, plan: Plan) -> Answer:
     """A network card finds too little power promised by its slot.
 
@@ -246,10 +248,8 @@ def nic_slot_power_low(kernel_log: KernelLog, plan: Plan) -> Answer:
     switched off under load and the port goes down.
 
     Fix: nothing, unless the port fails.
-    More: Then the slot's power setting in the BIOS.
+    More: After that look at the slot's power setting in the BIOS.
     """
-    if plan.nodes < 2:
-        return Skip("the run stays on one machine (--nodes)")
     events = [e for e in kernel_log.events if e.kind == "nic" and "insufficient power" in e.text]
     if not events:
         return Ok("no network card complains of its slot's power")

@@ -9,6 +9,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Container, Gpu, Host, InfiniBand, Plan, Slurm, System, Visible
 
 from ._gpus import usable_count
+from ._limit_fixes import asking_for_memory, lifted
 from ._wording import GIB, MIB, counted, gib, listed
 
 _LIMITS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/runtime_and_mpi_issues.html"
@@ -51,12 +52,11 @@ def _ranks(visible: Visible, plan: Plan) -> int:
 def shm_too_small(system: System, container: Container, visible: Visible, plan: Plan) -> Answer:
     """/dev/shm is too small for the ranks of this machine.
 
-    Why: something fills it, often segments of runs that were killed.
-    More: NCCL and the data loaders pass data between processes through /dev/shm; Docker and Kubernetes give 64 MiB.
-    NCCL then fails with "Error while creating shared memory segment", a loader worker is killed by a bus error.
+    Why: NCCL and data loaders pass data through it. Later this shows as "Error while creating shared memory segment" or
+    a worker killed by a bus error.
+    More: Docker and Kubernetes give 64 MiB.
 
-    Fix: see what is in it; remove what belongs to no running process.
-    More: Start the container with a larger one.
+    Fix: start the container with a larger one.
     """
     total, free = system.shm_total_bytes, system.shm_free_bytes
     if total is None or free is None:
@@ -75,15 +75,14 @@ def shm_too_small(system: System, container: Container, visible: Visible, plan: 
     if total >= need:
         return Problem(
             f"/dev/shm: {gib(free)} free of {gib(total)}, {counted(ranks, 'rank')} want {gib(need)}",
-            fix=(Fix(commands=("ls -la /dev/shm",)), stopgap),
-            evidence=evidence,
+            "Something fills it, often segments of runs that were killed.",
+            (Fix("See what is in it; remove what belongs to no running process.", ("ls -la /dev/shm",)), stopgap),
+            evidence,
         )
     return Problem(
         f"/dev/shm is {gib(total)}, too small for {counted(ranks, 'rank')}",
-        'NCCL and data loaders pass data through it. Later this shows as "Error while creating shared memory '
-        'segment" or a worker killed by a bus error.',
-        (_larger(container), stopgap),
-        evidence,
+        fix=(_larger(container), stopgap),
+        evidence=evidence,
     )
 
 
@@ -183,42 +182,21 @@ def locked_memory_limited(
         return Skip("no InfiniBand, RoCE or EFA port is active and may be used")
     if env.get("NCCL_IB_DISABLE", "").strip() == "1":
         return Skip("NCCL_IB_DISABLE=1: NCCL will not use the adapters")
-    limit, hard = system.limit_locked_memory_bytes, system.hard_locked_memory_bytes
+    limit = system.limit_locked_memory_bytes
     if limit is None:
         return Ok("memory may be locked without limit")
     if "ipc_lock" in (container.capabilities or ()):
         return Ok(f"ulimit -l is {_small(limit)}, and CAP_IPC_LOCK lifts it")
     if limit >= _LOCKED_BYTES:
         return Ok(f"{_small(limit)} may be locked (the NCCL guide asks for no limit)")
-    service = Fix(
-        "The service that starts the jobs hands its own limit on: lift it there.",
-        (
-            "sudo mkdir -p /etc/systemd/system/slurmd.service.d && cd /etc/systemd/system/slurmd.service.d",
-            "printf '[Service]\\nLimitMEMLOCK=infinity\\n' | sudo tee memlock.conf",
-            "sudo systemctl daemon-reload && sudo systemctl restart slurmd",
-        ),
-        who="admin",
-    )
-    login = Fix(
-        "Lift it, then log in again.",
-        ("echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/memlock.conf",),
-        who="admin",
-    )
-    if container.kind == "kubernetes":
-        fix = Fix(
-            "Give the container the capability IPC_LOCK.",
-            ("kubectl explain pod.spec.containers.securityContext.capabilities",),
-        )
-    elif container.kind and container.kind not in ("enroot", "apptainer"):
-        fix = Fix("Start the container without the limit.", ("docker run --ulimit memlock=-1 --cap-add IPC_LOCK ...",))
-    elif hard is None:
-        fix = Fix("Lift it before the launch.", ("ulimit -l unlimited",))
-    else:
-        fix = service if slurm.job_id else login
     return Problem(
         f"ulimit -l is {_small(limit)}, RDMA over {listed(ports)} needs more",
-        fix=fix,
-        evidence={"soft_limit_bytes": limit, "hard_limit_bytes": hard, "ports": ", ".join(ports)},
+        fix=lifted(system.hard_locked_memory_bytes, container, slurm),
+        evidence={
+            "soft_limit_bytes": limit,
+            "hard_limit_bytes": system.hard_locked_memory_bytes,
+            "ports": ", ".join(ports),
+        },
     )
 
 
@@ -341,7 +319,7 @@ def memory_small_for_ranks(
     and Slurm's --mem, not what the machine has.
 
     Fix: ask for more.
-    More: More memory for the job, or fewer loader workers.
+    More: Or start fewer loader workers.
     """
     ranks = len(visible.gpus)
     if not gpus or not ranks:
@@ -356,19 +334,9 @@ def memory_small_for_ranks(
     which = min(rooms, key=lambda name: rooms[name])
     if rooms[which] >= ranks * _MEMORY_PER_RANK_BYTES:
         return Ok(f"{gib(rooms[which])} for {counted(ranks, 'rank')}, by {which}")
-    slurms, docker, kubernetes = (
-        "sbatch --mem=0 ...",
-        "docker run --memory=64g ...",
-        "kubectl explain pod.spec.containers.resources.limits",
-    )
-    commands: tuple[str, ...] = (slurms, docker)
-    if slurm.job_id:
-        commands = (slurms,)
-    elif container.kind:
-        commands = (kubernetes,) if container.kind == "kubernetes" else (docker,)
     return Problem(
         f"{gib(rooms[which])} of host memory for {counted(ranks, 'rank')}, by {which}",
-        fix=Fix(commands=commands)
+        fix=Fix(commands=asking_for_memory(container, slurm))
         if which != "the machine"
         else Fix("See who holds the memory, or start fewer ranks.", ("ps -eo rss,pid,user,comm --sort=-rss | head",)),
         evidence={

@@ -6,7 +6,7 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Plan, Visible
 
-from ._gpus import same_models, use_only, was_running
+from ._gpus import gpu_problem, names_of, same_models, use_only, was_running
 from ._wording import GIB, counted, gib, gpu_list
 
 FAMILY = Family(gpu_only=True)
@@ -39,12 +39,11 @@ def gpu_memory_below_plan(gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) -
     used = [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.memory_free_bytes is not None]
     short = [gpu for gpu in used if (gpu.memory_free_bytes or 0) < plan.expect_free_bytes]
     if short:
-        return Problem(
-            f"{gpu_list(g.index for g in short)}: {gib(short[0].memory_free_bytes or 0)} free, "
-            f"{gib(plan.expect_free_bytes)} expected",
-            fix=Fix(commands=("nvidia-smi",)),
-            evidence={f"gpu_{gpu.index}_free_bytes": gpu.memory_free_bytes for gpu in short},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in short),
+        return gpu_problem(
+            short,
+            f"{gib(short[0].memory_free_bytes or 0)} free, {gib(plan.expect_free_bytes)} expected",
+            {"free_bytes": "memory_free_bytes"},
+            Fix(commands=("nvidia-smi",)),
         )
     return Ok(f"{len(used)} GPUs have {gib(plan.expect_free_bytes)} free") if used else Skip("no visible GPU tells")
 
@@ -76,7 +75,7 @@ def gpu_memory_sizes_differ(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             if ecc
             else Fix("Plan the batch for the smallest.", ("mgpu configure",)),
             {f"gpu_{gpu.index}_total_bytes": gpu.memory_total_bytes for gpu in members},
-            tuple(f"GPU {gpu.index}" for gpu in small),
+            names_of(small),
         )
     number = sum(len(members) for _, members in told)
     if not number:
@@ -96,7 +95,6 @@ def gpu_free_memory_uneven(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     user takes the difference.
 
     Fix: see who holds it, or plan for the smallest.
-    More: Free it, or plan the batch for it.
     """
     number = 0
     for members in same_models(gpus, visible).values():
@@ -112,7 +110,7 @@ def gpu_free_memory_uneven(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
                 f"GPU {gpu.index} drives a screen." if screen else "Something else holds memory there.",
                 Fix(commands=("nvidia-smi",)),
                 {f"gpu_{g.index}_free_bytes": g.memory_free_bytes for g in known},
-                tuple(f"GPU {g.index}" for g in low),
+                names_of(low),
             )
     if not number:
         return Skip("no visible GPU tells its free memory")
@@ -186,9 +184,11 @@ def gpu_busy_without_process(gpus: tuple[Gpu, ...], visible: Visible, driver: Dr
     bad = [gpu for gpu in known if not gpu.processes and (gpu.utilization_percent or 0) > _IDLE_PERCENT]
     if bad:
         free = [index for index in visible.gpus if index not in {gpu.index for gpu in bad}]
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: {bad[0].utilization_percent} % busy, and no process is listed",
-            fix=(
+        return gpu_problem(
+            bad,
+            f"{bad[0].utilization_percent} % busy, and no process is listed",
+            {"percent": "utilization_percent"},
+            (
                 *([Fix("Use the others.", use_only(free, gpus))] if free else []),
                 Fix(
                     "See who has the device open.",
@@ -196,8 +196,6 @@ def gpu_busy_without_process(gpus: tuple[Gpu, ...], visible: Visible, driver: Dr
                     "admin",
                 ),
             ),
-            evidence={f"gpu_{gpu.index}_percent": gpu.utilization_percent for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     if not known:
         return Skip("no visible GPU tells, or the driver had to be started for the question")
@@ -225,12 +223,11 @@ def gpu_bar1_exhausted(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     bad = [gpu for gpu in known if (gpu.bar1_used_bytes or 0) >= _BAR1_FULL * (gpu.bar1_total_bytes or 0)]
     if bad:
         gpu = bad[0]
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: BAR1 is full ({gib(gpu.bar1_used_bytes or 0)} of "
-            f"{gib(gpu.bar1_total_bytes or 0)})",
-            fix=Fix(commands=(shell("nvidia-smi -q -d MEMORY,PIDS -i {:number}", gpu.index),)),
-            evidence={f"gpu_{g.index}_bar1_used_bytes": g.bar1_used_bytes for g in bad},
-            subjects=tuple(f"GPU {g.index}" for g in bad),
+        return gpu_problem(
+            bad,
+            f"BAR1 is full ({gib(gpu.bar1_used_bytes or 0)} of {gib(gpu.bar1_total_bytes or 0)})",
+            {"bar1_used_bytes": "bar1_used_bytes"},
+            Fix(commands=(shell("nvidia-smi -q -d MEMORY,PIDS -i {:number}", gpu.index),)),
         )
     if not known:
         return Skip("no visible GPU tells")

@@ -7,7 +7,7 @@ from mgpu.command_line import shell
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Config, Driver, Gpu, Visible
 
-from ._gpus import use_only
+from ._gpus import gpu_problem, names_of, use_only
 from ._wording import counted, gpu_list
 
 FAMILY = Family(gpu_only=True)
@@ -55,7 +55,7 @@ def gpu_split_by_mig(gpus: tuple[Gpu, ...], visible: Visible, driver: Driver) ->
             else "CUDA lists the instances beside the whole GPUs: a rank there has a fraction of what the others have.",
             (Fix(commands=use_only(whole, gpus)), _switch_mig_off(bad)),
             {f"gpu_{gpu.index}_instances": len(gpu.mig_uuids) for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            names_of(bad),
         )
     if bad:
         return Ok("all visible GPUs are split alike")
@@ -85,7 +85,7 @@ def gpus_all_split_by_mig(gpus: tuple[Gpu, ...], visible: Visible, driver: Drive
             else "NCCL joins no two instances of one GPU: each is for a training of its own.",
             (Fix(commands=(shell("export CUDA_VISIBLE_DEVICES={:id}", bad[0].mig_uuids[0]),)), _switch_mig_off(bad)),
             {f"gpu_{gpu.index}_instances": len(gpu.mig_uuids) for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            names_of(bad),
         )
     if visible.mig:
         more = f" and {len(visible.more_mig)} more" if visible.more_mig else ""
@@ -107,17 +107,17 @@ def mig_without_instance(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     known = [gpu for gpu in on if not any(words.startswith("mig_uuids") for words in gpu.trouble)]
     bad = [gpu for gpu in known if not gpu.mig_uuids]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: MIG is on, without an instance to use",
-            fix=(
+        return gpu_problem(
+            bad,
+            "MIG is on, without an instance to use",
+            {"instances": lambda gpu: 0},
+            (
                 Fix(
                     commands=tuple(shell("sudo nvidia-smi mig -i {:number} -cgi 0 -C", g.index) for g in bad),
                     who="admin",
                 ),
                 _switch_mig_off(bad),
             ),
-            evidence={f"gpu_{gpu.index}_instances": 0 for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     if not known:
         return Skip("no visible GPU is split by MIG")
@@ -156,5 +156,5 @@ def mig_with_several_ranks(gpus: tuple[Gpu, ...], visible: Visible, driver: Driv
             *([_switch_mig_off(split)] if split else []),
         ),
         evidence={"ranks": ranks, "split": len(split), "CUDA_VISIBLE_DEVICES": visible.value, "driver": driver.version},
-        subjects=tuple(f"GPU {gpu.index}" for gpu in split),
+        subjects=names_of(split),
     )

@@ -26,7 +26,6 @@ def nccl_wheels_mixed(nccl: Nccl, pytorch: Pytorch) -> Answer:
     own, torch fails at import with "undefined symbol: nccl…" or at run time. xgboost and other packages bring one.
 
     Fix: remove the extra one and put the right one back.
-    More: Remove the one torch does not ask for, then reinstall the other.
     """
     if not nccl.wheels:
         return Skip("no NCCL wheel is installed")
@@ -136,7 +135,6 @@ def nccl_loaded_is_another(torch_runtime: TorchRuntime) -> Answer:
     was asked itself. An older one misses functions ("undefined symbol: nccl..."); each has its own defects.
 
     Fix: see what brings it in: LD_PRELOAD, LD_LIBRARY_PATH, or a wheel that was replaced.
-    More: Find out what brings it in, and take it away or install the version torch asks for.
     """
     if torch_runtime.import_error is not None or torch_runtime.mapped is None:
         return Skip("torch cannot be imported" if torch_runtime.import_error else "what torch mapped is not known")

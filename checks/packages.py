@@ -100,7 +100,6 @@ def accelerate_default_config_left(python: Python) -> Answer:
     its own file, so it does no harm here.
 
     Fix: look at it; move it away if it is a leftover.
-    More: Remove it when nobody needs it.
     """
     if python.accelerate_default_config is None:
         return Ok("no leftover default config")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
@@ -21,8 +22,8 @@ from mgpu.snapshot import (
     path_between,
 )
 
-from ._gpus import was_running
-from ._wording import counted, gpu_list, listed
+from ._gpus import gpu_problem, names_of, was_running
+from ._wording import counted, listed
 
 FAMILY = Family(gpu_only=True)
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
@@ -93,8 +94,8 @@ def pcie_width_reduced(gpus: tuple[Gpu, ...], host: Host) -> Answer:
     and, without NVLink, every gradient goes through it. A virtual machine is judged by its other GPUs only: how many
     lanes it gets is its provider's choice.
 
-    Fix: ask for another instance: one GPU has fewer lanes than its siblings.
-    More: Another slot, reseat the card, or the BIOS's lane settings.
+    Fix: check slot, riser and BIOS lane settings.
+    More: Of a virtual machine: ask for another instance.
     """
     known = [gpu for gpu in gpus if gpu.pcie_width and gpu.pcie_width_max and "Laptop" not in (gpu.name or "")]
     wanted: dict[str | None, int] = {}
@@ -104,17 +105,13 @@ def pcie_width_reduced(gpus: tuple[Gpu, ...], host: Host) -> Answer:
     bad = [gpu for gpu in known if (gpu.pcie_width or 0) < wanted[gpu.name]]
     if bad:
         gpu = bad[0]
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: PCIe x{gpu.pcie_width} of x{wanted[gpu.name]}",
-            fix=Fix(who="admin")
+        return gpu_problem(
+            bad,
+            f"PCIe x{gpu.pcie_width} of x{wanted[gpu.name]}",
+            {"width": "pcie_width"},
+            Fix("Ask for another instance: one GPU has fewer lanes than its siblings.", who="admin")
             if host.virtual
-            else Fix(
-                "Check slot, riser and BIOS lane settings.",
-                (shell("nvidia-smi -q -d PCI -i {:number}", gpu.index),),
-                "hardware",
-            ),
-            evidence={f"gpu_{g.index}_width": g.pcie_width for g in bad},
-            subjects=tuple(f"GPU {g.index}" for g in bad),
+            else Fix(commands=(shell("nvidia-smi -q -d PCI -i {:number}", gpu.index),), who="hardware"),
         )
     if not known:
         return Skip("no GPU here tells its width")
@@ -161,18 +158,16 @@ def pcie_generation_limited(gpus: tuple[Gpu, ...]) -> Answer:
     which falls when the GPU is idle.
 
     Fix: another slot, or the BIOS setting of this one.
-    More: A slot of the GPU's own generation, or the BIOS's setting.
     """
     known = [gpu for gpu in gpus if gpu.pcie_generation_max and gpu.pcie_generation_max_gpu]
     bad = [gpu for gpu in known if (gpu.pcie_generation_max or 0) < (gpu.pcie_generation_max_gpu or 0)]
     if bad:
         gpu = bad[0]
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: PCIe gen {gpu.pcie_generation_max}, "
-            f"the GPU can gen {gpu.pcie_generation_max_gpu}",
-            fix=Fix(who="hardware"),
-            evidence={f"gpu_{g.index}_generation": g.pcie_generation_max for g in bad},
-            subjects=tuple(f"GPU {g.index}" for g in bad),
+        return gpu_problem(
+            bad,
+            f"PCIe gen {gpu.pcie_generation_max}, the GPU can gen {gpu.pcie_generation_max_gpu}",
+            {"generation": "pcie_generation_max"},
+            Fix(who="hardware"),
         )
     return Ok(f"full generation on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -204,18 +199,17 @@ def pcie_generation_low_under_load(gpus: tuple[Gpu, ...], driver: Driver) -> Ans
     if not bad:
         return Ok(f"full generation on {counted(len(busy), 'busy GPU')}")
     gpu = bad[0]
-    return Problem(
-        f"{gpu_list(g.index for g in bad)}: PCIe gen {gpu.pcie_generation} of {gpu.pcie_generation_max} while "
-        f"{gpu.utilization_percent}% busy",
-        fix=Fix(
+    return gpu_problem(
+        bad,
+        f"PCIe gen {gpu.pcie_generation} of {gpu.pcie_generation_max} while {gpu.utilization_percent}% busy",
+        {"generation": "pcie_generation"},
+        Fix(
             commands=(
                 shell("nvidia-smi -q -d PCI -i {:number}", gpu.index),
                 "cat /sys/module/pcie_aspm/parameters/policy",
             ),
             who="hardware",
         ),
-        evidence={f"gpu_{g.index}_generation": g.pcie_generation for g in bad},
-        subjects=tuple(f"GPU {g.index}" for g in bad),
     )
 
 
@@ -252,6 +246,19 @@ def pcie_fatal_errors(pci: Pci) -> Answer:
 # --- peer traffic ------------------------------------------------------------------------------------------------
 
 
+_NCCL_ELSEWHERE = "NCCL goes through host memory here, but copies between GPUs (device_map, pipelines) take this way"
+_PASS_THROUGH = (
+    "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&iommu=pt /' /etc/default/grub",
+    "sudo update-grub && sudo reboot",
+)
+_OFF_THIS_WAY = Fix(
+    "Keep NCCL off this way until then.",
+    ("export NCCL_P2P_DISABLE=1",),
+    kind="stopgap",
+    caveat="gradients then go through host memory",
+)
+
+
 @check(Severity.WARNING, source="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#iommu-on-linux")
 def iommu_translates_peer_traffic(
     kernel: Kernel, host: Host, links: tuple[Link, ...], visible: Visible, pci: Pci
@@ -277,31 +284,15 @@ def iommu_translates_peer_traffic(
         return Ok(f"IOMMU {'off' if kernel.iommu == 'off' else 'passes through'}")
     near = [pair for pair in pairs if pair.topology in _NCCL_TAKES]
     amd = pci.cpu_vendor == "amd" and len(visible.gpus) <= _NCCL_TAKES_ON_AMD
-    nccl = (
-        "NCCL takes this way"
-        if near or amd
-        else "NCCL goes through host memory here, but copies between GPUs (device_map, pipelines) take this way"
-    )
+    nccl = "NCCL takes this way" if near or amd else _NCCL_ELSEWHERE
     option = "amd_iommu" if pci.cpu_vendor == "amd" else "intel_iommu"
     return Problem(
         f"the IOMMU translates, and {counted(len(pairs), 'GPU pair')} would talk over PCIe "
         f"(GPU {pairs[0].a} and {pairs[0].b})",
         f"Peer transfers through a translating IOMMU hang or lose data, without an error. {nccl}.",
         (
-            Fix(
-                f"Add iommu=pt (or {option}=off) to the kernel's command line and reboot.",
-                (
-                    "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&iommu=pt /' /etc/default/grub",
-                    "sudo update-grub && sudo reboot",
-                ),
-                who="admin",
-            ),
-            Fix(
-                "Keep NCCL off this way until then.",
-                ("export NCCL_P2P_DISABLE=1",),
-                kind="stopgap",
-                caveat="gradients then go through host memory; copies that PyTorch makes itself are not helped",
-            ),
+            Fix(f"Add iommu=pt (or {option}=off) to the kernel's command line and reboot.", _PASS_THROUGH, who="admin"),
+            replace(_OFF_THIS_WAY, caveat=f"{_OFF_THIS_WAY.caveat}; copies that PyTorch makes itself are not helped"),
         ),
         {"iommu": kernel.iommu, "command_line": kernel.command_line, "nccl_takes_it": bool(near or amd)},
     )
@@ -352,12 +343,7 @@ def pcie_acs_redirects(
                     commands=(shell("for port in {:id}; do sudo setpci -s $port ECAP_ACS+0x6.w=0000; done", ports),),
                     who="admin",
                 ),
-                Fix(
-                    "Keep NCCL off this way until then.",
-                    ("export NCCL_P2P_DISABLE=1",),
-                    kind="stopgap",
-                    caveat="gradients then go through host memory",
-                ),
+                _OFF_THIS_WAY,
             ),
             evidence={"pairs": len(bad), "ports": ", ".join(ports)},
             subjects=tuple(sorted({device.address for pair in bad for device in pair})),
@@ -396,7 +382,7 @@ def pci_tree_hidden(pci: Pci, gpus: tuple[Gpu, ...], visible: Visible, container
             who="admin",
         ),
         evidence={"readable": pci.readable, "missing": listed(bus_address(gpu.pci or "") for gpu in gone[:8])},
-        subjects=tuple(f"GPU {gpu.index}" for gpu in gone),
+        subjects=names_of(gone),
     )
 
 

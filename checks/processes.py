@@ -7,9 +7,20 @@ from collections.abc import Iterable
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.planning.requirements import BATON_TORCH, numbers
-from mgpu.snapshot import Container, Gpu, LeftFile, Leftovers, LeftProcess, Pytorch, Storage, System, Visible
+from mgpu.snapshot import (
+    Container,
+    Gpu,
+    GpuProcess,
+    LeftFile,
+    Leftovers,
+    LeftProcess,
+    Pytorch,
+    Storage,
+    System,
+    Visible,
+)
 
-from ._gpus import use_only
+from ._gpus import names_of, use_only
 from ._kernel_log_lines import span
 from ._wording import GIB, counted, gib, gpu_list, listed
 from .storage._folders import NETWORK
@@ -29,6 +40,12 @@ _LOCK_S = 600.0
 _LOCK_ON_SERVER_S = 3600.0
 
 
+def _computing(gpu: Gpu) -> list[GpuProcess]:
+    """The processes that compute on a GPU; a context alone is small."""
+    processes = (process for process in gpu.processes or () if process.kind == "compute")
+    return [process for process in processes if process.memory_bytes is None or process.memory_bytes >= _BUSY_BYTES]
+
+
 @check(
     Severity.WARNING,
     source="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
@@ -43,14 +60,7 @@ def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     Fix: use the free GPUs, or wait.
     """
     known = [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.processes is not None]
-    held = {
-        gpu.index: [
-            p
-            for p in gpu.processes or ()
-            if p.kind == "compute" and (p.memory_bytes is None or p.memory_bytes >= _BUSY_BYTES)
-        ]
-        for gpu in known
-    }
+    held = {gpu.index: _computing(gpu) for gpu in known}
     busy = [gpu for gpu in known if held[gpu.index]]
     if busy:
         first = busy[0]
@@ -72,7 +82,7 @@ def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             "run out of memory, or share the GPU and hold up the others.".replace("  ", " "),
             tuple(fixes) or Fix("Wait until the GPUs are free.", ("nvidia-smi",)),
             {f"gpu_{gpu.index}_processes": len(held[gpu.index]) for gpu in busy},
-            tuple(f"GPU {gpu.index}" for gpu in busy),
+            names_of(busy),
         )
     if not known:
         return Skip("no visible GPU lists its processes")
@@ -207,7 +217,6 @@ def mps_running(leftovers: Leftovers) -> Answer:
     by it.
 
     Fix: stop it, if nobody needs it.
-    More: Stop it, unless it is there for a reason.
     """
     mps = _kind(leftovers, "mps")
     if not mps:
@@ -261,7 +270,6 @@ def shm_holds_leftovers(leftovers: Leftovers, system: System) -> Answer:
     somebody removes them, and the next run stops with "Error while creating shared memory segment" or a bus error.
 
     Fix: remove them.
-    More: No process uses them any more.
     """
     files = [file for file in leftovers.files if file.kind == "shm"]
     dead = [file for file in files if file.owner_alive is False and file.age_s >= _SETTLED_S]
@@ -305,7 +313,7 @@ def extension_lock_stale(leftovers: Leftovers, pytorch: Pytorch, storage: Storag
     and without a word after "Using ... as PyTorch extensions root": all ranks hang at start.
 
     Fix: remove the locks.
-    More: Remove the lock, or the whole folder of that extension.
+    More: Or the whole folder of that extension.
     """
     if not leftovers.locks_searched:
         return Skip("the folder of torch's extensions could not be read")

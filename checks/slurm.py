@@ -214,7 +214,6 @@ def slurm_has_fewer_nodes_than_config(slurm: Slurm, config: Config) -> Answer:
     Why: the rendezvous waits for machines that are not in the job.
 
     Fix: ask for as many nodes.
-    More: Make the two numbers agree.
     """
     if slurm.job_id is None or slurm.nodes is None:
         return Skip("not in a Slurm allocation")
@@ -236,7 +235,6 @@ def slurm_nodes_left_idle(slurm: Slurm, config: Config) -> Answer:
     its own, all writing to the same checkpoint; otherwise the other nodes stay idle.
 
     Fix: ask for as many nodes as the config uses.
-    More: Make the two numbers agree.
     """
     if slurm.job_id is None or slurm.nodes is None:
         return Skip("not in a Slurm allocation")

@@ -97,7 +97,7 @@ def ranks_on_one_gpu(run: Run) -> Answer:
 
     Fix: in the script: no .cuda(), cuda:0 or device_map="auto"; device = accelerator.device, or
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before anything touches CUDA.
-    More: Give each rank its own GPU: prepare() of accelerate does it, or torch.cuda.set_device(LOCAL_RANK).
+    More: prepare() of accelerate does it.
     """
     on = _ranks_on(run)
     if on is None:
@@ -171,7 +171,7 @@ def gpu_idle_in_run(run: Run) -> Answer:
         return Skip("what the GPUs did is not told")
     absent = [gpu for gpu in gpus if told[gpu.index]]
     at_work = [gpu for gpu in gpus if told[gpu.index] is False]
-    fix = Fix(commands=("nvidia-smi",))
+    fix, enough = Fix(commands=("nvidia-smi",)), _ENOUGH if run.going else _NEVER_STARTED
     evidence = {f"gpu_{gpu.index}_peak_bytes": gpu.peak_bytes for gpu in gpus}
     worked = [gpu for gpu in at_work if gpu.busy_share != 0 and gpu.samples >= _ENOUGH]
     if absent and worked:
@@ -184,7 +184,6 @@ def gpu_idle_in_run(run: Run) -> Answer:
             evidence,
             _subjects(absent),
         )
-    enough = _ENOUGH if run.going else _NEVER_STARTED
     if len(absent) == len(gpus) and gpus[0].samples >= enough:
         if not run.going and run.exit_code:
             return Skip("it failed before any GPU was used")
@@ -209,7 +208,6 @@ def gpu_starved(run: Run) -> Answer:
 
     Fix: DataLoader: num_workers about CPUs per GPU, pin_memory, persistent_workers; data on a local disk; log every 50
     steps, no .item() in between; a larger batch. torch.profiler shows which.
-    More: More loader workers and pinned memory, data on a local disk, less logging and fewer .item() in the loop.
     """
     gpus = [gpu for gpu in run.gpus or () if gpu.busy_percent is not None and _absent(gpu) is False and gpu.busy_share]
     if not gpus:

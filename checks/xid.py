@@ -291,7 +291,6 @@ def xid_keeps_to_one_gpu(kernel_log: KernelLog, gpus: tuple[Gpu, ...]) -> Answer
     same program crashes each time.
 
     Fix: turn the order round: if the fault stays on the card, it is the card.
-    More: Run it with the GPUs in another order, and see whether the fault follows the card.
     """
     if len(gpus) < 2:
         return Skip("no second GPU to compare with")
@@ -381,8 +380,8 @@ def gpu_start_failed(kernel_log: KernelLog) -> Answer:
     Why: RmInitAdapter failed, the probe routine failed or was not called (nouveau or vfio hold the card), or Secure
     Boot rejected an unsigned module. The GPU is then missing from nvidia-smi, and there are fewer than were bought.
 
-    Fix: sign the module (enrol its key) or switch Secure Boot off.
-    More: Read the line; reset or restart, sign the module, or free the card from the other driver.
+    Fix: read the whole story, then restart the machine.
+    More: Sign the module, or free the card from the other driver.
     """
     words = ("RmInitAdapter", "rm_init_adapter", "probe routine", "rejected", "Lockdown")
     events = [e for e in kernel_log.events if e.kind == "driver" and any(word in e.text for word in words)]
@@ -393,9 +392,9 @@ def gpu_start_failed(kernel_log: KernelLog) -> Answer:
     newest = standing[-1]
     refused = "rejected" in newest.text or "Lockdown" in newest.text
     fix = (
-        Fix(commands=("mokutil --sb-state",), who="admin")
+        Fix("Sign the module (enrol its key) or switch Secure Boot off.", ("mokutil --sb-state",), who="admin")
         if refused
-        else Fix("Read the whole story, then restart the machine.", ("sudo dmesg -T | grep NVRM",), who="admin")
+        else Fix(commands=("sudo dmesg -T | grep NVRM",), who="admin")
     )
     where = f"GPU at {newest.pci}" if newest.pci else "a GPU"
     return Problem(

@@ -140,7 +140,6 @@ def accelerate_variables_left(env: Mapping[str, str], plan: Plan) -> Answer:
     trains on the CPU next to idle GPUs, ACCELERATE_GRADIENT_ACCUMULATION_STEPS wins over the script's own argument.
 
     Fix: unset it; say it in the config.
-    More: The config file is the place for it.
     """
     if _under_launcher(env):
         return Skip("a launcher started this shell")

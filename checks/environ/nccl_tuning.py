@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Container, Driver, Gpu, InfiniBand, Link, Nccl, Pci, Plan, Slurm, path_between
+from mgpu.snapshot import Container, Driver, Gpu, InfiniBand, Link, Nccl, Pci, Plan, Slurm
 
 from .._grammars import PROTO, Version, c_integer, dotted, is_on, level
 from .._nccl_settings import NCCL_GUIDE, loaded, nodes_of, origins, settings, unset, value_of
-from .._nvlink_models import CONSUMER
 from .._variables import NCCL
 from .._wording import counted
+from ._transports import cards_near, closer, has_switch_reduction, switched_off, talks_directly, way
 
-_LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 _DEFAULT_LEVEL = "PXB"  # src/graph/paths.cc ncclTopoCheckP2p, ncclTopoCheckGdr
 _NVLS_SINCE: Version = (2, 17)
 _GID_IS_CHOSEN: Version = (2, 21)
@@ -28,34 +27,26 @@ _JUDGED = frozenset({
 # fmt: on
 
 
-def _closer(a: str, b: str) -> bool:
-    """Whether one path type is closer than another."""
-    return _LEVELS.index(a) < _LEVELS.index(b)
-
-
-def _direct(link: Link, gpus: tuple[Gpu, ...], pci: Pci) -> bool | None:
-    """Whether NCCL would let this pair talk directly by default; None where that is not known."""
-    if link.nvlinks:
-        return True
-    if link.nvlinks is None or link.p2p_read is None or link.p2p_write is None or link.topology is None:
-        return None
-    # Peer access over PCIe that drivers promise for GeForce cards is not there, or is switched off with good reason.
-    if any(CONSUMER.search(gpu.name or "") for gpu in gpus if gpu.index in (link.a, link.b)):
-        return False
-    # Through the CPU only on AMD machines with two GPUs at most (src/graph/paths.cc ncclTopoCheckP2p).
-    near = link.topology in ("LOC", "PIX", "PXB") or (pci.cpu_vendor == "amd" and len(gpus) <= 2)
-    return (link.p2p_read, link.p2p_write) == (0, 0) and near
-
-
-def _way(link: Link) -> str:
-    """The path between two GPUs as NCCL calls it: nvidia-smi's NODE is PHB to it."""
-    return {"NODE": "PHB", None: "LOC"}.get(link.topology, link.topology or "LOC")
-
-
-def _has_switch_reduction(gpus: tuple[Gpu, ...], links: tuple[Link, ...]) -> bool:
-    """Whether the NVSwitches of this machine can add (NVLink SHARP): Hopper and newer, all behind switches."""
-    young = all(gpu.compute_capability is not None and gpu.compute_capability >= (9, 0) for gpu in gpus)
-    return young and len(links) > 1 and all(link.through_switch and link.nvlinks for link in links)
+def _lost_without(
+    off: list[str], gpus: tuple[Gpu, ...], links: tuple[Link, ...], pci: Pci, version: Version
+) -> tuple[dict[str, str], bool]:
+    """What each variable takes from this machine, and whether it is not known for one of them."""
+    direct = [talks_directly(link, gpus, pci) for link in links]
+    peers_off = "NCCL_P2P_DISABLE" in off
+    lost: dict[str, str] = {}
+    unknown = False
+    if peers_off:
+        unknown |= None in direct and True not in direct
+        if (number := direct.count(True)) > 0:
+            nvlink = " NVLink included:" if any(link.nvlinks for link in links) else ""
+            lost["NCCL_P2P_DISABLE"] = f"no direct transfer,{nvlink} {counted(number, 'pair')} of {len(links)} could"
+    if "NCCL_SHM_DISABLE" in off:
+        unknown |= None in direct and False not in direct and not peers_off
+        if peers_off or False in direct:
+            lost["NCCL_SHM_DISABLE"] = "ranks of this machine that have no direct way talk over the network"
+    if "NCCL_NVLS_ENABLE" in off and (not version or version >= _NVLS_SINCE) and has_switch_reduction(gpus, links):
+        lost["NCCL_NVLS_ENABLE"] = "the NVSwitches no longer add: all-reduce loses a fifth of its bandwidth"
+    return lost, unknown
 
 
 # Where the way between the GPUs is broken, switching it off is the stopgap, not the fault.
@@ -77,31 +68,12 @@ def nccl_transport_disabled(
     More: If the run then hangs, `mgpu smoke-test` finds out which path is broken.
     """
     found = settings(env, nccl)
-    switches: tuple[str, ...] = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
-    off = [name for name in switches if name in found and is_on(found[name].value)]
-    nvls = found.get("NCCL_NVLS_ENABLE")
-    if nvls and nvls.value and c_integer(nvls.value)[0] == 0:
-        off.append("NCCL_NVLS_ENABLE")
+    off = switched_off(found)
     if not off:
         return Ok("no transport is switched off")
     if len(gpus) < 2:
         return Ok(f"{', '.join(off)}: nothing to lose with one GPU")
-    direct = [_direct(link, gpus, pci) for link in links]
-    peers_off = "NCCL_P2P_DISABLE" in off
-    lost: dict[str, str] = {}
-    unknown = False
-    if peers_off:
-        unknown |= None in direct and True not in direct
-        if (number := direct.count(True)) > 0:
-            nvlink = " NVLink included:" if any(link.nvlinks for link in links) else ""
-            lost["NCCL_P2P_DISABLE"] = f"no direct transfer,{nvlink} {counted(number, 'pair')} of {len(links)} could"
-    if "NCCL_SHM_DISABLE" in off:
-        unknown |= None in direct and False not in direct and not peers_off
-        if peers_off or False in direct:
-            lost["NCCL_SHM_DISABLE"] = "ranks of this machine that have no direct way talk over the network"
-    version = loaded(nccl)
-    if "NCCL_NVLS_ENABLE" in off and (not version or version >= _NVLS_SINCE) and _has_switch_reduction(gpus, links):
-        lost["NCCL_NVLS_ENABLE"] = "the NVSwitches no longer add: all-reduce loses a fifth of its bandwidth"
+    lost, unknown = _lost_without(off, gpus, links, pci, loaded(nccl))
     if not lost:
         if unknown:
             return Skip("whether the GPUs reach each other directly is not known")
@@ -275,10 +247,10 @@ def nccl_p2p_level_too_low(
         return Skip("its value is not understood: see nccl_value_misread")
     if is_on(value_of("NCCL_P2P_DISABLE", env, nccl)):
         return Skip("NCCL_P2P_DISABLE is on")
-    direct = [link for link in links if _direct(link, gpus, pci)]
-    lost = [link for link in direct if _closer(cut, "NVL" if link.nvlinks else _way(link))]
+    direct = [link for link in links if talks_directly(link, gpus, pci)]
+    lost = [link for link in direct if closer(cut, "NVL" if link.nvlinks else way(link))]
     if not lost:
-        if any(_direct(link, gpus, pci) is None for link in links):
+        if any(talks_directly(link, gpus, pci) is None for link in links):
             return Skip("whether the GPUs reach each other directly is not known")
         return Ok(f"NCCL_P2P_LEVEL={value} keeps no pair apart")
     setting = settings(env, nccl)["NCCL_P2P_LEVEL"]
@@ -317,19 +289,12 @@ def nccl_gdr_level_too_low(
     cut = level(value, loaded(nccl))
     if cut is None:
         return Skip("its value is not understood: see nccl_value_misread")
-    if not _closer(cut, _DEFAULT_LEVEL):
+    if not closer(cut, _DEFAULT_LEVEL):
         return Ok(f"NCCL_NET_GDR_LEVEL={value} is the default or more")
-    cards = [card for port in infiniband.ports if port.active and (card := pci.at(port.pci)) is not None]
-    near = [
-        (gpu.index, card, way)
-        for gpu in gpus
-        if gpu.pci and (device := pci.at(gpu.pci))
-        for card in cards
-        if (way := path_between(device, card)) in ("PIX", "PXB")
-    ]
+    near = cards_near(gpus, pci, infiniband)
     if not near:
         return Skip("no card of InfiniBand or RoCE is known to stand near a GPU")
-    lost = [found for found in near if _closer(cut, found[2] or "LOC")]
+    lost = [found for found in near if closer(cut, found[2])]
     if not lost:
         return Ok(f"NCCL_NET_GDR_LEVEL={value} reaches every card near a GPU")
     setting = settings(env, nccl)["NCCL_NET_GDR_LEVEL"]

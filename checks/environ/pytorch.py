@@ -142,7 +142,6 @@ def torch_debug_level_unknown(env: Mapping[str, str]) -> Answer:
     More: `import torch.distributed` itself raises ValueError on any other word, also on an empty one and on 1.
 
     Fix: unset it.
-    More: Unset it, or use one of the three.
     """
     value = env.get("TORCH_DISTRIBUTED_DEBUG")
     if value is None or value.upper() in TORCH_DEBUG_LEVELS:
@@ -286,7 +285,6 @@ def allocator_setting_ignored(env: Mapping[str, str], pytorch: Pytorch) -> Answe
     the run dies of it.
 
     Fix: say it so that this version hears it.
-    More: Use the name that this version reads.
     """
     new, old, version = env.get(_NEW), env.get(_OLD), numbers(pytorch.version)
     if not new and not old:
@@ -300,17 +298,14 @@ def allocator_setting_ignored(env: Mapping[str, str], pytorch: Pytorch) -> Answe
     if new and not old and version < _NEW_NAME_SINCE:
         why, right = f"PyTorch {pytorch.version} does not read {_NEW}", renamed
     elif new and not old and version[:2] == _NEW_NAME_HALF_READ and options.get("expandable_segments") == "True":
-        why, right = (f"PyTorch {pytorch.version} loses expandable_segments under this name", renamed)
+        why, right = f"PyTorch {pytorch.version} loses expandable_segments under this name", renamed
     elif new and old and new != old:
         told = version < _NEW_NAME_SINCE or version >= _OLD_NAME_WINS
         why = f"{_OLD} wins" if told else f"PyTorch {pytorch.version} reads one of both"
         right = f"unset {_NEW}"
     elif options.get("backend") == _ASYNC and set(options) - {"backend"}:
         others = listed(sorted(set(options) - {"backend"}))
-        why, right = (
-            f"the backend {_ASYNC} ignores {others}",
-            f"export {_NEW}=backend:{_ASYNC}" if new else f"export {_OLD}=backend:{_ASYNC}",
-        )
+        why, right = f"the backend {_ASYNC} ignores {others}", f"export {_NEW if new else _OLD}=backend:{_ASYNC}"
     else:
         return Ok(f"{_NEW if new else _OLD}={new or old}")
     shown = {name: env[name] for name in (_NEW, _OLD) if env.get(name)}

@@ -7,12 +7,12 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Container, InfiniBand, Pci, PciDevice, Plan
 
 from .._wording import counted, listed
-from ._adapters import FALLS_BACK, ONE_MACHINE, active_ports, port_names
+from ._adapters import FALLS_BACK, active_ports, port_names, several_nodes
 
 _VERBS = "https://github.com/NVIDIA/nccl/issues/367"
 
 
-@check(Severity.WARNING, source=_VERBS)
+@check(Severity.WARNING, source=_VERBS, given=several_nodes)
 def verbs_node_unusable(infiniband: InfiniBand, plan: Plan, container: Container) -> Answer:
     """The device node of an active adapter is missing, or this process may not open it.
 
@@ -21,8 +21,6 @@ def verbs_node_unusable(infiniband: InfiniBand, plan: Plan, container: Container
 
     Fix: pass /dev/infiniband into the container, or let the user open it.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     active = active_ports(infiniband)
     if not active:
         return Skip("no active port")
@@ -49,7 +47,7 @@ def verbs_node_unusable(infiniband: InfiniBand, plan: Plan, container: Container
     )
 
 
-@check(Severity.WARNING, source=_VERBS)
+@check(Severity.WARNING, source=_VERBS, given=several_nodes)
 def verbs_library_missing(infiniband: InfiniBand, plan: Plan, container: Container) -> Answer:
     """Adapters are active, and libibverbs is not installed.
 
@@ -58,8 +56,6 @@ def verbs_library_missing(infiniband: InfiniBand, plan: Plan, container: Contain
 
     Fix: install it, in the image if this is a container.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     active = active_ports(infiniband)
     if not active or infiniband.verbs_library is None:
         return Skip("no active port")
@@ -76,7 +72,7 @@ def verbs_library_missing(infiniband: InfiniBand, plan: Plan, container: Contain
     )
 
 
-@check(Severity.WARNING, source="https://docs.kernel.org/infiniband/index.html")
+@check(Severity.WARNING, source="https://docs.kernel.org/infiniband/index.html", given=several_nodes)
 def rdma_driver_missing(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
     """A card for a fast network stands on the bus, and no driver has made an adapter of it.
 
@@ -85,8 +81,6 @@ def rdma_driver_missing(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
     Fix: load the module.
     More: Install the driver if it is not there.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     cards = [nic for nic in pci.of("nic") if _for_rdma(nic) and nic.driver != "vfio-pci"]
     if not cards:
         return Skip("no InfiniBand or EFA card on the bus")

@@ -10,14 +10,14 @@ from mgpu.snapshot import InfiniBand, Libraries, Nccl, Plan
 
 from .._nccl_settings import HERE, settings
 from .._wording import counted, listed
-from ._adapters import FALLS_BACK, ONE_MACHINE, active_ports, port_names
+from ._adapters import FALLS_BACK, active_ports, port_names, several_nodes
 from ._hca import chooses, entries_of, means
 
 _HCA = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-hca"
 _EFA = "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start-nccl.html"
 
 
-@check(Severity.WARNING, source=_HCA)
+@check(Severity.WARNING, source=_HCA, given=several_nodes)
 def ib_hca_unmatched(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str], nccl: Nccl) -> Answer:
     """NCCL_IB_HCA names an adapter or port that this machine does not have, or leaves no active one.
 
@@ -26,8 +26,6 @@ def ib_hca_unmatched(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str],
 
     Fix: name adapters that are here, or let NCCL choose.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     found = settings(env, nccl).get("NCCL_IB_HCA")
     if found is None or not found.value.strip():
         return Skip("NCCL_IB_HCA is not set")
@@ -60,7 +58,7 @@ def ib_hca_unmatched(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str],
     return Ok(f"NCCL_IB_HCA={value}: {port_names(left) or 'no active port here'}")
 
 
-@check(Severity.INFO, source=_HCA)
+@check(Severity.INFO, source=_HCA, given=several_nodes)
 def ib_link_layers_mixed(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str], nccl: Nccl) -> Answer:
     """InfiniBand and Ethernet adapters are active side by side, and nothing tells NCCL which to use.
 
@@ -70,8 +68,6 @@ def ib_link_layers_mixed(infiniband: InfiniBand, plan: Plan, env: Mapping[str, s
 
     Fix: name those for training.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     active = active_ports(infiniband)
     if not active:
         return Skip("no active port")
@@ -89,7 +85,7 @@ def ib_link_layers_mixed(infiniband: InfiniBand, plan: Plan, env: Mapping[str, s
     )
 
 
-@check(Severity.WARNING, source=_EFA, because_of=("verbs_node_unusable",))
+@check(Severity.WARNING, source=_EFA, because_of=("verbs_node_unusable",), given=several_nodes)
 def efa_plugin_missing(
     infiniband: InfiniBand, plan: Plan, libraries: Libraries, env: Mapping[str, str], nccl: Nccl
 ) -> Answer:
@@ -100,8 +96,6 @@ def efa_plugin_missing(
 
     Fix: an AWS deep-learning image, or install the EFA software with the plugin.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     active = [port for port in infiniband.ports if port.link_layer == "EFA" and port.active]
     if not active:
         return Skip("no active EFA adapter")

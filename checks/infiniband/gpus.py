@@ -25,7 +25,7 @@ from mgpu.snapshot import (
 from .._nccl_settings import settings
 from .._nvlink_models import CONSUMER
 from .._wording import counted, gpu_list, listed
-from ._adapters import NEAR, ONE_MACHINE, active_ports
+from ._adapters import NEAR, active_ports, several_nodes
 
 _GPU_DIRECT = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#gpu-direct"
 # NVIDIA GPU Operator documentation, "GPUDirect RDMA": DMA-BUF needs Linux 5.12 and the open kernel modules.
@@ -34,7 +34,7 @@ _DMA_BUF_KERNEL = (5, 12)
 _ENCODING = 128 / 130
 
 
-@check(Severity.WARNING, source=f"{_GPU_DIRECT}")
+@check(Severity.WARNING, source=f"{_GPU_DIRECT}", given=several_nodes)
 def gpudirect_rdma_unavailable(
     infiniband: InfiniBand, plan: Plan, kernel: Kernel, host: Host, gpus: tuple[Gpu, ...]
 ) -> Answer:
@@ -46,8 +46,6 @@ def gpudirect_rdma_unavailable(
 
     Fix: load the module, now and at each boot.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     if not [port for port in active_ports(infiniband) if port.link_layer in ("InfiniBand", "Ethernet")]:
         return Skip("no active InfiniBand or RoCE port")
     if not gpus or any(CONSUMER.search(gpu.name or "GeForce") for gpu in gpus):
@@ -93,7 +91,12 @@ def _adapters_near(
     }
 
 
-@check(Severity.WARNING, source=_GPU_DIRECT, because_of=("infiniband_port_down", "rdma_driver_missing"))
+@check(
+    Severity.WARNING,
+    source=_GPU_DIRECT,
+    because_of=("infiniband_port_down", "rdma_driver_missing"),
+    given=several_nodes,
+)
 def gpu_without_its_adapter(
     pci: Pci, infiniband: InfiniBand, gpus: tuple[Gpu, ...], visible: Visible, plan: Plan
 ) -> Answer:
@@ -102,10 +105,8 @@ def gpu_without_its_adapter(
     Why: it has to send through a neighbour's adapter, and every collective over the machines waits for it.
 
     Fix: look for the missing adapter.
-    More: Find the missing adapter: on the bus, its driver, its port.
+    More: On the bus, its driver, its port.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     near = _adapters_near(pci, infiniband, gpus, visible)
     if near is None:
         return Skip("where GPUs and active adapters stand on the bus is not known")
@@ -124,7 +125,12 @@ def gpu_without_its_adapter(
     )
 
 
-@check(Severity.INFO, source=_GPU_DIRECT, because_of=("gpu_without_its_adapter", "vm_rdma_without_topology_file"))
+@check(
+    Severity.INFO,
+    source=_GPU_DIRECT,
+    because_of=("gpu_without_its_adapter", "vm_rdma_without_topology_file"),
+    given=several_nodes,
+)
 def gpus_far_from_adapters(
     pci: Pci, infiniband: InfiniBand, gpus: tuple[Gpu, ...], visible: Visible, plan: Plan, host: Host
 ) -> Answer:
@@ -136,8 +142,6 @@ def gpus_far_from_adapters(
 
     Fix: nothing to repair. GPUs beside an adapter are the better choice for a run on fewer.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     if host.virtual:
         return Skip("a virtual machine's bus need not be the real one")
     if any(gpu.c2c_enabled for gpu in gpus):
@@ -163,7 +167,7 @@ def _way(pci: Pci, gpu: PciDevice | None) -> str:
     return f"nearest: {nic.names[0] if nic.names else nic.address}, {path_between(gpu, nic)}" if gpu and nic else "none"
 
 
-@check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/1102")
+@check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/1102", given=several_nodes)
 def vm_rdma_without_topology_file(
     host: Host,
     pci: Pci,
@@ -182,8 +186,6 @@ def vm_rdma_without_topology_file(
 
     Fix: set the file your provider has for this machine type (Azure: /opt/microsoft/*-topo.xml).
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     if not host.virtual:
         return Skip("not a virtual machine")
     if not any(port.link_layer != "EFA" for port in active_ports(infiniband)):
@@ -208,7 +210,7 @@ def vm_rdma_without_topology_file(
     )
 
 
-@check(Severity.WARNING, source="https://docs.nvidia.com/networking/display/connectx7vpi")
+@check(Severity.WARNING, source="https://docs.nvidia.com/networking/display/connectx7vpi", given=several_nodes)
 def nic_pcie_narrow(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
     """An adapter's PCIe link is below what the adapter can, and carries less than its port.
 
@@ -217,8 +219,6 @@ def nic_pcie_narrow(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
 
     Fix: another slot, reseat the card, check the BIOS.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     rates: dict[str, float] = {}
     for port in active_ports(infiniband):
         rates[port.device] = max(rates.get(port.device, 0.0), port.rate_gbit_per_s or 0.0)

@@ -7,7 +7,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import HcaPort, InfiniBand, Pci, PciDevice, Plan, path_between
 
 from .._wording import counted, listed
-from ._adapters import FALLS_BACK, NEAR, ONE_MACHINE, active_ports, judged, port_names
+from ._adapters import FALLS_BACK, NEAR, active_ports, judged, port_names, several_nodes
 
 _NETWORKING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"
 # Azure's node health check calls a link bad that is lost this often in 24 h (customTests/azure_ib_link_flapping.nhc).
@@ -16,7 +16,12 @@ _DAY_S = 86_400.0
 _SOONEST_S = 3_600.0  # what came of a cable at start-up is not counted as a habit
 
 
-@check(Severity.WARNING, source=_NETWORKING, because_of=("infiniband_without_subnet_manager", "rdma_driver_missing"))
+@check(
+    Severity.WARNING,
+    source=_NETWORKING,
+    because_of=("infiniband_without_subnet_manager", "rdma_driver_missing"),
+    given=several_nodes,
+)
 def infiniband_none_active(infiniband: InfiniBand, plan: Plan) -> Answer:
     """This machine has adapters for a fast network, and not one of their ports is active.
 
@@ -25,8 +30,6 @@ def infiniband_none_active(infiniband: InfiniBand, plan: Plan) -> Answer:
 
     Fix: check cables, switch ports and the subnet manager.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     ports = [port for port in judged(infiniband) if port.link_layer in ("InfiniBand", "EFA") and port.state]
     if not ports:
         return Skip("no InfiniBand or EFA adapter whose state can be read")
@@ -42,7 +45,7 @@ def infiniband_none_active(infiniband: InfiniBand, plan: Plan) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=_NETWORKING, because_of=("infiniband_without_subnet_manager",))
+@check(Severity.WARNING, source=_NETWORKING, because_of=("infiniband_without_subnet_manager",), given=several_nodes)
 def infiniband_port_down(infiniband: InfiniBand, pci: Pci, plan: Plan) -> Answer:
     """An adapter has no active port, while most of its kind in this machine have.
 
@@ -52,8 +55,6 @@ def infiniband_port_down(infiniband: InfiniBand, pci: Pci, plan: Plan) -> Answer
 
     Fix: check its cable, transceiver and switch port.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     near = {name for nic in pci.of("nic") if _beside(pci, nic) for name in nic.names}
     cards: dict[tuple[str | None, str, bool], dict[str, list[HcaPort]]] = {}
     for port in judged(infiniband):
@@ -86,7 +87,7 @@ def _beside(pci: Pci, nic: PciDevice) -> bool:
     return any(path_between(gpu, nic) in NEAR for gpu in pci.of("gpu"))
 
 
-@check(Severity.WARNING, source=_NETWORKING)
+@check(Severity.WARNING, source=_NETWORKING, given=several_nodes)
 def infiniband_without_subnet_manager(infiniband: InfiniBand, plan: Plan) -> Answer:
     """An InfiniBand port has its cable and waits for a subnet manager.
 
@@ -95,8 +96,6 @@ def infiniband_without_subnet_manager(infiniband: InfiniBand, plan: Plan) -> Ans
 
     Fix: start one: on the switch, or opensm on one machine.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     linked = [port for port in judged(infiniband) if port.link_layer == "InfiniBand"]
     bad = [port for port in linked if port.state in ("INIT", "ARMED") and port.phys_state in (None, "LinkUp")]
     if not any(port.state for port in linked):
@@ -112,7 +111,7 @@ def infiniband_without_subnet_manager(infiniband: InfiniBand, plan: Plan) -> Ans
     )
 
 
-@check(Severity.WARNING, source=_NETWORKING)
+@check(Severity.WARNING, source=_NETWORKING, given=several_nodes)
 def infiniband_rate_low(infiniband: InfiniBand, pci: Pci, plan: Plan) -> Answer:
     """An active port runs slower than others of the same board, or has lost lanes.
 
@@ -122,8 +121,6 @@ def infiniband_rate_low(infiniband: InfiniBand, pci: Pci, plan: Plan) -> Answer:
 
     Fix: clean or change cable and transceiver, check the switch port.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     near = {name for nic in pci.of("nic") if _beside(pci, nic) for name in nic.names}
     told = [port for port in active_ports(infiniband) if port.rate_gbit_per_s]
     told = [port for port in told if port.device in near] or told
@@ -149,7 +146,7 @@ def infiniband_rate_low(infiniband: InfiniBand, pci: Pci, plan: Plan) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="https://github.com/Azure/azurehpc-health-checks")
+@check(Severity.WARNING, source="https://github.com/Azure/azurehpc-health-checks", given=several_nodes)
 def infiniband_link_unstable(infiniband: InfiniBand, plan: Plan) -> Answer:
     """A port has lost its link often since the driver was loaded.
 
@@ -160,8 +157,6 @@ def infiniband_link_unstable(infiniband: InfiniBand, plan: Plan) -> Answer:
 
     Fix: clean or change its cable and transceiver.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     told = [port for port in active_ports(infiniband) if port.link_downed is not None]
     if not told or infiniband.uptime_s is None or infiniband.uptime_s < _SOONEST_S:
         return Skip("no active port counts its losses" if not told else "the machine has only just started")
@@ -180,7 +175,7 @@ def infiniband_link_unstable(infiniband: InfiniBand, plan: Plan) -> Answer:
     )
 
 
-@check(Severity.INFO, source="https://github.com/imbue-ai/cluster-health")
+@check(Severity.INFO, source="https://github.com/imbue-ai/cluster-health", given=several_nodes)
 def infiniband_firmware_mixed(infiniband: InfiniBand, plan: Plan) -> Answer:
     """Adapters of the same board run different firmware.
 
@@ -190,8 +185,6 @@ def infiniband_firmware_mixed(infiniband: InfiniBand, plan: Plan) -> Answer:
 
     Fix: bring them to one version.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     versions: dict[str, dict[str, list[str]]] = {}
     for port in active_ports(infiniband):
         if port.board and port.firmware:

@@ -10,7 +10,7 @@ from mgpu.snapshot import HcaPort, InfiniBand, Nccl, Plan
 
 from .._nccl_settings import settings
 from .._wording import counted, listed
-from ._adapters import ONE_MACHINE, active_ports, port_names
+from ._adapters import active_ports, port_names, several_nodes
 from ._hca import chooses
 
 _NETWORKING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"
@@ -21,7 +21,9 @@ def _roce(infiniband: InfiniBand) -> list[HcaPort]:
     return [port for port in active_ports(infiniband) if port.link_layer == "Ethernet" and port.gid_types is not None]
 
 
-@check(Severity.WARNING, source=f"{_NETWORKING.partition('#')[0]}#rdma-over-converged-ethernet-roce")
+@check(
+    Severity.WARNING, source=f"{_NETWORKING.partition('#')[0]}#rdma-over-converged-ethernet-roce", given=several_nodes
+)
 def roce_gid_missing(infiniband: InfiniBand, plan: Plan) -> Answer:
     """An active RoCE port has no address of RoCE version 2.
 
@@ -32,8 +34,6 @@ def roce_gid_missing(infiniband: InfiniBand, plan: Plan) -> Answer:
     Fix: give its interface an address; a container needs the host's network.
     More: Switch the port to RoCE v2, and give its interface an address.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     told = _roce(infiniband)
     bad = [port for port in told if "RoCE v2" not in (port.gid_types or ())]
     if not told:
@@ -56,7 +56,12 @@ def roce_gid_missing(infiniband: InfiniBand, plan: Plan) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=f"{_HCA.partition('#')[0]}#nccl-ib-addr-family", because_of=("roce_gid_missing",))
+@check(
+    Severity.WARNING,
+    source=f"{_HCA.partition('#')[0]}#nccl-ib-addr-family",
+    because_of=("roce_gid_missing",),
+    given=several_nodes,
+)
 def roce_address_missing(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str], nccl: Nccl) -> Answer:
     """An active RoCE port has no IPv4 address.
 
@@ -66,8 +71,6 @@ def roce_address_missing(infiniband: InfiniBand, plan: Plan, env: Mapping[str, s
 
     Fix: give its interface an address, or leave the port out.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     family = settings(env, nccl).get("NCCL_IB_ADDR_FAMILY")
     if family and family.value == "AF_INET6":
         return Skip("NCCL_IB_ADDR_FAMILY=AF_INET6: no IPv4 address is needed")

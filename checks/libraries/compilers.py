@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
@@ -24,7 +24,7 @@ def nvcc_of_another_cuda(libraries: Libraries, pytorch: Pytorch) -> Answer:
     detected CUDA version mismatches the version that was used to compile PyTorch".
 
     Fix: if you build extensions: name the other.
-    More: Then point CUDA_HOME to a toolkit of torch's CUDA.
+    More: Point CUDA_HOME to a toolkit of torch's CUDA.
     """
     nvcc, cuda = numbers(libraries.nvcc), numbers(pytorch.cuda)
     if not nvcc or not cuda:
@@ -69,6 +69,24 @@ def nvcc_newer_than_driver(libraries: Libraries, driver: Driver) -> Answer:
     )
 
 
+def _brought(missing: Collection[str], cuda: str) -> tuple[Fix, ...]:
+    """What is missing, installed."""
+    fixes: list[Fix] = []
+    if "nvcc" in missing:
+        fixes += [
+            Fix(
+                f"Install a CUDA {cuda} toolkit (or use a -devel image): in a conda environment without any rights.",
+                (shell("conda install -c nvidia cuda-toolkit={:id}", cuda), "export CUDA_HOME=$CONDA_PREFIX"),
+            ),
+            Fix("Or name the one that is there.", (shell("export CUDA_HOME=/usr/local/cuda-{:id}", cuda),)),
+        ]
+    if "a C++ compiler" in missing:
+        fixes.append(Fix("Install a C++ compiler.", ("sudo apt-get install -y g++",), who="admin"))
+    if "ninja" in missing:
+        fixes.append(Fix("Install ninja where PATH finds it.", ("pip install ninja",)))
+    return tuple(fixes)
+
+
 @check(Severity.WARNING, source="https://github.com/deepspeedai/DeepSpeed/issues/2772", because_of=("torch_missing",))
 def deepspeed_cannot_compile(libraries: Libraries, packages: Mapping[str, str], pytorch: Pytorch) -> Answer:
     """DeepSpeed is installed, and what it compiles its operators with is not.
@@ -90,23 +108,9 @@ def deepspeed_cannot_compile(libraries: Libraries, packages: Mapping[str, str], 
     missing = [name for name, absent in lacking.items() if absent]
     if not missing:
         return Ok(f"nvcc {libraries.nvcc or '?'}, C++ compiler, ninja")
-    fixes: list[Fix] = []
-    if "nvcc" in missing:
-        cuda = minor_of(pytorch.cuda)
-        fixes += [
-            Fix(
-                f"Install a CUDA {cuda} toolkit (or use a -devel image): in a conda environment without any rights.",
-                (shell("conda install -c nvidia cuda-toolkit={:id}", cuda), "export CUDA_HOME=$CONDA_PREFIX"),
-            ),
-            Fix("Or name the one that is there.", (shell("export CUDA_HOME=/usr/local/cuda-{:id}", cuda),)),
-        ]
-    if "a C++ compiler" in missing:
-        fixes.append(Fix("Install a C++ compiler.", ("sudo apt-get install -y g++",), who="admin"))
-    if "ninja" in missing:
-        fixes.append(Fix("Install ninja where PATH finds it.", ("pip install ninja",)))
     return Problem(
         f"deepspeed {packages['deepspeed']} without {listed(missing)}",
-        fix=tuple(fixes),
+        fix=_brought(missing, minor_of(pytorch.cuda)),
         evidence={
             "cuda_home": libraries.cuda_home,
             "nvcc": libraries.nvcc_path,
@@ -114,6 +118,14 @@ def deepspeed_cannot_compile(libraries: Libraries, packages: Mapping[str, str], 
             "ninja": libraries.ninja,
         },
     )
+
+
+_LET_THROUGH = Fix(
+    "Or let the minor difference through.",
+    ("export DS_SKIP_CUDA_CHECK=1",),
+    kind="stopgap",
+    caveat="DeepSpeed does not know the combination",
+)
 
 
 @check(
@@ -153,15 +165,9 @@ def deepspeed_refuses_nvcc(
     if skipped and nvcc[0] == cuda[0]:
         return Ok(f"nvcc {ours} with torch for CUDA {theirs}, let through by DS_SKIP_CUDA_CHECK=1")
     fix = Fix(commands=(shell("export CUDA_HOME=/usr/local/cuda-{:id}", theirs),))
-    stopgap = Fix(
-        "Or let the minor difference through.",
-        ("export DS_SKIP_CUDA_CHECK=1",),
-        kind="stopgap",
-        caveat="DeepSpeed does not know the combination",
-    )
     return Problem(
         f"nvcc is {ours}, torch is built for CUDA {theirs}, and deepspeed {installed} does not accept that",
-        fix=(fix, stopgap) if nvcc[0] == cuda[0] else fix,
+        fix=(fix, _LET_THROUGH) if nvcc[0] == cuda[0] else fix,
         evidence={
             "nvcc": libraries.nvcc,
             "path": libraries.nvcc_path,
@@ -180,7 +186,7 @@ def compiler_missing_for_dynamo(libraries: Libraries, config: Config) -> Answer:
     C compiler. Please specify via CC environment variable", in every rank, at the first step.
 
     Fix: install one.
-    More: Install gcc, or name a compiler in CC.
+    More: Or name a compiler in CC.
     """
     section = config.values.get("dynamo_config")
     section = section if isinstance(section, Mapping) else {}

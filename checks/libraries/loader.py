@@ -9,6 +9,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Driver, Gpu, Libraries, Library, Pytorch, Visible
 
+from .._gpus import names_of
 from .._wording import counted, gpu_list, listed
 
 _FORWARD = "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html"
@@ -180,7 +181,6 @@ def cuda_compat_active(libraries: Libraries, driver: Driver) -> Answer:
     than it is, uses functions that this one does not have, and fails while the ranks connect.
 
     Fix: nothing, unless NCCL fails while connecting; then try this.
-    More: Should NCCL fail while the ranks connect, NCCL_CUMEM_HOST_ENABLE=0 helps.
     """
     cuda = _loaded(libraries, "cuda")
     if cuda is None or not cuda.loads:
@@ -218,7 +218,7 @@ def cuda_compat_on_geforce(libraries: Libraries, gpus: tuple[Gpu, ...], visible:
         f"CUDA would be started through {cuda.path}, which GeForce does not support: error 804.",
         Fix(commands=("ldconfig -p | grep libcuda.so.1", "echo $LD_LIBRARY_PATH")),
         {"libcuda": cuda.path, "gpu": bad[0].name},
-        tuple(f"GPU {gpu.index}" for gpu in bad),
+        names_of(bad),
     )
 
 

@@ -33,7 +33,6 @@ def cuda_wheels_overwrite_each_other(libraries: Libraries, pytorch: Pytorch) -> 
     installed last is there; torch then fails with an undefined symbol, or refuses the cuDNN it finds.
 
     Fix: remove the others.
-    More: Remove the one that torch does not ask for, then put the other one back.
     """
     if not libraries.wheels:
         return Skip("no NVIDIA wheel is installed")

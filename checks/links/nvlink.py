@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Link, Pci, Visible, bus_address
 
-from .._gpus import names_of, use_only
+from .._gpus import gpu_problem, names_of, use_only
 from .._nvlink_models import GRACE, model_of
 from .._wording import counted, gpu_list
 from ._pairs import P2P_OK, P2P_UNKNOWN, granted, refusal, sharing
@@ -225,11 +225,11 @@ def c2c_link_down(gpus: tuple[Gpu, ...]) -> Answer:
         return Skip("no GPU here that sits beside a Grace CPU")
     if not bad:
         return Ok(f"NVLink-C2C is on for {counted(len(told), 'GPU')}")
-    return Problem(
-        f"{gpu_list(gpu.index for gpu in bad)}: NVLink-C2C to the Grace CPU is off",
-        fix=Fix(commands=("nvidia-smi c2c -s",), who="hardware"),
-        evidence={f"gpu_{gpu.index}_c2c": gpu.c2c_enabled for gpu in bad},
-        subjects=names_of(bad),
+    return gpu_problem(
+        bad,
+        "NVLink-C2C to the Grace CPU is off",
+        {"c2c": "c2c_enabled"},
+        Fix(commands=("nvidia-smi c2c -s",), who="hardware"),
     )
 
 

@@ -15,6 +15,7 @@ _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 _FABRIC = "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/"
 # nvmlGpuFabricState_t
 _NOT_STARTED, _IN_PROGRESS, _COMPLETED = 1, 2, 3
+_RESTARTED = ("sudo systemctl restart nvidia-fabricmanager", "systemctl status nvidia-fabricmanager")
 
 
 @check(
@@ -26,8 +27,8 @@ def nvlink_fabric_not_ready(gpus: tuple[Gpu, ...]) -> Answer:
     Why: without it CUDA stops with error 802, system not yet initialized.
     More: On NVSwitch machines the fabric manager must join the GPUs first.
 
-    Fix: ask who runs the rack: the fabric manager is in its switch trays, not on this machine.
-    More: Start nvidia-fabricmanager, in the version of the driver.
+    Fix: start the fabric manager; its version must equal the driver's.
+    More: In an NVL72 rack it runs in the switch trays.
     """
     known = [gpu for gpu in gpus if gpu.fabric_state]  # 0 = no fabric here, which is no fault
     bad = [
@@ -41,13 +42,13 @@ def nvlink_fabric_not_ready(gpus: tuple[Gpu, ...]) -> Answer:
         )
         return Problem(
             f"NVSwitch fabric {state} on {counted(len(bad), 'GPU')}",
-            fix=Fix(commands=("nvidia-smi -q | grep -A 12 Fabric",), who="admin")
-            if _in_a_rack(bad)
-            else Fix(
-                "Start the fabric manager; its version must equal the driver's.",
-                ("sudo systemctl restart nvidia-fabricmanager", "systemctl status nvidia-fabricmanager"),
+            fix=Fix(
+                "Ask who runs the rack: the fabric manager is in its switch trays, not on this machine.",
+                ("nvidia-smi -q | grep -A 12 Fabric",),
                 who="admin",
-            ),
+            )
+            if _in_a_rack(bad)
+            else Fix(commands=_RESTARTED, who="admin"),
             evidence={f"gpu_{gpu.index}_state": gpu.fabric_state for gpu in bad},
             subjects=names_of(bad),
         )
@@ -127,6 +128,15 @@ def fabric_manager_version_differs(gpus: tuple[Gpu, ...], pci: Pci, driver: Driv
     )
 
 
+_STATE = "nvidia-smi -q | grep -A 12 Fabric"
+_WITHOUT_MULTICAST = Fix(
+    "Train without multicast until then.",
+    ("export NCCL_NVLS_ENABLE=0",),
+    kind="stopgap",
+    caveat="an all-reduce over 8 GPUs loses about a quarter of its bandwidth",
+)
+
+
 @check(Severity.WARNING, source=_NVML, because_of=("nvlink_inactive", "nvlinks_fewer_than_model"))
 def nvlink_fabric_degraded(gpus: tuple[Gpu, ...]) -> Answer:
     """The NVSwitch fabric is up, and reports that it is not sound.
@@ -136,8 +146,8 @@ def nvlink_fabric_degraded(gpus: tuple[Gpu, ...]) -> Answer:
     and NCCL's NVLS fails with "Failed to bind NVLink SHARP (NVLS) Multicast memory", which torch shows as "unhandled
     cuda error".
 
-    Fix: ask who runs the rack: its fabric manager is in the switch trays.
-    More: Restart the fabric manager and reset the GPUs; NCCL_NVLS_ENABLE=0 gets a run through until then.
+    Fix: restart the fabric manager and reset the GPUs; if it stays: the vendor.
+    More: NCCL_NVLS_ENABLE=0 gets a run through until it is repaired.
     """
     told = [
         (gpu, complaints)
@@ -153,19 +163,10 @@ def nvlink_fabric_degraded(gpus: tuple[Gpu, ...]) -> Answer:
     return Problem(
         f"NVSwitch fabric of {gpu_list(gpu.index for gpu in bad)}: {'; '.join(first)}",
         fix=(
-            Fix(commands=("nvidia-smi -q | grep -A 12 Fabric",), who="admin")
+            Fix("Ask who runs the rack: its fabric manager is in the switch trays.", (_STATE,), who="admin")
             if _in_a_rack(bad)
-            else Fix(
-                "Restart the fabric manager and reset the GPUs; if it stays: the vendor.",
-                ("sudo systemctl restart nvidia-fabricmanager", "nvidia-smi -q | grep -A 12 Fabric"),
-                who="admin",
-            ),
-            Fix(
-                "Train without multicast until then.",
-                ("export NCCL_NVLS_ENABLE=0",),
-                kind="stopgap",
-                caveat="an all-reduce over 8 GPUs loses about a quarter of its bandwidth",
-            ),
+            else Fix(commands=(_RESTARTED[0], _STATE), who="admin"),
+            _WITHOUT_MULTICAST,
         ),
         evidence={f"gpu_{gpu.index}_health_mask": gpu.fabric_health_mask for gpu in bad},
         subjects=names_of(bad),

@@ -67,7 +67,7 @@ def peer_access_uneven(gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible: 
     a ring has only that.
 
     Fix: compare them with the others.
-    More: Compare the GPUs that are refused with the others: driver option, MIG, passthrough.
+    More: Driver option, MIG, passthrough.
     """
     name = {gpu.index: gpu.name for gpu in gpus if not gpu.lost and not gpu.mig_mode}
     alike: dict[tuple[object, ...], list[Link]] = {}
@@ -105,7 +105,7 @@ def rtx40_peer_access_misreported(
     broadband via P2P or IB".
 
     Fix: update the driver to 550.40.07 or newer.
-    More: Update the driver, or set the two variables.
+    More: Or set the two variables.
     """
     cards = [gpu for gpu in gpus if gpu.index in visible.gpus and "RTX 40" in (gpu.name or "")]
     if len(cards) < 2:

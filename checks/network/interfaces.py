@@ -13,7 +13,6 @@ from mgpu.snapshot import InfiniBand, Interface, Nccl, Network, Plan
 from .._interfaces import (
     GLOO_NAME,
     NCCL_NAME,
-    ONE_MACHINE,
     by_nccl,
     dead_end,
     export,
@@ -21,6 +20,7 @@ from .._interfaces import (
     leading_out,
     names_of,
     prescribed,
+    several_nodes,
 )
 from .._wording import counted
 
@@ -29,7 +29,7 @@ _NCCL_TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troub
 _SLOW_MBIT_PER_S = 10_000
 
 
-@check(Severity.ERROR, source=_NCCL_TROUBLE)
+@check(Severity.ERROR, source=_NCCL_TROUBLE, given=several_nodes)
 def network_leads_nowhere(network: Network, plan: Plan) -> Answer:
     """The run needs several machines, and no interface of this one leads to another.
 
@@ -39,8 +39,6 @@ def network_leads_nowhere(network: Network, plan: Plan) -> Answer:
     Fix: in a container: use the host's network.
     More: Bring the interface up.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     if not network.listed:
         return Skip("the interfaces cannot be listed")
     if out := leading_out(network):
@@ -61,7 +59,11 @@ def network_leads_nowhere(network: Network, plan: Plan) -> Answer:
     )
 
 
-@check(Severity.INFO, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-family")
+@check(
+    Severity.INFO,
+    source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-family",
+    given=several_nodes,
+)
 def network_ipv6_only(network: Network, plan: Plan) -> Answer:
     """This machine reaches others by IPv6 only.
 
@@ -72,8 +74,6 @@ def network_ipv6_only(network: Network, plan: Plan) -> Answer:
     Fix: write addresses in brackets.
     More: Give addresses as [2001:db8::1]:29500, on every machine of the same family.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     out = leading_out(network)
     if not out or any(i.ipv4 is None for i in out):
         return Skip("no interface leads out" if not out else "the families are not known")
@@ -86,7 +86,9 @@ def network_ipv6_only(network: Network, plan: Plan) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="https://www.kernel.org/doc/html/latest/networking/operstates.html")
+@check(
+    Severity.WARNING, source="https://www.kernel.org/doc/html/latest/networking/operstates.html", given=several_nodes
+)
 def interface_without_link(network: Network, plan: Plan) -> Answer:
     """An interface with an address has no link.
 
@@ -97,8 +99,6 @@ def interface_without_link(network: Network, plan: Plan) -> Answer:
     Fix: see what it says of itself.
     More: Look at the cable and the switch.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     wired = [
         i
         for i in network.interfaces
@@ -120,7 +120,7 @@ def interface_without_link(network: Network, plan: Plan) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="mgpu: two gigabytes of gradients take seconds below 10 Gb/s")
+@check(Severity.WARNING, source="mgpu: two gigabytes of gradients take seconds below 10 Gb/s", given=several_nodes)
 def interface_slow(network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan, infiniband: InfiniBand) -> Answer:
     """The machines would exchange their gradients over a slow interface.
 
@@ -130,8 +130,6 @@ def interface_slow(network: Network, env: Mapping[str, str], nccl: Nccl, plan: P
     Fix: use the faster one.
     More: Use the fast network, if there is one; else exchange less often (gradient accumulation).
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     if env.get("NCCL_IB_DISABLE") != "1" and (active := [port for port in infiniband.ports if port.active]):
         return Ok(f"{counted(len(active), 'RDMA port')} {'is' if len(active) == 1 else 'are'} active")
     value = prescribed(env, nccl).get(NCCL_NAME, (None, ""))[0]
@@ -158,7 +156,7 @@ def interface_slow(network: Network, env: Mapping[str, str], nccl: Nccl, plan: P
     )
 
 
-@check(Severity.WARNING, source="measured two network namespaces 2026-11")
+@check(Severity.WARNING, source="measured two network namespaces 2026-11", given=several_nodes)
 def interface_mtu_differs(network: Network, plan: Plan) -> Answer:
     """One of several equal interfaces has another MTU than the rest.
 
@@ -168,8 +166,6 @@ def interface_mtu_differs(network: Network, plan: Plan) -> Answer:
 
     Fix: set it as on the others.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     alike: dict[tuple[str, int], list[Interface]] = {}
     for i in network.interfaces:
         if i.kind in ("physical", "infiniband") and has_link(i) and i.addresses and i.mtu and i.speed_mbit_per_s:

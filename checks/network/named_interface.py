@@ -59,6 +59,16 @@ def socket_interface_missing(network: Network, env: Mapping[str, str], nccl: Ncc
     )
 
 
+def _unusable(network: Network, variable: str, value: str, family: str | None) -> list[Interface]:
+    """The interfaces that a variable names, where none of them can carry a connection."""
+    if variable == GLOO_NAME:
+        return [i for i in network.interfaces if i.name in by_gloo(value) and not i.addresses]
+    if by_nccl(network, value, family):
+        return []
+    meant = [i for i in network.interfaces if matches(value, i.name)]
+    return [i for i in meant if not i.loopback or len(meant) == 1]
+
+
 @check(Severity.ERROR, source=_NCCL, because_of=("socket_interface_missing", "nccl_socket_family_absent"))
 def socket_interface_unusable(network: Network, env: Mapping[str, str], nccl: Nccl) -> Answer:
     """A variable names a network interface that is down, or has no address.
@@ -68,22 +78,14 @@ def socket_interface_unusable(network: Network, env: Mapping[str, str], nccl: Nc
     an address. With none left NCCL stops with "no socket interface found", gloo with "Unable to find address for …".
 
     Fix: name an interface that can.
-    More: Name another interface, or bring this one up.
+    More: Or bring this one up.
     """
     named = prescribed(env, nccl)
     if not named or not network.listed:
         return Skip("the interfaces cannot be listed" if named else "no interface is prescribed")
     family = env.get("NCCL_SOCKET_FAMILY")
-    bad: dict[str, list[Interface]] = {}
-    for variable, (value, _) in named.items():
-        if variable == GLOO_NAME:
-            meant = [i for i in network.interfaces if i.name in by_gloo(value)]
-            failing = [i for i in meant if not i.addresses]
-        else:
-            meant = [i for i in network.interfaces if matches(value, i.name)]
-            failing = [] if by_nccl(network, value, family) else [i for i in meant if not i.loopback or len(meant) == 1]
-        if failing:
-            bad[variable] = failing
+    meant = {variable: _unusable(network, variable, value, family) for variable, (value, _) in named.items()}
+    bad = {variable: failing for variable, failing in meant.items() if failing}
     if not bad:
         return Ok("; ".join(f"{variable}={value}" for variable, (value, _) in named.items()))
     first = next(iter(bad.values()))[0]

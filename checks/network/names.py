@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Network, Plan
 
-from .._interfaces import GLOO_NAME, NCCL_NAME, ONE_MACHINE, best, export, is_loopback, leading_out
+from .._interfaces import GLOO_NAME, NCCL_NAME, best, export, is_loopback, leading_out, several_nodes
 
 _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"
 
@@ -45,7 +45,7 @@ def hostname_is_loopback(network: Network, plan: Plan, env: Mapping[str, str]) -
     /etc/hosts) sends them to themselves: connection refused, or a hang.
 
     Fix: name the interface.
-    More: Let the name resolve to the address of the cluster network, or name the interface.
+    More: Or let the name resolve to the address of the cluster network.
     """
     if plan.nodes < 2:
         return Skip("a run on one machine may use the loopback address")
@@ -66,7 +66,7 @@ def hostname_is_loopback(network: Network, plan: Plan, env: Mapping[str, str]) -
     )
 
 
-@check(Severity.ERROR, source="https://github.com/pytorch/pytorch/issues/29482")
+@check(Severity.ERROR, source="https://github.com/pytorch/pytorch/issues/29482", given=several_nodes)
 def hostname_is_elsewhere(network: Network, plan: Plan, env: Mapping[str, str]) -> Answer:
     """In a run over several machines, this machine's name means an address that it does not have.
 
@@ -75,8 +75,6 @@ def hostname_is_elsewhere(network: Network, plan: Plan, env: Mapping[str, str]) 
 
     Fix: name the interface.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     here = {address for interface in network.interfaces for address in interface.addresses}
     if not network.hostname_addresses or not here:
         return Skip("the interfaces cannot be listed" if not here else "the name does not resolve at all")

@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Network, Plan, Slurm
 
-from .._interfaces import ONE_MACHINE
+from .._interfaces import several_nodes
 
 
 def _hosts_the_rendezvous(network: Network, slurm: Slurm) -> bool:
@@ -63,6 +63,7 @@ def port_busy(network: Network, plan: Plan, slurm: Slurm) -> Answer:
     source="https://github.com/pytorch/pytorch/issues/126510",
     because_of=("rank_orphaned",),
     stops_launch="named_port",
+    given=several_nodes,
 )
 def master_port_busy(network: Network, plan: Plan, slurm: Slurm) -> Answer:
     """On the machine where several machines meet, the port is taken.
@@ -72,8 +73,6 @@ def master_port_busy(network: Network, plan: Plan, slurm: Slurm) -> Answer:
 
     Fix: end the leftover, or choose another port on all machines.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     if not _hosts_the_rendezvous(network, slurm):
         return Skip("the ranks are not known to meet on this machine")
     if not network.port_busy:

@@ -54,7 +54,7 @@ def driver_older_than_toolkit(pytorch: Pytorch, driver: Driver) -> Answer:
     torch.compile, custom kernels) can fail with error 222, "unsupported PTX version".
 
     Fix: if you compile: a newer driver.
-    More: Then a newer driver or an older torch build.
+    More: Or an older torch build.
     """
     cuda, version = numbers(pytorch.cuda)[:2], numbers(driver.version)
     packaged = DRIVER_PACKAGED.get(cuda)  # type: ignore[arg-type]
@@ -98,7 +98,6 @@ def torch_sees_fewer_gpus(
     trainings that do not know of each other.
 
     Fix: ask CUDA itself; its error code names the cause.
-    More: CUDA's own error says what is in the way.
     """
     if torch_runtime.import_error or not pytorch.installed:
         return Skip("torch cannot be imported")

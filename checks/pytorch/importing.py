@@ -119,7 +119,7 @@ def torch_import_slow(torch_runtime: TorchRuntime) -> Answer:
     every rank does it at once at every launch. Slow ranks can miss the rendezvous's time limit.
 
     Fix: copy the environment to a local disk of the machine.
-    More: Put the environment on a local disk, or in a container image or archive that is one file.
+    More: Or use a container image or archive that is one file.
     """
     if torch_runtime.import_s is None:
         return Skip("torch was not imported")

@@ -11,6 +11,7 @@ from mgpu.command_line import shell
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Driver, Gpu, Pytorch, Visible
 
+from .._gpus import names_of
 from .._wording import counted, gpu_list, listed
 from ._wheels import install
 
@@ -79,7 +80,7 @@ def torch_lacks_gpu_kernels(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: Vi
                 )
             ),
             {"arch_list": " ".join(pytorch.arch_list), "compute_capability": f"{major}.{minor}"},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            names_of(bad),
         )
     return Ok(f"kernels for {counted(len(known), 'visible GPU')}") if known else Skip("no visible GPU tells")
 
@@ -96,7 +97,6 @@ def torch_kernels_only_as_ptx(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: 
     rank at once, and look like a hang; a cache on a slow or full home folder makes that every time.
 
     Fix: a newer torch has it, most likely; a large cache helps until then.
-    More: A torch build with machine code for this GPU.
     """
     if not pytorch.arch_list:
         return Skip("the wheel's kernels are not known" if pytorch.cuda else "torch has no CUDA")
@@ -114,7 +114,7 @@ def torch_kernels_only_as_ptx(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: 
         f"It was compiled for {' '.join(pytorch.arch_list)}: the driver compiles every kernel when it is first used.",
         Fix(commands=("pip install --upgrade torch", "export CUDA_CACHE_MAXSIZE=4294967296")),
         {"arch_list": " ".join(pytorch.arch_list), "compute_capability": f"{major}.{minor}"},
-        tuple(f"GPU {gpu.index}" for gpu in slow),
+        names_of(slow),
     )
 
 
@@ -147,7 +147,7 @@ def torch_ptx_too_new_for_driver(pytorch: Pytorch, gpus: tuple[Gpu, ...], visibl
         f"{serves[0]}.{serves[1]}",
         fix=(Fix(commands=(install(driver),)), Fix(f"Or a driver that serves CUDA {pytorch.cuda}.", who="admin")),
         evidence={"torch_cuda": pytorch.cuda, "driver_cuda": f"{serves[0]}.{serves[1]}", "driver": driver.version},
-        subjects=tuple(f"GPU {gpu.index}" for gpu in ptx),
+        subjects=names_of(ptx),
     )
 
 

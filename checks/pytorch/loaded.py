@@ -20,7 +20,6 @@ def torch_maps_foreign_library(torch_runtime: TorchRuntime, libraries: Libraries
     crashes are then those of a library that neither torch nor its tests know.
 
     Fix: see what comes first, and take it out.
-    More: Take the folder out of the loader's path.
     """
     if torch_runtime.import_error is not None or torch_runtime.mapped is None:
         return Skip("torch cannot be imported" if torch_runtime.import_error else "what torch mapped is not known")
@@ -73,7 +72,6 @@ def cudnn_refused_by_torch(torch_runtime: TorchRuntime) -> Answer:
     attention run with it unasked, or fail inside it.
 
     Fix: take a foreign cuDNN out of LD_LIBRARY_PATH, or install the one torch asks for.
-    More: Let torch find its own cuDNN.
     """
     if torch_runtime.cudnn_error is None:
         version = torch_runtime.cudnn_version

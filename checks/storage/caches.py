@@ -46,7 +46,6 @@ def compile_cache_on_network(storage: Storage, env: Mapping[str, str]) -> Answer
     every node in the same files: "Stale file handle", FileNotFoundError, "Device or resource busy", or a hang.
 
     Fix: move them to a disk of this machine.
-    More: Put these caches on a disk of this machine.
     """
     folders = [folder for role in _COMPILED if (folder := storage.role(role))]
     known = [folder for folder in folders if folder.filesystem]

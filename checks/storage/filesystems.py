@@ -49,7 +49,6 @@ def folder_answers_slowly(storage: Storage) -> Answer:
     rank that falls behind so makes the others wait, past NCCL's timeout.
 
     Fix: put what is read often on a disk of this machine.
-    More: Copy data and caches to a disk of this machine.
     """
     timed = [folder for folder in storage.folders if folder.stat_s is not None]
     slow = sorted((f for f in timed if (f.stat_s or 0) >= _SLOW_S), key=lambda f: -(f.stat_s or 0))
@@ -98,7 +97,6 @@ def data_folder_on_slow_storage(storage: Storage) -> Answer:
     More: Object stores have no locks and cannot append, so logs and checkpoints fail there in odd ways.
 
     Fix: copy the data here, or pack it.
-    More: Copy the data to a disk of this machine, or pack it into few large files.
     """
     slow = [
         folder

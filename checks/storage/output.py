@@ -64,7 +64,7 @@ def output_folder_not_writable(storage: Storage) -> Answer:
     may be after hours.
 
     Fix: start the run in a folder of yours.
-    More: Start it elsewhere, or have the folder made writable.
+    More: Or have the folder made writable.
     """
     known = [folder for folder in _outputs(storage) if folder.writable is not None]
     known = [f for f in known if f.role != "named" or not f.read_only]  # a read-only mount that is named holds data
