@@ -355,8 +355,5 @@ def unknown(code: int | None, name: str | None) -> CudaError:
         name or "not known",
         "",
         "CUDA's documentation tells what this one means; the driver's log may say why.",
-        (
-            Fix("See what the driver logged.", _KERNEL_LOG, who="admin"),
-            Fix(f"Look it up: {_DRIVER_API}"),
-        ),
+        (Fix("See what the driver logged.", _KERNEL_LOG, who="admin"), Fix(f"Look it up: {_DRIVER_API}")),
     )
