@@ -265,7 +265,6 @@ def driver_starts_with_each_program(driver: Driver, gpus: tuple[Gpu, ...], conta
     waits 1-3 s per GPU, and power limits and clocks that were set are lost in between.
 
     Fix: keep it started.
-    More: Run nvidia-persistenced.
     """
     if driver.nvml_error is not None or driver.init_s is None:
         return Skip(_absent(driver) if driver.nvml_error else "how long the driver took was not measured")

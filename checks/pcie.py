@@ -390,9 +390,9 @@ def pci_tree_hidden(pci: Pci, gpus: tuple[Gpu, ...], visible: Visible, container
 def topology_file_misfit(pci: Pci, gpus: tuple[Gpu, ...], env: Mapping[str, str]) -> Answer:
     """The topology file given to NCCL does not describe this machine.
 
-    Why: NCCL goes on without it, and takes the machine for what /sys shows.
-    More: NCCL_TOPO_FILE tells NCCL which GPUs and network cards are neighbours, and is believed. A file of another
-    machine type gives wrong rings or none of the help it was meant to give: bandwidth falls to a tenth.
+    Why: the file belongs to another machine type: NCCL would build its rings for that one.
+    More: NCCL_TOPO_FILE tells NCCL which GPUs and network cards are neighbours, and is believed. Wrong rings, or none
+    of the help it was meant to give, let bandwidth fall to a tenth.
 
     Fix: use the file of this machine type, or none.
     """
@@ -404,8 +404,9 @@ def topology_file_misfit(pci: Pci, gpus: tuple[Gpu, ...], env: Mapping[str, str]
     if pci.topology_error is not None:
         return Problem(
             f"NCCL_TOPO_FILE {path} cannot be read: {pci.topology_error}",
-            fix=undo,
-            evidence={"file": path, "error": pci.topology_error},
+            "NCCL goes on without it, and takes the machine for what /sys shows.",
+            undo,
+            {"file": path, "error": pci.topology_error},
         )
     here = {bus_address(gpu.pci) for gpu in gpus if gpu.pci}
     described = {bus_address(address) for address in pci.topology_gpus or ()}
@@ -416,9 +417,8 @@ def topology_file_misfit(pci: Pci, gpus: tuple[Gpu, ...], env: Mapping[str, str]
         return Ok(f"{path} describes {counted(len(here), 'GPU')} of this machine")
     return Problem(
         f"{path} does not describe {len(missing)} of {len(here)} GPUs of this machine",
-        "The file belongs to another machine type: NCCL would build its rings for that one.",
-        undo,
-        {"file": path, "missing": listed(missing[:8]), "described": len(described)},
+        fix=undo,
+        evidence={"file": path, "missing": listed(missing[:8]), "described": len(described)},
     )
 
 

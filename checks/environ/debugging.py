@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, check
 from mgpu.snapshot import Nccl
 
-from .._nccl_settings import NCCL_GUIDE, Setting, of_environment, of_files, origins, settings, unset
+from .._nccl_settings import NCCL_GUIDE, Setting, of_environment, of_files, origins, setting_problem, settings
 from ._pytorch import TRUE
 
 _CUDA = "https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html"
@@ -54,11 +54,9 @@ def nccl_debug_leftover(env: Mapping[str, str], nccl: Nccl) -> Answer:
     slow = [found[name] for name, words in _SLOW if _is(found.get(name), words)]
     if not slow:
         return Ok("no debugging mode is left on")
-    return Problem(
+    return setting_problem(
+        slow,
         ", ".join(map(str, slow)),
-        fix=Fix(commands=unset(slow)),
-        evidence=origins(slow),
-        subjects=tuple(setting.name for setting in slow),
     )
 
 
@@ -101,12 +99,10 @@ def cuda_debugging_left(env: Mapping[str, str]) -> Answer:
     if not on:
         return Ok("CUDA is in no mode for its debugger")
     bad = [found[name] for name in on]
-    return Problem(
+    return setting_problem(
+        bad,
         ", ".join(map(str, bad)),
         "; ".join(f"{name}: {why}" for name, why in on.items()) + ".",
-        Fix(commands=unset(bad)),
-        origins(bad),
-        tuple(on),
     )
 
 
@@ -124,9 +120,7 @@ def cuda_injection_set(env: Mapping[str, str]) -> Answer:
     here = [found[name] for name in _INJECTIONS if name in found and found[name].value]
     if not here:
         return Ok("no library is injected into CUDA")
-    return Problem(
+    return setting_problem(
+        here,
         ", ".join(map(str, here)),
-        fix=Fix(commands=unset(here)),
-        evidence=origins(here),
-        subjects=tuple(setting.name for setting in here),
     )

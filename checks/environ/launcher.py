@@ -10,7 +10,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config, Container, InfiniBand, Network, Plan, Slurm, System, Visible
 
 from .._gpus import usable_count
-from .._nccl_settings import nodes_of, of_environment, origins, unset
+from .._nccl_settings import nodes_of, of_environment, setting_problem
 from .._wording import counted, whole
 from ._pytorch import TRUE
 
@@ -151,12 +151,10 @@ def accelerate_variables_left(env: Mapping[str, str], plan: Plan) -> Answer:
     if not effects:
         return Ok("no ACCELERATE_ variable decides over the config")
     found = [of_environment(env)[name] for name in effects]
-    return Problem(
+    return setting_problem(
+        found,
         ", ".join(map(str, found)),
         "; ".join(f"{name} {what}" for name, what in effects.items()) + ", whatever the config says.",
-        Fix(commands=unset(found)),
-        origins(found),
-        tuple(effects),
     )
 
 
@@ -247,7 +245,7 @@ def omp_threads_too_few(env: Mapping[str, str], system: System, config: Config) 
     """The optimizer is to compute on the CPU, with one thread for each rank.
 
     Why: the offloaded optimizer runs on one core of each rank.
-    More: Torchrun and accelerate set OMP_NUM_THREADS to 1 where it is not set. With the optimizer offloaded to the CPU
+    More: torchrun and accelerate set OMP_NUM_THREADS to 1 where it is not set. With the optimizer offloaded to the CPU
     each rank then updates its parameters on one core, while the GPU and all other cores wait.
 
     Fix: divide the CPUs among the ranks.

@@ -10,7 +10,18 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Nccl, Pytorch
 
 from .._grammars import Version, dotted
-from .._nccl_settings import HERE, NCCL_GUIDE, Setting, loaded, of_environment, of_files, origins, settings, unset
+from .._nccl_settings import (
+    HERE,
+    NCCL_GUIDE,
+    Setting,
+    loaded,
+    of_environment,
+    of_files,
+    origins,
+    setting_problem,
+    settings,
+    unset,
+)
 from .._variables import NCCL, NEVER_READ, NEWEST_NCCL, foreign, nearest
 from .._wording import counted, listed
 from ._pytorch import TORCH_NAMES
@@ -61,11 +72,10 @@ def nccl_variable_misspelt(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch)
     if not near:
         return Ok(f"no near miss among {counted(len(found), 'NCCL variable')}")
     bad = [found[name] for name in near]
-    return Problem(
+    return setting_problem(
+        bad,
         "; ".join(f"{name} is not {known}" for name, known in near.items()),
         fix=Fix(f"Write {listed(dict.fromkeys(near.values()))}, or remove it.", unset(bad)),
-        evidence=origins(bad),
-        subjects=tuple(near),
     )
 
 
@@ -90,11 +100,9 @@ def nccl_variable_unknown(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) 
     if not strange:
         return Ok(f"{counted(len(found), 'NCCL variable')} set, all of them known")
     bad = [found[name] for name in strange]
-    return Problem(
+    return setting_problem(
+        bad,
         f"{', '.join(strange)}: no NCCL up to {dotted(NEWEST_NCCL)} reads {'it' if len(strange) == 1 else 'them'}",
-        fix=Fix(commands=unset(bad)),
-        evidence=origins(bad),
-        subjects=tuple(strange),
     )
 
 
@@ -123,14 +131,12 @@ def nccl_variable_without_effect(env: Mapping[str, str], nccl: Nccl) -> Answer:
     if not dead:
         return Ok(f"{len(found)} NCCL variables set, none of them dead")
     bad = [found[name] for name in dead]
-    return Problem(
+    return setting_problem(
+        bad,
         f"{', '.join(dead)} {'is' if len(dead) == 1 else 'are'} read by nothing",
         f"NCCL {dotted(version) or 'of unknown version'} is loaded. "
         + "; ".join(f"{name}: {why}" for name, why in dead.items())
         + ".",
-        Fix(commands=unset(bad)),
-        origins(bad),
-        tuple(dead),
     )
 
 
@@ -148,11 +154,9 @@ def variable_in_small_letters(env: Mapping[str, str]) -> Answer:
     if not small:
         return Ok("every variable that is known is in capitals")
     bad = [of_environment(env)[name] for name in small]
-    return Problem(
+    return setting_problem(
+        bad,
         "; ".join(f"{name} is not {capitals}" for name, capitals in small.items()),
-        fix=Fix(commands=unset(bad)),
-        evidence=origins(bad),
-        subjects=tuple(small),
     )
 
 

@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Container, Driver, Gpu, InfiniBand, Link, Nccl, Pci, Plan, Slurm
 
 from .._grammars import PROTO, Version, c_integer, dotted, is_on, level
-from .._nccl_settings import NCCL_GUIDE, loaded, nodes_of, origins, settings, unset, value_of
+from .._nccl_settings import NCCL_GUIDE, loaded, nodes_of, setting_problem, settings, value_of
 from .._variables import NCCL
 from .._wording import counted
 from ._transports import cards_near, closer, has_switch_reduction, switched_off, talks_directly, way
@@ -79,12 +79,10 @@ def nccl_transport_disabled(
             return Skip("whether the GPUs reach each other directly is not known")
         return Ok(f"{', '.join(str(found[name]) for name in off)} changes nothing on this machine")
     bad = [found[name] for name in lost]
-    return Problem(
+    return setting_problem(
+        bad,
         ", ".join(f"{setting.name}={setting.value.strip()}" for setting in bad),
         "; ".join(f"{name}: {why}" for name, why in lost.items()) + ".",
-        Fix(commands=unset(bad)),
-        origins(bad),
-        tuple(lost),
     )
 
 
@@ -114,12 +112,11 @@ def nccl_network_disabled(
     active = [port.name for port in infiniband.ports if port.active and port.link_layer in ("InfiniBand", "Ethernet")]
     if not active:
         return Ok(f"{off[0]}, and no port of InfiniBand or RoCE is active: nothing is lost")
-    return Problem(
+    return setting_problem(
+        off,
         f"{', '.join(map(str, off))}, and {counted(len(active), 'port')} of InfiniBand or RoCE "
         f"{'is' if len(active) == 1 else 'are'} active",
-        fix=Fix(commands=unset(off)),
-        evidence=origins(off) | {"ports": " ".join(active)},
-        subjects=tuple(setting.name for setting in off),
+        more={"ports": " ".join(active)},
     )
 
 
@@ -146,12 +143,10 @@ def nccl_tuned_by_hand(env: Mapping[str, str], nccl: Nccl) -> Answer:
     if not tuned:
         return Ok("no setting for debugging is in effect")
     renamed = [f"{s.name} is now {NCCL[s.name].instead}" for s in tuned if NCCL[s.name].instead]
-    return Problem(
+    return setting_problem(
+        tuned,
         f"{counted(len(tuned), 'NCCL setting')} for debugging: {', '.join(map(str, tuned))}",
         "They keep NCCL from choosing by itself." + (f" {'; '.join(renamed)}." if renamed else ""),
-        Fix(commands=unset(tuned)),
-        origins(tuned),
-        tuple(setting.name for setting in tuned),
     )
 
 
@@ -164,7 +159,6 @@ def nccl_bandwidth_limited(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, 
     every word, half of what goes over the wire. Both are tried while finding faults, and stay.
 
     Fix: let NCCL choose.
-    More: Unset it.
     """
     found, version = settings(env, nccl), loaded(nccl)
     limits: dict[str, str] = {}
@@ -182,11 +176,9 @@ def nccl_bandwidth_limited(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, 
     if len(gpus) < 2:
         return Skip("one GPU sends nothing")
     bad = [found[name] for name in limits]
-    return Problem(
+    return setting_problem(
+        bad,
         "; ".join(f"{found[name]}: {why}" for name, why in limits.items()),
-        fix=Fix(commands=unset(bad)),
-        evidence=origins(bad),
-        subjects=tuple(limits),
     )
 
 
@@ -219,11 +211,10 @@ def nccl_ll128_forced(env: Mapping[str, str], nccl: Nccl, links: tuple[Link, ...
             return Skip("the links are not known")
         return Ok("NVLink joins every pair")
     setting = settings(env, nccl)["NCCL_PROTO"]
-    return Problem(
+    return setting_problem(
+        [setting],
         f"{setting} forces LL128, and NVLink is missing from {counted(len(without), 'pair')} of {len(links)}",
-        fix=Fix(commands=unset([setting])),
-        evidence=origins([setting]) | {"pair": f"{without[0].a}-{without[0].b} {without[0].name}"},
-        subjects=("NCCL_PROTO",),
+        more={"pair": f"{without[0].a}-{without[0].b} {without[0].name}"},
     )
 
 
@@ -237,7 +228,6 @@ def nccl_p2p_level_too_low(
     PCIe switches), pairs that could do it go through the memory of the CPU.
 
     Fix: let NCCL choose.
-    More: Unset it.
     """
     value = value_of("NCCL_P2P_LEVEL", env, nccl)
     if value is None:
@@ -254,12 +244,11 @@ def nccl_p2p_level_too_low(
             return Skip("whether the GPUs reach each other directly is not known")
         return Ok(f"NCCL_P2P_LEVEL={value} keeps no pair apart")
     setting = settings(env, nccl)["NCCL_P2P_LEVEL"]
-    return Problem(
+    return setting_problem(
+        [setting],
         f"{setting} keeps {counted(len(lost), 'pair')} of {len(links)} from direct transfer",
         f"Farther apart than {cut}: GPU {lost[0].a} and {lost[0].b} ({lost[0].name}). They go through host memory.",
-        Fix(commands=unset([setting])),
-        origins([setting]) | {"pairs": len(lost)},
-        ("NCCL_P2P_LEVEL",),
+        more={"pairs": len(lost)},
     )
 
 
@@ -279,7 +268,6 @@ def nccl_gdr_level_too_low(
     PCIe switches), every message is copied through the memory of the CPU first.
 
     Fix: let NCCL choose.
-    More: Unset it.
     """
     value = value_of("NCCL_NET_GDR_LEVEL", env, nccl)
     if value is None:
@@ -299,13 +287,11 @@ def nccl_gdr_level_too_low(
         return Ok(f"NCCL_NET_GDR_LEVEL={value} reaches every card near a GPU")
     setting = settings(env, nccl)["NCCL_NET_GDR_LEVEL"]
     index, card, way = lost[0]
-    return Problem(
+    return setting_problem(
+        [setting],
         f"{setting} keeps {counted(len({found[0] for found in lost}), 'GPU')} from GPUDirect RDMA",
         f"GPU {index} and {' '.join(card.names) or card.address} are {way} apart, farther than {cut}: data goes "
         "through the CPU's memory.",
-        Fix(commands=unset([setting])),
-        origins([setting]),
-        ("NCCL_NET_GDR_LEVEL",),
     )
 
 
@@ -333,11 +319,10 @@ def nccl_gid_index_prescribed(
     if version < _GID_IS_CHOSEN or not roce:
         return Ok(f"NCCL {dotted(version)} needs it" if roce else "no port of RoCE is active")
     setting = settings(env, nccl)["NCCL_IB_GID_INDEX"]
-    return Problem(
+    return setting_problem(
+        [setting],
         f"{setting}, and NCCL {dotted(version)} would choose itself",
-        fix=Fix(commands=unset([setting])),
-        evidence=origins([setting]) | {"ports": " ".join(roce)},
-        subjects=("NCCL_IB_GID_INDEX",),
+        more={"ports": " ".join(roce)},
     )
 
 

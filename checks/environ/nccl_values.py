@@ -11,7 +11,7 @@ from mgpu.snapshot import Gpu, Nccl, Network, Plan, Visible
 from .._gpus import usable_count
 from .._grammars import ALGO, Misread, Version, c_integer, dotted
 from .._interfaces import by_nccl, prescribed
-from .._nccl_settings import NCCL_GUIDE, Setting, loaded, origins, settings, unset, value_of
+from .._nccl_settings import NCCL_GUIDE, Setting, loaded, origins, setting_problem, settings, value_of
 from .._variables import NCCL
 from .._wording import counted
 
@@ -54,12 +54,10 @@ def nccl_value_misread(env: Mapping[str, str], nccl: Nccl) -> Answer:
     if not wrong:
         return Ok(f"{counted(len(found), 'NCCL variable')} set, every value is understood")
     bad = [found[name] for name in wrong]
-    return Problem(
+    return setting_problem(
+        bad,
         "; ".join(f"{found[name].name}={found[name].value!r}: {effect}" for name, effect in wrong.items()),
         f"NCCL {dotted(version) or 'of unknown version'} goes on with what it reads, without a word in the log.",
-        Fix(commands=unset(bad)),
-        origins(bad),
-        tuple(wrong),
     )
 
 
@@ -81,12 +79,10 @@ def nccl_value_refused(env: Mapping[str, str], nccl: Nccl, visible: Visible, pla
     if usable_count(visible) < 2 and plan.nodes < 2:
         return Skip("without a second GPU NCCL is not started")
     bad = [found[name] for name in wrong]
-    return Problem(
+    return setting_problem(
+        bad,
         "; ".join(f"{found[name].name}={found[name].value!r}: {effect}" for name, effect in wrong.items()),
         f"NCCL {dotted(version)} stops in every rank as soon as the process group is used.",
-        Fix(commands=unset(bad)),
-        origins(bad),
-        tuple(wrong),
     )
 
 
@@ -117,12 +113,10 @@ def nccl_algorithm_incomplete(env: Mapping[str, str], nccl: Nccl, visible: Visib
     if not without:
         return Ok(f"NCCL_ALGO={value} leaves ring for broadcast and reduce")
     setting = settings(env, nccl)["NCCL_ALGO"]
-    return Problem(
+    return setting_problem(
+        [setting],
         f"NCCL_ALGO={value} leaves {' and '.join(name.lower() for name in without)} without an algorithm",
         f"Ring is the only one that can. NCCL {dotted(version)} no longer falls back to it, and stops.",
-        Fix(commands=unset([setting])),
-        origins([setting]),
-        ("NCCL_ALGO",),
     )
 
 
@@ -149,11 +143,10 @@ def nccl_socket_family_absent(env: Mapping[str, str], nccl: Nccl, network: Netwo
     if usable:
         return Ok(f"{usable[0].name} has an {family} address")
     setting = settings(env, nccl)["NCCL_SOCKET_FAMILY"]
-    return Problem(
+    return setting_problem(
+        [setting],
         f"NCCL_SOCKET_FAMILY={family}, and no interface has such an address",
-        fix=Fix(commands=unset([setting])),
-        evidence=origins([setting]) | {"interfaces": " ".join(interface.name for interface in network.interfaces)},
-        subjects=("NCCL_SOCKET_FAMILY",),
+        more={"interfaces": " ".join(interface.name for interface in network.interfaces)},
     )
 
 

@@ -12,7 +12,7 @@ from mgpu.snapshot import Nccl, Network, Plan, Pytorch, Slurm, Visible
 
 from .._gpus import usable_count
 from .._interfaces import by_gloo, by_nccl, prescribed
-from .._nccl_settings import nodes_of, of_environment, origins, unset
+from .._nccl_settings import nodes_of, of_environment, origins, setting_problem, unset
 from .._variables import nearest
 from .._wording import listed
 from ._pytorch import (
@@ -168,11 +168,10 @@ def torch_variable_misspelt(env: Mapping[str, str]) -> Answer:
     if not near:
         return Ok("no near miss among the variables of PyTorch and gloo")
     bad = [of_environment(env)[name] for name in near]
-    return Problem(
+    return setting_problem(
+        bad,
         "; ".join(f"{name} is not {known}" for name, known in near.items()),
         fix=Fix(f"Write {listed(dict.fromkeys(near.values()))}, or remove it.", unset(bad)),
-        evidence=origins(bad),
-        subjects=tuple(near),
     )
 
 

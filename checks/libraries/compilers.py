@@ -157,12 +157,10 @@ def deepspeed_refuses_nvcc(
     known: frozenset[str] = next(
         (minors for since, minors in DEEPSPEED_MINORS if have and have >= (version(since) or have)), frozenset()
     )
-    if ours in known and theirs in known:
-        return Ok(f"deepspeed {installed} accepts nvcc {ours} with torch for CUDA {theirs}")
-    if nvcc[0] == 11 == cuda[0]:
-        return Ok(f"deepspeed accepts nvcc {ours} with torch for CUDA {theirs}")
-    skipped = env.get("DS_SKIP_CUDA_CHECK") == "1"
-    if skipped and nvcc[0] == cuda[0]:
+    if (ours in known and theirs in known) or nvcc[0] == 11 == cuda[0]:
+        by = f"deepspeed {installed}" if ours in known and theirs in known else "deepspeed"
+        return Ok(f"{by} accepts nvcc {ours} with torch for CUDA {theirs}")
+    if env.get("DS_SKIP_CUDA_CHECK") == "1" and nvcc[0] == cuda[0]:
         return Ok(f"nvcc {ours} with torch for CUDA {theirs}, let through by DS_SKIP_CUDA_CHECK=1")
     fix = Fix(commands=(shell("export CUDA_HOME=/usr/local/cuda-{:id}", theirs),))
     return Problem(
