@@ -232,8 +232,7 @@ def gpu_stuck_in_low_power(gpus: tuple[Gpu, ...], driver: Driver) -> Answer:
     """A GPU computes, and stays in the performance state of an idle one.
 
     Why: its clocks do not rise under load.
-    More: Under load the driver raises the clocks at once. A GPU that does not follow runs at a fraction of its speed,
-    and every rank with it, until it is reset.
+    More: A GPU that does not follow runs at a fraction of its speed, and every rank with it, until it is reset.
 
     Fix: reset it when nothing runs there; then the driver's version.
     """

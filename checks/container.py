@@ -29,8 +29,7 @@ def container_lost_gpus(container: Container, driver: Driver) -> Answer:
     """The container has device nodes for GPUs, and may not use them.
 
     Why: the container's cgroup no longer allows the devices, as happens when the host reloads systemd.
-    More: After `systemctl daemon-reload` on the host the cgroup forgets which devices the container may open. NVML then
-    says "Unknown Error", and running jobs lose their GPUs.
+    More: NVML then says "Unknown Error", and running jobs lose their GPUs.
 
     Fix: restart the container.
     More: CDI or the cgroupfs driver keep it from happening again.

@@ -162,8 +162,7 @@ def gpu_compute_prohibited(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """A visible GPU is in compute mode "prohibited".
 
     Why: no process may make a CUDA context on this GPU.
-    More: CUDA may not make a context there: the rank fails with "all CUDA-capable devices are busy or unavailable". On
-    the card of a display it is often meant; such a card has to be hidden.
+    More: On the card of a display it is often meant; such a card has to be hidden.
 
     Fix: set it back to default.
     More: Or hide the GPU.

@@ -125,7 +125,7 @@ def driver_module_of_wrong_flavour(kernel: Kernel, pci: Pci, gpus: tuple[Gpu, ..
 
     Why: the module does not start GPUs of an architecture it was not made for: they are missing from nvidia-smi.
     More: The open module drives Turing and newer, the proprietary one everything up to Hopper; Blackwell needs the open
-    one. The module loads, and the GPU stays out of nvidia-smi and of CUDA.
+    one.
 
     Fix: install the other flavour of the same driver.
     """
@@ -199,9 +199,8 @@ def shared_memory_removed_at_logout(kernel: Kernel, host: Host, container: Conta
     """systemd-logind removes this user's shared memory when the user logs out.
 
     Why: ranks of a Slurm job have no login session, so logind clears /dev/shm when any shell of this user ends.
-    More: RemoveIPC=yes makes logind clear /dev/shm of every user without a login session. Ranks that Slurm or mpirun
-    started have none: the logout of an unrelated shell takes their segments away, and NCCL fails with "unlink shared
-    memory /dev/shm/nccl-... failed".
+    More: Ranks that Slurm or mpirun started have none: the logout of an unrelated shell takes their segments away, and
+    NCCL fails with "unlink shared memory /dev/shm/nccl-... failed".
 
     Fix: switch it off on the compute nodes; until then keep no ssh session that may end before the run.
     """
@@ -412,8 +411,8 @@ def swap_in_use(kernel: Kernel, system: System) -> Answer:
     """Much memory is swapped out.
 
     Why: memory is or was short; what a rank needs of it must first come back from disk.
-    More: The machine has run short of memory. Pages of ranks and loaders come back from disk one by one: steps stall
-    for seconds, on one rank while the others wait.
+    More: Pages of ranks and loaders come back from disk one by one: steps stall for seconds, on one rank while the
+    others wait.
 
     Fix: see who holds the memory.
     """

@@ -76,8 +76,7 @@ def process_hung_in_kernel(kernel_log: KernelLog) -> Answer:
     """A process hung in the kernel for minutes.
 
     Why: it waited for minutes for a disk, a file server or a driver, out of reach of signals.
-    More: It waited for a disk, a file server or a driver and could not even be killed; or a CPU was locked up. A rank
-    in that state makes all others wait, until NCCL's watchdog ends the run.
+    More: A rank in that state makes all others wait, until NCCL's watchdog ends the run.
 
     Fix: the stack follows the line in the log.
     """
@@ -164,8 +163,6 @@ def host_memory_faulty(kernel_log: KernelLog) -> Answer:
     """The host's memory or CPU reported an error that could not be corrected.
 
     Why: a page was lost; the process that held it is killed by SIGBUS.
-    More: A page of data is wrong or was thrown away with the process that held it; a rank dies of SIGBUS, or trains on
-    with wrong numbers.
 
     Fix: find the module, and have it replaced.
     More: Drain the machine.

@@ -256,8 +256,7 @@ def cpus_fewer_than_ranks(system: System, gpus: tuple[Gpu, ...], visible: Visibl
     """There are fewer usable CPUs than GPUs.
 
     Why: affinity or a cgroup quota leaves this process few cores; the GPUs will wait for them.
-    More: Each rank keeps at least one core busy launching kernels, and its loader workers want more. Affinity, cgroup
-    quotas and Slurm's --cpus-per-task (default 1) cut the number silently: the GPUs then wait for data.
+    More: Each rank keeps at least one core busy launching kernels, and its loader workers want more.
 
     Fix: ask for more.
     """

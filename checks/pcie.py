@@ -177,8 +177,8 @@ def pcie_generation_low_under_load(gpus: tuple[Gpu, ...], driver: Driver) -> Ans
     """A GPU that works hard has its PCIe link at an older generation than it and its slot can do.
 
     Why: idle GPUs slow their link down, busy ones do not: this one trained badly or is held down.
-    More: An idle GPU slows its link to save power, a busy one does not. A link that stays slow under load trained
-    badly, or power management holds it down: copies take twice the time a generation.
+    More: A link that stays slow under load trained badly, or power management holds it down: copies take twice the time
+    a generation.
 
     Fix: reseat card or riser; look at the BIOS's ASPM setting.
     More: Switch PCIe power management (ASPM) off.
@@ -222,8 +222,6 @@ def pcie_fatal_errors(pci: Pci) -> Answer:
     """The link of a GPU or network card has had fatal PCIe errors since the machine started.
 
     Why: the link was lost and reset. A card, riser or cable that does this once does it again under load.
-    More: After a fatal error the link has to be reset; whatever used the device then was lost. A device that did it
-    once does it again under load: Xid 79 and a hung job.
 
     Fix: look at the errors, then reseat card and riser.
     More: Move the job to another machine if it recurs.
@@ -361,9 +359,8 @@ def pci_tree_hidden(pci: Pci, gpus: tuple[Gpu, ...], visible: Visible, container
     """The GPUs cannot be found in /sys.
 
     Why: NCCL cannot see which devices are neighbours, and takes them all for equally far apart.
-    More: NCCL reads there which GPUs and network cards are neighbours. In a container whose /sys is masked or belongs
-    to another machine it takes all of them for equally far apart: wrong rings, no GPUDirect RDMA, a fraction of the
-    speed.
+    More: In a container whose /sys is masked or belongs to another machine it takes all of them for equally far apart:
+    wrong rings, no GPUDirect RDMA, a fraction of the speed.
 
     Fix: give the container the host's /sys.
     """
@@ -429,8 +426,8 @@ def vm_topology_flat(
     """This virtual machine shows its GPUs without the PCIe switches above them.
 
     Why: NCCL cannot tell neighbours here and goes through host memory. It works, at a part of the speed.
-    More: NCCL cannot see which GPUs are neighbours, so without NVLink it sends everything through host memory. Direct
-    transfer additionally needs ATS, which few providers switch on; where it is half on, the first collective hangs.
+    More: Direct transfer additionally needs ATS, which few providers switch on; where it is half on, the first
+    collective hangs.
 
     Fix: ask the provider for a topology file, and set NCCL_TOPO_FILE to it.
     More: NCCL_P2P_DISABLE=1 if a run hangs.

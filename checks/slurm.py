@@ -20,8 +20,8 @@ def slurm_shell_outside_allocation(slurm: Slurm, host: Host) -> Answer:
     """This shell belongs to a Slurm job, and does not run on one of its nodes.
 
     Why: the shell of salloc runs where it was typed. All findings here are about that machine.
-    More: `salloc` starts its shell where it was typed, on the login node, unless the site says otherwise. What is
-    examined here, and what a launcher would start here, is that machine: not the one with the GPUs that were granted.
+    More: What is examined here, and what a launcher would start here, is that machine: not the one with the GPUs that
+    were granted.
 
     Fix: run it on the node.
     """
@@ -231,8 +231,7 @@ def slurm_nodes_left_idle(slurm: Slurm, config: Config) -> Answer:
     """The Slurm job has more nodes than the config uses.
 
     Why: some nodes stay idle, or each of them trains a model of its own.
-    More: The launcher starts ranks on num_machines machines. With num_machines 1 and srun, each node trains a model of
-    its own, all writing to the same checkpoint; otherwise the other nodes stay idle.
+    More: The launcher starts ranks on num_machines machines.
 
     Fix: ask for as many nodes as the config uses.
     """

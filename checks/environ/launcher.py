@@ -245,8 +245,7 @@ def omp_threads_too_few(env: Mapping[str, str], system: System, config: Config) 
     """The optimizer is to compute on the CPU, with one thread for each rank.
 
     Why: the offloaded optimizer runs on one core of each rank.
-    More: torchrun and accelerate set OMP_NUM_THREADS to 1 where it is not set. With the optimizer offloaded to the CPU
-    each rank then updates its parameters on one core, while the GPU and all other cores wait.
+    More: torchrun and accelerate set OMP_NUM_THREADS to 1 where it is not set.
 
     Fix: divide the CPUs among the ranks.
     """

@@ -155,8 +155,8 @@ def nccl_log_overwritten(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, ..
     """The ranks overwrite each other's NCCL log.
 
     Why: each rank truncates it and writes over what the others wrote.
-    More: NCCL opens NCCL_DEBUG_FILE anew in every rank. Without %p (and %h on several machines) in its name all write
-    to one file, and what is left of it is of no use when the run fails.
+    More: Without %p (and %h on several machines) in its name all write to one file, and what is left of it is of no use
+    when the run fails.
 
     Fix: give each rank its own.
     More: Put %h and %p into the name.

@@ -42,7 +42,6 @@ def gpudirect_rdma_unavailable(
 
     Why: adapters cannot reach GPU memory: traffic between machines is copied through host memory.
     More: GPUDirect RDMA needs the kernel module nvidia_peermem, or the open NVIDIA driver with DMA-BUF (Linux 5.12).
-    With neither, everything between machines is copied through host memory: half the bandwidth, and CPU time.
 
     Fix: load the module, now and at each boot.
     """

@@ -180,8 +180,7 @@ def infiniband_firmware_mixed(infiniband: InfiniBand, plan: Plan) -> Answer:
     """Adapters of the same board run different firmware.
 
     Why: one adapter was left out of an update, or was replaced.
-    More: Features that NCCL uses (adaptive routing, GPUDirect) change with the firmware. One adapter that was forgotten
-    in an update behaves differently from the others, which is hard to find later.
+    More: Features that NCCL uses (adaptive routing, GPUDirect) change with the firmware.
 
     Fix: bring them to one version.
     """

@@ -28,8 +28,8 @@ def roce_gid_missing(infiniband: InfiniBand, plan: Plan) -> Answer:
     """An active RoCE port has no address of RoCE version 2.
 
     Why: NCCL asks for one; its queue pairs then fail with Invalid argument, or lead nowhere.
-    More: NCCL asks for RoCE v2, which can be routed. Without such a GID it takes what stands first in the table, and
-    stops with "Call to ibv_modify_qp failed with error Invalid argument", or does not reach the other machine.
+    More: Without such a GID it takes what stands first in the table, and stops with "Call to ibv_modify_qp failed with
+    error Invalid argument", or does not reach the other machine.
 
     Fix: give its interface an address; a container needs the host's network.
     More: Switch the port to RoCE v2, and give its interface an address.

@@ -92,9 +92,8 @@ def deepspeed_cannot_compile(libraries: Libraries, packages: Mapping[str, str], 
     """DeepSpeed is installed, and what it compiles its operators with is not.
 
     Why: it compiles operators on first use, and looks for nvcc when it is imported.
-    More: DeepSpeed compiles on first use (CPU offload, fused Adam). Without nvcc `import deepspeed` itself, which
-    transformers and accelerate do, can end with "MissingCUDAException: CUDA_HOME does not exist"; without ninja or a
-    C++ compiler the first operator fails.
+    More: Without nvcc `import deepspeed` itself, which transformers and accelerate do, can end with
+    "MissingCUDAException: CUDA_HOME does not exist"; without ninja or a C++ compiler the first operator fails.
 
     Fix: a CUDA toolkit of torch's version, a C++ compiler and ninja; or remove deepspeed if it is not used.
     """

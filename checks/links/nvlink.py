@@ -78,8 +78,7 @@ def nvlinks_fewer_than_model(gpus: tuple[Gpu, ...], pci: Pci) -> Answer:
     """All GPUs of a model on an NVSwitch board have fewer NVLinks up than the model has.
 
     Why: all GPUs lack the same links: a switch is out, or the fabric manager runs the board degraded.
-    More: When a switch fails, the fabric manager takes its links out of use on every GPU alike. The GPUs agree with
-    each other, jobs run, and every collective is slower than the machine was bought for.
+    More: The GPUs agree with each other, jobs run, and every collective is slower than the machine was bought for.
 
     Fix: see which switch it is.
     More: Look at the fabric manager's log; a switch that is out is the vendor's.
@@ -238,8 +237,8 @@ def nvlink_pairs_split(gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible: 
     """The visible GPUs have no NVLink between them, and others of this machine do.
 
     Why: CUDA_VISIBLE_DEVICES takes GPUs of different bridges: what they send each other goes over PCIe.
-    More: Bridges join GPUs in pairs. A run on one GPU of each pair sends its gradients over PCIe, often at a tenth of
-    the speed, though as many bridged GPUs stand by.
+    More: A run on one GPU of each pair sends its gradients over PCIe, often at a tenth of the speed, though as many
+    bridged GPUs stand by.
 
     Fix: choose bridged GPUs, if nobody else uses them.
     """

@@ -100,9 +100,8 @@ def rtx40_peer_access_misreported(
     """Several RTX 40 cards run under a driver that promises peer access they do not have.
 
     Why: this driver says that the cards reach each other directly. They do not: NCCL hangs, or accelerate refuses.
-    More: NCCL believes the driver and hangs in the first all-reduce. `accelerate launch` switches the way off by
-    itself; under torchrun or python, accelerate stops with "Using RTX 4000 series doesn't support faster communication
-    broadband via P2P or IB".
+    More: `accelerate launch` switches the way off by itself; under torchrun or python, accelerate stops with "Using RTX
+    4000 series doesn't support faster communication broadband via P2P or IB".
 
     Fix: update the driver to 550.40.07 or newer.
     More: Or set the two variables.

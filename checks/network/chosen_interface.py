@@ -66,8 +66,8 @@ def nccl_picks_off_route(network: Network, env: Mapping[str, str], nccl: Nccl, p
     """NCCL would choose another interface than the one that leads to the machine where the ranks meet.
 
     Why: it takes the first interface, whether it reaches the other machines or not.
-    More: NCCL does not look at routes: it takes the first interface. When that network does not reach the other
-    machines, the ranks meet and then hang; when it is a slow one for management, the run is slow without a word.
+    More: When that network does not reach the other machines, the ranks meet and then hang; when it is a slow one for
+    management, the run is slow without a word.
 
     Fix: name the interface that leads there.
     """

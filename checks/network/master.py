@@ -72,8 +72,7 @@ def master_is_local_only(network: Network, plan: Plan, slurm: Slurm, env: Mappin
     """The address where several machines shall meet is one that only its own machine reaches.
 
     Why: it means another machine on each of them.
-    More: 127.0.0.1, or the address of docker0, means another machine on each machine. Every one waits for the others at
-    its own door.
+    More: Every one waits for the others at its own door.
 
     Fix: give the first machine's address in the cluster network.
     """

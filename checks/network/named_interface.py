@@ -143,8 +143,6 @@ def socket_interface_off_route(network: Network, env: Mapping[str, str], nccl: N
     """The ranks are told to talk over another interface than the one that leads to the machine where they meet.
 
     Why: right when every machine has an address in both networks; else the ranks meet and then hang.
-    More: That is right with a network of its own for the data, and wrong when only the other one reaches all machines:
-    then the ranks meet, and hang at the first collective.
 
     Fix: where only one network reaches all machines, name that.
     More: Make sure that every machine has an address there.

@@ -28,7 +28,7 @@ def torch_missing(pytorch: Pytorch, python: Python) -> Answer:
     """PyTorch is not installed in the interpreter that would run the training.
 
     Why: the interpreter examined has no PyTorch; another environment may have it.
-    More: The training cannot start. Often it is installed in another environment than the one that is active.
+    More: The training cannot start.
 
     Fix: activate the training's environment, or install torch here.
     """

@@ -21,8 +21,7 @@ def folder_does_not_answer(storage: Storage) -> Answer:
     """A folder of the run lies on a file system that does not answer.
 
     Why: whoever touches it waits for the file server, and cannot be killed while it waits.
-    More: A file server is down or out of reach, and whoever touches the folder waits for it, out of reach of signals.
-    The training hangs in its imports, in the first batch or in a checkpoint, and cannot be killed.
+    More: The training hangs in its imports, in the first batch or in a checkpoint, and cannot be killed.
 
     Fix: see which server it is.
     More: Have the server or the mount repaired; until then use another folder.
@@ -72,7 +71,6 @@ def lustre_unhealthy(storage: Storage) -> Answer:
     """Lustre says of itself that it is not healthy.
 
     Why: reads of files on servers it lost hang or fail.
-    More: Its client has met an internal error or lost servers; reads of some files hang or fail with I/O errors.
 
     Fix: see which servers are missing.
     More: Tell the administrators; use another file system until then.

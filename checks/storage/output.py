@@ -60,8 +60,6 @@ def output_folder_not_writable(storage: Storage) -> Answer:
     """The folder the run starts in, or one that was named, cannot be written.
 
     Why: checkpoints and logs with a relative path go there; the run stops at the first.
-    More: Checkpoints, logs and the launcher's own files go there by default; the run stops at the first of them, which
-    may be after hours.
 
     Fix: start the run in a folder of yours.
     More: Or have the folder made writable.
@@ -144,8 +142,6 @@ def output_folder_small(storage: Storage) -> Answer:
     """The disk the run writes to has no room for a checkpoint of a model of a billion parameters.
 
     Why: one checkpoint takes 12 bytes a parameter with Adam in fp32: 12 GB for a billion parameters.
-    More: Weights and Adam's state take 12 bytes a parameter, 12 GB for 10^9; every checkpoint that is kept takes as
-    much again.
 
     Fix: keep few checkpoints, or write to a larger disk.
     """
