@@ -35,10 +35,12 @@ _NO_COMPAT = Fix(
     "Take folders called compat (and stubs) off the library path.",
     ("export LD_LIBRARY_PATH=$(echo \"$LD_LIBRARY_PATH\" | tr ':' '\\n' | grep -vE 'compat|stubs' | paste -sd:)",),
 )
+# fmt: off
 _RELOAD_UVM = Fix(
     "Load nvidia_uvm again.", ("sudo modprobe -r nvidia_uvm; sudo modprobe nvidia_uvm", "nvidia-modprobe -u -c=0"),
     who="admin",
-)  # fmt: skip
+)
+# fmt: on
 _NO_HMM = Fix(
     "Where the kernel's log has `devmem_alloc_pagemap … err -34`: switch HMM off.",
     (
@@ -70,6 +72,7 @@ _FAULTY = (
     _BOARD,
 )
 
+# fmt: off
 ERRORS: dict[int, CudaError] = {
     error.code: error
     for error in (
@@ -322,7 +325,8 @@ ERRORS: dict[int, CudaError] = {
             "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/689",
         ),
     )
-}  # fmt: skip
+}
+# fmt: on
 
 # torch's own words for two of them, in torch.cuda.init.
 _TORCH_WORDS = {
@@ -351,8 +355,5 @@ def unknown(code: int | None, name: str | None) -> CudaError:
         name or "not known",
         "",
         "CUDA's documentation tells what this one means; the driver's log may say why.",
-        (
-            Fix("See what the driver logged.", _KERNEL_LOG, who="admin"),
-            Fix(f"Look it up: {_DRIVER_API}"),
-        ),
+        (Fix("See what the driver logged.", _KERNEL_LOG, who="admin"), Fix(f"Look it up: {_DRIVER_API}")),
     )

@@ -161,10 +161,12 @@ def a_level(value: str, version: Version) -> Misread | None:
 
 _FUNCTIONS = ("BROADCAST", "REDUCE", "ALLGATHER", "REDUCESCATTER", "ALLREDUCE")
 _STRICT: Version = (2, 24)  # from here on an unknown word ends the start of NCCL, and ring is no silent fallback
+# fmt: off
 ALGORITHMS: Mapping[str, Version] = {
     "RING": (2, 5), "TREE": (2, 5), "COLLNETCHAIN": (2, 14), "COLLNETDIRECT": (2, 14), "NVLS": (2, 17),
     "NVLSTREE": (2, 18), "PAT": (2, 23),
-}  # fmt: skip
+}
+# fmt: on
 PROTOCOLS: Mapping[str, Version] = {"LL": (2, 5), "LL128": (2, 5), "SIMPLE": (2, 5)}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from mgpu.check import Skip
 from mgpu.command_line import shell
-from mgpu.snapshot import Interface, Nccl, Network
+from mgpu.snapshot import Interface, Nccl, Network, Plan
 
 from ._nccl_settings import of_environment, settings
 
@@ -18,6 +18,11 @@ ONE_MACHINE = Skip("the run stays on one machine")
 NCCL_NAME, GLOO_NAME = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 # Without the variable: the first of these that finds any (`virbr` is told apart since NCCL 2.28).
 _AUTOMATIC = ("ib", "^docker,lo,virbr", "docker", "lo", "virbr")
+
+
+def several_nodes(plan: Plan) -> Skip | None:
+    """What a check of the network between machines is asked for only."""
+    return ONE_MACHINE if plan.nodes < 2 else None
 
 
 def prescribed(env: Mapping[str, str], nccl: Nccl) -> dict[str, tuple[str, str]]:

@@ -6,14 +6,15 @@ everything before the first `=`, the value everything behind it, blanks included
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from mgpu.check import Evidence, Fix, Problem, Value
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Nccl, Plan, Slurm
 
 from ._grammars import Version
-from ._knowledge import numbers
 
 NCCL_GUIDE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 HERE = "the environment"
@@ -67,9 +68,17 @@ def unset(found: Iterable[Setting]) -> tuple[str, ...]:
     return commands + tuple(shell("# remove the line from {:path}", path) for path in files)
 
 
-def origins(found: Iterable[Setting]) -> dict[str, str]:
+def origins(found: Iterable[Setting]) -> dict[str, Value]:
     """For the evidence: each variable, its value and where it is set."""
     return {setting.name: f"{setting.value} ({setting.origin})" for setting in found}
+
+
+def setting_problem(
+    bad: Sequence[Setting], title: str, cause: str = "", *, fix: Fix | None = None, more: Evidence | None = None
+) -> Problem:
+    """A problem of settings, which are its subjects. To unset them mends it, where no other fix is given."""
+    evidence = origins(bad) | dict(more or {})
+    return Problem(title, cause, fix or Fix(commands=unset(bad)), evidence, tuple(setting.name for setting in bad))
 
 
 def loaded(nccl: Nccl) -> Version:

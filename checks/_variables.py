@@ -59,10 +59,12 @@ class Variable(NamedTuple):
 
 
 _LOG_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE")
+# fmt: off
 _SUBSYSTEMS = (
     "INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "ALLOC_HOST", "CALL", "PROXY", "NVLS",
     "BOOTSTRAP", "REG", "PROFILE", "RAS", "DESTROY", "ALL",
-)  # fmt: skip
+)
+# fmt: on
 _FAMILY = Words(("AF_INET", "AF_INET6"), "AF_INET and AF_INET6 are known: NCCL ignores it", any_case=False)
 _NO_LOG = "VERSION, WARN, INFO and TRACE are known: nothing is logged"
 _NEVER_ENDS = "0 and 32 or more mean no timeout: a lost packet then hangs the run for ever"
@@ -257,10 +259,12 @@ _GONE: tuple[tuple[str, Version, Version, str | None], ...] = (
     ("SHM_MEMCPY_MODE", (2, 13, 4), (2, 30, 7), None),
     ("SHM_USE_CUDA_MEMCPY", (2, 13, 4), (2, 30, 7), None),
 )
+# fmt: off
 _INSTEAD = {
     "MAX_NCHANNELS": "MAX_CTAS", "MIN_NCHANNELS": "MIN_CTAS", "MAX_NRINGS": "MAX_CTAS", "MIN_NRINGS": "MIN_CTAS",
     "CHECK_POINTERS": "CHECK_MODE=DEBUG_LOCAL",
-}  # fmt: skip
+}
+# fmt: on
 
 
 def _internal() -> Iterable[Variable]:
@@ -293,19 +297,21 @@ NCCL: Mapping[str, Variable] = {variable.name: variable for variable in VARIABLE
 NEVER_READ = ("NCCL_TIMEOUT",)
 
 # Names with NCCL's prefix that others read: PyTorch (older names), image and build systems, tests, plugins of clouds.
+# fmt: off
 FOREIGN = frozenset({
     "NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT", "NCCL_DESYNC_DEBUG", "NCCL_ENABLE_TIMING",
     "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_VERSION", "NCCL_HOME", "NCCL_ROOT", "NCCL_ROOT_DIR", "NCCL_DIR",
     "NCCL_PATH", "NCCL_LIBRARY", "NCCL_LIBRARIES", "NCCL_LIBRARY_PATH", "NCCL_LIB", "NCCL_LIBS", "NCCL_LIBDIR",
     "NCCL_INCLUDE", "NCCL_INSTALL_DIR", "NCCL_INSTALL_PATH", "NCCL_SRC", "NCCL_SRC_DIR", "NCCL_SO_PATH", "NCCL_PREFIX",
     "NCCL_VER", "NCCL_MAJOR", "NCCL_PLUGIN_P2P", "NCCL_DYNAMIC_CHUNK_SIZE", "NCCL_USE_SNAP", "NCCL_FLOW_COUNT",
-})  # fmt: skip
+})
 FOREIGN_PREFIXES = (
     "NCCL_TESTS", "NCCL_LIB_", "NCCL_INC", "NCCL_BUILD", "NCCL_CMAKE", "NCCL_PKG", "NCCL_SHARP", "NCCL_UCX",
     "NCCL_IBEXT", "NCCL_INSPECTOR", "NCCL_PROFILE_", "NCCL_PROFILER_", "NCCL_TUNER_", "NCCL_FASTRAK",
     "NCCL_GPUDIRECTTCPX", "NCCL_TCPX", "NCCL_SHIMNET", "NCCL_GIB", "NCCL_GPU_", "NCCL_CTRAN", "NCCL_COLLTRACE",
     "NCCL_CVAR", "NCCL_RESHARD", "NCCL_EP_", "NCCL_CHECKPOINT", "NCCL_NET_OFI", "NCCL_TELEMETRY", "NCCL_MSCCL",
-)  # fmt: skip
+)
+# fmt: on
 
 
 def foreign(name: str) -> bool:

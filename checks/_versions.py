@@ -93,9 +93,13 @@ def _meets(have: Version, installed: str, part: str) -> bool | None:
         digits = [int(part) for part in re.match(r"[\d.]*\d", text).group().split(".")]  # type: ignore[union-attr]
         return have >= want and _padded(have.release, len(digits) - 1) == tuple(digits[:-1])
     return {
-        "==": have == want, "!=": have != want, "<=": have <= want, ">=": have >= want, "<": have < want,
+        "==": have == want,
+        "!=": have != want,
+        "<=": have <= want,
+        ">=": have >= want,
+        "<": have < want,
         ">": have > want,
-    }[operator]  # fmt: skip
+    }[operator]
 
 
 def _padded(release: tuple[int, ...], length: int) -> tuple[int, ...]:
@@ -120,6 +124,7 @@ class Together(NamedTuple):
 
 # What the packages' own requirements do not say. Read in the code of the releases named, or confirmed by maintainers in
 # the thread.
+# fmt: off
 TOGETHER: tuple[Together, ...] = (
     Together(
         {"numpy": ">=2", "torch": "<2.3"},
@@ -174,7 +179,8 @@ TOGETHER: tuple[Together, ...] = (
         "https://github.com/huggingface/accelerate/issues/3979",
         "fsdp2_mixed",
     ),
-)  # fmt: skip
+)
+# fmt: on
 
 
 class NcclDefect(NamedTuple):
@@ -188,6 +194,7 @@ class NcclDefect(NamedTuple):
     stopgap: str | None = None  # a variable that avoids it meanwhile
 
 
+# fmt: off
 NCCL_DEFECTS: tuple[NcclDefect, ...] = (
     NcclDefect(
         ">=2.25,<2.26",
@@ -219,7 +226,8 @@ NCCL_DEFECTS: tuple[NcclDefect, ...] = (
         "https://github.com/NVIDIA/nccl/commit/ea38312273e5b9a19a224c9ff4c10b7fcf441eaf",
         "export NCCL_PROTO=^LL128",
     ),
-)  # fmt: skip
+)
+# fmt: on
 
 # CUDA minors DeepSpeed lets nvcc and torch differ in (op_builder/builder.py, cuda_minor_mismatch_ok), by the release
 # that first had the list. No list for CUDA 13 up to 0.19.8: there they must be equal.

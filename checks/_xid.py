@@ -39,12 +39,15 @@ def _rows(kind: Kind, action: str, meanings: dict[int, str]) -> Iterable[Xid]:
     return (Xid(code, kind, meaning, action) for code, meaning in meanings.items())
 
 
+# fmt: off
 _COPY_ENGINES = {
     39: 0, 40: 1, 41: 2, 70: 3, 71: 4, 72: 5, 75: 6, 76: 7, 77: 8, 85: 9, 126: 10, 127: 11, 128: 12, 129: 13, 130: 14,
     131: 15, 132: 16, 133: 17, 134: 18, 135: 19,
-}  # fmt: skip
+}
+# fmt: on
 _VIDEO = (60, 68, 82, 83, 84, 86, 88, 89, *range(96, 106), 139)
 
+# fmt: off
 XIDS: dict[int, Xid] = {
     row.code: row
     for rows in (
@@ -138,4 +141,5 @@ XIDS: dict[int, Xid] = {
         }),
     )
     for row in rows
-}  # fmt: skip
+}
+# fmt: on

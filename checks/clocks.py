@@ -8,7 +8,8 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Driver, Gpu
 
-from ._knowledge import gpu_list, reset, was_running
+from ._gpus import gpu_problem, names_of, reset, was_running
+from ._wording import gpu_list
 
 FAMILY = Family(gpu_only=True)
 
@@ -29,9 +30,9 @@ _COMPUTING_PERCENT = 80
 def gpu_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU slows down because of its temperature, or is at the limit of it.
 
-    Why: clocks are halved or worse, and in data-parallel training all ranks wait for the slowest.
+    Why: the GPU protects itself by lowering its clocks; every step then takes as long as on the hottest GPU.
 
-    Fix: air flow, fans, dust, the room.
+    Fix: check fans, air flow and inlet temperature.
     """
     known = [gpu for gpu in gpus if gpu.clock_event_reasons is not None]
     bad = [gpu for gpu in gpus if (gpu.clock_event_reasons or 0) & (_SW_THERMAL | _HW_THERMAL) or _at_its_limit(gpu)]
@@ -40,13 +41,10 @@ def gpu_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
         slowed = any((gpu.clock_event_reasons or 0) & (_SW_THERMAL | _HW_THERMAL) for gpu in bad)
         return Problem(
             f"{gpu_list(g.index for g in bad)} {'slowed by' if slowed else 'at the limit of its'} temperature{hot}",
-            "The GPU protects itself by lowering its clocks; every step then takes as long as on the hottest GPU.",
-            Fix(
-                "Check fans, air flow and inlet temperature.", ("nvidia-smi -q -d TEMPERATURE,PERFORMANCE",), "hardware"
-            ),
-            {f"gpu_{gpu.index}_reasons": gpu.clock_event_reasons for gpu in bad}
+            fix=Fix(commands=("nvidia-smi -q -d TEMPERATURE,PERFORMANCE",), who="hardware"),
+            evidence={f"gpu_{gpu.index}_reasons": gpu.clock_event_reasons for gpu in bad}
             | {f"gpu_{gpu.index}_temperature_c": gpu.temperature_c for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            subjects=names_of(bad),
         )
     return Ok(f"no thermal slowdown on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -55,19 +53,19 @@ def gpu_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_power_braked(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU is held down by the power-brake signal from outside.
 
-    Why: the power supply or the rack asserts the brake; the GPU runs at a fraction of its clocks, all ranks with it.
+    Why: power supply or rack tells the GPU to slow down.
+    More: The GPU runs at a fraction of its clocks, all ranks with it.
 
-    Fix: power supplies, cables, the rack's power limit.
+    Fix: check power supplies and cables.
     """
     known = [gpu for gpu in gpus if gpu.clock_event_reasons is not None]
     bad = [gpu for gpu in known if (gpu.clock_event_reasons or 0) & _HW_POWER_BRAKE]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: hardware power brake",
-            "Power supply or rack tells the GPU to slow down.",
-            Fix("Check power supplies and cables.", ("nvidia-smi -q -d PERFORMANCE,POWER",), "hardware"),
-            {f"gpu_{gpu.index}_reasons": gpu.clock_event_reasons for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            "hardware power brake",
+            {"reasons": "clock_event_reasons"},
+            Fix(commands=("nvidia-smi -q -d PERFORMANCE,POWER",), who="hardware"),
         )
     return Ok(f"no power brake on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -86,22 +84,20 @@ def _at_its_limit(gpu: Gpu) -> bool:
 def gpu_memory_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
     """The memory of a GPU is hotter than it may be.
 
-    Why: the GPU lowers its clocks to protect the memory, and memory errors become more likely; in data-parallel
-    training all ranks wait for the slowest.
+    Why: above this temperature the GPU slows down and its memory errs more often.
+    More: In data-parallel training all ranks wait for the slowest.
 
-    Fix: air flow, fans, thermal pads.
+    Fix: check fans, air flow and inlet temperature.
     """
     known = [gpu for gpu in gpus if gpu.memory_temperature_c is not None and gpu.memory_temperature_max_c]
     bad = [gpu for gpu in known if (gpu.memory_temperature_c or 0) > (gpu.memory_temperature_max_c or 0)]
     if bad:
         gpu = bad[0]
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: memory at {gpu.memory_temperature_c} C, "
-            f"{gpu.memory_temperature_max_c} C is the limit",
-            "Above this temperature the GPU slows down and its memory errs more often.",
-            Fix("Check fans, air flow and inlet temperature.", ("nvidia-smi -q -d TEMPERATURE",), "hardware"),
-            {f"gpu_{g.index}_memory_c": g.memory_temperature_c for g in bad},
-            tuple(f"GPU {g.index}" for g in bad),
+        return gpu_problem(
+            bad,
+            f"memory at {gpu.memory_temperature_c} C, {gpu.memory_temperature_max_c} C is the limit",
+            {"memory_c": "memory_temperature_c"},
+            Fix(commands=("nvidia-smi -q -d TEMPERATURE",), who="hardware"),
         )
     return Ok(f"memory is cool on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -110,11 +106,12 @@ def gpu_memory_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_slowed_by_hardware(gpus: tuple[Gpu, ...]) -> Answer:
     """The hardware of a GPU holds its clocks down, and names neither heat nor the power brake.
 
-    Why: a power draw beyond what the board may take, or a supply that sags, halves the clocks or worse. In
+    Why: the board holds its clocks down, most often because of its power supply.
+    More: A power draw beyond what the board may take, or a supply that sags, halves the clocks or worse. In
     data-parallel training every step takes as long as on this GPU. Two readings in a row had it: the flag also flashes
     up when clocks change.
 
-    Fix: power cables and supplies.
+    Fix: check power cables and supplies.
     """
     known = [gpu for gpu in gpus if gpu.clock_event_reasons is not None]
     bad = [
@@ -125,10 +122,9 @@ def gpu_slowed_by_hardware(gpus: tuple[Gpu, ...]) -> Answer:
     if bad:
         return Problem(
             f"{gpu_list(g.index for g in bad)} slowed down by its hardware",
-            "The board holds its clocks down, most often because of its power supply.",
-            Fix("Check power cables and supplies.", ("nvidia-smi -q -d PERFORMANCE,POWER",), "hardware"),
-            {f"gpu_{gpu.index}_reasons": gpu.clock_event_reasons for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            fix=Fix(commands=("nvidia-smi -q -d PERFORMANCE,POWER",), who="hardware"),
+            evidence={f"gpu_{gpu.index}_reasons": gpu.clock_event_reasons for gpu in bad},
+            subjects=names_of(bad),
         )
     return Ok(f"no hardware slowdown on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -157,8 +153,8 @@ def _limited(gpus: tuple[Gpu, ...]) -> list[Gpu]:
 def gpu_power_limits_differ(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU has a lower power limit than its siblings of the same model.
 
-    Why: it runs at lower clocks than they do, and data-parallel training runs at the pace of the slowest rank. Somebody
-    set it, and it was left.
+    Why: a lower power limit means lower clocks under load, for all ranks.
+    More: Somebody set it, and it was left.
 
     Fix: restore the default, or give all the same limit.
     """
@@ -172,10 +168,9 @@ def gpu_power_limits_differ(gpus: tuple[Gpu, ...]) -> Answer:
         return Problem(
             f"{gpu_list(g.index for g in bad)} capped at {gpu.power_limit_w:.0f} W of {gpu.power_limit_default_w:.0f} "
             "W, unlike the others",
-            "A lower power limit means lower clocks under load, for all ranks.",
-            _restore_power(bad),
-            {f"gpu_{g.index}_limit_w": g.power_limit_w for g in known},
-            tuple(f"GPU {g.index}" for g in bad),
+            fix=_restore_power(bad),
+            evidence={f"gpu_{g.index}_limit_w": g.power_limit_w for g in known},
+            subjects=names_of(bad),
         )
     return Ok(f"equal power limits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -184,7 +179,8 @@ def gpu_power_limits_differ(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_power_capped(gpus: tuple[Gpu, ...]) -> Answer:
     """All GPUs of a model have a power limit below the board's default.
 
-    Why: somebody chose to save power or heat: training is slower than the data sheet's numbers, evenly on all ranks.
+    Why: a lower power limit means lower clocks under load.
+    More: Somebody chose to save power or heat: training is slower than the data sheet's numbers, evenly on all ranks.
 
     Fix: nothing, unless nobody wants the cap.
     """
@@ -198,10 +194,9 @@ def gpu_power_capped(gpus: tuple[Gpu, ...]) -> Answer:
         return Problem(
             f"{gpu_list(g.index for g in bad)} capped at {gpu.power_limit_w:.0f} W of {gpu.power_limit_default_w:.0f} "
             "W",
-            "A lower power limit means lower clocks under load.",
-            _restore_power(bad),
-            {f"gpu_{g.index}_limit_w": g.power_limit_w for g in bad},
-            tuple(f"GPU {g.index}" for g in bad),
+            fix=_restore_power(bad),
+            evidence={f"gpu_{g.index}_limit_w": g.power_limit_w for g in bad},
+            subjects=names_of(bad),
         )
     return Ok(f"default power limit on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -210,10 +205,10 @@ def gpu_power_capped(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_application_clocks_lowered(gpus: tuple[Gpu, ...]) -> Answer:
     """Somebody set the application clocks of a GPU below the board's default.
 
-    Why: under load the GPU runs at these clocks, and every rank waits for the slowest GPU. Left over from a
-    measurement, most often.
+    Why: the GPU keeps to this clock under load, however cool it is.
+    More: Left over from a measurement, most often.
 
-    Fix: reset the application clocks.
+    Fix: reset them.
     """
     known = [gpu for gpu in gpus if gpu.application_clock_mhz and gpu.application_clock_default_mhz]
     bad = [
@@ -223,13 +218,11 @@ def gpu_application_clocks_lowered(gpus: tuple[Gpu, ...]) -> Answer:
     ]
     if bad:
         gpu = bad[0]
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: application clock {gpu.application_clock_mhz} MHz, default "
-            f"{gpu.application_clock_default_mhz} MHz",
-            "The GPU keeps to this clock under load, however cool it is.",
-            Fix("Reset them.", tuple(shell("sudo nvidia-smi -i {:number} -rac", g.index) for g in bad), who="admin"),
-            {f"gpu_{g.index}_mhz": g.application_clock_mhz for g in bad},
-            tuple(f"GPU {g.index}" for g in bad),
+        return gpu_problem(
+            bad,
+            f"application clock {gpu.application_clock_mhz} MHz, default {gpu.application_clock_default_mhz} MHz",
+            {"mhz": "application_clock_mhz"},
+            Fix(commands=tuple(shell("sudo nvidia-smi -i {:number} -rac", g.index) for g in bad), who="admin"),
         )
     return Ok(f"default application clocks on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -238,24 +231,22 @@ def gpu_application_clocks_lowered(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_stuck_in_low_power(gpus: tuple[Gpu, ...], driver: Driver) -> Answer:
     """A GPU computes, and stays in the performance state of an idle one.
 
-    Why: under load the driver raises the clocks at once. A GPU that does not follow runs at a fraction of its speed,
-    and every rank with it, until it is reset.
+    Why: its clocks do not rise under load.
+    More: A GPU that does not follow runs at a fraction of its speed, and every rank with it, until it is reset.
 
-    Fix: reset it when nothing runs there.
+    Fix: reset it when nothing runs there; then the driver's version.
     """
     known = [gpu for gpu in gpus if gpu.performance_state is not None and gpu.utilization_percent is not None]
     busy = [gpu for gpu in known if (gpu.utilization_percent or 0) >= _COMPUTING_PERCENT and was_running(gpu, driver)]
     bad = [gpu for gpu in busy if (gpu.performance_state or 0) >= _IDLE_STATE]
     if bad:
         gpu = bad[0]
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: {gpu.utilization_percent} % busy in state P{gpu.performance_state}",
-            "Its clocks do not rise under load.",
-            Fix("Reset it when nothing runs there; then the driver's version.",
-                reset(bad), "admin"),
-            {f"gpu_{g.index}_sm_clock_mhz": g.sm_clock_mhz for g in bad},
-            tuple(f"GPU {g.index}" for g in bad),
-        )  # fmt: skip
+        return gpu_problem(
+            bad,
+            f"{gpu.utilization_percent} % busy in state P{gpu.performance_state}",
+            {"sm_clock_mhz": "sm_clock_mhz"},
+            Fix(commands=reset(bad), who="admin"),
+        )
     if not busy:
         return Skip("no GPU computes just now" if known else "no GPU here tells")
     return Ok(f"{len(busy)} busy of {len(gpus)} GPUs run at full state")

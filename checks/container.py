@@ -8,27 +8,32 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Libraries, Network, Plan, Slurm
 
-from ._knowledge import counted, listed, whole
+from ._wording import counted, listed, whole
 
 _TOOLKIT = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html"
 # NVIDIA_VISIBLE_DEVICES: words that name no GPU one by one (the toolkit's documentation).
 _NOT_COUNTED = ("", "all", "none", "void")
 
 
+def in_container(container: Container) -> Skip | None:
+    """What a check of a container is asked for only."""
+    return None if container.kind else Skip("not a container")
+
+
 @check(
     Severity.ERROR,
     source="https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html",
+    given=in_container,
 )
 def container_lost_gpus(container: Container, driver: Driver) -> Answer:
     """The container has device nodes for GPUs, and may not use them.
 
-    Why: after `systemctl daemon-reload` on the host the cgroup forgets which devices the container may open. NVML then
-    says "Unknown Error", and running jobs lose their GPUs.
+    Why: the container's cgroup no longer allows the devices, as happens when the host reloads systemd.
+    More: NVML then says "Unknown Error", and running jobs lose their GPUs.
 
-    Fix: restart the container; CDI or the cgroupfs driver keep it from happening again.
+    Fix: restart the container.
+    More: CDI or the cgroupfs driver keep it from happening again.
     """
-    if not container.kind:
-        return Skip("not a container")
     numbered = _numbered(driver)
     if not numbered:
         return Skip("no /dev/nvidiaN in this container")
@@ -38,9 +43,8 @@ def container_lost_gpus(container: Container, driver: Driver) -> Answer:
         return Skip(f"NVML: {driver.nvml_error}")
     return Problem(
         f"{len(numbered)} GPU device nodes, and NVML says {driver.nvml_error}",
-        "The container's cgroup no longer allows the devices, as happens when the host reloads systemd.",
-        Fix("Restart the container.", ("docker restart CONTAINER",)),
-        {"nvml": driver.nvml_error, "nodes": len(numbered)},
+        fix=Fix(commands=("docker restart CONTAINER",)),
+        evidence={"nvml": driver.nvml_error, "nodes": len(numbered)},
     )
 
 
@@ -49,17 +53,15 @@ def _numbered(driver: Driver) -> list[str]:
     return [node for node in driver.device_nodes if node.removeprefix("/dev/nvidia").isdecimal()]
 
 
-@check(Severity.ERROR, source=_TOOLKIT)
+@check(Severity.ERROR, source=_TOOLKIT, given=in_container)
 def container_given_no_gpus(container: Container, driver: Driver, env: Mapping[str, str], plan: Plan) -> Answer:
     """The host runs NVIDIA's driver, and this container was started without GPUs.
 
-    Why: a container gets GPUs only when it is asked for at the start; that needs NVIDIA's container toolkit on the
-    host. Without it there is no driver library and no device node inside, and PyTorch trains on the CPU.
+    Why: the container was started without GPUs, or the host lacks NVIDIA's container toolkit.
+    More: Without it there is no driver library and no device node inside, and PyTorch trains on the CPU.
 
     Fix: start it with the GPUs.
     """
-    if not container.kind:
-        return Skip("not a container")
     if plan.expect_gpus == 0:
         return Skip("0 GPUs are wanted")
     numbered = _numbered(driver)
@@ -71,9 +73,12 @@ def container_given_no_gpus(container: Container, driver: Driver, env: Mapping[s
     said = "" if asked is None else f" (NVIDIA_VISIBLE_DEVICES={asked or 'empty'})"
     return Problem(
         f"the host runs NVIDIA driver {driver.module_version}, no GPU was given to this container{said}",
-        "The container was started without GPUs, or the host lacks NVIDIA's container toolkit.",
-        _with_gpus(container),
-        {"module_version": driver.module_version, "NVIDIA_VISIBLE_DEVICES": asked, "container": container.kind},
+        fix=_with_gpus(container),
+        evidence={
+            "module_version": driver.module_version,
+            "NVIDIA_VISIBLE_DEVICES": asked,
+            "container": container.kind,
+        },
     )
 
 
@@ -100,17 +105,21 @@ def _with_gpus(container: Container) -> tuple[Fix, ...]:
             return (Fix("Start it with the GPUs.", ("docker run --gpus all ...",)), toolkit)
 
 
-@check(Severity.WARNING, source=_TOOLKIT, because_of=("gpu_lost", "container_given_no_gpus", "container_lost_gpus"))
+@check(
+    Severity.WARNING,
+    source=_TOOLKIT,
+    because_of=("gpu_lost", "container_given_no_gpus", "container_lost_gpus"),
+    given=in_container,
+)
 def container_got_fewer_gpus(container: Container, env: Mapping[str, str], gpus: tuple[Gpu, ...]) -> Answer:
     """The container was promised GPUs that are not in it.
 
-    Why: NVIDIA_VISIBLE_DEVICES names the GPUs the container was started for. When one of them is not there, it fell off
-    the bus since, or the variable was set by hand after the start, where nobody reads it.
+    Why: the container does not have the GPUs it was started for.
+    More: When one of them is not there, it fell off the bus since, or the variable was set by hand after the start,
+    where nobody reads it.
 
-    Fix: restart the container; see on the host whether the GPU is still there.
+    Fix: see on the host whether all GPUs are there, then restart the container.
     """
-    if not container.kind:
-        return Skip("not a container")
     value = env.get("NVIDIA_VISIBLE_DEVICES", "").strip()
     if value in _NOT_COUNTED:
         return Skip(f"NVIDIA_VISIBLE_DEVICES={value} counts no GPUs" if value else "NVIDIA_VISIBLE_DEVICES is not set")
@@ -128,13 +137,12 @@ def container_got_fewer_gpus(container: Container, env: Mapping[str, str], gpus:
         return Ok(f"{counted(len(set(asked)), 'GPU')} in NVIDIA_VISIBLE_DEVICES, all here")
     return Problem(
         f"NVIDIA_VISIBLE_DEVICES names {counted(len(set(asked)), 'GPU')}, {len(missing) or short} of them not here",
-        "The container does not have the GPUs it was started for.",
-        (
-            Fix("See on the host whether all GPUs are there, then restart the container.", ("nvidia-smi -L",)),
+        fix=(
+            Fix(commands=("nvidia-smi -L",)),
             Fix("If the variable was set inside, it has no effect: CUDA_VISIBLE_DEVICES chooses among those here."),
         ),
-        {"NVIDIA_VISIBLE_DEVICES": value, "here": len(gpus)},
-        tuple(missing),
+        evidence={"NVIDIA_VISIBLE_DEVICES": value, "here": len(gpus)},
+        subjects=tuple(missing),
     )
 
 
@@ -142,11 +150,12 @@ def container_got_fewer_gpus(container: Container, env: Mapping[str, str], gpus:
 def container_network_private(container: Container, network: Network, plan: Plan, slurm: Slurm) -> Answer:
     """In a run over several machines, this container's only network is a private bridge of its host.
 
-    Why: Docker gives a container an address that means something on its own host only. The rendezvous may work through
+    Why: the other machines would be told to connect to an address that exists on this host only.
+    More: Docker gives a container an address that means something on its own host only. The rendezvous may work through
     a published port; then NCCL and gloo tell the others this address and a random port, and the run hangs in its first
     collective.
 
-    Fix: the host's network.
+    Fix: start it in the host's network.
     """
     if max(plan.nodes, slurm.nodes or 1) < 2:
         return Skip("a run on one machine does not leave it")
@@ -160,11 +169,8 @@ def container_network_private(container: Container, network: Network, plan: Plan
     address = next(iter(out[0].addresses), "no address")
     return Problem(
         f"the container has only {out[0].name} ({address}), a private bridge of its host",
-        "The other machines would be told to connect to an address that exists on this host only.",
-        Fix(
-            "Start it in the host's network.", (shell("{:id} run --network host --ipc host ...", _command(container)),)
-        ),
-        {"interface": out[0].name, "container": container.kind},
+        fix=Fix(commands=(shell("{:id} run --network host --ipc host ...", _command(container)),)),
+        evidence={"interface": out[0].name, "container": container.kind},
     )
 
 
@@ -182,14 +188,14 @@ def wsl_limits_nccl(container: Container, gpus: tuple[Gpu, ...]) -> Answer:
     Why: NVML shows no processes and little utilisation, GPUs reach each other through host memory, and the virtual
     machine has half of the memory unless .wslconfig says otherwise.
 
-    Fix: fine for development; train on Linux itself.
+    Fix: fine for development.
+    More: Train on Linux itself.
     """
     if not container.wsl:
         return Ok("not WSL")
     return Problem(
         "WSL2",
         f"{counted(len(gpus), 'GPU')} through the Windows driver: no process list, no direct transfer between GPUs.",
-        Fix("Fine for development."),
     )
 
 
@@ -197,11 +203,12 @@ def wsl_limits_nccl(container: Container, gpus: tuple[Gpu, ...]) -> Answer:
 def wsl_has_linux_driver(container: Container, libraries: Libraries) -> Answer:
     """A Linux driver is installed inside WSL2.
 
-    Why: in WSL2 the Windows driver serves Linux as well, through the libcuda.so in /usr/lib/wsl/lib. A driver package
+    Why: WSL2 needs the one in /usr/lib/wsl/lib; a Linux driver has no kernel module here.
+    More: In WSL2 the Windows driver serves Linux as well, through the libcuda.so in /usr/lib/wsl/lib. A driver package
     for Linux puts another libcuda on the loader's path, one without a kernel module: "GPU access blocked by the
     operating system", or no CUDA device.
 
-    Fix: remove the Linux driver package; toolkits are installed without it.
+    Fix: remove the driver packages; for the toolkit use cuda-toolkit, not cuda.
     """
     if not container.wsl or container.kind:
         return Skip("not WSL2" if not container.wsl else "in a container the toolkit puts the library elsewhere")
@@ -213,12 +220,10 @@ def wsl_has_linux_driver(container: Container, libraries: Libraries) -> Answer:
         return Ok(f"libcuda is Windows' own: {found[0]}")
     return Problem(
         f"libcuda of a Linux driver: {foreign[0]}",
-        "WSL2 needs the one in /usr/lib/wsl/lib; a Linux driver has no kernel module here.",
-        Fix(
-            "Remove the driver packages; for the toolkit use cuda-toolkit, not cuda.",
-            ("sudo apt-get remove 'nvidia-driver-*' 'libnvidia-compute-*' cuda-drivers", "sudo ldconfig"),
+        fix=Fix(
+            commands=("sudo apt-get remove 'nvidia-driver-*' 'libnvidia-compute-*' cuda-drivers", "sudo ldconfig"),
             who="admin",
         ),
-        {"found": ", ".join(found)},
-        tuple(foreign),
+        evidence={"found": ", ".join(found)},
+        subjects=tuple(foreign),
     )

@@ -11,7 +11,8 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Driver, GpuRun, Plan, TorchRuntime
 
 from ._cuda_errors import ERRORS, CudaError, by_words, unknown
-from ._knowledge import counted, gpu_list, listed
+from ._gpus import names_of
+from ._wording import counted, gpu_list, listed
 
 FAMILY = Family(gpu_only=True)
 _DRIVER_API = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html"
@@ -19,6 +20,7 @@ _REPRODUCIBLE = "https://docs.nvidia.com/cuda/cublas/index.html#results-reproduc
 _IOMMU = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#iommu-on-linux"
 _STAGES = ("library", "init", "context", "memory", "torch", "kernel", "peers")
 # What keeps CUDA from starting, as other checks see it.
+# fmt: off
 _DRIVER_TROUBLE = (
     "driver_not_loaded", "driver_library_mismatch", "driver_does_not_answer", "driver_lacks_compute",
     "visible_devices_hide_all", "gpu_lost", "nvlink_fabric_not_ready", "gpu_compute_prohibited", "libcuda_missing",
@@ -26,7 +28,24 @@ _DRIVER_TROUBLE = (
     "uvm_cannot_be_loaded", "device_nodes_denied", "device_node_missing", "fabric_manager_missing",
     "fabric_manager_version_differs", "mig_without_instance", "container_given_no_gpus", "nouveau_holds_gpus",
     "driver_module_of_wrong_flavour", "gpu_off_the_bus", "gpu_exclusive_taken",
-)  # fmt: skip
+)
+_CONTEXT_TROUBLE = (
+    *_DRIVER_TROUBLE, "gpu_compute_exclusive", "gpu_split_by_mig", "gpu_busy", "gpu_memory_without_process",
+    "gpu_memory_used_from_outside", "mps_running", "imex_channel_unusable",
+)
+_KERNEL_TROUBLE = (
+    "torch_lacks_gpu_kernels", "driver_too_old_for_torch", "gpu_ecc_uncorrected", "gpu_row_remap_failed",
+    "torch_ptx_too_new_for_driver", "xid_memory_damaged", "xid_board_faulty",
+)
+_HANG_TROUBLE = (
+    "gpu_lost", "driver_does_not_answer", "nvlink_fabric_not_ready", "gpu_wants_recovery",
+    "xid_gpu_fell_off_bus", "xid_firmware_crashed", "xid_gpu_wants_reset", "process_stuck_in_driver",
+)
+_PEER_TROUBLE = (
+    "gpu_memory_corrupts", "nvlink_inactive", "nvlink_fabric_not_ready", "iommu_translates_peer_traffic",
+    "pcie_acs_redirects", "rtx40_peer_access_misreported", "xid_nvlink_failed", "nvlink_fabric_degraded",
+)
+# fmt: on
 
 
 def _label(runs: Sequence[GpuRun]) -> str:
@@ -101,7 +120,7 @@ def _failure(runs: list[GpuRun]) -> Problem:
             "cuda": f"{version[0]}.{version[1]}" if version else None,
             "documentation": error.source,
         },
-        tuple(f"GPU {run.index}" for run in runs),
+        names_of(runs),
     )
 
 
@@ -155,14 +174,7 @@ def cuda_does_not_start(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     return _failures(gpu_runs, ("library", "init"), lambda runs: f"cuInit succeeds for {counted(len(runs), 'GPU')}")
 
 
-@check(
-    Severity.ERROR,
-    source=_DRIVER_API,
-    because_of=(
-        *_DRIVER_TROUBLE, "gpu_compute_exclusive", "gpu_split_by_mig", "gpu_busy", "gpu_memory_without_process",
-        "gpu_memory_used_from_outside", "mps_running", "imex_channel_unusable",
-    ),
-)  # fmt: skip
+@check(Severity.ERROR, source=_DRIVER_API, because_of=_CONTEXT_TROUBLE)
 def cuda_context_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     """A GPU gives no CUDA context, or no memory in it.
 
@@ -173,17 +185,10 @@ def cuda_context_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     """
     return _failures(
         gpu_runs, ("context", "memory"), lambda runs: f"a context and memory on {counted(len(runs), 'GPU')}"
-    )  # fmt: skip
+    )
 
 
-@check(
-    Severity.ERROR,
-    source=_DRIVER_API,
-    because_of=(
-        "torch_lacks_gpu_kernels", "driver_too_old_for_torch", "gpu_ecc_uncorrected", "gpu_row_remap_failed",
-        "torch_ptx_too_new_for_driver", "xid_memory_damaged", "xid_board_faulty",
-    ),
-)  # fmt: skip
+@check(Severity.ERROR, source=_DRIVER_API, because_of=_KERNEL_TROUBLE)
 def cuda_kernel_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     """A plain matrix product fails on a GPU.
 
@@ -210,21 +215,15 @@ def _kernels(runs: list[GpuRun]) -> str:
     return f"a matrix product in {listed(kinds)} on {counted(len(computed), 'GPU')}{left}"
 
 
-@check(
-    Severity.ERROR,
-    source="https://docs.nvidia.com/deploy/xid-errors/index.html",
-    because_of=(
-        "gpu_lost", "driver_does_not_answer", "nvlink_fabric_not_ready", "gpu_wants_recovery", "xid_gpu_fell_off_bus",
-        "xid_firmware_crashed", "xid_gpu_wants_reset", "process_stuck_in_driver",
-    ),
-)  # fmt: skip
+@check(Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/index.html", because_of=_HANG_TROUBLE)
 def cuda_hangs(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     """A GPU takes a call and never answers.
 
-    Why: the driver or the GPU hangs. A training hangs at the same place, without a message, and its process may not
-    even be killed.
+    Why: the driver or the GPU does not come back from this call.
+    More: A training hangs at the same place, without a message, and its process may not even be killed.
 
-    Fix: look for an Xid in the kernel's log, then reset the GPU or reboot.
+    Fix: see what the driver logged (an Xid).
+    More: Look for an Xid in the kernel's log, then reset the GPU or reboot.
     """
     used = _tried(gpu_runs)
     if isinstance(used, Skip):
@@ -234,9 +233,8 @@ def cuda_hangs(gpu_runs: tuple[GpuRun, ...]) -> Answer:
         return Ok(f"{counted(len(used), 'GPU')} answered every call{_left_alone(gpu_runs)}")
     return Problem(
         f"{_label(hung)} {'hangs' if len(hung) == 1 else 'hang'}: {hung[0].detail}",
-        "The driver or the GPU does not come back from this call.",
-        (
-            Fix("See what the driver logged (an Xid).", ("sudo dmesg | grep -iE 'xid|nvrm'",), who="admin"),
+        fix=(
+            Fix(commands=("sudo dmesg | grep -iE 'xid|nvrm'",), who="admin"),
             Fix(
                 "Reset the GPU; if that hangs as well, reboot.",
                 (
@@ -246,8 +244,8 @@ def cuda_hangs(gpu_runs: tuple[GpuRun, ...]) -> Answer:
                 who="admin",
             ),
         ),
-        {f"gpu_{run.index}": run.detail for run in hung},
-        tuple(f"GPU {run.index}" for run in hung),
+        evidence={f"gpu_{run.index}": run.detail for run in hung},
+        subjects=names_of(hung),
     )
 
 
@@ -262,7 +260,8 @@ def cuda_process_dies(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     Why: a signal in the driver's library or in torch leaves no Python traceback. Libraries of different versions, a
     damaged install or a fault of the machine do that; a rank of a training ends the same way.
 
-    Fix: see where it dies; install torch anew, or the driver.
+    Fix: see where it dies.
+    More: Install torch anew, or the driver.
     """
     used = _tried(gpu_runs)
     if isinstance(used, Skip):
@@ -275,16 +274,13 @@ def cuda_process_dies(gpu_runs: tuple[GpuRun, ...]) -> Answer:
         f"{_label(dead)}: the process was {dead[0].detail}",
         "It died in torch or the libraries it loads." if in_torch else "It died in the driver's library.",
         (
-            Fix(
-                "See where it dies.",
-                ("python -X faulthandler -c \"import torch; print(torch.ones(9, device='cuda') + 1)\"",),
-            ),
+            Fix(commands=("python -X faulthandler -c \"import torch; print(torch.ones(9, device='cuda') + 1)\"",)),
             Fix("Install torch anew.", ("pip install --force-reinstall --no-cache-dir torch",))
             if in_torch
             else Fix("Install the driver anew, and reboot.", ("sudo reboot",), who="admin"),
         ),
         {f"gpu_{run.index}": run.detail for run in dead},
-        tuple(f"GPU {run.index}" for run in dead),
+        names_of(dead),
     )
 
 
@@ -400,25 +396,19 @@ def _faulty(runs: Sequence[GpuRun], title: str, cause: str) -> Problem:
             f"gpu_{run.index}": " ".join(f"{kind}={digest}" for kind, digest in run.results.items()) or run.detail
             for run in runs
         },
-        tuple(f"GPU {run.index}" for run in runs),
+        names_of(runs),
     )
 
 
-@check(
-    Severity.ERROR,
-    source=_IOMMU,
-    because_of=(
-        "gpu_memory_corrupts", "nvlink_inactive", "nvlink_fabric_not_ready", "iommu_translates_peer_traffic",
-        "pcie_acs_redirects", "rtx40_peer_access_misreported", "xid_nvlink_failed", "nvlink_fabric_degraded",
-    ),
-)  # fmt: skip
+@check(Severity.ERROR, source=_IOMMU, because_of=_PEER_TROUBLE)
 def peer_copy_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     """A copy from one GPU to another arrives changed, fails or never ends.
 
     Why: CUDA says that the two reach each other's memory, and something on the way does not carry it: an IOMMU that
     translates, ACS on a PCIe switch, a faulty link. NCCL then hangs at the first collective, or gradients are wrong.
 
-    Fix: have the IOMMU and ACS set for peer traffic; until then go without it.
+    Fix: switch the IOMMU's translation off (or pass it through), and ACS on the switches between them.
+    More: Until it is done, go without it.
     """
     used = _tried(gpu_runs)
     if isinstance(used, Skip):
@@ -440,11 +430,7 @@ def peer_copy_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
         f"from GPU {run.index} to GPU {peer.to}: {what}{more}",
         "CUDA offers the direct way between them." if peer.access else "The copy goes through the host's memory.",
         (
-            Fix(
-                "Switch the IOMMU's translation off (or pass it through), and ACS on the switches between them.",
-                ("grep -o 'iommu[^ ]*' /proc/cmdline", "sudo lspci -vvv | grep -i acsctl"),
-                who="admin",
-            ),
+            Fix(commands=("grep -o 'iommu[^ ]*' /proc/cmdline", "sudo lspci -vvv | grep -i acsctl"), who="admin"),
             Fix(
                 "Go without direct access.",
                 ("export NCCL_P2P_DISABLE=1",),

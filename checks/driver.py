@@ -8,7 +8,8 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Host, Pci, Plan, bus_address
 
-from ._knowledge import counted, gpu_list, listed, use_only
+from ._gpus import use_only
+from ._wording import counted, gpu_list, listed
 
 FAMILY = Family(gpu_only=True, stops_start="on_gpus", known_at_start=True)
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html"
@@ -29,6 +30,15 @@ def _wanted(plan: Plan) -> bool:
     return plan.expect_gpus != 0
 
 
+def _absent(driver: Driver) -> str:
+    return f"NVML: {driver.nvml_error}" if driver.any_gpu else _NO_GPU
+
+
+def driver_answers(driver: Driver) -> Skip | None:
+    """What a check of a driver that works is asked for only."""
+    return Skip(_absent(driver)) if driver.nvml_error is not None else None
+
+
 @check(Severity.ERROR, source=_NVML, because_of=("nouveau_holds_gpus", "container_given_no_gpus"), condemns_node=True)
 def nvml_library_missing(driver: Driver, container: Container, plan: Plan) -> Answer:
     """There is an NVIDIA GPU, but the driver's library libnvidia-ml.so.1 cannot be loaded.
@@ -36,7 +46,8 @@ def nvml_library_missing(driver: Driver, container: Container, plan: Plan) -> An
     Why: the library comes with the driver. On the host its absence means that the driver is not installed; in a
     container that it was started without the GPUs or without the capability "utility". PyTorch then trains on the CPU.
 
-    Fix: install the driver, or start the container with its GPUs.
+    Fix: install the NVIDIA driver.
+    More: Start the container with its GPUs.
     """
     if not driver.any_gpu:
         return Skip(_NO_GPU)
@@ -59,7 +70,7 @@ def nvml_library_missing(driver: Driver, container: Container, plan: Plan) -> An
     elif container.wsl:
         fix = Fix("Put WSL's driver folder on the loader's path.", ("export LD_LIBRARY_PATH=/usr/lib/wsl/lib",))
     else:
-        fix = Fix("Install the NVIDIA driver.", ("sudo ubuntu-drivers install --gpgpu",), who="admin")
+        fix = Fix(commands=("sudo ubuntu-drivers install --gpgpu",), who="admin")
     return Problem(
         f"{seen}, but no driver library",
         "libnvidia-ml.so.1 comes with the driver. Without it neither PyTorch nor NCCL can reach a GPU.",
@@ -72,19 +83,17 @@ def nvml_library_missing(driver: Driver, container: Container, plan: Plan) -> An
 def driver_not_loaded(driver: Driver) -> Answer:
     """The NVIDIA kernel module is not loaded.
 
-    Why: the libraries are installed, but the kernel half of the driver is not running: not built for this kernel
-    (DKMS), refused by secure boot, or blocked. Every CUDA call then fails with "no CUDA-capable device".
+    Why: the driver's libraries are here, its kernel module is not running.
+    More: Not built for this kernel (DKMS), refused by secure boot, or blocked. Every CUDA call then fails with "no
+    CUDA-capable device".
 
-    Fix: load the module; when that fails, the kernel log says why.
+    Fix: load it, and read why it failed.
     """
     if driver.nvml_error == "DRIVER_NOT_LOADED" and driver.any_gpu:
         return Problem(
             "NVML: driver not loaded",
-            "The driver's libraries are here, its kernel module is not running.",
-            Fix(
-                "Load it, and read why it failed.", ("sudo modprobe nvidia", "sudo dmesg | grep -i nvidia"), who="admin"
-            ),
-            {"nvml": driver.nvml_error, "module_version": driver.module_version},
+            fix=Fix(commands=("sudo modprobe nvidia", "sudo dmesg | grep -i nvidia"), who="admin"),
+            evidence={"nvml": driver.nvml_error, "module_version": driver.module_version},
         )
     return Ok(f"driver {driver.version} is loaded") if driver.nvml_error is None else Skip(_absent(driver))
 
@@ -93,18 +102,18 @@ def driver_not_loaded(driver: Driver) -> Answer:
 def driver_library_mismatch(driver: Driver) -> Answer:
     """The driver's library and its loaded kernel module have different versions.
 
-    Why: the driver package was upgraded while the old module stayed loaded (unattended upgrades do this). Running
-    programs go on; every new one fails with "Driver/library version mismatch".
+    Why: the driver was upgraded and its kernel module not reloaded: no new program can use the GPUs.
+    More: Unattended upgrades do this. Running programs go on; a new one says "Driver/library version mismatch".
 
-    Fix: reboot, or reload the modules when nothing uses the GPUs.
+    Fix: reboot the machine.
+    More: Reload the modules when nothing uses the GPUs.
     """
     if driver.nvml_error == "LIB_RM_VERSION_MISMATCH":
         loaded = driver.module_version or "an older version"
         return Problem(
             f"the loaded kernel module ({loaded}) is not the installed driver's",
-            "The driver was upgraded and its kernel module not reloaded: no new program can use the GPUs.",
-            Fix("Reboot the machine.", ("sudo reboot",), who="admin"),
-            {"nvml": driver.nvml_error, "module_version": driver.module_version},
+            fix=Fix(commands=("sudo reboot",), who="admin"),
+            evidence={"nvml": driver.nvml_error, "module_version": driver.module_version},
         )
     if driver.nvml_error is not None:
         return Skip(_absent(driver))
@@ -136,23 +145,22 @@ def driver_does_not_answer(driver: Driver) -> Answer:
             who="admin",
         ),
         {"nvml": driver.nvml_error, "detail": driver.nvml_detail},
-    )  # fmt: skip
+    )
 
 
 @check(
     Severity.WARNING,
     source="https://docs.nvidia.com/deploy/gpu-debug-guidelines/",
     because_of=("gpu_lost", "gpu_off_the_bus", "driver_module_of_wrong_flavour"),
+    given=driver_answers,
 )
 def gpus_on_bus_not_in_driver(driver: Driver, gpus: tuple[Gpu, ...], pci: Pci, container: Container) -> Answer:
     """The PCI bus has more NVIDIA GPUs than the driver shows.
 
     Why: a GPU failed to start, or another kernel driver holds it. A run that counts on all GPUs of the box gets fewer.
 
-    Fix: the kernel log names the GPU that failed to start.
+    Fix: look for the reason in the kernel log.
     """
-    if driver.nvml_error is not None:
-        return Skip(_absent(driver))
     if container.kind:
         return Skip("a container may be given some of the GPUs")
     told = [device for device in pci.of("gpu") if device.vendor == _NVIDIA] if pci.readable else []
@@ -175,7 +183,7 @@ def gpus_on_bus_not_in_driver(driver: Driver, gpus: tuple[Gpu, ...], pci: Pci, c
         f"{number} NVIDIA GPUs on the PCI bus, {len(gpus)} in the driver{at}",
         f"The driver did not start {'it' if number - len(gpus) == 1 else 'them'}, or another kernel driver holds "
         f"{'it' if number - len(gpus) == 1 else 'them'}.",
-        Fix("Look for the reason in the kernel log.", ("sudo dmesg | grep -iE 'nvrm|xid'",), who="admin"),
+        Fix(commands=("sudo dmesg | grep -iE 'nvrm|xid'",), who="admin"),
         {"pci_gpus": number, "nvml_gpus": len(gpus)}
         | ({device.address: device.driver or "no kernel driver" for device in missing} if at else {}),
     )
@@ -184,17 +192,16 @@ def gpus_on_bus_not_in_driver(driver: Driver, gpus: tuple[Gpu, ...], pci: Pci, c
 @check(
     Severity.ERROR,
     source="https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html",
+    given=driver_answers,
 )
 def driver_lacks_compute(driver: Driver, container: Container) -> Answer:
     """NVML works, but the CUDA driver library libcuda.so.1 is not there.
 
-    Why: in a container the capability "compute" was not given (NVIDIA_DRIVER_CAPABILITIES=utility only): nvidia-smi
-    works and PyTorch sees no GPU.
+    Why: the container was given the GPUs for monitoring only: PyTorch will see none.
+    More: NVIDIA_DRIVER_CAPABILITIES is "utility" only; nvidia-smi works.
 
-    Fix: start the container with the capabilities compute and utility.
+    Fix: start it with both capabilities.
     """
-    if driver.nvml_error is not None:
-        return Skip(_absent(driver))
     if driver.cuda_version is not None:
         major, minor = driver.cuda_version
         return Ok(f"the driver serves CUDA up to {major}.{minor}")
@@ -202,34 +209,27 @@ def driver_lacks_compute(driver: Driver, container: Container) -> Answer:
         return Skip("NVML does not tell the CUDA version here")
     return Problem(
         "NVML answers, libcuda does not",
-        "The container was given the GPUs for monitoring only: PyTorch will see none.",
-        Fix(
-            "Start it with both capabilities.",
-            ("docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ...",),
-        ),
-        {"driver": driver.version, "container": container.kind},
+        fix=Fix(commands=("docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ...",)),
+        evidence={"driver": driver.version, "container": container.kind},
     )
 
 
-@check(Severity.WARNING, source=_NVML)
+@check(Severity.WARNING, source=_NVML, given=driver_answers)
 def driver_version_unreadable(driver: Driver) -> Answer:
     """The driver answers, and does not tell its version.
 
-    Why: whether it is new enough for PyTorch's CUDA cannot be said; a driver that cannot tell its version is broken, or
-    something else answers in its place.
+    Why: NVML answers and leaves its version out: it cannot be compared with what PyTorch needs.
+    More: A driver that cannot tell its version is broken, or something else answers in its place.
 
-    Fix: read the version from the kernel module.
+    Fix: read it from the kernel module.
     """
-    if driver.nvml_error is not None:
-        return Skip(_absent(driver))
     version = driver.version or driver.module_version
     if version:
         return Ok(f"driver {version}")
     return Problem(
         "the driver does not tell its version",
-        "NVML answers and leaves its version out: it cannot be compared with what PyTorch needs.",
-        Fix("Read it from the kernel module.", ("cat /proc/driver/nvidia/version",)),
-        {"nvml_version": driver.nvml_version},
+        fix=Fix(commands=("cat /proc/driver/nvidia/version",)),
+        evidence={"nvml_version": driver.nvml_version},
     )
 
 
@@ -237,10 +237,11 @@ def driver_version_unreadable(driver: Driver) -> Answer:
 def driver_slow_to_start(driver: Driver, gpus: tuple[Gpu, ...]) -> Answer:
     """The driver takes seconds to answer although it is kept loaded.
 
-    Why: with persistence mode on there is nothing to start, so a driver this slow waits for a GPU or its firmware.
-    Every program and every rank waits as long, and one that sets itself a limit gives up.
+    Why: persistence mode is on, so no GPU has to be started: the driver waits for hardware or firmware in trouble.
+    More: Every program and every rank waits as long, and one that sets itself a limit gives up.
 
-    Fix: the kernel log names what it waits for; a reset or a reboot ends it.
+    Fix: look for what it waits for.
+    More: The kernel log names what it waits for; a reset or a reboot ends it.
     """
     if driver.nvml_error is not None or driver.init_s is None:
         return Skip(_absent(driver) if driver.nvml_error else "how long the driver took was not measured")
@@ -250,9 +251,8 @@ def driver_slow_to_start(driver: Driver, gpus: tuple[Gpu, ...]) -> Answer:
         return Skip(f"{driver.init_s:.1f} s, but without persistence mode each GPU may take 1-3 s to start")
     return Problem(
         f"the driver needs {driver.init_s:.1f} s to answer",
-        "Persistence mode is on, so no GPU has to be started: the driver waits for hardware or firmware in trouble.",
-        Fix("Look for what it waits for.", ("sudo dmesg | grep -iE 'nvrm|xid'",), who="admin"),
-        {"nvml_init_s": driver.init_s, "gpus": len(gpus)},
+        fix=Fix(commands=("sudo dmesg | grep -iE 'nvrm|xid'",), who="admin"),
+        evidence={"nvml_init_s": driver.init_s, "gpus": len(gpus)},
     )
 
 
@@ -260,10 +260,11 @@ def driver_slow_to_start(driver: Driver, gpus: tuple[Gpu, ...]) -> Answer:
 def driver_starts_with_each_program(driver: Driver, gpus: tuple[Gpu, ...], container: Container) -> Answer:
     """The driver is started anew by each program, which takes seconds.
 
-    Why: persistence mode is off, so the last program that leaves a GPU lets the driver shut it down. The next one waits
-    1-3 s per GPU, and power limits and clocks that were set are lost in between.
+    Why: each program that comes to an idle GPU starts the driver there again.
+    More: Persistence mode is off, so the last program that leaves a GPU lets the driver shut it down. The next one
+    waits 1-3 s per GPU, and power limits and clocks that were set are lost in between.
 
-    Fix: run nvidia-persistenced.
+    Fix: keep it started.
     """
     if driver.nvml_error is not None or driver.init_s is None:
         return Skip(_absent(driver) if driver.nvml_error else "how long the driver took was not measured")
@@ -274,9 +275,8 @@ def driver_starts_with_each_program(driver: Driver, gpus: tuple[Gpu, ...], conta
         return Ok(f"the driver answers after {driver.init_s:.2f} s")
     return Problem(
         f"the driver needs {driver.init_s:.1f} s to start: persistence mode is off on {gpu_list(off)}",
-        "Each program that comes to an idle GPU starts the driver there again.",
-        Fix("Keep it started.", ("sudo systemctl enable --now nvidia-persistenced",), who="admin"),
-        {"nvml_init_s": driver.init_s, "persistence_off": len(off)},
+        fix=Fix(commands=("sudo systemctl enable --now nvidia-persistenced",), who="admin"),
+        evidence={"nvml_init_s": driver.init_s, "persistence_off": len(off)},
     )
 
 
@@ -284,10 +284,12 @@ def driver_starts_with_each_program(driver: Driver, gpus: tuple[Gpu, ...], conta
 def device_nodes_denied(driver: Driver) -> Answer:
     """This user may not open the device files of the driver.
 
-    Why: CUDA opens /dev/nvidiactl, /dev/nvidia-uvm and one /dev/nvidiaN per GPU for reading and writing. Where that is
-    kept for a group (video, render) and this user is not in it, CUDA says "no CUDA-capable device is detected".
+    Why: CUDA reads and writes these files; this user may not, so PyTorch finds no GPU.
+    More: Where that is kept for a group (video, render) and this user is not in it, CUDA says "no CUDA-capable device
+    is detected".
 
-    Fix: join the group, and log in again; or have the driver make the files for all.
+    Fix: have the driver make them for all users, from the next start on; in a container: pass the devices in.
+    More: Or join the group, and log in again.
     """
     if not driver.any_gpu:
         return Skip(_NO_GPU)
@@ -304,16 +306,16 @@ def device_nodes_denied(driver: Driver) -> Answer:
         Fix(f"Join the group {group}, then log in again.", (shell("sudo usermod -aG {:user} $USER", group),), "admin")
         if group
         else Fix(
-            "Have the driver make them for all users, from the next start on; in a container: pass the devices in.",
-            ("echo 'options nvidia NVreg_DeviceFileMode=0666' | sudo tee /etc/modprobe.d/nvidia-device-files.conf",),
-            "admin",
+            commands=(
+                "echo 'options nvidia NVreg_DeviceFileMode=0666' | sudo tee /etc/modprobe.d/nvidia-device-files.conf",
+            ),
+            who="admin",
         )
     )
     return Problem(
         f"no permission to open {listed(bad[:4])}{' …' if len(bad) > 4 else ''}",
-        "CUDA reads and writes these files; this user may not, so PyTorch finds no GPU.",
-        fix,
-        {"denied": ", ".join(bad), "group": group, "nvml": driver.nvml_error},
+        fix=fix,
+        evidence={"denied": ", ".join(bad), "group": group, "nvml": driver.nvml_error},
     )
 
 
@@ -321,10 +323,11 @@ def device_nodes_denied(driver: Driver) -> Answer:
 def device_node_missing(driver: Driver, gpus: tuple[Gpu, ...]) -> Answer:
     """The driver shows a GPU that has no device file.
 
-    Why: CUDA reaches a GPU through /dev/nvidiaN. Without it the GPU shows in nvidia-smi and not in PyTorch, or CUDA
+    Why: the driver knows the GPU, and CUDA has no way to open it.
+    More: CUDA reaches a GPU through /dev/nvidiaN. Without it the GPU shows in nvidia-smi and not in PyTorch, or CUDA
     refuses to start at all. Containers that were given single devices by hand lack one easily.
 
-    Fix: make the file, or start the container with its GPUs.
+    Fix: make the file; in a container: start it with --gpus.
     """
     if driver.nvml_error is not None or "/dev/nvidiactl" not in driver.device_nodes:
         return Skip(_absent(driver) if driver.nvml_error else "no device file of the driver is in /dev")
@@ -335,17 +338,15 @@ def device_node_missing(driver: Driver, gpus: tuple[Gpu, ...]) -> Answer:
     if bad:
         return Problem(
             f"{gpu_list(bad)}: no {listed(bad.values())}",
-            "The driver knows the GPU, and CUDA has no way to open it.",
-            Fix(
-                "Make the file; in a container: start it with --gpus.",
-                tuple(
+            fix=Fix(
+                commands=tuple(
                     shell("sudo nvidia-modprobe -c {:number}", node.removeprefix("/dev/nvidia"))
                     for node in bad.values()
                 ),
                 who="admin",
             ),
-            {f"gpu_{index}": node for index, node in bad.items()},
-            tuple(f"GPU {index}" for index in bad),
+            evidence={f"gpu_{index}": node for index, node in bad.items()},
+            subjects=tuple(f"GPU {index}" for index in bad),
         )
     return Ok(f"device files of {counted(len(nodes), 'GPU')} are there") if nodes else Skip("no GPU tells its number")
 
@@ -358,10 +359,11 @@ def device_node_missing(driver: Driver, gpus: tuple[Gpu, ...]) -> Answer:
 def uvm_missing_in_container(driver: Driver, container: Container, host: Host) -> Answer:
     """The container has GPUs, and lacks /dev/nvidia-uvm.
 
-    Why: CUDA manages memory through this device. Without it nvidia-smi works and CUDA stops with "unknown error" (999).
-    It happens where devices were passed in one by one, or where the host had not loaded the module yet.
+    Why: NVML works without it, CUDA does not: it stops with error 999, unknown error.
+    More: CUDA manages memory through this device. It happens where devices were passed in one by one, or where the host
+    had not loaded the module yet.
 
-    Fix: load the module on the host, then start the container with --gpus.
+    Fix: on the host: load the module, then start the container again.
     """
     if not container.kind:
         return Skip("not a container")
@@ -375,24 +377,22 @@ def uvm_missing_in_container(driver: Driver, container: Container, host: Host) -
         return Ok("/dev/nvidia-uvm is in the container")
     return Problem(
         "no /dev/nvidia-uvm in this container",
-        "NVML works without it, CUDA does not: it stops with error 999, unknown error.",
-        (
-            Fix("On the host: load the module, then start the container again.", ("sudo nvidia-modprobe -u -c 0",),
-                "admin"),
+        fix=(
+            Fix(commands=("sudo nvidia-modprobe -u -c 0",), who="admin"),
             Fix("Pass all devices in.", ("docker run --gpus all ...",)),
         ),
-        {"nodes": ", ".join(driver.device_nodes)},
-    )  # fmt: skip
+        evidence={"nodes": ", ".join(driver.device_nodes)},
+    )
 
 
 @check(Severity.WARNING, source="https://manpages.debian.org/bookworm/nvidia-modprobe/nvidia-modprobe.1.en.html")
 def uvm_cannot_be_loaded(driver: Driver, container: Container, host: Host) -> Answer:
     """The kernel module nvidia-uvm is not loaded, and this user has no means to load it.
 
-    Why: CUDA needs it, and loads it at the first use through the helper nvidia-modprobe, which runs as root. The helper
-    is not installed that way here, so the first CUDA program of a user stops with "unknown error" (999).
+    Why: the first CUDA program of a user that is not root stops with error 999, unknown error.
+    More: CUDA needs it, and loads it at the first use through the helper nvidia-modprobe, which runs as root.
 
-    Fix: have an administrator load the module, now and at each start.
+    Fix: load it now and at each start.
     """
     if container.kind or container.wsl:
         return Skip("modules are loaded by the host")
@@ -408,14 +408,26 @@ def uvm_cannot_be_loaded(driver: Driver, container: Container, host: Host) -> An
         return Ok("nvidia-uvm is loaded at the first use")
     return Problem(
         "nvidia-uvm is not loaded, and nvidia-modprobe cannot load it",
-        "The first CUDA program of a user that is not root stops with error 999, unknown error.",
-        Fix(
-            "Load it now and at each start.",
-            ("sudo nvidia-modprobe -u -c 0", "echo nvidia-uvm | sudo tee /etc/modules-load.d/nvidia-uvm.conf"),
+        fix=Fix(
+            commands=("sudo nvidia-modprobe -u -c 0", "echo nvidia-uvm | sudo tee /etc/modules-load.d/nvidia-uvm.conf"),
             who="admin",
         ),
-        {"uvm_loaded": driver.uvm_loaded, "setuid_helper": driver.modprobe},
+        evidence={"uvm_loaded": driver.uvm_loaded, "setuid_helper": driver.modprobe},
     )
+
+
+_OPEN_CHANNEL = Fix(commands=("sudo chmod 666 /dev/nvidia-caps-imex-channels/channel0",), who="admin")
+_MAKE_CHANNEL = Fix(
+    "Have the driver make channel 0 from its next start on, or start the container with the channel.",
+    ("echo 'options nvidia NVreg_CreateImexChannel0=1' | sudo tee /etc/modprobe.d/nvidia-imex.conf",),
+    "admin",
+)
+_WITHOUT_CHANNEL = Fix(
+    "Go over the network instead.",
+    ("export NCCL_MNNVL_ENABLE=0",),
+    kind="stopgap",
+    caveat="traffic between the machines then leaves NVLink",
+)
 
 
 @check(Severity.ERROR, source="https://github.com/NVIDIA/nccl (src/mnnvl.cc, ncclMnnvlCheck)")
@@ -426,7 +438,8 @@ def imex_channel_unusable(driver: Driver, gpus: tuple[Gpu, ...], plan: Plan, env
     /dev/nvidia-caps-imex-channels. Without one that this user may write, NCCL stops with "Cuda failure 800 'operation
     not permitted'".
 
-    Fix: have the channel made and opened to the job's user; NCCL_MNNVL_ENABLE=0 goes over the network instead.
+    Fix: open the channel to the job's user.
+    More: NCCL_MNNVL_ENABLE=0 goes over the network instead.
     """
     domain = [gpu for gpu in gpus if gpu.fabric_cluster]
     if not domain:
@@ -445,64 +458,51 @@ def imex_channel_unusable(driver: Driver, gpus: tuple[Gpu, ...], plan: Plan, env
         if there
         else "no IMEX channel in /dev/nvidia-caps-imex-channels",
         f"{counted(plan.nodes, 'machine')} of one NVLink domain are to train together: NCCL stops with CUDA error 800.",
-        (
-            Fix("Open the channel to the job's user.", ("sudo chmod 666 /dev/nvidia-caps-imex-channels/channel0",),
-                "admin")
-            if there
-            else Fix(
-                "Have the driver make channel 0 from its next start on, or start the container with the channel.",
-                ("echo 'options nvidia NVreg_CreateImexChannel0=1' | sudo tee /etc/modprobe.d/nvidia-imex.conf",),
-                "admin",
-            ),
-            Fix("Go over the network instead.", ("export NCCL_MNNVL_ENABLE=0",), kind="stopgap",
-                caveat="traffic between the machines then leaves NVLink"),
-        ),
+        (_OPEN_CHANNEL if there else _MAKE_CHANNEL, _WITHOUT_CHANNEL),
         {"channels": driver.imex_channels, "usable": False, "cluster": domain[0].fabric_cluster, "nodes": plan.nodes},
-    )  # fmt: skip
+    )
 
 
 @check(
-    Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/", because_of=("gpu_off_the_bus",),
-    condemns_node=True, stops_launch="always", stops_start=False,
-)  # fmt: skip
+    Severity.ERROR,
+    source="https://docs.nvidia.com/deploy/xid-errors/",
+    because_of=("gpu_off_the_bus",),
+    condemns_node=True,
+    stops_launch="always",
+    stops_start=False,
+)
 def gpu_lost(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU does not answer the driver any more.
 
-    Why: it fell off the PCI bus (Xid 79), needs a reset, or has no power. A process that touches it fails, and the
-    other ranks wait for it in their next collective. CUDA may refuse to start on the whole machine.
+    Why: the GPU stopped answering the driver; a rank on it fails and the others hang in their next collective.
+    More: It fell off the PCI bus (Xid 79), needs a reset, or has no power. CUDA may refuse to start on the machine.
 
-    Fix: reboot; when it comes back, check power, seating and temperature, then the vendor.
+    Fix: reboot. If it is lost again: power, seating, temperature; then the vendor.
     """
     lost = {gpu.index: gpu.lost for gpu in gpus if gpu.lost}
     if lost:
         why = next(iter(lost.values()))
         others = [gpu.index for gpu in gpus if not gpu.lost and gpu.permitted]
         stopgap = (
-            (Fix("Train on the others meanwhile.", use_only(others, gpus), kind="stopgap",
-                 caveat="CUDA may still refuse to start until the machine was rebooted"),)
-            if others
-            else ()
-        )  # fmt: skip
-        return Problem(
-            f"{gpu_list(lost)}: {why}",
-            "The GPU stopped answering the driver; a rank on it fails and the others hang in their next collective.",
             (
                 Fix(
-                    "Reboot. If it is lost again: power, seating, temperature; then the vendor.",
-                    ("sudo reboot",),
-                    "hardware",
+                    "Train on the others meanwhile.",
+                    use_only(others, gpus),
+                    kind="stopgap",
+                    caveat="CUDA may still refuse to start until the machine was rebooted",
                 ),
-                *stopgap,
-            ),
-            {f"gpu_{i}": reason for i, reason in lost.items()},
-            tuple(f"GPU {i}" for i in lost),
+            )
+            if others
+            else ()
+        )
+        return Problem(
+            f"{gpu_list(lost)}: {why}",
+            fix=(Fix(commands=("sudo reboot",), who="hardware"), *stopgap),
+            evidence={f"gpu_{i}": reason for i, reason in lost.items()},
+            subjects=tuple(f"GPU {i}" for i in lost),
         )
     return Ok(f"{len(gpus)} of {len(gpus)} GPUs answer") if gpus else Skip("no GPU here")
 
 
 def _is_numbered(node: str) -> bool:
     return node.removeprefix("/dev/nvidia").isdecimal()
-
-
-def _absent(driver: Driver) -> str:
-    return f"NVML: {driver.nvml_error}" if driver.any_gpu else _NO_GPU

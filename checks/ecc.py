@@ -8,7 +8,8 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu
 
-from ._knowledge import counted, gpu_list, reset
+from ._gpus import gpu_problem, names_of, reset
+from ._wording import counted, gpu_list
 
 FAMILY = Family(gpu_only=True)
 
@@ -18,10 +19,12 @@ _RETIREMENT = "https://docs.nvidia.com/deploy/dynamic-page-retirement/"
 _QUERIES = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 
 # Data-centre models, which NVIDIA ships with ECC switched on (their data sheets), as whole words of the name.
+# fmt: off
 _ECC_MODELS = frozenset({
     "V100", "T4", "A10", "A10G", "A30", "A40", "A100", "A800", "L4", "L40", "L40S", "H20", "H100", "H200", "H800",
     "GH200", "B200", "B300", "GB200", "GB300",
-})  # fmt: skip
+})
+# fmt: on
 _VGPU = 2  # nvmlGpuVirtualizationMode_t: there ECC is the host's to switch
 # DCGM's limit for the pages a board may retire (DcgmGPUHardwareLimits.h): its InfoROM keeps no more.
 _RETIRED_LIMIT = 63
@@ -31,10 +34,11 @@ _RETIRED_LIMIT = 63
 def gpu_ecc_uncorrected(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU has met memory errors that its ECC could not correct, since the driver was loaded.
 
-    Why: the damaged page may hold weights or gradients; the process that touches it is killed (Xid 48, 94, 95), and
+    Why: the memory of this GPU gave wrong bits that ECC could not repair; a rank that touches them is killed.
+    More: The damaged page may hold weights or gradients; the process that touches it is killed (Xid 48, 94, 95), and
     every other rank then waits in a collective.
 
-    Fix: drain the node and reset the GPU. If the count comes back, the board goes to its vendor.
+    Fix: stop the jobs on it, then reset it. If it comes back: the vendor.
     """
     known = [gpu for gpu in gpus if gpu.ecc_uncorrected_volatile is not None]
     bad = [gpu for gpu in known if gpu.ecc_uncorrected_volatile]
@@ -43,10 +47,9 @@ def gpu_ecc_uncorrected(gpus: tuple[Gpu, ...]) -> Answer:
         return Problem(
             f"{counted(errors, 'uncorrected ECC error')} on {gpu_list(g.index for g in bad)} "
             "since the driver was loaded",
-            "The memory of this GPU gave wrong bits that ECC could not repair; a rank that touches them is killed.",
-            Fix("Stop the jobs on it, then reset it. If it comes back: the vendor.", reset(bad), who="admin"),
-            {f"gpu_{gpu.index}": gpu.ecc_uncorrected_volatile for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            fix=Fix(commands=reset(bad), who="admin"),
+            evidence={f"gpu_{gpu.index}": gpu.ecc_uncorrected_volatile for gpu in bad},
+            subjects=names_of(bad),
         )
     if not known:
         return Skip("no GPU here reports ECC errors")
@@ -57,19 +60,19 @@ def gpu_ecc_uncorrected(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_row_remap_failed(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU has run out of spare memory rows.
 
-    Why: a bad row could not be replaced, so it will be hit again: the board is at its end.
+    Why: no spare row was left for a bad one. NVIDIA's rule for this flag is to return the board.
+    More: A bad row could not be replaced, so it will be hit again: the board is at its end.
 
-    Fix: run the field diagnostic, then replace the board.
+    Fix: run NVIDIA's field diagnostic and return the board.
     """
     known = [gpu for gpu in gpus if gpu.rows_remap_failed is not None]
     bad = [gpu for gpu in known if gpu.rows_remap_failed]
     if bad:
         return Problem(
             f"row remapping failed on {gpu_list(g.index for g in bad)}",
-            "No spare row was left for a bad one. NVIDIA's rule for this flag is to return the board.",
-            Fix("Run NVIDIA's field diagnostic and return the board.", ("nvidia-smi -q -d ROW_REMAPPER",), "hardware"),
-            {f"gpu_{gpu.index}_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            fix=Fix(commands=("nvidia-smi -q -d ROW_REMAPPER",), who="hardware"),
+            evidence={f"gpu_{gpu.index}_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
+            subjects=names_of(bad),
         )
     return Ok(f"none failed on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here remaps rows")
 
@@ -78,20 +81,19 @@ def gpu_row_remap_failed(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_row_remap_pending(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU waits for a reset to replace a bad memory row.
 
-    Why: the page is out of use and running work is safe; the replacement takes effect at the next reset. Not a fault of
-    the board.
+    Why: a bad memory row was taken out of use; its spare comes into use at the next reset.
+    More: Not a fault of the board.
 
-    Fix: reset the GPU, or reboot, when it is idle.
+    Fix: reset it when nothing runs there.
     """
     known = [gpu for gpu in gpus if gpu.rows_remap_pending is not None]
     bad = [gpu for gpu in known if gpu.rows_remap_pending]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: a row remap waits for a reset",
-            "A bad memory row was taken out of use; its spare comes into use at the next reset.",
-            Fix("Reset it when nothing runs there.", reset(bad), who="admin"),
-            {f"gpu_{gpu.index}_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            "a row remap waits for a reset",
+            {"remapped": "rows_remapped_uncorrectable"},
+            Fix(commands=reset(bad), who="admin"),
         )
     return Ok(f"no remap waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here remaps rows")
 
@@ -100,19 +102,19 @@ def gpu_row_remap_pending(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_retired_pages_pending(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU waits for a reset to retire a bad memory page.
 
-    Why: until the reset the page may be handed out again, and a process that gets it fails.
+    Why: a bad page is still in use until the GPU is reset.
+    More: Until the reset the page may be handed out again, and a process that gets it fails.
 
-    Fix: reset the GPU, or reboot, when it is idle.
+    Fix: reset it when nothing runs there.
     """
     known = [gpu for gpu in gpus if gpu.retired_pages_pending is not None]
     bad = [gpu for gpu in known if gpu.retired_pages_pending]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: page retirement waits for a reset",
-            "A bad page is still in use until the GPU is reset.",
-            Fix("Reset it when nothing runs there.", reset(bad), who="admin"),
-            {f"gpu_{gpu.index}_pending": True for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            "page retirement waits for a reset",
+            {"pending": lambda gpu: True},
+            Fix(commands=reset(bad), who="admin"),
         )
     return Ok(f"none waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here retires pages")
 
@@ -121,22 +123,21 @@ def gpu_retired_pages_pending(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_memory_unrepairable(gpus: tuple[Gpu, ...]) -> Answer:
     """The driver holds a GPU's memory for damaged beyond repair.
 
-    Why: neither spare rows nor a spare channel are left for what broke. The damage will be hit again, and the process
-    that hits it is killed; every other rank then waits in a collective.
+    Why: the driver has nothing left to replace the damaged memory with.
+    More: The damage will be hit again, and the process that hits it is killed; every other rank then waits in a
+    collective.
 
-    Fix: run the field diagnostic, then replace the board.
+    Fix: run NVIDIA's field diagnostic and return the board.
     """
     known = [gpu for gpu in gpus if gpu.memory_unrepairable is not None]
     bad = [gpu for gpu in known if gpu.memory_unrepairable]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: memory damaged beyond repair",
-            "The driver has nothing left to replace the damaged memory with.",
-            Fix("Run NVIDIA's field diagnostic and return the board.", ("nvidia-smi -q -d ECC,ROW_REMAPPER",),
-                "hardware"),
-            {f"gpu_{gpu.index}_serial": gpu.serial for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
-        )  # fmt: skip
+        return gpu_problem(
+            bad,
+            "memory damaged beyond repair",
+            {"serial": "serial"},
+            Fix(commands=("nvidia-smi -q -d ECC,ROW_REMAPPER",), who="hardware"),
+        )
     if not known:
         return Skip("no GPU or driver here tells (it takes driver 590)")
     return Ok(f"nothing beyond repair on {len(known)} of {len(gpus)} GPUs")
@@ -146,20 +147,20 @@ def gpu_memory_unrepairable(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_sram_errors_exceeded(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU's caches and registers have had more uncorrected errors than NVIDIA lets pass.
 
-    Why: SRAM has no spare rows. The driver counts its errors and raises this flag when the board is due to be returned;
-    until then processes on it are killed now and then, and the other ranks hang.
+    Why: the driver's own threshold for uncorrected errors in caches and registers is passed.
+    More: SRAM has no spare rows. The driver counts its errors and raises this flag when the board is due to be
+    returned; until then processes on it are killed now and then, and the other ranks hang.
 
-    Fix: run the field diagnostic, then replace the board.
+    Fix: run NVIDIA's field diagnostic and return the board.
     """
     known = [gpu for gpu in gpus if gpu.ecc_sram_threshold_exceeded is not None]
     bad = [gpu for gpu in known if gpu.ecc_sram_threshold_exceeded]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: too many SRAM errors",
-            "The driver's own threshold for uncorrected errors in caches and registers is passed.",
-            Fix("Run NVIDIA's field diagnostic and return the board.", ("sudo nvidia-smi -q -d ECC",), "hardware"),
-            {f"gpu_{gpu.index}_uncorrected": gpu.ecc_uncorrected_aggregate for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            "too many SRAM errors",
+            {"uncorrected": "ecc_uncorrected_aggregate"},
+            Fix(commands=("sudo nvidia-smi -q -d ECC",), who="hardware"),
         )
     if known:
         return Ok(f"below the threshold on {len(known)} of {len(gpus)} GPUs")
@@ -172,21 +173,22 @@ def gpu_sram_errors_exceeded(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_spare_rows_used_up(gpus: tuple[Gpu, ...]) -> Answer:
     """A memory bank of a GPU has no spare row left.
 
-    Why: the rows that went bad so far were replaced. The next one in the same bank cannot be: remapping then fails, and
-    the board has to be returned.
+    Why: the next bad row in such a bank cannot be replaced.
+    More: The rows that went bad so far were replaced. The next one in the same bank cannot be: remapping then fails,
+    and the board has to be returned.
 
-    Fix: nothing to do yet; plan for the replacement of the board.
+    Fix: tell who looks after the hardware.
+    More: Nothing to do yet; plan for the replacement of the board.
     """
     known = [gpu for gpu in gpus if gpu.rows_banks_without_spare is not None]
     bad = [gpu for gpu in known if gpu.rows_banks_without_spare]
     if bad:
         banks = sum(gpu.rows_banks_without_spare or 0 for gpu in bad)
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: {counted(banks, 'memory bank')} without a spare row",
-            "The next bad row in such a bank cannot be replaced.",
-            Fix("Tell who looks after the hardware.", ("nvidia-smi -q -d ROW_REMAPPER",), "hardware"),
-            {f"gpu_{gpu.index}_banks": gpu.rows_banks_without_spare for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            f"{counted(banks, 'memory bank')} without a spare row",
+            {"banks": "rows_banks_without_spare"},
+            Fix(commands=("nvidia-smi -q -d ROW_REMAPPER",), who="hardware"),
         )
     if not known:
         return Skip("no GPU here tells its spare rows")
@@ -197,23 +199,21 @@ def gpu_spare_rows_used_up(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_pages_retired_to_the_limit(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU has retired as many memory pages as it can keep a list of.
 
-    Why: boards before Ampere take bad pages out of use, and their InfoROM has room for a fixed number of them. A page
+    Why: there is no room to retire another bad page.
+    More: Boards before Ampere take bad pages out of use, and their InfoROM has room for a fixed number of them. A page
     that goes bad after that stays in use: processes that get it are killed.
 
-    Fix: run the field diagnostic, then replace the board.
+    Fix: run NVIDIA's field diagnostic and return the board.
     """
     known = [gpu for gpu in gpus if gpu.retired_pages is not None]
     bad = [gpu for gpu in known if (gpu.retired_pages or 0) >= _RETIRED_LIMIT]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: {bad[0].retired_pages} memory pages retired, the limit is "
-            f"{_RETIRED_LIMIT}",
-            "There is no room to retire another bad page.",
-            Fix("Run NVIDIA's field diagnostic and return the board.", ("nvidia-smi -q -d PAGE_RETIREMENT",),
-                "hardware"),
-            {f"gpu_{gpu.index}_retired": gpu.retired_pages for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
-        )  # fmt: skip
+        return gpu_problem(
+            bad,
+            f"{bad[0].retired_pages} memory pages retired, the limit is {_RETIRED_LIMIT}",
+            {"retired": "retired_pages"},
+            Fix(commands=("nvidia-smi -q -d PAGE_RETIREMENT",), who="hardware"),
+        )
     if not known:
         return Skip("no GPU here retires pages")
     most = max(gpu.retired_pages or 0 for gpu in known)
@@ -224,19 +224,15 @@ def gpu_pages_retired_to_the_limit(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_repair_pending(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU waits for a reset to repair a memory channel or a processing cluster.
 
-    Why: the damaged part is out of use; its spare takes its place at the next reset.
+    Why: a spare memory channel or processing cluster comes into use at the next reset.
 
-    Fix: reset the GPU, or reboot, when it is idle.
+    Fix: reset it when nothing runs there.
     """
     known = [gpu for gpu in gpus if gpu.repair_pending is not None]
     bad = [gpu for gpu in known if gpu.repair_pending]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: a repair waits for a reset",
-            "A spare memory channel or processing cluster comes into use at the next reset.",
-            Fix("Reset it when nothing runs there.", reset(bad), who="admin"),
-            {f"gpu_{gpu.index}_pending": True for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad, "a repair waits for a reset", {"pending": lambda gpu: True}, Fix(commands=reset(bad), who="admin")
         )
     return Ok(f"none waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -245,22 +241,20 @@ def gpu_repair_pending(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_memory_errors_before(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU has met uncorrected memory errors in its life, none since the driver was loaded.
 
-    Why: what was damaged has been replaced, and the GPU is sound now. When its ranks fail again and again, this is the
-    board to look at first.
+    Why: they were dealt with, and none has come since the driver was loaded.
+    More: When its ranks fail again and again, this is the board to look at first.
 
-    Fix: nothing, unless it comes back.
+    Fix: nothing to do now.
     """
     known = [gpu for gpu in gpus if gpu.ecc_uncorrected_aggregate is not None]
     bad = [gpu for gpu in known if gpu.ecc_uncorrected_aggregate and not gpu.ecc_uncorrected_volatile]
     if bad:
         errors = sum(gpu.ecc_uncorrected_aggregate or 0 for gpu in bad)
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: {counted(errors, 'uncorrected memory error')} in earlier runs",
-            "They were dealt with, and none has come since the driver was loaded.",
-            Fix("Nothing to do now.", ("nvidia-smi -q -d ECC,ROW_REMAPPER",)),
-            {f"gpu_{gpu.index}_uncorrected": gpu.ecc_uncorrected_aggregate for gpu in bad}
-            | {f"gpu_{gpu.index}_rows_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            f"{counted(errors, 'uncorrected memory error')} in earlier runs",
+            {"uncorrected": "ecc_uncorrected_aggregate", "rows_remapped": "rows_remapped_uncorrectable"},
+            Fix(commands=("nvidia-smi -q -d ECC,ROW_REMAPPER",)),
         )
     return Ok(f"no earlier errors on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here counts them")
 
@@ -269,24 +263,22 @@ def gpu_memory_errors_before(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_ecc_off(gpus: tuple[Gpu, ...]) -> Answer:
     """ECC is switched off on a data-centre GPU.
 
-    Why: a bit that flips in its memory is not noticed: weights, gradients or results are wrong without an error, on one
-    rank only. Somebody switched it off for the few percent of memory it takes.
+    Why: a flipped bit in the memory of this GPU goes unnoticed, into the results.
+    More: Somebody switched it off for the few percent of memory it takes.
 
-    Fix: switch it on; it takes effect at the next reset.
+    Fix: switch it on, then reset the GPU when it is idle.
     """
     known = [gpu for gpu in gpus if gpu.ecc_enabled is not None and gpu.virtualization != _VGPU and _has_ecc(gpu)]
     bad = [gpu for gpu in known if not gpu.ecc_enabled and not gpu.ecc_pending]
     if bad:
         return Problem(
             f"ECC is off on {gpu_list(g.index for g in bad)}",
-            "A flipped bit in the memory of this GPU goes unnoticed, into the results.",
-            Fix(
-                "Switch it on, then reset the GPU when it is idle.",
-                (*(shell("sudo nvidia-smi -i {:number} -e 1", gpu.index) for gpu in bad), *reset(bad)),
+            fix=Fix(
+                commands=(*(shell("sudo nvidia-smi -i {:number} -e 1", gpu.index) for gpu in bad), *reset(bad)),
                 who="admin",
             ),
-            {f"gpu_{gpu.index}_model": gpu.name for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            evidence={f"gpu_{gpu.index}_model": gpu.name for gpu in bad},
+            subjects=names_of(bad),
         )
     if not known:
         return Skip("no GPU here has ECC by default")

@@ -6,7 +6,8 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Plan, Visible
 
-from ._knowledge import counted, gpu_list, reset, same_models, usable_count, use_only
+from ._gpus import gpu_problem, reset, same_models, usable_count, use_only
+from ._wording import counted, gpu_list
 
 FAMILY = Family(gpu_only=True)
 
@@ -51,7 +52,8 @@ def gpu_count_unexpected(gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) ->
 
     Why: a job that counts on N GPUs and gets fewer fails at start, or trains on with a smaller batch than planned.
 
-    Fix: find the missing GPU (lost, hidden by CUDA_VISIBLE_DEVICES, not granted by Slurm), or change the plan.
+    Fix: see which GPUs are there and which are hidden.
+    More: Find the missing GPU (lost, hidden by CUDA_VISIBLE_DEVICES, not granted by Slurm), or change the plan.
     """
     if plan.expect_gpus is None:
         return Skip("no number was asked for (--expect-gpus)")
@@ -62,7 +64,7 @@ def gpu_count_unexpected(gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) ->
     return Problem(
         f"{counted(usable, 'usable GPU')}, {plan.expect_gpus} expected",
         f"The driver shows {len(gpus)}, {len(lost)} of them lost; CUDA_VISIBLE_DEVICES leaves {usable_count(visible)}.",
-        Fix("See which GPUs are there and which are hidden.", ("mgpu doctor -v",)),
+        Fix(commands=("mgpu doctor -v",)),
         {"driver": len(gpus), "lost": len(lost), "visible": usable_count(visible), "expected": plan.expect_gpus},
     )
 
@@ -74,20 +76,16 @@ def gpu_answers_in_part(gpus: tuple[Gpu, ...]) -> Answer:
     Why: not "not supported", which is normal, but an error: the GPU or its firmware is in trouble, and what it did not
     answer could not be judged.
 
-    Fix: see what nvidia-smi says of it; reset it when nothing runs there.
+    Fix: ask nvidia-smi; reset it when it is idle.
     """
     bad = [gpu for gpu in gpus if gpu.trouble and not gpu.lost]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: {counted(sum(len(g.trouble) for g in bad), 'question')} met an error",
-            f"GPU {bad[0].index}: {'; '.join(bad[0].trouble[:4])}.",
-            Fix(
-                "Ask nvidia-smi; reset it when it is idle.",
-                (shell("nvidia-smi -q -i {:number}", bad[0].index),),
-                who="admin",
-            ),
-            {f"gpu_{gpu.index}": "; ".join(gpu.trouble) for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            f"{counted(sum(len(g.trouble) for g in bad), 'question')} met an error",
+            {"": lambda gpu: "; ".join(gpu.trouble)},
+            Fix(commands=(shell("nvidia-smi -q -i {:number}", bad[0].index),), who="admin"),
+            cause=f"GPU {bad[0].index}: {'; '.join(bad[0].trouble[:4])}.",
         )
     answered = sum(not gpu.lost for gpu in gpus)
     if not answered:
@@ -99,18 +97,18 @@ def gpu_answers_in_part(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_not_permitted(gpus: tuple[Gpu, ...]) -> Answer:
     """The driver counts GPUs that this process may not use.
 
-    Why: a cgroup (Slurm, a container) keeps them for others. CUDA numbers the permitted ones from 0.
+    Why: the job or container was granted the others only.
+    More: A cgroup (Slurm, a container) keeps them for others. CUDA numbers the permitted ones from 0.
 
-    Fix: nothing, unless the job asked for more.
+    Fix: ask for more GPUs if you need them.
     """
     bad = [gpu.index for gpu in gpus if not gpu.permitted]
     if bad:
         return Problem(
             f"{gpu_list(bad)} of {len(gpus)}: not for this process",
-            "The job or container was granted the others only.",
-            Fix("Ask for more GPUs if you need them.", ("srun --gpus=N ...",)),
-            {"permitted": len(gpus) - len(bad), "counted": len(gpus)},
-            tuple(f"GPU {index}" for index in bad),
+            fix=Fix(commands=("srun --gpus=N ...",)),
+            evidence={"permitted": len(gpus) - len(bad), "counted": len(gpus)},
+            subjects=tuple(f"GPU {index}" for index in bad),
         )
     return Ok(f"this process may use all {counted(len(gpus), 'GPU')}") if gpus else Skip("no GPU here")
 
@@ -124,8 +122,8 @@ def gpu_not_permitted(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_wants_recovery(gpus: tuple[Gpu, ...], plan: Plan) -> Answer:
     """The driver asks for a GPU to be reset or the machine to be rebooted.
 
-    Why: the driver's own verdict after an error: the GPU is to get no new work until this is done. An IMEX domain that
-    is to be recovered matters to runs over several machines only.
+    Why: after an error the driver holds this GPU unfit for new work until that was done.
+    More: An IMEX domain that is to be recovered matters to runs over several machines only.
 
     Fix: do what the driver asks for, after the jobs there have ended.
     """
@@ -134,13 +132,7 @@ def gpu_wants_recovery(gpus: tuple[Gpu, ...], plan: Plan) -> Answer:
     bad = [gpu for gpu in asked if gpu.recovery_action != _RECOVER_IMEX or plan.nodes > 1]
     if bad:
         what = _RECOVERY.get(bad[0].recovery_action or 0, f"recovery action {bad[0].recovery_action}")
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: the driver asks to {what}",
-            "After an error the driver holds this GPU unfit for new work until that was done.",
-            _recovery(what, bad),
-            {f"gpu_{gpu.index}": gpu.recovery_action for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
-        )
+        return gpu_problem(bad, f"the driver asks to {what}", {"": "recovery_action"}, _recovery(what, bad))
     if not known:
         return Skip("this driver does not tell")
     imex = f"; {counted(len(asked), 'GPU')} would have the IMEX domain recovered" if asked else ""
@@ -169,28 +161,26 @@ def _recovery(what: str, gpus: list[Gpu]) -> Fix:
 def gpu_compute_prohibited(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """A visible GPU is in compute mode "prohibited".
 
-    Why: CUDA may not make a context there: the rank fails with "all CUDA-capable devices are busy or unavailable". On
-    the card of a display it is often meant; such a card has to be hidden.
+    Why: no process may make a CUDA context on this GPU.
+    More: On the card of a display it is often meant; such a card has to be hidden.
 
-    Fix: set the compute mode back to default, or hide the GPU.
+    Fix: set it back to default.
+    More: Or hide the GPU.
     """
     known = [gpu for gpu in gpus if gpu.compute_mode is not None and gpu.index in visible.gpus]
     bad = [gpu for gpu in known if gpu.compute_mode == _PROHIBITED]
     others = [index for index in visible.gpus if index not in {gpu.index for gpu in bad}]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: compute mode prohibited",
-            "No process may make a CUDA context on this GPU.",
+        return gpu_problem(
+            bad,
+            "compute mode prohibited",
+            {"mode": "compute_mode"},
             (
                 Fix(
-                    "Set it back to default.",
-                    tuple(shell("sudo nvidia-smi -i {:number} -c DEFAULT", g.index) for g in bad),
-                    "admin",
+                    commands=tuple(shell("sudo nvidia-smi -i {:number} -c DEFAULT", g.index) for g in bad), who="admin"
                 ),
                 *([Fix("Or use the others.", use_only(others, gpus))] if others else []),
             ),
-            {f"gpu_{gpu.index}_mode": gpu.compute_mode for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     if not known:
         return Skip("no visible GPU tells")
@@ -201,22 +191,22 @@ def gpu_compute_prohibited(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
 def gpu_compute_exclusive(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """A visible GPU allows one process at a time (compute mode "exclusive process").
 
-    Why: one rank per GPU works; a second process there fails, for example a notebook, an evaluation job, or loader
+    Why: a second process on this GPU gets "all CUDA-capable devices are busy or unavailable".
+    More: One rank per GPU works; a second process there fails, for example a notebook, an evaluation job, or loader
     workers that touch CUDA.
 
-    Fix: nothing, or set the compute mode to default.
+    Fix: share it only if you need to.
+    More: Nothing, or set the compute mode to default.
     """
     known = [gpu for gpu in gpus if gpu.compute_mode is not None and gpu.index in visible.gpus]
     bad = [gpu for gpu in known if gpu.compute_mode == _EXCLUSIVE_PROCESS]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: one process at a time",
-            "A second process on this GPU gets \"all CUDA-capable devices are busy or unavailable\".",
-            Fix("Share it only if you need to.",
-                tuple(shell("sudo nvidia-smi -i {:number} -c DEFAULT", g.index) for g in bad), "admin"),
-            {f"gpu_{gpu.index}_mode": gpu.compute_mode for gpu in bad},
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
-        )  # fmt: skip
+        return gpu_problem(
+            bad,
+            "one process at a time",
+            {"mode": "compute_mode"},
+            Fix(commands=tuple(shell("sudo nvidia-smi -i {:number} -c DEFAULT", g.index) for g in bad), who="admin"),
+        )
     if not known:
         return Skip("no visible GPU tells")
     return Ok(f"{len(known)} of {len(visible.gpus)} visible GPUs can be shared")
@@ -226,10 +216,11 @@ def gpu_compute_exclusive(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
 def gpu_exclusive_taken(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """A GPU that allows one process at a time is taken by another process.
 
-    Why: in compute mode "exclusive process" the first process keeps the GPU. The rank that comes second fails with "all
-    CUDA-capable devices are busy or unavailable", and the others wait for it.
+    Why: a second process on this GPU gets "all CUDA-capable devices are busy or unavailable".
+    More: In compute mode "exclusive process" the first process keeps the GPU. The rank that comes second fails with
+    "all CUDA-capable devices are busy or unavailable", and the others wait for it.
 
-    Fix: use the free GPUs, or wait for the process to end.
+    Fix: use the free GPUs.
     """
     known = [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.processes is not None]
     exclusive = [gpu for gpu in known if gpu.compute_mode == _EXCLUSIVE_PROCESS]
@@ -238,12 +229,11 @@ def gpu_exclusive_taken(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
         taken = {gpu.index for gpu in gpus if gpu in bad or gpu.lost}
         free = [index for index in visible.gpus if index not in taken]
         holder = next(p for p in bad[0].processes or () if p.kind == "compute")
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: one process at a time, and pid {holder.pid} is there",
-            'A second process on this GPU gets "all CUDA-capable devices are busy or unavailable".',
-            Fix("Use the free GPUs.", use_only(free, gpus)) if free else Fix("Wait until it ends.", ("nvidia-smi",)),
-            {f"gpu_{gpu.index}_processes": len(gpu.processes or ()) for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            f"one process at a time, and pid {holder.pid} is there",
+            {"processes": lambda gpu: len(gpu.processes or ())},
+            Fix(commands=use_only(free, gpus)) if free else Fix("Wait until it ends.", ("nvidia-smi",)),
         )
     if not known:
         return Skip("no visible GPU lists its processes")
@@ -261,24 +251,20 @@ def _differ(now: bool | None, pending: bool | None) -> bool:
 def gpu_mode_change_pending(gpus: tuple[Gpu, ...]) -> Answer:
     """A change of ECC or MIG mode waits for a reset.
 
-    Why: the GPU will come back with another amount of memory, or split, after the next reset or reboot.
+    Why: ECC or MIG was switched and takes effect at the next reset: memory size or GPU count will change.
 
-    Fix: reset the GPU now, or know that it will change.
+    Fix: reset it when nothing runs there.
     """
     known = [gpu for gpu in gpus if gpu.ecc_enabled is not None or gpu.mig_mode is not None]
     bad = [
         gpu for gpu in known if _differ(gpu.ecc_enabled, gpu.ecc_pending) or _differ(gpu.mig_mode, gpu.mig_mode_pending)
     ]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: a mode change waits for a reset",
-            "ECC or MIG was switched and takes effect at the next reset: memory size or GPU count will change.",
-            Fix("Reset it when nothing runs there.", reset(bad), who="admin"),
-            {
-                f"gpu_{g.index}": f"ECC {g.ecc_enabled} -> {g.ecc_pending}, MIG {g.mig_mode} -> {g.mig_mode_pending}"
-                for g in bad
-            },
-            subjects=tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            "a mode change waits for a reset",
+            {"": lambda g: f"ECC {g.ecc_enabled} -> {g.ecc_pending}, MIG {g.mig_mode} -> {g.mig_mode_pending}"},
+            Fix(commands=reset(bad), who="admin"),
         )
     return Ok(f"nothing waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here has these modes")
 
@@ -287,10 +273,10 @@ def gpu_mode_change_pending(gpus: tuple[Gpu, ...]) -> Answer:
 def gpus_of_mixed_models(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """The visible GPUs are not all of one model.
 
-    Why: all ranks get the same micro-batch and wait for each other: the smallest memory and the slowest GPU decide, and
-    the oldest one decides whether bf16 is native.
+    Why: the slowest GPU sets the pace and the smallest memory the batch for all.
+    More: The oldest one decides whether bf16 is native.
 
-    Fix: train on the GPUs of one model.
+    Fix: train on one model only.
     """
     models: dict[str, list[int]] = {}
     for gpu in gpus:
@@ -300,9 +286,8 @@ def gpus_of_mixed_models(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
         best = max(models.values(), key=len)
         return Problem(
             "; ".join(f"{gpu_list(indices)}: {name}" for name, indices in models.items()),
-            "The slowest GPU sets the pace and the smallest memory the batch for all.",
-            Fix("Train on one model only.", use_only(best, gpus)),
-            {name: len(indices) for name, indices in models.items()},
+            fix=Fix(commands=use_only(best, gpus)),
+            evidence={name: len(indices) for name, indices in models.items()},
         )
     if not models:
         return Skip("no visible GPU with a name")
@@ -313,20 +298,20 @@ def gpus_of_mixed_models(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
 def gpu_inforom_corrupt(gpus: tuple[Gpu, ...]) -> Answer:
     """The InfoROM of a GPU is corrupted.
 
-    Why: the board keeps its settings, its error counts and its list of bad memory there. What is lost cannot be judged,
-    and bad memory may come back into use.
+    Why: its checksums are wrong: error counts and settings of the board cannot be trusted.
+    More: The board keeps its settings, its error counts and its list of bad memory there. What is lost cannot be
+    judged, and bad memory may come back into use.
 
-    Fix: have the InfoROM or the board replaced by the vendor.
+    Fix: ask the vendor.
     """
     known = [gpu for gpu in gpus if gpu.inforom_valid is not None]
     bad = [gpu for gpu in known if not gpu.inforom_valid]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: the InfoROM is corrupted",
-            "Its checksums are wrong: error counts and settings of the board cannot be trusted.",
-            Fix("Ask the vendor.", (shell("nvidia-smi -q -i {:number}", bad[0].index),), "hardware"),
-            {f"gpu_{gpu.index}_serial": gpu.serial for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+        return gpu_problem(
+            bad,
+            "the InfoROM is corrupted",
+            {"serial": "serial"},
+            Fix(commands=(shell("nvidia-smi -q -i {:number}", bad[0].index),), who="hardware"),
         )
     return Ok(f"valid on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -335,10 +320,10 @@ def gpu_inforom_corrupt(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_vbios_differs(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """Visible GPUs of one model carry different firmware (VBIOS).
 
-    Why: power and clock tables come from it, so equal boards may run at different speeds. Boards that were exchanged
-    one by one look like this; NCCL does not mind.
+    Why: boards of one model with different firmware may differ in clocks and power.
+    More: Boards that were exchanged one by one look like this; NCCL does not mind.
 
-    Fix: nothing, unless one of them is slower; the vendor has updates.
+    Fix: have them brought to one version if one is slower.
     """
     told = [(name, [gpu for gpu in members if gpu.vbios]) for name, members in same_models(gpus, visible).items()]
     for name, members in told:
@@ -348,9 +333,8 @@ def gpu_vbios_differs(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
         if len(versions) > 1:
             return Problem(
                 f"{name}: VBIOS " + "; ".join(f"{version} on {gpu_list(who)}" for version, who in versions.items()),
-                "Boards of one model with different firmware may differ in clocks and power.",
-                Fix("Have them brought to one version if one is slower.", who="hardware"),
-                {version: len(who) for version, who in versions.items()},
+                fix=Fix(who="hardware"),
+                evidence={version: len(who) for version, who in versions.items()},
             )
     number = sum(len(members) for _, members in told)
     return Ok(f"one VBIOS on {number} of {len(visible.gpus)} visible GPUs") if number else Skip("no visible GPU tells")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Container, Driver, Gpu, Host, Kernel, Network, Pci, PciDevice, Plan, Slurm, System
 
-from ._knowledge import counted, gib, listed, numbers, whole
+from ._wording import counted, gib, listed, whole
 
 _NCCL_LIMITS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/runtime_and_mpi_issues.html"
 _NCCL_NETWORK = (
@@ -34,10 +35,11 @@ _SWAP_SHARE = 0.1
 def kernel_older_than_advised(host: Host) -> Answer:
     """The Linux kernel is older than accelerate advises.
 
-    Why: accelerate warns below 5.5 that a run may hang. Distributions carry fixes back, so the number alone proves
+    Why: older kernels made some multi-GPU runs hang; many distributions carry the fix back.
+    More: accelerate warns below 5.5 that a run may hang. Distributions carry fixes back, so the number alone proves
     nothing: the smoke test decides.
 
-    Fix: none needed when `mgpu smoke-test` passes.
+    Fix: let the smoke test decide.
     """
     version = numbers(host.kernel)
     if not version:
@@ -45,9 +47,8 @@ def kernel_older_than_advised(host: Host) -> Answer:
     if version < _KERNEL:
         return Problem(
             f"Linux {host.kernel}, accelerate advises 5.5 or newer",
-            "Older kernels made some multi-GPU runs hang; many distributions carry the fix back.",
-            Fix("Let the smoke test decide.", ("mgpu smoke-test",)),
-            {"kernel": host.kernel},
+            fix=Fix(commands=("mgpu smoke-test",)),
+            evidence={"kernel": host.kernel},
         )
     return Ok(f"Linux {host.kernel}")
 
@@ -59,10 +60,10 @@ def kernel_older_than_advised(host: Host) -> Answer:
 def nouveau_holds_gpus(kernel: Kernel, driver: Driver, plan: Plan) -> Answer:
     """The free driver nouveau is loaded in place of NVIDIA's.
 
-    Why: it comes with the kernel and takes the GPUs at boot; NVIDIA's module then cannot. CUDA finds no device, and
-    PyTorch trains on the CPU.
+    Why: the free driver took the GPUs at boot. It has no CUDA.
+    More: CUDA finds no device, and PyTorch trains on the CPU.
 
-    Fix: keep nouveau from loading, and install NVIDIA's driver.
+    Fix: keep it from loading, install NVIDIA's driver, reboot.
     """
     if kernel.modules is None:
         return Skip("the loaded modules cannot be read here")
@@ -75,17 +76,15 @@ def nouveau_holds_gpus(kernel: Kernel, driver: Driver, plan: Plan) -> Answer:
         return Skip("no NVIDIA GPU is wanted here")
     return Problem(
         f"{free[0]} is loaded, NVIDIA's module is not",
-        "The free driver took the GPUs at boot. It has no CUDA.",
-        Fix(
-            "Keep it from loading, install NVIDIA's driver, reboot.",
-            (
+        fix=Fix(
+            commands=(
                 "printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' | sudo tee /etc/modprobe.d/no-nouveau.conf",
                 "sudo update-initramfs -u || sudo dracut --force",
                 "sudo reboot",
             ),
             who="admin",
         ),
-        {"modules": ", ".join(kernel.modules), "nvml": driver.nvml_error},
+        evidence={"modules": ", ".join(kernel.modules), "nvml": driver.nvml_error},
     )
 
 
@@ -93,11 +92,13 @@ def nouveau_holds_gpus(kernel: Kernel, driver: Driver, plan: Plan) -> Answer:
 def secure_boot_may_refuse_driver(kernel: Kernel, driver: Driver, plan: Plan) -> Answer:
     """Secure boot is on, and NVIDIA's module is not loaded.
 
-    Why: secure boot refuses modules that are not signed with an enrolled key; one that DKMS built on this machine is
+    Why: a module without an enrolled signature is refused; the kernel log says whether that is so here.
+    More: Secure boot refuses modules that are not signed with an enrolled key; one that DKMS built on this machine is
     signed with the machine's own key, which somebody has to enroll at the console. modprobe then says "Key was rejected
     by service", and CUDA finds no device.
 
-    Fix: enroll the key, or switch secure boot off in the firmware.
+    Fix: see whether it was refused; if so, enroll the key that DKMS signs with, and confirm at the next boot.
+    More: Or switch secure boot off in the firmware.
     """
     if driver.nvml_error != "DRIVER_NOT_LOADED" or not driver.any_gpu or plan.expect_gpus == 0:
         return Ok("the module is loaded") if driver.nvml_error is None else Skip("no module is missing")
@@ -107,16 +108,14 @@ def secure_boot_may_refuse_driver(kernel: Kernel, driver: Driver, plan: Plan) ->
         return Ok("secure boot is off")
     return Problem(
         "secure boot is on, NVIDIA's module is not loaded",
-        "A module without an enrolled signature is refused; the kernel log says whether that is so here.",
-        Fix(
-            "See whether it was refused; if so, enroll the key that DKMS signs with, and confirm at the next boot.",
-            (
+        fix=Fix(
+            commands=(
                 "sudo dmesg | grep -iE 'key was rejected|lockdown|nvidia'",
                 "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der",
             ),
             who="admin",
         ),
-        {"secure_boot": True, "nvml": driver.nvml_error},
+        evidence={"secure_boot": True, "nvml": driver.nvml_error},
     )
 
 
@@ -124,8 +123,9 @@ def secure_boot_may_refuse_driver(kernel: Kernel, driver: Driver, plan: Plan) ->
 def driver_module_of_wrong_flavour(kernel: Kernel, pci: Pci, gpus: tuple[Gpu, ...], container: Container) -> Answer:
     """The flavour of NVIDIA's module that is loaded does not support a GPU of this machine.
 
-    Why: the open module drives Turing and newer, the proprietary one everything up to Hopper; Blackwell needs the open
-    one. The module loads, and the GPU stays out of nvidia-smi and of CUDA.
+    Why: the module does not start GPUs of an architecture it was not made for: they are missing from nvidia-smi.
+    More: The open module drives Turing and newer, the proprietary one everything up to Hopper; Blackwell needs the open
+    one.
 
     Fix: install the other flavour of the same driver.
     """
@@ -144,14 +144,13 @@ def driver_module_of_wrong_flavour(kernel: Kernel, pci: Pci, gpus: tuple[Gpu, ..
     package = "nvidia-open" if other == "open" else "cuda-drivers"
     return Problem(
         f"the {kernel.driver_flavour} module is loaded, {listed(device.address for device in stray)} needs the {other}",
-        "The module does not start GPUs of an architecture it was not made for: they are missing from nvidia-smi.",
-        Fix(
+        fix=Fix(
             f"Install the {other} flavour (the packages of NVIDIA's repository), then reboot.",
             (shell("sudo apt-get install {:package}", package), "sudo reboot"),
             who="admin",
         ),
-        {"flavour": kernel.driver_flavour} | {device.address: device.device for device in stray},
-        tuple(device.address for device in stray),
+        evidence={"flavour": kernel.driver_flavour} | {device.address: device.device for device in stray},
+        subjects=tuple(device.address for device in stray),
     )
 
 
@@ -174,10 +173,11 @@ def _unfit(device: PciDevice, kernel: Kernel) -> bool:
 def process_stuck_in_driver(kernel: Kernel) -> Answer:
     """A process sleeps in the GPU driver and cannot be woken.
 
-    Why: it waits for a GPU or a lock that never comes, so not even SIGKILL ends it. The next program that needs the
+    Why: it waits for the driver. Whatever asks the same GPU next will wait with it.
+    More: It waits for a GPU or a lock that never comes, so not even SIGKILL ends it. The next program that needs the
     same GPU or lock joins it: nvidia-smi hangs, and so does the launch.
 
-    Fix: only a reset of the GPU or a reboot frees it.
+    Fix: reboot; the kernel log says what it waits for.
     """
     if kernel.stuck is None:
         return Skip("there are too many processes to ask them all in time")
@@ -185,12 +185,10 @@ def process_stuck_in_driver(kernel: Kernel) -> Answer:
         return Ok("no process of the driver or with a GPU open sleeps uninterruptibly")
     return Problem(
         f"{listed(kernel.stuck)}: asleep in the kernel, cannot be killed",
-        "It waits for the driver. Whatever asks the same GPU next will wait with it.",
-        Fix("Reboot; the kernel log says what it waits for.", ("sudo dmesg | grep -iE 'nvrm|xid|blocked for more'",),
-            who="admin"),
-        {"stuck": ", ".join(kernel.stuck)},
-        kernel.stuck,
-    )  # fmt: skip
+        fix=Fix(commands=("sudo dmesg | grep -iE 'nvrm|xid|blocked for more'",), who="admin"),
+        evidence={"stuck": ", ".join(kernel.stuck)},
+        subjects=kernel.stuck,
+    )
 
 
 # ---- settings
@@ -200,11 +198,11 @@ def process_stuck_in_driver(kernel: Kernel) -> Answer:
 def shared_memory_removed_at_logout(kernel: Kernel, host: Host, container: Container, slurm: Slurm) -> Answer:
     """systemd-logind removes this user's shared memory when the user logs out.
 
-    Why: RemoveIPC=yes makes logind clear /dev/shm of every user without a login session. Ranks that Slurm or mpirun
-    started have none: the logout of an unrelated shell takes their segments away, and NCCL fails with "unlink shared
-    memory /dev/shm/nccl-... failed".
+    Why: ranks of a Slurm job have no login session, so logind clears /dev/shm when any shell of this user ends.
+    More: Ranks that Slurm or mpirun started have none: the logout of an unrelated shell takes their segments away, and
+    NCCL fails with "unlink shared memory /dev/shm/nccl-... failed".
 
-    Fix: RemoveIPC=no on all compute nodes.
+    Fix: switch it off on the compute nodes; until then keep no ssh session that may end before the run.
     """
     if container.kind:
         return Skip("logind of the host does not reach into a container")
@@ -218,17 +216,15 @@ def shared_memory_removed_at_logout(kernel: Kernel, host: Host, container: Conta
         return Ok("RemoveIPC=no")
     return Problem(
         "RemoveIPC=yes: logging out removes the shared memory of running ranks",
-        "Ranks of a Slurm job have no login session, so logind clears /dev/shm when any shell of this user ends.",
-        Fix(
-            "Switch it off on the compute nodes; until then keep no ssh session that may end before the run.",
-            (
+        fix=Fix(
+            commands=(
                 "sudo mkdir -p /etc/systemd/logind.conf.d",
                 "printf '[Login]\\nRemoveIPC=no\\n' | sudo tee /etc/systemd/logind.conf.d/remove-ipc.conf",
                 "sudo systemctl restart systemd-logind",
             ),
             who="admin",
         ),
-        {"RemoveIPC": "yes", "job": slurm.job_id},
+        evidence={"RemoveIPC": "yes", "job": slurm.job_id},
     )
 
 
@@ -236,11 +232,11 @@ def shared_memory_removed_at_logout(kernel: Kernel, host: Host, container: Conta
 def overcommit_is_strict(kernel: Kernel) -> Answer:
     """The kernel promises no more memory than it has (strict overcommit).
 
-    Why: with vm.overcommit_memory=2 every reservation counts, used or not. CUDA and PyTorch reserve far more than they
-    touch, and each loader worker is a fork of its rank: with free memory left, fork fails with "Cannot allocate
-    memory".
+    Why: reservations count as if they were used: forks of loader workers may fail with "Cannot allocate memory".
+    More: CUDA and PyTorch reserve far more than they touch, and each loader worker is a fork of its rank: with free
+    memory left, fork fails with "Cannot allocate memory".
 
-    Fix: the heuristic mode, which is the default.
+    Fix: return to the default mode.
     """
     if kernel.overcommit_memory is None:
         return Skip("vm.overcommit_memory cannot be read")
@@ -250,20 +246,20 @@ def overcommit_is_strict(kernel: Kernel) -> Answer:
     left = max(0, (kernel.commit_limit_bytes or 0) - (kernel.committed_bytes or 0))
     return Problem(
         "vm.overcommit_memory=2" + (f": {gib(left)} may still be reserved" if known else ""),
-        "Reservations count as if they were used: forks of loader workers may fail with \"Cannot allocate memory\".",
-        Fix("Return to the default mode.", ("sudo sysctl vm.overcommit_memory=0",), who="admin"),
-        {"committed_bytes": kernel.committed_bytes, "commit_limit_bytes": kernel.commit_limit_bytes},
-    )  # fmt: skip
+        fix=Fix(commands=("sudo sysctl vm.overcommit_memory=0",), who="admin"),
+        evidence={"committed_bytes": kernel.committed_bytes, "commit_limit_bytes": kernel.commit_limit_bytes},
+    )
 
 
 @check(Severity.INFO, source=_NCCL_NETWORK)
 def outgoing_ports_few(kernel: Kernel) -> Answer:
     """The kernel has few ports for outgoing connections.
 
-    Why: gloo, NCCL's sockets and the loaders of remote data take a port for each connection, and keep it for a minute
+    Why: each connection takes one; when none is left, ranks cannot connect.
+    More: gloo, NCCL's sockets and the loaders of remote data take a port for each connection, and keep it for a minute
     after. A narrow net.ipv4.ip_local_port_range runs out in large jobs: "Cannot assign requested address".
 
-    Fix: widen the range, and the firewall's with it.
+    Fix: widen the range.
     """
     if kernel.port_range is None:
         return Skip("net.ipv4.ip_local_port_range cannot be read")
@@ -272,9 +268,8 @@ def outgoing_ports_few(kernel: Kernel) -> Answer:
         return Ok(f"ports {low}-{high}")
     return Problem(
         f"{counted(max(0, high - low + 1), 'port')} ({low}-{high}) for all outgoing connections",
-        "Each connection takes one; when none is left, ranks cannot connect.",
-        Fix("Widen the range.", ("sudo sysctl net.ipv4.ip_local_port_range='32768 60999'",), who="admin"),
-        {"low": low, "high": high},
+        fix=Fix(commands=("sudo sysctl net.ipv4.ip_local_port_range='32768 60999'",), who="admin"),
+        evidence={"low": low, "high": high},
     )
 
 
@@ -282,10 +277,12 @@ def outgoing_ports_few(kernel: Kernel) -> Answer:
 def port_among_outgoing_ones(kernel: Kernel, network: Network) -> Answer:
     """The kernel may give the rendezvous port to an outgoing connection.
 
-    Why: net.ipv4.ip_local_port_range was widened to include the port where the ranks meet. Once in a while another
+    Why: any program's connection may be using it when the ranks want to meet there.
+    More: net.ipv4.ip_local_port_range was widened to include the port where the ranks meet. Once in a while another
     program's connection has it at the moment of the launch: "Address already in use", and the next try works.
 
-    Fix: reserve the port, or take one below the range.
+    Fix: reserve it.
+    More: Or take one below the range.
     """
     if kernel.port_range is None:
         return Skip("net.ipv4.ip_local_port_range cannot be read")
@@ -297,9 +294,8 @@ def port_among_outgoing_ones(kernel: Kernel, network: Network) -> Answer:
     reserved = ",".join(filter(None, (kernel.reserved_ports, str(network.port))))
     return Problem(
         f"port {network.port} is within {low}-{high}, the ports of outgoing connections",
-        "Any program's connection may be using it when the ranks want to meet there.",
-        Fix("Reserve it.", (shell("sudo sysctl net.ipv4.ip_local_reserved_ports={:numbers}", reserved),), who="admin"),
-        {"port": network.port, "low": low, "high": high},
+        fix=Fix(commands=(shell("sudo sysctl net.ipv4.ip_local_reserved_ports={:numbers}", reserved),), who="admin"),
+        evidence={"port": network.port, "low": low, "high": high},
     )
 
 
@@ -317,10 +313,12 @@ def _within(port: int, ports: str) -> bool:
 def file_handles_nearly_used_up(kernel: Kernel) -> Answer:
     """The machine has few file handles left.
 
-    Why: fs.file-max is for all processes together. At scale NCCL alone opens tens of thousands of files per rank;
-    at the limit every program of the machine stops with "Too many open files in system".
+    Why: they are for the whole machine; without one no program can open a file or a socket.
+    More: fs.file-max is for all processes together. At scale NCCL alone opens tens of thousands of files per rank; at
+    the limit every program of the machine stops with "Too many open files in system".
 
-    Fix: raise fs.file-max, and see who holds them.
+    Fix: raise the limit (the NCCL guide's value).
+    More: See who holds them.
     """
     if kernel.files_used is None or not kernel.files_max:
         return Skip("fs.file-nr cannot be read")
@@ -328,9 +326,8 @@ def file_handles_nearly_used_up(kernel: Kernel) -> Answer:
         return Ok(f"{kernel.files_used} of {kernel.files_max} file handles in use")
     return Problem(
         f"{kernel.files_used} of {kernel.files_max} file handles in use",
-        "They are for the whole machine; without one no program can open a file or a socket.",
-        Fix("Raise the limit (the NCCL guide's value).", ("sudo sysctl fs.file-max=2097152",), who="admin"),
-        {"used": kernel.files_used, "max": kernel.files_max},
+        fix=Fix(commands=("sudo sysctl fs.file-max=2097152",), who="admin"),
+        evidence={"used": kernel.files_used, "max": kernel.files_max},
     )
 
 
@@ -341,10 +338,12 @@ def file_handles_nearly_used_up(kernel: Kernel) -> Answer:
 def cpus_offline(kernel: Kernel, container: Container) -> Answer:
     """Some of the CPUs are switched off.
 
-    Why: somebody, or a fault the kernel met, took them out. Loader workers and the threads that feed the GPUs share the
-    rest.
+    Why: the others are there and switched off.
+    More: Somebody, or a fault the kernel met, took them out. Loader workers and the threads that feed the GPUs share
+    the rest.
 
-    Fix: switch them on again, unless the kernel log says why they are off.
+    Fix: switch them on.
+    More: Unless the kernel log says why they are off.
     """
     online, present = kernel.cpus_online, kernel.cpus_present
     if container.kind == "lxc":
@@ -357,9 +356,8 @@ def cpus_offline(kernel: Kernel, container: Container) -> Answer:
         return Ok(f"{online} of {present} CPUs: hyper-threading is switched off")
     return Problem(
         f"{online} of {present} CPUs are online",
-        "The others are there and switched off.",
-        Fix("Switch them on.", ("sudo chcpu -e $(cat /sys/devices/system/cpu/offline)",), who="admin"),
-        {"online": online, "present": present},
+        fix=Fix(commands=("sudo chcpu -e $(cat /sys/devices/system/cpu/offline)",), who="admin"),
+        evidence={"online": online, "present": present},
     )
 
 
@@ -367,10 +365,11 @@ def cpus_offline(kernel: Kernel, container: Container) -> Answer:
 def cpu_held_at_lowest_clock(kernel: Kernel) -> Answer:
     """The CPUs are held at their lowest clock.
 
-    Why: the governor "powersave" asks for the lowest frequency at all times (only intel_pstate and amd-pstate give the
+    Why: with this driver that is the lowest clock, whatever the load.
+    More: The governor "powersave" asks for the lowest frequency at all times (only intel_pstate and amd-pstate give the
     name another meaning). Launching kernels and loading data are CPU work: the GPUs wait.
 
-    Fix: another governor.
+    Fix: choose another.
     """
     governor, scaling = kernel.cpu_governor, kernel.cpu_driver
     if governor is None:
@@ -381,9 +380,8 @@ def cpu_held_at_lowest_clock(kernel: Kernel) -> Answer:
         return Skip("which driver sets the clock is not known")
     return Problem(
         f'CPU governor "powersave" with {scaling}',
-        "With this driver that is the lowest clock, whatever the load.",
-        Fix("Choose another.", ("sudo cpupower frequency-set -g performance",), who="admin"),
-        {"governor": governor, "driver": scaling},
+        fix=Fix(commands=("sudo cpupower frequency-set -g performance",), who="admin"),
+        evidence={"governor": governor, "driver": scaling},
     )
 
 
@@ -391,10 +389,11 @@ def cpu_held_at_lowest_clock(kernel: Kernel) -> Answer:
 def machine_busy(kernel: Kernel, system: System) -> Answer:
     """More work waits for CPUs than the machine has.
 
-    Why: others compute here as well. The threads that feed the GPUs wait for their turn, so steps take longer and
+    Why: more processes want to run, or wait for a disk, than there are CPUs.
+    More: Others compute here as well. The threads that feed the GPUs wait for their turn, so steps take longer and
     measurements vary.
 
-    Fix: see who it is.
+    Fix: see who computes here.
     """
     if kernel.load_1min is None:
         return Skip("/proc/loadavg cannot be read")
@@ -402,9 +401,8 @@ def machine_busy(kernel: Kernel, system: System) -> Answer:
         return Ok(f"load {kernel.load_1min:.1f} on {counted(system.cpus_logical, 'CPU')}")
     return Problem(
         f"load {kernel.load_1min:.1f} on {counted(system.cpus_logical, 'CPU')}",
-        "More processes want to run, or wait for a disk, than there are CPUs.",
-        Fix("See who computes here.", ("top -b -n 1 -o %CPU | head -20",)),
-        {"load_1min": kernel.load_1min, "cpus": system.cpus_logical},
+        fix=Fix(commands=("top -b -n 1 -o %CPU | head -20",)),
+        evidence={"load_1min": kernel.load_1min, "cpus": system.cpus_logical},
     )
 
 
@@ -412,10 +410,11 @@ def machine_busy(kernel: Kernel, system: System) -> Answer:
 def swap_in_use(kernel: Kernel, system: System) -> Answer:
     """Much memory is swapped out.
 
-    Why: the machine has run short of memory. Pages of ranks and loaders come back from disk one by one: steps stall
-    for seconds, on one rank while the others wait.
+    Why: memory is or was short; what a rank needs of it must first come back from disk.
+    More: Pages of ranks and loaders come back from disk one by one: steps stall for seconds, on one rank while the
+    others wait.
 
-    Fix: find what holds the memory.
+    Fix: see who holds the memory.
     """
     used = kernel.swap_used_bytes
     if used is None or not system.memory_total_bytes:
@@ -424,7 +423,6 @@ def swap_in_use(kernel: Kernel, system: System) -> Answer:
         return Ok(f"{gib(used)} swapped out")
     return Problem(
         f"{gib(used)} swapped out, of {gib(system.memory_total_bytes)} memory",
-        "Memory is or was short; what a rank needs of it must first come back from disk.",
-        Fix("See who holds the memory.", ("ps -eo rss,pid,user,comm --sort=-rss | head",)),
-        {"swap_used_bytes": used, "memory_total_bytes": system.memory_total_bytes},
+        fix=Fix(commands=("ps -eo rss,pid,user,comm --sort=-rss | head",)),
+        evidence={"swap_used_bytes": used, "memory_total_bytes": system.memory_total_bytes},
     )

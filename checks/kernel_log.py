@@ -9,8 +9,8 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Host, KernelEvent, KernelLog, Plan
 
-from ._knowledge import counted, listed
-from ._log import ago, none_of, recent
+from ._kernel_log_lines import ago, none_of, recent
+from ._wording import counted, listed
 
 _NFS = "https://man7.org/linux/man-pages/man5/nfs.5.html"
 _ADMIN = "https://docs.kernel.org/admin-guide"
@@ -32,6 +32,11 @@ def _of(log: KernelLog, kind: str, *words: str) -> list[KernelEvent]:
     ]
 
 
+def several_nodes(plan: Plan) -> Skip | None:
+    """What a check of network cards is asked for only."""
+    return Skip("the run stays on one machine (--nodes)") if plan.nodes < 2 else None
+
+
 @check(
     Severity.INFO,
     source=f"{_ADMIN}/mm/concepts.html#oom-killer",
@@ -43,7 +48,7 @@ def oom_killer_struck(kernel_log: KernelLog) -> Answer:
     Why: the machine, or the cgroup of the job (Slurm's --mem, a container's limit), had none left. A rank that is
     killed so shows exit code -9 or 137 and no traceback; Slurm says "Detected 1 oom_kill event".
 
-    Fix: ask for more memory, start fewer loader workers, or load the model on one rank only.
+    Fix: if it was yours, ask for more, or start fewer workers.
     """
     events = _of(kernel_log, "oom")
     if not events:
@@ -59,10 +64,7 @@ def oom_killer_struck(kernel_log: KernelLog) -> Answer:
             else "The machine had no memory left."
         )
         + " A training that is killed so ends with exit code -9 or 137 and no traceback.",
-        Fix(
-            "If it was yours, ask for more, or start fewer workers.",
-            ("sbatch --mem=0 ...", "docker run --memory=64g ..."),
-        ),
+        Fix(commands=("sbatch --mem=0 ...", "docker run --memory=64g ...")),
         {"log": newest.text, "origin": kernel_log.origin, "kills": len(events), "cgroup": group},
     )
 
@@ -73,10 +75,10 @@ def oom_killer_struck(kernel_log: KernelLog) -> Answer:
 def process_hung_in_kernel(kernel_log: KernelLog) -> Answer:
     """A process hung in the kernel for minutes.
 
-    Why: it waited for a disk, a file server or a driver and could not even be killed; or a CPU was locked up. A rank
-    in that state makes all others wait, until NCCL's watchdog ends the run.
+    Why: it waited for minutes for a disk, a file server or a driver, out of reach of signals.
+    More: A rank in that state makes all others wait, until NCCL's watchdog ends the run.
 
-    Fix: look at what it waited for: the lines after it in the log have the stack.
+    Fix: the stack follows the line in the log.
     """
     events = _of(kernel_log, "hung_task")
     if not events:
@@ -85,9 +87,8 @@ def process_hung_in_kernel(kernel_log: KernelLog) -> Answer:
     names = listed(dict.fromkeys(event.process for event in events[-3:]))
     return Problem(
         f"{names} hung in the kernel, last {ago(newest.seconds_ago)}",
-        "It waited for minutes for a disk, a file server or a driver, out of reach of signals.",
-        Fix("The stack follows the line in the log.", ("sudo dmesg -T | grep -A20 'blocked for more'",), who="admin"),
-        {"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
+        fix=Fix(commands=("sudo dmesg -T | grep -A20 'blocked for more'",), who="admin"),
+        evidence={"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
     )
 
 
@@ -99,11 +100,13 @@ def process_hung_in_kernel(kernel_log: KernelLog) -> Answer:
 def pcie_bandwidth_limited(kernel_log: KernelLog, host: Host) -> Answer:
     """A GPU hangs behind a narrower PCIe link than it could use.
 
-    Why: the card, or a bridge above it, came up with fewer lanes: a x4 or x8 slot, a riser, a bad contact. Copies to
+    Why: the link at this address came up with fewer lanes than the device has; everything behind it shares them.
+    More: The card, or a bridge above it, came up with fewer lanes: a x4 or x8 slot, a riser, a bad contact. Copies to
     the host, and collectives without NVLink, run at that speed, and the slowest GPU sets the pace. NVML shows the link
     of the card only; the kernel names the one that limits.
 
-    Fix: move or reseat the card; check the lanes of the slot in the manual and the BIOS.
+    Fix: compare what the link can do with what it does; then reseat, or use another slot.
+    More: Move or reseat the card; check the lanes of the slot in the manual and the BIOS.
     """
     if host.virtual:
         return Skip(f"this is a virtual machine ({host.virtual}): its bridges are made up, and so are their lanes")
@@ -121,14 +124,9 @@ def pcie_bandwidth_limited(kernel_log: KernelLog, host: Host) -> Answer:
     return Problem(
         f"{who}: {match[1]} of {match[5]} Gb/s, a x{match[3]} link at {match[4]} instead of x{match[7]}"
         + (f" (and {counted(len(narrow) - 1, 'more device')})" if len(narrow) > 1 else ""),
-        "The link at this address came up with fewer lanes than the device has; everything behind it shares them.",
-        Fix(
-            "Compare what the link can do with what it does; then reseat, or use another slot.",
-            (shell("sudo lspci -vv -s {:id} | grep -E 'LnkCap|LnkSta'", match[4]),),
-            who="admin",
-        ),
-        {"log": event.text, "origin": kernel_log.origin},
-        tuple(str(found.pci) for found, _ in narrow),
+        fix=Fix(commands=(shell("sudo lspci -vv -s {:id} | grep -E 'LnkCap|LnkSta'", match[4]),), who="admin"),
+        evidence={"log": event.text, "origin": kernel_log.origin},
+        subjects=tuple(str(found.pci) for found, _ in narrow),
     )
 
 
@@ -140,10 +138,12 @@ def pcie_bandwidth_limited(kernel_log: KernelLog, host: Host) -> Answer:
 def pcie_error_logged(kernel_log: KernelLog) -> Answer:
     """A PCIe device met an error that was not corrected.
 
-    Why: transfers were lost or the link was reset. On the way to a GPU or a network card the rank there gets CUDA or
-    NCCL errors; it comes from contacts, risers, power or the board.
+    Why: transfers were lost, or the link was reset under the device.
+    More: On the way to a GPU or a network card the rank there gets CUDA or NCCL errors; it comes from contacts, risers,
+    power or the board.
 
-    Fix: find the device; reseat it, check the riser, then the vendor.
+    Fix: see what stands at this address.
+    More: Find the device; reseat it, check the riser, then the vendor.
     """
     events = _of(kernel_log, "aer")
     if not events:
@@ -152,14 +152,9 @@ def pcie_error_logged(kernel_log: KernelLog) -> Answer:
     who = f"GPU {newest.gpu} ({newest.pci})" if newest.gpu is not None else f"the device at {newest.pci}"
     return Problem(
         f"{who}: uncorrected PCIe error {ago(newest.seconds_ago)}",
-        "Transfers were lost, or the link was reset under the device.",
-        Fix(
-            "See what stands at this address.",
-            (shell("lspci -s {:id}", newest.pci), "sudo dmesg -T | grep -A6 AER"),
-            who="admin",
-        ),
-        {"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
-        tuple(dict.fromkeys(str(event.pci) for event in events)),
+        fix=Fix(commands=(shell("lspci -s {:id}", newest.pci), "sudo dmesg -T | grep -A6 AER"), who="admin"),
+        evidence={"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
+        subjects=tuple(dict.fromkeys(str(event.pci) for event in events)),
     )
 
 
@@ -167,10 +162,10 @@ def pcie_error_logged(kernel_log: KernelLog) -> Answer:
 def host_memory_faulty(kernel_log: KernelLog) -> Answer:
     """The host's memory or CPU reported an error that could not be corrected.
 
-    Why: a page of data is wrong or was thrown away with the process that held it; a rank dies of SIGBUS, or trains on
-    with wrong numbers.
+    Why: a page was lost; the process that held it is killed by SIGBUS.
 
-    Fix: drain the machine and have the memory module replaced.
+    Fix: find the module, and have it replaced.
+    More: Drain the machine.
     """
     events = _of(kernel_log, "mce")
     if not events:
@@ -178,13 +173,8 @@ def host_memory_faulty(kernel_log: KernelLog) -> Answer:
     newest = events[-1]
     return Problem(
         f"uncorrected error of the host's memory or CPU {ago(newest.seconds_ago)}",
-        "A page was lost; the process that held it is killed by SIGBUS.",
-        Fix(
-            "Find the module, and have it replaced.",
-            ("sudo ras-mc-ctl --errors", "sudo dmesg -T | grep -iE 'mce|edac'"),
-            who="hardware",
-        ),
-        {"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
+        fix=Fix(commands=("sudo ras-mc-ctl --errors", "sudo dmesg -T | grep -iE 'mce|edac'"), who="hardware"),
+        evidence={"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
     )
 
 
@@ -195,17 +185,16 @@ def _cards(events: Iterable[KernelEvent]) -> dict[str, list[KernelEvent]]:
     return found
 
 
-@check(Severity.WARNING, source="https://github.com/Azure/azurehpc-health-checks")
+@check(Severity.WARNING, source="https://github.com/Azure/azurehpc-health-checks", given=several_nodes)
 def nic_link_flapped(kernel_log: KernelLog, plan: Plan) -> Answer:
     """A network link goes down again and again.
 
-    Why: each time the connections of NCCL over it break; InfiniBand retries for seconds, then the collective ends with
+    Why: connections over it break each time; NCCL ends the run when its retries are used up.
+    More: Each time the connections of NCCL over it break; InfiniBand retries for seconds, then the collective ends with
     "NCCL WARN ... retry exceeded", hours into a run over several machines.
 
     Fix: clean or replace cable and transceiver.
     """
-    if plan.nodes < 2:
-        return Skip("the run stays on one machine (--nodes)")
     flapping = {
         card: events
         for card, events in _cards(_of(kernel_log, "nic", "Link ", "link ")).items()
@@ -217,23 +206,23 @@ def nic_link_flapped(kernel_log: KernelLog, plan: Plan) -> Answer:
     last = ago(events[-1].seconds_ago)
     return Problem(
         f"the link of the network card at {card} went down {len(events)} times in a day, last {last}",
-        "Connections over it break each time; NCCL ends the run when its retries are used up.",
-        Fix("Clean or replace cable and transceiver.", (shell("sudo mlxlink -d {:id} -m -e", card),), who="hardware"),
-        {"log": events[-1].text, "origin": kernel_log.origin, "downs": len(events)},
-        tuple(flapping),
+        fix=Fix(commands=(shell("sudo mlxlink -d {:id} -m -e", card),), who="hardware"),
+        evidence={"log": events[-1].text, "origin": kernel_log.origin, "downs": len(events)},
+        subjects=tuple(flapping),
     )
 
 
-@check(Severity.WARNING, source="https://docs.nvidia.com/networking/display/cx5vpisd/troubleshooting")
+@check(
+    Severity.WARNING, source="https://docs.nvidia.com/networking/display/cx5vpisd/troubleshooting", given=several_nodes
+)
 def nic_faulty(kernel_log: KernelLog, plan: Plan) -> Answer:
     """A network card reports a fault: hot or broken transceiver, firmware in trouble.
 
     Why: the port goes down or loses packets under load; collectives between machines slow down or end with errors.
 
-    Fix: look at cable, transceiver and cooling; then the firmware.
+    Fix: look at cable, transceiver and cooling.
+    More: After that look at the firmware.
     """
-    if plan.nodes < 2:
-        return Skip("the run stays on one machine (--nodes)")
     events = _of(kernel_log, "nic", "Port module event", "health compromised", "atal error")
     if not events:
         return none_of("fault of a network card", kernel_log)
@@ -243,22 +232,21 @@ def nic_faulty(kernel_log: KernelLog, plan: Plan) -> Answer:
     return Problem(
         f"the network card{where} reports {what} {ago(newest.seconds_ago)}",
         f"The kernel's log says: {newest.text}",
-        Fix("Look at cable, transceiver and cooling.", ("sudo mlxlink -d mlx5_0 -m",), who="hardware"),
+        Fix(commands=("sudo mlxlink -d mlx5_0 -m",), who="hardware"),
         {"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
     )
 
 
-@check(Severity.INFO, source="https://docs.nvidia.com/networking/display/cx5vpisd/troubleshooting")
+@check(Severity.INFO, source="https://docs.nvidia.com/networking/display/cx5vpisd/troubleshooting", given=several_nodes)
 def nic_slot_power_low(kernel_log: KernelLog, plan: Plan) -> Answer:
     """A network card finds too little power promised by its slot.
 
     Why: many boards announce less than they give, so this is mostly harmless; where it is true, the transceiver is
     switched off under load and the port goes down.
 
-    Fix: nothing, unless the port fails; then the slot's power setting in the BIOS.
+    Fix: nothing, unless the port fails.
+    More: After that look at the slot's power setting in the BIOS.
     """
-    if plan.nodes < 2:
-        return Skip("the run stays on one machine (--nodes)")
     events = [e for e in kernel_log.events if e.kind == "nic" and "insufficient power" in e.text]
     if not events:
         return Ok("no network card complains of its slot's power")
@@ -266,7 +254,7 @@ def nic_slot_power_low(kernel_log: KernelLog, plan: Plan) -> Answer:
     return Problem(
         f"the network card at {newest.pci} finds too little power promised by its slot",
         f"The kernel's log says: {newest.text}",
-        Fix("Nothing, unless the port fails.", ("ibstat",)),
+        Fix(commands=("ibstat",)),
         {"log": newest.text, "cards": len(_cards(events))},
     )
 
@@ -275,10 +263,11 @@ def nic_slot_power_low(kernel_log: KernelLog, plan: Plan) -> Answer:
 def disk_error_logged(kernel_log: KernelLog) -> Answer:
     """A disk or file system met an error.
 
-    Why: reads or writes failed in the kernel, or a file system was made read-only to save it. Checkpoints on it are
-    lost, data sets on it end the run with "Input/output error".
+    Why: the kernel could not read or write; what lies there may be lost.
+    More: Checkpoints on it are lost, data sets on it end the run with "Input/output error".
 
-    Fix: do not write there; have the disk replaced.
+    Fix: see which disk it is, and have it looked at.
+    More: Do not write there.
     """
     events = [e for e in kernel_log.events if e.kind == "disk" and "nfs: server" not in e.text and recent(e)]
     if not events:
@@ -286,13 +275,8 @@ def disk_error_logged(kernel_log: KernelLog) -> Answer:
     newest = events[-1]
     return Problem(
         f"disk error {ago(newest.seconds_ago)}: {newest.text}",
-        "The kernel could not read or write; what lies there may be lost.",
-        Fix(
-            "See which disk it is, and have it looked at.",
-            ("lsblk", "sudo dmesg -T | grep -iE 'I/O error|read-only'"),
-            who="admin",
-        ),
-        {"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
+        fix=Fix(commands=("lsblk", "sudo dmesg -T | grep -iE 'I/O error|read-only'"), who="admin"),
+        evidence={"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
     )
 
 
@@ -300,10 +284,11 @@ def disk_error_logged(kernel_log: KernelLog) -> Answer:
 def nfs_server_silent(kernel_log: KernelLog) -> Answer:
     """The kernel waits for an NFS server.
 
-    Why: the last it wrote of this server is "not responding", and no "OK" since. Every process that touches a file
+    Why: processes that touch its files hang, out of reach of signals.
+    More: The last it wrote of this server is "not responding", and no "OK" since. Every process that touches a file
     there hangs, and cannot be killed.
 
-    Fix: have the server or the network repaired.
+    Fix: find the mounts; have server and network looked at.
     """
     last: dict[str, str] = {}
     when: dict[str, float | None] = {}
@@ -321,10 +306,9 @@ def nfs_server_silent(kernel_log: KernelLog) -> Answer:
         return none_of("NFS server that is silent", kernel_log, f", {len(last)} came back" if last else "")
     return Problem(
         f"NFS server {listed(silent)} does not respond, last {ago(when[silent[0]])}",
-        "Processes that touch its files hang, out of reach of signals.",
-        Fix("Find the mounts; have server and network looked at.", ("findmnt -t nfs,nfs4",), who="admin"),
-        {"log": last[silent[0]], "origin": kernel_log.origin},
-        tuple(silent),
+        fix=Fix(commands=("findmnt -t nfs,nfs4",), who="admin"),
+        evidence={"log": last[silent[0]], "origin": kernel_log.origin},
+        subjects=tuple(silent),
     )
 
 

@@ -8,7 +8,9 @@ from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, Gpu, Host, InfiniBand, Plan, Slurm, System, Visible
 
-from ._knowledge import GIB, MIB, counted, gib, listed, usable_count
+from ._gpus import usable_count
+from ._limit_fixes import asking_for_memory, lifted
+from ._wording import GIB, MIB, counted, gib, listed
 
 _LIMITS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/runtime_and_mpi_issues.html"
 _NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory"
@@ -50,8 +52,9 @@ def _ranks(visible: Visible, plan: Plan) -> int:
 def shm_too_small(system: System, container: Container, visible: Visible, plan: Plan) -> Answer:
     """/dev/shm is too small for the ranks of this machine.
 
-    Why: NCCL and the data loaders pass data between processes through /dev/shm; Docker and Kubernetes give 64 MiB. NCCL
-    then fails with "Error while creating shared memory segment", a loader worker is killed by a bus error.
+    Why: NCCL and data loaders pass data through it. Later this shows as "Error while creating shared memory segment" or
+    a worker killed by a bus error.
+    More: Docker and Kubernetes give 64 MiB.
 
     Fix: start the container with a larger one.
     """
@@ -78,18 +81,17 @@ def shm_too_small(system: System, container: Container, visible: Visible, plan: 
         )
     return Problem(
         f"/dev/shm is {gib(total)}, too small for {counted(ranks, 'rank')}",
-        "NCCL and data loaders pass data through it. Later this shows as \"Error while creating shared memory "
-        "segment\" or a worker killed by a bus error.",
-        (_larger(container), stopgap),
-        evidence,
-    )  # fmt: skip
+        fix=(_larger(container), stopgap),
+        evidence=evidence,
+    )
 
 
 @check(Severity.WARNING, source=_NCCL, because_of=("shm_too_small",))
 def shm_tight_for_loaders(system: System, container: Container) -> Answer:
     """/dev/shm is enough for NCCL, and little for data-loader workers.
 
-    Why: each worker hands its batches over in /dev/shm, several at a time; the NCCL guide asks for 1 GiB. With large
+    Why: loader workers share it with NCCL; large batches fill it.
+    More: Each worker hands its batches over in /dev/shm, several at a time; the NCCL guide asks for 1 GiB. With large
     batches a worker dies of a bus error, hours into the run.
 
     Fix: give it more.
@@ -101,9 +103,8 @@ def shm_tight_for_loaders(system: System, container: Container) -> Answer:
         return Ok(f"/dev/shm is {gib(total)}")
     return Problem(
         f"/dev/shm is {gib(total)}, 1 GiB or more is advised",
-        "Loader workers share it with NCCL; large batches fill it.",
-        _larger(container),
-        {"path": "/dev/shm", "total_bytes": total},
+        fix=_larger(container),
+        evidence={"path": "/dev/shm", "total_bytes": total},
     )
 
 
@@ -111,15 +112,13 @@ def shm_tight_for_loaders(system: System, container: Container) -> Answer:
 def shm_not_writable(system: System) -> Answer:
     """/dev/shm cannot be written.
 
-    Why: NCCL, data loaders and Python's multiprocessing all make their shared memory there.
+    Why: NCCL, data loaders and multiprocessing have no shared memory.
 
-    Fix: mount it writable.
+    Fix: mount it.
     """
     if system.shm_writable is None:
         return Problem(
-            "there is no /dev/shm",
-            "NCCL, data loaders and multiprocessing have no shared memory.",
-            Fix("Mount it.", ("sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm",), who="admin"),
+            "there is no /dev/shm", fix=Fix(commands=("sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm",), who="admin")
         )
     if system.shm_writable:
         return Ok("/dev/shm can be written")
@@ -135,10 +134,10 @@ def shm_not_writable(system: System) -> Answer:
 def open_files_limit_low(system: System, container: Container) -> Answer:
     """A process may open few files.
 
-    Why: sockets of NCCL, pipes of loader workers and the shards of a dataset are all files; at the limit a rank stops
-    with "Too many open files".
+    Why: sockets, loader pipes and dataset shards add up; a rank then stops with "Too many open files".
 
-    Fix: raise the soft limit in the shell that launches; the hard limit is the administrator's.
+    Fix: raise the hard limit, then log in again.
+    More: Raise the soft limit in the shell that launches.
     """
     limit, hard = system.limit_open_files, system.hard_open_files
     if limit is None or limit >= _OPEN_FILES:
@@ -153,16 +152,14 @@ def open_files_limit_low(system: System, container: Container) -> Answer:
         fix = Fix("Start the container with more.", (shell("docker run --ulimit nofile={:number} ...", wanted),))
     else:
         fix = Fix(
-            "Raise the hard limit, then log in again.",
-            (shell("echo '* - nofile {:number}' | sudo tee /etc/security/limits.d/nofile.conf", wanted),),
+            commands=(shell("echo '* - nofile {:number}' | sudo tee /etc/security/limits.d/nofile.conf", wanted),),
             who="admin",
         )
     return Problem(
         f"ulimit -n is {limit}, {_OPEN_FILES} or more is advised",
-        "Sockets, loader pipes and dataset shards add up; a rank then stops with \"Too many open files\".",
-        fix,
-        {"soft_limit": limit, "hard_limit": hard},
-    )  # fmt: skip
+        fix=fix,
+        evidence={"soft_limit": limit, "hard_limit": hard},
+    )
 
 
 @check(Severity.ERROR, source=_LIMITS)
@@ -171,7 +168,8 @@ def locked_memory_limited(
 ) -> Answer:
     """A process may lock too little memory for RDMA.
 
-    Why: InfiniBand, RoCE and EFA adapters read and write memory that must not be moved: NCCL registers its buffers,
+    Why: NCCL registers its buffers with the adapter, which locks them in memory; at the limit that fails.
+    More: InfiniBand, RoCE and EFA adapters read and write memory that must not be moved: NCCL registers its buffers,
     which counts against `ulimit -l`. limits.conf does not reach services such as slurmd or Docker, so the limit in a
     job is often 64 KiB or 8 MiB. NCCL then fails with "Call to ibv_reg_mr failed" or "ibv_create_qp failed".
 
@@ -184,43 +182,21 @@ def locked_memory_limited(
         return Skip("no InfiniBand, RoCE or EFA port is active and may be used")
     if env.get("NCCL_IB_DISABLE", "").strip() == "1":
         return Skip("NCCL_IB_DISABLE=1: NCCL will not use the adapters")
-    limit, hard = system.limit_locked_memory_bytes, system.hard_locked_memory_bytes
+    limit = system.limit_locked_memory_bytes
     if limit is None:
         return Ok("memory may be locked without limit")
     if "ipc_lock" in (container.capabilities or ()):
         return Ok(f"ulimit -l is {_small(limit)}, and CAP_IPC_LOCK lifts it")
     if limit >= _LOCKED_BYTES:
         return Ok(f"{_small(limit)} may be locked (the NCCL guide asks for no limit)")
-    service = Fix(
-        "The service that starts the jobs hands its own limit on: lift it there.",
-        (
-            "sudo mkdir -p /etc/systemd/system/slurmd.service.d && cd /etc/systemd/system/slurmd.service.d",
-            "printf '[Service]\\nLimitMEMLOCK=infinity\\n' | sudo tee memlock.conf",
-            "sudo systemctl daemon-reload && sudo systemctl restart slurmd",
-        ),
-        who="admin",
-    )
-    login = Fix(
-        "Lift it, then log in again.",
-        ("echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/memlock.conf",),
-        who="admin",
-    )
-    if container.kind == "kubernetes":
-        fix = Fix(
-            "Give the container the capability IPC_LOCK.",
-            ("kubectl explain pod.spec.containers.securityContext.capabilities",),
-        )
-    elif container.kind and container.kind not in ("enroot", "apptainer"):
-        fix = Fix("Start the container without the limit.", ("docker run --ulimit memlock=-1 --cap-add IPC_LOCK ...",))
-    elif hard is None:
-        fix = Fix("Lift it before the launch.", ("ulimit -l unlimited",))
-    else:
-        fix = service if slurm.job_id else login
     return Problem(
         f"ulimit -l is {_small(limit)}, RDMA over {listed(ports)} needs more",
-        "NCCL registers its buffers with the adapter, which locks them in memory; at the limit that fails.",
-        fix,
-        {"soft_limit_bytes": limit, "hard_limit_bytes": hard, "ports": ", ".join(ports)},
+        fix=lifted(system.hard_locked_memory_bytes, container, slurm),
+        evidence={
+            "soft_limit_bytes": limit,
+            "hard_limit_bytes": system.hard_locked_memory_bytes,
+            "ports": ", ".join(ports),
+        },
     )
 
 
@@ -233,11 +209,12 @@ def _small(size: int) -> str:
 def processes_limit_low(system: System, host: Host, container: Container, visible: Visible, plan: Plan) -> Answer:
     """There is little room for the processes and threads of the ranks.
 
-    Why: threads count as processes, against `ulimit -u` (all of this user's) and against the cgroup's pids.max. A rank
+    Why: threads count as well; at the limit a rank cannot start a loader worker, or a thread of NCCL.
+    More: Threads count as processes, against `ulimit -u` (all of this user's) and against the cgroup's pids.max. A rank
     has dozens, and each loader worker is a process: at the limit they fail with "can't start new thread" or "Resource
     temporarily unavailable".
 
-    Fix: raise the limit.
+    Fix: raise TasksMax of the service or the session.
     """
     ranks = _ranks(visible, plan)
     need = ranks * _TASKS_PER_RANK
@@ -262,12 +239,11 @@ def processes_limit_low(system: System, host: Host, container: Container, visibl
     elif container.kind:
         fix = Fix("Start the container with more.", ("docker run --pids-limit=-1 ...",))
     else:
-        fix = Fix("Raise TasksMax of the service or the session.", ("systemctl status --no-pager $$",), who="admin")
+        fix = Fix(commands=("systemctl status --no-pager $$",), who="admin")
     return Problem(
         f"room for {room} processes and threads, {counted(ranks, 'rank')} with loader workers want {need}",
-        "Threads count as well; at the limit a rank cannot start a loader worker, or a thread of NCCL.",
-        fix,
-        {f"room_by_{name}": number for name, number in rooms.items()} | {"need": need},
+        fix=fix,
+        evidence={f"room_by_{name}": number for name, number in rooms.items()} | {"need": need},
     )
 
 
@@ -279,10 +255,10 @@ def processes_limit_low(system: System, host: Host, container: Container, visibl
 def cpus_fewer_than_ranks(system: System, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """There are fewer usable CPUs than GPUs.
 
-    Why: each rank keeps at least one core busy launching kernels, and its loader workers want more. Affinity, cgroup
-    quotas and Slurm's --cpus-per-task (default 1) cut the number silently: the GPUs then wait for data.
+    Why: affinity or a cgroup quota leaves this process few cores; the GPUs will wait for them.
+    More: Each rank keeps at least one core busy launching kernels, and its loader workers want more.
 
-    Fix: ask for more CPUs.
+    Fix: ask for more.
     """
     ranks = len(visible.gpus)
     if not gpus or not ranks:
@@ -292,9 +268,8 @@ def cpus_fewer_than_ranks(system: System, gpus: tuple[Gpu, ...], visible: Visibl
         return Ok(f"{counted(usable, 'CPU')} for {counted(ranks, 'rank')}")
     return Problem(
         f"{counted(usable, 'CPU')} usable of {system.cpus_logical}, for {counted(ranks, 'rank')}",
-        "Affinity or a cgroup quota leaves this process few cores; the GPUs will wait for them.",
-        Fix("Ask for more.", ("srun --cpus-per-task=8 ...", "docker run --cpus=16 ...")),
-        {"allowed": system.cpus_allowed, "quota": system.cpus_quota, "logical": system.cpus_logical},
+        fix=Fix(commands=("srun --cpus-per-task=8 ...", "docker run --cpus=16 ...")),
+        evidence={"allowed": system.cpus_allowed, "quota": system.cpus_quota, "logical": system.cpus_logical},
     )
 
 
@@ -302,11 +277,13 @@ def cpus_fewer_than_ranks(system: System, gpus: tuple[Gpu, ...], visible: Visibl
 def cpus_leave_no_loader(system: System, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """There is a CPU for every rank, and not one more for each rank's data loader.
 
-    Why: num_workers counts per rank. With fewer than two CPUs a rank, loader workers and the thread that feeds the GPU
+    Why: workers would take the CPU from the thread that feeds the GPU.
+    More: num_workers counts per rank. With fewer than two CPUs a rank, loader workers and the thread that feeds the GPU
     take turns on the same core, and more workers make it slower. PyTorch warns "This DataLoader will create N worker
     processes in total".
 
-    Fix: ask for more CPUs, or load in the rank itself.
+    Fix: ask for more.
+    More: Load in the rank itself.
     """
     ranks = len(visible.gpus)
     if not gpus or not ranks:
@@ -318,12 +295,11 @@ def cpus_leave_no_loader(system: System, gpus: tuple[Gpu, ...], visible: Visible
         return Ok(f"{counted(usable, 'CPU')}: too few for the ranks already")
     return Problem(
         f"{counted(usable, 'CPU')} for {counted(ranks, 'rank')}: none is left for loader workers of each",
-        "Workers would take the CPU from the thread that feeds the GPU.",
-        (
-            Fix("Ask for more.", ("srun --cpus-per-task=16 ...", "docker run --cpus=16 ...")),
+        fix=(
+            Fix(commands=("srun --cpus-per-task=16 ...", "docker run --cpus=16 ...")),
             Fix("Or set num_workers=0 in the DataLoader."),
         ),
-        {"usable": usable, "ranks": ranks},
+        evidence={"usable": usable, "ranks": ranks},
     )
 
 
@@ -337,11 +313,12 @@ def memory_small_for_ranks(
 ) -> Answer:
     """There is little host memory for the ranks of this machine.
 
-    Why: each rank loads torch, its copy of the model and its loader workers. What counts is the limit of the cgroup and
-    Slurm's --mem, not what the machine has. At the limit the kernel kills a rank with SIGKILL: exit code -9, no
-    traceback.
+    Why: the kernel ends a rank that goes over it with SIGKILL: exit code -9 and no traceback.
+    More: Each rank loads torch, its copy of the model and its loader workers. What counts is the limit of the cgroup
+    and Slurm's --mem, not what the machine has.
 
-    Fix: more memory for the job, or fewer loader workers.
+    Fix: ask for more.
+    More: Or start fewer loader workers.
     """
     ranks = len(visible.gpus)
     if not gpus or not ranks:
@@ -356,23 +333,12 @@ def memory_small_for_ranks(
     which = min(rooms, key=lambda name: rooms[name])
     if rooms[which] >= ranks * _MEMORY_PER_RANK_BYTES:
         return Ok(f"{gib(rooms[which])} for {counted(ranks, 'rank')}, by {which}")
-    slurms, docker, kubernetes = (
-        "sbatch --mem=0 ...",
-        "docker run --memory=64g ...",
-        "kubectl explain pod.spec.containers.resources.limits",
-    )
-    commands: tuple[str, ...] = (slurms, docker)
-    if slurm.job_id:
-        commands = (slurms,)
-    elif container.kind:
-        commands = (kubernetes,) if container.kind == "kubernetes" else (docker,)
     return Problem(
         f"{gib(rooms[which])} of host memory for {counted(ranks, 'rank')}, by {which}",
-        "The kernel ends a rank that goes over it with SIGKILL: exit code -9 and no traceback.",
-        Fix("Ask for more.", commands)
+        fix=Fix(commands=asking_for_memory(container, slurm))
         if which != "the machine"
         else Fix("See who holds the memory, or start fewer ranks.", ("ps -eo rss,pid,user,comm --sort=-rss | head",)),
-        {
+        evidence={
             "available_bytes": system.memory_available_bytes,
             "limit_bytes": system.memory_limit_bytes,
             "limit_used_bytes": system.memory_limit_used_bytes,
@@ -385,10 +351,11 @@ def memory_small_for_ranks(
 def processes_killed_for_memory(system: System) -> Answer:
     """The kernel has killed processes of this session for lack of memory.
 
-    Why: the cgroup counts each process that was killed at its memory limit. If a run ended with exit code -9 and no
+    Why: a rank or loader worker that ended with exit code -9 was most likely one of them.
+    More: The cgroup counts each process that was killed at its memory limit. If a run ended with exit code -9 and no
     traceback, this is why.
 
-    Fix: more memory, fewer loader workers, or load the model on one rank only.
+    Fix: ask for more memory, or let ranks load the model one after the other.
     """
     if system.oom_kills is None:
         return Skip(
@@ -398,7 +365,5 @@ def processes_killed_for_memory(system: System) -> Answer:
         return Ok("none since this session or container began")
     return Problem(
         f"{counted(system.oom_kills, 'process', 'processes')} killed for lack of memory in this session",
-        "A rank or loader worker that ended with exit code -9 was most likely one of them.",
-        Fix("Ask for more memory, or let ranks load the model one after the other."),
-        {"oom_kills": system.oom_kills, "limit_bytes": system.memory_limit_bytes},
+        evidence={"oom_kills": system.oom_kills, "limit_bytes": system.memory_limit_bytes},
     )

@@ -6,7 +6,8 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Plan, Visible
 
-from ._knowledge import GIB, counted, gib, gpu_list, same_models, use_only, was_running
+from ._gpus import gpu_problem, names_of, same_models, use_only, was_running
+from ._wording import GIB, counted, gib, gpu_list
 
 FAMILY = Family(gpu_only=True)
 
@@ -28,22 +29,21 @@ _BAR1_FULL = 0.95
 def gpu_memory_below_plan(gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) -> Answer:
     """A visible GPU has less free memory than the plan expects.
 
-    Why: the rank on it stops with out-of-memory, and the others with it.
+    Why: a rank on it would stop with out-of-memory.
 
-    Fix: free the GPU, or leave it out.
+    Fix: see who holds the memory.
+    More: Free the GPU, or leave it out.
     """
     if plan.expect_free_bytes is None:
         return Skip("no amount was asked for (--expect-free)")
     used = [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.memory_free_bytes is not None]
     short = [gpu for gpu in used if (gpu.memory_free_bytes or 0) < plan.expect_free_bytes]
     if short:
-        return Problem(
-            f"{gpu_list(g.index for g in short)}: {gib(short[0].memory_free_bytes or 0)} free, "
-            f"{gib(plan.expect_free_bytes)} expected",
-            "A rank on it would stop with out-of-memory.",
-            Fix("See who holds the memory.", ("nvidia-smi",)),
-            {f"gpu_{gpu.index}_free_bytes": gpu.memory_free_bytes for gpu in short},
-            tuple(f"GPU {gpu.index}" for gpu in short),
+        return gpu_problem(
+            short,
+            f"{gib(short[0].memory_free_bytes or 0)} free, {gib(plan.expect_free_bytes)} expected",
+            {"free_bytes": "memory_free_bytes"},
+            Fix(commands=("nvidia-smi",)),
         )
     return Ok(f"{len(used)} GPUs have {gib(plan.expect_free_bytes)} free") if used else Skip("no visible GPU tells")
 
@@ -55,7 +55,7 @@ def gpu_memory_sizes_differ(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     Why: all ranks get the same micro-batch, so the one with the least memory stops with out-of-memory first. Equal
     boards differ where ECC takes its share on one of them only, or where one is another edition.
 
-    Fix: set ECC alike on all, or plan for the smallest.
+    Fix: set ECC alike; it takes effect at the next reset.
     """
     told = [
         (name, [gpu for gpu in members if gpu.memory_total_bytes and not gpu.mig_mode])
@@ -71,11 +71,11 @@ def gpu_memory_sizes_differ(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             f"{gpu_list(g.index for g in small)}: {gib(min(sizes))} of memory, the others have {gib(max(sizes))}",
             f"They are all {name}. "
             + ("ECC is on for some of them only." if ecc else "One of them is another edition, or set up differently."),
-            Fix("Set ECC alike; it takes effect at the next reset.", ("nvidia-smi -q -d ECC,MEMORY",), "admin")
+            Fix(commands=("nvidia-smi -q -d ECC,MEMORY",), who="admin")
             if ecc
             else Fix("Plan the batch for the smallest.", ("mgpu configure",)),
             {f"gpu_{gpu.index}_total_bytes": gpu.memory_total_bytes for gpu in members},
-            tuple(f"GPU {gpu.index}" for gpu in small),
+            names_of(small),
         )
     number = sum(len(members) for _, members in told)
     if not number:
@@ -94,7 +94,7 @@ def gpu_free_memory_uneven(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     Why: all ranks get the same micro-batch: what fits on the fullest GPU is what fits. A screen, a notebook or another
     user takes the difference.
 
-    Fix: free it, or plan the batch for it.
+    Fix: see who holds it, or plan for the smallest.
     """
     number = 0
     for members in same_models(gpus, visible).values():
@@ -108,9 +108,9 @@ def gpu_free_memory_uneven(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             return Problem(
                 f"{gpu_list(g.index for g in low)}: {gib(gpu.memory_free_bytes or 0)} free, elsewhere {gib(most)}",
                 f"GPU {gpu.index} drives a screen." if screen else "Something else holds memory there.",
-                Fix("See who holds it, or plan for the smallest.", ("nvidia-smi",)),
+                Fix(commands=("nvidia-smi",)),
                 {f"gpu_{g.index}_free_bytes": g.memory_free_bytes for g in known},
-                tuple(f"GPU {g.index}" for g in low),
+                names_of(low),
             )
     if not number:
         return Skip("no visible GPU tells its free memory")
@@ -125,7 +125,8 @@ def gpu_free_memory_uneven(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
 def gpu_memory_used_from_outside(gpus: tuple[Gpu, ...], visible: Visible, container: Container) -> Answer:
     """In a container: GPU memory is in use, and no process that shows here holds it.
 
-    Why: processes of the host and of other containers do not show in one, and often not even its own. Whoever it is, a
+    Why: another container, the host, or a process in here that NVML does not list has the GPU.
+    More: Processes of the host and of other containers do not show in one, and often not even its own. Whoever it is, a
     rank gets what is left and stops with out-of-memory.
 
     Fix: ask on the host who has the GPU, or take a free one.
@@ -150,13 +151,12 @@ def gpu_memory_used_from_outside(gpus: tuple[Gpu, ...], visible: Visible, contai
         free = [index for index in visible.gpus if index not in foreign]
         return Problem(
             f"{gpu_list(foreign)}: {gib(next(iter(foreign.values())))} in use, and no process is listed",
-            "Another container, the host, or a process in here that NVML does not list has the GPU.",
-            (
+            fix=(
                 *([Fix("Use the others.", use_only(free, gpus))] if free else []),
                 Fix("Ask on the host who has it.", ("nvidia-smi",), "admin"),
             ),
-            {f"gpu_{index}_foreign_bytes": rest for index, rest in foreign.items()},
-            tuple(f"GPU {index}" for index in foreign),
+            evidence={f"gpu_{index}_foreign_bytes": rest for index, rest in foreign.items()},
+            subjects=tuple(f"GPU {index}" for index in foreign),
         )
     return Ok(f"memory of {counted(known, 'GPU')} is accounted for") if known else Skip("no visible GPU tells")
 
@@ -165,8 +165,9 @@ def gpu_memory_used_from_outside(gpus: tuple[Gpu, ...], visible: Visible, contai
 def gpu_busy_without_process(gpus: tuple[Gpu, ...], visible: Visible, driver: Driver, container: Container) -> Answer:
     """A GPU is at work, and no process is listed there.
 
-    Why: somebody computes from where this process cannot look (another container, a virtual machine beside this one). A
-    rank there shares the GPU, and every step waits for it.
+    Why: somebody computes there whom this process cannot see.
+    More: Somebody computes from where this process cannot look (another container, a virtual machine beside this one).
+    A rank there shares the GPU, and every step waits for it.
 
     Fix: find out who it is, or take a free GPU.
     """
@@ -183,17 +184,19 @@ def gpu_busy_without_process(gpus: tuple[Gpu, ...], visible: Visible, driver: Dr
     bad = [gpu for gpu in known if not gpu.processes and (gpu.utilization_percent or 0) > _IDLE_PERCENT]
     if bad:
         free = [index for index in visible.gpus if index not in {gpu.index for gpu in bad}]
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: {bad[0].utilization_percent} % busy, and no process is listed",
-            "Somebody computes there whom this process cannot see.",
+        return gpu_problem(
+            bad,
+            f"{bad[0].utilization_percent} % busy, and no process is listed",
+            {"percent": "utilization_percent"},
             (
                 *([Fix("Use the others.", use_only(free, gpus))] if free else []),
-                Fix("See who has the device open.", tuple(shell("sudo fuser -v {:path}", _node(gpu)) for gpu in bad),
-                    "admin"),
+                Fix(
+                    "See who has the device open.",
+                    tuple(shell("sudo fuser -v {:path}", _node(gpu)) for gpu in bad),
+                    "admin",
+                ),
             ),
-            {f"gpu_{gpu.index}_percent": gpu.utilization_percent for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
-        )  # fmt: skip
+        )
     if not known:
         return Skip("no visible GPU tells, or the driver had to be started for the question")
     return Ok(f"nobody unseen computes on {len(known)} of {len(visible.gpus)} visible GPUs")
@@ -207,10 +210,12 @@ def _node(gpu: Gpu) -> str:
 def gpu_bar1_exhausted(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """The window through which other devices reach a GPU's memory (BAR1) is full.
 
-    Why: peer-to-peer over PCIe and GPUDirect RDMA map their buffers into it. Without room NCCL fails to register
+    Why: there is no room left for peers and network cards to map this GPU's memory.
+    More: Peer-to-peer over PCIe and GPUDirect RDMA map their buffers into it. Without room NCCL fails to register
     memory, or falls back to copies through the host.
 
-    Fix: end the processes that hold it, or switch the large window (resizable BAR, Above 4G) on in the BIOS.
+    Fix: see who holds the GPU.
+    More: End the processes that hold it, or switch the large window (resizable BAR, Above 4G) on in the BIOS.
     """
     known = [
         gpu for gpu in gpus if gpu.index in visible.gpus and gpu.bar1_total_bytes and gpu.bar1_used_bytes is not None
@@ -218,13 +223,11 @@ def gpu_bar1_exhausted(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     bad = [gpu for gpu in known if (gpu.bar1_used_bytes or 0) >= _BAR1_FULL * (gpu.bar1_total_bytes or 0)]
     if bad:
         gpu = bad[0]
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: BAR1 is full ({gib(gpu.bar1_used_bytes or 0)} of "
-            f"{gib(gpu.bar1_total_bytes or 0)})",
-            "There is no room left for peers and network cards to map this GPU's memory.",
-            Fix("See who holds the GPU.", (shell("nvidia-smi -q -d MEMORY,PIDS -i {:number}", gpu.index),)),
-            {f"gpu_{g.index}_bar1_used_bytes": g.bar1_used_bytes for g in bad},
-            tuple(f"GPU {g.index}" for g in bad),
+        return gpu_problem(
+            bad,
+            f"BAR1 is full ({gib(gpu.bar1_used_bytes or 0)} of {gib(gpu.bar1_total_bytes or 0)})",
+            {"bar1_used_bytes": "bar1_used_bytes"},
+            Fix(commands=(shell("nvidia-smi -q -d MEMORY,PIDS -i {:number}", gpu.index),)),
         )
     if not known:
         return Skip("no visible GPU tells")

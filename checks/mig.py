@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Config, Driver, Gpu, Visible
 
-from ._knowledge import counted, gpu_list, numbers, use_only
+from ._gpus import gpu_problem, names_of, use_only
+from ._wording import counted, gpu_list
 
 FAMILY = Family(gpu_only=True)
 
@@ -39,7 +41,8 @@ def gpu_split_by_mig(gpus: tuple[Gpu, ...], visible: Visible, driver: Driver) ->
     Why: drivers before 570 show a process one instance and no GPU beside it; newer ones list instances and GPUs side by
     side, so a rank gets a fraction of a GPU, or no device, and NCCL joins no two instances of one GPU.
 
-    Fix: hide the split GPU, or switch MIG off there.
+    Fix: use the whole GPUs.
+    More: Hide the split GPU, or switch MIG off there.
     """
     known = _mig_known(gpus, visible)
     bad = [gpu for gpu in known if gpu.mig_mode]
@@ -50,9 +53,9 @@ def gpu_split_by_mig(gpus: tuple[Gpu, ...], visible: Visible, driver: Driver) ->
             "CUDA shows a process one MIG instance and no whole GPU beside it."
             if _shows_one(driver)
             else "CUDA lists the instances beside the whole GPUs: a rank there has a fraction of what the others have.",
-            (Fix("Use the whole GPUs.", use_only(whole, gpus)), _switch_mig_off(bad)),
+            (Fix(commands=use_only(whole, gpus)), _switch_mig_off(bad)),
             {f"gpu_{gpu.index}_instances": len(gpu.mig_uuids) for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            names_of(bad),
         )
     if bad:
         return Ok("all visible GPUs are split alike")
@@ -68,7 +71,8 @@ def gpus_all_split_by_mig(gpus: tuple[Gpu, ...], visible: Visible, driver: Drive
     Why: an instance trains well on its own. A run over several does not come about: NCCL takes one rank per GPU, and
     drivers before 570 show a process one instance, whatever their number.
 
-    Fix: train with one process, on the instance that is meant; for several ranks switch MIG off.
+    Fix: name the one that is meant.
+    More: Train with one process, on the instance that is meant; for several ranks switch MIG off.
     """
     known = _mig_known(gpus, visible)
     bad = [gpu for gpu in known if gpu.mig_mode and gpu.mig_uuids]
@@ -79,12 +83,9 @@ def gpus_all_split_by_mig(gpus: tuple[Gpu, ...], visible: Visible, driver: Drive
             "CUDA shows a process the first of them, unless CUDA_VISIBLE_DEVICES names another."
             if _shows_one(driver)
             else "NCCL joins no two instances of one GPU: each is for a training of its own.",
-            (
-                Fix("Name the one that is meant.", (shell("export CUDA_VISIBLE_DEVICES={:id}", bad[0].mig_uuids[0]),)),
-                _switch_mig_off(bad),
-            ),
+            (Fix(commands=(shell("export CUDA_VISIBLE_DEVICES={:id}", bad[0].mig_uuids[0]),)), _switch_mig_off(bad)),
             {f"gpu_{gpu.index}_instances": len(gpu.mig_uuids) for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            names_of(bad),
         )
     if visible.mig:
         more = f" and {len(visible.more_mig)} more" if visible.more_mig else ""
@@ -96,27 +97,27 @@ def gpus_all_split_by_mig(gpus: tuple[Gpu, ...], visible: Visible, driver: Drive
 def mig_without_instance(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """MIG is switched on on a GPU, and no instance is there.
 
-    Why: CUDA can use such a GPU neither whole nor in part: a process there finds no device.
+    Why: no instance was made on this GPU, or this process may see none: CUDA finds nothing there.
+    More: CUDA can use such a GPU neither whole nor in part: a process there finds no device.
 
-    Fix: make an instance, or switch MIG off.
+    Fix: make one.
+    More: Switch MIG off.
     """
     on = [gpu for gpu in _mig_known(gpus, visible) if gpu.mig_mode]
     known = [gpu for gpu in on if not any(words.startswith("mig_uuids") for words in gpu.trouble)]
     bad = [gpu for gpu in known if not gpu.mig_uuids]
     if bad:
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: MIG is on, without an instance to use",
-            "No instance was made on this GPU, or this process may see none: CUDA finds nothing there.",
+        return gpu_problem(
+            bad,
+            "MIG is on, without an instance to use",
+            {"instances": lambda gpu: 0},
             (
                 Fix(
-                    "Make one.",
-                    tuple(shell("sudo nvidia-smi mig -i {:number} -cgi 0 -C", g.index) for g in bad),
-                    "admin",
+                    commands=tuple(shell("sudo nvidia-smi mig -i {:number} -cgi 0 -C", g.index) for g in bad),
+                    who="admin",
                 ),
                 _switch_mig_off(bad),
             ),
-            {f"gpu_{gpu.index}_instances": 0 for gpu in bad},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
         )
     if not known:
         return Skip("no visible GPU is split by MIG")
@@ -127,10 +128,12 @@ def mig_without_instance(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
 def mig_with_several_ranks(gpus: tuple[Gpu, ...], visible: Visible, driver: Driver, config: Config) -> Answer:
     """The config starts several processes where CUDA shows each of them one MIG instance.
 
-    Why: under drivers before 570 every rank sees the first instance and no other device, so the second rank fails with
+    Why: a rank beyond the first finds no device of its own.
+    More: Under drivers before 570 every rank sees the first instance and no other device, so the second rank fails with
     "invalid device ordinal", and the first waits for it.
 
-    Fix: one process for one instance; for several ranks hide the split GPUs, or switch MIG off.
+    Fix: start one process.
+    More: For several ranks hide the split GPUs, or switch MIG off.
     """
     split = [gpu for gpu in _mig_known(gpus, visible) if gpu.mig_mode and gpu.mig_uuids]
     if not split and not visible.mig:
@@ -146,13 +149,12 @@ def mig_with_several_ranks(gpus: tuple[Gpu, ...], visible: Visible, driver: Driv
     whole = [index for index in visible.gpus if index not in {gpu.index for gpu in split}]
     return Problem(
         f"{counted(ranks, 'rank')}, and CUDA shows each of them one MIG instance",
-        "A rank beyond the first finds no device of its own.",
-        (
+        fix=(
             Fix(f"Use the whole GPUs ({len(whole)}).", use_only(whole, gpus))
             if whole
-            else Fix("Start one process.", ("mgpu configure",)),
+            else Fix(commands=("mgpu configure",)),
             *([_switch_mig_off(split)] if split else []),
         ),
-        {"ranks": ranks, "split": len(split), "CUDA_VISIBLE_DEVICES": visible.value, "driver": driver.version},
-        tuple(f"GPU {gpu.index}" for gpu in split),
+        evidence={"ranks": ranks, "split": len(split), "CUDA_VISIBLE_DEVICES": visible.value, "driver": driver.version},
+        subjects=names_of(split),
     )

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Gpu, Libraries, Nccl, Plan, Pytorch, System, TorchRuntime, Visible
 
-from ._knowledge import listed, numbers
 from ._versions import NCCL_DEFECTS, NcclDefect, satisfies
+from ._wording import listed
 
 FAMILY = Family(gpu_only=True)
 
@@ -24,7 +25,7 @@ def nccl_wheels_mixed(nccl: Nccl, pytorch: Pytorch) -> Answer:
     Why: both put libnccl.so.2 into the same folder, and the one installed last wins. When that is older than torch's
     own, torch fails at import with "undefined symbol: nccl…" or at run time. xgboost and other packages bring one.
 
-    Fix: remove the one torch does not ask for, then reinstall the other.
+    Fix: remove the extra one and put the right one back.
     """
     if not nccl.wheels:
         return Skip("no NCCL wheel is installed")
@@ -43,11 +44,10 @@ def nccl_wheels_mixed(nccl: Nccl, pytorch: Pytorch) -> Answer:
         "They share one folder and one file name: which NCCL is there depends on what was installed last. "
         + (f"Now it is {there}." if there else "Which one it is now cannot be asked."),
         Fix(
-            "Remove the extra one and put the right one back.",
-            (
+            commands=(
                 shell("pip uninstall -y {:package}", extra),
                 shell("pip install --force-reinstall --no-deps {:package}", pytorch.nccl_required),
-            ),
+            )
         ),
         dict(nccl.wheels),
     )
@@ -60,7 +60,7 @@ def nccl_not_the_wheels(nccl: Nccl, pytorch: Pytorch) -> Answer:
     Why: a preloaded library wins over the wheel's. torch.cuda.nccl.version() goes on telling the version it was
     compiled with, while another one runs: bugs and performance are those of a library nobody looks at.
 
-    Fix: take it out of LD_PRELOAD, unless you mean it.
+    Fix: take it out of LD_PRELOAD.
     """
     if not pytorch.cuda or not nccl.libraries:
         return Skip("no NCCL library is in reach")
@@ -71,7 +71,7 @@ def nccl_not_the_wheels(nccl: Nccl, pytorch: Pytorch) -> Answer:
     return Problem(
         f"NCCL {first.version or '?'} is preloaded over the wheel's {wheel.version}",
         f"LD_PRELOAD puts {first.path} before the library torch was built with.",
-        Fix("Take it out of LD_PRELOAD.", ("unset LD_PRELOAD",)),
+        Fix(commands=("unset LD_PRELOAD",)),
         {"loaded": first.path, "loaded_version": first.version, "wheel_version": wheel.version},
     )
 
@@ -83,7 +83,8 @@ def nccl_not_as_required(nccl: Nccl, pytorch: Pytorch) -> Answer:
     Why: torch pins one version and was tested with it. Another one may miss symbols, or carry bugs that torch's does
     not.
 
-    Fix: install the version torch asks for.
+    Fix: install the pinned one.
+    More: Install the version torch asks for.
     """
     if not pytorch.nccl_required or not nccl.wheels:
         return Skip("torch pins no NCCL wheel, or none is installed")
@@ -94,7 +95,7 @@ def nccl_not_as_required(nccl: Nccl, pytorch: Pytorch) -> Answer:
     return Problem(
         f"{name} {installed or 'is missing'}, torch asks for {wanted}",
         "torch was built and tested with the version it pins.",
-        Fix("Install the pinned one.", (shell("pip install --no-deps {:package}", pytorch.nccl_required),)),
+        Fix(commands=(shell("pip install --no-deps {:package}", pytorch.nccl_required),)),
         {"required": pytorch.nccl_required, "installed": installed},
     )
 
@@ -103,10 +104,10 @@ def nccl_not_as_required(nccl: Nccl, pytorch: Pytorch) -> Answer:
 def nccl_stack_unlimited(nccl: Nccl, system: System) -> Answer:
     """The stack is unlimited, and this NCCL can crash with that.
 
-    Why: with `ulimit -s unlimited` glibc gives new threads a stack of 2 MB. NCCL before 2.28 searches the paths between
-    its ranks there, and crashes while it starts when they are many.
+    Why: NCCL before 2.28 can crash at start under an unlimited stack: glibc then gives its threads 2 MB, too little for
+    its search of paths between many ranks.
 
-    Fix: set a limit.
+    Fix: set a limit in the job.
     """
     if not nccl.libraries or not nccl.libraries[0].version:
         return Skip("no NCCL library is in reach")
@@ -117,10 +118,8 @@ def nccl_stack_unlimited(nccl: Nccl, system: System) -> Answer:
         return Ok(f"NCCL {version} copes with an unlimited stack")
     return Problem(
         f"ulimit -s is unlimited, NCCL is {version}",
-        "NCCL before 2.28 can crash at start under an unlimited stack: glibc then gives its threads 2 MB, too little "
-        "for its search of paths between many ranks.",
-        Fix("Set a limit in the job.", ("ulimit -s 8192",)),
-        {"stack": None, "nccl": version},
+        fix=Fix(commands=("ulimit -s 8192",)),
+        evidence={"stack": None, "nccl": version},
     )
 
 
@@ -135,13 +134,15 @@ def nccl_loaded_is_another(torch_runtime: TorchRuntime) -> Answer:
     Why: torch.cuda.nccl.version() tells what torch was compiled with, whatever runs. The file in the process's memory
     was asked itself. An older one misses functions ("undefined symbol: nccl..."); each has its own defects.
 
-    Fix: find out what brings it in, and take it away or install the version torch asks for.
+    Fix: see what brings it in: LD_PRELOAD, LD_LIBRARY_PATH, or a wheel that was replaced.
     """
     if torch_runtime.import_error is not None or torch_runtime.mapped is None:
         return Skip("torch cannot be imported" if torch_runtime.import_error else "what torch mapped is not known")
     path, loaded, compiled = (
-        torch_runtime.mapped.get("nccl"), torch_runtime.nccl_loaded_version, torch_runtime.nccl_version,
-    )  # fmt: skip
+        torch_runtime.mapped.get("nccl"),
+        torch_runtime.nccl_loaded_version,
+        torch_runtime.nccl_version,
+    )
     if path is None:
         return Skip("torch loads no libnccl: it has none, or carries it inside")
     if not loaded or not compiled:
@@ -151,10 +152,7 @@ def nccl_loaded_is_another(torch_runtime: TorchRuntime) -> Answer:
     return Problem(
         f"NCCL {loaded} is loaded, torch was compiled with {compiled}",
         f"{path} is what the ranks would run; torch and its messages go on speaking of {compiled}.",
-        Fix(
-            "See what brings it in: LD_PRELOAD, LD_LIBRARY_PATH, or a wheel that was replaced.",
-            ("echo $LD_PRELOAD $LD_LIBRARY_PATH", "pip list | grep -i nccl"),
-        ),
+        Fix(commands=("echo $LD_PRELOAD $LD_LIBRARY_PATH", "pip list | grep -i nccl")),
         {"path": path, "loaded": loaded, "compiled_with": compiled},
     )
 
@@ -163,10 +161,12 @@ def nccl_loaded_is_another(torch_runtime: TorchRuntime) -> Answer:
 def nccl_not_the_images(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) -> Answer:
     """The image announces another NCCL or CUDA than torch uses.
 
-    Why: NVIDIA's images set NCCL_VERSION and CUDA_VERSION for the packages in them; torch from pip brings its own. Both
-    variables choose nothing. Whoever reads them, or `dpkg -l | grep nccl`, looks for faults in the wrong version.
+    Why: the variables tell of packages of the image that torch does not use.
+    More: NVIDIA's images set NCCL_VERSION and CUDA_VERSION for the packages in them; torch from pip brings its own.
+    Both variables choose nothing. Whoever reads them, or `dpkg -l | grep nccl`, looks for faults in the wrong version.
 
-    Fix: nothing; go by the versions shown here.
+    Fix: nothing; do not go by these variables.
+    More: Go by the versions shown here.
     """
     image = {name: env[name] for name in ("NCCL_VERSION", "CUDA_VERSION") if numbers(env.get(name))}
     if not image or not pytorch.cuda:
@@ -181,9 +181,7 @@ def nccl_not_the_images(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) ->
         return Ok(", ".join(f"{name}={value}" for name, value in image.items()))
     return Problem(
         ", ".join(f"{name}={value} in the image, torch uses {used[name]}" for name, value in differ.items()),
-        "The variables tell of packages of the image that torch does not use.",
-        Fix("Nothing; do not go by these variables."),
-        {name: f"{value}, used {used[name]}" for name, value in differ.items()},
+        evidence={name: f"{value}, used {used[name]}" for name, value in differ.items()},
     )
 
 
@@ -203,7 +201,7 @@ def nccl_version_known_bad(nccl: Nccl, gpus: tuple[Gpu, ...], visible: Visible, 
     Why: some releases hang, fail or corrupt data with certain GPUs or across machines; the next release mends it. What
     is seen is a hang in the first collective, or a loss that goes its own way.
 
-    Fix: the release that mends it.
+    Fix: use a release that has it mended.
     """
     if not nccl.libraries or not nccl.libraries[0].version:
         return Skip("no NCCL library is in reach")
@@ -217,7 +215,7 @@ def nccl_version_known_bad(nccl: Nccl, gpus: tuple[Gpu, ...], visible: Visible, 
     fixed = max((row.fixed_in for row in hits), key=numbers)
     wheel = next(iter(nccl.wheels), None) if nccl.libraries[0].origin == "wheel" else None
     newer = (
-        Fix("Use a release that has it mended.", (shell("pip install {:package}", f"{wheel}>={fixed}"),))
+        Fix(commands=(shell("pip install {:package}", f"{wheel}>={fixed}"),))
         if wheel
         else Fix(f"Use an image or a package with NCCL {fixed} or newer: {nccl.libraries[0].path} is not of a wheel.")
     )
@@ -231,7 +229,7 @@ def nccl_version_known_bad(nccl: Nccl, gpus: tuple[Gpu, ...], visible: Visible, 
         " ".join(row.effect for row in hits),
         (newer, *stopgaps),
         {f"source {place}": row.url for place, row in enumerate(hits, 1)} | {"nccl": version},
-    )  # fmt: skip
+    )
 
 
 def _concerns(row: NcclDefect, shown: list[Gpu], plan: Plan) -> bool:
@@ -250,7 +248,7 @@ def nccl_plugin_not_loadable(libraries: Libraries, plan: Plan) -> Answer:
     Why: NCCL_NET_PLUGIN and NCCL_TUNER_PLUGIN name a library. When it cannot be loaded NCCL goes on without a word: the
     ranks talk over TCP where EFA or another fast network was meant, ten times slower, or hang.
 
-    Fix: put its folder on LD_LIBRARY_PATH, or unset the variable.
+    Fix: put the folder of the plugin on LD_LIBRARY_PATH, install what it lacks, or unset the variable.
     """
     named = [one for one in libraries.found if one.name in ("nccl-net", "nccl-tuner", "nccl-profiler")]
     if not named:
@@ -265,10 +263,7 @@ def nccl_plugin_not_loadable(libraries: Libraries, plan: Plan) -> Answer:
     return Problem(
         f"{listed(f'{one.name} plugin {one.path}' for one in bad)} cannot be loaded",
         f"The loader says: {bad[0].error or 'nothing'}. NCCL goes on without it, and only NCCL_DEBUG=INFO shows that.",
-        Fix(
-            "Put the folder of the plugin on LD_LIBRARY_PATH, install what it lacks, or unset the variable.",
-            tuple(shell("unset NCCL_{:name}_PLUGIN", one.name.removeprefix('nccl-').upper()) for one in bad),
-        ),
+        Fix(commands=tuple(shell("unset NCCL_{:name}_PLUGIN", one.name.removeprefix("nccl-").upper()) for one in bad)),
         {one.path: one.error for one in bad},
         tuple(one.name for one in bad),
-    )  # fmt: skip
+    )

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Evidence, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Config, Libraries, Python, Pytorch, Visible
 
 from . import _shadowing as shadowing
-from ._knowledge import counted, listed, numbers, usable_count, whole
+from ._gpus import usable_count
 from ._versions import TOGETHER, Together, requirement, satisfies
+from ._wording import counted, listed, whole
 
 FAMILY = Family(stops_start="always")
 _ACCELERATE = "https://huggingface.co/docs/accelerate/basic_tutorials/install"
@@ -25,7 +27,8 @@ _FSDP = "FSDP"
 def accelerate_missing(packages: Mapping[str, str], python: Python) -> Answer:
     """accelerate is not installed in the interpreter that would run the training.
 
-    Why: it is the launcher mgpu hands off to, and most scripts import it.
+    Why: the launcher is not there.
+    More: It is the launcher mgpu hands off to, and most scripts import it.
 
     Fix: install it.
     """
@@ -33,9 +36,8 @@ def accelerate_missing(packages: Mapping[str, str], python: Python) -> Answer:
         return Ok(f"accelerate {packages['accelerate']}")
     return Problem(
         f"no accelerate in {python.executable}",
-        "The launcher is not there.",
-        Fix("Install it.", (shell("{:path} -m pip install accelerate", python.executable),)),
-        {"python": python.executable},
+        fix=Fix(commands=(shell("{:path} -m pip install accelerate", python.executable),)),
+        evidence={"python": python.executable},
     )
 
 
@@ -43,7 +45,8 @@ def accelerate_missing(packages: Mapping[str, str], python: Python) -> Answer:
 def accelerate_too_old(packages: Mapping[str, str]) -> Answer:
     """accelerate is older than mgpu supports.
 
-    Why: before 1.0 config keys and launcher options differ from what mgpu writes and checks.
+    Why: keys and options of the launcher have changed since.
+    More: Before 1.0 config keys and launcher options differ from what mgpu writes and checks.
 
     Fix: update it.
     """
@@ -53,9 +56,8 @@ def accelerate_too_old(packages: Mapping[str, str]) -> Answer:
     if version < _OLDEST:
         return Problem(
             f"accelerate {packages['accelerate']}, 1.0 or newer wanted",
-            "Keys and options of the launcher have changed since.",
-            Fix("Update it.", ("pip install --upgrade accelerate",)),
-            {"accelerate": packages["accelerate"]},
+            fix=Fix(commands=("pip install --upgrade accelerate",)),
+            evidence={"accelerate": packages["accelerate"]},
         )
     return Ok(f"accelerate {packages['accelerate']}")
 
@@ -67,7 +69,8 @@ def accelerate_of_another_python(python: Python, packages: Mapping[str, str]) ->
     Why: typed by hand, `accelerate launch` would train in an environment with other versions than the one examined
     here. mgpu starts the launcher of its own interpreter.
 
-    Fix: activate the environment, or start it as `python -m accelerate.commands.launch`.
+    Fix: start this interpreter's launcher.
+    More: Activate the environment, or start it as `python -m accelerate.commands.launch`.
     """
     if python.accelerate_on_path is None:
         return Skip("no accelerate command on PATH")
@@ -78,10 +81,7 @@ def accelerate_of_another_python(python: Python, packages: Mapping[str, str]) ->
     return Problem(
         f"accelerate on PATH runs {python.accelerate_on_path}",
         f"mgpu examined {python.executable}; a hand-typed `accelerate launch` would use the other one.",
-        Fix(
-            "Start this interpreter's launcher.",
-            (shell("{:path} -m accelerate.commands.launch ...", python.executable),),
-        ),
+        Fix(commands=(shell("{:path} -m accelerate.commands.launch ...", python.executable),)),
         {"examined": python.executable, "on_path": python.accelerate_on_path},
     )
 
@@ -95,19 +95,19 @@ def _same(other: str, python: Python) -> bool:
 def accelerate_default_config_left(python: Python) -> Answer:
     """A default accelerate config lies in the Hugging Face cache.
 
-    Why: `accelerate launch` without --config_file reads it, whatever it says and however old it is. mgpu always names
+    Why: a hand-typed `accelerate launch` would silently use it.
+    More: `accelerate launch` without --config_file reads it, whatever it says and however old it is. mgpu always names
     its own file, so it does no harm here.
 
-    Fix: remove it when nobody needs it.
+    Fix: look at it; move it away if it is a leftover.
     """
     if python.accelerate_default_config is None:
         return Ok("no leftover default config")
     asks = ", ".join(f"{key} {value}" for key, value in sorted(python.accelerate_default_settings.items()))
     return Problem(
         f"a default_config.yaml is in the cache{': ' if asks else ''}{asks}",
-        "A hand-typed `accelerate launch` would silently use it.",
-        Fix("Look at it; move it away if it is a leftover.", (shell("cat {:path}", python.accelerate_default_config),)),
-        {"path": python.accelerate_default_config},
+        fix=Fix(commands=(shell("cat {:path}", python.accelerate_default_config),)),
+        evidence={"path": python.accelerate_default_config},
     )
 
 
@@ -115,10 +115,11 @@ def accelerate_default_config_left(python: Python) -> Answer:
 def accelerate_default_config_misfits(python: Python, visible: Visible) -> Answer:
     """The default accelerate config starts another number of ranks than there are GPUs.
 
-    Why: it was answered on another machine, or with Enter: accelerate's wizard proposes 1 process. A hand-typed
+    Why: `accelerate launch` without --config_file reads it. mgpu never does.
+    More: It was answered on another machine, or with Enter: accelerate's wizard proposes 1 process. A hand-typed
     `accelerate launch` leaves GPUs idle, or starts ranks that have none.
 
-    Fix: name a config of this machine, or move the default away.
+    Fix: name the config, or move that one away.
     """
     settings, number = python.accelerate_default_settings, usable_count(visible)
     ranks, machines = whole(settings.get("num_processes", "")), whole(settings.get("num_machines", "1"))
@@ -129,12 +130,13 @@ def accelerate_default_config_misfits(python: Python, visible: Visible) -> Answe
     path = python.accelerate_default_config
     return Problem(
         f"the default config starts {counted(ranks // (machines or 1), 'rank')} here, {counted(number, 'GPU')} visible",
-        "`accelerate launch` without --config_file reads it. mgpu never does.",
-        Fix(
-            "Name the config, or move that one away.",
-            ("accelerate launch --config_file accelerate.yaml ...", shell("mv {:path} {:path}.old", path, path)),
+        fix=Fix(
+            commands=(
+                "accelerate launch --config_file accelerate.yaml ...",
+                shell("mv {:path} {:path}.old", path, path),
+            )
         ),
-        {"path": python.accelerate_default_config, "ranks": ranks, "visible_gpus": number},
+        evidence={"path": python.accelerate_default_config, "ranks": ranks, "visible_gpus": number},
     )
 
 
@@ -142,10 +144,12 @@ def accelerate_default_config_misfits(python: Python, visible: Visible) -> Answe
 def accelerate_command_missing(python: Python, packages: Mapping[str, str]) -> Answer:
     """accelerate is installed, and no `accelerate` command is on PATH.
 
-    Why: the environment is not active, or its scripts went to ~/.local/bin. A job script that says `accelerate launch`
+    Why: `accelerate launch` in a shell like this one: command not found.
+    More: The environment is not active, or its scripts went to ~/.local/bin. A job script that says `accelerate launch`
     ends with "accelerate: command not found" (127). mgpu does not need the command.
 
-    Fix: activate the environment in the job script, or start it as `python -m accelerate.commands.launch`.
+    Fix: start this interpreter's launcher by its module.
+    More: Activate the environment in the job script, or start it as `python -m accelerate.commands.launch`.
     """
     if "accelerate" not in packages:
         return Skip("accelerate is not installed here")
@@ -153,12 +157,8 @@ def accelerate_command_missing(python: Python, packages: Mapping[str, str]) -> A
         return Ok(f"accelerate is {python.accelerate_command or 'on PATH'}")
     return Problem(
         "no `accelerate` on PATH",
-        "`accelerate launch` in a shell like this one: command not found.",
-        Fix(
-            "Start this interpreter's launcher by its module.",
-            (shell("{:path} -m accelerate.commands.launch ...", python.executable),),
-        ),
-        {"python": python.executable},
+        fix=Fix(commands=(shell("{:path} -m accelerate.commands.launch ...", python.executable),)),
+        evidence={"python": python.executable},
     )
 
 
@@ -169,7 +169,7 @@ def python_on_path_is_another(python: Python) -> Answer:
     Why: a script typed by hand, or a job script without activation, runs with other packages: "No module named torch",
     or other versions without a word. mgpu starts everything with the interpreter it examined.
 
-    Fix: activate the environment, or name the interpreter in full.
+    Fix: activate the environment in every shell and job script, or name the interpreter.
     """
     known = {"python": python.on_path, "torchrun": python.torchrun_on_path}
     found = {name: path for name, path in known.items() if path is not None}
@@ -182,10 +182,7 @@ def python_on_path_is_another(python: Python) -> Answer:
     return Problem(
         "; ".join(f"{name} on PATH is {path}" for name, path in other.items()),
         f"mgpu examined {python.executable}; what is typed by hand would run with the other one.",
-        Fix(
-            "Activate the environment in every shell and job script, or name the interpreter.",
-            (shell("{:path} -m torch.distributed.run ...", python.executable),),
-        ),
+        Fix(commands=(shell("{:path} -m torch.distributed.run ...", python.executable),)),
         evidence,
     )
 
@@ -201,7 +198,8 @@ def environment_package_hidden(libraries: Libraries, python: Python) -> Answer:
     Why: PYTHONPATH, and in conda environments the user's own ~/.local, come before the environment's packages. The
     version that pip shows is not the one that runs; compiled parts of two versions in one process crash.
 
-    Fix: keep the outside out: unset PYTHONPATH, PYTHONNOUSERSITE=1, or uninstall the other copy.
+    Fix: keep it out, in the job script too.
+    More: Keep the outside out: unset PYTHONPATH, PYTHONNOUSERSITE=1, or uninstall the other copy.
     """
     if python.environment is None or python.prefix is None:
         return Skip("what kind of environment this is, is not known")
@@ -225,23 +223,21 @@ def environment_package_hidden(libraries: Libraries, python: Python) -> Answer:
     return Problem(
         "; ".join(used),
         f"It comes before the environment's {listed(missed)}.",
-        Fix(
-            "Keep it out, in the job script too.",
-            ("export PYTHONNOUSERSITE=1",) if user else ("echo $PYTHONPATH", "unset PYTHONPATH"),
-        ),
+        Fix(commands=("export PYTHONNOUSERSITE=1",) if user else ("echo $PYTHONPATH", "unset PYTHONPATH")),
         {name: f"{copy} before {own}" for name, (copy, own) in hidden.items()},
         tuple(hidden),
-    )  # fmt: skip
+    )
 
 
 @check(Severity.WARNING, source="https://packaging.python.org/en/latest/specifications/recording-installed-packages/")
 def package_installed_over_another(libraries: Libraries) -> Answer:
     """Two versions of one package are recorded in the same folder.
 
-    Why: conda and pip, or an upgrade that was interrupted, wrote over each other. Files of both are there; which
+    Why: they share one folder: files of both versions are mixed.
+    More: Conda and pip, or an upgrade that was interrupted, wrote over each other. Files of both are there; which
     version Python reports depends on the order of the folder, and compiled parts crash when they do not fit each other.
 
-    Fix: uninstall until none is left, then install once.
+    Fix: uninstall until pip says that it is not installed, then install it once.
     """
     double: dict[str, list[str]] = {}
     for name, copies in libraries.twice.items():
@@ -253,16 +249,14 @@ def package_installed_over_another(libraries: Libraries) -> Answer:
         return Ok("no package is recorded twice in one folder")
     return Problem(
         "; ".join(f"{name} {listed(versions)} in one folder" for name, versions in double.items()),
-        "They share one folder: files of both versions are mixed.",
-        Fix(
-            "Uninstall until pip says that it is not installed, then install it once.",
-            (
+        fix=Fix(
+            commands=(
                 shell("pip uninstall -y {:package}", list(double)),
                 shell("pip install --force-reinstall {:package}", list(double)),
-            ),
+            )
         ),
-        {name: ", ".join(versions) for name, versions in double.items()},
-        tuple(double),
+        evidence={name: ", ".join(versions) for name, versions in double.items()},
+        subjects=tuple(double),
     )
 
 
@@ -283,7 +277,7 @@ def user_site_mixed_in(python: Python) -> Answer:
     Why: they were installed for another environment or Python build, and come before the environment's own. They work
     until one of both sides is updated; on another machine, with another home folder, they are missing.
 
-    Fix: PYTHONNOUSERSITE=1, then install what is missing into the environment.
+    Fix: keep it out, and install into the environment what is then missing.
     """
     if python.environment is None:
         return Skip("what kind of environment this is, is not known")
@@ -295,7 +289,7 @@ def user_site_mixed_in(python: Python) -> Answer:
     return Problem(
         f"{listed(names)} from {python.user_site}",
         f"The {python.environment} environment {python.prefix} looks there first.",
-        Fix("Keep it out, and install into the environment what is then missing.", ("export PYTHONNOUSERSITE=1",)),
+        Fix(commands=("export PYTHONNOUSERSITE=1",)),
         dict(python.user_packages),
     )
 
@@ -323,11 +317,12 @@ def module_shadowed_here(libraries: Libraries) -> Answer:
 def requirement_not_met(libraries: Libraries, packages: Mapping[str, str], python: Python) -> Answer:
     """An installed package asks for another version of a package than the one installed.
 
-    Why: pip checks this when it installs, and not when another command changes the other package. torchvision with
+    Why: the packages were not made for each other: imports fail, or functions behave otherwise.
+    More: pip checks this when it installs, and not when another command changes the other package. torchvision with
     another torch ends in "operator torchvision::nms does not exist", transformers in "huggingface-hub is required",
     torch with another triton in a compiler error.
 
-    Fix: install the versions that are asked for, together in one command.
+    Fix: install versions that suit each other, in one command.
     """
     if not libraries.requires:
         return Skip("no package's requirements are known")
@@ -353,10 +348,9 @@ def requirement_not_met(libraries: Libraries, packages: Mapping[str, str], pytho
     command = shell("pip install {:package}", list(dict.fromkeys(wanted)))
     return Problem(
         "; ".join(f"{name} {packages.get(name, '')} asks for {line}, {have} is there" for name, line, have in broken),
-        "The packages were not made for each other: imports fail, or functions behave otherwise.",
-        Fix("Install versions that suit each other, in one command.", (command, "pip check")),
-        {f"{name}: {line}": have for name, line, have in broken},
-    )  # fmt: skip
+        fix=Fix(commands=(command, "pip check")),
+        evidence={f"{name}: {line}": have for name, line, have in broken},
+    )
 
 
 @check(Severity.WARNING, source=_METADATA, because_of=("requirement_not_met",))
@@ -422,10 +416,11 @@ def _asks_for(config: Config, what: str) -> bool:
 def extension_built_for_another_torch(libraries: Libraries, pytorch: Pytorch) -> Answer:
     """A compiled extension came in a wheel for another torch or CUDA.
 
-    Why: flash-attn, mamba and their like are compiled for one torch and one CUDA, and the wheel's name says which.
+    Why: its compiled part looks for functions that this torch does not have.
+    More: flash-attn, mamba and their like are compiled for one torch and one CUDA, and the wheel's name says which.
     After an update of torch they end with "undefined symbol: _ZN3c10..." when they are imported.
 
-    Fix: the wheel for this torch.
+    Fix: install it again for this torch.
     """
     torch, cuda = numbers(pytorch.version)[:2], numbers(pytorch.cuda)
     if not libraries.built_with or not torch:
@@ -441,21 +436,19 @@ def extension_built_for_another_torch(libraries: Libraries, pytorch: Pytorch) ->
         return Ok(", ".join(f"{name} for {tag}" for name, tag in libraries.built_with.items()))
     return Problem(
         f"{listed(f'{name} is built for {tag}' for name, tag in bad.items())}; torch is {pytorch.version}",
-        "Its compiled part looks for functions that this torch does not have.",
-        (
+        fix=(
             Fix(
-                "Install it again for this torch.",
-                (
+                commands=(
                     shell(
                         "pip install --force-reinstall --no-deps --no-build-isolation --no-cache-dir {:package}",
                         list(bad),
                     ),
-                ),
+                )
             ),
             Fix("Or remove it.", (shell("pip uninstall -y {:package}", list(bad)),)),
         ),
-        dict(bad),
-        tuple(bad),
+        evidence=dict(bad),
+        subjects=tuple(bad),
     )
 
 
@@ -466,7 +459,7 @@ def pynvml_redirector_installed(packages: Mapping[str, str]) -> Answer:
     Why: torch.cuda imports the module; every rank prints "FutureWarning: The pynvml package is deprecated". A release
     before 12 brings its own, older module under the same name, which misses functions of today's driver.
 
-    Fix: uninstall it and keep nvidia-ml-py.
+    Fix: remove it; put nvidia-ml-py back, which shares the file.
     """
     installed = packages.get("pynvml")
     if installed is None:
@@ -477,9 +470,6 @@ def pynvml_redirector_installed(packages: Mapping[str, str]) -> Answer:
         "It brings an old module of the same name."
         if old
         else "Every rank prints a deprecation warning because of it.",
-        Fix(
-            "Remove it; put nvidia-ml-py back, which shares the file.",
-            ("pip uninstall -y pynvml", "pip install --force-reinstall nvidia-ml-py"),
-        ),
+        Fix(commands=("pip uninstall -y pynvml", "pip install --force-reinstall nvidia-ml-py")),
         {"pynvml": installed, "nvidia-ml-py": packages.get("nvidia-ml-py")},
     )

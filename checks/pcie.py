@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
@@ -21,7 +22,8 @@ from mgpu.snapshot import (
     path_between,
 )
 
-from ._knowledge import counted, gpu_list, listed, was_running
+from ._gpus import gpu_problem, names_of, was_running
+from ._wording import counted, listed
 
 FAMILY = Family(gpu_only=True)
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
@@ -53,10 +55,12 @@ def _over_pcie(links: tuple[Link, ...], visible: Visible) -> list[Link]:
 def gpu_off_the_bus(pci: Pci) -> Answer:
     """A GPU stands on the PCI bus and does not answer: its configuration reads as ones.
 
-    Why: the GPU or its slot lost power or its link (Xid 79, "GPU has fallen off the bus"). The driver counts it until
+    Why: its configuration space reads as ones: the GPU fell off the bus (power, riser, heat, or the board).
+    More: The GPU or its slot lost power or its link (Xid 79, "GPU has fallen off the bus"). The driver counts it until
     the next start, and whoever touches it waits or dies.
 
-    Fix: a cold start of the machine; when it comes back, check power cables, riser and temperature.
+    Fix: power the machine off and on again; a reboot alone is often not enough.
+    More: A cold start of the machine; when it comes back, check power cables, riser and temperature.
     """
     told = [device for device in pci.of("gpu") if device.answers is not None]
     bad = [device for device in told if not device.answers]
@@ -68,17 +72,16 @@ def gpu_off_the_bus(pci: Pci) -> Answer:
     return Problem(
         f"{counted(len(bad), 'GPU')} on the bus {'does' if len(bad) == 1 else 'do'} not answer "
         f"({listed(device.address for device in bad)})",
-        "Its configuration space reads as ones: the GPU fell off the bus (power, riser, heat, or the board).",
-        (
-            Fix("Power the machine off and on again; a reboot alone is often not enough.", who="admin"),
+        fix=(
+            Fix(who="admin"),
             Fix(
                 "If it comes back: power cables, riser, slot, board.",
                 (shell("sudo lspci -vvs {:id}", first),),
                 "hardware",
             ),
         ),
-        {device.address: "reads as ones" for device in bad},
-        tuple(device.address for device in bad),
+        evidence={device.address: "reads as ones" for device in bad},
+        subjects=tuple(device.address for device in bad),
     )
 
 
@@ -86,11 +89,13 @@ def gpu_off_the_bus(pci: Pci) -> Answer:
 def pcie_width_reduced(gpus: tuple[Gpu, ...], host: Host) -> Answer:
     """A GPU's PCIe link is narrower than the GPU can.
 
-    Why: width does not drop when idle: the card sits in a narrow slot, on a riser, or has a bad contact. Loading data
+    Why: half the lanes are half the bandwidth to the host and, without NVLink, to the other GPUs.
+    More: Width does not drop when idle: the card sits in a narrow slot, on a riser, or has a bad contact. Loading data
     and, without NVLink, every gradient goes through it. A virtual machine is judged by its other GPUs only: how many
     lanes it gets is its provider's choice.
 
-    Fix: another slot, reseat the card, or the BIOS's lane settings.
+    Fix: check slot, riser and BIOS lane settings.
+    More: Of a virtual machine: ask for another instance.
     """
     known = [gpu for gpu in gpus if gpu.pcie_width and gpu.pcie_width_max and "Laptop" not in (gpu.name or "")]
     wanted: dict[str | None, int] = {}
@@ -100,18 +105,13 @@ def pcie_width_reduced(gpus: tuple[Gpu, ...], host: Host) -> Answer:
     bad = [gpu for gpu in known if (gpu.pcie_width or 0) < wanted[gpu.name]]
     if bad:
         gpu = bad[0]
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: PCIe x{gpu.pcie_width} of x{wanted[gpu.name]}",
-            "Half the lanes are half the bandwidth to the host and, without NVLink, to the other GPUs.",
+        return gpu_problem(
+            bad,
+            f"PCIe x{gpu.pcie_width} of x{wanted[gpu.name]}",
+            {"width": "pcie_width"},
             Fix("Ask for another instance: one GPU has fewer lanes than its siblings.", who="admin")
             if host.virtual
-            else Fix(
-                "Check slot, riser and BIOS lane settings.",
-                (shell("nvidia-smi -q -d PCI -i {:number}", gpu.index),),
-                "hardware",
-            ),
-            {f"gpu_{g.index}_width": g.pcie_width for g in bad},
-            tuple(f"GPU {g.index}" for g in bad),
+            else Fix(commands=(shell("nvidia-smi -q -d PCI -i {:number}", gpu.index),), who="hardware"),
         )
     if not known:
         return Skip("no GPU here tells its width")
@@ -126,7 +126,7 @@ def pcie_switch_uplink_narrow(pci: Pci) -> Answer:
     Why: every GPU below the switch shares this link to the host. nvidia-smi shows the full width for each of them, and
     loading data is still slow on these GPUs only.
 
-    Fix: the cable, slot or riser of the switch.
+    Fix: check the switch's slot, cable or riser.
     """
     below: dict[str, list[PciDevice]] = {}
     for device in pci.of("gpu"):
@@ -143,11 +143,7 @@ def pcie_switch_uplink_narrow(pci: Pci) -> Answer:
     return Problem(
         f"PCIe switch {switch}: x{width} to the host, x{widest} on the machine's other switches",
         f"{counted(len(below[switch]), 'GPU')} ({listed(d.address for d in below[switch])}) share this link.",
-        Fix(
-            "Check the switch's slot, cable or riser.",
-            (shell("sudo lspci -vvs {:id} | grep LnkSta:", switch),),
-            "hardware",
-        ),
+        Fix(commands=(shell("sudo lspci -vvs {:id} | grep LnkSta:", switch),), who="hardware"),
         {f"{switch}_width": width for switch, width in bad.items()} | {"widest": widest},
         tuple(bad),
     )
@@ -157,22 +153,21 @@ def pcie_switch_uplink_narrow(pci: Pci) -> Answer:
 def pcie_generation_limited(gpus: tuple[Gpu, ...]) -> Answer:
     """The slot is of an older PCIe generation than the GPU.
 
-    Why: each generation halves the bandwidth. Judged by what slot and GPU can do together, never by the current speed,
+    Why: the slot or the BIOS holds the link to an older generation.
+    More: Each generation halves the bandwidth. Judged by what slot and GPU can do together, never by the current speed,
     which falls when the GPU is idle.
 
-    Fix: a slot of the GPU's own generation, or the BIOS's setting.
+    Fix: another slot, or the BIOS setting of this one.
     """
     known = [gpu for gpu in gpus if gpu.pcie_generation_max and gpu.pcie_generation_max_gpu]
     bad = [gpu for gpu in known if (gpu.pcie_generation_max or 0) < (gpu.pcie_generation_max_gpu or 0)]
     if bad:
         gpu = bad[0]
-        return Problem(
-            f"{gpu_list(g.index for g in bad)}: PCIe gen {gpu.pcie_generation_max}, "
-            f"the GPU can gen {gpu.pcie_generation_max_gpu}",
-            "The slot or the BIOS holds the link to an older generation.",
-            Fix("Another slot, or the BIOS setting of this one.", who="hardware"),
-            {f"gpu_{g.index}_generation": g.pcie_generation_max for g in bad},
-            tuple(f"GPU {g.index}" for g in bad),
+        return gpu_problem(
+            bad,
+            f"PCIe gen {gpu.pcie_generation_max}, the GPU can gen {gpu.pcie_generation_max_gpu}",
+            {"generation": "pcie_generation_max"},
+            Fix(who="hardware"),
         )
     return Ok(f"full generation on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
 
@@ -181,10 +176,12 @@ def pcie_generation_limited(gpus: tuple[Gpu, ...]) -> Answer:
 def pcie_generation_low_under_load(gpus: tuple[Gpu, ...], driver: Driver) -> Answer:
     """A GPU that works hard has its PCIe link at an older generation than it and its slot can do.
 
-    Why: an idle GPU slows its link to save power, a busy one does not. A link that stays slow under load trained badly,
-    or power management holds it down: copies take twice the time a generation.
+    Why: idle GPUs slow their link down, busy ones do not: this one trained badly or is held down.
+    More: A link that stays slow under load trained badly, or power management holds it down: copies take twice the time
+    a generation.
 
-    Fix: reseat the card or its riser; switch PCIe power management (ASPM) off.
+    Fix: reseat card or riser; look at the BIOS's ASPM setting.
+    More: Switch PCIe power management (ASPM) off.
     """
     busy = [
         gpu
@@ -202,17 +199,17 @@ def pcie_generation_low_under_load(gpus: tuple[Gpu, ...], driver: Driver) -> Ans
     if not bad:
         return Ok(f"full generation on {counted(len(busy), 'busy GPU')}")
     gpu = bad[0]
-    return Problem(
-        f"{gpu_list(g.index for g in bad)}: PCIe gen {gpu.pcie_generation} of {gpu.pcie_generation_max} while "
-        f"{gpu.utilization_percent}% busy",
-        "Idle GPUs slow their link down, busy ones do not: this one trained badly or is held down.",
+    return gpu_problem(
+        bad,
+        f"PCIe gen {gpu.pcie_generation} of {gpu.pcie_generation_max} while {gpu.utilization_percent}% busy",
+        {"generation": "pcie_generation"},
         Fix(
-            "Reseat card or riser; look at the BIOS's ASPM setting.",
-            (shell("nvidia-smi -q -d PCI -i {:number}", gpu.index), "cat /sys/module/pcie_aspm/parameters/policy"),
-            "hardware",
+            commands=(
+                shell("nvidia-smi -q -d PCI -i {:number}", gpu.index),
+                "cat /sys/module/pcie_aspm/parameters/policy",
+            ),
+            who="hardware",
         ),
-        {f"gpu_{g.index}_generation": g.pcie_generation for g in bad},
-        tuple(f"GPU {g.index}" for g in bad),
     )
 
 
@@ -224,10 +221,10 @@ def pcie_generation_low_under_load(gpus: tuple[Gpu, ...], driver: Driver) -> Ans
 def pcie_fatal_errors(pci: Pci) -> Answer:
     """The link of a GPU or network card has had fatal PCIe errors since the machine started.
 
-    Why: after a fatal error the link has to be reset; whatever used the device then was lost. A device that did it once
-    does it again under load: Xid 79 and a hung job.
+    Why: the link was lost and reset. A card, riser or cable that does this once does it again under load.
 
-    Fix: reseat the card, check riser and power; move the job to another machine if it recurs.
+    Fix: look at the errors, then reseat card and riser.
+    More: Move the job to another machine if it recurs.
     """
     told = [device for device in pci.devices if device.aer_fatal is not None]
     bad = [device for device in told if device.aer_fatal]
@@ -238,18 +235,26 @@ def pcie_fatal_errors(pci: Pci) -> Answer:
     return Problem(
         f"{counted(sum(d.aer_fatal or 0 for d in bad), 'fatal PCIe error')} since boot "
         f"({listed(d.address for d in bad)})",
-        "The link was lost and reset. A card, riser or cable that does this once does it again under load.",
-        Fix(
-            "Look at the errors, then reseat card and riser.",
-            (shell("sudo lspci -vvs {:id}", bad[0].address),),
-            "hardware",
-        ),
-        {device.address: device.aer_fatal for device in bad},
-        tuple(device.address for device in bad),
+        fix=Fix(commands=(shell("sudo lspci -vvs {:id}", bad[0].address),), who="hardware"),
+        evidence={device.address: device.aer_fatal for device in bad},
+        subjects=tuple(device.address for device in bad),
     )
 
 
 # --- peer traffic ------------------------------------------------------------------------------------------------
+
+
+_NCCL_ELSEWHERE = "NCCL goes through host memory here, but copies between GPUs (device_map, pipelines) take this way"
+_PASS_THROUGH = (
+    "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&iommu=pt /' /etc/default/grub",
+    "sudo update-grub && sudo reboot",
+)
+_OFF_THIS_WAY = Fix(
+    "Keep NCCL off this way until then.",
+    ("export NCCL_P2P_DISABLE=1",),
+    kind="stopgap",
+    caveat="gradients then go through host memory",
+)
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#iommu-on-linux")
@@ -277,31 +282,15 @@ def iommu_translates_peer_traffic(
         return Ok(f"IOMMU {'off' if kernel.iommu == 'off' else 'passes through'}")
     near = [pair for pair in pairs if pair.topology in _NCCL_TAKES]
     amd = pci.cpu_vendor == "amd" and len(visible.gpus) <= _NCCL_TAKES_ON_AMD
-    nccl = (
-        "NCCL takes this way"
-        if near or amd
-        else "NCCL goes through host memory here, but copies between GPUs (device_map, pipelines) take this way"
-    )
+    nccl = "NCCL takes this way" if near or amd else _NCCL_ELSEWHERE
     option = "amd_iommu" if pci.cpu_vendor == "amd" else "intel_iommu"
     return Problem(
         f"the IOMMU translates, and {counted(len(pairs), 'GPU pair')} would talk over PCIe "
         f"(GPU {pairs[0].a} and {pairs[0].b})",
         f"Peer transfers through a translating IOMMU hang or lose data, without an error. {nccl}.",
         (
-            Fix(
-                f"Add iommu=pt (or {option}=off) to the kernel's command line and reboot.",
-                (
-                    "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&iommu=pt /' /etc/default/grub",
-                    "sudo update-grub && sudo reboot",
-                ),
-                who="admin",
-            ),
-            Fix(
-                "Keep NCCL off this way until then.",
-                ("export NCCL_P2P_DISABLE=1",),
-                kind="stopgap",
-                caveat="gradients then go through host memory; copies that PyTorch makes itself are not helped",
-            ),
+            Fix(f"Add iommu=pt (or {option}=off) to the kernel's command line and reboot.", _PASS_THROUGH, who="admin"),
+            replace(_OFF_THIS_WAY, caveat=f"{_OFF_THIS_WAY.caveat}; copies that PyTorch makes itself are not helped"),
         ),
         {"iommu": kernel.iommu, "command_line": kernel.command_line, "nccl_takes_it": bool(near or amd)},
     )
@@ -325,10 +314,11 @@ def pcie_acs_redirects(
 ) -> Answer:
     """PCIe switches send what their devices tell each other up to the CPU and back (ACS).
 
-    Why: on a machine that is not virtual, Access Control Services defeat GPUDirect: traffic between neighbours below
+    Why: what they tell each other goes up to the CPU and back instead of through the switch: slow, or it hangs.
+    More: On a machine that is not virtual, Access Control Services defeat GPUDirect: traffic between neighbours below
     one switch crosses the CPU's root. That is slow, and on many boards hangs NCCL's first collective.
 
-    Fix: switch ACS off on the switches' ports, or in the BIOS with VT-d.
+    Fix: switch it off (until the next boot), or disable VT-d/IOMMU in the BIOS for good.
     """
     if host.virtual:
         return Skip("virtual machines need ACS")
@@ -346,22 +336,15 @@ def pcie_acs_redirects(
         return Problem(
             f"ACS redirects the traffic of {counted(len(bad), 'pair')} of neighbours "
             f"({bad[0][0].address} and {bad[0][1].address})",
-            "What they tell each other goes up to the CPU and back instead of through the switch: slow, or it hangs.",
-            (
+            fix=(
                 Fix(
-                    "Switch it off (until the next boot), or disable VT-d/IOMMU in the BIOS for good.",
-                    (shell("for port in {:id}; do sudo setpci -s $port ECAP_ACS+0x6.w=0000; done", ports),),
+                    commands=(shell("for port in {:id}; do sudo setpci -s $port ECAP_ACS+0x6.w=0000; done", ports),),
                     who="admin",
                 ),
-                Fix(
-                    "Keep NCCL off this way until then.",
-                    ("export NCCL_P2P_DISABLE=1",),
-                    kind="stopgap",
-                    caveat="gradients then go through host memory",
-                ),
+                _OFF_THIS_WAY,
             ),
-            {"pairs": len(bad), "ports": ", ".join(ports)},
-            tuple(sorted({device.address for pair in bad for device in pair})),
+            evidence={"pairs": len(bad), "ports": ", ".join(ports)},
+            subjects=tuple(sorted({device.address for pair in bad for device in pair})),
         )
     if None in states:
         return Skip("only root can read the switches' ACS registers: sudo lspci -vvv | grep ACSCtl")
@@ -375,10 +358,11 @@ def pcie_acs_redirects(
 def pci_tree_hidden(pci: Pci, gpus: tuple[Gpu, ...], visible: Visible, container: Container) -> Answer:
     """The GPUs cannot be found in /sys.
 
-    Why: NCCL reads there which GPUs and network cards are neighbours. In a container whose /sys is masked or belongs to
-    another machine it takes all of them for equally far apart: wrong rings, no GPUDirect RDMA, a fraction of the speed.
+    Why: NCCL cannot see which devices are neighbours, and takes them all for equally far apart.
+    More: In a container whose /sys is masked or belongs to another machine it takes all of them for equally far apart:
+    wrong rings, no GPUDirect RDMA, a fraction of the speed.
 
-    Fix: mount the host's /sys into the container.
+    Fix: give the container the host's /sys.
     """
     known = [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.pci]
     if container.wsl:
@@ -390,14 +374,12 @@ def pci_tree_hidden(pci: Pci, gpus: tuple[Gpu, ...], visible: Visible, container
         return Ok(f"{counted(len(known), 'GPU')} found in /sys")
     return Problem(
         f"/sys shows {len(known) - len(gone)} of {len(known)} visible GPUs on the PCI bus",
-        "NCCL cannot see which devices are neighbours, and takes them all for equally far apart.",
-        Fix(
-            "Give the container the host's /sys.",
-            ("docker run -v /sys:/sys:ro ...",) if container.kind else ("ls -l /sys/bus/pci/devices",),
-            "admin",
+        fix=Fix(
+            commands=("docker run -v /sys:/sys:ro ...",) if container.kind else ("ls -l /sys/bus/pci/devices",),
+            who="admin",
         ),
-        {"readable": pci.readable, "missing": listed(bus_address(gpu.pci or "") for gpu in gone[:8])},
-        tuple(f"GPU {gpu.index}" for gpu in gone),
+        evidence={"readable": pci.readable, "missing": listed(bus_address(gpu.pci or "") for gpu in gone[:8])},
+        subjects=names_of(gone),
     )
 
 
@@ -405,16 +387,17 @@ def pci_tree_hidden(pci: Pci, gpus: tuple[Gpu, ...], visible: Visible, container
 def topology_file_misfit(pci: Pci, gpus: tuple[Gpu, ...], env: Mapping[str, str]) -> Answer:
     """The topology file given to NCCL does not describe this machine.
 
-    Why: NCCL_TOPO_FILE tells NCCL which GPUs and network cards are neighbours, and is believed. A file of another
-    machine type gives wrong rings or none of the help it was meant to give: bandwidth falls to a tenth.
+    Why: the file belongs to another machine type: NCCL would build its rings for that one.
+    More: NCCL_TOPO_FILE tells NCCL which GPUs and network cards are neighbours, and is believed. Wrong rings, or none
+    of the help it was meant to give, let bandwidth fall to a tenth.
 
-    Fix: use the file of this machine type, or unset the variable.
+    Fix: use the file of this machine type, or none.
     """
     path = pci.topology_file
     if path is None:
         return Skip("NCCL is given no topology file")
     named = env.get("NCCL_TOPO_FILE")
-    undo = Fix("Use the file of this machine type, or none.", ("unset NCCL_TOPO_FILE",) if named else (), "you")
+    undo = Fix(commands=("unset NCCL_TOPO_FILE",) if named else (), who="you")
     if pci.topology_error is not None:
         return Problem(
             f"NCCL_TOPO_FILE {path} cannot be read: {pci.topology_error}",
@@ -431,9 +414,8 @@ def topology_file_misfit(pci: Pci, gpus: tuple[Gpu, ...], env: Mapping[str, str]
         return Ok(f"{path} describes {counted(len(here), 'GPU')} of this machine")
     return Problem(
         f"{path} does not describe {len(missing)} of {len(here)} GPUs of this machine",
-        "The file belongs to another machine type: NCCL would build its rings for that one.",
-        undo,
-        {"file": path, "missing": listed(missing[:8]), "described": len(described)},
+        fix=undo,
+        evidence={"file": path, "missing": listed(missing[:8]), "described": len(described)},
     )
 
 
@@ -443,10 +425,12 @@ def vm_topology_flat(
 ) -> Answer:
     """This virtual machine shows its GPUs without the PCIe switches above them.
 
-    Why: NCCL cannot see which GPUs are neighbours, so without NVLink it sends everything through host memory. Direct
-    transfer additionally needs ATS, which few providers switch on; where it is half on, the first collective hangs.
+    Why: NCCL cannot tell neighbours here and goes through host memory. It works, at a part of the speed.
+    More: Direct transfer additionally needs ATS, which few providers switch on; where it is half on, the first
+    collective hangs.
 
-    Fix: the provider's topology file, if there is one; NCCL_P2P_DISABLE=1 if a run hangs.
+    Fix: ask the provider for a topology file, and set NCCL_TOPO_FILE to it.
+    More: NCCL_P2P_DISABLE=1 if a run hangs.
     """
     if not host.virtual or container.wsl:
         return Skip("not a virtual machine" if not host.virtual else "WSL has no PCI bus to show")
@@ -461,9 +445,8 @@ def vm_topology_flat(
         return Ok(f"flat, and {pci.topology_file} describes it")
     return Problem(
         f"{host.virtual}: {len(devices)} GPUs directly on the root bus",
-        "NCCL cannot tell neighbours here and goes through host memory. It works, at a part of the speed.",
-        (
-            Fix("Ask the provider for a topology file, and set NCCL_TOPO_FILE to it."),
+        fix=(
+            Fix(),
             Fix(
                 "If the run hangs in its first collective:",
                 ("export NCCL_P2P_DISABLE=1",),
@@ -471,5 +454,5 @@ def vm_topology_flat(
                 caveat="transfers go through host memory, as they mostly do here anyway",
             ),
         ),
-        {"hypervisor": host.virtual, "gpus": len(devices)},
+        evidence={"hypervisor": host.virtual, "gpus": len(devices)},
     )

@@ -6,11 +6,23 @@ from collections.abc import Iterable
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.planning.requirements import BATON_TORCH
-from mgpu.snapshot import Container, Gpu, LeftFile, Leftovers, LeftProcess, Pytorch, Storage, System, Visible
+from mgpu.planning.requirements import BATON_TORCH, numbers
+from mgpu.snapshot import (
+    Container,
+    Gpu,
+    GpuProcess,
+    LeftFile,
+    Leftovers,
+    LeftProcess,
+    Pytorch,
+    Storage,
+    System,
+    Visible,
+)
 
-from ._knowledge import GIB, counted, gib, gpu_list, listed, numbers, use_only
-from ._log import span
+from ._gpus import names_of, use_only
+from ._kernel_log_lines import span
+from ._wording import GIB, counted, gib, gpu_list, listed
 from .storage._folders import NETWORK
 
 # A GPU whose compute processes hold at least this much is not free for a training rank; a CUDA context of an idle
@@ -28,6 +40,12 @@ _LOCK_S = 600.0
 _LOCK_ON_SERVER_S = 3600.0
 
 
+def _computing(gpu: Gpu) -> list[GpuProcess]:
+    """The processes that compute on a GPU; a context alone is small."""
+    processes = (process for process in gpu.processes or () if process.kind == "compute")
+    return [process for process in processes if process.memory_bytes is None or process.memory_bytes >= _BUSY_BYTES]
+
+
 @check(
     Severity.WARNING,
     source="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
@@ -42,14 +60,7 @@ def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     Fix: use the free GPUs, or wait.
     """
     known = [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.processes is not None]
-    held = {
-        gpu.index: [
-            p
-            for p in gpu.processes or ()
-            if p.kind == "compute" and (p.memory_bytes is None or p.memory_bytes >= _BUSY_BYTES)
-        ]
-        for gpu in known
-    }
+    held = {gpu.index: _computing(gpu) for gpu in known}
     busy = [gpu for gpu in known if held[gpu.index]]
     if busy:
         first = busy[0]
@@ -71,8 +82,8 @@ def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             "run out of memory, or share the GPU and hold up the others.".replace("  ", " "),
             tuple(fixes) or Fix("Wait until the GPUs are free.", ("nvidia-smi",)),
             {f"gpu_{gpu.index}_processes": len(held[gpu.index]) for gpu in busy},
-            tuple(f"GPU {gpu.index}" for gpu in busy),
-        )  # fmt: skip
+            names_of(busy),
+        )
     if not known:
         return Skip("no visible GPU lists its processes")
     return Ok(f"nobody computes on {len(known)} of {len(visible.gpus)} visible GPUs")
@@ -82,10 +93,12 @@ def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
 def gpu_memory_without_process(gpus: tuple[Gpu, ...], visible: Visible, container: Container) -> Answer:
     """GPU memory is in use, and no process holds it.
 
-    Why: a process that died badly, or one in another container or of another user, keeps the memory; a rank there
+    Why: the memory belongs to a process that cannot be seen from here, or that died without giving it back.
+    More: A process that died badly, or one in another container or of another user, keeps the memory; a rank there
     stops with out-of-memory.
 
-    Fix: find who has the device open; a reset frees it for certain.
+    Fix: see who has the device open.
+    More: A reset frees it for certain.
     """
     if container.kind or container.wsl:
         return Skip("processes outside this container cannot be seen")
@@ -104,14 +117,9 @@ def gpu_memory_without_process(gpus: tuple[Gpu, ...], visible: Visible, containe
     if unaccounted:
         return Problem(
             f"{gpu_list(unaccounted)}: {gib(next(iter(unaccounted.values())))} in use by no process",
-            "The memory belongs to a process that cannot be seen from here, or that died without giving it back.",
-            Fix(
-                "See who has the device open.",
-                tuple(shell("sudo fuser -v /dev/nvidia{:number}", i) for i in unaccounted),
-                who="admin",
-            ),
-            {f"gpu_{index}_unaccounted_bytes": rest for index, rest in unaccounted.items()},
-            tuple(f"GPU {index}" for index in unaccounted),
+            fix=Fix(commands=tuple(shell("sudo fuser -v /dev/nvidia{:number}", i) for i in unaccounted), who="admin"),
+            evidence={f"gpu_{index}_unaccounted_bytes": rest for index, rest in unaccounted.items()},
+            subjects=tuple(f"GPU {index}" for index in unaccounted),
         )
     return Ok(f"memory of {counted(known, 'GPU')} is accounted for") if known else Skip("no visible GPU tells")
 
@@ -141,7 +149,7 @@ def rank_orphaned(leftovers: Leftovers) -> Answer:
     Why: the launcher was killed (kill -9, a closed terminal) and could not end them, or they hung in NCCL. They hold
     GPU memory and the rendezvous port: the next run stops with out-of-memory, or "address already in use".
 
-    Fix: look at them, and end them.
+    Fix: see that they are what you think, then end them.
     """
     ranks = _kind(leftovers, "rank")
     orphans = [rank for rank in ranks if rank.orphan]
@@ -151,10 +159,7 @@ def rank_orphaned(leftovers: Leftovers) -> Answer:
     return Problem(
         f"{counted(len(orphans), 'rank')} of an earlier run without a launcher{_oldest(orphans)}{_ports(orphans)}",
         f"Nobody waits for them any more (pid {_pids(orphans)}); GPU memory and port stay taken until they end.",
-        Fix(
-            "See that they are what you think, then end them.",
-            (shell("ps -o pid,ppid,lstart,args -p {:numbers}", ",".join(pids)), shell("kill {:pid}", pids)),
-        ),
+        Fix(commands=(shell("ps -o pid,ppid,lstart,args -p {:numbers}", ",".join(pids)), shell("kill {:pid}", pids))),
         {f"pid_{rank.pid}": rank.name for rank in orphans},
         tuple(f"pid {pid}" for pid in pids),
     )
@@ -167,7 +172,8 @@ def rank_of_another_run(leftovers: Leftovers) -> Answer:
     Why: its ranks share CPUs, memory and perhaps the rendezvous port with the run you are about to start; if it was
     meant to be over, it hangs.
 
-    Fix: nothing, if you know of it.
+    Fix: if it should be over, end its launcher.
+    More: Nothing, if you know of it.
     """
     ranks = [rank for rank in _kind(leftovers, "rank") if not rank.orphan]
     if not ranks:
@@ -175,7 +181,7 @@ def rank_of_another_run(leftovers: Leftovers) -> Answer:
     return Problem(
         f"{counted(len(ranks), 'rank')} of another run of yours on this machine{_oldest(ranks)}{_ports(ranks)}",
         f"They belong to a run that is alive (pid {_pids(ranks)}).",
-        Fix("If it should be over, end its launcher.", (shell("ps -o pid,ppid,lstart,args -p {:pid}", ranks[0].pid),)),
+        Fix(commands=(shell("ps -o pid,ppid,lstart,args -p {:pid}", ranks[0].pid),)),
         {f"pid_{rank.pid}": rank.name for rank in ranks},
         tuple(f"pid {rank.pid}" for rank in ranks),
     )
@@ -185,19 +191,19 @@ def rank_of_another_run(leftovers: Leftovers) -> Answer:
 def rank_zombie(leftovers: Leftovers) -> Answer:
     """Python processes of yours have ended, and nobody took note.
 
-    Why: whoever started them lives and does not wait for them: often a launcher that hangs. They hold no memory,
+    Why: the process that started them does not take note of their end; it may hang.
+    More: Whoever started them lives and does not wait for them: often a launcher that hangs. They hold no memory,
     unless a thread of theirs is stuck in the driver.
 
-    Fix: end the process that started them.
+    Fix: find who started them, and end that.
     """
     dead = [p for p in _kind(leftovers, "zombie") if p.age_s is None or p.age_s >= _SETTLED_S]
     if not dead:
         return Ok("no zombie of yours")
     return Problem(
         f"{counted(len(dead), 'zombie')} of yours (pid {_pids(dead)})",
-        "The process that started them does not take note of their end; it may hang.",
-        Fix("Find who started them, and end that.", (shell("ps -o ppid= -p {:pid}", dead[0].pid),)),
-        {f"pid_{process.pid}": process.name for process in dead},
+        fix=Fix(commands=(shell("ps -o ppid= -p {:pid}", dead[0].pid),)),
+        evidence={f"pid_{process.pid}": process.name for process in dead},
     )
 
 
@@ -205,11 +211,12 @@ def rank_zombie(leftovers: Leftovers) -> Answer:
 def mps_running(leftovers: Leftovers) -> Answer:
     """NVIDIA's Multi-Process Service runs on this machine.
 
-    Why: every CUDA program that finds its control daemon shares one server with all others: a fault of one ends all,
-    and CUDA_VISIBLE_DEVICES is applied twice, so a rank may get another GPU than it names. One rank a GPU gains
-    nothing by it.
+    Why: ranks become clients of its server: they share faults, and device numbers are mapped twice.
+    More: Every CUDA program that finds its control daemon shares one server with all others: a fault of one ends all,
+    and CUDA_VISIBLE_DEVICES is applied twice, so a rank may get another GPU than it names. One rank a GPU gains nothing
+    by it.
 
-    Fix: stop it, unless it is there for a reason.
+    Fix: stop it, if nobody needs it.
     """
     mps = _kind(leftovers, "mps")
     if not mps:
@@ -217,13 +224,13 @@ def mps_running(leftovers: Leftovers) -> Answer:
     mine = any(process.mine for process in mps)
     return Problem(
         f"MPS runs here (pid {_pids(mps)})",
-        "Ranks become clients of its server: they share faults, and device numbers are mapped twice.",
-        Fix(
-            "Stop it, if nobody needs it.",
-            ("echo quit | nvidia-cuda-mps-control",) if mine else ("echo quit | sudo nvidia-cuda-mps-control",),
+        fix=Fix(
+            commands=("echo quit | nvidia-cuda-mps-control",)
+            if mine
+            else ("echo quit | sudo nvidia-cuda-mps-control",),
             who="you" if mine else "admin",
         ),
-        {f"pid_{process.pid}": process.name for process in mps},
+        evidence={f"pid_{process.pid}": process.name for process in mps},
     )
 
 
@@ -231,7 +238,8 @@ def mps_running(leftovers: Leftovers) -> Answer:
 def profiler_running(leftovers: Leftovers) -> Answer:
     """A profiler runs on this machine.
 
-    Why: it slows the GPUs it watches, and holds their counters: another profiler, or DCGM's profiling, gets "resource
+    Why: what it watches is slower, and its counters are taken.
+    More: It slows the GPUs it watches, and holds their counters: another profiler, or DCGM's profiling, gets "resource
     busy". Timings taken meanwhile are not worth much.
 
     Fix: wait until it is done.
@@ -244,9 +252,8 @@ def profiler_running(leftovers: Leftovers) -> Answer:
         return Skip("not all processes can be seen")
     return Problem(
         f"a profiler runs here: {listed(dict.fromkeys(p.name for p in profilers))} (pid {_pids(profilers)})",
-        "What it watches is slower, and its counters are taken.",
-        Fix("Wait until it is done.", (shell("ps -o pid,user,lstart,args -p {:pid}", profilers[0].pid),)),
-        {f"pid_{process.pid}": process.name for process in profilers},
+        fix=Fix(commands=(shell("ps -o pid,user,lstart,args -p {:pid}", profilers[0].pid),)),
+        evidence={f"pid_{process.pid}": process.name for process in profilers},
     )
 
 
@@ -258,10 +265,11 @@ def profiler_running(leftovers: Leftovers) -> Answer:
 def shm_holds_leftovers(leftovers: Leftovers, system: System) -> Answer:
     """Shared memory of runs that were killed fills /dev/shm.
 
-    Why: NCCL, torch and CUDA remove their segments when they end; a killed rank cannot. They take memory until
+    Why: no process has them mapped; they stay until they are removed, or the machine restarts.
+    More: NCCL, torch and CUDA remove their segments when they end; a killed rank cannot. They take memory until
     somebody removes them, and the next run stops with "Error while creating shared memory segment" or a bus error.
 
-    Fix: remove them; no process uses them any more.
+    Fix: remove them.
     """
     files = [file for file in leftovers.files if file.kind == "shm"]
     dead = [file for file in files if file.owner_alive is False and file.age_s >= _SETTLED_S]
@@ -272,10 +280,14 @@ def shm_holds_leftovers(leftovers: Leftovers, system: System) -> Answer:
         of = f" of {gib(total)}" if total else ""
         return Problem(
             f"/dev/shm holds {gib(size)}{of} that killed runs left ({counted(len(dead), 'file')})",
-            "No process has them mapped; they stay until they are removed, or the machine restarts.",
-            Fix("Remove them.", ("ls -la /dev/shm", shell("rm {:path}", [f.path for f in biggest[:8]]))),
-            {"files": len(dead), "bytes": size, "biggest": biggest[0].path, "oldest_s": max(f.age_s for f in dead)},
-            tuple(file.path for file in biggest[:8]),
+            fix=Fix(commands=("ls -la /dev/shm", shell("rm {:path}", [f.path for f in biggest[:8]]))),
+            evidence={
+                "files": len(dead),
+                "bytes": size,
+                "biggest": biggest[0].path,
+                "oldest_s": max(f.age_s for f in dead),
+            },
+            subjects=tuple(file.path for file in biggest[:8]),
         )
     if _matters(_size(unknown), total):
         return Skip(f"{gib(_size(unknown))} of yours in /dev/shm, whose owners cannot be seen from here")
@@ -296,10 +308,12 @@ def _matters(size: int, total: int | None) -> bool:
 def extension_lock_stale(leftovers: Leftovers, pytorch: Pytorch, storage: Storage) -> Answer:
     """A build of a torch extension was killed, and its lock file is still there.
 
-    Why: torch's builder (DeepSpeed's ops and every cpp_extension.load use it) waits until the file is gone, for ever
+    Why: whoever loads this extension waits until the file is gone, for ever: all ranks hang at start.
+    More: torch's builder (DeepSpeed's ops and every cpp_extension.load use it) waits until the file is gone, for ever
     and without a word after "Using ... as PyTorch extensions root": all ranks hang at start.
 
-    Fix: remove the lock, or the whole folder of that extension.
+    Fix: remove the locks.
+    More: Or the whole folder of that extension.
     """
     if not leftovers.locks_searched:
         return Skip("the folder of torch's extensions could not be read")
@@ -315,8 +329,7 @@ def extension_lock_stale(leftovers: Leftovers, pytorch: Pytorch, storage: Storag
     oldest = max(stale, key=lambda lock: lock.age_s)
     return Problem(
         f"{counted(len(stale), 'lock')} of a torch extension's build, {span(oldest.age_s)} old, and no compiler runs",
-        "Whoever loads this extension waits until the file is gone, for ever: all ranks hang at start.",
-        Fix("Remove the locks.", tuple(shell("rm {:path}", lock.path) for lock in stale[:8])),
-        {"oldest": oldest.path, "age_s": oldest.age_s, "torch": pytorch.version},
-        tuple(lock.path for lock in stale[:8]),
+        fix=Fix(commands=tuple(shell("rm {:path}", lock.path) for lock in stale[:8])),
+        evidence={"oldest": oldest.path, "age_s": oldest.age_s, "torch": pytorch.version},
+        subjects=tuple(lock.path for lock in stale[:8]),
     )

@@ -6,7 +6,8 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, Driver, Gpu, Host, Slurm, System, Visible
 
-from ._knowledge import counted, gpu_list, usable_count, whole
+from ._gpus import usable_count
+from ._wording import counted, gpu_list, whole
 
 _GRES = "https://slurm.schedmd.com/gres.html"
 _SRUN = "https://slurm.schedmd.com/srun.html"
@@ -18,10 +19,11 @@ _MINUTES = 10
 def slurm_shell_outside_allocation(slurm: Slurm, host: Host) -> Answer:
     """This shell belongs to a Slurm job, and does not run on one of its nodes.
 
-    Why: `salloc` starts its shell where it was typed, on the login node, unless the site says otherwise. What is
-    examined here, and what a launcher would start here, is that machine: not the one with the GPUs that were granted.
+    Why: the shell of salloc runs where it was typed. All findings here are about that machine.
+    More: What is examined here, and what a launcher would start here, is that machine: not the one with the GPUs that
+    were granted.
 
-    Fix: go to the node with srun.
+    Fix: run it on the node.
     """
     if slurm.job_id is None:
         return Skip("not in a Slurm allocation")
@@ -31,9 +33,8 @@ def slurm_shell_outside_allocation(slurm: Slurm, host: Host) -> Answer:
         return Ok(f"{host.name} belongs to job {slurm.job_id}")
     return Problem(
         f"{host.name} is not a node of job {slurm.job_id}",
-        "The shell of salloc runs where it was typed. All findings here are about that machine.",
-        Fix("Run it on the node.", ("srun --ntasks=1 mgpu doctor", "srun --ntasks=1 --pty bash")),
-        {"host": host.name, "job": slurm.job_id},
+        fix=Fix(commands=("srun --ntasks=1 mgpu doctor", "srun --ntasks=1 --pty bash")),
+        evidence={"host": host.name, "job": slurm.job_id},
     )
 
 
@@ -44,7 +45,7 @@ def slurm_starts_several_launchers(slurm: Slurm) -> Answer:
     Why: accelerate and torchrun start one rank per GPU themselves. With --ntasks-per-node above 1 every task starts its
     own launcher, and they fight for the GPUs and the port.
 
-    Fix: one task per node, with all its CPUs.
+    Fix: one task per node; the launcher starts the ranks.
     """
     if slurm.job_id is None:
         return Skip("not in a Slurm allocation")
@@ -54,7 +55,7 @@ def slurm_starts_several_launchers(slurm: Slurm) -> Answer:
     return Problem(
         f"{tasks} tasks per node in job {slurm.job_id}",
         f"srun would start {tasks} launchers on a node, each of which starts a rank per GPU.",
-        Fix("One task per node; the launcher starts the ranks.", ("#SBATCH --ntasks-per-node=1",)),
+        Fix(commands=("#SBATCH --ntasks-per-node=1",)),
         {"tasks_per_node": slurm.tasks_per_node, "job": slurm.job_id},
     )
 
@@ -65,30 +66,28 @@ def _most_tasks(slurm: Slurm) -> int:
 
 
 @check(
-    Severity.WARNING,
-    source=_GRES,
-    because_of=("gpu_lost", "visible_devices_cut_short", "slurm_task_sees_part_of_gpus"),
+    Severity.WARNING, source=_GRES, because_of=("gpu_lost", "visible_devices_cut_short", "slurm_task_sees_part_of_gpus")
 )
 def slurm_granted_other_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ...]) -> Answer:
     """Slurm granted other GPUs than are visible here.
 
-    Why: CUDA_VISIBLE_DEVICES was changed inside the job, or the allocation has no GPU on this node: the run uses fewer
+    Why: the job sees other GPUs than it was given.
+    More: CUDA_VISIBLE_DEVICES was changed inside the job, or the allocation has no GPU on this node: the run uses fewer
     GPUs than it pays for, or somebody else's.
 
-    Fix: leave CUDA_VISIBLE_DEVICES as Slurm set it.
+    Fix: leave CUDA_VISIBLE_DEVICES as Slurm sets it.
     """
     if slurm.job_id is None or slurm.gpus_on_node is None:
         return Skip("not in a Slurm allocation with GPUs")
     if slurm.on_allocated_node is False:
         return Skip("not on a node of the allocation")
     seen = usable_count(visible)
-    keep = Fix("Leave CUDA_VISIBLE_DEVICES as Slurm sets it.", ("echo $CUDA_VISIBLE_DEVICES $SLURM_JOB_GPUS",))
+    keep = Fix(commands=("echo $CUDA_VISIBLE_DEVICES $SLURM_JOB_GPUS",))
     if seen != slurm.gpus_on_node:
         return Problem(
             f"Slurm granted {counted(slurm.gpus_on_node, 'GPU')}, {seen} visible",
-            "The job sees other GPUs than it was given.",
-            keep,
-            {"granted": slurm.gpus_on_node, "visible": seen},
+            fix=keep,
+            evidence={"granted": slurm.gpus_on_node, "visible": seen},
         )
     chosen, granted = _numbered(visible.value), _numbered(slurm.job_gpus)
     # Where Slurm shuts the other GPUs away, CUDA counts those that are left from 0.
@@ -117,11 +116,12 @@ def _numbered(listing: str | None) -> set[int] | None:
 def slurm_task_sees_part_of_gpus(slurm: Slurm, visible: Visible) -> Answer:
     """Each task of this step sees only some of the GPUs that were granted on the node.
 
-    Why: --gpus-per-task and --gpu-bind shut the other GPUs away from a task. A launcher in it starts too few ranks;
+    Why: Slurm binds each task to its own GPUs; ranks of different tasks cannot open each other's.
+    More: --gpus-per-task and --gpu-bind shut the other GPUs away from a task. A launcher in it starts too few ranks;
     code that takes cuda:LOCAL_RANK fails with "invalid device ordinal", and NCCL cannot reach the GPUs of the other
     tasks directly.
 
-    Fix: grant GPUs per node, and bind none.
+    Fix: ask for GPUs per node, one task, no binding; the launcher starts the ranks.
     """
     if slurm.job_id is None or slurm.step_id is None or slurm.gpus_on_node is None:
         return Skip("not in a Slurm step with GPUs")
@@ -133,16 +133,19 @@ def slurm_task_sees_part_of_gpus(slurm: Slurm, visible: Visible) -> Answer:
         return Ok(f"the task sees {seen} of {counted(slurm.gpus_on_node, 'GPU')}")
     return Problem(
         f"this task sees {seen} of the {slurm.gpus_on_node} GPUs of the step",
-        "Slurm binds each task to its own GPUs; ranks of different tasks cannot open each other's.",
-        Fix(
-            "Ask for GPUs per node, one task, no binding; the launcher starts the ranks.",
-            (
+        fix=Fix(
+            commands=(
                 "#SBATCH --ntasks-per-node=1",
                 shell("#SBATCH --gpus-per-node={:number}", slurm.gpus_on_node),
                 "srun --gpu-bind=none ...",
-            ),
+            )
         ),
-        {"visible": seen, "on_node": slurm.gpus_on_node, "per_task": slurm.gpus_per_task, "bind": slurm.gpu_bind},
+        evidence={
+            "visible": seen,
+            "on_node": slurm.gpus_on_node,
+            "per_task": slurm.gpus_per_task,
+            "bind": slurm.gpu_bind,
+        },
     )
 
 
@@ -150,10 +153,11 @@ def slurm_task_sees_part_of_gpus(slurm: Slurm, visible: Visible) -> Answer:
 def slurm_granted_no_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ...], driver: Driver) -> Answer:
     """The job asked for no GPU, and may use none of those on this node.
 
-    Why: without --gpus or --gres a job gets CPUs and memory only, also in a GPU partition. Slurm then shuts the GPUs
+    Why: the job did not ask for GPUs, so Slurm keeps them from it.
+    More: Without --gpus or --gres a job gets CPUs and memory only, also in a GPU partition. Slurm then shuts the GPUs
     away: PyTorch sees none and trains on the CPU.
 
-    Fix: ask for GPUs.
+    Fix: ask for them.
     """
     if slurm.job_id is None or slurm.on_allocated_node is False:
         return Skip("not on a node of a Slurm allocation")
@@ -166,15 +170,13 @@ def slurm_granted_no_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ...],
         return Skip("the job has no grant of GPUs; this cluster may not manage them")
     return Problem(
         f"job {slurm.job_id} was granted none of the {counted(len(gpus), 'GPU')} on this node",
-        "The job did not ask for GPUs, so Slurm keeps them from it.",
-        Fix(
-            "Ask for them.",
-            (
+        fix=Fix(
+            commands=(
                 shell("#SBATCH --gpus-per-node={:number}", len(gpus)),
                 shell("srun --gpus-per-node={:number} ...", len(gpus)),
-            ),
+            )
         ),
-        {"job": slurm.job_id, "gpus": len(gpus)},
+        evidence={"job": slurm.job_id, "gpus": len(gpus)},
     )
 
 
@@ -185,11 +187,12 @@ def slurm_granted_no_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ...],
 def slurm_cpus_not_passed_on(slurm: Slurm, system: System) -> Answer:
     """srun did not hand the job's --cpus-per-task on to this step.
 
-    Why: from Slurm 22.05 to 23.02 srun ignores what sbatch was told, unless it is repeated. The variable still says the
-    wanted number, and the task is pinned to one or two cores: all ranks and loader workers share them, and the GPUs
+    Why: this srun does not take the number from sbatch.
+    More: From Slurm 22.05 to 23.02 srun ignores what sbatch was told, unless it is repeated. The variable still says
+    the wanted number, and the task is pinned to one or two cores: all ranks and loader workers share them, and the GPUs
     wait.
 
-    Fix: repeat it for srun.
+    Fix: repeat it.
     """
     if slurm.job_id is None or slurm.step_id is None or not slurm.cpus_per_task:
         return Skip("not in a Slurm step with --cpus-per-task")
@@ -197,12 +200,10 @@ def slurm_cpus_not_passed_on(slurm: Slurm, system: System) -> Answer:
         return Ok(f"{system.cpus_allowed} of {counted(slurm.cpus_per_task, 'CPU')} per task")
     return Problem(
         f"{counted(system.cpus_allowed, 'CPU')} in this step, the job asked for {slurm.cpus_per_task} per task",
-        "This srun does not take the number from sbatch.",
-        Fix(
-            "Repeat it.",
-            ("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK", "srun --cpus-per-task=$SLURM_CPUS_PER_TASK ..."),
+        fix=Fix(
+            commands=("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK", "srun --cpus-per-task=$SLURM_CPUS_PER_TASK ...")
         ),
-        {"allowed": system.cpus_allowed, "cpus_per_task": slurm.cpus_per_task},
+        evidence={"allowed": system.cpus_allowed, "cpus_per_task": slurm.cpus_per_task},
     )
 
 
@@ -210,9 +211,9 @@ def slurm_cpus_not_passed_on(slurm: Slurm, system: System) -> Answer:
 def slurm_has_fewer_nodes_than_config(slurm: Slurm, config: Config) -> Answer:
     """The config is for more machines than the Slurm job has nodes.
 
-    Why: the ranks of the missing machines never come: the rendezvous waits until its timeout.
+    Why: the rendezvous waits for machines that are not in the job.
 
-    Fix: make the two numbers agree.
+    Fix: ask for as many nodes.
     """
     if slurm.job_id is None or slurm.nodes is None:
         return Skip("not in a Slurm allocation")
@@ -220,9 +221,8 @@ def slurm_has_fewer_nodes_than_config(slurm: Slurm, config: Config) -> Answer:
         return Ok(f"{counted(slurm.nodes, 'node')} for {counted(config.num_machines, 'machine')} of the config")
     return Problem(
         f"num_machines is {config.num_machines}, job {slurm.job_id} has {counted(slurm.nodes, 'node')}",
-        "The rendezvous waits for machines that are not in the job.",
-        Fix("Ask for as many nodes.", (shell("#SBATCH --nodes={:number}", config.num_machines),)),
-        {"num_machines": config.num_machines, "nodes": slurm.nodes},
+        fix=Fix(commands=(shell("#SBATCH --nodes={:number}", config.num_machines),)),
+        evidence={"num_machines": config.num_machines, "nodes": slurm.nodes},
     )
 
 
@@ -230,10 +230,10 @@ def slurm_has_fewer_nodes_than_config(slurm: Slurm, config: Config) -> Answer:
 def slurm_nodes_left_idle(slurm: Slurm, config: Config) -> Answer:
     """The Slurm job has more nodes than the config uses.
 
-    Why: the launcher starts ranks on num_machines machines. With num_machines 1 and srun, each node trains a model of
-    its own, all writing to the same checkpoint; otherwise the other nodes stay idle.
+    Why: some nodes stay idle, or each of them trains a model of its own.
+    More: The launcher starts ranks on num_machines machines.
 
-    Fix: make the two numbers agree.
+    Fix: ask for as many nodes as the config uses.
     """
     if slurm.job_id is None or slurm.nodes is None:
         return Skip("not in a Slurm allocation")
@@ -241,14 +241,11 @@ def slurm_nodes_left_idle(slurm: Slurm, config: Config) -> Answer:
         return Ok(f"{counted(config.num_machines, 'machine')} in the config, {slurm.nodes} in the job")
     return Problem(
         f"job {slurm.job_id} has {slurm.nodes} nodes, num_machines is {config.num_machines}",
-        "Some nodes stay idle, or each of them trains a model of its own.",
-        (
-            Fix(
-                "Ask for as many nodes as the config uses.", (shell("#SBATCH --nodes={:number}", config.num_machines),)
-            ),
+        fix=(
+            Fix(commands=(shell("#SBATCH --nodes={:number}", config.num_machines),)),
             Fix(f"Or write num_machines: {slurm.nodes} into the config, and num_processes for all of them."),
         ),
-        {"num_machines": config.num_machines, "nodes": slurm.nodes},
+        evidence={"num_machines": config.num_machines, "nodes": slurm.nodes},
     )
 
 
@@ -256,10 +253,11 @@ def slurm_nodes_left_idle(slurm: Slurm, config: Config) -> Answer:
 def slurm_time_almost_up(slurm: Slurm) -> Answer:
     """The Slurm job is about to end.
 
-    Why: at its time limit Slurm ends every process of the job. A smoke test or a launch that begins now is cut off, and
-    the other ranks' last words are about a lost connection.
+    Why: Slurm ends all processes of the job at its time limit.
+    More: A smoke test or a launch that begins now is cut off, and the other ranks' last words are about a lost
+    connection.
 
-    Fix: a new allocation with more time.
+    Fix: ask for more time.
     """
     if slurm.job_id is None or slurm.seconds_left is None:
         return Skip("not in a Slurm allocation, or it does not say when it ends")
@@ -268,7 +266,6 @@ def slurm_time_almost_up(slurm: Slurm) -> Answer:
         return Ok(f"{minutes} minutes left")
     return Problem(
         f"{counted(minutes, 'minute')} left in job {slurm.job_id}",
-        "Slurm ends all processes of the job at its time limit.",
-        Fix("Ask for more time.", ("squeue --job $SLURM_JOB_ID --Format=TimeLeft,EndTime", "#SBATCH --time=12:00:00")),
-        {"seconds_left": int(slurm.seconds_left), "job": slurm.job_id},
+        fix=Fix(commands=("squeue --job $SLURM_JOB_ID --Format=TimeLeft,EndTime", "#SBATCH --time=12:00:00")),
+        evidence={"seconds_left": int(slurm.seconds_left), "job": slurm.job_id},
     )

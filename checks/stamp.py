@@ -17,7 +17,7 @@ def config_not_verified(stamp: Stamp) -> Answer:
 
     Why: nothing has shown yet that the ranks of this config can train together on this machine.
 
-    Fix: run the smoke test.
+    Fix: run it; it takes seconds.
     """
     if stamp.verified is not None:
         level = f", level {stamp.level}" if stamp.level else ""
@@ -26,7 +26,7 @@ def config_not_verified(stamp: Stamp) -> Answer:
         "the smoke test has not passed with this config",
         f"{'' if stamp.refused is None else f'{stamp.refused}. '}"
         "Nothing has shown yet that its ranks can train together here.",
-        Fix("Run it; it takes seconds.", ("mgpu smoke-test",)),
+        Fix(commands=("mgpu smoke-test",)),
     )
 
 
@@ -36,7 +36,7 @@ def config_changed_since_verified(stamp: Stamp) -> Answer:
 
     Why: another driver, NCCL, GPU or setting can bring back what the test had excluded.
 
-    Fix: run the smoke test again.
+    Fix: test again.
     """
     if stamp.verified is None:
         return Skip("it was never verified: see config_not_verified")
@@ -46,7 +46,7 @@ def config_changed_since_verified(stamp: Stamp) -> Answer:
     return Problem(
         f"changed since it was verified: {', '.join(name for name, _, _ in changed)}",
         "; ".join(f"{name} {old} -> {new}" for name, old, new in changed),
-        Fix("Test again.", ("mgpu smoke-test",)),
+        Fix(commands=("mgpu smoke-test",)),
         {name: f"{old} -> {new}" for name, old, new in changed},
     )
 

@@ -8,7 +8,8 @@ from mgpu.check import Answer, Family, Fix, Ok, Place, Problem, Severity, Skip, 
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, Container, Gpu, Plan, TorchRuntime, Visible
 
-from ._knowledge import counted, gpu_list, usable_count, use_only, whole
+from ._gpus import usable_count, use_only
+from ._wording import counted, gpu_list, whole
 
 FAMILY = Family(gpu_only=True, stops_start="on_gpus")
 
@@ -72,7 +73,8 @@ def visible_devices_hide_all(visible: Visible, gpus: tuple[Gpu, ...], plan: Plan
     Why: empty is not unset: an empty list, a first entry that is no GPU, or a GPU named twice leaves none. PyTorch then
     trains on the CPU without a word, and accelerate starts N trainings that do not know of each other.
 
-    Fix: unset it, or name the GPUs; where the run is meant for the CPU, say so with `--expect-gpus 0`.
+    Fix: unset it, or name the GPUs.
+    More: Where the run is meant for the CPU, say so with `--expect-gpus 0`.
     """
     permitted = _permitted(gpus)
     if not permitted:
@@ -86,7 +88,7 @@ def visible_devices_hide_all(visible: Visible, gpus: tuple[Gpu, ...], plan: Plan
     return Problem(
         f"CUDA_VISIBLE_DEVICES={visible.value!r} leaves no GPU of {len(permitted)}",
         f"At {visible.stopped_by!r}: {visible.why}. CUDA then shows no GPU at all.",
-        Fix("Unset it, or name the GPUs.", ("unset CUDA_VISIBLE_DEVICES", *use_only(permitted, gpus))),
+        Fix(commands=("unset CUDA_VISIBLE_DEVICES", *use_only(permitted, gpus))),
         {"CUDA_VISIBLE_DEVICES": visible.value, "stopped_by": visible.stopped_by},
         ("CUDA_VISIBLE_DEVICES",),
     )
@@ -124,10 +126,11 @@ def visible_devices_hide_some(visible: Visible, gpus: tuple[Gpu, ...], env: Mapp
 def visible_devices_order_differs(visible: Visible, gpus: tuple[Gpu, ...], env: Mapping[str, str]) -> Answer:
     """GPU numbers mean other GPUs to CUDA than to nvidia-smi.
 
-    Why: CUDA numbers the fastest GPU 0 unless CUDA_DEVICE_ORDER=PCI_BUS_ID; nvidia-smi and NVML number by the PCI bus.
-    With GPUs of different models CUDA_VISIBLE_DEVICES=0 may pick another card than the one you looked at.
+    Why: CUDA puts the fastest GPU first, nvidia-smi goes by the PCI bus: number 0 is not the same card for both.
+    More: With GPUs of different models CUDA_VISIBLE_DEVICES=0 may pick another card than the one you looked at.
 
-    Fix: set CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    Fix: let both count by the bus.
+    More: Set CUDA_DEVICE_ORDER=PCI_BUS_ID.
     """
     names = {gpu.name for gpu in gpus if gpu.name}
     if len(names) < 2:
@@ -138,10 +141,9 @@ def visible_devices_order_differs(visible: Visible, gpus: tuple[Gpu, ...], env: 
         return Ok("the GPUs are named by UUID")
     return Problem(
         f"{len(names)} GPU models, and CUDA_DEVICE_ORDER is {env.get('CUDA_DEVICE_ORDER') or 'not set'}",
-        "CUDA puts the fastest GPU first, nvidia-smi goes by the PCI bus: number 0 is not the same card for both.",
-        Fix("Let both count by the bus.", ("export CUDA_DEVICE_ORDER=PCI_BUS_ID",)),
-        {"CUDA_DEVICE_ORDER": env.get("CUDA_DEVICE_ORDER"), "models": len(names)},
-        ("CUDA_DEVICE_ORDER",),
+        fix=Fix(commands=("export CUDA_DEVICE_ORDER=PCI_BUS_ID",)),
+        evidence={"CUDA_DEVICE_ORDER": env.get("CUDA_DEVICE_ORDER"), "models": len(names)},
+        subjects=("CUDA_DEVICE_ORDER",),
     )
 
 
@@ -149,10 +151,12 @@ def visible_devices_order_differs(visible: Visible, gpus: tuple[Gpu, ...], env: 
 def torch_numbers_gpus_otherwise(torch_runtime: TorchRuntime, visible: Visible, gpus: tuple[Gpu, ...]) -> Answer:
     """PyTorch numbers the GPUs in another order than nvidia-smi.
 
-    Why: CUDA puts the fastest GPU first, and what it takes for fast is its own affair. A number read off nvidia-smi
+    Why: PyTorch was asked: its order is not that of the PCI bus.
+    More: CUDA puts the fastest GPU first, and what it takes for fast is its own affair. A number read off nvidia-smi
     then means another card: the job lands on the busy one, or on the one that drives the display.
 
-    Fix: set CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    Fix: let both count by the bus.
+    More: Set CUDA_DEVICE_ORDER=PCI_BUS_ID.
     """
     if torch_runtime.import_error or len(torch_runtime.devices) < 2 or visible.mig:
         return Skip("PyTorch does not show several GPUs")
@@ -168,10 +172,9 @@ def torch_numbers_gpus_otherwise(torch_runtime: TorchRuntime, visible: Visible, 
     really = next(index for index in visible.gpus if _bare(by_index[index]) == places[first])
     return Problem(
         f"cuda:{first} is GPU {really} of nvidia-smi, not GPU {visible.gpus[first]}",
-        "PyTorch was asked: its order is not that of the PCI bus.",
-        Fix("Let both count by the bus.", ("export CUDA_DEVICE_ORDER=PCI_BUS_ID",)),
-        {f"cuda:{place}": device.name for place, device in enumerate(torch_runtime.devices)},
-        ("CUDA_DEVICE_ORDER",),
+        fix=Fix(commands=("export CUDA_DEVICE_ORDER=PCI_BUS_ID",)),
+        evidence={f"cuda:{place}": device.name for place, device in enumerate(torch_runtime.devices)},
+        subjects=("CUDA_DEVICE_ORDER",),
     )
 
 
@@ -192,7 +195,8 @@ def visible_devices_for_other_variable(
     Why: `all`, `none` and `void` are words of the container toolkit. CUDA takes them for the name of a GPU that does
     not exist, and shows none.
 
-    Fix: unset CUDA_VISIBLE_DEVICES; the container runtime reads NVIDIA_VISIBLE_DEVICES.
+    Fix: unset it.
+    More: The container runtime reads NVIDIA_VISIBLE_DEVICES.
     """
     value = (visible.value or "").strip().lower()
     if value != "all" and _no_gpu_planned(plan):
@@ -201,11 +205,14 @@ def visible_devices_for_other_variable(
         return Problem(
             f"CUDA_VISIBLE_DEVICES={visible.value} is no list of GPUs",
             f"{visible.value!r} is a word of NVIDIA_VISIBLE_DEVICES; CUDA reads it as an unknown GPU and shows none.",
-            Fix("Unset it.", ("unset CUDA_VISIBLE_DEVICES",)),
-            {"CUDA_VISIBLE_DEVICES": visible.value, "NVIDIA_VISIBLE_DEVICES": env.get("NVIDIA_VISIBLE_DEVICES"),
-             "container": container.kind},
+            Fix(commands=("unset CUDA_VISIBLE_DEVICES",)),
+            {
+                "CUDA_VISIBLE_DEVICES": visible.value,
+                "NVIDIA_VISIBLE_DEVICES": env.get("NVIDIA_VISIBLE_DEVICES"),
+                "container": container.kind,
+            },
             ("CUDA_VISIBLE_DEVICES",),
-        )  # fmt: skip
+        )
     return Skip("CUDA_VISIBLE_DEVICES is not set") if visible.value is None else Ok("it is a list of GPUs")
 
 
@@ -216,7 +223,7 @@ def visible_devices_of_other_vendor(env: Mapping[str, str], gpus: tuple[Gpu, ...
     Why: HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES are AMD's, ZE_AFFINITY_MASK is Intel's. On this machine they hide
     nothing: the run takes every GPU, also the one that was to be left alone.
 
-    Fix: use CUDA_VISIBLE_DEVICES.
+    Fix: use NVIDIA's variable.
     """
     if not gpus:
         return Skip("no NVIDIA GPU here")
@@ -230,8 +237,9 @@ def visible_devices_of_other_vendor(env: Mapping[str, str], gpus: tuple[Gpu, ...
         f"{', '.join(f'{name}={value}' for name, value in others.items())} chooses no NVIDIA GPU",
         f"All {counted(len(_permitted(gpus)), 'GPU')} will be used.",
         Fix(
-            "Use NVIDIA's variable.",
-            (shell("export CUDA_VISIBLE_DEVICES={}", value),) if usable else (shell("unset {:name}", list(others)),),
+            commands=(shell("export CUDA_VISIBLE_DEVICES={}", value),)
+            if usable
+            else (shell("unset {:name}", list(others)),)
         ),
         others,
         tuple(others),
@@ -249,7 +257,7 @@ def visible_devices_replaced_by_config(visible: Visible, config: Config, gpus: t
     Why: `accelerate launch` writes gpu_ids into CUDA_VISIBLE_DEVICES, whatever stands there. Two jobs that share a
     machine by the variable then run on the same GPUs.
 
-    Fix: say it in one place: leave gpu_ids out, or unset the variable.
+    Fix: leave gpu_ids out of the config, and the variable counts.
     """
     ids = config.values.get("gpu_ids")
     if not isinstance(ids, str) or ids == "all":
@@ -265,10 +273,7 @@ def visible_devices_replaced_by_config(visible: Visible, config: Config, gpus: t
     return Problem(
         f"gpu_ids: {ids} replaces CUDA_VISIBLE_DEVICES={visible.value}",
         f"The launch takes {gpu_list(chosen)}, whatever the variable says.",
-        (
-            Fix("Leave gpu_ids out of the config, and the variable counts."),
-            Fix("Or let the config choose.", ("unset CUDA_VISIBLE_DEVICES",)),
-        ),
+        (Fix(), Fix("Or let the config choose.", ("unset CUDA_VISIBLE_DEVICES",))),
         {"gpu_ids": ids, "CUDA_VISIBLE_DEVICES": visible.value},
         ("CUDA_VISIBLE_DEVICES",),
         place=_place(config),

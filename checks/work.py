@@ -10,8 +10,8 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import GpuWork, Run
 
-from ._knowledge import GIB, MIB, counted, gib, gpu_list, listed
-from ._log import span
+from ._kernel_log_lines import span
+from ._wording import GIB, MIB, counted, gib, gpu_list, listed
 from .smoke._ranks import median
 
 FAMILY = Family(of_a_run=True)
@@ -65,9 +65,7 @@ def _subjects(gpus: list[GpuWork]) -> tuple[str, ...]:
 def _ranks_on(run: Run) -> dict[int, list[int]] | None:
     """The ranks whose processes were on each GPU, by its index; None: NVML's pids are not those of the ranks."""
     ranks = {ended.pid: ended.rank for ended in run.ranks if ended.pid is not None}
-    found = {
-        gpu.index: sorted(ranks[pid] for pid in gpu.processes or () if pid in ranks) for gpu in run.gpus or ()
-    }  # fmt: skip
+    found = {gpu.index: sorted(ranks[pid] for pid in gpu.processes or () if pid in ranks) for gpu in run.gpus or ()}
     return found if any(found.values()) else None
 
 
@@ -78,14 +76,14 @@ def gpus_not_watched(run: Run) -> Answer:
     Why: the process that reads NVML ended or hung, as it does with a driver in trouble; an idle or full GPU would not
     have been noticed.
 
-    Fix: look at them while it runs.
+    Fix: look at them while it runs; if that hangs as well, the driver is in trouble.
     """
     if run.gpus_gap is None:
         return Skip("no GPU was to be watched") if run.gpus is None else Ok(f"{counted(len(run.gpus), 'GPU')} watched")
     return Problem(
         "the GPUs were not watched" if run.gpus is None else "the GPUs were not watched to the end",
         f"{run.gpus_gap}. An idle GPU, or one that is nearly full, would not have been noticed since.",
-        Fix("Look at them while it runs; if that hangs as well, the driver is in trouble.", ("nvidia-smi",)),
+        Fix(commands=("nvidia-smi",)),
     )
 
 
@@ -93,10 +91,13 @@ def gpus_not_watched(run: Run) -> Answer:
 def ranks_on_one_gpu(run: Run) -> Answer:
     """Several ranks train on one GPU.
 
-    Why: every process that names no device takes cuda:0, so the ranks share one GPU's memory and time while others
+    Why: their processes are on this GPU and on no other: they share its memory and its time.
+    More: Every process that names no device takes cuda:0, so the ranks share one GPU's memory and time while others
     stand idle; NCCL stops with "Duplicate GPU detected" where it is asked.
 
-    Fix: give each rank its own GPU: prepare() of accelerate does it, or torch.cuda.set_device(LOCAL_RANK).
+    Fix: in the script: no .cuda(), cuda:0 or device_map="auto"; device = accelerator.device, or
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before anything touches CUDA.
+    More: prepare() of accelerate does it.
     """
     on = _ranks_on(run)
     if on is None:
@@ -113,14 +114,9 @@ def ranks_on_one_gpu(run: Run) -> Answer:
     index, ranks = max(shared.items(), key=lambda item: len(item[1]))
     return Problem(
         f"{len(ranks)} ranks sit on GPU {index}: rank {listed(ranks)}",
-        "Their processes are on this GPU and on no other: they share its memory and its time.",
-        Fix(
-            "In the script: no .cuda(), cuda:0 or device_map=\"auto\"; device = accelerator.device, or "
-            "torch.cuda.set_device(int(os.environ[\"LOCAL_RANK\"])) before anything touches CUDA."
-        ),
-        {f"gpu_{index}_ranks": listed(ranks) for index, ranks in shared.items()},
-        tuple(f"GPU {index}" for index in shared),
-    )  # fmt: skip
+        evidence={f"gpu_{index}_ranks": listed(ranks) for index, ranks in shared.items()},
+        subjects=tuple(f"GPU {index}" for index in shared),
+    )
 
 
 @check(Severity.WARNING, source=_CONTEXTS, because_of=("ranks_on_one_gpu",), watch="start")
@@ -162,10 +158,12 @@ def gpu_context_of_other_ranks(run: Run) -> Answer:
 def gpu_idle_in_run(run: Run) -> Answer:
     """A GPU of the run did nothing.
 
-    Why: fewer processes than GPUs were started, or a rank uses another GPU than its own or the CPU; the run is slower
+    Why: no process and no memory of the run, and no work, on any of its GPUs.
+    More: Fewer processes than GPUs were started, or a rank uses another GPU than its own or the CPU; the run is slower
     than it was planned, and the batch of a step smaller.
 
-    Fix: compare num_processes with the GPUs, and look for what names a device in the script.
+    Fix: compare num_processes in the config with the GPUs; in the script look for cuda:0, .cuda(), device_map="auto"
+    and CUDA_VISIBLE_DEVICES.
     """
     gpus = list(run.gpus or ())
     told = {gpu.index: _absent(gpu) for gpu in gpus}
@@ -173,11 +171,7 @@ def gpu_idle_in_run(run: Run) -> Answer:
         return Skip("what the GPUs did is not told")
     absent = [gpu for gpu in gpus if told[gpu.index]]
     at_work = [gpu for gpu in gpus if told[gpu.index] is False]
-    fix = Fix(
-        "Compare num_processes in the config with the GPUs; in the script look for cuda:0, .cuda(), "
-        "device_map=\"auto\" and CUDA_VISIBLE_DEVICES.",
-        ("nvidia-smi",),
-    )  # fmt: skip
+    fix, enough = Fix(commands=("nvidia-smi",)), _ENOUGH if run.going else _NEVER_STARTED
     evidence = {f"gpu_{gpu.index}_peak_bytes": gpu.peak_bytes for gpu in gpus}
     worked = [gpu for gpu in at_work if gpu.busy_share != 0 and gpu.samples >= _ENOUGH]
     if absent and worked:
@@ -190,16 +184,14 @@ def gpu_idle_in_run(run: Run) -> Answer:
             evidence,
             _subjects(absent),
         )
-    enough = _ENOUGH if run.going else _NEVER_STARTED
     if len(absent) == len(gpus) and gpus[0].samples >= enough:
         if not run.going and run.exit_code:
             return Skip("it failed before any GPU was used")
         return Problem(
             f"none of {counted(len(gpus), 'GPU')} {_now(run, 'is', 'was')} used: the program runs on the CPU",
-            "No process and no memory of the run, and no work, on any of its GPUs.",
-            (Fix("Ask the script's Python whether its torch sees the GPUs.", ("mgpu doctor",)), fix),
-            evidence,
-            _subjects(absent),
+            fix=(Fix("Ask the script's Python whether its torch sees the GPUs.", ("mgpu doctor",)), fix),
+            evidence=evidence,
+            subjects=_subjects(absent),
         )
     unknown = sum(absent is None for absent in told.values())
     return Ok(f"{len(at_work)} of {counted(len(gpus), 'GPU')} used" + (f", {unknown} not told" if unknown else ""))
@@ -209,10 +201,13 @@ def gpu_idle_in_run(run: Run) -> Answer:
 def gpu_starved(run: Run) -> Answer:
     """The GPUs wait most of the time.
 
-    Why: the next batch is not there in time, or the CPU holds them up by logging, saving or reading back values; half
+    Why: they hold the model and wait for the CPU: mostly for the next batch, else for logging, saving or a value that
+    is read back in every step.
+    More: The next batch is not there in time, or the CPU holds them up by logging, saving or reading back values; half
     of such cases are the data's (Gao et al., ICSE 2024).
 
-    Fix: more loader workers and pinned memory, data on a local disk, less logging and fewer .item() in the loop.
+    Fix: DataLoader: num_workers about CPUs per GPU, pin_memory, persistent_workers; data on a local disk; log every 50
+    steps, no .item() in between; a larger batch. torch.profiler shows which.
     """
     gpus = [gpu for gpu in run.gpus or () if gpu.busy_percent is not None and _absent(gpu) is False and gpu.busy_share]
     if not gpus:
@@ -224,28 +219,25 @@ def gpu_starved(run: Run) -> Answer:
         return Ok(f"{mean:.0f} % busy on average")
     return Problem(
         f"the GPUs {_now(run, 'are', 'were')} busy {mean:.0f} % of the time",
-        "They hold the model and wait for the CPU: mostly for the next batch, else for logging, saving or a value that "
-        "is read back in every step.",
-        Fix(
-            "DataLoader: num_workers about CPUs per GPU, pin_memory, persistent_workers; data on a local disk; log "
-            "every 50 steps, no .item() in between; a larger batch. torch.profiler shows which."
-        ),
-        {f"gpu_{gpu.index}_busy_percent": gpu.busy_percent for gpu in gpus},
-        _subjects(gpus),
+        evidence={f"gpu_{gpu.index}_busy_percent": gpu.busy_percent for gpu in gpus},
+        subjects=_subjects(gpus),
     )
 
 
 @check(
-    Severity.INFO, source="https://docs.pytorch.org/docs/stable/notes/cuda.html (memory-management)",
-    because_of=("gpu_context_of_other_ranks", "ranks_on_one_gpu"), tags=("passed_run",),
-)  # fmt: skip
+    Severity.INFO,
+    source="https://docs.pytorch.org/docs/stable/notes/cuda.html (memory-management)",
+    because_of=("gpu_context_of_other_ranks", "ranks_on_one_gpu"),
+    tags=("passed_run",),
+)
 def gpu_memory_nearly_full(run: Run) -> Answer:
     """A GPU's memory was nearly full.
 
-    Why: torch keeps what it has freed, so a part of this may be spare; but a longer batch, an evaluation or a
-    checkpoint may be what no longer fits.
+    Why: a longer batch, an evaluation or a checkpoint may not fit any more; a part of it may be what torch keeps for
+    later.
 
-    Fix: leave room: a smaller batch with more accumulation, or gradient checkpointing.
+    Fix: if it runs out: half the batch and twice the accumulation give the same effective batch; or gradient
+    checkpointing.
     """
     gpus = [gpu for gpu in run.gpus or () if gpu.peak_bytes is not None and gpu.total_bytes]
     if not gpus:
@@ -257,21 +249,17 @@ def gpu_memory_nearly_full(run: Run) -> Answer:
         return Ok(f"at most {of}")
     return Problem(
         f"{_named(full)}: memory nearly full, {of}",
-        "A longer batch, an evaluation or a checkpoint may not fit any more; a part of it may be what torch keeps for "
-        "later.",
-        Fix(
-            "If it runs out: half the batch and twice the accumulation give the same effective batch; or gradient "
-            "checkpointing."
-        ),
-        {f"gpu_{gpu.index}_peak_bytes": gpu.peak_bytes for gpu in full},
-        _subjects(full),
+        evidence={f"gpu_{gpu.index}_peak_bytes": gpu.peak_bytes for gpu in full},
+        subjects=_subjects(full),
     )
 
 
 @check(
-    Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/49481", tags=("passed_run",),
+    Severity.WARNING,
+    source="https://github.com/pytorch/pytorch/issues/49481",
+    tags=("passed_run",),
     because_of=("gpu_idle_in_run", "gpu_context_of_other_ranks", "ranks_on_one_gpu", "gpu_fell_idle"),
-)  # fmt: skip
+)
 def gpus_uneven(run: Run) -> Answer:
     """One GPU did much less, or took much more memory, than the others.
 
@@ -316,13 +304,13 @@ def _uneven(run: Run, gpu: GpuWork, words: str) -> Problem:
         f"{_named([gpu])} {_now(run, 'differs', 'differed')} from the others: {words}",
         "All ranks wait for the slowest one in every step, and the fullest GPU decides how large a batch can be.",
         Fix(
-            "Look at what this rank does alone: gathering, loading a checkpoint without map_location=\"cpu\", "
+            'Look at what this rank does alone: gathering, loading a checkpoint without map_location="cpu", '
             "evaluating, saving; or a GPU that is slower than its siblings.",
             ("mgpu doctor --deep",),
         ),
         {"busy_percent": gpu.busy_percent, "peak_bytes": gpu.peak_bytes},
         _subjects([gpu]),
-    )  # fmt: skip
+    )
 
 
 @check(Severity.WARNING, source=_WAITING, because_of=("gpu_idle_in_run",), watch="later")
@@ -332,7 +320,8 @@ def gpu_fell_idle(run: Run) -> Answer:
     Why: its rank is stuck, or does something for all the others (saving, evaluating), and these wait for it in a
     collective until NCCL's timeout; or all of them wait for the CPU.
 
-    Fix: see where the ranks are: py-spy dump.
+    Fix: see where its rank is.
+    More: py-spy dump.
     """
     gpus = [gpu for gpu in run.gpus or () if gpu.idle_s is not None]
     if not gpus:
@@ -350,7 +339,7 @@ def gpu_fell_idle(run: Run) -> Answer:
         "All ranks are in something else than training: a checkpoint, an evaluation on the CPU, or a hang."
         if whole
         else "The others may be busy only with waiting for it; NCCL gives up after 10 min.",
-        Fix("See where its rank is.", _dumps(run, idle)),
+        Fix(commands=_dumps(run, idle)),
         {f"gpu_{gpu.index}_idle_s": gpu.idle_s for gpu in idle},
         _subjects(idle),
     )
@@ -360,10 +349,11 @@ def gpu_fell_idle(run: Run) -> Answer:
 def gpus_spin_in_silence(run: Run) -> Answer:
     """All GPUs are fully busy at little power, and the program prints nothing.
 
-    Why: a collective that waits for a rank that will not come keeps every GPU at 100 % and draws much less than a
+    Why: this is how a collective looks that waits for a rank that will not come.
+    More: A collective that waits for a rank that will not come keeps every GPU at 100 % and draws much less than a
     training step does.
 
-    Fix: see where the ranks are: py-spy dump; the one that is elsewhere holds up the others.
+    Fix: see where each rank is; the one that is elsewhere holds up the others.
     """
     gpus = list(run.gpus or ())
     known = [gpu for gpu in gpus if None not in (gpu.now_percent, gpu.power_percent, gpu.usual_power_percent)]
@@ -380,10 +370,9 @@ def gpus_spin_in_silence(run: Run) -> Answer:
     return Problem(
         f"all {len(gpus)} GPUs {_now(run, 'are', 'were')} 100 % busy at {power:.0f} % of their power, and nothing was "
         f"printed for {span(run.quiet_s)}: a hang, it seems",
-        "This is how a collective looks that waits for a rank that will not come.",
-        Fix("See where each rank is; the one that is elsewhere holds up the others.", _dumps(run, gpus)),
-        {"quiet_s": run.quiet_s} | {f"gpu_{gpu.index}_power_percent": gpu.power_percent for gpu in known},
-        _subjects(gpus),
+        fix=Fix(commands=_dumps(run, gpus)),
+        evidence={"quiet_s": run.quiet_s} | {f"gpu_{gpu.index}_power_percent": gpu.power_percent for gpu in known},
+        subjects=_subjects(gpus),
     )
 
 

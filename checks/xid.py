@@ -12,8 +12,8 @@ from mgpu.check import Answer, Evidence, Family, Fix, Ok, Problem, Severity, Ski
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, KernelEvent, KernelLog
 
-from ._knowledge import counted, listed
-from ._log import ago, none_of, recent
+from ._kernel_log_lines import ago, none_of, recent
+from ._wording import counted, listed
 from ._xid import CATALOG, XIDS, Kind
 
 FAMILY = Family(gpu_only=True)
@@ -286,10 +286,11 @@ def xid_program_crashed(kernel_log: KernelLog) -> Answer:
 def xid_keeps_to_one_gpu(kernel_log: KernelLog, gpus: tuple[Gpu, ...]) -> Answer:
     """Programs crash on one GPU again and again, and on no other.
 
-    Why: a faulty program crashes wherever it runs; a faulty GPU makes many programs crash. Or the same rank of the
+    Why: that is the same rank of one faulty program, or a faulty card; another order of the GPUs tells which.
+    More: A faulty program crashes wherever it runs; a faulty GPU makes many programs crash. Or the same rank of the
     same program crashes each time.
 
-    Fix: run it with the GPUs in another order, and see whether the fault follows the card.
+    Fix: turn the order round: if the fault stays on the card, it is the card.
     """
     if len(gpus) < 2:
         return Skip("no second GPU to compare with")
@@ -304,13 +305,9 @@ def xid_keeps_to_one_gpu(kernel_log: KernelLog, gpus: tuple[Gpu, ...]) -> Answer
     where = _where(mine[-1])
     return Problem(
         f"{len(crashed[worst])} programs crashed on {where}, none on another GPU",
-        "That is the same rank of one faulty program, or a faulty card; another order of the GPUs tells which.",
-        Fix(
-            "Turn the order round: if the fault stays on the card, it is the card.",
-            ("export CUDA_VISIBLE_DEVICES=1,0",),
-        ),
-        {"xids": listed(sorted({event.code or 0 for event in mine})), "programs": len(crashed[worst])},
-        (where,),
+        fix=Fix(commands=("export CUDA_VISIBLE_DEVICES=1,0",)),
+        evidence={"xids": listed(sorted({event.code or 0 for event in mine})), "programs": len(crashed[worst])},
+        subjects=(where,),
     )
 
 
@@ -353,10 +350,12 @@ def xid_of_earlier_days(kernel_log: KernelLog) -> Answer:
 def nvswitch_failed(kernel_log: KernelLog) -> Answer:
     """An NVSwitch logged a fatal error (SXid).
 
-    Why: the jobs that ran over it were ended, and the fabric manager takes links or GPUs out until they are reset: the
+    Why: a link or the switch failed; what ran over it was ended, and links may be out of use until a reset.
+    More: The jobs that ran over it were ended, and the fabric manager takes links or GPUs out until they are reset: the
     next run may hang in its first collective, or be slower.
 
-    Fix: reset all GPUs and switches together, or restart the machine; if it comes back, the vendor.
+    Fix: stop all jobs and reset all GPUs; restart the machine if that fails.
+    More: If it comes back, the vendor.
     """
     switch = [event for event in kernel_log.events if event.kind == "sxid"]
     fatal = [event for event in switch if ", Fatal" in event.text and recent(event)]
@@ -365,13 +364,8 @@ def nvswitch_failed(kernel_log: KernelLog) -> Answer:
     newest = fatal[-1]
     return Problem(
         f"the NVSwitch at {newest.pci}: fatal SXid {newest.code}, {ago(newest.seconds_ago)}",
-        "A link or the switch failed; what ran over it was ended, and links may be out of use until a reset.",
-        Fix(
-            "Stop all jobs and reset all GPUs; restart the machine if that fails.",
-            ("sudo nvidia-smi --gpu-reset", "sudo systemctl restart nvidia-fabricmanager"),
-            who="admin",
-        ),
-        {"log": newest.text, "origin": kernel_log.origin, "fatal_lines": len(fatal)},
+        fix=Fix(commands=("sudo nvidia-smi --gpu-reset", "sudo systemctl restart nvidia-fabricmanager"), who="admin"),
+        evidence={"log": newest.text, "origin": kernel_log.origin, "fatal_lines": len(fatal)},
     )
 
 
@@ -386,7 +380,8 @@ def gpu_start_failed(kernel_log: KernelLog) -> Answer:
     Why: RmInitAdapter failed, the probe routine failed or was not called (nouveau or vfio hold the card), or Secure
     Boot rejected an unsigned module. The GPU is then missing from nvidia-smi, and there are fewer than were bought.
 
-    Fix: read the line; reset or restart, sign the module, or free the card from the other driver.
+    Fix: read the whole story, then restart the machine.
+    More: Sign the module, or free the card from the other driver.
     """
     words = ("RmInitAdapter", "rm_init_adapter", "probe routine", "rejected", "Lockdown")
     events = [e for e in kernel_log.events if e.kind == "driver" and any(word in e.text for word in words)]
@@ -399,7 +394,7 @@ def gpu_start_failed(kernel_log: KernelLog) -> Answer:
     fix = (
         Fix("Sign the module (enrol its key) or switch Secure Boot off.", ("mokutil --sb-state",), who="admin")
         if refused
-        else Fix("Read the whole story, then restart the machine.", ("sudo dmesg -T | grep NVRM",), who="admin")
+        else Fix(commands=("sudo dmesg -T | grep NVRM",), who="admin")
     )
     where = f"GPU at {newest.pci}" if newest.pci else "a GPU"
     return Problem(
@@ -426,7 +421,8 @@ def driver_mismatch_logged(kernel_log: KernelLog) -> Answer:
     Why: after an update without restart, or from a container or folder that brings its own libcuda. That program got
     "Driver/library version mismatch" or CUDA error 803.
 
-    Fix: restart after driver updates; remove the private copy of libcuda from LD_LIBRARY_PATH.
+    Fix: see whether a private libcuda is in the way.
+    More: Restart after driver updates; remove the private copy of libcuda from LD_LIBRARY_PATH.
     """
     events = [e for e in kernel_log.events if e.kind == "driver" and "API mismatch" in e.text and recent(e)]
     if not events:
@@ -435,6 +431,6 @@ def driver_mismatch_logged(kernel_log: KernelLog) -> Answer:
     return Problem(
         f"a program used another driver version than the module's, {ago(newest.seconds_ago)}",
         f"The kernel's log says: {newest.text}",
-        Fix("See whether a private libcuda is in the way.", ("ldconfig -p | grep libcuda", "echo $LD_LIBRARY_PATH")),
+        Fix(commands=("ldconfig -p | grep libcuda", "echo $LD_LIBRARY_PATH")),
         {"log": newest.text, "lines": len(events)},
     )

@@ -14,23 +14,29 @@ from .._grammars import Version
 
 # torch reads these with getCvarBool: any other word than the ones below raises (torch Utils.hpp).
 TRUE, FALSE = frozenset({"y", "yes", "1", "t", "true"}), frozenset({"n", "no", "0", "f", "false"})
+# fmt: off
 TORCH_BOOLEANS = (
     "TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT", "TORCH_NCCL_ENABLE_MONITORING", "TORCH_NCCL_DESYNC_DEBUG",
     "NCCL_DESYNC_DEBUG", "TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_NCCL_ENABLE_TIMING", "NCCL_ENABLE_TIMING",
     "TORCH_NCCL_NAN_CHECK", "TORCH_NCCL_HIGH_PRIORITY", "TORCH_GLOO_LAZY_INIT",
     "TORCH_NCCL_PROPAGATE_ERROR", "TORCH_NCCL_RETHROW_CUDA_ERRORS",
     "TORCH_NCCL_LOG_CPP_STACK_ON_UNCLEAN_SHUTDOWN", "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK",
-)  # fmt: skip
+)
+# fmt: on
 # … and these with getCvarInt (std::stoi: leading digits count, none raises), or with int() in Python (the last).
+# fmt: off
 TORCH_NUMBERS = (
     "TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC",
     "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC",
     "TORCH_NCCL_COORD_CHECK_MILSEC", "TORCH_DIST_INIT_BARRIER",
-)  # fmt: skip
+)
+# fmt: on
 # Of both, what is read without NCCL (measured PyTorch 2.13, gloo): the others count in ProcessGroupNCCL only.
+# fmt: off
 READ_BY_GLOO = frozenset({
     "TORCH_GLOO_LAZY_INIT", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE", "TORCH_DIST_INIT_BARRIER",
-})  # fmt: skip
+})
+# fmt: on
 TORCH_DEBUG_LEVELS = ("OFF", "INFO", "DETAIL")  # any case; everything else raises, the empty text included
 
 # Old names; PyTorch 2.2 brought the new ones (github.com/pytorch/pytorch/pull/114077), and the new one wins.
@@ -53,6 +59,7 @@ TORCH_PREFIXES = (
     "PYTORCH_ALLOC",
     "PYTORCH_CUDA_",
 )
+# fmt: off
 TORCH_NAMES = frozenset({
     *(name for name in (*TORCH_BOOLEANS, *TORCH_NUMBERS) if name.startswith("TORCH")),
     "TORCH_NCCL_TRACE_CPP_STACK", "TORCH_FR_CPP_STACK", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_FR_DUMP_DYNAMIC_FILE_NAME",
@@ -66,7 +73,8 @@ TORCH_NAMES = frozenset({
     "GLOO_DEVICE_TRANSPORT", "GLOO_LOG_LEVEL", "GLOO_DISABLE_CONNECTION_RETRIES", "GLOO_ASYNC_TIMEOUT_DEBUG",
     "GLOO_ENABLE_STORE_V2_API", "GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER", "PYTORCH_ALLOC_CONF",
     "PYTORCH_CUDA_ALLOC_CONF",
-})  # fmt: skip
+})
+# fmt: on
 
 
 # --- the allocator of PyTorch -------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, check
 from mgpu.snapshot import Nccl
 
-from .._nccl_settings import NCCL_GUIDE, Setting, of_environment, of_files, origins, settings, unset
+from .._nccl_settings import NCCL_GUIDE, Setting, of_environment, of_files, origins, setting_problem, settings
 from ._pytorch import TRUE
 
 _CUDA = "https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html"
@@ -43,22 +43,20 @@ def _is(setting: Setting | None, words: frozenset[str]) -> bool:
 def nccl_debug_leftover(env: Mapping[str, str], nccl: Nccl) -> Answer:
     """NCCL, CUDA, PyTorch or accelerate is left in a debugging mode that slows training.
 
-    Why: NCCL_DEBUG=TRACE writes a line per operation, TORCH_DISTRIBUTED_DEBUG=DETAIL wraps every collective,
+    Why: a debugging mode that costs speed in every step.
+    More: NCCL_DEBUG=TRACE writes a line per operation, TORCH_DISTRIBUTED_DEBUG=DETAIL wraps every collective,
     CUDA_LAUNCH_BLOCKING=1 makes every kernel wait. Each is right for an hour of debugging and wrong for a week of
     training.
 
-    Fix: unset it.
+    Fix: unset it for training.
     """
     found = of_files(nccl) | of_environment(env)
     slow = [found[name] for name, words in _SLOW if _is(found.get(name), words)]
     if not slow:
         return Ok("no debugging mode is left on")
-    return Problem(
+    return setting_problem(
+        slow,
         ", ".join(map(str, slow)),
-        "A debugging mode that costs speed in every step.",
-        Fix("Unset it for training.", unset(slow)),
-        origins(slow),
-        tuple(setting.name for setting in slow),
     )
 
 
@@ -69,7 +67,8 @@ def nccl_debug_verbose(env: Mapping[str, str], nccl: Nccl) -> Answer:
     Why: NCCL_DEBUG=INFO is right for a first run, and prints hundreds of lines for each rank and communicator; with
     NCCL_DEBUG_SUBSYS=COLL or ALL a line for every collective. The line that tells why a run failed is lost in it.
 
-    Fix: NCCL_DEBUG=WARN for training.
+    Fix: let it warn only.
+    More: NCCL_DEBUG=WARN for training.
     """
     found = settings(env, nccl)
     debug, subsystems = found.get("NCCL_DEBUG"), found.get("NCCL_DEBUG_SUBSYS")
@@ -80,7 +79,7 @@ def nccl_debug_verbose(env: Mapping[str, str], nccl: Nccl) -> Answer:
     return Problem(
         ", ".join(map(str, shown)),
         "A line for every collective of every rank." if chatty else "Hundreds of lines while the ranks connect.",
-        Fix("Let it warn only.", ("export NCCL_DEBUG=WARN",)),
+        Fix(commands=("export NCCL_DEBUG=WARN",)),
         origins(shown),
         tuple(setting.name for setting in shown),
     )
@@ -93,19 +92,17 @@ def cuda_debugging_left(env: Mapping[str, str]) -> Answer:
     Why: a fault then writes tens of gigabytes of GPU memory to disk, or stops the rank to wait for a debugger while the
     others wait for the rank; or CUDA compiles at the start of every rank what is there in compiled form.
 
-    Fix: unset it.
+    Fix: unset it for training.
     """
     found = of_environment(env)
     on = {name: why for name, why in _FOR_DEBUGGERS.items() if _is(found.get(name), frozenset({"1"}))}
     if not on:
         return Ok("CUDA is in no mode for its debugger")
     bad = [found[name] for name in on]
-    return Problem(
+    return setting_problem(
+        bad,
         ", ".join(map(str, bad)),
         "; ".join(f"{name}: {why}" for name, why in on.items()) + ".",
-        Fix("Unset it for training.", unset(bad)),
-        origins(bad),
-        tuple(on),
     )
 
 
@@ -113,7 +110,8 @@ def cuda_debugging_left(env: Mapping[str, str]) -> Answer:
 def cuda_injection_set(env: Mapping[str, str]) -> Answer:
     """CUDA loads a library of somebody else into every rank.
 
-    Why: profilers and monitors of a cluster enter so. It may be meant; it may also be the leftover of a profiling
+    Why: the library is loaded by every process that uses CUDA.
+    More: Profilers and monitors of a cluster enter so. It may be meant; it may also be the leftover of a profiling
     session, which slows every kernel.
 
     Fix: unset it unless you mean it.
@@ -122,10 +120,7 @@ def cuda_injection_set(env: Mapping[str, str]) -> Answer:
     here = [found[name] for name in _INJECTIONS if name in found and found[name].value]
     if not here:
         return Ok("no library is injected into CUDA")
-    return Problem(
+    return setting_problem(
+        here,
         ", ".join(map(str, here)),
-        "The library is loaded by every process that uses CUDA.",
-        Fix("Unset it unless you mean it.", unset(here)),
-        origins(here),
-        tuple(setting.name for setting in here),
     )

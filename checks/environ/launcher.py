@@ -9,17 +9,20 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, Container, InfiniBand, Network, Plan, Slurm, System, Visible
 
-from .._knowledge import counted, usable_count, whole
-from .._nccl_settings import nodes_of, of_environment, origins, unset
+from .._gpus import usable_count
+from .._nccl_settings import nodes_of, of_environment, setting_problem
+from .._wording import counted, whole
 from ._pytorch import TRUE
 
 _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"
 _ACCELERATE = "https://github.com/huggingface/accelerate (utils/launch.py)"
 # Set by a launcher for its ranks; in a plain shell they are leftovers.
+# fmt: off
 _LAUNCHER = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
     "TORCHELASTIC_USE_AGENT_STORE",
-)  # fmt: skip
+)
+# fmt: on
 _RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # init_method env:// wants all four
 # Of the PET_ variables only these reach a launch by accelerate, which sets the others itself, or all of them where the
 # config spans several machines (utils/launch.py prepare_multi_gpu_env; measured accelerate 1.15, torch 2.13).
@@ -67,7 +70,7 @@ def launcher_variables_left(env: Mapping[str, str], container: Container) -> Ans
     return Problem(
         ", ".join(f"{name}={value}" for name, value in left.items()),
         f"A script started without a launcher would wait for ranks that never come.{half}",
-        Fix("Unset them.", (shell("unset {:name}", list(left)),)),
+        Fix(commands=(shell("unset {:name}", list(left)),)),
         left,
         tuple(left),
     )
@@ -83,7 +86,8 @@ def torchrun_variables_left(
     one-machine launch wait for a second machine, without a word. Operators such as Kubeflow set them, for the launch
     they have in mind.
 
-    Fix: unset those you did not mean.
+    Fix: unset them.
+    More: Unset those you did not mean.
     """
     left = {name: env[name] for name in _PET if name in env}
     if not left:
@@ -102,7 +106,7 @@ def torchrun_variables_left(
         "address, and end in a timeout."
         if nodes == 1
         else f"torchrun takes its options from these, and {nodes} machines are planned.",
-        Fix("Unset them.", (shell("unset {:name}", list(bad)),)),
+        Fix(commands=(shell("unset {:name}", list(bad)),)),
         bad,
         tuple(bad),
     )
@@ -135,7 +139,7 @@ def accelerate_variables_left(env: Mapping[str, str], plan: Plan) -> Answer:
     Why: `accelerate launch` writes what the config says, and passes on what it does not write: ACCELERATE_USE_CPU=true
     trains on the CPU next to idle GPUs, ACCELERATE_GRADIENT_ACCUMULATION_STEPS wins over the script's own argument.
 
-    Fix: unset them; the config file is the place for it.
+    Fix: unset it; say it in the config.
     """
     if _under_launcher(env):
         return Skip("a launcher started this shell")
@@ -147,12 +151,10 @@ def accelerate_variables_left(env: Mapping[str, str], plan: Plan) -> Answer:
     if not effects:
         return Ok("no ACCELERATE_ variable decides over the config")
     found = [of_environment(env)[name] for name in effects]
-    return Problem(
+    return setting_problem(
+        found,
         ", ".join(map(str, found)),
         "; ".join(f"{name} {what}" for name, what in effects.items()) + ", whatever the config says.",
-        Fix("Unset it; say it in the config.", unset(found)),
-        origins(found),
-        tuple(effects),
     )
 
 
@@ -176,7 +178,7 @@ def omp_threads_not_a_number(env: Mapping[str, str]) -> Answer:
     Why: OpenMP allows a list ("4,2"), accelerate does not: it stops with ValueError before anything starts, on an empty
     text as well.
 
-    Fix: give one number.
+    Fix: give one number, or unset it.
     """
     value = env.get("OMP_NUM_THREADS")
     if value is None:
@@ -186,7 +188,7 @@ def omp_threads_not_a_number(env: Mapping[str, str]) -> Answer:
     return Problem(
         f"OMP_NUM_THREADS={value!r}",
         "accelerate reads it as one integer and stops with ValueError.",
-        Fix("Give one number, or unset it.", ("unset OMP_NUM_THREADS",)),
+        Fix(commands=("unset OMP_NUM_THREADS",)),
         {"OMP_NUM_THREADS": value},
         ("OMP_NUM_THREADS",),
     )
@@ -196,7 +198,8 @@ def omp_threads_not_a_number(env: Mapping[str, str]) -> Answer:
 def omp_threads_exceed_cpus(env: Mapping[str, str], system: System, visible: Visible, plan: Plan) -> Answer:
     """The ranks together have more computing threads than this job has CPUs.
 
-    Why: each rank takes OMP_NUM_THREADS threads for itself. With eight ranks and a number meant for one process they
+    Why: the ranks take the CPUs from each other, and from their data loaders.
+    More: Each rank takes OMP_NUM_THREADS threads for itself. With eight ranks and a number meant for one process they
     push each other from the CPUs: tokenizing, augmentation and offloaded optimizers take many times as long.
 
     Fix: divide the CPUs among the ranks.
@@ -212,10 +215,9 @@ def omp_threads_exceed_cpus(env: Mapping[str, str], system: System, visible: Vis
         return Ok(f"{name}={number} for {counted(ranks, 'rank')} and {counted(cpus, 'CPU')}")
     return Problem(
         f"{name}={number} for {counted(ranks, 'rank')}: {number * ranks} threads on {counted(cpus, 'CPU')}",
-        "The ranks take the CPUs from each other, and from their data loaders.",
-        Fix("Divide the CPUs among the ranks.", (shell("export {:name}={:number}", name, max(1, cpus // ranks)),)),
-        {name: number, "ranks": ranks, "cpus": cpus},
-        (name,),
+        fix=Fix(commands=(shell("export {:name}={:number}", name, max(1, cpus // ranks)),)),
+        evidence={name: number, "ranks": ranks, "cpus": cpus},
+        subjects=(name,),
     )
 
 
@@ -242,8 +244,8 @@ def _added(config: Config) -> int:
 def omp_threads_too_few(env: Mapping[str, str], system: System, config: Config) -> Answer:
     """The optimizer is to compute on the CPU, with one thread for each rank.
 
-    Why: torchrun and accelerate set OMP_NUM_THREADS to 1 where it is not set. With the optimizer offloaded to the CPU
-    each rank then updates its parameters on one core, while the GPU and all other cores wait.
+    Why: the offloaded optimizer runs on one core of each rank.
+    More: torchrun and accelerate set OMP_NUM_THREADS to 1 where it is not set.
 
     Fix: divide the CPUs among the ranks.
     """
@@ -256,10 +258,9 @@ def omp_threads_too_few(env: Mapping[str, str], system: System, config: Config) 
         return Ok(f"{counted(given, 'thread')} for each of {counted(ranks, 'rank')}")
     return Problem(
         f"1 thread for each of {counted(ranks, 'rank')}, and {counted(system.cpus_usable, 'CPU')}",
-        "The offloaded optimizer runs on one core of each rank.",
-        Fix("Divide the CPUs among the ranks.", (shell("export OMP_NUM_THREADS={:number}", share),)),
-        {"OMP_NUM_THREADS": env.get("OMP_NUM_THREADS"), "ranks": ranks, "cpus": system.cpus_usable},
-        ("OMP_NUM_THREADS",),
+        fix=Fix(commands=(shell("export OMP_NUM_THREADS={:number}", share),)),
+        evidence={"OMP_NUM_THREADS": env.get("OMP_NUM_THREADS"), "ranks": ranks, "cpus": system.cpus_usable},
+        subjects=("OMP_NUM_THREADS",),
     )
 
 
@@ -273,7 +274,7 @@ def libfabric_provider_not_efa(env: Mapping[str, str], infiniband: InfiniBand, p
     Why: the plugin that takes NCCL over EFA asks libfabric for a provider. With FI_PROVIDER set to tcp or sockets it
     gets that one, and the machines talk at a tenth of the speed, or the plugin gives up.
 
-    Fix: unset it, or name efa.
+    Fix: name EFA.
     """
     value = env.get("FI_PROVIDER")
     if not value:
@@ -290,7 +291,7 @@ def libfabric_provider_not_efa(env: Mapping[str, str], infiniband: InfiniBand, p
     return Problem(
         f"FI_PROVIDER={value}, and {counted(len(adapters), 'EFA adapter')}",
         "libfabric offers the plugin another provider than EFA.",
-        Fix("Name EFA.", ("export FI_PROVIDER=efa",)),
+        Fix(commands=("export FI_PROVIDER=efa",)),
         {"FI_PROVIDER": value, "adapters": " ".join(adapters)},
         ("FI_PROVIDER",),
     )

@@ -10,18 +10,31 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Nccl, Pytorch
 
 from .._grammars import Version, dotted
-from .._knowledge import counted, listed
-from .._nccl_settings import HERE, NCCL_GUIDE, Setting, loaded, of_environment, of_files, origins, settings, unset
+from .._nccl_settings import (
+    HERE,
+    NCCL_GUIDE,
+    Setting,
+    loaded,
+    of_environment,
+    of_files,
+    origins,
+    setting_problem,
+    settings,
+    unset,
+)
 from .._variables import NCCL, NEVER_READ, NEWEST_NCCL, foreign, nearest
+from .._wording import counted, listed
 from ._pytorch import TORCH_NAMES
 
 _PLUGINS = ("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN", "NCCL_GIN_PLUGIN")
 _ROCM = Skip("a ROCm build of PyTorch: RCCL reads names of its own")
 # Names that mean nothing in small letters.
+# fmt: off
 _CAPITALS = frozenset({
     *NCCL, *TORCH_NAMES, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "OMP_NUM_THREADS",
     "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "ACCELERATE_USE_CPU", "FI_PROVIDER",
-})  # fmt: skip
+})
+# fmt: on
 
 
 def _newer(version: Version) -> bool:
@@ -47,8 +60,8 @@ def _strangers(found: Mapping[str, Setting], version: Version) -> tuple[dict[str
 def nccl_variable_misspelt(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) -> Answer:
     """A variable is nearly called as one of NCCL's.
 
-    Why: NCCL ignores what it does not know without a word. Who set it believes that the run is tuned, or protected, and
-    looks for the trouble elsewhere.
+    Why: NCCL ignores names that it does not know, and says nothing.
+    More: Who set it believes that the run is tuned, or protected, and looks for the trouble elsewhere.
 
     Fix: correct the name, or remove it.
     """
@@ -59,12 +72,10 @@ def nccl_variable_misspelt(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch)
     if not near:
         return Ok(f"no near miss among {counted(len(found), 'NCCL variable')}")
     bad = [found[name] for name in near]
-    return Problem(
+    return setting_problem(
+        bad,
         "; ".join(f"{name} is not {known}" for name, known in near.items()),
-        "NCCL ignores names that it does not know, and says nothing.",
-        Fix(f"Write {listed(dict.fromkeys(near.values()))}, or remove it.", unset(bad)),
-        origins(bad),
-        tuple(near),
+        fix=Fix(f"Write {listed(dict.fromkeys(near.values()))}, or remove it.", unset(bad)),
     )
 
 
@@ -72,8 +83,9 @@ def nccl_variable_misspelt(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch)
 def nccl_variable_unknown(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) -> Answer:
     """A variable has NCCL's prefix, and NCCL does not read it.
 
-    Why: names are copied from articles, from other clouds whose plugins read them, or made up. NCCL itself ignores them
-    without a word.
+    Why: it is not in the guide, nor in the sources. A plugin may read it.
+    More: Names are copied from articles, from other clouds whose plugins read them, or made up. NCCL itself ignores
+    them without a word.
 
     Fix: remove it, unless a plugin of yours reads it.
     """
@@ -88,12 +100,9 @@ def nccl_variable_unknown(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) 
     if not strange:
         return Ok(f"{counted(len(found), 'NCCL variable')} set, all of them known")
     bad = [found[name] for name in strange]
-    return Problem(
+    return setting_problem(
+        bad,
         f"{', '.join(strange)}: no NCCL up to {dotted(NEWEST_NCCL)} reads {'it' if len(strange) == 1 else 'them'}",
-        "It is not in the guide, nor in the sources. A plugin may read it.",
-        Fix("Remove it, unless a plugin of yours reads it.", unset(bad)),
-        origins(bad),
-        tuple(strange),
     )
 
 
@@ -104,7 +113,8 @@ def nccl_variable_without_effect(env: Mapping[str, str], nccl: Nccl) -> Answer:
     Why: NCCL_TIMEOUT is in many launch scripts and has never had an effect; others were removed from NCCL, or came with
     a newer one than is loaded. Who set it believes that it protects the run, or makes it faster.
 
-    Fix: remove it; a timeout is the `timeout=` argument of init_process_group.
+    Fix: remove it.
+    More: A timeout is the `timeout=` argument of init_process_group.
     """
     found, version = settings(env, nccl), loaded(nccl)
     dead: dict[str, str] = {}
@@ -121,14 +131,12 @@ def nccl_variable_without_effect(env: Mapping[str, str], nccl: Nccl) -> Answer:
     if not dead:
         return Ok(f"{len(found)} NCCL variables set, none of them dead")
     bad = [found[name] for name in dead]
-    return Problem(
+    return setting_problem(
+        bad,
         f"{', '.join(dead)} {'is' if len(dead) == 1 else 'are'} read by nothing",
         f"NCCL {dotted(version) or 'of unknown version'} is loaded. "
         + "; ".join(f"{name}: {why}" for name, why in dead.items())
         + ".",
-        Fix("Remove it.", unset(bad)),
-        origins(bad),
-        tuple(dead),
     )
 
 
@@ -136,7 +144,8 @@ def nccl_variable_without_effect(env: Mapping[str, str], nccl: Nccl) -> Answer:
 def variable_in_small_letters(env: Mapping[str, str]) -> Answer:
     """A variable is written in small letters.
 
-    Why: NCCL, CUDA and PyTorch read capitals only, so under torchrun it does nothing. `accelerate launch` writes every
+    Why: nothing reads it so; under accelerate launch it becomes the one in capitals.
+    More: NCCL, CUDA and PyTorch read capitals only, so under torchrun it does nothing. `accelerate launch` writes every
     name in capitals into the environment of its ranks: there it counts, and may overwrite the one in capitals.
 
     Fix: write it in capitals, or remove it.
@@ -145,12 +154,9 @@ def variable_in_small_letters(env: Mapping[str, str]) -> Answer:
     if not small:
         return Ok("every variable that is known is in capitals")
     bad = [of_environment(env)[name] for name in small]
-    return Problem(
+    return setting_problem(
+        bad,
         "; ".join(f"{name} is not {capitals}" for name, capitals in small.items()),
-        "Nothing reads it so; under accelerate launch it becomes the one in capitals.",
-        Fix("Write it in capitals, or remove it.", unset(bad)),
-        origins(bad),
-        tuple(small),
     )
 
 
@@ -161,7 +167,7 @@ def nccl_file_overrides(env: Mapping[str, str], nccl: Nccl) -> Answer:
     Why: NCCL reads $NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf, and takes from them what the environment does
     not set. `env` does not show it, and a run on another machine goes otherwise.
 
-    Fix: look whether it is meant.
+    Fix: look whether that is meant; the environment wins over the file.
     """
     if not nccl.config_files:
         return Ok("there is no nccl.conf")
@@ -175,10 +181,7 @@ def nccl_file_overrides(env: Mapping[str, str], nccl: Nccl) -> Answer:
         f"{listed(files)} {'sets' if len(files) == 1 else 'set'} {', '.join(map(str, counting))}",
         "NCCL takes these where the environment says nothing."
         + (f" Not in effect: {', '.join(overridden)}." if overridden else ""),
-        Fix(
-            "Look whether that is meant; the environment wins over the file.",
-            tuple(shell("cat {:path}", path) for path in files),
-        ),
+        Fix(commands=tuple(shell("cat {:path}", path) for path in files)),
         origins(counting),
         tuple(setting.name for setting in counting),
     )
@@ -203,7 +206,7 @@ def nccl_conf_file_missing(env: Mapping[str, str], nccl: Nccl) -> Answer:
     return Problem(
         f"NCCL_CONF_FILE={path}: no such file, or it cannot be read",
         "NCCL goes on without any file of yours." + (" It does not know ~." if path.startswith("~") else ""),
-        Fix("Correct the path, or unset it.", ("unset NCCL_CONF_FILE",)),
+        Fix(commands=("unset NCCL_CONF_FILE",)),
         {"NCCL_CONF_FILE": path},
         ("NCCL_CONF_FILE",),
     )
@@ -213,8 +216,8 @@ def nccl_conf_file_missing(env: Mapping[str, str], nccl: Nccl) -> Answer:
 def nccl_file_line_ignored(nccl: Nccl) -> Answer:
     """A line of an nccl.conf sets nothing.
 
-    Why: NCCL takes everything before the `=` for the name, blanks and the word `export` included. `NCCL_DEBUG = INFO`
-    sets a variable whose name ends in a blank, which nothing reads.
+    Why: blanks before the = and the word export belong to the name, for NCCL.
+    More: `NCCL_DEBUG = INFO` sets a variable whose name ends in a blank, which nothing reads.
 
     Fix: write NAME=value, without blanks.
     """
@@ -231,7 +234,6 @@ def nccl_file_line_ignored(nccl: Nccl) -> Answer:
     line, path = next(iter(bad.items()))
     return Problem(
         f"{path}: {line!r} sets nothing" + (f", nor do {len(bad) - 1} others" if len(bad) > 1 else ""),
-        "Blanks before the = and the word export belong to the name, for NCCL.",
-        Fix("Write NAME=value, without blanks.", who="admin" if path.startswith("/etc/") else "you"),
-        dict(bad),
+        fix=Fix(who="admin" if path.startswith("/etc/") else "you"),
+        evidence=dict(bad),
     )

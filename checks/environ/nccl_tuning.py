@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Container, Driver, Gpu, InfiniBand, Link, Nccl, Pci, Plan, Slurm, path_between
+from mgpu.snapshot import Container, Driver, Gpu, InfiniBand, Link, Nccl, Pci, Plan, Slurm
 
 from .._grammars import PROTO, Version, c_integer, dotted, is_on, level
-from .._hardware import CONSUMER
-from .._knowledge import counted
-from .._nccl_settings import NCCL_GUIDE, loaded, nodes_of, origins, settings, unset, value_of
+from .._nccl_settings import NCCL_GUIDE, loaded, nodes_of, setting_problem, settings, value_of
 from .._variables import NCCL
+from .._wording import counted
+from ._transports import cards_near, closer, has_switch_reduction, switched_off, talks_directly, way
 
-_LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 _DEFAULT_LEVEL = "PXB"  # src/graph/paths.cc ncclTopoCheckP2p, ncclTopoCheckGdr
 _NVLS_SINCE: Version = (2, 17)
 _GID_IS_CHOSEN: Version = (2, 21)
@@ -21,39 +20,33 @@ _GID_IS_CHOSEN: Version = (2, 21)
 _HOST_BUFFERS: tuple[Version, Version] = ((2, 24), (2, 26, 3))
 _HOST_BUFFERS_DRIVER = (12, 6)
 # Settings "for debugging" of which checks of their own speak.
+# fmt: off
 _JUDGED = frozenset({
     "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NVLS_ENABLE", "NCCL_CUMEM_HOST_ENABLE",
-})  # fmt: skip
+})
+# fmt: on
 
 
-def _closer(a: str, b: str) -> bool:
-    """Whether one path type is closer than another."""
-    return _LEVELS.index(a) < _LEVELS.index(b)
-
-
-def _direct(link: Link, gpus: tuple[Gpu, ...], pci: Pci) -> bool | None:
-    """Whether NCCL would let this pair talk directly by default; None where that is not known."""
-    if link.nvlinks:
-        return True
-    if link.nvlinks is None or link.p2p_read is None or link.p2p_write is None or link.topology is None:
-        return None
-    # Peer access over PCIe that drivers promise for GeForce cards is not there, or is switched off with good reason.
-    if any(CONSUMER.search(gpu.name or "") for gpu in gpus if gpu.index in (link.a, link.b)):
-        return False
-    # Through the CPU only on AMD machines with two GPUs at most (src/graph/paths.cc ncclTopoCheckP2p).
-    near = link.topology in ("LOC", "PIX", "PXB") or (pci.cpu_vendor == "amd" and len(gpus) <= 2)
-    return (link.p2p_read, link.p2p_write) == (0, 0) and near
-
-
-def _way(link: Link) -> str:
-    """The path between two GPUs as NCCL calls it: nvidia-smi's NODE is PHB to it."""
-    return {"NODE": "PHB", None: "LOC"}.get(link.topology, link.topology or "LOC")
-
-
-def _has_switch_reduction(gpus: tuple[Gpu, ...], links: tuple[Link, ...]) -> bool:
-    """Whether the NVSwitches of this machine can add (NVLink SHARP): Hopper and newer, all behind switches."""
-    young = all(gpu.compute_capability is not None and gpu.compute_capability >= (9, 0) for gpu in gpus)
-    return young and len(links) > 1 and all(link.through_switch and link.nvlinks for link in links)
+def _lost_without(
+    off: list[str], gpus: tuple[Gpu, ...], links: tuple[Link, ...], pci: Pci, version: Version
+) -> tuple[dict[str, str], bool]:
+    """What each variable takes from this machine, and whether it is not known for one of them."""
+    direct = [talks_directly(link, gpus, pci) for link in links]
+    peers_off = "NCCL_P2P_DISABLE" in off
+    lost: dict[str, str] = {}
+    unknown = False
+    if peers_off:
+        unknown |= None in direct and True not in direct
+        if (number := direct.count(True)) > 0:
+            nvlink = " NVLink included:" if any(link.nvlinks for link in links) else ""
+            lost["NCCL_P2P_DISABLE"] = f"no direct transfer,{nvlink} {counted(number, 'pair')} of {len(links)} could"
+    if "NCCL_SHM_DISABLE" in off:
+        unknown |= None in direct and False not in direct and not peers_off
+        if peers_off or False in direct:
+            lost["NCCL_SHM_DISABLE"] = "ranks of this machine that have no direct way talk over the network"
+    if "NCCL_NVLS_ENABLE" in off and (not version or version >= _NVLS_SINCE) and has_switch_reduction(gpus, links):
+        lost["NCCL_NVLS_ENABLE"] = "the NVSwitches no longer add: all-reduce loses a fifth of its bandwidth"
+    return lost, unknown
 
 
 # Where the way between the GPUs is broken, switching it off is the stopgap, not the fault.
@@ -71,45 +64,25 @@ def nccl_transport_disabled(
     they cost most of the bandwidth, and nothing in the logs says so. They are also found in ~/.nccl.conf and
     /etc/nccl.conf.
 
-    Fix: unset them; if the run then hangs, `mgpu smoke-test` finds out which path is broken.
+    Fix: remove it, unless this machine needs it.
+    More: If the run then hangs, `mgpu smoke-test` finds out which path is broken.
     """
     found = settings(env, nccl)
-    switches: tuple[str, ...] = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
-    off = [name for name in switches if name in found and is_on(found[name].value)]
-    nvls = found.get("NCCL_NVLS_ENABLE")
-    if nvls and nvls.value and c_integer(nvls.value)[0] == 0:
-        off.append("NCCL_NVLS_ENABLE")
+    off = switched_off(found)
     if not off:
         return Ok("no transport is switched off")
     if len(gpus) < 2:
         return Ok(f"{', '.join(off)}: nothing to lose with one GPU")
-    direct = [_direct(link, gpus, pci) for link in links]
-    peers_off = "NCCL_P2P_DISABLE" in off
-    lost: dict[str, str] = {}
-    unknown = False
-    if peers_off:
-        unknown |= None in direct and True not in direct
-        if (number := direct.count(True)) > 0:
-            nvlink = " NVLink included:" if any(link.nvlinks for link in links) else ""
-            lost["NCCL_P2P_DISABLE"] = f"no direct transfer,{nvlink} {counted(number, 'pair')} of {len(links)} could"
-    if "NCCL_SHM_DISABLE" in off:
-        unknown |= None in direct and False not in direct and not peers_off
-        if peers_off or False in direct:
-            lost["NCCL_SHM_DISABLE"] = "ranks of this machine that have no direct way talk over the network"
-    version = loaded(nccl)
-    if "NCCL_NVLS_ENABLE" in off and (not version or version >= _NVLS_SINCE) and _has_switch_reduction(gpus, links):
-        lost["NCCL_NVLS_ENABLE"] = "the NVSwitches no longer add: all-reduce loses a fifth of its bandwidth"
+    lost, unknown = _lost_without(off, gpus, links, pci, loaded(nccl))
     if not lost:
         if unknown:
             return Skip("whether the GPUs reach each other directly is not known")
         return Ok(f"{', '.join(str(found[name]) for name in off)} changes nothing on this machine")
     bad = [found[name] for name in lost]
-    return Problem(
+    return setting_problem(
+        bad,
         ", ".join(f"{setting.name}={setting.value.strip()}" for setting in bad),
         "; ".join(f"{name}: {why}" for name, why in lost.items()) + ".",
-        Fix("Remove it, unless this machine needs it.", unset(bad)),
-        origins(bad),
-        tuple(lost),
     )
 
 
@@ -119,10 +92,12 @@ def nccl_network_disabled(
 ) -> Answer:
     """In a run over several machines, a variable keeps NCCL from the fast network.
 
-    Why: NCCL_IB_DISABLE=1 and NCCL_NET=Socket send everything over TCP, 5 to 20 times slower than InfiniBand or RoCE.
+    Why: the machines talk over TCP instead.
+    More: NCCL_IB_DISABLE=1 and NCCL_NET=Socket send everything over TCP, 5 to 20 times slower than InfiniBand or RoCE.
     accelerate sets the first one itself for RTX 40 cards under an old driver.
 
-    Fix: unset it.
+    Fix: let NCCL use the adapters.
+    More: Unset it.
     """
     found = settings(env, nccl)
     off = []
@@ -137,13 +112,11 @@ def nccl_network_disabled(
     active = [port.name for port in infiniband.ports if port.active and port.link_layer in ("InfiniBand", "Ethernet")]
     if not active:
         return Ok(f"{off[0]}, and no port of InfiniBand or RoCE is active: nothing is lost")
-    return Problem(
+    return setting_problem(
+        off,
         f"{', '.join(map(str, off))}, and {counted(len(active), 'port')} of InfiniBand or RoCE "
         f"{'is' if len(active) == 1 else 'are'} active",
-        "The machines talk over TCP instead.",
-        Fix("Let NCCL use the adapters.", unset(off)),
-        origins(off) | {"ports": " ".join(active)},
-        tuple(setting.name for setting in off),
+        more={"ports": " ".join(active)},
     )
 
 
@@ -155,7 +128,7 @@ def nccl_tuned_by_hand(env: Mapping[str, str], nccl: Nccl) -> Answer:
     the guide warns of "sub-optimal behavior, crashes, or hangs" where such settings are kept. Some clouds prescribe a
     few of them.
 
-    Fix: remove those that your cloud or cluster does not prescribe.
+    Fix: remove what your cloud or cluster does not prescribe.
     """
     found, version = settings(env, nccl), loaded(nccl)
     tuned = [
@@ -170,12 +143,10 @@ def nccl_tuned_by_hand(env: Mapping[str, str], nccl: Nccl) -> Answer:
     if not tuned:
         return Ok("no setting for debugging is in effect")
     renamed = [f"{s.name} is now {NCCL[s.name].instead}" for s in tuned if NCCL[s.name].instead]
-    return Problem(
+    return setting_problem(
+        tuned,
         f"{counted(len(tuned), 'NCCL setting')} for debugging: {', '.join(map(str, tuned))}",
         "They keep NCCL from choosing by itself." + (f" {'; '.join(renamed)}." if renamed else ""),
-        Fix("Remove what your cloud or cluster does not prescribe.", unset(tuned)),
-        origins(tuned),
-        tuple(setting.name for setting in tuned),
     )
 
 
@@ -183,10 +154,11 @@ def nccl_tuned_by_hand(env: Mapping[str, str], nccl: Nccl) -> Answer:
 def nccl_bandwidth_limited(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, ...]) -> Answer:
     """A setting of NCCL leaves a part of the bandwidth unused.
 
-    Why: one channel is one block of the GPU and one ring, where NCCL takes up to 32; the protocol LL sends a flag with
+    Why: large messages, which training consists of, go at half the speed or less.
+    More: One channel is one block of the GPU and one ring, where NCCL takes up to 32; the protocol LL sends a flag with
     every word, half of what goes over the wire. Both are tried while finding faults, and stay.
 
-    Fix: unset it.
+    Fix: let NCCL choose.
     """
     found, version = settings(env, nccl), loaded(nccl)
     limits: dict[str, str] = {}
@@ -204,12 +176,9 @@ def nccl_bandwidth_limited(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, 
     if len(gpus) < 2:
         return Skip("one GPU sends nothing")
     bad = [found[name] for name in limits]
-    return Problem(
+    return setting_problem(
+        bad,
         "; ".join(f"{found[name]}: {why}" for name, why in limits.items()),
-        "Large messages, which training consists of, go at half the speed or less.",
-        Fix("Let NCCL choose.", unset(bad)),
-        origins(bad),
-        tuple(limits),
     )
 
 
@@ -217,10 +186,12 @@ def nccl_bandwidth_limited(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, 
 def nccl_ll128_forced(env: Mapping[str, str], nccl: Nccl, links: tuple[Link, ...]) -> Answer:
     """NCCL_PROTO forces LL128 on GPUs that NVLink does not join.
 
-    Why: LL128 needs stores of 128 bytes that arrive whole, which NVLink gives. NCCL leaves it out elsewhere, unless it
+    Why: without NVLink its stores may arrive in pieces: wrong sums, and no error.
+    More: LL128 needs stores of 128 bytes that arrive whole, which NVLink gives. NCCL leaves it out elsewhere, unless it
     is named; then data may be corrupted, and the loss goes wrong without any error.
 
-    Fix: unset it; to leave a protocol out, write it with `^`.
+    Fix: let NCCL choose.
+    More: To leave a protocol out, write it with `^`.
     """
     value = value_of("NCCL_PROTO", env, nccl)
     if value is None:
@@ -240,12 +211,10 @@ def nccl_ll128_forced(env: Mapping[str, str], nccl: Nccl, links: tuple[Link, ...
             return Skip("the links are not known")
         return Ok("NVLink joins every pair")
     setting = settings(env, nccl)["NCCL_PROTO"]
-    return Problem(
+    return setting_problem(
+        [setting],
         f"{setting} forces LL128, and NVLink is missing from {counted(len(without), 'pair')} of {len(links)}",
-        "Without NVLink its stores may arrive in pieces: wrong sums, and no error.",
-        Fix("Let NCCL choose.", unset([setting])),
-        origins([setting]) | {"pair": f"{without[0].a}-{without[0].b} {without[0].name}"},
-        ("NCCL_PROTO",),
+        more={"pair": f"{without[0].a}-{without[0].b} {without[0].name}"},
     )
 
 
@@ -258,7 +227,7 @@ def nccl_p2p_level_too_low(
     Why: the level is the farthest path on which NCCL lets two GPUs read each other's memory. Below the default (through
     PCIe switches), pairs that could do it go through the memory of the CPU.
 
-    Fix: unset it.
+    Fix: let NCCL choose.
     """
     value = value_of("NCCL_P2P_LEVEL", env, nccl)
     if value is None:
@@ -268,19 +237,18 @@ def nccl_p2p_level_too_low(
         return Skip("its value is not understood: see nccl_value_misread")
     if is_on(value_of("NCCL_P2P_DISABLE", env, nccl)):
         return Skip("NCCL_P2P_DISABLE is on")
-    direct = [link for link in links if _direct(link, gpus, pci)]
-    lost = [link for link in direct if _closer(cut, "NVL" if link.nvlinks else _way(link))]
+    direct = [link for link in links if talks_directly(link, gpus, pci)]
+    lost = [link for link in direct if closer(cut, "NVL" if link.nvlinks else way(link))]
     if not lost:
-        if any(_direct(link, gpus, pci) is None for link in links):
+        if any(talks_directly(link, gpus, pci) is None for link in links):
             return Skip("whether the GPUs reach each other directly is not known")
         return Ok(f"NCCL_P2P_LEVEL={value} keeps no pair apart")
     setting = settings(env, nccl)["NCCL_P2P_LEVEL"]
-    return Problem(
+    return setting_problem(
+        [setting],
         f"{setting} keeps {counted(len(lost), 'pair')} of {len(links)} from direct transfer",
         f"Farther apart than {cut}: GPU {lost[0].a} and {lost[0].b} ({lost[0].name}). They go through host memory.",
-        Fix("Let NCCL choose.", unset([setting])),
-        origins([setting]) | {"pairs": len(lost)},
-        ("NCCL_P2P_LEVEL",),
+        more={"pairs": len(lost)},
     )
 
 
@@ -299,7 +267,7 @@ def nccl_gdr_level_too_low(
     Why: the level is the farthest path on which NCCL lets a card read GPU memory itself. Below the default (through
     PCIe switches), every message is copied through the memory of the CPU first.
 
-    Fix: unset it.
+    Fix: let NCCL choose.
     """
     value = value_of("NCCL_NET_GDR_LEVEL", env, nccl)
     if value is None:
@@ -309,43 +277,32 @@ def nccl_gdr_level_too_low(
     cut = level(value, loaded(nccl))
     if cut is None:
         return Skip("its value is not understood: see nccl_value_misread")
-    if not _closer(cut, _DEFAULT_LEVEL):
+    if not closer(cut, _DEFAULT_LEVEL):
         return Ok(f"NCCL_NET_GDR_LEVEL={value} is the default or more")
-    cards = [card for port in infiniband.ports if port.active and (card := pci.at(port.pci)) is not None]
-    near = [
-        (gpu.index, card, way)
-        for gpu in gpus
-        if gpu.pci and (device := pci.at(gpu.pci))
-        for card in cards
-        if (way := path_between(device, card)) in ("PIX", "PXB")
-    ]
+    near = cards_near(gpus, pci, infiniband)
     if not near:
         return Skip("no card of InfiniBand or RoCE is known to stand near a GPU")
-    lost = [found for found in near if _closer(cut, found[2] or "LOC")]
+    lost = [found for found in near if closer(cut, found[2])]
     if not lost:
         return Ok(f"NCCL_NET_GDR_LEVEL={value} reaches every card near a GPU")
     setting = settings(env, nccl)["NCCL_NET_GDR_LEVEL"]
     index, card, way = lost[0]
-    return Problem(
+    return setting_problem(
+        [setting],
         f"{setting} keeps {counted(len({found[0] for found in lost}), 'GPU')} from GPUDirect RDMA",
         f"GPU {index} and {' '.join(card.names) or card.address} are {way} apart, farther than {cut}: data goes "
         "through the CPU's memory.",
-        Fix("Let NCCL choose.", unset([setting])),
-        origins([setting]),
-        ("NCCL_NET_GDR_LEVEL",),
     )
 
 
-@check(
-    Severity.WARNING,
-    source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
-)
+@check(Severity.WARNING, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html")
 def nccl_gid_index_prescribed(
     env: Mapping[str, str], nccl: Nccl, infiniband: InfiniBand, plan: Plan, slurm: Slurm
 ) -> Answer:
     """In a run over several machines, NCCL_IB_GID_INDEX is set although NCCL chooses it.
 
-    Why: the index counts the addresses of a RoCE port, and changes with every address that comes or goes. Since 2.21
+    Why: it must be right for every port of every machine; NCCL looks for the address of RoCE v2 by itself.
+    More: The index counts the addresses of a RoCE port, and changes with every address that comes or goes. Since 2.21
     NCCL finds the right one itself, and the guide says not to set it; a wrong one ends in "ibv_modify_qp failed".
 
     Fix: unset it.
@@ -362,28 +319,25 @@ def nccl_gid_index_prescribed(
     if version < _GID_IS_CHOSEN or not roce:
         return Ok(f"NCCL {dotted(version)} needs it" if roce else "no port of RoCE is active")
     setting = settings(env, nccl)["NCCL_IB_GID_INDEX"]
-    return Problem(
+    return setting_problem(
+        [setting],
         f"{setting}, and NCCL {dotted(version)} would choose itself",
-        "It must be right for every port of every machine; NCCL looks for the address of RoCE v2 by itself.",
-        Fix("Unset it.", unset([setting])),
-        origins([setting]) | {"ports": " ".join(roce)},
-        ("NCCL_IB_GID_INDEX",),
+        more={"ports": " ".join(roce)},
     )
 
 
-@check(
-    Severity.WARNING,
-    source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
-)
+@check(Severity.WARNING, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html")
 def nccl_host_buffers_fail(
     env: Mapping[str, str], nccl: Nccl, container: Container, driver: Driver, gpus: tuple[Gpu, ...]
 ) -> Answer:
     """This NCCL takes host memory in a way that the container forbids.
 
-    Why: NCCL 2.24 to 2.26.2 with a driver for CUDA 12.6 or newer asks for buffers on a NUMA node, and does not test
+    Why: its host buffers need them. NCCL 2.26.3 and newer test that, and fall back to /dev/shm.
+    More: NCCL 2.24 to 2.26.2 with a driver for CUDA 12.6 or newer asks for buffers on a NUMA node, and does not test
     whether that works. Docker blocks the calls it needs: ranks without a direct way to each other fail or hang.
 
-    Fix: start the container with SYS_NICE, or switch these buffers off.
+    Fix: start the container with the right to them.
+    More: Start the container with SYS_NICE, or switch these buffers off.
     """
     version, (first, mended) = loaded(nccl), _HOST_BUFFERS
     if not version:
@@ -401,10 +355,13 @@ def nccl_host_buffers_fail(
         return Ok("these buffers are switched off")
     return Problem(
         f"NCCL {dotted(version)} in a {container.kind} container that forbids NUMA calls",
-        "Its host buffers need them. NCCL 2.26.3 and newer test that, and fall back to /dev/shm.",
-        (
-            Fix("Start the container with the right to them.", ("docker run --cap-add SYS_NICE ...",)),
+        fix=(
+            Fix(commands=("docker run --cap-add SYS_NICE ...",)),
             Fix("Or switch the buffers off.", ("export NCCL_CUMEM_HOST_ENABLE=0",)),
         ),
-        {"nccl": dotted(version), "container": container.kind, "driver_cuda": ".".join(map(str, driver.cuda_version))},
+        evidence={
+            "nccl": dotted(version),
+            "container": container.kind,
+            "driver_cuda": ".".join(map(str, driver.cuda_version)),
+        },
     )

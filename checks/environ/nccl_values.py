@@ -8,11 +8,12 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Nccl, Network, Plan, Visible
 
+from .._gpus import usable_count
 from .._grammars import ALGO, Misread, Version, c_integer, dotted
 from .._interfaces import by_nccl, prescribed
-from .._knowledge import counted, usable_count
-from .._nccl_settings import NCCL_GUIDE, Setting, loaded, origins, settings, unset, value_of
+from .._nccl_settings import NCCL_GUIDE, Setting, loaded, origins, setting_problem, settings, value_of
 from .._variables import NCCL
+from .._wording import counted
 
 _SOURCES = "https://github.com/NVIDIA/nccl (src/graph/tuning.cc)"
 _GLOO = Skip("a rehearsal on the CPU: the ranks talk over gloo")
@@ -43,7 +44,7 @@ def nccl_value_misread(env: Mapping[str, str], nccl: Nccl) -> Answer:
     Why: NCCL forgives: "4M" is 4, "true" is 0, an unknown word is ignored. It says so in NCCL_DEBUG=INFO at best, and
     runs with settings that nobody chose.
 
-    Fix: write a value that the guide allows.
+    Fix: write what the guide allows, or remove it.
     """
     found, version = settings(env, nccl), loaded(nccl)
     wrong = {name: misread.effect for name, misread in _misread(found, version).items() if not misread.fatal}
@@ -53,12 +54,10 @@ def nccl_value_misread(env: Mapping[str, str], nccl: Nccl) -> Answer:
     if not wrong:
         return Ok(f"{counted(len(found), 'NCCL variable')} set, every value is understood")
     bad = [found[name] for name in wrong]
-    return Problem(
+    return setting_problem(
+        bad,
         "; ".join(f"{found[name].name}={found[name].value!r}: {effect}" for name, effect in wrong.items()),
         f"NCCL {dotted(version) or 'of unknown version'} goes on with what it reads, without a word in the log.",
-        Fix("Write what the guide allows, or remove it.", unset(bad)),
-        origins(bad),
-        tuple(wrong),
     )
 
 
@@ -69,7 +68,7 @@ def nccl_value_refused(env: Mapping[str, str], nccl: Nccl, visible: Visible, pla
     Why: from 2.24 on, a word in NCCL_ALGO or NCCL_PROTO that NCCL does not know ends its start with "Unrecognized
     element token" and ncclInvalidUsage in every rank. Older versions ignored such words, so old scripts hold them.
 
-    Fix: correct it, or unset it.
+    Fix: unset it: NCCL chooses better by itself.
     """
     found, version = settings(env, nccl), loaded(nccl)
     wrong = {name: misread.effect for name, misread in _misread(found, version).items() if misread.fatal}
@@ -80,12 +79,10 @@ def nccl_value_refused(env: Mapping[str, str], nccl: Nccl, visible: Visible, pla
     if usable_count(visible) < 2 and plan.nodes < 2:
         return Skip("without a second GPU NCCL is not started")
     bad = [found[name] for name in wrong]
-    return Problem(
+    return setting_problem(
+        bad,
         "; ".join(f"{found[name].name}={found[name].value!r}: {effect}" for name, effect in wrong.items()),
         f"NCCL {dotted(version)} stops in every rank as soon as the process group is used.",
-        Fix("Unset it: NCCL chooses better by itself.", unset(bad)),
-        origins(bad),
-        tuple(wrong),
     )
 
 
@@ -96,7 +93,8 @@ def nccl_algorithm_incomplete(env: Mapping[str, str], nccl: Nccl, visible: Visib
     Why: NCCL broadcasts by ring only. Until 2.23 ring was a silent fallback; since 2.24 a broadcast without it fails
     with "no algorithm/protocol available". DDP broadcasts the model before the first step.
 
-    Fix: unset NCCL_ALGO, or name ring for broadcast and reduce.
+    Fix: let NCCL choose.
+    More: Unset NCCL_ALGO, or name ring for broadcast and reduce.
     """
     version, value = loaded(nccl), value_of("NCCL_ALGO", env, nccl)
     if value is None:
@@ -115,12 +113,10 @@ def nccl_algorithm_incomplete(env: Mapping[str, str], nccl: Nccl, visible: Visib
     if not without:
         return Ok(f"NCCL_ALGO={value} leaves ring for broadcast and reduce")
     setting = settings(env, nccl)["NCCL_ALGO"]
-    return Problem(
+    return setting_problem(
+        [setting],
         f"NCCL_ALGO={value} leaves {' and '.join(name.lower() for name in without)} without an algorithm",
         f"Ring is the only one that can. NCCL {dotted(version)} no longer falls back to it, and stops.",
-        Fix("Let NCCL choose.", unset([setting])),
-        origins([setting]),
-        ("NCCL_ALGO",),
     )
 
 
@@ -128,8 +124,9 @@ def nccl_algorithm_incomplete(env: Mapping[str, str], nccl: Nccl, visible: Visib
 def nccl_socket_family_absent(env: Mapping[str, str], nccl: Nccl, network: Network, plan: Plan) -> Answer:
     """NCCL_SOCKET_FAMILY asks for addresses that no interface has.
 
-    Why: AF_INET6 on a machine with IPv4 only (or the reverse) leaves NCCL without an interface, also on one machine: it
-    stops with "no socket interface found".
+    Why: NCCL needs one to start, even when all ranks are on this machine.
+    More: AF_INET6 on a machine with IPv4 only (or the reverse) leaves NCCL without an interface, also on one machine:
+    it stops with "no socket interface found".
 
     Fix: unset it.
     """
@@ -146,12 +143,10 @@ def nccl_socket_family_absent(env: Mapping[str, str], nccl: Nccl, network: Netwo
     if usable:
         return Ok(f"{usable[0].name} has an {family} address")
     setting = settings(env, nccl)["NCCL_SOCKET_FAMILY"]
-    return Problem(
+    return setting_problem(
+        [setting],
         f"NCCL_SOCKET_FAMILY={family}, and no interface has such an address",
-        "NCCL needs one to start, even when all ranks are on this machine.",
-        Fix("Unset it.", unset([setting])),
-        origins([setting]) | {"interfaces": " ".join(interface.name for interface in network.interfaces)},
-        ("NCCL_SOCKET_FAMILY",),
+        more={"interfaces": " ".join(interface.name for interface in network.interfaces)},
     )
 
 
@@ -159,10 +154,12 @@ def nccl_socket_family_absent(env: Mapping[str, str], nccl: Nccl, network: Netwo
 def nccl_log_overwritten(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, ...]) -> Answer:
     """The ranks overwrite each other's NCCL log.
 
-    Why: NCCL opens NCCL_DEBUG_FILE anew in every rank. Without %p (and %h on several machines) in its name all write to
-    one file, and what is left of it is of no use when the run fails.
+    Why: each rank truncates it and writes over what the others wrote.
+    More: Without %p (and %h on several machines) in its name all write to one file, and what is left of it is of no use
+    when the run fails.
 
-    Fix: put %h and %p into the name.
+    Fix: give each rank its own.
+    More: Put %h and %p into the name.
     """
     setting = settings(env, nccl).get("NCCL_DEBUG_FILE")
     if setting is None or not setting.value:
@@ -175,8 +172,7 @@ def nccl_log_overwritten(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, ..
         return Skip("one rank, one file")
     return Problem(
         f"{setting}: one file for all ranks",
-        "Each rank truncates it and writes over what the others wrote.",
-        Fix("Give each rank its own.", (shell("export NCCL_DEBUG_FILE={}.%h.%p", setting.value),)),
-        origins([setting]),
-        ("NCCL_DEBUG_FILE",),
+        fix=Fix(commands=(shell("export NCCL_DEBUG_FILE={}.%h.%p", setting.value),)),
+        evidence=origins([setting]),
+        subjects=("NCCL_DEBUG_FILE",),
     )

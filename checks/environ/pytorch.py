@@ -7,12 +7,14 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Nccl, Network, Plan, Pytorch, Slurm, Visible
 
+from .._gpus import usable_count
 from .._interfaces import by_gloo, by_nccl, prescribed
-from .._knowledge import listed, numbers, usable_count
-from .._nccl_settings import nodes_of, of_environment, origins, unset
+from .._nccl_settings import nodes_of, of_environment, origins, setting_problem, unset
 from .._variables import nearest
+from .._wording import listed
 from ._pytorch import (
     ALLOCATOR_OPTIONS,
     FALSE,
@@ -72,7 +74,7 @@ def nccl_errors_not_raised(env: Mapping[str, str]) -> Answer:
         "When a rank dies, the others wait for it for ever instead of failing."
         if set(bad) - {unwatched}
         else "When the thread that ends a failed run hangs in CUDA or NCCL, the run stands still for ever.",
-        Fix("Unset it.", tuple(shell("unset {:name}", name) for name in bad)),
+        Fix(commands=tuple(shell("unset {:name}", name) for name in bad)),
         bad,
         tuple(bad),
     )
@@ -82,10 +84,11 @@ def nccl_errors_not_raised(env: Mapping[str, str]) -> Answer:
 def torch_boolean_unreadable(env: Mapping[str, str], visible: Visible, plan: Plan) -> Answer:
     """A torch.distributed switch has a value that PyTorch cannot read.
 
-    Why: these take yes/no words and 0/1; anything else raises "Invalid value for environment variable" in every rank.
+    Why: PyTorch raises on this word when the process group forms.
+    More: These take yes/no words and 0/1; anything else raises "Invalid value for environment variable" in every rank.
     Those of NCCL are read where several GPUs talk.
 
-    Fix: use 1 or 0.
+    Fix: use 1 or 0, or unset it.
     """
     bad = {
         name: env[name] for name in TORCH_BOOLEANS if name in env and env[name].lower() not in TRUE | FALSE | {"***"}
@@ -97,10 +100,9 @@ def torch_boolean_unreadable(env: Mapping[str, str], visible: Visible, plan: Pla
         return _NO_NCCL
     return Problem(
         ", ".join(f"{name}={value!r}" for name, value in bad.items()),
-        "PyTorch raises on this word when the process group forms.",
-        Fix("Use 1 or 0, or unset it.", tuple(shell("unset {:name}", name) for name in bad)),
-        bad,
-        tuple(bad),
+        fix=Fix(commands=tuple(shell("unset {:name}", name) for name in bad)),
+        evidence=bad,
+        subjects=tuple(bad),
     )
 
 
@@ -108,10 +110,11 @@ def torch_boolean_unreadable(env: Mapping[str, str], visible: Visible, plan: Pla
 def torch_number_unreadable(env: Mapping[str, str], visible: Visible, plan: Plan) -> Answer:
     """A variable of torch.distributed holds no number, where PyTorch wants one.
 
-    Why: a timeout of "ten" ends the start of every rank with "Invalid value for environment variable", or leaves it
+    Why: PyTorch wants an integer, and raises or hangs when the process group forms.
+    More: A timeout of "ten" ends the start of every rank with "Invalid value for environment variable", or leaves it
     hanging where a thread of PyTorch reads the value.
 
-    Fix: write a number.
+    Fix: write a number, or unset it.
     """
     bad = {
         name: env[name]
@@ -125,10 +128,9 @@ def torch_number_unreadable(env: Mapping[str, str], visible: Visible, plan: Plan
         return _NO_NCCL
     return Problem(
         ", ".join(f"{name}={value!r}" for name, value in bad.items()),
-        "PyTorch wants an integer, and raises or hangs when the process group forms.",
-        Fix("Write a number, or unset it.", tuple(shell("unset {:name}", name) for name in bad)),
-        bad,
-        tuple(bad),
+        fix=Fix(commands=tuple(shell("unset {:name}", name) for name in bad)),
+        evidence=bad,
+        subjects=tuple(bad),
     )
 
 
@@ -136,19 +138,19 @@ def torch_number_unreadable(env: Mapping[str, str], visible: Visible, plan: Plan
 def torch_debug_level_unknown(env: Mapping[str, str]) -> Answer:
     """TORCH_DISTRIBUTED_DEBUG is none of OFF, INFO and DETAIL.
 
-    Why: `import torch.distributed` itself raises ValueError on any other word, also on an empty one and on 1.
+    Why: PyTorch raises "The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL".
+    More: `import torch.distributed` itself raises ValueError on any other word, also on an empty one and on 1.
 
-    Fix: unset it, or use one of the three.
+    Fix: unset it.
     """
     value = env.get("TORCH_DISTRIBUTED_DEBUG")
     if value is None or value.upper() in TORCH_DEBUG_LEVELS:
         return Ok(f"TORCH_DISTRIBUTED_DEBUG is {value or 'not set'}")
     return Problem(
         f"TORCH_DISTRIBUTED_DEBUG={value!r}",
-        'PyTorch raises "The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL".',
-        Fix("Unset it.", ("unset TORCH_DISTRIBUTED_DEBUG",)),
-        {"TORCH_DISTRIBUTED_DEBUG": value},
-        ("TORCH_DISTRIBUTED_DEBUG",),
+        fix=Fix(commands=("unset TORCH_DISTRIBUTED_DEBUG",)),
+        evidence={"TORCH_DISTRIBUTED_DEBUG": value},
+        subjects=("TORCH_DISTRIBUTED_DEBUG",),
     )
 
 
@@ -156,8 +158,8 @@ def torch_debug_level_unknown(env: Mapping[str, str]) -> Answer:
 def torch_variable_misspelt(env: Mapping[str, str]) -> Answer:
     """A variable is nearly called as one of PyTorch's or gloo's.
 
-    Why: nothing reads it, and nothing says so: the timeout, the flight recorder or the interface that it was to set
-    stays as it is.
+    Why: neither PyTorch nor gloo reads it.
+    More: The timeout, the flight recorder or the interface that it was to set stays as it is.
 
     Fix: correct the name, or remove it.
     """
@@ -166,12 +168,10 @@ def torch_variable_misspelt(env: Mapping[str, str]) -> Answer:
     if not near:
         return Ok("no near miss among the variables of PyTorch and gloo")
     bad = [of_environment(env)[name] for name in near]
-    return Problem(
+    return setting_problem(
+        bad,
         "; ".join(f"{name} is not {known}" for name, known in near.items()),
-        "Neither PyTorch nor gloo reads it.",
-        Fix(f"Write {listed(dict.fromkeys(near.values()))}, or remove it.", unset(bad)),
-        origins(bad),
-        tuple(near),
+        fix=Fix(f"Write {listed(dict.fromkeys(near.values()))}, or remove it.", unset(bad)),
     )
 
 
@@ -197,7 +197,7 @@ def torch_names_contradict(env: Mapping[str, str], pytorch: Pytorch) -> Answer:
     return Problem(
         "; ".join(f"{found[old]}, but {found[new]}" for old, new in both.items()),
         f"PyTorch {pytorch.version or 'of unknown version'} obeys the {wins} name.",
-        Fix("Keep the new name.", unset(found[old] for old in both)),
+        Fix(commands=unset(found[old] for old in both)),
         origins(found[name] for pair in both.items() for name in pair),
         tuple(both),
     )
@@ -210,7 +210,7 @@ def torch_name_outdated(env: Mapping[str, str], pytorch: Pytorch) -> Answer:
     Why: NCCL_ASYNC_ERROR_HANDLING and its like are old names, of which PyTorch since 2.2 warns in every rank and which
     it will drop; an older PyTorch does not read the new ones at all.
 
-    Fix: use the name of the version.
+    Fix: use the name of this version.
     """
     version = numbers(pytorch.version)
     if not version:
@@ -223,7 +223,7 @@ def torch_name_outdated(env: Mapping[str, str], pytorch: Pytorch) -> Answer:
     return Problem(
         "; ".join(f"{name} is {right} in PyTorch {pytorch.version}" for name, right in outdated.items()),
         "The old name still works, with a warning." if version >= TORCH_RENAMED else "This PyTorch does not read it.",
-        Fix("Use the name of this version.", unset(found[name] for name in outdated)),
+        Fix(commands=unset(found[name] for name in outdated)),
         origins(found[name] for name in outdated),
         tuple(outdated),
     )
@@ -236,7 +236,7 @@ def allocator_option_refused(env: Mapping[str, str], pytorch: Pytorch, plan: Pla
     Why: it reads the whole variable before the first tensor on a GPU, and raises on an option or a value that it does
     not know: "Unrecognized key", "Expected 'True' or 'False'". Every rank ends there.
 
-    Fix: correct it, or unset the variable.
+    Fix: correct it, or unset it.
     """
     if not pytorch.cuda and not pytorch.hip:
         return Skip("a CPU build of PyTorch does not read it")
@@ -259,7 +259,7 @@ def allocator_option_refused(env: Mapping[str, str], pytorch: Pytorch, plan: Pla
     return Problem(
         f"{name}={env[name]}: {fault.option}: {fault.why}",
         f"{meant} is meant? " * (meant is not None) + "PyTorch raises before the first tensor on a GPU.",
-        Fix("Correct it, or unset it.", tuple(shell("unset {:name}", name) for name in bad)),
+        Fix(commands=tuple(shell("unset {:name}", name) for name in bad)),
         {name: env[name] for name in bad},
         tuple(bad),
     )
@@ -278,11 +278,12 @@ def _unknown(value: str) -> bool:
 def allocator_setting_ignored(env: Mapping[str, str], pytorch: Pytorch) -> Answer:
     """PyTorch does not use what is set for its memory allocator.
 
-    Why: before 2.8 it reads PYTORCH_CUDA_ALLOC_CONF only, 2.9 loses expandable_segments under the new name, and where
+    Why: PyTorch goes on without it, and does not say so.
+    More: Before 2.8 it reads PYTORCH_CUDA_ALLOC_CONF only, 2.9 loses expandable_segments under the new name, and where
     both are set one of them does not count (in 2.13 the new one). The memory then fragments as if nothing were set, and
     the run dies of it.
 
-    Fix: use the name that this version reads.
+    Fix: say it so that this version hears it.
     """
     new, old, version = env.get(_NEW), env.get(_OLD), numbers(pytorch.version)
     if not new and not old:
@@ -296,29 +297,22 @@ def allocator_setting_ignored(env: Mapping[str, str], pytorch: Pytorch) -> Answe
     if new and not old and version < _NEW_NAME_SINCE:
         why, right = f"PyTorch {pytorch.version} does not read {_NEW}", renamed
     elif new and not old and version[:2] == _NEW_NAME_HALF_READ and options.get("expandable_segments") == "True":
-        why, right = (
-            f"PyTorch {pytorch.version} loses expandable_segments under this name",
-            renamed,
-        )
+        why, right = f"PyTorch {pytorch.version} loses expandable_segments under this name", renamed
     elif new and old and new != old:
         told = version < _NEW_NAME_SINCE or version >= _OLD_NAME_WINS
         why = f"{_OLD} wins" if told else f"PyTorch {pytorch.version} reads one of both"
         right = f"unset {_NEW}"
     elif options.get("backend") == _ASYNC and set(options) - {"backend"}:
         others = listed(sorted(set(options) - {"backend"}))
-        why, right = (
-            f"the backend {_ASYNC} ignores {others}",
-            f"export {_NEW}=backend:{_ASYNC}" if new else f"export {_OLD}=backend:{_ASYNC}",
-        )
+        why, right = f"the backend {_ASYNC} ignores {others}", f"export {_NEW if new else _OLD}=backend:{_ASYNC}"
     else:
         return Ok(f"{_NEW if new else _OLD}={new or old}")
     shown = {name: env[name] for name in (_NEW, _OLD) if env.get(name)}
     return Problem(
         ", ".join(f"{name}={value}" for name, value in shown.items()) + f": {why}",
-        "PyTorch goes on without it, and does not say so.",
-        Fix("Say it so that this version hears it.", (right,)),
-        shown,
-        tuple(shown),
+        fix=Fix(commands=(right,)),
+        evidence=shown,
+        subjects=tuple(shown),
     )
 
 
@@ -326,7 +320,8 @@ def allocator_setting_ignored(env: Mapping[str, str], pytorch: Pytorch) -> Answe
 def expandable_segments_exclude_registration(env: Mapping[str, str]) -> Answer:
     """Two settings of memory exclude each other.
 
-    Why: under expandable_segments PyTorch does not register its buffers with NCCL, so that
+    Why: PyTorch leaves the buffers unregistered.
+    More: Under expandable_segments PyTorch does not register its buffers with NCCL, so that
     TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK=1 is not obeyed: collectives copy through NCCL's own buffers.
 
     Fix: choose one of them.
@@ -338,10 +333,9 @@ def expandable_segments_exclude_registration(env: Mapping[str, str]) -> Answer:
         return Ok("no setting of memory excludes another")
     return Problem(
         f"expandable_segments:True, and {on}={env[on]}",
-        "PyTorch leaves the buffers unregistered.",
-        Fix("Choose one of them.", (shell("unset {:name}", on),)),
-        {on: env[on], "expandable_segments": "True"},
-        (on,),
+        fix=Fix(commands=(shell("unset {:name}", on),)),
+        evidence={on: env[on], "expandable_segments": "True"},
+        subjects=(on,),
     )
 
 
@@ -359,7 +353,8 @@ def gloo_leaves_nccl_interface(
     GLOO_SOCKET_IFNAME names one. NCCL_SOCKET_IFNAME says nothing to it: the run gets past NCCL and ends in "Connect
     full mesh failed" where that other network does not join the machines.
 
-    Fix: name the same interface for both, unless both networks join the machines.
+    Fix: name the same one for gloo, unless you mean it.
+    More: Name the same interface for both, unless both networks join the machines.
     """
     if nodes_of(plan, slurm) < 2:
         return Skip("the run stays on one machine")
@@ -381,10 +376,7 @@ def gloo_leaves_nccl_interface(
     return Problem(
         f"NCCL is to use {listed(chosen)}, gloo uses {listed(used)}",
         f"{why}. Both networks must join the machines.",
-        Fix(
-            "Name the same one for gloo, unless you mean it.",
-            (shell("export GLOO_SOCKET_IFNAME={:interface}", chosen[0]),),
-        ),
+        Fix(commands=(shell("export GLOO_SOCKET_IFNAME={:interface}", chosen[0]),)),
         {name: value for name, (value, _) in named.items()} | {"gloo": " ".join(used), "nccl": " ".join(chosen)},
         ("GLOO_SOCKET_IFNAME",),
     )
@@ -405,7 +397,7 @@ def gloo_transport_unknown(env: Mapping[str, str]) -> Answer:
     return Problem(
         f"GLOO_DEVICE_TRANSPORT={value!r}",
         "gloo has no such transport, and stops.",
-        Fix("Unset it.", ("unset GLOO_DEVICE_TRANSPORT",)),
+        Fix(commands=("unset GLOO_DEVICE_TRANSPORT",)),
         {"GLOO_DEVICE_TRANSPORT": value},
         ("GLOO_DEVICE_TRANSPORT",),
     )

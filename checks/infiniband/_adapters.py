@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mgpu.check import Skip
-from mgpu.snapshot import HcaPort, InfiniBand
+from mgpu.snapshot import HcaPort, InfiniBand, Plan
 
-from .._knowledge import listed
+from .._wording import listed
 
-ONE_MACHINE = Skip("a run on one machine does not use the network")
 NEAR = ("PIX", "PXB")  # what NCCL's GPUDirect RDMA takes by default (src/graph/paths.cc, ncclTopoCheckGdr)
 FALLS_BACK = "NCCL then goes over TCP without a word: a tenth of the speed, or less."
+
+
+def several_nodes(plan: Plan) -> Skip | None:
+    """What a check of the adapters is asked for only."""
+    return Skip("a run on one machine does not use the network") if plan.nodes < 2 else None
 
 
 def judged(infiniband: InfiniBand) -> list[HcaPort]:

@@ -6,13 +6,13 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, InfiniBand, Pci, PciDevice, Plan
 
-from .._knowledge import counted, listed
-from ._adapters import FALLS_BACK, ONE_MACHINE, active_ports, port_names
+from .._wording import counted, listed
+from ._adapters import FALLS_BACK, active_ports, port_names, several_nodes
 
 _VERBS = "https://github.com/NVIDIA/nccl/issues/367"
 
 
-@check(Severity.WARNING, source=_VERBS)
+@check(Severity.WARNING, source=_VERBS, given=several_nodes)
 def verbs_node_unusable(infiniband: InfiniBand, plan: Plan, container: Container) -> Answer:
     """The device node of an active adapter is missing, or this process may not open it.
 
@@ -21,8 +21,6 @@ def verbs_node_unusable(infiniband: InfiniBand, plan: Plan, container: Container
 
     Fix: pass /dev/infiniband into the container, or let the user open it.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     active = active_ports(infiniband)
     if not active:
         return Skip("no active port")
@@ -49,17 +47,15 @@ def verbs_node_unusable(infiniband: InfiniBand, plan: Plan, container: Container
     )
 
 
-@check(Severity.WARNING, source=_VERBS)
+@check(Severity.WARNING, source=_VERBS, given=several_nodes)
 def verbs_library_missing(infiniband: InfiniBand, plan: Plan, container: Container) -> Answer:
     """Adapters are active, and libibverbs is not installed.
 
     Why: NCCL loads libibverbs.so.1 when it starts. Small container images lack it: NCCL logs "Failed to open
     libibverbs.so" at INFO level and goes over TCP.
 
-    Fix: install it in the image.
+    Fix: install it, in the image if this is a container.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     active = active_ports(infiniband)
     if not active or infiniband.verbs_library is None:
         return Skip("no active port")
@@ -69,24 +65,22 @@ def verbs_library_missing(infiniband: InfiniBand, plan: Plan, container: Contain
         f"{counted(len(active), 'active port')}, and no libibverbs.so.1",
         f"NCCL cannot speak to the adapters. {FALLS_BACK}",
         Fix(
-            "Install it, in the image if this is a container.",
-            ("apt-get install -y libibverbs1 librdmacm1 ibverbs-providers",),
-            "you" if container.kind else "admin",
+            commands=("apt-get install -y libibverbs1 librdmacm1 ibverbs-providers",),
+            who="you" if container.kind else "admin",
         ),
         {"active": port_names(active)},
     )
 
 
-@check(Severity.WARNING, source="https://docs.kernel.org/infiniband/index.html")
+@check(Severity.WARNING, source="https://docs.kernel.org/infiniband/index.html", given=several_nodes)
 def rdma_driver_missing(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
     """A card for a fast network stands on the bus, and no driver has made an adapter of it.
 
     Why: without mlx5_ib (or efa, on AWS) there is no adapter in /sys/class/infiniband, so NCCL does not see the card.
 
-    Fix: load the module; install the driver if it is not there.
+    Fix: load the module.
+    More: Install the driver if it is not there.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     cards = [nic for nic in pci.of("nic") if _for_rdma(nic) and nic.driver != "vfio-pci"]
     if not cards:
         return Skip("no InfiniBand or EFA card on the bus")
@@ -98,7 +92,7 @@ def rdma_driver_missing(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
     return Problem(
         f"{counted(len(bad), 'network card')} without an RDMA adapter ({listed(nic.address for nic in bad[:4])})",
         f"Driver: {bad[0].driver or 'none'}. NCCL does not see the card. {FALLS_BACK}",
-        Fix("Load the module.", (shell("sudo modprobe {:id}", module), "sudo modprobe ib_uverbs"), "admin"),
+        Fix(commands=(shell("sudo modprobe {:id}", module), "sudo modprobe ib_uverbs"), who="admin"),
         {nic.address: nic.driver or "no driver" for nic in bad},
         tuple(nic.address for nic in bad),
     )

@@ -8,26 +8,24 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import InfiniBand, Libraries, Nccl, Plan
 
-from .._knowledge import counted, listed
 from .._nccl_settings import HERE, settings
-from ._adapters import FALLS_BACK, ONE_MACHINE, active_ports, port_names
+from .._wording import counted, listed
+from ._adapters import FALLS_BACK, active_ports, port_names, several_nodes
 from ._hca import chooses, entries_of, means
 
 _HCA = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-hca"
 _EFA = "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start-nccl.html"
 
 
-@check(Severity.WARNING, source=_HCA)
+@check(Severity.WARNING, source=_HCA, given=several_nodes)
 def ib_hca_unmatched(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str], nccl: Nccl) -> Answer:
     """NCCL_IB_HCA names an adapter or port that this machine does not have, or leaves no active one.
 
     Why: the variable is often copied from another cluster. NCCL then finds "No device" and goes over TCP, or uses fewer
     adapters than there are, without a word.
 
-    Fix: name adapters that are here, or unset it.
+    Fix: name adapters that are here, or let NCCL choose.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     found = settings(env, nccl).get("NCCL_IB_HCA")
     if found is None or not found.value.strip():
         return Skip("NCCL_IB_HCA is not set")
@@ -44,7 +42,7 @@ def ib_hca_unmatched(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str],
         return Problem(
             f"NCCL_IB_HCA={value} leaves none of {counted(len(active), 'active port')}",
             f"Here are {here}. {FALLS_BACK}",
-            Fix("Name adapters that are here, or let NCCL choose.", undo),
+            Fix(commands=undo),
             {"NCCL_IB_HCA": value, "set_in": origin},
             ("NCCL_IB_HCA",),
         )
@@ -53,24 +51,23 @@ def ib_hca_unmatched(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str],
         return Problem(
             f"NCCL_IB_HCA={value}: no {names} on this machine",
             f"Here are {here}. NCCL uses {port_names(left) or 'none of them'}, and says nothing of the rest.",
-            Fix("Name adapters that are here, or let NCCL choose.", undo),
+            Fix(commands=undo),
             {"NCCL_IB_HCA": value, "set_in": origin},
             ("NCCL_IB_HCA",),
         )
     return Ok(f"NCCL_IB_HCA={value}: {port_names(left) or 'no active port here'}")
 
 
-@check(Severity.INFO, source=_HCA)
+@check(Severity.INFO, source=_HCA, given=several_nodes)
 def ib_link_layers_mixed(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str], nccl: Nccl) -> Answer:
     """InfiniBand and Ethernet adapters are active side by side, and nothing tells NCCL which to use.
 
-    Why: NCCL takes every active port. An Ethernet card that serves storage or the office network may become part of a
-    ring, where it is slow or reaches nobody.
+    Why: without NCCL_IB_HCA NCCL takes all of them, also those that serve storage or the office.
+    More: An Ethernet card that serves storage or the office network may become part of a ring, where it is slow or
+    reaches nobody.
 
-    Fix: name the adapters for training in NCCL_IB_HCA.
+    Fix: name those for training.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     active = active_ports(infiniband)
     if not active:
         return Skip("no active port")
@@ -83,16 +80,12 @@ def ib_link_layers_mixed(infiniband: InfiniBand, plan: Plan, env: Mapping[str, s
     return Problem(
         f"{counted(len(fast), 'InfiniBand port')} and {counted(len(other), 'Ethernet port')} active "
         f"({port_names(other)})",
-        "Without NCCL_IB_HCA NCCL takes all of them, also those that serve storage or the office.",
-        Fix(
-            "Name those for training.",
-            (shell("export NCCL_IB_HCA={:adapters}", "=" + ",".join(port.name for port in fast)),),
-        ),
-        {"infiniband": port_names(fast), "ethernet": port_names(other)},
+        fix=Fix(commands=(shell("export NCCL_IB_HCA={:adapters}", "=" + ",".join(port.name for port in fast)),)),
+        evidence={"infiniband": port_names(fast), "ethernet": port_names(other)},
     )
 
 
-@check(Severity.WARNING, source=_EFA, because_of=("verbs_node_unusable",))
+@check(Severity.WARNING, source=_EFA, because_of=("verbs_node_unusable",), given=several_nodes)
 def efa_plugin_missing(
     infiniband: InfiniBand, plan: Plan, libraries: Libraries, env: Mapping[str, str], nccl: Nccl
 ) -> Answer:
@@ -103,8 +96,6 @@ def efa_plugin_missing(
 
     Fix: an AWS deep-learning image, or install the EFA software with the plugin.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     active = [port for port in infiniband.ports if port.link_layer == "EFA" and port.active]
     if not active:
         return Skip("no active EFA adapter")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import (
     Gpu,
     Host,
@@ -21,10 +22,10 @@ from mgpu.snapshot import (
     path_between,
 )
 
-from .._hardware import CONSUMER
-from .._knowledge import counted, gpu_list, listed, numbers
 from .._nccl_settings import settings
-from ._adapters import NEAR, ONE_MACHINE, active_ports
+from .._nvlink_models import CONSUMER
+from .._wording import counted, gpu_list, listed
+from ._adapters import NEAR, active_ports, several_nodes
 
 _GPU_DIRECT = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#gpu-direct"
 # NVIDIA GPU Operator documentation, "GPUDirect RDMA": DMA-BUF needs Linux 5.12 and the open kernel modules.
@@ -33,19 +34,17 @@ _DMA_BUF_KERNEL = (5, 12)
 _ENCODING = 128 / 130
 
 
-@check(Severity.WARNING, source=f"{_GPU_DIRECT}")
+@check(Severity.WARNING, source=f"{_GPU_DIRECT}", given=several_nodes)
 def gpudirect_rdma_unavailable(
     infiniband: InfiniBand, plan: Plan, kernel: Kernel, host: Host, gpus: tuple[Gpu, ...]
 ) -> Answer:
     """Adapters cannot read and write GPU memory directly: there is neither nvidia-peermem nor DMA-BUF.
 
-    Why: GPUDirect RDMA needs the kernel module nvidia_peermem, or the open NVIDIA driver with DMA-BUF (Linux 5.12).
-    With neither, everything between machines is copied through host memory: half the bandwidth, and CPU time.
+    Why: adapters cannot reach GPU memory: traffic between machines is copied through host memory.
+    More: GPUDirect RDMA needs the kernel module nvidia_peermem, or the open NVIDIA driver with DMA-BUF (Linux 5.12).
 
-    Fix: load nvidia_peermem, at each boot.
+    Fix: load the module, now and at each boot.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     if not [port for port in active_ports(infiniband) if port.link_layer in ("InfiniBand", "Ethernet")]:
         return Skip("no active InfiniBand or RoCE port")
     if not gpus or any(CONSUMER.search(gpu.name or "GeForce") for gpu in gpus):
@@ -64,13 +63,14 @@ def gpudirect_rdma_unavailable(
             return Skip(f"whether this kernel ({host.kernel}) has DMA-BUF taken over is not known")
     return Problem(
         f"neither nvidia_peermem nor DMA-BUF ({kernel.driver_flavour} driver, Linux {host.kernel})",
-        "Adapters cannot reach GPU memory: traffic between machines is copied through host memory.",
-        Fix(
-            "Load the module, now and at each boot.",
-            ("sudo modprobe nvidia-peermem", "echo nvidia-peermem | sudo tee /etc/modules-load.d/nvidia-peermem.conf"),
+        fix=Fix(
+            commands=(
+                "sudo modprobe nvidia-peermem",
+                "echo nvidia-peermem | sudo tee /etc/modules-load.d/nvidia-peermem.conf",
+            ),
             who="admin",
         ),
-        {"driver": kernel.driver_flavour, "kernel": host.kernel},
+        evidence={"driver": kernel.driver_flavour, "kernel": host.kernel},
     )
 
 
@@ -90,19 +90,22 @@ def _adapters_near(
     }
 
 
-@check(Severity.WARNING, source=_GPU_DIRECT, because_of=("infiniband_port_down", "rdma_driver_missing"))
+@check(
+    Severity.WARNING,
+    source=_GPU_DIRECT,
+    because_of=("infiniband_port_down", "rdma_driver_missing"),
+    given=several_nodes,
+)
 def gpu_without_its_adapter(
     pci: Pci, infiniband: InfiniBand, gpus: tuple[Gpu, ...], visible: Visible, plan: Plan
 ) -> Answer:
     """A GPU has no active adapter beside it, while most others have one each.
 
-    Why: the machine was built with an adapter for every GPU. The GPU without one sends through its neighbour's, and
-    every collective over the machines waits for that pair.
+    Why: it has to send through a neighbour's adapter, and every collective over the machines waits for it.
 
-    Fix: find the missing adapter: on the bus, its driver, its port.
+    Fix: look for the missing adapter.
+    More: On the bus, its driver, its port.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     near = _adapters_near(pci, infiniband, gpus, visible)
     if near is None:
         return Skip("where GPUs and active adapters stand on the bus is not known")
@@ -115,26 +118,29 @@ def gpu_without_its_adapter(
         return Ok(f"an adapter beside each of {counted(len(own), 'GPU')}")
     return Problem(
         f"no active adapter beside {gpu_list(without)}; the other {len(own)} have one each",
-        "It has to send through a neighbour's adapter, and every collective over the machines waits for it.",
-        Fix("Look for the missing adapter.", ("lspci -d 15b3:", "ibstat", "nvidia-smi topo -m"), "admin"),
-        {f"gpu_{index}": ", ".join(names) or "none" for index, names in near.items()},
-        tuple(f"GPU {index}" for index in without),
+        fix=Fix(commands=("lspci -d 15b3:", "ibstat", "nvidia-smi topo -m"), who="admin"),
+        evidence={f"gpu_{index}": ", ".join(names) or "none" for index, names in near.items()},
+        subjects=tuple(f"GPU {index}" for index in without),
     )
 
 
-@check(Severity.INFO, source=_GPU_DIRECT, because_of=("gpu_without_its_adapter", "vm_rdma_without_topology_file"))
+@check(
+    Severity.INFO,
+    source=_GPU_DIRECT,
+    because_of=("gpu_without_its_adapter", "vm_rdma_without_topology_file"),
+    given=several_nodes,
+)
 def gpus_far_from_adapters(
     pci: Pci, infiniband: InfiniBand, gpus: tuple[Gpu, ...], visible: Visible, plan: Plan, host: Host
 ) -> Answer:
     """GPUs reach the nearest active adapter only across the CPU.
 
-    Why: NCCL uses GPUDirect RDMA where GPU and adapter share a PCIe switch. Farther apart it copies through host
+    Why: NCCL copies what these GPUs send to other machines through host memory.
+    More: NCCL uses GPUDirect RDMA where GPU and adapter share a PCIe switch. Farther apart it copies through host
     memory, and beyond the socket also over the CPUs' link.
 
-    Fix: nothing to repair; for a run on fewer GPUs choose those beside the adapters.
+    Fix: nothing to repair. GPUs beside an adapter are the better choice for a run on fewer.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     if host.virtual:
         return Skip("a virtual machine's bus need not be the real one")
     if any(gpu.c2c_enabled for gpu in gpus):
@@ -149,10 +155,8 @@ def gpus_far_from_adapters(
     ways = {index: _way(pci, place[index]) for index in far}
     return Problem(
         f"{gpu_list(far)}: no active adapter below the same PCIe switch ({ways[far[0]]})",
-        "NCCL copies what these GPUs send to other machines through host memory.",
-        Fix("Nothing to repair. GPUs beside an adapter are the better choice for a run on fewer."),
-        {f"gpu_{index}": way for index, way in ways.items()},
-        tuple(f"GPU {index}" for index in far),
+        evidence={f"gpu_{index}": way for index, way in ways.items()},
+        subjects=tuple(f"GPU {index}" for index in far),
     )
 
 
@@ -162,20 +166,25 @@ def _way(pci: Pci, gpu: PciDevice | None) -> str:
     return f"nearest: {nic.names[0] if nic.names else nic.address}, {path_between(gpu, nic)}" if gpu and nic else "none"
 
 
-@check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/1102")
+@check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/1102", given=several_nodes)
 def vm_rdma_without_topology_file(
-    host: Host, pci: Pci, infiniband: InfiniBand, gpus: tuple[Gpu, ...], visible: Visible, plan: Plan,
-    libraries: Libraries, env: Mapping[str, str], nccl: Nccl,
-) -> Answer:  # fmt: skip
+    host: Host,
+    pci: Pci,
+    infiniband: InfiniBand,
+    gpus: tuple[Gpu, ...],
+    visible: Visible,
+    plan: Plan,
+    libraries: Libraries,
+    env: Mapping[str, str],
+    nccl: Nccl,
+) -> Answer:
     """A virtual machine has InfiniBand, shows no PCIe switches, and NCCL is given no topology file.
 
-    Why: NCCL believes GPUs and adapters to be far apart and does without GPUDirect RDMA: 64 instead of 400 Gb/s were
-    seen. The provider's topology file tells it what the bus hides.
+    Why: NCCL takes GPUs and adapters for far apart: no GPUDirect RDMA, a sixth of the bandwidth.
+    More: The provider's topology file tells it what the bus hides.
 
-    Fix: set NCCL_TOPO_FILE to the file of this machine type.
+    Fix: set the file your provider has for this machine type (Azure: /opt/microsoft/*-topo.xml).
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     if not host.virtual:
         return Skip("not a virtual machine")
     if not any(port.link_layer != "EFA" for port in active_ports(infiniband)):
@@ -195,26 +204,20 @@ def vm_rdma_without_topology_file(
     return Problem(
         f"{host.virtual} with {counted(len(active_ports(infiniband)), 'active port')}, no PCIe switch in sight, "
         "no topology file",
-        "NCCL takes GPUs and adapters for far apart: no GPUDirect RDMA, a sixth of the bandwidth.",
-        Fix(
-            "Set the file your provider has for this machine type (Azure: /opt/microsoft/*-topo.xml).",
-            ("export NCCL_TOPO_FILE=/opt/microsoft/ndv5-topo.xml",),
-        ),
-        {"hypervisor": host.virtual, "ports": len(active_ports(infiniband))},
+        fix=Fix(commands=("export NCCL_TOPO_FILE=/opt/microsoft/ndv5-topo.xml",)),
+        evidence={"hypervisor": host.virtual, "ports": len(active_ports(infiniband))},
     )
 
 
-@check(Severity.WARNING, source="https://docs.nvidia.com/networking/display/connectx7vpi")
+@check(Severity.WARNING, source="https://docs.nvidia.com/networking/display/connectx7vpi", given=several_nodes)
 def nic_pcie_narrow(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
     """An adapter's PCIe link is below what the adapter can, and carries less than its port.
 
     Why: a 400 Gb/s port in a slot of 16 lanes of generation 4 gets 250 Gb/s at most. Adapters do not slow their link
     when idle, so what is read is what there is.
 
-    Fix: another slot, reseat the card, or the BIOS's settings.
+    Fix: another slot, reseat the card, check the BIOS.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     rates: dict[str, float] = {}
     for port in active_ports(infiniband):
         rates[port.device] = max(rates.get(port.device, 0.0), port.rate_gbit_per_s or 0.0)
@@ -240,11 +243,7 @@ def nic_pcie_narrow(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
         f"The card can x{nic.width_max} at {nic.speed_max_gt_per_s:g} GT/s; the slot holds it back."
         if nic.speed_max_gt_per_s
         else f"The card can x{nic.width_max}; the slot holds it back.",
-        Fix(
-            "Another slot, reseat the card, check the BIOS.",
-            (shell("sudo lspci -vvs {:id} | grep Lnk", nic.address),),
-            "hardware",
-        ),
+        Fix(commands=(shell("sudo lspci -vvs {:id} | grep Lnk", nic.address),), who="hardware"),
         {n.names[0]: round(slot) for n, (slot, _) in bad.items()},
         tuple(n.names[0] for n in bad),
     )

@@ -6,8 +6,8 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import HcaPort, InfiniBand, Pci, PciDevice, Plan, path_between
 
-from .._knowledge import counted, listed
-from ._adapters import FALLS_BACK, NEAR, ONE_MACHINE, active_ports, judged, port_names
+from .._wording import counted, listed
+from ._adapters import FALLS_BACK, NEAR, active_ports, judged, port_names, several_nodes
 
 _NETWORKING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"
 # Azure's node health check calls a link bad that is lost this often in 24 h (customTests/azure_ib_link_flapping.nhc).
@@ -20,6 +20,7 @@ _SOONEST_S = 3_600.0  # what came of a cable at start-up is not counted as a hab
     Severity.WARNING,
     source=_NETWORKING,
     because_of=("infiniband_without_subnet_manager", "rdma_driver_missing"),
+    given=several_nodes,
 )
 def infiniband_none_active(infiniband: InfiniBand, plan: Plan) -> Answer:
     """This machine has adapters for a fast network, and not one of their ports is active.
@@ -27,10 +28,8 @@ def infiniband_none_active(infiniband: InfiniBand, plan: Plan) -> Answer:
     Why: NCCL passes over ports that are not ACTIVE. With none left it goes over TCP without a word: a tenth of the
     speed, or less. Ethernet ports that lead nowhere are not counted; InfiniBand and EFA are bought for this.
 
-    Fix: cables, switch and subnet manager.
+    Fix: check cables, switch ports and the subnet manager.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     ports = [port for port in judged(infiniband) if port.link_layer in ("InfiniBand", "EFA") and port.state]
     if not ports:
         return Skip("no InfiniBand or EFA adapter whose state can be read")
@@ -40,24 +39,22 @@ def infiniband_none_active(infiniband: InfiniBand, plan: Plan) -> Answer:
     return Problem(
         f"none of {counted(len(ports), f'{first.link_layer} port')} is active ({first.name}: {first.state})",
         f"The machines would not meet on the fast network. {FALLS_BACK}",
-        Fix("Check cables, switch ports and the subnet manager.", ("ibstat", "rdma link show"), "admin"),
+        Fix(commands=("ibstat", "rdma link show"), who="admin"),
         {port.name: f"{port.state}, {port.phys_state}" for port in ports[:16]},
         tuple(port.name for port in ports),
     )
 
 
-@check(Severity.WARNING, source=_NETWORKING, because_of=("infiniband_without_subnet_manager",))
+@check(Severity.WARNING, source=_NETWORKING, because_of=("infiniband_without_subnet_manager",), given=several_nodes)
 def infiniband_port_down(infiniband: InfiniBand, pci: Pci, plan: Plan) -> Answer:
     """An adapter has no active port, while most of its kind in this machine have.
 
-    Why: each GPU talks to the other machines over the adapter beside it. When one is out, its GPU shares another's, and
-    every collective over the machines waits for that pair. Ports that were switched off, second ports of a card that is
-    up, and cards far from the GPUs while the active ones are near (storage) are not counted.
+    Why: the GPU beside it has to share another's adapter, and every collective over the machines waits for it.
+    More: Ports that were switched off, second ports of a card that is up, and cards far from the GPUs while the active
+    ones are near (storage) are not counted.
 
-    Fix: cable, transceiver or switch port of that adapter.
+    Fix: check its cable, transceiver and switch port.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     near = {name for nic in pci.of("nic") if _beside(pci, nic) for name in nic.names}
     cards: dict[tuple[str | None, str, bool], dict[str, list[HcaPort]]] = {}
     for port in judged(infiniband):
@@ -79,14 +76,9 @@ def infiniband_port_down(infiniband: InfiniBand, pci: Pci, plan: Plan) -> Answer
         return Ok(f"{counted(compared, 'adapter')} active, as far as they are of a kind")
     return Problem(
         f"{port_names(bad)}: {bad[0].state} ({bad[0].phys_state}), while other adapters of its kind are active",
-        "The GPU beside it has to share another's adapter, and every collective over the machines waits for it.",
-        Fix(
-            "Check its cable, transceiver and switch port.",
-            (shell("ibstat {:id}", bad[0].device), "rdma link show"),
-            "admin",
-        ),
-        {port.name: f"{port.state}, {port.phys_state}" for port in bad},
-        tuple(port.name for port in bad),
+        fix=Fix(commands=(shell("ibstat {:id}", bad[0].device), "rdma link show"), who="admin"),
+        evidence={port.name: f"{port.state}, {port.phys_state}" for port in bad},
+        subjects=tuple(port.name for port in bad),
     )
 
 
@@ -95,17 +87,15 @@ def _beside(pci: Pci, nic: PciDevice) -> bool:
     return any(path_between(gpu, nic) in NEAR for gpu in pci.of("gpu"))
 
 
-@check(Severity.WARNING, source=_NETWORKING)
+@check(Severity.WARNING, source=_NETWORKING, given=several_nodes)
 def infiniband_without_subnet_manager(infiniband: InfiniBand, plan: Plan) -> Answer:
     """An InfiniBand port has its cable and waits for a subnet manager.
 
     Why: a port becomes ACTIVE only when a subnet manager has given it an address. Until then it stays in INIT, and NCCL
     passes over it: the traffic goes over TCP.
 
-    Fix: start the subnet manager, on the switch or with opensm on one machine.
+    Fix: start one: on the switch, or opensm on one machine.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     linked = [port for port in judged(infiniband) if port.link_layer == "InfiniBand"]
     bad = [port for port in linked if port.state in ("INIT", "ARMED") and port.phys_state in (None, "LinkUp")]
     if not any(port.state for port in linked):
@@ -115,28 +105,22 @@ def infiniband_without_subnet_manager(infiniband: InfiniBand, plan: Plan) -> Ans
     return Problem(
         f"{port_names(bad)}: {bad[0].state}, the cable is in and no subnet manager has come by",
         f"The port gets no address, and NCCL passes over it. {FALLS_BACK}",
-        Fix(
-            "Start one: on the switch, or opensm on one machine.",
-            ("sudo sminfo", "sudo systemctl start opensm"),
-            "admin",
-        ),
+        Fix(commands=("sudo sminfo", "sudo systemctl start opensm"), who="admin"),
         {port.name: f"{port.state}, subnet manager {port.sm_lid or 'none'}" for port in bad},
         tuple(port.name for port in bad),
     )
 
 
-@check(Severity.WARNING, source=_NETWORKING)
+@check(Severity.WARNING, source=_NETWORKING, given=several_nodes)
 def infiniband_rate_low(infiniband: InfiniBand, pci: Pci, plan: Plan) -> Answer:
     """An active port runs slower than others of the same board, or has lost lanes.
 
-    Why: a worn cable or transceiver lets the link come up with fewer lanes or an older speed. The port counts as
-    healthy, and the slowest one sets the pace of every collective over the machines. Cards far from the GPUs while
-    others are near (storage) are not counted.
+    Why: the slowest port sets the pace of every collective over the machines.
+    More: A worn cable or transceiver lets the link come up with fewer lanes or an older speed. Cards far from the GPUs
+    while others are near (storage) are not counted.
 
-    Fix: clean or change cable and transceiver; check the switch port's settings.
+    Fix: clean or change cable and transceiver, check the switch port.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     near = {name for nic in pci.of("nic") if _beside(pci, nic) for name in nic.names}
     told = [port for port in active_ports(infiniband) if port.rate_gbit_per_s]
     told = [port for port in told if port.device in near] or told
@@ -156,29 +140,23 @@ def infiniband_rate_low(infiniband: InfiniBand, pci: Pci, plan: Plan) -> Answer:
     than = f"{best[first.board, first.link_layer]:g} Gb/s on its like" if slower else "on one lane only"
     return Problem(
         f"{port_names(slower or single)}: {first.rate_gbit_per_s:g} Gb/s, {than}",
-        "The slowest port sets the pace of every collective over the machines.",
-        Fix(
-            "Clean or change cable and transceiver, check the switch port.",
-            (shell("ibstat {:id}", first.device),),
-            "hardware",
-        ),
-        {port.name: port.rate_gbit_per_s for port in (*slower, *single)},
-        tuple(port.name for port in (*slower, *single)),
+        fix=Fix(commands=(shell("ibstat {:id}", first.device),), who="hardware"),
+        evidence={port.name: port.rate_gbit_per_s for port in (*slower, *single)},
+        subjects=tuple(port.name for port in (*slower, *single)),
     )
 
 
-@check(Severity.WARNING, source="https://github.com/Azure/azurehpc-health-checks")
+@check(Severity.WARNING, source="https://github.com/Azure/azurehpc-health-checks", given=several_nodes)
 def infiniband_link_unstable(infiniband: InfiniBand, plan: Plan) -> Answer:
     """A port has lost its link often since the driver was loaded.
 
-    Why: while a link trains anew nothing passes. A short loss makes NCCL retry, a longer one ends the run with
+    Why: a link that comes and goes ends runs with completion errors, on this machine and on its peers.
+    More: While a link trains anew nothing passes. A short loss makes NCCL retry, a longer one ends the run with
     completion error 12, "transport retry counter exceeded", on both machines. A lost link now and then is a switch that
     restarted.
 
-    Fix: clean or change cable and transceiver.
+    Fix: clean or change its cable and transceiver.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     told = [port for port in active_ports(infiniband) if port.link_downed is not None]
     if not told or infiniband.uptime_s is None or infiniband.uptime_s < _SOONEST_S:
         return Skip("no active port counts its losses" if not told else "the machine has only just started")
@@ -191,28 +169,21 @@ def infiniband_link_unstable(infiniband: InfiniBand, plan: Plan) -> Answer:
     first = max(bad, key=lambda port: port.link_downed or 0)
     return Problem(
         f"{first.name} lost its link {first.link_downed} times in {days:.0f} {'day' if days < 1.5 else 'days'}",
-        "A link that comes and goes ends runs with completion errors, on this machine and on its peers.",
-        Fix(
-            "Clean or change its cable and transceiver.",
-            (shell("sudo mlxlink -d {:id}", first.device),),
-            "hardware",
-        ),
-        {port.name: port.link_downed for port in bad},
-        tuple(port.name for port in bad),
+        fix=Fix(commands=(shell("sudo mlxlink -d {:id}", first.device),), who="hardware"),
+        evidence={port.name: port.link_downed for port in bad},
+        subjects=tuple(port.name for port in bad),
     )
 
 
-@check(Severity.INFO, source="https://github.com/imbue-ai/cluster-health")
+@check(Severity.INFO, source="https://github.com/imbue-ai/cluster-health", given=several_nodes)
 def infiniband_firmware_mixed(infiniband: InfiniBand, plan: Plan) -> Answer:
     """Adapters of the same board run different firmware.
 
-    Why: features that NCCL uses (adaptive routing, GPUDirect) change with the firmware. One adapter that was forgotten
-    in an update behaves differently from the others, which is hard to find later.
+    Why: one adapter was left out of an update, or was replaced.
+    More: Features that NCCL uses (adaptive routing, GPUDirect) change with the firmware.
 
     Fix: bring them to one version.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     versions: dict[str, dict[str, list[str]]] = {}
     for port in active_ports(infiniband):
         if port.board and port.firmware:
@@ -225,7 +196,6 @@ def infiniband_firmware_mixed(infiniband: InfiniBand, plan: Plan) -> Answer:
     board, found = next(iter(mixed.items()))
     return Problem(
         f"{board}: firmware {listed(sorted(found))} side by side",
-        "One adapter was left out of an update, or was replaced.",
-        Fix("Bring them to one version.", ("sudo mlxfwmanager --query",), "admin"),
-        {version: ", ".join(devices) for version, devices in sorted(found.items())},
+        fix=Fix(commands=("sudo mlxfwmanager --query",), who="admin"),
+        evidence={version: ", ".join(devices) for version, devices in sorted(found.items())},
     )

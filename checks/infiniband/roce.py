@@ -8,9 +8,9 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import HcaPort, InfiniBand, Nccl, Plan
 
-from .._knowledge import counted, listed
 from .._nccl_settings import settings
-from ._adapters import ONE_MACHINE, active_ports, port_names
+from .._wording import counted, listed
+from ._adapters import active_ports, port_names, several_nodes
 from ._hca import chooses
 
 _NETWORKING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"
@@ -21,17 +21,19 @@ def _roce(infiniband: InfiniBand) -> list[HcaPort]:
     return [port for port in active_ports(infiniband) if port.link_layer == "Ethernet" and port.gid_types is not None]
 
 
-@check(Severity.WARNING, source=f"{_NETWORKING.partition('#')[0]}#rdma-over-converged-ethernet-roce")
+@check(
+    Severity.WARNING, source=f"{_NETWORKING.partition('#')[0]}#rdma-over-converged-ethernet-roce", given=several_nodes
+)
 def roce_gid_missing(infiniband: InfiniBand, plan: Plan) -> Answer:
     """An active RoCE port has no address of RoCE version 2.
 
-    Why: NCCL asks for RoCE v2, which can be routed. Without such a GID it takes what stands first in the table, and
-    stops with "Call to ibv_modify_qp failed with error Invalid argument", or does not reach the other machine.
+    Why: NCCL asks for one; its queue pairs then fail with Invalid argument, or lead nowhere.
+    More: Without such a GID it takes what stands first in the table, and stops with "Call to ibv_modify_qp failed with
+    error Invalid argument", or does not reach the other machine.
 
-    Fix: switch the port to RoCE v2, and give its interface an address; in a container use the host's network.
+    Fix: give its interface an address; a container needs the host's network.
+    More: Switch the port to RoCE v2, and give its interface an address.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     told = _roce(infiniband)
     bad = [port for port in told if "RoCE v2" not in (port.gid_types or ())]
     if not told:
@@ -41,32 +43,34 @@ def roce_gid_missing(infiniband: InfiniBand, plan: Plan) -> Answer:
     has = listed(bad[0].gid_types or ()) or "no address at all"
     return Problem(
         f"{port_names(bad)}: no RoCE v2 address ({has})",
-        "NCCL asks for one; its queue pairs then fail with Invalid argument, or lead nowhere.",
-        Fix(
-            "Give its interface an address; a container needs the host's network.",
-            (
+        fix=Fix(
+            commands=(
                 "show_gids",
                 shell("sudo cma_roce_mode -d {:id} -p {:number} -m 2", bad[0].device, bad[0].port),
                 "docker run --network=host ...",
             ),
-            "admin",
+            who="admin",
         ),
-        {port.name: listed(port.gid_types or ()) or "none" for port in bad},
-        tuple(port.name for port in bad),
+        evidence={port.name: listed(port.gid_types or ()) or "none" for port in bad},
+        subjects=tuple(port.name for port in bad),
     )
 
 
-@check(Severity.WARNING, source=f"{_HCA.partition('#')[0]}#nccl-ib-addr-family", because_of=("roce_gid_missing",))
+@check(
+    Severity.WARNING,
+    source=f"{_HCA.partition('#')[0]}#nccl-ib-addr-family",
+    because_of=("roce_gid_missing",),
+    given=several_nodes,
+)
 def roce_address_missing(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str], nccl: Nccl) -> Answer:
     """An active RoCE port has no IPv4 address.
 
-    Why: NCCL takes every ACTIVE port into use, and looks for an IPv4 GID on each. A port with none is used with its
+    Why: NCCL uses every active port; over this one it reaches the other machines by chance only.
+    More: NCCL takes every ACTIVE port into use, and looks for an IPv4 GID on each. A port with none is used with its
     link-local address, which other machines often cannot reach: the run hangs or fails with completion error 12.
 
-    Fix: give its interface an address, or leave the port out with NCCL_IB_HCA.
+    Fix: give its interface an address, or leave the port out.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     family = settings(env, nccl).get("NCCL_IB_ADDR_FAMILY")
     if family and family.value == "AF_INET6":
         return Skip("NCCL_IB_ADDR_FAMILY=AF_INET6: no IPv4 address is needed")
@@ -80,15 +84,13 @@ def roce_address_missing(infiniband: InfiniBand, plan: Plan, env: Mapping[str, s
         return Ok(f"an IPv4 address on {counted(len(used), 'RoCE port')}")
     return Problem(
         f"{port_names(bad)}: active, and without an IPv4 address",
-        "NCCL uses every active port; over this one it reaches the other machines by chance only.",
-        Fix(
-            "Give its interface an address, or leave the port out.",
-            (
+        fix=Fix(
+            commands=(
                 shell("sudo ip address add ADDRESS/24 dev {:interface}", next(iter(bad[0].interfaces), "INTERFACE")),
                 shell("export NCCL_IB_HCA={:adapters}", "^=" + ",".join(port.name for port in bad)),
             ),
-            "admin",
+            who="admin",
         ),
-        {port.name: ", ".join(port.interfaces) for port in bad},
-        tuple(port.name for port in bad),
+        evidence={port.name: ", ".join(port.interfaces) for port in bad},
+        subjects=tuple(port.name for port in bad),
     )

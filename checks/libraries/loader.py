@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Driver, Gpu, Libraries, Library, Pytorch, Visible
 
-from .._knowledge import counted, gpu_list, listed, numbers
+from .._gpus import names_of
+from .._wording import counted, gpu_list, listed
 
 _FORWARD = "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html"
 _ERRORS = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
@@ -39,7 +41,8 @@ def _loaded(libraries: Libraries, name: str) -> Library | None:
 def library_path_shadows_wheels(libraries: Libraries, pytorch: Pytorch) -> Answer:
     """LD_LIBRARY_PATH puts an older CUDA library before the one that torch's wheels bring.
 
-    Why: the wheels' libraries look each other up by name, and the loader asks LD_LIBRARY_PATH first. `import torch`
+    Why: the loader takes the older one, and symbols that torch's libraries need are not in it.
+    More: The wheels' libraries look each other up by name, and the loader asks LD_LIBRARY_PATH first. `import torch`
     then ends with "libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4", or torch refuses the cuDNN it finds.
 
     Fix: take the folder out of LD_LIBRARY_PATH; wheels need none.
@@ -63,14 +66,13 @@ def library_path_shadows_wheels(libraries: Libraries, pytorch: Pytorch) -> Answe
     folders = list(dict.fromkeys(one.path.rpartition("/")[0] for one, _ in bad.values()))
     return Problem(
         "; ".join(f"{one.path} is {one.version}, torch's wheel {wheel}" for one, wheel in bad.values()),
-        "The loader takes the older one, and symbols that torch's libraries need are not in it.",
-        Fix(
+        fix=Fix(
             f"Take {listed(folders)} out of LD_LIBRARY_PATH (a `module unload cuda`, or a line of a shell profile).",
             ("unset LD_LIBRARY_PATH",),
         ),
-        {one.path: f"{one.version}, wheel {wheel}" for one, wheel in bad.values()},
-        tuple(bad),
-    )  # fmt: skip
+        evidence={one.path: f"{one.version}, wheel {wheel}" for one, wheel in bad.values()},
+        subjects=tuple(bad),
+    )
 
 
 def _older(one: str, other: str) -> bool:
@@ -85,7 +87,8 @@ def libcuda_missing(libraries: Libraries, driver: Driver, gpus: tuple[Gpu, ...])
     Why: it is the library every CUDA program starts with, and it comes with the driver, not with torch. Without it
     torch says "Found no NVIDIA driver on your system".
 
-    Fix: install the driver's user-space part, or tell the loader where it is.
+    Fix: ask the loader what it knows.
+    More: Install the driver's user-space part, or tell the loader where it is.
     """
     if driver.nvml_error is not None or not gpus:
         return Skip("no NVIDIA driver answers here" if driver.nvml_error is not None else "no GPU here")
@@ -100,21 +103,22 @@ def libcuda_missing(libraries: Libraries, driver: Driver, gpus: tuple[Gpu, ...])
         "libcuda.so.1 cannot be loaded",
         f"The loader says: {cuda.error or 'nothing'}. CUDA cannot start in this interpreter.",
         (
-            Fix("Ask the loader what it knows.", ("ldconfig -p | grep libcuda",)),
+            Fix(commands=("ldconfig -p | grep libcuda",)),
             Fix("Install the driver's CUDA library (libcuda1, nvidia-driver-cuda-libs).", who="admin"),
         ),
         {"error": cuda.error, "driver": driver.version},
-    )  # fmt: skip
+    )
 
 
 @check(Severity.ERROR, source=_ERRORS)
 def libcuda_is_stub(libraries: Libraries) -> Answer:
     """The loader finds a stub of the driver's library before the real one.
 
-    Why: a toolkit brings empty copies of libcuda and libnvidia-ml to link against, in a folder called stubs. With that
+    Why: it has the names of the driver's functions and none of their code: CUDA answers error 34, stub library.
+    More: A toolkit brings empty copies of libcuda and libnvidia-ml to link against, in a folder called stubs. With that
     folder on LD_LIBRARY_PATH every CUDA call fails: error 34, "CUDA driver is a stub library", and torch sees no GPU.
 
-    Fix: take the stubs folder out of LD_LIBRARY_PATH.
+    Fix: take the stubs folder out of LD_LIBRARY_PATH, or remove the link libcuda.so.1 in it.
     """
     asked = [one for one in (_loaded(libraries, "cuda"), _loaded(libraries, "nvidia-ml")) if one is not None]
     found = [one for one in asked if one.loads]
@@ -125,12 +129,8 @@ def libcuda_is_stub(libraries: Libraries) -> Answer:
         return Ok(f"{listed(one.path for one in found)}: no stub")
     return Problem(
         f"{listed(one.path for one in stubs)} {'is a stub' if len(stubs) == 1 else 'are stubs'}",
-        "It has the names of the driver's functions and none of their code: CUDA answers error 34, stub library.",
-        Fix(
-            "Take the stubs folder out of LD_LIBRARY_PATH, or remove the link libcuda.so.1 in it.",
-            ("echo $LD_LIBRARY_PATH | tr ':' '\\n' | grep stubs",),
-        ),
-        {one.name: one.path for one in stubs},
+        fix=Fix(commands=("echo $LD_LIBRARY_PATH | tr ':' '\\n' | grep stubs",)),
+        evidence={one.name: one.path for one in stubs},
     )
 
 
@@ -176,10 +176,11 @@ def libcuda_not_the_drivers(libraries: Libraries, driver: Driver) -> Answer:
 def cuda_compat_active(libraries: Libraries, driver: Driver) -> Answer:
     """A cuda-compat library stands in for the driver's own libcuda.
 
-    Why: it lets a newer CUDA run on an older driver of a data-centre GPU. NCCL then believes the driver to be newer
+    Why: forward compatibility is in use: versions that CUDA and NCCL report are those of the compatibility library.
+    More: It lets a newer CUDA run on an older driver of a data-centre GPU. NCCL then believes the driver to be newer
     than it is, uses functions that this one does not have, and fails while the ranks connect.
 
-    Fix: nothing; should NCCL fail while the ranks connect, NCCL_CUMEM_HOST_ENABLE=0 helps.
+    Fix: nothing, unless NCCL fails while connecting; then try this.
     """
     cuda = _loaded(libraries, "cuda")
     if cuda is None or not cuda.loads:
@@ -188,9 +189,8 @@ def cuda_compat_active(libraries: Libraries, driver: Driver) -> Answer:
         return Ok(f"the driver's own {cuda.path}")
     return Problem(
         f"cuda-compat {cuda.version or 'of unknown version'} over driver {driver.version or 'of unknown version'}",
-        "Forward compatibility is in use: versions that CUDA and NCCL report are those of the compatibility library.",
-        Fix("Nothing, unless NCCL fails while connecting; then try this.", ("export NCCL_CUMEM_HOST_ENABLE=0",)),
-        {"libcuda": cuda.path, "driver": driver.version},
+        fix=Fix(commands=("export NCCL_CUMEM_HOST_ENABLE=0",)),
+        evidence={"libcuda": cuda.path, "driver": driver.version},
     )
 
 
@@ -201,7 +201,8 @@ def cuda_compat_on_geforce(libraries: Libraries, gpus: tuple[Gpu, ...], visible:
     Why: forward compatibility is for data-centre GPUs. On GeForce CUDA starts with error 804, "forward compatibility
     was attempted on non supported HW", and torch sees no GPU.
 
-    Fix: take the compat folder out of the loader's path and update the driver, or use a torch for an older CUDA.
+    Fix: take the compat folder out of LD_LIBRARY_PATH and /etc/ld.so.conf.d; then install a torch that this driver
+    serves, or a newer driver.
     """
     cuda = _loaded(libraries, "cuda")
     if cuda is None or not cuda.loads:
@@ -215,13 +216,9 @@ def cuda_compat_on_geforce(libraries: Libraries, gpus: tuple[Gpu, ...], visible:
     return Problem(
         f"{bad[0].name} ({gpu_list(gpu.index for gpu in bad)}) with cuda-compat",
         f"CUDA would be started through {cuda.path}, which GeForce does not support: error 804.",
-        Fix(
-            "Take the compat folder out of LD_LIBRARY_PATH and /etc/ld.so.conf.d; then install a torch that this "
-            "driver serves, or a newer driver.",
-            ("ldconfig -p | grep libcuda.so.1", "echo $LD_LIBRARY_PATH"),
-        ),
+        Fix(commands=("ldconfig -p | grep libcuda.so.1", "echo $LD_LIBRARY_PATH")),
         {"libcuda": cuda.path, "gpu": bad[0].name},
-        tuple(f"GPU {gpu.index}" for gpu in bad),
+        names_of(bad),
     )
 
 
@@ -233,7 +230,8 @@ def preload_hooks_ranks(libraries: Libraries) -> Answer:
     sandboxes work so; when a rank hangs or crashes inside one, the stack names it and nothing else does. A file that
     does not exist is reported by every process that starts.
 
-    Fix: look whether you know it; leave it out when a crash is being looked into.
+    Fix: leave it out unless you mean it.
+    More: Look whether you know it; leave it out when a crash is being looked into.
     """
     preloaded = [one for one in libraries.found if one.origin == "preload"]
     odd = [one for one in preloaded if one.loads is False or not _USUAL_PRELOADS.fullmatch(one.name)]
@@ -243,6 +241,6 @@ def preload_hooks_ranks(libraries: Libraries) -> Answer:
     return Problem(
         ", ".join(f"{one.path}{' (does not exist)' if one.loads is False else ''}" for one in odd),
         "It is loaded into every rank." if not missing else "A preloaded file that is not there only makes noise.",
-        Fix("Leave it out unless you mean it.", ("unset LD_PRELOAD", "cat /etc/ld.so.preload")),
+        Fix(commands=("unset LD_PRELOAD", "cat /etc/ld.so.preload")),
         {one.path: one.loads for one in odd},
-    )  # fmt: skip
+    )

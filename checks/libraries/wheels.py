@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Libraries, Pytorch
 
-from .._knowledge import counted, listed, minor_of, numbers
 from .._versions import requirement, satisfies
+from .._wording import counted, listed, minor_of
 
 # Wheels of both CUDA majors put these into one folder under one name (nvidia/cudnn/lib/libcudnn.so.9); all others have
 # folders of their own since CUDA 13 (nvidia/cu13/lib). NCCL has a check of its own.
@@ -27,10 +28,11 @@ def _family(name: str) -> str | None:
 def cuda_wheels_overwrite_each_other(libraries: Libraries, pytorch: Pytorch) -> Answer:
     """Wheels of one library for two CUDA majors are installed, and both write the same files.
 
-    Why: nvidia-cudnn-cu12 and nvidia-cudnn-cu13 (and cuSPARSELt, NVSHMEM) share a folder and file names. The one
+    Why: they share one folder and one file name: which library is there depends on what was installed last.
+    More: nvidia-cudnn-cu12 and nvidia-cudnn-cu13 (and cuSPARSELt, NVSHMEM) share a folder and file names. The one
     installed last is there; torch then fails with an undefined symbol, or refuses the cuDNN it finds.
 
-    Fix: remove the one that torch does not ask for, then put the other one back.
+    Fix: remove the others.
     """
     if not libraries.wheels:
         return Skip("no NVIDIA wheel is installed")
@@ -41,17 +43,16 @@ def cuda_wheels_overwrite_each_other(libraries: Libraries, pytorch: Pytorch) -> 
     major = (pytorch.cuda or "").partition(".")[0]
     extra = [name for names in double.values() for name in names if _family(name) != major]
     kept = [f"{n}=={libraries.wheels[n]}" for names in double.values() for n in names if _family(n) == major]
-    remove = Fix("Remove the others.", (shell("pip uninstall -y {:package}", extra),))
+    remove = Fix(commands=(shell("pip uninstall -y {:package}", extra),))
     back = Fix(
         "Put torch's own back: it lost files to the other.",
         (shell("pip install --force-reinstall --no-deps {:package}", kept),),
     )
     return Problem(
         "; ".join(" and ".join(f"{name} {libraries.wheels[name]}" for name in names) for names in double.values()),
-        "They share one folder and one file name: which library is there depends on what was installed last.",
-        (remove, back) if kept else remove,
-        {name: libraries.wheels[name] for names in double.values() for name in names},
-    )  # fmt: skip
+        fix=(remove, back) if kept else remove,
+        evidence={name: libraries.wheels[name] for names in double.values() for name in names},
+    )
 
 
 @check(
@@ -65,7 +66,7 @@ def cuda_families_mixed(libraries: Libraries, pytorch: Pytorch) -> Answer:
     Why: they are what an earlier torch left, or what another framework needs. torch does not use them; they take
     gigabytes, and a library of theirs can be found by a program that looks for any.
 
-    Fix: remove them when nothing else needs them.
+    Fix: remove them if nothing else needs them.
     """
     major = (pytorch.cuda or "").partition(".")[0]
     if not libraries.wheels or not major:
@@ -77,7 +78,7 @@ def cuda_families_mixed(libraries: Libraries, pytorch: Pytorch) -> Answer:
     return Problem(
         f"{counted(len(other), 'NVIDIA wheel')} for {families}, torch is built for CUDA {pytorch.cuda}",
         "torch does not use them. Another framework may; otherwise they are left over.",
-        Fix("Remove them if nothing else needs them.", (shell("pip uninstall -y {:package}", other),)),
+        Fix(commands=(shell("pip uninstall -y {:package}", other),)),
         {name: libraries.wheels[name] for name in other},
     )
 
@@ -93,7 +94,7 @@ def cuda_wheels_not_as_required(libraries: Libraries, pytorch: Pytorch) -> Answe
     Why: torch pins each of its CUDA libraries and was built with those. A missing one is an ImportError (libcudnn.so.9:
     cannot open shared object file); an older one misses symbols that torch or another library uses.
 
-    Fix: install the pinned versions.
+    Fix: install the pinned ones.
     """
     asked = [*libraries.requires.get("torch", ()), *libraries.requires.get("cuda-toolkit", ())]
     wanted = dict(requirement(line) for line in asked if line.startswith(("nvidia-", "cuda-")))
@@ -117,12 +118,9 @@ def cuda_wheels_not_as_required(libraries: Libraries, pytorch: Pytorch) -> Answe
     return Problem(
         ", ".join(f"{name} {have} (torch asks {wanted[name]})" for name, have in bad.items()),
         "torch was built and tested with the versions it pins; it does not load without them.",
-        Fix(
-            "Install the pinned ones.",
-            (shell("pip install --no-deps {:package}", [name + wanted[name] for name in bad]),),
-        ),
+        Fix(commands=(shell("pip install --no-deps {:package}", [name + wanted[name] for name in bad]),)),
         {name: f"{have}, asked {wanted[name]}" for name, have in bad.items()},
-    )  # fmt: skip
+    )
 
 
 @check(
@@ -135,11 +133,13 @@ def bitsandbytes_lacks_cuda(
 ) -> Answer:
     """bitsandbytes has no library for the CUDA that torch was built with.
 
-    Why: its wheel carries one library a CUDA version and picks by torch.version.cuda. Without a fitting one it loads
+    Why: it would run without its CUDA part: 8-bit optimizers and 4-bit layers fail.
+    More: Its wheel carries one library a CUDA version and picks by torch.version.cuda. Without a fitting one it loads
     the CPU part, and 8-bit optimizers and 4-bit layers fail with "CUDA Setup failed despite GPU being available" or
     "not available in CPU-only version".
 
-    Fix: a bitsandbytes that has one; BNB_CUDA_VERSION chooses another by hand.
+    Fix: update it.
+    More: A bitsandbytes that has one; BNB_CUDA_VERSION chooses another by hand.
     """
     installed = packages.get("bitsandbytes")
     if installed is None or not pytorch.cuda:
@@ -157,7 +157,6 @@ def bitsandbytes_lacks_cuda(
     names = ", ".join(sorted(have, key=numbers))
     return Problem(
         f"bitsandbytes {installed} has libraries for CUDA {names}; torch is built for {cuda}",
-        "It would run without its CUDA part: 8-bit optimizers and 4-bit layers fail.",
-        Fix("Update it.", ("pip install --upgrade bitsandbytes",)),
-        {"bitsandbytes": installed, "libraries": names, "torch_cuda": pytorch.cuda},
+        fix=Fix(commands=("pip install --upgrade bitsandbytes",)),
+        evidence={"bitsandbytes": installed, "libraries": names, "torch_cuda": pytorch.cuda},
     )

@@ -6,8 +6,9 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Link, Pci, Visible
 
-from .._knowledge import counted, gpu_list
-from ._pairs import names_of, sharing
+from .._gpus import names_of
+from .._wording import counted, gpu_list
+from ._pairs import sharing
 
 _LEVELS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-p2p-level"
 
@@ -16,10 +17,11 @@ _LEVELS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nc
 def gpus_span_numa_nodes(gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible: Visible) -> Answer:
     """The visible GPUs hang on different NUMA nodes and have no NVLink between them.
 
-    Why: traffic between them crosses the CPU interconnect. That works; two GPUs of one NUMA node are just faster
-    together.
+    Why: between the nodes all traffic crosses the CPU interconnect.
+    More: That works; two GPUs of one NUMA node are just faster together.
 
-    Fix: for a run on fewer GPUs choose those of one node; pin the ranks to their node.
+    Fix: let the launcher pin each rank to its node.
+    More: For a run on fewer GPUs choose those of one node.
     """
     nodes: dict[int, list[int]] = {}
     for gpu in gpus:
@@ -35,9 +37,8 @@ def gpus_span_numa_nodes(gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible
     where = "; ".join(f"{gpu_list(members)} near node {node}" for node, members in sorted(nodes.items()))
     return Problem(
         where,
-        "Between the nodes all traffic crosses the CPU interconnect.",
-        Fix("Let the launcher pin each rank to its node.", ("mgpu configure",)),
-        {f"node_{node}": len(members) for node, members in sorted(nodes.items())},
+        fix=Fix(commands=("mgpu configure",)),
+        evidence={f"node_{node}": len(members) for node, members in sorted(nodes.items())},
     )
 
 
@@ -45,10 +46,12 @@ def gpus_span_numa_nodes(gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible
 def cpus_far_from_gpus(gpus: tuple[Gpu, ...], visible: Visible, pci: Pci) -> Answer:
     """None of the CPUs this process may use is near one of the visible GPUs.
 
-    Why: an affinity mask (taskset, a cpuset, Slurm without GPU binding) leaves only cores of another socket. Every copy
-    to that GPU, and NCCL's own threads, then cross between the sockets.
+    Why: this process's affinity leaves it only CPUs of another socket; copies to these GPUs cross between sockets.
+    More: An affinity mask (taskset, a cpuset, Slurm without GPU binding) leaves only cores of another socket. Every
+    copy to that GPU, and NCCL's own threads, then cross between the sockets.
 
-    Fix: ask for CPUs of the GPU's own socket, or use the GPUs of the sockets you have.
+    Fix: ask for CPUs near the GPUs; outside Slurm, widen the mask.
+    More: Ask for CPUs of the GPU's own socket, or use the GPUs of the sockets you have.
     """
     places = [(gpu, found) for gpu in gpus if gpu.index in visible.gpus and (found := pci.at(gpu.pci))]
     known = [(gpu, found) for gpu, found in places if found.cpus_near_usable is not None]
@@ -60,11 +63,9 @@ def cpus_far_from_gpus(gpus: tuple[Gpu, ...], visible: Visible, pci: Pci) -> Ans
     near = far[0][1].cpus_near or "0"
     return Problem(
         f"no usable CPU near {gpu_list(gpu.index for gpu, _ in far)}",
-        "This process's affinity leaves it only CPUs of another socket; copies to these GPUs cross between sockets.",
-        Fix(
-            "Ask for CPUs near the GPUs; outside Slurm, widen the mask.",
-            ("srun --gres-flags=enforce-binding ...", shell("taskset -c {:numbers} mgpu launch ...", near)),
+        fix=Fix(
+            commands=("srun --gres-flags=enforce-binding ...", shell("taskset -c {:numbers} mgpu launch ...", near))
         ),
-        {f"gpu_{gpu.index}_cpus_near": found.cpus_near for gpu, found in far},
-        names_of(gpu for gpu, _ in far),
+        evidence={f"gpu_{gpu.index}_cpus_near": found.cpus_near for gpu, found in far},
+        subjects=names_of(gpu for gpu, _ in far),
     )

@@ -6,9 +6,10 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Link, Pci, Visible, bus_address
 
-from .._hardware import GRACE, model_of
-from .._knowledge import counted, gpu_list, use_only
-from ._pairs import P2P_OK, P2P_UNKNOWN, granted, names_of, refusal, sharing
+from .._gpus import gpu_problem, names_of, use_only
+from .._nvlink_models import GRACE, model_of
+from .._wording import counted, gpu_list
+from ._pairs import P2P_OK, P2P_UNKNOWN, granted, refusal, sharing
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 _VALIDATION = "https://docs.nvidia.com/health-validation/reference/checks/nvlink"
@@ -25,7 +26,7 @@ def nvlink_inactive(gpus: tuple[Gpu, ...]) -> Answer:
     over PCIe. Where there is no NVSwitch, GPUs are compared with those they are joined to: another pair may have fewer
     bridges, or none.
 
-    Fix: reset the GPUs; links that stay down are a cable, a bridge or a board.
+    Fix: reset the GPUs; if the links stay down: bridge, cable or board.
     """
     switched = {gpu.name for gpu in gpus if any(link.remote == "switch" for link in gpu.nvlinks or ())}
     active = [
@@ -48,11 +49,7 @@ def nvlink_inactive(gpus: tuple[Gpu, ...]) -> Answer:
         return Problem(
             f"{gpu_list(g.index for g in bad)}: {gpu.nvlinks_active} of {most} NVLinks active",
             f"Its siblings have {most}. Every collective runs at the speed of the weakest GPU.",
-            Fix(
-                "Reset the GPUs; if the links stay down: bridge, cable or board.",
-                ("nvidia-smi nvlink --status", "sudo nvidia-smi --gpu-reset"),
-                who="hardware",
-            ),
+            Fix(commands=("nvidia-smi nvlink --status", "sudo nvidia-smi --gpu-reset"), who="hardware"),
             {f"gpu_{g.index}_active": g.nvlinks_active for g in bad} | {"siblings": most},
             names_of(bad),
         )
@@ -80,10 +77,11 @@ def _joined(gpus: tuple[Gpu, ...]) -> dict[int, int]:
 def nvlinks_fewer_than_model(gpus: tuple[Gpu, ...], pci: Pci) -> Answer:
     """All GPUs of a model on an NVSwitch board have fewer NVLinks up than the model has.
 
-    Why: when a switch fails, the fabric manager takes its links out of use on every GPU alike. The GPUs agree with each
-    other, jobs run, and every collective is slower than the machine was bought for.
+    Why: all GPUs lack the same links: a switch is out, or the fabric manager runs the board degraded.
+    More: The GPUs agree with each other, jobs run, and every collective is slower than the machine was bought for.
 
-    Fix: look at the fabric manager's log; a switch that is out is the vendor's.
+    Fix: see which switch it is.
+    More: Look at the fabric manager's log; a switch that is out is the vendor's.
     """
     judged: list[tuple[Gpu, int, int]] = []
     for gpu in gpus:
@@ -103,18 +101,16 @@ def nvlinks_fewer_than_model(gpus: tuple[Gpu, ...], pci: Pci) -> Answer:
     first, whole = bad[0]
     return Problem(
         f"{best[first.name]} of {whole} NVLinks active on every {first.name}",
-        "All GPUs lack the same links: a switch is out, or the fabric manager runs the board degraded.",
-        Fix(
-            "See which switch it is.",
-            (
+        fix=Fix(
+            commands=(
                 "nvidia-smi nvlink --status",
                 "sudo journalctl -u nvidia-fabricmanager",
                 "nvidia-smi -q | grep -A 12 Fabric",
             ),
             who="admin",
         ),
-        {f"gpu_{gpu.index}_active": gpu.nvlinks_active for gpu, _ in bad} | {"model": whole},
-        names_of(gpu for gpu, _ in bad),
+        evidence={f"gpu_{gpu.index}_active": gpu.nvlinks_active for gpu, _ in bad} | {"model": whole},
+        subjects=names_of(gpu for gpu, _ in bad),
     )
 
 
@@ -122,9 +118,9 @@ def nvlinks_fewer_than_model(gpus: tuple[Gpu, ...], pci: Pci) -> Answer:
 def nvlink_slow(gpus: tuple[Gpu, ...]) -> Answer:
     """An active NVLink runs at a lower speed than the model's links do.
 
-    Why: a link that trained low counts as active, and the slowest link on the way sets the pace of every ring.
+    Why: the slowest link on the way sets the pace of every collective.
 
-    Fix: reset the GPU; a link that stays slow is a cable, a bridge or a board.
+    Fix: reset the GPU; if the link stays slow: cable, bridge or board.
     """
     told: list[tuple[Gpu, dict[int, int]]] = []
     for gpu in gpus:
@@ -149,17 +145,15 @@ def nvlink_slow(gpus: tuple[Gpu, ...]) -> Answer:
     return Problem(
         f"GPU {gpu.index}: NVLink {', '.join(map(str, few))} at {min(few.values())} MB/s, "
         f"{wanted[gpu.name]} is usual" + (f" ({counted(len(slow), 'GPU')} in all)" if len(slow) > 1 else ""),
-        "The slowest link on the way sets the pace of every collective.",
-        Fix(
-            "Reset the GPU; if the link stays slow: cable, bridge or board.",
-            (
+        fix=Fix(
+            commands=(
                 shell("nvidia-smi nvlink --status -i {:number}", gpu.index),
                 shell("sudo nvidia-smi --gpu-reset -i {:number}", gpu.index),
             ),
             who="hardware",
         ),
-        {f"gpu_{g.index}_link_{n}_mb_per_s": mb for g, links in slow for n, mb in links.items()},
-        names_of(g for g, _ in slow),
+        evidence={f"gpu_{g.index}_link_{n}_mb_per_s": mb for g, links in slow for n, mb in links.items()},
+        subjects=names_of(g for g, _ in slow),
     )
 
 
@@ -171,23 +165,19 @@ def nvlink_slow(gpus: tuple[Gpu, ...]) -> Answer:
 def nvlink_without_peer_access(links: tuple[Link, ...], visible: Visible) -> Answer:
     """GPUs are joined by NVLink, and the driver refuses peer access between them.
 
-    Why: NCCL stops with an error when an NVLink pair has no peer access, because the machine is set up wrongly (driver
+    Why: NCCL treats this as a broken machine and refuses to start.
+    More: NCCL stops with an error when an NVLink pair has no peer access, because the machine is set up wrongly (driver
     option, virtualisation, confidential computing).
 
-    Fix: have peer access switched on again in the driver or the hypervisor.
+    Fix: look for the driver option or hypervisor setting that disables it.
     """
     joined = [link for link in sharing(links, visible) if link.nvlinks]
     bad = [link for link in joined if refusal(link)]
     if bad:
         return Problem(
             f"{counted(len(bad), 'NVLink pair')} without peer access (GPU {bad[0].a} and {bad[0].b})",
-            "NCCL treats this as a broken machine and refuses to start.",
-            Fix(
-                "Look for the driver option or hypervisor setting that disables it.",
-                ("nvidia-smi topo -p2p r",),
-                "admin",
-            ),
-            {f"gpu_{link.a}_{link.b}": refusal(link) for link in bad[:8]},
+            fix=Fix(commands=("nvidia-smi topo -p2p r",), who="admin"),
+            evidence={f"gpu_{link.a}_{link.b}": refusal(link) for link in bad[:8]},
         )
     good = sum(map(granted, joined))
     if not good:
@@ -199,10 +189,11 @@ def nvlink_without_peer_access(links: tuple[Link, ...], visible: Visible) -> Ans
 def nvlink_atomics_missing(links: tuple[Link, ...], visible: Visible) -> Answer:
     """GPUs are joined by NVLink, and cannot do atomic operations in each other's memory.
 
-    Why: NCCL does without, but NVSHMEM and the kernels built on it (DeepEP, symmetric memory) use them, and stop with
+    Why: collectives of NCCL work; libraries that write into other GPUs' memory on their own may not.
+    More: NCCL does without, but NVSHMEM and the kernels built on it (DeepEP, symmetric memory) use them, and stop with
     an error or take a slower way.
 
-    Fix: look for the driver or hypervisor setting that switches them off.
+    Fix: look for the driver or hypervisor setting that disables them.
     """
     joined = [link for link in sharing(links, visible) if link.nvlinks and link.p2p_atomics not in (None, P2P_UNKNOWN)]
     bad = [link for link in joined if link.p2p_atomics != P2P_OK]
@@ -212,9 +203,8 @@ def nvlink_atomics_missing(links: tuple[Link, ...], visible: Visible) -> Answer:
         return Ok(f"atomic operations on {counted(len(joined), 'NVLink pair')}")
     return Problem(
         f"no atomic operations on {len(bad)} of {counted(len(joined), 'NVLink pair')} (GPU {bad[0].a} and {bad[0].b})",
-        "Collectives of NCCL work; libraries that write into other GPUs' memory on their own may not.",
-        Fix("Look for the driver or hypervisor setting that disables them.", ("nvidia-smi topo -p2p a",), "admin"),
-        {f"gpu_{link.a}_{link.b}": link.p2p_atomics for link in bad[:8]},
+        fix=Fix(commands=("nvidia-smi topo -p2p a",), who="admin"),
+        evidence={f"gpu_{link.a}_{link.b}": link.p2p_atomics for link in bad[:8]},
     )
 
 
@@ -222,10 +212,11 @@ def nvlink_atomics_missing(links: tuple[Link, ...], visible: Visible) -> Answer:
 def c2c_link_down(gpus: tuple[Gpu, ...]) -> Answer:
     """The NVLink-C2C between a GPU and its Grace CPU is off.
 
-    Why: on GH200 and GB200 host memory, loading and offloading go over C2C at many times the speed of PCIe. Without it
+    Why: everything between host and GPU memory takes a far slower way.
+    More: On GH200 and GB200 host memory, loading and offloading go over C2C at many times the speed of PCIe. Without it
     they crawl, and GPUs and network cards lose their short way.
 
-    Fix: power-cycle the tray; if it stays off, it is the board.
+    Fix: power-cycle the tray; if it stays off: the vendor.
     """
     told = [gpu for gpu in gpus if gpu.c2c_enabled is not None and GRACE.search(gpu.name or "")]
     bad = [gpu for gpu in told if not gpu.c2c_enabled]
@@ -233,12 +224,11 @@ def c2c_link_down(gpus: tuple[Gpu, ...]) -> Answer:
         return Skip("no GPU here that sits beside a Grace CPU")
     if not bad:
         return Ok(f"NVLink-C2C is on for {counted(len(told), 'GPU')}")
-    return Problem(
-        f"{gpu_list(gpu.index for gpu in bad)}: NVLink-C2C to the Grace CPU is off",
-        "Everything between host and GPU memory takes a far slower way.",
-        Fix("Power-cycle the tray; if it stays off: the vendor.", ("nvidia-smi c2c -s",), "hardware"),
-        {f"gpu_{gpu.index}_c2c": gpu.c2c_enabled for gpu in bad},
-        names_of(bad),
+    return gpu_problem(
+        bad,
+        "NVLink-C2C to the Grace CPU is off",
+        {"c2c": "c2c_enabled"},
+        Fix(commands=("nvidia-smi c2c -s",), who="hardware"),
     )
 
 
@@ -246,10 +236,11 @@ def c2c_link_down(gpus: tuple[Gpu, ...]) -> Answer:
 def nvlink_pairs_split(gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible: Visible) -> Answer:
     """The visible GPUs have no NVLink between them, and others of this machine do.
 
-    Why: bridges join GPUs in pairs. A run on one GPU of each pair sends its gradients over PCIe, often at a tenth of
-    the speed, though as many bridged GPUs stand by.
+    Why: CUDA_VISIBLE_DEVICES takes GPUs of different bridges: what they send each other goes over PCIe.
+    More: A run on one GPU of each pair sends its gradients over PCIe, often at a tenth of the speed, though as many
+    bridged GPUs stand by.
 
-    Fix: choose GPUs of one bridge.
+    Fix: choose bridged GPUs, if nobody else uses them.
     """
     chosen = sharing(links, visible)
     if not chosen or any(link.nvlinks is None for link in links):
@@ -268,7 +259,6 @@ def nvlink_pairs_split(gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible: 
         return Ok("there are not enough bridged GPUs for this run")
     return Problem(
         f"no NVLink between {gpu_list(sorted(visible.gpus))}, but between GPU {joined[0][0]} and {joined[0][1]}",
-        "CUDA_VISIBLE_DEVICES takes GPUs of different bridges: what they send each other goes over PCIe.",
-        Fix("Choose bridged GPUs, if nobody else uses them.", use_only(sorted(better), gpus)),
-        {"visible": ",".join(map(str, visible.gpus)), "bridged": ", ".join(f"{a}+{b}" for a, b in joined)},
+        fix=Fix(commands=use_only(sorted(better), gpus)),
+        evidence={"visible": ",".join(map(str, visible.gpus)), "bridged": ", ".join(f"{a}+{b}" for a, b in joined)},
     )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Driver, Gpu, Leftovers, Pci
 
-from .._hardware import GRACE, fabric_complaints
-from .._knowledge import counted, gpu_list, numbers
-from ._pairs import names_of
+from .._gpus import names_of
+from .._nvlink_models import GRACE, fabric_complaints
+from .._wording import counted, gpu_list
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 _FABRIC = "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/"
 # nvmlGpuFabricState_t
 _NOT_STARTED, _IN_PROGRESS, _COMPLETED = 1, 2, 3
+_RESTARTED = ("sudo systemctl restart nvidia-fabricmanager", "systemctl status nvidia-fabricmanager")
 
 
 @check(
@@ -22,10 +24,11 @@ _NOT_STARTED, _IN_PROGRESS, _COMPLETED = 1, 2, 3
 def nvlink_fabric_not_ready(gpus: tuple[Gpu, ...]) -> Answer:
     """The NVSwitch fabric of this machine is not up.
 
-    Why: on NVSwitch machines the fabric manager must join the GPUs first. Until then CUDA fails to start with error 802
-    "system not yet initialized".
+    Why: without it CUDA stops with error 802, system not yet initialized.
+    More: On NVSwitch machines the fabric manager must join the GPUs first.
 
-    Fix: start nvidia-fabricmanager, in the version of the driver; of an NVL72 rack it runs in the switch trays.
+    Fix: start the fabric manager; its version must equal the driver's.
+    More: In an NVL72 rack it runs in the switch trays.
     """
     known = [gpu for gpu in gpus if gpu.fabric_state]  # 0 = no fabric here, which is no fault
     bad = [
@@ -39,20 +42,15 @@ def nvlink_fabric_not_ready(gpus: tuple[Gpu, ...]) -> Answer:
         )
         return Problem(
             f"NVSwitch fabric {state} on {counted(len(bad), 'GPU')}",
-            "Without it CUDA stops with error 802, system not yet initialized.",
-            Fix(
+            fix=Fix(
                 "Ask who runs the rack: the fabric manager is in its switch trays, not on this machine.",
                 ("nvidia-smi -q | grep -A 12 Fabric",),
                 who="admin",
             )
             if _in_a_rack(bad)
-            else Fix(
-                "Start the fabric manager; its version must equal the driver's.",
-                ("sudo systemctl restart nvidia-fabricmanager", "systemctl status nvidia-fabricmanager"),
-                who="admin",
-            ),
-            {f"gpu_{gpu.index}_state": gpu.fabric_state for gpu in bad},
-            names_of(bad),
+            else Fix(commands=_RESTARTED, who="admin"),
+            evidence={f"gpu_{gpu.index}_state": gpu.fabric_state for gpu in bad},
+            subjects=names_of(bad),
         )
     return Ok(f"fabric is up on {len(known)} of {len(gpus)} GPUs") if known else Skip("no NVSwitch fabric here")
 
@@ -70,10 +68,11 @@ def _fabric_is_up(gpus: tuple[Gpu, ...]) -> bool:
 def fabric_manager_missing(gpus: tuple[Gpu, ...], pci: Pci, leftovers: Leftovers) -> Answer:
     """This machine has NVSwitches, and no fabric manager runs.
 
-    Why: it sets up the routes between the GPUs; before that CUDA refuses to start with error 802 "system not yet
+    Why: nobody sets up the routes between the GPUs: CUDA stops with error 802, system not yet initialized.
+    More: It sets up the routes between the GPUs; before that CUDA refuses to start with error 802 "system not yet
     initialized", although nvidia-smi lists every GPU.
 
-    Fix: install it in the version of the driver, and start it.
+    Fix: start it; where it is not installed, install the version of the driver first.
     """
     if not pci.nvswitches:
         return Skip("no NVSwitch on the bus" if pci.nvswitches == 0 else "the bus cannot be read")
@@ -86,13 +85,11 @@ def fabric_manager_missing(gpus: tuple[Gpu, ...], pci: Pci, leftovers: Leftovers
         return Skip("the host's services are not shown here; on the host: systemctl status nvidia-fabricmanager")
     return Problem(
         f"{counted(pci.nvswitches, 'NVSwitch', 'NVSwitches')}, and no nv-fabricmanager runs",
-        "Nobody sets up the routes between the GPUs: CUDA stops with error 802, system not yet initialized.",
-        Fix(
-            "Start it; where it is not installed, install the version of the driver first.",
-            ("sudo systemctl enable --now nvidia-fabricmanager", "systemctl status nvidia-fabricmanager"),
+        fix=Fix(
+            commands=("sudo systemctl enable --now nvidia-fabricmanager", "systemctl status nvidia-fabricmanager"),
             who="admin",
         ),
-        {"nvswitches": pci.nvswitches, "installed": pci.fabric_manager},
+        evidence={"nvswitches": pci.nvswitches, "installed": pci.fabric_manager},
     )
 
 
@@ -100,10 +97,11 @@ def fabric_manager_missing(gpus: tuple[Gpu, ...], pci: Pci, leftovers: Leftovers
 def fabric_manager_version_differs(gpus: tuple[Gpu, ...], pci: Pci, driver: Driver) -> Answer:
     """The fabric manager installed here is not of the driver's version.
 
-    Why: it compares itself with the loaded driver when it starts, and gives up when they differ. The GPUs are then not
-    joined, and CUDA stops with error 802 "system not yet initialized". An update of only one of the two does this.
+    Why: it refuses to start beside another driver: the GPUs are not joined, and CUDA stops with error 802.
+    More: It compares itself with the loaded driver when it starts, and gives up when they differ. An update of only one
+    of the two does this.
 
-    Fix: install the fabric manager of the driver's very version.
+    Fix: install the version of the driver, then restart it.
     """
     if not pci.nvswitches:
         return Skip("no NVSwitch on the bus" if pci.nvswitches == 0 else "the bus cannot be read")
@@ -119,28 +117,37 @@ def fabric_manager_version_differs(gpus: tuple[Gpu, ...], pci: Pci, driver: Driv
         return Ok(f"the fabric is up; at its next start nv-fabricmanager {pci.fabric_manager} wants its own driver")
     return Problem(
         f"nv-fabricmanager {pci.fabric_manager} is installed, the driver is {loaded}",
-        "It refuses to start beside another driver: the GPUs are not joined, and CUDA stops with error 802.",
-        Fix(
-            "Install the version of the driver, then restart it.",
-            (
+        fix=Fix(
+            commands=(
                 shell("sudo apt-get install nvidia-fabricmanager-{:number}", wanted[0]),
                 "sudo systemctl restart nvidia-fabricmanager",
             ),
             who="admin",
         ),
-        {"fabric_manager": pci.fabric_manager, "driver": loaded},
+        evidence={"fabric_manager": pci.fabric_manager, "driver": loaded},
     )
+
+
+_STATE = "nvidia-smi -q | grep -A 12 Fabric"
+_WITHOUT_MULTICAST = Fix(
+    "Train without multicast until then.",
+    ("export NCCL_NVLS_ENABLE=0",),
+    kind="stopgap",
+    caveat="an all-reduce over 8 GPUs loses about a quarter of its bandwidth",
+)
 
 
 @check(Severity.WARNING, source=_NVML, because_of=("nvlink_inactive", "nvlinks_fewer_than_model"))
 def nvlink_fabric_degraded(gpus: tuple[Gpu, ...]) -> Answer:
     """The NVSwitch fabric is up, and reports that it is not sound.
 
-    Why: a failed switch, a lost route or a half-configured partition leaves plain NVLink working; traffic is slower,
+    Why: collectives are slower than they should be, and NVLS (multicast in the switches) may fail when a group forms.
+    More: A failed switch, a lost route or a half-configured partition leaves plain NVLink working; traffic is slower,
     and NCCL's NVLS fails with "Failed to bind NVLink SHARP (NVLS) Multicast memory", which torch shows as "unhandled
     cuda error".
 
-    Fix: restart the fabric manager and reset the GPUs; NCCL_NVLS_ENABLE=0 gets a run through until then.
+    Fix: restart the fabric manager and reset the GPUs; if it stays: the vendor.
+    More: NCCL_NVLS_ENABLE=0 gets a run through until it is repaired.
     """
     told = [
         (gpu, complaints)
@@ -155,26 +162,12 @@ def nvlink_fabric_degraded(gpus: tuple[Gpu, ...]) -> Answer:
     first = next(complaints for _, complaints in told if complaints)
     return Problem(
         f"NVSwitch fabric of {gpu_list(gpu.index for gpu in bad)}: {'; '.join(first)}",
-        "Collectives are slower than they should be, and NVLS (multicast in the switches) may fail when a group forms.",
-        (
-            Fix(
-                "Ask who runs the rack: its fabric manager is in the switch trays.",
-                ("nvidia-smi -q | grep -A 12 Fabric",),
-                who="admin",
-            )
+        fix=(
+            Fix("Ask who runs the rack: its fabric manager is in the switch trays.", (_STATE,), who="admin")
             if _in_a_rack(bad)
-            else Fix(
-                "Restart the fabric manager and reset the GPUs; if it stays: the vendor.",
-                ("sudo systemctl restart nvidia-fabricmanager", "nvidia-smi -q | grep -A 12 Fabric"),
-                who="admin",
-            ),
-            Fix(
-                "Train without multicast until then.",
-                ("export NCCL_NVLS_ENABLE=0",),
-                kind="stopgap",
-                caveat="an all-reduce over 8 GPUs loses about a quarter of its bandwidth",
-            ),
+            else Fix(commands=(_RESTARTED[0], _STATE), who="admin"),
+            _WITHOUT_MULTICAST,
         ),
-        {f"gpu_{gpu.index}_health_mask": gpu.fabric_health_mask for gpu in bad},
-        names_of(bad),
+        evidence={f"gpu_{gpu.index}_health_mask": gpu.fabric_health_mask for gpu in bad},
+        subjects=names_of(bad),
     )

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Container, Driver, Gpu, Link, Visible
 
-from .._knowledge import counted, numbers
-from ._pairs import granted, names_of, refusal, sharing
+from .._gpus import names_of
+from .._wording import counted
+from ._pairs import granted, refusal, sharing
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 # nvmlGpuP2PStatus_t
@@ -36,8 +38,8 @@ def peer_access_missing(links: tuple[Link, ...], visible: Visible) -> Answer:
     Why: consumer cards have no peer access over PCIe. NCCL notices it and sends everything through host memory: it
     works, gradients just take longer. Setting NCCL_P2P_DISABLE=1 changes nothing.
 
-    Fix: nothing to repair, unless a driver option switched it off; larger micro-batches or gradient accumulation make
-    it matter less.
+    Fix: look for the driver option that switches it off.
+    More: Larger micro-batches or gradient accumulation make it matter less.
     """
     pairs = sharing(links, visible)
     bad = [link for link in pairs if refusal(link)]
@@ -46,7 +48,7 @@ def peer_access_missing(links: tuple[Link, ...], visible: Visible) -> Answer:
         return Problem(
             f"{len(bad)} of {counted(len(pairs), 'GPU pair')} without peer access",
             f"Direct transfer between these GPUs is off: {why}. NCCL goes through host memory (/dev/shm).",
-            Fix("Look for the driver option that switches it off.", ("nvidia-smi topo -p2p r",), "admin")
+            Fix(commands=("nvidia-smi topo -p2p r",), who="admin")
             if refusal(bad[0]) == _BY_OPTION
             else Fix("Nothing to repair. Accumulation and larger micro-batches make the transfers matter less."),
             {f"gpu_{link.a}_{link.b}": refusal(link) for link in bad[:8]},
@@ -64,7 +66,8 @@ def peer_access_uneven(gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible: 
     Why: nothing in the hardware explains it, so a setting or a fault does. NCCL takes the slow way wherever one pair of
     a ring has only that.
 
-    Fix: compare the GPUs that are refused with the others: driver option, MIG, passthrough.
+    Fix: compare them with the others.
+    More: Driver option, MIG, passthrough.
     """
     name = {gpu.index: gpu.name for gpu in gpus if not gpu.lost and not gpu.mig_mode}
     alike: dict[tuple[object, ...], list[Link]] = {}
@@ -82,26 +85,26 @@ def peer_access_uneven(gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible: 
             return Problem(
                 f"{len(bad)} of {len(group)} equal GPU pairs without peer access (GPU {bad[0].a} and {bad[0].b})",
                 f"The driver says: {why}. The other pairs of this model, at the same distance, have it.",
-                Fix("Compare them with the others.", ("nvidia-smi topo -p2p r", "nvidia-smi topo -m"), "admin"),
+                Fix(commands=("nvidia-smi topo -p2p r", "nvidia-smi topo -m"), who="admin"),
                 {f"gpu_{link.a}_{link.b}": refusal(link) for link in bad[:8]},
             )
     return Ok(f"{counted(sum(map(len, compared)), 'GPU pair')} alike")
 
 
 @check(
-    Severity.WARNING,
-    source="https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/environment.py",
+    Severity.WARNING, source="https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/environment.py"
 )
 def rtx40_peer_access_misreported(
     gpus: tuple[Gpu, ...], driver: Driver, visible: Visible, env: Mapping[str, str]
 ) -> Answer:
     """Several RTX 40 cards run under a driver that promises peer access they do not have.
 
-    Why: NCCL believes the driver and hangs in the first all-reduce. `accelerate launch` switches the way off by itself;
-    under torchrun or python, accelerate stops with "Using RTX 4000 series doesn't support faster communication
-    broadband via P2P or IB".
+    Why: this driver says that the cards reach each other directly. They do not: NCCL hangs, or accelerate refuses.
+    More: `accelerate launch` switches the way off by itself; under torchrun or python, accelerate stops with "Using RTX
+    4000 series doesn't support faster communication broadband via P2P or IB".
 
-    Fix: update the driver, or set the two variables.
+    Fix: update the driver to 550.40.07 or newer.
+    More: Or set the two variables.
     """
     cards = [gpu for gpu in gpus if gpu.index in visible.gpus and "RTX 40" in (gpu.name or "")]
     if len(cards) < 2:
@@ -115,9 +118,8 @@ def rtx40_peer_access_misreported(
         return Ok("NCCL_P2P_DISABLE and NCCL_IB_DISABLE are set")
     return Problem(
         f"{counted(len(cards), 'RTX 40 card')} and driver {driver.version}, older than 550.40.07",
-        "This driver says that the cards reach each other directly. They do not: NCCL hangs, or accelerate refuses.",
-        (
-            Fix("Update the driver to 550.40.07 or newer.", who="admin"),
+        fix=(
+            Fix(who="admin"),
             Fix(
                 "Tell NCCL not to try.",
                 tuple(shell("export {:name}=1", name) for name, value in off.items() if value != "1"),
@@ -125,8 +127,8 @@ def rtx40_peer_access_misreported(
                 caveat="has to be set in every shell; newer drivers need it no more",
             ),
         ),
-        {"driver": driver.version, **off},
-        names_of(cards),
+        evidence={"driver": driver.version, **off},
+        subjects=names_of(cards),
     )
 
 
@@ -134,7 +136,8 @@ def rtx40_peer_access_misreported(
 def wsl_several_gpus(container: Container, visible: Visible) -> Answer:
     """Several GPUs are to train together under WSL2.
 
-    Why: WSL2 shows no PCI bus and gives no direct transfer, so NCCL goes through host memory; old versions of it stop
+    Why: NCCL finds no PCI bus here and sends everything through host memory, of which WSL has half by default.
+    More: WSL2 shows no PCI bus and gives no direct transfer, so NCCL goes through host memory; old versions of it stop
     with "Could not find real path of /sys/class/pci_bus", and half the machine's memory is all WSL gets.
 
     Fix: a recent NCCL; where it hangs, switch the direct ways off and give WSL more memory.
@@ -145,8 +148,7 @@ def wsl_several_gpus(container: Container, visible: Visible) -> Answer:
         return Ok("one GPU under WSL2")
     return Problem(
         f"{len(visible.gpus)} GPUs under WSL2",
-        "NCCL finds no PCI bus here and sends everything through host memory, of which WSL has half by default.",
-        (
+        fix=(
             Fix("Train on Linux itself. Under WSL: give it more memory in %UserProfile%\\.wslconfig, [wsl2] memory=."),
             Fix(
                 "If the run hangs in its first collective:",
@@ -155,5 +157,5 @@ def wsl_several_gpus(container: Container, visible: Visible) -> Answer:
                 caveat="everything then goes through host memory, as it does here anyway",
             ),
         ),
-        {"gpus": len(visible.gpus)},
+        evidence={"gpus": len(visible.gpus)},
     )

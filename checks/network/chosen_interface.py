@@ -44,15 +44,18 @@ def nccl_picks_dead_end(network: Network, env: Mapping[str, str], nccl: Nccl, pl
         return Ok(f"NCCL would choose {chosen[0].name}")
     first = chosen[0]
     what = (
-        "loopback" if first.loopback
-        else f"a {first.kind}" if first.kind in ("bridge", "veth", "tunnel")
-        else "link-local only" if first.routable is False
+        "loopback"
+        if first.loopback
+        else f"a {first.kind}"
+        if first.kind in ("bridge", "veth", "tunnel")
+        else "link-local only"
+        if first.routable is False
         else "made for this machine only"
-    )  # fmt: skip
+    )
     return Problem(
         f"left alone, NCCL would choose {first.name} ({what})",
         f"It takes the first of {names_of(chosen)}.",
-        Fix("Name the interface of the cluster network.", export(NCCL_NAME, GLOO_NAME, name=best(network))),
+        Fix(commands=export(NCCL_NAME, GLOO_NAME, name=best(network))),
         {"choice": first.name, "address": first.addresses[0], "candidates": " ".join(i.name for i in chosen)},
         (first.name,),
     )
@@ -62,8 +65,9 @@ def nccl_picks_dead_end(network: Network, env: Mapping[str, str], nccl: Nccl, pl
 def nccl_picks_off_route(network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan) -> Answer:
     """NCCL would choose another interface than the one that leads to the machine where the ranks meet.
 
-    Why: NCCL does not look at routes: it takes the first interface. When that network does not reach the other
-    machines, the ranks meet and then hang; when it is a slow one for management, the run is slow without a word.
+    Why: it takes the first interface, whether it reaches the other machines or not.
+    More: When that network does not reach the other machines, the ranks meet and then hang; when it is a slow one for
+    management, the run is slow without a word.
 
     Fix: name the interface that leads there.
     """
@@ -77,16 +81,13 @@ def nccl_picks_off_route(network: Network, env: Mapping[str, str], nccl: Nccl, p
         return Ok(f"NCCL would choose {first.name}")
     return Problem(
         f"left alone, NCCL would choose {first.name}; the way to {network.master.name} goes through {route}",
-        "It takes the first interface, whether it reaches the other machines or not.",
-        Fix("Name the interface that leads there.", export(NCCL_NAME, GLOO_NAME, name=route)),
-        {"choice": first.name, "route": route},
-        (first.name,),
+        fix=Fix(commands=export(NCCL_NAME, GLOO_NAME, name=route)),
+        evidence={"choice": first.name, "route": route},
+        subjects=(first.name,),
     )
 
 
-@check(
-    Severity.INFO, source=_NCCL_TROUBLE, because_of=("nccl_picks_dead_end", "nccl_picks_off_route")
-)  # fmt: skip
+@check(Severity.INFO, source=_NCCL_TROUBLE, because_of=("nccl_picks_dead_end", "nccl_picks_off_route"))
 def interfaces_ambiguous(network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan) -> Answer:
     """Several interfaces could carry the run, and none is named.
 
@@ -104,6 +105,6 @@ def interfaces_ambiguous(network: Network, env: Mapping[str, str], nccl: Nccl, p
     return Problem(
         f"NCCL may use any of {names_of(usable)}",
         f"Its first connections go over {chosen[0].name}. All have to reach the other machines.",
-        Fix("Name the one that all machines have.", export(NCCL_NAME, GLOO_NAME, name=best(network))),
+        Fix(commands=export(NCCL_NAME, GLOO_NAME, name=best(network))),
         {"interfaces": " ".join(i.name for i in usable)},
     )

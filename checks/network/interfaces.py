@@ -13,7 +13,6 @@ from mgpu.snapshot import InfiniBand, Interface, Nccl, Network, Plan
 from .._interfaces import (
     GLOO_NAME,
     NCCL_NAME,
-    ONE_MACHINE,
     by_nccl,
     dead_end,
     export,
@@ -21,25 +20,25 @@ from .._interfaces import (
     leading_out,
     names_of,
     prescribed,
+    several_nodes,
 )
-from .._knowledge import counted
+from .._wording import counted
 
 _NCCL_TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"
 # Below it one step of a model with a billion parameters (2 GB of gradients) waits seconds for the network alone.
 _SLOW_MBIT_PER_S = 10_000
 
 
-@check(Severity.ERROR, source=_NCCL_TROUBLE)
+@check(Severity.ERROR, source=_NCCL_TROUBLE, given=several_nodes)
 def network_leads_nowhere(network: Network, plan: Plan) -> Answer:
     """The run needs several machines, and no interface of this one leads to another.
 
     Why: a container with a network of its own, or a cable that is out: there is only loopback and bridges for
     containers. The other machines cannot connect to an address that exists only here.
 
-    Fix: start the container in the host's network; bring the interface up.
+    Fix: in a container: use the host's network.
+    More: Bring the interface up.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     if not network.listed:
         return Skip("the interfaces cannot be listed")
     if out := leading_out(network):
@@ -49,7 +48,7 @@ def network_leads_nowhere(network: Network, plan: Plan) -> Answer:
         f"{plan.nodes} machines, and no interface here leads to another one",
         f"This machine has {names_of(list(network.interfaces))}.",
         (
-            Fix("In a container: use the host's network.", ("docker run --network=host ...",)),
+            Fix(commands=("docker run --network=host ...",)),
             Fix(
                 "Else bring the interface up.",
                 tuple(shell("sudo ip link set {:interface} up", name) for name in down[:1]),
@@ -60,17 +59,21 @@ def network_leads_nowhere(network: Network, plan: Plan) -> Answer:
     )
 
 
-@check(Severity.INFO, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-family")
+@check(
+    Severity.INFO,
+    source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-family",
+    given=several_nodes,
+)
 def network_ipv6_only(network: Network, plan: Plan) -> Answer:
     """This machine reaches others by IPv6 only.
 
-    Why: NCCL, gloo and torchrun work with it when all machines do; scripts with an IPv4 address,
+    Why: all machines of the run need IPv6 then.
+    More: NCCL, gloo and torchrun work with it when all machines do; scripts with an IPv4 address,
     NCCL_SOCKET_FAMILY=AF_INET or an address without brackets before the port do not.
 
-    Fix: give addresses as [2001:db8::1]:29500, on every machine of the same family.
+    Fix: write addresses in brackets.
+    More: Give addresses as [2001:db8::1]:29500, on every machine of the same family.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     out = leading_out(network)
     if not out or any(i.ipv4 is None for i in out):
         return Skip("no interface leads out" if not out else "the families are not known")
@@ -78,23 +81,24 @@ def network_ipv6_only(network: Network, plan: Plan) -> Answer:
         return Ok(f"{next(i.name for i in out if i.ipv4)} has an IPv4 address")
     return Problem(
         f"{names_of(out)} {'has' if len(out) == 1 else 'have'} no IPv4 address",
-        "All machines of the run need IPv6 then.",
-        Fix("Write addresses in brackets.", ("torchrun --rdzv-endpoint '[ADDRESS]:29500' ...",)),
-        {"interfaces": " ".join(i.name for i in out)},
+        fix=Fix(commands=("torchrun --rdzv-endpoint '[ADDRESS]:29500' ...",)),
+        evidence={"interfaces": " ".join(i.name for i in out)},
     )
 
 
-@check(Severity.WARNING, source="https://www.kernel.org/doc/html/latest/networking/operstates.html")
+@check(
+    Severity.WARNING, source="https://www.kernel.org/doc/html/latest/networking/operstates.html", given=several_nodes
+)
 def interface_without_link(network: Network, plan: Plan) -> Answer:
     """An interface with an address has no link.
 
-    Why: somebody configured it, so the run may count on it: a cable that is out, a switch port that is off, or a rail
-    of several that failed. Connections to its address time out.
+    Why: a cable, a transceiver or a switch port; connections to it time out.
+    More: Somebody configured it, so the run may count on it: a cable that is out, a switch port that is off, or a rail
+    of several that failed.
 
-    Fix: look at the cable and the switch.
+    Fix: see what it says of itself.
+    More: Look at the cable and the switch.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     wired = [
         i
         for i in network.interfaces
@@ -108,30 +112,24 @@ def interface_without_link(network: Network, plan: Plan) -> Answer:
     name = shlex.quote(bad[0].name)
     return Problem(
         f"{names_of(bad)} {'has' if len(bad) == 1 else 'have'} an address and no link",
-        "A cable, a transceiver or a switch port; connections to it time out.",
-        Fix(
-            "See what it says of itself.",
-            (shell("ip link show {:interface}", name), shell("ethtool {:interface}", name)),
-            who="hardware",
+        fix=Fix(
+            commands=(shell("ip link show {:interface}", name), shell("ethtool {:interface}", name)), who="hardware"
         ),
-        {i.name: i.addresses[0] for i in bad},
-        tuple(i.name for i in bad),
+        evidence={i.name: i.addresses[0] for i in bad},
+        subjects=tuple(i.name for i in bad),
     )
 
 
-@check(Severity.WARNING, source="mgpu: two gigabytes of gradients take seconds below 10 Gb/s")
-def interface_slow(
-    network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan, infiniband: InfiniBand
-) -> Answer:  # fmt: skip
+@check(Severity.WARNING, source="mgpu: two gigabytes of gradients take seconds below 10 Gb/s", given=several_nodes)
+def interface_slow(network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan, infiniband: InfiniBand) -> Answer:
     """The machines would exchange their gradients over a slow interface.
 
     Why: in every step each machine sends the gradients once (two machines) to twice (many). At 1 Gb/s that is 8 to 16
     seconds for a gigabyte, and the GPUs wait.
 
-    Fix: use the fast network, if there is one; else exchange less often (gradient accumulation).
+    Fix: use the faster one.
+    More: Use the fast network, if there is one; else exchange less often (gradient accumulation).
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     if env.get("NCCL_IB_DISABLE") != "1" and (active := [port for port in infiniband.ports if port.active]):
         return Ok(f"{counted(len(active), 'RDMA port')} {'is' if len(active) == 1 else 'are'} active")
     value = prescribed(env, nccl).get(NCCL_NAME, (None, ""))[0]
@@ -150,7 +148,7 @@ def interface_slow(
         f"{plan.nodes} machines would talk over {first.name}: {first.speed_mbit_per_s / 1000:g} Gb/s"
         + (", half duplex" if half else ""),
         f"A gigabyte of gradients takes about {seconds:.1f} s in every step.",
-        Fix("Use the faster one.", export(NCCL_NAME, GLOO_NAME, name=faster[0].name))
+        Fix(commands=export(NCCL_NAME, GLOO_NAME, name=faster[0].name))
         if faster
         else Fix("Use a faster network if there is one; else accumulate gradients over more steps."),
         {"interface": first.name, "speed_mbit_per_s": first.speed_mbit_per_s, "full_duplex": first.full_duplex},
@@ -158,17 +156,16 @@ def interface_slow(
     )
 
 
-@check(Severity.WARNING, source="measured two network namespaces 2026-11")
+@check(Severity.WARNING, source="measured two network namespaces 2026-11", given=several_nodes)
 def interface_mtu_differs(network: Network, plan: Plan) -> Answer:
     """One of several equal interfaces has another MTU than the rest.
 
-    Why: rails of one network have to agree: where one side sends packets that the other, or the switch between, does
+    Why: where packets are larger than the other side takes, large messages hang.
+    More: Rails of one network have to agree: where one side sends packets that the other, or the switch between, does
     not take, small messages pass and the first large all-reduce hangs without a word.
 
-    Fix: set it as on the others, on every machine.
+    Fix: set it as on the others.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     alike: dict[tuple[str, int], list[Interface]] = {}
     for i in network.interfaces:
         if i.kind in ("physical", "infiniband") and has_link(i) and i.addresses and i.mtu and i.speed_mbit_per_s:
@@ -180,14 +177,12 @@ def interface_mtu_differs(network: Network, plan: Plan) -> Answer:
         if others and number > len(odd):
             return Problem(
                 f"{names_of(odd)}: MTU {odd[0].mtu}, the other {number} of the same speed have {usual}",
-                "Where packets are larger than the other side takes, large messages hang.",
-                Fix(
-                    "Set it as on the others.",
-                    tuple(shell("sudo ip link set {:interface} mtu {:number}", i.name, usual) for i in odd),
+                fix=Fix(
+                    commands=tuple(shell("sudo ip link set {:interface} mtu {:number}", i.name, usual) for i in odd),
                     who="admin",
                 ),
-                {i.name: i.mtu for i in group},
-                tuple(i.name for i in odd),
+                evidence={i.name: i.mtu for i in group},
+                subjects=tuple(i.name for i in odd),
             )
     if not groups:
         return Skip("fewer than three equal interfaces")

@@ -10,7 +10,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config, Network, Plan, Slurm
 
 from .._interfaces import ONE_MACHINE, dead_end, is_loopback, leading_out
-from .._knowledge import listed
+from .._wording import listed
 
 _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"
 
@@ -19,10 +19,11 @@ _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"
 def master_unresolvable(network: Network, plan: Plan) -> Answer:
     """The name of the machine where the ranks meet does not resolve.
 
-    Why: every rank connects to it first. With a name that nobody knows (a typo, a placeholder left in a script, a node
-    without DNS) they retry for minutes: "The client socket has timed out".
+    Why: every rank connects to it first, and retries for minutes.
+    More: With a name that nobody knows (a typo, a placeholder left in a script, a node without DNS) they retry for
+    minutes: "The client socket has timed out".
 
-    Fix: correct MASTER_ADDR, or give an IP address.
+    Fix: give the address of the first machine, as it prints it there.
     """
     master = network.master
     if plan.nodes < 2 or master is None:
@@ -31,12 +32,8 @@ def master_unresolvable(network: Network, plan: Plan) -> Answer:
         return Ok(f"{master.name} is {master.addresses[0]}")
     return Problem(
         f"{master.origin} {master.name!r} does not resolve: {master.error}",
-        "Every rank connects to it first, and retries for minutes.",
-        Fix(
-            "Give the address of the first machine, as it prints it there.",
-            ("hostname -I", "export MASTER_ADDR=ADDRESS"),
-        ),
-        {"name": master.name, "from": master.origin, "error": master.error},
+        fix=Fix(commands=("hostname -I", "export MASTER_ADDR=ADDRESS")),
+        evidence={"name": master.name, "from": master.origin, "error": master.error},
     )
 
 
@@ -52,7 +49,7 @@ def master_unreachable(network: Network, plan: Plan) -> Answer:
     Why: connecting to it fails at once with "Network is unreachable" or "No route to host", and the launcher retries
     until it gives up.
 
-    Fix: use an address of a network that both machines are on.
+    Fix: give an address of the first machine in one of these networks.
     """
     master = network.master
     if plan.nodes < 2 or master is None:
@@ -65,7 +62,7 @@ def master_unreachable(network: Network, plan: Plan) -> Answer:
     return Problem(
         f"no way to {master.name} ({master.addresses[0]}): {master.route_error}",
         f"This machine is on {listed(f'{i.name} ({i.addresses[0]})' for i in out) or 'no network'}.",
-        Fix("Give an address of the first machine in one of these networks.", ("export MASTER_ADDR=ADDRESS",)),
+        Fix(commands=("export MASTER_ADDR=ADDRESS",)),
         {"name": master.name, "addresses": " ".join(master.addresses), "error": master.route_error},
     )
 
@@ -74,10 +71,10 @@ def master_unreachable(network: Network, plan: Plan) -> Answer:
 def master_is_local_only(network: Network, plan: Plan, slurm: Slurm, env: Mapping[str, str]) -> Answer:
     """The address where several machines shall meet is one that only its own machine reaches.
 
-    Why: 127.0.0.1, or the address of docker0, means another machine on each machine. Every one waits for the others at
-    its own door.
+    Why: it means another machine on each of them.
+    More: Every one waits for the others at its own door.
 
-    Fix: use the first machine's address in the cluster network.
+    Fix: give the first machine's address in the cluster network.
     """
     master = network.master
     if plan.nodes < 2 or master is None:
@@ -96,9 +93,8 @@ def master_is_local_only(network: Network, plan: Plan, slurm: Slurm, env: Mappin
     named = master.name if master.name == bad[0] else f"{master.name} ({bad[0]})"
     return Problem(
         f"{plan.nodes} machines shall meet at {named}, an address of {where}",
-        "It means another machine on each of them.",
-        Fix("Give the first machine's address in the cluster network.", ("hostname -I", "export MASTER_ADDR=ADDRESS")),
-        {"name": master.name, "from": master.origin, "addresses": " ".join(master.addresses)},
+        fix=Fix(commands=("hostname -I", "export MASTER_ADDR=ADDRESS")),
+        evidence={"name": master.name, "from": master.origin, "addresses": " ".join(master.addresses)},
     )
 
 
@@ -110,10 +106,11 @@ def master_is_local_only(network: Network, plan: Plan, slurm: Slurm, env: Mappin
 def master_elsewhere(network: Network, plan: Plan, slurm: Slurm, env: Mapping[str, str]) -> Answer:
     """This machine has rank 0, and the address where the ranks meet is not one of its own.
 
-    Why: the static rendezvous lets rank 0 listen, so the others knock at another machine. torchrun's c10d rendezvous
+    Why: the others would look for rank 0 where it is not; with NAT or an alias the launcher cannot tell.
+    More: The static rendezvous lets rank 0 listen, so the others knock at another machine. torchrun's c10d rendezvous
     asks each machine whether the address is its own, and with NAT or an alias nobody says yes: all time out.
 
-    Fix: use an address that this machine has, or tell torchrun which one is the host.
+    Fix: use an address of this machine.
     """
     if plan.nodes < 2 or network.master is None:
         return ONE_MACHINE if plan.nodes < 2 else Skip("nothing says where the ranks meet")
@@ -127,12 +124,11 @@ def master_elsewhere(network: Network, plan: Plan, slurm: Slurm, env: Mapping[st
     own = next((i.addresses[0] for i in leading_out(network)), "ADDRESS")
     return Problem(
         f"this is machine 0, and {network.master.origin} is {network.master.name} ({network.master.addresses[0]})",
-        "The others would look for rank 0 where it is not; with NAT or an alias the launcher cannot tell.",
-        (
-            Fix("Use an address of this machine.", (shell("export MASTER_ADDR={:host}", own),)),
+        fix=(
+            Fix(commands=(shell("export MASTER_ADDR={:host}", own),)),
             Fix("With NAT, tell torchrun who is the host.", ("torchrun --rdzv-conf is_host=true ...",)),
         ),
-        {"name": network.master.name, "from": network.master.origin, "rank": rank},
+        evidence={"name": network.master.name, "from": network.master.origin, "rank": rank},
     )
 
 
@@ -143,7 +139,7 @@ def config_address_not_here(config: Config, network: Network) -> Answer:
     Why: rank 0 listens on this machine, and all others connect to main_process_ip. When that is another machine, they
     wait until they time out.
 
-    Fix: set main_process_ip to an address of this machine, or machine_rank to its place.
+    Fix: set it to this machine's address, or machine_rank to its place.
     """
     address, rank = config.values.get("main_process_ip"), config.values.get("machine_rank", 0)
     if config.num_machines < 2 or not isinstance(address, str) or type(rank) is not int or rank != 0:
@@ -165,10 +161,7 @@ def config_address_not_here(config: Config, network: Network) -> Answer:
     return Problem(
         f"machine_rank 0 is here, and main_process_ip {address} is not an address of this machine",
         f"This machine has {listed(one for one in here if not is_loopback(one)) or 'no address'}.",
-        Fix(
-            "Set it to this machine's address, or machine_rank to its place.",
-            (shell("accelerate launch --main_process_ip {:host} ...", own),),
-        ),
+        Fix(commands=(shell("accelerate launch --main_process_ip {:host} ...", own),)),
         {"main_process_ip": address, "machine_rank": rank},
         place=Place(config.path, mark.line, mark.column, "main_process_ip") if mark else Place(config.path),
-    )  # fmt: skip
+    )

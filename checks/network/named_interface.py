@@ -20,7 +20,7 @@ from .._interfaces import (
     matches,
     prescribed,
 )
-from .._knowledge import listed
+from .._wording import listed
 
 _NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname"
 _NCCL_TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"
@@ -53,35 +53,39 @@ def socket_interface_missing(network: Network, env: Mapping[str, str], nccl: Ncc
     return Problem(
         ", ".join(f"{variable}={value}" for variable, (value, _) in bad.items()) + ": no such interface",
         f"This machine has {', '.join(here)}.{blanks}",
-        Fix("Unset it, or name one that is here.", export(*bad, name=best(network))),
+        Fix(commands=export(*bad, name=best(network))),
         {**{variable: value for variable, (value, _) in bad.items()}, "interfaces": " ".join(here)},
         tuple(bad),
     )
+
+
+def _unusable(network: Network, variable: str, value: str, family: str | None) -> list[Interface]:
+    """The interfaces that a variable names, where none of them can carry a connection."""
+    if variable == GLOO_NAME:
+        return [i for i in network.interfaces if i.name in by_gloo(value) and not i.addresses]
+    if by_nccl(network, value, family):
+        return []
+    meant = [i for i in network.interfaces if matches(value, i.name)]
+    return [i for i in meant if not i.loopback or len(meant) == 1]
 
 
 @check(Severity.ERROR, source=_NCCL, because_of=("socket_interface_missing", "nccl_socket_family_absent"))
 def socket_interface_unusable(network: Network, env: Mapping[str, str], nccl: Nccl) -> Answer:
     """A variable names a network interface that is down, or has no address.
 
-    Why: NCCL takes only interfaces that are up, have a link and an address of the wanted family, gloo only those with
+    Why: what is named cannot carry a connection.
+    More: NCCL takes only interfaces that are up, have a link and an address of the wanted family, gloo only those with
     an address. With none left NCCL stops with "no socket interface found", gloo with "Unable to find address for …".
 
-    Fix: name another interface, or bring this one up.
+    Fix: name an interface that can.
+    More: Or bring this one up.
     """
     named = prescribed(env, nccl)
     if not named or not network.listed:
         return Skip("the interfaces cannot be listed" if named else "no interface is prescribed")
     family = env.get("NCCL_SOCKET_FAMILY")
-    bad: dict[str, list[Interface]] = {}
-    for variable, (value, _) in named.items():
-        if variable == GLOO_NAME:
-            meant = [i for i in network.interfaces if i.name in by_gloo(value)]
-            failing = [i for i in meant if not i.addresses]
-        else:
-            meant = [i for i in network.interfaces if matches(value, i.name)]
-            failing = [] if by_nccl(network, value, family) else [i for i in meant if not i.loopback or len(meant) == 1]
-        if failing:
-            bad[variable] = failing
+    meant = {variable: _unusable(network, variable, value, family) for variable, (value, _) in named.items()}
+    bad = {variable: failing for variable, failing in meant.items() if failing}
     if not bad:
         return Ok("; ".join(f"{variable}={value}" for variable, (value, _) in named.items()))
     first = next(iter(bad.values()))[0]
@@ -90,17 +94,16 @@ def socket_interface_unusable(network: Network, env: Mapping[str, str], nccl: Nc
         why = f"has no {family} address"
     return Problem(
         ", ".join(f"{variable}={named[variable][0]}" for variable in bad) + f": {first.name} {why}",
-        "What is named cannot carry a connection.",
-        (
-            Fix("Name an interface that can.", export(*bad, name=best(network))),
+        fix=(
+            Fix(commands=export(*bad, name=best(network))),
             Fix(
                 "Or bring it up, and give it an address.",
                 (shell("sudo ip link set {:interface} up", first.name),),
                 who="admin",
             ),
         ),
-        {variable: named[variable][0] for variable in bad},
-        tuple(bad),
+        evidence={variable: named[variable][0] for variable in bad},
+        subjects=tuple(bad),
     )
 
 
@@ -129,7 +132,7 @@ def socket_interface_dead_end(network: Network, env: Mapping[str, str], nccl: Nc
     return Problem(
         ", ".join(f"{variable}={named[variable][0]} means {end.name}" for variable, end in bad.items()),
         f"No other machine is behind {listed(dict.fromkeys(end.name for end in bad.values()))}.",
-        Fix("Name the interface of the cluster network.", export(*bad, name=best(network))),
+        Fix(commands=export(*bad, name=best(network))),
         {variable: named[variable][0] for variable in bad},
         tuple(bad),
     )
@@ -139,10 +142,10 @@ def socket_interface_dead_end(network: Network, env: Mapping[str, str], nccl: Nc
 def socket_interface_off_route(network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan) -> Answer:
     """The ranks are told to talk over another interface than the one that leads to the machine where they meet.
 
-    Why: that is right with a network of its own for the data, and wrong when only the other one reaches all machines:
-    then the ranks meet, and hang at the first collective.
+    Why: right when every machine has an address in both networks; else the ranks meet and then hang.
 
-    Fix: make sure that every machine has an address there.
+    Fix: where only one network reaches all machines, name that.
+    More: Make sure that every machine has an address there.
     """
     named = prescribed(env, nccl)
     if plan.nodes < 2 or not named:
@@ -159,8 +162,7 @@ def socket_interface_off_route(network: Network, env: Mapping[str, str], nccl: N
     return Problem(
         f"the way to {network.master.name} goes through {route}, "
         + ", ".join(f"{variable} means {name}" for variable, name in bad.items()),
-        "Right when every machine has an address in both networks; else the ranks meet and then hang.",
-        Fix("Where only one network reaches all machines, name that.", export(*bad, name=route)),
-        {**{variable: named[variable][0] for variable in bad}, "route": route},
-        tuple(bad),
+        fix=Fix(commands=export(*bad, name=route)),
+        evidence={**{variable: named[variable][0] for variable in bad}, "route": route},
+        subjects=tuple(bad),
     )

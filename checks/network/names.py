@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Network, Plan
 
-from .._interfaces import GLOO_NAME, NCCL_NAME, ONE_MACHINE, best, export, is_loopback, leading_out
+from .._interfaces import GLOO_NAME, NCCL_NAME, best, export, is_loopback, leading_out, several_nodes
 
 _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"
 
@@ -17,10 +17,11 @@ _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"
 def hostname_unresolvable(network: Network, plan: Plan) -> Answer:
     """This machine cannot resolve its own name.
 
-    Why: gloo and torchrun look their own host name up to tell the others where they are; without an answer they retry
+    Why: ranks look up their own name at start; the launch then waits for the resolver, or fails.
+    More: gloo and torchrun look their own host name up to tell the others where they are; without an answer they retry
     for a minute or more ("The IPv6 network addresses of (node7, 29500) cannot be retrieved"), or stop.
 
-    Fix: add the name to /etc/hosts.
+    Fix: add it to /etc/hosts.
     """
     if network.hostname_addresses:
         return Ok(f"{network.hostname} is {network.hostname_addresses[0]}")
@@ -28,13 +29,10 @@ def hostname_unresolvable(network: Network, plan: Plan) -> Answer:
     address = next((i.addresses[0] for i in out), "ADDRESS") if plan.nodes > 1 else "127.0.1.1"
     return Problem(
         f"{network.hostname!r} does not resolve: {network.hostname_error}",
-        "Ranks look up their own name at start; the launch then waits for the resolver, or fails.",
-        Fix(
-            "Add it to /etc/hosts.",
-            (shell("echo '{:host} {:host}' | sudo tee -a /etc/hosts", address, network.hostname),),
-            who="admin",
+        fix=Fix(
+            commands=(shell("echo '{:host} {:host}' | sudo tee -a /etc/hosts", address, network.hostname),), who="admin"
         ),
-        {"hostname": network.hostname, "error": network.hostname_error},
+        evidence={"hostname": network.hostname, "error": network.hostname_error},
     )
 
 
@@ -42,10 +40,12 @@ def hostname_unresolvable(network: Network, plan: Plan) -> Answer:
 def hostname_is_loopback(network: Network, plan: Plan, env: Mapping[str, str]) -> Answer:
     """In a run over several machines, this machine's name means the loopback address.
 
-    Why: gloo and the rendezvous tell the other machines the address their own name resolves to. 127.0.1.1 (Debian's
+    Why: the other machines would be told to connect to themselves.
+    More: gloo and the rendezvous tell the other machines the address their own name resolves to. 127.0.1.1 (Debian's
     /etc/hosts) sends them to themselves: connection refused, or a hang.
 
-    Fix: let the name resolve to the address of the cluster network, or name the interface.
+    Fix: name the interface.
+    More: Or let the name resolve to the address of the cluster network.
     """
     if plan.nodes < 2:
         return Skip("a run on one machine may use the loopback address")
@@ -58,26 +58,23 @@ def hostname_is_loopback(network: Network, plan: Plan, env: Mapping[str, str]) -
         return Ok(f"{network.hostname} is {addresses[0]}, but {GLOO_NAME}={env[GLOO_NAME]} says where to listen")
     return Problem(
         f"{network.hostname} resolves to {addresses[0]}",
-        "The other machines would be told to connect to themselves.",
-        (
-            Fix("Name the interface.", export(GLOO_NAME, NCCL_NAME, name=best(network))),
+        fix=(
+            Fix(commands=export(GLOO_NAME, NCCL_NAME, name=best(network))),
             Fix("Or give the name its real address in /etc/hosts.", who="admin"),
         ),
-        {"hostname": network.hostname, "address": addresses[0]},
+        evidence={"hostname": network.hostname, "address": addresses[0]},
     )
 
 
-@check(Severity.ERROR, source="https://github.com/pytorch/pytorch/issues/29482")
+@check(Severity.ERROR, source="https://github.com/pytorch/pytorch/issues/29482", given=several_nodes)
 def hostname_is_elsewhere(network: Network, plan: Plan, env: Mapping[str, str]) -> Answer:
     """In a run over several machines, this machine's name means an address that it does not have.
 
     Why: gloo listens on the address of the own host name. When no interface has it (an old entry in DNS, NAT), gloo
     falls back to 127.0.0.1 and tells the others to connect there: "Connect full mesh failed", or a hang.
 
-    Fix: correct the entry, or name the interface.
+    Fix: name the interface.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     here = {address for interface in network.interfaces for address in interface.addresses}
     if not network.hostname_addresses or not here:
         return Skip("the interfaces cannot be listed" if not here else "the name does not resolve at all")
@@ -89,7 +86,7 @@ def hostname_is_elsewhere(network: Network, plan: Plan, env: Mapping[str, str]) 
         f"{network.hostname} resolves to {network.hostname_addresses[0]}, which no interface here has",
         "gloo cannot listen on it, and tells the other machines 127.0.0.1 instead.",
         (
-            Fix("Name the interface.", export(GLOO_NAME, name=best(network))),
+            Fix(commands=export(GLOO_NAME, name=best(network))),
             Fix("Or correct the name's entry in DNS or /etc/hosts.", who="admin"),
         ),
         {"hostname": network.hostname, "addresses": " ".join(network.hostname_addresses)},
@@ -100,7 +97,7 @@ def hostname_is_elsewhere(network: Network, plan: Plan, env: Mapping[str, str]) 
 def loopback_is_down(network: Network) -> Answer:
     """The loopback interface is missing or down.
 
-    Why: the ranks of one machine meet on 127.0.0.1.
+    Why: the ranks of one machine meet on 127.0.0.1, which leads nowhere.
 
     Fix: bring it up.
     """
@@ -109,25 +106,20 @@ def loopback_is_down(network: Network) -> Answer:
         return Skip("the interfaces cannot be listed")
     if any(interface.up for interface in loopback):
         return Ok(f"{loopback[0].name} is up")
-    return Problem(
-        "no loopback interface is up",
-        "The ranks of one machine meet on 127.0.0.1, which leads nowhere.",
-        Fix("Bring it up.", ("sudo ip link set lo up",), who="admin"),
-    )
+    return Problem("no loopback interface is up", fix=Fix(commands=("sudo ip link set lo up",), who="admin"))
 
 
 @check(Severity.ERROR, source="https://pytorch.org/docs/stable/distributed.html", because_of=("loopback_is_down",))
 def localhost_unresolvable(network: Network) -> Answer:
     """The name `localhost` does not mean this machine.
 
-    Why: launchers and rendezvous use it for ranks of one machine.
+    Why: launchers connect to localhost for ranks on one machine.
 
-    Fix: restore the line in /etc/hosts.
+    Fix: restore the line.
     """
     if network.localhost_ok:
         return Ok("localhost is this machine")
     return Problem(
         "localhost does not resolve to 127.0.0.1 or ::1",
-        "Launchers connect to localhost for ranks on one machine.",
-        Fix("Restore the line.", ("echo '127.0.0.1 localhost' | sudo tee -a /etc/hosts",), who="admin"),
+        fix=Fix(commands=("echo '127.0.0.1 localhost' | sudo tee -a /etc/hosts",), who="admin"),
     )

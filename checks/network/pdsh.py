@@ -12,10 +12,11 @@ from mgpu.snapshot import Config, Network
 def deepspeed_pdsh_missing(config: Config, network: Network) -> Answer:
     """The config starts DeepSpeed on several machines with pdsh, and pdsh is not installed.
 
-    Why: accelerate hands such a launch to DeepSpeed's own launcher, which uses pdsh unless the config names another,
+    Why: DeepSpeed's launcher stops at once.
+    More: accelerate hands such a launch to DeepSpeed's own launcher, which uses pdsh unless the config names another,
     and stops with "launcher 'pdsh' not installed".
 
-    Fix: install pdsh, or start one launcher on each machine.
+    Fix: start one launcher on each machine: in the config, deepspeed_multinode_launcher: standard.
     """
     if config.distributed_type != "DEEPSPEED" or config.num_machines < 2:
         return Skip("no DeepSpeed launch over several machines")
@@ -31,11 +32,7 @@ def deepspeed_pdsh_missing(config: Config, network: Network) -> Answer:
     mark = config.marks.get(key) or config.marks.get("deepspeed_config")
     return Problem(
         f"deepspeed_multinode_launcher is pdsh{'' if chosen else ' (its default)'}, which is not installed",
-        "DeepSpeed's launcher stops at once.",
-        (
-            Fix("Start one launcher on each machine: in the config, deepspeed_multinode_launcher: standard."),
-            Fix("Or install it.", ("sudo apt-get install pdsh",), who="admin"),
-        ),
-        {key: str(chosen)},
+        fix=(Fix(), Fix("Or install it.", ("sudo apt-get install pdsh",), who="admin")),
+        evidence={key: str(chosen)},
         place=Place(config.path, mark.line, mark.column, key) if mark else Place(config.path),
     )

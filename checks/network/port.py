@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Network, Plan, Slurm
 
-from .._interfaces import ONE_MACHINE
+from .._interfaces import several_nodes
 
 
 def _hosts_the_rendezvous(network: Network, slurm: Slurm) -> bool:
@@ -32,9 +32,11 @@ def _port_problem(network: Network, plan: Plan, cause: str) -> Problem:
 
 
 @check(
-    Severity.WARNING, source="https://github.com/huggingface/accelerate/issues/1785", because_of=("rank_orphaned",),
+    Severity.WARNING,
+    source="https://github.com/huggingface/accelerate/issues/1785",
+    because_of=("rank_orphaned",),
     stops_launch="named_port",
-)  # fmt: skip
+)
 def port_busy(network: Network, plan: Plan, slurm: Slurm) -> Answer:
     """The port for the rendezvous is taken.
 
@@ -57,9 +59,12 @@ def port_busy(network: Network, plan: Plan, slurm: Slurm) -> Answer:
 
 
 @check(
-    Severity.ERROR, source="https://github.com/pytorch/pytorch/issues/126510", because_of=("rank_orphaned",),
+    Severity.ERROR,
+    source="https://github.com/pytorch/pytorch/issues/126510",
+    because_of=("rank_orphaned",),
     stops_launch="named_port",
-)  # fmt: skip
+    given=several_nodes,
+)
 def master_port_busy(network: Network, plan: Plan, slurm: Slurm) -> Answer:
     """On the machine where several machines meet, the port is taken.
 
@@ -68,8 +73,6 @@ def master_port_busy(network: Network, plan: Plan, slurm: Slurm) -> Answer:
 
     Fix: end the leftover, or choose another port on all machines.
     """
-    if plan.nodes < 2:
-        return ONE_MACHINE
     if not _hosts_the_rendezvous(network, slurm):
         return Skip("the ranks are not known to meet on this machine")
     if not network.port_busy:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Driver, Gpu, Plan, Pytorch, TorchRuntime, Visible
 
-from .._knowledge import DRIVER_FLOOR, DRIVER_PACKAGED, counted, dotted, numbers, usable_count
+from .._cuda_drivers import DRIVER_FLOOR, DRIVER_PACKAGED
+from .._gpus import usable_count
+from .._wording import counted, dotted
 from ._wheels import install
 
 _COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/"
@@ -15,10 +18,11 @@ _COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/"
 def driver_too_old_for_torch(pytorch: Pytorch, driver: Driver) -> Answer:
     """The driver is too old for the CUDA that PyTorch was built with.
 
-    Why: a driver runs toolkits of its own CUDA major and older. Below the floor CUDA starts with error 35, "driver
-    version is insufficient".
+    Why: CUDA will refuse to start: driver version is insufficient for CUDA runtime version (error 35).
+    More: A driver runs toolkits of its own CUDA major and older.
 
-    Fix: a torch build for an older CUDA (you), or a newer driver (an administrator).
+    Fix: install a torch built for a CUDA this driver runs.
+    More: A torch build for an older CUDA (you), or a newer driver (an administrator).
     """
     cuda, version = numbers(pytorch.cuda), numbers(driver.version)
     if not cuda or not version:
@@ -32,12 +36,11 @@ def driver_too_old_for_torch(pytorch: Pytorch, driver: Driver) -> Answer:
     if version < floor:
         return Problem(
             f"driver {driver.version}, CUDA {pytorch.cuda} needs {dotted(floor)} or newer",
-            "CUDA will refuse to start: driver version is insufficient for CUDA runtime version (error 35).",
-            (
-                Fix("Install a torch built for a CUDA this driver runs.", (install(driver),)),
+            fix=(
+                Fix(commands=(install(driver),)),
                 Fix(f"Or update the driver to {dotted(floor)} or newer.", who="admin"),
             ),
-            {"driver": driver.version, "torch_cuda": pytorch.cuda, "floor": dotted(floor)},
+            evidence={"driver": driver.version, "torch_cuda": pytorch.cuda, "floor": dotted(floor)},
         )
     return Ok(f"driver {driver.version} runs CUDA {pytorch.cuda}")
 
@@ -46,10 +49,12 @@ def driver_too_old_for_torch(pytorch: Pytorch, driver: Driver) -> Answer:
 def driver_older_than_toolkit(pytorch: Pytorch, driver: Driver) -> Answer:
     """The driver is older than the one packaged with PyTorch's CUDA.
 
-    Why: torch itself runs (minor-version compatibility), but code compiled at run time by a newer toolkit (Triton,
+    Why: training runs; torch.compile and custom kernels may meet error 222, unsupported PTX version.
+    More: torch itself runs (minor-version compatibility), but code compiled at run time by a newer toolkit (Triton,
     torch.compile, custom kernels) can fail with error 222, "unsupported PTX version".
 
-    Fix: nothing, unless you compile; then a newer driver or an older torch build.
+    Fix: if you compile: a newer driver.
+    More: Or an older torch build.
     """
     cuda, version = numbers(pytorch.cuda)[:2], numbers(driver.version)
     packaged = DRIVER_PACKAGED.get(cuda)  # type: ignore[arg-type]
@@ -59,9 +64,8 @@ def driver_older_than_toolkit(pytorch: Pytorch, driver: Driver) -> Answer:
     if floor <= version < packaged:
         return Problem(
             f"driver {driver.version}, CUDA {pytorch.cuda} came with {dotted(packaged)}",
-            "Training runs; torch.compile and custom kernels may meet error 222, unsupported PTX version.",
-            Fix("If you compile: a newer driver.", who="admin"),
-            {"driver": driver.version, "torch_cuda": pytorch.cuda, "packaged": dotted(packaged)},
+            fix=Fix(who="admin"),
+            evidence={"driver": driver.version, "torch_cuda": pytorch.cuda, "packaged": dotted(packaged)},
         )
     return Ok(f"driver {driver.version} fully serves CUDA {pytorch.cuda}") if version >= packaged else Skip("too old")
 
@@ -70,12 +74,21 @@ def driver_older_than_toolkit(pytorch: Pytorch, driver: Driver) -> Answer:
     Severity.ERROR,
     source="https://pytorch.org/docs/stable/notes/cuda.html",
     because_of=(
-        "torch_is_cpu_build", "driver_too_old_for_torch", "gpu_lost", "nvlink_fabric_not_ready",
-        "gpu_compute_prohibited", "driver_lacks_compute", "visible_devices_cut_short", "visible_devices_hide_all",
-        "libcuda_missing", "libcuda_is_stub", "libcuda_not_the_drivers", "cuda_compat_on_geforce",
+        "torch_is_cpu_build",
+        "driver_too_old_for_torch",
+        "gpu_lost",
+        "nvlink_fabric_not_ready",
+        "gpu_compute_prohibited",
+        "driver_lacks_compute",
+        "visible_devices_cut_short",
+        "visible_devices_hide_all",
+        "libcuda_missing",
+        "libcuda_is_stub",
+        "libcuda_not_the_drivers",
+        "cuda_compat_on_geforce",
         "torch_cannot_start_cuda",
     ),
-)  # fmt: skip
+)
 def torch_sees_fewer_gpus(
     torch_runtime: TorchRuntime, visible: Visible, gpus: tuple[Gpu, ...], pytorch: Pytorch, plan: Plan
 ) -> Answer:
@@ -84,7 +97,7 @@ def torch_sees_fewer_gpus(
     Why: CUDA could not start, or not on all GPUs. accelerate does not stop for that: without a GPU it starts N
     trainings that do not know of each other.
 
-    Fix: CUDA's own error says what is in the way.
+    Fix: ask CUDA itself; its error code names the cause.
     """
     if torch_runtime.import_error or not pytorch.installed:
         return Skip("torch cannot be imported")
@@ -99,10 +112,7 @@ def torch_sees_fewer_gpus(
         return Problem(
             f"torch sees {counted(seen, 'GPU')}, {expected} are visible",
             f"CUDA: {why}",
-            Fix(
-                "Ask CUDA itself; its error code names the cause.",
-                ("python -c 'import torch; torch.cuda.init()'", "mgpu doctor -v"),
-            ),
+            Fix(commands=("python -c 'import torch; torch.cuda.init()'", "mgpu doctor -v")),
             {"torch": seen, "visible": expected, "cuda_error": torch_runtime.cuda_error},
         )
     return Ok(f"torch sees {counted(seen, 'GPU')}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Driver, Plan, Pytorch, TorchRuntime, Visible
 
-from .._knowledge import numbers, usable_count
+from .._gpus import usable_count
 from ._wheels import install
 
 _PYTORCH = "https://pytorch.org/get-started/locally/"
@@ -28,7 +29,7 @@ def torch_too_old(pytorch: Pytorch) -> Answer:
         return Problem(
             f"torch {pytorch.version}, 2.4 or newer wanted",
             "mgpu's smoke test and FSDP2 need 2.4.",
-            Fix("Update torch.", ("pip install --upgrade torch",)),
+            Fix(commands=("pip install --upgrade torch",)),
             {"torch": pytorch.version},
         )
     return Ok(f"torch {pytorch.version}")
@@ -38,8 +39,9 @@ def torch_too_old(pytorch: Pytorch) -> Answer:
 def torch_is_cpu_build(pytorch: Pytorch, driver: Driver, plan: Plan) -> Answer:
     """This machine has NVIDIA GPUs, and the installed PyTorch was built without CUDA.
 
-    Why: torch.cuda.is_available() is False. accelerate does not stop: it starts N trainings on the CPU that do not know
-    of each other, each of them "main", with exit code 0.
+    Why: it cannot use the NVIDIA GPUs of this machine; accelerate would quietly train on the CPU, once per rank.
+    More: torch.cuda.is_available() is False. accelerate does not stop: it starts N trainings on the CPU that do not
+    know of each other, each of them "main", with exit code 0.
 
     Fix: install a CUDA build.
     """
@@ -54,9 +56,8 @@ def torch_is_cpu_build(pytorch: Pytorch, driver: Driver, plan: Plan) -> Answer:
     what = f"for ROCm {pytorch.hip}" if pytorch.hip else "for the CPU only"
     return Problem(
         f"torch {pytorch.version} is built {what}",
-        "It cannot use the NVIDIA GPUs of this machine; accelerate would quietly train on the CPU, once per rank.",
-        Fix("Install a CUDA build.", (install(driver),)),
-        {"torch": pytorch.version, "cuda": pytorch.cuda, "hip": pytorch.hip},
+        fix=Fix(commands=(install(driver),)),
+        evidence={"torch": pytorch.version, "cuda": pytorch.cuda, "hip": pytorch.hip},
     )
 
 
@@ -66,9 +67,11 @@ def torch_without_nccl(
 ) -> Answer:
     """This PyTorch build has CUDA but no NCCL.
 
-    Why: without NCCL the ranks cannot exchange gradients between GPUs; init_process_group("nccl") raises.
+    Why: GPU ranks have no way to exchange gradients.
+    More: Without NCCL the ranks cannot exchange gradients between GPUs; init_process_group("nccl") raises.
 
-    Fix: install the Linux wheel from PyPI or PyTorch's index; builds of other origin may leave NCCL out.
+    Fix: install PyTorch's own wheel.
+    More: Builds of other origin may leave NCCL out.
     """
     if not pytorch.cuda or torch_runtime.nccl_available is None:
         return Skip("torch has no CUDA" if not pytorch.cuda else "torch.distributed is not known")
@@ -78,9 +81,8 @@ def torch_without_nccl(
         return Skip("one GPU has none to exchange gradients with")
     return Problem(
         f"torch {pytorch.version} was built without NCCL",
-        "GPU ranks have no way to exchange gradients.",
-        Fix("Install PyTorch's own wheel.", (install(driver),)),
-        {"torch": pytorch.version},
+        fix=Fix(commands=(install(driver),)),
+        evidence={"torch": pytorch.version},
     )
 
 
@@ -88,7 +90,8 @@ def torch_without_nccl(
 def torch_without_distributed(torch_runtime: TorchRuntime, pytorch: Pytorch) -> Answer:
     """This PyTorch build can do neither NCCL nor gloo: it has no torch.distributed.
 
-    Why: builds for macOS, Jetson, or made with USE_DISTRIBUTED=0 leave it out. init_process_group does not exist, and
+    Why: several ranks have no way to meet.
+    More: Builds for macOS, Jetson, or made with USE_DISTRIBUTED=0 leave it out. init_process_group does not exist, and
     accelerate starts ranks that cannot meet.
 
     Fix: install PyTorch's own wheel.
@@ -100,7 +103,6 @@ def torch_without_distributed(torch_runtime: TorchRuntime, pytorch: Pytorch) -> 
         return Ok(f"backends: {', '.join(have)}")
     return Problem(
         f"torch {pytorch.version} has no torch.distributed",
-        "Several ranks have no way to meet.",
-        Fix("Install PyTorch's own wheel.", ("pip install --force-reinstall torch",)),
-        {"torch": pytorch.version},
+        fix=Fix(commands=("pip install --force-reinstall torch",)),
+        evidence={"torch": pytorch.version},
     )

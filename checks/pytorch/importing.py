@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Python, Pytorch, TorchRuntime
 
-from .._knowledge import listed
+from .._wording import listed
 from ._wheels import pinned
 
 _PYTORCH = "https://pytorch.org/get-started/locally/"
@@ -27,20 +27,17 @@ _NOT_ON_PYPI = {
 def torch_missing(pytorch: Pytorch, python: Python) -> Answer:
     """PyTorch is not installed in the interpreter that would run the training.
 
-    Why: the training cannot start. Often it is installed in another environment than the one that is active.
+    Why: the interpreter examined has no PyTorch; another environment may have it.
+    More: The training cannot start.
 
-    Fix: activate the right environment, or install torch in this one.
+    Fix: activate the training's environment, or install torch here.
     """
     if pytorch.installed:
         return Ok(f"torch {pytorch.version}")
     return Problem(
         f"no torch in {python.executable}",
-        "The interpreter examined has no PyTorch; another environment may have it.",
-        Fix(
-            "Activate the training's environment, or install torch here.",
-            (shell("{:path} -m pip install torch", python.executable),),
-        ),
-        {"python": python.executable, "version": python.version},
+        fix=Fix(commands=(shell("{:path} -m pip install torch", python.executable),)),
+        evidence={"python": python.executable, "version": python.version},
     )
 
 
@@ -51,7 +48,7 @@ def torch_built_for_another_python(pytorch: Pytorch, python: Python) -> Answer:
     Why: its compiled module is named for one interpreter (_C.cpython-310-...so), and others do not see it: "No module
     named 'torch._C'" in every rank. A PYTHONPATH of another environment or a copied site-packages does this.
 
-    Fix: take the foreign folder out of PYTHONPATH, or install torch for this interpreter.
+    Fix: see which folder it comes from (PYTHONPATH, a copied environment), or install torch for this interpreter.
     """
     if not pytorch.installed or not pytorch.built_for or not python.suffixes:
         return Skip("torch is not installed" if not pytorch.installed else "what torch was compiled for is not known")
@@ -62,10 +59,7 @@ def torch_built_for_another_python(pytorch: Pytorch, python: Python) -> Answer:
     return Problem(
         f"torch in {pytorch.location} is compiled for {other}, this is Python {python.version}",
         f"{python.executable} cannot load its compiled part: No module named 'torch._C'.",
-        Fix(
-            "See which folder it comes from (PYTHONPATH, a copied environment), or install torch for this interpreter.",
-            ("echo $PYTHONPATH", shell("{:path} -m pip install --force-reinstall torch", python.executable)),
-        ),
+        Fix(commands=("echo $PYTHONPATH", shell("{:path} -m pip install --force-reinstall torch", python.executable))),
         {"location": pytorch.location, "built_for": " ".join(pytorch.built_for), "python": python.version},
     )
 
@@ -74,18 +68,25 @@ def torch_built_for_another_python(pytorch: Pytorch, python: Python) -> Answer:
     Severity.ERROR,
     source="https://github.com/pytorch/pytorch/issues",
     because_of=(
-        "torch_missing", "nccl_wheels_mixed", "nccl_not_the_wheels", "torch_built_for_another_python",
-        "cuda_wheels_overwrite_each_other", "cuda_wheels_not_as_required", "library_path_shadows_wheels",
-        "module_shadowed_here", "environment_package_hidden",
+        "torch_missing",
+        "nccl_wheels_mixed",
+        "nccl_not_the_wheels",
+        "torch_built_for_another_python",
+        "cuda_wheels_overwrite_each_other",
+        "cuda_wheels_not_as_required",
+        "library_path_shadows_wheels",
+        "module_shadowed_here",
+        "environment_package_hidden",
     ),
-)  # fmt: skip
+)
 def torch_import_fails(torch_runtime: TorchRuntime, pytorch: Pytorch) -> Answer:
     """`import torch` fails.
 
     Why: a library it needs is missing or damaged, of another build, or shadowed by a file of the same name. Every rank
     would die in its first line.
 
-    Fix: the last line of the error names the library; reinstalling torch repairs most.
+    Fix: reinstall it, with the libraries it brings.
+    More: The last line of the error names the library; reinstalling torch repairs most.
     """
     if torch_runtime.import_error is None:
         return Ok(f"imported in {torch_runtime.import_s or 0:.1f} s")
@@ -96,13 +97,12 @@ def torch_import_fails(torch_runtime: TorchRuntime, pytorch: Pytorch) -> Answer:
         f"import torch: {torch_runtime.import_error}",
         "torch is installed but cannot be imported: every rank would die in its first line.",
         Fix(
-            "Reinstall it, with the libraries it brings.",
-            (
+            commands=(
                 shell(
                     "pip install --force-reinstall {:package} --index-url https://download.pytorch.org/whl/{:id}",
                     *build,
                 ),
-            ),
+            )
         )
         if build
         else Fix(f"Install it again from where it came: {pytorch.version} is no wheel of PyTorch's own."),
@@ -114,10 +114,12 @@ def torch_import_fails(torch_runtime: TorchRuntime, pytorch: Pytorch) -> Answer:
 def torch_import_slow(torch_runtime: TorchRuntime) -> Answer:
     """`import torch` takes very long.
 
-    Why: it reads thousands of small files and a few large ones; on a network file system that takes a minute, and every
-    rank does it at once at every launch. Slow ranks can miss the rendezvous's time limit.
+    Why: from a local disk it takes about one second. All ranks together take longer.
+    More: It reads thousands of small files and a few large ones; on a network file system that takes a minute, and
+    every rank does it at once at every launch. Slow ranks can miss the rendezvous's time limit.
 
-    Fix: put the environment on a local disk, or in a container image or archive that is one file.
+    Fix: copy the environment to a local disk of the machine.
+    More: Or use a container image or archive that is one file.
     """
     if torch_runtime.import_s is None:
         return Skip("torch was not imported")
@@ -125,32 +127,24 @@ def torch_import_slow(torch_runtime: TorchRuntime) -> Answer:
         return Ok(f"imported in {torch_runtime.import_s:.1f} s")
     return Problem(
         f"import torch took {torch_runtime.import_s:.0f} s",
-        "From a local disk it takes about one second. All ranks together take longer.",
-        Fix(
-            "Copy the environment to a local disk of the machine.",
-            ("df -h $(python -c 'import sys; print(sys.prefix)')",),
-        ),
-        {"import_s": torch_runtime.import_s},
+        fix=Fix(commands=("df -h $(python -c 'import sys; print(sys.prefix)')",)),
+        evidence={"import_s": torch_runtime.import_s},
     )
 
 
 @check(
     Severity.WARNING,
     source="https://pytorch.org/docs/stable/cpp_extension.html",
-    because_of=(
-        "torch_import_fails",
-        "torch_is_cpu_build",
-        "extension_built_for_another_torch",
-        "requirement_not_met",
-    ),
+    because_of=("torch_import_fails", "torch_is_cpu_build", "extension_built_for_another_torch", "requirement_not_met"),
 )
 def extension_does_not_load(torch_runtime: TorchRuntime, pytorch: Pytorch) -> Answer:
     """A compiled extension that is installed cannot be loaded beside this torch.
 
-    Why: it was built for another torch or CUDA. Whatever imports it dies with "undefined symbol: _ZN3c10..." or a
-    segmentation fault (exit code -11); transformers imports flash-attn when it is there, asked for or not.
+    Why: built for another torch or CUDA than the ones installed; whatever imports it dies.
+    More: Whatever imports it dies with "undefined symbol: _ZN3c10..." or a segmentation fault (exit code -11);
+    transformers imports flash-attn when it is there, asked for or not.
 
-    Fix: install it again for this torch, or remove it.
+    Fix: install it again for this torch.
     """
     if torch_runtime.import_error is not None or not torch_runtime.extensions:
         return Skip("torch cannot be imported" if torch_runtime.import_error else "no compiled extension beside torch")
@@ -162,13 +156,12 @@ def extension_does_not_load(torch_runtime: TorchRuntime, pytorch: Pytorch) -> An
     again = tuple(_again(name, pytorch) for name in bad)
     return Problem(
         f"{listed(bad)} cannot be loaded: {first.rpartition('/')[2]}",
-        "Built for another torch or CUDA than the ones installed; whatever imports it dies.",
-        (
-            Fix("Install it again for this torch.", (shell("pip uninstall -y {:package}", names), *again)),
+        fix=(
+            Fix(commands=(shell("pip uninstall -y {:package}", names), *again)),
             Fix("Or remove it: nothing may need it.", (shell("pip uninstall -y {:package}", names),)),
         ),
-        bad,
-        tuple(bad),
+        evidence=bad,
+        subjects=tuple(bad),
     )
 
 

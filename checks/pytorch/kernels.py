@@ -8,17 +8,21 @@ from typing import Literal
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Driver, Gpu, Pytorch, Visible
 
-from .._knowledge import counted, gpu_list, listed, numbers
+from .._gpus import names_of
+from .._wording import counted, gpu_list, listed
 from ._wheels import install
 
 _COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/"
 # Words of TORCH_CUDA_ARCH_LIST and what they stand for (torch/utils/cpp_extension.py, _get_cuda_arch_flags).
+# fmt: off
 _NAMED_ARCHES = {
     "Maxwell": "5.0;5.2+PTX", "Pascal": "6.0;6.1+PTX", "Volta": "7.0+PTX", "Turing": "7.5+PTX",
     "Ampere": "8.0;8.6+PTX", "Ada": "8.9+PTX", "Hopper": "9.0+PTX", "Blackwell": "10.0;10.3;12.0;12.1+PTX",
-}  # fmt: skip
+}
+# fmt: on
 
 
 def _kernels(arch_list: tuple[str, ...], capability: tuple[int, int]) -> Literal["machine code", "PTX"] | None:
@@ -54,7 +58,8 @@ def torch_lacks_gpu_kernels(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: Vi
     Why: the wheel was compiled for other compute capabilities. torch sees the GPU, and the first operation there fails
     with "no kernel image is available for execution on the device" (error 209).
 
-    Fix: a torch build that has them: a newer one for new GPUs, a cu126 one for Volta and older.
+    Fix: install a build that has them.
+    More: A torch build that has them: a newer one for new GPUs, a cu126 one for Volta and older.
     """
     if not pytorch.arch_list:
         return Skip("the wheel's kernels are not known" if pytorch.cuda else "torch has no CUDA")
@@ -68,15 +73,14 @@ def torch_lacks_gpu_kernels(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: Vi
             f"It was compiled for {' '.join(pytorch.arch_list)}: "
             f"the first kernel on {bad[0].name} fails with error 209.",
             Fix(
-                "Install a build that has them.",
-                (
+                commands=(
                     shell(
                         "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/{:id}", wheel
                     ),
-                ),
+                )
             ),
             {"arch_list": " ".join(pytorch.arch_list), "compute_capability": f"{major}.{minor}"},
-            tuple(f"GPU {gpu.index}" for gpu in bad),
+            names_of(bad),
         )
     return Ok(f"kernels for {counted(len(known), 'visible GPU')}") if known else Skip("no visible GPU tells")
 
@@ -92,7 +96,7 @@ def torch_kernels_only_as_ptx(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: 
     Why: each kernel is compiled on first use and kept in ~/.nv/ComputeCache. The first steps take minutes, in every
     rank at once, and look like a hang; a cache on a slow or full home folder makes that every time.
 
-    Fix: a torch build with machine code for this GPU.
+    Fix: a newer torch has it, most likely; a large cache helps until then.
     """
     if not pytorch.arch_list:
         return Skip("the wheel's kernels are not known" if pytorch.cuda else "torch has no CUDA")
@@ -108,21 +112,20 @@ def torch_kernels_only_as_ptx(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: 
     return Problem(
         f"torch {pytorch.version} has only PTX for sm_{major}{minor} ({gpu_list(g.index for g in slow)})",
         f"It was compiled for {' '.join(pytorch.arch_list)}: the driver compiles every kernel when it is first used.",
-        Fix("A newer torch has it, most likely; a large cache helps until then.",
-            ("pip install --upgrade torch", "export CUDA_CACHE_MAXSIZE=4294967296")),
+        Fix(commands=("pip install --upgrade torch", "export CUDA_CACHE_MAXSIZE=4294967296")),
         {"arch_list": " ".join(pytorch.arch_list), "compute_capability": f"{major}.{minor}"},
-        tuple(f"GPU {gpu.index}" for gpu in slow),
-    )  # fmt: skip
+        names_of(slow),
+    )
 
 
 @check(Severity.ERROR, source=_COMPATIBILITY, because_of=("driver_too_old_for_torch",))
 def torch_ptx_too_new_for_driver(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: Visible, driver: Driver) -> Answer:
     """For one of the GPUs torch has only PTX, and this driver is too old to compile it.
 
-    Why: PTX of a newer toolkit cannot be compiled by an older driver, minor versions included. The first kernel there
-    ends with "the provided PTX was compiled with an unsupported toolchain" (error 222).
+    Why: the driver cannot compile PTX of a newer toolkit: the first kernel fails with error 222.
+    More: The first kernel there ends with "the provided PTX was compiled with an unsupported toolchain" (error 222).
 
-    Fix: a torch with machine code for the GPU, or a newer driver.
+    Fix: install a torch with machine code for this GPU.
     """
     cuda, serves = numbers(pytorch.cuda)[:2], driver.cuda_version
     if not pytorch.arch_list or not cuda:
@@ -142,13 +145,9 @@ def torch_ptx_too_new_for_driver(pytorch: Pytorch, gpus: tuple[Gpu, ...], visibl
     return Problem(
         f"torch has only PTX of CUDA {pytorch.cuda} for {gpu_list(g.index for g in ptx)}, the driver serves "
         f"{serves[0]}.{serves[1]}",
-        "The driver cannot compile PTX of a newer toolkit: the first kernel fails with error 222.",
-        (
-            Fix("Install a torch with machine code for this GPU.", (install(driver),)),
-            Fix(f"Or a driver that serves CUDA {pytorch.cuda}.", who="admin"),
-        ),
-        {"torch_cuda": pytorch.cuda, "driver_cuda": f"{serves[0]}.{serves[1]}", "driver": driver.version},
-        tuple(f"GPU {gpu.index}" for gpu in ptx),
+        fix=(Fix(commands=(install(driver),)), Fix(f"Or a driver that serves CUDA {pytorch.cuda}.", who="admin")),
+        evidence={"torch_cuda": pytorch.cuda, "driver_cuda": f"{serves[0]}.{serves[1]}", "driver": driver.version},
+        subjects=names_of(ptx),
     )
 
 
@@ -160,7 +159,8 @@ def arch_list_lacks_gpu(env: Mapping[str, str], gpus: tuple[Gpu, ...], visible: 
     one left out they fail with "no kernel image is available", or DeepSpeed says "no compute capabilities remaining
     after filtering". Images often carry the list of another machine.
 
-    Fix: unset it; then what this machine has is compiled for.
+    Fix: unset it, or add what is missing.
+    More: Then what this machine has is compiled for.
     """
     value = env.get("TORCH_CUDA_ARCH_LIST", "").strip()
     if not value or value == "native":
@@ -180,7 +180,7 @@ def arch_list_lacks_gpu(env: Mapping[str, str], gpus: tuple[Gpu, ...], visible: 
     return Problem(
         f"TORCH_CUDA_ARCH_LIST={value} leaves out {names}",
         f"What is compiled with it does not run on {left_out}.",
-        Fix("Unset it, or add what is missing.", ("unset TORCH_CUDA_ARCH_LIST",)),
+        Fix(commands=("unset TORCH_CUDA_ARCH_LIST",)),
         {"TORCH_CUDA_ARCH_LIST": value, "lacking": names},
         ("TORCH_CUDA_ARCH_LIST",),
-    )  # fmt: skip
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Libraries, Pytorch, TorchRuntime
 
-from .._knowledge import listed
+from .._wording import listed
 
 
 @check(
@@ -19,7 +19,7 @@ def torch_maps_foreign_library(torch_runtime: TorchRuntime, libraries: Libraries
     Why: something puts another copy first: LD_LIBRARY_PATH, LD_PRELOAD, a package imported at start. Results, speed and
     crashes are then those of a library that neither torch nor its tests know.
 
-    Fix: take the folder out of the loader's path.
+    Fix: see what comes first, and take it out.
     """
     if torch_runtime.import_error is not None or torch_runtime.mapped is None:
         return Skip("torch cannot be imported" if torch_runtime.import_error else "what torch mapped is not known")
@@ -39,8 +39,10 @@ def torch_maps_foreign_library(torch_runtime: TorchRuntime, libraries: Libraries
         f"torch runs with {listed(foreign.values())}",
         f"Its wheels bring {listed(foreign)} of their own, and the loader took another copy.",
         Fix(
-            "See what comes first, and take it out.",
-            ("echo $LD_LIBRARY_PATH $LD_PRELOAD", "LD_DEBUG=libs python -c 'import torch' 2>&1 | grep -m20 calling"),
+            commands=(
+                "echo $LD_LIBRARY_PATH $LD_PRELOAD",
+                "LD_DEBUG=libs python -c 'import torch' 2>&1 | grep -m20 calling",
+            )
         ),
         foreign,
         tuple(foreign),
@@ -56,10 +58,12 @@ def _tail(path: str) -> str:
     Severity.WARNING,
     source="https://github.com/pytorch/pytorch/blob/main/torch/backends/cudnn/__init__.py",
     because_of=(
-        "library_path_shadows_wheels", "torch_maps_foreign_library", "cuda_wheels_overwrite_each_other",
+        "library_path_shadows_wheels",
+        "torch_maps_foreign_library",
+        "cuda_wheels_overwrite_each_other",
         "cuda_wheels_not_as_required",
     ),
-)  # fmt: skip
+)
 def cudnn_refused_by_torch(torch_runtime: TorchRuntime) -> Answer:
     """torch refuses the cuDNN it runs with.
 
@@ -67,7 +71,7 @@ def cudnn_refused_by_torch(torch_runtime: TorchRuntime) -> Answer:
     cuDNN (recurrent layers, torch.backends.cudnn.version()) ends with "cuDNN version incompatibility"; convolutions and
     attention run with it unasked, or fail inside it.
 
-    Fix: let torch find its own cuDNN.
+    Fix: take a foreign cuDNN out of LD_LIBRARY_PATH, or install the one torch asks for.
     """
     if torch_runtime.cudnn_error is None:
         version = torch_runtime.cudnn_version
@@ -75,9 +79,6 @@ def cudnn_refused_by_torch(torch_runtime: TorchRuntime) -> Answer:
     return Problem(
         torch_runtime.cudnn_error or "torch refuses its cuDNN",
         "torch raises this wherever it checks the cuDNN it finds; where it does not, an older one is used.",
-        Fix(
-            "Take a foreign cuDNN out of LD_LIBRARY_PATH, or install the one torch asks for.",
-            ("unset LD_LIBRARY_PATH", "pip list | grep -i cudnn"),
-        ),
+        Fix(commands=("unset LD_LIBRARY_PATH", "pip list | grep -i cudnn")),
         {"cudnn_error": torch_runtime.cudnn_error},
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from mgpu.check import Evidence
 from mgpu.snapshot import Folder
 
-from .._knowledge import counted, gib
+from .._wording import counted, gib
 
 # Below this a disk counts as full: gpud's limit for the root disk (components/disk/component.go, 500 MB).
 _FULL_BYTES = 500_000_000
@@ -15,16 +15,20 @@ _FULL_BYTES = 500_000_000
 _FULL_INODES = 1000
 
 # Types as in /proc/self/mountinfo. Files on these live on a server and are shared by nodes.
+# fmt: off
 NETWORK = frozenset({
     "nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "fuse.ceph", "fuse.ceph-fuse", "glusterfs",
     "fuse.glusterfs", "wekafs", "panfs", "pvfs2", "orangefs", "afs", "9p", "fuse.sshfs", "fuse.juicefs",
     "fuse.lizardfs", "fuse.mfs",
-})  # fmt: skip
+})
+# fmt: on
 # Object stores mounted as folders: no locks, slow with many small files, some cannot append.
+# fmt: off
 OBJECT_STORES = frozenset({
     "fuse.s3fs", "fuse.gcsfuse", "fuse.goofys", "fuse.rclone", "fuse.mountpoint-s3", "fuse.mount-s3", "fuse.blobfuse",
     "fuse.blobfuse2", "fuse.ossfs", "fuse.obsfs", "fuse.cosfs",
-})  # fmt: skip
+})
+# fmt: on
 MEMORY = frozenset({"tmpfs", "ramfs"})
 
 
@@ -47,9 +51,13 @@ def why_full(folder: Folder) -> str | None:
 def evidence_of(folder: Folder) -> Evidence:
     """What is known of a folder."""
     found = {
-        "path": folder.path, "filesystem": folder.filesystem, "mount": folder.mount, "free_bytes": folder.free_bytes,
-        "free_inodes": folder.free_inodes, "error": folder.error,
-    }  # fmt: skip
+        "path": folder.path,
+        "filesystem": folder.filesystem,
+        "mount": folder.mount,
+        "free_bytes": folder.free_bytes,
+        "free_inodes": folder.free_inodes,
+        "error": folder.error,
+    }
     return {name: value for name, value in found.items() if value is not None}
 
 

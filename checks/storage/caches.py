@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Folder, Storage
 
-from .._knowledge import counted, gib, listed
+from .._wording import counted, gib, listed
 from ._folders import NETWORK, OBJECT_STORES, evidence_of, paths_of, why_full
 
 _HF_CACHE = "https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables"
@@ -41,10 +41,11 @@ def _used(folder: Folder | None, env: Mapping[str, str]) -> bool:
 def compile_cache_on_network(storage: Storage, env: Mapping[str, str]) -> Answer:
     """A cache of compiled kernels is on a file server.
 
-    Why: Triton, torch.compile and DeepSpeed's extensions lock, rename and load shared objects there, every rank of
+    Why: all ranks of all nodes lock, rename and load compiled kernels in one place on a server.
+    More: Triton, torch.compile and DeepSpeed's extensions lock, rename and load shared objects there, every rank of
     every node in the same files: "Stale file handle", FileNotFoundError, "Device or resource busy", or a hang.
 
-    Fix: put these caches on a disk of this machine.
+    Fix: move them to a disk of this machine.
     """
     folders = [folder for role in _COMPILED if (folder := storage.role(role))]
     known = [folder for folder in folders if folder.filesystem]
@@ -52,10 +53,9 @@ def compile_cache_on_network(storage: Storage, env: Mapping[str, str]) -> Answer
     if bad:
         return Problem(
             f"{listed(paths_of(bad))} on {bad[0].filesystem}: compiled kernels on a file server",
-            "All ranks of all nodes lock, rename and load compiled kernels in one place on a server.",
-            Fix("Move them to a disk of this machine.", _move(bad)),
-            {folder.role: f"{folder.path} ({folder.filesystem})" for folder in bad},
-            paths_of(bad),
+            fix=Fix(commands=_move(bad)),
+            evidence={folder.role: f"{folder.path} ({folder.filesystem})" for folder in bad},
+            subjects=paths_of(bad),
         )
     if not known:
         return Skip("the file systems of the compile caches are not known")
@@ -71,10 +71,11 @@ def compile_cache_on_network(storage: Storage, env: Mapping[str, str]) -> Answer
 def cache_not_writable(storage: Storage, env: Mapping[str, str]) -> Answer:
     """A cache folder cannot be written.
 
-    Why: the Hugging Face hub, torch.hub, Triton and torch.compile write there without asking. A rank that cannot
+    Why: a rank that fills this cache raises PermissionError.
+    More: The Hugging Face hub, torch.hub, Triton and torch.compile write there without asking. A rank that cannot
     raises PermissionError in from_pretrained, or at its first compiled kernel.
 
-    Fix: point the variable of that cache to a folder of yours.
+    Fix: use folders of yours.
     """
     folders = [folder for role in _VARIABLES if (folder := storage.role(role))]
     known = [folder for folder in folders if folder.writable is not None]
@@ -86,10 +87,9 @@ def cache_not_writable(storage: Storage, env: Mapping[str, str]) -> Answer:
         why = "read-only" if first.read_only else "not yours" if first.exists else "cannot be made"
         return Problem(
             f"{listed(paths_of(shut)[:3])} cannot be written ({why})",
-            "A rank that fills this cache raises PermissionError.",
-            Fix("Use folders of yours.", _move(shut)),
-            {folder.role: folder.path for folder in shut},
-            paths_of(shut),
+            fix=Fix(commands=_move(shut)),
+            evidence={folder.role: folder.path for folder in shut},
+            subjects=paths_of(shut),
         )
     return Ok(f"{counted(len(known), 'cache folder')} can be written") if known else Skip("no cache folder answered")
 
@@ -102,10 +102,11 @@ def _offline(env: Mapping[str, str]) -> bool:
 def hf_cache_full(storage: Storage, env: Mapping[str, str]) -> Answer:
     """The disk of the Hugging Face cache is full.
 
-    Why: models and data sets are downloaded there first. from_pretrained stops with "No space left on device", or
+    Why: a model that is not there yet does not fit; the download ends with No space left on device.
+    More: Models and data sets are downloaded there first. from_pretrained stops with "No space left on device", or
     leaves a truncated file that the next run takes for the model.
 
-    Fix: remove what is not used any more, or move the cache.
+    Fix: remove what is not used any more.
     """
     folder = storage.role("hf_cache")
     if folder is None or folder.free_bytes is None:
@@ -117,10 +118,9 @@ def hf_cache_full(storage: Storage, env: Mapping[str, str]) -> Answer:
         return Ok(f"{gib(folder.free_bytes)} free for models in {folder.path}")
     return Problem(
         f"the disk of the Hugging Face cache is full: {full}",
-        "A model that is not there yet does not fit; the download ends with No space left on device.",
-        (Fix("Remove what is not used any more.", ("hf cache rm --help",)), Fix("Or move it.", _move([folder]))),
-        evidence_of(folder),
-        (folder.path,),
+        fix=(Fix(commands=("hf cache rm --help",)), Fix("Or move it.", _move([folder]))),
+        evidence=evidence_of(folder),
+        subjects=(folder.path,),
     )
 
 
@@ -128,10 +128,12 @@ def hf_cache_full(storage: Storage, env: Mapping[str, str]) -> Answer:
 def hf_cache_empty_offline(storage: Storage, env: Mapping[str, str]) -> Answer:
     """The Hugging Face hub is switched off, and its cache here is empty.
 
-    Why: HF_HUB_OFFLINE forbids downloads, so every model named by its id must be in the cache of this very machine:
+    Why: a model named by its id cannot be had: LocalEntryNotFoundError in every rank.
+    More: HF_HUB_OFFLINE forbids downloads, so every model named by its id must be in the cache of this very machine:
     from_pretrained raises LocalEntryNotFoundError in all ranks.
 
-    Fix: download once where there is a network, into the folder HF_HOME names here.
+    Fix: fill the cache first, or point HF_HOME to one that is filled.
+    More: Download once where there is a network, into the folder HF_HOME names here.
     """
     if not _offline(env):
         return Skip("HF_HUB_OFFLINE is not set")
@@ -142,12 +144,9 @@ def hf_cache_empty_offline(storage: Storage, env: Mapping[str, str]) -> Answer:
         return Ok(f"{counted(models, 'model or data set', 'models and data sets')} in {folder.path}")
     return Problem(
         f"HF_HUB_OFFLINE is set, and {folder.path} holds no model",
-        "A model named by its id cannot be had: LocalEntryNotFoundError in every rank.",
-        Fix(
-            "Fill the cache first, or point HF_HOME to one that is filled.", ("HF_HUB_OFFLINE=0 hf download ORG/MODEL",)
-        ),
-        {"HF_HUB_OFFLINE": env.get("HF_HUB_OFFLINE"), "path": folder.path, "HF_HOME": env.get("HF_HOME")},
-        (folder.path,),
+        fix=Fix(commands=("HF_HUB_OFFLINE=0 hf download ORG/MODEL",)),
+        evidence={"HF_HUB_OFFLINE": env.get("HF_HUB_OFFLINE"), "path": folder.path, "HF_HOME": env.get("HF_HOME")},
+        subjects=(folder.path,),
     )
 
 
@@ -155,10 +154,12 @@ def hf_cache_empty_offline(storage: Storage, env: Mapping[str, str]) -> Answer:
 def hf_cache_on_network(storage: Storage, env: Mapping[str, str]) -> Answer:
     """The Hugging Face cache is on a file server.
 
-    Why: on Lustre, GPFS and many NFS mounts a lock is granted to everybody, so ranks that download the same model at
+    Why: locks may not hold there: ranks of one launch then write the same files at the same time.
+    More: On Lustre, GPFS and many NFS mounts a lock is granted to everybody, so ranks that download the same model at
     the same time write the same files: truncated blobs, ".incomplete" and ".lock" errors, "Unrecognized model".
 
-    Fix: download once before the launch, then forbid downloads; or load under main_process_first().
+    Fix: download once, before the launch.
+    More: Or load under main_process_first().
     """
     folder = storage.role("hf_cache")
     if folder is None or folder.filesystem is None:
@@ -169,8 +170,7 @@ def hf_cache_on_network(storage: Storage, env: Mapping[str, str]) -> Answer:
         return Ok(f"{folder.path} is on {folder.filesystem}, and HF_HUB_OFFLINE forbids downloads")
     return Problem(
         f"the Hugging Face cache is on {folder.filesystem}: ranks that download at once may spoil it",
-        "Locks may not hold there: ranks of one launch then write the same files at the same time.",
-        Fix("Download once, before the launch.", ("hf download ORG/MODEL", "export HF_HUB_OFFLINE=1")),
-        evidence_of(folder),
-        (folder.path,),
+        fix=Fix(commands=("hf download ORG/MODEL", "export HF_HUB_OFFLINE=1")),
+        evidence=evidence_of(folder),
+        subjects=(folder.path,),
     )

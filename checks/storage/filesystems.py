@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Storage
 
-from .._knowledge import counted, listed
+from .._wording import counted, listed
 from ._folders import NETWORK, OBJECT_STORES, called, evidence_of, paths_of
 
 _NFS = "https://man7.org/linux/man-pages/man5/nfs.5.html"
@@ -20,23 +20,23 @@ _WINDOWS = frozenset({"9p", "drvfs", "v9fs"})
 def folder_does_not_answer(storage: Storage) -> Answer:
     """A folder of the run lies on a file system that does not answer.
 
-    Why: a file server is down or out of reach, and whoever touches the folder waits for it, out of reach of signals.
-    The training hangs in its imports, in the first batch or in a checkpoint, and cannot be killed.
+    Why: whoever touches it waits for the file server, and cannot be killed while it waits.
+    More: The training hangs in its imports, in the first batch or in a checkpoint, and cannot be killed.
 
-    Fix: have the server or the mount repaired; until then use another folder.
+    Fix: see which server it is.
+    More: Have the server or the mount repaired; until then use another folder.
     """
     silent = [folder for folder in storage.folders if not folder.answered]
     if not silent:
         return Ok(f"{counted(len(storage.folders), 'folder')} answered")
     return Problem(
         f"{listed(called(folder) for folder in silent[:3])}: {silent[0].error or 'no answer'}",
-        "Whoever touches it waits for the file server, and cannot be killed while it waits.",
-        (
-            Fix("See which server it is.", ("findmnt -t nfs,nfs4,lustre,cifs,ceph,gpfs",)),
+        fix=(
+            Fix(commands=("findmnt -t nfs,nfs4,lustre,cifs,ceph,gpfs",)),
             Fix("Bring the server back, or unmount it.", ("sudo umount -f -l MOUNT",), who="admin"),
         ),
-        {folder.role: folder.path for folder in silent},
-        paths_of(silent),
+        evidence={folder.role: folder.path for folder in silent},
+        subjects=paths_of(silent),
     )
 
 
@@ -47,7 +47,7 @@ def folder_answers_slowly(storage: Storage) -> Answer:
     Why: what takes a second for one look takes minutes for a data set of many files, times the ranks that look. One
     rank that falls behind so makes the others wait, past NCCL's timeout.
 
-    Fix: copy data and caches to a disk of this machine.
+    Fix: put what is read often on a disk of this machine.
     """
     timed = [folder for folder in storage.folders if folder.stat_s is not None]
     slow = sorted((f for f in timed if (f.stat_s or 0) >= _SLOW_S), key=lambda f: -(f.stat_s or 0))
@@ -57,7 +57,7 @@ def folder_answers_slowly(storage: Storage) -> Answer:
             f"{called(worst)} took {worst.stat_s:.1f} s to answer",
             f"It lies on {worst.filesystem or 'a file system'} at {worst.mount or 'an unknown place'}; ranks that read "
             "many files from there wait for each.",
-            Fix("Put what is read often on a disk of this machine.", (shell("df -h {:path}", worst.path),)),
+            Fix(commands=(shell("df -h {:path}", worst.path),)),
             {folder.path: folder.stat_s for folder in slow},
             paths_of(slow),
         )
@@ -70,9 +70,10 @@ def folder_answers_slowly(storage: Storage) -> Answer:
 def lustre_unhealthy(storage: Storage) -> Answer:
     """Lustre says of itself that it is not healthy.
 
-    Why: its client has met an internal error or lost servers; reads of some files hang or fail with I/O errors.
+    Why: reads of files on servers it lost hang or fail.
 
-    Fix: tell the administrators; use another file system until then.
+    Fix: see which servers are missing.
+    More: Tell the administrators; use another file system until then.
     """
     health = storage.lustre_health
     if health is None:
@@ -81,9 +82,8 @@ def lustre_unhealthy(storage: Storage) -> Answer:
         return Ok("Lustre is healthy")
     return Problem(
         f"Lustre says: {health}",
-        "Reads of files on servers it lost hang or fail.",
-        Fix("See which servers are missing.", ("lfs check servers",), who="admin"),
-        {"health_check": health},
+        fix=Fix(commands=("lfs check servers",), who="admin"),
+        evidence={"health_check": health},
     )
 
 
@@ -91,11 +91,10 @@ def lustre_unhealthy(storage: Storage) -> Answer:
 def data_folder_on_slow_storage(storage: Storage) -> Answer:
     """Data would be read from a file server, an object store or a Windows drive.
 
-    Why: each small file is a round trip, for each rank and loader worker; the GPUs then wait for data, with
-    utilisation in a saw-tooth. Object stores have no locks and cannot append, so logs and checkpoints fail there in
-    odd ways.
+    Why: every small file is a round trip, for each rank and each loader worker: the GPUs wait for data.
+    More: Object stores have no locks and cannot append, so logs and checkpoints fail there in odd ways.
 
-    Fix: copy the data to a disk of this machine, or pack it into few large files.
+    Fix: copy the data here, or pack it.
     """
     slow = [
         folder
@@ -107,10 +106,9 @@ def data_folder_on_slow_storage(storage: Storage) -> Answer:
         first = slow[0]
         return Problem(
             f"{called(first)} is on {first.filesystem}, slow for many small files",
-            "Every small file is a round trip, for each rank and each loader worker: the GPUs wait for data.",
-            Fix("Copy the data here, or pack it.", (shell("rsync -a {:path}/ /tmp/$USER/data/", first.path),)),
-            evidence_of(first),
-            paths_of(slow),
+            fix=Fix(commands=(shell("rsync -a {:path}/ /tmp/$USER/data/", first.path),)),
+            evidence=evidence_of(first),
+            subjects=paths_of(slow),
         )
     known = [folder for folder in storage.folders if folder.role in ("current", "named") and folder.filesystem]
     return Ok(f"{listed(dict.fromkeys(str(f.filesystem) for f in known))}") if known else Skip("no folder answered")

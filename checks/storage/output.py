@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, Folder, Storage
 
-from .._knowledge import counted, gib, listed
+from .._wording import counted, gib, listed
 from ._folders import MEMORY, called, evidence_of, paths_of, why_full
 
 _STATVFS = "https://man7.org/linux/man-pages/man3/statvfs.3.html"
@@ -31,7 +31,7 @@ def named_folder_missing(storage: Storage) -> Answer:
 
     Why: the script stops when it opens its data or its output, on every node where the folder is not mounted.
 
-    Fix: make it, or mount it.
+    Fix: make it, or mount what belongs there.
     """
     named = [folder for folder in storage.folders if folder.role == "named"]
     if not named:
@@ -42,7 +42,7 @@ def named_folder_missing(storage: Storage) -> Answer:
             f"{missing[0].path} does not exist here",
             "The script would stop when it opens it."
             + (f" {counted(len(missing), 'folder')} of {len(named)} are missing." if len(missing) > 1 else ""),
-            Fix("Make it, or mount what belongs there.", tuple(shell("mkdir -p {:path}", f.path) for f in missing)),
+            Fix(commands=tuple(shell("mkdir -p {:path}", f.path) for f in missing)),
             {f"missing_{place}": folder.path for place, folder in enumerate(missing)},
             paths_of(missing),
         )
@@ -59,10 +59,10 @@ def named_folder_missing(storage: Storage) -> Answer:
 def output_folder_not_writable(storage: Storage) -> Answer:
     """The folder the run starts in, or one that was named, cannot be written.
 
-    Why: checkpoints, logs and the launcher's own files go there by default; the run stops at the first of them, which
-    may be after hours.
+    Why: checkpoints and logs with a relative path go there; the run stops at the first.
 
-    Fix: start it elsewhere, or have the folder made writable.
+    Fix: start the run in a folder of yours.
+    More: Or have the folder made writable.
     """
     known = [folder for folder in _outputs(storage) if folder.writable is not None]
     known = [f for f in known if f.role != "named" or not f.read_only]  # a read-only mount that is named holds data
@@ -72,10 +72,9 @@ def output_folder_not_writable(storage: Storage) -> Answer:
         why = "its file system is mounted read-only" if first.read_only else "it belongs to somebody else"
         return Problem(
             f"{called(first)} cannot be written: {why}",
-            "Checkpoints and logs with a relative path go there; the run stops at the first.",
-            Fix("Start the run in a folder of yours.", ("cd ~", "touch .mgpu-test && rm .mgpu-test")),
-            evidence_of(first),
-            paths_of(shut),
+            fix=Fix(commands=("cd ~", "touch .mgpu-test && rm .mgpu-test")),
+            evidence=evidence_of(first),
+            subjects=paths_of(shut),
         )
     return Ok(f"{listed(paths_of(known))} can be written") if known else Skip("the current folder did not answer")
 
@@ -84,9 +83,9 @@ def output_folder_not_writable(storage: Storage) -> Answer:
 def output_folder_exhausted(storage: Storage) -> Answer:
     """The disk the run writes to has no room at all.
 
-    Why: logs and caches fill what is left within minutes; the run ends with "No space left on device".
+    Why: logs and caches fill that within minutes, and the run ends.
 
-    Fix: free space, or write elsewhere.
+    Fix: free space, or write to another disk.
     """
     known = [folder for folder in _outputs(storage) if folder.writable and folder.free_bytes is not None]
     if not known:
@@ -97,28 +96,21 @@ def output_folder_exhausted(storage: Storage) -> Answer:
     first = bare[0]
     return Problem(
         f"{(first.free_bytes or 0) // 1_000_000} MB are free for {called(first)}",
-        "Logs and caches fill that within minutes, and the run ends.",
-        Fix(
-            "Free space, or write to another disk.",
-            (shell("df -h {:path}", first.path), shell("du -xsh {:path}", first.path)),
-        ),
-        evidence_of(first),
-        paths_of(bare),
+        fix=Fix(commands=(shell("df -h {:path}", first.path), shell("du -xsh {:path}", first.path))),
+        evidence=evidence_of(first),
+        subjects=paths_of(bare),
     )
 
 
-@check(
-    Severity.WARNING,
-    source=_CHECKPOINT,
-    because_of=("output_folder_not_writable", "output_folder_exhausted"),
-)
+@check(Severity.WARNING, source=_CHECKPOINT, because_of=("output_folder_not_writable", "output_folder_exhausted"))
 def output_folder_full(storage: Storage) -> Answer:
     """The disk the run writes to is full.
 
-    Why: the first checkpoint ends the run: "No space left on device", or "PytorchStreamWriter failed writing file". A
+    Why: a checkpoint does not fit: the run ends when it writes its first.
+    More: The first checkpoint ends the run: "No space left on device", or "PytorchStreamWriter failed writing file". A
     file system that has run out of inodes says the same with space to spare.
 
-    Fix: free space, or write elsewhere.
+    Fix: free space, or write to another disk.
     """
     known = [folder for folder in _outputs(storage) if folder.writable and folder.free_bytes is not None]
     full = [folder for folder in known if why_full(folder)]
@@ -126,17 +118,15 @@ def output_folder_full(storage: Storage) -> Answer:
         first = full[0]
         return Problem(
             f"the disk of {called(first)} is full: {why_full(first)} of {gib(first.total_bytes or 0)}",
-            "A checkpoint does not fit: the run ends when it writes its first.",
-            Fix(
-                "Free space, or write to another disk.",
-                (
+            fix=Fix(
+                commands=(
                     shell("df -h {:path}", first.path),
                     shell("df -i {:path}", first.path),
                     shell("du -xsh {:path}", first.path),
-                ),
+                )
             ),
-            evidence_of(first),
-            paths_of(full),
+            evidence=evidence_of(first),
+            subjects=paths_of(full),
         )
     if not known:
         return Skip("no folder to write to tells its free space")
@@ -151,20 +141,18 @@ def output_folder_full(storage: Storage) -> Answer:
 def output_folder_small(storage: Storage) -> Answer:
     """The disk the run writes to has no room for a checkpoint of a model of a billion parameters.
 
-    Why: weights and Adam's state take 12 bytes a parameter, 12 GB for 10^9; every checkpoint that is kept takes as
-    much again.
+    Why: one checkpoint takes 12 bytes a parameter with Adam in fp32: 12 GB for a billion parameters.
 
-    Fix: keep few checkpoints (save_total_limit), or write to a larger disk.
+    Fix: keep few checkpoints, or write to a larger disk.
     """
     known = [folder for folder in _outputs(storage) if folder.writable and folder.free_bytes is not None]
     small = [f for f in known if not why_full(f) and (f.free_bytes or 0) < _CHECKPOINT_BYTES]
     if small:
         return Problem(
             f"{gib(small[0].free_bytes or 0)} free for checkpoints in {called(small[0])}",
-            "One checkpoint takes 12 bytes a parameter with Adam in fp32: 12 GB for a billion parameters.",
-            Fix("Keep few checkpoints, or write to a larger disk.", (shell("df -h {:path}", small[0].path),)),
-            evidence_of(small[0]),
-            paths_of(small),
+            fix=Fix(commands=(shell("df -h {:path}", small[0].path),)),
+            evidence=evidence_of(small[0]),
+            subjects=paths_of(small),
         )
     return Ok("there is room for a checkpoint") if known else Skip("no folder to write to tells its free space")
 
@@ -175,7 +163,8 @@ def current_folder_vanishes(storage: Storage, container: Container) -> Answer:
 
     Why: it lies in the container's own layer, or in memory. Checkpoints written there do not survive a restart.
 
-    Fix: mount a volume and write there.
+    Fix: write to a folder that stays.
+    More: Mount a volume and write there.
     """
     folder = storage.role("current")
     if folder is None or folder.filesystem is None:
@@ -187,10 +176,7 @@ def current_folder_vanishes(storage: Storage, container: Container) -> Answer:
     return Problem(
         f"the current folder is {where}: checkpoints do not last",
         f"It is on {folder.filesystem}, which goes when the {'container' if in_layer else 'machine'} does.",
-        Fix(
-            "Write to a folder that stays.",
-            ("docker run -v /data/runs:/runs ...",) if in_layer else (shell("df -h {:path} ~", folder.path),),
-        ),
+        Fix(commands=("docker run -v /data/runs:/runs ...",) if in_layer else (shell("df -h {:path} ~", folder.path),)),
         evidence_of(folder),
         (folder.path,),
     )

@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Storage
 
-from .._knowledge import gib
+from .._wording import gib
 from ._folders import MEMORY, NETWORK, OBJECT_STORES, evidence_of, why_full
 
 
@@ -18,11 +18,11 @@ from ._folders import MEMORY, NETWORK, OBJECT_STORES, evidence_of, why_full
 def temporary_folder_unusable(storage: Storage) -> Answer:
     """The folder for temporary files is missing, full, or cannot be written.
 
-    Why: compilers, torch.compile's cache, sockets of loader workers and half-written checkpoints go there. They fail
-    with "No usable temporary directory" or "No space left on device", some of them only later in the run. A job's own
-    TMPDIR is often gone in a shell that outlived the job.
+    Why: compilers, caches and sockets of loader workers go there, and fail.
+    More: They fail with "No usable temporary directory" or "No space left on device", some of them only later in the
+    run. A job's own TMPDIR is often gone in a shell that outlived the job.
 
-    Fix: point TMPDIR to a folder with room.
+    Fix: use another one.
     """
     folder = storage.role("temporary")
     if folder is None or folder.exists is None:
@@ -31,18 +31,20 @@ def temporary_folder_unusable(storage: Storage) -> Answer:
         return Skip("the temporary folder tells nothing of itself")
     full = why_full(folder)
     what = (
-        "does not exist" if not folder.exists
-        else "cannot be written" if folder.writable is False
-        else f"is full: {full}" if full
+        "does not exist"
+        if not folder.exists
+        else "cannot be written"
+        if folder.writable is False
+        else f"is full: {full}"
+        if full
         else None
-    )  # fmt: skip
+    )
     if what:
         return Problem(
             f"the temporary folder {folder.path} {what}",
-            "Compilers, caches and sockets of loader workers go there, and fail.",
-            Fix("Use another one.", ("mkdir -p ~/tmp && export TMPDIR=~/tmp", shell("df -h {:path}", folder.path))),
-            evidence_of(folder),
-            (folder.path,),
+            fix=Fix(commands=("mkdir -p ~/tmp && export TMPDIR=~/tmp", shell("df -h {:path}", folder.path))),
+            evidence=evidence_of(folder),
+            subjects=(folder.path,),
         )
     room = f", {gib(folder.free_bytes)} free" if folder.free_bytes is not None else ""
     return Ok(f"{folder.path} on {folder.filesystem or 'an unknown file system'}{room}")
@@ -52,10 +54,11 @@ def temporary_folder_unusable(storage: Storage) -> Answer:
 def temporary_folder_on_network(storage: Storage) -> Answer:
     """The folder for temporary files is on a file server.
 
-    Why: it holds sockets, locks and compile caches, of all nodes in one place: they are slow there, collide between
+    Why: temporary files of all nodes lie on one server.
+    More: It holds sockets, locks and compile caches, of all nodes in one place: they are slow there, collide between
     nodes, and "Stale file handle" or ".nfs... busy" end a worker.
 
-    Fix: point TMPDIR to a disk of this machine.
+    Fix: use a disk of this machine.
     """
     folder = storage.role("temporary")
     if folder is None or folder.filesystem is None:
@@ -64,10 +67,9 @@ def temporary_folder_on_network(storage: Storage) -> Answer:
         return Ok(f"{folder.path} is on {folder.filesystem}")
     return Problem(
         f"the temporary folder {folder.path} is on {folder.filesystem}",
-        "Temporary files of all nodes lie on one server.",
-        Fix("Use a disk of this machine.", ("export TMPDIR=/tmp",)),
-        evidence_of(folder),
-        (folder.path,),
+        fix=Fix(commands=("export TMPDIR=/tmp",)),
+        evidence=evidence_of(folder),
+        subjects=(folder.path,),
     )
 
 
@@ -75,10 +77,12 @@ def temporary_folder_on_network(storage: Storage) -> Answer:
 def temporary_folder_in_memory(storage: Storage) -> Answer:
     """The folder for temporary files is held in memory.
 
-    Why: every file in it takes memory from the ranks, and counts against the limit of the job or container; a large
+    Why: its files take memory that the ranks may need.
+    More: Every file in it takes memory from the ranks, and counts against the limit of the job or container; a large
     one ends in the OOM killer.
 
-    Fix: nothing for small files; for downloads and large caches, point TMPDIR to a disk.
+    Fix: point it to a disk for large files.
+    More: Nothing for small files.
     """
     folder = storage.role("temporary")
     if folder is None or folder.filesystem is None:
@@ -87,8 +91,7 @@ def temporary_folder_in_memory(storage: Storage) -> Answer:
         return Ok(f"{folder.path} is on {folder.filesystem}")
     return Problem(
         f"the temporary folder {folder.path} is in memory ({folder.filesystem})",
-        "Its files take memory that the ranks may need.",
-        Fix("Point it to a disk for large files.", ("mkdir -p ~/tmp && export TMPDIR=~/tmp",)),
-        evidence_of(folder),
-        (folder.path,),
+        fix=Fix(commands=("mkdir -p ~/tmp && export TMPDIR=~/tmp",)),
+        evidence=evidence_of(folder),
+        subjects=(folder.path,),
     )

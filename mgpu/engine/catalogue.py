@@ -2,7 +2,7 @@
 
     python -m mgpu.engine.catalogue
 
-writes it; a test says when that was forgotten.
+writes it, and the numbers of checks in the README; a test says when that was forgotten.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mgpu import engine
 from mgpu.check import Check
+from mgpu.engine import selections
 
 FILE = Path(__file__).resolve().parents[2] / "checks" / "README.md"
 
@@ -60,11 +61,26 @@ def _line(paragraph: str) -> str:
     return re.sub(r"<(?=[A-Za-z/])", r"\\<", " ".join(paragraph.split()))
 
 
+def counted(readme: str) -> str:
+    """The README with today's numbers of checks."""
+    numbers = {
+        r"\d+(?=\s+of\s+mgpu's\s+\d+\s+checks)": selections.MACHINE,
+        r"(?<= of mgpu's )\d+(?=\s+checks)": selections.ALL,
+        r"\d+(?=\s+checks\s+that\s+know\s+which\s+shell)": selections.JOB_SCRIPT,
+        r"\d+(?=\s+checks\)\.)": selections.SCRIPT,
+    }
+    for pattern, selection in numbers.items():
+        readme = re.sub(pattern, str(len(engine.checks_of(selection))), readme)
+    return readme
+
+
 def main() -> None:
-    """Write the page, in a source tree."""
+    """Write the page, and the README's numbers, in a source tree."""
     if not engine.is_our_source_tree(FILE.parents[1]):
         raise SystemExit("mgpu is installed, and this is no source tree of it: nothing written")
     FILE.write_text(text(engine.load()), encoding="utf-8")
+    readme = FILE.parents[1] / "README.md"
+    readme.write_text(counted(readme.read_text("utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

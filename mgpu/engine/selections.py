@@ -96,6 +96,8 @@ ENDED = Selection(only=("run", "log"))
 GPU_WORK = Selection(only=("work",))
 WATCH_START = Selection(only=("work",), where=lambda c: c.watch == "start")
 WATCH_LATER = Selection(only=("work",), where=lambda c: c.watch == "later")
+# The machine itself: no file, and no run.
+MACHINE = Selection(without=(*_LATER, "stamp", "config"))
 # Many nodes: all together; one that was saved; one in the pre-flight of a job, which tries the network by itself, and
 # whose stamp is of one machine.
 FLEET = Selection(only=("fleet",))

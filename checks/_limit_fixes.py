@@ -1,0 +1,45 @@
+"""How is a limit of memory lifted, where the process that has it was started?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.snapshot import Container, Slurm
+
+_LIFT_FOR_SERVICE = Fix(
+    "The service that starts the jobs hands its own limit on: lift it there.",
+    (
+        "sudo mkdir -p /etc/systemd/system/slurmd.service.d && cd /etc/systemd/system/slurmd.service.d",
+        "printf '[Service]\\nLimitMEMLOCK=infinity\\n' | sudo tee memlock.conf",
+        "sudo systemctl daemon-reload && sudo systemctl restart slurmd",
+    ),
+    who="admin",
+)
+_LIFT_FOR_LOGIN = Fix(
+    "Lift it, then log in again.",
+    ("echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/memlock.conf",),
+    who="admin",
+)
+
+
+def lifted(hard: int | None, container: Container, slurm: Slurm) -> Fix:
+    """How the limit is lifted where this process was started."""
+    if container.kind == "kubernetes":
+        return Fix(
+            "Give the container the capability IPC_LOCK.",
+            ("kubectl explain pod.spec.containers.securityContext.capabilities",),
+        )
+    if container.kind and container.kind not in ("enroot", "apptainer"):
+        return Fix("Start the container without the limit.", ("docker run --ulimit memlock=-1 --cap-add IPC_LOCK ...",))
+    if hard is None:
+        return Fix("Lift it before the launch.", ("ulimit -l unlimited",))
+    return _LIFT_FOR_SERVICE if slurm.job_id else _LIFT_FOR_LOGIN
+
+
+def asking_for_memory(container: Container, slurm: Slurm) -> tuple[str, ...]:
+    """The commands that give the job or the container more memory."""
+    of_slurm, of_docker = "sbatch --mem=0 ...", "docker run --memory=64g ..."
+    if slurm.job_id:
+        return (of_slurm,)
+    if container.kind == "kubernetes":
+        return ("kubectl explain pod.spec.containers.resources.limits",)
+    return (of_docker,) if container.kind else (of_slurm, of_docker)
