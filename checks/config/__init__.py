@@ -18,8 +18,10 @@
 
 from mgpu.check import Family
 
+# fmt: off
 ORDER = (
     "text", "keys", "yaml_traps", "ranks", "rendezvous", "gpus", "precision", "machine", "sections", "values", "fsdp",
     "wrapping", "zero", "zero_file", "parallel", "compiling", "software", "effect",
-)  # fmt: skip
+)
+# fmt: on
 FAMILY = Family(stops_start="always", known_at_start=True)

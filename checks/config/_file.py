@@ -17,10 +17,12 @@ ARGS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/comma
 AWAY = "the config is for the nodes of a job, and this machine is none of them"
 BROKEN = "the file cannot be read, or is for SageMaker"
 
+# fmt: off
 # accelerate.utils.DistributedType (1.15)
 ACCELERATORS = (
     "MULTI_GPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU", "MULTI_HPU", "MULTI_NEURON",
-)  # fmt: skip
+)
+# fmt: on
 TYPES = ("NO", "MULTI_CPU", *ACCELERATORS, "DEEPSPEED", "FSDP", "XLA", "MEGATRON_LM")
 _LONGEST_NAME = 100  # letters that are compared: difflib takes its time
 

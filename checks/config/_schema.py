@@ -48,10 +48,11 @@ _PREFETCH = ("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH")
 _STATE = ("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT")
 _DEVICES = ("none", "cpu", "nvme")
 LAUNCHERS = ("pdsh", "standard", "openmpi", "mvapich", "mpich", "nossh", "slurm")
+# fmt: off
 DYNAMO_BACKENDS = (
     "NO", "EAGER", "AOT_EAGER", "INDUCTOR", "AOT_TS_NVFUSER", "NVPRIMS_NVFUSER", "CUDAGRAPHS", "OFI", "FX2TRT",
     "ONNXRT", "TENSORRT", "AOT_TORCHXLA_TRACE_ONCE", "TORCHXLA_TRACE_ONCE", "TVM", "HPU_BACKEND", "NEURON",
-)  # fmt: skip
+)
 DYNAMO_MODES = ("default", "reduce-overhead", "max-autotune")
 
 _FLAG, _TEXT = Key("flag"), Key("text", null=True)
@@ -271,7 +272,7 @@ LAUNCHER = (
     "multi_gpu", "no_python", "num_cpu_threads_per_process", "num_machines", "num_processes", "quiet", "rdzv_backend",
     "rdzv_conf", "role", "same_network", "tee", "tpu", "tpu_use_cluster", "tpu_use_sudo", "use_cpu", "use_deepspeed",
     "use_fsdp", "use_megatron_lm", "use_parallelism_config",
-)  # fmt: skip
+)
 
 # Settings of DeepSpeed's own JSON file, at its top level and in zero_optimization.
 DEEPSPEED_JSON = frozenset({
@@ -288,7 +289,8 @@ DEEPSPEED_JSON = frozenset({
     "tensor_parallel", "tensorboard", "train_batch_size", "train_micro_batch_size_per_gpu", "wall_clock_breakdown",
     "wandb", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "zero_optimization",
     "zero_quantized_gradients", "zero_quantized_weights",
-})  # fmt: skip
+})
+# fmt: on
 
 
 def precision(config: Config) -> str:

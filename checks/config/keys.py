@@ -13,6 +13,7 @@ from .._knowledge import counted
 from ._file import ARGS, BROKEN, LAUNCH, parsed, place_of, readable, suggestion
 from ._words import meant
 
+# fmt: off
 # Top-level keys of ClusterConfig (1.15), and those older versions wrote and the loader migrates.
 _KEYS = (
     "compute_environment", "distributed_type", "mixed_precision", "use_cpu", "debug", "num_processes", "num_machines",
@@ -20,7 +21,7 @@ _KEYS = (
     "main_training_function", "enable_cpu_affinity", "downcast_bf16", "tpu_name", "tpu_zone", "tpu_use_cluster",
     "tpu_use_sudo", "command_file", "commands", "tpu_vm", "tpu_env", "fp8_config", "deepspeed_config", "fsdp_config",
     "parallelism_config", "megatron_lm_config", "mpirun_config", "dynamo_config", "fp16", "dynamo_backend",
-)  # fmt: skip
+)
 
 # Keys of older versions that the loader now refuses: the first release without them, and what became of them (the
 # history of config_args.py). IPEX was for Intel hardware; tensor parallelism moved to another section.
@@ -34,7 +35,7 @@ _FLAGS = (
     "num_cpu_threads_per_process", "max_restarts", "monitor_interval", "log_dir", "tee", "role", "rdzv_conf", "module",
     "no_python", "quiet", "cpu", "multi_gpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm",
     "use_parallelism_config", "vm", "env", "config_file", "training_script", "training_script_args",
-)  # fmt: skip
+)
 
 # What torchrun, Slurm scripts and other launchers call the same thing.
 _OTHER_NAMES = {
@@ -43,7 +44,7 @@ _OTHER_NAMES = {
     "node_rank": "machine_rank", "nnodes": "num_machines", "num_nodes": "num_machines", "nodes": "num_machines",
     "precision": "mixed_precision", "amp": "mixed_precision", "cuda_visible_devices": "gpu_ids",
     "distributed_backend": "distributed_type", "rendezvous_backend": "rdzv_backend",
-}  # fmt: skip
+}
 # Names that mean no single key of accelerate, and what to say of them.
 _ELSEWHERE = {
     "rdzv_endpoint": "accelerate makes it of main_process_ip and main_process_port",
@@ -79,7 +80,8 @@ _SECTIONS = {
             "zero3_save_16bit_model",
         ),
     ),
-}  # fmt: skip
+}
+# fmt: on
 _SECTION_OF_TYPE = {"FSDP": "fsdp_config", "DEEPSPEED": "deepspeed_config", "MEGATRON_LM": "megatron_lm_config"}
 
 

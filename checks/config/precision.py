@@ -11,12 +11,14 @@ from ._file import ARGS, BROKEN, PREPARE, expands, place_of, readable, written
 from ._schema import precision
 
 _QUOTED = {"no": "'no' with quotes, which is fp32"}
+# fmt: off
 # What people write for them, torch's names among it.
 _MEANT = {
     "float16": "fp16", "half": "fp16", "f16": "fp16", "torch.float16": "fp16", "fp-16": "fp16",
     "bfloat16": "bf16", "bfp16": "bf16", "torch.bfloat16": "bf16", "bf-16": "bf16", "brain": "bf16",
     "fp32": "no", "float32": "no", "full": "no", "none": "no", "32": "no", "torch.float32": "no",
-}  # fmt: skip
+}
+# fmt: on
 
 
 @check(Severity.ERROR, source=PREPARE)

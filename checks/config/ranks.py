@@ -26,12 +26,14 @@ _TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 
 # What people call a type that accelerate calls otherwise. TPU was renamed in accelerate 0.27.
 _RENAMED = {"TPU": "XLA"}
+# fmt: off
 _COLLOQUIAL = {
     "DDP": "MULTI_GPU", "GPU": "MULTI_GPU", "CUDA": "MULTI_GPU", "NCCL": "MULTI_GPU", "MULTI_NODE": "MULTI_GPU",
     "DATA_PARALLEL": "MULTI_GPU", "DISTRIBUTED_DATA_PARALLEL": "MULTI_GPU", "MULTI-GPU": "MULTI_GPU",
     "SINGLE_GPU": "NO", "SINGLE_MACHINE": "NO", "SINGLE": "NO", "NONE": "NO", "CPU": "NO", "MPS": "NO",
     "FSDP2": "FSDP", "FULLY_SHARDED_DATA_PARALLEL": "FSDP", "ZERO": "DEEPSPEED", "MEGATRON": "MEGATRON_LM",
-}  # fmt: skip
+}
+# fmt: on
 _ASK_THE_USER = -1  # what the loader puts in for a missing number; the launcher refuses it
 # Words that torchrun counts devices for.
 _COUNTED_AT_LAUNCH = ("auto", "gpu", "cpu", "xpu")

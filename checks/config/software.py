@@ -16,9 +16,11 @@ from ._schema import FP8, FSDP, PARALLELISM, entries, fsdp_version, precision, s
 
 _CONSTANTS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/constants.py"
 
+# fmt: off
 _PIP = {
     "TE": "pip install --no-build-isolation transformer-engine[pytorch]", "AO": "pip install torchao",
-}  # fmt: skip
+}
+# fmt: on
 
 
 @check(Severity.ERROR, source=LAUNCH, because_of=("config_section_value_invalid",))

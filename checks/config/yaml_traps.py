@@ -30,11 +30,13 @@ _SWITCHES = ("debug", "use_cpu", "same_network", "enable_cpu_affinity", "tpu_use
 _YES = ("y", "yes", "t", "true", "on", "1")
 _NO = ("n", "no", "f", "false", "off", "0")
 
+# fmt: off
 # accelerate.utils.DynamoBackend (1.15)
 _BACKENDS = (
     "NO", "EAGER", "AOT_EAGER", "INDUCTOR", "AOT_TS_NVFUSER", "NVPRIMS_NVFUSER", "CUDAGRAPHS", "OFI", "FX2TRT",
     "ONNXRT", "TENSORRT", "AOT_TORCHXLA_TRACE_ONCE", "TORCHXLA_TRACE_ONCE", "TVM", "HPU_BACKEND", "NEURON",
-)  # fmt: skip
+)
+# fmt: on
 
 
 @check(Severity.WARNING, source=ARGS)

@@ -37,6 +37,7 @@ _IN_FILE = {
     "offload_param_nvme_path": "zero_optimization.offload_param.nvme_path",
     "zero3_save_16bit_model": "zero_optimization.stage3_gather_16bit_weights_on_model_save",
 }
+# fmt: off
 # Entries that accelerate, or Trainer before it, fills where they say "auto".
 _FILLED = frozenset({
     *_IN_FILE.values(), "train_batch_size", "train_micro_batch_size_per_gpu", "optimizer.params.lr",
@@ -45,7 +46,8 @@ _FILLED = frozenset({
     "scheduler.params.total_num_steps", "fp16.enabled", "fp16.fp16_opt_level", "fp16.min_loss_scale", "bf16.enabled",
     "amp.enabled", "amp.opt_level", "checkpoint.use_node_local_storage", "zero_optimization.reduce_bucket_size",
     "zero_optimization.stage3_prefetch_bucket_size", "zero_optimization.stage3_param_persistence_threshold",
-})  # fmt: skip
+})
+# fmt: on
 
 
 def _section(config: Config) -> Mapping[str, Any]:

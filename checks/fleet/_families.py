@@ -83,6 +83,7 @@ _FAMILIES: dict[str, tuple[str, str]] = {
 }
 _LEADS = {family: re.compile(leads) for family, (leads, _) in _FAMILIES.items()}
 _FOLLOWS = {family: re.compile(follows) for family, (_, follows) in _FAMILIES.items() if follows}
+# fmt: off
 # The facts of which one at least is to be known on several nodes; of other families something always is.
 _FACTS: dict[str, tuple[str, ...]] = {
     "driver": ("driver",), "driver_silent": ("driver",), "torch": ("pytorch",), "nccl": ("nccl", "torch_runtime"),
@@ -92,7 +93,8 @@ _FACTS: dict[str, tuple[str, ...]] = {
     "network_cards": ("network", "infiniband"), "firmware": ("gpus", "infiniband"), "cpus": ("system",),
     "shm": ("system",), "limits": ("system",), "storage": ("storage",), "libraries": ("libraries",),
     "system": ("host", "kernel"),
-}  # fmt: skip
+}
+# fmt: on
 # Nodes of one job that differ in these do not come to train together.
 APART = frozenset({"gpu_model", "gpu_count", "gpu_memory", "torch", "nccl", "config", "script", "driver_silent"})
 # What is broken is no kind of its own, on however many nodes.

@@ -19,17 +19,19 @@ NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 MEASURED = "measured Slurm 22.05 2026-11"
 HEAD = 'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
 PORT = "export MASTER_PORT=$((12000 + SLURM_JOB_ID % 20000))"
+# fmt: off
 # What starts a command on the nodes of the job, or is told where.
 SPREADS = frozenset({
     "srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "prterun", "ibrun", "jsrun", "aprun", "lrun",
     "ssh", "pdsh", "clush", "horovodrun", "flux", "parallel", "dsh", "xargs",
-})  # fmt: skip
+})
 # A launcher that is one per node and starts the node's ranks; each stands for shape "one task per node".
 PER_NODE = frozenset({"torchrun", "accelerate"})
 _SHORT = {
     "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "K": "kill-on-bad-exit", "W": "wait",
     "w": "nodelist", "l": "label", "o": "output", "e": "error", "x": "exclude", "F": "nodefile", "r": "relative",
-}  # fmt: skip
+}
+# fmt: on
 _SRUN_SWITCHES = "EHIkKlOQsuvX"  # short options that take no value, and may stand before another: -lN2
 _ARITHMETIC = re.compile(r"\s*(\d+|[-+*/%()])")
 PARTS = ("hetjob", "packjob")

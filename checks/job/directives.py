@@ -11,6 +11,7 @@ from mgpu.snapshot import Directive, JobScript
 
 from ._reading import MEASURED, PARTS, finding, gres_gpus, of_parts, short
 
+# fmt: off
 # sbatch's options, of 20.11 to 26.05; a site's plug-ins may add others.
 _KNOWN = (
     "account", "acctg-freq", "array", "batch", "bb", "bbf", "begin", "burst-buffer", "chdir", "cluster",
@@ -29,13 +30,13 @@ _KNOWN = (
     "threads-per-core", "time", "time-min", "tmp", "tres-bind", "tres-per-job", "tres-per-node", "tres-per-socket",
     "tres-per-task", "uid", "usage", "use-min-nodes", "verbose", "version", "wait", "wait-all-nodes", "wckey",
     "wrap", "x11",
-)  # fmt: skip
+)
 # Options whose loss changes what the job gets.
 _MATTER = frozenset({
     "nodes", "ntasks", "ntasks-per-node", "gres", "gpus", "gpus-per-node", "gpus-per-task", "cpus-per-task", "mem",
     "mem-per-cpu", "mem-per-gpu", "partition", "account", "qos", "time", "exclusive", "constraint", "signal", "requeue",
     "ntasks-per-gpu", "cpus-per-gpu", "reservation", "nodelist", "exclude",
-})  # fmt: skip
+})
 _NUMBERS = frozenset({"ntasks", "ntasks-per-node", "cpus-per-task", "ntasks-per-gpu", "cpus-per-gpu"})
 # 8, a100:8, a100:4,h100:4; a type alone is one of it (measured: a name that is no type is refused as one)
 _GPUS = re.compile(r"(?:(?:[A-Za-z][\w.-]*|[\w.-]+:\d+|\d+)(?:,|$))+(?<!,)")
@@ -45,7 +46,8 @@ _NODES = re.compile(r"\d+[km]?(?:-\d+[km]?)?(?:,\d+(?:-\d+(?::\d+)?)?)*|\d+-\d+:
 _MAIL = frozenset({
     "NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT", "TIME_LIMIT", "TIME_LIMIT_90",
     "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS",
-})  # fmt: skip
+})
+# fmt: on
 _SIGNAL = re.compile(r"(?:[RB]{1,2}:)?(?:SIG)?(?:\w+)(?:@\d+)?", re.IGNORECASE)
 _NEAR = 0.8  # of difflib: "ntask-per-node" is nearer to ntasks-per-node, "container-image" to none
 

@@ -31,10 +31,12 @@ _ONLY_IF = {
     "SLURM_NTASKS_PER_NODE": ("ntasks-per-node",),
     "SLURM_CPUS_PER_GPU": ("cpus-per-gpu",),
 }
+# fmt: off
 _BETTER = {
     "SLURM_GPUS_PER_NODE": "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_TASK": "SLURM_GPUS_ON_NODE",
     "SLURM_GPUS": "SLURM_GPUS_ON_NODE", "SLURM_CPUS_PER_GPU": "SLURM_CPUS_ON_NODE",
-}  # fmt: skip
+}
+# fmt: on
 _SAFE = re.compile(r"\$\{(\w+)(?:\[[^\]]*\])?:?[-=+]")
 
 

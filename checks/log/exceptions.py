@@ -9,11 +9,13 @@ from collections import Counter
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Log, Raised, Stalled
 
+# fmt: off
 # They tell that a process was asked to end, or that another one failed: never what went wrong.
 _ENDS = frozenset({
     "KeyboardInterrupt", "SystemExit", "GeneratorExit", "SignalException", "ChildFailedError",
     "ProcessRaisedException", "ProcessExitedException", "Traceback",
-})  # fmt: skip
+})
+# fmt: on
 # What a rank raises when another one is gone: a consequence.
 _COMMUNICATION = re.compile(
     r"^(?:Dist(?:Backend|Network|Store|)|ConnectionReset|BrokenPipe)Error$|NCCL (?:error|communicator was aborted)"

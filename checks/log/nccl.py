@@ -9,8 +9,9 @@ _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troublesho
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _MPI = "https://github.com/NVIDIA/nccl/blob/master/docs/userguide/source/troubleshooting/runtime_and_mpi_issues.rst"
 _INIT = "https://github.com/NVIDIA/nccl/blob/master/src/init.cc"
+# fmt: off
 _DEBUG = Fix("Start again with NCCL's own words, and read the first WARN.",
-             ("NCCL_DEBUG=WARN mgpu launch train.py", "mgpu smoke-test"))  # fmt: skip
+             ("NCCL_DEBUG=WARN mgpu launch train.py", "mgpu smoke-test"))
 
 ROWS = (
     Row("log_ranks_share_a_gpu", "root", "nccl",
@@ -231,6 +232,7 @@ ROWS = (
          "NCCL_DEBUG=INFO for details), NCCL version 2.26.2"),
         "a CUDA call inside NCCL failed; which one stands behind 'Last error:' or in its WARN lines",
         "Memory, NVLink SHARP, peer access or a GPU that is in error: torch does not tell which.", _DEBUG, _TROUBLE),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

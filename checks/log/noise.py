@@ -14,6 +14,7 @@ def _row(name: str, kind: Kind, pattern: str, samples: tuple[str, ...], title: s
     return Row(name, "noise", kind, pattern, samples, title, why, Fix("Nothing.", ()), source)
 
 
+# fmt: off
 ROWS = (
     _row("log_p2p_disabled_note", "nccl", r"P2P is disabled between connected GPUs|P2P is disabled between NVLINK",
          ("NCCL INFO P2P is disabled between connected GPUs 2 and 1. You can repress this message with "
@@ -143,6 +144,7 @@ ROWS = (
           "semaphore objects to clean up at shutdown",),
          "a semaphore was not closed", "It follows the end of a process.",
          "https://docs.python.org/3/library/multiprocessing.shared_memory.html"),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

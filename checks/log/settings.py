@@ -12,6 +12,7 @@ _ARGS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/comm
 _PARALLEL = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
 _VALIDATE = "mgpu configure --validate accelerate.yaml"
 
+# fmt: off
 ROWS = (
     Row("log_processes_not_a_number", "root", "launcher",
         r"argument --num_processes(?:/--num-processes)?: invalid int value: (?P<value>.+)",
@@ -116,6 +117,7 @@ ROWS = (
         ("ImportError: Megatron-LM is not installed. please build it from source.",),
         "the config asks for Megatron-LM, and it is not installed", "It is no package of PyPI.",
         Fix("Install it, or choose FSDP.", ("mgpu configure",)), _CLASSES),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

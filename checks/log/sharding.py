@@ -12,6 +12,7 @@ _SAVE = "https://pytorch.org/docs/stable/generated/torch.load.html"
 _TENSORS = "https://huggingface.co/docs/safetensors/index"
 _FSDP_UTILS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/fsdp_utils.py"
 
+# fmt: off
 ROWS = (
     Row("log_fsdp_mixed_parameters", "root", "script",
         r"Must flatten tensors with uniform (?:dtype|`?requires_grad`?)|FlatParameter requires uniform|"
@@ -148,6 +149,7 @@ ROWS = (
         "A fault of some versions of transformers on shared disks, or two runs with one output folder.",
         Fix("Upgrade, and give each run its own folder.", ("pip install --upgrade transformers accelerate",)),
         "https://github.com/huggingface/transformers/issues/28015"),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

@@ -9,10 +9,11 @@ _NCCL = "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10
 _GLOO = "https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc"
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
 _FLIGHT = "https://pytorch.org/tutorials/unstable/flight_recorder_tutorial.html"
+# fmt: off
 _FIRST = Fix("Find the rank whose log differs: the earliest error, the lowest SeqNum, or the oldest last line.",
-             ("mgpu doctor --log rank0.log rank1.log ...",))  # fmt: skip
+             ("mgpu doctor --log rank0.log rank1.log ...",))
 _RECORD = Fix("Let torch record what each rank was in.",
-              ("TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 mgpu launch train.py",))  # fmt: skip
+              ("TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 mgpu launch train.py",))
 _TRANSPORT = Fix("Never worked (SeqNum 1 or 2): test the transport alone.", ("mgpu smoke-test",))
 
 ROWS = (
@@ -163,6 +164,7 @@ ROWS = (
             ("DataLoader(..., drop_last=True)", "with accelerator.join_uneven_inputs([model], even_batches=False):",
              "mgpu doctor --script train.py")),
         "https://pytorch.org/docs/stable/distributed.algorithms.join.html"),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

@@ -13,6 +13,7 @@ _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelera
 _CLASSES = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _VALIDATE = "mgpu configure --validate accelerate.yaml"
 
+# fmt: off
 ROWS = (
     Row("log_deepspeed_without_toolkit", "root", "library",
         r"CUDA_HOME does not exist, unable to compile|MissingCUDAException|CUDA_HOME environment variable is not set",
@@ -189,6 +190,7 @@ ROWS = (
         "Gradients are cut up as they arrive; accumulation with no_sync() keeps them whole.",
         Fix("Let accelerate or DeepSpeed accumulate.", ("pip install --upgrade accelerate",
                                                         "with accelerator.accumulate(model):")), _ENGINE),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)
