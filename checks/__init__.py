@@ -10,13 +10,21 @@ How to write one:
         \"\"\"A GPU is purple.
 
         Why: the mechanism, in the field's terms, ending at what the user would see.
+        More: what only the catalogue and `--explain` say of it.
 
         Fix: what to do.
         \"\"\"
+        bad = [gpu for gpu in gpus if gpu.color == "purple"]
+        if bad:
+            return gpu_problem(bad, "purple", {"color": "color"}, Fix(commands=("repaint",), who="admin"))
+        return Ok(f"{len(gpus)} GPUs are green")
 
 * The name is the id, `<subject>_<what is wrong>`; it reads right after "ignore". No number, no severity in it.
 * The parameters are the facts: fields of `Snapshot`, with exactly their type. A fact that is not known skips the check.
 * The answer is `Ok(evidence)`, `Skip(reason)`, `Problem(...)`, or a tuple of Problems when a file has several faults.
+* Why and Fix are the problem's cause and the text of its fix (of each without one): a check writes `cause` and a text
+  only where the machine adds something to them.
+* What has to hold before there is a question is `given=`: functions of facts that answer Ok, Skip, or None to go on.
 * A number that judges is a named constant with its source beside it; what a feature needs of GPUs and packages stands
   in `mgpu/planning/requirements.py`, by which the wizard proposes as well.
 * A fix carries `edits` only where they are safe: they cannot change what was meant, and the problem is gone afterwards.

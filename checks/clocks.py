@@ -8,7 +8,8 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Driver, Gpu
 
-from ._knowledge import gpu_list, reset, was_running
+from ._gpus import reset, was_running
+from ._wording import gpu_list
 
 FAMILY = Family(gpu_only=True)
 

@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Libraries, Network, Plan, Slurm
 
-from ._knowledge import counted, listed, whole
+from ._wording import counted, listed, whole
 
 _TOOLKIT = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html"
 # NVIDIA_VISIBLE_DEVICES: words that name no GPU one by one (the toolkit's documentation).

@@ -11,7 +11,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Driver, GpuRun, Plan, TorchRuntime
 
 from ._cuda_errors import ERRORS, CudaError, by_words, unknown
-from ._knowledge import counted, gpu_list, listed
+from ._wording import counted, gpu_list, listed
 
 FAMILY = Family(gpu_only=True)
 _DRIVER_API = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html"

@@ -8,7 +8,8 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Host, Pci, Plan, bus_address
 
-from ._knowledge import counted, gpu_list, listed, use_only
+from ._gpus import use_only
+from ._wording import counted, gpu_list, listed
 
 FAMILY = Family(gpu_only=True, stops_start="on_gpus", known_at_start=True)
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html"

@@ -8,7 +8,8 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu
 
-from ._knowledge import counted, gpu_list, reset
+from ._gpus import reset
+from ._wording import counted, gpu_list
 
 FAMILY = Family(gpu_only=True)
 

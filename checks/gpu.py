@@ -6,7 +6,8 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Plan, Visible
 
-from ._knowledge import counted, gpu_list, reset, same_models, usable_count, use_only
+from ._gpus import reset, same_models, usable_count, use_only
+from ._wording import counted, gpu_list
 
 FAMILY = Family(gpu_only=True)
 

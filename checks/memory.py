@@ -6,7 +6,8 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Plan, Visible
 
-from ._knowledge import GIB, counted, gib, gpu_list, same_models, use_only, was_running
+from ._gpus import same_models, use_only, was_running
+from ._wording import GIB, counted, gib, gpu_list
 
 FAMILY = Family(gpu_only=True)
 

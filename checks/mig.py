@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Config, Driver, Gpu, Visible
 
-from ._knowledge import counted, gpu_list, numbers, use_only
+from ._gpus import use_only
+from ._wording import counted, gpu_list
 
 FAMILY = Family(gpu_only=True)
 

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Evidence, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Config, Libraries, Python, Pytorch, Visible
 
 from . import _shadowing as shadowing
-from ._knowledge import counted, listed, numbers, usable_count, whole
+from ._gpus import usable_count
 from ._versions import TOGETHER, Together, requirement, satisfies
+from ._wording import counted, listed, whole
 
 FAMILY = Family(stops_start="always")
 _ACCELERATE = "https://huggingface.co/docs/accelerate/basic_tutorials/install"

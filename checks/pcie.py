@@ -21,7 +21,8 @@ from mgpu.snapshot import (
     path_between,
 )
 
-from ._knowledge import counted, gpu_list, listed, was_running
+from ._gpus import was_running
+from ._wording import counted, gpu_list, listed
 
 FAMILY = Family(gpu_only=True)
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"

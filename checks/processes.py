@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.planning.requirements import BATON_TORCH
+from mgpu.planning.requirements import BATON_TORCH, numbers
 from mgpu.snapshot import Container, Gpu, LeftFile, Leftovers, LeftProcess, Pytorch, Storage, System, Visible
 
-from ._knowledge import GIB, counted, gib, gpu_list, listed, numbers, use_only
-from ._log import span
+from ._gpus import use_only
+from ._kernel_log_lines import span
+from ._wording import GIB, counted, gib, gpu_list, listed
 from .storage._folders import NETWORK
 
 # A GPU whose compute processes hold at least this much is not free for a training rank; a CUDA context of an idle

@@ -8,7 +8,8 @@ from mgpu.check import Answer, Family, Fix, Ok, Place, Problem, Severity, Skip, 
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, Container, Gpu, Plan, TorchRuntime, Visible
 
-from ._knowledge import counted, gpu_list, usable_count, use_only, whole
+from ._gpus import usable_count, use_only
+from ._wording import counted, gpu_list, whole
 
 FAMILY = Family(gpu_only=True, stops_start="on_gpus")
 

@@ -10,8 +10,8 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import GpuWork, Run
 
-from ._knowledge import GIB, MIB, counted, gib, gpu_list, listed
-from ._log import span
+from ._kernel_log_lines import span
+from ._wording import GIB, MIB, counted, gib, gpu_list, listed
 from .smoke._ranks import median
 
 FAMILY = Family(of_a_run=True)

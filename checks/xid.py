@@ -12,8 +12,8 @@ from mgpu.check import Answer, Evidence, Family, Fix, Ok, Problem, Severity, Ski
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, KernelEvent, KernelLog
 
-from ._knowledge import counted, listed
-from ._log import ago, none_of, recent
+from ._kernel_log_lines import ago, none_of, recent
+from ._wording import counted, listed
 from ._xid import CATALOG, XIDS, Kind
 
 FAMILY = Family(gpu_only=True)

@@ -4,6 +4,8 @@ A check is one small pure function. Its parameters are the facts it reads (field
 its docstring is its documentation, its file is its area. The answers are `Ok`, `Skip`, `Problem` (or several of them,
 when a file has several faults of one kind); the engine adds `Crash` for a bug of ours.
 
+Cause and fix are the docstring's Why and Fix, unless the check has more to say than it could before it saw the machine.
+
 What follows from a problem (it stops a launch, it takes a node out, it is the cause of a failed run or a consequence)
 is declared with the check, as attributes of `Check`; what holds for a whole area is its `Family`.
 """
@@ -11,9 +13,10 @@ is declared with the check, as attributes of `Check`; what holds for a whole are
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
@@ -22,7 +25,8 @@ from mgpu.secrets_masking import masked
 
 Who = Literal["you", "admin", "hardware"]
 FixKind = Literal["fix", "stopgap"]
-Evidence: TypeAlias = Mapping[str, "str | int | float | bool | None"]
+Value: TypeAlias = "str | int | float | bool | None"
+Evidence: TypeAlias = Mapping[str, Value]
 
 # Of a failed run. root: a cause by itself. secondary: the cause only where no root is found. wrapper: hides the cause,
 # look inside. noise: never a cause; a log row of this role makes no check, it keeps a line from being taken for one.
@@ -86,10 +90,11 @@ class Fix:
     A command is a literal, or made by `mgpu.command_line` of a literal template and quoted values. If one of them could
     not be made, its value being no host, path, id or whatever belongs there, none is shown: what is left of a sequence
     may do something else.
+    `text`: empty for the docstring's Fix.
     `edits`: where the problem is in a config file and the repair is safe, what `configure --validate --fix` does.
     """
 
-    text: str
+    text: str = ""
     commands: tuple[str, ...] = ()
     who: Who = "you"
     kind: FixKind = "fix"
@@ -99,6 +104,9 @@ class Fix:
     def __post_init__(self) -> None:
         if not all(self.commands):
             object.__setattr__(self, "commands", ())
+
+
+DOCUMENTED = Fix()  # the docstring's, without a command
 
 
 @dataclass(frozen=True)
@@ -127,11 +135,14 @@ class Skip:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something is wrong: what (one line, with numbers), why it matters, what was read, and how to mend it."""
+    """Something is wrong: what (one line, with numbers), why it matters, what was read, and how to mend it.
+
+    `cause`: empty for the docstring's Why. `fix`: without a text, the docstring's Fix.
+    """
 
     title: str
-    cause: str
-    fix: Fix | tuple[Fix, ...]
+    cause: str = ""
+    fix: Fix | tuple[Fix, ...] = DOCUMENTED
     evidence: Evidence = field(default_factory=dict)
     subjects: tuple[str, ...] = ()
     place: Place | None = None
@@ -158,6 +169,10 @@ class Crash:
 
 
 Answer: TypeAlias = Ok | Skip | Problem | tuple[Problem, ...]
+# What has to hold before a check can ask: the answer if it does not, else None. Its parameters are facts of the check.
+Given: TypeAlias = Callable[..., "Ok | Skip | None"]
+# Opens a line of the docstring's Why or Fix: what follows is for the catalogue and `--explain` only.
+_MORE = re.compile(r"\n *More: ")
 
 
 @dataclass(frozen=True)
@@ -188,6 +203,31 @@ class Check:
     condemns_node: bool | Callable[[Problem], bool] = False  # a scheduler must not give this node to anyone
     watch: Literal["start", "later"] | None = None  # of a run that goes on: when `mgpu launch` looks for it
     tags: tuple[Tag, ...] = ()
+    given: tuple[Given, ...] = ()  # the first that does not hold is the answer
+
+    def answer(self, facts: Mapping[str, Any]) -> Answer:
+        """What the check says of its facts; problems have their cause and fixes, if need be those of the docstring."""
+        for given in self.given:
+            if (unmet := given(**{name: facts[name] for name in _parameters(given)})) is not None:
+                return unmet
+        answer = self.function(**facts)
+        if isinstance(answer, tuple):
+            return tuple(map(self._completed, answer))
+        return self._completed(answer) if isinstance(answer, Problem) else answer
+
+    def _completed(self, problem: Problem) -> Problem:
+        if problem.cause and all(fix.text for fix in problem.fixes):
+            return problem
+        fixes = tuple(fix if fix.text else replace(fix, text=self._documented("Fix")) for fix in problem.fixes)
+        fix = fixes if isinstance(problem.fix, tuple) else fixes[0]
+        return replace(problem, cause=problem.cause or self._documented("Why"), fix=fix)
+
+    def _documented(self, head: Literal["Why", "Fix"]) -> str:
+        """A paragraph of the docstring as a text for the screen: on one line, with a capital, without what is More."""
+        paragraphs = inspect.cleandoc(self.function.__doc__ or "").split("\n\n")
+        paragraph = next((text for text in paragraphs if text.startswith(f"{head}: ")), "")
+        text = " ".join(_MORE.split(paragraph)[0].removeprefix(f"{head}: ").split())
+        return text[:1].upper() + text[1:]
 
     @property
     def id(self) -> str:
@@ -220,13 +260,12 @@ class Check:
     @cached_property
     def facts(self) -> tuple[str, ...]:
         """Names of the Snapshot fields the check reads."""
-        code = self.function.__code__
-        return code.co_varnames[: code.co_argcount]
+        return _parameters(self.function)
 
     @cached_property
     def doc(self) -> str:
         """The docstring, unindented."""
-        return inspect.cleandoc(self.function.__doc__ or "")
+        return _MORE.sub("\n", inspect.cleandoc(self.function.__doc__ or ""))
 
     @property
     def summary(self) -> str:
@@ -235,6 +274,11 @@ class Check:
 
 
 _NO_FAMILY = Family()
+
+
+def _parameters(function: Callable[..., object]) -> tuple[str, ...]:
+    code = function.__code__
+    return code.co_varnames[: code.co_argcount]
 
 
 def check(
@@ -251,6 +295,7 @@ def check(
     condemns_node: bool | Callable[[Problem], bool] = False,
     watch: Literal["start", "later"] | None = None,
     tags: tuple[Tag, ...] = (),
+    given: Given | tuple[Given, ...] = (),
 ) -> Callable[[Callable[..., Answer]], Check]:
     """Make a check of a function; `Check` says what the attributes mean."""
 
@@ -258,6 +303,7 @@ def check(
         return Check(
             function, severity, source, because_of, role, kind, same_as, effect_of=effect_of, stops_start=stops_start,
             stops_launch=stops_launch, condemns_node=condemns_node, watch=watch, tags=tags,
+            given=given if isinstance(given, tuple) else (given,),
         )  # fmt: skip
 
     return wrap

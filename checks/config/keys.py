@@ -9,7 +9,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
-from .._knowledge import counted
+from .._wording import counted
 from ._file import ARGS, BROKEN, LAUNCH, parsed, place_of, readable, suggestion
 from ._words import meant
 

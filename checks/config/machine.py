@@ -10,7 +10,8 @@ from mgpu.planning.memory import PRECISIONS, RESERVE_BYTES, STRATEGY_NAMES, fits
 from mgpu.planning.requirements import GPU_TYPES
 from mgpu.snapshot import Config, Driver, Gpu, Slurm, Visible
 
-from .._knowledge import counted, gpu_list, usable_count, whole
+from .._gpus import usable_count
+from .._wording import counted, gpu_list, whole
 from ._file import AWAY, BROKEN, LAUNCH, place_of, readable
 from .gpus import chosen
 

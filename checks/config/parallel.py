@@ -9,7 +9,7 @@ from typing import Any
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
-from .._knowledge import counted
+from .._wording import counted
 from ._file import ACCELERATORS, place_of, readable
 from ._reading import integer
 from ._schema import FSDP, MEGATRON, PARALLELISM, entries, fsdp_version, settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
-from .._knowledge import counted
+from .._wording import counted
 from ._file import (
     ARGS,
     BROKEN,

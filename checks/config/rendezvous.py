@@ -8,7 +8,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
-from .._knowledge import counted
+from .._wording import counted
 from ._file import (
     BROKEN,
     LAUNCH,

@@ -8,7 +8,7 @@ from typing import Any
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
-from .._knowledge import counted
+from .._wording import counted
 from ._file import BROKEN, LAUNCH, place_of, readable
 from ._reading import Section, fault
 from ._schema import (

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.planning.requirements import FP8_LIBRARIES, FSDP2_TORCH, TENSOR_PARALLEL_TRANSFORMERS, fp8_backends
+from mgpu.planning.requirements import FP8_LIBRARIES, FSDP2_TORCH, TENSOR_PARALLEL_TRANSFORMERS, fp8_backends, numbers
 from mgpu.snapshot import Config, Driver, Pytorch
 
-from .._knowledge import dotted, numbers
+from .._wording import dotted
 from ._file import LAUNCH, place_of, readable
 from ._reading import integer
 from ._schema import FP8, FSDP, PARALLELISM, entries, fsdp_version, precision, settings

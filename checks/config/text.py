@@ -6,7 +6,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Place, Problem, Severity, Skip, ch
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, ConfigFault
 
-from .._knowledge import counted
+from .._wording import counted
 from ._file import ARGS, BROKEN, readable
 
 # What to do about each kind of fault that mgpu/config/parsing.py tells apart.

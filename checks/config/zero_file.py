@@ -10,7 +10,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, DeepSpeedFile
 
-from .._knowledge import counted
+from .._wording import counted
 from ._file import place_of, readable
 from ._reading import truth
 from ._schema import DEEPSPEED, PARALLELISM, entries, precision, settings

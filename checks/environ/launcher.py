@@ -9,8 +9,9 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, Container, InfiniBand, Network, Plan, Slurm, System, Visible
 
-from .._knowledge import counted, usable_count, whole
+from .._gpus import usable_count
 from .._nccl_settings import nodes_of, of_environment, origins, unset
+from .._wording import counted, whole
 from ._pytorch import TRUE
 
 _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"

@@ -10,9 +10,9 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Nccl, Pytorch
 
 from .._grammars import Version, dotted
-from .._knowledge import counted, listed
 from .._nccl_settings import HERE, NCCL_GUIDE, Setting, loaded, of_environment, of_files, origins, settings, unset
 from .._variables import NCCL, NEVER_READ, NEWEST_NCCL, foreign, nearest
+from .._wording import counted, listed
 from ._pytorch import TORCH_NAMES
 
 _PLUGINS = ("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN", "NCCL_GIN_PLUGIN")

@@ -8,10 +8,10 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Container, Driver, Gpu, InfiniBand, Link, Nccl, Pci, Plan, Slurm, path_between
 
 from .._grammars import PROTO, Version, c_integer, dotted, is_on, level
-from .._hardware import CONSUMER
-from .._knowledge import counted
 from .._nccl_settings import NCCL_GUIDE, loaded, nodes_of, origins, settings, unset, value_of
+from .._nvlink_models import CONSUMER
 from .._variables import NCCL
+from .._wording import counted
 
 _LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 _DEFAULT_LEVEL = "PXB"  # src/graph/paths.cc ncclTopoCheckP2p, ncclTopoCheckGdr

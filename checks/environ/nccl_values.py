@@ -8,11 +8,12 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Nccl, Network, Plan, Visible
 
+from .._gpus import usable_count
 from .._grammars import ALGO, Misread, Version, c_integer, dotted
 from .._interfaces import by_nccl, prescribed
-from .._knowledge import counted, usable_count
 from .._nccl_settings import NCCL_GUIDE, Setting, loaded, origins, settings, unset, value_of
 from .._variables import NCCL
+from .._wording import counted
 
 _SOURCES = "https://github.com/NVIDIA/nccl (src/graph/tuning.cc)"
 _GLOO = Skip("a rehearsal on the CPU: the ranks talk over gloo")

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Nccl, Network, Plan, Pytorch, Slurm, Visible
 
+from .._gpus import usable_count
 from .._interfaces import by_gloo, by_nccl, prescribed
-from .._knowledge import listed, numbers, usable_count
 from .._nccl_settings import nodes_of, of_environment, origins, unset
 from .._variables import nearest
+from .._wording import listed
 from ._pytorch import (
     ALLOCATOR_OPTIONS,
     FALSE,

@@ -15,7 +15,7 @@ from mgpu.command_line import Value, shell
 from mgpu.hostlist import fold
 from mgpu.snapshot import Difference, Fleet, NodeClass
 
-from .._knowledge import counted
+from .._wording import counted
 
 _SHOWN = 28  # characters of a value in a title, which is to fit on a line
 _MOST_SHOWN = 12  # differences of one class in the evidence

@@ -7,7 +7,7 @@ from mgpu.command_line import shell
 from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet
 
-from .._knowledge import counted
+from .._wording import counted
 from ._families import judged, leave_out
 
 _SHOW = "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label"

@@ -10,7 +10,7 @@ from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet, NodeDoor, NodePath
 
 from .._interfaces import is_loopback
-from .._knowledge import counted
+from .._wording import counted
 from ._mesh import NOT_TRIED, blamed, doors_of, errors, reachable, who
 
 _RENDEZVOUS = "https://github.com/pytorch/pytorch/blob/main/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py"

@@ -10,7 +10,7 @@ from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet, NodeDoor, NodePath
 
 from .._interfaces import GLOO_NAME, NCCL_NAME, export, is_loopback, nccl_takes
-from .._knowledge import counted, listed
+from .._wording import counted, listed
 from ._mesh import (
     NOT_TRIED,
     OF_NAMES,

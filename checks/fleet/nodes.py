@@ -9,7 +9,7 @@ from mgpu.command_line import shell
 from mgpu.hostlist import fold
 from mgpu.snapshot import OTHER_MGPU, Fleet, NodeClass
 
-from .._knowledge import counted
+from .._wording import counted
 from ._families import MINOR, families, judged, leave_out, of_population, scattered, told, too_few
 
 _SOURCE = "mgpu: what more than a tenth of the nodes have in common, or a rack of them, is no accident"

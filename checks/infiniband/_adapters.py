@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from mgpu.check import Skip
 from mgpu.snapshot import HcaPort, InfiniBand
 
-from .._knowledge import listed
+from .._wording import listed
 
 ONE_MACHINE = Skip("a run on one machine does not use the network")
 NEAR = ("PIX", "PXB")  # what NCCL's GPUDirect RDMA takes by default (src/graph/paths.cc, ncclTopoCheckGdr)

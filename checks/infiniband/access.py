@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, InfiniBand, Pci, PciDevice, Plan
 
-from .._knowledge import counted, listed
+from .._wording import counted, listed
 from ._adapters import FALLS_BACK, ONE_MACHINE, active_ports, port_names
 
 _VERBS = "https://github.com/NVIDIA/nccl/issues/367"

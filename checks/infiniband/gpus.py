@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import (
     Gpu,
     Host,
@@ -21,9 +22,9 @@ from mgpu.snapshot import (
     path_between,
 )
 
-from .._hardware import CONSUMER
-from .._knowledge import counted, gpu_list, listed, numbers
 from .._nccl_settings import settings
+from .._nvlink_models import CONSUMER
+from .._wording import counted, gpu_list, listed
 from ._adapters import NEAR, ONE_MACHINE, active_ports
 
 _GPU_DIRECT = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#gpu-direct"

@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import HcaPort, InfiniBand, Pci, PciDevice, Plan, path_between
 
-from .._knowledge import counted, listed
+from .._wording import counted, listed
 from ._adapters import FALLS_BACK, NEAR, ONE_MACHINE, active_ports, judged, port_names
 
 _NETWORKING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"

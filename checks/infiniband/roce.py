@@ -8,8 +8,8 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import HcaPort, InfiniBand, Nccl, Plan
 
-from .._knowledge import counted, listed
 from .._nccl_settings import settings
+from .._wording import counted, listed
 from ._adapters import ONE_MACHINE, active_ports, port_names
 from ._hca import chooses
 

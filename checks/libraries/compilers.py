@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Config, Driver, Libraries, Pytorch
 
-from .._knowledge import listed, minor_of, numbers
 from .._versions import DEEPSPEED_MINORS, version
+from .._wording import listed, minor_of
 
 # Environments with Inductor as their compiler; the other dynamo backends need no C compiler of this machine.
 _COMPILING_BACKENDS = frozenset({"INDUCTOR"})

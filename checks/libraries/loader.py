@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Driver, Gpu, Libraries, Library, Pytorch, Visible
 
-from .._knowledge import counted, gpu_list, listed, numbers
+from .._wording import counted, gpu_list, listed
 
 _FORWARD = "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html"
 _ERRORS = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"

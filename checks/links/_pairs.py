@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from mgpu.snapshot import Gpu, Link, Visible
+from mgpu.snapshot import Link, Visible
 
 # nvmlGpuP2PStatus_t
 P2P_OK, P2P_UNKNOWN = 0, 6
@@ -24,8 +22,3 @@ def granted(link: Link) -> bool:
 def sharing(links: tuple[Link, ...], visible: Visible) -> list[Link]:
     """The links between GPUs the run would use."""
     return [link for link in links if link.a in visible.gpus and link.b in visible.gpus]
-
-
-def names_of(gpus: Iterable[Gpu]) -> tuple[str, ...]:
-    """GPUs as subjects of a problem."""
-    return tuple(f"GPU {gpu.index}" for gpu in gpus)

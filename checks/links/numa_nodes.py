@@ -6,8 +6,9 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Link, Pci, Visible
 
-from .._knowledge import counted, gpu_list
-from ._pairs import names_of, sharing
+from .._gpus import names_of
+from .._wording import counted, gpu_list
+from ._pairs import sharing
 
 _LEVELS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-p2p-level"
 

@@ -6,9 +6,10 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Link, Pci, Visible, bus_address
 
-from .._hardware import GRACE, model_of
-from .._knowledge import counted, gpu_list, use_only
-from ._pairs import P2P_OK, P2P_UNKNOWN, granted, names_of, refusal, sharing
+from .._gpus import names_of, use_only
+from .._nvlink_models import GRACE, model_of
+from .._wording import counted, gpu_list
+from ._pairs import P2P_OK, P2P_UNKNOWN, granted, refusal, sharing
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 _VALIDATION = "https://docs.nvidia.com/health-validation/reference/checks/nvlink"

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Container, Driver, Gpu, Link, Visible
 
-from .._knowledge import counted, numbers
-from ._pairs import granted, names_of, refusal, sharing
+from .._gpus import names_of
+from .._wording import counted
+from ._pairs import granted, refusal, sharing
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 # nvmlGpuP2PStatus_t

@@ -22,7 +22,7 @@ from .._interfaces import (
     names_of,
     prescribed,
 )
-from .._knowledge import counted
+from .._wording import counted
 
 _NCCL_TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"
 # Below it one step of a model with a billion parameters (2 GB of gradients) waits seconds for the network alone.

@@ -10,7 +10,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config, Network, Plan, Slurm
 
 from .._interfaces import ONE_MACHINE, dead_end, is_loopback, leading_out
-from .._knowledge import listed
+from .._wording import listed
 
 _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"
 

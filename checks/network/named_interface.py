@@ -20,7 +20,7 @@ from .._interfaces import (
     matches,
     prescribed,
 )
-from .._knowledge import listed
+from .._wording import listed
 
 _NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname"
 _NCCL_TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"

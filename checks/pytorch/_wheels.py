@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Driver, Pytorch
 
-from .._knowledge import DRIVER_FLOOR, numbers
+from .._cuda_drivers import DRIVER_FLOOR
 
 # CUDA builds on PyTorch's wheel index, newest first (RELEASE.md): the suffix that fits a driver is suggested.
 _WHEELS = ((13, 0), (12, 8), (12, 6), (11, 8))

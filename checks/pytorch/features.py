@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Driver, Plan, Pytorch, TorchRuntime, Visible
 
-from .._knowledge import numbers, usable_count
+from .._gpus import usable_count
 from ._wheels import install
 
 _PYTORCH = "https://pytorch.org/get-started/locally/"

@@ -8,9 +8,10 @@ from typing import Literal
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Driver, Gpu, Pytorch, Visible
 
-from .._knowledge import counted, gpu_list, listed, numbers
+from .._wording import counted, gpu_list, listed
 from ._wheels import install
 
 _COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/"

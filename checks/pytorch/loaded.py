@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Libraries, Pytorch, TorchRuntime
 
-from .._knowledge import listed
+from .._wording import listed
 
 
 @check(

@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Ranks
 
-from .._knowledge import MIB, counted, gib, listed
+from .._wording import MIB, counted, gib, listed
 from ._causes import CAUSES, LOST
 
 _FAILED = (*LOST, *CAUSES, "rank_failed", "ranks_hang", "rank_ended_early")

@@ -7,7 +7,7 @@ from mgpu.command_line import shell
 from mgpu.planning.memory import ADAPTER_SHARE, FP32, STATES
 from mgpu.snapshot import Checkpoint, Config, Model, Ranks
 
-from .._knowledge import gib, listed
+from .._wording import gib, listed
 from ._ranks import own_failure, who
 
 _RUNG = "checkpoint"

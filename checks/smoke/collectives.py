@@ -9,7 +9,7 @@ from typing import Any
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Gpu, Link, PairRun, Rank, Ranks
 
-from .._knowledge import counted, listed
+from .._wording import counted, listed
 from ._diagnoses import DIAGNOSES
 from ._ranks import TORCH, median, of_kind, through, where_is, who
 

@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Ranks
 
-from .._knowledge import counted, gib, listed
+from .._wording import counted, gib, listed
 from ._causes import LOST
 from ._ranks import first_of_kind, through, who
 

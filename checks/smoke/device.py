@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks
 
-from .._knowledge import counted, listed
+from .._wording import counted, listed
 from ._diagnoses import DIAGNOSES
 from ._ranks import of_kind, through, where_is, who
 

@@ -9,7 +9,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Ranks
 
-from .._knowledge import counted, gpu_list, listed
+from .._wording import counted, gpu_list, listed
 from ._trials import (
     AS_CONFIGURED,
     as_configured,

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Gpu, InfiniBand, Link, Nccl, NcclLog, Ranks
 
-from .._hardware import CONSUMER
-from .._knowledge import counted, listed, numbers
+from .._nvlink_models import CONSUMER
+from .._wording import counted, listed
 from ._diagnoses import DIAGNOSES
 
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"

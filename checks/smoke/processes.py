@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks
 
-from .._knowledge import counted
+from .._wording import counted
 from ._causes import CAUSES, KINDS, LOST
 from ._ranks import (
     SILENT_S,

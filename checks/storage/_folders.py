@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from mgpu.check import Evidence
 from mgpu.snapshot import Folder
 
-from .._knowledge import counted, gib
+from .._wording import counted, gib
 
 # Below this a disk counts as full: gpud's limit for the root disk (components/disk/component.go, 500 MB).
 _FULL_BYTES = 500_000_000

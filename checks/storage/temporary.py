@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Storage
 
-from .._knowledge import gib
+from .._wording import gib
 from ._folders import MEMORY, NETWORK, OBJECT_STORES, evidence_of, why_full
 
 

@@ -113,7 +113,7 @@ def ask(check: Check, snapshot: Snapshot) -> list[Outcome]:
     start = time.perf_counter()
     answers: Answer | Crash
     try:
-        answers = check.function(**{fact: getattr(snapshot, fact) for fact in check.facts})
+        answers = check.answer({fact: getattr(snapshot, fact) for fact in check.facts})
     except Exception as error:
         answers = Crash(f"{type(error).__name__}: {error}", traceback.format_exc())
     seconds = time.perf_counter() - start
