@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from mgpu.check import Place
+from mgpu.check import Place, Skip
 from mgpu.snapshot import Config, Mark
 
 LAUNCH = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/commands/launch.py"
@@ -70,9 +70,19 @@ def parsed(config: Config) -> bool:
     return not any(fault.fatal for fault in config.faults)
 
 
-def readable(config: Config) -> bool:
+def is_readable(config: Config) -> bool:
     """Whether the file can be judged: it is a mapping, and not one for Amazon's machines, whose keys are others."""
     return parsed(config) and config.values.get("compute_environment") != "AMAZON_SAGEMAKER"
+
+
+def readable(config: Config) -> Skip | None:
+    """The file can be judged."""
+    return None if is_readable(config) else Skip(BROKEN)
+
+
+def here(config: Config) -> Skip | None:
+    """The config is for this machine."""
+    return Skip(AWAY) if config.away else None
 
 
 def started_by_torchrun(config: Config) -> bool:

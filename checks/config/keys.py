@@ -100,16 +100,15 @@ def section_of(key: str) -> str | None:
     return next((name for name, (start, others) in _SECTIONS.items() if key.startswith(start) or key in others), None)
 
 
-@check(Severity.ERROR, source=ARGS)
+@check(Severity.ERROR, source=ARGS, given=readable)
 def config_key_unknown(config: Config) -> Answer:
     """The config has a key that accelerate does not know.
 
-    Why: the loader refuses the whole file.
+    Why: accelerate refuses a file with a key it does not know.
+    More: That is the whole file.
 
     Fix: correct the name, or delete the key.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     unknown = [k for k in unknown_keys(config) if k not in (*_REMOVED, *_FLAGS) and section_of(k) is None]
     newer = [key for key in config.values if key not in _KEYS]
     if newer and config.loader is not None and config.loader.accepted:
@@ -121,12 +120,7 @@ def config_key_unknown(config: Config) -> Answer:
 
 def _unknown(config: Config, key: str) -> Problem:
     hint, fix = _advice(config, key)
-    return Problem(
-        f"unknown key {key!r}{hint}",
-        "accelerate refuses a file with a key it does not know.",
-        fix,
-        place=place_of(config, key),
-    )
+    return Problem(f"unknown key {key!r}{hint}", fix=fix, place=place_of(config, key))
 
 
 def _advice(config: Config, key: str) -> tuple[str, Fix]:
@@ -158,7 +152,7 @@ def _other_name(config: Config, key: str) -> str | None:
     return _OTHER_NAMES.get(plain)
 
 
-@check(Severity.ERROR, source=ARGS)
+@check(Severity.ERROR, source=ARGS, given=readable)
 def config_key_removed(config: Config) -> Answer:
     """The config has a key that accelerate has given up.
 
@@ -167,8 +161,6 @@ def config_key_removed(config: Config) -> Answer:
 
     Fix: delete the key.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     gone = [key for key in unknown_keys(config) if key in _REMOVED]
     if not gone:
         return Ok("no key of an older accelerate")
@@ -183,16 +175,15 @@ def config_key_removed(config: Config) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=LAUNCH)
+@check(Severity.ERROR, source=LAUNCH, given=readable)
 def config_key_of_the_command_line(config: Config) -> Answer:
     """The config has an option of `accelerate launch` that is no key of the file.
 
-    Why: the loader refuses the whole file; the launcher takes this one from its command line only.
+    Why: accelerate refuses a file with a key it does not know.
+    More: The launcher takes this one from its command line only.
 
     Fix: delete the key, and give the option when launching.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     bad = [key for key in unknown_keys(config) if key in _FLAGS]
     if not bad:
         return Ok("no option of the command line")
@@ -219,24 +210,19 @@ def _flag(config: Config, key: str) -> Problem:
         given = shell("accelerate launch --{:name} {} ...", key, " ".join(str(value).split()))
         fix = Fix("Delete it, and give it when launching.", (switch if value is True else given,))
     return Problem(
-        f"{key} is an option of accelerate launch, not a key of its file",
-        "accelerate refuses a file with a key it does not know.",
-        fix,
-        place=place_of(config, key),
+        f"{key} is an option of accelerate launch, not a key of its file", fix=fix, place=place_of(config, key)
     )
 
 
-@check(Severity.ERROR, source=ARGS)
+@check(Severity.ERROR, source=ARGS, given=readable)
 def config_key_outside_its_section(config: Config) -> Answer:
     """A key of a section stands at the top level.
 
-    Why: the loader refuses the whole file: fsdp_sharding_strategy belongs under fsdp_config, zero_stage under
-    deepspeed_config.
+    Why: At the top level accelerate refuses it, and the file with it.
+    More: fsdp_sharding_strategy belongs under fsdp_config, zero_stage under deepspeed_config.
 
     Fix: indent it under its section.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     bad = {key: section_of(key) for key in unknown_keys(config) if key not in (*_REMOVED, *_FLAGS)}
     found = [(key, section) for key, section in bad.items() if section]
     if not found:
@@ -244,8 +230,7 @@ def config_key_outside_its_section(config: Config) -> Answer:
     return tuple(
         Problem(
             f"{key} belongs under {section}",
-            "At the top level accelerate refuses it, and the file with it.",
-            Fix(f"Move it under {section}:", edits=_move(config, key, section)),
+            fix=Fix(f"Move it under {section}:", edits=_move(config, key, section)),
             place=place_of(config, key),
         )
         for key, section in found

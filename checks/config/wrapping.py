@@ -8,7 +8,7 @@ from typing import Any
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
-from ._file import place_of, readable
+from ._file import is_readable, place_of
 from ._schema import FSDP, entries, policy, settings
 from ._words import shown
 
@@ -18,16 +18,16 @@ _NOT_FSDP = "the config has no fsdp_config that counts"
 
 
 def _section(config: Config) -> Mapping[str, Any]:
-    return settings(config, FSDP) if readable(config) else {}
+    return settings(config, FSDP) if is_readable(config) else {}
 
 
 @check(Severity.ERROR, source=_PLUGINS)
 def config_fsdp_layer_unreadable(config: Config) -> Answer:
     """fsdp_transformer_layer_cls_to_wrap is no comma-separated text of class names.
 
-    Why: the plugin splits the text at its commas and looks for each piece, blanks included, among the model's classes.
-    A list arrives as the text "['A', 'B']"; an empty text is looked for as well. Every worker stops with "Could not
-    find the transformer layer class".
+    Why: The plugin splits the text at commas and takes each piece literally; every worker stops.
+    More: Blanks included, among the model's classes. A list arrives as the text "['A', 'B']"; an empty text is looked
+    for as well: "Could not find the transformer layer class".
 
     Fix: class names with commas and no blanks between them; nothing at all to take the model's own list.
     """
@@ -46,8 +46,7 @@ def config_fsdp_layer_unreadable(config: Config) -> Answer:
     what = "is a list" if isinstance(value, list) else "names no class" if not clean else "has blanks or empty names"
     return Problem(
         f"{at}: {shown(value)} {what}",
-        "The plugin splits the text at commas and takes each piece literally; every worker stops.",
-        Fix(
+        fix=Fix(
             f"Write {','.join(clean)}." if clean else "Delete it: the model's own _no_split_modules are then taken.",
             edits=(edit,) if clean or not value else (),
         ),
@@ -73,9 +72,7 @@ def config_fsdp_layer_unused(config: Config) -> Answer:
         return _no_wrap(
             config, dotted["fsdp_min_num_params"], ": 0 wraps nothing", "Write the size of a layer: 1000000."
         )
-    readers = {
-        "fsdp_transformer_layer_cls_to_wrap": "TRANSFORMER_BASED_WRAP", "fsdp_min_num_params": "SIZE_BASED_WRAP",
-    }  # fmt: skip
+    readers = {"fsdp_transformer_layer_cls_to_wrap": "TRANSFORMER_BASED_WRAP", "fsdp_min_num_params": "SIZE_BASED_WRAP"}
     for key, reader in readers.items():
         if chosen == "NO_WRAP" and values.get(key):
             absent = "fsdp_auto_wrap_policy" not in values
@@ -98,11 +95,12 @@ def _no_wrap(config: Config, at: str, words: str, fix: str, edits: tuple[Edit, .
 def config_fsdp_layer_unnamed(config: Config) -> Answer:
     """fsdp_config leaves it to the model what is wrapped.
 
-    Why: without a policy the whole model is one unit. With TRANSFORMER_BASED_WRAP and no class the model's own
-    _no_split_modules are taken, which models of transformers have; for another model it is one unit again, without a
-    word.
+    Why: Models of transformers name their layers; a model that does not is gathered whole.
+    More: Without a policy the whole model is one unit. With TRANSFORMER_BASED_WRAP and no class the model's own
+    _no_split_modules are taken; where there are none it is one unit again, without a word.
 
-    Fix: nothing for a model of transformers; else name the layer class.
+    Fix: For your own model write fsdp_transformer_layer_cls_to_wrap: with the class of its layers.
+    More: Models of transformers need nothing.
     """
     values = _section(config)
     if not values:
@@ -117,9 +115,4 @@ def config_fsdp_layer_unnamed(config: Config) -> Answer:
         return Ok("config_fsdp_layer_unused says more")
     else:
         words, at = "fsdp_config has no fsdp_auto_wrap_policy: the whole model is one FSDP unit", "fsdp_config"
-    return Problem(
-        words,
-        "Models of transformers name their layers; a model that does not is gathered whole.",
-        Fix("For your own model write fsdp_transformer_layer_cls_to_wrap: with the class of its layers."),
-        place=place_of(config, at),
-    )
+    return Problem(words, place=place_of(config, at))

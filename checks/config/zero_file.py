@@ -11,7 +11,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config, DeepSpeedFile
 
 from .._wording import counted
-from ._file import place_of, readable
+from ._file import is_readable, place_of
 from ._reading import truth
 from ._schema import DEEPSPEED, PARALLELISM, entries, precision, settings
 from ._words import shown
@@ -51,7 +51,7 @@ _FILLED = frozenset({
 
 
 def _section(config: Config) -> Mapping[str, Any]:
-    return settings(config, DEEPSPEED) if readable(config) else {}
+    return settings(config, DEEPSPEED) if is_readable(config) else {}
 
 
 def _file(config: Config) -> DeepSpeedFile | None:
@@ -72,8 +72,9 @@ def _said(values: Mapping[str, Any], dotted: str) -> Any:
 def config_deepspeed_file_conflict(config: Config) -> Answer:
     """The config names a DeepSpeed file and sets something that belongs into that file.
 
-    Why: accelerate launch accepts it, and every worker stops with "When using `deepspeed_config_file`, the following
-    accelerate config variables will be ignored". mixed_precision, at the top level, is one of them, 'no' as well.
+    Why: Every worker stops with ValueError; accelerate takes these from the DeepSpeed file alone.
+    More: "When using `deepspeed_config_file`, the following accelerate config variables will be ignored".
+    mixed_precision, at the top level, is one of them, 'no' as well.
 
     Fix: keep the setting in the file, and delete it here.
     """
@@ -91,12 +92,11 @@ def config_deepspeed_file_conflict(config: Config) -> Answer:
     return tuple(
         Problem(
             f"{at}: {shown(value)} may not stand beside deepspeed_config_file",
-            "Every worker stops with ValueError; accelerate takes these from the DeepSpeed file alone.",
-            Fix(
+            fix=Fix(
                 f"Say it in the DeepSpeed file ({where}), and delete it here.",
                 edits=(Edit("delete", at),) if _same(config, at, value) else (),
             ),
-            {"key": at, "in_the_file": where},
+            evidence={"key": at, "in_the_file": where},
             place=place_of(config, at),
         )
         for at, (where, value) in bad.items()
@@ -119,10 +119,12 @@ def _same(config: Config, at: str, value: Any) -> bool:
 def config_deepspeed_file_missing(config: Config) -> Answer:
     """The DeepSpeed file that the config names is not there.
 
-    Why: accelerate looks for it from the folder the launch is started in, not from the folder of the config, and every
-    worker stops with "Expected a string path to an existing deepspeed config".
+    Why: The path counts from the folder of the launch; without the file every worker stops.
+    More: The path does not count from the folder of the config: "Expected a string path to an existing deepspeed
+    config".
 
-    Fix: start the launch where the path is right, or write a path that is right everywhere.
+    Fix: Start the launch from the folder the path counts from, or correct the path.
+    More: Or write a path that is right everywhere.
     """
     if not _section(config):
         return Skip(_NOT_DEEPSPEED)
@@ -141,11 +143,7 @@ def config_deepspeed_file_missing(config: Config) -> Answer:
             place=place_of(config, at),
         )
     return Problem(
-        f"{file.path} is not there, seen from this folder",
-        "The path counts from the folder of the launch; without the file every worker stops.",
-        Fix("Start the launch from the folder the path counts from, or correct the path."),
-        {_FILE: file.path},
-        place=place_of(config, at),
+        f"{file.path} is not there, seen from this folder", evidence={_FILE: file.path}, place=place_of(config, at)
     )
 
 
@@ -153,8 +151,9 @@ def config_deepspeed_file_missing(config: Config) -> Answer:
 def config_deepspeed_file_invalid(config: Config) -> Answer:
     """The DeepSpeed file that the config names is not one.
 
-    Why: accelerate reads it as JSON and wants zero_optimization in it; every worker stops. An empty
-    deepspeed_config_file is looked for as well.
+    Why: Every worker stops before it builds the model.
+    More: accelerate reads it as JSON and wants zero_optimization in it. An empty deepspeed_config_file is looked for as
+    well.
 
     Fix: mend the file.
     """
@@ -173,10 +172,7 @@ def config_deepspeed_file_invalid(config: Config) -> Answer:
     else:
         return Ok(f"{file.path} can be read") if file.exists else Skip("the file is not there")
     return Problem(
-        f"{_FILE}: {shown(values[_FILE])} {what}" if file is None else what,
-        "Every worker stops before it builds the model.",
-        Fix(fix),
-        place=place_of(config, at),
+        f"{_FILE}: {shown(values[_FILE])} {what}" if file is None else what, fix=Fix(fix), place=place_of(config, at)
     )
 
 
@@ -184,10 +180,11 @@ def config_deepspeed_file_invalid(config: Config) -> Answer:
 def config_deepspeed_batch_mismatch(config: Config) -> Answer:
     """The batch sizes in the DeepSpeed file do not multiply.
 
-    Why: DeepSpeed asserts that train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world
-    size, and stops in every worker.
+    Why: DeepSpeed asserts the product, and every worker stops.
+    More: train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world size.
 
-    Fix: correct one of them, or write "auto" for train_batch_size.
+    Fix: Write "train_batch_size": "auto": accelerate then multiplies.
+    More: Or correct one of them.
     """
     file = _file(config)
     if file is None or config.num_processes is None:
@@ -208,9 +205,7 @@ def config_deepspeed_batch_mismatch(config: Config) -> Answer:
     product = f" = {micro * part}" if micro and steps else ""
     return Problem(
         f"train_batch_size {whole} is not {factors}{product}, in {file.path}",
-        "DeepSpeed asserts the product, and every worker stops.",
-        Fix('Write "train_batch_size": "auto": accelerate then multiplies.'),
-        {"train_batch_size": whole, "micro": micro, "accumulation": steps, "ranks": ranks},
+        evidence={"train_batch_size": whole, "micro": micro, "accumulation": steps, "ranks": ranks},
         place=place_of(config, entries(config, DEEPSPEED)[_FILE]),
     )
 
@@ -224,9 +219,10 @@ def _whole(values: Mapping[str, Any], key: str) -> int | None:
 def config_deepspeed_precision_twice(config: Config) -> Answer:
     """The DeepSpeed file switches on both fp16 and bf16.
 
-    Why: DeepSpeed stops with "bfloat16 and fp16 modes cannot be simultaneously enabled".
+    Why: DeepSpeed allows one of them, and every worker stops.
+    More: "bfloat16 and fp16 modes cannot be simultaneously enabled".
 
-    Fix: "enabled": false in one of them.
+    Fix: Write "enabled": false in one: bf16 from Ampere on, fp16 before.
     """
     file = _file(config)
     if file is None:
@@ -235,10 +231,7 @@ def config_deepspeed_precision_twice(config: Config) -> Answer:
     if "fp16" not in on or len(on) < 2:
         return Ok(f"{', '.join(on) or 'neither'} is on")
     return Problem(
-        f"fp16 and bf16 are both on in {file.path}",
-        "DeepSpeed allows one of them, and every worker stops.",
-        Fix('Write "enabled": false in one: bf16 from Ampere on, fp16 before.'),
-        place=place_of(config, entries(config, DEEPSPEED)[_FILE]),
+        f"fp16 and bf16 are both on in {file.path}", place=place_of(config, entries(config, DEEPSPEED)[_FILE])
     )
 
 
@@ -246,10 +239,11 @@ def config_deepspeed_precision_twice(config: Config) -> Answer:
 def config_deepspeed_auto_unfilled(config: Config) -> Answer:
     """The DeepSpeed file says "auto" where nobody fills it in.
 
-    Why: accelerate and Trainer know the value of some entries only; for any other "auto" the worker stops with "not
-    found in kwargs. Please specify it without `auto`".
+    Why: The worker stops when it prepares the model.
+    More: accelerate and Trainer know the value of some entries only: "not found in kwargs. Please specify it without
+    `auto`".
 
-    Fix: a value.
+    Fix: Write a value.
     """
     file = _file(config)
     if file is None:
@@ -259,8 +253,6 @@ def config_deepspeed_auto_unfilled(config: Config) -> Answer:
         return Ok(f"{counted(len(list(_autos(file.values))), 'auto')}, all filled in")
     return Problem(
         f'{", ".join(bad)}: "auto" in {file.path}, which accelerate does not fill in',
-        "The worker stops when it prepares the model.",
-        Fix("Write a value."),
         place=place_of(config, entries(config, DEEPSPEED)[_FILE]),
     )
 

@@ -84,10 +84,13 @@ def of_ranks(fleet: Fleet) -> list[NodePath]:
     """The connections to the addresses that the ranks tell each other."""
     doors = doors_of(fleet)
     return [
-        path for path in fleet.paths or ()
-        if path.via not in OF_NAMES and path.connected is not None and path.peer in doors
+        path
+        for path in fleet.paths or ()
+        if path.via not in OF_NAMES
+        and path.connected is not None
+        and path.peer in doors
         and path.tried == (doors[path.peer].address,)
-    ]  # fmt: skip
+    ]
 
 
 def reachable(fleet: Fleet) -> dict[tuple[str, str], set[str]]:

@@ -36,9 +36,9 @@ def _by_itself(path: NodePath, door: NodeDoor, ways: Mapping[tuple[str, str], se
 
 def _meant(nodes: Sequence[str], path: NodePath) -> str:
     """What the name means there, for a sentence."""
-    return f"{who(nodes, 'resolve')} {path.name} to {path.tried[0]}" if path.tried else (
-        f"{fold(nodes)} cannot resolve {path.name}"
-    )  # fmt: skip
+    if not path.tried:
+        return f"{fold(nodes)} cannot resolve {path.name}"
+    return f"{who(nodes, 'resolve')} {path.name} to {path.tried[0]}"
 
 
 def _hosts_line(door: NodeDoor, name: str) -> tuple[str, ...]:
@@ -117,12 +117,14 @@ def head_port_taken(fleet: Fleet) -> Answer:
         "Something else holds it there: another job, or what an earlier one left behind.",
         (
             Fix("See what holds it.", (shell("sudo ss -ltnp 'sport = :{:number}'", head.meeting_port),)),
-            Fix("Or take another port: below 32768, where the system takes none for itself.",
-                ("export MASTER_PORT=$((12000 + (SLURM_JOB_ID + 1) % 20000))",)),
+            Fix(
+                "Or take another port: below 32768, where the system takes none for itself.",
+                ("export MASTER_PORT=$((12000 + (SLURM_JOB_ID + 1) % 20000))",),
+            ),
         ),
         {"node": head.node, "port": head.meeting_port, "error": head.meeting_error},
         (head.node,),
-    )  # fmt: skip
+    )
 
 
 @check(Severity.ERROR, source=_RENDEZVOUS, because_of=("head_unreachable",))
@@ -157,10 +159,13 @@ def node_own_name_leads_elsewhere(fleet: Fleet) -> Answer:
 def _names(fleet: Fleet, via: str, cause: str) -> Answer:
     doors, ways = doors_of(fleet), reachable(fleet)
     paths = [
-        path for path in fleet.paths or ()
-        if path.via == via and path.connected is not None and path.peer in doors
+        path
+        for path in fleet.paths or ()
+        if path.via == via
+        and path.connected is not None
+        and path.peer in doors
         and (path.connected or _by_itself(path, doors[path.peer], ways))
-    ]  # fmt: skip
+    ]
     if not paths:
         return Skip("every node goes by Slurm's name" if via == "full_name" and ways else "no name was tried")
     found = blamed(paths, lambda path: bool(path.connected), fleet.nodes)
@@ -170,8 +175,9 @@ def _names(fleet: Fleet, via: str, cause: str) -> Answer:
     first = next((path for path in failed if path.peer in found.reached[:1]), failed[0])
     nodes = [path.node for path in failed if (path.peer, path.tried) == (first.peer, first.tried)]
     more = len(failed) - len(nodes)
-    line = Fix(f"Give the name its real address on {fold(nodes)}.", _hosts_line(doors[first.peer], first.name),
-               who="admin")  # fmt: skip
+    line = Fix(
+        f"Give the name its real address on {fold(nodes)}.", _hosts_line(doors[first.peer], first.name), who="admin"
+    )
     told = Fix("Tell the launcher Slurm's name, in the step on each node.", ("export PET_LOCAL_ADDR=$SLURMD_NODENAME",))
     return Problem(
         f"{_meant(nodes, first)}, which is not {first.peer}"

@@ -29,6 +29,7 @@ _GLOO = "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10
 _HOSTS = "measured three hosts of network namespaces, torch 2.13, Slurm 22.05 2026-11"
 # Of 512 KiB beside others; between hosts on one busy machine of two cores it was 30-2600.
 _SLOW_MBIT, _CERTAINLY_SLOW_MBIT, _TIMES_SLOWER = 100.0, 12.0, 20
+_ORIGINS = {"unresolvable": "its own name does not resolve", "hostname": "its own name resolves to that"}
 
 
 def _why(said: str) -> str:
@@ -64,9 +65,7 @@ def node_tells_loopback(fleet: Fleet) -> Answer:
     if not lost:
         return Ok(f"no rank of {counted(len(fleet.doors), 'node')} is looked for at a loopback address")
     door = doors_of(fleet)[lost[0]]
-    origin = {
-        "unresolvable": "its own name does not resolve", "hostname": "its own name resolves to that",
-    }.get(door.origin, f"{door.origin}={door.named.get(door.origin, '')}")  # fmt: skip
+    origin = _ORIGINS.get(door.origin, f"{door.origin}={door.named.get(door.origin, '')}")
     way = working_interface(fleet, (door.node for door in fleet.doors))
     return Problem(
         f"{who(lost, 'tell')} the others to come to {door.address}: {origin}",
@@ -193,20 +192,22 @@ def _isolated(fleet: Fleet, name: str, paths: list[NodePath], found: Blame) -> P
     where = f" ({address})" if address and len(nodes) == 1 else ""
     way = working_interface(fleet, (door.node for door in fleet.doors))
     said = f"leads to no other node: {errors(failed)}" if failed else "packets of full size are lost"
-    uses = "NCCL would use it as well." if any(_nccl_uses(doors[node], name) for node in nodes) else (
-        "The ranks do not use it as they are told now."
-    )  # fmt: skip
+    used = any(_nccl_uses(doors[node], name) for node in nodes)
+    uses = "NCCL would use it as well." if used else "The ranks do not use it as they are told now."
     return Problem(
         f"{name} of {fold(nodes)}{where} is up, and {said}",
         f"Its network ends before the other nodes. {uses}",
         (
             Fix("Name the interface that works, in the job script.", export(NCCL_NAME, GLOO_NAME, name=way or "eth0")),
-            Fix("Or mend its network, or switch it off.",
-                ("ip -br addr", shell("sudo ip link set {:interface} down", name)), who="admin"),
+            Fix(
+                "Or mend its network, or switch it off.",
+                ("ip -br addr", shell("sudo ip link set {:interface} down", name)),
+                who="admin",
+            ),
         ),
         {"interface": name, "nodes": fold(nodes), "address": address},
         nodes,
-    )  # fmt: skip
+    )
 
 
 @check(Severity.ERROR, source=_HOSTS)
@@ -231,9 +232,8 @@ def node_loses_full_packets(fleet: Fleet) -> Answer:
     nodes, known = found.subjects, sorted({mtu for mtu in mtus.values() if mtu})
     first = doors[nodes[0]].interface_of(doors[nodes[0]].address)
     name = first.name if first else "eth0"
-    between = f"between {listed(found.links[0])}" if found.links and not (found.reached or found.reaching) else (
-        f"to and from {fold(nodes)}"
-    )  # fmt: skip
+    of_a_link = found.links and not (found.reached or found.reaching)
+    between = f"between {listed(found.links[0])}" if of_a_link else f"to and from {fold(nodes)}"
     differ, lower = "", 1500 if known and known[0] > 1500 else 1400
     if len(known) > 1:
         having = {value: fold([node for node, mtu in mtus.items() if mtu == value]) for value in reversed(known)}

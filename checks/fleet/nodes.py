@@ -49,9 +49,12 @@ def _missing(why: str, nodes: Sequence[str], answered: int) -> Problem:
             (shell("srun -N{:number} -w {:hosts} --time=1 hostname", number, named), slurm),
         )
     return Problem(
-        f"{fold(nodes)} not examined: {why or 'no answer'}", cause, (fix, leave_out(nodes)),
-        {"nodes": fold(nodes), "why": why, "answered": answered}, subjects=tuple(nodes),
-    )  # fmt: skip
+        f"{fold(nodes)} not examined: {why or 'no answer'}",
+        cause,
+        (fix, leave_out(nodes)),
+        {"nodes": fold(nodes), "why": why, "answered": answered},
+        subjects=tuple(nodes),
+    )
 
 
 @check(Severity.ERROR, source="mgpu: what the doctor says on the node itself", tags=("node_fault",))
@@ -122,9 +125,8 @@ def _populations(fleet: Fleet, *, minor: bool) -> Answer:
     if (skip := too_few(fleet)) is not None:
         return skip
     found = [
-        one for one in fleet.classes
-        if one.second and (kinds := set(of_population(one))) and (kinds <= MINOR) == minor
-    ]  # fmt: skip
+        one for one in fleet.classes if one.second and (kinds := set(of_population(one))) and (kinds <= MINOR) == minor
+    ]
     return tuple(map(_population, found)) or Ok(f"one population in each role ({counted(len(fleet.nodes), 'node')})")
 
 
@@ -202,11 +204,11 @@ def fleet_facts_unread(fleet: Fleet) -> Answer:
     Fix: look at the node itself; save it with --save.
     """
     cause = "What is not known of a node cannot be called alike; a probe that timed out may be what a rank will meet."
-    answer = judged(
-        fleet, "unread", "everything could be read", cause,
+    doctor, fix = (
+        "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label mgpu doctor -v",
         "See what the doctor says there.",
-        ("srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label mgpu doctor -v",),
-    )  # fmt: skip
+    )
+    answer = judged(fleet, "unread", "everything could be read", doctor, cause=cause, fix=fix)
     if "driver" not in (*fleet.known, *fleet.unread) and isinstance(answer, Ok):
         told = "the driver was read on fewer than two nodes of a kind: their GPUs were not compared"
         answer = (Problem(told, cause, Fix("Save the nodes again.", _SAVE), {"known": ", ".join(fleet.known)}),)
@@ -242,11 +244,9 @@ def _strangers(files: Sequence[str]) -> Problem:
 def fleet_rest_differs(fleet: Fleet) -> Answer:
     """Some nodes differ in facts that seldom matter.
 
-    Why: the allocation, the version of mgpu, or what was not looked at on some nodes.
+    Why: It seldom matters to a run.
+    More: It is the allocation, the version of mgpu, or what was not looked at on some nodes.
 
-    Fix: nothing, unless these nodes behave otherwise.
+    Fix: Nothing, unless these nodes behave otherwise.
     """
-    return judged(
-        fleet, "rest", "nothing else differs",
-        "It seldom matters to a run.", "Nothing, unless these nodes behave otherwise.",
-    )  # fmt: skip
+    return judged(fleet, "rest", "nothing else differs")

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 
-from mgpu.check import Answer, Evidence, Fix, Ok, Place, Problem, Skip
+from mgpu.check import DOCUMENTED, WHY, Answer, Evidence, Fix, Ok, Place, Problem, Skip
 from mgpu.snapshot import JobCommand, JobScript, JobVariable
 
 SBATCH = "https://slurm.schedmd.com/sbatch.html"
@@ -43,9 +43,10 @@ def finding(
     job: JobScript,
     line: int,
     title: str,
-    why: str,
-    fix: Fix | tuple[Fix, ...],
+    fix: Fix | tuple[Fix, ...] = DOCUMENTED,
     others: Sequence[int] = (),
+    *,
+    why: str = WHY,
     **evidence: str | int | None,
 ) -> Problem:
     """A problem at a line; `others` are further lines of the same."""
@@ -149,11 +150,15 @@ def number(job: JobScript, text: str | None) -> int | None:
     if text is None or len(text) > _LONGEST_SUM:
         return None
     known = {
-        "SLURM_NNODES": _plain_nodes(job), "SLURM_JOB_NUM_NODES": _plain_nodes(job),
-        "SLURM_GPUS_PER_NODE": _count(_value(job, "gpus-per-node")), "SLURM_GPUS_ON_NODE": gpus_per_node(job),
-        "SLURM_NTASKS_PER_NODE": _whole(_value(job, "ntasks-per-node")), "SLURM_NTASKS": tasks(job),
-        "SLURM_NPROCS": tasks(job), "SLURM_CPUS_PER_TASK": _whole(_value(job, "cpus-per-task")),
-    }  # fmt: skip
+        "SLURM_NNODES": _plain_nodes(job),
+        "SLURM_JOB_NUM_NODES": _plain_nodes(job),
+        "SLURM_GPUS_PER_NODE": _count(_value(job, "gpus-per-node")),
+        "SLURM_GPUS_ON_NODE": gpus_per_node(job),
+        "SLURM_NTASKS_PER_NODE": _whole(_value(job, "ntasks-per-node")),
+        "SLURM_NTASKS": tasks(job),
+        "SLURM_NPROCS": tasks(job),
+        "SLURM_CPUS_PER_TASK": _whole(_value(job, "cpus-per-task")),
+    }
     missing = False
 
     def put(found: re.Match[str]) -> str:

@@ -18,13 +18,21 @@ _RESET = Fix("Stop everything on the GPU and reset it; if it comes back, have it
 _VENDOR = Fix("Drain the node and report it with NVIDIA's bug report.", ("sudo nvidia-bug-report.sh",), who="hardware")
 
 
-def _row(name: str, role: Role, codes: str, samples: tuple[str, ...], title: str, why: str,
-         fix: Fix | tuple[Fix, ...]) -> Row:  # fmt: skip
+def _row(
+    name: str, role: Role, codes: str, samples: tuple[str, ...], title: str, why: str, fix: Fix | tuple[Fix, ...]
+) -> Row:
     return Row(
-        name, role, _XID, rf"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>{codes})\b",
-        tuple(f"NVRM: Xid (PCI:0000:10:1c): {sample}" for sample in samples), title, why, fix, CATALOG,
+        name,
+        role,
+        _XID,
+        rf"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>{codes})\b",
+        tuple(f"NVRM: Xid (PCI:0000:10:1c): {sample}" for sample in samples),
+        title,
+        why,
+        fix,
+        CATALOG,
         summary=f"{title.partition(' (')[0].replace('{pci}', 'one of the GPUs').capitalize()}.",
-    )  # fmt: skip
+    )
 
 
 _PROGRAM = "13|31|43|32|8|11|25|39|40|41|44|66|67|68|69|70|71|72|80|137|141|12[6-9]|13[0-5]"

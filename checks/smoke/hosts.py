@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Meeting, Rank, Ranks
 
@@ -42,7 +42,8 @@ def meeting_point_unreachable(ranks: Ranks) -> Answer:
     Why: main_process_ip and main_process_port name it; machine 0 listens there as soon as its launcher runs. torch asks
     again for minutes and then says only that it timed out.
 
-    Fix: start the test on machine 0 as well, correct the address, or open the port.
+    Fix: Start the test on machine 0 too, and see that its port is open.
+    More: Correct the address, or open the port.
     """
     failed = own_failure(ranks, "master_unreachable")
     if failed:
@@ -71,12 +72,14 @@ def meeting_point_unreachable(ranks: Ranks) -> Answer:
     fixes = [Fix("Set main_process_ip to an address of machine 0 that all machines reach.", ("ip -br addr",))]
     if ranks.node and "resolved" not in meeting.error:
         command = (shell("nc -vz {:host} {:number}", meeting.address, meeting.port),)
-        fixes.insert(0, Fix("Start the test on machine 0 too, and see that its port is open.", command))
+        fixes.insert(0, commands(*command))
     return Problem(
-        title, _silence(meeting), tuple(fixes),
+        title,
+        _silence(meeting),
+        tuple(fixes),
         {"address": meeting.address, "port": meeting.port, "error": meeting.error, "machine": ranks.node},
         tuple(f"rank {rank.rank}" for rank in ranks.ranks),
-    )  # fmt: skip
+    )
 
 
 def _verb(error: str) -> str:
@@ -89,7 +92,7 @@ def machines_never_came(ranks: Ranks) -> Answer:
 
     Why: the launcher of each machine waits for all of them before it starts a rank.
 
-    Fix: start the test on every machine, each with its own number.
+    Fix: Start it there, within the limit (--start-timeout).
     """
     if ranks.nodes == 1:
         return Skip(_ONE)
@@ -108,11 +111,10 @@ def machines_never_came(ranks: Ranks) -> Answer:
         f"This is machine {ranks.node} of {ranks.nodes}"
         + (f"; {came} of them met" if came else "")
         + ". A machine whose test was started with the number of another does not count.",
-        Fix(
-            "Start it there, within the limit (--start-timeout).",
-            tuple(
+        commands(
+            *tuple(
                 shell("mgpu smoke-test --node-rank {:number}", n) for n in range(min(ranks.nodes, 8)) if n != ranks.node
-            ),
+            )
         ),
         {"machines": ranks.nodes, "came": came, "machine": ranks.node},
     )
@@ -125,7 +127,8 @@ def host_advertises_loopback(ranks: Ranks) -> Answer:
     Why: gloo advertises what the machine's own name resolves to. Debian and Ubuntu write 127.0.1.1 for it into
     /etc/hosts; the others then connect to themselves, and hang or are refused.
 
-    Fix: name the interface in GLOO_SOCKET_IFNAME, or correct /etc/hosts.
+    Fix: Name the interface that the machines share, on each machine.
+    More: Or correct /etc/hosts.
     """
     failed = own_failure(ranks, "advertises_loopback", "name_unresolvable")
     if failed is None:
@@ -138,18 +141,20 @@ def host_advertises_loopback(ranks: Ranks) -> Answer:
     if "IFNAME" in str(told.get("origin")):
         origin = f"{told['origin']} says so"
     return Problem(
-        f"{who(failed)} at \"group\": {told.get('host')} says that it is reached at {told.get('address')} ({origin}); "
+        f'{who(failed)} at "group": {told.get("host")} says that it is reached at {told.get("address")} ({origin}); '
         f"from {told.get('source')}: {told.get('error')}",
         f"Every machine that connects there meets itself. Concerned: {listed(hosts)}.",
         (
-            Fix("Name the interface that the machines share, on each machine.",
-                ("ip -br addr", "export GLOO_SOCKET_IFNAME=eth0   # the one with the machine's own address")),
-            Fix(f"Let /etc/hosts of {listed(hosts)} give its own name the address that others reach.",
-                ("getent hosts $(hostname)", "sudoedit /etc/hosts"), who="admin"),
+            commands("ip -br addr", "export GLOO_SOCKET_IFNAME=eth0   # the one with the machine's own address"),
+            Fix(
+                f"Let /etc/hosts of {listed(hosts)} give its own name the address that others reach.",
+                ("getent hosts $(hostname)", "sudoedit /etc/hosts"),
+                who="admin",
+            ),
         ),
         {"rank": failed.rank, **_plain(failed)},
         tuple(hosts),
-    )  # fmt: skip
+    )
 
 
 @check(Severity.ERROR, source="https://pytorch.org/docs/stable/distributed.html", because_of=(*LOST, *DIAGNOSES))
@@ -159,7 +164,7 @@ def host_port_blocked(ranks: Ranks) -> Answer:
     Why: the meeting point is one port; the data goes over ports that the system chooses. With only the first one
     open in the firewall, the process group hangs while it is formed.
 
-    Fix: open all ports between the machines.
+    Fix: Open all TCP ports between the machines of the run.
     """
     failed = own_failure(ranks, "data_port_blocked")
     if failed is None:
@@ -172,30 +177,34 @@ def host_port_blocked(ranks: Ranks) -> Answer:
         "answered by somebody else": "Another machine or program answers at that address.",
     }.get(error, "The network has no way there.")
     return Problem(
-        f"{who(failed)} at \"group\": {told.get('source')} cannot connect to {told.get('host')} at "
+        f'{who(failed)} at "group": {told.get("source")} cannot connect to {told.get("host")} at '
         f"{told.get('address')}: {error}",
         f"{meaning} They met at the meeting point, so that port is open; the data needs others, chosen by the system.",
         (
-            Fix("Open all TCP ports between the machines of the run.",
-                ("sudo iptables -S INPUT",
-                 shell("sudo iptables -I INPUT -s {:host} -p tcp -j ACCEPT", told.get("source"))),
-                who="admin"),
-            Fix("Where the machines share several networks, name the interface of the open one.",
-                ("ip -br addr", "export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0")),
+            commands(
+                "sudo iptables -S INPUT",
+                shell("sudo iptables -I INPUT -s {:host} -p tcp -j ACCEPT", told.get("source")),
+                who="admin",
+            ),
+            Fix(
+                "Where the machines share several networks, name the interface of the open one.",
+                ("ip -br addr", "export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0"),
+            ),
         ),
         {"rank": failed.rank, **_plain(failed)},
         (str(told.get("host")),),
-    )  # fmt: skip
+    )
 
 
 @check(Severity.WARNING, source=_GLOO, because_of=("host_advertises_loopback", "host_port_blocked"))
 def host_reached_one_way(ranks: Ranks) -> Answer:
     """This machine cannot connect to another one; only the other way works.
 
-    Why: gloo needs one direction of each pair (the higher address connects). With other addresses, more machines or
+    Why: The ranks got through all the same, since the connection the other way was enough.
+    More: gloo needs one direction of each pair (the higher address connects). With other addresses, more machines or
     NCCL, which needs both, the same network hangs.
 
-    Fix: correct the other machine's name or its firewall.
+    Fix: See what that machine's name resolves to there, and its firewall.
     """
     if ranks.nodes == 1:
         return Skip(_ONE)
@@ -205,12 +214,10 @@ def host_reached_one_way(ranks: Ranks) -> Answer:
         rank, peer = closed[0]
         return Problem(
             f"{rank.host} cannot connect to {peer.host} at {peer.address}: {peer.error}",
-            "The ranks got through all the same, since the connection the other way was enough.",
-            Fix("See what that machine's name resolves to there, and its firewall.",
-                (shell("getent hosts {:host}", peer.host), "sudo iptables -S INPUT")),
-            {"host": peer.host, "address": peer.address, "error": peer.error},
-            (str(peer.host),),
-        )  # fmt: skip
+            fix=commands(shell("getent hosts {:host}", peer.host), "sudo iptables -S INPUT"),
+            evidence={"host": peer.host, "address": peer.address, "error": peer.error},
+            subjects=(str(peer.host),),
+        )
     return Ok(f"{counted(len({peer.host for _, peer in told}), 'other host')} reached") if told else Skip("not tried")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks
 
@@ -22,6 +22,9 @@ from ._ranks import (
     signal_name,
     who,
 )
+
+_CGROUP = "https://www.kernel.org/doc/html/latest/admin-guide/cgroup-v2.html#memory-interface-files"
+_ERRORS = "https://pytorch.org/docs/stable/elastic/errors.html"
 
 _KILL = -9
 
@@ -47,14 +50,25 @@ def rank_frozen(ranks: Ranks) -> Answer:
             f'{who(rank)} {state}, in "{where}"',
             f'Its last word was "{rank.last_word or "none"}"; then it did not run for {silent}, and the others wait '
             f"for it{f' in {collective}' if collective else ''}. {_asked(rank)}",
-            Fix("Find out who stopped it: a debugger, the scheduler, SIGSTOP, or a device that hangs in the kernel. "
+            Fix(
+                "Find out who stopped it: a debugger, the scheduler, SIGSTOP, or a device that hangs in the kernel. "
                 "While it hangs again, this lists what is stopped or stuck:",
-                ("ps -eo pid,stat,wchan:32,cmd | awk '$2 ~ /^[TtD]/'",)),
-            {"rank": rank.rank, "rung": where, "pid": rank.pid, "host": rank.host, "state": rank.process_state,
-             "last_word": rank.last_word, "collective": collective, "stack": python_at(rank),
-             "stack_from": rank.stack_from, "kernel_wait": rank.kernel_wait},
+                ("ps -eo pid,stat,wchan:32,cmd | awk '$2 ~ /^[TtD]/'",),
+            ),
+            {
+                "rank": rank.rank,
+                "rung": where,
+                "pid": rank.pid,
+                "host": rank.host,
+                "state": rank.process_state,
+                "last_word": rank.last_word,
+                "collective": collective,
+                "stack": python_at(rank),
+                "stack_from": rank.stack_from,
+                "kernel_wait": rank.kernel_wait,
+            },
             tuple(f"rank {r.rank}" for r in frozen),
-        )  # fmt: skip
+        )
     if nobody_started(ranks):
         return Skip("no rank was started")
     return Ok(f"{counted(len(ranks.ranks), 'rank')} ran all the time")
@@ -68,11 +82,7 @@ def _asked(rank: Rank) -> str:
     return f"It did not answer: more than its last word is not known.{kernel}"
 
 
-@check(
-    Severity.ERROR,
-    source="https://www.kernel.org/doc/html/latest/admin-guide/cgroup-v2.html#memory-interface-files",
-    because_of=("rank_frozen",),
-)
+@check(Severity.ERROR, source=_CGROUP, because_of=("rank_frozen",))
 def rank_out_of_memory(ranks: Ranks) -> Answer:
     """A rank could not have the memory it asked for, or was killed for it.
 
@@ -88,18 +98,26 @@ def rank_out_of_memory(ranks: Ranks) -> Answer:
         free = rank.evidence.get("free_mib")
         where = rung(rank, ranks)
         return Problem(
-            f"{who(rank)} got no {'GPU' if gpu else 'host'} memory, in \"{where}\""
+            f'{who(rank)} got no {"GPU" if gpu else "host"} memory, in "{where}"'
             + (f" (asked for {asked})" if asked else ""),
             (f"{free} MiB of the GPU's memory were free. " if free is not None else "")
             + f'Its last word was "{rank.last_word}": {rank.error or "out of memory"}',
             Fix("See who else uses the GPU.", ("nvidia-smi",))
             if gpu
-            else Fix("See the limit of the shell, of the container or job, and what is free.",
-                     ("ulimit -v", "cat /sys/fs/cgroup/memory.max", "free -g")),
-            {"rank": rank.rank, "rung": where, "where": "gpu" if gpu else "host",
-             "asked": asked, "free_mib": free, "error": rank.error},
+            else Fix(
+                "See the limit of the shell, of the container or job, and what is free.",
+                ("ulimit -v", "cat /sys/fs/cgroup/memory.max", "free -g"),
+            ),
+            {
+                "rank": rank.rank,
+                "rung": where,
+                "where": "gpu" if gpu else "host",
+                "asked": asked,
+                "free_mib": free,
+                "error": rank.error,
+            },
             (f"rank {rank.rank}",),
-        )  # fmt: skip
+        )
     killed = [rank for rank in killed_ranks(ranks) if rank.exit_code == _KILL]
     if killed and ranks.killed_for_memory:
         rank, where, many = killed[0], rung(killed[0], ranks), ranks.killed_for_memory
@@ -107,26 +125,24 @@ def rank_out_of_memory(ranks: Ranks) -> Answer:
             f'{who(rank)} was killed for want of memory, in "{where}"',
             f"It ended by SIGKILL, and meanwhile the kernel killed {counted(many, 'process', 'processes')} of its "
             f'control group (container, job or session) for want of memory. Its last word was "{rank.last_word}".',
-            Fix("See the limit of the container or job, and what the kernel says.",
-                ("cat /sys/fs/cgroup/memory.max", "sudo dmesg | grep -i 'killed process'")),
+            Fix(
+                "See the limit of the container or job, and what the kernel says.",
+                ("cat /sys/fs/cgroup/memory.max", "sudo dmesg | grep -i 'killed process'"),
+            ),
             {"rank": rank.rank, "rung": where, "where": "host", "killed_for_memory": ranks.killed_for_memory},
             (f"rank {rank.rank}",),
-        )  # fmt: skip
+        )
     return Ok("no rank ran out of memory")
 
 
-@check(
-    Severity.ERROR,
-    source="https://pytorch.org/docs/stable/elastic/errors.html",
-    because_of=("rank_frozen", "rank_out_of_memory"),
-)
+@check(Severity.ERROR, source=_ERRORS, because_of=("rank_frozen", "rank_out_of_memory"))
 def rank_killed(ranks: Ranks) -> Answer:
     """A rank was ended by a signal.
 
     Why: SIGKILL without a word is the kernel when memory runs out, the scheduler, or a person; SIGSEGV, SIGBUS and
     SIGABRT are a crash in a library. The other ranks fail a moment later, because it is gone.
 
-    Fix: the kernel log tells whether it was the memory.
+    Fix: See whether the kernel killed it for memory, and what it printed.
     """
     killed = killed_ranks(ranks)
     if killed:
@@ -135,14 +151,17 @@ def rank_killed(ranks: Ranks) -> Answer:
         return Problem(
             f'{who(rank)} was killed by {name}, in "{where}"',
             f'It had come as far as "{rank.last_word}". What the others say is a consequence.',
-            Fix(
-                "See whether the kernel killed it for memory, and what it printed.",
-                ("sudo dmesg | grep -i 'killed process'", shell("cat {:path}/launcher.log", ranks.folder)),
-            ),
-            {"rank": rank.rank, "rung": where, "pid": rank.pid, "host": rank.host, "signal": name,
-             "last_word": rank.last_word},
+            commands("sudo dmesg | grep -i 'killed process'", shell("cat {:path}/launcher.log", ranks.folder)),
+            {
+                "rank": rank.rank,
+                "rung": where,
+                "pid": rank.pid,
+                "host": rank.host,
+                "signal": name,
+                "last_word": rank.last_word,
+            },
             tuple(f"rank {r.rank}" for r in killed),
-        )  # fmt: skip
+        )
     return Ok("no rank was ended by a signal")
 
 
@@ -152,7 +171,7 @@ def rank_failed(ranks: Ranks) -> Answer:
 
     Why: the error of the first rank that failed is the cause; the others stop because it is gone.
 
-    Fix: as the error says.
+    Fix: See the whole error in the rank's report.
     """
     failed = own_failures(ranks)
     if not failed:
@@ -164,10 +183,7 @@ def rank_failed(ranks: Ranks) -> Answer:
     return Problem(
         f'{who(rank)} failed in "{step.rung}": {step.detail}',
         f'Its last word was "{rank.last_word}". Ranks that failed: {", ".join(str(r.rank) for r in failed)}.',
-        Fix(
-            "See the whole error in the rank's report.",
-            (shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank),),
-        ),
+        commands(shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank)),
         {"rank": rank.rank, "rung": step.rung, "kind": rank.kind, "error": rank.error},
         tuple(f"rank {r.rank}" for r in failed),
     )
@@ -180,7 +196,7 @@ def ranks_hang(ranks: Ranks) -> Answer:
     Why: all ranks are alive and wait. When one is behind the others, it did not come to the collective they wait in;
     when all are at the same place, the collective itself does not get through (transport, interface, driver).
 
-    Fix: the stack of the rank that is behind shows what it does.
+    Fix: Look at the stacks of the ranks.
     """
     if ranks.ended not in ("stalled", "timed_out"):
         return Ok("the ranks never stood still")
@@ -212,11 +228,16 @@ def ranks_hang(ranks: Ranks) -> Answer:
     return Problem(
         title,
         cause,
-        Fix("Look at the stacks of the ranks.", (shell("cat {:path}/rank*.stack", ranks.folder),)),
-        {"rank": behind.rank if stands_out else None, "rung": where, "last_word": behind.last_word,
-         "collective": (first if stands_out else behind).collective, "stack": at},
+        commands(shell("cat {:path}/rank*.stack", ranks.folder)),
+        {
+            "rank": behind.rank if stands_out else None,
+            "rung": where,
+            "last_word": behind.last_word,
+            "collective": (first if stands_out else behind).collective,
+            "stack": at,
+        },
         (f"rank {behind.rank}",) if stands_out else tuple(f"rank {rank.rank}" for rank in waiting),
-    )  # fmt: skip
+    )
 
 
 Place = tuple[int, int, bool, int]
@@ -260,7 +281,7 @@ def rank_ended_early(ranks: Ranks) -> Answer:
 
     Why: it was killed (out of memory, a signal), or crashed in a library, without a Python error.
 
-    Fix: the launcher's last lines name the exit code or the signal.
+    Fix: See what the launcher printed, and whether the kernel killed it.
     """
     missing = [rank for rank in ranks.ranks if not rank.finished]
     if not missing:
@@ -284,9 +305,12 @@ def rank_ended_early(ranks: Ranks) -> Answer:
     return Problem(
         f'{who(rank)} ended at "{rank.last_word}", in "{rung(rank, ranks)}"',
         f"Its process is gone without a Python error. {said}".strip(),
-        Fix("See what the launcher printed, and whether the kernel killed it.",
-            (shell("cat {:path}/launcher.log", ranks.folder), "sudo dmesg | grep -i 'killed process'")),
-        {"rank": rank.rank, "rung": rung(rank, ranks), "last_word": rank.last_word,
-         "launcher_exit": ranks.launcher_exit},
+        commands(shell("cat {:path}/launcher.log", ranks.folder), "sudo dmesg | grep -i 'killed process'"),
+        {
+            "rank": rank.rank,
+            "rung": rung(rank, ranks),
+            "last_word": rank.last_word,
+            "launcher_exit": ranks.launcher_exit,
+        },
         tuple(f"rank {r.rank}" for r in missing),
-    )  # fmt: skip
+    )
