@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
-from mgpu.planning.memory import PRECISIONS, RESERVE_BYTES, STRATEGY_NAMES, fits, gib, need
+from mgpu.planning.memory import PRECISIONS, RESERVE_BYTES, STRATEGY_NAMES, Need, fits, gib, need
 from mgpu.planning.requirements import GPU_TYPES
-from mgpu.snapshot import Config, Driver, Gpu, Slurm, Visible
+from mgpu.snapshot import Config, Driver, Gpu, Model, Slurm, Visible
 
 from .._gpus import usable_count
 from .._wording import counted, gpu_list, whole
@@ -17,6 +18,7 @@ from .gpus import chosen
 
 _ZERO_PAPER = "https://arxiv.org/abs/1910.02054"
 
+_PLAN = "mgpu configure --plan --params {:id} --train {:id} --optimizer {:id}"
 _ALL = (None, "all")  # gpu_ids that leave the choice open
 _CLI = "https://huggingface.co/docs/accelerate/package_reference/cli"
 
@@ -231,40 +233,34 @@ def config_model_too_large(config: Config, gpus: tuple[Gpu, ...], visible: Visib
     ranks, here = config.num_processes, config.ranks_here
     if strategy is None or not ranks or not here or config.precision not in PRECISIONS:
         return Skip("how the model is split is not known")
-    by_index = {gpu.index: gpu for gpu in gpus}
-    used = [by_index[index] for index in visible.gpus if index in by_index]
-    used = used[:here] if config.values.get("gpu_ids") in _ALL else used
-    sizes = [gpu.memory_total_bytes - (gpu.memory_reserved_bytes or 0) for gpu in used if gpu.memory_total_bytes]
-    if not used or len(sizes) < len(used):
+    room = _smallest(gpus, visible.gpus, here if config.values.get("gpu_ids") in _ALL else None)
+    if room is None:
         return Skip("the memory of the GPUs is not known")
-    model, room = config.model, min(sizes)
-    each = need(
-        model.params,
-        strategy=strategy,
-        ranks=ranks,
-        optimizer=model.optimizer,
-        precision=config.precision,
-        train=model.train,
-        trainable=model.trainable,
-        offload=offload,
-    )
+    model = config.model
+    each = _needed(model, strategy, ranks, config.precision, offload)
     name, asked = STRATEGY_NAMES[strategy], gib(each.resident_bytes)
     if fits(each, room):
         return Ok(f"{name} needs {asked} of {gib(room)}, activations not counted")
     return Problem(
         f"the model needs {asked} per GPU with {name} on {counted(ranks, 'GPU')}; a GPU here has {gib(room)}",
         f"{each.formula}; {gib(RESERVE_BYTES)} are kept for CUDA and NCCL, activations come on top.",
-        commands(
-            shell(
-                "mgpu configure --plan --params {:id} --train {:id} --optimizer {:id}",
-                model.params,
-                model.train,
-                model.optimizer,
-            )
-        ),
+        commands(shell(_PLAN, model.params, model.train, model.optimizer)),
         {"parameters": model.params, "strategy": strategy, "need_bytes": each.resident_bytes, "gpu_bytes": room},
         place=place_of(config, "distributed_type"),
     )
+
+
+def _needed(model: Model, strategy: str, ranks: int, precision: str, offload: bool) -> Need:
+    split = partial(need, model.params, strategy=strategy, ranks=ranks, precision=precision, offload=offload)
+    return split(optimizer=model.optimizer, train=model.train, trainable=model.trainable)
+
+
+def _smallest(gpus: tuple[Gpu, ...], visible: tuple[int, ...], most: int | None) -> int | None:
+    """The memory of the smallest of the first visible GPUs; None where it is not known of all."""
+    by_index = {gpu.index: gpu for gpu in gpus}
+    used = [by_index[index] for index in visible if index in by_index][:most]
+    sizes = [gpu.memory_total_bytes - (gpu.memory_reserved_bytes or 0) for gpu in used if gpu.memory_total_bytes]
+    return min(sizes) if used and len(sizes) == len(used) else None
 
 
 def _strategy(config: Config) -> tuple[str | None, bool]:

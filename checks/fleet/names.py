@@ -14,6 +14,7 @@ from .._wording import counted
 from ._mesh import NOT_TRIED, blamed, doors_of, errors, reachable, who
 
 _RENDEZVOUS = "https://github.com/pytorch/pytorch/blob/main/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py"
+_FIRST_NODE = 'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
 
 
 def _addresses(door: NodeDoor) -> list[str]:
@@ -69,32 +70,34 @@ def head_unreachable(fleet: Fleet) -> Answer:
     # The fewest nodes without which it works; with an address that means this machine on every one there are none.
     few = len(nodes) <= len(paths) / 2 or (len(nodes) == 1 and _astray(first, head))
     subjects: tuple[str, ...] = nodes if few else (head.node,)
-    said = fold(nodes)
+    evidence = {"nodes": fold(nodes), "head": head.node, "port": head.meeting_port, "error": first.error}
+    evidence["address"] = first.tried[0] if first.tried else None
     if first.name == "localhost" or is_loopback(first.name):
         subjects = ()
-        title = f"all ranks are to meet at {first.name}: on {said} that is the node itself"
-        cause = f"That means another machine on every node. The first one is {head.node}."
-        fix = Fix(
-            "Let them meet at the first node.",
-            ('export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)',),
+    return Problem(*_cannot_come(failed, head, nodes), evidence, subjects)
+
+
+def _cannot_come(failed: Sequence[NodePath], head: NodeDoor, nodes: Sequence[str]) -> tuple[str, str, Fix]:
+    """Title, cause and fix: what keeps nodes from the place where all meet."""
+    first, said, port = failed[0], fold(nodes), head.meeting_port
+    if first.name == "localhost" or is_loopback(first.name):
+        return (
+            f"all ranks are to meet at {first.name}: on {said} that is the node itself",
+            f"That means another machine on every node. The first one is {head.node}.",
+            Fix("Let them meet at the first node.", (_FIRST_NODE,)),
         )
-    elif _astray(first, head):
-        title = f"{_meant(nodes, first)}, where all ranks meet: {errors(failed)}"
-        cause = f"That is not {head.node}: the ranks there would wait for somebody to answer until they time out."
-        fix = Fix(f"Give the name its real address on {said}.", _hosts_line(head, first.name), who="admin")
-    else:
-        title = f"{said} cannot connect to {first.name}:{head.meeting_port}, where all ranks meet: {errors(failed)}"
-        cause = f"{head.node} listens there, and other ports of it are open: a firewall closes this one."
-        fix = Fix(
-            f"Open the port on {head.node}, or take another one.",
-            (
-                "sudo iptables -S INPUT",
-                shell("sudo iptables -I INPUT -p tcp --dport {:number} -j ACCEPT", head.meeting_port),
-            ),
-            who="admin",
+    if _astray(first, head):
+        return (
+            f"{_meant(nodes, first)}, where all ranks meet: {errors(failed)}",
+            f"That is not {head.node}: the ranks there would wait for somebody to answer until they time out.",
+            Fix(f"Give the name its real address on {said}.", _hosts_line(head, first.name), who="admin"),
         )
-    evidence = {"nodes": said, "head": head.node, "port": head.meeting_port, "error": first.error}
-    return Problem(title, cause, fix, evidence | {"address": first.tried[0] if first.tried else None}, subjects)
+    allow = shell("sudo iptables -I INPUT -p tcp --dport {:number} -j ACCEPT", port)
+    return (
+        f"{said} cannot connect to {first.name}:{port}, where all ranks meet: {errors(failed)}",
+        f"{head.node} listens there, and other ports of it are open: a firewall closes this one.",
+        Fix(f"Open the port on {head.node}, or take another one.", ("sudo iptables -S INPUT", allow), who="admin"),
+    )
 
 
 @check(Severity.ERROR, source=_RENDEZVOUS, because_of=("head_unreachable",))

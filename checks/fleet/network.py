@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
@@ -241,23 +242,21 @@ def node_loses_full_packets(fleet: Fleet) -> Answer:
     return Problem(
         f"packets of full size are lost {between}, small ones arrive{differ}",
         f"Something on the way over {name} carries smaller packets than the interfaces send.",
-        (
-            Fix(
-                f"Set one MTU on the whole way, on {fold(nodes)} and its switch port: the smaller one works.",
-                (
-                    shell("ip link show {:interface}", name),
-                    shell("sudo ip link set {:interface} mtu {:number}", name, lower),
-                ),
-                who="admin",
-            ),
-            Fix(
-                "See which size still goes through, and set that: 28 bytes are added to it.",
-                (shell("ping -M do -s 1472 {:host}", doors[nodes[0]].address),),
-            ),
-        ),
+        _one_mtu(nodes, name, lower, doors[nodes[0]].address),
         {"nodes": fold(nodes), "interface": name, **{f"mtu of {node}": mtu for node, mtu in mtus.items()}},
         nodes,
     )
+
+
+def _one_mtu(nodes: Sequence[str], name: str, size: int, address: str | None) -> tuple[Fix, ...]:
+    ways = (
+        shell("ip link show {:interface}", name),
+        shell("sudo ip link set {:interface} mtu {:number}", name, size),
+    )
+    everywhere = f"Set one MTU on the whole way, on {fold(nodes)} and its switch port: the smaller one works."
+    size_that_fits = "See which size still goes through, and set that: 28 bytes are added to it."
+    ping = shell("ping -M do -s 1472 {:host}", address)
+    return Fix(everywhere, ways, who="admin"), Fix(size_that_fits, (ping,))
 
 
 def _usual(values: list[_Number]) -> _Number | None:

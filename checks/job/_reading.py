@@ -33,6 +33,11 @@ _SHORT = {
 }
 # fmt: on
 _SRUN_SWITCHES = "EHIkKlOQsuvX"  # short options that take no value, and may stand before another: -lN2
+_OPERATORS: tuple[dict[str, Callable[[int, int], int]], ...] = (
+    {"+": lambda a, b: a + b, "-": lambda a, b: a - b},
+    {"*": lambda a, b: a * b, "/": lambda a, b: a // b, "%": lambda a, b: a % b},
+)
+_DEEPEST, _LONGEST_NUMBER = 20, 12  # brackets in brackets; digits
 _ARITHMETIC = re.compile(r"\s*(\d+|[-+*/%()])")
 PARTS = ("hetjob", "packjob")
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
@@ -180,59 +185,42 @@ def number(job: JobScript, text: str | None) -> int | None:
 
 def _sum(text: str) -> int | None:
     """The value of a sum of whole numbers."""
-    tokens: list[str] = []
-    place = 0
-    text = text.strip()
+    tokens, place, text = [], 0, text.strip()
     while place < len(text):
         found = _ARITHMETIC.match(text, place)
         if not found:
             return None
         tokens.append(found[1])
         place = found.end()
-    tokens.append("")
-    at = 0
+    tokens = [*reversed(tokens)]  # the next one is the last of the list
+    try:
+        value = _level(tokens, 0, 0)
+    except (IndexError, ValueError, ZeroDivisionError):
+        return None
+    return None if tokens else value
 
-    def atom(depth: int) -> int | None:
-        nonlocal at
-        token = tokens[at]
-        if token == "(" and depth < 20:
-            at += 1
-            value = total(depth + 1)
-            if tokens[at] != ")":
-                return None
-            at += 1
-            return value
-        if not token.isdecimal() or len(token) > 12:
-            return None
-        at += 1
-        return int(token)
 
-    def product(depth: int) -> int | None:
-        nonlocal at
-        value = atom(depth)
-        while value is not None and tokens[at] in ("*", "/", "%") and tokens[at]:
-            operator = tokens[at]
-            at += 1
-            other = atom(depth)
-            if other is None or (operator != "*" and other == 0):
-                return None
-            value = value * other if operator == "*" else value // other if operator == "/" else value % other
+def _level(tokens: list[str], level: int, depth: int) -> int:
+    """The value of what stands before the next operator of a lower level."""
+    if level == len(_OPERATORS):
+        return _atom(tokens, depth)
+    value = _level(tokens, level + 1, depth)
+    while tokens and tokens[-1] in _OPERATORS[level]:
+        operator = _OPERATORS[level][tokens.pop()]
+        value = operator(value, _level(tokens, level + 1, depth))
+    return value
+
+
+def _atom(tokens: list[str], depth: int) -> int:
+    token = tokens.pop()
+    if token == "(" and depth < _DEEPEST:
+        value = _level(tokens, 0, depth + 1)
+        if tokens.pop() != ")":
+            raise ValueError(token)
         return value
-
-    def total(depth: int) -> int | None:
-        nonlocal at
-        value = product(depth)
-        while value is not None and tokens[at] in ("+", "-") and tokens[at]:
-            operator = tokens[at]
-            at += 1
-            other = product(depth)
-            if other is None:
-                return None
-            value = value + other if operator == "+" else value - other
-        return value
-
-    value = total(0)
-    return value if at == len(tokens) - 1 else None
+    if len(token) > _LONGEST_NUMBER:
+        raise ValueError(token)
+    return int(token)
 
 
 def _value(job: JobScript, *options: str) -> str | None:

@@ -11,6 +11,8 @@ from mgpu.snapshot import JobScript
 from ._reading import MEASURED, SRUN, finding, nodes_of, of_step, opaque, short, spans, step_of, where_known, whole
 
 _OF_THE_SHELL = {"EXIT", "ERR", "DEBUG", "RETURN", "0"}
+# In a template of `shell`, in which braces are doubled.
+_JOB, _TASK_OF_ARRAY = "$SLURM_JOB_ID", "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
 
 
 @check(Severity.WARNING, source=SRUN)
@@ -103,26 +105,14 @@ def job_signal_misses_the_trap(job_script: JobScript) -> Answer:
     if to_shell and not caught:
         if any(command.words[0] == "exec" or "exec" in command.through for command in job_script.launches):
             return Ok("the training takes the place of the shell")
+        alone = job_script.directive("array") is None
+        trap = shell(f"trap 'scontrol requeue \"{_JOB if alone else _TASK_OF_ARRAY}\"' {{:name}}", name)
+        to_ranks = shell("#SBATCH --signal={:id}", (directive.value or "").split(":")[-1])
         return finding(
             job_script,
             directive.line,
             f"{short(directive.written, 30)} goes to this shell, which has no trap for {name}: it ends the job",
-            (
-                Fix(
-                    "Catch it.",
-                    (
-                        shell("trap 'scontrol requeue \"$SLURM_JOB_ID\"' {:name}", name)
-                        if job_script.directive("array") is None
-                        else shell(
-                            "trap 'scontrol requeue \"${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID\"' {:name}", name
-                        ),
-                    ),
-                ),
-                Fix(
-                    "Or let it go to the ranks, which must catch it then.",
-                    (shell("#SBATCH --signal={:id}", (directive.value or "").split(":")[-1]),),
-                ),
-            ),
+            (Fix("Catch it.", (trap,)), Fix("Or let it go to the ranks, which must catch it then.", (to_ranks,))),
         )
     if not to_shell and caught:
         return finding(

@@ -52,27 +52,28 @@ def job_gpus_bound_to_tasks(job_script: JobScript) -> Answer:
     Fix: Ask for the GPUs of the node.
     More: And bind none.
     """
+    flags = job_script.directive("gres-flags")
+    if flags is not None and "allow-task-sharing" in (flags.value or ""):
+        return Ok("the GPUs are not bound to tasks")
     directive = job_script.directive("gpus-per-task", "gpu-bind")
-    several = tasks_per_node(job_script)
     amount = job_script.directive("ntasks-per-node", "ntasks")
+    asked = directive is not None and amount is not None and amount.value not in ("1", None)
+    many = asked or (tasks_per_node(job_script) or 0) > 1
     for command in job_script.commands:
         if command.launcher != "python" or command.step is None:
             continue
         step = step_of(job_script, command)
-        given = of_step(step, "gpus-per-task") or of_step(step, "gpu-bind")
+        binding = of_step(step, "gpu-bind")
+        given = of_step(step, "gpus-per-task") or binding
         text = given or (directive.value if directive else None)
-        if text is None or text.startswith("none") or of_step(step, "gpu-bind") == "none":
+        if text is None or text.startswith("none") or binding == "none":
             continue
         in_step = of_step(step, "ntasks-per-node") or of_step(step, "ntasks")
-        count = several if in_step is None else None
-        many = (count or 0) > 1 or (directive is not None and amount is not None and amount.value not in ("1", None))
         if (in_step is None and not many) or in_step == "1":
             continue
-        flags = job_script.directive("gres-flags")
-        if flags is not None and "allow-task-sharing" in (flags.value or ""):
-            continue
-        line = directive.line if directive and not given else command.line
-        written = directive.written if directive and not given else f"srun with {short(text, 30)}"
+        line, written = command.line, f"srun with {short(text, 30)}"
+        if directive and not given:
+            line, written = directive.line, directive.written
         return finding(
             job_script,
             line,

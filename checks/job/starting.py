@@ -42,11 +42,11 @@ def job_launcher_outside_srun(job_script: JobScript) -> Answer:
     Fix: Start it on every node, one task a node.
     """
     launches = [one for one in job_script.launches if one.launcher in (*PER_NODE, "python") and not one.inner]
-    if not any(one.launcher in PER_NODE for one in launches):
-        amount = nodes(job_script)
-        if amount is None or amount < 2 or not launches or any(spread(one) for one in job_script.commands):
-            return Ok("no launcher of torch or accelerate")
-    if not job_script.directives and not any(spread(one) for one in job_script.commands):
+    spreads, amount = any(spread(one) for one in job_script.commands), nodes(job_script)
+    nothing = amount is None or amount < 2 or not launches or spreads
+    if nothing and not any(one.launcher in PER_NODE for one in launches):
+        return Ok("no launcher of torch or accelerate")
+    if not job_script.directives and not spreads:
         return Skip("it has no #SBATCH line, and may be what srun starts on every node")
     starting = [one for one in launches if one.launcher in PER_NODE] or launches[-1:]
     if any(spread(one) for one in starting) or any(spread(one) for one in job_script.launches):
@@ -57,24 +57,17 @@ def job_launcher_outside_srun(job_script: JobScript) -> Answer:
         bare = [one for one in starting if not spread(one) and meant_for_several(job_script, one)]
     if not bare:
         return Ok("the launcher runs on one node")
-    first = bare[0]
-    amount = nodes(job_script)
     of = f"{amount} nodes" if amount and amount > 1 else "several nodes"
-    name = first.words[0].rsplit("/", 1)[-1]
+    name = bare[0].words[0].rsplit("/", 1)[-1]
+    rank = "node_rank" if bare[0].launcher == "torchrun" else "machine_rank"
+    in_shell = shell(f"{_ON_NODES} bash -c '{{:id}} ... --{rank} $SLURM_NODEID ...'", name)
     return finding(
         job_script,
-        first.line,
+        bare[0].line,
         f"{name} runs on the first node only, and the job has {of}",
         (
             commands(shell(f"{_ON_NODES} {{:id}} ...", name)),
-            Fix(
-                "Options that differ between the nodes need a shell there.",
-                (
-                    shell(f"{_ON_NODES} bash -c '{{:id}} ... --node_rank $SLURM_NODEID ...'", name)
-                    if first.launcher == "torchrun"
-                    else shell(f"{_ON_NODES} bash -c '{{:id}} ... --machine_rank $SLURM_NODEID ...'", name),
-                ),
-            ),
+            Fix("Options that differ between the nodes need a shell there.", (in_shell,)),
         ),
         [one.line for one in bare],
         nodes=amount,

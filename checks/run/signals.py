@@ -61,17 +61,15 @@ def run_out_of_memory(run: Run) -> Answer:
     if run.exit_code == 0 or not (counted or by_slurm or in_log):
         return nothing_found(run, "the kernel killed nothing of this run for memory")
     who = rank_name(killed[0]) if killed else "a process of the run"
-    told = []
-    if counted:
-        told.append(f"the control group's oom_kill count rose by {run.oom_kills}")
-    if in_log and run.killed:
-        told.append(f"the kernel's log names {run.killed[-1]}")
-    if by_slurm:
-        told.append("Slurm says OUT_OF_MEMORY")
-    memory = _memory(run)
+    told = (
+        f"the control group's oom_kill count rose by {run.oom_kills}" if counted else "",
+        f"the kernel's log names {run.killed[-1]}" if in_log and run.killed else "",
+        "Slurm says OUT_OF_MEMORY" if by_slurm else "",
+        _memory(run),
+    )
     return Problem(
         f"out of CPU memory: the kernel killed {who}",
-        f"{'; '.join(told)}{f'; {memory}' if memory else ''}. This is the machine's memory, not the GPU's.",
+        f"{'; '.join(filter(None, told))}. This is the machine's memory, not the GPU's.",
         (
             Fix(
                 "use less CPU memory: fewer DataLoader workers (each copies what its dataset holds), no pin_memory, "

@@ -208,12 +208,8 @@ def scaling_below_prediction(ranks: Ranks) -> Answer:
     if not rows:
         return _not_judged(ranks)
     whole = next((run for run in runs if run.ranks == ranks.expected and run.efficiency is not None), None)
-    gradients = next(
-        iter(
-            rank.measured["scaling_gradient_bytes"] for rank in ranks.ranks if "scaling_gradient_bytes" in rank.measured
-        ),
-        None,
-    )
+    measured = (rank.measured.get("scaling_gradient_bytes") for rank in ranks.ranks)
+    gradients = next((size for size in measured if size is not None), None)
     near = [row for row in rows if row.collective == "all_reduce" and row.busbw_gb_per_s]
     if whole is None or whole.efficiency is None or gradients is None or not near or runs[0].ranks != 1:
         return Skip("training on 1 GPU and on all was not compared")

@@ -40,32 +40,26 @@ def collective_gives_wrong_numbers(ranks: Ranks) -> Answer:
     views = {rank.rank: [int(suspect) for suspect in rank.evidence.get("suspects", ())] for rank in heard}
     by_number = {rank.rank: rank for rank in ranks.ranks}
     names = listed(dict.fromkeys(name for rank in heard for name in rank.evidence.get("collectives", ())))
-    complaints = listed(views)
+    complaints, numbers = listed(views), tuple(views)
     accused, why = _suspect(views)
-    if accused is not None:
-        culprit = by_number.get(accused)
-        title = f"{who(culprit) if culprit else f'rank {accused}'} {why} (collectives: {names})"
-        where = f" It computes on {where_is(culprit)}." if culprit else ""
-    else:
+    if accused is None:
+        culprit = None
         title = f"wrong numbers on {'ranks' if len(views) > 1 else 'rank'} {complaints} (collectives: {names}); {why}"
-        where = ""
+    else:
+        culprit, numbers = by_number.get(accused), (accused,)
+        title = f"{who(culprit) if culprit else f'rank {accused}'} {why} (collectives: {names})"
+    where = f" It computes on {where_is(culprit)}." if culprit else ""
     example: Mapping[str, Any] = next(iter(heard[0].evidence.get("wrong", ())), {})
+    found = {"received_by": complaints, "collectives": names}
+    found |= {"expected": example.get("expected"), "got": example.get("got")}
+    found |= {f"rank_{number}_suspects": listed(suspects) or "nobody" for number, suspects in views.items()}
     return Problem(
         title,
         f"{counted(len(views), 'rank')} of {len(ranks.ranks)} received wrong numbers ({complaints}). First on rank "
         f"{heard[0].rank}: {heard[0].error}.{where}{_gloo(heard[0])}",
-        _fixes(by_number.get(accused) if accused is not None else heard[0]),
-        {
-            "rank": accused,
-            "gpu": by_number[accused].gpu_uuid if accused in by_number else None,
-            "host": by_number[accused].host if accused in by_number else None,
-            "received_by": complaints,
-            "collectives": names,
-            "expected": example.get("expected"),
-            "got": example.get("got"),
-        }
-        | {f"rank_{number}_suspects": listed(suspects) or "nobody" for number, suspects in views.items()},
-        (f"rank {accused}",) if accused is not None else tuple(f"rank {number}" for number in views),
+        _fixes(culprit if accused is not None else heard[0]),
+        {"rank": accused, "gpu": culprit and culprit.gpu_uuid, "host": culprit and culprit.host, **found},
+        tuple(f"rank {number}" for number in numbers),
     )
 
 
@@ -120,13 +114,11 @@ def pair_gives_wrong_numbers(ranks: Ranks) -> Answer:
     Fix: see whether all bad pairs have one GPU in common.
     """
     by_number = {rank.rank: rank for rank in ranks.ranks}
-    bad: dict[tuple[int, int], str] = {}
-    tried = 0
-    for rank in ranks.ranks:
-        for pair in rank.pairs:
-            tried += pair.ok is not None
-            if pair.ok is False:
-                bad.setdefault((min(rank.rank, pair.other), max(rank.rank, pair.other)), pair.detail or "wrong")
+    tested = [(rank, pair) for rank in ranks.ranks for pair in rank.pairs if pair.ok is not None]
+    tried, bad = len(tested), dict[tuple[int, int], str]()
+    for rank, pair in tested:
+        if not pair.ok:
+            bad.setdefault((min(rank.rank, pair.other), max(rank.rank, pair.other)), pair.detail or "wrong")
     if not bad:
         return Ok(f"{tried // 2 or tried} pairs exact") if tried else Skip("no pair was tried")
     names = [f"{a}-{b}" for a, b in bad]
@@ -137,12 +129,11 @@ def pair_gives_wrong_numbers(ranks: Ranks) -> Answer:
         f"rank {number} is on {where_is(by_number[number])}" for number in shared or (a, b) if number in by_number
     )
     common = f"; all with rank {shared[0]}" if len(shared) == 1 else ""
-    fixes = _fixes(by_number.get(shared[0] if shared else a))
     return Problem(
         f"{'pair' if len(bad) == 1 else 'pairs'} {listed(names[:8])} {'gives' if len(bad) == 1 else 'give'} "
         f"wrong numbers (pairs){common}",
         f"{detail}. {ends}.",
-        fixes,
+        _fixes(by_number.get(shared[0] if shared else a)),
         {
             "pairs": ", ".join(names),
             "of": tried // 2 or tried,

@@ -197,6 +197,12 @@ def nccl_fails_gloo_works(ranks: Ranks) -> Answer:
     )
 
 
+def _with_gpus(numbers: list[int]) -> Fix:
+    test = shell("mgpu smoke-test --gpus {:numbers}", ",".join(map(str, numbers)))
+    text, caveat = "Until then use GPUs that work together:", f"only {counted(len(numbers), 'GPU')} in use"
+    return Fix(text, ("export CUDA_DEVICE_ORDER=PCI_BUS_ID", test), kind="stopgap", caveat=caveat)
+
+
 @check(Severity.ERROR, source=_TROUBLE, because_of=("p2p_between_gpus_fails",))
 def gpu_pair_fails(ranks: Ranks) -> Answer:
     """Some GPUs do not work together, and others do.
@@ -226,15 +232,7 @@ def gpu_pair_fails(ranks: Ranks) -> Answer:
         f"Fails with GPUs {failing}; works with {listed('-'.join(map(str, sorted(gpus))) for gpus in good)}.",
         (
             commands("nvidia-smi -q", "nvidia-smi nvlink -e", who="hardware"),
-            Fix(
-                "Until then use GPUs that work together:",
-                (
-                    "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
-                    shell("mgpu smoke-test --gpus {:numbers}", ",".join(map(str, whole))),
-                ),
-                kind="stopgap",
-                caveat=f"only {counted(len(whole), 'GPU')} in use",
-            ),
+            _with_gpus(whole),
         ),
         evidence(ranks, None),
         tuple(f"GPU {gpu}" for gpu in suspects),

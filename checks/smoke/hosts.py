@@ -35,6 +35,19 @@ def _silence(meeting: Meeting) -> str:
     return "The ranks meet there; without it none of them starts."
 
 
+def _rank_cannot_come(rank: Rank) -> Problem:
+    address, port = rank.evidence.get("address"), rank.evidence.get("port")
+    return Problem(
+        f'{who(rank)} at "group": the meeting point {address}:{port} does not answer: {rank.evidence.get("error")}',
+        "The launcher met the others there; this rank cannot reach it.",
+        Fix(
+            "Open the port on the machine that the ranks meet on.", (shell("nc -vz {:host} {:number}", address, port),)
+        ),
+        {"rank": rank.rank, **_plain(rank)},
+        (f"rank {rank.rank}",),
+    )
+
+
 @check(Severity.ERROR, source=_ELASTIC, tags=("echo",))
 def meeting_point_unreachable(ranks: Ranks) -> Answer:
     """The place where all ranks meet does not answer.
@@ -45,20 +58,8 @@ def meeting_point_unreachable(ranks: Ranks) -> Answer:
     Fix: Start the test on machine 0 too, and see that its port is open.
     More: Correct the address, or open the port.
     """
-    failed = own_failure(ranks, "master_unreachable")
-    if failed:
-        address, port = failed.evidence.get("address"), failed.evidence.get("port")
-        return Problem(
-            f'{who(failed)} at "group": the meeting point {address}:{port} does not answer: '
-            f"{failed.evidence.get('error')}",
-            "The launcher met the others there; this rank cannot reach it.",
-            Fix(
-                "Open the port on the machine that the ranks meet on.",
-                (shell("nc -vz {:host} {:number}", address, port),),
-            ),
-            {"rank": failed.rank, **_plain(failed)},
-            (f"rank {failed.rank}",),
-        )
+    if failed := own_failure(ranks, "master_unreachable"):
+        return _rank_cannot_come(failed)
     meeting = ranks.meeting
     if meeting is None:
         return Skip("one machine" if ranks.nodes == 1 else "the config names no meeting point")
@@ -71,8 +72,7 @@ def meeting_point_unreachable(ranks: Ranks) -> Answer:
         title = f'rank {numbers} never came to "start": main_process_ip {meeting.address} {_verb(meeting.error)}'
     fixes = [Fix("Set main_process_ip to an address of machine 0 that all machines reach.", ("ip -br addr",))]
     if ranks.node and "resolved" not in meeting.error:
-        command = (shell("nc -vz {:host} {:number}", meeting.address, meeting.port),)
-        fixes.insert(0, commands(*command))
+        fixes.insert(0, commands(shell("nc -vz {:host} {:number}", meeting.address, meeting.port)))
     return Problem(
         title,
         _silence(meeting),
