@@ -37,6 +37,7 @@ _BETTER = {
     "SLURM_GPUS": "SLURM_GPUS_ON_NODE", "SLURM_CPUS_PER_GPU": "SLURM_CPUS_ON_NODE",
 }
 # fmt: on
+_SHARED = Fix("From Slurm 23.11 on the tasks may share them.", ("#SBATCH --gres-flags=allow-task-sharing",))
 _SAFE = re.compile(r"\$\{(\w+)(?:\[[^\]]*\])?:?[-=+]")
 
 
@@ -78,10 +79,7 @@ def job_gpus_bound_to_tasks(job_script: JobScript) -> Answer:
             job_script,
             line,
             f"{short(written, 40)}: every task sees one GPU, as number 0",
-            (
-                commands(shell("#SBATCH --gpus-per-node={}", _of_node(job_script))),
-                Fix("From Slurm 23.11 on the tasks may share them.", ("#SBATCH --gres-flags=allow-task-sharing",)),
-            ),
+            (commands(shell("#SBATCH --gpus-per-node={}", _of_node(job_script))), _SHARED),
         )
     return Ok("the GPUs are not bound to tasks")
 
