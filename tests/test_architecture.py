@@ -74,7 +74,6 @@ LONG_FILES = {
     "mgpu/wizard/job.py": 422,
     "mgpu/probes/network.py": 418,
     "mgpu/readers/training_script/walk.py": 413,
-    "checks/job/_reading.py": 412,
     "checks/environ/pytorch.py": 411,
     "checks/environ/nccl_tuning.py": 410,
     "mgpu/wizard/run.py": 408,

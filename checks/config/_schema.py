@@ -12,8 +12,8 @@ from typing import Any
 
 from mgpu.snapshot import Config
 
-from ._file import ACCELERATORS
-from ._reading import Key, Section, integer
+from ._config_file import ACCELERATORS
+from ._value_kinds import Key, Section, integer
 
 
 def fsdp_version(values: Mapping[str, Any]) -> int:

@@ -8,9 +8,9 @@ from typing import Any
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
-from ._file import ARGS, LAUNCH, is_readable, place_of
+from ._config_file import ARGS, LAUNCH, is_readable, place_of
 from ._schema import DYNAMO, compiles, entries, settings
-from ._words import shown
+from ._spelling import shown
 
 
 @check(Severity.WARNING, source=ARGS)

@@ -9,7 +9,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check, co
 from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
-from ._file import BROKEN, LAUNCH, PREPARE, TYPES, is_readable, place_of, readable, written
+from ._config_file import BROKEN, LAUNCH, PREPARE, TYPES, is_readable, place_of, readable, written
 
 # Keys the launcher takes from the command line only (launch.py: the parser's default is not None), with the values that
 # ask for nothing. same_network has a check of its own.

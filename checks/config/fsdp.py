@@ -8,10 +8,10 @@ from typing import Any
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.snapshot import Config, Driver
 
-from ._file import LAUNCH, is_readable, place_of
-from ._reading import truth
+from ._config_file import LAUNCH, is_readable, place_of
 from ._schema import FP8, FSDP, SHARDING, entries, fsdp_version, settings
-from ._words import meant, shown
+from ._spelling import meant, shown
+from ._value_kinds import truth
 
 _PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _FSDP2 = "https://huggingface.co/docs/accelerate/concept_guides/fsdp1_vs_fsdp2"

@@ -10,7 +10,7 @@ from mgpu.planning.requirements import GPU_TYPES
 from mgpu.snapshot import Config
 
 from .._wording import counted, gpu_list, whole
-from ._file import LAUNCH, expands, place_of, readable, written
+from ._config_file import LAUNCH, expands, place_of, readable, written
 
 # What torch's parser of CUDA_VISIBLE_DEVICES takes besides numbers (torch/cuda/__init__.py _parse_visible_devices).
 _UUID = r"(GPU|MIG)-[0-9A-Za-z/-]+"

@@ -10,8 +10,8 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
 from .._wording import counted
-from ._file import ARGS, BROKEN, LAUNCH, parsed, place_of, readable, suggestion
-from ._words import meant
+from ._config_file import ARGS, BROKEN, LAUNCH, parsed, place_of, readable, suggestion
+from ._spelling import meant
 
 # fmt: off
 # Top-level keys of ClusterConfig (1.15), and those older versions wrote and the loader migrates.

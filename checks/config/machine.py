@@ -13,7 +13,7 @@ from mgpu.snapshot import Config, Driver, Gpu, Model, Slurm, Visible
 
 from .._gpus import usable_count
 from .._wording import counted, gpu_list, whole
-from ._file import BROKEN, LAUNCH, here, is_readable, place_of, readable
+from ._config_file import BROKEN, LAUNCH, here, is_readable, place_of, readable
 from .gpus import chosen
 
 _ZERO_PAPER = "https://arxiv.org/abs/1910.02054"

@@ -10,9 +10,9 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
 from .._wording import counted
-from ._file import ACCELERATORS, is_readable, place_of
-from ._reading import integer
+from ._config_file import ACCELERATORS, is_readable, place_of
 from ._schema import FSDP, MEGATRON, PARALLELISM, entries, fsdp_version, settings
+from ._value_kinds import integer
 
 _PARALLELISM = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
 _MEGATRON_DOCS = "https://huggingface.co/docs/accelerate/usage_guides/megatron_lm"

@@ -7,7 +7,7 @@ from mgpu.planning.memory import PRECISIONS
 from mgpu.planning.requirements import BF16, FP8
 from mgpu.snapshot import Config, Gpu, Visible
 
-from ._file import ARGS, PREPARE, expands, is_readable, place_of, readable, written
+from ._config_file import ARGS, PREPARE, expands, is_readable, place_of, readable, written
 from ._schema import precision
 
 _QUOTED = {"no": "'no' with quotes, which is fp32"}

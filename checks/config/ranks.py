@@ -6,7 +6,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
 from .._wording import counted
-from ._file import (
+from ._config_file import (
     ARGS,
     BROKEN,
     LAUNCH,
@@ -21,7 +21,7 @@ from ._file import (
     suggestion,
     written,
 )
-from ._words import meant
+from ._spelling import meant
 
 _TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 

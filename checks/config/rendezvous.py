@@ -9,7 +9,17 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
 from .._wording import counted
-from ._file import LAUNCH, PREPARE, SIMPLE_TYPES, as_whole, expands, place_of, readable, started_by_torchrun, written
+from ._config_file import (
+    LAUNCH,
+    PREPARE,
+    SIMPLE_TYPES,
+    as_whole,
+    expands,
+    place_of,
+    readable,
+    started_by_torchrun,
+    written,
+)
 
 _PORTS = "https://man7.org/linux/man-pages/man7/ip.7.html"
 _OPEN_TO_ALL = 1024  # ports below belong to root: ip(7), ip_unprivileged_port_start

@@ -9,8 +9,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
 from .._wording import counted
-from ._file import BROKEN, LAUNCH, is_readable, place_of, readable
-from ._reading import Section, fault
+from ._config_file import BROKEN, LAUNCH, is_readable, place_of, readable
 from ._schema import (
     DEEPSPEED,
     DEEPSPEED_JSON,
@@ -27,7 +26,8 @@ from ._schema import (
     precision,
     settings,
 )
-from ._words import meant, near, shown
+from ._spelling import meant, near, shown
+from ._value_kinds import Section, fault
 
 _PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _CONFIG_DOCS = "https://huggingface.co/docs/accelerate/package_reference/cli"

@@ -10,9 +10,9 @@ from mgpu.planning.requirements import FP8_LIBRARIES, FSDP2_TORCH, TENSOR_PARALL
 from mgpu.snapshot import Config, Driver, Pytorch
 
 from .._wording import dotted
-from ._file import LAUNCH, is_readable, place_of
-from ._reading import integer
+from ._config_file import LAUNCH, is_readable, place_of
 from ._schema import FP8, FSDP, PARALLELISM, entries, fsdp_version, precision, settings
+from ._value_kinds import integer
 
 _DATACLASSES = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 

@@ -7,7 +7,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config, ConfigFault
 
 from .._wording import counted
-from ._file import ARGS, readable
+from ._config_file import ARGS, readable
 
 # What to do about each kind of fault that mgpu/config/parsing.py tells apart.
 _MEND = {

@@ -8,10 +8,10 @@ from typing import Any
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, check
 from mgpu.snapshot import Config
 
-from ._file import place_of, readable
-from ._reading import Key, Section, fault, refused, truth
+from ._config_file import place_of, readable
 from ._schema import named, settings
-from ._words import meant, near, shown
+from ._spelling import meant, near, shown
+from ._value_kinds import Key, Section, fault, refused, truth
 
 _PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 

@@ -8,9 +8,9 @@ from typing import Any
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
-from ._file import is_readable, place_of
+from ._config_file import is_readable, place_of
 from ._schema import FSDP, entries, policy, settings
-from ._words import shown
+from ._spelling import shown
 
 _PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 

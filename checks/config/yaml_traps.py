@@ -9,7 +9,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check, co
 from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
-from ._file import (
+from ._config_file import (
     ARGS,
     BROKEN,
     PREPARE,

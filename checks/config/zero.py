@@ -9,10 +9,10 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
-from ._file import LAUNCH, is_readable, place_of
-from ._reading import integer, truth
+from ._config_file import LAUNCH, is_readable, place_of
 from ._schema import DEEPSPEED, LAUNCHERS, entries, settings
-from ._words import meant, near, shown
+from ._spelling import meant, near, shown
+from ._value_kinds import integer, truth
 
 _JSON = "https://www.deepspeed.ai/docs/config-json/"
 _RUNNER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/launcher/runner.py"

@@ -11,10 +11,10 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config, DeepSpeedFile
 
 from .._wording import counted
-from ._file import is_readable, place_of
-from ._reading import truth
+from ._config_file import is_readable, place_of
 from ._schema import DEEPSPEED, PARALLELISM, entries, precision, settings
-from ._words import shown
+from ._spelling import shown
+from ._value_kinds import truth
 
 _PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _USAGE = "https://huggingface.co/docs/accelerate/usage_guides/deepspeed"

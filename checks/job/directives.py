@@ -9,7 +9,8 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Directive, JobScript
 
-from ._reading import MEASURED, PARTS, finding, gres_gpus, of_parts, short
+from ._amounts import PARTS, gres_gpus, of_parts
+from ._findings import MEASURED, finding, short
 
 # fmt: off
 # sbatch's options, of 20.11 to 26.05; a site's plug-ins may add others.

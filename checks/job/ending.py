@@ -8,7 +8,8 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
-from ._reading import MEASURED, SRUN, finding, nodes_of, of_step, opaque, short, spans, step_of, where_known, whole
+from ._findings import MEASURED, SRUN, finding, short, whole
+from ._launches import nodes_of, of_step, opaque, spans, step_of, where_known
 
 _OF_THE_SHELL = {"EXIT", "ERR", "DEBUG", "RETURN", "0"}
 # In a template of `shell`, in which braces are doubled.

@@ -8,19 +8,9 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
-from ._reading import (
-    GRES,
-    finding,
-    gres_gpus,
-    of_parts,
-    of_step,
-    opaque,
-    per_node_launches,
-    short,
-    step_of,
-    tasks_per_node,
-    whole,
-)
+from ._amounts import gres_gpus, of_parts, tasks_per_node
+from ._findings import GRES, finding, short, whole
+from ._launches import of_step, opaque, per_node_launches, step_of
 
 # Variables that Slurm sets only where the option was given (man sbatch, "OUTPUT ENVIRONMENT VARIABLES").
 _ONLY_IF = {

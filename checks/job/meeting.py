@@ -7,14 +7,9 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.snapshot import Config, JobCommand, JobScript, JobVariable
 
-from ._reading import (
-    ACCELERATE,
-    HEAD,
-    MEASURED,
-    PORT,
-    TORCHRUN,
+from ._findings import ACCELERATE, HEAD, MEASURED, PORT, TORCHRUN, finding, short, well, whole
+from ._launches import (
     backend,
-    finding,
     head,
     hides_options,
     line_of,
@@ -22,13 +17,10 @@ from ._reading import (
     option,
     per_node_launches,
     port,
-    short,
     spans,
     spread,
     variables,
-    well,
     where_known,
-    whole,
 )
 
 _LOOPBACK = re.compile(r"localhost(?:\.localdomain)?|127(?:\.\d{1,3}){3}|::1|\[::1\]", re.IGNORECASE)

@@ -9,21 +9,8 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, JobCommand, JobScript, JobVariable
 
-from ._reading import (
-    MEASURED,
-    backend,
-    finding,
-    hides_options,
-    line_of,
-    option,
-    per_node_launches,
-    short,
-    spans,
-    variables,
-    well,
-    where_known,
-    whole,
-)
+from ._findings import MEASURED, finding, short, well, whole
+from ._launches import backend, hides_options, line_of, option, per_node_launches, spans, variables, where_known
 
 _RANK_IGNORED = "https://github.com/huggingface/accelerate/issues/3206"
 

@@ -6,7 +6,7 @@ from mgpu.check import Answer, Ok, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
-from ._reading import NCCL, finding, short, whole
+from ._findings import NCCL, finding, short, whole
 
 # Settings that find a fault by taking away what makes a run fast.
 _SLOW = {

@@ -6,23 +6,9 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobCommand, JobScript
 
-from ._reading import (
-    MEASURED,
-    PER_NODE,
-    SRUN,
-    finding,
-    meant_for_several,
-    nodes,
-    number,
-    of_step,
-    opaque,
-    option,
-    per_node_launches,
-    spread,
-    step_of,
-    tasks_per_node,
-    whole,
-)
+from ._amounts import nodes, number, tasks_per_node
+from ._findings import MEASURED, SRUN, finding, whole
+from ._launches import PER_NODE, meant_for_several, of_step, opaque, option, per_node_launches, spread, step_of
 
 _WITHOUT = "it starts no launcher on several nodes"
 # Options with which DeepSpeed reaches the other nodes by itself (deepspeed --help, 0.18).

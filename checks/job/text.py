@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Skip, check, c
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
-from ._reading import MEASURED, finding, short, whole
+from ._findings import MEASURED, finding, short, whole
 
 _BASH = "https://www.gnu.org/software/bash/manual/bash.html"
 

@@ -8,24 +8,9 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, JobCommand, JobScript
 
-from ._reading import (
-    ACCELERATE,
-    MEASURED,
-    TORCHRUN,
-    finding,
-    gpus_per_node,
-    hides_options,
-    line_of,
-    nodes_of,
-    number,
-    option,
-    per_node_launches,
-    spans,
-    spread,
-    well,
-    where_known,
-    whole,
-)
+from ._amounts import gpus_per_node, number
+from ._findings import ACCELERATE, MEASURED, TORCHRUN, finding, well, whole
+from ._launches import hides_options, line_of, nodes_of, option, per_node_launches, spans, spread, where_known
 
 _OWN = re.compile(r"SLURM_(?:PROCID|NODEID)$")
 _NPROC = ("nproc_per_node",)

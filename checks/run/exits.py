@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Run
 
 from .._xid import XIDS
-from ._ranks import EXPLAINED, STOP_SIGNALS, fallen_ranks, nothing_found, rank_name, rank_subjects, signal_name
+from ._ended_ranks import EXPLAINED, STOP_SIGNALS, fallen_ranks, nothing_found, rank_name, rank_subjects, signal_name
 
 _EXITING_METHODS = "https://docs.python.org/3/library/argparse.html#exiting-methods"
 _LAUNCHER_ENDS = "mgpu: a launcher that ends with an error before any rank was seen under it"

@@ -5,7 +5,15 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Problem, Severity, Skip, check
 from mgpu.snapshot import Run
 
-from ._ranks import STOP_SIGNALS, fallen_ranks, nothing_found, rank_name, rank_subjects, ranks_by_code, signal_name
+from ._ended_ranks import (
+    STOP_SIGNALS,
+    fallen_ranks,
+    nothing_found,
+    rank_name,
+    rank_subjects,
+    ranks_by_code,
+    signal_name,
+)
 
 _RUN = "https://docs.docker.com/reference/cli/docker/container/run/"
 

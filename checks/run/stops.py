@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Run
 
-from ._ranks import nothing_found, rank_name, rank_subjects
+from ._ended_ranks import nothing_found, rank_name, rank_subjects
 
 _PROC = "mgpu: the state of each rank at the moment of the signal, from /proc"
 _LAST_SEEN = "mgpu: when each rank's process was seen to be gone"

@@ -7,7 +7,7 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, check
 from mgpu.snapshot import Config, InScript, Script, ScriptCall
 
-from ._reading import calls, finding, text_of
+from ._calls import calls, finding, text_of
 
 _TRAINER = "https://huggingface.co/docs/transformers/en/main_classes/trainer"
 _ACCELERATOR = "https://huggingface.co/docs/accelerate/en/package_reference/accelerator"

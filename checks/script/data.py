@@ -8,7 +8,8 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall, ScriptLoop
 
-from ._ranks import (
+from ._calls import DDP, calls, finding, given, unpacks
+from ._rank_paths import (
     LOOPS_OF_ITS_OWN,
     PREPARED,
     by_everyone,
@@ -23,8 +24,7 @@ from ._ranks import (
     with_accelerate,
     words,
 )
-from ._ranks import backward as backward_of
-from ._reading import DDP, calls, finding, given, unpacks
+from ._rank_paths import backward as backward_of
 
 _DISTRIBUTED_EVALUATION = "https://huggingface.co/docs/accelerate/main/en/quicktour#distributed-evaluation"
 

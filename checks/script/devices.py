@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import InScript, Script, ScriptCall
 
-from ._reading import DDP, DDP_DOC, TORCHRUN, calls, finding, given, sets, text_of, trains
+from ._calls import DDP, DDP_DOC, TORCHRUN, calls, finding, given, sets, text_of, trains
 
 _CUDA_SEMANTICS = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
 _FIXED = re.compile(r"['\"]cuda:\d+['\"](?: if .*)?")

@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall
 
-from ._reading import FRAMEWORKS, INIT, TORCHRUN, calls, finding, given, sets, text_of
+from ._calls import FRAMEWORKS, INIT, TORCHRUN, calls, finding, given, sets, text_of
 
 SPAWNS = r"torch\.multiprocessing\.(?:spawn|start_processes)"
 _DESTROYS = r".*destroy_process_group"

@@ -9,9 +9,9 @@ from mgpu.command_line import python, shell
 from mgpu.snapshot import Script
 
 from .. import _shadowing as shadowing
-from ._ranks import backward as gradients
-from ._ranks import in_use
-from ._reading import TORCHRUN, calls, finding
+from ._calls import TORCHRUN, calls, finding
+from ._rank_paths import backward as gradients
+from ._rank_paths import in_use
 
 _SPAWN = "https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods"
 

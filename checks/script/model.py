@@ -8,18 +8,8 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall
 
-from ._ranks import (
-    ONE_RANK,
-    PREPARED,
-    WRAPPED,
-    by_hand,
-    in_use,
-    own_loop,
-    speaking,
-    training_loops,
-    words,
-)
-from ._reading import DDP, calls, finding
+from ._calls import DDP, calls, finding
+from ._rank_paths import ONE_RANK, PREPARED, WRAPPED, by_hand, in_use, own_loop, speaking, training_loops, words
 
 # Of models in transformers, peft and diffusers; a wrapper passes on forward() alone (and accelerate no other either).
 _OF_MODELS = (

@@ -8,8 +8,8 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall
 
-from ._ranks import by_everyone, in_use, own_loop, told_by_rank, trains
-from ._reading import calls, finding, given, text_of
+from ._calls import calls, finding, given, text_of
+from ._rank_paths import by_everyone, in_use, own_loop, told_by_rank, trains
 
 _DDP_TUTORIAL = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html"
 _DEFERRING_EXECUTION = "https://huggingface.co/docs/accelerate/main/en/concept_guides/deferring_execution"

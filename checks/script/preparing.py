@@ -7,8 +7,8 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.snapshot import Script, ScriptCall
 
-from ._ranks import by_everyone, in_use, own_loop, trains, words
-from ._reading import calls, finding, given, unpacks
+from ._calls import calls, finding, given, unpacks
+from ._rank_paths import by_everyone, in_use, own_loop, trains, words
 
 _DEFERRING_EXECUTION = "https://huggingface.co/docs/accelerate/main/en/concept_guides/deferring_execution"
 _DDP_TUTORIAL = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html"

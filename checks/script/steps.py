@@ -8,9 +8,9 @@ from mgpu.check import Answer, Ok, Severity, check, commands
 from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall, ScriptSet
 
-from ._ranks import backward as backward_of
-from ._ranks import speaking, training_loops, with_accelerate, words
-from ._reading import DDP, DDP_DOC, calls, finding, unpacks
+from ._calls import DDP, DDP_DOC, calls, finding, unpacks
+from ._rank_paths import backward as backward_of
+from ._rank_paths import speaking, training_loops, with_accelerate, words
 
 _GRADIENT_CLIPPING = "https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-clipping"
 _MIGRATION = "https://huggingface.co/docs/accelerate/main/en/basic_tutorials/migration"

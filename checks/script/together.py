@@ -7,9 +7,9 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.snapshot import Config, Script, ScriptCall, ScriptJump
 
-from ._ranks import ONE_RANK, in_use, own_loop, training_loops, trains, with_accelerate
-from ._ranks import backward as backward_of
-from ._reading import calls, finding, given, unpacks
+from ._calls import calls, finding, given, unpacks
+from ._rank_paths import ONE_RANK, in_use, own_loop, training_loops, trains, with_accelerate
+from ._rank_paths import backward as backward_of
 
 _COLLECTIVE_FUNCTIONS = "https://docs.pytorch.org/docs/stable/distributed.html#collective-functions"
 

@@ -7,7 +7,7 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.snapshot import Script
 
-from ._reading import DDP, DDP_DOC, calls, finding
+from ._calls import DDP, DDP_DOC, calls, finding
 
 # Below this many samples a GPU the statistics of batch normalisation get bad (He and Wu, Group Normalization, figure 1:
 # the error rises from 8 down).

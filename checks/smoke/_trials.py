@@ -8,7 +8,7 @@ from mgpu.check import Answer, Evidence, Fix, Ok, Skip
 from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks, Trial
 
-from ._ranks import killed_ranks, own_failures, rung
+from ._rank_states import killed_ranks, own_failures, rung
 
 AS_CONFIGURED = "as configured"  # mgpu/smoke/trials.py, as the other words by which a trial is known
 

@@ -8,7 +8,7 @@ from mgpu.planning.memory import ADAPTER_SHARE, FP32, STATES
 from mgpu.snapshot import Checkpoint, Config, Model, Ranks
 
 from .._wording import gib, listed
-from ._ranks import own_failure, who
+from ._rank_states import own_failure, who
 
 _CHECKPOINT = "https://huggingface.co/docs/accelerate/usage_guides/checkpoint"
 

@@ -11,7 +11,7 @@ from mgpu.snapshot import Gpu, Link, PairRun, Rank, Ranks
 
 from .._wording import counted, listed
 from ._diagnoses import DIAGNOSES
-from ._ranks import TORCH, median, of_kind, through, where_is, who
+from ._rank_states import TORCH, median, of_kind, through, where_is, who
 
 _RTX6KPRO = "https://github.com/voipmonitor/rtx6kpro"
 

@@ -10,7 +10,7 @@ from mgpu.snapshot import Ranks
 
 from .._wording import counted, gib, listed
 from ._causes import LOST
-from ._ranks import first_of_kind, through, who
+from ._rank_states import first_of_kind, through, who
 
 _SAMPLER = "https://pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler"
 _WORKERS = "https://pytorch.org/docs/stable/multiprocessing.html#strategy-management"

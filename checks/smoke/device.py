@@ -10,7 +10,7 @@ from mgpu.snapshot import Rank, Ranks
 
 from .._wording import counted, listed
 from ._diagnoses import DIAGNOSES
-from ._ranks import of_kind, through, where_is, who
+from ._rank_states import of_kind, through, where_is, who
 
 _CUDA = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _FINITE = "https://pytorch.org/docs/stable/generated/torch.isfinite.html"

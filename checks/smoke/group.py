@@ -9,7 +9,7 @@ from mgpu.snapshot import Ranks
 from .._wording import counted, listed
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
-from ._ranks import TORCH, own_failure, who
+from ._rank_states import TORCH, own_failure, who
 
 _INTERFACES = "https://pytorch.org/docs/stable/distributed.html#choosing-the-network-interface-to-use"
 

@@ -11,7 +11,7 @@ from mgpu.snapshot import Meeting, Rank, Ranks
 from .._wording import counted, listed
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
-from ._ranks import TORCH, last_line, nobody_started, own_failure, own_failures, rung, who
+from ._rank_states import TORCH, last_line, nobody_started, own_failure, own_failures, rung, who
 
 _ONE = "one machine"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/rendezvous.html"

@@ -7,7 +7,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Ranks
 
 from ._causes import CAUSES, LOST
-from ._ranks import last_line, own_failure, own_failures, rung, signal_name, who
+from ._rank_states import last_line, own_failure, own_failures, rung, signal_name, who
 
 _LAUNCH = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/launch.py"
 _CLI = "https://huggingface.co/docs/accelerate/package_reference/cli"

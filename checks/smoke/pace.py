@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.snapshot import Rank, Ranks
 
-from ._ranks import median, where_is, who
+from ._rank_states import median, where_is, who
 
 _GPU_FRYER = "https://github.com/huggingface/gpu-fryer"
 

@@ -8,7 +8,7 @@ from mgpu.snapshot import Rank, Ranks
 
 from .._wording import counted
 from ._causes import CAUSES, KINDS, LOST
-from ._ranks import (
+from ._rank_states import (
     SILENT_S,
     TORCH,
     frozen_ranks,

@@ -9,7 +9,7 @@ from mgpu.snapshot import Rank, Ranks
 from .._wording import counted, listed
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
-from ._ranks import first_of_kind, odd_ones, own_failures, through, who
+from ._rank_states import first_of_kind, odd_ones, own_failures, through, who
 
 _DDP = "https://pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"
 _SYNC_BATCH_NORM = "https://pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html"
