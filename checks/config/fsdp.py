@@ -16,7 +16,6 @@ from ._value_kinds import truth
 _PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _FSDP2 = "https://huggingface.co/docs/accelerate/concept_guides/fsdp1_vs_fsdp2"
 _MEASURED = "measured accelerate 1.15 torch 2.13 2026-11"
-
 _NOT_FSDP = "the config has no fsdp_config that counts"
 
 # Keys of FSDP 1 that FSDP 2 never looks at, with the value that FSDP 2 has anyway.

@@ -17,7 +17,6 @@ from ._config_file import BROKEN, LAUNCH, here, is_readable, place_of, readable
 from .gpus import chosen
 
 _ZERO_PAPER = "https://arxiv.org/abs/1910.02054"
-
 _PLAN = "mgpu configure --plan --params {:id} --train {:id} --optimizer {:id}"
 _ALL = (None, "all")  # gpu_ids that leave the choice open
 _CLI = "https://huggingface.co/docs/accelerate/package_reference/cli"

@@ -16,7 +16,6 @@ from ._value_kinds import integer
 
 _PARALLELISM = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
 _MEGATRON_DOCS = "https://huggingface.co/docs/accelerate/usage_guides/megatron_lm"
-
 _PREFIX = "parallelism_config_"
 _NO_SIZES = "the config has no parallelism_config that counts"
 

@@ -15,7 +15,6 @@ from ._schema import FP8, FSDP, PARALLELISM, entries, fsdp_version, precision, s
 from ._value_kinds import integer
 
 _DATACLASSES = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
-
 _CONSTANTS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/constants.py"
 
 # fmt: off

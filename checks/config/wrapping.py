@@ -13,7 +13,6 @@ from ._schema import FSDP, entries, policy, settings
 from ._spelling import shown
 
 _PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
-
 _NOT_FSDP = "the config has no fsdp_config that counts"
 
 

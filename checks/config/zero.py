@@ -16,7 +16,6 @@ from ._value_kinds import integer, truth
 
 _JSON = "https://www.deepspeed.ai/docs/config-json/"
 _RUNNER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/launcher/runner.py"
-
 _NOT_DEEPSPEED = "the config has no deepspeed_config that counts"
 _FILE = "deepspeed_config_file"
 

@@ -19,7 +19,6 @@ from ._value_kinds import truth
 _PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _USAGE = "https://huggingface.co/docs/accelerate/usage_guides/deepspeed"
 _JSON = "https://www.deepspeed.ai/docs/config-json/"
-
 _NOT_DEEPSPEED = "the config has no deepspeed_config that counts"
 _NO_FILE = "the config names no DeepSpeed file"
 _UNREAD = "the DeepSpeed file could not be read"

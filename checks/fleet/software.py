@@ -8,7 +8,6 @@ from mgpu.snapshot import Fleet
 from ._families import judged
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlInitializationAndCleanup.html"
-
 _SHOW = "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label"
 _TORCH = "python -c 'import torch; print(torch.__version__, torch.__file__)'"
 

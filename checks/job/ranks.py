@@ -13,7 +13,6 @@ from ._findings import MEASURED, finding, short, well, whole
 from ._launches import backend, hides_options, line_of, option, per_node_launches, spans, variables, where_known
 
 _RANK_IGNORED = "https://github.com/huggingface/accelerate/issues/3206"
-
 _RANKS = re.compile(r"\bSLURM_(?:PROCID|NODEID|LOCALID)\b")
 _RANK_NAMES = {"RANK", "NODE_RANK", "LOCAL_RANK", "GROUP_RANK", "MACHINE_RANK", "SLURM_RANK"}
 _OPTIONS = ("node_rank", "machine_rank")

@@ -16,7 +16,6 @@ from ._ended_ranks import (
 )
 
 _RUN = "https://docs.docker.com/reference/cli/docker/container/run/"
-
 _GIB = 1 << 30
 # mgpu: what was free at the least, of samples half a second apart. The kernel kills when nothing can be reclaimed, and
 # memory that is taken fast is gone between two samples; above this share there was room.

@@ -27,7 +27,6 @@ from ._rank_paths import (
 from ._rank_paths import backward as backward_of
 
 _DISTRIBUTED_EVALUATION = "https://huggingface.co/docs/accelerate/main/en/quicktour#distributed-evaluation"
-
 _SAMPLER_DOC = "https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler"
 _LOADER = r"torch\.utils\.data\.(?:dataloader\.)?DataLoader"
 _SAMPLER = r"torch\.utils\.data\.(?:distributed\.)?DistributedSampler"

@@ -14,7 +14,6 @@ from ._rank_paths import backward as gradients
 from ._rank_paths import in_use
 
 _SPAWN = "https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods"
-
 _MIGRATION = "https://huggingface.co/docs/accelerate/en/basic_tutorials/migration"
 _LOCAL_RANK = ("--local_rank", "--local-rank")
 

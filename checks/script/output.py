@@ -14,7 +14,6 @@ from ._rank_paths import by_everyone, in_use, own_loop, told_by_rank, trains
 _DDP_TUTORIAL = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html"
 _DEFERRING_EXECUTION = "https://huggingface.co/docs/accelerate/main/en/concept_guides/deferring_execution"
 _DISTRIBUTED_TRAINING = "https://docs.wandb.ai/models/track/log/distributed-training"
-
 _SAVES = r"torch\.save|safetensors\.torch\.save_(?:file|model)|.+\.save_pretrained"
 _TRACKERS = (
     r"wandb\.init|mlflow\.start_run|neptune\.init_run|comet_ml\.(?:Experiment|start)|aim\.Run|trackio\.init"

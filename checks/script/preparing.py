@@ -12,7 +12,6 @@ from ._rank_paths import by_everyone, in_use, own_loop, trains, words
 
 _DEFERRING_EXECUTION = "https://huggingface.co/docs/accelerate/main/en/concept_guides/deferring_execution"
 _DDP_TUTORIAL = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html"
-
 _DOWNLOADS = r"urllib\.request\.urlretrieve|gdown\.(?:cached_)?download\w*|wget\.download|nltk\.download"
 _LOADED = re.compile(r".*load_state_dict")
 _FIRST = re.compile(r"main_process_first|rank_?0_first|local_main_first|zero_first", re.IGNORECASE)

@@ -14,7 +14,6 @@ from ._rank_paths import speaking, training_loops, with_accelerate, words
 
 _GRADIENT_CLIPPING = "https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-clipping"
 _MIGRATION = "https://huggingface.co/docs/accelerate/main/en/basic_tutorials/migration"
-
 _ACCELERATOR = r"accelerate\.Accelerator\(\)"
 _GRADIENT_ACCUMULATION = "https://huggingface.co/docs/accelerate/main/en/usage_guides/gradient_accumulation"
 _CLIPS = r"torch\.nn\.utils\.(?:clip_grad\.)?clip_grad_(?:norm|value)_"

@@ -12,7 +12,6 @@ from ._rank_paths import ONE_RANK, in_use, own_loop, training_loops, trains, wit
 from ._rank_paths import backward as backward_of
 
 _COLLECTIVE_FUNCTIONS = "https://docs.pytorch.org/docs/stable/distributed.html#collective-functions"
-
 _COLLECTIVES = (
     r"torch\.distributed\.(?:distributed_c10d\.)?(?:barrier|monitored_barrier|all_reduce|all_gather\w*|all_to_all\w*"
     r"|reduce|reduce_scatter\w*|broadcast|broadcast_object_list|gather|gather_object|scatter|scatter_object_list)"

@@ -10,7 +10,6 @@ from .._wording import MIB, counted, gib, listed
 from ._causes import CAUSES, LOST
 
 _SOCKET = "https://man7.org/linux/man-pages/man7/socket.7.html"
-
 _FAILED = (*LOST, *CAUSES, "rank_failed", "ranks_hang", "rank_ended_early")
 # What a driver keeps for itself comes and goes with its last user; a CUDA context that was left takes 200-500 MiB
 # (measured from 2080 Ti to H100: https://discuss.pytorch.org/t/how-to-reduce-cuda-context-overhead/54455).

@@ -22,7 +22,6 @@ from mgpu.planning.bandwidth import (
 from mgpu.snapshot import Bandwidth, Baseline, Gpu, Link, NcclLog, Ranks
 
 _DATA_DIAGNOSIS = "https://microsoft.github.io/superbenchmark/docs/user-tutorial/data-diagnosis"
-
 _MODEL = "https://github.com/NVIDIA/nccl/blob/master/src/graph/topo.h"
 _PERFORMANCE = "https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md"
 # A pair that is slower than half of the middle one is not the spread of one board: cards of one model in slots of one

@@ -11,7 +11,6 @@ from .._wording import gib, listed
 from ._rank_states import own_failure, who
 
 _CHECKPOINT = "https://huggingface.co/docs/accelerate/usage_guides/checkpoint"
-
 _RUNG = "checkpoint"
 _SAVING = "https://pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints"
 _SHARDED = "https://pytorch.org/docs/stable/distributed.checkpoint.html"

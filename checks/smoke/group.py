@@ -12,7 +12,6 @@ from ._diagnoses import DIAGNOSES
 from ._rank_states import TORCH, own_failure, who
 
 _INTERFACES = "https://pytorch.org/docs/stable/distributed.html#choosing-the-network-interface-to-use"
-
 _ACCELERATE = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"
 
 

@@ -25,7 +25,6 @@ from ._rank_states import (
 
 _CGROUP = "https://www.kernel.org/doc/html/latest/admin-guide/cgroup-v2.html#memory-interface-files"
 _ERRORS = "https://pytorch.org/docs/stable/elastic/errors.html"
-
 _KILL = -9
 _WHO_STOPPED_IT = (
     "Find out who stopped it: a debugger, the scheduler, SIGSTOP, or a device that hangs in the kernel. "

@@ -11,10 +11,9 @@ from ._causes import LOST
 from ._diagnoses import DIAGNOSES
 from ._rank_states import first_of_kind, odd_ones, own_failures, through, who
 
-_DDP = "https://pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"
+_DDP_CLASS = "https://pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"
 _SYNC_BATCH_NORM = "https://pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html"
 _ACCELERATOR = "https://huggingface.co/docs/accelerate/package_reference/accelerator"
-
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
 _FSDP = "https://pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
 _NO_STEPS = "no rank came through the training steps"
@@ -170,7 +169,7 @@ def loss_does_not_fall(ranks: Ranks) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=_DDP, because_of=LOST)
+@check(Severity.ERROR, source=_DDP_CLASS, because_of=LOST)
 def gradient_accumulation_wrong(ranks: Ranks) -> Answer:
     """Gradients accumulated over micro-batches are not those of the whole batch.
 
