@@ -50,7 +50,8 @@ def collective_gives_wrong_numbers(ranks: Ranks) -> Answer:
         title = f"{who(culprit) if culprit else f'rank {accused}'} {why} (collectives: {names})"
     where = f" It computes on {where_is(culprit)}." if culprit else ""
     example: Mapping[str, Any] = next(iter(heard[0].evidence.get("wrong", ())), {})
-    found = {"received_by": complaints, "collectives": names}
+    gpu, host = (culprit.gpu_uuid, culprit.host) if culprit else (None, None)
+    found: dict[str, Any] = {"received_by": complaints, "collectives": names}
     found |= {"expected": example.get("expected"), "got": example.get("got")}
     found |= {f"rank_{number}_suspects": listed(suspects) or "nobody" for number, suspects in views.items()}
     return Problem(
@@ -58,7 +59,7 @@ def collective_gives_wrong_numbers(ranks: Ranks) -> Answer:
         f"{counted(len(views), 'rank')} of {len(ranks.ranks)} received wrong numbers ({complaints}). First on rank "
         f"{heard[0].rank}: {heard[0].error}.{where}{_gloo(heard[0])}",
         _fixes(culprit if accused is not None else heard[0]),
-        {"rank": accused, "gpu": culprit and culprit.gpu_uuid, "host": culprit and culprit.host, **found},
+        {"rank": accused, "gpu": gpu, "host": host, **found},
         tuple(f"rank {number}" for number in numbers),
     )
 
