@@ -70,7 +70,6 @@ LONG_FILES = {
     "mgpu/secrets_masking.py": 434,
     "checks/kernel.py": 430,
     "mgpu/cli/json_schema.py": 429,
-    "checks/job/meeting.py": 423,
     "mgpu/wizard/job.py": 422,
     "mgpu/probes/network.py": 418,
     "mgpu/readers/training_script/walk.py": 413,

@@ -9,10 +9,14 @@ from mgpu.check import Skip
 from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet, NodeDoor, NodePath
 
-NOT_TRIED = Skip("the connections between the nodes were not tried")
 OF_NAMES = frozenset({"name", "full_name", "head"})
 # A node is at fault where more than half of the tries in one direction failed: of three nodes both others.
 _MOST = 0.5
+
+
+def paths_tried(fleet: Fleet) -> Skip | None:
+    """Connections between the nodes were tried."""
+    return None if fleet.paths else Skip("the connections between the nodes were not tried")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from mgpu.snapshot import Fleet, NodeDoor, NodePath
 
 from .._interfaces import is_loopback
 from .._wording import counted
-from ._mesh import NOT_TRIED, blamed, doors_of, errors, reachable, who
+from ._mesh import blamed, doors_of, errors, paths_tried, reachable, who
 
 _RENDEZVOUS = "https://github.com/pytorch/pytorch/blob/main/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py"
 _FIRST_NODE = 'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
@@ -47,7 +47,7 @@ def _hosts_line(door: NodeDoor, name: str) -> tuple[str, ...]:
     return shell("getent hosts {:host}", name), shell("sudoedit /etc/hosts   # {:host} {:host}", address, name)
 
 
-@check(Severity.ERROR, source=_RENDEZVOUS)
+@check(Severity.ERROR, source=_RENDEZVOUS, given=paths_tried)
 def head_unreachable(fleet: Fleet) -> Answer:
     """Nodes cannot connect to the place where all ranks meet, though they reach that node otherwise.
 
@@ -56,10 +56,8 @@ def head_unreachable(fleet: Fleet) -> Answer:
 
     Fix: correct the name, or open the port.
     """
-    if not fleet.paths:
-        return NOT_TRIED
     doors, ways = doors_of(fleet), reachable(fleet)
-    paths = [p for p in fleet.paths if p.via == "head" and p.connected is not None and p.peer in doors]
+    paths = [p for p in fleet.paths or () if p.via == "head" and p.connected is not None and p.peer in doors]
     failed = [path for path in paths if not path.connected and _by_itself(path, doors[path.peer], ways)]
     if not paths:
         return Skip("the place where all meet was not tried")
@@ -130,7 +128,7 @@ def head_port_taken(fleet: Fleet) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=_RENDEZVOUS, because_of=("head_unreachable",))
+@check(Severity.ERROR, source=_RENDEZVOUS, because_of=("head_unreachable",), given=paths_tried)
 def node_name_leads_elsewhere(fleet: Fleet) -> Answer:
     """The name that Slurm gives a node does not lead the other nodes to it, though its address does.
 
@@ -139,12 +137,15 @@ def node_name_leads_elsewhere(fleet: Fleet) -> Answer:
 
     Fix: the same lines in /etc/hosts of all nodes, or an entry in DNS.
     """
-    if not fleet.paths:
-        return NOT_TRIED
     return _names(fleet, "name", "The ranks meet at a name. Those that it leads elsewhere wait until they time out.")
 
 
-@check(Severity.WARNING, source=_RENDEZVOUS, because_of=("head_unreachable", "node_name_leads_elsewhere"))
+@check(
+    Severity.WARNING,
+    source=_RENDEZVOUS,
+    because_of=("head_unreachable", "node_name_leads_elsewhere"),
+    given=paths_tried,
+)
 def node_own_name_leads_elsewhere(fleet: Fleet) -> Answer:
     """The name that a node calls itself is not Slurm's name of it, and does not lead the other nodes to it.
 
@@ -153,8 +154,6 @@ def node_own_name_leads_elsewhere(fleet: Fleet) -> Answer:
 
     Fix: tell the launcher Slurm's name (PET_LOCAL_ADDR, as in job scripts that mgpu writes), or correct the name.
     """
-    if not fleet.paths:
-        return NOT_TRIED
     words = "A job script that does not say --local-addr or PET_LOCAL_ADDR lets the ranks meet at that name."
     return _names(fleet, "full_name", words)
 

@@ -13,13 +13,13 @@ from mgpu.snapshot import Fleet, NodeDoor, NodePath
 from .._interfaces import GLOO_NAME, NCCL_NAME, export, is_loopback, nccl_takes
 from .._wording import counted, listed
 from ._mesh import (
-    NOT_TRIED,
     OF_NAMES,
     Blame,
     blamed,
     doors_of,
     errors,
     of_ranks,
+    paths_tried,
     reachable,
     who,
     working_interface,
@@ -49,7 +49,7 @@ def _where(nodes: tuple[str, ...], doors: dict[str, NodeDoor]) -> str:
     return f" at {doors[nodes[0]].address}" if len(nodes) == 1 and nodes[0] in doors else ""
 
 
-@check(Severity.ERROR, source=_GLOO)
+@check(Severity.ERROR, source=_GLOO, given=paths_tried)
 def node_tells_loopback(fleet: Fleet) -> Answer:
     """A node would tell the ranks of the other nodes that it is reached at a loopback address.
 
@@ -59,8 +59,6 @@ def node_tells_loopback(fleet: Fleet) -> Answer:
 
     Fix: name the interface in GLOO_SOCKET_IFNAME, or give the name its real address.
     """
-    if not fleet.paths:
-        return NOT_TRIED
     told = [path for path in of_ranks(fleet) if is_loopback(path.tried[0])]
     lost = tuple(node for node in doors_of(fleet) if any(p.peer == node and not p.connected for p in told))
     if not lost:
@@ -84,7 +82,7 @@ def node_tells_loopback(fleet: Fleet) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=_HOSTS)
+@check(Severity.ERROR, source=_HOSTS, given=paths_tried)
 def node_unreachable(fleet: Fleet) -> Answer:
     """A node cannot be reached by the others, or does not reach them, at the ports that ranks take.
 
@@ -93,8 +91,6 @@ def node_unreachable(fleet: Fleet) -> Answer:
 
     Fix: open all TCP ports between the nodes, or name an interface that works.
     """
-    if not fleet.paths:
-        return NOT_TRIED
     paths = [path for path in of_ranks(fleet) if not is_loopback(path.tried[0])]
     if not paths:
         return Skip("no rank is looked for at an address that others could reach")
@@ -152,7 +148,11 @@ def _closed(fleet: Fleet, title: str, ways: list[NodePath], nodes: tuple[str, ..
     )
 
 
-@check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/blob/master/src/misc/socket.cc (ncclFindInterfaces)")
+@check(
+    Severity.WARNING,
+    source="https://github.com/NVIDIA/nccl/blob/master/src/misc/socket.cc (ncclFindInterfaces)",
+    given=paths_tried,
+)
 def node_interface_isolated(fleet: Fleet) -> Answer:
     """An interface of a node is up and has an address, and the other nodes do not reach it.
 
@@ -161,12 +161,10 @@ def node_interface_isolated(fleet: Fleet) -> Answer:
 
     Fix: name the interfaces that work, or mend this one.
     """
-    if not fleet.paths:
-        return NOT_TRIED
     ranks, ways, doors = {id(path) for path in of_ranks(fleet)}, reachable(fleet), doors_of(fleet)
     problems, tried = [], 0
     by_name: dict[str, list[NodePath]] = {}
-    for path in fleet.paths:
+    for path in fleet.paths or ():
         if path.via not in OF_NAMES and path.peer in doors and id(path) not in ranks and path.connected is not None:
             by_name.setdefault(path.via, []).append(path)
     for name, paths in by_name.items():
@@ -211,7 +209,7 @@ def _isolated(fleet: Fleet, name: str, paths: list[NodePath], found: Blame) -> P
     )
 
 
-@check(Severity.ERROR, source=_HOSTS)
+@check(Severity.ERROR, source=_HOSTS, given=paths_tried)
 def node_loses_full_packets(fleet: Fleet) -> Answer:
     """Small packets arrive between two nodes, and packets of full size are lost.
 
@@ -220,8 +218,6 @@ def node_loses_full_packets(fleet: Fleet) -> Answer:
 
     Fix: the same MTU on all interfaces and switches between the nodes.
     """
-    if not fleet.paths:
-        return NOT_TRIED
     paths = [path for path in of_ranks(fleet) if path.bulk is not None]
     if not paths:
         return Skip("no connection between the nodes that could be tried")
@@ -264,7 +260,7 @@ def _usual(values: list[_Number]) -> _Number | None:
     return sorted(values)[(len(values) - 1) // 2] if values else None
 
 
-@check(Severity.WARNING, source=_HOSTS)
+@check(Severity.WARNING, source=_HOSTS, given=paths_tried)
 def node_link_slow(fleet: Fleet) -> Answer:
     """Data goes between nodes at a small part of the speed of any network of today.
 
@@ -273,8 +269,6 @@ def node_link_slow(fleet: Fleet) -> Answer:
 
     Fix: look at the link's speed and errors.
     """
-    if not fleet.paths:
-        return NOT_TRIED
     both: dict[frozenset[str], float] = {}  # of the two directions the better: one look may have come at a bad moment
     paths = [path for path in of_ranks(fleet) if path.mbit_per_s is not None]
     for path in paths:

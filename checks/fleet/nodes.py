@@ -149,7 +149,7 @@ def _population(one: NodeClass) -> Problem:
     )
 
 
-@check(Severity.INFO, source="mgpu: nodes of different GPUs are never compared with each other")
+@check(Severity.INFO, source="mgpu: nodes of different GPUs are never compared with each other", given=too_few)
 def fleet_of_several_kinds(fleet: Fleet) -> Answer:
     """The nodes are of several kinds: other GPUs, or another number of them.
 
@@ -158,8 +158,6 @@ def fleet_of_several_kinds(fleet: Fleet) -> Answer:
 
     Fix: ask Slurm for one of them.
     """
-    if (skip := too_few(fleet)) is not None:
-        return skip
     if len(fleet.roles) == 1:
         return Ok(f"one kind: {next(iter(fleet.roles))}")
     said = [f"{role} on {fold(nodes)}" for role, nodes in fleet.roles.items()]
@@ -171,7 +169,7 @@ def fleet_of_several_kinds(fleet: Fleet) -> Answer:
     )
 
 
-@check(Severity.INFO, source="mgpu: what differs on nearly every node cannot be compared")
+@check(Severity.INFO, source="mgpu: what differs on nearly every node cannot be compared", given=too_few)
 def fleet_facts_scattered(fleet: Fleet) -> Answer:
     """Some facts are different on nearly every node, and were not compared.
 
@@ -180,8 +178,6 @@ def fleet_facts_scattered(fleet: Fleet) -> Answer:
 
     Fix: nothing.
     """
-    if (skip := too_few(fleet)) is not None:
-        return skip
     facts = scattered(fleet).get("")  # the others are told where they belong
     if not facts:
         return Ok(f"{fleet.compared} facts compared")

@@ -13,7 +13,6 @@ from ._causes import LOST
 from ._diagnoses import DIAGNOSES
 from ._rank_states import TORCH, last_line, nobody_started, own_failure, own_failures, rung, who
 
-_ONE = "one machine"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/rendezvous.html"
 _GLOO = "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/ProcessGroupGloo.cpp"
 _JOINED = re.compile(r"(\d+)/(\d+) clients joined")
@@ -21,6 +20,11 @@ _JOINED = re.compile(r"(\d+)/(\d+) clients joined")
 _GONE = re.compile(
     r"\[([\w:.-]+)\]:\d+[^\n]{0,80}?(?:reset by peer|Broken pipe)|closed by peer \[([\w:.-]+)\]"  # also redacted ones
 )
+
+
+def _several(ranks: Ranks) -> Skip | None:
+    """The run is one of several machines."""
+    return Skip("one machine") if ranks.nodes == 1 else None
 
 
 def _silence(meeting: Meeting) -> str:
@@ -86,7 +90,13 @@ def _verb(error: str) -> str:
     return {"connection refused": "refuses the connection", "timed out": "does not answer"}.get(error, error)
 
 
-@check(Severity.ERROR, source=_ELASTIC, because_of=("meeting_point_unreachable", "meeting_port_taken"), tags=("echo",))
+@check(
+    Severity.ERROR,
+    source=_ELASTIC,
+    because_of=("meeting_point_unreachable", "meeting_port_taken"),
+    tags=("echo",),
+    given=_several,
+)
 def machines_never_came(ranks: Ranks) -> Answer:
     """Not every machine of the run came to the meeting point.
 
@@ -94,8 +104,6 @@ def machines_never_came(ranks: Ranks) -> Answer:
 
     Fix: Start it there, within the limit (--start-timeout).
     """
-    if ranks.nodes == 1:
-        return Skip(_ONE)
     if not nobody_started(ranks):
         return Ok(f"all {ranks.nodes} machines came")
     if ranks.ended == "interrupted" or ranks.meeting is None:
@@ -196,7 +204,7 @@ def host_port_blocked(ranks: Ranks) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=_GLOO, because_of=("host_advertises_loopback", "host_port_blocked"))
+@check(Severity.WARNING, source=_GLOO, because_of=("host_advertises_loopback", "host_port_blocked"), given=_several)
 def host_reached_one_way(ranks: Ranks) -> Answer:
     """This machine cannot connect to another one; only the other way works.
 
@@ -206,8 +214,6 @@ def host_reached_one_way(ranks: Ranks) -> Answer:
 
     Fix: See what that machine's name resolves to there, and its firewall.
     """
-    if ranks.nodes == 1:
-        return Skip(_ONE)
     told = [(rank, peer) for rank in ranks.ranks for peer in rank.peers if peer.reachable is not None]
     closed = [(rank, peer) for rank, peer in told if peer.reachable is False]
     if closed:
@@ -226,6 +232,7 @@ def host_reached_one_way(ranks: Ranks) -> Answer:
     source=TORCH,
     because_of=(*LOST, "rank_out_of_memory", "host_advertises_loopback", "host_port_blocked"),
     tags=("echo",),
+    given=_several,
 )
 def peer_disappeared(ranks: Ranks) -> Answer:
     """A rank on another machine went away while this machine's ranks were talking to it.
@@ -234,8 +241,6 @@ def peer_disappeared(ranks: Ranks) -> Answer:
 
     Fix: the cause stands in the verdict of the test on that machine.
     """
-    if ranks.nodes == 1:
-        return Skip(_ONE)
     failed = own_failures(ranks)
     if not failed:
         return Ok("no connection to another machine broke")
@@ -271,7 +276,7 @@ def _plain(rank: Rank) -> dict[str, str | int | float | bool | None]:
 
 
 def _well(ranks: Ranks) -> Answer:
-    if ranks.nodes == 1:
-        return Skip(_ONE)
+    if skip := _several(ranks):
+        return skip
     met = [rank for rank in ranks.ranks if any(peer.reachable is not None for peer in rank.peers)]
     return Ok("the hosts that connect reach each other") if met else Skip(f"not tried ({last_line(ranks)})")
