@@ -105,7 +105,6 @@ def config_key_unknown(config: Config) -> Answer:
     """The config has a key that accelerate does not know.
 
     Why: accelerate refuses a file with a key it does not know.
-    More: That is the whole file.
 
     Fix: correct the name, or delete the key.
     """

@@ -225,8 +225,7 @@ ROWS = (
         r"cudaErrorPeerAccessUnsupported",
         ("RuntimeError: CUDA error: peer access is not supported between these two devices",
          "node1:1:2 [0] transport/p2p.cc:449 NCCL WARN Cuda failure 217 'peer access is not supported between these "
-         "two "
-         "devices'"),
+         "two devices'"),
         "direct access between two GPUs was asked for, and they cannot",
         "NCCL_P2P_LEVEL forces it, GPUs are isolated from each other (a container or task each), or the driver claims "
         "what the GPUs cannot.",

@@ -31,8 +31,7 @@ ROWS = (
          "create a forked subprocess."),
         "CUDA was used before the process forked",
         "A child of fork cannot use its parent's CUDA: a dataset that makes GPU tensors in loader workers, or a "
-        "notebook "
-        "cell that touched the GPU first.",
+        "notebook cell that touched the GPU first.",
         (Fix("Make tensors on the CPU in the dataset, and move them in the loop.", ()),
          Fix("Or start workers by spawn.", ("DataLoader(..., multiprocessing_context='spawn')",))), _NOTES),
     Row("log_kernel_too_large", "root", "cuda", r"too many resources requested for launch|"

@@ -106,8 +106,7 @@ ROWS = (
         r"Max retries exceeded with url|NameResolutionError|"
         r"ReadTimeoutError|Read timed out|ConnectTimeout|RemoteDisconnected|IncompleteRead|ProtocolError\(",
         ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries "
-         "exceeded "
-         "with url: /x (Caused by NameResolutionError(': Failed to resolve'))",
+         "exceeded with url: /x (Caused by NameResolutionError(': Failed to resolve'))",
          "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='x', port=443): Read timed out. (read timeout=10)",
          "urllib3.exceptions.ProtocolError: ('Connection aborted.', RemoteDisconnected('closed'))"),
         "a server on the Internet could not be reached",

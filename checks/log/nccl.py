@@ -58,8 +58,7 @@ ROWS = (
         r"Failed to bind NVLink SHARP|nvls\.cc:\d+ NCCL WARN Cuda failure|"
         r"operation cannot be performed in the present state|NVLS.*multicast.*fail",
         ("Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'the operation cannot "
-         "be "
-         "performed in the present state'.",
+         "be performed in the present state'.",
          "node1:1:2 [0] transport/nvls.cc:169 NCCL WARN Cuda failure 1 'invalid argument'"),
         "NVLink SHARP (NVLS) cannot be set up: the fabric manager is not in order",
         "NCCL 2.18 and later use multicast in the NVSwitches; where the fabric manager or IMEX is not well, the first "

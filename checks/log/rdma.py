@@ -116,8 +116,7 @@ ROWS = (
              "mgpu doctor --only verbs_node_unusable,verbs_library_missing")), _IBV),
     Row("log_ucx_failed", "secondary", "network", r"UCX +ERROR (?P<words>.+)",
         ("[1700000000.1] [node7:4711 :0] ib_device.c:1 UCX  ERROR ibv_create_ah(dlid=1 port=1) failed: Connection "
-         "timed "
-         "out",),
+         "timed out",),
         "UCX reported an error: {words}",
         "MPI or a plugin uses UCX beside NCCL; the transport it chose does not work between these machines.",
         Fix("See what UCX may use.", ("ucx_info -d | grep -E 'Transport|Device'", "export UCX_NET_DEVICES=mlx5_0:1")),

@@ -102,8 +102,7 @@ ROWS = (
     Row("log_kernel_too_old", "secondary", "launcher",
         r"Detected kernel version (?P<version>\S+), which is below the recommended minimum",
         ("Detected kernel version 4.14.105, which is below the recommended minimum of 5.5.0; this can cause the "
-         "process "
-         "to hang.",),
+         "process to hang.",),
         "the Linux kernel {version} is older than accelerate advises",
         "Older ones can let loader workers hang with several ranks; a cause only where the run hung.",
         Fix("Update the kernel.", ("mgpu doctor --only kernel_older_than_advised",), who="admin"),

@@ -170,8 +170,7 @@ ROWS = (
              "mgpu doctor --only deepspeed_pdsh_missing")), _RUNNER),
     Row("log_optimizer_untested_with_zero", "root", "script", r"You are using an untested ZeRO Optimizer",
         ("AssertionError: You are using an untested ZeRO Optimizer. Please add <\"zero_allow_untested_optimizer\": "
-         "true> "
-         "in the configuration file to use it.",),
+         "true> in the configuration file to use it.",),
         "ZeRO does not know this optimizer",
         "It works for optimizers that treat each number by itself.",
         Fix("Allow it.", ('"zero_allow_untested_optimizer": true',)), _ENGINE),

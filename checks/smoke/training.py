@@ -152,8 +152,8 @@ def loss_does_not_fall(ranks: Ranks) -> Answer:
     """The loss does not fall in the training steps, on the same samples.
 
     Why: Gradients were right at the steps that were compared; what the optimizer made of them was not.
-    More: The steps are so simple that they always learn: their steps have no effect, or the numbers are spoiled on
-    every rank alike.
+    More: The steps are so simple that they always learn; when they do not, the optimizer's steps have no effect, or the
+    numbers are spoiled on every rank alike.
 
     Fix: See whether one process learns on this machine.
     """
