@@ -24,8 +24,9 @@ ROWS = (
         r"unable to (?:write to file|mmap \d+ bytes from file|allocate shared memory).*torch_|"
         r"unable to write to file </torch_",
         ("RuntimeError: DataLoader worker (pid 46794) is killed by signal: Bus error. It is possible that dataloader's "
-         "workers are out of shared memory.", "ERROR: Unexpected bus error encountered in worker. This might be caused "
-                                              "by insufficient shared memory (shm).",
+         "workers are out of shared memory.", "ERROR: Unexpected bus error encountered in worker. This might be "
+                                              "caused by "
+         "insufficient shared memory (shm).",
          "RuntimeError: unable to write to file </torch_4711_2_3>: No space left on device (28)",
          "RuntimeError: unable to mmap 1024 bytes from file </torch_99_1>: Cannot allocate memory (12)"),
         "the loader's workers ran out of shared memory (/dev/shm)",
@@ -85,7 +86,8 @@ ROWS = (
         r"I/O error: No space left|basic_ios::clear: iostream error",
         ("OSError: [Errno 28] No space left on device",
          "RuntimeError: [enforce fail at inline_container.cc:603] . PytorchStreamWriter failed writing file data/1: "
-         "file write failed", "UserWarning: Not enough free disk space to download the file. The expected file size is: 1 "
+         "file "
+         "write failed", "UserWarning: Not enough free disk space to download the file. The expected file size is: 1 "
                          "MB.",
          "safetensors_rust.SafetensorError: Error while serializing: I/O error: No space left on device (os error 28)"),
         "the disk is full",
@@ -156,7 +158,8 @@ ROWS = (
         r"Unable to create tensor, you should probably activate truncation",
         ("RuntimeError: stack expects each tensor to be equal size, but got [3, 224, 224] at entry 0 and [1, 224, 224] "
          "at entry 1", "ValueError: Unable to create tensor, you should probably activate truncation and/or padding "
-                       "with 'padding=True' 'truncation=True' to have batched tensors with the same length."),
+                       "with "
+         "'padding=True' 'truncation=True' to have batched tensors with the same length."),
         "samples of different size cannot be joined to a batch",
         "The default collate only stacks.", Fix("Pad or resize, in a collate function.",
                                                 ("DataLoader(..., collate_fn=DataCollatorWithPadding(tokenizer))",)),

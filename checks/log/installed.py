@@ -62,7 +62,8 @@ ROWS = (
          "ModuleNotFoundError: No module named 'sentencepiece'"),
         "a Python module is not installed in this environment: {module}",
         "Another interpreter than the one you installed it for runs the ranks (environment not activated, sudo, "
-        "Slurm), or it is missing.",
+        "Slurm), "
+        "or it is missing.",
         Fix("See which Python runs, and install it there.",
             ("which python accelerate torchrun", "python -m pip install NAME",
              "mgpu doctor --only python_on_path_is_another")), _IMPORT,
@@ -104,7 +105,8 @@ ROWS = (
          "file or directory"),
         "the library {library} is not found",
         "A package wants another CUDA than the one installed (libcudart.so.11.0 with a CUDA 12 torch), or its folder "
-        "is not on the path.",
+        "is "
+        "not on the path.",
         Fix("Install the package for the CUDA that torch has.",
             ("python -c 'import torch; print(torch.version.cuda)'", "ldconfig -p | grep {library:id}",
              "mgpu doctor --only libraries")),
@@ -154,10 +156,12 @@ ROWS = (
         r"Using `bitsandbytes` .*quantization requires",
         ("ImportError: tokenizers>=0.21,<0.22 is required for a normal functioning of this module, but found "
          "tokenizers==0.20.0.", "ImportError: This modeling file requires the following packages that were not found "
-                                "in your environment: flash_attn.",
+                                "in "
+         "your environment: flash_attn.",
          "ImportError: Using the `Trainer` with `PyTorch` requires `accelerate>=0.26.0`: Please run `pip install "
          "transformers[torch]`", "ImportError: LlamaTokenizer requires the SentencePiece library but it was not found "
-                                 "in your environment."),
+                                 "in "
+         "your environment."),
         "an installed package wants another package, or another version of it",
         "One of them was upgraded alone.",
         Fix("Install what the line asks for.",
@@ -168,7 +172,8 @@ ROWS = (
         r"FSDP2 requires PyTorch|DeepSpeed version must be >=|nossh launcher requires DeepSpeed|"
         r"Deepspeed ALST/Ulysses requires|torch FSDP requires PyTorch",
         ("ValueError: FSDP2 requires PyTorch >= 2.6.0", "ImportError: DeepSpeed version must be >= 0.9.3. Please "
-                                                        "update DeepSpeed.", "ValueError: nossh launcher requires DeepSpeed >= 0.14.5",
+                                                        "update "
+         "DeepSpeed.", "ValueError: nossh launcher requires DeepSpeed >= 0.14.5",
          "ValueError: torch FSDP requires PyTorch >= 2.1.0"),
         "the config asks for something that the installed torch or DeepSpeed is too old for",
         "accelerate was upgraded alone.",

@@ -106,7 +106,8 @@ ROWS = (
         r"network addresses? of \((?!None)\S+, \d+\) cannot be retrieved|"
         r"gaierror: \[Errno -\d+\]|hostname \S+ not (?:known|found)",
         ("[W socket.cpp:764] [c10d] The IPv6 network addresses of (no-such-host, 29566) cannot be retrieved (gai "
-         "error: -2 - Name or service not known).", "socket.gaierror: [Errno -3] Temporary failure in name resolution"),
+         "error: "
+         "-2 - Name or service not known).", "socket.gaierror: [Errno -3] Temporary failure in name resolution"),
         "the name of a machine cannot be resolved",
         "It is in no DNS and in no /etc/hosts of this machine; with IPv6 alone it is only a warning.",
         Fix("Use an address, or make the name known.",
@@ -127,7 +128,8 @@ ROWS = (
         r"environment variable \w+ expected, but not set|"
         r"Default process group has not been initialized",
         ("ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK "
-         "expected, but not set", "ValueError: Default process group has not been initialized, please make sure to call "
+         "expected, "
+         "but not set", "ValueError: Default process group has not been initialized, please make sure to call "
          "init_process_group."),
         "the script was started without a launcher, or uses the group before it is made",
         "It speaks to the other ranks, and RANK, WORLD_SIZE and MASTER_ADDR are set by torchrun or accelerate only.",
@@ -205,7 +207,8 @@ ROWS = (
         r"should only be initialized inside your training function|"
         r"To launch a multi-(?:GPU|device) training from your notebook",
         ("ValueError: To launch a multi-device training from your notebook, the `Accelerator` should only be "
-         "initialized inside your training function.",),
+         "initialized "
+         "inside your training function.",),
         "a notebook made an Accelerator before the launcher started the ranks",
         "notebook_launcher forks, and CUDA must not have been used before.",
         Fix("Restart the kernel, and make the Accelerator inside the training function only.", ()), _NOTEBOOK),

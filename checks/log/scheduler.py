@@ -74,7 +74,8 @@ ROWS = (
         "the job used more host memory than Slurm granted it, and a rank was killed",
         "The control group of the job was at its limit; the rank ends with signal 9 (137) and no traceback.",
         (Fix("Ask for more memory: --mem=0 is all of the node.", ("sbatch --mem=0 ...",)),
-         Fix("Use less: fewer loader workers, and weights loaded on one rank only (fsdp_cpu_ram_efficient_loading).", ("mgpu doctor --only memory_small_for_ranks",))),
+         Fix("Use less: fewer loader workers, and weights loaded on one rank only "
+             "(fsdp_cpu_ram_efficient_loading).", ("mgpu doctor --only memory_small_for_ranks",))),
         "https://github.com/SchedMD/slurm/blob/master/src/plugins/task/cgroup/task_cgroup_memory.c"),
     Row("log_slurm_gres_unknown", "root", "scheduler",
         r"Invalid generic resource \(gres\) specification|Invalid GRES specification",

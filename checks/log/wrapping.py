@@ -59,7 +59,8 @@ ROWS = (
         r"but Rank \d+ has \d+ params, while rank \d+ has inconsistent [1-9]|"
         r"appears not to match (?:sizes|strides) of the same param",
         ("RuntimeError: [1]: params[2] in this process with sizes [5, 4] appears not to match sizes of the same param "
-         "in process 0.", "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 200 params, while rank 1 "
+         "in "
+         "process 0.", "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 200 params, while rank 1 "
          "has inconsistent 198 params."),
         "the ranks built different models",
         "A size taken from the data of each rank (vocabulary, classes), randomness without a seed, or code that asks "
@@ -69,7 +70,8 @@ ROWS = (
         r"needed for gradient computation has been modified by an inplace operation|"
         r"BroadcastBackward is a view and (?:is|its base)",
         ("RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
-         "operation: [torch.cuda.FloatTensor [64]] is at version 4; expected version 3 instead.",),
+         "operation: "
+         "[torch.cuda.FloatTensor [64]] is at version 4; expected version 3 instead.",),
         "a tensor that the backward pass needs was changed in between",
         "Under DDP often two forward passes before one backward: DDP copies the buffers (BatchNorm) anew before each.",
         Fix("Run one forward per backward, or keep buffers as they are.",
@@ -79,7 +81,8 @@ ROWS = (
         r"module must have its parameters and buffers on device|arguments only work with single-device",
         ("RuntimeError: module must have its parameters and buffers on device cuda:0 (device_ids[0]) but found one of "
          "them on device: cuda:1", "ValueError: DistributedDataParallel device_ids and output_device arguments only "
-                                   "work with single-device/multiple-device GPU modules or CPU modules"),
+                                   "work "
+         "with single-device/multiple-device GPU modules or CPU modules"),
         "the model is not on the device that its wrapper was told",
         "DataParallel wants it on the first GPU, DDP on the rank's own.",
         Fix("Move it first, to the GPU of LOCAL_RANK.", ("model.to(local_rank)", _SCRIPT)),
@@ -109,7 +112,8 @@ ROWS = (
         ("torch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: Recomputed values for the following tensors "
          "have different metadata than during the forward pass.",
          "torch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: A different number of tensors was saved "
-         "during the original forward and recomputation."),
+         "during "
+         "the original forward and recomputation."),
         "gradient checkpointing computed something else the second time",
         "Mixed precision, randomness or a cache (use_cache) that the second forward does not share; FSDP that gathers "
         "in between.",
@@ -119,7 +123,8 @@ ROWS = (
     Row("log_data_parallel_used", "secondary", "script",
         r"Was asked to gather along dimension 0, but all input tensors were scalars",
         ("UserWarning: Was asked to gather along dimension 0, but all input tensors were scalars; will instead "
-         "unsqueeze and return a vector.",),
+         "unsqueeze "
+         "and return a vector.",),
         "the run uses nn.DataParallel: one process for all GPUs",
         "Trainer does so where it is started with plain python on a machine with several GPUs: slow, and GPU 0 fills "
         "up first.",
