@@ -12,6 +12,7 @@ from mgpu.snapshot import Config, Mark
 
 LAUNCH = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/commands/launch.py"
 PREPARE = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/launch.py"
+PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 ARGS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/commands/config/config_args.py"
 
 AWAY = "the config is for the nodes of a job, and this machine is none of them"

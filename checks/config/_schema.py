@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from mgpu.check import Skip
 from mgpu.snapshot import Config
 
-from ._config_file import ACCELERATORS
+from ._config_file import ACCELERATORS, is_readable
 from ._value_kinds import Key, Section, integer
+
+NOT_FSDP = "the config has no fsdp_config that counts"
 
 
 def fsdp_version(values: Mapping[str, Any]) -> int:
@@ -317,6 +320,26 @@ def settings(config: Config, section: Section) -> dict[str, Any]:
     if not isinstance(values, Mapping) or not counts(config, section):
         return {}
     return {section.canonical(key): value for key, value in values.items()}
+
+
+def fsdp_settings(config: Config) -> Mapping[str, Any]:
+    """What fsdp_config says, if it counts."""
+    return settings(config, FSDP) if is_readable(config) else {}
+
+
+def deepspeed_settings(config: Config) -> Mapping[str, Any]:
+    """What deepspeed_config says, if it counts."""
+    return settings(config, DEEPSPEED) if is_readable(config) else {}
+
+
+def has_fsdp(config: Config) -> Skip | None:
+    """The config has a fsdp_config that counts."""
+    return None if fsdp_settings(config) else Skip(NOT_FSDP)
+
+
+def has_deepspeed(config: Config) -> Skip | None:
+    """The config has a deepspeed_config that counts."""
+    return None if deepspeed_settings(config) else Skip("the config has no deepspeed_config that counts")
 
 
 def named(config: Config) -> Iterator[tuple[Section, str, str, Any]]:

@@ -8,15 +8,13 @@ from typing import Any
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.snapshot import Config, Driver
 
-from ._config_file import LAUNCH, is_readable, place_of
-from ._schema import FP8, FSDP, SHARDING, entries, fsdp_version, settings
+from ._config_file import LAUNCH, PLUGINS, is_readable, place_of
+from ._schema import FP8, FSDP, NOT_FSDP, SHARDING, entries, fsdp_settings, fsdp_version, has_fsdp, settings
 from ._spelling import meant, shown
 from ._value_kinds import truth
 
-_PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _FSDP2 = "https://huggingface.co/docs/accelerate/concept_guides/fsdp1_vs_fsdp2"
 _MEASURED = "measured accelerate 1.15 torch 2.13 2026-11"
-_NOT_FSDP = "the config has no fsdp_config that counts"
 
 # Keys of FSDP 1 that FSDP 2 never looks at, with the value that FSDP 2 has anyway.
 _OLD: dict[str, tuple[Any, str]] = {
@@ -33,11 +31,7 @@ _OLD_SHARDING = {
 }
 
 
-def _section(config: Config) -> Mapping[str, Any]:
-    return settings(config, FSDP) if is_readable(config) else {}
-
-
-@check(Severity.WARNING, source=_FSDP2)
+@check(Severity.WARNING, source=_FSDP2, given=has_fsdp)
 def config_fsdp_key_of_other_version(config: Config) -> Answer:
     """fsdp_config asks for something of the other version of FSDP.
 
@@ -47,9 +41,7 @@ def config_fsdp_key_of_other_version(config: Config) -> Answer:
 
     Fix: the key that this version reads.
     """
-    values = _section(config)
-    if not values:
-        return Skip(_NOT_FSDP)
+    values = fsdp_settings(config)
     dotted = entries(config, FSDP)
     found = (_of_two if fsdp_version(values) == 1 else _of_one)(config, values, dotted)
     return tuple(found) or Ok(f"every key is one of FSDP {fsdp_version(values)}, or asks for nothing else")
@@ -126,7 +118,7 @@ def _loading_conflicts(values: Mapping[str, Any]) -> bool:
     return bool(values.get("fsdp_cpu_ram_efficient_loading", True)) and not values.get("fsdp_sync_module_states", True)
 
 
-@check(Severity.ERROR, source=LAUNCH)
+@check(Severity.ERROR, source=LAUNCH, given=has_fsdp)
 def config_fsdp_loading_conflict(config: Config) -> Answer:
     """fsdp_sync_module_states is off while rank 0 alone loads the weights.
 
@@ -136,9 +128,7 @@ def config_fsdp_loading_conflict(config: Config) -> Answer:
 
     Fix: Delete the line, or write fsdp_cpu_ram_efficient_loading: false.
     """
-    values = _section(config)
-    if not values:
-        return Skip(_NOT_FSDP)
+    values = fsdp_settings(config)
     if not _loading_conflicts(values):
         return Ok("loading and broadcasting fit")
     dotted = entries(config, FSDP)
@@ -157,7 +147,7 @@ def config_fsdp_loading_conflict(config: Config) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=_PLUGINS)
+@check(Severity.ERROR, source=PLUGINS, given=has_fsdp)
 def config_fsdp_setting_unsupported(config: Config) -> Answer:
     """fsdp_config asks for what this version of FSDP, or the rest of the section, does not allow.
 
@@ -167,9 +157,7 @@ def config_fsdp_setting_unsupported(config: Config) -> Answer:
 
     Fix: as the message says.
     """
-    values = _section(config)
-    if not values:
-        return Skip(_NOT_FSDP)
+    values = fsdp_settings(config)
     dotted, version = entries(config, FSDP), fsdp_version(values)
     found = []
 
@@ -249,10 +237,10 @@ def config_fsdp1_needs_gpu(config: Config, driver: Driver) -> Answer:
 
 def _on_cpu(config: Config, driver: Driver, version: int, what: str, fix: Fix) -> Answer:
     if config.distributed_type != "FSDP" or not is_readable(config):
-        return Skip(_NOT_FSDP)
+        return Skip(NOT_FSDP)
     if driver.any_gpu:
         return Ok("this machine has NVIDIA GPUs")
-    if fsdp_version(_section(config)) != version:
+    if fsdp_version(fsdp_settings(config)) != version:
         return Ok(f"it is not FSDP {version}")
     return Problem(
         f"FSDP {version} on the CPU {what}",

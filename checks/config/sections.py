@@ -9,7 +9,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
 from .._wording import counted
-from ._config_file import BROKEN, LAUNCH, is_readable, place_of, readable
+from ._config_file import BROKEN, LAUNCH, PLUGINS, is_readable, place_of, readable
 from ._schema import (
     DEEPSPEED,
     DEEPSPEED_JSON,
@@ -29,7 +29,6 @@ from ._schema import (
 from ._spelling import meant, near, shown
 from ._value_kinds import Section, fault
 
-_PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _CONFIG_DOCS = "https://huggingface.co/docs/accelerate/package_reference/cli"
 
 
@@ -248,7 +247,7 @@ def _renamed(config: Config, section: Section, name: str, dotted: str, value: An
     )
 
 
-@check(Severity.WARNING, source=_PLUGINS, given=readable)
+@check(Severity.WARNING, source=PLUGINS, given=readable)
 def config_section_key_unread(config: Config) -> Answer:
     """A nested section has a key that accelerate once wrote, or still writes, and that nothing reads.
 

@@ -10,11 +10,10 @@ from mgpu.planning.requirements import FP8_LIBRARIES, FSDP2_TORCH, TENSOR_PARALL
 from mgpu.snapshot import Config, Driver, Pytorch
 
 from .._wording import dotted
-from ._config_file import LAUNCH, is_readable, place_of
+from ._config_file import LAUNCH, PLUGINS, is_readable, place_of
 from ._schema import FP8, FSDP, PARALLELISM, entries, fsdp_version, precision, settings
 from ._value_kinds import integer
 
-_DATACLASSES = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _CONSTANTS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/constants.py"
 
 # fmt: off
@@ -74,7 +73,7 @@ def config_deepspeed_not_installed(config: Config, packages: Mapping[str, str]) 
     )
 
 
-@check(Severity.ERROR, source=_DATACLASSES, because_of=("config_deepspeed_not_installed",))
+@check(Severity.ERROR, source=PLUGINS, because_of=("config_deepspeed_not_installed",))
 def config_deepspeed_without_transformers(config: Config, packages: Mapping[str, str], driver: Driver) -> Answer:
     """The config asks for DeepSpeed, and transformers is not installed.
 

@@ -8,15 +8,13 @@ from typing import Any
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, check
 from mgpu.snapshot import Config
 
-from ._config_file import place_of, readable
+from ._config_file import PLUGINS, place_of, readable
 from ._schema import named, settings
 from ._spelling import meant, near, shown
 from ._value_kinds import Key, Section, fault, refused, truth
 
-_PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 
-
-@check(Severity.ERROR, source=_PLUGINS, given=readable)
+@check(Severity.ERROR, source=PLUGINS, given=readable)
 def config_section_value_invalid(config: Config) -> Answer:
     """A nested key has a value that the workers cannot read.
 
@@ -35,7 +33,7 @@ def config_section_value_invalid(config: Config) -> Answer:
     return tuple(bad) or Ok("every nested value can be read")
 
 
-@check(Severity.WARNING, source=_PLUGINS, given=readable)
+@check(Severity.WARNING, source=PLUGINS, given=readable)
 def config_section_value_misread(config: Config) -> Answer:
     """A nested yes/no key has a value that accelerate takes for no.
 

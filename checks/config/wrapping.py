@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
-from ._config_file import is_readable, place_of
-from ._schema import FSDP, entries, policy, settings
+from ._config_file import PLUGINS, place_of
+from ._schema import FSDP, entries, fsdp_settings, has_fsdp, policy
 from ._spelling import shown
 
-_PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
-_NOT_FSDP = "the config has no fsdp_config that counts"
 
-
-def _section(config: Config) -> Mapping[str, Any]:
-    return settings(config, FSDP) if is_readable(config) else {}
-
-
-@check(Severity.ERROR, source=_PLUGINS)
+@check(Severity.ERROR, source=PLUGINS)
 def config_fsdp_layer_unreadable(config: Config) -> Answer:
     """fsdp_transformer_layer_cls_to_wrap is no comma-separated text of class names.
 
@@ -30,7 +20,7 @@ def config_fsdp_layer_unreadable(config: Config) -> Answer:
 
     Fix: class names with commas and no blanks between them; nothing at all to take the model's own list.
     """
-    values = _section(config)
+    values = fsdp_settings(config)
     if policy(values) != "TRANSFORMER_BASED_WRAP" or "fsdp_transformer_layer_cls_to_wrap" not in values:
         return Skip("no layer class is asked for")
     value = values["fsdp_transformer_layer_cls_to_wrap"]
@@ -53,7 +43,7 @@ def config_fsdp_layer_unreadable(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=_PLUGINS)
+@check(Severity.WARNING, source=PLUGINS, given=has_fsdp)
 def config_fsdp_layer_unused(config: Config) -> Answer:
     """fsdp_config names what to wrap, and no policy that wraps it.
 
@@ -63,9 +53,7 @@ def config_fsdp_layer_unused(config: Config) -> Answer:
 
     Fix: the policy that reads the key.
     """
-    values = _section(config)
-    if not values:
-        return Skip(_NOT_FSDP)
+    values = fsdp_settings(config)
     chosen, dotted = policy(values), entries(config, FSDP)
     if chosen == "SIZE_BASED_WRAP" and str(values.get("fsdp_min_num_params", 1)) == "0":
         return _no_wrap(
@@ -90,7 +78,7 @@ def _no_wrap(config: Config, at: str, words: str, fix: str, edits: tuple[Edit, .
     )
 
 
-@check(Severity.INFO, source=_PLUGINS)
+@check(Severity.INFO, source=PLUGINS, given=has_fsdp)
 def config_fsdp_layer_unnamed(config: Config) -> Answer:
     """fsdp_config leaves it to the model what is wrapped.
 
@@ -101,9 +89,7 @@ def config_fsdp_layer_unnamed(config: Config) -> Answer:
     Fix: For your own model write fsdp_transformer_layer_cls_to_wrap: with the class of its layers.
     More: Models of transformers need nothing.
     """
-    values = _section(config)
-    if not values:
-        return Skip(_NOT_FSDP)
+    values = fsdp_settings(config)
     named = values.get("fsdp_transformer_layer_cls_to_wrap") is not None  # whether it can be read asks another check
     if named or policy(values) == "SIZE_BASED_WRAP" or values.get("fsdp_auto_wrap_policy") is not None:
         if named or policy(values) != "TRANSFORMER_BASED_WRAP":

@@ -22,22 +22,13 @@ from ._config_file import (
     suggestion,
     written,
 )
+from ._schema import DYNAMO_BACKENDS
+from ._value_kinds import truth
 
 _YAML = "https://yaml.org/type/int.html"
 _ENVIRONMENT = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/environment.py"
 _NUMBERS = ("num_processes", "num_machines", "machine_rank", "main_process_port")
 _SWITCHES = ("debug", "use_cpu", "same_network", "enable_cpu_affinity", "tpu_use_cluster", "tpu_use_sudo")
-# accelerate.utils.environment str_to_bool
-_YES = ("y", "yes", "t", "true", "on", "1")
-_NO = ("n", "no", "f", "false", "off", "0")
-
-# fmt: off
-# accelerate.utils.DynamoBackend (1.15)
-_BACKENDS = (
-    "NO", "EAGER", "AOT_EAGER", "INDUCTOR", "AOT_TS_NVFUSER", "NVPRIMS_NVFUSER", "CUDAGRAPHS", "OFI", "FX2TRT",
-    "ONNXRT", "TENSORRT", "AOT_TORCHXLA_TRACE_ONCE", "TORCHXLA_TRACE_ONCE", "TVM", "HPU_BACKEND", "NEURON",
-)
-# fmt: on
 
 
 @check(Severity.WARNING, source=ARGS, given=readable)
@@ -71,10 +62,10 @@ def config_backend_invalid(config: Config) -> Answer:
     value = config.values.get("dynamo_backend")
     if config.distributed_type in ("DEEPSPEED", "XLA"):
         return Skip(f"{config.distributed_type} does not compile with it")
-    if value is None or (isinstance(value, str) and value.upper() in _BACKENDS):
+    if value is None or (isinstance(value, str) and value.upper() in DYNAMO_BACKENDS):
         return Ok(f"{value or 'none'}")
     edits = (Edit("set", "dynamo_backend", "NO"),) if value is False else ()
-    hint = " without quotes is false" if value is False else suggestion(str(value).upper(), _BACKENDS)
+    hint = " without quotes is false" if value is False else suggestion(str(value).upper(), DYNAMO_BACKENDS)
     return Problem(
         f"dynamo_backend: {written(config, 'dynamo_backend')}{hint}",
         fix=Fix("Write 'NO' with quotes." if value is False else "Write 'NO', INDUCTOR or EAGER.", edits=edits),
@@ -164,7 +155,7 @@ def config_boolean_is_text(config: Config) -> Answer:
 
 def _switch(key: str, value: Any) -> tuple[Edit, ...]:
     word = value.strip().lower() if isinstance(value, str) else ""
-    return (Edit("set", key, word in _YES),) if word in (*_YES, *_NO) else ()
+    return (Edit("set", key, truth(word)),) if truth(word) is not None else ()
 
 
 def _stops(config: Config, key: str) -> bool:
@@ -172,7 +163,7 @@ def _stops(config: Config, key: str) -> bool:
     value = config.values.get(key)
     if key != "use_cpu" or key not in config.values or started_by_torchrun(config):
         return False
-    return str(value).lower() not in (*_YES, *_NO)
+    return truth(value) is None
 
 
 @check(Severity.ERROR, source=_ENVIRONMENT)

@@ -10,18 +10,13 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
 from ._config_file import LAUNCH, is_readable, place_of
-from ._schema import DEEPSPEED, LAUNCHERS, entries, settings
+from ._schema import DEEPSPEED, LAUNCHERS, deepspeed_settings, entries, has_deepspeed
 from ._spelling import meant, near, shown
 from ._value_kinds import integer, truth
 
 _JSON = "https://www.deepspeed.ai/docs/config-json/"
 _RUNNER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/launcher/runner.py"
-_NOT_DEEPSPEED = "the config has no deepspeed_config that counts"
 _FILE = "deepspeed_config_file"
-
-
-def _section(config: Config) -> Mapping[str, Any]:
-    return settings(config, DEEPSPEED) if is_readable(config) else {}
 
 
 @check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11")
@@ -34,14 +29,14 @@ def config_deepspeed_auto_inline(config: Config) -> Answer:
 
     Fix: Write the number, or delete the key and give it to Accelerator().
     """
-    values = _section(config)
+    values = deepspeed_settings(config)
     if str(values.get("gradient_accumulation_steps")).lower() != "auto":
         return Skip("no auto") if not values else Ok("a number, or left out")
     at = entries(config, DEEPSPEED)["gradient_accumulation_steps"]
     return Problem(f"{at}: 'auto' works with Trainer only", place=place_of(config, at))
 
 
-@check(Severity.WARNING, source=_JSON)
+@check(Severity.WARNING, source=_JSON, given=has_deepspeed)
 def config_deepspeed_key_of_other_stage(config: Config) -> Answer:
     """deepspeed_config asks for something that its ZeRO stage does not do.
 
@@ -50,10 +45,10 @@ def config_deepspeed_key_of_other_stage(config: Config) -> Answer:
 
     Fix: the stage that does it, or no such key.
     """
-    values = _section(config)
+    values = deepspeed_settings(config)
     stage = integer(values.get("zero_stage")) if values.get("zero_stage") is not None else 2
-    if not values or stage is None or values.get(_FILE):
-        return Skip(_NOT_DEEPSPEED if not values else "the stage stands elsewhere, or cannot be read")
+    if stage is None or values.get(_FILE):
+        return Skip("the stage stands elsewhere, or cannot be read")
     asked = {
         "offload_param_device": str(values.get("offload_param_device")).lower() in ("cpu", "nvme") and stage < 3,
         "offload_optimizer_device": str(values.get("offload_optimizer_device")).lower() in ("cpu", "nvme")
@@ -80,7 +75,7 @@ def config_deepspeed_key_of_other_stage(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11")
+@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=has_deepspeed)
 def config_deepspeed_nvme_lost(config: Config) -> Answer:
     """deepspeed_config offloads to NVMe, and the path does not reach the workers.
 
@@ -89,9 +84,9 @@ def config_deepspeed_nvme_lost(config: Config) -> Answer:
 
     Fix: set the variable that the plugin reads, or use a DeepSpeed file.
     """
-    values = _section(config)
-    if not values or values.get(_FILE):
-        return Skip(_NOT_DEEPSPEED if not values else "the path stands in the DeepSpeed file")
+    values = deepspeed_settings(config)
+    if values.get(_FILE):
+        return Skip("the path stands in the DeepSpeed file")
     dotted = entries(config, DEEPSPEED)
     bad = [part for part in ("optimizer", "param") if str(values.get(f"offload_{part}_device")).lower() == "nvme"]
     if not bad:
@@ -126,7 +121,7 @@ def config_deepspeed_machines_apart(config: Config) -> Answer:
     Fix: Write deepspeed_multinode_launcher: standard, and start the launch on every machine.
     More: Or name a hostfile.
     """
-    values = _section(config)
+    values = deepspeed_settings(config)
     if config.distributed_type != "DEEPSPEED" or not is_readable(config) or config.num_machines < 2:
         return Skip("not DeepSpeed on several machines")
     dotted = entries(config, DEEPSPEED)
@@ -155,7 +150,7 @@ def config_deepspeed_machines_apart(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=LAUNCH)
+@check(Severity.WARNING, source=LAUNCH, given=has_deepspeed)
 def config_deepspeed_filter_ignored(config: Config) -> Answer:
     """deepspeed_config has an inclusion filter that does not count.
 
@@ -163,9 +158,7 @@ def config_deepspeed_filter_ignored(config: Config) -> Answer:
 
     Fix: Keep one of them.
     """
-    values = _section(config)
-    if not values:
-        return Skip(_NOT_DEEPSPEED)
+    values = deepspeed_settings(config)
     if not (values.get("deepspeed_exclusion_filter") and values.get("deepspeed_inclusion_filter")):
         return Ok("at most one filter")
     at = entries(config, DEEPSPEED)["deepspeed_inclusion_filter"]

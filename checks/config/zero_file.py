@@ -11,15 +11,13 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config, DeepSpeedFile
 
 from .._wording import counted
-from ._config_file import is_readable, place_of
-from ._schema import DEEPSPEED, PARALLELISM, entries, precision, settings
+from ._config_file import PLUGINS, place_of
+from ._schema import DEEPSPEED, PARALLELISM, deepspeed_settings, entries, has_deepspeed, precision, settings
 from ._spelling import shown
 from ._value_kinds import truth
 
-_PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _USAGE = "https://huggingface.co/docs/accelerate/usage_guides/deepspeed"
 _JSON = "https://www.deepspeed.ai/docs/config-json/"
-_NOT_DEEPSPEED = "the config has no deepspeed_config that counts"
 _NO_FILE = "the config names no DeepSpeed file"
 _UNREAD = "the DeepSpeed file could not be read"
 _FILE = "deepspeed_config_file"
@@ -49,13 +47,9 @@ _FILLED = frozenset({
 # fmt: on
 
 
-def _section(config: Config) -> Mapping[str, Any]:
-    return settings(config, DEEPSPEED) if is_readable(config) else {}
-
-
 def _file(config: Config) -> DeepSpeedFile | None:
     """The file, where it counts and something could be made of it."""
-    found = config.deepspeed_file if _FILE in _section(config) else None
+    found = config.deepspeed_file if _FILE in deepspeed_settings(config) else None
     return found if found is not None and found.exists and found.fault is None else None
 
 
@@ -77,7 +71,7 @@ def config_deepspeed_file_conflict(config: Config) -> Answer:
 
     Fix: keep the setting in the file, and delete it here.
     """
-    values = _section(config)
+    values = deepspeed_settings(config)
     if not values.get(_FILE) or values[_FILE] == "none":
         return Skip(_NO_FILE)
     dotted = entries(config, DEEPSPEED)
@@ -114,7 +108,7 @@ def _same(config: Config, at: str, value: Any) -> bool:
     return value is not None and str(_said(file.values, _IN_FILE[at.rpartition(".")[2]])).lower() == str(value).lower()
 
 
-@check(Severity.WARNING, source=_PLUGINS)
+@check(Severity.WARNING, source=PLUGINS, given=has_deepspeed)
 def config_deepspeed_file_missing(config: Config) -> Answer:
     """The DeepSpeed file that the config names is not there.
 
@@ -125,10 +119,8 @@ def config_deepspeed_file_missing(config: Config) -> Answer:
     Fix: Start the launch from the folder the path counts from, or correct the path.
     More: Or write a path that is right everywhere.
     """
-    if not _section(config):
-        return Skip(_NOT_DEEPSPEED)
     file = config.deepspeed_file
-    if file is None or _FILE not in _section(config):
+    if file is None or _FILE not in deepspeed_settings(config):
         return Skip(_NO_FILE)
     if file.exists or "{" in file.path:  # the text may be the JSON itself
         return Ok(f"{file.path} is there")
@@ -146,7 +138,7 @@ def config_deepspeed_file_missing(config: Config) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=_PLUGINS)
+@check(Severity.ERROR, source=PLUGINS)
 def config_deepspeed_file_invalid(config: Config) -> Answer:
     """The DeepSpeed file that the config names is not one.
 
@@ -156,7 +148,7 @@ def config_deepspeed_file_invalid(config: Config) -> Answer:
 
     Fix: mend the file.
     """
-    values = _section(config)
+    values = deepspeed_settings(config)
     if _FILE not in values or values[_FILE] in (None, "none"):
         return Skip(_NO_FILE)
     at = entries(config, DEEPSPEED)[_FILE]

@@ -17,6 +17,8 @@ from mgpu.snapshot import Difference, Fleet, NodeClass
 
 from .._wording import counted
 
+# Opens the commands that show how nodes differ.
+ON_NODES = "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label"
 _SHOWN = 28  # characters of a value in a title, which is to fit on a line
 _MOST_SHOWN = 12  # differences of one class in the evidence
 _LEAST = 2  # nodes

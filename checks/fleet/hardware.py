@@ -5,10 +5,9 @@ from __future__ import annotations
 from mgpu.check import Answer, Severity, check
 from mgpu.snapshot import Fleet
 
-from ._families import judged
+from ._families import ON_NODES, judged
 
-_SHOW = "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label"
-_QUERY = f"{_SHOW} nvidia-smi --format=csv --query-gpu="
+_QUERY = f"{ON_NODES} nvidia-smi --format=csv --query-gpu="
 
 
 @check(Severity.ERROR, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html")
@@ -20,7 +19,7 @@ def fleet_gpu_model_differs(fleet: Fleet) -> Answer:
 
     Fix: Ask for one type of GPU: #SBATCH --gpus-per-node=TYPE:N, or a --constraint of the site.
     """
-    return judged(fleet, "gpu_model", "one GPU model", f"{_SHOW} nvidia-smi -L")
+    return judged(fleet, "gpu_model", "one GPU model", f"{ON_NODES} nvidia-smi -L")
 
 
 @check(Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/index.html")
@@ -35,7 +34,7 @@ def fleet_gpu_count_differs(fleet: Fleet) -> Answer:
     More: Leave the node out.
     """
     return judged(
-        fleet, "gpu_count", "the same number of GPUs", f"{_SHOW} nvidia-smi -L", f"{_SHOW} mgpu doctor --quick"
+        fleet, "gpu_count", "the same number of GPUs", f"{ON_NODES} nvidia-smi -L", f"{ON_NODES} mgpu doctor --quick"
     )
 
 
@@ -82,7 +81,11 @@ def fleet_gpu_links_differ(fleet: Fleet) -> Answer:
     More: Have the node reset.
     """
     return judged(
-        fleet, "gpu_links", "the same GPU links", f"{_SHOW} nvidia-smi topo -m", f"{_SHOW} nvidia-smi nvlink --status"
+        fleet,
+        "gpu_links",
+        "the same GPU links",
+        f"{ON_NODES} nvidia-smi topo -m",
+        f"{ON_NODES} nvidia-smi nvlink --status",
     )
 
 
@@ -95,7 +98,7 @@ def fleet_gpu_health_differs(fleet: Fleet) -> Answer:
 
     Fix: See what the doctor says there.
     """
-    return judged(fleet, "gpu_health", "the GPUs report the same state", f"{_SHOW} mgpu doctor --quick")
+    return judged(fleet, "gpu_health", "the GPUs report the same state", f"{ON_NODES} mgpu doctor --quick")
 
 
 @check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/2428")
@@ -109,7 +112,7 @@ def fleet_network_cards_differ(fleet: Fleet) -> Answer:
     Fix: Look at the ports there; NCCL_IB_HCA and NCCL_SOCKET_IFNAME name those that all nodes have.
     More: Or leave the node out.
     """
-    return judged(fleet, "network_cards", "the same network cards", f"{_SHOW} ibstat -s", f"{_SHOW} ip -br link")
+    return judged(fleet, "network_cards", "the same network cards", f"{ON_NODES} ibstat -s", f"{ON_NODES} ip -br link")
 
 
 @check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/1136")

@@ -8,9 +8,7 @@ from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet
 
 from .._wording import counted
-from ._families import judged, leave_out
-
-_SHOW = "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label"
+from ._families import ON_NODES, judged, leave_out
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html")
@@ -22,7 +20,7 @@ def fleet_shm_differs(fleet: Fleet) -> Answer:
 
     Fix: Have it mounted as on the other nodes (mount -o remount,size=... /dev/shm, or --shm-size).
     """
-    return judged(fleet, "shm", "the same /dev/shm", f"{_SHOW} df -h /dev/shm")
+    return judged(fleet, "shm", "the same /dev/shm", f"{ON_NODES} df -h /dev/shm")
 
 
 @check(Severity.WARNING, source="https://slurm.schedmd.com/faq.html#memlock")
@@ -35,7 +33,7 @@ def fleet_limits_differ(fleet: Fleet) -> Answer:
 
     Fix: Have the limits of slurmd's service made the same (LimitMEMLOCK, LimitNOFILE), or set them in the job script.
     """
-    return judged(fleet, "limits", "the same limits", f"{_SHOW} bash -c 'ulimit -a'")
+    return judged(fleet, "limits", "the same limits", f"{ON_NODES} bash -c 'ulimit -a'")
 
 
 @check(Severity.WARNING, source="https://slurm.schedmd.com/quickstart_admin.html")
@@ -48,7 +46,7 @@ def fleet_storage_differs(fleet: Fleet) -> Answer:
     Fix: Look at the mounts there, and tell the admins.
     More: Or leave the node out.
     """
-    return judged(fleet, "storage", "the same file systems", f"{_SHOW} df -hT . /tmp $HOME")
+    return judged(fleet, "storage", "the same file systems", f"{ON_NODES} df -hT . /tmp $HOME")
 
 
 @check(Severity.ERROR, source="mgpu: the launcher of every node reads the config and the script for itself")

@@ -10,7 +10,7 @@ from mgpu.hostlist import fold
 from mgpu.snapshot import OTHER_MGPU, Fleet, NodeClass
 
 from .._wording import counted
-from ._families import MINOR, families, judged, leave_out, of_population, scattered, told, too_few
+from ._families import MINOR, ON_NODES, families, judged, leave_out, of_population, scattered, told, too_few
 
 _SOURCE = "mgpu: what more than a tenth of the nodes have in common, or a rack of them, is no accident"
 
@@ -201,7 +201,7 @@ def fleet_facts_unread(fleet: Fleet) -> Answer:
     """
     cause = "What is not known of a node cannot be called alike; a probe that timed out may be what a rank will meet."
     doctor, fix = (
-        "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label mgpu doctor -v",
+        f"{ON_NODES} mgpu doctor -v",
         "See what the doctor says there.",
     )
     answer = judged(fleet, "unread", "everything could be read", doctor, cause=cause, fix=fix)

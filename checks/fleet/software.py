@@ -5,10 +5,9 @@ from __future__ import annotations
 from mgpu.check import Answer, Severity, check
 from mgpu.snapshot import Fleet
 
-from ._families import judged
+from ._families import ON_NODES, judged
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlInitializationAndCleanup.html"
-_SHOW = "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label"
 _TORCH = "python -c 'import torch; print(torch.__version__, torch.__file__)'"
 
 
@@ -22,7 +21,7 @@ def fleet_driver_silent(fleet: Fleet) -> Answer:
     Fix: See what the driver says there, and tell the admins.
     More: Leave the node out, and have it drained until nvidia-smi works there.
     """
-    return judged(fleet, "driver_silent", "NVML answers alike", f"{_SHOW} nvidia-smi -L")
+    return judged(fleet, "driver_silent", "NVML answers alike", f"{ON_NODES} nvidia-smi -L")
 
 
 @check(Severity.ERROR, source="https://github.com/pytorch/pytorch/pull/175023")
@@ -36,7 +35,7 @@ def fleet_torch_differs(fleet: Fleet) -> Answer:
     Fix: Give every node the same environment. See which one those nodes take:
     More: the command shows it. A shared file system or a container holds one for all.
     """
-    return judged(fleet, "torch", "one torch", f"{_SHOW} {_TORCH}")
+    return judged(fleet, "torch", "one torch", f"{ON_NODES} {_TORCH}")
 
 
 @check(Severity.ERROR, source="https://github.com/NVIDIA/nccl/blob/master/src/init.cc")
@@ -49,7 +48,9 @@ def fleet_nccl_differs(fleet: Fleet) -> Answer:
     Fix: See where it comes from there; LD_LIBRARY_PATH, LD_PRELOAD and modules come before the wheel.
     More: Take away what brings the other library in.
     """
-    return judged(fleet, "nccl", "one NCCL", f"{_SHOW} bash -c 'env | grep LD_; pip list 2>/dev/null | grep -i nccl'")
+    return judged(
+        fleet, "nccl", "one NCCL", f"{ON_NODES} bash -c 'env | grep LD_; pip list 2>/dev/null | grep -i nccl'"
+    )
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html")
@@ -66,7 +67,7 @@ def fleet_driver_differs(fleet: Fleet) -> Answer:
         fleet,
         "driver",
         "one driver",
-        f"{_SHOW} nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0",
+        f"{ON_NODES} nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0",
         fix="Have the driver of those nodes brought to {usual}.",
     )
 
@@ -80,7 +81,7 @@ def fleet_accelerate_differs(fleet: Fleet) -> Answer:
 
     Fix: Install the same version there.
     """
-    return judged(fleet, "accelerate", "one accelerate", f"{_SHOW} pip install 'accelerate=={{usual:id}}'")
+    return judged(fleet, "accelerate", "one accelerate", f"{ON_NODES} pip install 'accelerate=={{usual:id}}'")
 
 
 @check(Severity.WARNING, source="https://docs.python.org/3/library/pickle.html#data-stream-format")
@@ -93,7 +94,9 @@ def fleet_python_differs(fleet: Fleet) -> Answer:
     Fix: Activate the same environment on every node, by its full path. See which one it is there:
     More: the command shows it.
     """
-    return judged(fleet, "python", "one Python", f"{_SHOW} python -c 'import sys; print(sys.version, sys.executable)'")
+    return judged(
+        fleet, "python", "one Python", f"{ON_NODES} python -c 'import sys; print(sys.version, sys.executable)'"
+    )
 
 
 @check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/108212")
@@ -107,7 +110,7 @@ def fleet_packages_differ(fleet: Fleet) -> Answer:
     Fix: Give every node the same environment. See the difference:
     More: the command shows it.
     """
-    return judged(fleet, "packages", "the same packages", f"{_SHOW} pip list --format=freeze")
+    return judged(fleet, "packages", "the same packages", f"{ON_NODES} pip list --format=freeze")
 
 
 @check(Severity.INFO, source="https://github.com/pytorch/pytorch/issues/108212")
@@ -144,7 +147,7 @@ def fleet_environment_differs(fleet: Fleet) -> Answer:
     Fix: Set it in the job script for all nodes, or unset it there. See where it comes from:
     More: the command shows it.
     """
-    return judged(fleet, "environment", "the same variables", f"{_SHOW} bash -lc 'env | grep {{key:name}}'")
+    return judged(fleet, "environment", "the same variables", f"{ON_NODES} bash -lc 'env | grep {{key:name}}'")
 
 
 @check(Severity.ERROR, source="https://huggingface.co/docs/accelerate/basic_tutorials/launch")
@@ -168,4 +171,4 @@ def fleet_script_differs(fleet: Fleet) -> Answer:
 
     Fix: Put the script where all nodes see the same file.
     """
-    return judged(fleet, "script", "the same script", f"{_SHOW} sha256sum train.py")
+    return judged(fleet, "script", "the same script", f"{ON_NODES} sha256sum train.py")
