@@ -122,23 +122,23 @@ _WORDS_OF = {
     "'bool' object has no attribute 'upper'": "dynamo_backend",
     "object has no attribute 'split'": "gpu_ids",
 }
+# fmt: off
+# What explains why accelerate does not take a config.
+_REFUSED_FOR = (
+    "config_unreadable", "config_key_unknown", "config_environment_unknown", "config_type_invalid",
+    "config_processes_invalid", "config_machines_invalid", "config_port_invalid", "config_gpu_ids_invalid",
+    "config_precision_invalid", "config_ranks_uneven", "config_master_missing", "config_key_removed",
+    "config_key_of_the_command_line", "config_key_outside_its_section", "config_gpu_ids_not_text",
+    "config_gpu_ids_single", "config_backend_invalid", "config_cpu_switch_invalid", "config_master_invalid",
+    "config_machine_rank_invalid", "config_variable_not_expanded",
+    "config_section_unreadable", "config_section_value_invalid", "config_fsdp_loading_conflict",
+    "config_fsdp_setting_unsupported", "config_deepspeed_file_conflict", "config_deepspeed_file_invalid",
+    "config_parallel_kind_invalid", "config_fp8_library_missing", "config_deepspeed_not_installed",
+)
+# fmt: on
 
 
-@check(
-    Severity.ERROR,
-    source=LAUNCH,
-    because_of=(
-        "config_unreadable", "config_key_unknown", "config_environment_unknown", "config_type_invalid",
-        "config_processes_invalid", "config_machines_invalid", "config_port_invalid", "config_gpu_ids_invalid",
-        "config_precision_invalid", "config_ranks_uneven", "config_master_missing", "config_key_removed",
-        "config_key_of_the_command_line", "config_key_outside_its_section", "config_gpu_ids_not_text",
-        "config_gpu_ids_single", "config_backend_invalid", "config_cpu_switch_invalid", "config_master_invalid",
-        "config_machine_rank_invalid", "config_variable_not_expanded",
-        "config_section_unreadable", "config_section_value_invalid", "config_fsdp_loading_conflict",
-        "config_fsdp_setting_unsupported", "config_deepspeed_file_conflict", "config_deepspeed_file_invalid",
-        "config_parallel_kind_invalid", "config_fp8_library_missing", "config_deepspeed_not_installed"
-    )
-)  # fmt: skip
+@check(Severity.ERROR, source=LAUNCH, because_of=_REFUSED_FOR)
 def config_refused_by_accelerate(config: Config) -> Answer:
     """The installed accelerate does not take the config.
 
