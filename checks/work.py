@@ -12,7 +12,7 @@ from mgpu.snapshot import GpuWork, Run
 
 from ._kernel_log_lines import span
 from ._wording import GIB, MIB, counted, gib, gpu_list, listed
-from .smoke._ranks import median
+from .smoke._rank_states import median
 
 FAMILY = Family(of_a_run=True)
 _CONTEXTS = "https://github.com/pytorch/pytorch/issues/135279"

@@ -109,6 +109,11 @@ class Fix:
 DOCUMENTED = Fix()  # the docstring's, without a command
 
 
+def commands(*lines: str, who: Who = "you") -> Fix:
+    """The docstring's Fix, made by these commands."""
+    return Fix("", lines, who)
+
+
 @dataclass(frozen=True)
 class Place:
     """Where in a file: counted from 1; `key` is the dotted path of the YAML key."""
@@ -173,6 +178,10 @@ Answer: TypeAlias = Ok | Skip | Problem | tuple[Problem, ...]
 Given: TypeAlias = Callable[..., "Ok | Skip | None"]
 # Opens a line of the docstring's Why or Fix: what follows is for the catalogue and `--explain` only.
 _MORE = re.compile(r"\n *More: ")
+# In a cause: the docstring's Why, where the machine adds a sentence before or after it.
+WHY = "\N{SYMBOL FOR SUBSTITUTE}"
+# Names of programs that begin a sentence as they are written.
+_LOWERCASE = re.compile(r"(accelerate|bash|deepspeed|fp8|mgpu|sbatch|srun|torch|torchrun)\b")
 
 
 @dataclass(frozen=True)
@@ -216,18 +225,19 @@ class Check:
         return self._completed(answer) if isinstance(answer, Problem) else answer
 
     def _completed(self, problem: Problem) -> Problem:
-        if problem.cause and all(fix.text for fix in problem.fixes):
+        if problem.cause and WHY not in problem.cause and all(fix.text for fix in problem.fixes):
             return problem
         fixes = tuple(fix if fix.text else replace(fix, text=self._documented("Fix")) for fix in problem.fixes)
         fix = fixes if isinstance(problem.fix, tuple) else fixes[0]
-        return replace(problem, cause=problem.cause or self._documented("Why"), fix=fix)
+        cause = problem.cause or WHY
+        return replace(problem, cause=cause.replace(WHY, self._documented("Why")) if WHY in cause else cause, fix=fix)
 
     def _documented(self, head: Literal["Why", "Fix"]) -> str:
         """A paragraph of the docstring as a text for the screen: on one line, with a capital, without what is More."""
         paragraphs = inspect.cleandoc(self.function.__doc__ or "").split("\n\n")
         paragraph = next((text for text in paragraphs if text.startswith(f"{head}: ")), "")
         text = " ".join(_MORE.split(paragraph)[0].removeprefix(f"{head}: ").split())
-        return text[:1].upper() + text[1:]
+        return text if _LOWERCASE.match(text) else text[:1].upper() + text[1:]
 
     @property
     def id(self) -> str:

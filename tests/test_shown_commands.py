@@ -321,8 +321,9 @@ BUILDERS = {"shell", "python", "from_words", "joined"}
 # Attributes that hold a command, or commands, of a table of literals: their rows are built elsewhere in checks/.
 TABLES = {"commands", "command", "stopgap"}
 # A template that a function is handed by checks; what these hand it is looked at as the commands of a Fix are.
-HANDED = {("_families.py", "command")}
-HANDING = {"Fix": 1, "judged": 6}  # function: the place of its commands
+HANDED = {("_families.py", "line")}
+# Function: the places of its commands.
+HANDING = {"Fix": slice(1, 2), "commands": slice(None), "judged": slice(3, None)}
 
 
 class Module:
@@ -428,14 +429,14 @@ def _imported(here: Module, name: str) -> Module | None:
 
 
 def fixes(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.expr]]:
-    """The commands of every Fix, with the function that it is in."""
+    """The commands of every fix, with the function that it is in."""
     scopes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in HANDING):
             continue
-        place = HANDING[node.func.id]
+        places = HANDING[node.func.id]
         inside = [scope for scope in scopes if any(part is node for part in ast.walk(scope))]
-        given = [keyword.value for keyword in node.keywords if keyword.arg == "commands"] + node.args[place : place + 1]
+        given = [keyword.value for keyword in node.keywords if keyword.arg == "commands"] + node.args[places]
         yield from ((inside[-1] if inside else tree, one) for one in given)
 
 

@@ -11,15 +11,17 @@
 * fsdp, wrapping, zero, zero_file, parallel, compiling: do the settings of one section fit each other and the machine?
 * software: is what it asks for installed, and new enough?
 * effect: does every setting do what it says, and does accelerate take the file?
-* _schema, _reading: the keys of every nested section, and how each is read.
-* _words: how a finding writes a value, and which name was meant.
-* _file: whether the file can be read, and where in it a key stands.
+* _schema, _value_kinds: the keys of every nested section, and how each is read.
+* _spelling: how a finding writes a value, and which name was meant.
+* _config_file: whether the file can be read, and where in it a key stands.
 """
 
 from mgpu.check import Family
 
+# fmt: off
 ORDER = (
     "text", "keys", "yaml_traps", "ranks", "rendezvous", "gpus", "precision", "machine", "sections", "values", "fsdp",
     "wrapping", "zero", "zero_file", "parallel", "compiling", "software", "effect",
-)  # fmt: skip
+)
+# fmt: on
 FAMILY = Family(stops_start="always", known_at_start=True)

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from mgpu.check import Skip
 from mgpu.snapshot import Config
 
-from ._file import ACCELERATORS
-from ._reading import Key, Section, integer
+from ._config_file import ACCELERATORS, is_readable
+from ._value_kinds import Key, Section, integer
+
+NOT_FSDP = "the config has no fsdp_config that counts"
 
 
 def fsdp_version(values: Mapping[str, Any]) -> int:
@@ -48,10 +51,11 @@ _PREFETCH = ("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH")
 _STATE = ("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT")
 _DEVICES = ("none", "cpu", "nvme")
 LAUNCHERS = ("pdsh", "standard", "openmpi", "mvapich", "mpich", "nossh", "slurm")
+# fmt: off
 DYNAMO_BACKENDS = (
     "NO", "EAGER", "AOT_EAGER", "INDUCTOR", "AOT_TS_NVFUSER", "NVPRIMS_NVFUSER", "CUDAGRAPHS", "OFI", "FX2TRT",
     "ONNXRT", "TENSORRT", "AOT_TORCHXLA_TRACE_ONCE", "TORCHXLA_TRACE_ONCE", "TVM", "HPU_BACKEND", "NEURON",
-)  # fmt: skip
+)
 DYNAMO_MODES = ("default", "reduce-overhead", "max-autotune")
 
 _FLAG, _TEXT = Key("flag"), Key("text", null=True)
@@ -271,7 +275,7 @@ LAUNCHER = (
     "multi_gpu", "no_python", "num_cpu_threads_per_process", "num_machines", "num_processes", "quiet", "rdzv_backend",
     "rdzv_conf", "role", "same_network", "tee", "tpu", "tpu_use_cluster", "tpu_use_sudo", "use_cpu", "use_deepspeed",
     "use_fsdp", "use_megatron_lm", "use_parallelism_config",
-)  # fmt: skip
+)
 
 # Settings of DeepSpeed's own JSON file, at its top level and in zero_optimization.
 DEEPSPEED_JSON = frozenset({
@@ -288,7 +292,8 @@ DEEPSPEED_JSON = frozenset({
     "tensor_parallel", "tensorboard", "train_batch_size", "train_micro_batch_size_per_gpu", "wall_clock_breakdown",
     "wandb", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "zero_optimization",
     "zero_quantized_gradients", "zero_quantized_weights",
-})  # fmt: skip
+})
+# fmt: on
 
 
 def precision(config: Config) -> str:
@@ -315,6 +320,26 @@ def settings(config: Config, section: Section) -> dict[str, Any]:
     if not isinstance(values, Mapping) or not counts(config, section):
         return {}
     return {section.canonical(key): value for key, value in values.items()}
+
+
+def fsdp_settings(config: Config) -> Mapping[str, Any]:
+    """What fsdp_config says, if it counts."""
+    return settings(config, FSDP) if is_readable(config) else {}
+
+
+def deepspeed_settings(config: Config) -> Mapping[str, Any]:
+    """What deepspeed_config says, if it counts."""
+    return settings(config, DEEPSPEED) if is_readable(config) else {}
+
+
+def has_fsdp(config: Config) -> Skip | None:
+    """The config has a fsdp_config that counts."""
+    return None if fsdp_settings(config) else Skip(NOT_FSDP)
+
+
+def has_deepspeed(config: Config) -> Skip | None:
+    """The config has a deepspeed_config that counts."""
+    return None if deepspeed_settings(config) else Skip("the config has no deepspeed_config that counts")
 
 
 def named(config: Config) -> Iterator[tuple[Section, str, str, Any]]:

@@ -8,21 +8,21 @@ from typing import Any
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
-from ._file import ARGS, LAUNCH, place_of, readable
+from ._config_file import ARGS, LAUNCH, is_readable, place_of
 from ._schema import DYNAMO, compiles, entries, settings
-from ._words import shown
+from ._spelling import shown
 
 
 @check(Severity.WARNING, source=ARGS)
 def config_compile_said_twice(config: Config) -> Answer:
     """The config has both dynamo_backend and dynamo_config.
 
-    Why: the loader turns the old top-level dynamo_backend into a section of its own, which takes the place of
-    dynamo_config: mode, dynamic shapes and the rest of it are lost.
+    Why: The loader makes a new section of the old key, and drops the one that stands here.
+    More: Mode, dynamic shapes and the rest of it are lost.
 
-    Fix: delete the top-level key.
+    Fix: Delete the top-level dynamo_backend.
     """
-    if not readable(config) or "dynamo_backend" not in config.values:
+    if not is_readable(config) or "dynamo_backend" not in config.values:
         return Skip("no dynamo_backend at the top level")
     section = config.values.get("dynamo_config")
     if not isinstance(section, Mapping) or not section:
@@ -32,8 +32,7 @@ def config_compile_said_twice(config: Config) -> Answer:
     same = isinstance(old, str) and isinstance(inner, str) and old.upper() == inner.upper()
     return Problem(
         f"dynamo_config is not applied: the top-level dynamo_backend: {shown(old)} takes its place",
-        "The loader makes a new section of the old key, and drops the one that stands here.",
-        Fix("Delete the top-level dynamo_backend.", edits=(Edit("delete", "dynamo_backend"),) if same else ()),
+        fix=Fix(edits=(Edit("delete", "dynamo_backend"),) if same else ()),
         place=place_of(config, "dynamo_config"),
     )
 
@@ -42,11 +41,12 @@ def config_compile_said_twice(config: Config) -> Answer:
 def config_compile_off(config: Config) -> Answer:
     """dynamo_config has settings, and compiles nothing.
 
-    Why: without dynamo_backend, or with NO, the model is not compiled, and the mode and the other settings do nothing.
+    Why: The model is not compiled.
+    More: That is so without dynamo_backend, or with NO; the mode and the other settings do nothing.
 
-    Fix: name a backend, INDUCTOR for most.
+    Fix: Write dynamo_backend: INDUCTOR in the section, or delete the section.
     """
-    values: Mapping[str, Any] = settings(config, DYNAMO) if readable(config) else {}
+    values: Mapping[str, Any] = settings(config, DYNAMO) if is_readable(config) else {}
     if not values or "dynamo_backend" in config.values:
         return Skip("the config has no dynamo_config that counts")
     idle = {"dynamo_mode": ("default",), "dynamo_backend": (values.get("dynamo_backend"),)}
@@ -56,9 +56,4 @@ def config_compile_off(config: Config) -> Answer:
     if compiles(values) or not asked or "dynamo_backend" in values:
         return Ok("it says what it does")
     at = entries(config, DYNAMO)[asked[0]]
-    return Problem(
-        f"{at}: {shown(values[asked[0]])} does nothing without dynamo_backend",
-        "The model is not compiled.",
-        Fix("Write dynamo_backend: INDUCTOR in the section, or delete the section."),
-        place=place_of(config, at),
-    )
+    return Problem(f"{at}: {shown(values[asked[0]])} does nothing without dynamo_backend", place=place_of(config, at))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
-from ._file import BROKEN, LAUNCH, PREPARE, TYPES, place_of, readable, written
+from ._config_file import BROKEN, LAUNCH, PREPARE, TYPES, is_readable, place_of, readable, written
 
 # Keys the launcher takes from the command line only (launch.py: the parser's default is not None), with the values that
 # ask for nothing. same_network has a check of its own.
@@ -25,17 +25,15 @@ _RENDEZVOUS = ("static", "c10d", "etcd", "etcd-v2")
 _OF_TPUS = ("tpu_name", "tpu_zone", "tpu_use_cluster", "tpu_vm", "tpu_env", "command_file", "commands")
 
 
-@check(Severity.WARNING, source=LAUNCH)
+@check(Severity.WARNING, source=LAUNCH, given=readable)
 def config_key_never_applied(config: Config) -> Answer:
     """The config sets a key that accelerate never applies from a file.
 
-    Why: the launcher takes these from the command line only, although its own wizard asks for them and writes the
-    answers.
+    Why: accelerate launch reads it from the command line only.
+    More: Its own wizard asks for them all the same, and writes the answers.
 
     Fix: give it on the command line; mgpu launch does so for rdzv_backend and enable_cpu_affinity.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     values: Mapping[str, Any] = config.values
     bad = [key for key, nothing in _NEVER_APPLIED.items() if key in values and values[key] not in (*nothing, None)]
     if not bad:
@@ -43,8 +41,7 @@ def config_key_never_applied(config: Config) -> Answer:
     return tuple(
         Problem(
             f"{key}: {written(config, key)} has no effect in a file",
-            "accelerate launch reads it from the command line only.",
-            _given_otherwise(config, key),
+            fix=_given_otherwise(config, key),
             place=place_of(config, key),
         )
         for key in bad
@@ -64,25 +61,20 @@ def _given_otherwise(config: Config, key: str) -> Fix:
     return Fix(note, (shell("accelerate launch --{:name} {} ...", key, str(value)),))
 
 
-@check(Severity.INFO, source=PREPARE)
+@check(Severity.INFO, source=PREPARE, given=readable)
 def config_same_network_unread(config: Config) -> Answer:
     """The config says that its machines share a network, which accelerate does not read from a file.
 
-    Why: the launcher takes same_network from its command line only. Nothing is lost: with it torchrun is told
-    main_process_ip and main_process_port as the main address, without it as the meeting point, which a static
+    Why: The ranks meet at main_process_ip:main_process_port with it and without.
+    More: With it torchrun is told the two as the main address, without it as the meeting point, which a static
     rendezvous takes for the same.
 
-    Fix: none is needed.
+    Fix: Leave it, or delete it.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     if config.num_machines == 1 or config.values.get("same_network") is not True:
         return Ok("same_network asks for nothing")
     return Problem(
-        "same_network: true is not read from a file, and nothing is lost",
-        "The ranks meet at main_process_ip:main_process_port with it and without.",
-        Fix("Leave it, or delete it."),
-        place=place_of(config, "same_network"),
+        "same_network: true is not read from a file, and nothing is lost", place=place_of(config, "same_network")
     )
 
 
@@ -90,45 +82,38 @@ def config_same_network_unread(config: Config) -> Answer:
 def config_tpu_keys_left(config: Config) -> Answer:
     """The config has settings of TPUs, and another type.
 
-    Why: only distributed_type XLA reads them.
+    Why: Only distributed_type XLA reads it.
 
-    Fix: delete them.
+    Fix: Delete it.
     """
-    if not readable(config) or config.distributed_type not in TYPES:
-        return Skip(BROKEN if not readable(config) else "the type is not known")
+    if not is_readable(config) or config.distributed_type not in TYPES:
+        return Skip(BROKEN if not is_readable(config) else "the type is not known")
     bad = [key for key in _OF_TPUS if config.values.get(key) not in (None, False, "", [], {}, "no", "false", "None")]
     if config.distributed_type == "XLA" or not bad:
         return Ok("no settings of TPUs are left")
     return tuple(
         Problem(
             f"{key} is for TPUs, and has no effect with {config.distributed_type}",
-            "Only distributed_type XLA reads it.",
-            Fix("Delete it.", edits=(Edit("delete", key),)),
+            fix=Fix(edits=(Edit("delete", key),)),
             place=place_of(config, key),
         )
         for key in bad
     )
 
 
-@check(Severity.INFO, source="https://huggingface.co/docs/accelerate/usage_guides/debug")
+@check(Severity.INFO, source="https://huggingface.co/docs/accelerate/usage_guides/debug", given=readable)
 def config_debug_left_on(config: Config) -> Answer:
     """debug is on.
 
-    Why: every collective first gathers the shapes of its tensors from all ranks, to name a mismatch. It finds hangs,
+    Why: The ranks compare shapes before each one.
+    More: Every collective first gathers the shapes of its tensors from all ranks, to name a mismatch. It finds hangs,
     and costs time in each of them.
 
-    Fix: false, once nothing hangs.
+    Fix: Write debug: false for runs that count.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     if config.values.get("debug") is not True:
         return Ok("debug is off")
-    return Problem(
-        "debug: true slows every collective",
-        "The ranks compare shapes before each one.",
-        Fix("Write debug: false for runs that count."),
-        place=place_of(config, "debug"),
-    )
+    return Problem("debug: true slows every collective", place=place_of(config, "debug"))
 
 
 # What accelerate 1.15 says of a value that YAML did not read as text, and of which key (launch.py, utils/launch.py).
@@ -137,39 +122,39 @@ _WORDS_OF = {
     "'bool' object has no attribute 'upper'": "dynamo_backend",
     "object has no attribute 'split'": "gpu_ids",
 }
+# fmt: off
+# What explains why accelerate does not take a config.
+_REFUSED_FOR = (
+    "config_unreadable", "config_key_unknown", "config_environment_unknown", "config_type_invalid",
+    "config_processes_invalid", "config_machines_invalid", "config_port_invalid", "config_gpu_ids_invalid",
+    "config_precision_invalid", "config_ranks_uneven", "config_master_missing", "config_key_removed",
+    "config_key_of_the_command_line", "config_key_outside_its_section", "config_gpu_ids_not_text",
+    "config_gpu_ids_single", "config_backend_invalid", "config_cpu_switch_invalid", "config_master_invalid",
+    "config_machine_rank_invalid", "config_variable_not_expanded",
+    "config_section_unreadable", "config_section_value_invalid", "config_fsdp_loading_conflict",
+    "config_fsdp_setting_unsupported", "config_deepspeed_file_conflict", "config_deepspeed_file_invalid",
+    "config_parallel_kind_invalid", "config_fp8_library_missing", "config_deepspeed_not_installed",
+)
+# fmt: on
 
 
-@check(
-    Severity.ERROR,
-    source=LAUNCH,
-    because_of=(
-        "config_unreadable", "config_key_unknown", "config_environment_unknown", "config_type_invalid",
-        "config_processes_invalid", "config_machines_invalid", "config_port_invalid", "config_gpu_ids_invalid",
-        "config_precision_invalid", "config_ranks_uneven", "config_master_missing", "config_key_removed",
-        "config_key_of_the_command_line", "config_key_outside_its_section", "config_gpu_ids_not_text",
-        "config_gpu_ids_single", "config_backend_invalid", "config_cpu_switch_invalid", "config_master_invalid",
-        "config_machine_rank_invalid", "config_variable_not_expanded",
-        "config_section_unreadable", "config_section_value_invalid", "config_fsdp_loading_conflict",
-        "config_fsdp_setting_unsupported", "config_deepspeed_file_conflict", "config_deepspeed_file_invalid",
-        "config_parallel_kind_invalid", "config_fp8_library_missing", "config_deepspeed_not_installed",
-    ),
-)  # fmt: skip
+@check(Severity.ERROR, source=LAUNCH, because_of=_REFUSED_FOR)
 def config_refused_by_accelerate(config: Config) -> Answer:
     """The installed accelerate does not take the config.
 
-    Why: its own loader and launch validation were asked, in a child process; the launch would end with this error.
+    Why: accelerate launch would end with this error.
+    More: Its own loader and launch validation were asked, in a child process; the error's words name the key.
 
-    Fix: accelerate's words name the key.
+    Fix: Change what it names, or write a new config.
     """
     if config.loader is None:
-        return Skip("accelerate could not be asked" if readable(config) else BROKEN)
+        return Skip("accelerate could not be asked" if is_readable(config) else BROKEN)
     if config.loader.accepted:
         return Ok(f"accelerate {config.loader.accelerate} takes it")
     return Problem(
         f"accelerate {config.loader.accelerate}: {config.loader.error}",
-        "accelerate launch would end with this error.",
-        Fix("Change what it names, or write a new config.", ("mgpu configure --yes",)),
-        {"error": config.loader.error},
+        fix=commands("mgpu configure --yes"),
+        evidence={"error": config.loader.error},
         place=place_of(config, _meant_key(config)),
     )
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.snapshot import Config, Driver
 
-from ._file import LAUNCH, place_of, readable
-from ._reading import truth
-from ._schema import FP8, FSDP, SHARDING, entries, fsdp_version, settings
-from ._words import meant, shown
+from ._config_file import LAUNCH, PLUGINS, is_readable, place_of
+from ._schema import FP8, FSDP, NOT_FSDP, SHARDING, entries, fsdp_settings, fsdp_version, has_fsdp, settings
+from ._spelling import meant, shown
+from ._value_kinds import truth
 
-_PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _FSDP2 = "https://huggingface.co/docs/accelerate/concept_guides/fsdp1_vs_fsdp2"
 _MEASURED = "measured accelerate 1.15 torch 2.13 2026-11"
-
-_NOT_FSDP = "the config has no fsdp_config that counts"
 
 # Keys of FSDP 1 that FSDP 2 never looks at, with the value that FSDP 2 has anyway.
 _OLD: dict[str, tuple[Any, str]] = {
@@ -34,11 +31,7 @@ _OLD_SHARDING = {
 }
 
 
-def _section(config: Config) -> Mapping[str, Any]:
-    return settings(config, FSDP) if readable(config) else {}
-
-
-@check(Severity.WARNING, source=_FSDP2)
+@check(Severity.WARNING, source=_FSDP2, given=has_fsdp)
 def config_fsdp_key_of_other_version(config: Config) -> Answer:
     """fsdp_config asks for something of the other version of FSDP.
 
@@ -48,9 +41,7 @@ def config_fsdp_key_of_other_version(config: Config) -> Answer:
 
     Fix: the key that this version reads.
     """
-    values = _section(config)
-    if not values:
-        return Skip(_NOT_FSDP)
+    values = fsdp_settings(config)
     dotted = entries(config, FSDP)
     found = (_of_two if fsdp_version(values) == 1 else _of_one)(config, values, dotted)
     return tuple(found) or Ok(f"every key is one of FSDP {fsdp_version(values)}, or asks for nothing else")
@@ -127,19 +118,17 @@ def _loading_conflicts(values: Mapping[str, Any]) -> bool:
     return bool(values.get("fsdp_cpu_ram_efficient_loading", True)) and not values.get("fsdp_sync_module_states", True)
 
 
-@check(Severity.ERROR, source=LAUNCH)
+@check(Severity.ERROR, source=LAUNCH, given=has_fsdp)
 def config_fsdp_loading_conflict(config: Config) -> Answer:
     """fsdp_sync_module_states is off while rank 0 alone loads the weights.
 
-    Why: with fsdp_cpu_ram_efficient_loading, which is on unless the file says false, the other ranks start with empty
-    weights and need the broadcast. The launcher stops with ValueError, with FSDP 2 as well, where the key has no other
-    meaning.
+    Why: Rank 0 alone would load the weights, and never hand them on: the launcher stops with ValueError.
+    More: fsdp_cpu_ram_efficient_loading is on unless the file says false. With FSDP 2 it stops as well, where the key
+    has no other meaning.
 
-    Fix: delete fsdp_sync_module_states, or write fsdp_cpu_ram_efficient_loading: false.
+    Fix: Delete the line, or write fsdp_cpu_ram_efficient_loading: false.
     """
-    values = _section(config)
-    if not values:
-        return Skip(_NOT_FSDP)
+    values = fsdp_settings(config)
     if not _loading_conflicts(values):
         return Ok("loading and broadcasting fit")
     dotted = entries(config, FSDP)
@@ -153,13 +142,12 @@ def config_fsdp_loading_conflict(config: Config) -> Answer:
     given = "which is on by default" if "fsdp_cpu_ram_efficient_loading" not in values else f"which is {shown(loading)}"
     return Problem(
         f"{at}: {shown(values['fsdp_sync_module_states'])} contradicts fsdp_cpu_ram_efficient_loading, {given}",
-        "Rank 0 alone would load the weights, and never hand them on: the launcher stops with ValueError.",
-        Fix("Delete the line, or write fsdp_cpu_ram_efficient_loading: false.", edits=edits),
+        fix=Fix(edits=edits),
         place=place_of(config, at),
     )
 
 
-@check(Severity.ERROR, source=_PLUGINS)
+@check(Severity.ERROR, source=PLUGINS, given=has_fsdp)
 def config_fsdp_setting_unsupported(config: Config) -> Answer:
     """fsdp_config asks for what this version of FSDP, or the rest of the section, does not allow.
 
@@ -169,9 +157,7 @@ def config_fsdp_setting_unsupported(config: Config) -> Answer:
 
     Fix: as the message says.
     """
-    values = _section(config)
-    if not values:
-        return Skip(_NOT_FSDP)
+    values = fsdp_settings(config)
     dotted, version = entries(config, FSDP), fsdp_version(values)
     found = []
 
@@ -203,12 +189,12 @@ def config_fsdp_setting_unsupported(config: Config) -> Answer:
 def config_one_rank_splits_nothing(config: Config) -> Answer:
     """FSDP or ZeRO with a single rank.
 
-    Why: both split weights, gradients and optimizer state among the ranks; one rank keeps all, and pays for the
-    bookkeeping. Only offloading to the CPU gains anything.
+    Why: All weights, gradients and optimizer state stay on the one rank.
+    More: Only offloading to the CPU gains anything.
 
-    Fix: set num_processes to the number of GPUs.
+    Fix: Set num_processes to the number of GPUs, or train with distributed_type: 'NO'.
     """
-    if not readable(config) or config.distributed_type not in ("FSDP", "DEEPSPEED"):
+    if not is_readable(config) or config.distributed_type not in ("FSDP", "DEEPSPEED"):
         return Skip("the type splits nothing")
     if config.num_processes != 1:
         return Ok("more than one rank")
@@ -221,10 +207,7 @@ def config_one_rank_splits_nothing(config: Config) -> Answer:
     if offloads or said.get("deepspeed_config_file"):
         return Ok("one rank, which may offload")
     return Problem(
-        f"{config.distributed_type} with num_processes: 1 splits nothing",
-        "All weights, gradients and optimizer state stay on the one rank.",
-        Fix("Set num_processes to the number of GPUs, or train with distributed_type: 'NO'."),
-        place=place_of(config, "num_processes"),
+        f"{config.distributed_type} with num_processes: 1 splits nothing", place=place_of(config, "num_processes")
     )
 
 
@@ -234,9 +217,9 @@ def config_fsdp_not_on_cpu(config: Config, driver: Driver) -> Answer:
 
     Why: on CPU ranks accelerate does not apply FSDP 2: each holds the whole model, as with DDP.
 
-    Fix: nothing for a rehearsal of the script; memory is not what it will be.
+    Fix: Nothing, for a rehearsal.
     """
-    return _on_cpu(config, driver, 2, "is not applied: the ranks train as plain DDP", Fix("Nothing, for a rehearsal."))
+    return _on_cpu(config, driver, 2, "is not applied: the ranks train as plain DDP", Fix())
 
 
 @check(Severity.WARNING, source=_MEASURED, stops_start=True)
@@ -246,18 +229,18 @@ def config_fsdp1_needs_gpu(config: Config, driver: Driver) -> Answer:
     Why: accelerate's FSDP 1 stops there with "There are currently no available devices found". The file may be meant
     for another machine; here it starts nothing.
 
-    Fix: use it on the machine with the GPUs, or rehearse the script without FSDP.
+    Fix: Rehearse the script with distributed_type: MULTI_GPU.
     """
-    rehearse = Fix("Rehearse the script with distributed_type: MULTI_GPU.", ("mgpu smoke-test --cpu 2",))
+    rehearse = commands("mgpu smoke-test --cpu 2")
     return _on_cpu(config, driver, 1, "does not start: it needs a GPU", rehearse)
 
 
 def _on_cpu(config: Config, driver: Driver, version: int, what: str, fix: Fix) -> Answer:
-    if config.distributed_type != "FSDP" or not readable(config):
-        return Skip(_NOT_FSDP)
+    if config.distributed_type != "FSDP" or not is_readable(config):
+        return Skip(NOT_FSDP)
     if driver.any_gpu:
         return Ok("this machine has NVIDIA GPUs")
-    if fsdp_version(_section(config)) != version:
+    if fsdp_version(fsdp_settings(config)) != version:
         return Ok(f"it is not FSDP {version}")
     return Problem(
         f"FSDP {version} on the CPU {what}",

@@ -10,7 +10,7 @@ from mgpu.planning.requirements import GPU_TYPES
 from mgpu.snapshot import Config
 
 from .._wording import counted, gpu_list, whole
-from ._file import BROKEN, LAUNCH, expands, place_of, readable, written
+from ._config_file import LAUNCH, expands, place_of, readable, written
 
 # What torch's parser of CUDA_VISIBLE_DEVICES takes besides numbers (torch/cuda/__init__.py _parse_visible_devices).
 _UUID = r"(GPU|MIG)-[0-9A-Za-z/-]+"
@@ -30,24 +30,22 @@ def _known(entry: str) -> bool:
     return whole(entry) is not None or re.fullmatch(_UUID, entry) is not None
 
 
-@check(Severity.ERROR, source=LAUNCH)
+@check(Severity.ERROR, source=LAUNCH, given=readable)
 def config_gpu_ids_not_text(config: Config) -> Answer:
     """gpu_ids is a number or a list.
 
-    Why: accelerate splits it at commas and stops with "'int' object has no attribute 'split'".
+    Why: accelerate splits it at commas and stops with AttributeError.
+    More: "'int' object has no attribute 'split'".
 
     Fix: quote it.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     value = config.values.get("gpu_ids")
     if value is None or isinstance(value, str):
         return Ok("gpu_ids is text" if value else "gpu_ids does not choose")
     quoted = _quoted(config, value)
     return Problem(
         f"gpu_ids: {written(config, 'gpu_ids')} is not text",
-        "accelerate splits it at commas and stops with AttributeError.",
-        Fix(
+        fix=Fix(
             f'Write gpu_ids: "{quoted}".' if quoted else 'Write the numbers in quotes: gpu_ids: "0,1".',
             edits=(Edit("set", "gpu_ids", quoted),) if quoted else (),
         ),
@@ -64,17 +62,16 @@ def _quoted(config: Config, value: object) -> str | None:
     return ",".join(numbers) if all(whole(number) is not None for number in numbers) and numbers else None
 
 
-@check(Severity.ERROR, source=LAUNCH)
+@check(Severity.ERROR, source=LAUNCH, given=readable)
 def config_gpu_ids_invalid(config: Config) -> Answer:
     """gpu_ids is not a list of GPUs.
 
-    Why: accelerate writes it into CUDA_VISIBLE_DEVICES as it stands. CUDA stops at what it does not know, and shows no
-    GPU at all when one stands twice; then every rank trains alone on the CPU.
+    Why: CUDA stops at an id it does not know, and shows no GPU at all when one stands twice.
+    More: accelerate writes gpu_ids into CUDA_VISIBLE_DEVICES as it stands; without a GPU every rank trains alone on the
+    CPU.
 
     Fix: numbers with commas between, each once; or leave it out.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     entries = chosen(config)
     if entries is None or config.on_cpu:
         return Skip("gpu_ids does not choose")
@@ -88,12 +85,11 @@ def config_gpu_ids_invalid(config: Config) -> Answer:
     what = "hides all GPUs" if entries == [""] else f"{bad[0]!r} is no GPU" if bad else f"{twice[0]} stands twice"
     return Problem(
         f"gpu_ids: {written(config, 'gpu_ids')}: {what}",
-        "CUDA stops at an id it does not know, and shows no GPU at all when one stands twice.",
-        Fix(
+        fix=Fix(
             f'Write gpu_ids: "{right}".' if right else "Name each GPU once, or leave gpu_ids out to use all.",
             edits=(Edit("set", "gpu_ids", right),) if right else (),
         ),
-        {"gpu_ids": config.values["gpu_ids"]},
+        evidence={"gpu_ids": config.values["gpu_ids"]},
         place=place_of(config, "gpu_ids"),
     )
 
@@ -111,16 +107,15 @@ def _set_right(text: str) -> str | None:
     return ",".join(numbers) if fits else None
 
 
-@check(Severity.ERROR, source=LAUNCH, because_of=("config_gpu_ids_invalid", "config_gpu_ids_not_text"))
+@check(Severity.ERROR, source=LAUNCH, because_of=("config_gpu_ids_invalid", "config_gpu_ids_not_text"), given=readable)
 def config_gpu_ids_single(config: Config) -> Answer:
     """gpu_ids names one GPU, and the type is MULTI_GPU.
 
-    Why: the launcher counts the commas, and refuses: "Less than two GPU ids were configured".
+    Why: accelerate refuses it: Less than two GPU ids were configured.
+    More: The launcher counts the commas.
 
-    Fix: name the others, or write distributed_type 'NO' for one GPU.
+    Fix: Name the GPUs with commas between, or write distributed_type: 'NO'.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     value = config.values.get("gpu_ids")
     several = (config.distributed_type or "").startswith("MULTI_") and config.distributed_type != "MULTI_CPU"
     if value is None or value == "all" or not several or config.num_machines > 1:
@@ -129,22 +124,19 @@ def config_gpu_ids_single(config: Config) -> Answer:
         return Ok(f"gpu_ids: {value}")
     return Problem(
         f"gpu_ids: {written(config, 'gpu_ids')} with {config.distributed_type}: fewer than two GPUs",
-        "accelerate refuses it: Less than two GPU ids were configured.",
-        Fix("Name the GPUs with commas between, or write distributed_type: 'NO'."),
         place=place_of(config, "gpu_ids"),
     )
 
 
-@check(Severity.ERROR, source=LAUNCH, because_of=("config_gpu_ids_invalid", "config_gpu_ids_single"))
+@check(Severity.ERROR, source=LAUNCH, because_of=("config_gpu_ids_invalid", "config_gpu_ids_single"), given=readable)
 def config_gpu_ids_too_few(config: Config) -> Answer:
     """gpu_ids names fewer GPUs than the config starts ranks.
 
-    Why: two ranks would share a GPU, and NCCL refuses that: "Duplicate GPU detected".
+    Why: Two ranks would share a GPU, and NCCL refuses that.
+    More: "Duplicate GPU detected".
 
-    Fix: as many GPUs as ranks.
+    Fix: Name as many GPUs as there are ranks.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     entries, ranks = chosen(config), config.ranks_here
     if entries is None or ranks is None or config.distributed_type not in GPU_TYPES:
         return Skip("gpu_ids does not choose, or the ranks are not known")
@@ -152,23 +144,20 @@ def config_gpu_ids_too_few(config: Config) -> Answer:
         return Ok(f"{counted(ranks, 'rank')} on {gpu_list(entries)}")
     return Problem(
         f"gpu_ids names {counted(len(entries), 'GPU')} for {ranks} ranks",
-        "Two ranks would share a GPU, and NCCL refuses that.",
-        Fix("Name as many GPUs as there are ranks."),
-        {"gpu_ids": config.values["gpu_ids"], "ranks": ranks},
+        evidence={"gpu_ids": config.values["gpu_ids"], "ranks": ranks},
         place=place_of(config, "gpu_ids"),
     )
 
 
-@check(Severity.WARNING, source=LAUNCH)
+@check(Severity.WARNING, source=LAUNCH, given=readable)
 def config_gpu_ids_idle(config: Config) -> Answer:
     """gpu_ids names more GPUs than the config starts ranks.
 
-    Why: each rank takes one GPU; the last ones stand idle, hidden from everybody else by the file's own choice.
+    Why: One process uses one GPU.
+    More: The last ones stand idle, hidden from everybody else by the file's own choice.
 
     Fix: num_processes = GPUs named.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     entries, ranks = chosen(config), config.ranks_here
     if entries is None or ranks is None or config.distributed_type not in (*GPU_TYPES, "NO"):
         return Skip("gpu_ids does not choose, or the ranks are not known")
@@ -176,8 +165,7 @@ def config_gpu_ids_idle(config: Config) -> Answer:
         return Ok(f"{counted(ranks, 'rank')} on {gpu_list(entries)}")
     return Problem(
         f"gpu_ids names {len(entries)} GPUs for {counted(ranks, 'rank')}: {gpu_list(entries[ranks:])} idle",
-        "One process uses one GPU.",
-        Fix(f"Set num_processes to {len(entries) * config.num_machines}, or name fewer GPUs."),
-        {"gpu_ids": config.values["gpu_ids"], "ranks": ranks},
+        fix=Fix(f"Set num_processes to {len(entries) * config.num_machines}, or name fewer GPUs."),
+        evidence={"gpu_ids": config.values["gpu_ids"], "ranks": ranks},
         place=place_of(config, "gpu_ids"),
     )

@@ -10,9 +10,10 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
 from .._wording import counted
-from ._file import ARGS, BROKEN, LAUNCH, parsed, place_of, readable, suggestion
-from ._words import meant
+from ._config_file import ARGS, BROKEN, LAUNCH, parsed, place_of, readable, suggestion
+from ._spelling import meant
 
+# fmt: off
 # Top-level keys of ClusterConfig (1.15), and those older versions wrote and the loader migrates.
 _KEYS = (
     "compute_environment", "distributed_type", "mixed_precision", "use_cpu", "debug", "num_processes", "num_machines",
@@ -20,7 +21,7 @@ _KEYS = (
     "main_training_function", "enable_cpu_affinity", "downcast_bf16", "tpu_name", "tpu_zone", "tpu_use_cluster",
     "tpu_use_sudo", "command_file", "commands", "tpu_vm", "tpu_env", "fp8_config", "deepspeed_config", "fsdp_config",
     "parallelism_config", "megatron_lm_config", "mpirun_config", "dynamo_config", "fp16", "dynamo_backend",
-)  # fmt: skip
+)
 
 # Keys of older versions that the loader now refuses: the first release without them, and what became of them (the
 # history of config_args.py). IPEX was for Intel hardware; tensor parallelism moved to another section.
@@ -34,7 +35,7 @@ _FLAGS = (
     "num_cpu_threads_per_process", "max_restarts", "monitor_interval", "log_dir", "tee", "role", "rdzv_conf", "module",
     "no_python", "quiet", "cpu", "multi_gpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm",
     "use_parallelism_config", "vm", "env", "config_file", "training_script", "training_script_args",
-)  # fmt: skip
+)
 
 # What torchrun, Slurm scripts and other launchers call the same thing.
 _OTHER_NAMES = {
@@ -43,7 +44,7 @@ _OTHER_NAMES = {
     "node_rank": "machine_rank", "nnodes": "num_machines", "num_nodes": "num_machines", "nodes": "num_machines",
     "precision": "mixed_precision", "amp": "mixed_precision", "cuda_visible_devices": "gpu_ids",
     "distributed_backend": "distributed_type", "rendezvous_backend": "rdzv_backend",
-}  # fmt: skip
+}
 # Names that mean no single key of accelerate, and what to say of them.
 _ELSEWHERE = {
     "rdzv_endpoint": "accelerate makes it of main_process_ip and main_process_port",
@@ -79,7 +80,8 @@ _SECTIONS = {
             "zero3_save_16bit_model",
         ),
     ),
-}  # fmt: skip
+}
+# fmt: on
 _SECTION_OF_TYPE = {"FSDP": "fsdp_config", "DEEPSPEED": "deepspeed_config", "MEGATRON_LM": "megatron_lm_config"}
 
 
@@ -98,16 +100,14 @@ def section_of(key: str) -> str | None:
     return next((name for name, (start, others) in _SECTIONS.items() if key.startswith(start) or key in others), None)
 
 
-@check(Severity.ERROR, source=ARGS)
+@check(Severity.ERROR, source=ARGS, given=readable)
 def config_key_unknown(config: Config) -> Answer:
     """The config has a key that accelerate does not know.
 
-    Why: the loader refuses the whole file.
+    Why: accelerate refuses a file with a key it does not know.
 
     Fix: correct the name, or delete the key.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     unknown = [k for k in unknown_keys(config) if k not in (*_REMOVED, *_FLAGS) and section_of(k) is None]
     newer = [key for key in config.values if key not in _KEYS]
     if newer and config.loader is not None and config.loader.accepted:
@@ -119,12 +119,7 @@ def config_key_unknown(config: Config) -> Answer:
 
 def _unknown(config: Config, key: str) -> Problem:
     hint, fix = _advice(config, key)
-    return Problem(
-        f"unknown key {key!r}{hint}",
-        "accelerate refuses a file with a key it does not know.",
-        fix,
-        place=place_of(config, key),
-    )
+    return Problem(f"unknown key {key!r}{hint}", fix=fix, place=place_of(config, key))
 
 
 def _advice(config: Config, key: str) -> tuple[str, Fix]:
@@ -156,7 +151,7 @@ def _other_name(config: Config, key: str) -> str | None:
     return _OTHER_NAMES.get(plain)
 
 
-@check(Severity.ERROR, source=ARGS)
+@check(Severity.ERROR, source=ARGS, given=readable)
 def config_key_removed(config: Config) -> Answer:
     """The config has a key that accelerate has given up.
 
@@ -165,8 +160,6 @@ def config_key_removed(config: Config) -> Answer:
 
     Fix: delete the key.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     gone = [key for key in unknown_keys(config) if key in _REMOVED]
     if not gone:
         return Ok("no key of an older accelerate")
@@ -181,16 +174,15 @@ def config_key_removed(config: Config) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=LAUNCH)
+@check(Severity.ERROR, source=LAUNCH, given=readable)
 def config_key_of_the_command_line(config: Config) -> Answer:
     """The config has an option of `accelerate launch` that is no key of the file.
 
-    Why: the loader refuses the whole file; the launcher takes this one from its command line only.
+    Why: accelerate refuses a file with a key it does not know.
+    More: The launcher takes this one from its command line only.
 
     Fix: delete the key, and give the option when launching.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     bad = [key for key in unknown_keys(config) if key in _FLAGS]
     if not bad:
         return Ok("no option of the command line")
@@ -217,24 +209,19 @@ def _flag(config: Config, key: str) -> Problem:
         given = shell("accelerate launch --{:name} {} ...", key, " ".join(str(value).split()))
         fix = Fix("Delete it, and give it when launching.", (switch if value is True else given,))
     return Problem(
-        f"{key} is an option of accelerate launch, not a key of its file",
-        "accelerate refuses a file with a key it does not know.",
-        fix,
-        place=place_of(config, key),
+        f"{key} is an option of accelerate launch, not a key of its file", fix=fix, place=place_of(config, key)
     )
 
 
-@check(Severity.ERROR, source=ARGS)
+@check(Severity.ERROR, source=ARGS, given=readable)
 def config_key_outside_its_section(config: Config) -> Answer:
     """A key of a section stands at the top level.
 
-    Why: the loader refuses the whole file: fsdp_sharding_strategy belongs under fsdp_config, zero_stage under
-    deepspeed_config.
+    Why: At the top level accelerate refuses it, and the file with it.
+    More: fsdp_sharding_strategy belongs under fsdp_config, zero_stage under deepspeed_config.
 
     Fix: indent it under its section.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     bad = {key: section_of(key) for key in unknown_keys(config) if key not in (*_REMOVED, *_FLAGS)}
     found = [(key, section) for key, section in bad.items() if section]
     if not found:
@@ -242,8 +229,7 @@ def config_key_outside_its_section(config: Config) -> Answer:
     return tuple(
         Problem(
             f"{key} belongs under {section}",
-            "At the top level accelerate refuses it, and the file with it.",
-            Fix(f"Move it under {section}:", edits=_move(config, key, section)),
+            fix=Fix(f"Move it under {section}:", edits=_move(config, key, section)),
             place=place_of(config, key),
         )
         for key, section in found

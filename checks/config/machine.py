@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
-from mgpu.planning.memory import PRECISIONS, RESERVE_BYTES, STRATEGY_NAMES, fits, gib, need
+from mgpu.planning.memory import PRECISIONS, RESERVE_BYTES, STRATEGY_NAMES, Need, fits, gib, need
 from mgpu.planning.requirements import GPU_TYPES
-from mgpu.snapshot import Config, Driver, Gpu, Slurm, Visible
+from mgpu.snapshot import Config, Driver, Gpu, Model, Slurm, Visible
 
 from .._gpus import usable_count
 from .._wording import counted, gpu_list, whole
-from ._file import AWAY, BROKEN, LAUNCH, place_of, readable
+from ._config_file import BROKEN, LAUNCH, here, is_readable, place_of, readable
 from .gpus import chosen
 
+_ZERO_PAPER = "https://arxiv.org/abs/1910.02054"
+_PLAN = "mgpu configure --plan --params {:id} --train {:id} --optimizer {:id}"
 _ALL = (None, "all")  # gpu_ids that leave the choice open
 _CLI = "https://huggingface.co/docs/accelerate/package_reference/cli"
 
@@ -23,18 +26,18 @@ _CLI = "https://huggingface.co/docs/accelerate/package_reference/cli"
     Severity.ERROR,
     source=_CLI,
     because_of=("visible_devices_cut_short", "visible_devices_hide_all", "gpu_lost", "config_gpu_ids_too_few"),
+    given=here,
 )
 def config_more_ranks_than_gpus(config: Config, visible: Visible, driver: Driver) -> Answer:
     """The config starts more processes on this machine than it has visible GPUs.
 
-    Why: each rank takes the GPU of its local rank. A rank without one fails with "invalid device ordinal", or shares a
-    GPU, and the first NCCL collective stops or hangs.
+    Why: A rank without a GPU of its own fails, or hangs all others in their first collective.
+    More: Each rank takes the GPU of its local rank; without one it stops with "invalid device ordinal", or shares a
+    GPU.
 
     Fix: set num_processes to the number of GPUs times the number of machines.
     """
-    if config.away:
-        return Skip(AWAY)
-    if not readable(config) or config.ranks_here is None:
+    if not is_readable(config) or config.ranks_here is None:
         return Skip("the number of processes is not known")
     if config.distributed_type not in GPU_TYPES or config.values.get("use_cpu") is True:
         return Skip(f"{config.distributed_type} does not use GPUs of this machine")
@@ -47,24 +50,22 @@ def config_more_ranks_than_gpus(config: Config, visible: Visible, driver: Driver
         return Ok(f"{counted(config.ranks_here, 'rank')} on {counted(number, 'visible GPU')}")
     return Problem(
         f"{counted(config.ranks_here, 'rank')} for {counted(number, 'visible GPU')} on this machine",
-        "A rank without a GPU of its own fails, or hangs all others in their first collective.",
-        Fix(f"Set num_processes to {max(1, number) * config.num_machines}.", ("mgpu configure --yes",)),
-        {"ranks": config.ranks_here, "visible_gpus": number, "CUDA_VISIBLE_DEVICES": visible.value},
+        fix=Fix(f"Set num_processes to {max(1, number) * config.num_machines}.", ("mgpu configure --yes",)),
+        evidence={"ranks": config.ranks_here, "visible_gpus": number, "CUDA_VISIBLE_DEVICES": visible.value},
         place=place_of(config, "num_processes"),
     )
 
 
-@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/issues/2818")
+@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/issues/2818", given=here)
 def config_leaves_gpus_idle(config: Config, visible: Visible) -> Answer:
     """The config uses fewer GPUs than are visible.
 
-    Why: the rest stands idle, and is paid for. accelerate's own wizard proposes 1 process whatever the machine has.
+    Why: One process uses one GPU.
+    More: The rest stands idle, and is paid for. accelerate's own wizard proposes 1 process whatever the machine has.
 
     Fix: set num_processes to the number of GPUs, or hide the ones you leave out.
     """
-    if config.away:
-        return Skip(AWAY)
-    if not readable(config) or config.ranks_here is None:
+    if not is_readable(config) or config.ranks_here is None:
         return Skip("the number of processes is not known")
     if len(visible.gpus) <= config.ranks_here:
         return Ok(f"{counted(len(visible.gpus), 'visible GPU')}, {counted(config.ranks_here, 'rank')}")
@@ -73,23 +74,20 @@ def config_leaves_gpus_idle(config: Config, visible: Visible) -> Answer:
     idle = len(visible.gpus) - config.ranks_here
     return Problem(
         f"{counted(config.ranks_here, 'rank')} on {len(visible.gpus)} visible GPUs: {idle} idle",
-        "One process uses one GPU.",
-        Fix(f"Set num_processes to {len(visible.gpus) * config.num_machines}.", ("mgpu configure --yes",)),
-        {"ranks": config.ranks_here, "visible_gpus": len(visible.gpus)},
+        fix=Fix(f"Set num_processes to {len(visible.gpus) * config.num_machines}.", ("mgpu configure --yes",)),
+        evidence={"ranks": config.ranks_here, "visible_gpus": len(visible.gpus)},
         place=place_of(config, "num_processes" if "num_processes" in config.values else "distributed_type"),
     )
 
 
-@check(Severity.ERROR, source=LAUNCH, because_of=("config_gpu_ids_invalid",))
+@check(Severity.ERROR, source=LAUNCH, because_of=("config_gpu_ids_invalid",), given=readable)
 def config_gpu_ids_not_here(config: Config, gpus: tuple[Gpu, ...]) -> Answer:
     """gpu_ids names a GPU that this machine does not have.
 
     Why: CUDA stops at the first id it does not know: fewer GPUs are visible than ranks start, or none.
 
-    Fix: name GPUs of this machine, or leave gpu_ids out.
+    Fix: Name each GPU once, or leave gpu_ids out to use all.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     entries = chosen(config)
     number = sum(gpu.permitted for gpu in gpus)  # CUDA counts only those
     if entries is None or not number:
@@ -100,23 +98,20 @@ def config_gpu_ids_not_here(config: Config, gpus: tuple[Gpu, ...]) -> Answer:
     return Problem(
         f"gpu_ids: {config.values['gpu_ids']!r}: {bad[0]!r} is no GPU of this machine",
         f"CUDA counts {counted(number, 'GPU')} here, from 0, and stops at an id it does not know.",
-        Fix("Name each GPU once, or leave gpu_ids out to use all."),
-        {"gpu_ids": config.values["gpu_ids"], "gpus": number},
+        evidence={"gpu_ids": config.values["gpu_ids"], "gpus": number},
         place=place_of(config, "gpu_ids"),
     )
 
 
-@check(Severity.WARNING, source=LAUNCH)
+@check(Severity.WARNING, source=LAUNCH, given=readable)
 def config_gpu_ids_override_mask(config: Config, env: Mapping[str, str]) -> Answer:
     """gpu_ids replaces the CUDA_VISIBLE_DEVICES of this shell.
 
-    Why: accelerate writes gpu_ids over it, and the ids count all GPUs of the machine: a job that was given GPU 4 and 5
-    takes 0 and 1, which may be somebody else's.
+    Why: accelerate overwrites the variable; other jobs may own those GPUs.
+    More: The ids count all GPUs of the machine: a job that was given GPU 4 and 5 takes 0 and 1.
 
-    Fix: leave gpu_ids out of the file; CUDA_VISIBLE_DEVICES chooses.
+    Fix: Leave gpu_ids out, and let the variable choose.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     entries, mask = chosen(config), env.get("CUDA_VISIBLE_DEVICES", "").strip()
     if entries is None or not mask:
         return Ok("only one of the two chooses GPUs")
@@ -125,9 +120,7 @@ def config_gpu_ids_override_mask(config: Config, env: Mapping[str, str]) -> Answ
         return Ok(f"gpu_ids stays within CUDA_VISIBLE_DEVICES={mask}")
     return Problem(
         f"gpu_ids {config.values['gpu_ids']} replaces CUDA_VISIBLE_DEVICES={mask}",
-        "accelerate overwrites the variable; other jobs may own those GPUs.",
-        Fix("Leave gpu_ids out, and let the variable choose."),
-        {"gpu_ids": config.values["gpu_ids"], "CUDA_VISIBLE_DEVICES": mask},
+        evidence={"gpu_ids": config.values["gpu_ids"], "CUDA_VISIBLE_DEVICES": mask},
         place=place_of(config, "gpu_ids"),
     )
 
@@ -136,12 +129,13 @@ def config_gpu_ids_override_mask(config: Config, env: Mapping[str, str]) -> Answ
 def config_exceeds_slurm_grant(config: Config, slurm: Slurm) -> Answer:
     """The config starts more ranks on this node than Slurm granted GPUs.
 
-    Why: where Slurm does not shut the other GPUs away, the ranks take them all the same, and another job shares its
-    memory with yours.
+    Why: The job has no right to the others.
+    More: Where Slurm does not shut them away, the ranks take them all the same, and another job shares its memory with
+    yours.
 
     Fix: num_processes = GPUs granted, or ask for more.
     """
-    if not readable(config) or config.ranks_here is None or config.distributed_type not in GPU_TYPES:
+    if not is_readable(config) or config.ranks_here is None or config.distributed_type not in GPU_TYPES:
         return Skip("not a config of GPUs")
     if slurm.job_id is None or slurm.gpus_on_node is None:
         return Skip("not in a Slurm allocation with GPUs")
@@ -149,28 +143,25 @@ def config_exceeds_slurm_grant(config: Config, slurm: Slurm) -> Answer:
         return Ok(f"{counted(config.ranks_here, 'rank')}, {counted(slurm.gpus_on_node, 'GPU')} granted")
     return Problem(
         f"{counted(config.ranks_here, 'rank')} on a node where Slurm granted {counted(slurm.gpus_on_node, 'GPU')}",
-        "The job has no right to the others.",
-        Fix(
+        fix=Fix(
             f"Set num_processes to {max(1, slurm.gpus_on_node) * config.num_machines}, or ask for more.",
             (shell("#SBATCH --gpus-per-node={:number}", config.ranks_here),),
         ),
-        {"ranks": config.ranks_here, "granted": slurm.gpus_on_node, "job": slurm.job_id},
+        evidence={"ranks": config.ranks_here, "granted": slurm.gpus_on_node, "job": slurm.job_id},
         place=place_of(config, "num_processes"),
     )
 
 
-@check(Severity.WARNING, source="https://huggingface.co/docs/accelerate/package_reference/utilities")
+@check(Severity.WARNING, source="https://huggingface.co/docs/accelerate/package_reference/utilities", given=here)
 def config_type_of_other_hardware(config: Config, driver: Driver) -> Answer:
     """The type is for hardware of another vendor, and this machine has NVIDIA GPUs.
 
     Why: the launcher starts the processes all the same, and each takes what it finds: the type has no say in it.
 
-    Fix: MULTI_GPU.
+    Fix: Write distributed_type: MULTI_GPU.
     """
-    if config.away:
-        return Skip(AWAY)
-    if not readable(config) or config.distributed_type is None:
-        return Skip(BROKEN if not readable(config) else "the type is not known")
+    if not is_readable(config) or config.distributed_type is None:
+        return Skip(BROKEN if not is_readable(config) else "the type is not known")
     if not driver.any_gpu:
         return Skip("no NVIDIA GPU on this machine")
     kind = config.distributed_type
@@ -179,23 +170,21 @@ def config_type_of_other_hardware(config: Config, driver: Driver) -> Answer:
     return Problem(
         f"distributed_type {kind} on a machine with NVIDIA GPUs",
         "It is for TPUs." if kind == "XLA" else f"It is for {kind.removeprefix('MULTI_')} devices of another vendor.",
-        Fix("Write distributed_type: MULTI_GPU."),
         place=place_of(config, "distributed_type"),
     )
 
 
-@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11")
+@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=here)
 def config_cpu_with_gpu_type(config: Config, driver: Driver) -> Answer:
     """use_cpu is true, and the type is one of GPUs.
 
-    Why: the launcher of several processes does not hand use_cpu on: the ranks take GPUs all the same, and where torch
-    sees none, each trains alone.
+    Why: The ranks take the GPUs they see.
+    More: The launcher of several processes does not hand use_cpu on; where torch sees no GPU, each rank trains alone.
 
-    Fix: use_cpu: false, or MULTI_CPU with mpirun.
+    Fix: Write use_cpu: false; mgpu launch runs the ranks on the CPU where there is no GPU.
+    More: Or take MULTI_CPU, with mpirun.
     """
-    if config.away:
-        return Skip(AWAY)
-    if not readable(config) or config.distributed_type not in GPU_TYPES:
+    if not is_readable(config) or config.distributed_type not in GPU_TYPES:
         return Skip("not a config of GPUs")
     if config.values.get("use_cpu") is not True:
         return Ok("use_cpu is not asked for")
@@ -203,36 +192,30 @@ def config_cpu_with_gpu_type(config: Config, driver: Driver) -> Answer:
         return Ok("no GPU here: the ranks run on the CPU")
     return Problem(
         f"use_cpu: true has no effect with distributed_type {config.distributed_type}",
-        "The ranks take the GPUs they see.",
-        Fix("Write use_cpu: false; mgpu launch runs the ranks on the CPU where there is no GPU."),
         place=place_of(config, "use_cpu"),
     )
 
 
-@check(Severity.INFO, source="measured accelerate 1.15 torch 2.13 2026-11")
+@check(Severity.INFO, source="measured accelerate 1.15 torch 2.13 2026-11", given=here)
 def config_runs_on_cpu(config: Config, driver: Driver) -> Answer:
     """There is no NVIDIA GPU here: the ranks of this config will run on the CPU.
 
-    Why: accelerate would start N trainings that do not know of each other when torch sees no GPU. mgpu launch and
-    smoke-test add ACCELERATE_USE_CPU=true, which makes them one gloo run of N ranks.
+    Why: mgpu adds ACCELERATE_USE_CPU=true; without it accelerate would start independent trainings.
+    More: It makes them one gloo run of N ranks.
 
-    Fix: nothing for a rehearsal.
+    Fix: Nothing, for a rehearsal.
     """
-    if config.away:
-        return Skip(AWAY)
-    if not readable(config) or config.distributed_type not in GPU_TYPES:
+    if not is_readable(config) or config.distributed_type not in GPU_TYPES:
         return Skip("the config does not ask for GPUs")
     if driver.any_gpu:
         return Ok("this machine has NVIDIA GPUs")
     return Problem(
         f"no GPU here: {counted(config.ranks_here or 1, 'rank')} on the CPU, over gloo",
-        "mgpu adds ACCELERATE_USE_CPU=true; without it accelerate would start independent trainings.",
-        Fix("Nothing, for a rehearsal."),
         place=place_of(config, "distributed_type"),
     )
 
 
-@check(Severity.WARNING, source="https://arxiv.org/abs/1910.02054", because_of=("config_more_ranks_than_gpus",))
+@check(Severity.WARNING, source=_ZERO_PAPER, because_of=("config_more_ranks_than_gpus",), given=here)
 def config_model_too_large(config: Config, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """The model this config was made for does not fit into the GPUs here.
 
@@ -240,47 +223,43 @@ def config_model_too_large(config: Config, gpus: tuple[Gpu, ...], visible: Visib
     steps, if not before. Activations come on top. mgpu notes the size of the model in a comment; other files say
     nothing about it.
 
-    Fix: split more (FSDP2, ZeRO), offload, or use more GPUs.
+    Fix: Split it more, offload, or use more GPUs.
+    More: FSDP2 and ZeRO split it.
     """
-    if config.away:
-        return Skip(AWAY)
-    if not readable(config) or config.model is None:
+    if not is_readable(config) or config.model is None:
         return Skip("the file does not say how large the model is")
     strategy, offload = _strategy(config)
     ranks, here = config.num_processes, config.ranks_here
     if strategy is None or not ranks or not here or config.precision not in PRECISIONS:
         return Skip("how the model is split is not known")
-    by_index = {gpu.index: gpu for gpu in gpus}
-    used = [by_index[index] for index in visible.gpus if index in by_index]
-    used = used[:here] if config.values.get("gpu_ids") in _ALL else used
-    sizes = [gpu.memory_total_bytes - (gpu.memory_reserved_bytes or 0) for gpu in used if gpu.memory_total_bytes]
-    if not used or len(sizes) < len(used):
+    room = _smallest(gpus, visible.gpus, here if config.values.get("gpu_ids") in _ALL else None)
+    if room is None:
         return Skip("the memory of the GPUs is not known")
-    model, room = config.model, min(sizes)
-    each = need(
-        model.params, strategy=strategy, ranks=ranks, optimizer=model.optimizer, precision=config.precision,
-        train=model.train, trainable=model.trainable, offload=offload,
-    )  # fmt: skip
+    model = config.model
+    each = _needed(model, strategy, ranks, config.precision, offload)
     name, asked = STRATEGY_NAMES[strategy], gib(each.resident_bytes)
     if fits(each, room):
         return Ok(f"{name} needs {asked} of {gib(room)}, activations not counted")
     return Problem(
         f"the model needs {asked} per GPU with {name} on {counted(ranks, 'GPU')}; a GPU here has {gib(room)}",
         f"{each.formula}; {gib(RESERVE_BYTES)} are kept for CUDA and NCCL, activations come on top.",
-        Fix(
-            "Split it more, offload, or use more GPUs.",
-            (
-                shell(
-                    "mgpu configure --plan --params {:id} --train {:id} --optimizer {:id}",
-                    model.params,
-                    model.train,
-                    model.optimizer,
-                ),
-            ),
-        ),
+        commands(shell(_PLAN, model.params, model.train, model.optimizer)),
         {"parameters": model.params, "strategy": strategy, "need_bytes": each.resident_bytes, "gpu_bytes": room},
         place=place_of(config, "distributed_type"),
     )
+
+
+def _needed(model: Model, strategy: str, ranks: int, precision: str, offload: bool) -> Need:
+    split = partial(need, model.params, strategy=strategy, ranks=ranks, precision=precision, offload=offload)
+    return split(optimizer=model.optimizer, train=model.train, trainable=model.trainable)
+
+
+def _smallest(gpus: tuple[Gpu, ...], visible: tuple[int, ...], most: int | None) -> int | None:
+    """The memory of the smallest of the first visible GPUs; None where it is not known of all."""
+    by_index = {gpu.index: gpu for gpu in gpus}
+    used = [by_index[index] for index in visible if index in by_index][:most]
+    sizes = [gpu.memory_total_bytes - (gpu.memory_reserved_bytes or 0) for gpu in used if gpu.memory_total_bytes]
+    return min(sizes) if used and len(sizes) == len(used) else None
 
 
 def _strategy(config: Config) -> tuple[str | None, bool]:

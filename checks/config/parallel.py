@@ -10,20 +10,19 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
 from .._wording import counted
-from ._file import ACCELERATORS, place_of, readable
-from ._reading import integer
+from ._config_file import ACCELERATORS, is_readable, place_of
 from ._schema import FSDP, MEGATRON, PARALLELISM, entries, fsdp_version, settings
+from ._value_kinds import integer
 
 _PARALLELISM = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
 _MEGATRON_DOCS = "https://huggingface.co/docs/accelerate/usage_guides/megatron_lm"
-
 _PREFIX = "parallelism_config_"
 _NO_SIZES = "the config has no parallelism_config that counts"
 
 
 def _sizes(config: Config) -> dict[str, int] | None:
     """dp_replicate, dp_shard, tp, cp, sp; None where the section does not count or a size cannot be read."""
-    values: Mapping[str, Any] = settings(config, PARALLELISM) if readable(config) else {}
+    values: Mapping[str, Any] = settings(config, PARALLELISM) if is_readable(config) else {}
     if not values:
         return None
     names = ("dp_replicate", "dp_shard", "tp", "cp", "sp")
@@ -47,7 +46,8 @@ def _at(config: Config, sizes: Mapping[str, int]) -> str:
 def config_parallel_sizes_mismatch(config: Config) -> Answer:
     """The sizes in parallelism_config do not multiply to num_processes.
 
-    Why: every rank has one place in the mesh; every worker stops with "total_size does not match num_processes".
+    Why: Every worker stops with ValueError: the mesh needs each rank once.
+    More: "total_size does not match num_processes".
 
     Fix: sizes whose product is num_processes.
     """
@@ -61,9 +61,8 @@ def config_parallel_sizes_mismatch(config: Config) -> Answer:
         return Ok(f"{_product(sizes)} = {counted(ranks, 'rank')}")
     return Problem(
         f"{_product(sizes)} = {whole}, not the {counted(ranks, 'rank')} of num_processes",
-        "Every worker stops with ValueError: the mesh needs each rank once.",
-        Fix(f"Write sizes whose product is {ranks}, or num_processes: {whole}."),
-        {"product": whole, "ranks": ranks},
+        fix=Fix(f"Write sizes whose product is {ranks}, or num_processes: {whole}."),
+        evidence={"product": whole, "ranks": ranks},
         place=place_of(config, _at(config, sizes)),
     )
 
@@ -72,9 +71,9 @@ def config_parallel_sizes_mismatch(config: Config) -> Answer:
 def config_parallel_kind_invalid(config: Config) -> Answer:
     """parallelism_config asks for a combination that accelerate refuses.
 
-    Why: tensor and context parallelism need sharded data parallelism rather than copies; context and sequence
+    Why: Every worker stops with ValueError.
+    More: Tensor and context parallelism need sharded data parallelism rather than copies; context and sequence
     parallelism exclude each other; FSDP needs a dimension to shard along; FSDP 1 and Megatron-LM know no such mesh.
-    Every worker stops with ValueError.
 
     Fix: as the message says.
     """
@@ -103,23 +102,19 @@ def config_parallel_kind_invalid(config: Config) -> Answer:
         found = (f"parallelism_config does not go with {what}", "Write fsdp_version: 2 in an fsdp_config.")
     if found is None:
         return Ok(f"{_product(sizes)} with {kind}")
-    return Problem(
-        found[0],
-        "Every worker stops with ValueError.",
-        Fix(found[1]),
-        place=place_of(config, _at(config, sizes)),
-    )
+    return Problem(found[0], fix=Fix(found[1]), place=place_of(config, _at(config, sizes)))
 
 
 @check(Severity.ERROR, source=_MEGATRON_DOCS, because_of=("config_processes_invalid",))
 def config_megatron_sizes_mismatch(config: Config) -> Answer:
     """The tensor and pipeline degrees of megatron_lm_config do not divide num_processes.
 
-    Why: each copy of the model takes tp x pp ranks; Megatron-LM stops when the world cannot be cut into whole copies.
+    Why: Megatron-LM cannot cut the world into whole copies of the model, and stops.
+    More: Each copy of the model takes tp x pp ranks.
 
     Fix: num_processes = tp x pp x copies.
     """
-    values: Mapping[str, Any] = settings(config, MEGATRON) if readable(config) else {}
+    values: Mapping[str, Any] = settings(config, MEGATRON) if is_readable(config) else {}
     if not values or config.num_processes is None:
         return Skip("the config has no megatron_lm_config that counts")
     tensor, pipeline = (integer(values.get(f"megatron_lm_{key}_degree", 1)) for key in ("tp", "pp"))
@@ -132,8 +127,7 @@ def config_megatron_sizes_mismatch(config: Config) -> Answer:
     key = next((name for name in ("megatron_lm_tp_degree", "megatron_lm_pp_degree") if name in dotted), None)
     return Problem(
         f"tp {tensor} x pp {pipeline} = {tensor * pipeline} does not divide the {counted(ranks, 'rank')}",
-        "Megatron-LM cannot cut the world into whole copies of the model, and stops.",
-        Fix(f"Write num_processes: {tensor * pipeline}, or a multiple of it."),
-        {"tp": tensor, "pp": pipeline, "ranks": ranks},
+        fix=Fix(f"Write num_processes: {tensor * pipeline}, or a multiple of it."),
+        evidence={"tp": tensor, "pp": pipeline, "ranks": ranks},
         place=place_of(config, dotted[key] if key else "megatron_lm_config"),
     )

@@ -7,19 +7,21 @@ from mgpu.planning.memory import PRECISIONS
 from mgpu.planning.requirements import BF16, FP8
 from mgpu.snapshot import Config, Gpu, Visible
 
-from ._file import ARGS, BROKEN, PREPARE, expands, place_of, readable, written
+from ._config_file import ARGS, PREPARE, expands, is_readable, place_of, readable, written
 from ._schema import precision
 
 _QUOTED = {"no": "'no' with quotes, which is fp32"}
+# fmt: off
 # What people write for them, torch's names among it.
 _MEANT = {
     "float16": "fp16", "half": "fp16", "f16": "fp16", "torch.float16": "fp16", "fp-16": "fp16",
     "bfloat16": "bf16", "bfp16": "bf16", "torch.bfloat16": "bf16", "bf-16": "bf16", "brain": "bf16",
     "fp32": "no", "float32": "no", "full": "no", "none": "no", "32": "no", "torch.float32": "no",
-}  # fmt: skip
+}
+# fmt: on
 
 
-@check(Severity.ERROR, source=PREPARE)
+@check(Severity.ERROR, source=PREPARE, given=readable)
 def config_precision_invalid(config: Config) -> Answer:
     """mixed_precision is not one of no, fp16, bf16, fp8.
 
@@ -27,8 +29,6 @@ def config_precision_invalid(config: Config) -> Answer:
 
     Fix: 'no' in quotes, fp16, bf16 or fp8.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     value = config.values.get("mixed_precision")
     if value is None or (isinstance(value, str) and value.lower() in PRECISIONS):
         return Ok(f"{value or 'none'}")
@@ -54,23 +54,21 @@ def config_precision_invalid(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=ARGS)
+@check(Severity.WARNING, source=ARGS, given=readable)
 def config_precision_twice(config: Config) -> Answer:
     """The old key fp16 stands beside mixed_precision and says something else.
 
-    Why: accelerate has read mixed_precision alone since 0.6, and drops fp16 without a word.
+    Why: accelerate reads mixed_precision alone.
+    More: It has since 0.6, and drops fp16 without a word.
 
-    Fix: delete fp16.
+    Fix: Delete fp16.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     values = config.values
     if "fp16" not in values or "mixed_precision" not in values:
         return Ok("the precision is given once")
     return Problem(
         f"fp16: {written(config, 'fp16')} has no effect beside mixed_precision: {written(config, 'mixed_precision')}",
-        "accelerate reads mixed_precision alone.",
-        Fix("Delete fp16.", edits=(Edit("delete", "fp16"),)),
+        fix=Fix(edits=(Edit("delete", "fp16"),)),
         place=place_of(config, "fp16"),
     )
 
@@ -84,13 +82,13 @@ def _weakest(gpus: tuple[Gpu, ...], visible: Visible) -> Gpu | None:
 def config_bf16_emulated(config: Config, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """The config asks for bf16 on a GPU that does not have it.
 
-    Why: below compute capability 8.0 torch emulates bf16: nothing fails, training is slow. accelerate's own test counts
-    emulation as support.
+    Why: torch emulates it: correct, and slower than fp32.
+    More: That is so below compute capability 8.0: nothing fails. accelerate's own test counts emulation as support.
 
     Fix: fp16 on Volta and Turing, 'no' on older ones.
     """
     weakest = _weakest(gpus, visible)
-    if not readable(config) or precision(config) != "bf16":
+    if not is_readable(config) or precision(config) != "bf16":
         return Skip("the config does not ask for bf16")
     if weakest is None:
         return Skip("no visible GPU with a known compute capability")
@@ -99,8 +97,7 @@ def config_bf16_emulated(config: Config, gpus: tuple[Gpu, ...], visible: Visible
         return Ok(f"native from compute capability 8.0; the weakest GPU has {major}.{minor}")
     return Problem(
         f"bf16 on {weakest.name} (compute capability {major}.{minor})",
-        "torch emulates it: correct, and slower than fp32.",
-        Fix("Write mixed_precision: fp16." if major >= 7 else "Write mixed_precision: 'no'."),
+        fix=Fix("Write mixed_precision: fp16." if major >= 7 else "Write mixed_precision: 'no'."),
         place=place_of(config, "mixed_precision"),
     )
 
@@ -109,12 +106,13 @@ def config_bf16_emulated(config: Config, gpus: tuple[Gpu, ...], visible: Visible
 def config_fp8_unsupported(config: Config, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """The config asks for fp8 on a GPU without fp8 units.
 
-    Why: fp8 begins with compute capability 8.9; below it the ranks fall back to fp16, or stop.
+    Why: fp8 needs 8.9 (Ada) or 9.0 (Hopper).
+    More: Below it the ranks fall back to fp16, or stop.
 
     Fix: bf16.
     """
     weakest = _weakest(gpus, visible)
-    if not readable(config) or precision(config) != "fp8":
+    if not is_readable(config) or precision(config) != "fp8":
         return Skip("the config does not ask for fp8")
     if weakest is None:
         return Skip("no visible GPU with a known compute capability")
@@ -123,7 +121,6 @@ def config_fp8_unsupported(config: Config, gpus: tuple[Gpu, ...], visible: Visib
         return Ok(f"the weakest GPU has {major}.{minor}")
     return Problem(
         f"fp8 on {weakest.name} (compute capability {major}.{minor})",
-        "fp8 needs 8.9 (Ada) or 9.0 (Hopper).",
-        Fix("Write mixed_precision: bf16." if (major, minor) >= BF16 else "Write mixed_precision: fp16."),
+        fix=Fix("Write mixed_precision: bf16." if (major, minor) >= BF16 else "Write mixed_precision: fp16."),
         place=place_of(config, "mixed_precision"),
     )

@@ -6,7 +6,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
 from .._wording import counted
-from ._file import (
+from ._config_file import (
     ARGS,
     BROKEN,
     LAUNCH,
@@ -14,30 +14,33 @@ from ._file import (
     TYPES,
     as_whole,
     expands,
+    is_readable,
     place_of,
     readable,
     started_by_torchrun,
     suggestion,
     written,
 )
-from ._words import meant
+from ._spelling import meant
 
 _TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 
 # What people call a type that accelerate calls otherwise. TPU was renamed in accelerate 0.27.
 _RENAMED = {"TPU": "XLA"}
+# fmt: off
 _COLLOQUIAL = {
     "DDP": "MULTI_GPU", "GPU": "MULTI_GPU", "CUDA": "MULTI_GPU", "NCCL": "MULTI_GPU", "MULTI_NODE": "MULTI_GPU",
     "DATA_PARALLEL": "MULTI_GPU", "DISTRIBUTED_DATA_PARALLEL": "MULTI_GPU", "MULTI-GPU": "MULTI_GPU",
     "SINGLE_GPU": "NO", "SINGLE_MACHINE": "NO", "SINGLE": "NO", "NONE": "NO", "CPU": "NO", "MPS": "NO",
     "FSDP2": "FSDP", "FULLY_SHARDED_DATA_PARALLEL": "FSDP", "ZERO": "DEEPSPEED", "MEGATRON": "MEGATRON_LM",
-}  # fmt: skip
+}
+# fmt: on
 _ASK_THE_USER = -1  # what the loader puts in for a missing number; the launcher refuses it
 # Words that torchrun counts devices for.
 _COUNTED_AT_LAUNCH = ("auto", "gpu", "cpu", "xpu")
 
 
-@check(Severity.ERROR, source=ARGS, because_of=("config_environment_unknown",))
+@check(Severity.ERROR, source=ARGS, because_of=("config_environment_unknown",), given=readable)
 def config_type_invalid(config: Config) -> Answer:
     """distributed_type is missing or not one of accelerate's types.
 
@@ -45,8 +48,6 @@ def config_type_invalid(config: Config) -> Answer:
 
     Fix: MULTI_GPU for DDP on several GPUs, FSDP, DEEPSPEED, or 'NO' (in quotes) for one process.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     value = config.distributed_type
     if value in TYPES:
         return Ok(f"{value}")
@@ -86,8 +87,8 @@ def config_processes_invalid(config: Config) -> Answer:
 
     Fix: write the number of GPUs of all machines together.
     """
-    if not readable(config) or config.distributed_type is None:
-        return Skip(BROKEN if not readable(config) else "the type is not valid")
+    if not is_readable(config) or config.distributed_type is None:
+        return Skip(BROKEN if not is_readable(config) else "the type is not valid")
     given = config.values.get("num_processes")
     if "num_processes" not in config.values and config.values.get("distributed_type") is False:
         return Problem(
@@ -130,33 +131,30 @@ def _left_to_torchrun(config: Config) -> bool:
 def config_processes_left_open(config: Config) -> Answer:
     """num_processes is a word that torchrun counts devices for.
 
-    Why: accelerate hands `auto` and `gpu` on unread. Where CUDA is broken, auto starts a process for every CPU, and
+    Why: Without a working CUDA the count is another one, and nobody is told.
+    More: accelerate hands `auto` and `gpu` on unread. Where CUDA is broken, auto starts a process for every CPU, and
     each trains alone.
 
-    Fix: write the number of GPUs.
+    Fix: Write the number of GPUs.
     """
-    if not readable(config) or config.distributed_type is None:
-        return Skip(BROKEN if not readable(config) else "the type is not valid")
+    if not is_readable(config) or config.distributed_type is None:
+        return Skip(BROKEN if not is_readable(config) else "the type is not valid")
     if not _left_to_torchrun(config):
         return Ok("the number of processes is not left to torchrun")
     return Problem(
         f"num_processes: {written(config, 'num_processes')} is counted at launch",
-        "Without a working CUDA the count is another one, and nobody is told.",
-        Fix("Write the number of GPUs."),
         place=place_of(config, "num_processes"),
     )
 
 
-@check(Severity.ERROR, source=LAUNCH)
+@check(Severity.ERROR, source=LAUNCH, given=readable)
 def config_machines_invalid(config: Config) -> Answer:
     """num_machines is not a whole number.
 
-    Why: the launcher compares it with 1 and stops with a TypeError.
+    Why: accelerate compares it with 1 and stops with a TypeError, or divides and starts nothing.
 
     Fix: write the number of machines.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     given = config.values.get("num_machines", 1)
     if type(given) is int or _counts_as_one(given):
         return Ok(f"{given} machines" if given != 1 else "1 machine")
@@ -165,8 +163,7 @@ def config_machines_invalid(config: Config) -> Answer:
     whole = as_whole(given)
     return Problem(
         f"num_machines: {written(config, 'num_machines')} is not a whole number",
-        "accelerate compares it with 1 and stops with a TypeError, or divides and starts nothing.",
-        Fix(
+        fix=Fix(
             f"Write {whole}." if whole else "Write the number of machines.",
             edits=(Edit("set", "num_machines", whole),) if whole else (),
         ),
@@ -179,23 +176,21 @@ def _counts_as_one(given: object) -> bool:
     return isinstance(given, int | float) and not (type(given) is int and given >= 1) and given <= 1
 
 
-@check(Severity.WARNING, source=LAUNCH)
+@check(Severity.WARNING, source=LAUNCH, given=readable)
 def config_machines_taken_as_one(config: Config) -> Answer:
     """num_machines is 0, negative or no whole number, and accelerate takes it as 1.
 
-    Why: nobody is told: a launch meant for several machines runs on this one alone.
+    Why: accelerate asks only whether it is greater than 1.
+    More: Nobody is told: a launch meant for several machines runs on this one alone.
 
-    Fix: write the number of machines.
+    Fix: Write 1, or the number of machines.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     given = config.values.get("num_machines", 1)
     if not _counts_as_one(given):
         return Ok("num_machines is at least 1" if type(given) is int else "another check judges it")
     return Problem(
         f"num_machines: {written(config, 'num_machines')} is taken as 1",
-        "accelerate asks only whether it is greater than 1.",
-        Fix("Write 1, or the number of machines.", edits=(Edit("set", "num_machines", 1),)),
+        fix=Fix(edits=(Edit("set", "num_machines", 1),)),
         place=place_of(config, "num_machines"),
     )
 
@@ -209,7 +204,7 @@ def config_ranks_uneven(config: Config) -> Answer:
 
     Fix: num_processes = machines x GPUs per machine.
     """
-    if not readable(config) or config.num_processes is None:
+    if not is_readable(config) or config.num_processes is None:
         return Skip("the number of processes is not known")
     ranks, machines = config.num_processes, config.num_machines
     if config.distributed_type not in TYPES or config.distributed_type in (*SIMPLE_TYPES, "XLA"):
@@ -231,12 +226,12 @@ def config_ranks_uneven(config: Config) -> Answer:
 def config_one_process_of_many(config: Config) -> Answer:
     """The type starts a single process, and the config asks for several.
 
-    Why: 'NO' runs one process whatever num_processes says; MULTI_CPU without an MPI hostfile as well. The run succeeds,
-    on one rank.
+    Why: accelerate takes the file and trains on one rank, without a word.
+    More: 'NO' runs one process whatever num_processes says; MULTI_CPU without an MPI hostfile as well.
 
-    Fix: MULTI_GPU starts one process per GPU.
+    Fix: Write distributed_type: MULTI_GPU (also for CPU ranks: mgpu launch adds ACCELERATE_USE_CPU).
     """
-    if not readable(config) or config.distributed_type is None:
+    if not is_readable(config) or config.distributed_type is None:
         return Skip("the type is not known")
     kind, given = config.distributed_type, config.values.get("num_processes")
     ranks = given if isinstance(given, float) and given > 1 else config.num_processes or 1
@@ -246,9 +241,7 @@ def config_one_process_of_many(config: Config) -> Answer:
         return Ok(f"{kind} with {ranks} process{'' if ranks == 1 else 'es'}")
     return Problem(
         f"distributed_type {kind} starts 1 process, not {ranks}",
-        "accelerate takes the file and trains on one rank, without a word.",
-        Fix("Write distributed_type: MULTI_GPU (also for CPU ranks: mgpu launch adds ACCELERATE_USE_CPU)."),
-        {"distributed_type": kind, "num_processes": ranks},
+        evidence={"distributed_type": kind, "num_processes": ranks},
         place=place_of(config, "distributed_type"),
     )
 
@@ -257,17 +250,13 @@ def config_one_process_of_many(config: Config) -> Answer:
 def config_one_rank(config: Config) -> Answer:
     """The type is for several GPUs, and the config starts one process.
 
-    Why: it works, through the launcher of many. accelerate's own wizard proposes 1 process whatever the machine has.
+    Why: One process uses one GPU.
+    More: It works, through the launcher of many. accelerate's own wizard proposes 1 process whatever the machine has.
 
-    Fix: num_processes is the number of GPUs; for one alone, distributed_type 'NO'.
+    Fix: Write the number of GPUs, or distributed_type: 'NO' for one.
     """
-    if not readable(config) or config.distributed_type != "MULTI_GPU" or config.num_processes is None:
+    if not is_readable(config) or config.distributed_type != "MULTI_GPU" or config.num_processes is None:
         return Skip("not a config of several GPUs")
     if config.num_processes > 1:
         return Ok(f"{config.num_processes} processes")
-    return Problem(
-        "MULTI_GPU with 1 process",
-        "One process uses one GPU.",
-        Fix("Write the number of GPUs, or distributed_type: 'NO' for one."),
-        place=place_of(config, "num_processes"),
-    )
+    return Problem("MULTI_GPU with 1 process", place=place_of(config, "num_processes"))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
 from .._wording import counted
-from ._file import (
-    BROKEN,
+from ._config_file import (
     LAUNCH,
     PREPARE,
     SIMPLE_TYPES,
@@ -39,16 +38,15 @@ def _loopback(address: str) -> bool:
     return address in ("localhost", "::1", "[::1]") or address.startswith("127.")
 
 
-@check(Severity.ERROR, source=PREPARE)
+@check(Severity.ERROR, source=PREPARE, given=readable)
 def config_master_missing(config: Config) -> Answer:
     """A config for several machines names no address of the main one.
 
     Why: accelerate passes the text "None" as host name, and every machine tries to resolve it for 15 minutes.
 
-    Fix: set main_process_ip to an address of the first machine that the others reach.
+    Fix: Give it in the file or on the command line.
+    More: It is an address of the first machine that the others reach.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     if config.num_machines < 2:
         return Skip("one machine needs no address")
     if not _meets(config):
@@ -63,21 +61,21 @@ def config_master_missing(config: Config) -> Answer:
         "accelerate stops with an AssertionError."
         if config.distributed_type in SIMPLE_TYPES
         else 'accelerate would look for a host called "None".',
-        Fix("Give it in the file or on the command line.", ("accelerate launch --main_process_ip ADDRESS ...",)),
+        commands("accelerate launch --main_process_ip ADDRESS ..."),
         place=place_of(config, "num_machines"),
     )
 
 
-@check(Severity.ERROR, source="measured two network namespaces 2026-11")
+@check(Severity.ERROR, source="measured two network namespaces 2026-11", given=readable)
 def config_master_is_loopback(config: Config) -> Answer:
     """A config for several machines gives the loopback address as the main one's.
 
-    Why: every machine would wait for itself, in silence.
+    Why: The other machines cannot reach it; they wait for themselves.
+    More: Every machine would wait for itself, in silence.
 
-    Fix: an address of the first machine on the cluster's network.
+    Fix: Write an address the others reach.
+    More: It is one of the first machine, on the cluster's network.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     if config.num_machines < 2:
         return Skip("one machine may use the loopback address")
     if not _meets(config):
@@ -89,23 +87,20 @@ def config_master_is_loopback(config: Config) -> Answer:
         return Ok(address)
     return Problem(
         f"main_process_ip: {address} with {config.num_machines} machines",
-        "The other machines cannot reach it; they wait for themselves.",
-        Fix("Write an address the others reach.", ("ip -brief address",)),
+        fix=commands("ip -brief address"),
         place=place_of(config, "main_process_ip"),
     )
 
 
-@check(Severity.ERROR, source=PREPARE)
+@check(Severity.ERROR, source=PREPARE, given=readable)
 def config_master_invalid(config: Config) -> Answer:
     """main_process_ip is neither an address nor a host name.
 
-    Why: accelerate joins it with the port and passes it on unread. The ranks look for a host of that very name, again
-    and again, for 15 minutes.
+    Why: The ranks would look for a host of that name.
+    More: accelerate joins it with the port and passes it on unread; they look again and again, for 15 minutes.
 
     Fix: the address alone; its port goes into main_process_port.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     value = config.values.get("main_process_ip")
     if config.num_machines < 2 or not _meets(config) or value is None or not str(value).strip() or expands(value):
         return Skip("no address that is used")
@@ -115,8 +110,9 @@ def config_master_invalid(config: Config) -> Answer:
     good = next((edit.value for edit in edits if edit.key == "main_process_ip"), None)
     return Problem(
         f"main_process_ip: {written(config, 'main_process_ip')} {fault}",
-        "The ranks would look for a host of that name.",
-        Fix(f"Write main_process_ip: {good}." if good else "Write the address or the host name alone.", edits=edits),
+        fix=Fix(
+            f"Write main_process_ip: {good}." if good else "Write the address or the host name alone.", edits=edits
+        ),
         place=place_of(config, "main_process_ip"),
     )
 
@@ -150,16 +146,15 @@ def _fault_of(address: str) -> str:
     return "" if re.fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", plain) else "is not a host name"
 
 
-@check(Severity.WARNING, source=PREPARE)
+@check(Severity.WARNING, source=PREPARE, given=readable)
 def config_master_ignored(config: Config) -> Answer:
     """A config for one machine names the address of a main one.
 
-    Why: with num_machines 1 nobody reads it: the ranks meet on this machine, and the others are not waited for.
+    Why: The ranks meet on this machine.
+    More: With num_machines 1 nobody reads it, and the others are not waited for.
 
-    Fix: delete it, or write the number of machines.
+    Fix: Delete it, or write num_machines.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     address = config.values.get("main_process_ip")
     if config.num_machines > 1 or address is None or not str(address).strip():
         return Ok("no address that nobody reads")
@@ -169,13 +164,11 @@ def config_master_ignored(config: Config) -> Answer:
         return Ok(f"{address} is this machine")
     return Problem(
         f"main_process_ip: {written(config, 'main_process_ip')} has no effect with one machine",
-        "The ranks meet on this machine.",
-        Fix("Delete it, or write num_machines."),
         place=place_of(config, "main_process_ip"),
     )
 
 
-@check(Severity.ERROR, source=PREPARE)
+@check(Severity.ERROR, source=PREPARE, given=readable)
 def config_port_invalid(config: Config) -> Answer:
     """main_process_port is not a port number.
 
@@ -184,8 +177,6 @@ def config_port_invalid(config: Config) -> Answer:
 
     Fix: a number from 1 to 65535 without quotes, the same on all machines.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     port = config.values.get("main_process_port")
     if port is None and config.engine:
         return Skip(_STARTED.format(engine=config.engine))
@@ -219,38 +210,30 @@ def config_port_invalid(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=_PORTS)
+@check(Severity.WARNING, source=_PORTS, given=readable)
 def config_port_privileged(config: Config) -> Answer:
     """main_process_port is below 1024.
 
-    Why: only root may listen there: "Permission denied" on the first machine, and the others wait.
+    Why: The first rank cannot listen on it.
+    More: Only root may: "Permission denied" on the first machine, and the others wait.
 
-    Fix: a port from 1024 up.
+    Fix: Write a free port from 1024 up, for example 29500.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     port = config.port
     if port is None or port >= _OPEN_TO_ALL:
         return Ok(f"port {port}" if port else "no port is given")
-    return Problem(
-        f"main_process_port: {port} is for root only",
-        "The first rank cannot listen on it.",
-        Fix("Write a free port from 1024 up, for example 29500."),
-        place=place_of(config, "main_process_port"),
-    )
+    return Problem(f"main_process_port: {port} is for root only", place=place_of(config, "main_process_port"))
 
 
-@check(Severity.ERROR, source=PREPARE)
+@check(Severity.ERROR, source=PREPARE, given=readable)
 def config_machine_rank_invalid(config: Config) -> Answer:
     """machine_rank is not the number of one of the machines.
 
     Why: they are numbered from 0. With another number the machines wait for the missing one, up to 15 minutes; text
     stops the launcher.
 
-    Fix: leave it out of the file, and give each machine its own on the command line.
+    Fix: Delete it; give each machine its own.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     if config.num_machines < 2 or not started_by_torchrun(config):
         return Skip("machine_rank is not used")
     rank = config.values.get("machine_rank", 0)
@@ -262,21 +245,20 @@ def config_machine_rank_invalid(config: Config) -> Answer:
     return Problem(
         f"machine_rank: {written(config, 'machine_rank')} of {counted(config.num_machines, 'machine')}",
         f"The machines are numbered from 0 to {config.num_machines - 1}.",
-        Fix("Delete it; give each machine its own.", ("accelerate launch --machine_rank 0 ...",)),
+        commands("accelerate launch --machine_rank 0 ..."),
         place=place_of(config, "machine_rank"),
     )
 
 
-@check(Severity.WARNING, source=PREPARE)
+@check(Severity.WARNING, source=PREPARE, given=readable)
 def config_machine_rank_ignored(config: Config) -> Answer:
     """A config for one machine says that it is another than the first.
 
-    Why: with num_machines 1 the launcher does not look at it: this machine trains alone.
+    Why: The launcher starts a run of its own.
+    More: With num_machines 1 it does not look at the number: this machine trains alone.
 
-    Fix: delete it, or write the number of machines.
+    Fix: Delete it, or write num_machines and main_process_ip.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     rank = config.values.get("machine_rank")
     if config.num_machines > 1 or rank in (None, 0, "0", False):
         return Ok("no machine_rank that nobody reads")
@@ -284,28 +266,25 @@ def config_machine_rank_ignored(config: Config) -> Answer:
         return Skip(_UNCOUNTED)
     return Problem(
         f"machine_rank: {written(config, 'machine_rank')} has no effect with one machine",
-        "The launcher starts a run of its own.",
-        Fix("Delete it, or write num_machines and main_process_ip."),
         place=place_of(config, "machine_rank"),
     )
 
 
-@check(Severity.INFO, source=LAUNCH)
+@check(Severity.INFO, source=LAUNCH, given=readable)
 def config_machine_rank_fixed(config: Config) -> Answer:
     """The config is for one certain machine of several.
 
-    Why: a file that all machines read gives them all this number, and they wait for the others.
+    Why: All that read it would take themselves for the same machine.
+    More: They wait for the others.
 
-    Fix: leave machine_rank out, and give it on the command line.
+    Fix: Give it when launching.
+    More: Leave it out of the file.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     rank = config.values.get("machine_rank")
     if config.num_machines < 2 or type(rank) is not int or not 0 < rank < config.num_machines:
         return Ok("the file fits every machine")
     return Problem(
         f"machine_rank: {rank}: the file is for that machine only",
-        "All that read it would take themselves for the same machine.",
-        Fix("Give it when launching.", (shell("accelerate launch --machine_rank {:number} ...", rank),)),
+        fix=commands(shell("accelerate launch --machine_rank {:number} ...", rank)),
         place=place_of(config, "machine_rank"),
     )

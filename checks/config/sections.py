@@ -9,8 +9,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
 from .._wording import counted
-from ._file import BROKEN, LAUNCH, place_of, readable
-from ._reading import Section, fault
+from ._config_file import BROKEN, LAUNCH, PLUGINS, is_readable, place_of, readable
 from ._schema import (
     DEEPSPEED,
     DEEPSPEED_JSON,
@@ -27,9 +26,9 @@ from ._schema import (
     precision,
     settings,
 )
-from ._words import meant, near, shown
+from ._spelling import meant, near, shown
+from ._value_kinds import Section, fault
 
-_PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _CONFIG_DOCS = "https://huggingface.co/docs/accelerate/package_reference/cli"
 
 
@@ -37,33 +36,28 @@ _CONFIG_DOCS = "https://huggingface.co/docs/accelerate/package_reference/cli"
 def config_section_unreadable(config: Config) -> Answer:
     """deepspeed_config is not a mapping of keys.
 
-    Why: with distributed_type DEEPSPEED the launcher asks it for its keys, and stops with AttributeError.
+    Why: accelerate launch stops with AttributeError.
+    More: With distributed_type DEEPSPEED it asks the section for its keys.
 
-    Fix: indent its keys below the section's name; the name of a DeepSpeed file goes into deepspeed_config_file.
+    Fix: Write its keys below it, indented; a DeepSpeed file is named by deepspeed_config_file.
     """
-    if not readable(config) or config.distributed_type != "DEEPSPEED":
-        return Skip(BROKEN if not readable(config) else "the type is not DEEPSPEED")
+    if not is_readable(config) or config.distributed_type != "DEEPSPEED":
+        return Skip(BROKEN if not is_readable(config) else "the type is not DEEPSPEED")
     value = config.values.get(DEEPSPEED.name)
     if value is None or isinstance(value, Mapping):
         return Ok("deepspeed_config has keys")
-    return Problem(
-        f"deepspeed_config is {_form(value)}, not keys with values",
-        "accelerate launch stops with AttributeError.",
-        Fix("Write its keys below it, indented; a DeepSpeed file is named by deepspeed_config_file."),
-        place=place_of(config, DEEPSPEED.name),
-    )
+    return Problem(f"deepspeed_config is {_form(value)}, not keys with values", place=place_of(config, DEEPSPEED.name))
 
 
-@check(Severity.WARNING, source=LAUNCH)
+@check(Severity.WARNING, source=LAUNCH, given=readable)
 def config_section_not_mapping(config: Config) -> Answer:
     """A nested section is not a mapping of keys.
 
-    Why: accelerate passes over it in silence, and trains with the defaults.
+    Why: The defaults hold, and nobody is told.
+    More: accelerate passes over the section in silence.
 
     Fix: indent its keys below the section's name.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     values = {section.name: config.values.get(section.name) for section in SECTIONS}
     if config.distributed_type == "DEEPSPEED":
         del values[DEEPSPEED.name]  # config_section_unreadable says more
@@ -73,8 +67,7 @@ def config_section_not_mapping(config: Config) -> Answer:
     return tuple(
         Problem(
             f"{name} is {_form(value)}, not keys with values: accelerate takes none of it",
-            "The defaults hold, and nobody is told.",
-            Fix(f"Write {name}: and below it, indented, one key: value in each line."),
+            fix=Fix(f"Write {name}: and below it, indented, one key: value in each line."),
             place=place_of(config, name),
         )
         for name, value in bad.items()
@@ -94,7 +87,7 @@ def config_section_ignored(config: Config) -> Answer:
 
     Fix: change the type, or delete the section.
     """
-    if not readable(config) or config.distributed_type is None:
+    if not is_readable(config) or config.distributed_type is None:
         return Skip("the type is not known")
     there = [section for section in SECTIONS if isinstance(config.values.get(section.name), Mapping)]
     bad = [section for section in there if config.values[section.name] and not counts(config, section)]
@@ -144,11 +137,13 @@ def config_section_missing(config: Config) -> Answer:
 
     Fix: write the section.
     """
-    if not readable(config) or config.distributed_type is None:
+    if not is_readable(config) or config.distributed_type is None:
         return Skip("the type is not known")
     defaults = (
-        (FSDP, "FSDP 1, the whole model as one unit"), (DEEPSPEED, "ZeRO-2, no offload"), (MEGATRON, "no parallelism"),
-    )  # fmt: skip
+        (FSDP, "FSDP 1, the whole model as one unit"),
+        (DEEPSPEED, "ZeRO-2, no offload"),
+        (MEGATRON, "no parallelism"),
+    )
     for section, default in defaults:
         if config.distributed_type in section.types and not config.values.get(section.name):
             return Problem(
@@ -160,7 +155,7 @@ def config_section_missing(config: Config) -> Answer:
     return Ok(f"{config.distributed_type} has the section it needs")
 
 
-@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11")
+@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=readable)
 def config_section_key_unknown(config: Config) -> Answer:
     """A nested section has a key that accelerate does not know.
 
@@ -169,8 +164,6 @@ def config_section_key_unknown(config: Config) -> Answer:
 
     Fix: correct the name; DeepSpeed's own settings belong into its JSON file.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     unknown = [found for found in named(config) if _is_unknown(found[0], found[1])]
     if not unknown:
         return Ok(f"{counted(sum(1 for _ in named(config)), 'nested key')}, all known")
@@ -224,7 +217,7 @@ def _moved(config: Config, section: Section, dotted: str, value: Any, right: str
     return (Edit("rename", dotted, to=f"{section.name}.{right}"),)
 
 
-@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/pull/3098")
+@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/pull/3098", given=readable)
 def config_section_key_renamed(config: Config) -> Answer:
     """A nested section has a key under a name that accelerate no longer reads, or never did.
 
@@ -234,8 +227,6 @@ def config_section_key_renamed(config: Config) -> Answer:
 
     Fix: write the new name.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     old = [found for found in named(config) if found[1] in found[0].renamed]
     if not old:
         return Ok("every nested key has its present name")
@@ -256,31 +247,30 @@ def _renamed(config: Config, section: Section, name: str, dotted: str, value: An
     )
 
 
-@check(Severity.WARNING, source=_PLUGINS)
+@check(Severity.WARNING, source=PLUGINS, given=readable)
 def config_section_key_unread(config: Config) -> Answer:
     """A nested section has a key that accelerate once wrote, or still writes, and that nothing reads.
 
-    Why: the launcher does not hand it to the workers, so it changes nothing.
+    Why: Without it the training is the same.
+    More: The launcher does not hand it to the workers.
 
-    Fix: delete it, or say it where it counts.
+    Fix: Delete it.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     # Where the device is nvme, config_deepspeed_nvme_lost says more.
     bad = [
-        found for found in named(config)
+        found
+        for found in named(config)
         if found[1] in found[0].unread
         and found[3] is not None
         and not (found[1].endswith("_nvme_path") and _on_nvme(config, found[1]))
-    ]  # fmt: skip
+    ]
     if not bad:
         return Ok("every nested key is read by somebody")
     return tuple(
         Problem(
             f"{dotted} has no effect: {section.unread[name]}",
-            "Without it the training is the same.",
-            Fix("Delete it.", edits=(Edit("delete", dotted),)),
-            {"key": dotted},
+            fix=Fix(edits=(Edit("delete", dotted),)),
+            evidence={"key": dotted},
             place=place_of(config, dotted),
         )
         for section, name, dotted, _ in bad
@@ -291,7 +281,7 @@ def _on_nvme(config: Config, name: str) -> bool:
     return str(settings(config, DEEPSPEED).get(name.replace("_nvme_path", "_device"))).lower() == "nvme"
 
 
-@check(Severity.WARNING, source=LAUNCH)
+@check(Severity.WARNING, source=LAUNCH, given=readable)
 def config_section_key_misplaced(config: Config) -> Answer:
     """A nested section has a key of the top level.
 
@@ -300,8 +290,6 @@ def config_section_key_misplaced(config: Config) -> Answer:
 
     Fix: move it to the top level.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     bad = [found for found in named(config) if not found[0].root and found[1] in LAUNCHER]
     if not bad:
         return Ok("no section has a key of the top level")

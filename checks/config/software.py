@@ -4,33 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.planning.requirements import FP8_LIBRARIES, FSDP2_TORCH, TENSOR_PARALLEL_TRANSFORMERS, fp8_backends, numbers
 from mgpu.snapshot import Config, Driver, Pytorch
 
 from .._wording import dotted
-from ._file import LAUNCH, place_of, readable
-from ._reading import integer
+from ._config_file import LAUNCH, PLUGINS, is_readable, place_of
 from ._schema import FP8, FSDP, PARALLELISM, entries, fsdp_version, precision, settings
+from ._value_kinds import integer
 
 _CONSTANTS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/constants.py"
 
+# fmt: off
 _PIP = {
     "TE": "pip install --no-build-isolation transformer-engine[pytorch]", "AO": "pip install torchao",
-}  # fmt: skip
+}
+# fmt: on
 
 
 @check(Severity.ERROR, source=LAUNCH, because_of=("config_section_value_invalid",))
 def config_fp8_library_missing(config: Config, packages: Mapping[str, str]) -> Answer:
     """The config asks for fp8, and the library for it is not installed.
 
-    Why: accelerate has no fp8 of its own: it takes Transformer Engine, torchao or MS-AMP. Without any the launcher
-    stops with "FP8 is not available on this machine"; without the one that is named every worker does.
+    Why: accelerate has no fp8 of its own, and the launch stops.
+    More: It takes Transformer Engine, torchao or MS-AMP. Without any the launcher stops with "FP8 is not available on
+    this machine"; without the one that is named every worker does.
 
-    Fix: install it.
+    Fix: Install it in the environment of the training.
     """
-    if not readable(config) or precision(config) != "fp8":
+    if not is_readable(config) or precision(config) != "fp8":
         return Skip("the config does not ask for fp8")
     given = settings(config, FP8).get("fp8_backend")
     named = given.upper() if isinstance(given, str) else ""
@@ -43,9 +46,8 @@ def config_fp8_library_missing(config: Config, packages: Mapping[str, str]) -> A
     command = _PIP.get(named or "AO")
     return Problem(
         f"fp8 needs {what}, which is not installed" + (f" ({what} from {'.'.join(map(str, least))})" if least else ""),
-        "accelerate has no fp8 of its own, and the launch stops.",
-        Fix("Install it in the environment of the training.", (command,) if command else ()),
-        {"backend": named or None},
+        fix=commands(*((command,) if command else ())),
+        evidence={"backend": named or None},
         place=place_of(config, at),
     )
 
@@ -54,36 +56,34 @@ def config_fp8_library_missing(config: Config, packages: Mapping[str, str]) -> A
 def config_deepspeed_not_installed(config: Config, packages: Mapping[str, str]) -> Answer:
     """The config asks for DeepSpeed, and it is not installed.
 
-    Why: accelerate launch stops with ImportError: "DeepSpeed is not installed".
+    Why: accelerate launch stops with ImportError.
+    More: "DeepSpeed is not installed".
 
-    Fix: install it in the environment of the training, or take FSDP 2, which torch brings along.
+    Fix: Install it in the environment of the training, or use FSDP 2.
+    More: FSDP 2 comes with torch.
     """
-    if not readable(config) or config.distributed_type != "DEEPSPEED":
+    if not is_readable(config) or config.distributed_type != "DEEPSPEED":
         return Skip("the config does not ask for DeepSpeed")
     if "deepspeed" in packages:
         return Ok(f"deepspeed {packages['deepspeed']}")
     return Problem(
         "distributed_type DEEPSPEED, and deepspeed is not installed",
-        "accelerate launch stops with ImportError.",
-        Fix("Install it in the environment of the training, or use FSDP 2.", ("pip install deepspeed",)),
+        fix=commands("pip install deepspeed"),
         place=place_of(config, "distributed_type"),
     )
 
 
-@check(
-    Severity.ERROR,
-    source="https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py",
-    because_of=("config_deepspeed_not_installed",),
-)
+@check(Severity.ERROR, source=PLUGINS, because_of=("config_deepspeed_not_installed",))
 def config_deepspeed_without_transformers(config: Config, packages: Mapping[str, str], driver: Driver) -> Answer:
     """The config asks for DeepSpeed, and transformers is not installed.
 
-    Why: accelerate hands its DeepSpeed settings to transformers, whatever the model is: Accelerator() stops with
-    PackageNotFoundError: "No package metadata was found for transformers" on every rank (measured: accelerate 1.15).
+    Why: accelerate hands its DeepSpeed settings to transformers, also for a model that is none of its: Accelerator()
+    stops on every rank.
+    More: PackageNotFoundError: "No package metadata was found for transformers" (measured: accelerate 1.15).
 
-    Fix: install transformers, or take FSDP 2.
+    Fix: Install it in the environment of the training, or use FSDP 2.
     """
-    if not readable(config) or config.distributed_type != "DEEPSPEED":
+    if not is_readable(config) or config.distributed_type != "DEEPSPEED":
         return Skip("the config does not ask for DeepSpeed")
     if not driver.any_gpu:
         return Skip("no GPU here: accelerate trains it on the CPU, without DeepSpeed")
@@ -91,9 +91,7 @@ def config_deepspeed_without_transformers(config: Config, packages: Mapping[str,
         return Ok(f"transformers {packages['transformers']}")
     return Problem(
         "distributed_type DEEPSPEED, and transformers is not installed",
-        "accelerate hands its DeepSpeed settings to transformers, also for a model that is none of its: Accelerator() "
-        "stops on every rank.",
-        Fix("Install it in the environment of the training, or use FSDP 2.", ("pip install transformers",)),
+        fix=commands("pip install transformers"),
         place=place_of(config, "distributed_type"),
     )
 
@@ -102,12 +100,13 @@ def config_deepspeed_without_transformers(config: Config, packages: Mapping[str,
 def config_software_too_old(config: Config, packages: Mapping[str, str], pytorch: Pytorch) -> Answer:
     """The config asks for parallelism that an installed package is too old for.
 
-    Why: accelerate wants torch 2.6 for FSDP 2, and transformers 4.52 for tensor parallelism. Every worker stops with
-    ImportError or ValueError.
+    Why: Every worker stops.
+    More: accelerate wants torch 2.6 for FSDP 2, and transformers 4.52 for tensor parallelism: ImportError or
+    ValueError.
 
-    Fix: update the package.
+    Fix: Update it.
     """
-    if not readable(config):
+    if not is_readable(config):
         return Skip("the file cannot be read")
     versions = {**packages, "torch": pytorch.version} if pytorch.version else dict(packages)
     asked = _asked(config)
@@ -119,9 +118,8 @@ def config_software_too_old(config: Config, packages: Mapping[str, str], pytorch
     return tuple(
         Problem(
             f"{what} needs {name} {dotted(least)}, and {versions[name]} is installed",
-            "Every worker stops.",
-            Fix("Update it.", (shell("pip install --upgrade {:package}", name),)),
-            {name: versions[name]},
+            fix=commands(shell("pip install --upgrade {:package}", name)),
+            evidence={name: versions[name]},
             place=place_of(config, at),
         )
         for name, least, what, at in old

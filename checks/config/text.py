@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Edit, Fix, Ok, Place, Problem, Severity, Skip, check
+from mgpu.check import Answer, Edit, Fix, Ok, Place, Problem, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, ConfigFault
 
 from .._wording import counted
-from ._file import ARGS, BROKEN, readable
+from ._config_file import ARGS, readable
 
 # What to do about each kind of fault that mgpu/config/parsing.py tells apart.
 _MEND = {
@@ -37,8 +37,9 @@ _MEND = {
 def config_unreadable(config: Config) -> Answer:
     """The config file is not a YAML mapping.
 
-    Why: accelerate stops with a Python error that names neither file nor line: tabs, merge-conflict markers, an empty
-    file, a list, text that is not UTF-8.
+    Why: accelerate cannot load it.
+    More: It stops with a Python error that names neither file nor line: tabs, merge-conflict markers, an empty file, a
+    list, text that is not UTF-8.
 
     Fix: mend the line that is named.
     """
@@ -48,8 +49,7 @@ def config_unreadable(config: Config) -> Answer:
     return tuple(
         Problem(
             fault.message,
-            "accelerate cannot load it.",
-            _mend(config, fault),
+            fix=_mend(config, fault),
             place=Place(
                 config.path, fault.mark.line if fault.mark else None, fault.mark.column if fault.mark else None
             ),
@@ -68,48 +68,41 @@ def _mend(config: Config, fault: ConfigFault) -> Fix:
     return _MEND.get(fault.kind, Fix("Mend the line, or write a new file.", ("mgpu configure",)))
 
 
-@check(Severity.INFO, source=ARGS)
+@check(Severity.INFO, source=ARGS, given=readable)
 def config_byte_order_mark(config: Config) -> Answer:
     """The config begins with a byte order mark.
 
-    Why: an editor of Windows wrote it. accelerate skips it in YAML; in JSON, and in a shell that reads the first line,
-    it is in the way.
+    Why: accelerate skips it; other tools stumble.
+    More: An editor of Windows wrote it. accelerate skips it in YAML; it is in the way in JSON, and in a shell that
+    reads the first line.
 
-    Fix: save the file as UTF-8 without it.
+    Fix: Save it as UTF-8 without one.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     if not any(fault.kind == "bom" for fault in config.faults):
         return Ok("no byte order mark")
     return Problem(
         "the file begins with a byte order mark",
-        "accelerate skips it; other tools stumble.",
-        Fix("Save it as UTF-8 without one.", (shell("sed -i '1s/^\\xEF\\xBB\\xBF//' {:path}", config.path),)),
+        fix=commands(shell("sed -i '1s/^\\xEF\\xBB\\xBF//' {:path}", config.path)),
         place=Place(config.path, 1, 1),
     )
 
 
-@check(Severity.WARNING, source="https://yaml.org/spec/1.2.2/#3213-node-comparison")
+@check(Severity.WARNING, source="https://yaml.org/spec/1.2.2/#3213-node-comparison", given=readable)
 def config_key_twice(config: Config) -> Answer:
     """A key stands twice in the config.
 
-    Why: the last one wins, in silence: half of the readers believe the other.
+    Why: Which of the two was meant, nobody can tell.
+    More: The last one wins, in silence: half of the readers believe the other.
 
-    Fix: delete one of the two.
+    Fix: Delete the one you do not mean; the earlier one has no effect.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     bad = [fault for fault in config.faults if fault.kind == "twice"]
     if not bad:
         return Ok("every key stands once")
     return tuple(
         Problem(
             f"{fault.key}: {fault.message}",
-            "Which of the two was meant, nobody can tell.",
-            Fix(
-                "Delete the one you do not mean; the earlier one has no effect.",
-                edits=(Edit("drop_line", fault.key or "", line=fault.stale_line),) if fault.stale_line else (),
-            ),
+            fix=Fix(edits=(Edit("drop_line", fault.key or "", line=fault.stale_line),) if fault.stale_line else ()),
             place=Place(
                 config.path,
                 fault.mark.line if fault.mark else None,

@@ -5,28 +5,25 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, check
 from mgpu.snapshot import Config
 
-from ._file import BROKEN, place_of, readable
-from ._reading import Key, Section, fault, refused, truth
+from ._config_file import PLUGINS, place_of, readable
 from ._schema import named, settings
-from ._words import meant, near, shown
+from ._spelling import meant, near, shown
+from ._value_kinds import Key, Section, fault, refused, truth
 
-_PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 
-
-@check(Severity.ERROR, source=_PLUGINS)
+@check(Severity.ERROR, source=PLUGINS, given=readable)
 def config_section_value_invalid(config: Config) -> Answer:
     """A nested key has a value that the workers cannot read.
 
-    Why: accelerate launch checks no nested value. Each worker stops when it reads it, with a KeyError or "invalid truth
-    value" that names neither the file nor the key.
+    Why: The launch stops when it is read, or the first rank that reads it.
+    More: accelerate launch checks no nested value. A worker ends with a KeyError or "invalid truth value" that names
+    neither the file nor the key.
 
     Fix: one of the values that the message names.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     bad = []
     for section, name, dotted, value in named(config):
         key = section.keys.get(name)
@@ -36,17 +33,15 @@ def config_section_value_invalid(config: Config) -> Answer:
     return tuple(bad) or Ok("every nested value can be read")
 
 
-@check(Severity.WARNING, source=_PLUGINS)
+@check(Severity.WARNING, source=PLUGINS, given=readable)
 def config_section_value_misread(config: Config) -> Answer:
     """A nested yes/no key has a value that accelerate takes for no.
 
-    Why: these few are compared with the word true: yes, on and 1, which the others understand, count as false here, and
-    nobody is told.
+    Why: accelerate compares it with the word true.
+    More: These few are so: yes, on and 1, which the others understand, count as false here, and nobody is told.
 
-    Fix: true or false.
+    Fix: Write true or false.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     truths = [found for found in named(config) if _kind(found[0], found[1]) == "truth"]
     bad = [found for found in truths if fault(found[0].keys[found[1]], found[3])]
     if not bad:
@@ -54,8 +49,7 @@ def config_section_value_misread(config: Config) -> Answer:
     return tuple(
         Problem(
             f"{dotted}: {shown(value)} counts as false",
-            "accelerate compares it with the word true.",
-            Fix("Write true or false.", edits=(Edit("set", dotted, truth(value)),) if truth(value) is not None else ()),
+            fix=Fix(edits=(Edit("set", dotted, truth(value)),) if truth(value) is not None else ()),
             place=place_of(config, dotted),
         )
         for _, _, dotted, value in bad
@@ -82,9 +76,8 @@ def _invalid(config: Config, key: Key, dotted: str, value: Any, wrong: str) -> P
     return Problem(
         _title(config, key, dotted, value, wrong)
         + (f". Did you mean {likely}?" if isinstance(likely, str) and value is not None else ""),
-        "The launch stops when it is read, or the first rank that reads it.",
-        Fix(text, edits=edits),
-        {"key": dotted, "value": None if value is None else str(value)},
+        fix=Fix(text, edits=edits),
+        evidence={"key": dotted, "value": None if value is None else str(value)},
         place=place_of(config, dotted),
     )
 

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
-from ._file import place_of, readable
-from ._schema import FSDP, entries, policy, settings
-from ._words import shown
-
-_PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
-
-_NOT_FSDP = "the config has no fsdp_config that counts"
+from ._config_file import PLUGINS, place_of
+from ._schema import FSDP, entries, fsdp_settings, has_fsdp, policy
+from ._spelling import shown
 
 
-def _section(config: Config) -> Mapping[str, Any]:
-    return settings(config, FSDP) if readable(config) else {}
-
-
-@check(Severity.ERROR, source=_PLUGINS)
+@check(Severity.ERROR, source=PLUGINS)
 def config_fsdp_layer_unreadable(config: Config) -> Answer:
     """fsdp_transformer_layer_cls_to_wrap is no comma-separated text of class names.
 
-    Why: the plugin splits the text at its commas and looks for each piece, blanks included, among the model's classes.
-    A list arrives as the text "['A', 'B']"; an empty text is looked for as well. Every worker stops with "Could not
-    find the transformer layer class".
+    Why: The plugin splits the text at commas and takes each piece literally; every worker stops.
+    More: Blanks included, among the model's classes. A list arrives as the text "['A', 'B']"; an empty text is looked
+    for as well: "Could not find the transformer layer class".
 
     Fix: class names with commas and no blanks between them; nothing at all to take the model's own list.
     """
-    values = _section(config)
+    values = fsdp_settings(config)
     if policy(values) != "TRANSFORMER_BASED_WRAP" or "fsdp_transformer_layer_cls_to_wrap" not in values:
         return Skip("no layer class is asked for")
     value = values["fsdp_transformer_layer_cls_to_wrap"]
@@ -46,8 +35,7 @@ def config_fsdp_layer_unreadable(config: Config) -> Answer:
     what = "is a list" if isinstance(value, list) else "names no class" if not clean else "has blanks or empty names"
     return Problem(
         f"{at}: {shown(value)} {what}",
-        "The plugin splits the text at commas and takes each piece literally; every worker stops.",
-        Fix(
+        fix=Fix(
             f"Write {','.join(clean)}." if clean else "Delete it: the model's own _no_split_modules are then taken.",
             edits=(edit,) if clean or not value else (),
         ),
@@ -55,7 +43,7 @@ def config_fsdp_layer_unreadable(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=_PLUGINS)
+@check(Severity.WARNING, source=PLUGINS, given=has_fsdp)
 def config_fsdp_layer_unused(config: Config) -> Answer:
     """fsdp_config names what to wrap, and no policy that wraps it.
 
@@ -65,17 +53,13 @@ def config_fsdp_layer_unused(config: Config) -> Answer:
 
     Fix: the policy that reads the key.
     """
-    values = _section(config)
-    if not values:
-        return Skip(_NOT_FSDP)
+    values = fsdp_settings(config)
     chosen, dotted = policy(values), entries(config, FSDP)
     if chosen == "SIZE_BASED_WRAP" and str(values.get("fsdp_min_num_params", 1)) == "0":
         return _no_wrap(
             config, dotted["fsdp_min_num_params"], ": 0 wraps nothing", "Write the size of a layer: 1000000."
         )
-    readers = {
-        "fsdp_transformer_layer_cls_to_wrap": "TRANSFORMER_BASED_WRAP", "fsdp_min_num_params": "SIZE_BASED_WRAP",
-    }  # fmt: skip
+    readers = {"fsdp_transformer_layer_cls_to_wrap": "TRANSFORMER_BASED_WRAP", "fsdp_min_num_params": "SIZE_BASED_WRAP"}
     for key, reader in readers.items():
         if chosen == "NO_WRAP" and values.get(key):
             absent = "fsdp_auto_wrap_policy" not in values
@@ -94,19 +78,18 @@ def _no_wrap(config: Config, at: str, words: str, fix: str, edits: tuple[Edit, .
     )
 
 
-@check(Severity.INFO, source=_PLUGINS)
+@check(Severity.INFO, source=PLUGINS, given=has_fsdp)
 def config_fsdp_layer_unnamed(config: Config) -> Answer:
     """fsdp_config leaves it to the model what is wrapped.
 
-    Why: without a policy the whole model is one unit. With TRANSFORMER_BASED_WRAP and no class the model's own
-    _no_split_modules are taken, which models of transformers have; for another model it is one unit again, without a
-    word.
+    Why: Models of transformers name their layers; a model that does not is gathered whole.
+    More: Without a policy the whole model is one unit. With TRANSFORMER_BASED_WRAP and no class the model's own
+    _no_split_modules are taken; where there are none it is one unit again, without a word.
 
-    Fix: nothing for a model of transformers; else name the layer class.
+    Fix: For your own model write fsdp_transformer_layer_cls_to_wrap: with the class of its layers.
+    More: Models of transformers need nothing.
     """
-    values = _section(config)
-    if not values:
-        return Skip(_NOT_FSDP)
+    values = fsdp_settings(config)
     named = values.get("fsdp_transformer_layer_cls_to_wrap") is not None  # whether it can be read asks another check
     if named or policy(values) == "SIZE_BASED_WRAP" or values.get("fsdp_auto_wrap_policy") is not None:
         if named or policy(values) != "TRANSFORMER_BASED_WRAP":
@@ -117,9 +100,4 @@ def config_fsdp_layer_unnamed(config: Config) -> Answer:
         return Ok("config_fsdp_layer_unused says more")
     else:
         words, at = "fsdp_config has no fsdp_auto_wrap_policy: the whole model is one FSDP unit", "fsdp_config"
-    return Problem(
-        words,
-        "Models of transformers name their layers; a model that does not is gathered whole.",
-        Fix("For your own model write fsdp_transformer_layer_cls_to_wrap: with the class of its layers."),
-        place=place_of(config, at),
-    )
+    return Problem(words, place=place_of(config, at))

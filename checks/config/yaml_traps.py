@@ -5,102 +5,90 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
-from ._file import (
+from ._config_file import (
     ARGS,
     BROKEN,
     PREPARE,
     as_whole,
     expands,
+    is_readable,
     place_of,
     readable,
     started_by_torchrun,
     suggestion,
     written,
 )
+from ._schema import DYNAMO_BACKENDS
+from ._value_kinds import truth
 
 _YAML = "https://yaml.org/type/int.html"
 _ENVIRONMENT = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/environment.py"
 _NUMBERS = ("num_processes", "num_machines", "machine_rank", "main_process_port")
 _SWITCHES = ("debug", "use_cpu", "same_network", "enable_cpu_affinity", "tpu_use_cluster", "tpu_use_sudo")
-# accelerate.utils.environment str_to_bool
-_YES = ("y", "yes", "t", "true", "on", "1")
-_NO = ("n", "no", "f", "false", "off", "0")
-
-# accelerate.utils.DynamoBackend (1.15)
-_BACKENDS = (
-    "NO", "EAGER", "AOT_EAGER", "INDUCTOR", "AOT_TS_NVFUSER", "NVPRIMS_NVFUSER", "CUDAGRAPHS", "OFI", "FX2TRT",
-    "ONNXRT", "TENSORRT", "AOT_TORCHXLA_TRACE_ONCE", "TORCHXLA_TRACE_ONCE", "TVM", "HPU_BACKEND", "NEURON",
-)  # fmt: skip
 
 
-@check(Severity.WARNING, source=ARGS)
+@check(Severity.WARNING, source=ARGS, given=readable)
 def config_type_is_false(config: Config) -> Answer:
     """distributed_type is an unquoted NO, which YAML reads as false.
 
-    Why: accelerate goes on with False instead of a type. It happens to start one process; without num_processes it
-    refuses the file, and tools that read the type stumble.
+    Why: YAML has read a truth value, and accelerate goes on with False.
+    More: It happens to start one process; without num_processes it refuses the file, and tools that read the type
+    stumble.
 
-    Fix: 'NO' in quotes.
+    Fix: Write distributed_type: 'NO' with quotes.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     if config.values.get("distributed_type") is not False:
         return Ok("the type is text")
     return Problem(
         f"distributed_type: {written(config, 'distributed_type')} without quotes is false",
-        "YAML has read a truth value, and accelerate goes on with False.",
-        Fix("Write distributed_type: 'NO' with quotes.", edits=(Edit("set", "distributed_type", "NO"),)),
+        fix=Fix(edits=(Edit("set", "distributed_type", "NO"),)),
         place=place_of(config, "distributed_type"),
     )
 
 
-@check(Severity.ERROR, source=PREPARE)
+@check(Severity.ERROR, source=PREPARE, given=readable)
 def config_backend_invalid(config: Config) -> Answer:
     """dynamo_backend is not one that accelerate knows.
 
-    Why: an unquoted `no` is false in YAML, and the launcher stops with AttributeError; other words are refused.
+    Why: The launcher stops before it starts anything.
+    More: An unquoted `no` is false in YAML (AttributeError); other words are refused.
 
     Fix: quote 'NO', or delete the key.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     value = config.values.get("dynamo_backend")
     if config.distributed_type in ("DEEPSPEED", "XLA"):
         return Skip(f"{config.distributed_type} does not compile with it")
-    if value is None or (isinstance(value, str) and value.upper() in _BACKENDS):
+    if value is None or (isinstance(value, str) and value.upper() in DYNAMO_BACKENDS):
         return Ok(f"{value or 'none'}")
     edits = (Edit("set", "dynamo_backend", "NO"),) if value is False else ()
-    hint = " without quotes is false" if value is False else suggestion(str(value).upper(), _BACKENDS)
+    hint = " without quotes is false" if value is False else suggestion(str(value).upper(), DYNAMO_BACKENDS)
     return Problem(
         f"dynamo_backend: {written(config, 'dynamo_backend')}{hint}",
-        "The launcher stops before it starts anything.",
-        Fix("Write 'NO' with quotes." if value is False else "Write 'NO', INDUCTOR or EAGER.", edits=edits),
+        fix=Fix("Write 'NO' with quotes." if value is False else "Write 'NO', INDUCTOR or EAGER.", edits=edits),
         place=place_of(config, "dynamo_backend"),
     )
 
 
-@check(Severity.WARNING, source=_YAML)
+@check(Severity.WARNING, source=_YAML, given=readable)
 def config_number_misread(config: Config) -> Answer:
     """A number is written so that YAML reads another one.
 
-    Why: YAML 1.1 takes a leading 0 for octal (010 is 8) and a colon for base 60 (1:30 is 90).
+    Why: A leading 0 means octal, a colon means base 60.
+    More: 010 is 8 and 1:30 is 90: YAML 1.1.
 
     Fix: write the number plainly.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     bad = [key for key in _NUMBERS if _misread(config, key)]
     if not bad:
         return Ok("numbers are written plainly")
     return tuple(
         Problem(
             f"{key}: {config.scalars[key].text} is {config.values[key]} for YAML",
-            "A leading 0 means octal, a colon means base 60.",
-            Fix(f"Write {config.values[key]}, or the number you mean, without 0 in front."),
+            fix=Fix(f"Write {config.values[key]}, or the number you mean, without 0 in front."),
             place=place_of(config, key),
         )
         for key in bad
@@ -115,16 +103,15 @@ def _misread(config: Config, key: str) -> bool:
     return octal or ":" in scalar.text
 
 
-@check(Severity.INFO, source=PREPARE)
+@check(Severity.INFO, source=PREPARE, given=readable)
 def config_number_in_quotes(config: Config) -> Answer:
     """A number stands in quotes, and accelerate takes it all the same.
 
-    Why: here the launcher makes text of it anyway. With a second machine, or another type, the same line stops it.
+    Why: accelerate takes it here; elsewhere it would not.
+    More: The launcher makes text of it anyway. With a second machine, or another type, the same line stops it.
 
-    Fix: take the quotes away.
+    Fix: Take the quotes away.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     harmless = {"machine_rank": True, "num_processes": config.num_machines == 1 and started_by_torchrun(config)}
     bad = [
         key
@@ -136,24 +123,22 @@ def config_number_in_quotes(config: Config) -> Answer:
     return tuple(
         Problem(
             f"{key}: {written(config, key)} is text",
-            "accelerate takes it here; elsewhere it would not.",
-            Fix("Take the quotes away.", edits=(Edit("set", key, as_whole(config.values[key])),)),
+            fix=Fix(edits=(Edit("set", key, as_whole(config.values[key])),)),
             place=place_of(config, key),
         )
         for key in bad
     )
 
 
-@check(Severity.WARNING, source=ARGS)
+@check(Severity.WARNING, source=ARGS, given=readable)
 def config_boolean_is_text(config: Config) -> Answer:
     """A yes/no key holds text.
 
-    Why: any text counts as yes: debug: "false" switches debugging on.
+    Why: Text counts as yes, whatever it says.
+    More: debug: "false" switches debugging on.
 
-    Fix: true or false without quotes.
+    Fix: Write true or false, without quotes.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     bad = [key for key in _SWITCHES if isinstance(config.values.get(key), str) and not _stops(config, key)]
     bad = [key for key in bad if not expands(config.values[key])]
     if not bad:
@@ -161,8 +146,7 @@ def config_boolean_is_text(config: Config) -> Answer:
     return tuple(
         Problem(
             f"{key}: {written(config, key)} is text",
-            "Text counts as yes, whatever it says.",
-            Fix("Write true or false, without quotes.", edits=_switch(key, config.values[key])),
+            fix=Fix(edits=_switch(key, config.values[key])),
             place=place_of(config, key),
         )
         for key in bad
@@ -171,7 +155,7 @@ def config_boolean_is_text(config: Config) -> Answer:
 
 def _switch(key: str, value: Any) -> tuple[Edit, ...]:
     word = value.strip().lower() if isinstance(value, str) else ""
-    return (Edit("set", key, word in _YES),) if word in (*_YES, *_NO) else ()
+    return (Edit("set", key, truth(word)),) if truth(word) is not None else ()
 
 
 def _stops(config: Config, key: str) -> bool:
@@ -179,51 +163,43 @@ def _stops(config: Config, key: str) -> bool:
     value = config.values.get(key)
     if key != "use_cpu" or key not in config.values or started_by_torchrun(config):
         return False
-    return str(value).lower() not in (*_YES, *_NO)
+    return truth(value) is None
 
 
 @check(Severity.ERROR, source=_ENVIRONMENT)
 def config_cpu_switch_invalid(config: Config) -> Answer:
     """use_cpu holds something that is neither yes nor no.
 
-    Why: with the types NO and MULTI_CPU the launcher makes a word of it and stops with "invalid truth value".
+    Why: accelerate stops: invalid truth value.
+    More: With the types NO and MULTI_CPU the launcher makes a word of it.
 
-    Fix: true or false.
+    Fix: Write true or false.
     """
-    if not readable(config) or config.distributed_type is None:
-        return Skip(BROKEN if not readable(config) else "the type is not known")
+    if not is_readable(config) or config.distributed_type is None:
+        return Skip(BROKEN if not is_readable(config) else "the type is not known")
     if not _stops(config, "use_cpu"):
         return Ok("use_cpu is not given, or yes or no")
     return Problem(
-        f"use_cpu: {written(config, 'use_cpu')} is neither true nor false",
-        "accelerate stops: invalid truth value.",
-        Fix("Write true or false."),
-        place=place_of(config, "use_cpu"),
+        f"use_cpu: {written(config, 'use_cpu')} is neither true nor false", place=place_of(config, "use_cpu")
     )
 
 
-@check(Severity.ERROR, source=ARGS)
+@check(Severity.ERROR, source=ARGS, given=readable)
 def config_variable_not_expanded(config: Config) -> Answer:
     """A value waits for a shell that never sees the file.
 
-    Why: neither YAML nor accelerate puts the value of a variable in place of $MASTER_ADDR or ${SLURM_PROCID}: the ranks
-    look for a host of that very name.
+    Why: No shell reads this file, so nobody expands the variable.
+    More: The ranks look for a host called $MASTER_ADDR, or stop at ${SLURM_PROCID}.
 
-    Fix: leave the key out of the file and give the value on the command line, where the shell expands it.
+    Fix: Delete the line; give the value when launching.
     """
-    if not readable(config):
-        return Skip(BROKEN)
     bad = [key for key in config.values if expands(config.values[key]) and not _unused(config, key)]
     if not bad:
         return Ok("no value waits for a shell")
     return tuple(
         Problem(
             f"{key}: {written(config, key)} is taken as it stands",
-            "No shell reads this file, so nobody expands the variable.",
-            Fix(
-                "Delete the line; give the value when launching.",
-                (shell('accelerate launch --{:name} "{:expansion}" ...', key, str(config.values[key])),),
-            ),
+            fix=commands(shell('accelerate launch --{:name} "{:expansion}" ...', key, str(config.values[key]))),
             place=place_of(config, key),
         )
         for key in bad

@@ -9,44 +9,34 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
-from ._file import LAUNCH, place_of, readable
-from ._reading import integer, truth
-from ._schema import DEEPSPEED, LAUNCHERS, entries, settings
-from ._words import meant, near, shown
+from ._config_file import LAUNCH, is_readable, place_of
+from ._schema import DEEPSPEED, LAUNCHERS, deepspeed_settings, entries, has_deepspeed
+from ._spelling import meant, near, shown
+from ._value_kinds import integer, truth
 
 _JSON = "https://www.deepspeed.ai/docs/config-json/"
 _RUNNER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/launcher/runner.py"
-
-_NOT_DEEPSPEED = "the config has no deepspeed_config that counts"
 _FILE = "deepspeed_config_file"
-
-
-def _section(config: Config) -> Mapping[str, Any]:
-    return settings(config, DEEPSPEED) if readable(config) else {}
 
 
 @check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11")
 def config_deepspeed_auto_inline(config: Config) -> Answer:
     """gradient_accumulation_steps is auto in the config, not in a DeepSpeed file.
 
-    Why: Accelerator() reads it as a number, int('auto'), unless the script gives it the accumulation itself, as Trainer
+    Why: A script that makes its own Accelerator() stops with ValueError; auto belongs into a DeepSpeed file.
+    More: It reads the text as a number, int('auto'), unless the script gives it the accumulation itself, as Trainer
     does.
 
-    Fix: a number.
+    Fix: Write the number, or delete the key and give it to Accelerator().
     """
-    values = _section(config)
+    values = deepspeed_settings(config)
     if str(values.get("gradient_accumulation_steps")).lower() != "auto":
         return Skip("no auto") if not values else Ok("a number, or left out")
     at = entries(config, DEEPSPEED)["gradient_accumulation_steps"]
-    return Problem(
-        f"{at}: 'auto' works with Trainer only",
-        "A script that makes its own Accelerator() stops with ValueError; auto belongs into a DeepSpeed file.",
-        Fix("Write the number, or delete the key and give it to Accelerator()."),
-        place=place_of(config, at),
-    )
+    return Problem(f"{at}: 'auto' works with Trainer only", place=place_of(config, at))
 
 
-@check(Severity.WARNING, source=_JSON)
+@check(Severity.WARNING, source=_JSON, given=has_deepspeed)
 def config_deepspeed_key_of_other_stage(config: Config) -> Answer:
     """deepspeed_config asks for something that its ZeRO stage does not do.
 
@@ -55,10 +45,10 @@ def config_deepspeed_key_of_other_stage(config: Config) -> Answer:
 
     Fix: the stage that does it, or no such key.
     """
-    values = _section(config)
+    values = deepspeed_settings(config)
     stage = integer(values.get("zero_stage")) if values.get("zero_stage") is not None else 2
-    if not values or stage is None or values.get(_FILE):
-        return Skip(_NOT_DEEPSPEED if not values else "the stage stands elsewhere, or cannot be read")
+    if stage is None or values.get(_FILE):
+        return Skip("the stage stands elsewhere, or cannot be read")
     asked = {
         "offload_param_device": str(values.get("offload_param_device")).lower() in ("cpu", "nvme") and stage < 3,
         "offload_optimizer_device": str(values.get("offload_optimizer_device")).lower() in ("cpu", "nvme")
@@ -85,7 +75,7 @@ def config_deepspeed_key_of_other_stage(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11")
+@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=has_deepspeed)
 def config_deepspeed_nvme_lost(config: Config) -> Answer:
     """deepspeed_config offloads to NVMe, and the path does not reach the workers.
 
@@ -94,9 +84,9 @@ def config_deepspeed_nvme_lost(config: Config) -> Answer:
 
     Fix: set the variable that the plugin reads, or use a DeepSpeed file.
     """
-    values = _section(config)
-    if not values or values.get(_FILE):
-        return Skip(_NOT_DEEPSPEED if not values else "the path stands in the DeepSpeed file")
+    values = deepspeed_settings(config)
+    if values.get(_FILE):
+        return Skip("the path stands in the DeepSpeed file")
     dotted = entries(config, DEEPSPEED)
     bad = [part for part in ("optimizer", "param") if str(values.get(f"offload_{part}_device")).lower() == "nvme"]
     if not bad:
@@ -124,14 +114,15 @@ def _lost(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str], 
 def config_deepspeed_machines_apart(config: Config) -> Answer:
     """DeepSpeed on several machines without a hostfile, or with a launcher that does not exist.
 
-    Why: unless deepspeed_multinode_launcher is exactly standard, accelerate starts `deepspeed --hostfile None`. That
-    finds no hostfile, says so in a warning, and trains on this machine alone: the world is a fraction of what the
-    config says.
+    Why: deepspeed finds no hostfile and uses local resources only.
+    More: Unless deepspeed_multinode_launcher is exactly standard, accelerate starts `deepspeed --hostfile None`: the
+    world is a fraction of what the config says.
 
-    Fix: standard, and the same launch on every machine; or a hostfile.
+    Fix: Write deepspeed_multinode_launcher: standard, and start the launch on every machine.
+    More: Or name a hostfile.
     """
-    values = _section(config)
-    if config.distributed_type != "DEEPSPEED" or not readable(config) or config.num_machines < 2:
+    values = deepspeed_settings(config)
+    if config.distributed_type != "DEEPSPEED" or not is_readable(config) or config.num_machines < 2:
         return Skip("not DeepSpeed on several machines")
     dotted = entries(config, DEEPSPEED)
     launcher = values.get("deepspeed_multinode_launcher") or "pdsh"
@@ -153,33 +144,22 @@ def config_deepspeed_machines_apart(config: Config) -> Answer:
         return Ok(f"{launcher} with {values['deepspeed_hostfile']}")
     return Problem(
         f"DeepSpeed on {config.num_machines} machines by {launcher} without deepspeed_hostfile: each trains alone",
-        "deepspeed finds no hostfile and uses local resources only.",
-        (
-            Fix("Write deepspeed_multinode_launcher: standard, and start the launch on every machine."),
-            Fix("Or write deepspeed_hostfile: with the path of a hostfile."),
-        ),
-        {"launcher": str(launcher), "machines": config.num_machines},
+        fix=(Fix(), Fix("Or write deepspeed_hostfile: with the path of a hostfile.")),
+        evidence={"launcher": str(launcher), "machines": config.num_machines},
         place=place_of(config, at),
     )
 
 
-@check(Severity.WARNING, source=LAUNCH)
+@check(Severity.WARNING, source=LAUNCH, given=has_deepspeed)
 def config_deepspeed_filter_ignored(config: Config) -> Answer:
     """deepspeed_config has an inclusion filter that does not count.
 
-    Why: with an exclusion filter beside it, the launcher takes that one only.
+    Why: The launcher passes the exclusion filter and drops the other.
 
-    Fix: keep one of them.
+    Fix: Keep one of them.
     """
-    values = _section(config)
-    if not values:
-        return Skip(_NOT_DEEPSPEED)
+    values = deepspeed_settings(config)
     if not (values.get("deepspeed_exclusion_filter") and values.get("deepspeed_inclusion_filter")):
         return Ok("at most one filter")
     at = entries(config, DEEPSPEED)["deepspeed_inclusion_filter"]
-    return Problem(
-        f"{at} is not applied: deepspeed_exclusion_filter stands beside it",
-        "The launcher passes the exclusion filter and drops the other.",
-        Fix("Keep one of them."),
-        place=place_of(config, at),
-    )
+    return Problem(f"{at} is not applied: deepspeed_exclusion_filter stands beside it", place=place_of(config, at))

@@ -11,16 +11,13 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config, DeepSpeedFile
 
 from .._wording import counted
-from ._file import place_of, readable
-from ._reading import truth
-from ._schema import DEEPSPEED, PARALLELISM, entries, precision, settings
-from ._words import shown
+from ._config_file import PLUGINS, place_of
+from ._schema import DEEPSPEED, PARALLELISM, deepspeed_settings, entries, has_deepspeed, precision, settings
+from ._spelling import shown
+from ._value_kinds import truth
 
-_PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _USAGE = "https://huggingface.co/docs/accelerate/usage_guides/deepspeed"
 _JSON = "https://www.deepspeed.ai/docs/config-json/"
-
-_NOT_DEEPSPEED = "the config has no deepspeed_config that counts"
 _NO_FILE = "the config names no DeepSpeed file"
 _UNREAD = "the DeepSpeed file could not be read"
 _FILE = "deepspeed_config_file"
@@ -37,6 +34,7 @@ _IN_FILE = {
     "offload_param_nvme_path": "zero_optimization.offload_param.nvme_path",
     "zero3_save_16bit_model": "zero_optimization.stage3_gather_16bit_weights_on_model_save",
 }
+# fmt: off
 # Entries that accelerate, or Trainer before it, fills where they say "auto".
 _FILLED = frozenset({
     *_IN_FILE.values(), "train_batch_size", "train_micro_batch_size_per_gpu", "optimizer.params.lr",
@@ -45,16 +43,13 @@ _FILLED = frozenset({
     "scheduler.params.total_num_steps", "fp16.enabled", "fp16.fp16_opt_level", "fp16.min_loss_scale", "bf16.enabled",
     "amp.enabled", "amp.opt_level", "checkpoint.use_node_local_storage", "zero_optimization.reduce_bucket_size",
     "zero_optimization.stage3_prefetch_bucket_size", "zero_optimization.stage3_param_persistence_threshold",
-})  # fmt: skip
-
-
-def _section(config: Config) -> Mapping[str, Any]:
-    return settings(config, DEEPSPEED) if readable(config) else {}
+})
+# fmt: on
 
 
 def _file(config: Config) -> DeepSpeedFile | None:
     """The file, where it counts and something could be made of it."""
-    found = config.deepspeed_file if _FILE in _section(config) else None
+    found = config.deepspeed_file if _FILE in deepspeed_settings(config) else None
     return found if found is not None and found.exists and found.fault is None else None
 
 
@@ -70,12 +65,13 @@ def _said(values: Mapping[str, Any], dotted: str) -> Any:
 def config_deepspeed_file_conflict(config: Config) -> Answer:
     """The config names a DeepSpeed file and sets something that belongs into that file.
 
-    Why: accelerate launch accepts it, and every worker stops with "When using `deepspeed_config_file`, the following
-    accelerate config variables will be ignored". mixed_precision, at the top level, is one of them, 'no' as well.
+    Why: Every worker stops with ValueError; accelerate takes these from the DeepSpeed file alone.
+    More: "When using `deepspeed_config_file`, the following accelerate config variables will be ignored".
+    mixed_precision, at the top level, is one of them, 'no' as well.
 
     Fix: keep the setting in the file, and delete it here.
     """
-    values = _section(config)
+    values = deepspeed_settings(config)
     if not values.get(_FILE) or values[_FILE] == "none":
         return Skip(_NO_FILE)
     dotted = entries(config, DEEPSPEED)
@@ -89,12 +85,11 @@ def config_deepspeed_file_conflict(config: Config) -> Answer:
     return tuple(
         Problem(
             f"{at}: {shown(value)} may not stand beside deepspeed_config_file",
-            "Every worker stops with ValueError; accelerate takes these from the DeepSpeed file alone.",
-            Fix(
+            fix=Fix(
                 f"Say it in the DeepSpeed file ({where}), and delete it here.",
                 edits=(Edit("delete", at),) if _same(config, at, value) else (),
             ),
-            {"key": at, "in_the_file": where},
+            evidence={"key": at, "in_the_file": where},
             place=place_of(config, at),
         )
         for at, (where, value) in bad.items()
@@ -113,19 +108,19 @@ def _same(config: Config, at: str, value: Any) -> bool:
     return value is not None and str(_said(file.values, _IN_FILE[at.rpartition(".")[2]])).lower() == str(value).lower()
 
 
-@check(Severity.WARNING, source=_PLUGINS)
+@check(Severity.WARNING, source=PLUGINS, given=has_deepspeed)
 def config_deepspeed_file_missing(config: Config) -> Answer:
     """The DeepSpeed file that the config names is not there.
 
-    Why: accelerate looks for it from the folder the launch is started in, not from the folder of the config, and every
-    worker stops with "Expected a string path to an existing deepspeed config".
+    Why: The path counts from the folder of the launch; without the file every worker stops.
+    More: The path does not count from the folder of the config: "Expected a string path to an existing deepspeed
+    config".
 
-    Fix: start the launch where the path is right, or write a path that is right everywhere.
+    Fix: Start the launch from the folder the path counts from, or correct the path.
+    More: Or write a path that is right everywhere.
     """
-    if not _section(config):
-        return Skip(_NOT_DEEPSPEED)
     file = config.deepspeed_file
-    if file is None or _FILE not in _section(config):
+    if file is None or _FILE not in deepspeed_settings(config):
         return Skip(_NO_FILE)
     if file.exists or "{" in file.path:  # the text may be the JSON itself
         return Ok(f"{file.path} is there")
@@ -139,24 +134,21 @@ def config_deepspeed_file_missing(config: Config) -> Answer:
             place=place_of(config, at),
         )
     return Problem(
-        f"{file.path} is not there, seen from this folder",
-        "The path counts from the folder of the launch; without the file every worker stops.",
-        Fix("Start the launch from the folder the path counts from, or correct the path."),
-        {_FILE: file.path},
-        place=place_of(config, at),
+        f"{file.path} is not there, seen from this folder", evidence={_FILE: file.path}, place=place_of(config, at)
     )
 
 
-@check(Severity.ERROR, source=_PLUGINS)
+@check(Severity.ERROR, source=PLUGINS)
 def config_deepspeed_file_invalid(config: Config) -> Answer:
     """The DeepSpeed file that the config names is not one.
 
-    Why: accelerate reads it as JSON and wants zero_optimization in it; every worker stops. An empty
-    deepspeed_config_file is looked for as well.
+    Why: Every worker stops before it builds the model.
+    More: accelerate reads it as JSON and wants zero_optimization in it. An empty deepspeed_config_file is looked for as
+    well.
 
     Fix: mend the file.
     """
-    values = _section(config)
+    values = deepspeed_settings(config)
     if _FILE not in values or values[_FILE] in (None, "none"):
         return Skip(_NO_FILE)
     at = entries(config, DEEPSPEED)[_FILE]
@@ -171,10 +163,7 @@ def config_deepspeed_file_invalid(config: Config) -> Answer:
     else:
         return Ok(f"{file.path} can be read") if file.exists else Skip("the file is not there")
     return Problem(
-        f"{_FILE}: {shown(values[_FILE])} {what}" if file is None else what,
-        "Every worker stops before it builds the model.",
-        Fix(fix),
-        place=place_of(config, at),
+        f"{_FILE}: {shown(values[_FILE])} {what}" if file is None else what, fix=Fix(fix), place=place_of(config, at)
     )
 
 
@@ -182,10 +171,11 @@ def config_deepspeed_file_invalid(config: Config) -> Answer:
 def config_deepspeed_batch_mismatch(config: Config) -> Answer:
     """The batch sizes in the DeepSpeed file do not multiply.
 
-    Why: DeepSpeed asserts that train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world
-    size, and stops in every worker.
+    Why: DeepSpeed asserts the product, and every worker stops.
+    More: train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world size.
 
-    Fix: correct one of them, or write "auto" for train_batch_size.
+    Fix: Write "train_batch_size": "auto": accelerate then multiplies.
+    More: Or correct one of them.
     """
     file = _file(config)
     if file is None or config.num_processes is None:
@@ -206,9 +196,7 @@ def config_deepspeed_batch_mismatch(config: Config) -> Answer:
     product = f" = {micro * part}" if micro and steps else ""
     return Problem(
         f"train_batch_size {whole} is not {factors}{product}, in {file.path}",
-        "DeepSpeed asserts the product, and every worker stops.",
-        Fix('Write "train_batch_size": "auto": accelerate then multiplies.'),
-        {"train_batch_size": whole, "micro": micro, "accumulation": steps, "ranks": ranks},
+        evidence={"train_batch_size": whole, "micro": micro, "accumulation": steps, "ranks": ranks},
         place=place_of(config, entries(config, DEEPSPEED)[_FILE]),
     )
 
@@ -222,9 +210,10 @@ def _whole(values: Mapping[str, Any], key: str) -> int | None:
 def config_deepspeed_precision_twice(config: Config) -> Answer:
     """The DeepSpeed file switches on both fp16 and bf16.
 
-    Why: DeepSpeed stops with "bfloat16 and fp16 modes cannot be simultaneously enabled".
+    Why: DeepSpeed allows one of them, and every worker stops.
+    More: "bfloat16 and fp16 modes cannot be simultaneously enabled".
 
-    Fix: "enabled": false in one of them.
+    Fix: Write "enabled": false in one: bf16 from Ampere on, fp16 before.
     """
     file = _file(config)
     if file is None:
@@ -233,10 +222,7 @@ def config_deepspeed_precision_twice(config: Config) -> Answer:
     if "fp16" not in on or len(on) < 2:
         return Ok(f"{', '.join(on) or 'neither'} is on")
     return Problem(
-        f"fp16 and bf16 are both on in {file.path}",
-        "DeepSpeed allows one of them, and every worker stops.",
-        Fix('Write "enabled": false in one: bf16 from Ampere on, fp16 before.'),
-        place=place_of(config, entries(config, DEEPSPEED)[_FILE]),
+        f"fp16 and bf16 are both on in {file.path}", place=place_of(config, entries(config, DEEPSPEED)[_FILE])
     )
 
 
@@ -244,10 +230,11 @@ def config_deepspeed_precision_twice(config: Config) -> Answer:
 def config_deepspeed_auto_unfilled(config: Config) -> Answer:
     """The DeepSpeed file says "auto" where nobody fills it in.
 
-    Why: accelerate and Trainer know the value of some entries only; for any other "auto" the worker stops with "not
-    found in kwargs. Please specify it without `auto`".
+    Why: The worker stops when it prepares the model.
+    More: accelerate and Trainer know the value of some entries only: "not found in kwargs. Please specify it without
+    `auto`".
 
-    Fix: a value.
+    Fix: Write a value.
     """
     file = _file(config)
     if file is None:
@@ -257,8 +244,6 @@ def config_deepspeed_auto_unfilled(config: Config) -> Answer:
         return Ok(f"{counted(len(list(_autos(file.values))), 'auto')}, all filled in")
     return Problem(
         f'{", ".join(bad)}: "auto" in {file.path}, which accelerate does not fill in',
-        "The worker stops when it prepares the model.",
-        Fix("Write a value."),
         place=place_of(config, entries(config, DEEPSPEED)[_FILE]),
     )
 

@@ -10,13 +10,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Skip
+from mgpu.check import WHY, Answer, Evidence, Fix, Ok, Problem, Skip
 from mgpu.command_line import Value, shell
 from mgpu.hostlist import fold
 from mgpu.snapshot import Difference, Fleet, NodeClass
 
 from .._wording import counted
 
+# Opens the commands that show how nodes differ.
+ON_NODES = "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label"
 _SHOWN = 28  # characters of a value in a title, which is to fit on a line
 _MOST_SHOWN = 12  # differences of one class in the evidence
 _LEAST = 2  # nodes
@@ -83,6 +85,7 @@ _FAMILIES: dict[str, tuple[str, str]] = {
 }
 _LEADS = {family: re.compile(leads) for family, (leads, _) in _FAMILIES.items()}
 _FOLLOWS = {family: re.compile(follows) for family, (_, follows) in _FAMILIES.items() if follows}
+# fmt: off
 # The facts of which one at least is to be known on several nodes; of other families something always is.
 _FACTS: dict[str, tuple[str, ...]] = {
     "driver": ("driver",), "driver_silent": ("driver",), "torch": ("pytorch",), "nccl": ("nccl", "torch_runtime"),
@@ -92,7 +95,8 @@ _FACTS: dict[str, tuple[str, ...]] = {
     "network_cards": ("network", "infiniband"), "firmware": ("gpus", "infiniband"), "cpus": ("system",),
     "shm": ("system",), "limits": ("system",), "storage": ("storage",), "libraries": ("libraries",),
     "system": ("host", "kernel"),
-}  # fmt: skip
+}
+# fmt: on
 # Nodes of one job that differ in these do not come to train together.
 APART = frozenset({"gpu_model", "gpu_count", "gpu_memory", "torch", "nccl", "config", "script", "driver_silent"})
 # What is broken is no kind of its own, on however many nodes.
@@ -179,25 +183,25 @@ def groups(fleet: Fleet, family: str) -> Iterator[Group]:
     for (role, tied, differences), nodes in merged.items():
         of = len(fleet.roles.get(role, ()))
         key = differences[0].key
-        unlike = {n for c in fleet.classes if c.role == role and any(d.key == key for d in c.differences)
-                  for n in c.nodes}  # fmt: skip
+        unlike = {
+            n for c in fleet.classes if c.role == role and any(d.key == key for d in c.differences) for n in c.nodes
+        }
         alike = tuple(node for node in fleet.roles.get(role, ()) if node not in unlike)
         yield Group(role, tuple(nodes), differences, of, alike, tied)
 
 
-def judged(fleet: Fleet, family: str, well: str, cause: str, fix: str, commands: Iterable[str] = ()) -> Answer:
-    """A problem for each group of nodes. `fix` may name {usual}; `commands` are templates of `shell` with the holes
-    {nodes:hosts}, {count:number}, {usual:id} and {key:name}."""
+def judged(fleet: Fleet, family: str, well: str, *lines: str, cause: str = WHY, fix: str = "") -> Answer:
+    """A problem for each group of nodes. `lines` are the commands of the fix: templates of `shell` with the holes
+    {nodes:hosts}, {count:number}, {usual:id} and {key:name}. `fix` may name {usual}."""
     if (skip := too_few(fleet)) is not None:
         return skip
-    problems = tuple(_problem(fleet, group, cause, fix, commands) for group in groups(fleet, family))
+    problems = tuple(_problem(fleet, group, cause, fix, lines) for group in groups(fleet, family))
     if keys := scattered(fleet).get(family):
         problems += (_scattered(fleet, keys, cause),)
     facts = _FACTS.get(family, ())
     if not problems and facts and not set(facts) & set(fleet.known):
-        return Skip(
-            f"{' and '.join(fact.replace('_', ' ') for fact in facts)}: known on fewer than two nodes of a kind"
-        )
+        named = " and ".join(fact.replace("_", " ") for fact in facts)
+        return Skip(f"{named}: known on fewer than two nodes of a kind")
     return problems or Ok(f"{well} on {counted(len(fleet.nodes), 'node')}")
 
 
@@ -213,12 +217,11 @@ def _scattered(fleet: Fleet, keys: Sequence[str], cause: str) -> Problem:
 
 def too_few(fleet: Fleet) -> Skip | None:
     """Why nothing can be compared."""
-    return (
-        Skip(f"{counted(len(fleet.nodes), 'node')} answered: nothing to compare") if len(fleet.nodes) < _LEAST else None
-    )
+    answered = len(fleet.nodes)
+    return Skip(f"{counted(answered, 'node')} answered: nothing to compare") if answered < _LEAST else None
 
 
-def _problem(fleet: Fleet, group: Group, cause: str, fix: str, commands: Iterable[str]) -> Problem:
+def _problem(fleet: Fleet, group: Group, cause: str, fix: str, lines: Iterable[str]) -> Problem:
     first = group.differences[0]
     words: dict[str, Value] = {
         "nodes": group.range,
@@ -228,12 +231,9 @@ def _problem(fleet: Fleet, group: Group, cause: str, fix: str, commands: Iterabl
     }
     if group.tied:
         cause = f"As many nodes have the one as the other: which is right is not known here. {cause}"
-    filled = tuple(shell(command, **words) for command in commands)
-    return Problem(
-        title(group), cause, (Fix(fix.replace("{usual}", first.usual or ""), filled), leave_out(group.nodes)),
-        evidence(group),
-        subjects=() if group.tied and not fleet.together else group.nodes,
-    )  # fmt: skip
+    mended = Fix(fix.replace("{usual}", first.usual or ""), tuple(shell(line, **words) for line in lines))
+    subjects = () if group.tied and not fleet.together else group.nodes
+    return Problem(title(group), cause, (mended, leave_out(group.nodes)), evidence(group), subjects)
 
 
 def title(group: Group) -> str:

@@ -9,10 +9,14 @@ from mgpu.check import Skip
 from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet, NodeDoor, NodePath
 
-NOT_TRIED = Skip("the connections between the nodes were not tried")
 OF_NAMES = frozenset({"name", "full_name", "head"})
 # A node is at fault where more than half of the tries in one direction failed: of three nodes both others.
 _MOST = 0.5
+
+
+def paths_tried(fleet: Fleet) -> Skip | None:
+    """Connections between the nodes were tried."""
+    return None if fleet.paths else Skip("the connections between the nodes were not tried")
 
 
 @dataclass(frozen=True)
@@ -84,10 +88,13 @@ def of_ranks(fleet: Fleet) -> list[NodePath]:
     """The connections to the addresses that the ranks tell each other."""
     doors = doors_of(fleet)
     return [
-        path for path in fleet.paths or ()
-        if path.via not in OF_NAMES and path.connected is not None and path.peer in doors
+        path
+        for path in fleet.paths or ()
+        if path.via not in OF_NAMES
+        and path.connected is not None
+        and path.peer in doors
         and path.tried == (doors[path.peer].address,)
-    ]  # fmt: skip
+    ]
 
 
 def reachable(fleet: Fleet) -> dict[tuple[str, str], set[str]]:

@@ -8,59 +8,45 @@ from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet
 
 from .._wording import counted
-from ._families import judged, leave_out
-
-_SHOW = "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label"
+from ._families import ON_NODES, judged, leave_out
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html")
 def fleet_shm_differs(fleet: Fleet) -> Answer:
     """/dev/shm of some nodes is larger or smaller than that of the others.
 
-    Why: NCCL and the workers of the data loader keep their buffers there. Where it is too small, ranks of that node end
-    with a bus error, in a run that works everywhere else.
+    Why: NCCL and the data loader keep buffers there: ranks end with a bus error where it is too small.
+    More: The run works everywhere else.
 
-    Fix: have it mounted alike, or give the container the same --shm-size.
+    Fix: Have it mounted as on the other nodes (mount -o remount,size=... /dev/shm, or --shm-size).
     """
-    return judged(
-        fleet, "shm", "the same /dev/shm",
-        "NCCL and the data loader keep buffers there: ranks end with a bus error where it is too small.",
-        "Have it mounted as on the other nodes (mount -o remount,size=... /dev/shm, or --shm-size).",
-        (f"{_SHOW} df -h /dev/shm",),
-    )  # fmt: skip
+    return judged(fleet, "shm", "the same /dev/shm", f"{ON_NODES} df -h /dev/shm")
 
 
 @check(Severity.WARNING, source="https://slurm.schedmd.com/faq.html#memlock")
 def fleet_limits_differ(fleet: Fleet) -> Answer:
     """Some nodes have other limits than the others: open files, locked memory, processes.
 
-    Why: slurmd hands on the limits it was started with, and those of one node may be another's of yesterday. InfiniBand
-    needs locked memory, data loaders need files and processes; the node with the least of them fails alone.
+    Why: The node with the lowest limit fails alone, in a run that works everywhere else.
+    More: slurmd hands on the limits it was started with, and those of one node may be another's of yesterday.
+    InfiniBand needs locked memory, data loaders need files and processes.
 
-    Fix: have slurmd started with the same limits everywhere.
+    Fix: Have the limits of slurmd's service made the same (LimitMEMLOCK, LimitNOFILE), or set them in the job script.
     """
-    return judged(
-        fleet, "limits", "the same limits",
-        "The node with the lowest limit fails alone, in a run that works everywhere else.",
-        "Have the limits of slurmd's service made the same (LimitMEMLOCK, LimitNOFILE), or set them in the job script.",
-        (f"{_SHOW} bash -c 'ulimit -a'",),
-    )  # fmt: skip
+    return judged(fleet, "limits", "the same limits", f"{ON_NODES} bash -c 'ulimit -a'")
 
 
 @check(Severity.WARNING, source="https://slurm.schedmd.com/quickstart_admin.html")
 def fleet_storage_differs(fleet: Fleet) -> Answer:
     """Some nodes see other file systems under the folders of the run than the others.
 
-    Why: a mount that is missing leaves an empty local folder of the same name: the data is not there, or a checkpoint
-    is written where no other node finds it.
+    Why: A mount that is missing leaves a local folder of the same name, which no other node shares.
+    More: The data is not there, or a checkpoint is written where no other node finds it.
 
-    Fix: have the file system mounted, or leave the node out.
+    Fix: Look at the mounts there, and tell the admins.
+    More: Or leave the node out.
     """
-    return judged(
-        fleet, "storage", "the same file systems",
-        "A mount that is missing leaves a local folder of the same name, which no other node shares.",
-        "Look at the mounts there, and tell the admins.", (f"{_SHOW} df -hT . /tmp $HOME",),
-    )  # fmt: skip
+    return judged(fleet, "storage", "the same file systems", f"{ON_NODES} df -hT . /tmp $HOME")
 
 
 @check(Severity.ERROR, source="mgpu: the launcher of every node reads the config and the script for itself")

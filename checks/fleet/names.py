@@ -11,9 +11,10 @@ from mgpu.snapshot import Fleet, NodeDoor, NodePath
 
 from .._interfaces import is_loopback
 from .._wording import counted
-from ._mesh import NOT_TRIED, blamed, doors_of, errors, reachable, who
+from ._mesh import blamed, doors_of, errors, paths_tried, reachable, who
 
 _RENDEZVOUS = "https://github.com/pytorch/pytorch/blob/main/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py"
+_FIRST_NODE = 'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
 
 
 def _addresses(door: NodeDoor) -> list[str]:
@@ -36,9 +37,9 @@ def _by_itself(path: NodePath, door: NodeDoor, ways: Mapping[tuple[str, str], se
 
 def _meant(nodes: Sequence[str], path: NodePath) -> str:
     """What the name means there, for a sentence."""
-    return f"{who(nodes, 'resolve')} {path.name} to {path.tried[0]}" if path.tried else (
-        f"{fold(nodes)} cannot resolve {path.name}"
-    )  # fmt: skip
+    if not path.tried:
+        return f"{fold(nodes)} cannot resolve {path.name}"
+    return f"{who(nodes, 'resolve')} {path.name} to {path.tried[0]}"
 
 
 def _hosts_line(door: NodeDoor, name: str) -> tuple[str, ...]:
@@ -46,7 +47,7 @@ def _hosts_line(door: NodeDoor, name: str) -> tuple[str, ...]:
     return shell("getent hosts {:host}", name), shell("sudoedit /etc/hosts   # {:host} {:host}", address, name)
 
 
-@check(Severity.ERROR, source=_RENDEZVOUS)
+@check(Severity.ERROR, source=_RENDEZVOUS, given=paths_tried)
 def head_unreachable(fleet: Fleet) -> Answer:
     """Nodes cannot connect to the place where all ranks meet, though they reach that node otherwise.
 
@@ -55,10 +56,8 @@ def head_unreachable(fleet: Fleet) -> Answer:
 
     Fix: correct the name, or open the port.
     """
-    if not fleet.paths:
-        return NOT_TRIED
     doors, ways = doors_of(fleet), reachable(fleet)
-    paths = [p for p in fleet.paths if p.via == "head" and p.connected is not None and p.peer in doors]
+    paths = [p for p in fleet.paths or () if p.via == "head" and p.connected is not None and p.peer in doors]
     failed = [path for path in paths if not path.connected and _by_itself(path, doors[path.peer], ways)]
     if not paths:
         return Skip("the place where all meet was not tried")
@@ -69,32 +68,34 @@ def head_unreachable(fleet: Fleet) -> Answer:
     # The fewest nodes without which it works; with an address that means this machine on every one there are none.
     few = len(nodes) <= len(paths) / 2 or (len(nodes) == 1 and _astray(first, head))
     subjects: tuple[str, ...] = nodes if few else (head.node,)
-    said = fold(nodes)
+    evidence = {"nodes": fold(nodes), "head": head.node, "port": head.meeting_port, "error": first.error}
+    evidence["address"] = first.tried[0] if first.tried else None
     if first.name == "localhost" or is_loopback(first.name):
         subjects = ()
-        title = f"all ranks are to meet at {first.name}: on {said} that is the node itself"
-        cause = f"That means another machine on every node. The first one is {head.node}."
-        fix = Fix(
-            "Let them meet at the first node.",
-            ('export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)',),
+    return Problem(*_cannot_come(failed, head, nodes), evidence, subjects)
+
+
+def _cannot_come(failed: Sequence[NodePath], head: NodeDoor, nodes: Sequence[str]) -> tuple[str, str, Fix]:
+    """Title, cause and fix: what keeps nodes from the place where all meet."""
+    first, said, port = failed[0], fold(nodes), head.meeting_port
+    if first.name == "localhost" or is_loopback(first.name):
+        return (
+            f"all ranks are to meet at {first.name}: on {said} that is the node itself",
+            f"That means another machine on every node. The first one is {head.node}.",
+            Fix("Let them meet at the first node.", (_FIRST_NODE,)),
         )
-    elif _astray(first, head):
-        title = f"{_meant(nodes, first)}, where all ranks meet: {errors(failed)}"
-        cause = f"That is not {head.node}: the ranks there would wait for somebody to answer until they time out."
-        fix = Fix(f"Give the name its real address on {said}.", _hosts_line(head, first.name), who="admin")
-    else:
-        title = f"{said} cannot connect to {first.name}:{head.meeting_port}, where all ranks meet: {errors(failed)}"
-        cause = f"{head.node} listens there, and other ports of it are open: a firewall closes this one."
-        fix = Fix(
-            f"Open the port on {head.node}, or take another one.",
-            (
-                "sudo iptables -S INPUT",
-                shell("sudo iptables -I INPUT -p tcp --dport {:number} -j ACCEPT", head.meeting_port),
-            ),
-            who="admin",
+    if _astray(first, head):
+        return (
+            f"{_meant(nodes, first)}, where all ranks meet: {errors(failed)}",
+            f"That is not {head.node}: the ranks there would wait for somebody to answer until they time out.",
+            Fix(f"Give the name its real address on {said}.", _hosts_line(head, first.name), who="admin"),
         )
-    evidence = {"nodes": said, "head": head.node, "port": head.meeting_port, "error": first.error}
-    return Problem(title, cause, fix, evidence | {"address": first.tried[0] if first.tried else None}, subjects)
+    allow = shell("sudo iptables -I INPUT -p tcp --dport {:number} -j ACCEPT", port)
+    return (
+        f"{said} cannot connect to {first.name}:{port}, where all ranks meet: {errors(failed)}",
+        f"{head.node} listens there, and other ports of it are open: a firewall closes this one.",
+        Fix(f"Open the port on {head.node}, or take another one.", ("sudo iptables -S INPUT", allow), who="admin"),
+    )
 
 
 @check(Severity.ERROR, source=_RENDEZVOUS, because_of=("head_unreachable",))
@@ -117,15 +118,17 @@ def head_port_taken(fleet: Fleet) -> Answer:
         "Something else holds it there: another job, or what an earlier one left behind.",
         (
             Fix("See what holds it.", (shell("sudo ss -ltnp 'sport = :{:number}'", head.meeting_port),)),
-            Fix("Or take another port: below 32768, where the system takes none for itself.",
-                ("export MASTER_PORT=$((12000 + (SLURM_JOB_ID + 1) % 20000))",)),
+            Fix(
+                "Or take another port: below 32768, where the system takes none for itself.",
+                ("export MASTER_PORT=$((12000 + (SLURM_JOB_ID + 1) % 20000))",),
+            ),
         ),
         {"node": head.node, "port": head.meeting_port, "error": head.meeting_error},
         (head.node,),
-    )  # fmt: skip
+    )
 
 
-@check(Severity.ERROR, source=_RENDEZVOUS, because_of=("head_unreachable",))
+@check(Severity.ERROR, source=_RENDEZVOUS, because_of=("head_unreachable",), given=paths_tried)
 def node_name_leads_elsewhere(fleet: Fleet) -> Answer:
     """The name that Slurm gives a node does not lead the other nodes to it, though its address does.
 
@@ -134,12 +137,15 @@ def node_name_leads_elsewhere(fleet: Fleet) -> Answer:
 
     Fix: the same lines in /etc/hosts of all nodes, or an entry in DNS.
     """
-    if not fleet.paths:
-        return NOT_TRIED
     return _names(fleet, "name", "The ranks meet at a name. Those that it leads elsewhere wait until they time out.")
 
 
-@check(Severity.WARNING, source=_RENDEZVOUS, because_of=("head_unreachable", "node_name_leads_elsewhere"))
+@check(
+    Severity.WARNING,
+    source=_RENDEZVOUS,
+    because_of=("head_unreachable", "node_name_leads_elsewhere"),
+    given=paths_tried,
+)
 def node_own_name_leads_elsewhere(fleet: Fleet) -> Answer:
     """The name that a node calls itself is not Slurm's name of it, and does not lead the other nodes to it.
 
@@ -148,8 +154,6 @@ def node_own_name_leads_elsewhere(fleet: Fleet) -> Answer:
 
     Fix: tell the launcher Slurm's name (PET_LOCAL_ADDR, as in job scripts that mgpu writes), or correct the name.
     """
-    if not fleet.paths:
-        return NOT_TRIED
     words = "A job script that does not say --local-addr or PET_LOCAL_ADDR lets the ranks meet at that name."
     return _names(fleet, "full_name", words)
 
@@ -157,10 +161,13 @@ def node_own_name_leads_elsewhere(fleet: Fleet) -> Answer:
 def _names(fleet: Fleet, via: str, cause: str) -> Answer:
     doors, ways = doors_of(fleet), reachable(fleet)
     paths = [
-        path for path in fleet.paths or ()
-        if path.via == via and path.connected is not None and path.peer in doors
+        path
+        for path in fleet.paths or ()
+        if path.via == via
+        and path.connected is not None
+        and path.peer in doors
         and (path.connected or _by_itself(path, doors[path.peer], ways))
-    ]  # fmt: skip
+    ]
     if not paths:
         return Skip("every node goes by Slurm's name" if via == "full_name" and ways else "no name was tried")
     found = blamed(paths, lambda path: bool(path.connected), fleet.nodes)
@@ -170,8 +177,9 @@ def _names(fleet: Fleet, via: str, cause: str) -> Answer:
     first = next((path for path in failed if path.peer in found.reached[:1]), failed[0])
     nodes = [path.node for path in failed if (path.peer, path.tried) == (first.peer, first.tried)]
     more = len(failed) - len(nodes)
-    line = Fix(f"Give the name its real address on {fold(nodes)}.", _hosts_line(doors[first.peer], first.name),
-               who="admin")  # fmt: skip
+    line = Fix(
+        f"Give the name its real address on {fold(nodes)}.", _hosts_line(doors[first.peer], first.name), who="admin"
+    )
     told = Fix("Tell the launcher Slurm's name, in the step on each node.", ("export PET_LOCAL_ADDR=$SLURMD_NODENAME",))
     return Problem(
         f"{_meant(nodes, first)}, which is not {first.peer}"

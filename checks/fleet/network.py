@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
@@ -12,13 +13,13 @@ from mgpu.snapshot import Fleet, NodeDoor, NodePath
 from .._interfaces import GLOO_NAME, NCCL_NAME, export, is_loopback, nccl_takes
 from .._wording import counted, listed
 from ._mesh import (
-    NOT_TRIED,
     OF_NAMES,
     Blame,
     blamed,
     doors_of,
     errors,
     of_ranks,
+    paths_tried,
     reachable,
     who,
     working_interface,
@@ -29,6 +30,7 @@ _GLOO = "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10
 _HOSTS = "measured three hosts of network namespaces, torch 2.13, Slurm 22.05 2026-11"
 # Of 512 KiB beside others; between hosts on one busy machine of two cores it was 30-2600.
 _SLOW_MBIT, _CERTAINLY_SLOW_MBIT, _TIMES_SLOWER = 100.0, 12.0, 20
+_ORIGINS = {"unresolvable": "its own name does not resolve", "hostname": "its own name resolves to that"}
 
 
 def _why(said: str) -> str:
@@ -47,7 +49,7 @@ def _where(nodes: tuple[str, ...], doors: dict[str, NodeDoor]) -> str:
     return f" at {doors[nodes[0]].address}" if len(nodes) == 1 and nodes[0] in doors else ""
 
 
-@check(Severity.ERROR, source=_GLOO)
+@check(Severity.ERROR, source=_GLOO, given=paths_tried)
 def node_tells_loopback(fleet: Fleet) -> Answer:
     """A node would tell the ranks of the other nodes that it is reached at a loopback address.
 
@@ -57,16 +59,12 @@ def node_tells_loopback(fleet: Fleet) -> Answer:
 
     Fix: name the interface in GLOO_SOCKET_IFNAME, or give the name its real address.
     """
-    if not fleet.paths:
-        return NOT_TRIED
     told = [path for path in of_ranks(fleet) if is_loopback(path.tried[0])]
     lost = tuple(node for node in doors_of(fleet) if any(p.peer == node and not p.connected for p in told))
     if not lost:
         return Ok(f"no rank of {counted(len(fleet.doors), 'node')} is looked for at a loopback address")
     door = doors_of(fleet)[lost[0]]
-    origin = {
-        "unresolvable": "its own name does not resolve", "hostname": "its own name resolves to that",
-    }.get(door.origin, f"{door.origin}={door.named.get(door.origin, '')}")  # fmt: skip
+    origin = _ORIGINS.get(door.origin, f"{door.origin}={door.named.get(door.origin, '')}")
     way = working_interface(fleet, (door.node for door in fleet.doors))
     return Problem(
         f"{who(lost, 'tell')} the others to come to {door.address}: {origin}",
@@ -84,7 +82,7 @@ def node_tells_loopback(fleet: Fleet) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=_HOSTS)
+@check(Severity.ERROR, source=_HOSTS, given=paths_tried)
 def node_unreachable(fleet: Fleet) -> Answer:
     """A node cannot be reached by the others, or does not reach them, at the ports that ranks take.
 
@@ -93,8 +91,6 @@ def node_unreachable(fleet: Fleet) -> Answer:
 
     Fix: open all TCP ports between the nodes, or name an interface that works.
     """
-    if not fleet.paths:
-        return NOT_TRIED
     paths = [path for path in of_ranks(fleet) if not is_loopback(path.tried[0])]
     if not paths:
         return Skip("no rank is looked for at an address that others could reach")
@@ -152,7 +148,11 @@ def _closed(fleet: Fleet, title: str, ways: list[NodePath], nodes: tuple[str, ..
     )
 
 
-@check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/blob/master/src/misc/socket.cc (ncclFindInterfaces)")
+@check(
+    Severity.WARNING,
+    source="https://github.com/NVIDIA/nccl/blob/master/src/misc/socket.cc (ncclFindInterfaces)",
+    given=paths_tried,
+)
 def node_interface_isolated(fleet: Fleet) -> Answer:
     """An interface of a node is up and has an address, and the other nodes do not reach it.
 
@@ -161,12 +161,10 @@ def node_interface_isolated(fleet: Fleet) -> Answer:
 
     Fix: name the interfaces that work, or mend this one.
     """
-    if not fleet.paths:
-        return NOT_TRIED
     ranks, ways, doors = {id(path) for path in of_ranks(fleet)}, reachable(fleet), doors_of(fleet)
     problems, tried = [], 0
     by_name: dict[str, list[NodePath]] = {}
-    for path in fleet.paths:
+    for path in fleet.paths or ():
         if path.via not in OF_NAMES and path.peer in doors and id(path) not in ranks and path.connected is not None:
             by_name.setdefault(path.via, []).append(path)
     for name, paths in by_name.items():
@@ -193,23 +191,25 @@ def _isolated(fleet: Fleet, name: str, paths: list[NodePath], found: Blame) -> P
     where = f" ({address})" if address and len(nodes) == 1 else ""
     way = working_interface(fleet, (door.node for door in fleet.doors))
     said = f"leads to no other node: {errors(failed)}" if failed else "packets of full size are lost"
-    uses = "NCCL would use it as well." if any(_nccl_uses(doors[node], name) for node in nodes) else (
-        "The ranks do not use it as they are told now."
-    )  # fmt: skip
+    used = any(_nccl_uses(doors[node], name) for node in nodes)
+    uses = "NCCL would use it as well." if used else "The ranks do not use it as they are told now."
     return Problem(
         f"{name} of {fold(nodes)}{where} is up, and {said}",
         f"Its network ends before the other nodes. {uses}",
         (
             Fix("Name the interface that works, in the job script.", export(NCCL_NAME, GLOO_NAME, name=way or "eth0")),
-            Fix("Or mend its network, or switch it off.",
-                ("ip -br addr", shell("sudo ip link set {:interface} down", name)), who="admin"),
+            Fix(
+                "Or mend its network, or switch it off.",
+                ("ip -br addr", shell("sudo ip link set {:interface} down", name)),
+                who="admin",
+            ),
         ),
         {"interface": name, "nodes": fold(nodes), "address": address},
         nodes,
-    )  # fmt: skip
+    )
 
 
-@check(Severity.ERROR, source=_HOSTS)
+@check(Severity.ERROR, source=_HOSTS, given=paths_tried)
 def node_loses_full_packets(fleet: Fleet) -> Answer:
     """Small packets arrive between two nodes, and packets of full size are lost.
 
@@ -218,8 +218,6 @@ def node_loses_full_packets(fleet: Fleet) -> Answer:
 
     Fix: the same MTU on all interfaces and switches between the nodes.
     """
-    if not fleet.paths:
-        return NOT_TRIED
     paths = [path for path in of_ranks(fleet) if path.bulk is not None]
     if not paths:
         return Skip("no connection between the nodes that could be tried")
@@ -231,9 +229,8 @@ def node_loses_full_packets(fleet: Fleet) -> Answer:
     nodes, known = found.subjects, sorted({mtu for mtu in mtus.values() if mtu})
     first = doors[nodes[0]].interface_of(doors[nodes[0]].address)
     name = first.name if first else "eth0"
-    between = f"between {listed(found.links[0])}" if found.links and not (found.reached or found.reaching) else (
-        f"to and from {fold(nodes)}"
-    )  # fmt: skip
+    of_a_link = found.links and not (found.reached or found.reaching)
+    between = f"between {listed(found.links[0])}" if of_a_link else f"to and from {fold(nodes)}"
     differ, lower = "", 1500 if known and known[0] > 1500 else 1400
     if len(known) > 1:
         having = {value: fold([node for node, mtu in mtus.items() if mtu == value]) for value in reversed(known)}
@@ -241,23 +238,21 @@ def node_loses_full_packets(fleet: Fleet) -> Answer:
     return Problem(
         f"packets of full size are lost {between}, small ones arrive{differ}",
         f"Something on the way over {name} carries smaller packets than the interfaces send.",
-        (
-            Fix(
-                f"Set one MTU on the whole way, on {fold(nodes)} and its switch port: the smaller one works.",
-                (
-                    shell("ip link show {:interface}", name),
-                    shell("sudo ip link set {:interface} mtu {:number}", name, lower),
-                ),
-                who="admin",
-            ),
-            Fix(
-                "See which size still goes through, and set that: 28 bytes are added to it.",
-                (shell("ping -M do -s 1472 {:host}", doors[nodes[0]].address),),
-            ),
-        ),
+        _one_mtu(nodes, name, lower, doors[nodes[0]].address),
         {"nodes": fold(nodes), "interface": name, **{f"mtu of {node}": mtu for node, mtu in mtus.items()}},
         nodes,
     )
+
+
+def _one_mtu(nodes: Sequence[str], name: str, size: int, address: str | None) -> tuple[Fix, ...]:
+    ways = (
+        shell("ip link show {:interface}", name),
+        shell("sudo ip link set {:interface} mtu {:number}", name, size),
+    )
+    everywhere = f"Set one MTU on the whole way, on {fold(nodes)} and its switch port: the smaller one works."
+    size_that_fits = "See which size still goes through, and set that: 28 bytes are added to it."
+    ping = shell("ping -M do -s 1472 {:host}", address)
+    return Fix(everywhere, ways, who="admin"), Fix(size_that_fits, (ping,))
 
 
 def _usual(values: list[_Number]) -> _Number | None:
@@ -265,7 +260,7 @@ def _usual(values: list[_Number]) -> _Number | None:
     return sorted(values)[(len(values) - 1) // 2] if values else None
 
 
-@check(Severity.WARNING, source=_HOSTS)
+@check(Severity.WARNING, source=_HOSTS, given=paths_tried)
 def node_link_slow(fleet: Fleet) -> Answer:
     """Data goes between nodes at a small part of the speed of any network of today.
 
@@ -274,8 +269,6 @@ def node_link_slow(fleet: Fleet) -> Answer:
 
     Fix: look at the link's speed and errors.
     """
-    if not fleet.paths:
-        return NOT_TRIED
     both: dict[frozenset[str], float] = {}  # of the two directions the better: one look may have come at a bad moment
     paths = [path for path in of_ranks(fleet) if path.mbit_per_s is not None]
     for path in paths:

@@ -10,7 +10,7 @@ from mgpu.hostlist import fold
 from mgpu.snapshot import OTHER_MGPU, Fleet, NodeClass
 
 from .._wording import counted
-from ._families import MINOR, families, judged, leave_out, of_population, scattered, told, too_few
+from ._families import MINOR, ON_NODES, families, judged, leave_out, of_population, scattered, told, too_few
 
 _SOURCE = "mgpu: what more than a tenth of the nodes have in common, or a rack of them, is no accident"
 
@@ -49,9 +49,12 @@ def _missing(why: str, nodes: Sequence[str], answered: int) -> Problem:
             (shell("srun -N{:number} -w {:hosts} --time=1 hostname", number, named), slurm),
         )
     return Problem(
-        f"{fold(nodes)} not examined: {why or 'no answer'}", cause, (fix, leave_out(nodes)),
-        {"nodes": fold(nodes), "why": why, "answered": answered}, subjects=tuple(nodes),
-    )  # fmt: skip
+        f"{fold(nodes)} not examined: {why or 'no answer'}",
+        cause,
+        (fix, leave_out(nodes)),
+        {"nodes": fold(nodes), "why": why, "answered": answered},
+        subjects=tuple(nodes),
+    )
 
 
 @check(Severity.ERROR, source="mgpu: what the doctor says on the node itself", tags=("node_fault",))
@@ -122,9 +125,8 @@ def _populations(fleet: Fleet, *, minor: bool) -> Answer:
     if (skip := too_few(fleet)) is not None:
         return skip
     found = [
-        one for one in fleet.classes
-        if one.second and (kinds := set(of_population(one))) and (kinds <= MINOR) == minor
-    ]  # fmt: skip
+        one for one in fleet.classes if one.second and (kinds := set(of_population(one))) and (kinds <= MINOR) == minor
+    ]
     return tuple(map(_population, found)) or Ok(f"one population in each role ({counted(len(fleet.nodes), 'node')})")
 
 
@@ -147,7 +149,7 @@ def _population(one: NodeClass) -> Problem:
     )
 
 
-@check(Severity.INFO, source="mgpu: nodes of different GPUs are never compared with each other")
+@check(Severity.INFO, source="mgpu: nodes of different GPUs are never compared with each other", given=too_few)
 def fleet_of_several_kinds(fleet: Fleet) -> Answer:
     """The nodes are of several kinds: other GPUs, or another number of them.
 
@@ -156,8 +158,6 @@ def fleet_of_several_kinds(fleet: Fleet) -> Answer:
 
     Fix: ask Slurm for one of them.
     """
-    if (skip := too_few(fleet)) is not None:
-        return skip
     if len(fleet.roles) == 1:
         return Ok(f"one kind: {next(iter(fleet.roles))}")
     said = [f"{role} on {fold(nodes)}" for role, nodes in fleet.roles.items()]
@@ -169,7 +169,7 @@ def fleet_of_several_kinds(fleet: Fleet) -> Answer:
     )
 
 
-@check(Severity.INFO, source="mgpu: what differs on nearly every node cannot be compared")
+@check(Severity.INFO, source="mgpu: what differs on nearly every node cannot be compared", given=too_few)
 def fleet_facts_scattered(fleet: Fleet) -> Answer:
     """Some facts are different on nearly every node, and were not compared.
 
@@ -178,8 +178,6 @@ def fleet_facts_scattered(fleet: Fleet) -> Answer:
 
     Fix: nothing.
     """
-    if (skip := too_few(fleet)) is not None:
-        return skip
     facts = scattered(fleet).get("")  # the others are told where they belong
     if not facts:
         return Ok(f"{fleet.compared} facts compared")
@@ -202,11 +200,11 @@ def fleet_facts_unread(fleet: Fleet) -> Answer:
     Fix: look at the node itself; save it with --save.
     """
     cause = "What is not known of a node cannot be called alike; a probe that timed out may be what a rank will meet."
-    answer = judged(
-        fleet, "unread", "everything could be read", cause,
+    doctor, fix = (
+        f"{ON_NODES} mgpu doctor -v",
         "See what the doctor says there.",
-        ("srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label mgpu doctor -v",),
-    )  # fmt: skip
+    )
+    answer = judged(fleet, "unread", "everything could be read", doctor, cause=cause, fix=fix)
     if "driver" not in (*fleet.known, *fleet.unread) and isinstance(answer, Ok):
         told = "the driver was read on fewer than two nodes of a kind: their GPUs were not compared"
         answer = (Problem(told, cause, Fix("Save the nodes again.", _SAVE), {"known": ", ".join(fleet.known)}),)
@@ -242,11 +240,9 @@ def _strangers(files: Sequence[str]) -> Problem:
 def fleet_rest_differs(fleet: Fleet) -> Answer:
     """Some nodes differ in facts that seldom matter.
 
-    Why: the allocation, the version of mgpu, or what was not looked at on some nodes.
+    Why: It seldom matters to a run.
+    More: It is the allocation, the version of mgpu, or what was not looked at on some nodes.
 
-    Fix: nothing, unless these nodes behave otherwise.
+    Fix: Nothing, unless these nodes behave otherwise.
     """
-    return judged(
-        fleet, "rest", "nothing else differs",
-        "It seldom matters to a run.", "Nothing, unless these nodes behave otherwise.",
-    )  # fmt: skip
+    return judged(fleet, "rest", "nothing else differs")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Directive, JobScript
 
-from ._reading import MEASURED, PARTS, finding, gres_gpus, of_parts, short
+from ._amounts import PARTS, gres_gpus, of_parts
+from ._findings import MEASURED, finding, short
 
+# fmt: off
 # sbatch's options, of 20.11 to 26.05; a site's plug-ins may add others.
 _KNOWN = (
     "account", "acctg-freq", "array", "batch", "bb", "bbf", "begin", "burst-buffer", "chdir", "cluster",
@@ -29,13 +31,13 @@ _KNOWN = (
     "threads-per-core", "time", "time-min", "tmp", "tres-bind", "tres-per-job", "tres-per-node", "tres-per-socket",
     "tres-per-task", "uid", "usage", "use-min-nodes", "verbose", "version", "wait", "wait-all-nodes", "wckey",
     "wrap", "x11",
-)  # fmt: skip
+)
 # Options whose loss changes what the job gets.
 _MATTER = frozenset({
     "nodes", "ntasks", "ntasks-per-node", "gres", "gpus", "gpus-per-node", "gpus-per-task", "cpus-per-task", "mem",
     "mem-per-cpu", "mem-per-gpu", "partition", "account", "qos", "time", "exclusive", "constraint", "signal", "requeue",
     "ntasks-per-gpu", "cpus-per-gpu", "reservation", "nodelist", "exclude",
-})  # fmt: skip
+})
 _NUMBERS = frozenset({"ntasks", "ntasks-per-node", "cpus-per-task", "ntasks-per-gpu", "cpus-per-gpu"})
 # 8, a100:8, a100:4,h100:4; a type alone is one of it (measured: a name that is no type is refused as one)
 _GPUS = re.compile(r"(?:(?:[A-Za-z][\w.-]*|[\w.-]+:\d+|\d+)(?:,|$))+(?<!,)")
@@ -45,7 +47,8 @@ _NODES = re.compile(r"\d+[km]?(?:-\d+[km]?)?(?:,\d+(?:-\d+(?::\d+)?)?)*|\d+-\d+:
 _MAIL = frozenset({
     "NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT", "TIME_LIMIT", "TIME_LIMIT_90",
     "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS",
-})  # fmt: skip
+})
+# fmt: on
 _SIGNAL = re.compile(r"(?:[RB]{1,2}:)?(?:SIG)?(?:\w+)(?:@\d+)?", re.IGNORECASE)
 _NEAR = 0.8  # of difflib: "ntask-per-node" is nearer to ntasks-per-node, "container-image" to none
 
@@ -54,10 +57,10 @@ _NEAR = 0.8  # of difflib: "ntask-per-node" is nearer to ntasks-per-node, "conta
 def job_directive_below_a_command(job_script: JobScript) -> Answer:
     """An #SBATCH line stands below the first command.
 
-    Why: Slurm stops looking at the first line that is neither a comment nor blank, and says nothing: the job runs
-    without what the line asks for (measured: one node, no GPU).
+    Why: Slurm reads #SBATCH lines up to the first command, and ignores the others without a word.
+    More: The job runs without what the line asks for (measured: one node, no GPU).
 
-    Fix: Move it up.
+    Fix: Move it above the first command.
     """
     late = [one for one in job_script.directives if not one.obeyed]
     if not late:
@@ -67,8 +70,7 @@ def job_directive_below_a_command(job_script: JobScript) -> Answer:
         job_script,
         first.line,
         f"#SBATCH {short(first.written, 40)} stands below a command, where Slurm does not look",
-        "Slurm reads #SBATCH lines up to the first command, and ignores the others without a word.",
-        Fix("Move it above the first command.", tuple(shell("#SBATCH {:directive}", one.written) for one in late[:5])),
+        commands(*tuple(shell("#SBATCH {:directive}", one.written) for one in late[:5])),
         [one.line for one in late],
     )
 
@@ -77,16 +79,19 @@ def job_directive_below_a_command(job_script: JobScript) -> Answer:
 def job_directive_has_a_variable(job_script: JobScript) -> Answer:
     """An #SBATCH line has a shell variable.
 
-    Why: For the shell the line is a comment, and Slurm knows no variables: a number or a name with one in it is refused
-    ("not a valid node count"), and a file is called $HOME/log, dollar sign and all.
+    Why: The line is a comment for the shell, and Slurm takes it by the letter.
+    More: A number or a name with a variable in it is refused ("not a valid node count"), and a file is called
+    $HOME/log, dollar sign and all.
 
-    Fix: Write the value; the patterns %j, %x, %u and %N are filled in; or give the option on sbatch's command line.
+    Fix: Write the value. In names of files Slurm fills in %j (job), %x (name), %u (user), %N (node).
+    More: Or give the option on sbatch's command line.
     """
     options = _MATTER | {"output", "error", "chdir", "array", "dependency"}
     found = [
-        one for one in job_script.directives
+        one
+        for one in job_script.directives
         if one.obeyed and one.option in options and re.search(r"\$\{?\w|\$\(|`", one.value or "")
-    ]  # fmt: skip
+    ]
     if not found:
         return Ok("no directive has a variable")
     first = found[0]
@@ -94,9 +99,8 @@ def job_directive_has_a_variable(job_script: JobScript) -> Answer:
         job_script,
         first.line,
         f"#SBATCH {short(first.written, 50)}: variables are not filled in",
-        "The line is a comment for the shell, and Slurm takes it by the letter.",
         (
-            Fix("Write the value. In names of files Slurm fills in %j (job), %x (name), %u (user), %N (node)."),
+            Fix(),
             Fix("Or give it when you submit.", (shell("sbatch --{:id}=... {:path}", first.option, job_script.path),)),
         ),
         [one.line for one in found],
@@ -107,8 +111,8 @@ def job_directive_has_a_variable(job_script: JobScript) -> Answer:
 def job_directive_is_a_comment(job_script: JobScript) -> Answer:
     """A line that looks like an #SBATCH line is a comment for Slurm.
 
-    Why: Slurm takes only lines that begin with #SBATCH, in the first column and without a blank after the #. The job
-    runs without what this one asks for.
+    Why: Slurm takes only lines that begin with #SBATCH.
+    More: In the first column, and without a blank after the #: the job runs without what this one asks for.
 
     Fix: Take the blank away; to switch a line off write ##SBATCH.
     """
@@ -128,7 +132,6 @@ def job_directive_is_a_comment(job_script: JobScript) -> Answer:
         job_script,
         found[0].line,
         f"{short(found[0].text, 50)} is a comment: {words}",
-        "Slurm takes only lines that begin with #SBATCH.",
         (
             Fix("Mend it.", (shell("#SBATCH {:directive}", re.sub(r"^\s*#\s*SBATCH\s*", "", found[0].text)),)),
             Fix("If it is meant to be off, two # say so to everybody.", ("##SBATCH ...",)),
@@ -141,7 +144,7 @@ def job_directive_is_a_comment(job_script: JobScript) -> Answer:
 def job_directive_unknown(job_script: JobScript) -> Answer:
     """An #SBATCH line has an option that sbatch does not know.
 
-    Why: sbatch refuses the whole script: "unrecognized option".
+    Why: sbatch refuses the script: "unrecognized option".
 
     Fix: Correct the name.
     """
@@ -162,7 +165,6 @@ def job_directive_unknown(job_script: JobScript) -> Answer:
         job_script,
         first.line,
         f"sbatch has no option --{short(first.option, 40)}",
-        'sbatch refuses the script: "unrecognized option".',
         Fix(f"Did you mean --{meant}?", (line,)),
         [one.line for one, _ in found],
     )
@@ -172,7 +174,8 @@ def job_directive_unknown(job_script: JobScript) -> Answer:
 def job_directive_value_invalid(job_script: JobScript) -> Answer:
     """An #SBATCH line has a value that Slurm cannot read.
 
-    Why: sbatch refuses the script, or takes the number for something else.
+    Why: sbatch refuses the script: "Invalid directive found in batch script".
+    More: Or it takes the number for something else.
 
     Fix: Write it as the fix says.
     """
@@ -182,7 +185,6 @@ def job_directive_value_invalid(job_script: JobScript) -> Answer:
             job_script,
             stray.line,
             f"#SBATCH {short(stray.written, 40)}: no option",
-            'sbatch refuses the script: "Invalid directive found in batch script".',
             Fix("Options begin with a dash; a value with a blank in it needs quotes, a remark a # before it."),
         )
     found: list[tuple[Directive, str]] = []
@@ -198,9 +200,9 @@ def job_directive_value_invalid(job_script: JobScript) -> Answer:
         job_script,
         first.line,
         f"#SBATCH {short(first.written, 50)}: not a value that Slurm reads",
-        f"--{first.option} takes {hint}.",
         Fix(f"Write {hint}.", (shell("sbatch --test-only {:path}", job_script.path),)),
         [one.line for one, _ in found],
+        why=f"--{first.option} takes {hint}.",
     )
 
 
@@ -236,9 +238,11 @@ def _wrong(one: Directive) -> str | None:
 def job_gpus_asked_for_twice(job_script: JobScript) -> Answer:
     """The GPUs are asked for with --gres and with --gpus-per-node.
 
-    Why: From Slurm 26.05 on the two exclude each other, and sbatch refuses the script. Before that both had to agree.
+    Why: From Slurm 26.05 on the two exclude each other: sbatch refuses the script.
+    More: Before that both had to agree.
 
-    Fix: Keep one; with --gpus-per-node the job knows SLURM_GPUS_PER_NODE.
+    Fix: Keep one of them.
+    More: With --gpus-per-node the job knows SLURM_GPUS_PER_NODE.
     """
     by_gres, by_node = job_script.directive("gres"), job_script.directive("gpus-per-node")
     if by_gres is None or by_node is None or gres_gpus(job_script) is None or of_parts(job_script):
@@ -247,8 +251,7 @@ def job_gpus_asked_for_twice(job_script: JobScript) -> Answer:
         job_script,
         by_gres.line,
         f"{short(by_gres.written, 30)} and {short(by_node.written, 30)} both ask for GPUs",
-        "From Slurm 26.05 on the two exclude each other: sbatch refuses the script.",
-        Fix("Keep one of them.", (shell("#SBATCH --gpus-per-node={}", by_node.value),)),
+        commands(shell("#SBATCH --gpus-per-node={}", by_node.value)),
         [by_node.line],
     )
 
@@ -257,10 +260,11 @@ def job_gpus_asked_for_twice(job_script: JobScript) -> Answer:
 def job_output_folder_missing(job_script: JobScript) -> Answer:
     """The folder of the job's output does not exist.
 
-    Why: Slurm does not make it. sbatch accepts the script; when the job starts it fails at once with exit code 0:53,
-    and there is no output that says why. A mkdir in the script comes too late.
+    Why: Slurm makes no folder: where it is missing on the cluster, the job fails as soon as it starts, and leaves no
+    output that says why. A mkdir in the script itself comes too late.
+    More: The exit code is 0:53.
 
-    Fix: Make the folder before you submit.
+    Fix: Make it before you submit, in the folder you submit from.
     """
     missing = [one for one in job_script.folders if one.exists is False]
     if not missing:
@@ -273,8 +277,6 @@ def job_output_folder_missing(job_script: JobScript) -> Answer:
         job_script,
         missing[0].line,
         f"the folder {short(missing[0].path, 60)} for the job's output is not here",
-        "Slurm makes no folder: where it is missing on the cluster, the job fails as soon as it starts, and leaves no "
-        "output that says why. A mkdir in the script itself comes too late.",
-        Fix("Make it before you submit, in the folder you submit from.", (shell("mkdir -p {:path}", missing[0].path),)),
+        commands(shell("mkdir -p {:path}", missing[0].path)),
         [one.line for one in missing],
     )

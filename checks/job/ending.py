@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
-from ._reading import MEASURED, SRUN, finding, nodes_of, of_step, opaque, short, spans, step_of, where_known, whole
+from ._findings import MEASURED, SRUN, finding, short, whole
+from ._launches import nodes_of, of_step, opaque, spans, step_of, where_known
 
 _OF_THE_SHELL = {"EXIT", "ERR", "DEBUG", "RETURN", "0"}
+# In a template of `shell`, in which braces are doubled.
+_JOB, _TASK_OF_ARRAY = "$SLURM_JOB_ID", "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
 
 
 @check(Severity.WARNING, source=SRUN)
@@ -18,11 +21,11 @@ _OF_THE_SHELL = {"EXIT", "ERR", "DEBUG", "RETURN", "0"}
 def job_goes_on_without_a_rank(job_script: JobScript) -> Answer:
     """A task that fails does not end the others.
 
-    Why: srun lets the other nodes run on unless it is told otherwise (KillOnBadExit is 0 by default). They wait for the
-    rank that is gone, up to the timeout of NCCL or the end of the job's time (measured: 30 s instead of 0 s, which was
-    all that the other node had to do).
+    Why: srun ends the step only when all its tasks have ended.
+    More: The others wait for the rank that is gone, up to the timeout of NCCL or the end of the job's time
+    (KillOnBadExit is 0 by default; measured: 30 s instead of 0 s, which was all that the other node had to do).
 
-    Fix: srun --kill-on-bad-exit=1.
+    Fix: Let the first failure end it.
     """
     if any(one.name == "SLURM_KILL_BAD_EXIT" and one.value == "1" and one.exported for one in job_script.sets):
         return Ok("SLURM_KILL_BAD_EXIT=1 is exported")
@@ -42,8 +45,7 @@ def job_goes_on_without_a_rank(job_script: JobScript) -> Answer:
             job_script,
             step.line,
             "a rank that fails on one node leaves the others waiting",
-            "srun ends the step only when all its tasks have ended.",
-            Fix("Let the first failure end it.", ("srun --kill-on-bad-exit=1 ...",)),
+            commands("srun --kill-on-bad-exit=1 ..."),
         )
     if hidden:
         return Skip("options of srun stand in a variable that is not known")
@@ -56,10 +58,10 @@ def job_goes_on_without_a_rank(job_script: JobScript) -> Answer:
 def job_trap_never_runs(job_script: JobScript) -> Answer:
     """The script's trap waits for the training to end.
 
-    Why: bash runs a trap only when the command in the foreground has ended. With srun in the foreground that is after
-    Slurm has killed it: the trap never runs (measured), nothing is saved and nothing is requeued.
+    Why: bash runs a trap when the command in the foreground has ended: here, when Slurm has killed it.
+    More: The trap never runs (measured), nothing is saved and nothing is requeued.
 
-    Fix: srun in the background, and wait.
+    Fix: Start it in the background, and wait for it.
     """
     traps = [one for one in job_script.traps if set(one.signals) - _OF_THE_SHELL and one.action.strip()]
     if not traps:
@@ -76,12 +78,9 @@ def job_trap_never_runs(job_script: JobScript) -> Answer:
         job_script,
         waiting[0].line,
         f"the trap for {', '.join(signals[:3])} (line {traps[0].line}) runs only when this has ended",
-        "bash runs a trap when the command in the foreground has ended: here, when Slurm has killed it.",
-        Fix("Start it in the background, and wait for it.", (
-            "srun --kill-on-bad-exit=1 ... &", "wait $!",
-        )),
+        commands("srun --kill-on-bad-exit=1 ... &", "wait $!"),
         [traps[0].line],
-    )  # fmt: skip
+    )
 
 
 @check(Severity.WARNING, source=MEASURED)
@@ -89,10 +88,12 @@ def job_trap_never_runs(job_script: JobScript) -> Answer:
 def job_signal_misses_the_trap(job_script: JobScript) -> Answer:
     """Slurm's warning before the time limit does not go where the trap is.
 
-    Why: --signal without B: goes to the steps and not to the script's own shell (measured): the trap never runs, and a
-    rank that does not catch the signal dies of it. With B: it goes to the shell alone, and a shell without a trap dies.
+    Why: A shell that does not catch the signal dies of it, and Slurm ends the job.
+    More: --signal without B: goes to the steps and not to the script's own shell (measured): the trap never runs, and a
+    rank that does not catch the signal dies of it. With B: it goes to the shell alone.
 
-    Fix: B: with a trap in the script; without B: where the training catches it.
+    Fix: Send it to the shell.
+    More: That is B: with a trap in the script; without B: the training catches it.
     """
     directive = job_script.directive("signal")
     if directive is None:
@@ -105,28 +106,23 @@ def job_signal_misses_the_trap(job_script: JobScript) -> Answer:
     if to_shell and not caught:
         if any(command.words[0] == "exec" or "exec" in command.through for command in job_script.launches):
             return Ok("the training takes the place of the shell")
+        alone = job_script.directive("array") is None
+        trap = shell(f"trap 'scontrol requeue \"{_JOB if alone else _TASK_OF_ARRAY}\"' {{:name}}", name)
+        to_ranks = shell("#SBATCH --signal={:id}", (directive.value or "").split(":")[-1])
         return finding(
             job_script,
             directive.line,
             f"{short(directive.written, 30)} goes to this shell, which has no trap for {name}: it ends the job",
-            "A shell that does not catch the signal dies of it, and Slurm ends the job.",
-            (
-                Fix("Catch it.", (shell("trap 'scontrol requeue \"$SLURM_JOB_ID\"' {:name}", name)
-                if job_script.directive("array") is None
-                else shell("trap 'scontrol requeue \"${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID\"' {:name}", name),)),
-                Fix("Or let it go to the ranks, which must catch it then.", (
-                    shell("#SBATCH --signal={:id}", (directive.value or '').split(':')[-1]),
-                )),
-            ),
-        )  # fmt: skip
+            (Fix("Catch it.", (trap,)), Fix("Or let it go to the ranks, which must catch it then.", (to_ranks,))),
+        )
     if not to_shell and caught:
         return finding(
             job_script,
             directive.line,
             f"{short(directive.written, 30)} goes to the ranks, and the trap is here",
-            "Without B: the shell of the script is not told.",
-            Fix("Send it to the shell.", (shell("#SBATCH --signal=B:{:id}", directive.value),)),
+            commands(shell("#SBATCH --signal=B:{:id}", directive.value)),
             [caught[0].line],
+            why="Without B: the shell of the script is not told.",
         )
     return Ok("the warning goes where it is caught")
 
@@ -147,10 +143,10 @@ def _this_job(job: JobScript) -> str:
 def job_requeue_empties_the_log(job_script: JobScript) -> Answer:
     """A job that is requeued writes its log anew.
 
-    Why: Slurm truncates the output file at the start, the second one too: what the first run said, and why it ended, is
-    gone (measured).
+    Why: Slurm truncates the output file at every start.
+    More: What the first run said, and why it ended, is gone (measured).
 
-    Fix: --open-mode=append.
+    Fix: Let it append.
     """
     requeue = job_script.directive("requeue")
     by_hand = [one for one in job_script.commands if one.words[:2] == ("scontrol", "requeue")]
@@ -161,9 +157,5 @@ def job_requeue_empties_the_log(job_script: JobScript) -> Answer:
         return Ok(f"--open-mode={mode.value}")
     line = requeue.line if requeue else by_hand[0].line
     return finding(
-        job_script,
-        line,
-        "the second start empties the log of the first",
-        "Slurm truncates the output file at every start.",
-        Fix("Let it append.", ("#SBATCH --open-mode=append",)),
+        job_script, line, "the second start empties the log of the first", commands("#SBATCH --open-mode=append")
     )

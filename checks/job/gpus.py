@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
-from ._reading import (
-    GRES,
-    finding,
-    gres_gpus,
-    of_parts,
-    of_step,
-    opaque,
-    per_node_launches,
-    short,
-    step_of,
-    tasks_per_node,
-    whole,
-)
+from ._amounts import gres_gpus, of_parts, tasks_per_node
+from ._findings import GRES, finding, short, whole
+from ._launches import of_step, opaque, per_node_launches, step_of
 
 # Variables that Slurm sets only where the option was given (man sbatch, "OUTPUT ENVIRONMENT VARIABLES").
 _ONLY_IF = {
@@ -31,10 +21,13 @@ _ONLY_IF = {
     "SLURM_NTASKS_PER_NODE": ("ntasks-per-node",),
     "SLURM_CPUS_PER_GPU": ("cpus-per-gpu",),
 }
+# fmt: off
 _BETTER = {
     "SLURM_GPUS_PER_NODE": "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_TASK": "SLURM_GPUS_ON_NODE",
     "SLURM_GPUS": "SLURM_GPUS_ON_NODE", "SLURM_CPUS_PER_GPU": "SLURM_CPUS_ON_NODE",
-}  # fmt: skip
+}
+# fmt: on
+_SHARED = Fix("From Slurm 23.11 on the tasks may share them.", ("#SBATCH --gres-flags=allow-task-sharing",))
 _SAFE = re.compile(r"\$\{(\w+)(?:\[[^\]]*\])?:?[-=+]")
 
 
@@ -43,41 +36,40 @@ _SAFE = re.compile(r"\$\{(\w+)(?:\[[^\]]*\])?:?[-=+]")
 def job_gpus_bound_to_tasks(job_script: JobScript) -> Answer:
     """Each task of a node sees a GPU of its own only.
 
-    Why: --gpus-per-task (and --gpu-bind) shuts the other GPUs away: each rank has one, as number 0. A script that takes
-    cuda:LOCAL_RANK stops with "invalid device ordinal", and NCCL cannot copy directly between the GPUs of two tasks.
+    Why: A script that takes cuda:LOCAL_RANK stops with "invalid device ordinal"; NCCL goes a longer way.
+    More: --gpus-per-task (and --gpu-bind) shuts the other GPUs away: each rank has one, as number 0, and NCCL cannot
+    copy directly between the GPUs of two tasks.
 
-    Fix: Ask for the GPUs of the node, and bind none.
+    Fix: Ask for the GPUs of the node.
+    More: And bind none.
     """
+    flags = job_script.directive("gres-flags")
+    if flags is not None and "allow-task-sharing" in (flags.value or ""):
+        return Ok("the GPUs are not bound to tasks")
     directive = job_script.directive("gpus-per-task", "gpu-bind")
-    several = tasks_per_node(job_script)
     amount = job_script.directive("ntasks-per-node", "ntasks")
+    asked = directive is not None and amount is not None and amount.value not in ("1", None)
+    many = asked or (tasks_per_node(job_script) or 0) > 1
     for command in job_script.commands:
         if command.launcher != "python" or command.step is None:
             continue
         step = step_of(job_script, command)
-        given = of_step(step, "gpus-per-task") or of_step(step, "gpu-bind")
+        binding = of_step(step, "gpu-bind")
+        given = of_step(step, "gpus-per-task") or binding
         text = given or (directive.value if directive else None)
-        if text is None or text.startswith("none") or of_step(step, "gpu-bind") == "none":
+        if text is None or text.startswith("none") or binding == "none":
             continue
         in_step = of_step(step, "ntasks-per-node") or of_step(step, "ntasks")
-        count = several if in_step is None else None
-        many = (count or 0) > 1 or (directive is not None and amount is not None and amount.value not in ("1", None))
         if (in_step is None and not many) or in_step == "1":
             continue
-        flags = job_script.directive("gres-flags")
-        if flags is not None and "allow-task-sharing" in (flags.value or ""):
-            continue
-        line = directive.line if directive and not given else command.line
-        written = directive.written if directive and not given else f"srun with {short(text, 30)}"
+        line, written = command.line, f"srun with {short(text, 30)}"
+        if directive and not given:
+            line, written = directive.line, directive.written
         return finding(
             job_script,
             line,
             f"{short(written, 40)}: every task sees one GPU, as number 0",
-            'A script that takes cuda:LOCAL_RANK stops with "invalid device ordinal"; NCCL goes a longer way.',
-            (
-                Fix("Ask for the GPUs of the node.", (shell("#SBATCH --gpus-per-node={}", _of_node(job_script)),)),
-                Fix("From Slurm 23.11 on the tasks may share them.", ("#SBATCH --gres-flags=allow-task-sharing",)),
-            ),
+            (commands(shell("#SBATCH --gpus-per-node={}", _of_node(job_script))), _SHARED),
         )
     return Ok("the GPUs are not bound to tasks")
 
@@ -92,10 +84,11 @@ def _of_node(job: JobScript) -> str:
 def job_cpus_not_passed_on(job_script: JobScript) -> Answer:
     """srun is not told --cpus-per-task again.
 
-    Why: From Slurm 22.05 to 23.02 srun takes no --cpus-per-task from sbatch: every task gets one core, and all ranks
-    and loader workers of a node share it. Other versions take it, so that the script is fast on one cluster only.
+    Why: From Slurm 22.05 to 23.02 each task then has one core.
+    More: srun takes no --cpus-per-task from sbatch there: all ranks and loader workers of a node share the core. Other
+    versions take it, so that the script is fast on one cluster only.
 
-    Fix: Repeat it for srun.
+    Fix: Repeat it; that is right in all versions.
     """
     asked = job_script.directive("cpus-per-task")
     if of_parts(job_script):
@@ -114,8 +107,7 @@ def job_cpus_not_passed_on(job_script: JobScript) -> Answer:
             job_script,
             step.line,
             f"srun is not told --cpus-per-task={short(asked.value or '', 20)} again",
-            "From Slurm 22.05 to 23.02 each task then has one core.",
-            Fix("Repeat it; that is right in all versions.", ("srun --cpus-per-task=$SLURM_CPUS_PER_TASK ...",)),
+            commands("srun --cpus-per-task=$SLURM_CPUS_PER_TASK ..."),
             [asked.line],
         )
     return Ok("srun is told, or starts no launcher")
@@ -126,7 +118,8 @@ def job_cpus_not_passed_on(job_script: JobScript) -> Answer:
 def job_slurm_variable_empty(job_script: JobScript) -> Answer:
     """The script uses a variable that Slurm sets only for an option which is not given.
 
-    Why: SLURM_GPUS_PER_NODE exists with --gpus-per-node alone, and is empty with --gres; the others likewise. The
+    Why: Slurm sets it only where that option is given.
+    More: SLURM_GPUS_PER_NODE exists with --gpus-per-node alone, and is empty with --gres; the others likewise. The
     launcher gets an option without a value, or the sum comes to 0.
 
     Fix: Use one that is always there, or give the option.
@@ -150,10 +143,14 @@ def job_slurm_variable_empty(job_script: JobScript) -> Answer:
                 job_script,
                 line,
                 f"${name} is empty: the job does not ask for --{options[0]}",
-                "Slurm sets it only where that option is given.",
-                (*ways, Fix("Give the option." if not better else "Or give the option.", (
-                    shell("#SBATCH --{:id}={:id}", options[0], _example(job_script, options[0])),))),
-            )  # fmt: skip
+                (
+                    *ways,
+                    Fix(
+                        "Give the option." if not better else "Or give the option.",
+                        (shell("#SBATCH --{:id}={:id}", options[0], _example(job_script, options[0])),),
+                    ),
+                ),
+            )
     return Ok("the variables of Slurm that it uses are set")
 
 
@@ -178,11 +175,16 @@ def _used(job: JobScript, name: str, options: tuple[str, ...]) -> int:
         for place, word in enumerate(one.words):
             if bare(word, [variable.name for variable in one.variables if variable.word == place]):
                 return one.lines[place] if place < len(one.lines) else one.line
-    return next((
-        one.line for one in job.sets
-        if not one.on_node and not one.name.endswith("_NUM_THREADS")
-        and bare(one.value, [v.name for v in one.variables])
-    ), 0)  # fmt: skip
+    return next(
+        (
+            one.line
+            for one in job.sets
+            if not one.on_node
+            and not one.name.endswith("_NUM_THREADS")
+            and bare(one.value, [v.name for v in one.variables])
+        ),
+        0,
+    )
 
 
 @check(Severity.ERROR, source=GRES)
@@ -190,10 +192,12 @@ def _used(job: JobScript, name: str, options: tuple[str, ...]) -> int:
 def job_gpu_type_in_a_number(job_script: JobScript) -> Answer:
     """SLURM_GPUS_PER_NODE is used as a number, and holds a type.
 
-    Why: With --gpus-per-node=a100:4 the variable reads "a100:4": a sum with it stops the script, and a launcher refuses
-    it.
+    Why: The type stands in it, as the directive has it.
+    More: With --gpus-per-node=a100:4 the variable reads "a100:4": a sum with it stops the script, and a launcher
+    refuses it.
 
-    Fix: SLURM_GPUS_ON_NODE is always a whole number.
+    Fix: Take the one that is always a number.
+    More: SLURM_GPUS_ON_NODE is.
     """
     for name, option in (("SLURM_GPUS_PER_NODE", "gpus-per-node"), ("SLURM_GPUS", "gpus")):
         asked = job_script.directive(option)
@@ -207,8 +211,7 @@ def job_gpu_type_in_a_number(job_script: JobScript) -> Answer:
                         job_script,
                         one.lines[place] if place < len(one.lines) else one.line,
                         f"${name} is {short(asked.value or '', 20)}, not a number",
-                        "The type stands in it, as the directive has it.",
-                        Fix("Take the one that is always a number.", ("$SLURM_GPUS_ON_NODE",)),
+                        commands("$SLURM_GPUS_ON_NODE"),
                         [asked.line],
                     )
     return Ok("no type of GPU stands where a number belongs")

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, check
+from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.snapshot import Config, JobCommand, JobScript, JobVariable
 
-from ._reading import (
-    ACCELERATE,
-    HEAD,
-    MEASURED,
-    PORT,
-    TORCHRUN,
+from ._findings import ACCELERATE, HEAD, MEASURED, PORT, TORCHRUN, finding, short, well, whole
+from ._launches import (
     backend,
-    finding,
     head,
     hides_options,
     line_of,
@@ -22,13 +17,10 @@ from ._reading import (
     option,
     per_node_launches,
     port,
-    short,
     spans,
     spread,
     variables,
-    well,
     where_known,
-    whole,
 )
 
 _LOOPBACK = re.compile(r"localhost(?:\.localdomain)?|127(?:\.\d{1,3}){3}|::1|\[::1\]", re.IGNORECASE)
@@ -76,9 +68,9 @@ def _line(job: JobScript, command: JobCommand, word: int, text: str) -> int:
 def job_head_address_is_loopback(job_script: JobScript) -> Answer:
     """The ranks of several nodes are to meet at localhost.
 
-    Why: On each node localhost is that node: every one waits for the others at a place where they never come.
+    Why: Each node waits at its own localhost, where no other comes.
 
-    Fix: The first node's name.
+    Fix: The name of the first node, which all of them resolve.
     """
     for command, text, line, _ in _places(job_script):
         if not _LOOPBACK.fullmatch(text):
@@ -89,8 +81,7 @@ def job_head_address_is_loopback(job_script: JobScript) -> Answer:
             job_script,
             line,
             f"the nodes are to meet at {text}, which is another machine on each of them",
-            "Each node waits at its own localhost, where no other comes.",
-            Fix("The name of the first node, which all of them resolve.", (HEAD,)),
+            commands(HEAD),
         )
     return Ok("no meeting point is localhost")
 
@@ -104,21 +95,15 @@ def _several(job: JobScript) -> bool:
 def job_head_address_by_hostname(job_script: JobScript) -> Answer:
     """The head's address is asked of `hostname -i` or `hostname -I`.
 
-    Why: -I prints the addresses of all interfaces, docker's and the management network's too, in no order that means
-    anything. -i resolves the own name, which on Debian and Ubuntu is 127.0.1.1. The other nodes then wait at a place
-    that does not exist, or is their own.
+    Why: It may be 127.0.1.1, several addresses in one, or one of a network that the other nodes do not reach.
+    More: -I prints the addresses of all interfaces, docker's and the management network's too, in no order that means
+    anything. -i resolves the own name, which on Debian and Ubuntu is 127.0.1.1.
 
-    Fix: Use the name of the first node: the other nodes resolve it.
+    Fix: Take the name of the first node; mgpu's pre-flight resolves it on every node.
     """
     for _, text, line, _ in _places(job_script):
         if _BY_HOSTNAME.search(text):
-            return finding(
-                job_script,
-                line,
-                f"the head's address comes from {short(text, 70)}",
-                "It may be 127.0.1.1, several addresses in one, or one of a network that the other nodes do not reach.",
-                Fix("Take the name of the first node; mgpu's pre-flight resolves it on every node.", (HEAD,)),
-            )
+            return finding(job_script, line, f"the head's address comes from {short(text, 70)}", commands(HEAD))
     return Ok("no address is asked of hostname")
 
 
@@ -127,21 +112,16 @@ def job_head_address_by_hostname(job_script: JobScript) -> Answer:
 def job_head_differs_between_nodes(job_script: JobScript) -> Answer:
     """Every node takes itself for the place where the ranks meet.
 
-    Why: A shell on the node puts in its own name: each node waits at home for the others.
+    Why: A shell on the node expands it: each takes itself for the head, and waits for the others.
 
-    Fix: Make the address in the batch shell, once, and export it.
+    Fix: Make it once, before srun.
+    More: And export it.
     """
     for command, text, line, on_node in _places(job_script):
         if on_node and _OWN_NAME.search(text) and not _NODE_LIST.search(text):
             if command is None and not _several(job_script):
                 continue
-            return finding(
-                job_script,
-                line,
-                f"{short(text, 60)} is another name on every node",
-                "A shell on the node expands it: each takes itself for the head, and waits for the others.",
-                Fix("Make it once, before srun.", (HEAD,)),
-            )
+            return finding(job_script, line, f"{short(text, 60)} is another name on every node", commands(HEAD))
     return Ok("no node names itself")
 
 
@@ -150,20 +130,15 @@ def job_head_differs_between_nodes(job_script: JobScript) -> Answer:
 def job_head_address_of_srun(job_script: JobScript) -> Answer:
     """The head's address is that of the machine where srun was typed.
 
-    Why: SLURM_LAUNCH_NODE_IPADDR is the first node in a job of sbatch, and the login node where srun is typed there, or
-    in a shell of salloc: then nobody listens at it.
+    Why: That is the first node under sbatch, and the login node elsewhere.
+    More: SLURM_LAUNCH_NODE_IPADDR is the login node's where srun is typed there, or in a shell of salloc: then nobody
+    listens at it.
 
-    Fix: Use the name of the first node, which is right everywhere.
+    Fix: The first node's name is right everywhere.
     """
     for _, text, line, _ in _places(job_script):
         if "SLURM_LAUNCH_NODE_IPADDR" in text or "SLURM_SRUN_COMM_HOST" in text:
-            return finding(
-                job_script,
-                line,
-                f"{short(text, 50)} is where srun was typed",
-                "That is the first node under sbatch, and the login node elsewhere.",
-                Fix("The first node's name is right everywhere.", (HEAD,)),
-            )
+            return finding(job_script, line, f"{short(text, 50)} is where srun was typed", commands(HEAD))
     return Ok("the head is not where srun was typed")
 
 
@@ -172,19 +147,16 @@ def job_head_address_of_srun(job_script: JobScript) -> Answer:
 def job_head_cut_from_short_list(job_script: JobScript) -> Answer:
     """The head's name is cut out of Slurm's short list of nodes.
 
-    Why: SLURM_JOB_NODELIST is written as nid[001-004,007]. Cut at a comma or a bracket it becomes "nid[001-004", or a
-    name that no node has; it happens to be right for one node, or for two with quite different names.
+    Why: What is cut out of it is no node's name as soon as Slurm puts several into brackets.
+    More: SLURM_JOB_NODELIST is written as nid[001-004,007]. Cut at a comma or a bracket it happens to be right for one
+    node, or for two with quite different names.
 
-    Fix: Let scontrol write the names out.
+    Fix: Let scontrol write the names out, in the batch shell.
     """
     for _, text, line, _ in _places(job_script):
         if _NODE_LIST.search(text) and not _EXPANDS.search(text):
             return finding(
-                job_script,
-                line,
-                f"{short(text, 60)}: the list is short, as in nid[001-004]",
-                "What is cut out of it is no node's name as soon as Slurm puts several into brackets.",
-                Fix("Let scontrol write the names out, in the batch shell.", (HEAD,)),
+                job_script, line, f"{short(text, 60)}: the list is short, as in nid[001-004]", commands(HEAD)
             )
     return Ok("no name is cut out of the list of nodes")
 
@@ -197,7 +169,7 @@ def job_head_address_missing(job_script: JobScript) -> Answer:
     Why: torchrun then takes 127.0.0.1, on every node its own (MASTER_ADDR in the environment is not read by it).
     accelerate looks for "None:29500" and says "The IPv4 network addresses of (None, 29500) cannot be retrieved".
 
-    Fix: Give the first node's name to all of them.
+    Fix: Make the address before srun, and hand it on.
     """
     for command in per_node_launches(job_script):
         if spans(job_script, command) is not True or not spread(command) or head(command) is not None:
@@ -218,8 +190,8 @@ def job_head_address_missing(job_script: JobScript) -> Answer:
             job_script,
             command.line,
             f"{command.words[0].rsplit('/', 1)[-1]} is not told where the nodes meet",
-            why,
-            Fix("Make the address before srun, and hand it on.", (HEAD, PORT, fix)),
+            commands(HEAD, PORT, fix),
+            why=why,
         )
     alone = [one for one in per_node_launches(job_script) if spread(one) and head(one) is None]
     return where_known(job_script, alone, "the launchers are told where they meet")
@@ -229,10 +201,11 @@ def job_head_address_missing(job_script: JobScript) -> Answer:
 def job_config_has_no_head_address(job_script: JobScript, config: Config) -> Answer:
     """Neither the config nor the command line says where the nodes meet.
 
-    Why: accelerate then looks for "None:29500": "The IPv4 network addresses of (None, 29500) cannot be retrieved", and
-    waits.
+    Why: accelerate looks for "None:29500", and waits.
+    More: "The IPv4 network addresses of (None, 29500) cannot be retrieved".
 
-    Fix: Say it on the command line, where the job knows its first node.
+    Fix: Say it here.
+    More: The job knows its first node.
     """
     for command in per_node_launches(job_script):
         if command.launcher != "accelerate" or option(command, "config_file") is None or head(command) is not None:
@@ -243,10 +216,10 @@ def job_config_has_no_head_address(job_script: JobScript, config: Config) -> Ans
                 job_script,
                 command.line,
                 "neither the command line nor the config says where the nodes meet",
-                'accelerate looks for "None:29500", and waits.',
-                Fix("Say it here.", (HEAD, PORT,
-                    "accelerate launch ... --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT")),
-            )  # fmt: skip
+                commands(
+                    HEAD, PORT, "accelerate launch ... --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT"
+                ),
+            )
     return well(job_script, "the launchers are told where they meet")
 
 
@@ -279,8 +252,8 @@ def _fixed(job: JobScript, value: str, line: int) -> Answer:
         job,
         line,
         f"port {value} for every job",
-        "Another job on the same node, or a rank that an earlier one left, may listen there already.",
         Fix("Make it from the job's number: below 32768, where Linux takes no ports for others.", (PORT,)),
+        why="Another job on the same node, or a rank that an earlier one left, may listen there already.",
     )
 
 
@@ -341,8 +314,8 @@ def _drawn(job: JobScript, line: int, text: str, what: str, fix: Fix) -> Answer:
         job,
         line,
         f"{text} is another {what} on every node",
-        "A shell on the node makes it: no two launchers have the same, and each waits alone.",
         fix,
+        why="A shell on the node makes it: no two launchers have the same, and each waits alone.",
     )
 
 
@@ -351,10 +324,10 @@ def _drawn(job: JobScript, line: int, text: str, what: str, fix: Fix) -> Answer:
 def job_backend_hidden_in_rdzv_conf(job_script: JobScript) -> Answer:
     """The backend of the rendezvous is given where nobody reads it.
 
-    Why: --rdzv_conf takes settings of a backend; the backend itself stays "static", for which every node needs its
-    right rank.
+    Why: It holds settings of the backend. With a static one every node needs its right rank.
+    More: The backend is "static" unless it is chosen.
 
-    Fix: Say --rdzv_backend c10d.
+    Fix: Choose it by its own option.
     """
     for command in per_node_launches(job_script):
         given = option(command, "rdzv_conf")
@@ -363,8 +336,7 @@ def job_backend_hidden_in_rdzv_conf(job_script: JobScript) -> Answer:
                 job_script,
                 line_of(command, given[1]),
                 f"--rdzv_conf {short(given[0], 40)} does not choose the backend: it stays {backend(command)}",
-                "It holds settings of the backend. With a static one every node needs its right rank.",
-                Fix("Choose it by its own option.", ("--rdzv_backend c10d",)),
+                commands("--rdzv_backend c10d"),
             )
     return Ok("the backend is chosen by its own option, or left as it is")
 
@@ -374,10 +346,10 @@ def job_backend_hidden_in_rdzv_conf(job_script: JobScript) -> Answer:
 def job_same_network_with_c10d(job_script: JobScript) -> Answer:
     """--same_network is given together with --rdzv_backend c10d.
 
-    Why: With --same_network accelerate hands torchrun --master_addr and leaves the endpoint empty, and c10d reads the
-    endpoint alone: every node meets itself on localhost (measured).
+    Why: accelerate then gives the address as --master_addr, which c10d does not read: each node meets itself.
+    More: c10d reads the endpoint alone, which accelerate leaves empty with --same_network (measured).
 
-    Fix: Leave --same_network out.
+    Fix: Leave it out.
     """
     for command in per_node_launches(job_script):
         same = option(command, "same_network")
@@ -386,12 +358,11 @@ def job_same_network_with_c10d(job_script: JobScript) -> Answer:
                 job_script,
                 line_of(command, same[1]),
                 "--same_network leaves c10d without an address",
-                "accelerate then gives the address as --master_addr, which c10d does not read: each node meets itself.",
-                Fix("Leave it out.", (
+                commands(
                     "accelerate launch --rdzv_backend c10d --main_process_ip $MASTER_ADDR "
-                    "--main_process_port $MASTER_PORT ...",
-                )),
-            )  # fmt: skip
+                    "--main_process_port $MASTER_PORT ..."
+                ),
+            )
     return Ok("c10d has its address")
 
 
@@ -400,10 +371,11 @@ def job_same_network_with_c10d(job_script: JobScript) -> Answer:
 def job_endpoint_with_static_backend(job_script: JobScript) -> Answer:
     """torchrun is given an endpoint, and no backend that finds ranks.
 
-    Why: Without --rdzv_backend the backend is "static": the ranks are those of --node_rank, which is 0 on every node
-    where nobody says it, and all of them wait for the others.
+    Why: The backend stays static, and every node is node 0.
+    More: Without --rdzv_backend the ranks are those of --node_rank, which is 0 on every node where nobody says it, and
+    all of them wait for the others.
 
-    Fix: Add the backend.
+    Fix: Let c10d find the ranks.
     """
     for command in per_node_launches(job_script):
         if command.launcher != "torchrun" or spans(job_script, command) is not True or hides_options(command):
@@ -417,7 +389,6 @@ def job_endpoint_with_static_backend(job_script: JobScript) -> Answer:
             job_script,
             line_of(command, endpoint[1]),
             "--rdzv_endpoint without --rdzv_backend, and no --node_rank",
-            "The backend stays static, and every node is node 0.",
-            Fix("Let c10d find the ranks.", ("--rdzv_backend c10d --rdzv_id $SLURM_JOB_ID",)),
+            commands("--rdzv_backend c10d --rdzv_id $SLURM_JOB_ID"),
         )
     return Ok("a backend or a rank is given")

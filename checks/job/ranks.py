@@ -5,26 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, JobCommand, JobScript, JobVariable
 
-from ._reading import (
-    MEASURED,
-    backend,
-    finding,
-    hides_options,
-    line_of,
-    option,
-    per_node_launches,
-    short,
-    spans,
-    variables,
-    well,
-    where_known,
-    whole,
-)
+from ._findings import MEASURED, finding, short, well, whole
+from ._launches import backend, hides_options, line_of, option, per_node_launches, spans, variables, where_known
 
+_RANK_IGNORED = "https://github.com/huggingface/accelerate/issues/3206"
 _RANKS = re.compile(r"\bSLURM_(?:PROCID|NODEID|LOCALID)\b")
 _RANK_NAMES = {"RANK", "NODE_RANK", "LOCAL_RANK", "GROUP_RANK", "MACHINE_RANK", "SLURM_RANK"}
 _OPTIONS = ("node_rank", "machine_rank")
@@ -70,16 +58,13 @@ def _finding(job: JobScript, command: JobCommand, word: int, early: JobVariable)
         job,
         early.line or line_of(command, word),
         f"${name.group()} is expanded here, in the batch shell, where it is 0",
-        "Every node is handed rank 0.",
         (
             Fix("Let the node's own shell expand it: between single quotes.", (shell(_QUOTED, flag),)),
-            Fix(
-                "Between double quotes, a backslash before the dollar does the same.",
-                (f"--{flag} \\$SLURM_NODEID",),
-            ),
+            Fix("Between double quotes, a backslash before the dollar does the same.", (f"--{flag} \\$SLURM_NODEID",)),
             Fix("Or let the launchers find their ranks themselves.", (_c10d(command),)),
         ),
         [step.line],
+        why="Every node is handed rank 0.",
     )
 
 
@@ -110,11 +95,11 @@ def _plain(job: JobScript, line: int, name: str, early: JobVariable) -> Problem:
         job,
         line,
         f"{name} is ${found.group()} of the batch shell, where it is 0",
-        "Every task gets 0 as its rank.",
         Fix(
             "Set it in a shell on the node.",
             (shell("srun bash -c 'export {:name}=${:name}; python train.py'", name, found.group()),),
         ),
+        why="Every task gets 0 as its rank.",
     )
 
 
@@ -123,10 +108,11 @@ def _plain(job: JobScript, line: int, name: str, early: JobVariable) -> Problem:
 def job_rank_ignored(job_script: JobScript) -> Answer:
     """The rank of a node is 0 everywhere, which c10d does not look at.
 
-    Why: The batch shell puts in 0 for every node. With --rdzv_backend c10d the launchers agree on ranks themselves, and
-    it works; whoever takes the backend away, or copies the line, gets a run that hangs.
+    Why: The batch shell expands it. The launchers agree on ranks by themselves, so that this works.
+    More: The rank is 0 on every node. With --rdzv_backend c10d it works; whoever takes the backend away, or copies the
+    line, gets a run that hangs.
 
-    Fix: Let a shell on the node expand it.
+    Fix: Let the node's own shell expand it, so that it is true.
     """
     for command in job_script.launches:
         given = option(command, *_OPTIONS)
@@ -140,17 +126,12 @@ def job_rank_ignored(job_script: JobScript) -> Answer:
                 job_script,
                 early.line or line_of(command, given[1]),
                 f"${name.group()} is 0 for every node here; {backend(command)} does not look at it",
-                "The batch shell expands it. The launchers agree on ranks by themselves, so that this works.",
-                Fix("Let the node's own shell expand it, so that it is true.", ("--machine_rank \\$SLURM_NODEID",)),
+                commands("--machine_rank \\$SLURM_NODEID"),
             )
     return Ok("no rank is handed in vain")
 
 
-@check(
-    Severity.ERROR,
-    source="https://github.com/huggingface/accelerate/issues/3206",
-    because_of=("job_continued_line_broken", "job_dash_typographic"),
-)
+@check(Severity.ERROR, source=_RANK_IGNORED, because_of=("job_continued_line_broken", "job_dash_typographic"))
 @whole
 def job_machine_rank_missing(job_script: JobScript) -> Answer:
     """The launchers of several nodes are not told which node they are.
@@ -163,9 +144,10 @@ def job_machine_rank_missing(job_script: JobScript) -> Answer:
     found = _without_rank(job_script, per_node_launches(job_script))
     if found is None:
         untold = [
-            one for one in per_node_launches(job_script)
+            one
+            for one in per_node_launches(job_script)
             if one.step is not None and option(one, *_OPTIONS) is None and backend(one) not in _ELASTIC
-        ]  # fmt: skip
+        ]
         return where_known(job_script, untold, "the launchers are told their rank, or find it")
     command, why = found
     flag = "node_rank" if command.launcher == "torchrun" else "machine_rank"
@@ -173,11 +155,11 @@ def job_machine_rank_missing(job_script: JobScript) -> Answer:
         job_script,
         command.line,
         f"several nodes, and no --{flag}",
-        why,
         (
             Fix("Say it in a shell on the node: between single quotes.", (shell(_QUOTED, flag),)),
             Fix("And let the launchers meet by c10d, which needs no static ranks.", (_c10d(command),)),
         ),
+        why=why,
     )
 
 
@@ -200,10 +182,10 @@ def _without_rank(job: JobScript, launches: Sequence[JobCommand]) -> tuple[JobCo
 def job_machine_rank_of_config(job_script: JobScript, config: Config) -> Answer:
     """All nodes read the same machine_rank from the config.
 
-    Why: The file lies on a disk that the nodes share: each takes itself for the node that it names, and the static
-    rendezvous waits for the others.
+    Why: Each takes itself for the same node, and waits for the others.
+    More: The file lies on a disk that the nodes share.
 
-    Fix: Say --machine_rank on the command line, in a shell on the node.
+    Fix: Say it in a shell on the node: between single quotes.
     """
     for command in per_node_launches(job_script):
         if command.launcher != "accelerate" or option(command, "config_file") is None or command.step is None:
@@ -218,11 +200,8 @@ def job_machine_rank_of_config(job_script: JobScript, config: Config) -> Answer:
                 command.line,
                 f"every node takes machine_rank {short(str(rank if rank is not None else 0), 20)} from "
                 f"{short(config.path, 60)}",
-                "Each takes itself for the same node, and waits for the others.",
-                Fix("Say it in a shell on the node: between single quotes.", (
-                    "srun bash -c 'accelerate launch ... --machine_rank $SLURM_NODEID ...'",
-                )),
-            )  # fmt: skip
+                commands("srun bash -c 'accelerate launch ... --machine_rank $SLURM_NODEID ...'"),
+            )
     return well(job_script, "the launchers do not take their rank from the config")
 
 
@@ -231,8 +210,8 @@ def job_machine_rank_of_config(job_script: JobScript, config: Config) -> Answer:
 def job_variable_not_on_node(job_script: JobScript) -> Answer:
     """A shell on the node expands a variable that the script sets and does not export.
 
-    Why: Between single quotes the node's own shell puts it in, and that one knows only what is exported: the option
-    stays without a value, and the launcher takes the next word for it.
+    Why: Between single quotes a shell on the node expands it, which knows what is exported, and nothing else.
+    More: The option stays without a value, and the launcher takes the next word for it.
 
     Fix: Export it.
     """
@@ -248,8 +227,7 @@ def job_variable_not_on_node(job_script: JobScript) -> Answer:
                 f"${short(lost[0].name, 40)} is empty here: line {setting} sets it and does not export it"
                 if setting
                 else f"${short(lost[0].name, 40)} is empty here: it is not exported",
-                "Between single quotes a shell on the node expands it, which knows what is exported, and nothing else.",
-                Fix("Export it.", (shell("export {:name}", lost[0].name),)),
+                commands(shell("export {:name}", lost[0].name)),
                 [setting] if setting else [],
             )
     return Ok("what the nodes' shells expand is exported")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Severity, check
+from mgpu.check import Answer, Ok, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
-from ._reading import NCCL, finding, short, whole
+from ._findings import NCCL, finding, short, whole
 
 # Settings that find a fault by taking away what makes a run fast.
 _SLOW = {
@@ -33,9 +33,10 @@ def _set(job: JobScript) -> list[tuple[str, str, int]]:
 def job_secret_in_script(job_script: JobScript) -> Answer:
     """A password or token stands in the script.
 
-    Why: Slurm keeps a copy of the script, which sacct and scontrol show to others; and the file ends in a repository.
+    Why: Slurm keeps a copy of the script, and shows it to others (sacct --batch-script, scontrol write batch_script).
+    More: And the file ends in a repository.
 
-    Fix: Take it from a file that only you can read, and revoke this one.
+    Fix: Read it from a file that only you can read; and make a new one, as this one has been seen.
     """
     found = [one for one in job_script.texts if one.kind == "secret"]
     if not found:
@@ -45,12 +46,11 @@ def job_secret_in_script(job_script: JobScript) -> Answer:
         job_script,
         found[0].line,
         f"{short(found[0].text, 40)} stands here in plain text",
-        "Slurm keeps a copy of the script, and shows it to others (sacct --batch-script, scontrol write batch_script).",
-        Fix("Read it from a file that only you can read; and make a new one, as this one has been seen.", (
-            shell("export {:name}=$(cat ~/.{:name})", name, name.lower()), shell("chmod 600 ~/.{:name}", name.lower()),
-        )),
+        commands(
+            shell("export {:name}=$(cat ~/.{:name})", name, name.lower()), shell("chmod 600 ~/.{:name}", name.lower())
+        ),
         [one.line for one in found],
-    )  # fmt: skip
+    )
 
 
 @check(Severity.WARNING, source=NCCL)
@@ -58,10 +58,11 @@ def job_secret_in_script(job_script: JobScript) -> Answer:
 def job_slow_setting_left(job_script: JobScript) -> Answer:
     """A setting for finding faults takes away what makes the run fast.
 
-    Why: Each of these switches off a fast way between GPUs or nodes. It finds a fault within minutes, and makes a run
-    up to ten times slower when it is kept. NCCL's own documentation says to remove them.
+    Why: It is there to find a fault, and costs speed for as long as it stays.
+    More: Each of these switches off a fast way between GPUs or nodes: a run is up to ten times slower. NCCL's own
+    documentation says to remove them.
 
-    Fix: Take it out; the smoke test measures what it costs.
+    Fix: Take it out, and let the smoke test measure the difference.
     """
     found = [(name, value, line) for name, value, line in _set(job_script) if name in _SLOW and value not in _OFF]
     found = [one for one in found if one[1] == "1" or one[1].lower() in ("true", "yes", "on")]
@@ -72,11 +73,7 @@ def job_slow_setting_left(job_script: JobScript) -> Answer:
         job_script,
         line,
         f"{name}={short(value, 20)}: {_SLOW[name]}",
-        "It is there to find a fault, and costs speed for as long as it stays.",
-        Fix(
-            "Take it out, and let the smoke test measure the difference.",
-            (shell("unset {:name}", name), "mgpu smoke-test"),
-        ),
+        commands(shell("unset {:name}", name), "mgpu smoke-test"),
         [one[2] for one in found],
     )
 
@@ -86,13 +83,12 @@ def job_slow_setting_left(job_script: JobScript) -> Answer:
 def job_debug_output_left(job_script: JobScript) -> Answer:
     """NCCL or PyTorch writes its debugging output.
 
-    Why: Hundreds of lines a rank: the log of a large job is hard to read, and large.
+    Why: It is there to find a fault.
+    More: Hundreds of lines a rank: the log of a large job is hard to read, and large.
 
-    Fix: WARN says what went wrong, and nothing else.
+    Fix: Faults are told at this level as well.
     """
-    found = [
-        (name, value, line) for name, value, line in _set(job_script) if value.upper() in _LOUD.get(name, ())
-    ]  # fmt: skip
+    found = [(name, value, line) for name, value, line in _set(job_script) if value.upper() in _LOUD.get(name, ())]
     if not found:
         return Ok("no debugging output is asked for")
     name, value, line = found[0]
@@ -100,8 +96,6 @@ def job_debug_output_left(job_script: JobScript) -> Answer:
         job_script,
         line,
         f"{name}={short(value, 20)} writes hundreds of lines a rank",
-        "It is there to find a fault.",
-        Fix("Faults are told at this level as well.", ("export NCCL_DEBUG=WARN",) if name == "NCCL_DEBUG" else
-            (shell("unset {:name}", name),)),
+        commands(*(("export NCCL_DEBUG=WARN",) if name == "NCCL_DEBUG" else (shell("unset {:name}", name),))),
         [one[2] for one in found],
-    )  # fmt: skip
+    )

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobCommand, JobScript
 
-from ._reading import (
-    MEASURED,
-    PER_NODE,
-    SRUN,
-    finding,
-    meant_for_several,
-    nodes,
-    number,
-    of_step,
-    opaque,
-    option,
-    per_node_launches,
-    spread,
-    step_of,
-    tasks_per_node,
-    whole,
-)
+from ._amounts import nodes, number, tasks_per_node
+from ._findings import MEASURED, SRUN, finding, whole
+from ._launches import PER_NODE, meant_for_several, of_step, opaque, option, per_node_launches, spread, step_of
 
 _WITHOUT = "it starts no launcher on several nodes"
 # Options with which DeepSpeed reaches the other nodes by itself (deepspeed --help, 0.18).
@@ -35,52 +21,43 @@ _ON_NODES = "srun --ntasks-per-node=1 --kill-on-bad-exit=1"
 def job_launcher_outside_srun(job_script: JobScript) -> Answer:
     """The job has several nodes, and the launcher is started on the first one only.
 
-    Why: Slurm runs the script itself on the first node alone. The launcher there waits for the others, which nobody
-    starts, until the rendezvous gives up (RendezvousTimeoutError); or it trains on one node, and the others idle.
+    Why: Slurm runs the script itself on the first node. The launcher waits there for the others, which nobody starts.
+    More: They wait until the rendezvous gives up (RendezvousTimeoutError); or it trains on one node, and the others
+    idle.
 
-    Fix: Put srun before the launcher.
+    Fix: Start it on every node, one task a node.
     """
     launches = [one for one in job_script.launches if one.launcher in (*PER_NODE, "python") and not one.inner]
-    if not any(one.launcher in PER_NODE for one in launches):
-        amount = nodes(job_script)
-        if amount is None or amount < 2 or not launches or any(spread(one) for one in job_script.commands):
-            return Ok("no launcher of torch or accelerate")
-    if not job_script.directives and not any(spread(one) for one in job_script.commands):
+    spreads, amount = any(spread(one) for one in job_script.commands), nodes(job_script)
+    nothing = amount is None or amount < 2 or not launches or spreads
+    if nothing and not any(one.launcher in PER_NODE for one in launches):
+        return Ok("no launcher of torch or accelerate")
+    if not job_script.directives and not spreads:
         return Skip("it has no #SBATCH line, and may be what srun starts on every node")
     starting = [one for one in launches if one.launcher in PER_NODE] or launches[-1:]
     if any(spread(one) for one in starting) or any(spread(one) for one in job_script.launches):
-        bare = [
-            one for one in starting if not spread(one) and not one.unsure and _for_several(job_script, one)
-        ]  # fmt: skip
+        bare = [one for one in starting if not spread(one) and not one.unsure and _for_several(job_script, one)]
         if not bare or any(one.launcher == "python" for one in bare):
             return Ok("srun starts the launcher")
     else:
         bare = [one for one in starting if not spread(one) and meant_for_several(job_script, one)]
     if not bare:
         return Ok("the launcher runs on one node")
-    first = bare[0]
-    amount = nodes(job_script)
     of = f"{amount} nodes" if amount and amount > 1 else "several nodes"
-    name = first.words[0].rsplit("/", 1)[-1]
+    name = bare[0].words[0].rsplit("/", 1)[-1]
+    rank = "node_rank" if bare[0].launcher == "torchrun" else "machine_rank"
+    in_shell = shell(f"{_ON_NODES} bash -c '{{:id}} ... --{rank} $SLURM_NODEID ...'", name)
     return finding(
         job_script,
-        first.line,
+        bare[0].line,
         f"{name} runs on the first node only, and the job has {of}",
-        "Slurm runs the script itself on the first node. The launcher waits there for the others, which nobody starts.",
         (
-            Fix(
-                "Start it on every node, one task a node.",
-                (shell(f"{_ON_NODES} {{:id}} ...", name),),
-            ),
-            Fix("Options that differ between the nodes need a shell there.", (
-                shell(f"{_ON_NODES} bash -c '{{:id}} ... --node_rank $SLURM_NODEID ...'", name)
-                if first.launcher == "torchrun"
-                else shell(f"{_ON_NODES} bash -c '{{:id}} ... --machine_rank $SLURM_NODEID ...'", name),
-            )),
+            commands(shell(f"{_ON_NODES} {{:id}} ...", name)),
+            Fix("Options that differ between the nodes need a shell there.", (in_shell,)),
         ),
         [one.line for one in bare],
         nodes=amount,
-    )  # fmt: skip
+    )
 
 
 @check(Severity.ERROR, source=MEASURED)
@@ -91,7 +68,8 @@ def job_launchers_several_per_node(job_script: JobScript) -> Answer:
     Why: With --ntasks-per-node above 1 every task is a torchrun or accelerate of its own. The first of them form the
     world, on one machine (measured): the job trains there, and the other nodes idle; or they fight for the port.
 
-    Fix: One task a node for the launcher; or one task a GPU and no launcher.
+    Fix: One task a node; the launcher starts the ranks.
+    More: Or one task a GPU and no launcher.
     """
     launches = [one for one in per_node_launches(job_script) if one.step is not None]
     if not launches:
@@ -110,15 +88,17 @@ def job_launchers_several_per_node(job_script: JobScript) -> Answer:
             job_script,
             line,
             f"{amount} tasks a node, and each is a {name}",
-            f"srun starts {amount} launchers on a node; each starts a rank for every GPU.",
             (
-                Fix("One task a node; the launcher starts the ranks.", ("#SBATCH --ntasks-per-node=1",)),
-                Fix("Or keep the tasks, and start the script itself: srun python train.py, with RANK, LOCAL_RANK and "
-                    "WORLD_SIZE from SLURM_PROCID, SLURM_LOCALID and SLURM_NTASKS."),
+                commands("#SBATCH --ntasks-per-node=1"),
+                Fix(
+                    "Or keep the tasks, and start the script itself: srun python train.py, with RANK, LOCAL_RANK and "
+                    "WORLD_SIZE from SLURM_PROCID, SLURM_LOCALID and SLURM_NTASKS."
+                ),
             ),
             [one.line],
+            why=f"srun starts {amount} launchers on a node; each starts a rank for every GPU.",
             tasks_per_node=amount,
-        )  # fmt: skip
+        )
     return Ok("one launcher a node")
 
 
@@ -150,10 +130,12 @@ def _tasks(job: JobScript, command: JobCommand) -> int | None:
 def job_deepspeed_without_hosts(job_script: JobScript) -> Answer:
     """The deepspeed launcher is to use several nodes, and does not know them.
 
-    Why: It knows nothing of Slurm. Without a hostfile it says "Unable to find hostfile, will proceed with training with
-    local resources only", and the other nodes idle; under srun, each node trains a model of its own.
+    Why: It knows nothing of Slurm: without a hostfile it takes this node's GPUs alone.
+    More: "Unable to find hostfile, will proceed with training with local resources only": the other nodes idle. Under
+    srun each node trains a model of its own.
 
-    Fix: Start one launcher a node that is told its rank; or let torchrun do it.
+    Fix: Let torchrun start the ranks of every node; a DeepSpeed script runs under it unchanged.
+    More: Or start one launcher a node that is told its rank.
     """
     launches = [one for one in job_script.launches if one.launcher == "deepspeed" and not one.inner]
     amount = nodes(job_script)
@@ -168,20 +150,22 @@ def job_deepspeed_without_hosts(job_script: JobScript) -> Answer:
         job_script,
         bare[0].line,
         f"deepspeed is not told of the {amount} nodes",
-        "It knows nothing of Slurm: without a hostfile it takes this node's GPUs alone.",
         (
-            Fix("Let torchrun start the ranks of every node; a DeepSpeed script runs under it unchanged.", (
+            commands(
                 "srun --ntasks-per-node=1 --kill-on-bad-exit=1 torchrun --nnodes=$SLURM_JOB_NUM_NODES "
                 "--nproc-per-node=$SLURM_GPUS_ON_NODE --rdzv-id=$SLURM_JOB_ID --rdzv-backend=c10d "
-                "--rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT train.py",
-            )),
-            Fix("Or tell each one who it is.", (
-                "srun --ntasks-per-node=1 bash -c 'deepspeed --no_ssh --num_nodes $SLURM_NNODES "
-                "--node_rank $SLURM_NODEID --master_addr $MASTER_ADDR --master_port $MASTER_PORT ...'",
-            )),
+                "--rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT train.py"
+            ),
+            Fix(
+                "Or tell each one who it is.",
+                (
+                    "srun --ntasks-per-node=1 bash -c 'deepspeed --no_ssh --num_nodes $SLURM_NNODES "
+                    "--node_rank $SLURM_NODEID --master_addr $MASTER_ADDR --master_port $MASTER_PORT ...'",
+                ),
+            ),
         ),
         nodes=amount,
-    )  # fmt: skip
+    )
 
 
 @check(Severity.WARNING, source=SRUN)
@@ -189,27 +173,26 @@ def job_deepspeed_without_hosts(job_script: JobScript) -> Answer:
 def job_installs_packages_on_every_node(job_script: JobScript) -> Answer:
     """srun installs packages on every task at once.
 
-    Why: The environment is mostly on a disk that all nodes share. Several pip at once write the same files: one finds a
-    half-written package, and its ranks fail to import it.
+    Why: Several of them write the same environment at the same time.
+    More: The environment is mostly on a disk that all nodes share: one finds a half-written package, and its ranks fail
+    to import it.
 
-    Fix: Install before you submit, or once in the script itself.
+    Fix: Install before you submit; or once, without srun, before the training starts.
     """
     found = [
-        one for one in job_script.commands
+        one
+        for one in job_script.commands
         if one.step is not None and _installs(one.words) and tasks_of_one(job_script, one) != 1
-    ]  # fmt: skip
+    ]
     if not found:
         return Ok("nothing is installed by srun")
     return finding(
         job_script,
         found[0].line,
         f"{' '.join(found[0].words[:3])} runs on every task at once",
-        "Several of them write the same environment at the same time.",
-        Fix("Install before you submit; or once, without srun, before the training starts.", (
-            shell("srun --nodes=1 --ntasks=1 {:argument} ...", found[0].words[:3]),
-        )),
+        commands(shell("srun --nodes=1 --ntasks=1 {:argument} ...", found[0].words[:3])),
         [one.line for one in found],
-    )  # fmt: skip
+    )
 
 
 def _installs(words: tuple[str, ...]) -> bool:

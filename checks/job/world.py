@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, JobCommand, JobScript
 
-from ._reading import (
-    ACCELERATE,
-    MEASURED,
-    TORCHRUN,
-    finding,
-    gpus_per_node,
-    hides_options,
-    line_of,
-    nodes_of,
-    number,
-    option,
-    per_node_launches,
-    spans,
-    spread,
-    well,
-    where_known,
-    whole,
-)
+from ._amounts import gpus_per_node, number
+from ._findings import ACCELERATE, MEASURED, TORCHRUN, finding, well, whole
+from ._launches import hides_options, line_of, nodes_of, option, per_node_launches, spans, spread, where_known
 
 _OWN = re.compile(r"SLURM_(?:PROCID|NODEID)$")
 _NPROC = ("nproc_per_node",)
@@ -37,10 +22,11 @@ _WORLD = "$((SLURM_JOB_NUM_NODES * SLURM_GPUS_ON_NODE))"
 def job_nodes_not_told_to_launcher(job_script: JobScript) -> Answer:
     """The launcher of several nodes believes that there is one.
 
-    Why: torchrun without --nnodes and accelerate without --num_machines make a world of their own on each node: the
-    same model is trained several times, and all write the same files.
+    Why: Every node makes a world of its own, and all write the same files.
+    More: So it is with torchrun without --nnodes and accelerate without --num_machines: the same model is trained
+    several times.
 
-    Fix: Tell it how many nodes there are.
+    Fix: Say how many there are.
     """
     for command in per_node_launches(job_script):
         if nodes_of(job_script, command) in (None, 0, 1) or not spread(command) or hides_options(command):
@@ -61,14 +47,14 @@ def job_nodes_not_told_to_launcher(job_script: JobScript) -> Answer:
                 job_script,
                 command.line if given is None and alone is None else line_of(command, (alone or given or ("", 0))[1]),
                 f"{what}: each of the {nodes_of(job_script, command)} nodes trains alone",
-                "Every node makes a world of its own, and all write the same files.",
-                Fix("Say how many there are.", (f"--{name} $SLURM_JOB_NUM_NODES",)),
+                commands(f"--{name} $SLURM_JOB_NUM_NODES"),
                 nodes=nodes_of(job_script, command),
             )
     untold = [
-        one for one in per_node_launches(job_script)
+        one
+        for one in per_node_launches(job_script)
         if spread(one) and option(one, "nnodes", "num_machines", "config_file") is None
-    ]  # fmt: skip
+    ]
     return where_known(job_script, untold, "the launchers know of the nodes")
 
 
@@ -77,8 +63,8 @@ def job_nodes_not_told_to_launcher(job_script: JobScript) -> Answer:
 def job_processes_do_not_divide(job_script: JobScript) -> Answer:
     """num_processes is no multiple of the nodes.
 
-    Why: accelerate divides and drops the rest: 7 processes on 2 nodes become 3 on each, and 2 on 4 nodes become none at
-    all (measured).
+    Why: It divides, and drops the rest.
+    More: 7 processes on 2 nodes become 3 on each, and 2 on 4 nodes become none at all (measured).
 
     Fix: Nodes times GPUs of a node.
     """
@@ -95,8 +81,7 @@ def job_processes_do_not_divide(job_script: JobScript) -> Answer:
                 job_script,
                 line_of(command, given[1]),
                 f"{processes} processes on {amount} nodes: accelerate starts {each or 'none'} on each",
-                "It divides, and drops the rest.",
-                Fix("Nodes times GPUs of a node.", (f"--num_processes {_WORLD}",)),
+                commands(f"--num_processes {_WORLD}"),
                 processes=processes,
                 nodes=amount,
             )
@@ -108,10 +93,12 @@ def job_processes_do_not_divide(job_script: JobScript) -> Answer:
 def job_processes_outnumber_gpus(job_script: JobScript) -> Answer:
     """The launcher starts more ranks on a node than the job has GPUs there.
 
-    Why: The ranks without a GPU stop with "invalid device ordinal", or two ranks share one, which NCCL refuses
-    ("Duplicate GPU detected").
+    Why: The ranks above that have no GPU.
+    More: They stop with "invalid device ordinal", or two ranks share a GPU, which NCCL refuses ("Duplicate GPU
+    detected").
 
-    Fix: As many ranks as GPUs.
+    Fix: Ask for as many GPUs.
+    More: Or start fewer ranks.
     """
     gpus = gpus_per_node(job_script)
     if gpus is None:
@@ -126,9 +113,8 @@ def job_processes_outnumber_gpus(job_script: JobScript) -> Answer:
                 job_script,
                 found[1],
                 f"{found[0]} ranks a node, and the job asks for {gpus} GPU{'s' * (gpus != 1)} of each",
-                "The ranks above that have no GPU.",
                 (
-                    Fix("Ask for as many GPUs.", (shell("#SBATCH --gpus-per-node={:number}", found[0]),)),
+                    commands(shell("#SBATCH --gpus-per-node={:number}", found[0])),
                     Fix("Or start as many ranks as there are GPUs.", (_as_many(command),)),
                 ),
                 ranks=found[0],
@@ -142,10 +128,11 @@ def job_processes_outnumber_gpus(job_script: JobScript) -> Answer:
 def job_gpus_left_idle(job_script: JobScript) -> Answer:
     """The launcher starts fewer ranks on a node than the job has GPUs there.
 
-    Why: The other GPUs are paid for and do nothing; the run ends well, only later. num_processes of accelerate counts
-    the ranks of all nodes: the number of one node is the commonest slip (measured: exit 0 with half of the GPUs).
+    Why: The other GPUs do nothing, and nothing says so.
+    More: They are paid for; the run ends well, only later. num_processes of accelerate counts the ranks of all nodes:
+    the number of one node is the commonest slip (measured: exit 0 with half of the GPUs).
 
-    Fix: As many ranks as GPUs.
+    Fix: Start as many ranks as there are GPUs.
     """
     gpus = gpus_per_node(job_script)
     if gpus is None:
@@ -160,8 +147,7 @@ def job_gpus_left_idle(job_script: JobScript) -> Answer:
                 job_script,
                 found[1],
                 f"{found[0]} rank{'s' * (found[0] != 1)} a node, and the job asks for {gpus} GPUs of each",
-                "The other GPUs do nothing, and nothing says so.",
-                Fix("Start as many ranks as there are GPUs.", (_as_many(command),)),
+                commands(_as_many(command)),
                 ranks=found[0],
                 gpus=gpus,
             )
@@ -170,9 +156,11 @@ def job_gpus_left_idle(job_script: JobScript) -> Answer:
 
 def _beside(job: JobScript, command: JobCommand) -> bool:
     """Whether something else of the script may use the other GPUs: a server that runs beside it."""
-    return any(one.background and one is not command for one in job.commands) or any(
-        "CUDA_VISIBLE_DEVICES" in one.env for one in (command, *job.commands)
-    ) or any(one.name == "CUDA_VISIBLE_DEVICES" for one in job.sets)  # fmt: skip
+    return (
+        any(one.background and one is not command for one in job.commands)
+        or any("CUDA_VISIBLE_DEVICES" in one.env for one in (command, *job.commands))
+        or any(one.name == "CUDA_VISIBLE_DEVICES" for one in job.sets)
+    )
 
 
 def _on_cpu(command: JobCommand) -> bool:
@@ -208,7 +196,8 @@ def job_config_is_for_another_world(job_script: JobScript, config: Config) -> An
     Why: The launcher goes by the config: with fewer machines each node trains alone, or the others idle; with more it
     waits for nodes that never come.
 
-    Fix: Make the numbers agree, on the command line or in the config.
+    Fix: Let the job say it.
+    More: On the command line, or in the config.
     """
     for command in per_node_launches(job_script):
         if command.launcher != "accelerate" or option(command, "config_file") is None:
@@ -225,8 +214,8 @@ def job_config_is_for_another_world(job_script: JobScript, config: Config) -> An
                 job_script,
                 command.line,
                 f"num_machines is {machines}, and the job has {amount} node{'s' * (amount != 1)}",
-                "The launcher goes by num_machines.",
-                Fix("Let the job say it.", ("--num_machines $SLURM_JOB_NUM_NODES", f"--num_processes {_WORLD}")),
+                commands("--num_machines $SLURM_JOB_NUM_NODES", f"--num_processes {_WORLD}"),
+                why="The launcher goes by num_machines.",
                 num_machines=machines,
                 nodes=amount,
             )
@@ -235,8 +224,8 @@ def job_config_is_for_another_world(job_script: JobScript, config: Config) -> An
                 job_script,
                 command.line,
                 f"num_processes of {config.path} is {processes}, and the job has {amount} x {gpus} GPUs",
-                "The launcher starts as many ranks as the config says.",
-                Fix("Let the job say it.", (f"--num_processes {_WORLD}",)),
+                commands(f"--num_processes {_WORLD}"),
+                why="The launcher starts as many ranks as the config says.",
                 num_processes=processes,
                 gpus=amount * gpus,
             )
@@ -247,10 +236,11 @@ def job_config_is_for_another_world(job_script: JobScript, config: Config) -> An
 def job_deepspeed_starts_by_pdsh(job_script: JobScript, config: Config) -> Answer:
     """The config lets DeepSpeed reach the nodes by pdsh, and srun is there already.
 
-    Why: Without deepspeed_multinode_launcher: standard accelerate runs "deepspeed --hostfile None ... --launcher pdsh"
-    on every node (measured): each of them tries to start the whole run, over ssh.
+    Why: accelerate hands over to the deepspeed launcher, which starts all nodes by ssh, on every node.
+    More: Without deepspeed_multinode_launcher: standard it runs "deepspeed --hostfile None ... --launcher pdsh"
+    (measured): each node tries to start the whole run.
 
-    Fix: Say standard.
+    Fix: Let accelerate start its own node's ranks.
     """
     for command in per_node_launches(job_script):
         if command.launcher != "accelerate" or not spread(command) or spans(job_script, command) is False:
@@ -267,9 +257,6 @@ def job_deepspeed_starts_by_pdsh(job_script: JobScript, config: Config) -> Answe
                 job_script,
                 command.line,
                 f"deepspeed_multinode_launcher is {launcher or 'pdsh, as nothing is said'}: every node starts the run",
-                "accelerate hands over to the deepspeed launcher, which starts all nodes by ssh, on every node.",
-                Fix("Let accelerate start its own node's ranks.", (
-                    "accelerate launch --deepspeed_multinode_launcher standard ...",
-                )),
-            )  # fmt: skip
+                commands("accelerate launch --deepspeed_multinode_launcher standard ..."),
+            )
     return well(job_script, "DeepSpeed does not start the nodes itself")

@@ -17,7 +17,9 @@
 * exceptions: which exceptions of Python are left that no table knows?
 """
 
+# fmt: off
 ORDER: tuple[str, ...] = (
     "noise", "scheduler", "ends", "xids", "cuda", "gpu_code", "installed", "compiling", "hub", "data", "wrapping",
     "sharding", "zero", "precision", "nccl", "rdma", "meeting", "settings", "waiting", "exceptions",
-)  # fmt: skip
+)
+# fmt: on

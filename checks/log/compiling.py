@@ -10,8 +10,9 @@ _EXTENSIONS = "https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_exte
 _INDUCTOR = "https://github.com/pytorch/pytorch/blob/main/torch/_inductor/exc.py"
 _TRITON = "https://github.com/triton-lang/triton/blob/main/python/triton/runtime/build.py"
 _GRAPHS = "https://pytorch.org/docs/stable/torch.compiler_cudagraph_trees.html"
+# fmt: off
 _WITHOUT = Fix("Go without it.", ("accelerate launch --dynamo_backend no ...", "export TORCHDYNAMO_DISABLE=1"),
-               kind="stopgap", caveat="Training is slower.")  # fmt: skip
+               kind="stopgap", caveat="Training is slower.")
 
 ROWS = (
     Row("log_no_c_compiler", "root", "library",
@@ -111,6 +112,7 @@ ROWS = (
         "the script asks for whole graphs, and torch.compile meets something it cannot put into one",
         "fullgraph=True makes a break an error.",
         Fix("Allow breaks.", ("torch.compile(model)",)), _DYNAMO),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

@@ -9,20 +9,21 @@ _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _DRIVER_API = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html"
 _NOTES = "https://pytorch.org/docs/stable/notes/cuda.html"
 _TROUBLE = "https://github.com/huggingface/accelerate/blob/main/docs/source/basic_tutorials/troubleshooting.md"
+# fmt: off
 _SMALLER = Fix("Halve the batch per GPU and double gradient accumulation: the effective batch stays.",
-               ("accelerate launch --gradient_accumulation_steps 2 ...",))  # fmt: skip
+               ("accelerate launch --gradient_accumulation_steps 2 ...",))
 _SHARD = Fix("Split the model and the optimizer over the GPUs (FSDP, ZeRO), or recompute activations.",
-             ("mgpu configure",))  # fmt: skip
+             ("mgpu configure",))
 _OTHERS = Fix("See who else is on the GPU.", ("nvidia-smi", "mgpu doctor --only gpu_busy,gpu_memory_without_process"))
 _DRIVER = Fix("Install a newer driver, or a torch built for an older CUDA.",
               ("pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",
-               "mgpu doctor --only driver_too_old_for_torch"), who="admin")  # fmt: skip
+               "mgpu doctor --only driver_too_old_for_torch"), who="admin")
 _ARCH = Fix("Install a torch whose kernels include this GPU; build extensions for it.",
             ("python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_capability())'",
-             "mgpu doctor --only torch_lacks_gpu_kernels"))  # fmt: skip
+             "mgpu doctor --only torch_lacks_gpu_kernels"))
 _FIND_KERNEL = Fix("Find the call: with this the traceback stops at it.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch t.py",))
 _KERNEL_LOG = Fix("See what the driver logged (an Xid), and whether the GPU is sound.",
-                  ("sudo dmesg -T | grep -iE 'nvrm|xid'", "mgpu doctor --deep --only cuda"), who="admin")  # fmt: skip
+                  ("sudo dmesg -T | grep -iE 'nvrm|xid'", "mgpu doctor --deep --only cuda"), who="admin")
 _REBOOT = Fix("Restart the machine, so that module and libraries are of one version.", ("sudo reboot",), who="admin")
 _REINSTALL = "pip install --force-reinstall --no-cache-dir torch"
 
@@ -224,8 +225,7 @@ ROWS = (
         r"cudaErrorPeerAccessUnsupported",
         ("RuntimeError: CUDA error: peer access is not supported between these two devices",
          "node1:1:2 [0] transport/p2p.cc:449 NCCL WARN Cuda failure 217 'peer access is not supported between these "
-         "two "
-         "devices'"),
+         "two devices'"),
         "direct access between two GPUs was asked for, and they cannot",
         "NCCL_P2P_LEVEL forces it, GPUs are isolated from each other (a container or task each), or the driver claims "
         "what the GPUs cannot.",
@@ -278,6 +278,7 @@ ROWS = (
         Fix("Ask for compute in the container, and see which libraries are there.",
             ("docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ...",
              "ldconfig -p | grep -E 'libcuda|libnvidia'")), _API),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

@@ -9,13 +9,14 @@ _DATA = "https://pytorch.org/docs/stable/data.html"
 _SHARING = "https://pytorch.org/docs/stable/multiprocessing.html"
 _ERRNO = "https://man7.org/linux/man-pages/man3/errno.3.html"
 _PYTHON = "https://docs.python.org/3/library/exceptions.html#os-exceptions"
+# fmt: off
 _SHM = Fix("Give the container more shared memory.",
            ("df -h /dev/shm", "docker run --ipc=host ...", "docker run --shm-size=16g ...",
-            "mgpu doctor --only shm_too_small,shm_tight_for_loaders"))  # fmt: skip
+            "mgpu doctor --only shm_too_small,shm_tight_for_loaders"))
 _FEWER = Fix("Start fewer workers.", ("DataLoader(..., num_workers=2)", "mgpu doctor --only cpus_leave_no_loader"))
 _FULL = Fix("See what is full: space, files or your quota.",
             ("df -h .; df -i .", "quota -s", "du -sh runs/* | sort -h | tail",
-             "mgpu doctor --only output_folder_full,storage"))  # fmt: skip
+             "mgpu doctor --only output_folder_full,storage"))
 
 ROWS = (
     Row("log_loader_out_of_shm", "root", "script",
@@ -184,6 +185,7 @@ ROWS = (
         "the data has no length, and the number of steps was not given",
         "A streamed dataset does not know its end.", Fix("Say how many.", ("TrainingArguments(max_steps=10000)",)),
         "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

@@ -9,9 +9,10 @@ _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
 _OOM = "https://docs.kernel.org/admin-guide/mm/concepts.html#oom-killer"
 _SIGNALS = "https://man7.org/linux/man-pages/man7/signal.7.html"
 _FAULTS = "https://docs.python.org/3/library/faulthandler.html"
+# fmt: off
 _MEMORY = Fix("See what the machine and the job have, and what the ranks need.",
               ("mgpu doctor --only memory_small_for_ranks",
-               "sudo dmesg -T | grep -iE 'out of memory|oom-kill' | tail"))  # fmt: skip
+               "sudo dmesg -T | grep -iE 'out of memory|oom-kill' | tail"))
 
 ROWS = (
     Row("log_killed_for_memory", "root", "kernel",
@@ -200,6 +201,7 @@ ROWS = (
             ("ulimit -u", "cat /sys/fs/cgroup/pids.max", "export OMP_NUM_THREADS=4",
              "mgpu doctor --only processes_limit_low")),
         "https://man7.org/linux/man-pages/man2/getrlimit.2.html"),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

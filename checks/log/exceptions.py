@@ -9,11 +9,16 @@ from collections import Counter
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Log, Raised, Stalled
 
+_FLIGHT_RECORDER_TUTORIAL = "https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html"
+_TROUBLESHOOTING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
+
+# fmt: off
 # They tell that a process was asked to end, or that another one failed: never what went wrong.
 _ENDS = frozenset({
     "KeyboardInterrupt", "SystemExit", "GeneratorExit", "SignalException", "ChildFailedError",
     "ProcessRaisedException", "ProcessExitedException", "Traceback",
-})  # fmt: skip
+})
+# fmt: on
 # What a rank raises when another one is gone: a consequence.
 _COMMUNICATION = re.compile(
     r"^(?:Dist(?:Backend|Network|Store|)|ConnectionReset|BrokenPipe)Error$|NCCL (?:error|communicator was aborted)"
@@ -42,10 +47,15 @@ def _uncaught(log: Log) -> list[Raised]:
     """The exceptions that ended a rank and that no signature knows, the first one first."""
     first = {rank.rank for rank in log.fallen if rank.first}
     found = [
-        one for one in log.raised
-        if not _known(one) and _last(one.type) not in _ENDS and not _nobodys(one, log) and not one.caught
-        and not one.of_launcher and not _of_loader(one)
-    ]  # fmt: skip
+        one
+        for one in log.raised
+        if not _known(one)
+        and _last(one.type) not in _ENDS
+        and not _nobodys(one, log)
+        and not one.caught
+        and not one.of_launcher
+        and not _of_loader(one)
+    ]
     several = len(log.files) > 1  # within one file lines stand as they came; their times are told by some only
 
     def place(one: Raised) -> tuple[bool, str, str, int]:
@@ -120,12 +130,15 @@ def log_exception(log: Log) -> Answer:
     else:
         cause = "The traceback in the log leads to it."
     return _told(
-        one, log, cause,
-        Fix("go to that line; the same with one process is quicker to try", ("mgpu launch --gpus 1 ...",)) if everywhere
+        one,
+        log,
+        cause,
+        Fix("go to that line; the same with one process is quicker to try", ("mgpu launch --gpus 1 ...",))
+        if everywhere
         else Fix("go to that line, and look at the batch this rank had: print its index before the step")
         if len(log.ranks) > 1
         else Fix("go to that line: the traceback has the way there"),
-    )  # fmt: skip
+    )
 
 
 @check(Severity.ERROR, source="measured torch 2.13 CPU 2026-11", role="root", kind="script")
@@ -141,13 +154,16 @@ def log_loader_broke_off(log: Log) -> Answer:
     if not found:
         return Ok(f"no rank lost its loader worker in {log.lines:,} lines")
     return _told(
-        found[0], log,
+        found[0],
+        log,
         "Its DataLoader worker ended while it handed a batch over: killed when host memory ran out, or crashed in "
         "compiled code.",
         Fix("see whether the kernel killed it", ("sudo dmesg -T | grep -i 'killed process' | tail",)),
-        Fix("use fewer workers (each keeps a copy of what it touches), or none, so that the traceback shows the sample",
-            ("DataLoader(..., num_workers=0)",)),
-    )  # fmt: skip
+        Fix(
+            "use fewer workers (each keeps a copy of what it touches), or none, so that the traceback shows the sample",
+            ("DataLoader(..., num_workers=0)",),
+        ),
+    )
 
 
 @check(
@@ -173,10 +189,12 @@ def log_communication_broke(log: Log) -> Answer:
     silent = sorted(set(log.ranks) - said)
     who = f" Rank {silent[0]} does not complain: look at it first." if len(silent) == 1 and said else ""
     return _told(
-        one, log, f"A rank that complains of its connection is a messenger: another one had ended, or hung.{who}",
+        one,
+        log,
+        f"A rank that complains of its connection is a messenger: another one had ended, or hung.{who}",
         Fix("look at the rank that does not complain, and at the end of each rank's own log"),
         Fix("see whether the ranks can exchange anything", ("mgpu smoke-test",)),
-    )  # fmt: skip
+    )
 
 
 def _far(log: Log) -> list[Stalled]:
@@ -188,19 +206,13 @@ def _where(one: Stalled) -> str:
     return f"rank {one.rank} in number {one.sequence} ({one.operation})"
 
 
-@check(
-    Severity.ERROR,
-    source="https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html",
-    role="secondary",
-    kind="timeout",
-    tags=("precise",),
-)
+@check(Severity.ERROR, source=_FLIGHT_RECORDER_TUTORIAL, role="secondary", kind="timeout", tags=("precise",))
 def log_ranks_out_of_step(log: Log) -> Answer:
     """Ranks waited in different collectives: they did not do the same things in the same order.
 
-    Why: A collective ends when all ranks have begun it. A rank that does one more or one less (an `if rank == 0` around
-    a collective, a longer share of the data, an exception that was caught) waits in another one than the rest, until
-    the watchdog ends them all.
+    Why: Every rank has to begin the same collectives in the same order. One did more, fewer, or others than the rest.
+    More: A rank that does one more or one less (an `if rank == 0` around a collective, a longer share of the data, an
+    exception that was caught) waits in another one than the rest, until the watchdog ends them all.
 
     Fix: Find where the ranks part: conditions on the rank around reduce, gather, barrier or save; unequal numbers of
     batches.
@@ -214,29 +226,29 @@ def log_ranks_out_of_step(log: Log) -> Answer:
     one = next(one for one in far if (one.sequence, one.operation) == usual)
     return Problem(
         f"ranks are out of step: {_where(other)}, {_where(one)}",
-        "Every rank has to begin the same collectives in the same order. One did more, fewer, or others than the rest.",
-        (
-            Fix("look for collectives (also saving, gathering metrics) behind `if rank == 0`, and for unequal numbers "
-                "of batches"),
+        fix=(
+            Fix(
+                "look for collectives (also saving, gathering metrics) behind `if rank == 0`, and for unequal numbers "
+                "of batches"
+            ),
             Fix("let torch name the collective that does not fit", ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch ...",)),
         ),
-        {"sequence": usual[0], "other": other.sequence, "operation": usual[1], "other_operation": other.operation},
-        (f"rank {other.rank}",),
-    )  # fmt: skip
+        evidence={
+            "sequence": usual[0],
+            "other": other.sequence,
+            "operation": usual[1],
+            "other_operation": other.operation,
+        },
+        subjects=(f"rank {other.rank}",),
+    )
 
 
-@check(
-    Severity.ERROR,
-    source="https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html",
-    role="secondary",
-    kind="timeout",
-    tags=("precise",),
-)
+@check(Severity.ERROR, source=_FLIGHT_RECORDER_TUTORIAL, role="secondary", kind="timeout", tags=("precise",))
 def log_rank_never_came(log: Log) -> Answer:
     """The watchdogs of all ranks but some waited in the same collective: those did not come to it.
 
-    Why: The rank that complains is the messenger. The one whose watchdog is silent was elsewhere: it had ended, was
-    busy (downloading, tokenising, saving, evaluating alone for longer than the time-out), or hung.
+    Why: The ranks that complain are messengers. The silent one had ended, did long work alone (a download, tokenising,
+    saving, evaluation), or hung.
 
     Fix: Look at what the silent rank wrote last; let long work on one rank happen before init_process_group, or under a
     longer time-out.
@@ -249,29 +261,24 @@ def log_rank_never_came(log: Log) -> Answer:
     return Problem(
         f"rank{'s' * (len(silent) > 1)} {names} never came to collective {far[0].sequence} ({far[0].operation}) that "
         "the others waited in",
-        "The ranks that complain are messengers. The silent one had ended, did long work alone (a download, "
-        "tokenising, saving, evaluation), or hung.",
-        (
-            Fix("read what that rank wrote last; long work of one rank belongs before the first collective, or wants "
-                "a longer time-out: InitProcessGroupKwargs(timeout=...)"),
+        fix=(
+            Fix(
+                "read what that rank wrote last; long work of one rank belongs before the first collective, or wants "
+                "a longer time-out: InitProcessGroupKwargs(timeout=...)"
+            ),
         ),
-        {"sequence": far[0].sequence, "operation": far[0].operation},
-        tuple(f"rank {rank}" for rank in silent),
-    )  # fmt: skip
+        evidence={"sequence": far[0].sequence, "operation": far[0].operation},
+        subjects=tuple(f"rank {rank}" for rank in silent),
+    )
 
 
-@check(
-    Severity.ERROR,
-    source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
-    role="secondary",
-    kind="timeout",
-    tags=("precise",),
-)
+@check(Severity.ERROR, source=_TROUBLESHOOTING, role="secondary", kind="timeout", tags=("precise",))
 def log_exchange_never_worked(log: Log) -> Answer:
     """The very first collective timed out on all ranks alike: the GPUs have never exchanged anything.
 
-    Why: The ranks met (through TCP), and then NCCL's own connections carried nothing: PCIe peer access behind an
-    IOMMU, a network interface that does not lead to the other machine, closed ports.
+    Why: The ranks met, but NCCL's own connections carry nothing: peer access between the GPUs, the network interface,
+    or closed ports.
+    More: Peer access fails behind an IOMMU, or the interface does not lead to the other machine.
 
     Fix: Run the smoke test: it tries the ways one by one and names the one that works.
     """
@@ -280,26 +287,18 @@ def log_exchange_never_worked(log: Log) -> Answer:
         return Ok("the first collectives went through" if far else "no watchdog spoke")
     return Problem(
         f"the first exchange never worked: all {len(far)} ranks waited in collective {far[0].sequence}",
-        "The ranks met, but NCCL's own connections carry nothing: peer access between the GPUs, the network interface, "
-        "or closed ports.",
-        Fix("find the way that works", ("mgpu smoke-test", "NCCL_DEBUG=INFO mgpu launch ...")),
-        {"sequence": far[0].sequence, "operation": far[0].operation},
-        tuple(f"rank {one.rank}" for one in far),
+        fix=Fix("find the way that works", ("mgpu smoke-test", "NCCL_DEBUG=INFO mgpu launch ...")),
+        evidence={"sequence": far[0].sequence, "operation": far[0].operation},
+        subjects=tuple(f"rank {one.rank}" for one in far),
     )
 
 
-@check(
-    Severity.ERROR,
-    source="https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html",
-    role="secondary",
-    kind="timeout",
-    tags=("precise",),
-)
+@check(Severity.ERROR, source=_FLIGHT_RECORDER_TUTORIAL, role="secondary", kind="timeout", tags=("precise",))
 def log_exchange_stalled(log: Log) -> Answer:
     """All ranks waited in the same collective, after others had gone through: the transport or a GPU stopped.
 
-    Why: The script was in step. A link, a network card, a switch or a GPU stopped carrying the exchange (look for an
-    Xid), or one rank's GPU was still busy with a kernel that does not end.
+    Why: The ranks were in step: a link, a network card or a GPU stopped, or a kernel does not end.
+    More: Look for an Xid.
 
     Fix: Look for Xids and for the network's counters, then run the smoke test on the same GPUs.
     """
@@ -314,11 +313,10 @@ def log_exchange_stalled(log: Log) -> Answer:
         return Ok("not all ranks waited in one collective" if far else "no watchdog spoke")
     return Problem(
         f"all {len(far)} ranks waited in collective {far[0].sequence} ({far[0].operation}), which did not go through",
-        "The ranks were in step: a link, a network card or a GPU stopped, or a kernel does not end.",
-        (
+        fix=(
             Fix("look for the fault of a GPU", ("sudo dmesg -T | grep -iE 'xid|nvlink'",), who="admin"),
             Fix("try the same GPUs", ("mgpu smoke-test",)),
         ),
-        {"sequence": far[0].sequence, "operation": far[0].operation},
-        tuple(f"rank {one.rank}" for one in far),
+        evidence={"sequence": far[0].sequence, "operation": far[0].operation},
+        subjects=tuple(f"rank {one.rank}" for one in far),
     )

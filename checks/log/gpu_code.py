@@ -7,9 +7,10 @@ from mgpu.signature import Row, signatures
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _NOTES = "https://pytorch.org/docs/stable/notes/cuda.html"
+# fmt: off
 _ARCH = Fix("Build extensions for this GPU.",
             ("python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_capability())'",
-             "mgpu doctor --only torch_lacks_gpu_kernels"))  # fmt: skip
+             "mgpu doctor --only torch_lacks_gpu_kernels"))
 _FIND_KERNEL = Fix("Find the call: with this the traceback stops at it.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch t.py",))
 
 ROWS = (
@@ -30,8 +31,7 @@ ROWS = (
          "create a forked subprocess."),
         "CUDA was used before the process forked",
         "A child of fork cannot use its parent's CUDA: a dataset that makes GPU tensors in loader workers, or a "
-        "notebook "
-        "cell that touched the GPU first.",
+        "notebook cell that touched the GPU first.",
         (Fix("Make tensors on the CPU in the dataset, and move them in the loop.", ()),
          Fix("Or start workers by spawn.", ("DataLoader(..., multiprocessing_context='spawn')",))), _NOTES),
     Row("log_kernel_too_large", "root", "cuda", r"too many resources requested for launch|"
@@ -80,6 +80,7 @@ ROWS = (
         "Synchronising calls (item(), print of a tensor), allocation or a collective of another stream end the "
         "capture.",
         Fix("Record without it, or without graphs.", ("torch.compile(model, mode='default')",)), _NOTES),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

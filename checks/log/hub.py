@@ -11,10 +11,11 @@ _OFFLINE = "https://huggingface.co/docs/huggingface_hub/package_reference/enviro
 _DEFER = "https://github.com/huggingface/accelerate/blob/main/docs/source/concept_guides/deferring_execution.md"
 _WANDB = "https://docs.wandb.ai/guides/track/environment-variables"
 _DATASETS = "https://huggingface.co/docs/datasets/loading"
+# fmt: off
 # `hf` since huggingface_hub 0.34; 1.0 has no huggingface-cli any more (huggingface.co/blog/hf-cli).
 _FIRST = Fix("Fetch it once, on one rank or beforehand, and read the cache afterwards.",
              ("hf download ORG/MODEL", "HF_HUB_OFFLINE=1 mgpu launch train.py",
-              "with accelerator.main_process_first():"))  # fmt: skip
+              "with accelerator.main_process_first():"))
 
 ROWS = (
     Row("log_hub_too_many_requests", "root", "library", r"429 Client Error|Error\b.*Too Many Requests",
@@ -105,8 +106,7 @@ ROWS = (
         r"Max retries exceeded with url|NameResolutionError|"
         r"ReadTimeoutError|Read timed out|ConnectTimeout|RemoteDisconnected|IncompleteRead|ProtocolError\(",
         ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries "
-         "exceeded "
-         "with url: /x (Caused by NameResolutionError(': Failed to resolve'))",
+         "exceeded with url: /x (Caused by NameResolutionError(': Failed to resolve'))",
          "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='x', port=443): Read timed out. (read timeout=10)",
          "urllib3.exceptions.ProtocolError: ('Connection aborted.', RemoteDisconnected('closed'))"),
         "a server on the Internet could not be reached",
@@ -151,6 +151,7 @@ ROWS = (
         Fix("Install them, and see which files are there.", ("pip install sentencepiece tiktoken protobuf",
                                                              "ls MODEL")),
         "https://huggingface.co/docs/transformers/main_classes/tokenizer"),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

@@ -10,6 +10,7 @@ _EXTENSIONS = "https://pytorch.org/docs/stable/cpp_extension.html"
 _SYS_PATH = "https://docs.python.org/3/library/sys_path_init.html"
 _MATRIX = "https://github.com/pytorch/vision#installation"
 
+# fmt: off
 ROWS = (
     Row("log_libnvjitlink_old", "root", "library", r"undefined symbol: _?_?nvJitLink|"
         r"__nvJitLink\w+, version libnvJitLink",
@@ -195,6 +196,7 @@ ROWS = (
         "knows shows the same.",
         Fix("Mend it; this needs no GPU.", ("python -m py_compile train.py", "python --version")),
         "https://docs.python.org/3/tutorial/errors.html", summary="The script, or a module of it, does not parse."),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

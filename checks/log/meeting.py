@@ -11,11 +11,12 @@ _RUN = "https://pytorch.org/docs/stable/elastic/run.html"
 _NOTEBOOK = "https://huggingface.co/docs/accelerate/basic_tutorials/notebook"
 _LOG = Fix("Read the log of the rank that failed first.", ("mgpu launch train.py", "mgpu doctor --log LOG"))
 _MISSING = "A machine was not started, or with another number of machines or processes; or some ranks died before."
+# fmt: off
 _START_ALL = (
     Fix("Start every machine, with the same numbers.",
         ("mgpu launch --dry-run train.py", "env | grep -E 'WORLD_SIZE|RANK|MASTER'")),
     Fix("All were started: see whether they reach the main one.", ("mgpu doctor --only network",)),
-)  # fmt: skip
+)
 
 ROWS = (
     Row("log_port_taken", "root", "launcher",
@@ -242,6 +243,7 @@ ROWS = (
         "The exception stands above it, in the output of that rank, or nowhere where the rank was killed.",
         (_LOG, Fix("Let torch record it.", ("from torch.distributed.elastic.multiprocessing.errors import record",))),
         _ELASTIC, tags=("last_line",)),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

@@ -9,8 +9,9 @@ _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troublesho
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _MPI = "https://github.com/NVIDIA/nccl/blob/master/docs/userguide/source/troubleshooting/runtime_and_mpi_issues.rst"
 _INIT = "https://github.com/NVIDIA/nccl/blob/master/src/init.cc"
+# fmt: off
 _DEBUG = Fix("Start again with NCCL's own words, and read the first WARN.",
-             ("NCCL_DEBUG=WARN mgpu launch train.py", "mgpu smoke-test"))  # fmt: skip
+             ("NCCL_DEBUG=WARN mgpu launch train.py", "mgpu smoke-test"))
 
 ROWS = (
     Row("log_ranks_share_a_gpu", "root", "nccl",
@@ -57,8 +58,7 @@ ROWS = (
         r"Failed to bind NVLink SHARP|nvls\.cc:\d+ NCCL WARN Cuda failure|"
         r"operation cannot be performed in the present state|NVLS.*multicast.*fail",
         ("Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'the operation cannot "
-         "be "
-         "performed in the present state'.",
+         "be performed in the present state'.",
          "node1:1:2 [0] transport/nvls.cc:169 NCCL WARN Cuda failure 1 'invalid argument'"),
         "NVLink SHARP (NVLS) cannot be set up: the fabric manager is not in order",
         "NCCL 2.18 and later use multicast in the NVSwitches; where the fabric manager or IMEX is not well, the first "
@@ -231,6 +231,7 @@ ROWS = (
          "NCCL_DEBUG=INFO for details), NCCL version 2.26.2"),
         "a CUDA call inside NCCL failed; which one stands behind 'Last error:' or in its WARN lines",
         "Memory, NVLink SHARP, peer access or a GPU that is in error: torch does not tell which.", _DEBUG, _TROUBLE),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

@@ -14,6 +14,7 @@ def _row(name: str, kind: Kind, pattern: str, samples: tuple[str, ...], title: s
     return Row(name, "noise", kind, pattern, samples, title, why, Fix("Nothing.", ()), source)
 
 
+# fmt: off
 ROWS = (
     _row("log_p2p_disabled_note", "nccl", r"P2P is disabled between connected GPUs|P2P is disabled between NVLINK",
          ("NCCL INFO P2P is disabled between connected GPUs 2 and 1. You can repress this message with "
@@ -26,8 +27,7 @@ ROWS = (
          ("NCCL INFO NET/Plugin : No plugin found (libnccl-net.so), using internal implementation",
           "NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",
           "NCCL INFO TUNER/Plugin: Plugin load returned 2 : libnccl-net.so: cannot open shared object file: No such "
-          "file "
-          "or directory : when loading libnccl-tuner.so",
+          "file or directory : when loading libnccl-tuner.so",
           "NCCL INFO TUNER/Plugin: Failed to find ncclTunerPlugin_v2, using internal tuner instead.",
           "NCCL INFO NET/Plugin : Plugin load (libnccl-net.so) returned 2 : libnccl-net.so: cannot open shared object "
           "file: No such file or directory"),
@@ -87,8 +87,7 @@ ROWS = (
     _row("log_unused_search_needless", "script",
          r"find_unused_parameters=True was specified in DDP constructor, but did",
          ("[W reducer.cpp:1457] Warning: find_unused_parameters=True was specified in DDP constructor, but did not "
-          "find "
-          "any unused parameters in the forward pass.",),
+          "find any unused parameters in the forward pass.",),
          "find_unused_parameters is not needed", "Costs time in each step.",
          "https://pytorch.org/docs/stable/notes/ddp.html"),
     _row("log_libaio_note", "library", r"async_io requires the dev libaio|please install the libaio|"
@@ -103,8 +102,7 @@ ROWS = (
          r"DeepSpeed deprecated feature",
          ("[WARNING] [real_accelerator.py:209:get_accelerator] Setting accelerator to CPU. If you have GPU or other "
           "accelerator, we were unable to detect it.", "[WARNING]  sparse_attn requires a torch version >= 1.5 and < "
-                                                       "2.0 "
-          "but detected 2.6"),
+                                                       "2.0 but detected 2.6"),
          "DeepSpeed's notes at import", "They name operators that nobody asked for.",
          "https://github.com/deepspeedai/DeepSpeed/tree/master/op_builder"),
     _row("log_recompile_limit", "script", r"torch\._dynamo hit config\.(?:cache_size_limit|recompile_limit|"
@@ -116,8 +114,7 @@ ROWS = (
          r"Unable to register cu\w+ factory|Could not find TensorRT|Could not load dynamic library 'lib|"
          r"This TensorFlow binary is optimized|Skipping registering GPU devices",
          ("E external/local_xla/xla/stream_executor/cuda/cuda_dnn.cc:9261] Unable to register cuDNN factory: "
-          "Attempting "
-          "to register factory for plugin cuDNN when one has already been registered",
+          "Attempting to register factory for plugin cuDNN when one has already been registered",
           "W tensorflow/stream_executor/platform/default/dso_loader.cc:64] Could not load dynamic library "
           "'libnvinfer.so.7'"),
          "TensorFlow's notes", "TensorBoard imports it; torch does not use it.",
@@ -126,11 +123,9 @@ ROWS = (
          r"Retrying (?:in \S+s|\(Retry\()|urllib3\.connectionpool.*Retrying|\(will retry\)|Retry succeeded|"
          r"retry succeeded|wandb: Network error .* entering retry loop",
          ("WARNING:urllib3.connectionpool:Retrying (Retry(total=2, connect=None, read=None, redirect=None, "
-          "status=None)) "
-          "after connection broken by 'ReadTimeoutError': /x",
+          "status=None)) after connection broken by 'ReadTimeoutError': /x",
           "'(ReadTimeoutError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out.\"))' thrown "
-          "while "
-          "requesting GET x Retrying in 1s [Retry 1/5].", "wandb: Network error (ConnectTimeout), entering retry "
+          "while requesting GET x Retrying in 1s [Retry 1/5].", "wandb: Network error (ConnectTimeout), entering retry "
                                                           "loop."),
          "a download is tried again", "It fails only where all tries do.",
          "https://urllib3.readthedocs.io/en/stable/reference/urllib3.util.html"),
@@ -143,6 +138,7 @@ ROWS = (
           "semaphore objects to clean up at shutdown",),
          "a semaphore was not closed", "It follows the end of a process.",
          "https://docs.python.org/3/library/multiprocessing.shared_memory.html"),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

@@ -11,6 +11,7 @@ _SCALER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtim
 _ANOMALY = "https://pytorch.org/docs/stable/autograd.html#anomaly-detection"
 _BF16 = Fix("Use bf16, where the GPUs have it.", ("accelerate launch --mixed_precision bf16 ...",))
 
+# fmt: off
 ROWS = (
     Row("log_fp16_gradients_unscaled", "root", "script", r"Attempting to unscale FP16 gradients",
         ("ValueError: Attempting to unscale FP16 gradients.",),
@@ -64,6 +65,7 @@ ROWS = (
     Row("log_overflow_skipped", "noise", "script", r"OVERFLOW! Rank \d+ Skipping step|overflow detected, skipping step",
         ("[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768",),
         "fp16 looks for its scale", "Normal in the first steps.", Fix("Nothing.", ()), _SCALER),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

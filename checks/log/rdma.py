@@ -7,8 +7,10 @@ from mgpu.signature import Row, signatures
 
 _IBV = "https://github.com/NVIDIA/nccl/blob/master/src/misc/ibvwrap.cc"
 _CODES = "https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/verbs.h"
+# fmt: off
 _SLOW = Fix("Go without RDMA.", ("export NCCL_IB_DISABLE=1",), kind="stopgap",
-            caveat="TCP between the machines: 5 to 20 times slower.")  # fmt: skip
+            caveat="TCP between the machines: 5 to 20 times slower.")
+# fmt: on
 
 
 def _status(name: str, code: str) -> str:
@@ -16,6 +18,7 @@ def _status(name: str, code: str) -> str:
     return rf"Got completion .*(?:error|status)[ =]\(?(?:(?:{name})[()]+)?(?:{code})\b"
 
 
+# fmt: off
 ROWS = (
     Row("log_ib_retries_exhausted", "root", "network", _status("IBV_WC_RETRY_EXC_ERR|IBV_WC_RNR_RETRY_EXC_ERR",
                                                                "12|13"),
@@ -113,12 +116,12 @@ ROWS = (
              "mgpu doctor --only verbs_node_unusable,verbs_library_missing")), _IBV),
     Row("log_ucx_failed", "secondary", "network", r"UCX +ERROR (?P<words>.+)",
         ("[1700000000.1] [node7:4711 :0] ib_device.c:1 UCX  ERROR ibv_create_ah(dlid=1 port=1) failed: Connection "
-         "timed "
-         "out",),
+         "timed out",),
         "UCX reported an error: {words}",
         "MPI or a plugin uses UCX beside NCCL; the transport it chose does not work between these machines.",
         Fix("See what UCX may use.", ("ucx_info -d | grep -E 'Transport|Device'", "export UCX_NET_DEVICES=mlx5_0:1")),
         "https://openucx.readthedocs.io/en/master/faq.html", summary="UCX reported an error."),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

@@ -13,6 +13,7 @@ _LIGHTNING = (
     "https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/fabric/plugins/environments/slurm.py"
 )
 
+# fmt: off
 ROWS = (
     Row("log_slurm_time_up", "root", "scheduler", r"CANCELLED AT (?P<at>\S+) DUE TO TIME LIMIT",
         ("slurmstepd: error: *** JOB 123 ON node7 CANCELLED AT 2025-10-01T10:00:00 DUE TO TIME LIMIT ***",
@@ -207,6 +208,7 @@ ROWS = (
              "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
              "docker run --rm --gpus all ubuntu nvidia-smi"), who="admin"),
         "https://github.com/NVIDIA/nvidia-docker/issues/1034"),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

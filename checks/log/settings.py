@@ -12,6 +12,7 @@ _ARGS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/comm
 _PARALLEL = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
 _VALIDATE = "mgpu configure --validate accelerate.yaml"
 
+# fmt: off
 ROWS = (
     Row("log_processes_not_a_number", "root", "launcher",
         r"argument --num_processes(?:/--num-processes)?: invalid int value: (?P<value>.+)",
@@ -101,8 +102,7 @@ ROWS = (
     Row("log_kernel_too_old", "secondary", "launcher",
         r"Detected kernel version (?P<version>\S+), which is below the recommended minimum",
         ("Detected kernel version 4.14.105, which is below the recommended minimum of 5.5.0; this can cause the "
-         "process "
-         "to hang.",),
+         "process to hang.",),
         "the Linux kernel {version} is older than accelerate advises",
         "Older ones can let loader workers hang with several ranks; a cause only where the run hung.",
         Fix("Update the kernel.", ("mgpu doctor --only kernel_older_than_advised",), who="admin"),
@@ -116,6 +116,7 @@ ROWS = (
         ("ImportError: Megatron-LM is not installed. please build it from source.",),
         "the config asks for Megatron-LM, and it is not installed", "It is no package of PyPI.",
         Fix("Install it, or choose FSDP.", ("mgpu configure",)), _CLASSES),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

@@ -12,6 +12,7 @@ _SAVE = "https://pytorch.org/docs/stable/generated/torch.load.html"
 _TENSORS = "https://huggingface.co/docs/safetensors/index"
 _FSDP_UTILS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/fsdp_utils.py"
 
+# fmt: off
 ROWS = (
     Row("log_fsdp_mixed_parameters", "root", "script",
         r"Must flatten tensors with uniform (?:dtype|`?requires_grad`?)|FlatParameter requires uniform|"
@@ -40,8 +41,7 @@ ROWS = (
         ("RuntimeError: An FSDP-managed module unexpectedly has parameters on cpu. Make sure to move the module to "
          "cuda:0 before training.", "ValueError: Inconsistent compute device and `device_id` on rank 1: cuda:0 vs "
          "cuda:1", "ValueError: The module has CPU parameters or buffers when `sync_module_states=True`, which "
-                   "requires "
-         "them to be on GPU."),
+                   "requires them to be on GPU."),
         "FSDP finds the model on another device than this rank's GPU",
         "It was loaded on the CPU or on cuda:0, and device_id or set_device is missing.",
         Fix("Choose the GPU by LOCAL_RANK before the model is wrapped.",
@@ -85,8 +85,7 @@ ROWS = (
     Row("log_weights_lost_to_zero3", "root", "script",
         r"size mismatch for .*torch\.Size\(\[0\]\)|'weight' must be 2-D",
         ("        size mismatch for lm_head.weight: copying a param with shape torch.Size([0]) from checkpoint, the "
-         "shape "
-         "in current model is torch.Size([32000, 4096]).", "RuntimeError: 'weight' must be 2-D"),
+         "shape in current model is torch.Size([32000, 4096]).", "RuntimeError: 'weight' must be 2-D"),
         "weights are empty: ZeRO-3 or FSDP had them shared out when they were saved or used",
         "Outside the wrapped model a rank holds only its own part, and of it nothing.",
         Fix("Gather them for saving, and use them through the wrapped model only.",
@@ -148,6 +147,7 @@ ROWS = (
         "A fault of some versions of transformers on shared disks, or two runs with one output folder.",
         Fix("Upgrade, and give each run its own folder.", ("pip install --upgrade transformers accelerate",)),
         "https://github.com/huggingface/transformers/issues/28015"),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

@@ -9,10 +9,11 @@ _NCCL = "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10
 _GLOO = "https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc"
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
 _FLIGHT = "https://pytorch.org/tutorials/unstable/flight_recorder_tutorial.html"
+# fmt: off
 _FIRST = Fix("Find the rank whose log differs: the earliest error, the lowest SeqNum, or the oldest last line.",
-             ("mgpu doctor --log rank0.log rank1.log ...",))  # fmt: skip
+             ("mgpu doctor --log rank0.log rank1.log ...",))
 _RECORD = Fix("Let torch record what each rank was in.",
-              ("TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 mgpu launch train.py",))  # fmt: skip
+              ("TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 mgpu launch train.py",))
 _TRANSPORT = Fix("Never worked (SeqNum 1 or 2): test the transport alone.", ("mgpu smoke-test",))
 
 ROWS = (
@@ -55,8 +56,7 @@ ROWS = (
          "1579, last enqueued NCCL work: 1580, last completed NCCL work: 1579.",
          "[Rank 1] Timeout at NCCL work: 3, last enqueued NCCL work: 3, last completed NCCL work: 2.",
          "[PG ID 0 PG GUID 0 Rank 0] Received a dump signal due to a collective timeout from rank 3 and we will try "
-         "our "
-         "best to dump the debug info."),
+         "our best to dump the debug info."),
         "torch ends a rank after a collective failed or timed out",
         "It follows a timeout or the death of another rank.", (_FIRST, _RECORD), _NCCL),
     Row("log_collectives_differ", "root", "script",
@@ -112,8 +112,7 @@ ROWS = (
         r"Unable to find address for|makeDeviceFor(?:Interface|Hostname)\(\): unsupported gloo device|"
         r"Unable to resolve hostname to a \(local\) address",
         ("RuntimeError: [enforce fail at ../third_party/gloo/gloo/transport/tcp/device.cc:83] ifa != nullptr. Unable "
-         "to "
-         "find address for: eth7", "RuntimeError: makeDeviceForHostname(): unsupported gloo device",
+         "to find address for: eth7", "RuntimeError: makeDeviceForHostname(): unsupported gloo device",
          "RuntimeError: [enforce fail at device.cc:210] rp != nullptr. Unable to find address for: node1"),
         "gloo finds no address for the interface or the host name it was given",
         "GLOO_SOCKET_IFNAME names an interface that is not here, or the machine's own name resolves to no address of "
@@ -127,8 +126,7 @@ ROWS = (
         r"Failed to (?:recv|send), (?:got|sent) 0 bytes|(?:recvValue|sendBytes|recvBytes|recvVector)\S* failed on|"
         r"Failed to check the \"should dump\" flag on TCPStore|DistNetworkError: Connection (?:reset|closed)",
         ("torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed. Did the "
-         "remote "
-         "server shutdown or crash?", "[rank1]:[W] Failed to check the \"should dump\" flag on TCPStore, (maybe "
+         "remote server shutdown or crash?", "[rank1]:[W] Failed to check the \"should dump\" flag on TCPStore, (maybe "
          "TCPStore server has shut down too early), with error: Broken pipe",
          "recvValue failed on SocketImpl(fd=63, addr=[node1]:40000, remote=[node0]:29500): Connection reset by peer"),
         "rank 0, which keeps the list of ranks, disappeared",
@@ -163,6 +161,7 @@ ROWS = (
             ("DataLoader(..., drop_last=True)", "with accelerator.join_uneven_inputs([model], even_batches=False):",
              "mgpu doctor --script train.py")),
         "https://pytorch.org/docs/stable/distributed.algorithms.join.html"),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

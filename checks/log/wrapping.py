@@ -11,6 +11,7 @@ _LOADER = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/da
 _CHECKPOINT = "https://pytorch.org/docs/stable/checkpoint.html"
 _SCRIPT = "mgpu doctor --script train.py"
 
+# fmt: off
 ROWS = (
     Row("log_parameters_unused", "root", "script", r"Expected to have finished reduction in the prior iteration",
         ("RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.",),
@@ -166,6 +167,7 @@ ROWS = (
         Fix("Make one Accelerator, and give the precision by the config.",
             ("accelerate launch --mixed_precision bf16 ...",)),
         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

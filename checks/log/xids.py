@@ -11,24 +11,35 @@ from mgpu.signature import Row, signatures
 from .._xid import CATALOG
 
 _XID: Kind = "xid"
+# fmt: off
 _RESET = Fix("Stop everything on the GPU and reset it; if it comes back, have it replaced.",
-             ("sudo nvidia-smi --gpu-reset -i INDEX", "mgpu doctor --only xid,ecc"), who="admin")  # fmt: skip
+             ("sudo nvidia-smi --gpu-reset -i INDEX", "mgpu doctor --only xid,ecc"), who="admin")
+# fmt: on
 _VENDOR = Fix("Drain the node and report it with NVIDIA's bug report.", ("sudo nvidia-bug-report.sh",), who="hardware")
 
 
-def _row(name: str, role: Role, codes: str, samples: tuple[str, ...], title: str, why: str,
-         fix: Fix | tuple[Fix, ...]) -> Row:  # fmt: skip
+def _row(
+    name: str, role: Role, codes: str, samples: tuple[str, ...], title: str, why: str, fix: Fix | tuple[Fix, ...]
+) -> Row:
     return Row(
-        name, role, _XID, rf"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>{codes})\b",
-        tuple(f"NVRM: Xid (PCI:0000:10:1c): {sample}" for sample in samples), title, why, fix, CATALOG,
+        name,
+        role,
+        _XID,
+        rf"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>{codes})\b",
+        tuple(f"NVRM: Xid (PCI:0000:10:1c): {sample}" for sample in samples),
+        title,
+        why,
+        fix,
+        CATALOG,
         summary=f"{title.partition(' (')[0].replace('{pci}', 'one of the GPUs').capitalize()}.",
-    )  # fmt: skip
+    )
 
 
 _PROGRAM = "13|31|43|32|8|11|25|39|40|41|44|66|67|68|69|70|71|72|80|137|141|12[6-9]|13[0-5]"
 _OTHER = r"(?!(?:13|31|43|32|8|11|25|39|40|41|44|66|67|68|69|70|71|72|80|137|141|12[6-9]|13[0-5]|45|154|63|92|94|160|"
 _OTHER += r"64|48|95|140|171|172|79|74|136|14[4-9]|150|155|119|120|46|62|109|110|143|156|158|54|157|165|167|168)\b)\d+"
 
+# fmt: off
 ROWS = (
     _row("log_xid_bus", "root", "79", ("79, pid=1896, GPU has fallen off the bus.",),
          "the GPU at {pci} fell off the bus (Xid {xid})",
@@ -118,6 +129,7 @@ ROWS = (
         "It fell off the bus while the machine ran; a rank on it fails, and the others wait for it.",
         (Fix("Restart the machine; check power and seating.", ("sudo reboot", "mgpu doctor --only gpu_lost"),
              who="admin"), _VENDOR), CATALOG),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

@@ -13,6 +13,7 @@ _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelera
 _CLASSES = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _VALIDATE = "mgpu configure --validate accelerate.yaml"
 
+# fmt: off
 ROWS = (
     Row("log_deepspeed_without_toolkit", "root", "library",
         r"CUDA_HOME does not exist, unable to compile|MissingCUDAException|CUDA_HOME environment variable is not set",
@@ -169,8 +170,7 @@ ROWS = (
              "mgpu doctor --only deepspeed_pdsh_missing")), _RUNNER),
     Row("log_optimizer_untested_with_zero", "root", "script", r"You are using an untested ZeRO Optimizer",
         ("AssertionError: You are using an untested ZeRO Optimizer. Please add <\"zero_allow_untested_optimizer\": "
-         "true> "
-         "in the configuration file to use it.",),
+         "true> in the configuration file to use it.",),
         "ZeRO does not know this optimizer",
         "It works for optimizers that treat each number by itself.",
         Fix("Allow it.", ('"zero_allow_untested_optimizer": true',)), _ENGINE),
@@ -189,6 +189,7 @@ ROWS = (
         "Gradients are cut up as they arrive; accumulation with no_sync() keeps them whole.",
         Fix("Let accelerate or DeepSpeed accumulate.", ("pip install --upgrade accelerate",
                                                         "with accelerator.accumulate(model):")), _ENGINE),
-)  # fmt: skip
+)
+# fmt: on
 
 SIGNATURES = signatures(__name__, ROWS)

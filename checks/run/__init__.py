@@ -4,7 +4,7 @@ log says is in `log`.
 * signals: which signal ended a rank?
 * exits: which exit code did a rank or the launcher end with, and did a GPU fail meanwhile?
 * stops: was the run stopped, did a rank leave before the others, and did processes outlive it?
-* _ranks: the ranks that fell by themselves, and their names.
+* _ended_ranks: the ranks that fell by themselves, and their names.
 """
 
 from mgpu.check import Family

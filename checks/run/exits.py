@@ -8,7 +8,10 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Run
 
 from .._xid import XIDS
-from ._ranks import EXPLAINED, STOP_SIGNALS, fallen_ranks, nothing_found, rank_name, rank_subjects, signal_name
+from ._ended_ranks import EXPLAINED, STOP_SIGNALS, fallen_ranks, nothing_found, rank_name, rank_subjects, signal_name
+
+_EXITING_METHODS = "https://docs.python.org/3/library/argparse.html#exiting-methods"
+_LAUNCHER_ENDS = "mgpu: a launcher that ends with an error before any rank was seen under it"
 
 # Of signals that end a process and that no other check here explains; signal(7), setrlimit(2).
 _SIGNAL_MEANS = {
@@ -25,17 +28,12 @@ _HARDWARE = frozenset({"memory", "link", "firmware", "reset", "bus", "board"})
 _EXIT = "mgpu: exit codes as the shell has them, https://docs.python.org/3/library/subprocess.html"
 
 
-@check(
-    Severity.ERROR,
-    source="https://docs.python.org/3/library/argparse.html#exiting-methods",
-    role="secondary",
-    kind="launcher",
-)
+@check(Severity.ERROR, source=_EXITING_METHODS, role="secondary", kind="launcher")
 def run_arguments_wrong(run: Run) -> Answer:
     """The script, or its launcher, refused its arguments and ended with 2.
 
-    Why: argparse and click end with 2 after they have said what they do not know; python does when it cannot open the
-    script.
+    Why: A program ends with 2 when it does not know an argument, or misses one; its usage stands in the output.
+    More: python does it when it cannot open the script.
 
     Fix: Read the usage in the output, and correct the arguments behind the script's name.
     """
@@ -45,10 +43,9 @@ def run_arguments_wrong(run: Run) -> Answer:
         return nothing_found(run, "arguments were not refused")
     return Problem(
         "arguments were refused (exit code 2)",
-        "A program ends with 2 when it does not know an argument, or misses one; its usage stands in the output.",
-        Fix("correct the arguments behind the script's name; --help there is the script's own"),
-        {"exit_code": 2},
-        rank_subjects(first),
+        fix=Fix("correct the arguments behind the script's name; --help there is the script's own"),
+        evidence={"exit_code": 2},
+        subjects=rank_subjects(first),
     )
 
 
@@ -56,8 +53,9 @@ def run_arguments_wrong(run: Run) -> Answer:
 def run_launcher_killed(run: Run) -> Answer:
     """The launcher itself was killed by a signal, and no rank had failed before.
 
-    Why: Its ranks are nobody's then: they train on, and the launcher can tell nothing. SIGKILL comes from the kernel
-    (memory), from Slurm, or from somebody's kill -9.
+    Why: The ranks were still at work, and were ended with it. No traceback is left by that; the program is not what
+    failed.
+    More: SIGKILL comes from the kernel (memory), from Slurm, or from somebody's kill -9.
 
     Fix: Look who did it: the kernel's log, sacct for a Slurm job.
     """
@@ -70,29 +68,22 @@ def run_launcher_killed(run: Run) -> Answer:
         return Skip("it was for want of memory: run_out_of_memory")
     return Problem(
         f"the launcher itself was killed ({name}), not a rank",
-        "The ranks were still at work, and were ended with it. No traceback is left by that; the program is not what "
-        "failed.",
-        (
+        fix=(
             Fix("see who ended it", ('sudo dmesg -T | grep -iE "oom|killed process"',), who="admin"),
             Fix(
                 "in a Slurm job, ask what Slurm did", ("sacct -j $SLURM_JOB_ID -o JobID,State,ExitCode,MaxRSS,ReqMem",)
             ),
         ),
-        {"launcher_code": run.launcher_code},
+        evidence={"launcher_code": run.launcher_code},
     )
 
 
-@check(
-    Severity.ERROR,
-    source="mgpu: a launcher that ends with an error before any rank was seen under it",
-    role="wrapper",
-    kind="launcher",
-)
+@check(Severity.ERROR, source=_LAUNCHER_ENDS, role="wrapper", kind="launcher")
 def run_launcher_failed(run: Run) -> Answer:
     """The launcher ended with an error before it had started a single rank.
 
-    Why: It refused its config or its arguments, could not import, could not meet the other machines, or its port was
-    taken. Nothing of the training has run.
+    Why: It refused its config, could not be imported, could not meet the other machines, or its port was taken. Nothing
+    of the training has run.
 
     Fix: Read the launcher's own error, the last lines of the output.
     """
@@ -102,10 +93,8 @@ def run_launcher_failed(run: Run) -> Answer:
         return nothing_found(run, "the launcher started its ranks")
     return Problem(
         f"the launcher ended with {run.exit_code} before it started a rank",
-        "It refused its config, could not be imported, could not meet the other machines, or its port was taken. "
-        "Nothing of the training has run.",
-        Fix("read the last lines of the output, and validate the config", ("mgpu configure --validate",)),
-        {"launcher_code": run.launcher_code},
+        fix=Fix("read the last lines of the output, and validate the config", ("mgpu configure --validate",)),
+        evidence={"launcher_code": run.launcher_code},
     )
 
 
@@ -134,11 +123,14 @@ def run_rank_failed(run: Run) -> Answer:
     return Problem(
         f"{rank_name(first)} {how}",
         f"{why}. Nothing else that mgpu knows was found in what it wrote.",
-        Fix("read what it wrote last; each rank's own file makes that easier" if len(run.ranks) > 1
-            else "read what it wrote last"),
+        Fix(
+            "read what it wrote last; each rank's own file makes that easier"
+            if len(run.ranks) > 1
+            else "read what it wrote last"
+        ),
         {"exit_code": first.exit_code, "error": first.error},
         rank_subjects(fallen),
-    )  # fmt: skip
+    )
 
 
 @check(Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/index.html", role="root", kind="xid")

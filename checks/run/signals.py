@@ -5,8 +5,17 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Problem, Severity, Skip, check
 from mgpu.snapshot import Run
 
-from ._ranks import STOP_SIGNALS, fallen_ranks, nothing_found, rank_name, rank_subjects, ranks_by_code, signal_name
+from ._ended_ranks import (
+    STOP_SIGNALS,
+    fallen_ranks,
+    nothing_found,
+    rank_name,
+    rank_subjects,
+    ranks_by_code,
+    signal_name,
+)
 
+_RUN = "https://docs.docker.com/reference/cli/docker/container/run/"
 _GIB = 1 << 30
 # mgpu: what was free at the least, of samples half a second apart. The kernel kills when nothing can be reclaimed, and
 # memory that is taken fast is gone between two samples; above this share there was room.
@@ -59,26 +68,30 @@ def run_out_of_memory(run: Run) -> Answer:
     if run.exit_code == 0 or not (counted or by_slurm or in_log):
         return nothing_found(run, "the kernel killed nothing of this run for memory")
     who = rank_name(killed[0]) if killed else "a process of the run"
-    told = []
-    if counted:
-        told.append(f"the control group's oom_kill count rose by {run.oom_kills}")
-    if in_log and run.killed:
-        told.append(f"the kernel's log names {run.killed[-1]}")
-    if by_slurm:
-        told.append("Slurm says OUT_OF_MEMORY")
-    memory = _memory(run)
+    told = (
+        f"the control group's oom_kill count rose by {run.oom_kills}" if counted else "",
+        f"the kernel's log names {run.killed[-1]}" if in_log and run.killed else "",
+        "Slurm says OUT_OF_MEMORY" if by_slurm else "",
+        _memory(run),
+    )
     return Problem(
         f"out of CPU memory: the kernel killed {who}",
-        f"{'; '.join(told)}{f'; {memory}' if memory else ''}. This is the machine's memory, not the GPU's.",
+        f"{'; '.join(filter(None, told))}. This is the machine's memory, not the GPU's.",
         (
-            Fix("use less CPU memory: fewer DataLoader workers (each copies what its dataset holds), no pin_memory, "
-                "fsdp_cpu_ram_efficient_loading: true for big models"),
+            Fix(
+                "use less CPU memory: fewer DataLoader workers (each copies what its dataset holds), no pin_memory, "
+                "fsdp_cpu_ram_efficient_loading: true for big models"
+            ),
             Fix("or get more: sbatch --mem=0 (all of the node), docker run --memory, a bigger machine"),
         ),
-        {"oom_kills": run.oom_kills, "lowest_free_bytes": run.memory_lowest_bytes,
-         "limit_bytes": run.memory_limit_bytes, "slurm": run.slurm},
+        {
+            "oom_kills": run.oom_kills,
+            "lowest_free_bytes": run.memory_lowest_bytes,
+            "limit_bytes": run.memory_limit_bytes,
+            "slurm": run.slurm,
+        },
         rank_subjects(killed),
-    )  # fmt: skip
+    )
 
 
 @check(
@@ -129,14 +142,14 @@ def run_rank_killed(run: Run) -> Answer:
     )
 
 
-def _by_signal(run: Run, codes: tuple[int, ...], what: str, why: str, *fixes: Fix) -> Answer:
+def _by_signal(run: Run, codes: tuple[int, ...], what: str, *fixes: Fix) -> Answer:
     """A rank that a signal of its own doing ended."""
     fallen = ranks_by_code(run, *codes)
     if not fallen:
         return nothing_found(run, f"no rank ended by {' or '.join(signal_name(code) for code in codes)}")
     name = signal_name(fallen[0].exit_code or 0)
-    return Problem(f"{rank_name(fallen[0])} {what} ({name})", why, fixes, {"exit_code": fallen[0].exit_code},
-                   rank_subjects(fallen))  # fmt: skip
+    title, evidence = f"{rank_name(fallen[0])} {what} ({name})", {"exit_code": fallen[0].exit_code}
+    return Problem(title, fix=fixes, evidence=evidence, subjects=rank_subjects(fallen))
 
 
 @check(
@@ -150,19 +163,22 @@ def _by_signal(run: Run, codes: tuple[int, ...], what: str, why: str, *fixes: Fi
 def run_rank_crashed(run: Run) -> Answer:
     """A rank touched memory that is not its own, and ended with SIGSEGV.
 
-    Why: Compiled code failed: an extension built for another torch (flash-attn, apex, xformers, a custom op), a stack
-    that is too small, or a bug in a library. Python has no traceback for it.
+    Why: Compiled code touched memory that is not its own: an extension built for another torch (flash-attn, apex, a
+    custom op), two copies of one library, or a bug. Python has no traceback for that.
+    More: xformers is such an extension too; or a stack is too small.
 
     Fix: Let Python write where each thread was, and look at the extension in the last frame.
     """
     return _by_signal(
-        run, (-11,), "crashed in compiled code",
-        "Compiled code touched memory that is not its own: an extension built for another torch (flash-attn, apex, a "
-        "custom op), two copies of one library, or a bug. Python has no traceback for that.",
-        Fix("run again with PYTHONFAULTHANDLER=1: the log then shows the Python line of every thread",
-            ("export PYTHONFAULTHANDLER=1",)),
+        run,
+        (-11,),
+        "crashed in compiled code",
+        Fix(
+            "run again with PYTHONFAULTHANDLER=1: the log then shows the Python line of every thread",
+            ("export PYTHONFAULTHANDLER=1",),
+        ),
         Fix("see whether packages fit this torch", ("mgpu doctor",)),
-    )  # fmt: skip
+    )
 
 
 @check(
@@ -177,41 +193,36 @@ def run_rank_crashed(run: Run) -> Answer:
 def run_rank_aborted(run: Run) -> Answer:
     """A rank ended itself with SIGABRT.
 
-    Why: A C++ exception that nobody caught, a failed assertion in a library, glibc's check of its heap, or NCCL's
-    watchdog, which ends the process after a collective has timed out. The log has the reason a few lines above.
+    Why: A C++ exception nobody caught, a failed assertion, a damaged heap, or NCCL's watchdog after a collective timed
+    out. The reason stands in the log, above the abort.
 
     Fix: Read the first error of this rank in the log.
     """
     return _by_signal(
-        run, (-6,), "aborted",
-        "A C++ exception nobody caught, a failed assertion, a damaged heap, or NCCL's watchdog after a collective "
-        "timed out. The reason stands in the log, above the abort.",
+        run,
+        (-6,),
+        "aborted",
         Fix("read what it wrote last; PYTHONFAULTHANDLER=1 adds the Python line", ("export PYTHONFAULTHANDLER=1",)),
-    )  # fmt: skip
+    )
 
 
-@check(
-    Severity.ERROR,
-    source="https://docs.docker.com/reference/cli/docker/container/run/",
-    role="root",
-    kind="kernel",
-    same_as=("log_rank_bus_error",),
-)
+@check(Severity.ERROR, source=_RUN, role="root", kind="kernel", same_as=("log_rank_bus_error",))
 def run_rank_bus_error(run: Run) -> Answer:
     """A rank ended with SIGBUS: a file it had mapped into memory could not be had.
 
-    Why: /dev/shm is full (NCCL and DataLoader workers keep their buffers there; containers give 64 MiB), or a file that
-    was mapped (weights, a memory-mapped dataset) was truncated or lies on a disk that fails.
+    Why: A mapped file could not be had: /dev/shm is full (containers give 64 MiB), or a mapped file (weights, a
+    dataset) was cut short or its disk fails.
+    More: NCCL and DataLoader workers keep their buffers in /dev/shm.
 
     Fix: Give the container more shared memory, or look at the file.
     """
     return _by_signal(
-        run, (-7,), "ended by a bus error",
-        "A mapped file could not be had: /dev/shm is full (containers give 64 MiB), or a mapped file (weights, a "
-        "dataset) was cut short or its disk fails.",
+        run,
+        (-7,),
+        "ended by a bus error",
         Fix("give the container shared memory", ("docker run --shm-size=16g ...", "df -h /dev/shm")),
         Fix("see whether /dev/shm is large enough for NCCL", ("mgpu doctor --only storage",)),
-    )  # fmt: skip
+    )
 
 
 @check(
@@ -224,16 +235,19 @@ def run_rank_bus_error(run: Run) -> Answer:
 def run_rank_illegal_instruction(run: Run) -> Answer:
     """A rank ended with SIGILL or SIGFPE: the processor could not do what a library asked of it.
 
-    Why: A wheel was built for a newer processor (AVX-512, AVX2), or an integer was divided by zero in compiled code.
+    Why: A wheel was built for a newer processor (AVX2, AVX-512), or compiled code divided an integer by zero.
 
     Fix: Install a wheel that was built for this processor.
     """
     return _by_signal(
-        run, (-4, -8), "ended by an instruction that the processor refused",
-        "A wheel was built for a newer processor (AVX2, AVX-512), or compiled code divided an integer by zero.",
-        Fix("compare what the processor has with what the package wants; PYTHONFAULTHANDLER=1 names the line",
-            ("lscpu | grep -i flags", "export PYTHONFAULTHANDLER=1")),
-    )  # fmt: skip
+        run,
+        (-4, -8),
+        "ended by an instruction that the processor refused",
+        Fix(
+            "compare what the processor has with what the package wants; PYTHONFAULTHANDLER=1 names the line",
+            ("lscpu | grep -i flags", "export PYTHONFAULTHANDLER=1"),
+        ),
+    )
 
 
 @check(
@@ -248,8 +262,8 @@ def run_rank_illegal_instruction(run: Run) -> Answer:
 def run_ended_by_slurm(run: Run) -> Answer:
     """Slurm ended the job: its time was up, or it was preempted or cancelled.
 
-    Why: Slurm sends SIGTERM to every process of the job, and SIGKILL a little later (KillWait, 30 s). The training did
-    nothing wrong.
+    Why: Slurm sends SIGTERM to all ranks and SIGKILL a little later. What the ranks say then is a consequence.
+    More: KillWait is 30 s. The training did nothing wrong.
 
     Fix: Save checkpoints often enough to go on from; let Slurm warn the training before the limit (--signal=USR1@90).
     """
@@ -257,13 +271,14 @@ def run_ended_by_slurm(run: Run) -> Answer:
         return nothing_found(run, f"Slurm says {run.slurm}" if run.slurm else "no Slurm job was ended")
     return Problem(
         f"Slurm ended the job: {_BY_SLURM[run.slurm]} ({run.slurm})",
-        "Slurm sends SIGTERM to all ranks and SIGKILL a little later. What the ranks say then is a consequence.",
-        Fix("ask who did it, if it was not you", ("sacct -j JOBID -o JobID,State,User,End",))
+        fix=Fix("ask who did it, if it was not you", ("sacct -j JOBID -o JobID,State,User,End",))
         if run.slurm == "CANCELLED"
-        else Fix("ask for more time, and let Slurm warn the training so that it can save",
-                 ("sbatch --time=24:00:00 --signal=USR1@90 --requeue ...",)),
-        {"slurm": run.slurm},
-    )  # fmt: skip
+        else Fix(
+            "ask for more time, and let Slurm warn the training so that it can save",
+            ("sbatch --time=24:00:00 --signal=USR1@90 --requeue ...",),
+        ),
+        evidence={"slurm": run.slurm},
+    )
 
 
 @check(
@@ -277,8 +292,10 @@ def run_ended_by_slurm(run: Run) -> Answer:
 def run_rank_terminated(run: Run) -> Answer:
     """Ranks were ended by SIGTERM, SIGHUP or SIGINT that did not come through mgpu.
 
-    Why: Somebody else asked them to end: Slurm (time limit, preemption), a container's manager, systemd, another user's
-    kill. When one rank has failed before, its launcher ends the others in this way; that does not count here.
+    Why: Slurm (time limit, preemption), a container's manager or another process sent it. The training did nothing
+    wrong.
+    More: systemd and another user's kill do it too. When one rank has failed before, its launcher ends the others in
+    this way; that does not count here.
 
     Fix: Ask Slurm (sacct), or whoever runs the machine.
     """
@@ -288,11 +305,9 @@ def run_rank_terminated(run: Run) -> Answer:
     name = signal_name(fallen[0].exit_code or 0)
     return Problem(
         f"{rank_name(fallen[0])} was asked to end by {name}, and not through mgpu",
-        "Slurm (time limit, preemption), a container's manager or another process sent it. The training did "
-        "nothing wrong.",
-        Fix(
+        fix=Fix(
             "ask Slurm, if this is a job of its", ("sacct -j $SLURM_JOB_ID -o JobID,State,ExitCode,Elapsed,Timelimit",)
         ),
-        {"signal": name},
-        rank_subjects(fallen),
+        evidence={"signal": name},
+        subjects=rank_subjects(fallen),
     )

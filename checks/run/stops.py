@@ -6,26 +6,24 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Run
 
-from ._ranks import nothing_found, rank_name, rank_subjects
+from ._ended_ranks import nothing_found, rank_name, rank_subjects
+
+_PROC = "mgpu: the state of each rank at the moment of the signal, from /proc"
+_LAST_SEEN = "mgpu: when each rank's process was seen to be gone"
 
 # A rank that is done this long before the others has left them; ranks that save or evaluate differ by less.
 _EARLY_S = 120.0
 _UNINTERRUPTIBLE = "in uninterruptible sleep"
 
 
-@check(
-    Severity.ERROR,
-    source="mgpu: the state of each rank at the moment of the signal, from /proc",
-    role="root",
-    kind="timeout",
-    tags=("silent_rank",),
-)
+@check(Severity.ERROR, source=_PROC, role="root", kind="timeout", tags=("silent_rank",))
 def run_rank_silent(run: Run) -> Answer:
     """A run was stopped by hand while one rank did nothing and the others waited for it.
 
-    Why: A collective waits for its slowest member. A rank that is stopped (SIGSTOP, a debugger, Ctrl-Z), that hangs in
-    the kernel (a dead NFS server, a GPU that does not answer) or that uses no processor while the others spin is the
-    one they wait for.
+    Why: The others wait for it in a collective; that somebody ended the run is a consequence of the hang, not its
+    cause.
+    More: Such a rank is stopped (SIGSTOP, a debugger, Ctrl-Z), hangs in the kernel (a dead NFS server, a GPU that does
+    not answer) or uses no processor while the others spin.
 
     Fix: Look at that rank: what it wrote last, where it stands (py-spy dump), and its disk and GPU.
     """
@@ -45,20 +43,20 @@ def run_rank_silent(run: Run) -> Answer:
             return Ok(f"{len(known)} ranks were there, none of them alone in being silent")
     return Problem(
         f"{rank_name(silent[0])} {words}",
-        "The others wait for it in a collective; that somebody ended the run is a consequence of the hang, not its "
-        "cause.",
-        Fix("look at that rank: its last lines, its disk, its GPU; and where it stands in the code",
-            (shell("py-spy dump --pid {:pid}", silent[0].pid) if silent[0].pid else "py-spy dump --pid PID",)),
-        {"state": silent[0].state, "signal": run.signalled},
-        rank_subjects(tuple(silent)),
-    )  # fmt: skip
+        fix=Fix(
+            "look at that rank: its last lines, its disk, its GPU; and where it stands in the code",
+            (shell("py-spy dump --pid {:pid}", silent[0].pid) if silent[0].pid else "py-spy dump --pid PID",),
+        ),
+        evidence={"state": silent[0].state, "signal": run.signalled},
+        subjects=rank_subjects(tuple(silent)),
+    )
 
 
 @check(Severity.ERROR, source="mgpu: --timeout of mgpu launch", role="secondary", kind="timeout", tags=("time_limit",))
 def run_timed_out(run: Run) -> Answer:
     """The run took longer than --timeout allows, and was ended.
 
-    Why: It hangs, or needs more time than was given.
+    Why: It hangs, or needs more time than it was given.
 
     Fix: Give it more time, or find out what it waits for.
     """
@@ -66,9 +64,8 @@ def run_timed_out(run: Run) -> Answer:
         return Ok(f"the run ended by itself after {run.seconds:,.0f} s")
     return Problem(
         f"--timeout ended the run after {run.seconds:,.0f} s",
-        "It hangs, or needs more time than it was given.",
-        Fix("give it more time, or see whether the ranks can train together at all", ("mgpu smoke-test",)),
-        {"seconds": run.seconds},
+        fix=Fix("give it more time, or see whether the ranks can train together at all", ("mgpu smoke-test",)),
+        evidence={"seconds": run.seconds},
     )
 
 
@@ -83,7 +80,7 @@ def run_timed_out(run: Run) -> Answer:
 def run_stopped(run: Run) -> Answer:
     """The run was stopped by a signal: Ctrl-C, kill, or the end of its terminal.
 
-    Why: mgpu hands these signals on to the launcher, which ends its ranks.
+    Why: The signal was handed on to the launcher, which ended its ranks.
 
     Fix: Nothing, where it was meant; a run that outlives its terminal is started with --detach.
     """
@@ -97,21 +94,14 @@ def run_stopped(run: Run) -> Answer:
     lost = run.signalled == "SIGHUP"
     return Problem(
         f"stopped by {run.signalled}" + (f": {how[run.signalled]}" if run.signalled in how else ""),
-        "The signal was handed on to the launcher, which ended its ranks.",
-        Fix("start it so that it outlives the terminal", ("mgpu launch --detach ...",))
+        fix=Fix("start it so that it outlives the terminal", ("mgpu launch --detach ...",))
         if lost
         else Fix("nothing, if you meant it"),
-        {"signal": run.signalled},
+        evidence={"signal": run.signalled},
     )
 
 
-@check(
-    Severity.WARNING,
-    source="mgpu: when each rank's process was seen to be gone",
-    role="secondary",
-    kind="timeout",
-    tags=("ranks_done",),
-)
+@check(Severity.WARNING, source=_LAST_SEEN, role="secondary", kind="timeout", tags=("ranks_done",))
 def run_rank_left_early(run: Run) -> Answer:
     """A rank was done long before the others, without an error.
 
@@ -128,11 +118,13 @@ def run_rank_left_early(run: Run) -> Answer:
             f"{rank_name(before[0])} had ended without an error when {rank_name(first)} failed",
             "Ranks that train together end together: what the others say of a lost connection, or of a wait that was "
             "too long, is the consequence.",
-            Fix("look for what lets one rank leave: sys.exit or return behind a condition, fewer batches than the "
-                "others (drop_last=True, a sampler of the same length on every rank)"),
+            Fix(
+                "look for what lets one rank leave: sys.exit or return behind a condition, fewer batches than the "
+                "others (drop_last=True, a sampler of the same length on every rank)"
+            ),
             {"gone_s": before[0].gone_s, "seconds": run.seconds},
             rank_subjects(tuple(before)),
-        )  # fmt: skip
+        )
     early = [rank for rank in gone if rank.gone_s is not None and run.seconds - rank.gone_s > _EARLY_S]
     if not early or len(early) == len(run.ranks):
         return nothing_found(run, "no rank left long before the others")
@@ -150,8 +142,8 @@ def run_rank_left_early(run: Run) -> Answer:
 def run_left_processes(run: Run) -> Answer:
     """Processes of the run were still there when the launcher had ended, and mgpu ended them.
 
-    Why: A rank that starts helpers of its own (loaders, servers, loggers) and is killed leaves them; they would keep
-    GPU memory and ports.
+    Why: They would have kept GPU memory and ports from the next run.
+    More: A rank that starts helpers of its own (loaders, servers, loggers) and is killed leaves them.
 
     Fix: Nothing now; where it happens at every end, let the script end what it starts.
     """
@@ -159,7 +151,6 @@ def run_left_processes(run: Run) -> Answer:
         return nothing_found(run, "nothing was left behind")
     return Problem(
         f"{run.left_over} process{'es' * (run.left_over > 1)} of the run had to be ended afterwards",
-        "They would have kept GPU memory and ports from the next run.",
-        Fix("nothing now; let the script end what it starts (loaders, servers)"),
-        {"left_over": run.left_over},
+        fix=Fix("nothing now; let the script end what it starts (loaders, servers)"),
+        evidence={"left_over": run.left_over},
     )

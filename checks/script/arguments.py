@@ -7,7 +7,7 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, check
 from mgpu.snapshot import Config, InScript, Script, ScriptCall
 
-from ._reading import calls, finding, text_of
+from ._calls import calls, finding, text_of
 
 _TRAINER = "https://huggingface.co/docs/transformers/en/main_classes/trainer"
 _ACCELERATOR = "https://huggingface.co/docs/accelerate/en/package_reference/accelerator"
@@ -68,8 +68,8 @@ def _precision(script: Script) -> tuple[str, str, ScriptCall | None] | None:
 def script_precision_contradicts_config(script: Script, config: Config) -> Answer:
     """The script asks for another precision than the config.
 
-    Why: What the script asks for wins over the config, so the run is not the one that was planned and verified: fp16
-    can overflow where bf16 does not, and another precision needs another amount of memory.
+    Why: What the script asks for wins, so the run is not the one that was planned and verified: fp16 can overflow where
+    bf16 does not, and another precision needs another amount of memory.
 
     Fix: Say the same in both, or leave it out of the script.
     """
@@ -83,8 +83,6 @@ def script_precision_contradicts_config(script: Script, config: Config) -> Answe
         script,
         _spot(call),
         f"{words}, but the config says {config.precision}",
-        "What the script asks for wins, so the run is not the one that was planned and verified: fp16 can overflow "
-        "where bf16 does not, and another precision needs another amount of memory.",
         (
             Fix(f"Leave {words} out of {'the script' if call else 'its arguments'}: the config then holds."),
             Fix(f"Or write mixed_precision: {kind} into {config.path} and test it again.", ("mgpu smoke-test",)),
@@ -117,8 +115,6 @@ def script_engine_contradicts_config(script: Script, config: Config) -> Answer:
             script,
             _spot(None if _on(found) else named),
             f"{words}, but the config says distributed_type: {kind}",
-            "The Trainer turns on by itself what its arguments name, on top of what the launcher set up: the run is "
-            "not the one that was verified, or stops because both are on.",
             Fix(f"Leave it out, and have distributed_type: {type_} in {config.path}.", ("mgpu configure",)),
             config=kind,
         )
@@ -129,8 +125,9 @@ def script_engine_contradicts_config(script: Script, config: Config) -> Answer:
 def script_accumulation_contradicts_config(script: Script, config: Config) -> Answer:
     """The script accumulates gradients over another number of steps than the config.
 
-    Why: accelerate takes the config's number, which comes in the environment, and not the script's. So the batch of an
-    optimizer step is another than the script computes with: learning rate, schedule and logs are for the wrong batch.
+    Why: The batch of an optimizer step is then another than one of the two computes with: learning rate, schedule and
+    logs are for the wrong batch, or DeepSpeed stops because they differ.
+    More: accelerate takes the config's number, which comes in the environment, and not the script's.
 
     Fix: Say the same in both, or leave it to the config.
     """
@@ -150,8 +147,6 @@ def script_accumulation_contradicts_config(script: Script, config: Config) -> An
                 script,
                 _spot(where),
                 f"{words}, but the config says {own}",
-                "The batch of an optimizer step is then another than one of the two computes with: learning rate, "
-                "schedule and logs are for the wrong batch, or DeepSpeed stops because they differ.",
                 Fix(f"Write the same number in both: {own}, or {_STEPS}: {value} in {config.path}."),
                 config=own,
             )

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall, ScriptLoop
 
-from ._ranks import (
-    BY_HAND,
+from ._calls import DDP, calls, finding, given, unpacks
+from ._rank_paths import (
     LOOPS_OF_ITS_OWN,
     PREPARED,
     by_everyone,
+    by_hand,
     by_rank,
     everyone,
     in_use,
-    not_asked,
+    own_loop,
     repeated,
+    speaking,
     training_loops,
+    with_accelerate,
     words,
 )
-from ._ranks import backward as backward_of
-from ._reading import DDP, calls, finding, given, unpacks
+from ._rank_paths import backward as backward_of
 
+_DISTRIBUTED_EVALUATION = "https://huggingface.co/docs/accelerate/main/en/quicktour#distributed-evaluation"
 _SAMPLER_DOC = "https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler"
 _LOADER = r"torch\.utils\.data\.(?:dataloader\.)?DataLoader"
 _SAMPLER = r"torch\.utils\.data\.(?:distributed\.)?DistributedSampler"
@@ -40,17 +43,16 @@ _SPLIT_OF_DATASETS = r"datasets\..*\(\)\.train_test_split"
 _GATHERS = re.compile(r".*(?:gather\w*|reduce\w*|all_to_all\w*|synchronize_between_processes|sync_\w+|_sync)$")
 
 
-@check(Severity.WARNING, source=_SAMPLER_DOC)
+@check(Severity.WARNING, source=_SAMPLER_DOC, given=own_loop)
 def script_data_not_divided(script: Script) -> Answer:
     """Every rank trains on the whole data set instead of its share.
 
-    Why: A DataLoader knows nothing of the other ranks. Without a DistributedSampler (or accelerator.prepare) N GPUs go
-    N times through the data in what is called one epoch, and an epoch takes as long as on one GPU.
+    Why: N GPUs go N times through the data in one epoch, and an epoch takes as long as on one GPU.
+    More: A DataLoader knows nothing of the other ranks: without a DistributedSampler (or accelerator.prepare) each goes
+    through all of the data.
 
     Fix: Give the DataLoader a DistributedSampler, or give it to accelerator.prepare.
     """
-    if skip := not_asked(script, *LOOPS_OF_ITS_OWN):
-        return skip
     loaders = [call for call in in_use(script, calls(script, _LOADER)) if not unpacks(call)]
     if not loaders:
         return Ok("no DataLoader is made in the open")
@@ -69,13 +71,7 @@ def script_data_not_divided(script: Script) -> Answer:
             "Give it a sampler in place of shuffle=True, and tell the sampler every epoch.",
             ("sampler=DistributedSampler(dataset)", "loader.sampler.set_epoch(epoch)"),
         )
-    return finding(
-        script,
-        wrong[0],
-        f"{title}: every rank trains on all of the data",
-        "N GPUs go N times through the data in one epoch, and an epoch takes as long as on one GPU.",
-        fix,
-    )
+    return finding(script, wrong[0], f"{title}: every rank trains on all of the data", fix)
 
 
 def _unprepared(script: Script, loaders: list[ScriptCall]) -> list[ScriptCall]:
@@ -124,17 +120,16 @@ def _unsampled(script: Script, loaders: list[ScriptCall]) -> list[ScriptCall]:
     return trained if len(open_) == len(loaders) else []
 
 
-@check(Severity.WARNING, source=_SAMPLER_DOC)
+@check(Severity.WARNING, source=_SAMPLER_DOC, given=by_hand)
 def script_set_epoch_missing(script: Script) -> Answer:
     """A DistributedSampler is used over several epochs without set_epoch.
 
-    Why: The sampler shuffles by its seed and its epoch. When set_epoch is never called, every epoch has the same order,
-    and every rank sees the same share in the same batches again and again.
+    Why: The sampler shuffles by its seed and its epoch, and the epoch stays 0.
+    More: Every epoch has the same order, and every rank sees the same share in the same batches again and again.
 
-    Fix: sampler.set_epoch(epoch) at the beginning of every epoch.
+    Fix: Make it the first line of the loop over epochs.
+    More: sampler.set_epoch(epoch).
     """
-    if skip := not_asked(script, *BY_HAND):
-        return skip
     samplers = in_use(script, calls(script, _SAMPLER))
     shuffling = [call for call in samplers if given(call, 3, "shuffle") != "False" and not unpacks(call)]
     trained = [call for call in shuffling if not _NOT_TRAINED_ON.search(" ".join((*call.targets, *call.written[:1])))]
@@ -150,8 +145,7 @@ def script_set_epoch_missing(script: Script) -> Answer:
         script,
         trained[0],
         "set_epoch is never called: every epoch has the same order",
-        "The sampler shuffles by its seed and its epoch, and the epoch stays 0.",
-        Fix("Make it the first line of the loop over epochs.", (python("{:dotted}.set_epoch(epoch)", sampler),)),
+        commands(python("{:dotted}.set_epoch(epoch)", sampler)),
     )
 
 
@@ -159,13 +153,14 @@ def script_set_epoch_missing(script: Script) -> Answer:
 def script_split_differs_by_rank(script: Script) -> Answer:
     """The data is split at random, and every rank draws another split.
 
-    Why: Each rank runs the whole script with a random state of its own. Without a common seed one rank's validation set
-    is another one's training set: the validation loss looks too good, and nothing says so.
+    Why: One rank's validation set is another one's training set, so that the validation looks too good.
+    More: Each rank runs the whole script with a random state of its own, and nothing says so.
 
-    Fix: Give the split a seeded generator, or the same seed on every rank before it.
+    Fix: Give the split a seed of its own.
+    More: Or set the same seed on every rank before it.
     """
     if script.error or script.speaks in (None, "nothing"):
-        return not_asked(script, *LOOPS_OF_ITS_OWN) or Skip("not known")
+        return speaking(*LOOPS_OF_ITS_OWN)(script) or Skip("not known")
     splits = in_use(script, calls(script, rf"{_SPLIT}|{_SPLIT_OF_DATASETS}"))
     drawn = [call for call in by_everyone(script, splits) if _unseeded(call)]
     if not drawn:
@@ -181,14 +176,7 @@ def script_split_differs_by_rank(script: Script) -> Answer:
         seeded = python("{:dotted}(..., random_state=0)", what)
     if what == "random_split":
         seeded = python("{:dotted}(..., generator=torch.Generator().manual_seed(0))", what)
-    return finding(
-        script,
-        drawn[0],
-        f"every rank draws another {what}(): {because}",
-        "One rank's validation set is another one's training set, so that the validation looks too good.",
-        Fix("Give the split a seed of its own.", (seeded,)),
-        drawn[1:],
-    )
+    return finding(script, drawn[0], f"every rank draws another {what}(): {because}", commands(seeded), drawn[1:])
 
 
 def _unseeded(call: ScriptCall) -> bool:
@@ -202,17 +190,16 @@ def _by_rank_seeded(call: ScriptCall) -> bool:
     return by_rank(*texts) or call.keywords.get("device_specific") == "True"
 
 
-@check(Severity.WARNING, source="https://huggingface.co/docs/accelerate/main/en/quicktour#distributed-evaluation")
+@check(Severity.WARNING, source=_DISTRIBUTED_EVALUATION, given=with_accelerate)
 def script_metric_of_one_shard(script: Script) -> Answer:
     """A metric is counted on each rank's share of the evaluation data and never brought together.
 
-    Why: accelerator.prepare gives every rank its share of the evaluation data. What rank 0 reports without gathering is
-    the result on 1/N of it, often divided by the size of the whole: accuracy falls when GPUs are added.
+    Why: What is reported is the result on 1/N of the data.
+    More: accelerator.prepare gives every rank its share of the evaluation data. The result is often divided by the size
+    of the whole: accuracy falls when GPUs are added.
 
-    Fix: accelerator.gather_for_metrics((predictions, labels)) before they are counted.
+    Fix: Bring predictions and labels together before they are counted.
     """
-    if skip := not_asked(script, "accelerate"):
-        return skip
     if script.cut or any(_GATHERS.fullmatch(call.name) for call in script.calls):
         return Ok("results are gathered or reduced")
     if any(name.startswith("torchmetrics") for name in script.imports):
@@ -224,11 +211,7 @@ def script_metric_of_one_shard(script: Script) -> Answer:
         script,
         script.loops[loops[0]],
         "each rank counts its own share of the evaluation data, and nothing gathers it",
-        "What is reported is the result on 1/N of the data.",
-        Fix(
-            "Bring predictions and labels together before they are counted.",
-            ("predictions, labels = accelerator.gather_for_metrics((predictions, labels))",),
-        ),
+        commands("predictions, labels = accelerator.gather_for_metrics((predictions, labels))"),
         [script.loops[number] for number in loops[1:]],
     )
 

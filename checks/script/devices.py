@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, check
+from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import InScript, Script, ScriptCall
 
-from ._reading import DDP, DDP_DOC, TORCHRUN, calls, finding, given, sets, text_of, trains
+from ._calls import DDP, DDP_DOC, TORCHRUN, calls, finding, given, sets, text_of, trains
 
 _CUDA_SEMANTICS = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
 _FIXED = re.compile(r"['\"]cuda:\d+['\"](?: if .*)?")
@@ -49,10 +49,11 @@ def _models_by_hand(script: Script) -> bool:
 def script_device_fixed(script: Script) -> Answer:
     """The script names a GPU by number.
 
-    Why: Every rank runs the same script, so all of them use that one GPU: it runs out of memory, or NCCL refuses with
-    "Duplicate GPU detected", while the others idle.
+    Why: All ranks run this line, so all of them use that one GPU: it runs out of memory, or NCCL says "Duplicate GPU
+    detected", and the others idle.
 
-    Fix: Take the rank's own GPU: accelerator.device, or cuda:LOCAL_RANK.
+    Fix: Take the rank's own GPU.
+    More: accelerator.device, or cuda:LOCAL_RANK.
     """
     if script.speaks is None or not trains(script):
         return Ok("it is not seen to train on several GPUs")
@@ -75,16 +76,9 @@ def script_device_fixed(script: Script) -> Answer:
     elif script.speaks in ("trainer", "lightning"):
         fix = Fix("Take the line out: the Trainer puts the model and the batches on the rank's own GPU.")
     else:
-        fix = Fix("Take the rank's own GPU.", (f"device = torch.device('cuda', {_OWN})",))
+        fix = commands(f"device = torch.device('cuda', {_OWN})")
     return finding(
-        script,
-        first,
-        f"{told.partition(' if ')[0]} is the same GPU on every rank",
-        'All ranks run this line, so all of them use that one GPU: it runs out of memory, or NCCL says "Duplicate GPU '
-        'detected", and the others idle.',
-        fix,
-        others,
-        device=told,
+        script, first, f"{told.partition(' if ')[0]} is the same GPU on every rank", fix, others, device=told
     )
 
 
@@ -92,8 +86,8 @@ def script_device_fixed(script: Script) -> Answer:
 def script_device_not_set(script: Script) -> Answer:
     """The script uses "cuda" without a number and never chooses the rank's GPU.
 
-    Why: "cuda" means the current device, which is GPU 0 in every process until set_device is called: all ranks share
-    one GPU, which runs out of memory, or NCCL says "Duplicate GPU detected".
+    Why: Without a number, "cuda" means the current device, and that is GPU 0 in every process until it is chosen: all
+    ranks share it, and it runs out of memory, or NCCL says "Duplicate GPU detected".
 
     Fix: Call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before anything touches the GPU.
     """
@@ -111,8 +105,6 @@ def script_device_not_set(script: Script) -> Answer:
         script,
         spots[0],
         '"cuda" is GPU 0 on every rank: nothing calls set_device',
-        'Without a number, "cuda" means the current device, and that is GPU 0 in every process until it is chosen: all '
-        'ranks share it, and it runs out of memory, or NCCL says "Duplicate GPU detected".',
         Fix(f"Choose the rank's GPU first{before}.", (f"torch.cuda.set_device({_OWN})",)),
         spots[1:],
     )
@@ -130,9 +122,11 @@ def _current_device(call: ScriptCall) -> bool:
 def script_device_by_global_rank(script: Script) -> Answer:
     """The script chooses its GPU by the global rank.
 
-    Why: On a second machine the ranks go on counting (8, 9 ...) and there is no such GPU: "invalid device ordinal".
+    Why: On a second machine the ranks go on counting (8, 9 ...), and there is no such GPU: "invalid device ordinal". On
+    one machine it works.
 
-    Fix: Choose by LOCAL_RANK, which starts at 0 on every machine.
+    Fix: Choose by the rank on this machine.
+    More: LOCAL_RANK starts at 0 on every machine.
     """
     if script.speaks != "ddp":
         return Ok("the GPU is not chosen by hand")
@@ -140,12 +134,7 @@ def script_device_by_global_rank(script: Script) -> Answer:
     for call in calls(script, r"torch\.cuda\.set_device"):
         if given(call, 0, "device") in ranks:
             return finding(
-                script,
-                call,
-                "the GPU is chosen by the global rank",
-                'On a second machine the ranks go on counting (8, 9 ...), and there is no such GPU: "invalid device '
-                'ordinal". On one machine it works.',
-                Fix("Choose by the rank on this machine.", (f"torch.cuda.set_device({_OWN})",)),
+                script, call, "the GPU is chosen by the global rank", commands(f"torch.cuda.set_device({_OWN})")
             )
     return Ok("no GPU is chosen by the global rank")
 
@@ -154,10 +143,10 @@ def script_device_by_global_rank(script: Script) -> Answer:
 def script_wraps_on_fixed_device(script: Script) -> Answer:
     """DistributedDataParallel gets the same device_ids on every rank.
 
-    Why: device_ids is the one GPU that this rank uses; with [0] every rank moves its batches to GPU 0, and all but rank
-    0 stop because model and batch are on different devices.
+    Why: It is the GPU that this rank uses. Every rank would move its batches there, and all but one stop because their
+    model is elsewhere, or all of them share that GPU.
 
-    Fix: device_ids=[local_rank].
+    Fix: Name the rank's own GPU.
     """
     for call in calls(script, re.escape(DDP)):
         value = call.keywords.get("device_ids") or given(call, 1, "device_ids") or ""
@@ -166,9 +155,7 @@ def script_wraps_on_fixed_device(script: Script) -> Answer:
                 script,
                 call,
                 f"device_ids={value} on every rank",
-                "It is the GPU that this rank uses. Every rank would move its batches there, and all but one stop "
-                "because their model is elsewhere, or all of them share that GPU.",
-                Fix("Name the rank's own GPU.", ("device_ids=[int(os.environ['LOCAL_RANK'])]",)),
+                commands("device_ids=[int(os.environ['LOCAL_RANK'])]"),
             )
     return Ok("device_ids is not fixed")
 
@@ -177,10 +164,11 @@ def script_wraps_on_fixed_device(script: Script) -> Answer:
 def script_spreads_model_on_every_rank(script: Script) -> Answer:
     """The script loads its model with device_map="auto" and trains it on several ranks.
 
-    Why: Each rank spreads the whole model over all GPUs, so that the ranks fight for the same memory; accelerate
-    refuses to prepare such a model in any distributed mode.
+    Why: The ranks fight for the same memory, and accelerate says "You can't train a model that has been loaded with
+    `device_map='auto'` in any distributed mode".
+    More: Each rank spreads the whole model over all GPUs.
 
-    Fix: Leave device_map out, or give the rank's own GPU; a model too large for one GPU needs FSDP or DeepSpeed.
+    Fix: Leave it out, or give the rank's own GPU; a model that fits on none needs FSDP or DeepSpeed.
     """
     if script.speaks not in ("accelerate", "trainer", "ddp") or not trains(script):
         return Ok("no model is spread over GPUs and trained on several ranks")
@@ -191,12 +179,7 @@ def script_spreads_model_on_every_rank(script: Script) -> Answer:
                 script,
                 call,
                 f'device_map="{mode}" spreads the model over all GPUs, on every rank',
-                "The ranks fight for the same memory, and accelerate says \"You can't train a model that has been "
-                "loaded with `device_map='auto'` in any distributed mode\".",
-                Fix(
-                    "Leave it out, or give the rank's own GPU; a model that fits on none needs FSDP or DeepSpeed.",
-                    ("device_map={'': int(os.environ['LOCAL_RANK'])}",),
-                ),
+                commands("device_map={'': int(os.environ['LOCAL_RANK'])}"),
             )
     return Ok("no model is spread over all GPUs")
 
@@ -205,10 +188,10 @@ def script_spreads_model_on_every_rank(script: Script) -> Answer:
 def script_sets_visible_devices(script: Script) -> Answer:
     """The script sets CUDA_VISIBLE_DEVICES to fixed GPUs.
 
-    Why: It overrides what the launcher, Slurm or a container gave this run, in every rank: with fewer GPUs than ranks
-    "invalid device ordinal", else somebody else's GPU.
+    Why: It overrides what the launcher, Slurm or a container gave this run. With fewer GPUs than ranks torch says
+    "invalid device ordinal"; else it may be somebody else's GPU.
 
-    Fix: Take the line out and choose the GPUs outside, with mgpu launch --gpus.
+    Fix: Take the line out, and choose the GPUs when you launch, with mgpu launch --gpus.
     """
     for one in sets(script, r"os\.environ\['CUDA_VISIBLE_DEVICES'\]"):
         value = text_of(one.value)
@@ -224,13 +207,11 @@ def script_sets_visible_devices(script: Script) -> Answer:
                 script,
                 one,
                 f"CUDA_VISIBLE_DEVICES is set to {value} in every rank",
-                "It overrides what the launcher, Slurm or a container gave this run. With fewer GPUs than ranks torch "
-                'says "invalid device ordinal"; else it may be somebody else\'s GPU.',
                 Fix(
                     "Take the line out, and choose the GPUs when you launch.",
                     (shell("mgpu launch --gpus {:numbers} ...", value),),
                 )
                 if re.fullmatch(r"[\d,]+", value)
-                else Fix("Take the line out, and choose the GPUs when you launch, with mgpu launch --gpus."),
+                else Fix(),
             )
     return Ok("the visible GPUs are left as they are given")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, check
+from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall
 
-from ._reading import FRAMEWORKS, INIT, TORCHRUN, calls, finding, given, sets, text_of
+from ._calls import FRAMEWORKS, INIT, TORCHRUN, calls, finding, given, sets, text_of
 
 SPAWNS = r"torch\.multiprocessing\.(?:spawn|start_processes)"
 _DESTROYS = r".*destroy_process_group"
@@ -25,10 +25,11 @@ def spawns(script: Script) -> list[ScriptCall]:
 def script_starts_its_own_ranks(script: Script) -> Answer:
     """The script starts its ranks itself.
 
-    Why: A launcher starts the script once a GPU; each of these would start as many processes again, which fight for the
-    same GPUs and the same port.
+    Why: A launcher starts this script once a GPU, and each of these would start as many processes again: they fight for
+    the same GPUs and the same port.
 
-    Fix: Start it without a launcher, or call its function once and let the launcher start the ranks.
+    Fix: Start it without a launcher.
+    More: Or call its function once and let the launcher start the ranks.
     """
     found = spawns(script)
     if not found:
@@ -38,10 +39,8 @@ def script_starts_its_own_ranks(script: Script) -> Answer:
         script,
         call,
         f"{call.name.rpartition('.')[2]} starts the ranks itself",
-        "A launcher starts this script once a GPU, and each of these would start as many processes again: they fight "
-        "for the same GPUs and the same port.",
         (
-            Fix("Start it without a launcher.", (shell("python {:path}", script.path),)),
+            commands(shell("python {:path}", script.path)),
             Fix(
                 f"Or call {call.arguments[0] if call.arguments else 'the function'} once, with the launcher's rank.",
                 ("rank = int(os.environ['RANK'])",),
@@ -70,9 +69,11 @@ def script_meeting_point_fixed(script: Script) -> Answer:
         method = text_of(given(call, 1, "init_method")) or ""
         if method.startswith("tcp://") and "single" not in call.guards:
             backend = text_of(given(call, 0, "backend")) or "nccl"
-            fix = Fix("Leave init_method, rank and world_size out: all three come from the launcher.",
-                (python('dist.init_process_group("{:id}")', backend),))  # fmt: skip
-            return finding(script, call, f"init_method is fixed: {method}", why, fix)
+            fix = Fix(
+                "Leave init_method, rank and world_size out: all three come from the launcher.",
+                (python('dist.init_process_group("{:id}")', backend),),
+            )
+            return finding(script, call, f"init_method is fixed: {method}", fix, why=why)
     for one in sets(script, _MEETING):
         tells_port = one.target.startswith("os.environ['MASTER_PORT")
         unless = any(word in condition for condition in one.conditions for word in ("MASTER", "environ", "RANK"))
@@ -81,9 +82,11 @@ def script_meeting_point_fixed(script: Script) -> Answer:
         others = [other for other in sets(script, _MEETING) if other is not one]
         if tells_port or any("PORT" in other.target for other in others):
             name = one.target[12:-2]
-            fix = Fix("Take the line out, or leave it to the launcher where there is one.",
-                (python("os.environ.setdefault('{:name}', '{:host}')", name, text_of(one.value)),))  # fmt: skip
-            return finding(script, one, f"{name} is overwritten with {text_of(one.value)}", why, fix, others)
+            fix = Fix(
+                "Take the line out, or leave it to the launcher where there is one.",
+                (python("os.environ.setdefault('{:name}', '{:host}')", name, text_of(one.value)),),
+            )
+            return finding(script, one, f"{name} is overwritten with {text_of(one.value)}", fix, others, why=why)
     return Ok("where the ranks meet is left to the launcher")
 
 
@@ -91,10 +94,11 @@ def script_meeting_point_fixed(script: Script) -> Answer:
 def script_group_not_ended(script: Script) -> Answer:
     """The script starts a process group and never ends it.
 
-    Why: NCCL's threads and buffers are left to the end of the process: torch warns "process group has NOT been
-    destroyed", and a rank that ends early can make the others hang or report an error after a good run.
+    Why: torch warns "process group has NOT been destroyed", and a rank that ends early can make the others hang or
+    report an error after a good run.
+    More: NCCL's threads and buffers are left to the end of the process.
 
-    Fix: Call torch.distributed.destroy_process_group() as the last thing.
+    Fix: End it as the last thing of the script.
     """
     found = calls(script, re.escape(INIT))
     if not found or script.speaks in FRAMEWORKS:
@@ -107,7 +111,5 @@ def script_group_not_ended(script: Script) -> Answer:
         script,
         found[0],
         "the process group is started here and never ended",
-        'torch warns "process group has NOT been destroyed", and a rank that ends early can make the others hang or '
-        "report an error after a good run.",
-        Fix("End it as the last thing of the script.", ("torch.distributed.destroy_process_group()",)),
+        commands("torch.distributed.destroy_process_group()"),
     )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Place, Severity, check
+from mgpu.check import Answer, Fix, Ok, Place, Severity, check, commands
 from mgpu.command_line import python, shell
 from mgpu.snapshot import Script
 
 from .. import _shadowing as shadowing
-from ._ranks import backward as gradients
-from ._ranks import in_use
-from ._reading import TORCHRUN, calls, finding
+from ._calls import TORCHRUN, calls, finding
+from ._rank_paths import backward as gradients
+from ._rank_paths import in_use
 
+_SPAWN = "https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods"
 _MIGRATION = "https://huggingface.co/docs/accelerate/en/basic_tutorials/migration"
 _LOCAL_RANK = ("--local_rank", "--local-rank")
 
@@ -41,10 +42,11 @@ def script_folder_hides_module(script: Script) -> Answer:
 def script_trains_alone(script: Script) -> Answer:
     """The script trains, and nothing in it makes the ranks train together.
 
-    Why: A launcher starts it once a GPU: every rank trains a model of its own on all the data, at no gain, and all
-    write the same files.
+    Why: A launcher starts the script once a GPU. Without either, every rank trains a model of its own on all the data:
+    it takes as long as on one GPU, and all write the same files.
 
-    Fix: Put the model, the optimizer and the loader through accelerator.prepare, or wrap the model with DDP.
+    Fix: Let accelerate do it: make one Accelerator, hand it everything, and replace this line.
+    More: Or wrap the model with DDP.
     """
     if script.speaks != "nothing":
         return Ok(f"it speaks {script.speaks}" if script.speaks else "it is not certain how it trains")
@@ -59,19 +61,17 @@ def script_trains_alone(script: Script) -> Answer:
         script,
         backward,
         "every rank would train the same thing: no Accelerator, no DDP",
-        "A launcher starts the script once a GPU. Without either, every rank trains a model of its own on all the "
-        "data: it takes as long as on one GPU, and all write the same files.",
         (
-            Fix("Let accelerate do it: make one Accelerator, hand it everything, and replace this line.", (
+            commands(
                 "accelerator = Accelerator()",
                 "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
                 python("accelerator.backward({:dotted})", backward.name.removesuffix(".backward"))
                 if re.fullmatch(r"\w+\.backward", backward.name)
                 else "accelerator.backward(loss)",
-            )),
+            ),
             Fix("Or train on one GPU.", (shell("mgpu launch --gpus 1 {:path}", script.path),)),
         ),
-    )  # fmt: skip
+    )
 
 
 @check(Severity.WARNING, source=TORCHRUN)
@@ -81,7 +81,7 @@ def script_expects_local_rank_argument(script: Script) -> Answer:
     Why: Only the old torch.distributed.launch gave it; now every rank sees the default, and all of them use the same
     GPU or train alone.
 
-    Fix: Read LOCAL_RANK from the environment.
+    Fix: Read it from the environment, where every launcher puts it.
     """
     options = [option for option in script.options if set(option.names) & set(_LOCAL_RANK)]
     if not options or script.speaks != "ddp":
@@ -101,41 +101,33 @@ def script_expects_local_rank_argument(script: Script) -> Answer:
         script,
         option,
         f"{name} is not given by torchrun or accelerate",
-        f"Only the old torch.distributed.launch gave it. Now every rank sees the default{_default(option.default)}: "
-        "all of them use the same GPU, or train alone.",
-        Fix("Read it from the environment, where every launcher puts it.", (
-            python("parser.add_argument('{:option}', type=int, default=int(os.environ.get('LOCAL_RANK', 0)))", name),
-        )),
-    )  # fmt: skip
+        commands(
+            python("parser.add_argument('{:option}', type=int, default=int(os.environ.get('LOCAL_RANK', 0)))", name)
+        ),
+        why="Only the old torch.distributed.launch gave it. Now every rank sees the default"
+        f"{_default(option.default)}: all of them use the same GPU, or train alone.",
+    )
 
 
 def _default(value: str | None) -> str:
     return f" ({value})" if value else ""
 
 
-@check(
-    Severity.WARNING,
-    source="https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods",
-)
+@check(Severity.WARNING, source=_SPAWN)
 def script_spawns_without_main_guard(script: Script) -> Answer:
     """The script spawns processes at its top level.
 
     Why: A spawned process imports the script again, and would spawn as well: Python stops with "An attempt has been
     made to start a new process before the current process has finished its bootstrapping phase".
 
-    Fix: Put the start under if __name__ == "__main__".
+    Fix: Put it under a guard.
+    More: if __name__ == "__main__".
     """
     if script.main_guard:
         return Ok("the start is under if __name__ == '__main__'")
     for call in calls(script, r"torch\.multiprocessing\.(?:spawn|start_processes)"):
         if not call.function and not call.file:
             return finding(
-                script,
-                call,
-                "processes are spawned at the top level",
-                'A spawned process imports the script again, and would spawn as well: Python stops with "An attempt '
-                "has been made to start a new process before the current process has finished its bootstrapping "
-                'phase".',
-                Fix("Put it under a guard.", ("if __name__ == '__main__':",)),
+                script, call, "processes are spawned at the top level", commands("if __name__ == '__main__':")
             )
     return Ok("nothing is spawned at the top level")

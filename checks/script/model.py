@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall
 
-from ._ranks import BY_HAND, LOOPS_OF_ITS_OWN, ONE_RANK, PREPARED, WRAPPED, in_use, not_asked, training_loops, words
-from ._reading import DDP, calls, finding
+from ._calls import DDP, calls, finding
+from ._rank_paths import ONE_RANK, PREPARED, WRAPPED, by_hand, in_use, own_loop, speaking, training_loops, words
 
 # Of models in transformers, peft and diffusers; a wrapper passes on forward() alone (and accelerate no other either).
 _OF_MODELS = (
@@ -35,18 +35,18 @@ _OF_WRAPPER = re.compile(
 )
 
 
-@check(Severity.INFO, source="https://github.com/pytorch/pytorch/issues/54059")
+@check(Severity.INFO, source="https://github.com/pytorch/pytorch/issues/54059", given=by_hand)
 def script_wrapped_model_on_one_rank(script: Script) -> Answer:
     """The wrapped model is called on rank 0 alone.
 
-    Why: A call of a DistributedDataParallel model is no matter of one rank: it broadcasts the buffers (BatchNorm's
-    statistics) first, also in evaluation, and FSDP gathers the weights. Rank 0 waits for the others, which are at
-    another collective: the run hangs, or its numbers are mixed.
+    Why: DistributedDataParallel broadcasts the model's buffers in each call, also in evaluation: rank 0 waits for the
+    others (a model without buffers goes through).
+    More: The others are at another collective: the run hangs, or its numbers are mixed. FSDP gathers the weights in the
+    same way.
 
-    Fix: Evaluate on every rank and reduce, or call the model inside: model.module(batch).
+    Fix: Call the model inside where one rank evaluates, or evaluate on every rank and reduce.
+    More: The model inside is model.module.
     """
-    if skip := not_asked(script, *BY_HAND):
-        return skip
     wrapped = in_use(script, calls(script, WRAPPED))
     if not wrapped:
         return Ok("no wrapped model is called in the open")
@@ -54,30 +54,20 @@ def script_wrapped_model_on_one_rank(script: Script) -> Answer:
     if not wrong:
         return Ok(f"{len(wrapped)} calls of the wrapped model, none of them on one rank only")
     return finding(
-        script,
-        wrong[0],
-        "the wrapped model is called on rank 0 alone",
-        "DistributedDataParallel broadcasts the model's buffers in each call, also in evaluation: rank 0 waits for the"
-        " others (a model without buffers goes through).",
-        Fix(
-            "Call the model inside where one rank evaluates, or evaluate on every rank and reduce.",
-            ("model.module(...)",),
-        ),
-        wrong[1:],
+        script, wrong[0], "the wrapped model is called on rank 0 alone", commands("model.module(...)"), wrong[1:]
     )
 
 
-@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/issues/109")
+@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/issues/109", given=own_loop)
 def script_method_of_wrapped_model(script: Script) -> Answer:
     """A method of the model is called on its wrapper.
 
     Why: DistributedDataParallel passes on forward() and nothing else. On one GPU accelerate does not wrap, and the
     script works; on several it ends with AttributeError: 'DistributedDataParallel' object has no attribute.
 
-    Fix: accelerator.unwrap_model(model).generate(...), or model.module.generate(...).
+    Fix: Call it on the model inside.
+    More: accelerator.unwrap_model(model).generate(...), or model.module.generate(...).
     """
-    if skip := not_asked(script, *LOOPS_OF_ITS_OWN):
-        return skip
     methods = in_use(script, calls(script, rf"(?:{PREPARED}|{re.escape(DDP)}\(\))\.\w+"))
     if _hands_on(script):
         return Skip("with FSDP or DeepSpeed the wrapper hands on the model's methods")
@@ -92,9 +82,9 @@ def script_method_of_wrapped_model(script: Script) -> Answer:
         script,
         wrong[0],
         f"{what}() is called on the wrapped model, which has none",
-        f"On several GPUs: AttributeError: 'DistributedDataParallel' object has no attribute '{what}'.",
-        Fix("Call it on the model inside.", (made,)),
+        commands(made),
         wrong[1:],
+        why=f"On several GPUs: AttributeError: 'DistributedDataParallel' object has no attribute '{what}'.",
     )
 
 
@@ -115,17 +105,15 @@ def _hands_on(script: Script) -> bool:
     return any(_HANDS_ON.search(text) for text in (*texts, *script.imports))
 
 
-@check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/notes/ddp.html")
+@check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/notes/ddp.html", given=speaking("ddp"))
 def script_wrapped_model_not_used(script: Script) -> Answer:
     """The model is wrapped in DistributedDataParallel, but it is the bare one that is trained.
 
-    Why: Gradients are averaged over the ranks by the wrapper's forward and backward. Calling the bare model gives every
-    rank its own gradients: N models drift apart, and the one that is saved has seen 1/N of the data.
+    Why: The wrapper averages the gradients; the bare model gives every rank its own, and N models drift apart.
+    More: The one that is saved has seen 1/N of the data.
 
     Fix: Call the wrapper in the training loop.
     """
-    if skip := not_asked(script, "ddp"):
-        return skip
     wrappers = [
         call
         for call in calls(script, re.escape(DDP))
@@ -140,7 +128,6 @@ def script_wrapped_model_not_used(script: Script) -> Answer:
         script,
         wrong[0],
         f"{wrapped} is made and never called: the training loop calls {bare}",
-        "The wrapper averages the gradients; the bare model gives every rank its own, and N models drift apart.",
         Fix(f"Call the wrapper in place of {bare}(...) in the training loop.", (python("{:dotted}(...)", wrapped),)),
     )
 

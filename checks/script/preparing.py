@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, check
+from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.snapshot import Script, ScriptCall
 
-from ._ranks import LOOPS_OF_ITS_OWN, by_everyone, in_use, not_asked, trains, words
-from ._reading import calls, finding, given, unpacks
+from ._calls import calls, finding, given, unpacks
+from ._rank_paths import by_everyone, in_use, own_loop, trains, words
 
+_DEFERRING_EXECUTION = "https://huggingface.co/docs/accelerate/main/en/concept_guides/deferring_execution"
+_DDP_TUTORIAL = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html"
 _DOWNLOADS = r"urllib\.request\.urlretrieve|gdown\.(?:cached_)?download\w*|wget\.download|nltk\.download"
 _LOADED = re.compile(r".*load_state_dict")
 _FIRST = re.compile(r"main_process_first|rank_?0_first|local_main_first|zero_first", re.IGNORECASE)
 
 
-@check(Severity.WARNING, source="https://github.com/pytorch/tutorials/issues/3065")
+@check(Severity.WARNING, source="https://github.com/pytorch/tutorials/issues/3065", given=own_loop)
 def script_downloads_on_every_rank(script: Script) -> Answer:
     """Every rank downloads the data set into the same folder at the same time.
 
-    Why: Each rank runs the whole script. N processes that download and unpack the same files over each other end in
-    checksum errors, cut archives or missing files, on some ranks and on some days.
+    Why: N processes write the same files: checksum errors and cut archives, on some ranks and some days.
+    More: Or files are missing: each rank runs the whole script, and unpacks over the others.
 
-    Fix: Download on one rank of each machine, then let all of them wait at a barrier and read.
+    Fix: Download on one rank of each machine before dist.barrier(), then read on all.
     """
-    if skip := not_asked(script, *LOOPS_OF_ITS_OWN):
-        return skip
     loads = calls(script, r"torch(?:vision|audio|text)\.datasets\..*")
     asked = [call for call in loads if call.keywords.get("download") == "True"]
     downloads = in_use(script, [*calls(script, _DOWNLOADS), *asked])
@@ -36,30 +36,22 @@ def script_downloads_on_every_rank(script: Script) -> Answer:
     wrong = by_everyone(script, downloads)
     if not wrong:
         return Ok(f"{len(downloads)} downloads, each on one rank")
-    fix = Fix("Download on one rank of each machine before dist.barrier(), then read on all.", ("if local_rank == 0:",))
+    fix = commands("if local_rank == 0:")
     if script.speaks == "accelerate":
         fix = Fix("Let one process of each machine go first.", ("with accelerator.local_main_process_first():",))
-    return finding(
-        script,
-        wrong[0],
-        "every rank downloads into the same folder at the same time",
-        "N processes write the same files: checksum errors and cut archives, on some ranks and some days.",
-        fix,
-        wrong[1:],
-    )
+    return finding(script, wrong[0], "every rank downloads into the same folder at the same time", fix, wrong[1:])
 
 
-@check(Severity.INFO, source="https://huggingface.co/docs/accelerate/main/en/concept_guides/deferring_execution")
+@check(Severity.INFO, source=_DEFERRING_EXECUTION, given=own_loop)
 def script_tokenises_on_every_rank(script: Script) -> Answer:
     """Every rank prepares the whole data set for itself instead of reading what one rank has prepared.
 
-    Why: datasets caches what map() has done, but N ranks that begin at the same time find no cache: each does all of
-    the work, with num_proc processes each, and the machine's memory and cores are shared by N.
+    Why: N ranks do the same work N times; one that goes first leaves a cache for the others.
+    More: datasets caches what map() has done, but N ranks that begin at the same time find no cache: each does all of
+    the work, with num_proc processes each, and shares the machine's memory and cores with the others.
 
-    Fix: Let the main process go first; the others then find its cache.
+    Fix: Let one go first; the others find its cache.
     """
-    if skip := not_asked(script, *LOOPS_OF_ITS_OWN):
-        return skip
     maps = list(calls(script, r"datasets\.load_dataset\(\)(?:\.\w+\(\)|\[[^]]*\])*\.map"))
     lazy = any(_of_a_part(call) for call in calls(script, r"datasets\.load_dataset"))
     if not maps or lazy or not trains(script):
@@ -71,15 +63,8 @@ def script_tokenises_on_every_rank(script: Script) -> Answer:
         return Ok(f"{len(maps)} calls of map(), each on one rank")
     fix = Fix("Do it there, then dist.barrier(), then the others, which find its cache.", ("if local_rank == 0:",))
     if script.speaks == "accelerate":
-        fix = Fix("Let one go first; the others find its cache.", ("with accelerator.main_process_first():",))
-    return finding(
-        script,
-        wrong[0],
-        "every rank runs map() over the whole data set at the same time",
-        "N ranks do the same work N times; one that goes first leaves a cache for the others.",
-        fix,
-        wrong[1:],
-    )
+        fix = commands("with accelerator.main_process_first():")
+    return finding(script, wrong[0], "every rank runs map() over the whole data set at the same time", fix, wrong[1:])
 
 
 def _of_a_part(load: ScriptCall) -> bool:
@@ -90,22 +75,23 @@ def _of_a_part(load: ScriptCall) -> bool:
 def _one_first(script: Script) -> bool:
     """Whether one rank is let go first: a context for it, or a barrier for the others on one side of a condition."""
     contexts = any(_FIRST.search(call.name) for call in script.calls)
-    barrier = any("barrier" in call.name and {"main", "local_main", "not_main", "some"} & set(call.guards)
-                  for call in script.calls)  # fmt: skip
+    barrier = any(
+        "barrier" in call.name and {"main", "local_main", "not_main", "some"} & set(call.guards)
+        for call in script.calls
+    )
     return contexts or barrier
 
 
-@check(Severity.INFO, source="https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html")
+@check(Severity.INFO, source=_DDP_TUTORIAL, given=own_loop)
 def script_checkpoint_loaded_onto_gpu_0(script: Script) -> Answer:
     """A checkpoint is loaded without map_location by every rank.
 
-    Why: torch.load puts tensors back where they were saved. A checkpoint that rank 0 has saved from cuda:0 is loaded
-    onto GPU 0 by every rank: N copies and N CUDA contexts there, and rank 0 is the first that runs out of memory.
+    Why: A checkpoint saved from cuda:0 takes memory of GPU 0 once for every rank.
+    More: torch.load puts tensors back where they were saved: N copies and N CUDA contexts there, and rank 0 is the
+    first that runs out of memory.
 
-    Fix: torch.load(path, map_location="cpu"), or onto the rank's own device.
+    Fix: Load it onto the CPU, or onto the rank's own device.
     """
-    if skip := not_asked(script, *LOOPS_OF_ITS_OWN):
-        return skip
     loads = in_use(script, calls(script, r"torch\.load"))
     if not loads or not trains(script):
         return Ok("nothing is loaded with torch.load")
@@ -118,8 +104,7 @@ def script_checkpoint_loaded_onto_gpu_0(script: Script) -> Answer:
         script,
         wrong[0],
         "torch.load without map_location: every rank loads onto the GPU it was saved from",
-        "A checkpoint saved from cuda:0 takes memory of GPU 0 once for every rank.",
-        Fix("Load it onto the CPU, or onto the rank's own device.", ('torch.load(path, map_location="cpu")',)),
+        commands('torch.load(path, map_location="cpu")'),
         wrong[1:],
     )
 

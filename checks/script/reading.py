@@ -10,7 +10,7 @@ from mgpu.snapshot import Script
 def script_does_not_compile(script: Script) -> Answer:
     """The script is not Python that can be read.
 
-    Why: Every rank would stop at once with the same SyntaxError; and nothing else in the script could be looked at.
+    Why: Every rank would stop at once with the same error, and nothing else in the script could be looked at.
 
     Fix: Mend the line; python -m py_compile shows the same.
     """
@@ -19,7 +19,6 @@ def script_does_not_compile(script: Script) -> Answer:
     where = f"line {script.error_line}: " if script.error_line else ""
     return Problem(
         f"{where}{script.error}",
-        "Every rank would stop at once with the same error, and nothing else in the script could be looked at.",
-        Fix(f"Mend {'the line' if script.error_line else 'the file'}; python -m py_compile FILE shows the same."),
+        fix=Fix(f"Mend {'the line' if script.error_line else 'the file'}; python -m py_compile FILE shows the same."),
         place=Place(script.path, script.error_line),
     )

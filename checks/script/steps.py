@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, check
+from mgpu.check import Answer, Ok, Severity, check, commands
 from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall, ScriptSet
 
-from ._ranks import backward as backward_of
-from ._ranks import not_asked, training_loops, words
-from ._reading import DDP, DDP_DOC, calls, finding, unpacks
+from ._calls import DDP, DDP_DOC, calls, finding, unpacks
+from ._rank_paths import backward as backward_of
+from ._rank_paths import speaking, training_loops, with_accelerate, words
 
+_GRADIENT_CLIPPING = "https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-clipping"
+_MIGRATION = "https://huggingface.co/docs/accelerate/main/en/basic_tutorials/migration"
 _ACCELERATOR = r"accelerate\.Accelerator\(\)"
 _GRADIENT_ACCUMULATION = "https://huggingface.co/docs/accelerate/main/en/usage_guides/gradient_accumulation"
 _CLIPS = r"torch\.nn\.utils\.(?:clip_grad\.)?clip_grad_(?:norm|value)_"
@@ -22,17 +24,15 @@ _KEEPS_NOTHING = re.compile(r"torch\.|transformers\.get_\w+scheduler|print$|len$
 _DIVIDED = re.compile(r"/\s*[\w.]*(?:grad\w*_accum|accum)\w*", re.IGNORECASE)
 
 
-@check(Severity.INFO, source=f"{DDP_DOC}#torch.nn.parallel.DistributedDataParallel.no_sync")
+@check(Severity.INFO, source=f"{DDP_DOC}#torch.nn.parallel.DistributedDataParallel.no_sync", given=speaking("ddp"))
 def script_accumulates_with_exchange(script: Script) -> Answer:
     """Gradients are accumulated over several batches, and exchanged in each of them.
 
-    Why: DistributedDataParallel averages the gradients over the ranks in every backward(). Of N micro steps only the
-    last one needs it; the numbers are right, but the links carry N times as much.
+    Why: DistributedDataParallel averages them in each backward(); only the last one before step() needs it.
+    More: The numbers are right, but the links carry N times as much.
 
-    Fix: with model.no_sync(): around all micro steps but the last.
+    Fix: Put forward and backward() of all micro steps but the last under no_sync().
     """
-    if skip := not_asked(script, "ddp"):
-        return skip
     if not calls(script, re.escape(DDP)):
         return Ok("no model is wrapped in DistributedDataParallel")
     steps = [call for call in calls(script, r".*\.step") if call.loops and _every_nth(call)]
@@ -48,11 +48,7 @@ def script_accumulates_with_exchange(script: Script) -> Answer:
         script,
         wrong[0],
         "gradients are exchanged in every micro step of an accumulation",
-        "DistributedDataParallel averages them in each backward(); only the last one before step() needs it.",
-        Fix(
-            "Put forward and backward() of all micro steps but the last under no_sync().",
-            ("with contextlib.nullcontext() if last else model.no_sync():",),
-        ),
+        commands("with contextlib.nullcontext() if last else model.no_sync():"),
         wrong[1:],
     )
 
@@ -61,17 +57,15 @@ def _every_nth(call: ScriptCall) -> bool:
     return any(_EVERY_NTH.search(condition) for condition in call.conditions)
 
 
-@check(Severity.WARNING, source=_GRADIENT_ACCUMULATION)
+@check(Severity.WARNING, source=_GRADIENT_ACCUMULATION, given=with_accelerate)
 def script_loss_divided_twice(script: Script) -> Answer:
     """The loss is divided by the accumulation steps although accelerate does it.
 
-    Why: Inside accelerator.accumulate(), accelerator.backward() divides the loss by gradient_accumulation_steps. A
-    script that divides it as well trains with gradients that are too small by that factor, and nothing says so.
+    Why: Inside accelerator.accumulate() the gradients become too small by that factor.
+    More: accelerator.backward() divides the loss by gradient_accumulation_steps already, and nothing says so.
 
-    Fix: Take the division out of the script.
+    Fix: Leave the division out.
     """
-    if skip := not_asked(script, "accelerate"):
-        return skip
     told = [call for call in calls(script, _ACCELERATOR[: -len(r"\(\)")]) if _accumulates(call)]
     inside: list[ScriptSet | ScriptCall] = [*script.sets, *calls(script, rf"{_ACCELERATOR}\.backward")]
     inside = [spot for spot in inside if any(context.endswith(".accumulate") for context in spot.within)]
@@ -85,9 +79,7 @@ def script_loss_divided_twice(script: Script) -> Answer:
         script,
         wrong[0],
         "the loss is divided by the accumulation steps, and accelerator.backward does it again",
-        "Inside accelerator.accumulate() the gradients become too small by that factor.",
-        Fix("Leave the division out."),
-        wrong[1:],
+        others=wrong[1:],
     )
 
 
@@ -103,17 +95,16 @@ def _loss(spot: ScriptSet | ScriptCall, losses: set[str]) -> str:
     return spot.value if spot.target in losses else ""
 
 
-@check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-clipping")
+@check(Severity.WARNING, source=_GRADIENT_CLIPPING, given=speaking("ddp", "deepspeed", "nothing"))
 def script_clips_scaled_gradients(script: Script) -> Answer:
     """Gradients are clipped while they are still multiplied by the loss scale.
 
-    Why: With a GradScaler gradients are larger by the scale (65536 at first) until scaler.unscale_(optimizer). Clipping
-    before it cuts every gradient to almost nothing: the loss hardly moves.
+    Why: Until unscale_() they are larger by the loss scale (65536 at first); clipping leaves almost nothing of them.
+    More: The loss hardly moves.
 
-    Fix: scaler.unscale_(optimizer) before the clipping.
+    Fix: Unscale them before the clipping.
+    More: scaler.unscale_(optimizer).
     """
-    if skip := not_asked(script, "ddp", "deepspeed", "nothing"):
-        return skip
     clips = calls(script, _CLIPS)
     scales = calls(script, rf"(?:{_SCALER}\(\)|.*scaler)\.scale")
     if not clips or not scales or not calls(script, _SCALER):
@@ -128,23 +119,21 @@ def script_clips_scaled_gradients(script: Script) -> Answer:
         script,
         wrong[0],
         "scaled gradients are clipped: scaler.unscale_ is missing",
-        "Until unscale_() they are larger by the loss scale (65536 at first); clipping leaves almost nothing of them.",
-        Fix("Unscale them before the clipping.", ("scaler.unscale_(optimizer)",)),
+        commands("scaler.unscale_(optimizer)"),
         wrong[1:],
     )
 
 
-@check(Severity.WARNING, source="https://huggingface.co/docs/accelerate/main/en/basic_tutorials/migration")
+@check(Severity.WARNING, source=_MIGRATION, given=with_accelerate)
 def script_backward_past_accelerate(script: Script) -> Answer:
     """loss.backward() is called in place of accelerator.backward(loss).
 
-    Why: accelerator.backward scales the loss for fp16, divides it by the accumulation steps and hands it to DeepSpeed.
-    Without it fp16 gradients vanish, an accumulation is too large, and with DeepSpeed nothing is trained.
+    Why: Its own backward scales the loss for fp16, divides it for accumulation, hands it to DeepSpeed.
+    More: Without it fp16 gradients vanish, an accumulation is too large, and with DeepSpeed nothing is trained.
 
-    Fix: accelerator.backward(loss).
+    Fix: Let accelerate compute the gradients.
+    More: accelerator.backward(loss).
     """
-    if skip := not_asked(script, "accelerate"):
-        return skip
     prepared = calls(script, rf"{_ACCELERATOR}\.prepare")
     if not prepared or script.cut:
         return Ok("nothing is prepared by accelerate in the open")
@@ -160,23 +149,22 @@ def script_backward_past_accelerate(script: Script) -> Answer:
         script,
         wrong[0],
         f"{loss}.backward() passes accelerate by",
-        "Its own backward scales the loss for fp16, divides it for accumulation, hands it to DeepSpeed.",
-        Fix("Let accelerate compute the gradients.", (python("accelerator.backward({:dotted})", loss),)),
+        commands(python("accelerator.backward({:dotted})", loss)),
         wrong[1:],
     )
 
 
-@check(Severity.INFO, source=_GRADIENT_ACCUMULATION)
+@check(Severity.INFO, source=_GRADIENT_ACCUMULATION, given=with_accelerate)
 def script_clips_past_accelerate(script: Script) -> Answer:
     """Gradients are clipped by torch in place of accelerator.clip_grad_norm_.
 
-    Why: accelerate's own clipping undoes the loss scale of fp16 first, waits for the end of an accumulation and knows
-    that a rank of FSDP holds only a part of each gradient. torch's clips what happens to be there.
+    Why: With fp16 the gradients still carry the loss scale, with FSDP a rank sees only its part of them.
+    More: accelerate's own clipping undoes the scale first, waits for the end of an accumulation and knows that a rank
+    of FSDP holds only a part.
 
-    Fix: if accelerator.sync_gradients: accelerator.clip_grad_norm_(model.parameters(), 1.0).
+    Fix: Let accelerate clip, at the end of an accumulation.
+    More: if accelerator.sync_gradients: accelerator.clip_grad_norm_(model.parameters(), 1.0).
     """
-    if skip := not_asked(script, "accelerate"):
-        return skip
     loops = training_loops(script)
     clips = [call for call in calls(script, _CLIPS) if loops.intersection(call.loops)]
     if not calls(script, rf"{_ACCELERATOR}\.backward") or not clips:
@@ -186,27 +174,21 @@ def script_clips_past_accelerate(script: Script) -> Answer:
         script,
         clips[0],
         f"torch's {what} clips what accelerate may have scaled or sharded",
-        "With fp16 the gradients still carry the loss scale, with FSDP a rank sees only its part of them.",
-        Fix(
-            "Let accelerate clip, at the end of an accumulation.",
-            (python("if accelerator.sync_gradients: accelerator.{:dotted}(model.parameters(), ...)", what),),
-        ),
+        commands(python("if accelerator.sync_gradients: accelerator.{:dotted}(model.parameters(), ...)", what)),
         clips[1:],
     )
 
 
-@check(Severity.WARNING, source="https://huggingface.co/docs/accelerate/main/en/basic_tutorials/migration")
+@check(Severity.WARNING, source=_MIGRATION, given=with_accelerate)
 def script_optimizer_not_prepared(script: Script) -> Answer:
     """The optimizer that steps is not given to accelerator.prepare.
 
-    Why: A prepared optimizer undoes fp16's loss scale, steps only at the end of an accumulation, and is the one that
-    DeepSpeed and FSDP rebuild around the sharded weights. The bare one steps after every batch, on scaled gradients or
-    on weights that the model no longer has.
+    Why: It steps after every batch, on gradients that fp16 has scaled, or on weights that FSDP has replaced.
+    More: A prepared optimizer undoes the scale, steps only at the end of an accumulation, and is the one that DeepSpeed
+    and FSDP rebuild around the sharded weights.
 
-    Fix: optimizer = accelerator.prepare(optimizer), together with the model.
+    Fix: Prepare it together with the model.
     """
-    if skip := not_asked(script, "accelerate"):
-        return skip
     made = [call for call in calls(script, r"torch\.optim\.(?:\w+\.)?[A-Z]\w+") if len(call.targets) == 1]
     wrong = [call for call in made if _left_out(script, call.targets[0], call)]
     stepping = [call for call in wrong if calls(script, rf"{re.escape(call.name)}\(\)\.step")]
@@ -217,26 +199,21 @@ def script_optimizer_not_prepared(script: Script) -> Answer:
         script,
         stepping[0],
         f"{name} is not given to accelerator.prepare",
-        "It steps after every batch, on gradients that fp16 has scaled, or on weights that FSDP has replaced.",
-        Fix(
-            "Prepare it together with the model.",
-            (python("model, {:dotted}, loader = accelerator.prepare(model, {:dotted}, loader)", name, name),),
-        ),
+        commands(python("model, {:dotted}, loader = accelerator.prepare(model, {:dotted}, loader)", name, name)),
         stepping[1:],
     )
 
 
-@check(Severity.WARNING, source="https://huggingface.co/docs/accelerate/main/en/basic_tutorials/migration")
+@check(Severity.WARNING, source=_MIGRATION, given=with_accelerate)
 def script_model_not_prepared(script: Script) -> Answer:
     """The model that is trained is not given to accelerator.prepare.
 
-    Why: accelerator.prepare wraps the model so that gradients are averaged over the ranks. Without it every rank trains
-    a model of its own on its share of the data, and what is saved is the one of rank 0.
+    Why: Nothing averages the gradients: every rank trains a model of its own.
+    More: accelerator.prepare wraps the model so that they are averaged. What is saved is the model of rank 0, trained
+    on its share of the data.
 
-    Fix: model = accelerator.prepare(model), together with the optimizer.
+    Fix: Prepare it together with the optimizer.
     """
-    if skip := not_asked(script, "accelerate"):
-        return skip
     made = [call for call in calls(script, r"torch\.optim\.(?:\w+\.)?[A-Z]\w+") if call.written]
     trained = [(call, found[1]) for call in made if (found := re.fullmatch(r"(\w+)\.parameters\(\)", call.written[0]))]
     for optimizer, name in trained:
@@ -246,16 +223,10 @@ def script_model_not_prepared(script: Script) -> Answer:
                 script,
                 makers[-1],
                 f"{name} is trained and not given to accelerator.prepare",
-                "Nothing averages the gradients: every rank trains a model of its own.",
-                Fix(
-                    "Prepare it together with the optimizer.",
-                    (
-                        shell(
-                            "{:dotted}, optimizer, loader = accelerator.prepare({:dotted}, optimizer, loader)",
-                            name,
-                            name,
-                        ),
-                    ),
+                commands(
+                    shell(
+                        "{:dotted}, optimizer, loader = accelerator.prepare({:dotted}, optimizer, loader)", name, name
+                    )
                 ),
             )
     return Ok(f"{len(trained)} models are trained, each prepared")
@@ -267,6 +238,7 @@ def _left_out(script: Script, name: str, near: ScriptCall) -> bool:
     if script.cut or any(unpacks(call) for call in preparing):
         return False
     here = [call for call in preparing if call.function == near.function and call.file == near.file]
-    handed_on = any(name in call.written and call is not near and not _KEEPS_NOTHING.match(call.name)
-                    for call in script.calls)  # fmt: skip
+    handed_on = any(
+        name in call.written and call is not near and not _KEEPS_NOTHING.match(call.name) for call in script.calls
+    )
     return bool(here) and not handed_on and name not in words(text for call in preparing for text in call.written)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.snapshot import Config, Script, ScriptCall, ScriptJump
 
-from ._ranks import LOOPS_OF_ITS_OWN, ONE_RANK, in_use, not_asked, training_loops, trains
-from ._ranks import backward as backward_of
-from ._reading import calls, finding, given, unpacks
+from ._calls import calls, finding, given, unpacks
+from ._rank_paths import ONE_RANK, in_use, own_loop, training_loops, trains, with_accelerate
+from ._rank_paths import backward as backward_of
 
+_COLLECTIVE_FUNCTIONS = "https://docs.pytorch.org/docs/stable/distributed.html#collective-functions"
 _COLLECTIVES = (
     r"torch\.distributed\.(?:distributed_c10d\.)?(?:barrier|monitored_barrier|all_reduce|all_gather\w*|all_to_all\w*"
     r"|reduce|reduce_scatter\w*|broadcast|broadcast_object_list|gather|gather_object|scatter|scatter_object_list)"
@@ -27,17 +28,16 @@ _EARLY = re.compile(r"early_?stop|patience|should_stop", re.IGNORECASE)
 _SHARDED = frozenset({"FSDP", "DEEPSPEED", "MEGATRON_LM"})
 
 
-@check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/distributed.html#collective-functions")
+@check(Severity.WARNING, source=_COLLECTIVE_FUNCTIONS, given=own_loop)
 def script_collective_on_one_rank(script: Script) -> Answer:
     """A collective is called where only some ranks come.
 
-    Why: A collective ends when every rank of the group has called it. The rank that calls it alone waits until the
-    timeout (10 minutes with NCCL), or its call is matched with another one of the others and gives wrong numbers.
+    Why: A collective ends when every rank has called it; here the others pass by, and rank 0 waits for its timeout.
+    More: Its timeout is 10 minutes with NCCL; or its call is matched with another one of the others and gives wrong
+    numbers.
 
     Fix: Call it on every rank, and keep only what is printed or saved under the condition.
     """
-    if skip := not_asked(script, *LOOPS_OF_ITS_OWN):
-        return skip
     collectives = in_use(script, calls(script, _COLLECTIVES))
     if not collectives:
         return Ok("no collective is called in the open")
@@ -50,7 +50,6 @@ def script_collective_on_one_rank(script: Script) -> Answer:
         script,
         wrong[0],
         f"{what}() is called on rank 0 alone: it waits for the others",
-        "A collective ends when every rank has called it; here the others pass by, and rank 0 waits for its timeout.",
         Fix(f"Call {what}() outside of the condition, on every rank; keep what is printed or saved inside."),
         wrong[1:],
     )
@@ -74,17 +73,15 @@ def _elsewhere_too(call: ScriptCall, collectives: list[ScriptCall]) -> bool:
     )
 
 
-@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/issues/2000")
+@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/issues/2000", given=with_accelerate)
 def script_state_saved_on_one_rank(script: Script, config: Config) -> Answer:
     """With sharded weights the state is saved on the main process only.
 
-    Why: With FSDP and DeepSpeed every rank holds a part of the weights, and saving brings them together: the main
-    process waits for parts that nobody sends, until the timeout ends the run at its first checkpoint.
+    Why: Every rank holds a part of the weights; the main process waits for parts that nobody sends.
+    More: So it is with FSDP and DeepSpeed: the timeout ends the run at its first checkpoint.
 
     Fix: Call save_state (or get_state_dict) on every process; accelerate writes each file once.
     """
-    if skip := not_asked(script, "accelerate"):
-        return skip
     if config.distributed_type not in _SHARDED:
         return Skip(f"with distributed_type {config.distributed_type} every rank has all of the weights")
     saves = in_use(script, calls(script, r"accelerate\.Accelerator\(\)\.(?:save_state|get_state_dict|save_model)"))
@@ -96,23 +93,21 @@ def script_state_saved_on_one_rank(script: Script, config: Config) -> Answer:
         script,
         wrong[0],
         f"accelerator.{what}() on the main process only, with {config.distributed_type}: it waits for the others",
-        "Every rank holds a part of the weights; the main process waits for parts that nobody sends.",
         Fix(f"Call accelerator.{what}() on every process, outside of the condition."),
         wrong[1:],
     )
 
 
-@check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/notes/ddp.html")
+@check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/notes/ddp.html", given=own_loop)
 def script_rank_skips_backward(script: Script) -> Answer:
     """A rank can leave out a backward pass, or the rest of them, by a condition of its own.
 
-    Why: Every backward() averages the gradients with all ranks. A rank that skips a batch with a bad loss, or leaves
-    the loop because of its rank, is one step behind the others: they wait for it, and end with a timeout of NCCL.
+    Why: Every backward() averages the gradients with all ranks; one that is a step behind makes the others time out.
+    More: A rank that skips a batch with a bad loss, or leaves the loop because of its rank, is one.
 
-    Fix: Let all ranks decide the same, by an all_reduce of the condition.
+    Fix: Let all ranks decide the same: bring the condition together before it is asked.
+    More: An all_reduce does it.
     """
-    if skip := not_asked(script, *LOOPS_OF_ITS_OWN):
-        return skip
     loops = training_loops(script)
     inside = [jump for jump in script.jumps if loops.intersection(jump.loops) and jump.kind in ("continue", "break")]
     wrong = [jump for jump in inside if _own_reason(script, jump)]
@@ -122,11 +117,7 @@ def script_rank_skips_backward(script: Script) -> Answer:
         script,
         wrong[0],
         f"a rank can {wrong[0].kind} alone: the others wait for it in backward()",
-        "Every backward() averages the gradients with all ranks; one that is a step behind makes the others time out.",
-        Fix(
-            "Let all ranks decide the same: bring the condition together before it is asked.",
-            ("dist.all_reduce(bad, op=dist.ReduceOp.MAX)",),
-        ),
+        commands("dist.all_reduce(bad, op=dist.ReduceOp.MAX)"),
         wrong[1:],
     )
 
@@ -144,17 +135,15 @@ def _own_reason(script: Script, jump: ScriptJump) -> bool:
     return before and any(_NO_NUMBER.search(text) and "grad" not in text for text in jump.conditions)
 
 
-@check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/134920")
+@check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/134920", given=own_loop)
 def script_stops_by_its_own_loss(script: Script) -> Answer:
     """Every rank decides for itself to stop early.
 
-    Why: The validation loss differs from rank to rank unless it is reduced. One rank stops, leaves the loop and ends,
-    and the others wait for it in their next collective until the timeout.
+    Why: The validation loss differs from rank to rank; one stops, and the others wait for it until the timeout.
 
-    Fix: Reduce the loss before it is judged, or decide on rank 0 and broadcast.
+    Fix: Reduce the loss over the ranks before it is judged.
+    More: Or decide on rank 0 and broadcast.
     """
-    if skip := not_asked(script, *LOOPS_OF_ITS_OWN):
-        return skip
     training = {loop for call in backward_of(script) for loop in call.loops}
     leaves = [jump for jump in script.jumps if jump.kind == "break" and training.intersection(jump.loops[-1:])]
     stops = [j for j in leaves if "single" not in j.guards and any(_EARLY.search(text) for text in j.conditions)]
@@ -166,7 +155,6 @@ def script_stops_by_its_own_loss(script: Script) -> Answer:
         script,
         stops[0],
         "every rank decides for itself to stop early",
-        "The validation loss differs from rank to rank; one stops, and the others wait for it until the timeout.",
-        Fix("Reduce the loss over the ranks before it is judged.", ("dist.all_reduce(loss, op=dist.ReduceOp.AVG)",)),
+        commands("dist.all_reduce(loss, op=dist.ReduceOp.AVG)"),
         stops[1:],
     )

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, check
+from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.snapshot import Script
 
-from ._reading import DDP, DDP_DOC, calls, finding
+from ._calls import DDP, DDP_DOC, calls, finding
 
 # Below this many samples a GPU the statistics of batch normalisation get bad (He and Wu, Group Normalization, figure 1:
 # the error rises from 8 down).
 _FEW_SAMPLES = 16
+_BY_HAND = "model = torch.nn.parallel.DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])"
 
 
 @check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html")
 def script_uses_data_parallel(script: Script) -> Answer:
     """The script uses DataParallel where a launcher starts one process a GPU.
 
-    Why: DataParallel drives all GPUs from one process; with several ranks each of them drives all GPUs, nothing is
-    averaged between them, and they run out of memory.
+    Why: It is meant for one process with several GPUs. Of several ranks each would use all GPUs, nothing is averaged
+    between them, and they run out of memory.
 
-    Fix: Use DistributedDataParallel, or accelerator.prepare.
+    Fix: Let accelerate wrap it.
+    More: Or use DistributedDataParallel.
     """
     found = calls(script, r"torch\.nn\.DataParallel|torch\.nn\.parallel\.data_parallel")
     other_way = bool(calls(script, re.escape(DDP))) or script.speaks in ("accelerate", "trainer", "deepspeed")
@@ -34,17 +36,11 @@ def script_uses_data_parallel(script: Script) -> Answer:
             script,
             call,
             "DataParallel drives all GPUs from each rank",
-            "It is meant for one process with several GPUs. Of several ranks each would use all GPUs, nothing is "
-            "averaged between them, and they run out of memory.",
             (
-                Fix("Let accelerate wrap it.", (
-                    "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-                )),
-                Fix("Or wrap it by hand.", (
-                    "model = torch.nn.parallel.DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])",
-                )),
+                commands("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"),
+                Fix("Or wrap it by hand.", (_BY_HAND,)),
             ),
-        )  # fmt: skip
+        )
     return Ok("no model is wrapped in DataParallel" if not found else "DataParallel is for a run of one process")
 
 
@@ -52,21 +48,15 @@ def script_uses_data_parallel(script: Script) -> Answer:
 def script_looks_for_unused_parameters(script: Script) -> Answer:
     """The script has DDP look for unused parameters in every step.
 
-    Why: DDP walks the whole graph after each forward pass, which costs time, and is needed only where some parameters
-    get no gradient; torch warns when it finds none.
+    Why: It is needed only where some parameters get no gradient (branches that are not taken, frozen in part); else it
+    only costs time, and torch warns that it found none.
+    More: DDP walks the whole graph after each forward pass.
 
-    Fix: Leave it out, unless the run stops with "Expected to have finished reduction".
+    Fix: Leave it out, unless the run then stops with "Expected to have finished reduction".
     """
     for call in calls(script, re.escape(DDP)):
         if call.keywords.get("find_unused_parameters") == "True":
-            return finding(
-                script,
-                call,
-                "find_unused_parameters=True walks the graph in every step",
-                "It is needed only where some parameters get no gradient (branches that are not taken, frozen in "
-                "part); else it only costs time, and torch warns that it found none.",
-                Fix('Leave it out, unless the run then stops with "Expected to have finished reduction".'),
-            )
+            return finding(script, call, "find_unused_parameters=True walks the graph in every step")
     return Ok("DDP does not look for unused parameters, or by an option")
 
 
@@ -74,18 +64,22 @@ def script_looks_for_unused_parameters(script: Script) -> Answer:
 def script_batch_norm_not_synced(script: Script) -> Answer:
     """The script normalises over small batches, each rank its own.
 
-    Why: BatchNorm takes mean and variance of what this GPU has; with few samples a GPU they are noisy, and the model
-    gets worse than with the same batch on one GPU.
+    Why: BatchNorm takes mean and variance of what this GPU has. With so few samples they are noisy, and the model gets
+    worse than with the whole batch on one GPU.
 
-    Fix: Convert the model with SyncBatchNorm before it is wrapped.
+    Fix: Synchronise it, before the model is wrapped.
+    More: SyncBatchNorm does it.
     """
     layers = calls(script, r"torch\.nn\.BatchNorm[123]d")
     if not layers or script.speaks not in ("ddp", "accelerate"):
         return Ok("no layer normalises over the batch")
     if calls(script, r".*convert_sync_batchnorm|torch\.nn\.SyncBatchNorm|.*convert_syncbn_model"):
         return Ok("batch normalisation is synchronised")
-    sizes = [int(v) for c in calls(script, r"torch\.utils\.data\.DataLoader")
-             if (v := c.keywords.get("batch_size", "")).isdecimal()]  # fmt: skip
+    sizes = [
+        int(v)
+        for c in calls(script, r"torch\.utils\.data\.DataLoader")
+        if (v := c.keywords.get("batch_size", "")).isdecimal()
+    ]
     few = [size for size in sizes if 1 < size < _FEW_SAMPLES]
     if not few:
         return Ok("the batches a GPU are not known to be small")
@@ -94,9 +88,7 @@ def script_batch_norm_not_synced(script: Script) -> Answer:
         script,
         layers[0],
         f"batch normalisation over {few[0]} samples, each rank its own",
-        "BatchNorm takes mean and variance of what this GPU has. With so few samples they are noisy, and the model "
-        "gets worse than with the whole batch on one GPU.",
-        Fix("Synchronise it, before the model is wrapped.", (line,)),
+        commands(line),
         layers[1:],
         batch_size=few[0],
     )

@@ -17,25 +17,15 @@
 * _causes: which checks tell the cause of what the ranks say.
 * _diagnoses: which checks name what the search has found.
 * _trials: what made the failed rung work, and where it had failed.
-* _ranks: who a rank is, where it stands, which ranks failed by themselves.
+* _rank_states: who a rank is, where it stands, which ranks failed by themselves.
 """
 
 from mgpu.check import Family
 
+# fmt: off
 ORDER = (
-    "diagnosis",
-    "processes",
-    "launcher",
-    "group",
-    "hosts",
-    "device",
-    "pace",
-    "collectives",
-    "training",
-    "data",
-    "bandwidth",
-    "checkpoint",
-    "aftermath",
-    "nccl_log",
+    "diagnosis", "processes", "launcher", "group", "hosts", "device", "pace", "collectives", "training", "data",
+    "bandwidth", "checkpoint", "aftermath", "nccl_log",
 )
+# fmt: on
 FAMILY = Family(of_a_run=True)

@@ -8,7 +8,7 @@ from mgpu.check import Answer, Evidence, Fix, Ok, Skip
 from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks, Trial
 
-from ._ranks import killed_ranks, own_failures, rung
+from ._rank_states import killed_ranks, own_failures, rung
 
 AS_CONFIGURED = "as configured"  # mgpu/smoke/trials.py, as the other words by which a trial is known
 
@@ -56,8 +56,9 @@ def stood(ranks: Ranks) -> str:
 def evidence(ranks: Ranks, trial: Trial | None) -> Evidence:
     """What a finding of the search rests on."""
     rank, failed = where(ranks)
-    tried = {trial.change: {True: "works", False: trial.detail or "fails", None: "open"}[trial.ok]
-             for trial in ranks.trials}  # fmt: skip
+    tried = {
+        trial.change: {True: "works", False: trial.detail or "fails", None: "open"}[trial.ok] for trial in ranks.trials
+    }
     price = {"busbw_gb_per_s": trial.busbw_gb_per_s} if trial is not None and trial.busbw_gb_per_s else {}
     return {"rank": rank.rank if rank is not None else None, "rung": failed} | tried | price
 

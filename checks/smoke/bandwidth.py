@@ -5,7 +5,7 @@ Only what NCCL timed is judged: ranks that share CPU cores over gloo give other 
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.planning.bandwidth import (
     Expected,
@@ -21,6 +21,7 @@ from mgpu.planning.bandwidth import (
 )
 from mgpu.snapshot import Bandwidth, Baseline, Gpu, Link, NcclLog, Ranks
 
+_DATA_DIAGNOSIS = "https://microsoft.github.io/superbenchmark/docs/user-tutorial/data-diagnosis"
 _MODEL = "https://github.com/NVIDIA/nccl/blob/master/src/graph/topo.h"
 _PERFORMANCE = "https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md"
 # A pair that is slower than half of the middle one is not the spread of one board: cards of one model in slots of one
@@ -74,15 +75,13 @@ def _said(row: Bandwidth) -> str:
 
 
 @check(Severity.WARNING, source=_MODEL, because_of=("bandwidth_collapsed",))
-def bandwidth_below_model(
-    ranks: Ranks, gpus: tuple[Gpu, ...], links: tuple[Link, ...], nccl_log: NcclLog
-) -> Answer:  # fmt: skip
+def bandwidth_below_model(ranks: Ranks, gpus: tuple[Gpu, ...], links: tuple[Link, ...], nccl_log: NcclLog) -> Answer:
     """A collective is slower than the links between these GPUs allow.
 
     Why: expected is what NCCL itself reckons with for so many NVLinks, or PCIe lanes, and this size of message. Well
     below it, the traffic takes another way than it could (host memory, a slower slot), or the GPUs are held back.
 
-    Fix: see which way NCCL took between the GPUs, and compare with what their links allow.
+    Fix: See NCCL's way between the GPUs in its log, and the links in the doctor's matrix.
     """
     beside = _beside_model(ranks, gpus, links, nccl_log)
     if isinstance(beside, Skip):
@@ -93,28 +92,28 @@ def bandwidth_below_model(
         return Problem(
             f"{_said(row)}: {rate_text(row.busbw_gb_per_s)} bus bandwidth, about {model.gb_per_s:.0f} GB/s expected",
             f"Expected from {model.why}. The smoke test measures for a moment: nccl-tests tells it exactly.",
-            Fix(
-                "See NCCL's way between the GPUs in its log, and the links in the doctor's matrix.",
-                (shell("grep -h ' via ' {:path}/nccl.*.txt", ranks.folder), "mgpu doctor -v"),
-            ),
-            {"collective": row.collective, "size_bytes": row.size_bytes, "busbw_gb_per_s": round(row.busbw_gb_per_s, 3),
-             "algbw_gb_per_s": round(row.algbw_gb_per_s, 3), "expected_gb_per_s": round(model.gb_per_s, 1),
-             "expected_from": model.why},
-        )  # fmt: skip
+            commands(shell("grep -h ' via ' {:path}/nccl.*.txt", ranks.folder), "mgpu doctor -v"),
+            {
+                "collective": row.collective,
+                "size_bytes": row.size_bytes,
+                "busbw_gb_per_s": round(row.busbw_gb_per_s, 3),
+                "algbw_gb_per_s": round(row.algbw_gb_per_s, 3),
+                "expected_gb_per_s": round(model.gb_per_s, 1),
+                "expected_from": model.why,
+            },
+        )
     row, model = beside[0]
     return Ok(f"{_said(row)}: {rate_text(row.busbw_gb_per_s)}, about {model.gb_per_s:.0f} GB/s expected")
 
 
 @check(Severity.ERROR, source=_MODEL)
-def bandwidth_collapsed(
-    ranks: Ranks, gpus: tuple[Gpu, ...], links: tuple[Link, ...], nccl_log: NcclLog
-) -> Answer:  # fmt: skip
+def bandwidth_collapsed(ranks: Ranks, gpus: tuple[Gpu, ...], links: tuple[Link, ...], nccl_log: NcclLog) -> Answer:
     """Collectives run at a fraction of what the links allow, and one pair of GPUs is far slower than the others.
 
     Why: a collective is as fast as its slowest link. Two witnesses agree: the model of these GPUs, and the pair beside
     its siblings. Training works, at a fraction of the speed.
 
-    Fix: find what is between the two GPUs: a dead NVLink, a riser, a slot at few lanes.
+    Fix: Look at the link between these two GPUs: NVLinks, riser, slot.
     """
     beside = _beside_model(ranks, gpus, links, nccl_log)
     if isinstance(beside, Skip):
@@ -124,8 +123,10 @@ def bandwidth_collapsed(
         return Ok(f"{_said(row)}: {rate_text(row.busbw_gb_per_s)}, {rate_text(model.fail_below)} would be alarming")
     pairs = {
         (min(rank.rank, run.other), max(rank.rank, run.other)): run.gb_per_s
-        for rank in ranks.ranks for run in rank.pairs if run.gb_per_s
-    }  # fmt: skip
+        for rank in ranks.ranks
+        for run in rank.pairs
+        if run.gb_per_s
+    }
     if len(pairs) < 3:
         return Skip(f"{_said(row)} is far below what is expected, and there are no pairs to compare")
     (a, b), slowest = min(pairs.items(), key=lambda one: one[1])
@@ -136,28 +137,26 @@ def bandwidth_collapsed(
         f"rung bandwidth: ranks {a} and {b} reach {rate_text(slowest)}, other pairs {rate_text(middle)}; "
         f"{_said(row)} falls to {rate_text(row.busbw_gb_per_s)}",
         f"About {model.gb_per_s:.0f} GB/s is expected from {model.why}.",
-        Fix(
-            "Look at the link between these two GPUs: NVLinks, riser, slot.",
-            ("nvidia-smi topo -m", "nvidia-smi nvlink --status", "mgpu doctor -v"),
-            who="hardware",
-        ),
-        {"ranks": f"{a},{b}", "pair_gb_per_s": slowest, "other_pairs_gb_per_s": middle,
-         "busbw_gb_per_s": round(row.busbw_gb_per_s, 3), "expected_gb_per_s": round(model.gb_per_s, 1)},
+        commands("nvidia-smi topo -m", "nvidia-smi nvlink --status", "mgpu doctor -v", who="hardware"),
+        {
+            "ranks": f"{a},{b}",
+            "pair_gb_per_s": slowest,
+            "other_pairs_gb_per_s": middle,
+            "busbw_gb_per_s": round(row.busbw_gb_per_s, 3),
+            "expected_gb_per_s": round(model.gb_per_s, 1),
+        },
         (f"rank {a}", f"rank {b}"),
-    )  # fmt: skip
+    )
 
 
-@check(
-    Severity.WARNING,
-    source="https://microsoft.github.io/superbenchmark/docs/user-tutorial/data-diagnosis",
-    because_of=("bandwidth_below_model", "bandwidth_collapsed"),
-)
+@check(Severity.WARNING, source=_DATA_DIAGNOSIS, because_of=("bandwidth_below_model", "bandwidth_collapsed"))
 def bandwidth_below_baseline(ranks: Ranks, baseline: Baseline) -> Answer:
     """A collective is slower than on the same GPUs before.
 
     Why: nothing but a change explains it: a driver, a cable, a slot, a setting, heat, or somebody else on the machine.
 
-    Fix: find what has changed since; when it is meant, let a new pass become the baseline.
+    Fix: See what has changed since: driver, NCCL, settings, links, heat, other users.
+    More: When it is meant, let a new pass become the baseline.
     """
     rows = _timed(ranks)
     if not rows:
@@ -180,13 +179,15 @@ def bandwidth_below_baseline(ranks: Ranks, baseline: Baseline) -> Answer:
     return Problem(
         f"{_said(row)}: {rate_text(row.busbw_gb_per_s)} bus bandwidth, {rate_text(old.busbw_gb_per_s)} before",
         f"The same GPUs gave more in {baseline.path}{when}.",
-        Fix(
-            "See what has changed since: driver, NCCL, settings, links, heat, other users.",
-            ("mgpu doctor", "nvidia-smi --query-gpu=index,temperature.gpu,clocks.sm,utilization.gpu --format=csv"),
-        ),
-        {"collective": row.collective, "size_bytes": row.size_bytes, "busbw_gb_per_s": round(row.busbw_gb_per_s, 3),
-         "baseline_gb_per_s": round(old.busbw_gb_per_s, 3), "baseline": baseline.path},
-    )  # fmt: skip
+        commands("mgpu doctor", "nvidia-smi --query-gpu=index,temperature.gpu,clocks.sm,utilization.gpu --format=csv"),
+        {
+            "collective": row.collective,
+            "size_bytes": row.size_bytes,
+            "busbw_gb_per_s": round(row.busbw_gb_per_s, 3),
+            "baseline_gb_per_s": round(old.busbw_gb_per_s, 3),
+            "baseline": baseline.path,
+        },
+    )
 
 
 @check(Severity.WARNING, source="https://pytorch.org/docs/stable/notes/ddp.html", because_of=("rank_is_a_straggler",))
@@ -197,7 +198,7 @@ def scaling_below_prediction(ranks: Ranks) -> Answer:
     something that the ranks share: CPU cores, power, heat, or one rank that holds up the others. Measured on the smoke
     test's own small model.
 
-    Fix: see whether the ranks have CPU cores of their own, and whether the GPUs keep their clocks together.
+    Fix: Give every rank CPU cores of its own, and see whether the GPUs lower their clocks when all work.
     """
     runs = scaled(ranks.ranks)
     rows = _timed(ranks)
@@ -206,8 +207,8 @@ def scaling_below_prediction(ranks: Ranks) -> Answer:
     if not rows:
         return _not_judged(ranks)
     whole = next((run for run in runs if run.ranks == ranks.expected and run.efficiency is not None), None)
-    gradients = next(iter(rank.measured["scaling_gradient_bytes"] for rank in ranks.ranks
-                          if "scaling_gradient_bytes" in rank.measured), None)  # fmt: skip
+    measured = (rank.measured.get("scaling_gradient_bytes") for rank in ranks.ranks)
+    gradients = next((size for size in measured if size is not None), None)
     near = [row for row in rows if row.collective == "all_reduce" and row.busbw_gb_per_s]
     if whole is None or whole.efficiency is None or gradients is None or not near or runs[0].ranks != 1:
         return Skip("training on 1 GPU and on all was not compared")
@@ -220,23 +221,26 @@ def scaling_below_prediction(ranks: Ranks) -> Answer:
         f"{times} ({whole.efficiency:.0%}), where their bandwidth would allow {wanted:.0%}",
         f"A step takes {whole.seconds_per_step * 1000:.1f} ms, of which {whole.compute_seconds * 1000:.1f} ms are a "
         "rank's own computing. Measured on the smoke test's own small model.",
-        Fix(
-            "Give every rank CPU cores of its own, and see whether the GPUs lower their clocks when all work.",
-            ("nproc", "mgpu doctor --only clocks,limits -v"),
-        ),
-        {"ranks": whole.ranks, "efficiency": round(whole.efficiency, 3), "predicted": round(wanted, 3),
-         "seconds_per_step": whole.seconds_per_step, "compute_seconds": whole.compute_seconds},
-    )  # fmt: skip
+        commands("nproc", "mgpu doctor --only clocks,limits -v"),
+        {
+            "ranks": whole.ranks,
+            "efficiency": round(whole.efficiency, 3),
+            "predicted": round(wanted, 3),
+            "seconds_per_step": whole.seconds_per_step,
+            "compute_seconds": whole.compute_seconds,
+        },
+    )
 
 
 @check(Severity.INFO, source=_PERFORMANCE)
 def collective_jitters(ranks: Ranks) -> Answer:
     """A small collective takes many times longer now and then.
 
-    Why: latency is what small messages cost, and every step waits for the slowest. Outliers come from the host: CPU
+    Why: One in a hundred takes more than ten times as long.
+    More: Latency is what small messages cost, and every step waits for the slowest. Outliers come from the host: CPU
     frequency, interrupts, another job, a container's CPU quota.
 
-    Fix: see what else runs, and whether the CPUs may sleep or are throttled.
+    Fix: See what else runs on the CPUs, and their governor.
     """
     row = smallest(_timed(ranks))
     if row is None:
@@ -246,7 +250,6 @@ def collective_jitters(ranks: Ranks) -> Answer:
         return Ok(f"{_said(row)}: p50 {p50:.0f} us, p99 {p99:.0f} us")
     return Problem(
         f"{_said(row)}: p50 {p50:.0f} us, p99 {p99:.0f} us",
-        "One in a hundred takes more than ten times as long.",
-        Fix("See what else runs on the CPUs, and their governor.", ("mgpu doctor --only kernel,limits -v",)),
-        {"p50_us": round(p50, 1), "p99_us": round(p99, 1), "size_bytes": row.size_bytes},
+        fix=commands("mgpu doctor --only kernel,limits -v"),
+        evidence={"p50_us": round(p50, 1), "p99_us": round(p99, 1), "size_bytes": row.size_bytes},
     )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.planning.memory import ADAPTER_SHARE, FP32, STATES
 from mgpu.snapshot import Checkpoint, Config, Model, Ranks
 
 from .._wording import gib, listed
-from ._ranks import own_failure, who
+from ._rank_states import own_failure, who
 
+_CHECKPOINT = "https://huggingface.co/docs/accelerate/usage_guides/checkpoint"
 _RUNG = "checkpoint"
 _SAVING = "https://pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints"
 _SHARDED = "https://pytorch.org/docs/stable/distributed.checkpoint.html"
@@ -32,8 +33,9 @@ def _met(ranks: Ranks) -> dict[int, Checkpoint]:
 def checkpoint_not_writable(ranks: Ranks) -> Answer:
     """A checkpoint cannot be written to the folder the training would save to.
 
-    Why: the disk is full, a quota is used up, the file system is read-only, or the folder belongs to somebody else.
-    The training would find out when it saves for the first time, after hours.
+    Why: The training would fail here when it saves for the first time.
+    More: The disk is full, a quota is used up, the file system is read-only, or the folder belongs to somebody else: it
+    would be known after hours.
 
     Fix: make room, or save to another folder.
     """
@@ -48,17 +50,24 @@ def checkpoint_not_writable(ranks: Ranks) -> Answer:
     room = f"; {gib(free)} free" if isinstance(free, int) else ""
     return Problem(
         f"{who(rank)} cannot write a {_RUNG} to {folder}: {rank.evidence.get('error')} ({code}{room})",
-        "The training would fail here when it saves for the first time.",
-        Fix(
+        fix=Fix(
             f"{_CURES.get(code, 'Save to another folder, or mend this one.')} Then try that folder.",
-            (shell("df -h {:path}", folder),
-             shell("df -i {:path}", folder) if code == "ENOSPC" else shell("ls -ld {:path}", folder),
-             _ANOTHER),
+            (
+                shell("df -h {:path}", folder),
+                shell("df -i {:path}", folder) if code == "ENOSPC" else shell("ls -ld {:path}", folder),
+                _ANOTHER,
+            ),
         ),
-        {"rank": rank.rank, "rung": _RUNG, "host": rank.host, "folder": folder, "errno": code,
-         "free_bytes": free if isinstance(free, int) else None},
-        (f"rank {rank.rank}",),
-    )  # fmt: skip
+        evidence={
+            "rank": rank.rank,
+            "rung": _RUNG,
+            "host": rank.host,
+            "folder": folder,
+            "errno": code,
+            "free_bytes": free if isinstance(free, int) else None,
+        },
+        subjects=(f"rank {rank.rank}",),
+    )
 
 
 def _size_bytes(model: Model) -> int:
@@ -68,18 +77,15 @@ def _size_bytes(model: Model) -> int:
     return int(trained * (FP32 + STATES.get(model.optimizer, 0.0)))
 
 
-@check(
-    Severity.WARNING,
-    source="https://huggingface.co/docs/accelerate/usage_guides/checkpoint",
-    because_of=("checkpoint_not_writable",),
-)
+@check(Severity.WARNING, source=_CHECKPOINT, because_of=("checkpoint_not_writable",))
 def checkpoint_folder_too_small(ranks: Ranks, config: Config) -> Answer:
     """There is less room where the training saves than one checkpoint of its model takes.
 
-    Why: a checkpoint holds the weights and the optimizer's state, three times the weights with Adam. The small one of
-    the smoke test fits; the training's own would not, and what is half written may replace the last good one.
+    Why: Weights in fp32 and the optimizer's state, once. Most trainings keep more than one.
+    More: With Adam that is three times the weights. The small one of the smoke test fits; the training's own would not,
+    and what is half written may replace the last good one.
 
-    Fix: make room, or save to another folder.
+    Fix: Make room on it, or save to another disk.
     """
     if config.model is None:
         return Skip("the config does not say how large the model is")
@@ -91,9 +97,8 @@ def checkpoint_folder_too_small(ranks: Ranks, config: Config) -> Answer:
         return Ok(f"{gib(free)} free in {folder}, {gib(need)} for a checkpoint")
     return Problem(
         f"{_RUNG}: {gib(free)} free in {folder}, and one of this model takes {gib(need)}",
-        "Weights in fp32 and the optimizer's state, once. Most trainings keep more than one.",
-        Fix("Make room on it, or save to another disk.", (shell("df -h {:path}", folder), _ANOTHER)),
-        {"folder": folder, "free_bytes": free, "needed_bytes": need},
+        fix=commands(shell("df -h {:path}", folder), _ANOTHER),
+        evidence={"folder": folder, "free_bytes": free, "needed_bytes": need},
     )
 
 
@@ -101,8 +106,8 @@ def checkpoint_folder_too_small(ranks: Ranks, config: Config) -> Answer:
 def checkpoint_saved_by_several_ranks(ranks: Ranks) -> Answer:
     """More than one rank writes the checkpoint.
 
-    Why: each of them takes itself for the main process. They write the same file at the same time, and what is left of
-    it is a mixture that may load without a word, or not at all.
+    Why: They write the same file at the same time; it may hold a mixture, or half of one.
+    More: Each of them takes itself for the main process. It may load without a word, or not at all.
 
     Fix: save on the main process only.
     """
@@ -113,13 +118,20 @@ def checkpoint_saved_by_several_ranks(ranks: Ranks) -> Answer:
     everyone = "every rank saves" if len(writers) == ranks.expected else f"ranks {listed(writers)} all save"
     return Problem(
         f"{everyone} the {_RUNG}: {who(rank)} is not the only one that takes itself for the main process",
-        "They write the same file at the same time; it may hold a mixture, or half of one.",
-        Fix("Save behind `if accelerator.is_main_process:`, and let the others wait "
+        fix=Fix(
+            "Save behind `if accelerator.is_main_process:`, and let the others wait "
             "(`accelerator.wait_for_everyone()`). That all ranks count as main means that they do not know of each "
-            "other: see the world they are in.", ("mgpu doctor",)),
-        {"rank": rank.rank, "rung": _RUNG, "writers": listed(writers), "folder": str(rank.evidence.get("folder"))},
-        tuple(f"rank {number}" for number in writers),
-    )  # fmt: skip
+            "other: see the world they are in.",
+            ("mgpu doctor",),
+        ),
+        evidence={
+            "rank": rank.rank,
+            "rung": _RUNG,
+            "writers": listed(writers),
+            "folder": str(rank.evidence.get("folder")),
+        },
+        subjects=tuple(f"rank {number}" for number in writers),
+    )
 
 
 @check(Severity.ERROR, source=_SHARDED, because_of=("checkpoint_saved_by_several_ranks",))
@@ -129,7 +141,7 @@ def checkpoint_comes_back_altered(ranks: Ranks) -> Answer:
     Why: the file system loses or alters data, serves an old copy, or a rank saved another state than it trained. A
     training that is continued from it starts from something else than it was.
 
-    Fix: save to another file system.
+    Fix: Try another file system; when that works, this one is at fault.
     """
     rank = own_failure(ranks, "checkpoint_altered")
     if rank is None:
@@ -139,11 +151,10 @@ def checkpoint_comes_back_altered(ranks: Ranks) -> Answer:
     return Problem(
         f"{who(rank)}: the {_RUNG} in {folder} does not come back as it was saved",
         f"What was found: {rank.evidence.get('how')}.",
-        Fix("Try another file system; when that works, this one is at fault.",
-            (shell("df -hT {:path}", folder), _ANOTHER)),
+        commands(shell("df -hT {:path}", folder), _ANOTHER),
         {"rank": rank.rank, "rung": _RUNG, "host": rank.host, "folder": folder, "how": str(rank.evidence.get("how"))},
         (f"rank {rank.rank}",),
-    )  # fmt: skip
+    )
 
 
 def _unseen(ranks: Ranks) -> Problem | str:
@@ -157,11 +168,14 @@ def _unseen(ranks: Ranks) -> Problem | str:
     return Problem(
         f"{who(first)} on {first.host} does not see the {_RUNG} that rank 0 wrote to {folder}",
         "Each host has a folder of its own under that name: only the first one's ranks could go on from it.",
-        Fix("Save to a folder that all hosts share (NFS, Lustre, a bucket), or copy the checkpoint to every host "
-            "before you resume.", (shell("df -hT {:path}", folder), "mgpu smoke-test --checkpoint-dir SHARED_FOLDER")),
+        Fix(
+            "Save to a folder that all hosts share (NFS, Lustre, a bucket), or copy the checkpoint to every host "
+            "before you resume.",
+            (shell("df -hT {:path}", folder), "mgpu smoke-test --checkpoint-dir SHARED_FOLDER"),
+        ),
         {"rank": first.rank, "rung": _RUNG, "host": first.host, "folder": folder, "ranks": listed(blind)},
         tuple(f"rank {number}" for number in blind),
-    )  # fmt: skip
+    )
 
 
 def _why_not_judged(ranks: Ranks) -> str | None:

@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.snapshot import Gpu, Link, PairRun, Rank, Ranks
 
 from .._wording import counted, listed
 from ._diagnoses import DIAGNOSES
-from ._ranks import TORCH, median, of_kind, through, where_is, who
+from ._rank_states import TORCH, median, of_kind, through, where_is, who
+
+_RTX6KPRO = "https://github.com/voipmonitor/rtx6kpro"
 
 # Of the median of the pairs with the same kind of link. Over PCIe 5, pairs of one kind gave 39 to 51 GB/s, the lowest
 # 0.76 of the highest (voipmonitor/rtx6kpro, hardware/pcie-bandwidth.md).
@@ -38,27 +40,28 @@ def collective_gives_wrong_numbers(ranks: Ranks) -> Answer:
     views = {rank.rank: [int(suspect) for suspect in rank.evidence.get("suspects", ())] for rank in heard}
     by_number = {rank.rank: rank for rank in ranks.ranks}
     names = listed(dict.fromkeys(name for rank in heard for name in rank.evidence.get("collectives", ())))
-    complaints = listed(views)
+    complaints, numbers = listed(views), tuple(views)
     accused, why = _suspect(views)
-    if accused is not None:
-        culprit = by_number.get(accused)
-        title = f"{who(culprit) if culprit else f'rank {accused}'} {why} (collectives: {names})"
-        where = f" It computes on {where_is(culprit)}." if culprit else ""
-    else:
+    if accused is None:
+        culprit = None
         title = f"wrong numbers on {'ranks' if len(views) > 1 else 'rank'} {complaints} (collectives: {names}); {why}"
-        where = ""
+    else:
+        culprit, numbers = by_number.get(accused), (accused,)
+        title = f"{who(culprit) if culprit else f'rank {accused}'} {why} (collectives: {names})"
+    where = f" It computes on {where_is(culprit)}." if culprit else ""
     example: Mapping[str, Any] = next(iter(heard[0].evidence.get("wrong", ())), {})
+    gpu, host = (culprit.gpu_uuid, culprit.host) if culprit else (None, None)
+    found: dict[str, Any] = {"received_by": complaints, "collectives": names}
+    found |= {"expected": example.get("expected"), "got": example.get("got")}
+    found |= {f"rank_{number}_suspects": listed(suspects) or "nobody" for number, suspects in views.items()}
     return Problem(
         title,
         f"{counted(len(views), 'rank')} of {len(ranks.ranks)} received wrong numbers ({complaints}). First on rank "
         f"{heard[0].rank}: {heard[0].error}.{where}{_gloo(heard[0])}",
-        _fixes(by_number.get(accused) if accused is not None else heard[0]),
-        {"rank": accused, "gpu": by_number[accused].gpu_uuid if accused in by_number else None,
-         "host": by_number[accused].host if accused in by_number else None, "received_by": complaints,
-         "collectives": names, "expected": example.get("expected"), "got": example.get("got")}
-        | {f"rank_{number}_suspects": listed(suspects) or "nobody" for number, suspects in views.items()},
-        (f"rank {accused}",) if accused is not None else tuple(f"rank {number}" for number in views),
-    )  # fmt: skip
+        _fixes(culprit if accused is not None else heard[0]),
+        {"rank": accused, "gpu": gpu, "host": host, **found},
+        tuple(f"rank {number}" for number in numbers),
+    )
 
 
 def _suspect(views: Mapping[int, list[int]]) -> tuple[int | None, str]:
@@ -112,13 +115,11 @@ def pair_gives_wrong_numbers(ranks: Ranks) -> Answer:
     Fix: see whether all bad pairs have one GPU in common.
     """
     by_number = {rank.rank: rank for rank in ranks.ranks}
-    bad: dict[tuple[int, int], str] = {}
-    tried = 0
-    for rank in ranks.ranks:
-        for pair in rank.pairs:
-            tried += pair.ok is not None
-            if pair.ok is False:
-                bad.setdefault((min(rank.rank, pair.other), max(rank.rank, pair.other)), pair.detail or "wrong")
+    tested = [(rank, pair) for rank in ranks.ranks for pair in rank.pairs if pair.ok is not None]
+    tried, bad = len(tested), dict[tuple[int, int], str]()
+    for rank, pair in tested:
+        if not pair.ok:
+            bad.setdefault((min(rank.rank, pair.other), max(rank.rank, pair.other)), pair.detail or "wrong")
     if not bad:
         return Ok(f"{tried // 2 or tried} pairs exact") if tried else Skip("no pair was tried")
     names = [f"{a}-{b}" for a, b in bad]
@@ -129,31 +130,31 @@ def pair_gives_wrong_numbers(ranks: Ranks) -> Answer:
         f"rank {number} is on {where_is(by_number[number])}" for number in shared or (a, b) if number in by_number
     )
     common = f"; all with rank {shared[0]}" if len(shared) == 1 else ""
-    fixes = _fixes(by_number.get(shared[0] if shared else a))
     return Problem(
         f"{'pair' if len(bad) == 1 else 'pairs'} {listed(names[:8])} {'gives' if len(bad) == 1 else 'give'} "
         f"wrong numbers (pairs){common}",
         f"{detail}. {ends}.",
-        fixes,
-        {"pairs": ", ".join(names), "of": tried // 2 or tried, "rank": shared[0] if len(shared) == 1 else None,
-         "gpu_a": by_number[a].gpu_uuid if a in by_number else None,
-         "gpu_b": by_number[b].gpu_uuid if b in by_number else None},
+        _fixes(by_number.get(shared[0] if shared else a)),
+        {
+            "pairs": ", ".join(names),
+            "of": tried // 2 or tried,
+            "rank": shared[0] if len(shared) == 1 else None,
+            "gpu_a": by_number[a].gpu_uuid if a in by_number else None,
+            "gpu_b": by_number[b].gpu_uuid if b in by_number else None,
+        },
         tuple(f"rank {number}" for number in (shared or (a, b))),
-    )  # fmt: skip
+    )
 
 
-@check(
-    Severity.WARNING,
-    source="https://github.com/voipmonitor/rtx6kpro",
-    because_of=("pair_gives_wrong_numbers", "ranks_share_a_gpu"),
-)
+@check(Severity.WARNING, source=_RTX6KPRO, because_of=("pair_gives_wrong_numbers", "ranks_share_a_gpu"))
 def pair_much_slower(ranks: Ranks, gpus: tuple[Gpu, ...], links: tuple[Link, ...]) -> Answer:
     """Two GPUs exchange data much slower than others that are joined in the same way.
 
-    Why: a PCIe link with fewer lanes or at a lower generation, NVLinks that are down, or traffic of somebody else. A
-    ring goes as fast as its slowest pair.
+    Why: All collectives pass between these two as well, and wait for them.
+    More: A PCIe link has fewer lanes or a lower generation, NVLinks are down, or somebody else's traffic passes. A ring
+    goes as fast as its slowest pair.
 
-    Fix: compare the links of these two GPUs with those of the others.
+    Fix: Compare their links with those of the others.
     """
     rates = _rates(ranks, gpus, links)
     kinds: dict[str, list[float]] = {}
@@ -169,17 +170,19 @@ def pair_much_slower(ranks: Ranks, gpus: tuple[Gpu, ...], links: tuple[Link, ...
     others = f" (and {counted(len(slow) - 1, 'pair')} more)" if len(slow) > 1 else ""
     return Problem(
         f"pair {a}-{b} ({kind}): {rate:.3g} GB/s, others of its kind {compared[kind]:.3g}{others}",
-        "All collectives pass between these two as well, and wait for them.",
-        Fix("Compare their links with those of the others.", ("nvidia-smi topo -m", "mgpu doctor --deep")),
-        {"pair": f"{a}-{b}", "link": kind, "gb_per_s": round(rate, 3), "usual_gb_per_s": round(compared[kind], 3),
-         **{f"pair_{x}_{y}": round(found, 3) for (x, y), (_, found) in slow.items()}},
-        (f"rank {a}", f"rank {b}"),
-    )  # fmt: skip
+        fix=commands("nvidia-smi topo -m", "mgpu doctor --deep"),
+        evidence={
+            "pair": f"{a}-{b}",
+            "link": kind,
+            "gb_per_s": round(rate, 3),
+            "usual_gb_per_s": round(compared[kind], 3),
+            **{f"pair_{x}_{y}": round(found, 3) for (x, y), (_, found) in slow.items()},
+        },
+        subjects=(f"rank {a}", f"rank {b}"),
+    )
 
 
-def _rates(
-    ranks: Ranks, gpus: tuple[Gpu, ...], links: tuple[Link, ...]
-) -> dict[tuple[int, int], tuple[str, float]]:  # fmt: skip
+def _rates(ranks: Ranks, gpus: tuple[Gpu, ...], links: tuple[Link, ...]) -> dict[tuple[int, int], tuple[str, float]]:
     """Pairs of GPUs that were timed, with the kind of link between them and the better of their two measurements.
 
     CPU ranks share cores and memory, so that nothing follows from how fast two of them are.
@@ -198,9 +201,13 @@ def _rates(
 
 
 def _kind(
-    rank: Rank, other: Rank | None, pair: PairRun, index: Mapping[str, int], kinds: Mapping[tuple[int, int], str],
+    rank: Rank,
+    other: Rank | None,
+    pair: PairRun,
+    index: Mapping[str, int],
+    kinds: Mapping[tuple[int, int], str],
     nodes: int,
-) -> str | None:  # fmt: skip
+) -> str | None:
     """What joins two ranks' GPUs; None when that is not known, so that it is like no other."""
     if other is None:
         return "network" if nodes > 1 and pair.ok else None
@@ -218,7 +225,7 @@ def gloo_fails_beside_nccl(ranks: Ranks) -> Answer:
     Why: gloo goes over TCP between the addresses that the hosts' names stand for, NCCL over an interface of its own
     choice. Monitored barriers, asynchronous checkpoints and objects gathered on the CPU use gloo.
 
-    Fix: name the interface for gloo.
+    Fix: Name the interface that joins the machines.
     """
     tried = [rank for rank in ranks.ranks if rank.gloo_works is not None]
     if not tried:
@@ -231,7 +238,7 @@ def gloo_fails_beside_nccl(ranks: Ranks) -> Answer:
     return Problem(
         f"gloo does not work beside NCCL on {who(rank)} (collectives)",
         f"{said}. NCCL itself is judged apart from it.",
-        Fix("Name the interface that joins the machines.", ("export GLOO_SOCKET_IFNAME=eth0", "ip -brief address")),
+        commands("export GLOO_SOCKET_IFNAME=eth0", "ip -brief address"),
         {"rank": rank.rank, "host": rank.host},
         tuple(f"rank {r.rank}" for r in failed),
     )

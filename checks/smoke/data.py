@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Ranks
 
 from .._wording import counted, gib, listed
 from ._causes import LOST
-from ._ranks import first_of_kind, through, who
+from ._rank_states import first_of_kind, through, who
 
 _SAMPLER = "https://pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler"
 _WORKERS = "https://pytorch.org/docs/stable/multiprocessing.html#strategy-management"
@@ -66,12 +66,13 @@ def _misdealt(loader: str, held: dict[int, tuple[int, ...]], total: int, ranks: 
     return Problem(
         f"train: {names} {'gets' if len(guilty) == 1 else 'get'} samples twice or of another rank ({name}){lost}",
         "The sampler's rank or world size is not the one of the launch, or it does not deal out by rank at all.",
-        Fix("Give every rank a DistributedSampler of its own rank, or let accelerate prepare the loader.",
-            (shell("cat {:path}/rank{:number}.json", ranks.folder, guilty[0]),)),
-        {"rank": guilty[0], "rung": "train", "loader": loader, "missing": len(missing),
-         "repeated": len(repeated)},
+        Fix(
+            "Give every rank a DistributedSampler of its own rank, or let accelerate prepare the loader.",
+            (shell("cat {:path}/rank{:number}.json", ranks.folder, guilty[0]),),
+        ),
+        {"rank": guilty[0], "rung": "train", "loader": loader, "missing": len(missing), "repeated": len(repeated)},
         tuple(f"rank {number}" for number in guilty),
-    )  # fmt: skip
+    )
 
 
 def _suspects(loader: str, held: dict[int, tuple[int, ...]], total: int, world: int) -> list[int]:
@@ -86,10 +87,11 @@ def _suspects(loader: str, held: dict[int, tuple[int, ...]], total: int, world: 
 def samples_not_reshuffled(ranks: Ranks) -> Answer:
     """set_epoch does not change the order of the samples.
 
-    Why: DistributedSampler shuffles by seed and epoch. When the epoch has no effect, every epoch repeats the same
-    batches in the same order.
+    Why: DistributedSampler.set_epoch has no effect there.
+    More: It shuffles by seed and epoch: every epoch repeats the same batches in the same order.
 
-    Fix: call set_epoch on the sampler that the loader really uses.
+    Fix: See which torch the ranks import.
+    More: Or call set_epoch on the sampler that the loader really uses.
     """
     told = [rank for rank in ranks.ranks if {"epoch 0", "epoch 1"} <= set(rank.samples)]
     if not told:
@@ -99,10 +101,9 @@ def samples_not_reshuffled(ranks: Ranks) -> Answer:
         return Ok(f"another order at the next epoch on {counted(len(told), 'rank')}")
     return Problem(
         f"train: {who(same[0])} gets the same samples in the same order at every epoch",
-        "DistributedSampler.set_epoch has no effect there.",
-        Fix("See which torch the ranks import.", ("mgpu doctor --only packages",)),
-        {"rank": same[0].rank, "rung": "train"},
-        tuple(f"rank {rank.rank}" for rank in same),
+        fix=commands("mgpu doctor --only packages"),
+        evidence={"rank": same[0].rank, "rung": "train"},
+        subjects=tuple(f"rank {rank.rank}" for rank in same),
     )
 
 
@@ -120,7 +121,8 @@ def loader_out_of_shared_memory(ranks: Ranks) -> Answer:
     Why: workers pass batches through /dev/shm, two of them lie ready for each worker of each rank. Containers give
     64 MiB unless told otherwise; a worker that writes beyond it dies of a bus error.
 
-    Fix: make /dev/shm larger; until then load in the ranks themselves.
+    Fix: Give the container more.
+    More: Until then load in the ranks themselves.
     """
     rank = first_of_kind(ranks, "shm_too_small")
     if rank is None:
@@ -133,37 +135,42 @@ def loader_out_of_shared_memory(ranks: Ranks) -> Answer:
         f"{counted(int(told.get('workers') or 0), 'worker')} of each rank hand over batches of {gib(batch)} there, "
         "two at a time.",
         (
-            Fix("Give the container more.", ("docker run --shm-size=8g ...", "docker run --ipc=host ...")),
+            commands("docker run --shm-size=8g ...", "docker run --ipc=host ..."),
             Fix("Mount it larger.", ("sudo mount -o remount,size=8G /dev/shm",), who="admin"),
-            Fix("Load in the ranks themselves: num_workers=0 in the script's DataLoader.", kind="stopgap",
-                caveat="the GPU waits while a batch is made"),
+            Fix(
+                "Load in the ranks themselves: num_workers=0 in the script's DataLoader.",
+                kind="stopgap",
+                caveat="the GPU waits while a batch is made",
+            ),
         ),
         {"rank": rank.rank, "rung": "train", "path": "/dev/shm", "total_bytes": total, "free_bytes": free},
         (f"rank {rank.rank}",),
-    )  # fmt: skip
+    )
 
 
 @check(Severity.ERROR, source=_WORKERS, because_of=(*LOST, "loader_out_of_shared_memory"))
 def loader_worker_failed(ranks: Ranks) -> Answer:
     """A loader worker died, or handed over something else than it had made.
 
-    Why: workers are processes of their own; a limit on processes, on open files or on memory, or a library that does
+    Why: A script with num_workers > 0 would end the same way.
+    More: Workers are processes of their own; a limit on processes, on open files or on memory, or a library that does
     not survive a fork, ends them, and the rank with them.
 
-    Fix: see what it says; look at the limits.
+    Fix: Look at the limits, and at what the ranks printed.
     """
     rank = first_of_kind(ranks, "loader_failed")
     if rank is None:
         return _handed_over(ranks)
     return Problem(
         f"train: {who(rank)}: {rank.error}",
-        "A script with num_workers > 0 would end the same way.",
-        (
-            Fix("Look at the limits, and at what the ranks printed.",
-                ("mgpu doctor --only limits", shell("cat {:path}/launcher.log", ranks.folder))),
-            Fix("Load in the ranks themselves: num_workers=0 in the script's DataLoader.", kind="stopgap",
-                caveat="the GPU waits while a batch is made"),
+        fix=(
+            commands("mgpu doctor --only limits", shell("cat {:path}/launcher.log", ranks.folder)),
+            Fix(
+                "Load in the ranks themselves: num_workers=0 in the script's DataLoader.",
+                kind="stopgap",
+                caveat="the GPU waits while a batch is made",
+            ),
         ),
-        {"rank": rank.rank, "rung": "train", "error": rank.error},
-        (f"rank {rank.rank}",),
-    )  # fmt: skip
+        evidence={"rank": rank.rank, "rung": "train", "error": rank.error},
+        subjects=(f"rank {rank.rank}",),
+    )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks
 
 from .._wording import counted, listed
 from ._diagnoses import DIAGNOSES
-from ._ranks import of_kind, through, where_is, who
+from ._rank_states import of_kind, through, where_is, who
 
 _CUDA = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _FINITE = "https://pytorch.org/docs/stable/generated/torch.isfinite.html"
@@ -31,22 +31,26 @@ def _faulty(rank: Rank, ranks: Ranks) -> tuple[Fix, ...]:
 def rank_without_gpu(ranks: Ranks) -> Answer:
     """A rank finds no GPU of its own.
 
-    Why: torch sees no GPU in the rank's process, or fewer than the machine has ranks: CUDA_VISIBLE_DEVICES hides some,
-    or num_processes is larger than the number of GPUs. Such a rank would train on the CPU, or not at all.
+    Why: Each rank takes the GPU of its local rank among those that its process may see.
+    More: CUDA_VISIBLE_DEVICES hides some, or num_processes is larger than the number of GPUs. Such a rank would train
+    on the CPU, or not at all.
 
-    Fix: make num_processes and the visible GPUs fit.
+    Fix: See which GPUs are visible, and make num_processes their number.
     """
     without = of_kind(ranks, "no_gpu", "no_gpu_for_rank")
     if without:
         rank = without[0]
         return Problem(
             f"{who(rank)} has no GPU (device): {rank.error}",
-            "Each rank takes the GPU of its local rank among those that its process may see.",
-            Fix("See which GPUs are visible, and make num_processes their number.", ("mgpu doctor", "nvidia-smi -L")),
-            {"rank": rank.rank, "local_rank": rank.local_rank, "host": rank.host,
-             "visible": rank.evidence.get("visible", 0)},
-            tuple(f"rank {r.rank}" for r in without),
-        )  # fmt: skip
+            fix=commands("mgpu doctor", "nvidia-smi -L"),
+            evidence={
+                "rank": rank.rank,
+                "local_rank": rank.local_rank,
+                "host": rank.host,
+                "visible": rank.evidence.get("visible", 0),
+            },
+            subjects=tuple(f"rank {r.rank}" for r in without),
+        )
     strayed = [rank for rank in ranks.ranks if rank.device == "cpu" and not ranks.cpu]
     if strayed:
         rank = strayed[0]
@@ -68,7 +72,7 @@ def gpu_error_in_rank(ranks: Ranks) -> Answer:
     Why: a kernel did not run, the GPU fell off the bus or met an error of its memory; torch then ends the process.
     "no kernel image" means that this PyTorch was built for other GPUs. The other ranks wait for it in vain.
 
-    Fix: the kernel's log has the driver's own word (Xid).
+    Fix: See what the driver says of it, and use the GPUs one by one.
     """
     found = of_kind(ranks, "cuda_error")
     if found:
@@ -78,14 +82,18 @@ def gpu_error_in_rank(ranks: Ranks) -> Answer:
             f"{who(rank)} met a CUDA error ({step}): {rank.error}",
             f'It was at "{rank.last_word}", on {where_is(rank)}.',
             (
-                Fix("See what the driver says of it, and use the GPUs one by one.",
-                    ("sudo dmesg | grep -i xid", "mgpu doctor --deep")),
+                commands("sudo dmesg | grep -i xid", "mgpu doctor --deep"),
                 Fix("See the whole error.", (shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank),)),
             ),
-            {"rank": rank.rank, "rung": step, "code": rank.evidence.get("code"), "gpu": rank.gpu_uuid,
-             "host": rank.host},
+            {
+                "rank": rank.rank,
+                "rung": step,
+                "code": rank.evidence.get("code"),
+                "gpu": rank.gpu_uuid,
+                "host": rank.host,
+            },
             tuple(f"rank {r.rank}" for r in found),
-        )  # fmt: skip
+        )
     return _after_device(ranks, "no rank met a CUDA error")
 
 
@@ -132,10 +140,16 @@ def rank_computes_unsteadily(ranks: Ranks) -> Answer:
             f"{who(rank)} does not compute the same twice (device): {rank.error}",
             f"It computes on {where_is(rank)}.",
             _faulty(rank, ranks),
-            {"rank": rank.rank, "dtype": rank.evidence.get("dtype"), "first": rank.evidence.get("first"),
-             "second": rank.evidence.get("second"), "gpu": rank.gpu_uuid, "host": rank.host},
+            {
+                "rank": rank.rank,
+                "dtype": rank.evidence.get("dtype"),
+                "first": rank.evidence.get("first"),
+                "second": rank.evidence.get("second"),
+                "gpu": rank.gpu_uuid,
+                "host": rank.host,
+            },
             tuple(f"rank {r.rank}" for r in found),
-        )  # fmt: skip
+        )
     return _after_device(ranks, "every rank computed the same twice")
 
 
@@ -157,10 +171,16 @@ def gpu_memory_altered(ranks: Ranks) -> Answer:
             f"Written and read back on {where_is(rank)}; the first: {told.get('got')} instead of "
             f"{told.get('expected')}.",
             _faulty(rank, ranks),
-            {"rank": rank.rank, "gpu": rank.gpu_uuid, "host": rank.host, "wrong": told.get("wrong"),
-             "expected": told.get("expected"), "got": told.get("got")},
+            {
+                "rank": rank.rank,
+                "gpu": rank.gpu_uuid,
+                "host": rank.host,
+                "wrong": told.get("wrong"),
+                "expected": told.get("expected"),
+                "got": told.get("got"),
+            },
             tuple(f"rank {r.rank}" for r in found),
-        )  # fmt: skip
+        )
     checked = [mib for rank in ranks.ranks if (mib := rank.measured.get("memory_checked_mib"))]
     if not checked:
         return Skip("no rank wrote and read memory on purpose (level quick)")

@@ -5,7 +5,7 @@ A check of these answers from the trials of the search: the rung that failed, cl
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Ranks
 
@@ -55,10 +55,12 @@ def variable_breaks_run(ranks: Ranks) -> Answer:
 def p2p_between_gpus_fails(ranks: Ranks) -> Answer:
     """Direct transfer from GPU to GPU does not work: the failed rung works with NCCL_P2P_DISABLE=1.
 
-    Why: the driver promises that the GPUs reach each other's memory, and what is written does not arrive. Usual
-    reasons: PCIe ACS or an IOMMU that sends peer traffic through the CPU, a virtual machine, consumer cards.
+    Why: What one GPU writes into the memory of another does not arrive. Usual reason: IOMMU or ACS in the BIOS, a
+    virtual machine, or consumer cards without peer access.
+    More: The driver promises that the GPUs reach each other's memory.
 
-    Fix: turn off ACS on the PCIe switches and set the IOMMU to pass through; until then switch direct transfer off.
+    Fix: Turn off PCIe ACS, and the IOMMU or its translation (kernel parameter iommu=pt).
+    More: Until then switch direct transfer off.
     """
     found = cure(ranks)
     if found is None or found.environment.get("NCCL_P2P_DISABLE") != "1":
@@ -67,91 +69,88 @@ def p2p_between_gpus_fails(ranks: Ranks) -> Answer:
     between = f" between GPUs {braces(groups)}" if len(groups) > 1 else ""
     return Problem(
         f"direct GPU-to-GPU transfer{between} does not work ({stood(ranks)}): works with NCCL_P2P_DISABLE=1",
-        "What one GPU writes into the memory of another does not arrive. Usual reason: IOMMU or ACS in the BIOS, a "
-        "virtual machine, or consumer cards without peer access.",
-        (
-            Fix("Turn off PCIe ACS, and the IOMMU or its translation (kernel parameter iommu=pt).",
-                ("mgpu doctor --only pcie",), who="admin"),
+        fix=(
+            commands("mgpu doctor --only pcie", who="admin"),
             stopgap(found, "slower: all data goes through host memory"),
         ),
-        evidence(ranks, found),
-        subjects(ranks),
-    )  # fmt: skip
+        evidence=evidence(ranks, found),
+        subjects=subjects(ranks),
+    )
 
 
 @check(Severity.ERROR, source=_TROUBLE)
 def shared_memory_transport_fails(ranks: Ranks) -> Answer:
     """NCCL's shared memory does not work: the failed rung works with NCCL_SHM_DISABLE=1.
 
-    Why: /dev/shm is full or too small (64 MiB in a container by default), or NUMA calls that NCCL's host buffers need
-    are forbidden in the container.
+    Why: NCCL keeps its buffers between ranks of one machine in /dev/shm.
+    More: It is full or too small (64 MiB in a container by default), or NUMA calls that NCCL's host buffers need are
+    forbidden in the container.
 
-    Fix: give the container more shared memory, remove what earlier runs left.
+    Fix: Make room in /dev/shm; a container needs --shm-size or --ipc=host.
+    More: Remove what earlier runs left.
     """
     found = cure(ranks)
     if found is None or found.environment.get("NCCL_SHM_DISABLE") != "1":
         return nothing_found(ranks)
     return Problem(
         f"NCCL's shared memory does not work ({stood(ranks)}): works with NCCL_SHM_DISABLE=1",
-        "NCCL keeps its buffers between ranks of one machine in /dev/shm.",
-        (
-            Fix("Make room in /dev/shm; a container needs --shm-size or --ipc=host.",
-                ("df -h /dev/shm", "ls -l /dev/shm")),
+        fix=(
+            commands("df -h /dev/shm", "ls -l /dev/shm"),
             stopgap(found, "slower: ranks that have no direct way talk over the network"),
         ),
-        evidence(ranks, found),
-        subjects(ranks),
-    )  # fmt: skip
+        evidence=evidence(ranks, found),
+        subjects=subjects(ranks),
+    )
 
 
 @check(Severity.ERROR, source=_TROUBLE)
 def infiniband_transport_fails(ranks: Ranks) -> Answer:
     """InfiniBand or RoCE does not work: the failed rung works with NCCL_IB_DISABLE=1.
 
-    Why: a port without subnet manager or with the wrong GID, too little memory that may be locked, adapters of
-    different fabrics under one name.
+    Why: NCCL finds adapters with an active port, and what it sends over them does not arrive.
+    More: A port has no subnet manager or the wrong GID, too little memory may be locked, or adapters of different
+    fabrics have one name.
 
-    Fix: mend the fabric; choose the right adapters with NCCL_IB_HCA.
+    Fix: Look at the ports, the limit of locked memory and the GIDs.
+    More: Choose the right adapters with NCCL_IB_HCA.
     """
     found = cure(ranks)
     if found is None or found.environment.get("NCCL_IB_DISABLE") != "1":
         return nothing_found(ranks)
     return Problem(
         f"InfiniBand (or RoCE) does not work ({stood(ranks)}): works with NCCL_IB_DISABLE=1",
-        "NCCL finds adapters with an active port, and what it sends over them does not arrive.",
-        (
-            Fix("Look at the ports, the limit of locked memory and the GIDs.", ("ibstat", "ulimit -l", "mgpu doctor"),
-                who="admin"),
+        fix=(
+            commands("ibstat", "ulimit -l", "mgpu doctor", who="admin"),
             stopgap(found, "5 to 20 times slower between machines: everything goes over TCP"),
         ),
-        evidence(ranks, found),
-        subjects(ranks),
-    )  # fmt: skip
+        evidence=evidence(ranks, found),
+        subjects=subjects(ranks),
+    )
 
 
 @check(Severity.ERROR, source=_ENV)
 def nvls_fails(ranks: Ranks) -> Answer:
     """NVLink SHARP does not work: the failed rung works with NCCL_NVLS_ENABLE=0.
 
-    Why: the NVSwitches add for the GPUs only when the fabric manager has set them up, and no multicast group of an
-    earlier program is left; some drivers and virtual machines fail where they promise it.
+    Why: Adding inside the NVSwitches needs a multicast group, and the fabric does not give one that works.
+    More: The fabric manager has to set the switches up, and no multicast group of an earlier program may be left; some
+    drivers and virtual machines fail where they promise it.
 
-    Fix: restart the fabric manager or the machine, and use a driver and an NCCL that fit.
+    Fix: Restart the fabric manager when no job runs; then look at its log.
+    More: Or restart the machine, and use a driver and an NCCL that fit.
     """
     found = cure(ranks)
     if found is None or found.environment.get("NCCL_NVLS_ENABLE") != "0":
         return nothing_found(ranks)
     return Problem(
         f"NVLink SHARP does not work ({stood(ranks)}): works with NCCL_NVLS_ENABLE=0",
-        "Adding inside the NVSwitches needs a multicast group, and the fabric does not give one that works.",
-        (
-            Fix("Restart the fabric manager when no job runs; then look at its log.",
-                ("sudo systemctl restart nvidia-fabricmanager", "journalctl -u nvidia-fabricmanager"), who="admin"),
+        fix=(
+            commands("sudo systemctl restart nvidia-fabricmanager", "journalctl -u nvidia-fabricmanager", who="admin"),
             stopgap(found, "all-reduce of large sizes is slower"),
         ),
-        evidence(ranks, found),
-        subjects(ranks),
-    )  # fmt: skip
+        evidence=evidence(ranks, found),
+        subjects=subjects(ranks),
+    )
 
 
 @check(Severity.ERROR, source=_ENV)
@@ -161,7 +160,7 @@ def wrong_interface(ranks: Ranks) -> Answer:
     Why: without a name NCCL takes the first interface it likes, and gloo the one that the hostname resolves to: a
     bridge of containers, a VPN, an address of another network. The ranks then wait for a connection that never comes.
 
-    Fix: name the interface that works.
+    Fix: Name the interface wherever the run is started.
     """
     found = cure(ranks)
     names = [name for name in (found.environment if found else {}) if name.endswith("_SOCKET_IFNAME")]
@@ -171,11 +170,10 @@ def wrong_interface(ranks: Ranks) -> Answer:
     return Problem(
         f"the ranks choose a network interface that does not work ({stood(ranks)}): works over {interface}",
         f"Left alone they do not find each other; over {interface} they do.",
-        Fix("Name the interface wherever the run is started.",
-            tuple(shell("export {:name}={}", name, found.environment[name]) for name in names)),
+        commands(*tuple(shell("export {:name}={}", name, found.environment[name]) for name in names)),
         evidence(ranks, found),
         subjects(ranks),
-    )  # fmt: skip
+    )
 
 
 @check(Severity.ERROR, source=_TROUBLE)
@@ -185,7 +183,7 @@ def nccl_fails_gloo_works(ranks: Ranks) -> Answer:
     Why: the ranks, the rendezvous and the network are well; NCCL or the driver under it is not. A version of NCCL that
     does not fit the driver or the GPU, or a fault of a GPU's links.
 
-    Fix: read NCCL's own log of the run; try the NCCL that torch was built with.
+    Fix: Read what NCCL says in its logs, and what the doctor says of its version and the driver.
     """
     found = cure(ranks)
     if found is None or not found.change.startswith("gloo"):
@@ -193,11 +191,16 @@ def nccl_fails_gloo_works(ranks: Ranks) -> Answer:
     return Problem(
         f"NCCL does not work ({stood(ranks)}), gloo does",
         f"{counted(len(ranks.trials) - 1, 'other change')} did not help: it is not one transport of NCCL alone.",
-        Fix("Read what NCCL says in its logs, and what the doctor says of its version and the driver.",
-            ("mgpu doctor --only nccl", "mgpu doctor --only driver")),
+        commands("mgpu doctor --only nccl", "mgpu doctor --only driver"),
         evidence(ranks, found),
         subjects(ranks),
-    )  # fmt: skip
+    )
+
+
+def _with_gpus(numbers: list[int]) -> Fix:
+    test = shell("mgpu smoke-test --gpus {:numbers}", ",".join(map(str, numbers)))
+    text, caveat = "Until then use GPUs that work together:", f"only {counted(len(numbers), 'GPU')} in use"
+    return Fix(text, ("export CUDA_DEVICE_ORDER=PCI_BUS_ID", test), kind="stopgap", caveat=caveat)
 
 
 @check(Severity.ERROR, source=_TROUBLE, because_of=("p2p_between_gpus_fails",))
@@ -207,7 +210,8 @@ def gpu_pair_fails(ranks: Ranks) -> Answer:
     Why: a fault of one GPU, its slot, cable or bridge, or of the way between two halves of the machine. No setting of
     NCCL made it work.
 
-    Fix: leave out the GPU that is in every pair that fails, then have it looked at.
+    Fix: Have the GPU, its slot and its links looked at.
+    More: Until then leave out the GPU that is in every pair that fails.
     """
     parts = {trial.gpus: trial.ok for trial in ranks.trials if trial.gpus}
     bad: list[set[int]] = [set(gpus) for gpus, works in parts.items() if works is False]
@@ -227,46 +231,44 @@ def gpu_pair_fails(ranks: Ranks) -> Answer:
         else f"GPUs {failing} do not work together ({stood(ranks)}); {braces([whole])} do",
         f"Fails with GPUs {failing}; works with {listed('-'.join(map(str, sorted(gpus))) for gpus in good)}.",
         (
-            Fix("Have the GPU, its slot and its links looked at.", ("nvidia-smi -q", "nvidia-smi nvlink -e"),
-                who="hardware"),
-            Fix("Until then use GPUs that work together:",
-                ("export CUDA_DEVICE_ORDER=PCI_BUS_ID",
-                 shell("mgpu smoke-test --gpus {:numbers}", ",".join(map(str, whole)))),
-                kind="stopgap", caveat=f"only {counted(len(whole), 'GPU')} in use"),
+            commands("nvidia-smi -q", "nvidia-smi nvlink -e", who="hardware"),
+            _with_gpus(whole),
         ),
         evidence(ranks, None),
         tuple(f"GPU {gpu}" for gpu in suspects),
-    )  # fmt: skip
+    )
 
 
 @check(Severity.ERROR, source="https://docs.pytorch.org/docs/stable/notes/fsdp.html")
 def strategy_fails_ddp_works(ranks: Ranks) -> Answer:
     """The training steps work with DDP, and not with the strategy of the config.
 
-    Why: the ranks and the ways between them are well; it is the strategy itself: a version of torch, accelerate or
-    DeepSpeed that does not fit, or an option of its section in the config.
+    Why: The same steps on the same ranks; only the strategy was changed.
+    More: The ranks and the ways between them are well: a version of torch, accelerate or DeepSpeed does not fit, or an
+    option of its section in the config.
 
-    Fix: see the error of the rank, and the strategy's section in the config.
+    Fix: Look at the strategy's section of the config, and at the versions.
+    More: See the error of the rank.
     """
     found = cure(ranks)
     if found is None or not found.change.startswith("DDP instead"):
         return nothing_found(ranks)
     return Problem(
         f"the training steps fail with {found.change.rpartition(' ')[2]} ({stood(ranks)}) and work with DDP",
-        "The same steps on the same ranks; only the strategy was changed.",
-        Fix("Look at the strategy's section of the config, and at the versions.", ("mgpu doctor --only packages",)),
-        evidence(ranks, found),
-        subjects(ranks),
-    )  # fmt: skip
+        fix=commands("mgpu doctor --only packages"),
+        evidence=evidence(ranks, found),
+        subjects=subjects(ranks),
+    )
 
 
 @check(Severity.ERROR, source="https://docs.pytorch.org/docs/stable/amp.html")
 def precision_fails(ranks: Ranks) -> Answer:
     """The training steps work in fp32, and not in the precision of the config.
 
-    Why: the GPU or the build of torch does not have this precision, or not for all operations.
+    Why: The same steps on the same ranks; only the precision was changed.
+    More: The GPU or the build of torch does not have this precision, or not for all operations.
 
-    Fix: choose another precision.
+    Fix: Set mixed_precision in the config to one that the GPU has: bf16 needs Ampere, fp8 Ada or Hopper.
     """
     found = cure(ranks)
     if found is None or not found.change.startswith("fp32 instead"):
@@ -274,30 +276,29 @@ def precision_fails(ranks: Ranks) -> Answer:
     precision = found.change.rpartition(" ")[2]
     return Problem(
         f"the training steps fail in {precision} ({stood(ranks)}) and work in fp32",
-        "The same steps on the same ranks; only the precision was changed.",
-        Fix("Set mixed_precision in the config to one that the GPU has: bf16 needs Ampere, fp8 Ada or Hopper."),
-        evidence(ranks, found),
-        subjects(ranks),
-    )  # fmt: skip
+        evidence=evidence(ranks, found),
+        subjects=subjects(ranks),
+    )
 
 
 @check(Severity.ERROR, source="mgpu: the checkpoint is written into the run folder instead")
 def checkpoint_folder_fails(ranks: Ranks) -> Answer:
     """The checkpoint can be written into the run folder, and not into the one that was named.
 
-    Why: a file system that is full, read-only, without rename or slow to show what another process wrote.
+    Why: The same checkpoint by the same ranks; only the folder was changed.
+    More: Its file system is full, read-only, without rename or slow to show what another process wrote.
 
-    Fix: another folder, or the file system's administrator.
+    Fix: See whether it is full, read-only, or may not be written by you.
+    More: Take another folder, or ask the file system's administrator.
     """
     found = cure(ranks)
     if found is None or not found.change.startswith("checkpoint in"):
         return nothing_found(ranks)
     return Problem(
         f"the folder for checkpoints does not work ({stood(ranks)}); the run folder does",
-        "The same checkpoint by the same ranks; only the folder was changed.",
-        Fix("See whether it is full, read-only, or may not be written by you.", ("df -h", "mount | column -t")),
-        evidence(ranks, found),
-        subjects(ranks),
+        fix=commands("df -h", "mount | column -t"),
+        evidence=evidence(ranks, found),
+        subjects=subjects(ranks),
     )
 
 
@@ -305,18 +306,18 @@ def checkpoint_folder_fails(ranks: Ranks) -> Answer:
 def failure_does_not_repeat(ranks: Ranks) -> Answer:
     """The rung that failed works the second time, with nothing changed.
 
-    Why: something comes and goes: another program on the GPUs, memory that was short for a moment, a link that loses
+    Why: What failed once may fail again: the verdict stands.
+    More: Something comes and goes: another program on the GPUs, memory that was short for a moment, a link that loses
     data now and then, a race. A training that lasts days would meet it.
 
-    Fix: run the test several times, and for longer.
+    Fix: Run the test again, and for longer, while nothing else runs here.
     """
     again = ranks.trials[0] if ranks.trials else None
     if again is None or again.change != AS_CONFIGURED or not again.ok:
         return nothing_found(ranks) if again is None else Ok("the failure repeats")
     return Problem(
         f"it failed ({stood(ranks)}), and works now, with nothing changed",
-        "What failed once may fail again: the verdict stands.",
-        Fix("Run the test again, and for longer, while nothing else runs here.", ("mgpu smoke-test --level long",)),
-        evidence(ranks, again),
-        subjects(ranks),
+        fix=commands("mgpu smoke-test --level long"),
+        evidence=evidence(ranks, again),
+        subjects=subjects(ranks),
     )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Ranks
 
 from .._wording import counted, listed
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
-from ._ranks import TORCH, own_failure, who
+from ._rank_states import TORCH, own_failure, who
 
+_INTERFACES = "https://pytorch.org/docs/stable/distributed.html#choosing-the-network-interface-to-use"
 _ACCELERATE = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"
 
 
@@ -18,10 +19,11 @@ _ACCELERATE = "https://github.com/huggingface/accelerate/blob/main/src/accelerat
 def ranks_not_of_one_world(ranks: Ranks) -> Answer:
     """The ranks do not form the world the config asks for.
 
-    Why: accelerate starts every rank, finds no device to train on, and lets each train alone: world size 1 on every
+    Why: Each rank would train for itself on the whole data, and write the same checkpoint.
+    More: accelerate starts every rank, finds no device to train on, and lets each train alone: world size 1 on every
     rank, each of them "main", exit code 0. Its own `accelerate test` calls that a success.
 
-    Fix: see which GPUs torch sees in the ranks (`mgpu doctor`).
+    Fix: See what torch sees.
     """
     heard = [rank for rank in ranks.ranks if rank.world_size is not None]
     wrong = [
@@ -32,10 +34,9 @@ def ranks_not_of_one_world(ranks: Ranks) -> Answer:
         told = {r.rank: r.accelerate_world_size if r.world_size == ranks.expected else r.world_size for r in wrong}
         return Problem(
             f"{counted(ranks.expected, 'rank')} wanted; {who(rank)} sees a world of {told[rank.rank]}",
-            "Each rank would train for itself on the whole data, and write the same checkpoint.",
-            Fix("See what torch sees.", ("mgpu doctor",)),
-            {f"rank_{number}": world for number, world in told.items()},
-            tuple(f"rank {r.rank}" for r in wrong),
+            fix=commands("mgpu doctor"),
+            evidence={f"rank_{number}": world for number, world in told.items()},
+            subjects=tuple(f"rank {r.rank}" for r in wrong),
         )
     if not heard:
         return Skip("no rank came as far as the process group")
@@ -46,9 +47,10 @@ def ranks_not_of_one_world(ranks: Ranks) -> Answer:
 def ranks_share_a_gpu(ranks: Ranks) -> Answer:
     """Two ranks use the same GPU.
 
-    Why: NCCL refuses two ranks on one GPU, or the two run at half speed and out of memory.
+    Why: Each rank needs a GPU of its own.
+    More: NCCL refuses two ranks on one GPU, or the two run at half speed and out of memory.
 
-    Fix: one GPU for each rank: num_processes and CUDA_VISIBLE_DEVICES must fit.
+    Fix: Make num_processes the number of visible GPUs.
     """
     users: dict[str, list[int]] = {}
     for rank in ranks.ranks:
@@ -59,10 +61,9 @@ def ranks_share_a_gpu(ranks: Ranks) -> Answer:
         uuid, who = next(iter(shared.items()))
         return Problem(
             f"ranks {', '.join(map(str, who))} all use {uuid}",
-            "Each rank needs a GPU of its own.",
-            Fix("Make num_processes the number of visible GPUs.", ("mgpu doctor -v",)),
-            {gpu: len(members) for gpu, members in shared.items()},
-            tuple(f"rank {number}" for number in who),
+            fix=commands("mgpu doctor -v"),
+            evidence={gpu: len(members) for gpu, members in shared.items()},
+            subjects=tuple(f"rank {number}" for number in who),
         )
     return Ok(f"{len(users)} GPUs, one rank each") if users else Skip("no rank is on a GPU with a known UUID")
 
@@ -73,7 +74,7 @@ def ranks_never_came(ranks: Ranks) -> Answer:
 
     Why: they ended or hang before it, on their machine; a process group is formed by all or by none.
 
-    Fix: the test on that machine says what became of them.
+    Fix: Look at the verdict and the logs on that machine.
     """
     failed = own_failure(ranks, "ranks_missing")
     if failed:
@@ -84,7 +85,7 @@ def ranks_never_came(ranks: Ranks) -> Answer:
         return Problem(
             f'{names}{there} did not come to "group" within {told.get("limit_s")} s',
             f'{who(failed)} waited for {"them" if len(absent) > 1 else "it"} at "{failed.last_word}".',
-            Fix("Look at the verdict and the logs on that machine.", ("cat runs/smoke-*/launcher.log",)),
+            commands("cat runs/smoke-*/launcher.log"),
             {"rank": absent[0] if absent else None, "host": hosts[0] if hosts else None, "waiting": failed.rank},
             tuple(f"rank {number}" for number in absent),
         )
@@ -92,18 +93,14 @@ def ranks_never_came(ranks: Ranks) -> Answer:
     return Ok(f"all {len(came[0].peers)} ranks came") if came else Skip("no rank came as far as meeting the others")
 
 
-@check(
-    Severity.ERROR,
-    source="https://pytorch.org/docs/stable/distributed.html#choosing-the-network-interface-to-use",
-    because_of=DIAGNOSES,
-)
+@check(Severity.ERROR, source=_INTERFACES, because_of=DIAGNOSES)
 def rank_interface_missing(ranks: Ranks) -> Answer:
     """A variable tells the ranks to talk over an interface that does not exist.
 
     Why: GLOO_SOCKET_IFNAME is the exact name of an interface, NCCL_SOCKET_IFNAME a list of prefixes. Names differ from
     machine to machine; gloo and NCCL stop when there is none.
 
-    Fix: name one that exists, or unset the variable.
+    Fix: Unset it, or name an interface of this machine.
     """
     failed = own_failure(ranks, "interface_missing")
     if failed is None:
@@ -115,10 +112,7 @@ def rank_interface_missing(ranks: Ranks) -> Answer:
     return Problem(
         f'{who(failed)} at "group": {variable}={told.get("value")}, and {failed.host} has no such interface',
         f"There are: {listed(there)}.",
-        Fix(
-            "Unset it, or name an interface of this machine.",
-            (shell("unset {:name}", variable), shell("export {:name}={:interface}", variable, other)),
-        ),
+        commands(shell("unset {:name}", variable), shell("export {:name}={:interface}", variable, other)),
         {"rank": failed.rank, "host": failed.host, "variable": str(variable), "value": str(told.get("value"))},
         (f"rank {failed.rank}",),
     )
@@ -128,10 +122,11 @@ def rank_interface_missing(ranks: Ranks) -> Answer:
 def ranks_laid_out_otherwise(ranks: Ranks) -> Answer:
     """The launcher spread the ranks over the machines otherwise than the config says.
 
-    Why: every machine starts num_processes / num_machines ranks, and rank 0 is on machine 0. With a rendezvous of type
+    Why: Ranks, GPUs and the checkpoints they write would not be where they are looked for.
+    More: Every machine starts num_processes / num_machines ranks, and rank 0 is on machine 0. With a rendezvous of type
     c10d the machines are numbered as they come, whatever --machine_rank says.
 
-    Fix: give each machine its own number, the one that the launcher gives it.
+    Fix: Start the test with the number that the launcher gives this machine.
     """
     failed = own_failure(ranks, "wrong_layout")
     if failed is None:
@@ -142,11 +137,9 @@ def ranks_laid_out_otherwise(ranks: Ranks) -> Answer:
     told = failed.evidence
     node = told.get("found") if told.get("what") == "number of this machine" else ranks.node
     return Problem(
-        f"{who(failed)} at \"start\": {told.get('what')} is {told.get('found')} for the launcher, "
+        f'{who(failed)} at "start": {told.get("what")} is {told.get("found")} for the launcher, '
         f"{told.get('wanted')} for the config",
-        "Ranks, GPUs and the checkpoints they write would not be where they are looked for.",
-        Fix("Start the test with the number that the launcher gives this machine.",
-            (shell("mgpu smoke-test --node-rank {:number}", node),)),
-        {"rank": failed.rank, "found": told.get("found"), "wanted": told.get("wanted")},
-        (f"rank {failed.rank}",),
-    )  # fmt: skip
+        fix=commands(shell("mgpu smoke-test --node-rank {:number}", node)),
+        evidence={"rank": failed.rank, "found": told.get("found"), "wanted": told.get("wanted")},
+        subjects=(f"rank {failed.rank}",),
+    )

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Meeting, Rank, Ranks
 
 from .._wording import counted, listed
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
-from ._ranks import TORCH, last_line, nobody_started, own_failure, own_failures, rung, who
+from ._rank_states import TORCH, last_line, nobody_started, own_failure, own_failures, rung, who
 
-_ONE = "one machine"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/rendezvous.html"
 _GLOO = "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/ProcessGroupGloo.cpp"
 _JOINED = re.compile(r"(\d+)/(\d+) clients joined")
@@ -21,6 +20,11 @@ _JOINED = re.compile(r"(\d+)/(\d+) clients joined")
 _GONE = re.compile(
     r"\[([\w:.-]+)\]:\d+[^\n]{0,80}?(?:reset by peer|Broken pipe)|closed by peer \[([\w:.-]+)\]"  # also redacted ones
 )
+
+
+def _several(ranks: Ranks) -> Skip | None:
+    """The run is one of several machines."""
+    return Skip("one machine") if ranks.nodes == 1 else None
 
 
 def _silence(meeting: Meeting) -> str:
@@ -35,6 +39,19 @@ def _silence(meeting: Meeting) -> str:
     return "The ranks meet there; without it none of them starts."
 
 
+def _rank_cannot_come(rank: Rank) -> Problem:
+    address, port = rank.evidence.get("address"), rank.evidence.get("port")
+    return Problem(
+        f'{who(rank)} at "group": the meeting point {address}:{port} does not answer: {rank.evidence.get("error")}',
+        "The launcher met the others there; this rank cannot reach it.",
+        Fix(
+            "Open the port on the machine that the ranks meet on.", (shell("nc -vz {:host} {:number}", address, port),)
+        ),
+        {"rank": rank.rank, **_plain(rank)},
+        (f"rank {rank.rank}",),
+    )
+
+
 @check(Severity.ERROR, source=_ELASTIC, tags=("echo",))
 def meeting_point_unreachable(ranks: Ranks) -> Answer:
     """The place where all ranks meet does not answer.
@@ -42,22 +59,11 @@ def meeting_point_unreachable(ranks: Ranks) -> Answer:
     Why: main_process_ip and main_process_port name it; machine 0 listens there as soon as its launcher runs. torch asks
     again for minutes and then says only that it timed out.
 
-    Fix: start the test on machine 0 as well, correct the address, or open the port.
+    Fix: Start the test on machine 0 too, and see that its port is open.
+    More: Correct the address, or open the port.
     """
-    failed = own_failure(ranks, "master_unreachable")
-    if failed:
-        address, port = failed.evidence.get("address"), failed.evidence.get("port")
-        return Problem(
-            f'{who(failed)} at "group": the meeting point {address}:{port} does not answer: '
-            f"{failed.evidence.get('error')}",
-            "The launcher met the others there; this rank cannot reach it.",
-            Fix(
-                "Open the port on the machine that the ranks meet on.",
-                (shell("nc -vz {:host} {:number}", address, port),),
-            ),
-            {"rank": failed.rank, **_plain(failed)},
-            (f"rank {failed.rank}",),
-        )
+    if failed := own_failure(ranks, "master_unreachable"):
+        return _rank_cannot_come(failed)
     meeting = ranks.meeting
     if meeting is None:
         return Skip("one machine" if ranks.nodes == 1 else "the config names no meeting point")
@@ -70,29 +76,34 @@ def meeting_point_unreachable(ranks: Ranks) -> Answer:
         title = f'rank {numbers} never came to "start": main_process_ip {meeting.address} {_verb(meeting.error)}'
     fixes = [Fix("Set main_process_ip to an address of machine 0 that all machines reach.", ("ip -br addr",))]
     if ranks.node and "resolved" not in meeting.error:
-        command = (shell("nc -vz {:host} {:number}", meeting.address, meeting.port),)
-        fixes.insert(0, Fix("Start the test on machine 0 too, and see that its port is open.", command))
+        fixes.insert(0, commands(shell("nc -vz {:host} {:number}", meeting.address, meeting.port)))
     return Problem(
-        title, _silence(meeting), tuple(fixes),
+        title,
+        _silence(meeting),
+        tuple(fixes),
         {"address": meeting.address, "port": meeting.port, "error": meeting.error, "machine": ranks.node},
         tuple(f"rank {rank.rank}" for rank in ranks.ranks),
-    )  # fmt: skip
+    )
 
 
 def _verb(error: str) -> str:
     return {"connection refused": "refuses the connection", "timed out": "does not answer"}.get(error, error)
 
 
-@check(Severity.ERROR, source=_ELASTIC, because_of=("meeting_point_unreachable", "meeting_port_taken"), tags=("echo",))
+@check(
+    Severity.ERROR,
+    source=_ELASTIC,
+    because_of=("meeting_point_unreachable", "meeting_port_taken"),
+    tags=("echo",),
+    given=_several,
+)
 def machines_never_came(ranks: Ranks) -> Answer:
     """Not every machine of the run came to the meeting point.
 
     Why: the launcher of each machine waits for all of them before it starts a rank.
 
-    Fix: start the test on every machine, each with its own number.
+    Fix: Start it there, within the limit (--start-timeout).
     """
-    if ranks.nodes == 1:
-        return Skip(_ONE)
     if not nobody_started(ranks):
         return Ok(f"all {ranks.nodes} machines came")
     if ranks.ended == "interrupted" or ranks.meeting is None:
@@ -108,11 +119,10 @@ def machines_never_came(ranks: Ranks) -> Answer:
         f"This is machine {ranks.node} of {ranks.nodes}"
         + (f"; {came} of them met" if came else "")
         + ". A machine whose test was started with the number of another does not count.",
-        Fix(
-            "Start it there, within the limit (--start-timeout).",
-            tuple(
+        commands(
+            *tuple(
                 shell("mgpu smoke-test --node-rank {:number}", n) for n in range(min(ranks.nodes, 8)) if n != ranks.node
-            ),
+            )
         ),
         {"machines": ranks.nodes, "came": came, "machine": ranks.node},
     )
@@ -125,7 +135,8 @@ def host_advertises_loopback(ranks: Ranks) -> Answer:
     Why: gloo advertises what the machine's own name resolves to. Debian and Ubuntu write 127.0.1.1 for it into
     /etc/hosts; the others then connect to themselves, and hang or are refused.
 
-    Fix: name the interface in GLOO_SOCKET_IFNAME, or correct /etc/hosts.
+    Fix: Name the interface that the machines share, on each machine.
+    More: Or correct /etc/hosts.
     """
     failed = own_failure(ranks, "advertises_loopback", "name_unresolvable")
     if failed is None:
@@ -138,18 +149,20 @@ def host_advertises_loopback(ranks: Ranks) -> Answer:
     if "IFNAME" in str(told.get("origin")):
         origin = f"{told['origin']} says so"
     return Problem(
-        f"{who(failed)} at \"group\": {told.get('host')} says that it is reached at {told.get('address')} ({origin}); "
+        f'{who(failed)} at "group": {told.get("host")} says that it is reached at {told.get("address")} ({origin}); '
         f"from {told.get('source')}: {told.get('error')}",
         f"Every machine that connects there meets itself. Concerned: {listed(hosts)}.",
         (
-            Fix("Name the interface that the machines share, on each machine.",
-                ("ip -br addr", "export GLOO_SOCKET_IFNAME=eth0   # the one with the machine's own address")),
-            Fix(f"Let /etc/hosts of {listed(hosts)} give its own name the address that others reach.",
-                ("getent hosts $(hostname)", "sudoedit /etc/hosts"), who="admin"),
+            commands("ip -br addr", "export GLOO_SOCKET_IFNAME=eth0   # the one with the machine's own address"),
+            Fix(
+                f"Let /etc/hosts of {listed(hosts)} give its own name the address that others reach.",
+                ("getent hosts $(hostname)", "sudoedit /etc/hosts"),
+                who="admin",
+            ),
         ),
         {"rank": failed.rank, **_plain(failed)},
         tuple(hosts),
-    )  # fmt: skip
+    )
 
 
 @check(Severity.ERROR, source="https://pytorch.org/docs/stable/distributed.html", because_of=(*LOST, *DIAGNOSES))
@@ -159,7 +172,7 @@ def host_port_blocked(ranks: Ranks) -> Answer:
     Why: the meeting point is one port; the data goes over ports that the system chooses. With only the first one
     open in the firewall, the process group hangs while it is formed.
 
-    Fix: open all ports between the machines.
+    Fix: Open all TCP ports between the machines of the run.
     """
     failed = own_failure(ranks, "data_port_blocked")
     if failed is None:
@@ -172,45 +185,45 @@ def host_port_blocked(ranks: Ranks) -> Answer:
         "answered by somebody else": "Another machine or program answers at that address.",
     }.get(error, "The network has no way there.")
     return Problem(
-        f"{who(failed)} at \"group\": {told.get('source')} cannot connect to {told.get('host')} at "
+        f'{who(failed)} at "group": {told.get("source")} cannot connect to {told.get("host")} at '
         f"{told.get('address')}: {error}",
         f"{meaning} They met at the meeting point, so that port is open; the data needs others, chosen by the system.",
         (
-            Fix("Open all TCP ports between the machines of the run.",
-                ("sudo iptables -S INPUT",
-                 shell("sudo iptables -I INPUT -s {:host} -p tcp -j ACCEPT", told.get("source"))),
-                who="admin"),
-            Fix("Where the machines share several networks, name the interface of the open one.",
-                ("ip -br addr", "export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0")),
+            commands(
+                "sudo iptables -S INPUT",
+                shell("sudo iptables -I INPUT -s {:host} -p tcp -j ACCEPT", told.get("source")),
+                who="admin",
+            ),
+            Fix(
+                "Where the machines share several networks, name the interface of the open one.",
+                ("ip -br addr", "export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0"),
+            ),
         ),
         {"rank": failed.rank, **_plain(failed)},
         (str(told.get("host")),),
-    )  # fmt: skip
+    )
 
 
-@check(Severity.WARNING, source=_GLOO, because_of=("host_advertises_loopback", "host_port_blocked"))
+@check(Severity.WARNING, source=_GLOO, because_of=("host_advertises_loopback", "host_port_blocked"), given=_several)
 def host_reached_one_way(ranks: Ranks) -> Answer:
     """This machine cannot connect to another one; only the other way works.
 
-    Why: gloo needs one direction of each pair (the higher address connects). With other addresses, more machines or
+    Why: The ranks got through all the same, since the connection the other way was enough.
+    More: gloo needs one direction of each pair (the higher address connects). With other addresses, more machines or
     NCCL, which needs both, the same network hangs.
 
-    Fix: correct the other machine's name or its firewall.
+    Fix: See what that machine's name resolves to there, and its firewall.
     """
-    if ranks.nodes == 1:
-        return Skip(_ONE)
     told = [(rank, peer) for rank in ranks.ranks for peer in rank.peers if peer.reachable is not None]
     closed = [(rank, peer) for rank, peer in told if peer.reachable is False]
     if closed:
         rank, peer = closed[0]
         return Problem(
             f"{rank.host} cannot connect to {peer.host} at {peer.address}: {peer.error}",
-            "The ranks got through all the same, since the connection the other way was enough.",
-            Fix("See what that machine's name resolves to there, and its firewall.",
-                (shell("getent hosts {:host}", peer.host), "sudo iptables -S INPUT")),
-            {"host": peer.host, "address": peer.address, "error": peer.error},
-            (str(peer.host),),
-        )  # fmt: skip
+            fix=commands(shell("getent hosts {:host}", peer.host), "sudo iptables -S INPUT"),
+            evidence={"host": peer.host, "address": peer.address, "error": peer.error},
+            subjects=(str(peer.host),),
+        )
     return Ok(f"{counted(len({peer.host for _, peer in told}), 'other host')} reached") if told else Skip("not tried")
 
 
@@ -219,6 +232,7 @@ def host_reached_one_way(ranks: Ranks) -> Answer:
     source=TORCH,
     because_of=(*LOST, "rank_out_of_memory", "host_advertises_loopback", "host_port_blocked"),
     tags=("echo",),
+    given=_several,
 )
 def peer_disappeared(ranks: Ranks) -> Answer:
     """A rank on another machine went away while this machine's ranks were talking to it.
@@ -227,8 +241,6 @@ def peer_disappeared(ranks: Ranks) -> Answer:
 
     Fix: the cause stands in the verdict of the test on that machine.
     """
-    if ranks.nodes == 1:
-        return Skip(_ONE)
     failed = own_failures(ranks)
     if not failed:
         return Ok("no connection to another machine broke")
@@ -264,7 +276,7 @@ def _plain(rank: Rank) -> dict[str, str | int | float | bool | None]:
 
 
 def _well(ranks: Ranks) -> Answer:
-    if ranks.nodes == 1:
-        return Skip(_ONE)
+    if skip := _several(ranks):
+        return skip
     met = [rank for rank in ranks.ranks if any(peer.reachable is not None for peer in rank.peers)]
     return Ok("the hosts that connect reach each other") if met else Skip(f"not tried ({last_line(ranks)})")

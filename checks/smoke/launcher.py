@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Ranks
 
 from ._causes import CAUSES, LOST
-from ._ranks import last_line, own_failure, own_failures, rung, signal_name, who
+from ._rank_states import last_line, own_failure, own_failures, rung, signal_name, who
+
+_LAUNCH = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/launch.py"
+_CLI = "https://huggingface.co/docs/accelerate/package_reference/cli"
 
 # The launchers' words: accelerate's own look at the port, torch's store that cannot listen.
 _PORT_WORDS = ("another process is utilizing it", "EADDRINUSE", "address already in use", "Address already in use")
 
 
-@check(
-    Severity.ERROR,
-    source="https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/launch.py",
-    because_of=LOST,
-)
+@check(Severity.ERROR, source=_LAUNCH, because_of=LOST)
 def meeting_port_taken(ranks: Ranks) -> Answer:
     """The port at which the ranks were to meet is taken.
 
     Why: another program listens there, most often a training that was not ended or a second launch with the same
     config. The launcher, or the first rank, cannot listen there, and no rank finds another.
 
-    Fix: end what listens there, or name another port; without main_process_port in the config mgpu takes a free one.
+    Fix: Or let mgpu choose: take main_process_port out of the config.
     """
     fixes = (
         Fix(
             "See who listens there.",
             (shell("ss -ltnp 'sport = :{:number}'", ranks.port),) if ranks.port else ("ss -ltnp",),
         ),
-        Fix("Or let mgpu choose: take main_process_port out of the config."),
+        Fix(),
     )
     if rank := own_failure(ranks, "port_taken"):
         port = rank.evidence.get("port")
@@ -62,10 +61,11 @@ def meeting_port_taken(ranks: Ranks) -> Answer:
 def launcher_killed(ranks: Ranks) -> Answer:
     """The launcher itself was ended by a signal, and its ranks with it.
 
-    Why: SIGKILL without a word is the kernel when memory runs out, the scheduler, or a person. The ranks did nothing
-    wrong: they end when their launcher is gone.
+    Why: Its ranks end with it; none of them had failed before.
+    More: SIGKILL without a word is the kernel when memory runs out, the scheduler, or a person.
 
-    Fix: find out who sends the signal, and run the test again.
+    Fix: Find out who sent the signal: the kernel for want of memory, the scheduler, a person.
+    More: Then run the test again.
     """
     if ranks.launcher_exit is None:
         return Skip("the launcher was ended by mgpu")
@@ -76,24 +76,18 @@ def launcher_killed(ranks: Ranks) -> Answer:
     where, name = _reached(ranks), signal_name(ranks.launcher_exit)
     return Problem(
         f'the launcher was ended by {name}, in "{where}"',
-        "Its ranks end with it; none of them had failed before.",
-        Fix("Find out who sent the signal: the kernel for want of memory, the scheduler, a person.",
-            ("sudo dmesg | grep -i 'killed process'", shell("cat {:path}/launcher.log", ranks.folder))),
-        {"rank": None, "rung": where, "signal": name},
-    )  # fmt: skip
+        fix=commands("sudo dmesg | grep -i 'killed process'", shell("cat {:path}/launcher.log", ranks.folder)),
+        evidence={"rank": None, "rung": where, "signal": name},
+    )
 
 
-@check(
-    Severity.ERROR,
-    source="https://huggingface.co/docs/accelerate/package_reference/cli",
-    because_of=(*LOST, *CAUSES, "rank_failed", "ranks_hang", "rank_ended_early"),
-)
+@check(Severity.ERROR, source=_CLI, because_of=(*LOST, *CAUSES, "rank_failed", "ranks_hang", "rank_ended_early"))
 def launcher_failed(ranks: Ranks) -> Answer:
     """The launcher ended with an error.
 
     Why: its exit code is what a training would end with, too.
 
-    Fix: its last lines say what it did not like.
+    Fix: See all it printed.
     """
     if ranks.ended not in ("finished", "died") or ranks.launcher_exit is None:
         return Skip("the launcher was ended by mgpu")
@@ -102,7 +96,7 @@ def launcher_failed(ranks: Ranks) -> Answer:
     return Problem(
         f'the launcher ended with exit code {ranks.launcher_exit}, at "{_reached(ranks)}"',
         f"Its last line: {last_line(ranks)}",
-        Fix("See all it printed.", (shell("cat {:path}/launcher.log", ranks.folder),)),
+        commands(shell("cat {:path}/launcher.log", ranks.folder)),
         {"rank": None, "rung": _reached(ranks), "exit": ranks.launcher_exit},
     )
 

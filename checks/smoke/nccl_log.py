@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Gpu, InfiniBand, Link, Nccl, NcclLog, Ranks
@@ -34,10 +34,11 @@ def nccl_way_between_gpus_weak(
 ) -> Answer:
     """NCCL sends over host memory or the network between GPUs that reach each other directly.
 
-    Why: a way through the CPU has a tenth of NVLink's bandwidth. NCCL takes it without a word where it does not see the
-    GPUs' places (a virtual machine, a container without /sys), or was told to.
+    Why: The driver says that they reach each other's memory.
+    More: A way through the CPU has a tenth of NVLink's bandwidth. NCCL takes it without a word where it does not see
+    the GPUs' places (a virtual machine, a container without /sys), or was told to.
 
-    Fix: see what keeps NCCL from the direct way.
+    Fix: See in NCCL's log which reason it gives, and whether the machine's PCI tree can be seen.
     """
     off = [name for name in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL") if name in env]
     if off:
@@ -63,12 +64,10 @@ def nccl_way_between_gpus_weak(
     return Problem(
         f"NCCL connects GPU {a} and {b} by {listed(sorted(found))}, though their link is {direct[a, b].name}"
         + (f"; {counted(len(weak) - 1, 'more pair')} so" if len(weak) > 1 else ""),
-        "The driver says that they reach each other's memory.",
-        Fix("See in NCCL's log which reason it gives, and whether the machine's PCI tree can be seen.",
-            (shell("grep -hE 'P2P|Could not' {:path}/nccl.*.txt", ranks.folder), "mgpu doctor --only links")),
-        {f"{one}-{other}": ", ".join(sorted(way)) for (one, other), way in weak.items()},
-        tuple(f"GPU {gpu}" for gpu in sorted({gpu for pair in weak for gpu in pair})),
-    )  # fmt: skip
+        fix=commands(shell("grep -hE 'P2P|Could not' {:path}/nccl.*.txt", ranks.folder), "mgpu doctor --only links"),
+        evidence={f"{one}-{other}": ", ".join(sorted(way)) for (one, other), way in weak.items()},
+        subjects=tuple(f"GPU {gpu}" for gpu in sorted({gpu for pair in weak for gpu in pair})),
+    )
 
 
 def _direct(link: Link) -> bool:
@@ -79,15 +78,15 @@ def _direct(link: Link) -> bool:
 
 
 @check(Severity.WARNING, source=_ENV, because_of=("nccl_network_disabled", "infiniband_transport_fails"))
-def nccl_network_is_slow(
-    nccl_log: NcclLog, ranks: Ranks, infiniband: InfiniBand, env: Mapping[str, str]
-) -> Answer:  # fmt: skip
+def nccl_network_is_slow(nccl_log: NcclLog, ranks: Ranks, infiniband: InfiniBand, env: Mapping[str, str]) -> Answer:
     """NCCL talks over TCP between machines that have InfiniBand or RoCE.
 
-    Why: TCP is 5 to 20 times slower. NCCL falls back to it without a word where libibverbs or /dev/infiniband is
+    Why: It found no adapter that it could use.
+    More: TCP is 5 to 20 times slower. NCCL falls back to it without a word where libibverbs or /dev/infiniband is
     missing in a container, or no adapter fits NCCL_IB_HCA.
 
-    Fix: give the container the devices and the library.
+    Fix: See why, and whether the devices are there.
+    More: Give the container the devices and the library.
     """
     if ranks.nodes < 2:
         return Skip("the run stays on one machine")
@@ -101,21 +100,20 @@ def nccl_network_is_slow(
         return Ok("TCP, as a variable says")
     return Problem(
         f"NCCL uses TCP between the machines, though {listed(active)} {'is' if len(active) == 1 else 'are'} active",
-        "It found no adapter that it could use.",
-        Fix("See why, and whether the devices are there.",
-            (shell("grep -h 'NET/IB' {:path}/nccl.*.txt", ranks.folder), "ls -l /dev/infiniband")),
-        {"network": network, "interfaces": ", ".join(nccl_log.interfaces), "active": ", ".join(active)},
-    )  # fmt: skip
+        fix=commands(shell("grep -h 'NET/IB' {:path}/nccl.*.txt", ranks.folder), "ls -l /dev/infiniband"),
+        evidence={"network": network, "interfaces": ", ".join(nccl_log.interfaces), "active": ", ".join(active)},
+    )
 
 
 @check(Severity.INFO, source="https://docs.nvidia.com/cuda/gpudirect-rdma/", because_of=("nccl_network_is_slow",))
 def nccl_without_gpudirect(nccl_log: NcclLog, ranks: Ranks, gpus: tuple[Gpu, ...]) -> Answer:
     """NCCL uses InfiniBand or RoCE without GPUDirect RDMA.
 
-    Why: every byte is copied through host memory on its way, at half the bandwidth. It needs the module nvidia-peermem
-    or DMA-BUF, and an adapter near the GPU.
+    Why: NCCL would write GDRDMA behind the adapter where data goes from the GPU straight to it.
+    More: Without it every byte is copied through host memory on its way, at half the bandwidth. It needs the module
+    nvidia-peermem or DMA-BUF, and an adapter near the GPU.
 
-    Fix: load nvidia-peermem.
+    Fix: Load the module; in a virtual machine the host decides.
     """
     over = {line.transport for line in nccl_log.connections if line.transport.startswith("NET/IB")}
     if not over:
@@ -124,12 +122,11 @@ def nccl_without_gpudirect(nccl_log: NcclLog, ranks: Ranks, gpus: tuple[Gpu, ...
         return Ok(listed(sorted(over)[:4]))
     return Problem(
         f"{listed(sorted(over)[:4])} without GPUDirect RDMA",
-        "NCCL would write GDRDMA behind the adapter where data goes from the GPU straight to it.",
-        Fix("Load the module; in a virtual machine the host decides.",
-            ("sudo modprobe nvidia-peermem", shell("grep -hi 'GPU Direct' {:path}/nccl.*.txt", ranks.folder)),
-            who="admin"),
-        {"transports": ", ".join(sorted(over))},
-    )  # fmt: skip
+        fix=commands(
+            "sudo modprobe nvidia-peermem", shell("grep -hi 'GPU Direct' {:path}/nccl.*.txt", ranks.folder), who="admin"
+        ),
+        evidence={"transports": ", ".join(sorted(over))},
+    )
 
 
 @check(Severity.INFO, source=_ENV, because_of=("nccl_transport_disabled", "nvls_fails"))
@@ -138,10 +135,11 @@ def nccl_switches_do_not_add(
 ) -> Answer:
     """The NVSwitches of this machine could add, and NCCL does not let them (NVLink SHARP).
 
-    Why: all-reduce in the switches is faster for large sizes. It needs a fabric manager that has set up multicast, and
+    Why: NCCL found that multicast is not to be had, or that its own choice of algorithm has no use for it.
+    More: All-reduce in the switches is faster for large sizes. It needs a fabric manager that has set up multicast, and
     a virtual machine or a container that may use it.
 
-    Fix: see what NCCL says of multicast.
+    Fix: See what NCCL says of it, and whether the fabric manager is well.
     """
     if nccl_log.nvls:
         return Ok("NVLink SHARP is in use")
@@ -156,12 +154,11 @@ def nccl_switches_do_not_add(
         return Ok("switched off by NCCL_NVLS_ENABLE=0")
     return Problem(
         f"{counted(here, 'GPU')} behind NVSwitches, and NVLink SHARP is not in use",
-        "NCCL found that multicast is not to be had, or that its own choice of algorithm has no use for it.",
-        Fix("See what NCCL says of it, and whether the fabric manager is well.",
-            (shell("grep -h NVLS {:path}/nccl.*.txt", ranks.folder), "systemctl status nvidia-fabricmanager"),
-            who="admin"),
-        {"version": nccl_log.version, "channels": nccl_log.channels},
-    )  # fmt: skip
+        fix=commands(
+            shell("grep -h NVLS {:path}/nccl.*.txt", ranks.folder), "systemctl status nvidia-fabricmanager", who="admin"
+        ),
+        evidence={"version": nccl_log.version, "channels": nccl_log.channels},
+    )
 
 
 @check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/1212")
@@ -171,7 +168,7 @@ def nccl_loaded_another(nccl_log: NcclLog, nccl: Nccl) -> Answer:
     Why: a library path or a preload of the launcher, a module file or the job's prolog puts another one in front; what
     is known of the one that is installed does not hold for it.
 
-    Fix: see which file the ranks loaded.
+    Fix: See what puts another one in front of it.
     """
     here = nccl.libraries[0] if nccl.libraries else None
     if here is None or here.version is None or nccl_log.version is None:
@@ -181,10 +178,7 @@ def nccl_loaded_another(nccl_log: NcclLog, nccl: Nccl) -> Answer:
     return Problem(
         f"the ranks run NCCL {nccl_log.version}; the one found here is {here.version}",
         f"{here.path} was not the one that was loaded.",
-        Fix(
-            "See what puts another one in front of it.",
-            ("echo $LD_LIBRARY_PATH $LD_PRELOAD", "mgpu doctor --only nccl"),
-        ),
+        commands("echo $LD_LIBRARY_PATH $LD_PRELOAD", "mgpu doctor --only nccl"),
         {"loaded": nccl_log.version, "installed": here.version, "path": here.path},
     )
 
@@ -193,10 +187,12 @@ def nccl_loaded_another(nccl_log: NcclLog, nccl: Nccl) -> Answer:
 def nccl_without_trees(nccl_log: NcclLog, ranks: Ranks) -> Answer:
     """NCCL has only rings over several machines.
 
-    Why: the latency of a ring grows with the number of ranks, that of a tree with its logarithm. NCCL gives trees up
+    Why: Small all-reduces take longer with every machine.
+    More: The latency of a ring grows with the number of ranks, that of a tree with its logarithm. NCCL gives trees up
     only when it is told to (NCCL_ALGO).
 
-    Fix: unset NCCL_ALGO.
+    Fix: Let NCCL choose.
+    More: Unset NCCL_ALGO.
     """
     if ranks.nodes < 2:
         return Ok("one machine: rings do")
@@ -206,9 +202,8 @@ def nccl_without_trees(nccl_log: NcclLog, ranks: Ranks) -> Answer:
         return Ok("rings and trees")
     return Problem(
         f"rings only, over {ranks.nodes} machines",
-        "Small all-reduces take longer with every machine.",
-        Fix("Let NCCL choose.", ("unset NCCL_ALGO",)),
-        {"channels": nccl_log.channels},
+        fix=commands("unset NCCL_ALGO"),
+        evidence={"channels": nccl_log.channels},
     )
 
 
@@ -219,7 +214,7 @@ def nccl_warned(nccl_log: NcclLog, ranks: Ranks) -> Answer:
     Why: it warns where a call of the driver, the kernel or the network failed; torch then shows only "unhandled system
     error", or nothing at all.
 
-    Fix: as the warning says.
+    Fix: Read the lines around it.
     """
     found = [line for line in nccl_log.warnings if not any(words in line for words in _HARMLESS)]
     if not found:
@@ -228,6 +223,6 @@ def nccl_warned(nccl_log: NcclLog, ranks: Ranks) -> Answer:
     return Problem(
         f"NCCL: {own[0]}",
         f"{counted(len(found), 'warning')} in its log.",
-        Fix("Read the lines around it.", (shell("grep -h -B5 -A2 'NCCL WARN' {:path}/nccl.*.txt", ranks.folder),)),
+        commands(shell("grep -h -B5 -A2 'NCCL WARN' {:path}/nccl.*.txt", ranks.folder)),
         {f"warning_{number}": line for number, line in enumerate(own[:5], 1)},
     )

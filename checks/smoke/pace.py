@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.snapshot import Rank, Ranks
 
-from ._ranks import median, where_is, who
+from ._rank_states import median, where_is, who
+
+_GPU_FRYER = "https://github.com/huggingface/gpu-fryer"
 
 # A rank's own compute, without waiting for others: alone on its device, and of a training step.
 _OWN = ("compute_seconds", "step_compute_seconds")
@@ -27,7 +29,7 @@ def rank_is_a_straggler(ranks: Ranks) -> Answer:
     Why: every step ends when the slowest rank has sent its gradients, so all train at its pace. Usual reasons: clocks
     held down by heat or power, somebody else on the same GPU or cores, a slower model among faster ones.
 
-    Fix: see what holds the device down, or leave it out.
+    Fix: See whether heat, power or another user holds it down.
     """
     if not any(len(_figures(ranks.ranks, name)) > 1 for name in _OWN):
         return Skip("fewer than two ranks timed their own compute")
@@ -40,14 +42,19 @@ def rank_is_a_straggler(ranks: Ranks) -> Answer:
         f"{who(rank)} on {rank.host} is the straggler: {value / usual:.1f} times the others' time for its own compute",
         f"{value * 1e3:.3g} ms against {usual * 1e3:.3g} ms (median of the others), on {where_is(rank)}, without any "
         "communication. All ranks wait for it in every step.",
-        (
-            Fix("See whether heat, power or another user holds it down.",
-                ("nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE", "mgpu doctor")),
-        ) if rank.gpu_uuid else (Fix("See what else runs on its cores.", ("top", "mgpu doctor")),),
-        {"rank": rank.rank, "factor": round(value / usual, 2), "seconds": value, "others_seconds": usual,
-         "gpu": rank.gpu_uuid, "host": rank.host},
+        (commands("nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE", "mgpu doctor"),)
+        if rank.gpu_uuid
+        else (Fix("See what else runs on its cores.", ("top", "mgpu doctor")),),
+        {
+            "rank": rank.rank,
+            "factor": round(value / usual, 2),
+            "seconds": value,
+            "others_seconds": usual,
+            "gpu": rank.gpu_uuid,
+            "host": rank.host,
+        },
         tuple(dict.fromkeys(f"rank {found[0].rank}" for found in slow)),
-    )  # fmt: skip
+    )
 
 
 def _agreed(rank: Rank, judged: list[tuple[Rank, float, float]]) -> bool:
@@ -71,18 +78,14 @@ def _beside_others(figures: Mapping[int, tuple[Rank, float]]) -> Iterator[tuple[
             yield rank, value, median(others)
 
 
-@check(
-    Severity.WARNING,
-    source="https://github.com/huggingface/gpu-fryer",
-    because_of=("rank_is_a_straggler", "ranks_share_a_gpu"),
-)
+@check(Severity.WARNING, source=_GPU_FRYER, because_of=("rank_is_a_straggler", "ranks_share_a_gpu"))
 def gpu_slower_than_siblings(ranks: Ranks) -> Answer:
     """A GPU multiplies matrices, or copies to and from the host, slower than the others of its model.
 
     Why: heat, a lower power limit or another user hold its clocks down; a PCIe slot with fewer lanes or of the other
     CPU slows its copies. The slowest GPU sets the pace of all.
 
-    Fix: compare clocks, power limit and PCIe link with a sibling's.
+    Fix: Compare its clocks, power limit and PCIe link with a sibling's.
     """
     models: dict[str, list[Rank]] = {}
     for rank in ranks.ranks:
@@ -101,19 +104,20 @@ def gpu_slower_than_siblings(ranks: Ranks) -> Answer:
     if not compared:
         return Skip("no two GPUs of one model were timed")
     if not slow:
-        return Ok(f"{compared} GPUs of one model within {100 - 100 * _GEMM_SHARE:.0f} % (copies "
-                  f"{100 - 100 * _COPY_SHARE:.0f} %) of each other")  # fmt: skip
+        return Ok(
+            f"{compared} GPUs of one model within {100 - 100 * _GEMM_SHARE:.0f} % (copies "
+            f"{100 - 100 * _COPY_SHARE:.0f} %) of each other"
+        )
     name, rank, value, usual = min(slow, key=lambda found: found[2] / found[3])
     what, unit = _meaning(name)
     return Problem(
         f"{who(rank)} on {rank.host}: {what} at {value:.3g} {unit}, its siblings at {usual:.3g}",
         f"{100 - 100 * value / usual:.0f} % below the median of the others of its model. It is {where_is(rank)}.",
-        Fix("Compare its clocks, power limit and PCIe link with a sibling's.",
-            ("nvidia-smi -q -d CLOCK,POWER,PERFORMANCE", "mgpu doctor -v")),
+        commands("nvidia-smi -q -d CLOCK,POWER,PERFORMANCE", "mgpu doctor -v"),
         {"gpu": rank.gpu_uuid, "host": rank.host}
         | {f"rank_{other.rank}_{key}": round(figure, 3) for key, other, figure, _ in slow},
         tuple(dict.fromkeys(f"rank {found[1].rank}" for found in slow)),
-    )  # fmt: skip
+    )
 
 
 def _meaning(name: str) -> tuple[str, str]:

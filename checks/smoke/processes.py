@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks
 
 from .._wording import counted
 from ._causes import CAUSES, KINDS, LOST
-from ._ranks import (
+from ._rank_states import (
     SILENT_S,
     TORCH,
     frozen_ranks,
@@ -23,7 +23,13 @@ from ._ranks import (
     who,
 )
 
+_CGROUP = "https://www.kernel.org/doc/html/latest/admin-guide/cgroup-v2.html#memory-interface-files"
+_ERRORS = "https://pytorch.org/docs/stable/elastic/errors.html"
 _KILL = -9
+_WHO_STOPPED_IT = (
+    "Find out who stopped it: a debugger, the scheduler, SIGSTOP, or a device that hangs in the kernel. "
+    "While it hangs again, this lists what is stopped or stuck:"
+)
 
 
 @check(Severity.ERROR, source="https://man7.org/linux/man-pages/man7/signal.7.html")
@@ -37,27 +43,37 @@ def rank_frozen(ranks: Ranks) -> Answer:
     """
     frozen = frozen_ranks(ranks)
     if frozen:
-        rank = frozen[0]
-        silent = f"{rank.silent_s or ranks.stall_limit_s:.0f} s"
-        stopped = rank.process_state in ("stopped", "traced")
-        state = f"is {rank.process_state}" if stopped else f"does not run (no heartbeat for {silent})"
-        where = rung(rank, ranks)
-        collective = next((r.collective for r in ranks.ranks if r.collective and r not in frozen), None)
-        return Problem(
-            f'{who(rank)} {state}, in "{where}"',
-            f'Its last word was "{rank.last_word or "none"}"; then it did not run for {silent}, and the others wait '
-            f"for it{f' in {collective}' if collective else ''}. {_asked(rank)}",
-            Fix("Find out who stopped it: a debugger, the scheduler, SIGSTOP, or a device that hangs in the kernel. "
-                "While it hangs again, this lists what is stopped or stuck:",
-                ("ps -eo pid,stat,wchan:32,cmd | awk '$2 ~ /^[TtD]/'",)),
-            {"rank": rank.rank, "rung": where, "pid": rank.pid, "host": rank.host, "state": rank.process_state,
-             "last_word": rank.last_word, "collective": collective, "stack": python_at(rank),
-             "stack_from": rank.stack_from, "kernel_wait": rank.kernel_wait},
-            tuple(f"rank {r.rank}" for r in frozen),
-        )  # fmt: skip
+        return _frozen(frozen, ranks)
     if nobody_started(ranks):
         return Skip("no rank was started")
     return Ok(f"{counted(len(ranks.ranks), 'rank')} ran all the time")
+
+
+def _frozen(frozen: list[Rank], ranks: Ranks) -> Problem:
+    rank, where = frozen[0], rung(frozen[0], ranks)
+    silent = f"{rank.silent_s or ranks.stall_limit_s:.0f} s"
+    stopped = rank.process_state in ("stopped", "traced")
+    state = f"is {rank.process_state}" if stopped else f"does not run (no heartbeat for {silent})"
+    collective = next((r.collective for r in ranks.ranks if r.collective and r not in frozen), None)
+    return Problem(
+        f'{who(rank)} {state}, in "{where}"',
+        f'Its last word was "{rank.last_word or "none"}"; then it did not run for {silent}, and the others wait '
+        f"for it{f' in {collective}' if collective else ''}. {_asked(rank)}",
+        Fix(_WHO_STOPPED_IT, ("ps -eo pid,stat,wchan:32,cmd | awk '$2 ~ /^[TtD]/'",)),
+        {
+            "rank": rank.rank,
+            "rung": where,
+            "pid": rank.pid,
+            "host": rank.host,
+            "state": rank.process_state,
+            "last_word": rank.last_word,
+            "collective": collective,
+            "stack": python_at(rank),
+            "stack_from": rank.stack_from,
+            "kernel_wait": rank.kernel_wait,
+        },
+        tuple(f"rank {r.rank}" for r in frozen),
+    )
 
 
 def _asked(rank: Rank) -> str:
@@ -68,11 +84,7 @@ def _asked(rank: Rank) -> str:
     return f"It did not answer: more than its last word is not known.{kernel}"
 
 
-@check(
-    Severity.ERROR,
-    source="https://www.kernel.org/doc/html/latest/admin-guide/cgroup-v2.html#memory-interface-files",
-    because_of=("rank_frozen",),
-)
+@check(Severity.ERROR, source=_CGROUP, because_of=("rank_frozen",))
 def rank_out_of_memory(ranks: Ranks) -> Answer:
     """A rank could not have the memory it asked for, or was killed for it.
 
@@ -83,50 +95,55 @@ def rank_out_of_memory(ranks: Ranks) -> Answer:
     Fix: give the run more memory, or use less: fewer ranks, fewer loader workers, a smaller micro-batch.
     """
     if rank := own_failure(ranks, "out_of_memory"):
-        gpu = rank.evidence.get("where") == "gpu"
-        asked = rank.evidence.get("asked")
-        free = rank.evidence.get("free_mib")
-        where = rung(rank, ranks)
-        return Problem(
-            f"{who(rank)} got no {'GPU' if gpu else 'host'} memory, in \"{where}\""
-            + (f" (asked for {asked})" if asked else ""),
-            (f"{free} MiB of the GPU's memory were free. " if free is not None else "")
-            + f'Its last word was "{rank.last_word}": {rank.error or "out of memory"}',
-            Fix("See who else uses the GPU.", ("nvidia-smi",))
-            if gpu
-            else Fix("See the limit of the shell, of the container or job, and what is free.",
-                     ("ulimit -v", "cat /sys/fs/cgroup/memory.max", "free -g")),
-            {"rank": rank.rank, "rung": where, "where": "gpu" if gpu else "host",
-             "asked": asked, "free_mib": free, "error": rank.error},
-            (f"rank {rank.rank}",),
-        )  # fmt: skip
+        return _refused_memory(rank, ranks)
     killed = [rank for rank in killed_ranks(ranks) if rank.exit_code == _KILL]
-    if killed and ranks.killed_for_memory:
-        rank, where, many = killed[0], rung(killed[0], ranks), ranks.killed_for_memory
-        return Problem(
-            f'{who(rank)} was killed for want of memory, in "{where}"',
-            f"It ended by SIGKILL, and meanwhile the kernel killed {counted(many, 'process', 'processes')} of its "
-            f'control group (container, job or session) for want of memory. Its last word was "{rank.last_word}".',
-            Fix("See the limit of the container or job, and what the kernel says.",
-                ("cat /sys/fs/cgroup/memory.max", "sudo dmesg | grep -i 'killed process'")),
-            {"rank": rank.rank, "rung": where, "where": "host", "killed_for_memory": ranks.killed_for_memory},
-            (f"rank {rank.rank}",),
-        )  # fmt: skip
-    return Ok("no rank ran out of memory")
+    if not killed or not ranks.killed_for_memory:
+        return Ok("no rank ran out of memory")
+    rank, where, many = killed[0], rung(killed[0], ranks), ranks.killed_for_memory
+    return Problem(
+        f'{who(rank)} was killed for want of memory, in "{where}"',
+        f"It ended by SIGKILL, and meanwhile the kernel killed {counted(many, 'process', 'processes')} of its "
+        f'control group (container, job or session) for want of memory. Its last word was "{rank.last_word}".',
+        Fix(
+            "See the limit of the container or job, and what the kernel says.",
+            ("cat /sys/fs/cgroup/memory.max", "sudo dmesg | grep -i 'killed process'"),
+        ),
+        {"rank": rank.rank, "rung": where, "where": "host", "killed_for_memory": many},
+        (f"rank {rank.rank}",),
+    )
 
 
-@check(
-    Severity.ERROR,
-    source="https://pytorch.org/docs/stable/elastic/errors.html",
-    because_of=("rank_frozen", "rank_out_of_memory"),
-)
+def _refused_memory(rank: Rank, ranks: Ranks) -> Problem:
+    gpu, where = rank.evidence.get("where") == "gpu", rung(rank, ranks)
+    asked, free = rank.evidence.get("asked"), rank.evidence.get("free_mib")
+    title = f'{who(rank)} got no {"GPU" if gpu else "host"} memory, in "{where}"'
+    cause = f"{free} MiB of the GPU's memory were free. " if free is not None else ""
+    limits = ("ulimit -v", "cat /sys/fs/cgroup/memory.max", "free -g")
+    look = Fix("See the limit of the shell, of the container or job, and what is free.", limits)
+    return Problem(
+        title + (f" (asked for {asked})" if asked else ""),
+        f'{cause}Its last word was "{rank.last_word}": {rank.error or "out of memory"}',
+        Fix("See who else uses the GPU.", ("nvidia-smi",)) if gpu else look,
+        {
+            "rank": rank.rank,
+            "rung": where,
+            "where": "gpu" if gpu else "host",
+            "asked": asked,
+            "free_mib": free,
+            "error": rank.error,
+        },
+        (f"rank {rank.rank}",),
+    )
+
+
+@check(Severity.ERROR, source=_ERRORS, because_of=("rank_frozen", "rank_out_of_memory"))
 def rank_killed(ranks: Ranks) -> Answer:
     """A rank was ended by a signal.
 
     Why: SIGKILL without a word is the kernel when memory runs out, the scheduler, or a person; SIGSEGV, SIGBUS and
     SIGABRT are a crash in a library. The other ranks fail a moment later, because it is gone.
 
-    Fix: the kernel log tells whether it was the memory.
+    Fix: See whether the kernel killed it for memory, and what it printed.
     """
     killed = killed_ranks(ranks)
     if killed:
@@ -135,14 +152,17 @@ def rank_killed(ranks: Ranks) -> Answer:
         return Problem(
             f'{who(rank)} was killed by {name}, in "{where}"',
             f'It had come as far as "{rank.last_word}". What the others say is a consequence.',
-            Fix(
-                "See whether the kernel killed it for memory, and what it printed.",
-                ("sudo dmesg | grep -i 'killed process'", shell("cat {:path}/launcher.log", ranks.folder)),
-            ),
-            {"rank": rank.rank, "rung": where, "pid": rank.pid, "host": rank.host, "signal": name,
-             "last_word": rank.last_word},
+            commands("sudo dmesg | grep -i 'killed process'", shell("cat {:path}/launcher.log", ranks.folder)),
+            {
+                "rank": rank.rank,
+                "rung": where,
+                "pid": rank.pid,
+                "host": rank.host,
+                "signal": name,
+                "last_word": rank.last_word,
+            },
             tuple(f"rank {r.rank}" for r in killed),
-        )  # fmt: skip
+        )
     return Ok("no rank was ended by a signal")
 
 
@@ -152,7 +172,7 @@ def rank_failed(ranks: Ranks) -> Answer:
 
     Why: the error of the first rank that failed is the cause; the others stop because it is gone.
 
-    Fix: as the error says.
+    Fix: See the whole error in the rank's report.
     """
     failed = own_failures(ranks)
     if not failed:
@@ -164,10 +184,7 @@ def rank_failed(ranks: Ranks) -> Answer:
     return Problem(
         f'{who(rank)} failed in "{step.rung}": {step.detail}',
         f'Its last word was "{rank.last_word}". Ranks that failed: {", ".join(str(r.rank) for r in failed)}.',
-        Fix(
-            "See the whole error in the rank's report.",
-            (shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank),),
-        ),
+        commands(shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank)),
         {"rank": rank.rank, "rung": step.rung, "kind": rank.kind, "error": rank.error},
         tuple(f"rank {r.rank}" for r in failed),
     )
@@ -180,7 +197,7 @@ def ranks_hang(ranks: Ranks) -> Answer:
     Why: all ranks are alive and wait. When one is behind the others, it did not come to the collective they wait in;
     when all are at the same place, the collective itself does not get through (transport, interface, driver).
 
-    Fix: the stack of the rank that is behind shows what it does.
+    Fix: Look at the stacks of the ranks.
     """
     if ranks.ended not in ("stalled", "timed_out"):
         return Ok("the ranks never stood still")
@@ -195,28 +212,38 @@ def ranks_hang(ranks: Ranks) -> Answer:
         )
     behind, first = _behind(waiting, ranks), _furthest(ranks)
     stands_out = _place(behind, ranks) < _place(first, ranks)
-    words = behind.last_word or "not heard of"
-    where = rung(behind, ranks)
-    inside = f" It is in {behind.collective}." if behind.collective else ""
+    words, where, at = behind.last_word or "not heard of", rung(behind, ranks), python_at(behind)
+    title = f'all ranks wait at "{words}", in "{where}" ({limit})'
     if stands_out:
         title = f'{who(behind)} is behind at "{words}", in "{where}" ({limit})'
-        waits = f" in {first.collective}" if first.collective else ""
-        cause = f'The others are at "{first.last_word}" ({rung(first, ranks)}) and wait for it{waits}.{inside}'
-    else:
-        title = f'all ranks wait at "{words}", in "{where}" ({limit})'
-        cause = f"Every rank came to the same place, and what they do there does not end.{inside}"
-    at = python_at(behind)
-    cause += f" Python is at {at}." if at else ""
-    if (behind.silent_s or 0.0) > SILENT_S:
-        cause += f" Its heartbeat was missing for {behind.silent_s:.0f} s: a library holds Python's lock."
     return Problem(
         title,
-        cause,
-        Fix("Look at the stacks of the ranks.", (shell("cat {:path}/rank*.stack", ranks.folder),)),
-        {"rank": behind.rank if stands_out else None, "rung": where, "last_word": behind.last_word,
-         "collective": (first if stands_out else behind).collective, "stack": at},
+        _why_they_wait(behind, first if stands_out else None, ranks),
+        commands(shell("cat {:path}/rank*.stack", ranks.folder)),
+        {
+            "rank": behind.rank if stands_out else None,
+            "rung": where,
+            "last_word": behind.last_word,
+            "collective": (first if stands_out else behind).collective,
+            "stack": at,
+        },
         (f"rank {behind.rank}",) if stands_out else tuple(f"rank {rank.rank}" for rank in waiting),
-    )  # fmt: skip
+    )
+
+
+def _why_they_wait(behind: Rank, first: Rank | None, ranks: Ranks) -> str:
+    """What is known of the rank that is behind; `first`: the furthest one, unless all are at the same place."""
+    cause = "Every rank came to the same place, and what they do there does not end."
+    if first is not None:
+        waits = f" in {first.collective}" if first.collective else ""
+        cause = f'The others are at "{first.last_word}" ({rung(first, ranks)}) and wait for it{waits}.'
+    if behind.collective:
+        cause += f" It is in {behind.collective}."
+    if at := python_at(behind):
+        cause += f" Python is at {at}."
+    if (behind.silent_s or 0.0) > SILENT_S:
+        cause += f" Its heartbeat was missing for {behind.silent_s:.0f} s: a library holds Python's lock."
+    return cause
 
 
 Place = tuple[int, int, bool, int]
@@ -260,7 +287,7 @@ def rank_ended_early(ranks: Ranks) -> Answer:
 
     Why: it was killed (out of memory, a signal), or crashed in a library, without a Python error.
 
-    Fix: the launcher's last lines name the exit code or the signal.
+    Fix: See what the launcher printed, and whether the kernel killed it.
     """
     missing = [rank for rank in ranks.ranks if not rank.finished]
     if not missing:
@@ -284,9 +311,12 @@ def rank_ended_early(ranks: Ranks) -> Answer:
     return Problem(
         f'{who(rank)} ended at "{rank.last_word}", in "{rung(rank, ranks)}"',
         f"Its process is gone without a Python error. {said}".strip(),
-        Fix("See what the launcher printed, and whether the kernel killed it.",
-            (shell("cat {:path}/launcher.log", ranks.folder), "sudo dmesg | grep -i 'killed process'")),
-        {"rank": rank.rank, "rung": rung(rank, ranks), "last_word": rank.last_word,
-         "launcher_exit": ranks.launcher_exit},
+        commands(shell("cat {:path}/launcher.log", ranks.folder), "sudo dmesg | grep -i 'killed process'"),
+        {
+            "rank": rank.rank,
+            "rung": rung(rank, ranks),
+            "last_word": rank.last_word,
+            "launcher_exit": ranks.launcher_exit,
+        },
         tuple(f"rank {r.rank}" for r in missing),
-    )  # fmt: skip
+    )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks
 
 from .._wording import counted, listed
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
-from ._ranks import first_of_kind, odd_ones, own_failures, through, who
+from ._rank_states import first_of_kind, odd_ones, own_failures, through, who
 
+_DDP_CLASS = "https://pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"
+_SYNC_BATCH_NORM = "https://pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html"
+_ACCELERATOR = "https://huggingface.co/docs/accelerate/package_reference/accelerator"
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
 _FSDP = "https://pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
 _NO_STEPS = "no rank came through the training steps"
@@ -39,10 +42,11 @@ def _gpu_alone(rank: Rank) -> tuple[str, ...]:
 def rank_computes_wrong_gradients(ranks: Ranks) -> Answer:
     """A rank computes other gradients of its own samples than one process does.
 
-    Why: it is wrong before anything is exchanged, so neither the network nor another GPU has part in it: other data,
-    another model, a library that differs, or a GPU that computes wrongly. Averaged, it spoils the step of every rank.
+    Why: They are wrong before any exchange, so this rank itself is the cause; what others say is a consequence.
+    More: Neither the network nor another GPU has part in it: other data, another model, a library that differs, or a
+    GPU that computes wrongly. Averaged, they spoil the step of every rank.
 
-    Fix: compare that rank's machine and libraries with the others', then test its GPU alone.
+    Fix: Compare its machine and libraries with the others'.
     """
     rank = first_of_kind(ranks, "own_gradients_wrong")
     if rank is None:
@@ -51,13 +55,12 @@ def rank_computes_wrong_gradients(ranks: Ranks) -> Answer:
     option = f" (DDP with {rank.evidence['option']})" if rank.evidence.get("option") else ""
     return Problem(
         f"train: {who(rank)} computes wrong gradients of its own samples, off by {off:.1e}{option}",
-        "They are wrong before any exchange, so this rank itself is the cause; what others say is a consequence.",
-        (
-            Fix("Compare its machine and libraries with the others'.", ("mgpu doctor", _report_of(rank, ranks))),
+        fix=(
+            commands("mgpu doctor", _report_of(rank, ranks)),
             Fix("Does its GPU compute wrongly when it is alone?", _gpu_alone(rank), who="admin"),
         ),
-        {"rank": rank.rank, "rung": "train", "difference": off, "step": rank.evidence.get("step")},
-        (f"rank {rank.rank}",),
+        evidence={"rank": rank.rank, "rung": "train", "difference": off, "step": rank.evidence.get("step")},
+        subjects=(f"rank {rank.rank}",),
     )
 
 
@@ -68,7 +71,7 @@ def parameters_not_synchronised(ranks: Ranks) -> Answer:
     Why: DDP sends the parameters of rank 0 to all when a model is wrapped, and equal gradients keep them equal. A rank
     that begins with others, or changes its copy by itself, trains a model of its own, and no error is raised.
 
-    Fix: wrap the model before anything changes it; change parameters on every rank alike, or not at all.
+    Fix: Look for code or a library that acts on one rank only; then test pairs of GPUs.
     """
     rank = first_of_kind(ranks, "parameters_not_synchronised")
     if rank is None:
@@ -81,24 +84,25 @@ def parameters_not_synchronised(ranks: Ranks) -> Answer:
         "What it was sent was lost or altered, or something on that rank alone changed its copy."
         if step
         else "The parameters of rank 0 did not arrive there when the model was wrapped.",
-        Fix("Look for code or a library that acts on one rank only; then test pairs of GPUs.",
-            (_report_of(rank, ranks), "mgpu doctor --only packages")),
+        commands(_report_of(rank, ranks), "mgpu doctor --only packages"),
         {"rank": rank.rank, "rung": "train", "difference": off, "step": step},
         (f"rank {rank.rank}",),
-    )  # fmt: skip
+    )
 
 
 @check(
-    Severity.ERROR, source=_DDP,
+    Severity.ERROR,
+    source=_DDP,
     because_of=(*LOST, *DIAGNOSES, "rank_computes_wrong_gradients", "parameters_not_synchronised"),
-)  # fmt: skip
+)
 def gradients_not_averaged(ranks: Ranks) -> Answer:
     """The exchanged gradients are not the mean of what the ranks computed.
 
-    Why: every rank's own gradients were right, and their sum was not: data was lost or altered on the way, or one rank
-    sent something else than it had computed. The training goes on, and learns something else.
+    Why: What each rank computed was right; what came back was not the mean of it.
+    More: Data was lost or altered on the way, or one rank sent something else than it had computed. The training goes
+    on, and learns something else.
 
-    Fix: test pairs of GPUs; change the transport.
+    Fix: Test pairs of GPUs to find the one that is at fault.
     """
     rank = first_of_kind(ranks, "gradients_differ")
     if rank is None:
@@ -108,10 +112,9 @@ def gradients_not_averaged(ranks: Ranks) -> Answer:
     guilty = suspects[0] if suspects else rank.rank
     return Problem(
         f"train: {who(rank)} gets exchanged gradients that are off by {off:.1e}{by}",
-        "What each rank computed was right; what came back was not the mean of it.",
-        Fix("Test pairs of GPUs to find the one that is at fault.", ("CUDA_VISIBLE_DEVICES=0,1 mgpu smoke-test",)),
-        {"rank": guilty, "rung": "train", "difference": off, "step": rank.evidence.get("step")},
-        tuple(f"rank {number}" for number in suspects or (rank.rank,)),
+        fix=commands("CUDA_VISIBLE_DEVICES=0,1 mgpu smoke-test"),
+        evidence={"rank": guilty, "rung": "train", "difference": off, "step": rank.evidence.get("step")},
+        subjects=tuple(f"rank {number}" for number in suspects or (rank.rank,)),
     )
 
 
@@ -119,20 +122,20 @@ def gradients_not_averaged(ranks: Ranks) -> Answer:
 def parameters_not_sharded(ranks: Ranks) -> Answer:
     """FSDP left a rank with another part of the model than its own.
 
-    Why: each rank is to hold one part of every parameter; one that holds more has no memory to gain, and the config's
+    Why: The model was not cut as FSDP does it.
+    More: Each rank is to hold one part of every parameter; one that holds more has no memory to gain, and the config's
     batch will not fit.
 
-    Fix: see which FSDP the ranks import.
+    Fix: See which torch and which accelerate the ranks import.
     """
     rank = first_of_kind(ranks, "not_sharded")
     if rank is not None:
         found, wanted = rank.evidence.get("found"), rank.evidence.get("wanted")
         return Problem(
             f"train: {who(rank)} holds {found} parameters under FSDP, its part is {wanted}",
-            "The model was not cut as FSDP does it.",
-            Fix("See which torch and which accelerate the ranks import.", ("mgpu doctor --only packages",)),
-            {"rank": rank.rank, "rung": "train", "found": found, "wanted": wanted},
-            (f"rank {rank.rank}",),
+            fix=commands("mgpu doctor --only packages"),
+            evidence={"rank": rank.rank, "rung": "train", "found": found, "wanted": wanted},
+            subjects=(f"rank {rank.rank}",),
         )
     if ranks.strategy != "fsdp":
         return Skip("the strategy cuts no parameters")
@@ -141,16 +144,18 @@ def parameters_not_sharded(ranks: Ranks) -> Answer:
 
 
 @check(
-    Severity.ERROR, source="measured torch 2.13 CPU 2026-11",
+    Severity.ERROR,
+    source="measured torch 2.13 CPU 2026-11",
     because_of=(*LOST, *DIAGNOSES, "rank_computes_wrong_gradients", "parameters_not_synchronised"),
-)  # fmt: skip
+)
 def loss_does_not_fall(ranks: Ranks) -> Answer:
     """The loss does not fall in the training steps, on the same samples.
 
-    Why: the steps are so simple that they always learn; when they do not, the optimizer's steps have no effect, or the
+    Why: Gradients were right at the steps that were compared; what the optimizer made of them was not.
+    More: The steps are so simple that they always learn; when they do not, the optimizer's steps have no effect, or the
     numbers are spoiled on every rank alike.
 
-    Fix: see whether one process learns.
+    Fix: See whether one process learns on this machine.
     """
     rank = first_of_kind(ranks, "loss_did_not_fall")
     if rank is None:
@@ -158,32 +163,31 @@ def loss_does_not_fall(ranks: Ranks) -> Answer:
     first, last = (float(rank.evidence.get(key) or 0.0) for key in ("first", "last"))
     return Problem(
         f"train: the loss does not fall on {who(rank)}: {first:.3f} -> {last:.3f}",
-        "Gradients were right at the steps that were compared; what the optimizer made of them was not.",
-        Fix("See whether one process learns on this machine.", ("mgpu smoke-test --cpu 1", "mgpu smoke-test --gpus 1")),
-        {"rank": rank.rank, "rung": "train", "first": first, "last": last},
-        tuple(f"rank {r.rank}" for r in own_failures(ranks) if r.kind == rank.kind),
+        fix=commands("mgpu smoke-test --cpu 1", "mgpu smoke-test --gpus 1"),
+        evidence={"rank": rank.rank, "rung": "train", "first": first, "last": last},
+        subjects=tuple(f"rank {r.rank}" for r in own_failures(ranks) if r.kind == rank.kind),
     )
 
 
-@check(Severity.ERROR, source="https://pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
-       because_of=LOST)  # fmt: skip
+@check(Severity.ERROR, source=_DDP_CLASS, because_of=LOST)
 def gradient_accumulation_wrong(ranks: Ranks) -> Answer:
     """Gradients accumulated over micro-batches are not those of the whole batch.
 
-    Why: under no_sync each rank keeps its own gradients until the last micro-batch, when the sums are exchanged.
+    Why: The optimizer would step on other gradients than those of the batch that the config describes.
+    More: Under no_sync each rank keeps its own gradients until the last micro-batch, when the sums are exchanged.
     Earlier exchanges cost time and count some samples twice; none at all lets the ranks drift apart.
 
-    Fix: see which torch the ranks import; train without accumulation until it is found.
+    Fix: See which torch the ranks import.
+    More: Train without accumulation until it is found.
     """
     rank = first_of_kind(ranks, "accumulation_wrong")
     if rank is None:
         return _well_beyond_quick(ranks, "no_sync keeps and exchanges gradients as it should")
     return Problem(
         f"train: gradient accumulation is wrong on {who(rank)}: {rank.error}",
-        "The optimizer would step on other gradients than those of the batch that the config describes.",
-        Fix("See which torch the ranks import.", ("mgpu doctor --only packages", _report_of(rank, ranks))),
-        {"rank": rank.rank, "rung": "train", "difference": rank.evidence.get("difference")},
-        (f"rank {rank.rank}",),
+        fix=commands("mgpu doctor --only packages", _report_of(rank, ranks)),
+        evidence={"rank": rank.rank, "rung": "train", "difference": rank.evidence.get("difference")},
+        subjects=(f"rank {rank.rank}",),
     )
 
 
@@ -191,25 +195,24 @@ def gradient_accumulation_wrong(ranks: Ranks) -> Answer:
 def unused_parameters_not_reported(ranks: Ranks) -> Answer:
     """DDP does not notice a parameter that gets no gradient.
 
-    Why: it waits for every parameter's gradient before it exchanges a bucket. One that never comes must be an error at
-    the next step; without it the bucket is never exchanged, and the ranks drift apart in silence.
+    Why: A script with such a parameter would train ranks that drift apart.
+    More: DDP waits for every parameter's gradient before it exchanges a bucket. One that never comes must be an error
+    at the next step; without it the bucket is never exchanged.
 
-    Fix: see which torch the ranks import.
+    Fix: See which torch the ranks import.
     """
     rank = first_of_kind(ranks, "unused_not_reported")
     if rank is None:
         return _well_beyond_quick(ranks, "an unused parameter is an error, as it should be,")
     return Problem(
         f"train: DDP on {who(rank)} trains on with a parameter that gets no gradient",
-        "A script with such a parameter would train ranks that drift apart.",
-        Fix("See which torch the ranks import.", ("mgpu doctor --only packages",)),
-        {"rank": rank.rank, "rung": "train"},
-        (f"rank {rank.rank}",),
+        fix=commands("mgpu doctor --only packages"),
+        evidence={"rank": rank.rank, "rung": "train"},
+        subjects=(f"rank {rank.rank}",),
     )
 
 
-@check(Severity.ERROR, source="https://pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html",
-       because_of=(*LOST, "parameters_not_synchronised"))  # fmt: skip
+@check(Severity.ERROR, source=_SYNC_BATCH_NORM, because_of=(*LOST, "parameters_not_synchronised"))
 def batch_norm_not_synchronised(ranks: Ranks) -> Answer:
     """The ranks hold different batch-norm statistics.
 
@@ -217,12 +220,11 @@ def batch_norm_not_synchronised(ranks: Ranks) -> Answer:
     SyncBatchNorm takes them over the whole batch. Without either, a model evaluates differently on every rank, and the
     one that is saved fits the samples of one rank.
 
-    Fix: leave broadcast_buffers on; use SyncBatchNorm with small batches.
+    Fix: Leave DDP's broadcast_buffers on, and do not switch it off in the environment or a library.
     """
     held = {rank.rank: rank.digests["buffers"] for rank in ranks.ranks if "buffers" in rank.digests}
     rank = first_of_kind(ranks, "batch_norm_not_synchronised")
-    fix = Fix("Leave DDP's broadcast_buffers on, and do not switch it off in the environment or a library.",
-              ("mgpu doctor --only packages",))  # fmt: skip
+    fix = commands("mgpu doctor --only packages")
     if rank is not None:
         return Problem(
             f"train: {who(rank)}: {rank.error}",
@@ -256,21 +258,24 @@ def _unproven(ranks: Ranks) -> Problem | None:
     return Problem(
         f"train: {who(rank)} took no step with {ranks.strategy}, which the config asks for",
         f"What passed is another strategy ({why}).",
-        Fix("See which torch, accelerate and DeepSpeed the ranks import.",
-            ("mgpu doctor --only packages", _report_of(rank, ranks))),
+        Fix(
+            "See which torch, accelerate and DeepSpeed the ranks import.",
+            ("mgpu doctor --only packages", _report_of(rank, ranks)),
+        ),
         {"rank": rank.rank, "rung": "train", "wanted": ranks.strategy, "found": None},
         tuple(f"rank {r.rank}" for r in without),
-    )  # fmt: skip
+    )
 
 
 @check(Severity.ERROR, source="https://huggingface.co/docs/accelerate/usage_guides/fsdp", because_of=LOST)
 def strategy_not_applied(ranks: Ranks) -> Answer:
     """accelerate trains with another strategy than the config asks for.
 
-    Why: it decides by the environment that the launcher sets, and falls back in silence; each rank then holds the whole
-    model, and runs out of memory with a batch that was planned for a share of it.
+    Why: The settings of the strategy have no effect.
+    More: accelerate decides by the environment that the launcher sets, and falls back in silence; each rank then holds
+    the whole model, and runs out of memory with a batch that was planned for a share of it.
 
-    Fix: see what accelerate reads of the config.
+    Fix: Check the config against the accelerate that is installed.
     """
     rank = first_of_kind(ranks, "strategy_not_applied")
     if rank is None:
@@ -278,26 +283,20 @@ def strategy_not_applied(ranks: Ranks) -> Answer:
     wanted, found = rank.evidence.get("wanted"), rank.evidence.get("found")
     return Problem(
         f"train: the config asks for {wanted}, accelerate trains {who(rank)} as {found}",
-        "The settings of the strategy have no effect.",
-        Fix(
-            "Check the config against the accelerate that is installed.", ("mgpu configure --validate accelerate.yaml",)
-        ),
-        {"rank": rank.rank, "rung": "train", "wanted": wanted, "found": found},
-        tuple(f"rank {r.rank}" for r in own_failures(ranks) if r.kind == rank.kind),
+        fix=commands("mgpu configure --validate accelerate.yaml"),
+        evidence={"rank": rank.rank, "rung": "train", "wanted": wanted, "found": found},
+        subjects=tuple(f"rank {r.rank}" for r in own_failures(ranks) if r.kind == rank.kind),
     )
 
 
-@check(
-    Severity.ERROR, source="https://huggingface.co/docs/accelerate/package_reference/accelerator",
-    because_of=(*LOST, "strategy_not_applied"),
-)  # fmt: skip
+@check(Severity.ERROR, source=_ACCELERATOR, because_of=(*LOST, "strategy_not_applied"))
 def accelerate_trains_otherwise(ranks: Ranks) -> Answer:
     """Steps through accelerate give another loss than one process on the whole batch.
 
-    Why: the strategy's own collectives were right a moment before; what is left are the plugins and settings of the
-    config (mixed precision, offloading, clipping, a DeepSpeed file), which change what a step computes.
+    Why: The strategy itself gave the right gradients; its settings in the config change the steps.
+    More: They are mixed precision, offloading, clipping, a DeepSpeed file.
 
-    Fix: take the settings of the strategy out one by one.
+    Fix: Check the settings of the strategy, then leave them out one by one.
     """
     rank = first_of_kind(ranks, "prepared_differs")
     if rank is None:
@@ -306,22 +305,20 @@ def accelerate_trains_otherwise(ranks: Ranks) -> Answer:
     step, found, wanted = (rank.evidence.get(key) for key in ("step", "found", "wanted"))
     return Problem(
         f"train: {rank.error} ({who(rank)})",
-        "The strategy itself gave the right gradients; its settings in the config change the steps.",
-        Fix("Check the settings of the strategy, then leave them out one by one.",
-            ("mgpu configure --validate accelerate.yaml",)),
-        {"rank": rank.rank, "rung": "train", "step": step, "found": found, "wanted": wanted},
-        (f"rank {rank.rank}",),
-    )  # fmt: skip
+        fix=commands("mgpu configure --validate accelerate.yaml"),
+        evidence={"rank": rank.rank, "rung": "train", "step": step, "found": found, "wanted": wanted},
+        subjects=(f"rank {rank.rank}",),
+    )
 
 
 @check(Severity.ERROR, source=_DDP, because_of=("rank_failed", "parameters_not_synchronised", "gradients_not_averaged"))
 def parameters_differ_between_ranks(ranks: Ranks) -> Answer:
     """After the same training steps the ranks hold different parameters.
 
-    Why: DDP keeps the copies equal by averaging gradients; when they differ, the ranks drift apart and train different
-    models. Something between the GPUs loses or alters data.
+    Why: The copies of the model have drifted apart.
+    More: DDP keeps them equal by averaging gradients: something between the GPUs loses or alters data.
 
-    Fix: a fault of the transport or of a GPU: run the test on pairs of GPUs.
+    Fix: Test pairs of GPUs to find the one that is at fault.
     """
     held = {rank.rank: rank.parameters for rank in ranks.ranks if rank.parameters}
     if len(held) < 2:
@@ -334,10 +331,13 @@ def parameters_differ_between_ranks(ranks: Ranks) -> Answer:
         "other parameters than the rest"
         if odd
         else f"train: ranks {listed(held)} hold different parameters",
-        "The copies of the model have drifted apart.",
-        Fix("Test pairs of GPUs to find the one that is at fault.", ("CUDA_VISIBLE_DEVICES=0,1 mgpu smoke-test",)),
-        {"rank": odd[0] if odd else None, "rung": "train", **{f"rank_{number}": d for number, d in held.items()}},
-        tuple(f"rank {number}" for number in odd or held),
+        fix=commands("CUDA_VISIBLE_DEVICES=0,1 mgpu smoke-test"),
+        evidence={
+            "rank": odd[0] if odd else None,
+            "rung": "train",
+            **{f"rank_{number}": d for number, d in held.items()},
+        },
+        subjects=tuple(f"rank {number}" for number in odd or held),
     )
 
 
@@ -345,10 +345,12 @@ def parameters_differ_between_ranks(ranks: Ranks) -> Answer:
 def optimizer_differs_between_ranks(ranks: Ranks) -> Answer:
     """After the same training steps the ranks hold different optimizer states.
 
-    Why: each rank steps by itself; with equal gradients the states stay equal. One that differs leads its parameters
+    Why: Something on one rank changes the optimizer: a library, a patch, memory that was altered.
+    More: Each rank steps by itself; with equal gradients the states stay equal. One that differs leads its parameters
     away from the others' at the next step, and makes a checkpoint that fits one rank only.
 
-    Fix: create the optimizer the same way on every rank.
+    Fix: See which libraries the ranks import.
+    More: Create the optimizer the same way on every rank.
     """
     held = {rank.rank: rank.digests["optimizer"] for rank in ranks.ranks if "optimizer" in rank.digests}
     if len(held) < 2:
@@ -359,8 +361,11 @@ def optimizer_differs_between_ranks(ranks: Ranks) -> Answer:
     names = f"rank {listed(odd)} holds another optimizer state than the rest" if odd else ""
     return Problem(
         f"train: {names or f'ranks {listed(held)} hold different optimizer states'}",
-        "Something on one rank changes the optimizer: a library, a patch, memory that was altered.",
-        Fix("See which libraries the ranks import.", ("mgpu doctor --only packages",)),
-        {"rank": odd[0] if odd else None, "rung": "train", **{f"rank_{number}": d for number, d in held.items()}},
-        tuple(f"rank {number}" for number in odd or held),
+        fix=commands("mgpu doctor --only packages"),
+        evidence={
+            "rank": odd[0] if odd else None,
+            "rung": "train",
+            **{f"rank_{number}": d for number, d in held.items()},
+        },
+        subjects=tuple(f"rank {number}" for number in odd or held),
     )

@@ -12,7 +12,7 @@ from mgpu.snapshot import Script, ScriptCall
 from tests.bad_scripts import bad, good, read
 from tests.checks.facts import Case, informs, problem, skips, table, warns, well
 
-_ranks: Any = importlib.import_module("mgpu.checks.script._ranks")
+_ranks: Any = importlib.import_module("mgpu.checks.script._rank_paths")
 
 HEAD = """\
 import torch

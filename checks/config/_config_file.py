@@ -7,20 +7,23 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from mgpu.check import Place
+from mgpu.check import Place, Skip
 from mgpu.snapshot import Config, Mark
 
 LAUNCH = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/commands/launch.py"
 PREPARE = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/launch.py"
+PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 ARGS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/commands/config/config_args.py"
 
 AWAY = "the config is for the nodes of a job, and this machine is none of them"
 BROKEN = "the file cannot be read, or is for SageMaker"
 
+# fmt: off
 # accelerate.utils.DistributedType (1.15)
 ACCELERATORS = (
     "MULTI_GPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU", "MULTI_HPU", "MULTI_NEURON",
-)  # fmt: skip
+)
+# fmt: on
 TYPES = ("NO", "MULTI_CPU", *ACCELERATORS, "DEEPSPEED", "FSDP", "XLA", "MEGATRON_LM")
 _LONGEST_NAME = 100  # letters that are compared: difflib takes its time
 
@@ -68,9 +71,19 @@ def parsed(config: Config) -> bool:
     return not any(fault.fatal for fault in config.faults)
 
 
-def readable(config: Config) -> bool:
+def is_readable(config: Config) -> bool:
     """Whether the file can be judged: it is a mapping, and not one for Amazon's machines, whose keys are others."""
     return parsed(config) and config.values.get("compute_environment") != "AMAZON_SAGEMAKER"
+
+
+def readable(config: Config) -> Skip | None:
+    """The file can be judged."""
+    return None if is_readable(config) else Skip(BROKEN)
+
+
+def here(config: Config) -> Skip | None:
+    """The config is for this machine."""
+    return Skip(AWAY) if config.away else None
 
 
 def started_by_torchrun(config: Config) -> bool:

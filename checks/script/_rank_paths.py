@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from mgpu.check import Skip
+from mgpu.check import Given, Skip
 from mgpu.snapshot import InScript, Script, ScriptCall
 
 BY_HAND = ("ddp", "deepspeed")
@@ -27,15 +27,22 @@ _STARTS = re.compile(r"(?:spawn|start_processes|launcher|launch|Process|Fire|run
 _FIRST = re.compile(r"(?:main_process_first|first|main)\w*(?:\(\))?$")
 
 
-def not_asked(script: Script, *speaking: str) -> Skip | None:
-    """Why a check does not look at this script: it was not read, or its ranks train together in another way."""
-    if script.error:
-        return Skip(f"the script was not read: {script.error}")
-    if script.speaks in speaking:
-        return None
-    if script.speaks is None:
-        return Skip("what makes this script's ranks train together is not known")
-    return Skip(f"it is a script of another kind: {script.speaks}")
+def speaking(*kinds: str) -> Given:
+    """The script was read, and its ranks train together in one of these ways."""
+
+    def asked(script: Script) -> Skip | None:
+        if script.error:
+            return Skip(f"the script was not read: {script.error}")
+        if script.speaks in kinds:
+            return None
+        if script.speaks is None:
+            return Skip("what makes this script's ranks train together is not known")
+        return Skip(f"it is a script of another kind: {script.speaks}")
+
+    return asked
+
+
+own_loop, by_hand, with_accelerate = speaking(*LOOPS_OF_ITS_OWN), speaking(*BY_HAND), speaking("accelerate")
 
 
 def by_rank(*texts: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mgpu.check import Evidence, Fix, Place, Problem
+from mgpu.check import DOCUMENTED, WHY, Evidence, Fix, Place, Problem
 from mgpu.snapshot import InScript, Script, ScriptCall, ScriptSet
 
 DDP = "torch.nn.parallel.DistributedDataParallel"
@@ -65,9 +65,10 @@ def finding(
     script: Script,
     spot: InScript,
     title: str,
-    why: str,
-    fix: Fix | tuple[Fix, ...],
+    fix: Fix | tuple[Fix, ...] = DOCUMENTED,
     others: Sequence[InScript] = (),
+    *,
+    why: str = WHY,
     **evidence: str | int | None,
 ) -> Problem:
     """A problem at a place in a script; `others` are further places of the same."""

@@ -1,0 +1,180 @@
+"""How many nodes, tasks and GPUs does a job ask for?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from mgpu.snapshot import JobScript
+
+_OPERATORS: tuple[dict[str, Callable[[int, int], int]], ...] = (
+    {"+": lambda a, b: a + b, "-": lambda a, b: a - b},
+    {"*": lambda a, b: a * b, "/": lambda a, b: a // b, "%": lambda a, b: a % b},
+)
+_DEEPEST, _LONGEST_NUMBER = 20, 12  # brackets in brackets; digits
+_ARITHMETIC = re.compile(r"\s*(\d+|[-+*/%()])")
+PARTS = ("hetjob", "packjob")
+_NAME = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
+_LONGEST_SUM = 300  # characters
+
+
+def number(job: JobScript, text: str | None) -> int | None:
+    """The number that a text comes to, with what the directives say of Slurm's variables; None: not known."""
+    if text is None or len(text) > _LONGEST_SUM:
+        return None
+    known = {
+        "SLURM_NNODES": _plain_nodes(job),
+        "SLURM_JOB_NUM_NODES": _plain_nodes(job),
+        "SLURM_GPUS_PER_NODE": _count(_value(job, "gpus-per-node")),
+        "SLURM_GPUS_ON_NODE": gpus_per_node(job),
+        "SLURM_NTASKS_PER_NODE": _whole(_value(job, "ntasks-per-node")),
+        "SLURM_NTASKS": tasks(job),
+        "SLURM_NPROCS": tasks(job),
+        "SLURM_CPUS_PER_TASK": _whole(_value(job, "cpus-per-task")),
+    }
+    missing = False
+
+    def put(found: re.Match[str]) -> str:
+        nonlocal missing
+        value = known.get(found[1])
+        missing |= value is None
+        return "0" if value is None else str(value)
+
+    text = text.strip()
+    if re.fullmatch(r"\$\(\(.*\)\)", text, re.DOTALL):
+        text = text[3:-2]
+    elif found := re.fullmatch(r"\$\(\s*expr\s+([^()|;&`]*)\)", text):
+        text = found[1].replace("\\", "")
+    elif not re.fullmatch(r"\d+|\$\{?\w+\}?", text):
+        return None
+    text = _NAME.sub(put, text)
+    return None if missing else _sum(text)
+
+
+def _sum(text: str) -> int | None:
+    """The value of a sum of whole numbers."""
+    tokens, place, text = [], 0, text.strip()
+    while place < len(text):
+        found = _ARITHMETIC.match(text, place)
+        if not found:
+            return None
+        tokens.append(found[1])
+        place = found.end()
+    tokens = [*reversed(tokens)]  # the next one is the last of the list
+    try:
+        value = _level(tokens, 0, 0)
+    except (IndexError, ValueError, ZeroDivisionError):
+        return None
+    return None if tokens else value
+
+
+def _level(tokens: list[str], level: int, depth: int) -> int:
+    """The value of what stands before the next operator of a lower level."""
+    if level == len(_OPERATORS):
+        return _atom(tokens, depth)
+    value = _level(tokens, level + 1, depth)
+    while tokens and tokens[-1] in _OPERATORS[level]:
+        operator = _OPERATORS[level][tokens.pop()]
+        value = operator(value, _level(tokens, level + 1, depth))
+    return value
+
+
+def _atom(tokens: list[str], depth: int) -> int:
+    token = tokens.pop()
+    if token == "(" and depth < _DEEPEST:
+        value = _level(tokens, 0, depth + 1)
+        if tokens.pop() != ")":
+            raise ValueError(token)
+        return value
+    if len(token) > _LONGEST_NUMBER:
+        raise ValueError(token)
+    return int(token)
+
+
+def _value(job: JobScript, *options: str) -> str | None:
+    directive = None if of_parts(job) else job.directive(*options)
+    return directive.value if directive else None
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < 9 else None
+
+
+def _count(text: str | None) -> int | None:
+    """The number of GPUs in "8", "a100:8", "a100:4(S:0-1)"."""
+    if not text:
+        return None
+    total = 0
+    for part in text.split(","):
+        amount = part.partition("(")[0].rpartition(":")[2]
+        if _whole(amount) is None:
+            return None
+        total += int(amount)
+    return total
+
+
+def of_parts(job: JobScript) -> bool:
+    """Whether the job has several parts, each with directives of its own ("hetjob", once "packjob")."""
+    return any(one.obeyed and one.written in PARTS for one in job.directives)
+
+
+def _plain_nodes(job: JobScript) -> int | None:
+    return _whole(_value(job, "nodes"))
+
+
+def nodes(job: JobScript) -> int | None:
+    """How many nodes the directives ask for; None where they do not say, or leave it open."""
+    given = _value(job, "nodes")
+    if given is not None:
+        return _whole(given)
+    together, each = _whole(_value(job, "ntasks")), _whole(_value(job, "ntasks-per-node"))
+    if together and each and together % each == 0:
+        return together // each
+    return None
+
+
+def tasks_per_node(job: JobScript) -> int | None:
+    """How many tasks a node has for the directives; None where that is open."""
+    each = _value(job, "ntasks-per-node")
+    if each is not None:
+        return _whole(each)
+    if _value(job, "ntasks-per-gpu", "ntasks-per-socket", "ntasks-per-core", "gpus-per-task") is not None:
+        return None
+    together, number_of_nodes = _value(job, "ntasks"), nodes(job)
+    if together is None:
+        return None if of_parts(job) else 1
+    amount = _whole(together)
+    return amount // number_of_nodes if amount and number_of_nodes and amount % number_of_nodes == 0 else None
+
+
+def tasks(job: JobScript) -> int | None:
+    """How many tasks the directives ask for in all."""
+    together = _value(job, "ntasks")
+    if together is not None:
+        return _whole(together)
+    each, number_of_nodes = tasks_per_node(job), nodes(job)
+    return each * number_of_nodes if each and number_of_nodes else None
+
+
+def gres_gpus(job: JobScript) -> int | None:
+    """The GPUs of a node that --gres asks for; None where it asks for none."""
+    found = None
+    for part in (_value(job, "gres") or "").split(","):
+        pieces = part.partition("(")[0].split(":")
+        if pieces[0] == "gpu" or pieces[:2] == ["gres", "gpu"]:
+            amount = pieces[-1] if len(pieces) > 1 and pieces[-1] != "gpu" else "1"
+            found = (found or 0) + int(amount) if _whole(amount) is not None else 1 if len(pieces) == 2 else None
+    return found
+
+
+def gpus_per_node(job: JobScript) -> int | None:
+    """How many GPUs a node has for the directives; None where they do not say."""
+    if (each := _count(_value(job, "gpus-per-node"))) is not None:
+        return each
+    if (by_gres := gres_gpus(job)) is not None:
+        return by_gres
+    together, number_of_nodes = _count(_value(job, "gpus")), nodes(job)
+    if together and number_of_nodes and together % number_of_nodes == 0:
+        return together // number_of_nodes
+    of_task, each_node = _count(_value(job, "gpus-per-task")), _whole(_value(job, "ntasks-per-node"))
+    return of_task * each_node if of_task and each_node else None

@@ -1,0 +1,179 @@
+"""What does a job script start, on which nodes, and with which options?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from mgpu.check import Answer, Ok, Skip
+from mgpu.known_launchers import KNOWN, KnownLauncher
+from mgpu.snapshot import JobCommand, JobScript, JobVariable
+
+from ._amounts import nodes, number
+
+# fmt: off
+# What starts a command on the nodes of the job, or is told where.
+SPREADS = frozenset({
+    "srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "prterun", "ibrun", "jsrun", "aprun", "lrun",
+    "ssh", "pdsh", "clush", "horovodrun", "flux", "parallel", "dsh", "xargs",
+})
+# A launcher that is one per node and starts the node's ranks; each stands for shape "one task per node".
+PER_NODE = frozenset(name for name, known in KNOWN.items() if known.per_node)
+_SHORT = {
+    "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "K": "kill-on-bad-exit", "W": "wait",
+    "w": "nodelist", "l": "label", "o": "output", "e": "error", "x": "exclude", "F": "nodefile", "r": "relative",
+}
+# fmt: on
+_SRUN_SWITCHES = "EHIkKlOQsuvX"  # short options that take no value, and may stand before another: -lN2
+
+
+def where_known(job: JobScript, launches: Sequence[JobCommand], text: str) -> Answer:
+    """Nothing found; unless nobody knows whether a launch is for several nodes."""
+    unknown = any(spans(job, command) is None for command in launches)
+    return Skip("on how many nodes it trains is not known") if unknown else Ok(text)
+
+
+def option(command: JobCommand, *names: str) -> tuple[str, int] | None:
+    """The value of a launcher's option and the place of the word it stands in; "" for one without a value."""
+    return _option(command.words, 1, len(command.words) if command.script is None else command.script, names)
+
+
+def _option(words: Sequence[str], start: int, end: int, names: Sequence[str]) -> tuple[str, int] | None:
+    wanted = {name.replace("-", "_") for name in names if name}
+    found: tuple[str, int] | None = None
+    for place in range(start, end):
+        name, equals, value = words[place].partition("=")
+        if not name.startswith("-") or name.lstrip("-").replace("-", "_") not in wanted:
+            continue
+        following = words[place + 1] if place + 1 < end else ""
+        if equals:
+            found = value, place
+        else:
+            found = ("", place) if following.startswith("--") or place + 1 >= end else (following, place + 1)
+    return found
+
+
+def step_of(job: JobScript, command: JobCommand) -> JobCommand | None:
+    """The srun that starts a command."""
+    return job.commands[command.step] if command.step is not None and command.step < len(job.commands) else None
+
+
+def of_step(step: JobCommand | None, name: str) -> str | None:
+    """The value of an option of srun; "" for one without a value, None where it is not given."""
+    if step is None:
+        return None
+    found = None
+    letter = next((one for one, long in _SHORT.items() if long == name), None)
+    words = step.words
+    for place, word in enumerate(words[1:], 1):
+        if word.startswith("--"):
+            given, equals, value = word[2:].partition("=")
+            if given == name or (name == "ntasks-per-node" and given == "tasks-per-node"):
+                following = words[place + 1] if place + 1 < len(words) else ""
+                found = value if equals else "" if following.startswith("-") else following
+        elif letter and (bundled := re.match(rf"-[{_SRUN_SWITCHES}]*{letter}(.*)", word)):
+            following = words[place + 1] if place + 1 < len(words) else ""
+            found = bundled[1] or ("" if following.startswith("-") or letter == "K" else following)
+    return found
+
+
+def opaque(step: JobCommand | None) -> bool:
+    """Whether options of an srun stand in a variable that is not known."""
+    return step is not None and any(
+        word.startswith("$") and not step.words[place].startswith("-") and "=" not in word.partition("$")[0]
+        for place, word in enumerate(step.words[1:], 1)
+        if not step.words[place - 1].startswith("-") or step.words[place - 1] in ("-l", "-u", "--label")
+    )
+
+
+def nodes_of(job: JobScript, command: JobCommand) -> int | None:
+    """How many nodes a command runs on; None where that is not known."""
+    step = step_of(job, command)
+    given = of_step(step, "nodes")
+    if given is not None:
+        return number(job, given)
+    if opaque(step) or of_step(step, "nodelist") is not None or of_step(step, "exclude") is not None:
+        return None
+    return nodes(job)
+
+
+def spans(job: JobScript, command: JobCommand) -> bool | None:
+    """Whether a launch is meant for several nodes; None where that is not known."""
+    amount = nodes_of(job, command)
+    if amount is not None:
+        return amount > 1
+    asked = option(command, "nnodes", "num_machines")
+    if asked is None:
+        return None
+    wanted = number(job, asked[0].partition(":")[0])
+    return True if wanted is not None and wanted > 1 else None if wanted is None else False
+
+
+def meant_for_several(job: JobScript, command: JobCommand) -> bool:
+    """As `spans`, and where the number is a variable of the job, the script was written for several."""
+    known = spans(job, command)
+    if known is not None:
+        return known
+    asked = option(command, "nnodes", "num_machines")
+    return asked is not None and "$" in asked[0]
+
+
+def per_node_launches(job: JobScript) -> list[JobCommand]:
+    """The launches of torchrun and accelerate."""
+    return [command for command in job.launches if command.launcher in PER_NODE and not command.inner]
+
+
+def _known(command: JobCommand) -> KnownLauncher:
+    return KNOWN[command.launcher] if command.launcher else KnownLauncher()
+
+
+def spread(command: JobCommand) -> bool:
+    """Whether something starts a command on the nodes."""
+    return bool(SPREADS & set(command.through))
+
+
+def variables(command: JobCommand, word: int) -> list[JobVariable]:
+    """The variables in one word of a command."""
+    return [one for one in command.variables if one.word == word]
+
+
+def backend(command: JobCommand) -> str:
+    """How the launchers of a run meet: "static" or "c10d" ..., as the command line says."""
+    given = option(command, "rdzv_backend")
+    if given is not None:
+        return given[0]
+    if command.launcher == "torchrun" and option(command, "standalone") is not None:
+        return "c10d"
+    return "static"
+
+
+def head(command: JobCommand) -> tuple[str, int] | None:
+    """Where the launchers of a run meet, without the port, and the place of the word that says so."""
+    known = _known(command)
+    if (endpoint := option(command, known.endpoint)) is not None:
+        return re.sub(r":[^:)}]*$|:\$\(\(.*\)\)$", "", endpoint[0]), endpoint[1]
+    return option(command, known.address)
+
+
+def port(command: JobCommand) -> tuple[str, int] | None:
+    """The port at which the launchers of a run meet, and the place of the word that says so."""
+    known = _known(command)
+    endpoint = option(command, known.endpoint)
+    if endpoint is not None and ":" in endpoint[0]:
+        found = re.search(r":([^:]*|\$\(\(.*\)\)|\$\{.*\})$", endpoint[0])
+        return (found[1], endpoint[1]) if found else None
+    return option(command, known.port)
+
+
+def line_of(command: JobCommand, word: int) -> int:
+    """The line a word of a command stands in."""
+    return command.lines[word] if word < len(command.lines) else command.line
+
+
+def hides_options(command: JobCommand) -> bool:
+    """Whether some of a launcher's options stand in a variable that is not known."""
+    given = command.arguments
+    return any(
+        word.startswith("$") and (place == 0 or not given[place - 1].startswith("-") or "=" in given[place - 1])
+        for place, word in enumerate(given)
+    )
