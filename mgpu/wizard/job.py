@@ -18,6 +18,7 @@ from mgpu.wizard.answers import BY_NAME, Answers, Origin, shown
 from mgpu.wizard.manual_commands import environment
 from mgpu.wizard.nodes import Nodes, Site, kind_type
 from mgpu.wizard.proposal_types import Option, Part, Proposal, Setting, origin_of
+from mgpu.wizard.topics import HERE, JOB
 
 _WIDTH: Final = 44  # of a row's text
 _WARN_S: Final = 300  # a job that queues again is told so long before its end: time for a checkpoint
@@ -68,11 +69,6 @@ def part(nodes: Nodes, answers: Answers, site: Site, count: int) -> Part:
     )
 
 
-# Which engines can be told an answer; one that is not named here all of them can.
-_FOR: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("partition", "account", "qos", "constraint", "requeue", "preflight", "spare"), ("slurm",)),
-    "time": ("slurm", "kubeflow"), "container": ("slurm", "kubeflow", "skypilot"), "address": (), "port": (),
-}  # fmt: skip
 _SHAPES_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "slurm": tuple(_SHAPES), "torchrun": ("torchrun",), "kubeflow": ("accelerate", "torchrun"),
     "skypilot": ("accelerate", "torchrun"),
@@ -84,8 +80,10 @@ def _without_meaning(answers: Answers, site: Site) -> tuple[list[str], list[str]
     engine = site.engine or "slurm"
     name = ENGINES[engine]
     found: dict[str, str] = {}
-    for key, engines in _FOR.items():
-        if engine not in engines and answers[key]:
+    # First what the fewest engines take, at last what none does.
+    for one in sorted((*JOB, *HERE), key=lambda one: len(one.engines or ()) or len(ENGINES)):
+        key, engines = one.name, one.engines
+        if engines is not None and engine not in engines and answers[key]:
             why = f"{name} tells the ranks where they meet" if not engines else f"{name} cannot be told"
             if engine == "torchrun" and not engines:
                 why = "the script takes it where it is started: HEAD=NAME PORT=NUMBER"
@@ -96,7 +94,7 @@ def _without_meaning(answers: Answers, site: Site) -> tuple[list[str], list[str]
     told = {key: text.replace(" yes:", ":", 1) for key, text in told.items()}
     kept = {key for key in told if answers.origins.get(key) in ("you", "file")}
     return [text for key, text in told.items() if key not in kept], [
-        f"{text}; it is left out." for key, text in told.items() if key in kept and _FOR.get(key)
+        f"{text}; it is left out." for key, text in told.items() if key in kept and BY_NAME[key].engines
     ]
 
 
@@ -132,21 +130,10 @@ def where(*, recommended: bool) -> tuple[Option, ...]:
     )
 
 
-def asks(nodes: Nodes, answers: Answers, site: Site) -> tuple[str, ...]:
-    """The questions about the job that have more than one answer here; none depends on its own answer."""
-    kind = nodes.kind
-    unnamed = len(gpu_models.named(kind_type(kind))) != 1 and not site.named and (kind is None or kind.gpus > 0)
-    slurm = not site.engine
-    each = {
-        "slurm": slurm and site.offers_slurm, "partition": slurm and len(nodes.choices) > 1, "nodes": True,
-        "gpus_per_node": kind is None or kind.gpus > 1, "gpu_model": unnamed,
-        "time": slurm or site.engine in _FOR["time"],
-        "account": slurm and bool(_account_options(site)), "qos": slurm and bool(_qos_options(site, answers)),
-        "constraint": slurm, "container": slurm or site.engine in _FOR["container"], "shape": slurm, "requeue": slurm,
-        "preflight": slurm, "spare": slurm and answers.preflight is not False,
-        "command": True,
-    }  # fmt: skip
-    return tuple(name for name, asked in each.items() if asked)
+def gpus_named(nodes: Nodes, site: Site) -> bool:
+    """Whether it is known which GPUs the nodes have, or nobody has to say it."""
+    known = len(gpu_models.named(kind_type(nodes.kind))) == 1
+    return known or site.named or (nodes.kind is not None and not nodes.kind.gpus)
 
 
 def made(proposal: Proposal, nodes: Nodes, site: Site) -> Job:

@@ -54,7 +54,8 @@ def propose(snapshot: Snapshot, answers: Answers, machine: str, site: Site = _NO
     proposal = replace(
         whole, settings=tuple(settings), problems=tuple(dict.fromkeys(problems)), notes=tuple(notes), answers=answers,
         options={**whole.options, **extra.options}, chosen={**whole.chosen, **extra.chosen}, engine=engine,
-        machine=_headline(on, whole, engine), asks=job.asks(on, answers, site),
+        machine=_headline(on, whole, engine), gpus_of_node=on.kind.gpus if on.kind else None,
+        gpus_named=job.gpus_named(on, site),
         gpu_model=(on.snapshot.gpus[0].name or "").removeprefix("NVIDIA ") if on.snapshot.gpus else "",
     )  # fmt: skip
     return replace(proposal, job=job.made(proposal, on, site))

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from mgpu.job_files.job import Job
 from mgpu.planning.memory import Need
-from mgpu.wizard.answers import UNDECIDED, Answers, Origin
+from mgpu.wizard.answer_fields import Answers, Origin
 
 Status = Literal["", "ok", "warn", "fail"]
 
@@ -82,11 +82,12 @@ class Proposal:
     free_bytes: int | None = None  # what a run finds on the smallest GPU when nobody else uses it
     steps: int | None = None  # optimizer steps in an epoch
     gpu_ids: str | None = None  # of accelerate, where not simply the first GPUs are used
-    answers: Answers = UNDECIDED  # the decisions it was made from
+    answers: Answers = Answers()  # the decisions it was made from
     engine: str = ""  # what starts the machines: slurm, kubeflow ...; "": this machine, or people by hand
     job: Job | None = None  # what the engine is asked for
     gpu_model: str = ""  # of the job's nodes
-    asks: tuple[str, ...] = ()  # questions about the job that have more than one answer here
+    gpus_of_node: int | None = None  # that a node of the job has; None: not known
+    gpus_named: bool = True  # which GPUs the nodes have is known, or nobody has to say it
 
     @property
     def unit(self) -> str:

@@ -23,14 +23,8 @@ from mgpu.wizard import answers_file
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.nodes import Site, asking_text
 from mgpu.wizard.proposal_types import Proposal
+from mgpu.wizard.topics import JOB
 from mgpu.wizard.write_config import DEFAULT_FILE
-
-# What a config can be made without, but no machine can tell. Everything else has a default.
-_NEEDED = ("params", "batch_per_gpu")
-_OF_A_JOB = (
-    "partition", "account", "qos", "constraint", "time", "gpus_per_node", "gpu_model", "shape", "container", "requeue",
-    "preflight", "spare", "command",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -190,10 +184,9 @@ def _refuse_missing(request: Request) -> None:
     given = request.answers
     replayed = "answers" in given.origins.values() or request.edit
     known = {*given.origins, *(["params"] if given.model or request.params_from else [])}
-    missing = [name for name in _NEEDED if name not in known]
+    missing = [one for one in decisions.KEYS if one.needed and one.name not in known]
     if replayed or not missing:
         return
-    flags = {key.name: key.flag for key in decisions.KEYS}
     why = (
         "--no-input: nothing is asked." if request.no_input else
         "CI is set, so nothing is asked." if os.environ.get("CI") else
@@ -202,7 +195,7 @@ def _refuse_missing(request: Request) -> None:
     )  # fmt: skip
     raise MgpuError(
         f"{why}\n"
-        f"Missing: {', '.join(f'{name} ({flags[name]})' for name in missing)}\n"
+        f"Missing: {', '.join(f'{one.name} ({one.flag})' for one in missing)}\n"
         "Either   mgpu configure --yes              take every value shown by --dry-run\n"
         "or       mgpu configure --answers FILE     replay a file of answers",
         errors.USAGE,
@@ -262,10 +255,11 @@ def _refuse_job_options(request: Request) -> None:
     """Options of a job, typed where there is none: nothing would come of them."""
     answers = request.answers
     typed = [("--job", request.job)] if request.job else []
-    for name in _OF_A_JOB:
-        if answers.origins.get(name) == "flag" and answers[name] and answers[name] != "auto":
-            value = decisions.shown(name, answers[name])
-            typed.append((decisions.BY_NAME[name].flag, "" if answers[name] is True else value))
+    for one in decisions.KEYS:
+        value = answers[one.name]
+        of_a_job = one in JOB and one.name != "slurm"
+        if of_a_job and answers.origins.get(one.name) == "flag" and value and value != "auto":
+            typed.append((one.flag, "" if value is True else decisions.shown(one.name, value)))
     if typed:
         option = " ".join(filter(None, typed[0]))
         raise MgpuError(f"{option}: there is no job: --slurm, or --emit ENGINE", errors.USAGE)

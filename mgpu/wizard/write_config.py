@@ -31,14 +31,6 @@ from mgpu.wizard.proposal_types import Proposal
 from mgpu.wizard.render_yaml import remembered, render
 
 DEFAULT_FILE = "accelerate.yaml"
-# Decisions that no value of the file tells; a file of ours repeats them in its first lines.
-_ONLY_REMEMBERED = frozenset(
-    {
-        "params", "model", "train", "trainable", "optimizer", "seq_len", "epochs", "drop_last", "lr", "lr_ref_batch",
-        "lr_rule", "workers", "reshard", "slurm", "partition", "account", "qos", "constraint", "time", "gpus_per_node",
-        "gpu_model", "shape", "container", "requeue", "preflight", "spare", "command",
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -119,8 +111,9 @@ def edited(path: Path, snapshot: Snapshot) -> Answers:
 
 
 def _only_remembered(text: str) -> dict[str, Any]:
+    """Decisions that no value of a file tells; a file of ours repeats them in its first lines."""
     kept = remembered(text)
-    return {name: kept[name] for name in kept.origins if name in _ONLY_REMEMBERED}
+    return {name: kept[name] for name in kept.origins if not decisions.BY_NAME[name].in_config}
 
 
 def unchanged(path: Path, text: str) -> bool:
