@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -43,30 +43,23 @@ def part(nodes: Nodes, answers: Answers, site: Site, count: int) -> Part:
         limit, wrong = _time_row(nodes.partition, answers)
         rows += [*_partition_row(nodes, answers), limit, *_preflight_rows(answers), *_said(answers)]
         problems += [*wrong, *_size(nodes, answers, count), *_accounts(nodes, answers, site)]
-        options |= {
-            "partition": _partitions(nodes),
-            "account": _account_options(site),
-            "qos": _qos_options(site, answers),
-        }
+        options |= {"partition": _partitions(nodes), "account": _account_options(site)}
+        options["qos"] = _qos_options(site, answers)
         chosen |= _chosen(nodes, answers, site)
         if site.offers_slurm:
             options["slurm"] = where(recommended=True)
             chosen["slurm"] = "yes"
     options["shape"] = tuple(Option(name, name, None, name == "accelerate", text) for name, text in _SHAPES.items())
-    chosen |= {
-        "shape": _shape(answers),
-        "gpus_per_node": str(nodes.gpus),
-        "command": shlex.join(_command(answers, site)),
-    }
+    words = shlex.join(_command(answers, site))
+    chosen |= {"shape": _shape(answers), "gpus_per_node": str(nodes.gpus), "command": words}
     if answers.spare and answers.preflight is False:
         problems.append("--spare stands in for nodes that the pre-flight finds bad: not together with --no-preflight")
     refused, dropped = _without_meaning(answers, site)
     problems += refused
     notes += dropped
     problems += _secret(_command(answers, site))
-    return Part(
-        tuple(rows), {name: menu for name, menu in options.items() if menu}, chosen, tuple(problems), tuple(notes)
-    )
+    menus = {name: menu for name, menu in options.items() if menu}
+    return Part(tuple(rows), menus, chosen, tuple(problems), tuple(notes))
 
 
 _SHAPES_OF: Final[Mapping[str, tuple[str, ...]]] = {
@@ -211,15 +204,10 @@ def _container(image: str | None) -> Container | None:
 
 
 def _engine_row(answers: Answers, site: Site) -> Setting:
-    name = site.engine or "slurm"
-    origin: Origin = "flag" if site.engine else origin_of(answers, "slurm")
-    return Setting(
-        "engine",
-        f"{ENGINES[name]}, by {site.file}"[:48],
-        origin,
-        "starts the ranks",
-        "slurm" if not site.engine else None,
-    )
+    text = f"{ENGINES[site.engine or 'slurm']}, by {site.file}"[:48]
+    if site.engine:
+        return Setting("engine", text, "flag", "starts the ranks")
+    return Setting("engine", text, origin_of(answers, "slurm"), "starts the ranks", "slurm")
 
 
 def _command_row(answers: Answers, site: Site) -> Setting:
@@ -376,18 +364,18 @@ def offer(partition: Partition) -> str:
 
 
 def _account_options(site: Site) -> tuple[Option, ...]:
-    mine, default = _my_accounts(site), site.cluster.default_account if site.cluster else ""
-    if len(mine) < 2:
-        return ()
-    return tuple(Option(name, name, None, name == default, "your default" if name == default else "") for name in mine)
+    return _of_names(_my_accounts(site), site.cluster.default_account if site.cluster else "")
 
 
 def _qos_options(site: Site, answers: Answers) -> tuple[Option, ...]:
     account = answers.account or (site.cluster.default_account if site.cluster else "")
-    names = _my_qos(site, account)
-    if site.cluster is None or len(names) < 2:
+    return _of_names(_my_qos(site, account), _default_qos(site, account))
+
+
+def _of_names(names: Sequence[str], default: str) -> tuple[Option, ...]:
+    """One line each; none where there is nothing to choose."""
+    if len(names) < 2:
         return ()
-    default = _default_qos(site, account)
     return tuple(Option(name, name, None, name == default, "your default" if name == default else "") for name in names)
 
 

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from mgpu import quantities
+
 MOST: Final = 999_999  # samples, steps, epochs: anything larger is a slip of the keyboard
 MOST_SAMPLES: Final = 1_000_000_000
 _YEAR_S: Final = 365 * 24 * 3600  # the longest job
@@ -66,24 +68,18 @@ def host_of(raw: object) -> str:
 
 
 def rate_of(raw: object) -> float:
-    from mgpu.planning import plan
-
-    value = plan.parse_rate("" if isinstance(raw, bool | list | dict) else str(raw))
+    value = quantities.parse_rate("" if isinstance(raw, bool | list | dict) else str(raw))
     if value > 1_000:
         raise ValueError(f"a learning rate of {value:g} is too large to be meant: write a number such as 2e-5")
     return value
 
 
 def params_of(raw: object) -> int:
-    from mgpu.planning import plan
-
-    return plan.parse_params(_digits(raw))
+    return quantities.parse_params(_digits(raw))
 
 
 def count_of(raw: object) -> int:
-    from mgpu.planning import plan
-
-    return plan.parse_count(_digits(raw))
+    return quantities.parse_count(_digits(raw))
 
 
 def _digits(raw: object) -> str:
