@@ -19,7 +19,7 @@ Panel = Callable[[str, "Answers", "Proposal", int], list[str]]
 ON_SLURM: Final = ("slurm",)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Case:
     """What decides whether a question is asked."""
 
@@ -40,7 +40,7 @@ class Case:
         return self.proposal.chosen.get("strategy") in SPLITTING
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)  # each method more is time at the start of a command
 class Decision:
     """One thing that can be decided: a field of Answers, every name it has outside, and the question that asks it."""
 
@@ -72,6 +72,8 @@ class Decision:
     here: bool = False  # about this machine or machines started by hand: never asked for a job
     engines: tuple[str, ...] | None = None  # those that can be told; None: all
     together: tuple[str, ...] = ()  # questions that its row of the review asks as well
+    label: str = ""  # of its row in the review, where no subject of the proposal has one for it …
+    why: str = ""  # … and what that row says besides the value
     row: str = ""  # the row of the review that shows it, where that is another's
 
     def __post_init__(self) -> None:

@@ -15,12 +15,12 @@ from mgpu.probes.cluster import seconds
 from mgpu.secrets_masking import MASK, masked_argv
 from mgpu.snapshot import Partition
 from mgpu.wizard.answers import BY_NAME, Answers, Origin, shown
+from mgpu.wizard.decided_rows import WIDTH, rows_of
 from mgpu.wizard.manual_commands import environment
 from mgpu.wizard.nodes import Nodes, Site, kind_type
 from mgpu.wizard.proposal_types import Option, Part, Proposal, Setting, origin_of
 from mgpu.wizard.topics import HERE, JOB
 
-_WIDTH: Final = 44  # of a row's text
 _WARN_S: Final = 300  # a job that queues again is told so long before its end: time for a checkpoint
 _SHAPES: Final = {
     "accelerate": "one task a node; accelerate starts its ranks by the config",
@@ -63,9 +63,11 @@ def part(nodes: Nodes, answers: Answers, site: Site, count: int) -> Part:
 
 
 _SHAPES_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "slurm": tuple(_SHAPES), "torchrun": ("torchrun",), "kubeflow": ("accelerate", "torchrun"),
+    "slurm": tuple(_SHAPES),
+    "torchrun": ("torchrun",),
+    "kubeflow": ("accelerate", "torchrun"),
     "skypilot": ("accelerate", "torchrun"),
-}  # fmt: skip
+}
 
 
 def _without_meaning(answers: Answers, site: Site) -> tuple[list[str], list[str]]:
@@ -212,7 +214,7 @@ def _engine_row(answers: Answers, site: Site) -> Setting:
 
 def _command_row(answers: Answers, site: Site) -> Setting:
     text = shlex.join(_command(answers, site))
-    short = text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+    short = text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
     origin: Origin = origin_of(answers, "command") if answers.command else "rule"
     why = f"in {site.file}" if answers.command else "the script of this folder, or train.py"
     return Setting("training", short, origin, why, "command")
@@ -224,7 +226,7 @@ def _partition_row(nodes: Nodes, answers: Answers) -> list[Setting]:
         return []
     name = answers.partition or (partition.name if partition else "")
     origin: Origin = origin_of(answers, "partition") if answers.partition else "probe"
-    return [Setting("partition", name[:_WIDTH], origin, _about(partition) if partition else "", "partition")]
+    return [Setting("partition", name[:WIDTH], origin, _about(partition) if partition else "", "partition")]
 
 
 def _about(partition: Partition) -> str:
@@ -241,10 +243,8 @@ def _time_row(partition: Partition | None, answers: Answers) -> tuple[Setting, l
         return Setting("time limit", text, "rule", why, "time"), []
     length = seconds(answers.time)
     wrong = most is not None and length is not None and length > most
-    row = Setting(
-        "time limit", answers.time, origin_of(answers, "time"), f"at most {duration(most)}" if most else "", "time",
-        status="fail" if wrong else "",
-    )  # fmt: skip
+    why = f"at most {duration(most)}" if most else ""
+    row = Setting("time limit", answers.time, origin_of(answers, "time"), why, "time")
     if not wrong or most is None or partition is None:
         return row, []
     return row, [
@@ -263,16 +263,7 @@ def _preflight_rows(answers: Answers) -> list[Setting]:
 
 def _said(answers: Answers) -> list[Setting]:
     """Rows of what has no row unless somebody decides it."""
-    rows = [
-        ("account", answers.account, "pays for the job"), ("QOS", answers.qos, "quality of service"),
-        ("constraint", answers.constraint, "only nodes with it"),
-        ("container", answers.container, "the ranks run in it"),
-    ]  # fmt: skip
-    found = [
-        Setting(label, text[:_WIDTH], origin_of(answers, label.lower()), why, label.lower())
-        for label, text, why in rows
-        if text
-    ]
+    found = rows_of(answers, JOB)
     if answers.shape != "auto":
         found.append(Setting("started by", answers.shape, origin_of(answers, "shape"), _SHAPES[answers.shape], "shape"))
     if answers.requeue is not None:
@@ -356,10 +347,11 @@ def offer(partition: Partition) -> str:
     kind = next(iter(partition.kinds), None)
     types = [f"{g.count} x {g.type or 'GPU'}" for g in kind.gres if g.name == "gpu"] if kind else []
     parts = [
-        f"{partition.usable} node{'' if partition.usable == 1 else 's'}", " + ".join(types) or "no GPU",
+        f"{partition.usable} node{'' if partition.usable == 1 else 's'}",
+        " + ".join(types) or "no GPU",
         f"up to {duration(partition.max_time_s)}" if partition.max_time_s is not None else "no time limit",
         f"at most {partition.max_nodes} a job" if partition.max_nodes is not None else "",
-    ]  # fmt: skip
+    ]
     return ", ".join(filter(None, parts))
 
 

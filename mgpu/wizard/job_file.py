@@ -51,10 +51,9 @@ def text_of(proposal: Proposal, path: Path, config: Path, config_text: str, flag
 
 def _plan(proposal: Proposal, config: Path, config_text: str) -> engines.Plan:
     assert proposal.job is not None
-    return engines.Plan(
-        proposal.job, proposal.values, config_text, str(config), proposal.gpu_model, proposal.cpu,
-        {name: value for name, value in environment(proposal).items() if name != "CUDA_VISIBLE_DEVICES"},
-    )  # fmt: skip
+    env = {name: value for name, value in environment(proposal).items() if name != "CUDA_VISIBLE_DEVICES"}
+    job, values, model = proposal.job, proposal.values, proposal.gpu_model
+    return engines.Plan(job, values, config_text, str(config), model, proposal.cpu, env)
 
 
 def _word(path: Path) -> str:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from mgpu.job_files.job import Job
 from mgpu.planning.memory import Need
 from mgpu.wizard.answer_fields import Answers, Origin
-
-Status = Literal["", "ok", "warn", "fail"]
 
 
 @dataclass(frozen=True)
@@ -34,17 +32,6 @@ class Setting:
     reason: str = ""
     question: str | None = None  # the question that edits it; None: nothing to ask
     keys: Mapping[str, Any] = field(default_factory=dict)  # dotted accelerate keys it becomes, in the file's order
-    status: Status = ""  # of rows that judge: memory, what stands in the way
-
-    @property
-    def key(self) -> str | None:
-        """The first accelerate key it becomes."""
-        return next(iter(self.keys), None)
-
-    @property
-    def value(self) -> Any:
-        """What stands under that key."""
-        return next(iter(self.keys.values()), None)
 
 
 @dataclass(frozen=True)

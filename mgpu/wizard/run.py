@@ -83,10 +83,15 @@ def _site(request: Request, answers: Answers, snapshot: Snapshot, *, asking: boo
         if found is None and not wanted:
             return Site()
     return Site(
-        cluster=found, engine=request.emit, named=bool(request.machine_flags), command=folder.command(Path.cwd()),
-        setup=setup_lines(python=request.python), mgpu=folder.own_command(),
-        config=os.fspath(request.path), file=os.fspath(request.job_file),
-    )  # fmt: skip
+        found,
+        request.emit,
+        named=bool(request.machine_flags),
+        command=folder.command(Path.cwd()),
+        setup=setup_lines(python=request.python),
+        mgpu=folder.own_command(),
+        config=os.fspath(request.path),
+        file=os.fspath(request.job_file),
+    )
 
 
 def _validate(request: Request) -> int:
@@ -94,12 +99,9 @@ def _validate(request: Request) -> int:
     from mgpu.validate import run as validate_run
 
     machine = _look(request)[0] if request.from_ or request.target else None
-    return validate_run.run(
-        validate_request.Request(
-            request.validate or (request.show_origin,), request.loader, request.format, request.fix, request.dry_run,
-            show_origin=bool(request.show_origin), machine=machine, python=request.python,
-        )
-    )  # fmt: skip
+    paths, origin = request.validate or (request.show_origin,), bool(request.show_origin)
+    asked = validate_request.Request(paths, request.loader, request.format, request.fix, request.dry_run)
+    return validate_run.run(replace(asked, show_origin=origin, machine=machine, python=request.python))
 
 
 def _look(request: Request) -> tuple[Snapshot, int, str]:
@@ -128,7 +130,7 @@ def _answers(request: Request, snapshot: Snapshot, nodes: int) -> Answers:
         given = decisions.merge(given, write_config.edited(Path(request.edit), snapshot))
     return model.resolved(
         given, offline=request.offline, script=request.params_from, python=request.python, say=messages.notice
-    )  # fmt: skip
+    )
 
 
 def _refuse_missing(request: Request) -> None:
@@ -139,12 +141,13 @@ def _refuse_missing(request: Request) -> None:
     missing = [one for one in decisions.KEYS if one.needed and one.name not in known]
     if replayed or not missing:
         return
-    why = (
-        "--no-input: nothing is asked." if request.no_input else
-        "CI is set, so nothing is asked." if os.environ.get("CI") else
-        f"--format {request.format}: nothing is asked." if request.format != "human" and report_screen.can_ask() else
-        "no terminal, so nothing can be asked."
-    )  # fmt: skip
+    why = "no terminal, so nothing can be asked."
+    if request.no_input:
+        why = "--no-input: nothing is asked."
+    elif os.environ.get("CI"):
+        why = "CI is set, so nothing is asked."
+    elif request.format != "human" and report_screen.can_ask():
+        why = f"--format {request.format}: nothing is asked."
     raise MgpuError(
         f"{why}\n"
         f"Missing: {', '.join(f'{one.name} ({one.flag})' for one in missing)}\n"

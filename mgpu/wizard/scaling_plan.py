@@ -218,8 +218,9 @@ def _step_notes(answers: Answers, rows: Sequence[plan.Row]) -> list[str]:
     others = []
     for row in rows:
         if row.steps and row.per_gpu and row.accumulate and answers.dataset_size:
-            own = plan.steps(answers.dataset_size, row.per_gpu, row.ranks, row.accumulate, drop_last=dropped,
-                             sampler="torch")  # fmt: skip
+            own = plan.steps(
+                answers.dataset_size, row.per_gpu, row.ranks, row.accumulate, drop_last=dropped, sampler="torch"
+            )
             if own.optimizer_steps != row.steps.optimizer_steps:
                 others.append(f"{own.optimizer_steps:,} on {row.ranks}")
     if others:
@@ -233,10 +234,7 @@ def _memory_notes(
     if not held or answers.params is None:
         return ()
     some = [one.need for row in held.values() for one in row]
-    notes = [
-        f"{', '.join(name)}: {formula}."
-        for formula, name in _by_formula(held[min(held)]).items()
-    ]  # fmt: skip
+    notes = [f"{', '.join(name)}: {formula}." for formula, name in _by_formula(held[min(held)]).items()]
     left_out = list(dict.fromkeys(part for need in some for part in need.not_counted))
     notes.append(f"Not counted: {', '.join(left_out)}. DDP on several GPUs includes its gradient buckets.")
     if size is not None:

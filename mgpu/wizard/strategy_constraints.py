@@ -70,7 +70,7 @@ class Situation:
             return (
                 f"needs {memory.gib(need.host_bytes / self.nodes)} of RAM per machine, "
                 f"have {memory.gib(self.ram_bytes)}"
-            )  # fmt: skip
+            )
         return None
 
 

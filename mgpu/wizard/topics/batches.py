@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mgpu.planning import plan
 from mgpu.wizard.decision import Decision
 from mgpu.wizard.panel_lines import NARROW
 from mgpu.wizard.value_readers import MOST, MOST_SAMPLES, count_of, whole, yes_no
@@ -18,6 +17,8 @@ _SAMPLES: Final = 1_000  # what steps are told for while the size of the dataset
 
 def _panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[str]:
     """The effective batch and the steps of an epoch."""
+    from mgpu.planning import plan
+
     ranks, unit, size, times = proposal.ranks, proposal.unit, proposal.batch_per_gpu, proposal.accumulate
     if size is None:
         many = f"{ranks} {unit}{'s' if ranks > 1 else ''}"
@@ -49,6 +50,8 @@ def _panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[
 
 def _accumulations(proposal: Proposal, samples: int, drop: bool, width: int, *, known: bool) -> list[str]:
     """The same micro-batch with more accumulation."""
+    from mgpu.planning import plan
+
     now, size = proposal.accumulate, proposal.batch_per_gpu or 1
     shown = sorted({1, 2, 4, 8, now} - ({8} if now < 8 else {1, 2}))
     per = "epoch" if known else f"{_SAMPLES:,}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mgpu.planning import plan
 from mgpu.wizard.decision import Decision
 from mgpu.wizard.panel_lines import NARROW
 from mgpu.wizard.value_readers import MOST_SAMPLES, decimal, one_of, rate_of, whole
@@ -18,6 +17,8 @@ _RULE_NAMES: Final = {"keep": "keep", "sqrt": "square root", "linear": "linear"}
 
 def _panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[str]:
     """The rates that common rules give at the new effective batch."""
+    from mgpu.planning import plan
+
     if answers.lr is None:
         return ["accelerate stores no learning rate: what comes out here is a note for your script."]
     size = proposal.batch_per_gpu
@@ -48,18 +49,10 @@ def _panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[
             lines.append(f"{name}: {value}, for {rate.usually_for}{', ' + mark[2:] if mark else ''}.")
     best = next(rate for rate in rates if rate.rule == taken)
     warm = plan.warm_up(best.rule, change)
+    several = proposal.steps is not None and proposal.ranks > 1
+    scheduler = [plan.scheduler_steps(proposal.steps or 0, proposal.ranks).note] if several else []
     note = f"accelerate stores no rate: it is a note for your script (--learning_rate {plan.rate_text(best.value)})."
-    return [*lines, *([""] if width else []), note, *([warm] if warm else []), *_scheduler(proposal, answers)]
-
-
-def _scheduler(proposal: Proposal, answers: Answers) -> list[str]:
-    if answers.dataset_size is None or proposal.batch_per_gpu is None or proposal.ranks == 1:
-        return []
-    epoch = plan.steps(
-        answers.dataset_size, proposal.batch_per_gpu, proposal.ranks, proposal.accumulate,
-        drop_last=bool(answers.drop_last),
-    )  # fmt: skip
-    return [plan.scheduler_steps(epoch.optimizer_steps, proposal.ranks).note]
+    return [*lines, *([""] if width else []), note, *([warm] if warm else []), *scheduler]
 
 
 # fmt: off

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mgpu.planning import memory, plan
+from mgpu.planning import memory
+from mgpu.quantities import params_text
 from mgpu.wizard.decision import Decision
 from mgpu.wizard.panel_lines import problems
 from mgpu.wizard.value_readers import name_of, one_of, params_of, short
@@ -29,7 +30,7 @@ def memory_panel(name: str, answers: Answers, proposal: Proposal, width: int) ->
     lines = []
     if name not in ("strategy", "offload"):
         lines += [
-            f"{plan.params_text(answers.params)} parameters, one whole copy: {_parts(whole)}, plus activations.",
+            f"{params_text(answers.params)} parameters, one whole copy: {_parts(whole)}, plus activations.",
             f"{whole.formula}.",
         ]
     if proposal.free_bytes is not None:
