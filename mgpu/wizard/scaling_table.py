@@ -13,7 +13,8 @@ from mgpu.report.screen import WIDTH_PLAIN, Line, Screen, unstyled, wrapped
 from mgpu.snapshot import Snapshot
 from mgpu.version import __version__
 from mgpu.wizard.answers import Answers
-from mgpu.wizard.scaling_plan import RULE_NAMES, Held, Sheet, sheet
+from mgpu.wizard.scaling_plan import Held, Sheet, sheet
+from mgpu.wizard.topics.learning_rate import RULE_NAMES
 
 _VERDICTS: Final = {"ok": "fits", "tight": "fits tightly", "no": "does not fit"}
 _NARROW: Final = 60  # below this, and for screen readers, every number stands on a line of its own

@@ -140,10 +140,7 @@ def _nowhere(here: Situation) -> str:
     size, room = quantities.params_text(here.params), here.room_bytes
     if here.used.cpu or room is None:
         return f"{size} parameters do not fit in the memory here: {here.too_large('ddp')}"
-    enough = memory.gpus_needed(
-        here.params, room, strategy="fsdp2", optimizer=here.optimizer, precision=here.precision, train=here.train,
-        trainable=here.trainable,
-    )  # fmt: skip
+    enough = memory.gpus_needed(here.params, room, strategy="fsdp2", **here.kind)
     kind = here.used.gpus[0].name or "such GPUs"
     if enough is not None and enough > here.ranks:
         return f"{size} parameters do not fit, split or offloaded: {enough} x {kind} would hold them with FSDP2"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mgpu.wizard.answer_fields import Answers
     from mgpu.wizard.proposal_types import Proposal
 
-_RULE_NAMES: Final = {"keep": "keep", "sqrt": "square root", "linear": "linear"}
+RULE_NAMES: Final = {"keep": "keep", "sqrt": "square root", "linear": "linear"}
 
 
 def _panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[str]:
@@ -40,7 +40,7 @@ def _panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[
         mark = (
             "< chosen" if rate.rule == taken and answers.lr_rule != "auto" else "< suggested" if rate.suggested else ""
         )
-        name, value = _RULE_NAMES[rate.rule], plan.rate_text(rate.value)
+        name, value = RULE_NAMES[rate.rule], plan.rate_text(rate.value)
         if width >= NARROW:
             lines.append(f"{name:<12}  {value:<8}  {rate.usually_for}   {mark}".rstrip())
         elif width:

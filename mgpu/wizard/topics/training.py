@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mgpu.planning import memory
 from mgpu.quantities import params_text
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from mgpu.wizard.answer_fields import Answers
     from mgpu.wizard.proposal_types import Proposal
 
+_KIND: Final = ("optimizer", "precision", "train")  # what the memory depends on, besides the size and the strategy
+
 
 def memory_panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[str]:
     """What the model needs on each GPU."""
@@ -22,11 +24,8 @@ def memory_panel(name: str, answers: Answers, proposal: Proposal, width: int) ->
             f"Not known: the config is then for DDP, a full copy of the model on each {proposal.unit}.",
             "To let mgpu count:  mgpu configure --params-from train.py",
         ]
-    chosen = proposal.chosen
-    whole = memory.need(
-        answers.params, strategy="ddp", ranks=1, optimizer=chosen.get("optimizer", "adamw"),
-        precision=chosen.get("precision", "bf16"), train=chosen.get("train", "full"), trainable=answers.trainable,
-    )  # fmt: skip
+    kind: dict[str, Any] = {name: proposal.chosen[name] for name in _KIND if name in proposal.chosen}
+    whole = memory.need(answers.params, strategy="ddp", ranks=1, trainable=answers.trainable, **kind)
     lines = []
     if name not in ("strategy", "offload"):
         lines += [
