@@ -45,7 +45,17 @@ from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import BadSnapshot, Config, Plan, Snapshot, changes, to_json
 from mgpu.snapshot.redaction import redacted
 from mgpu.validate import run as validate_run
-from mgpu.wizard import answers_file, drafts, folder, job_file, model, parameter_probe, weights, write_config
+from mgpu.wizard import (
+    answers_file,
+    drafts,
+    existing_file,
+    folder,
+    job_file,
+    model,
+    parameter_probe,
+    weights,
+    write_config,
+)
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.flow import State
 from tests import machines
@@ -116,7 +126,7 @@ def existing_config(path: Path) -> None:
         write_config.edited(path, MACHINE)
     write_config.present(path, MACHINE)
     write_config.unchanged(path, "distributed_type: MULTI_GPU\n")
-    write_config.differences(path, "distributed_type: MULTI_GPU\n")
+    existing_file.differences(path, "distributed_type: MULTI_GPU\n")
     files.back_up(path)
 
 
@@ -486,7 +496,7 @@ TARGETS: dict[str, Target] = {
     ),
     "config that exists": Target(
         "b.yaml", lambda: texts("templates/*.yaml"), existing_config,
-        ("wizard.write_config._text", "wizard.run._diff", "files.back_up"), share=0.5,
+        ("wizard.existing_file.text_of", "files.back_up"), share=0.5,
     ),
     "answers toml": Target("a.toml", lambda: list(ANSWERS), answers_of, ("wizard.answers_file.read",)),
     "answers yaml": Target("a.yaml", lambda: list(YAML_ANSWERS), answers_of, ("wizard.answers_file.read",)),

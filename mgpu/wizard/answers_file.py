@@ -15,7 +15,8 @@ from mgpu.errors import MgpuError, clipped, reason
 from mgpu.structured_text import Malformed, json_of, toml_of, yaml_of
 from mgpu.version import __version__
 from mgpu.wizard import answers as keys
-from mgpu.wizard.answers import KEYS, SECTIONS, Answers, Key, Origin
+from mgpu.wizard.answers import KEYS, SECTIONS, Answers, Origin
+from mgpu.wizard.decision import Decision
 
 DEFAULT_FILE: Final = "mgpu.answers.toml"
 SCHEMA: Final = 1
@@ -218,7 +219,7 @@ def _fresh(answers: Answers, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _entry(key: Key, answers: Answers) -> str:
+def _entry(key: Decision, answers: Answers) -> str:
     line = f"{key.key} = {_literal(key, answers[key.name])}"
     notes = []
     if key.name in ("params", "trainable") and answers.origins.get(key.name) == "probe":
@@ -228,7 +229,7 @@ def _entry(key: Key, answers: Answers) -> str:
     return f"{line:<22} # {notes[0]}" if notes else line
 
 
-def _literal(key: Key, value: Any) -> str:
+def _literal(key: Decision, value: Any) -> str:
     """A value in TOML, as people write it."""
     if isinstance(value, bool):
         return str(value).lower()

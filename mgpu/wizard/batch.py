@@ -5,7 +5,7 @@ accelerate stores none of it, except the accumulation for DeepSpeed: the rest be
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mgpu import quantities
@@ -13,6 +13,13 @@ from mgpu.planning import plan
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.proposal_types import Option, Part, Setting, origin_of
 
+_SIZES: Final = {
+    "accumulation": "accum",
+    "effective batch": "effective_batch",
+    "samples": "dataset_size",
+    "epochs": "epochs",
+    "reference batch": "lr_ref_batch",
+}
 _RULES: Final = {"keep": "unchanged", "sqrt": "square root rule", "linear": "linear rule"}
 
 
@@ -30,16 +37,11 @@ class Batch:
 
 def batch(answers: Answers, ranks: int, unit: str) -> Batch:
     """Effective batch, accumulation, steps per epoch and learning rate."""
-    problems = [
-        f"{words} {answers[name]}: at least 1"
-        for name, words in (
-            ("batch_per_gpu", f"batch per {unit}"), ("accum", "accumulation"), ("effective_batch", "effective batch"),
-            ("dataset_size", "samples"), ("epochs", "epochs"), ("lr_ref_batch", "reference batch"),
-        )
-        if answers[name] is not None and answers[name] < 1
-    ]  # fmt: skip
+    sizes = {f"batch per {unit}": "batch_per_gpu", **_SIZES}
+    given = {words: answers[name] for words, name in sizes.items()}
+    problems = [f"{words} {size}: at least 1" for words, size in given.items() if size is not None and size < 1]
     if problems:
-        row = Setting("effective batch", "not possible", "-", problems[0], "batch_per_gpu", status="fail")
+        row = Setting("effective batch", "not possible", "-", problems[0], "batch_per_gpu")
         return Batch(None, 1, False, None, None, Part((row,), problems=tuple(problems)))
     per, accumulate, wrong = answers.batch_per_gpu, answers.accum or 1, []
     if answers.effective_batch is not None and per is not None:
@@ -48,7 +50,7 @@ def batch(answers: Answers, ranks: int, unit: str) -> Batch:
         accumulate = exact or accumulate
     effective = None if per is None else plan.effective_batch(per, ranks, accumulate)
     decided = answers.accum is not None or (answers.effective_batch is not None and per is not None)
-    rows, notes = [_whole(answers, ranks, unit, accumulate, effective, bool(wrong))], []
+    rows, notes = [_whole(answers, ranks, unit, accumulate, effective)], []
     if accumulate > 1:
         notes.append(
             f"accelerate has no key for accumulation outside deepspeed_config: give your script "
@@ -58,9 +60,9 @@ def batch(answers: Answers, ranks: int, unit: str) -> Batch:
     if per is not None and answers.dataset_size is not None:
         steps = plan.steps(answers.dataset_size, per, ranks, accumulate, drop_last=bool(answers.drop_last))
         rows.append(_epoch(answers, steps))
-    rate, options, chosen, more, bad = _rate(answers, effective, steps, ranks)
-    rows += [rate] if rate else []
-    part = Part(tuple(rows), options, chosen, (*wrong, *bad), (*notes, *more))
+    rate = _rate(answers, effective, steps, ranks)
+    rows, problems, notes = [*rows, *rate.settings], [*wrong, *rate.problems], [*notes, *rate.notes]
+    part = replace(rate, settings=tuple(rows), problems=tuple(problems), notes=tuple(notes))
     return Batch(per, accumulate, decided, effective, steps, part)
 
 
@@ -72,7 +74,7 @@ def _uneven(effective: int, per: int, ranks: int, unit: str) -> str:
     return f"{said}; {kept.per_gpu} per {unit} with accumulation {kept.accumulate} gives it"
 
 
-def _whole(answers: Answers, ranks: int, unit: str, accumulate: int, effective: int | None, wrong: bool) -> Setting:
+def _whole(answers: Answers, ranks: int, unit: str, accumulate: int, effective: int | None) -> Setting:
     if effective is None:
         wanted = f"{answers.effective_batch} wanted: " if answers.effective_batch is not None else ""
         return Setting(
@@ -83,7 +85,7 @@ def _whole(answers: Answers, ranks: int, unit: str, accumulate: int, effective: 
     origin = origin_of(answers, "batch_per_gpu")
     why = "samples per step" if accumulate == 1 else f"samples per optimizer step, {accumulate} batches accumulated"
     why += f"; {effective * answers.seq_len:,} tokens" if answers.seq_len else ""
-    return Setting("effective batch", text, origin, why, "batch_per_gpu", status="fail" if wrong else "")
+    return Setting("effective batch", text, origin, why, "batch_per_gpu")
 
 
 def _epoch(answers: Answers, steps: plan.Steps) -> Setting:
@@ -99,38 +101,34 @@ def _epoch(answers: Answers, steps: plan.Steps) -> Setting:
     return Setting("steps per epoch", text, origin_of(answers, "dataset_size"), why, "dataset_size")
 
 
-def _rate(
-    answers: Answers, effective: int | None, steps: plan.Steps | None, ranks: int
-) -> tuple[Setting | None, dict[str, tuple[Option, ...]], dict[str, str], list[str], list[str]]:
-    """The note about the learning rate: its row, the rules as options, which one holds, notes, problems."""
+def _rate(answers: Answers, effective: int | None, steps: plan.Steps | None, ranks: int) -> Part:
+    """The note about the learning rate: its row, the rules as options, and which one holds."""
     if answers.lr is None:
-        return None, {}, {}, [], []
-    label, origin = "learning rate note", origin_of(answers, "lr")
+        return Part()
+    label, origin, given = "learning rate note", origin_of(answers, "lr"), quantities.rate_text(answers.lr)
     if effective is None or answers.lr_ref_batch is None:
         lacks = "the batch it was tuned at" if effective is not None else "the effective batch"
-        return Setting(label, quantities.rate_text(answers.lr), origin, f"{lacks} is not known", "lr"), {}, {}, [], []
+        return Part((Setting(label, given, origin, f"{lacks} is not known", "lr"),))
+    optimizer = "adamw" if answers.optimizer == "auto" else answers.optimizer
     try:
-        rates = plan.rates(
-            answers.lr, answers.lr_ref_batch, effective, "adamw" if answers.optimizer == "auto" else answers.optimizer
-        )
+        rates = plan.rates(answers.lr, answers.lr_ref_batch, effective, optimizer)
     except ValueError as error:
-        return Setting(label, str(answers.lr), origin, "", "lr", status="fail"), {}, {}, [], [str(error)]
+        return Part((Setting(label, str(answers.lr), origin, "", "lr"),), problems=(str(error),))
+    texts = {rate.rule: quantities.rate_text(rate.value) for rate in rates}
     options = tuple(
-        Option(rate.rule, f"{_RULES[rate.rule]}: {quantities.rate_text(rate.value)}", None, rate.suggested,
-               f"{rate.usually_for} ({rate.note})") for rate in rates
-    )  # fmt: skip
+        Option(r.rule, f"{_RULES[r.rule]}: {texts[r.rule]}", None, r.suggested, f"{r.usually_for} ({r.note})")
+        for r in rates
+    )
     wanted = next((rate for rate in rates if rate.rule == answers.lr_rule), None)
     if answers.lr_rule != "auto" and wanted is None:
-        return None, {"lr_rule": options}, {}, [], [f"rule {answers.lr_rule}: choose keep, sqrt or linear"]
+        return Part((), {"lr_rule": options}, problems=(f"rule {answers.lr_rule}: choose keep, sqrt or linear",))
     rate = wanted or next(rate for rate in rates if rate.suggested)
     by: Origin = "rule" if wanted is None else origin_of(answers, "lr_rule")
-    tuned = f"{quantities.rate_text(answers.lr)} at batch {answers.lr_ref_batch}"
-    row = Setting(label, quantities.rate_text(rate.value), by, f"{_RULES[rate.rule]} from {tuned}", "lr")
-    notes = [
-        f"The learning rate is your script's: {quantities.rate_text(rate.value)} is where to begin, not a promise."
-    ]
+    why = f"{_RULES[rate.rule]} from {given} at batch {answers.lr_ref_batch}"
+    notes = [f"The learning rate is your script's: {texts[rate.rule]} is where to begin, not a promise."]
     if warm := plan.warm_up(rate.rule, effective / answers.lr_ref_batch):
         notes.append(warm)
     if steps is not None and ranks > 1:
         notes.append(plan.scheduler_steps(steps.optimizer_steps, ranks).note)
-    return row, {"lr_rule": options}, {"lr_rule": rate.rule}, notes, []
+    row = Setting(label, texts[rate.rule], by, why, "lr")
+    return Part((row,), {"lr_rule": options}, {"lr_rule": rate.rule}, notes=tuple(notes))

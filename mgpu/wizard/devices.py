@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from mgpu.errors import NOT_READY, MgpuError
 from mgpu.planning.gpu_models import is_target
@@ -78,7 +78,7 @@ def devices(snapshot: Snapshot, answers: Answers) -> Devices:
             f"gpu_ids names GPUs of this machine; accelerate puts it in place of {_mask(visible)} at every launch."
         )
     origin, why = _origin(answers, found, picked, wanted=is_target(snapshot))
-    setting = Setting("GPUs", _who(picked, mig), origin, why, "gpus", keys, "fail" if problems else "")
+    setting = Setting("GPUs", _who(picked, mig), origin, why, "gpus", keys)
     chosen = {"gpus": ",".join(str(gpu.index) for gpu in picked)}
     part = Part((setting,), {"gpus": options}, chosen, problems, tuple(notes))
     in_order = [gpu.index for gpu in picked] == list(range(ranks)) and visible.value is None
@@ -99,8 +99,8 @@ def _found(snapshot: Snapshot) -> tuple[tuple[Gpu, ...], bool]:
     if not driver.any_gpu:
         return (), False
     if driver.nvml_error is not None:
-        raise MgpuError(f"this machine has NVIDIA GPUs, and its driver does not answer ({driver.nvml_error}).\n"
-                        "  mgpu doctor  says what to do", NOT_READY)  # fmt: skip
+        why = f"this machine has NVIDIA GPUs, and its driver does not answer ({driver.nvml_error})."
+        raise MgpuError(f"{why}\n  mgpu doctor  says what to do", NOT_READY)
     by_index = {gpu.index: gpu for gpu in snapshot.gpus}
     lost = [gpu for gpu in snapshot.gpus if gpu.lost]
     usable = [by_index[index] for index in snapshot.visible.gpus if index in by_index and not by_index[index].lost]
@@ -126,10 +126,9 @@ def _mig_instance(snapshot: Snapshot) -> Gpu | None:
     if parent is None:
         return None
     memory = runtime.devices[0].memory_total_bytes if runtime and runtime.devices else None
-    return replace(
-        parent, memory_total_bytes=memory, memory_used_bytes=None, memory_free_bytes=None, memory_reserved_bytes=None,
-        processes=None,
-    )  # fmt: skip
+    of_the_whole = ("memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes", "processes")
+    unknown: dict[str, Any] = dict.fromkeys(of_the_whole)
+    return replace(parent, memory_total_bytes=memory, **unknown)
 
 
 def _cpu_ranks(answers: Answers) -> Devices:
@@ -138,10 +137,8 @@ def _cpu_ranks(answers: Answers) -> Devices:
         asked = answers.gpus if isinstance(answers.gpus, int) else ",".join(map(str, answers.gpus or ()))
         problems = (f"--gpus {asked}: this machine has no NVIDIA GPU (0 means CPU ranks)",)
     origin: Origin = origin_of(answers, "gpus") if answers.gpus == 0 else "rule"
-    setting = Setting(
-        "ranks", f"{CPU_RANKS} on the CPU", origin, "no NVIDIA GPU here: two CPU ranks, over gloo", None,
-        {"num_processes": CPU_RANKS}, "fail" if problems else "",
-    )  # fmt: skip
+    text, why = f"{CPU_RANKS} on the CPU", "no NVIDIA GPU here: two CPU ranks, over gloo"
+    setting = Setting("ranks", text, origin, why, None, {"num_processes": CPU_RANKS})
     return Devices((), CPU_RANKS, Part((setting,), problems=problems))
 
 

@@ -24,6 +24,7 @@ from mgpu.structured_text import toml_of
 from mgpu.wizard import answers as decisions
 from mgpu.wizard import flow
 from mgpu.wizard.answers import Answers, Origin
+from mgpu.wizard.decision import Mode
 from mgpu.wizard.flow import State
 
 _SCHEMA = 1
@@ -147,10 +148,8 @@ def loads(text: str) -> State:
         raise ValueError("it names a source that mgpu does not know")
     values: dict[str, Any] = {name: decisions.parse(name, value) for name, value in answers.items()}
     found = Answers(**values, source=source, origins=origins)
-    return State(
-        found, step, "guided" if mode == "guided" else "quick", tuple(asked), editing,
-        output=output, from_file=tree.get("from_file") is True,
-    )  # fmt: skip
+    walk: Mode = "guided" if mode == "guided" else "quick"
+    return State(found, step, walk, tuple(asked), editing, output=output, from_file=tree.get("from_file") is True)
 
 
 def resume(path: Path | None) -> State:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _THREADS: Final = "--num_cpu_threads_per_process"
 _TYPES: Final = ("NO", "MULTI_GPU", "FSDP", "DEEPSPEED")
+# fmt: off
 # Keys that follow from an answer. Of a section's other keys, one that stands in the file stays as it is.
 _ANSWERED: Final = frozenset(
     {
@@ -27,15 +28,15 @@ _ANSWERED: Final = frozenset(
         "deepspeed_config.gradient_accumulation_steps", "deepspeed_config.offload_optimizer_device",
         "deepspeed_config.offload_param_device", "dynamo_config.dynamo_backend", "fp8_config.fp8_backend",
     }
-)  # fmt: skip
+)
 # What only FSDP1 reads; with version 2 these keys do nothing, or are refused.
 _FSDP1: Final = (
     "sharding_strategy", "backward_prefetch", "forward_prefetch", "sync_module_states", "use_orig_params",
-)  # fmt: skip
+)
 # What FSDP2 has instead of a sharding strategy; accelerate's to-fsdp2 command turns it into the same.
 _RESHARD: Final = {
     "FULL_SHARD": True, "SHARD_GRAD_OP": False, "NO_SHARD": False, "HYBRID_SHARD": True, "HYBRID_SHARD_ZERO2": False,
-}  # fmt: skip
+}
 # … of which one kind is as good as another: nvme is offload, EAGER is compiled.
 _KINDS: Final = ("offload_optimizer_device", "offload_param_device", "dynamo_backend", "fp8_backend")
 # What has a meaning only with the other value of an answer, and goes with it.
@@ -46,7 +47,8 @@ _OF_TYPE: Final = {"fsdp_config": "FSDP", "deepspeed_config": "DEEPSPEED"}
 _TOP: Final = (
     "distributed_type", "num_processes", "num_machines", "main_process_ip", "main_process_port", "gpu_ids",
     "mixed_precision",
-)  # fmt: skip
+)
+# fmt: on
 
 
 def answers_from(config: Config, snapshot: Snapshot | None = None) -> Answers:

@@ -8,42 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
-from mgpu.planning.memory import SPLITTING
 from mgpu.wizard import answers as decisions
-from mgpu.wizard.answers import Answers
+from mgpu.wizard.answers import BY_NAME, KEYS, Answers
+from mgpu.wizard.decision import Case, Decision, Mode
 from mgpu.wizard.proposal_types import Proposal
-
-Mode = Literal["quick", "guided"]
+from mgpu.wizard.topics import HERE, JOB
 
 START, FILE, REVIEW, CONFIRM, WRITE, QUIT = "start", "file", "review", "confirm", "write", "quit"
 SCREENS = (START, FILE, REVIEW, CONFIRM)  # asked, but no decisions about training
 ENDS = (WRITE, QUIT)
 
-QUICK = ("params", "train", "strategy", "batch_per_gpu", "dataset_size", "accum", "lr", "lr_ref_batch", "address")
-GUIDED = (
-    "gpus", "precision", "params", "train", "optimizer", "strategy", "offload",
-    "batch_per_gpu", "dataset_size", "drop_last", "accum", "lr", "lr_ref_batch", "lr_rule",
-    "threads", "workers", "numa", "nodes", "address", "port", "compile", "reshard",
-)  # fmt: skip
-# Where Slurm is, it comes first: what the nodes are decides the rest. In place of those about this machine.
-JOB = ("slurm", "partition", "nodes", "gpus_per_node", "gpu_model", "time", "account", "command")
-JOB_GUIDED = (*JOB, "qos", "constraint", "container", "shape", "requeue", "preflight", "spare")
-_OF_MACHINES = ("gpus", "nodes", "address", "port")
-# Editing one row of the review asks what belongs together.
-_TOGETHER: dict[str, tuple[str, ...]] = {
-    "params": ("params", "train"),
-    "batch_per_gpu": ("batch_per_gpu", "accum"),
-    "lr": ("lr", "lr_ref_batch", "lr_rule"),
-    "nodes": ("nodes", "address", "port"),
-    "threads": ("threads", "workers"),
-    "slurm": JOB,
-    "partition": ("partition", "gpus_per_node", "gpu_model", "time"),
-    "gpus_per_node": ("gpus_per_node", "gpu_model"),
-    "preflight": ("preflight", "spare"),
-}
-QUESTIONS = tuple(dict.fromkeys((*QUICK, *GUIDED, *JOB_GUIDED, "trainable", "seq_len", "epochs")))
+QUICK = tuple(one.name for one in HERE if one.walk == "quick")
+GUIDED = tuple(one.name for one in HERE if one.walk)
+_JOB = tuple(one.name for one in JOB if one.walk == "quick")
+_JOB_GUIDED = tuple(one.name for one in JOB)
+QUESTIONS = tuple(one.name for one in KEYS if one.text)
+_IN_A_JOB = {**BY_NAME, **{one.name: one for one in JOB}}
 
 
 @dataclass(frozen=True)
@@ -88,45 +70,28 @@ def whole(mode: Mode, proposal: Proposal) -> tuple[str, ...]:
     names = QUICK if mode == "quick" else GUIDED
     if not proposal.engine:
         return ("slurm", *names) if "slurm" in proposal.options else names
-    return (*(JOB if mode == "quick" else JOB_GUIDED), *(name for name in names if name not in _OF_MACHINES))
+    others = (name for name in names if not BY_NAME[name].here)
+    return tuple(dict.fromkeys((*(_JOB if mode == "quick" else _JOB_GUIDED), *others)))
+
+
+def asked(name: str, proposal: Proposal) -> Decision:
+    """The question of this name: a job may ask it in other words."""
+    return (_IN_A_JOB if proposal.engine else BY_NAME)[name]
 
 
 def applies(name: str, mode: Mode, answers: Answers, proposal: Proposal) -> bool:
     """Whether there is anything to decide. Never depends on the answer to the question itself."""
-    able = [option for option in proposal.options.get(name, ()) if not option.disabled]
-    if name == "slurm":
-        return bool(able)
-    if proposal.engine and name in (*JOB_GUIDED, *_OF_MACHINES):
-        return name in proposal.asks
-    if name in JOB_GUIDED and name != "nodes":
+    one = asked(name, proposal)
+    able = [option.name for option in proposal.options.get(name, ()) if not option.disabled]
+    if one.menu and not able:
         return False
-    if name == "gpus":
-        return not proposal.cpu and len(proposal.options.get("gpus", ())) > 1
-    if name == "train":
-        return answers.params is not None or answers.model is not None
-    if name in ("precision", "optimizer", "strategy", "offload", "lr_rule", "numa", "compile") and not able:
+    if proposal.engine:
+        if one.here or (one.engines is not None and proposal.engine not in one.engines):
+            return False
+    elif one in JOB and name != "slurm":
         return False
-    if name == "strategy":
-        # A single way out is worth a question too when it is not the usual one: the menu says why the others are not.
-        known = answers.params is not None or answers.model is not None
-        return proposal.ranks > 1 and (mode == "guided" or (known and [option.name for option in able] != ["ddp"]))
-    if name == "offload":
-        return proposal.chosen.get("strategy") in SPLITTING or impossible(name, answers, proposal) is not None
-    if name == "accum":
-        return answers.batch_per_gpu is not None
-    if name == "drop_last":
-        return answers.dataset_size is not None
-    if name in ("lr_ref_batch", "lr_rule"):
-        return answers.lr is not None
-    if name == "numa":
-        return not proposal.cpu and len(able) > 1
-    if name == "port":
-        return proposal.ranks > 1 or proposal.nodes > 1
-    if name == "address":
-        return proposal.nodes > 1
-    if name == "reshard":
-        return proposal.chosen.get("strategy") in SPLITTING
-    return True
+    became_impossible = impossible(name, answers, proposal) is not None
+    return one.applies(Case(mode, answers, proposal, able, became_impossible))
 
 
 def impossible(name: str, answers: Answers, proposal: Proposal) -> str | None:
@@ -263,9 +228,8 @@ def _onward(state: State, scene: Scene) -> State:
 def _edited(state: State, scene: Scene) -> tuple[str, ...]:
     """The questions that are asked when a row of the review is edited."""
     proposal = scene.propose(state.answers)
-    together = _TOGETHER.get(state.editing, (state.editing,))
-    if state.editing == "slurm" and not proposal.engine:
-        together = ("slurm",)
+    row = BY_NAME.get(state.editing)
+    together = _JOB if state.editing == "slurm" and proposal.engine else (state.editing, *(row.together if row else ()))
     return tuple(
         name
         for name in together

@@ -105,9 +105,7 @@ def _no_pinning(snapshot: Snapshot, used: Devices) -> str | None:
     if used.mig or not used.first:
         # utils/environment.py override_numa_affinity hands the local rank to NVML, whatever the mask.
         return "accelerate takes the local rank for the GPU's number, and would pin to the CPUs of other GPUs"
-    if snapshot.packages is not None and not (
-        installed(snapshot, "nvidia-ml-py") or installed(snapshot, "pynvml")
-    ):  # fmt: skip
+    if snapshot.packages is not None and not (installed(snapshot, "nvidia-ml-py") or installed(snapshot, "pynvml")):
         return "accelerate needs nvidia-ml-py for it, which is not installed"
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final, cast
 
@@ -16,11 +16,12 @@ from mgpu.probes.cluster import seconds
 from mgpu.secrets_masking import MASK, masked_argv
 from mgpu.snapshot import Partition
 from mgpu.wizard.answers import BY_NAME, Answers, Origin, shown
+from mgpu.wizard.decided_rows import WIDTH, rows_of
 from mgpu.wizard.manual_commands import environment
 from mgpu.wizard.nodes import Nodes, Site, kind_type
 from mgpu.wizard.proposal_types import Option, Part, Proposal, Setting, origin_of
+from mgpu.wizard.topics import JOB
 
-_WIDTH: Final = 44  # of a row's text
 _WARN_S: Final = 300  # a job that queues again is told so long before its end: time for a checkpoint
 
 
@@ -38,30 +39,23 @@ def part(nodes: Nodes, answers: Answers, site: Site, count: int) -> Part:
         limit, wrong = _time_row(nodes.partition, answers)
         rows += [*_partition_row(nodes, answers), limit, *_preflight_rows(answers), *_said(answers)]
         problems += [*wrong, *_size(nodes, answers, count), *_accounts(nodes, answers, site)]
-        options |= {
-            "partition": _partitions(nodes),
-            "account": _account_options(site),
-            "qos": _qos_options(site, answers),
-        }
+        options |= {"partition": _partitions(nodes), "account": _account_options(site)}
+        options["qos"] = _qos_options(site, answers)
         chosen |= _chosen(nodes, answers, site)
         if site.offers_slurm:
             options["slurm"] = where(recommended=True)
             chosen["slurm"] = "yes"
     options["shape"] = tuple(Option(name, name, None, name == "accelerate", text) for name, text in SHAPES.items())
-    chosen |= {
-        "shape": _shape(answers),
-        "gpus_per_node": str(nodes.gpus),
-        "command": shlex.join(_command(answers, site)),
-    }
+    words = shlex.join(_command(answers, site))
+    chosen |= {"shape": _shape(answers), "gpus_per_node": str(nodes.gpus), "command": words}
     if answers.spare and answers.preflight is False:
         problems.append("--spare stands in for nodes that the pre-flight finds bad: not together with --no-preflight")
     refused, dropped = _without_meaning(answers, site)
     problems += refused
     notes += dropped
     problems += _secret(_command(answers, site))
-    return Part(
-        tuple(rows), {name: menu for name, menu in options.items() if menu}, chosen, tuple(problems), tuple(notes)
-    )
+    menus = {name: menu for name, menu in options.items() if menu}
+    return Part(tuple(rows), menus, chosen, tuple(problems), tuple(notes))
 
 
 def _without_meaning(answers: Answers, site: Site) -> tuple[list[str], list[str]]:
@@ -115,22 +109,10 @@ def where(*, recommended: bool) -> tuple[Option, ...]:
     )
 
 
-def asks(nodes: Nodes, answers: Answers, site: Site) -> tuple[str, ...]:
-    """The questions about the job that have more than one answer here; none depends on its own answer."""
-    kind = nodes.kind
-    unnamed = len(gpu_models.named(kind_type(kind))) != 1 and not site.named and (kind is None or kind.gpus > 0)
-    slurm = not site.engine
-    each = {
-        "slurm": slurm and site.offers_slurm, "partition": slurm and len(nodes.choices) > 1, "nodes": True,
-        "gpus_per_node": kind is None or kind.gpus > 1, "gpu_model": unnamed,
-        "time": slurm or "time" in FORMATS[site.engine].takes,
-        "account": slurm and bool(_account_options(site)), "qos": slurm and bool(_qos_options(site, answers)),
-        "constraint": slurm, "container": slurm or "container" in FORMATS[site.engine].takes, "shape": slurm,
-        "requeue": slurm,
-        "preflight": slurm, "spare": slurm and answers.preflight is not False,
-        "command": True,
-    }  # fmt: skip
-    return tuple(name for name, asked in each.items() if asked)
+def gpus_named(nodes: Nodes, site: Site) -> bool:
+    """Whether it is known which GPUs the nodes have, or nobody has to say it."""
+    known = len(gpu_models.named(kind_type(nodes.kind))) == 1
+    return known or site.named or (nodes.kind is not None and not nodes.kind.gpus)
 
 
 def made(proposal: Proposal, nodes: Nodes, site: Site) -> Job:
@@ -208,20 +190,15 @@ def _container(image: str | None) -> Container | None:
 
 
 def _engine_row(answers: Answers, site: Site) -> Setting:
-    name = site.engine or "slurm"
-    origin: Origin = "flag" if site.engine else origin_of(answers, "slurm")
-    return Setting(
-        "engine",
-        f"{FORMATS[name].title}, by {site.file}"[:48],
-        origin,
-        "starts the ranks",
-        "slurm" if not site.engine else None,
-    )
+    text = f"{FORMATS[site.engine or 'slurm'].title}, by {site.file}"[:48]
+    if site.engine:
+        return Setting("engine", text, "flag", "starts the ranks")
+    return Setting("engine", text, origin_of(answers, "slurm"), "starts the ranks", "slurm")
 
 
 def _command_row(answers: Answers, site: Site) -> Setting:
     text = shlex.join(_command(answers, site))
-    short = text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+    short = text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
     origin: Origin = origin_of(answers, "command") if answers.command else "rule"
     why = f"in {site.file}" if answers.command else "the script of this folder, or train.py"
     return Setting("training", short, origin, why, "command")
@@ -233,7 +210,7 @@ def _partition_row(nodes: Nodes, answers: Answers) -> list[Setting]:
         return []
     name = answers.partition or (partition.name if partition else "")
     origin: Origin = origin_of(answers, "partition") if answers.partition else "probe"
-    return [Setting("partition", name[:_WIDTH], origin, _about(partition) if partition else "", "partition")]
+    return [Setting("partition", name[:WIDTH], origin, _about(partition) if partition else "", "partition")]
 
 
 def _about(partition: Partition) -> str:
@@ -250,10 +227,8 @@ def _time_row(partition: Partition | None, answers: Answers) -> tuple[Setting, l
         return Setting("time limit", text, "rule", why, "time"), []
     length = seconds(answers.time)
     wrong = most is not None and length is not None and length > most
-    row = Setting(
-        "time limit", answers.time, origin_of(answers, "time"), f"at most {duration(most)}" if most else "", "time",
-        status="fail" if wrong else "",
-    )  # fmt: skip
+    why = f"at most {duration(most)}" if most else ""
+    row = Setting("time limit", answers.time, origin_of(answers, "time"), why, "time")
     if not wrong or most is None or partition is None:
         return row, []
     return row, [
@@ -272,16 +247,7 @@ def _preflight_rows(answers: Answers) -> list[Setting]:
 
 def _said(answers: Answers) -> list[Setting]:
     """Rows of what has no row unless somebody decides it."""
-    rows = [
-        ("account", answers.account, "pays for the job"), ("QOS", answers.qos, "quality of service"),
-        ("constraint", answers.constraint, "only nodes with it"),
-        ("container", answers.container, "the ranks run in it"),
-    ]  # fmt: skip
-    found = [
-        Setting(label, text[:_WIDTH], origin_of(answers, label.lower()), why, label.lower())
-        for label, text, why in rows
-        if text
-    ]
+    found = rows_of(answers, JOB)
     if answers.shape != "auto":
         found.append(
             Setting("started by", answers.shape, origin_of(answers, "shape"), SHAPES[_shape(answers)], "shape")
@@ -367,26 +333,27 @@ def offer(partition: Partition) -> str:
     kind = next(iter(partition.kinds), None)
     types = [f"{g.count} x {g.type or 'GPU'}" for g in kind.gres if g.name == "gpu"] if kind else []
     parts = [
-        f"{partition.usable} node{'' if partition.usable == 1 else 's'}", " + ".join(types) or "no GPU",
+        f"{partition.usable} node{'' if partition.usable == 1 else 's'}",
+        " + ".join(types) or "no GPU",
         f"up to {duration(partition.max_time_s)}" if partition.max_time_s is not None else "no time limit",
         f"at most {partition.max_nodes} a job" if partition.max_nodes is not None else "",
-    ]  # fmt: skip
+    ]
     return ", ".join(filter(None, parts))
 
 
 def _account_options(site: Site) -> tuple[Option, ...]:
-    mine, default = _my_accounts(site), site.cluster.default_account if site.cluster else ""
-    if len(mine) < 2:
-        return ()
-    return tuple(Option(name, name, None, name == default, "your default" if name == default else "") for name in mine)
+    return _of_names(_my_accounts(site), site.cluster.default_account if site.cluster else "")
 
 
 def _qos_options(site: Site, answers: Answers) -> tuple[Option, ...]:
     account = answers.account or (site.cluster.default_account if site.cluster else "")
-    names = _my_qos(site, account)
-    if site.cluster is None or len(names) < 2:
+    return _of_names(_my_qos(site, account), _default_qos(site, account))
+
+
+def _of_names(names: Sequence[str], default: str) -> tuple[Option, ...]:
+    """One line each; none where there is nothing to choose."""
+    if len(names) < 2:
         return ()
-    default = _default_qos(site, account)
     return tuple(Option(name, name, None, name == default, "your default" if name == default else "") for name in names)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import hashlib
 import re
@@ -21,6 +20,7 @@ from mgpu.job_files.job import THIS_FILE
 from mgpu.process import child_process, scratch
 from mgpu.version import __version__
 from mgpu.wizard.answers import equivalent_flags
+from mgpu.wizard.existing_file import changed_lines
 from mgpu.wizard.manual_commands import environment
 from mgpu.wizard.proposal_types import Proposal
 
@@ -51,10 +51,9 @@ def text_of(proposal: Proposal, path: Path, config: Path, config_text: str, flag
 
 def _plan(proposal: Proposal, config: Path, config_text: str) -> engines.Plan:
     assert proposal.job is not None
-    return engines.Plan(
-        proposal.job, proposal.values, config_text, str(config), proposal.gpu_model, proposal.cpu,
-        {name: value for name, value in environment(proposal).items() if name != "CUDA_VISIBLE_DEVICES"},
-    )  # fmt: skip
+    env = {name: value for name, value in environment(proposal).items() if name != "CUDA_VISIBLE_DEVICES"}
+    job, values, model = proposal.job, proposal.values, proposal.gpu_model
+    return engines.Plan(job, values, config_text, str(config), model, proposal.cpu, env)
 
 
 def _word(path: Path) -> str:
@@ -90,8 +89,7 @@ def unchanged(path: Path, text: str) -> bool:
 def differences(path: Path, text: str) -> list[str]:
     """What the file would lose (-) and gain (+); the lines of #SBATCH are no comments."""
     before = _MARK.sub("", _read(path)).splitlines() if path.is_file() else []
-    found = difflib.unified_diff(before, _MARK.sub("", text).splitlines(), lineterm="", n=0)
-    return [f"  {line}" for line in found if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    return changed_lines(before, _MARK.sub("", text).splitlines())
 
 
 def _read(path: Path) -> str:

@@ -87,7 +87,7 @@ def _address(snapshot: Snapshot, answers: Answers) -> tuple[Setting, list[str]]:
         return row, ["several machines need the address of the first one: --address"]
     wrong = unreachable(address)
     problems = [f"address {address}: {wrong}"] if wrong else []
-    row = Setting("address", address, origin, why, "address", {"main_process_ip": address}, "fail" if wrong else "")
+    row = Setting("address", address, origin, why, "address", {"main_process_ip": address})
     return row, problems
 
 

@@ -209,10 +209,9 @@ def _gpu(number: int, models: Sequence[gpu_models.Model], site_name: str) -> Gpu
     names = {model.name for model in models}
     abilities, sizes = {model.compute_capability for model in models}, {model.memory_mib for model in models}
     name = f"NVIDIA {names.pop()}" if len(names) == 1 else site_name or None
-    return Gpu(
-        number, None, name, None, abilities.pop() if len(abilities) == 1 else None,
-        sizes.pop() << 20 if len(sizes) == 1 else None, None, None,
-    )  # fmt: skip
+    ability = abilities.pop() if len(abilities) == 1 else None
+    size = sizes.pop() << 20 if len(sizes) == 1 else None
+    return Gpu(number, None, name, None, ability, size, None, None)
 
 
 def _seen(snapshot: Snapshot, gpus: tuple[Gpu, ...], kind: NodeKind | None, count: int, *, named: bool) -> Snapshot:
@@ -228,19 +227,15 @@ def _seen(snapshot: Snapshot, gpus: tuple[Gpu, ...], kind: NodeKind | None, coun
         if cpus is None or memory is None:
             system = None
         else:
-            system = replace(
-                system, cpus_logical=cpus, cpus_allowed=cpus, cpus_quota=None, numa_nodes=None,
-                memory_total_bytes=memory, memory_available_bytes=memory, memory_limit_bytes=None,
-            )  # fmt: skip
+            system = replace(system, cpus_logical=cpus, cpus_allowed=cpus, cpus_quota=None, numa_nodes=None)
+            system = replace(system, memory_total_bytes=memory, memory_available_bytes=memory, memory_limit_bytes=None)
     slurm = Slurm(None, None, None, None, None, True, cpus_on_node=cpus)
     gone = () if named else _OF_THIS_MACHINE
     nothing: dict[str, Any] = dict.fromkeys(gone)
     lacks = [*gone, *(["system"] if system is None else [])]
     gaps = {**snapshot.gaps, **{name: _NOT_SEEN for name in lacks if name not in snapshot.gaps}}
-    return replace(
-        snapshot, driver=driver, gpus=gpus, visible=Visible(None, tuple(gpu.index for gpu in gpus)), system=system,
-        slurm=slurm, gaps=gaps, **nothing,
-    )  # fmt: skip
+    seen = Visible(None, tuple(gpu.index for gpu in gpus))
+    return replace(snapshot, driver=driver, gpus=gpus, visible=seen, system=system, slurm=slurm, gaps=gaps, **nothing)
 
 
 def _told(gpus: Sequence[Gpu]) -> str:

@@ -30,10 +30,12 @@ _TOO_MANY = 1 << 63  # parameters
 _MOST_REPORT = 64 << 10  # bytes; a few numbers
 _TOLD_AFTER_S = 5.0
 # One process, whatever mgpu itself was started under. Who sets WORLD_SIZE=1 means it.
+# fmt: off
 _OF_A_LAUNCHER: Final = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE", "NODE_RANK",
     "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
-)  # fmt: skip
+)
+# fmt: on
 _ONE_RANK: Final = "RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500"
 # What an optimizer keeps for each parameter decides the memory; Adam's relatives keep the same two numbers.
 _OPTIMIZERS: Final = (
@@ -102,8 +104,10 @@ def measure(
         with output.open("wb") as log:
             child = child_process.start(
                 [python or sys.executable, str(_CHILD), str(report), str(path), *command[1:]],
-                stdout=log, stderr=subprocess.STDOUT, env=_environment(environ),
-            )  # fmt: skip
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=_environment(environ),
+            )
         try:
             ended = _wait(child, report, deadline_s, script, say)
         finally:

@@ -37,7 +37,7 @@ def precision(snapshot: Snapshot, answers: Answers, used: Devices) -> tuple[str,
     if name == "fp8" and (backend := fp8_backend(snapshot)):
         keys["fp8_config.fp8_backend"] = backend
     text = _PRECISIONS.get(name, name)
-    setting = Setting("precision", text, origin, why, "precision", keys, "fail" if problems else "")
+    setting = Setting("precision", text, origin, why, "precision", keys)
     return name, Part((setting,), {"precision": options}, {"precision": name}, problems)
 
 

@@ -9,8 +9,9 @@ from mgpu.job_formats import TITLES
 from mgpu.planning import memory
 from mgpu.snapshot import Snapshot
 from mgpu.wizard import job
-from mgpu.wizard.answers import Answers, contradiction
+from mgpu.wizard.answers import Answers, Origin, contradiction
 from mgpu.wizard.batch import Batch, batch
+from mgpu.wizard.decided_rows import rows_of
 from mgpu.wizard.devices import Devices, devices
 from mgpu.wizard.host import host
 from mgpu.wizard.machines import Machines, machines, port
@@ -19,15 +20,18 @@ from mgpu.wizard.precision import precision
 from mgpu.wizard.proposal_types import Option, Part, Proposal, Setting, origin_of
 from mgpu.wizard.strategies import Strategy, choose
 from mgpu.wizard.strategy_constraints import Situation
+from mgpu.wizard.topics import HERE
 from mgpu.wizard.trained_model import model
 
 __all__ = ["Option", "Proposal", "Setting", "propose"]
 
+# fmt: off
 _ROWS = (  # the review's order; a row that is not named comes last
     "GPUs", "ranks", "precision", "model", "strategy", "effective batch", "steps per epoch", "learning rate note",
     "threads / workers", "CPU pinning", "compile", "checkpoints", "engine", "machines", "address", "port",
     "partition", "time limit", "account", "QOS", "training", "pre-flight",
-)  # fmt: skip
+)
+# fmt: on
 _PER_NODE = "gpus_per_node"
 _NO_SITE = Site()
 
@@ -54,7 +58,8 @@ def propose(snapshot: Snapshot, answers: Answers, machine: str, site: Site = _NO
     proposal = replace(
         whole, settings=tuple(settings), problems=tuple(dict.fromkeys(problems)), notes=tuple(notes), answers=answers,
         options={**whole.options, **extra.options}, chosen={**whole.chosen, **extra.chosen}, engine=engine,
-        machine=_headline(on, whole, engine), asks=job.asks(on, answers, site),
+        machine=_headline(on, whole, engine), gpus_of_node=on.kind.gpus if on.kind else None,
+        gpus_named=job.gpus_named(on, site),
         gpu_model=(on.snapshot.gpus[0].name or "").removeprefix("NVIDIA ") if on.snapshot.gpus else "",
     )  # fmt: skip
     return replace(proposal, job=job.made(proposal, on, site))
@@ -93,24 +98,23 @@ def _here(snapshot: Snapshot, answers: Answers, machine: str, engine: str = "") 
     ranks = used.ranks * where.nodes
     sizes = batch(answers, ranks, "rank" if used.cpu else "GPU")
     sound = not known.problems
-    here = Situation(
-        snapshot, used, where.nodes, name if name in memory.PRECISIONS else "no",
-        answers.params if sound else None, train, answers.trainable if sound else None, optimizer,
-    )  # fmt: skip
+    name, params = name if name in memory.PRECISIONS else "no", answers.params if sound else None
+    trainable = answers.trainable if sound else None
+    here = Situation(snapshot, used, where.nodes, name, params, train, trainable, optimizer)
     way = choose(here, answers, sizes.accumulate if sizes.decided else None)
-    parts = [
-        _of_all(used, where), precise, known, way.part, _batch_part(sizes, way),
-        host(snapshot, answers, used, deepspeed=way.name.startswith("zero"), offload=way.offload),
-        _compile(answers, way), _checkpoints(answers, way), where.part,
-        Part() if engine else port(answers, where.nodes, single_process=ranks == 1 and way.name == "ddp"),
-    ]  # fmt: skip
+    parts = [_of_all(used, where), precise, known, way.part, _batch_part(sizes, way)]
+    parts.append(host(snapshot, answers, used, deepspeed=way.name.startswith("zero"), offload=way.offload))
+    parts += [_compile(answers, way), _checkpoints(answers, way), where.part]
+    if not engine:
+        parts.append(port(answers, where.nodes, single_process=ranks == 1 and way.name == "ddp"))
     return _joined(parts, answers, used, where, way, sizes, machine)
 
 
 def _joined(
     parts: Sequence[Part], answers: Answers, used: Devices, where: Machines, way: Strategy, sizes: Batch, machine: str
 ) -> Proposal:
-    settings = sorted((setting for part in parts for setting in part.settings), key=_place)
+    rows = [setting for part in parts for setting in part.settings]
+    settings = sorted((*rows, *rows_of(answers, HERE)), key=_place)
     problems = list(dict.fromkeys(problem for part in parts for problem in part.problems))
     if not problems and (both := contradiction(answers)):
         problems.append(both)
@@ -188,13 +192,10 @@ def _compile(answers: Answers, way: Strategy) -> Part:
     wanted = bool(answers.compile)
     problems = (f"torch.compile: {refused}; call torch.compile in your script",) if wanted and refused else ()
     keys: Mapping[str, object] = {"dynamo_config.dynamo_backend": "INDUCTOR"} if wanted and not refused else {}
-    row = Setting(
-        "compile", "yes" if wanted else "no", "rule" if answers.compile is None else origin_of(answers, "compile"),
-        "torch.compile, by accelerate" if wanted else "easier errors, instant start", "compile", keys,
-        "fail" if problems else "",
-    )  # fmt: skip
-    notes = (_DYNAMIC,) if keys else ()
-    return Part((row,), {"compile": options}, {"compile": "yes" if wanted else "no"}, problems, notes)
+    origin: Origin = "rule" if answers.compile is None else origin_of(answers, "compile")
+    text, why = ("yes", "torch.compile, by accelerate") if wanted else ("no", "easier errors, instant start")
+    row = Setting("compile", text, origin, why, "compile", keys)
+    return Part((row,), {"compile": options}, {"compile": text}, problems, (_DYNAMIC,) if keys else ())
 
 
 def _checkpoints(answers: Answers, way: Strategy) -> Part:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from mgpu.job_files.job import Job
 from mgpu.planning.memory import Need
-from mgpu.wizard.answers import UNDECIDED, Answers, Origin
-
-Status = Literal["", "ok", "warn", "fail"]
+from mgpu.wizard.answer_fields import Answers, Origin
 
 
 @dataclass(frozen=True)
@@ -34,17 +32,6 @@ class Setting:
     reason: str = ""
     question: str | None = None  # the question that edits it; None: nothing to ask
     keys: Mapping[str, Any] = field(default_factory=dict)  # dotted accelerate keys it becomes, in the file's order
-    status: Status = ""  # of rows that judge: memory, what stands in the way
-
-    @property
-    def key(self) -> str | None:
-        """The first accelerate key it becomes."""
-        return next(iter(self.keys), None)
-
-    @property
-    def value(self) -> Any:
-        """What stands under that key."""
-        return next(iter(self.keys.values()), None)
 
 
 @dataclass(frozen=True)
@@ -82,11 +69,12 @@ class Proposal:
     free_bytes: int | None = None  # what a run finds on the smallest GPU when nobody else uses it
     steps: int | None = None  # optimizer steps in an epoch
     gpu_ids: str | None = None  # of accelerate, where not simply the first GPUs are used
-    answers: Answers = UNDECIDED  # the decisions it was made from
+    answers: Answers = Answers()  # the decisions it was made from
     engine: str = ""  # what starts the machines: slurm, kubeflow ...; "": this machine, or people by hand
     job: Job | None = None  # what the engine is asked for
     gpu_model: str = ""  # of the job's nodes
-    asks: tuple[str, ...] = ()  # questions about the job that have more than one answer here
+    gpus_of_node: int | None = None  # that a node of the job has; None: not known
+    gpus_named: bool = True  # which GPUs the nodes have is known, or nobody has to say it
 
     @property
     def unit(self) -> str:

@@ -8,22 +8,9 @@ from mgpu.prompts.question import Choice, Question
 from mgpu.wizard import answers as decisions
 from mgpu.wizard import flow, screens
 from mgpu.wizard.answers import Answers
+from mgpu.wizard.decision import Decision
 from mgpu.wizard.flow import Scene, State
 from mgpu.wizard.proposal_types import Option, Proposal
-from mgpu.wizard.texts import HINTS, NODES, TEXTS, YES_NO
-
-MENUS = (
-    "precision", "train", "optimizer", "strategy", "offload", "lr_rule", "numa", "compile", "slurm", "partition",
-    "account", "qos", "shape",
-)  # fmt: skip
-_PROBED = (  # accepting these decides nothing
-    "gpus", "precision", "threads", "workers", "numa", "port", "nodes", "partition", "account", "gpus_per_node",
-    "command",
-)  # fmt: skip
-_SKIPPABLE = (
-    "params", "batch_per_gpu", "dataset_size", "lr", "lr_ref_batch", "trainable", "seq_len", "epochs", "time",
-    "gpu_model", "qos", "constraint", "container", "spare",
-)  # fmt: skip
 
 
 def build(state: State, scene: Scene) -> Question:
@@ -37,13 +24,17 @@ def build(state: State, scene: Scene) -> Question:
         return _confirm(flow.replaced(state, scene) or (state.output,))
     if state.step == flow.FILE:
         return _file(state)
-    name = state.step
-    words = NODES if name == "nodes" and proposal.engine else TEXTS[name]
-    text, told = (part.replace("{unit}", proposal.unit) for part in words)
-    if name == "strategy":
-        text = text.replace("the GPUs", f"the {proposal.ranks} {proposal.unit}s")
-    choices = _choices(name, proposal)
-    default = _default(name, state.answers, proposal, choices)
+    return _about(flow.asked(state.step, proposal), state, scene, proposal)
+
+
+def _about(one: Decision, state: State, scene: Scene, proposal: Proposal) -> Question:
+    """The question that a decision is made by."""
+    name = one.name
+    text, told = (
+        part.replace("{unit}", proposal.unit).replace("{ranks}", str(proposal.ranks)) for part in (one.text, one.told)
+    )
+    choices = _choices(one, proposal)
+    default = _default(one, state.answers, proposal, choices)
 
     def problem(typed: str) -> str | None:
         try:
@@ -59,22 +50,32 @@ def build(state: State, scene: Scene) -> Question:
             tried = decisions.decided(state.answers, name, value(name, typed, state.answers, proposal))
         except ValueError:
             tried = state.answers
-        lines = screens.panel(name, tried, scene.propose(tried), width) or told.splitlines()[:1]
+        lines = screens.panel(one, tried, scene.propose(tried), width) or told.splitlines()[:1]
         return [*lines, scene.granted] if name == "nodes" and scene.granted else lines
 
     return Question(
-        name, text, told, default, choices, many=name == "gpus", problem=problem, panel=panel, note=state.note,
-        heading=_heading(state, proposal), hint=HINTS.get(name, ""), skips=name in _SKIPPABLE,
-    )  # fmt: skip
+        name,
+        text,
+        told,
+        default,
+        choices,
+        many=one.many,
+        problem=problem,
+        panel=panel,
+        note=state.note,
+        heading=_heading(state, proposal),
+        hint=one.hint,
+        skips=one.skips,
+    )
 
 
 def value(name: str, typed: str, answers: Answers, proposal: Proposal) -> object:
     """What an answer as it was typed or chosen decides. Raises ValueError with what is allowed."""
-    typed = typed.strip()
-    if name == "gpus":
-        return _gpus(typed, proposal)
+    typed, one = typed.strip(), decisions.BY_NAME[name]
+    if one.many:
+        return _marked(typed, proposal)
     if not typed:
-        if name in _SKIPPABLE or name in _PROBED or name == "accum":
+        if one.skips or one.probed or name == "accum":
             return decisions.parse(name, "auto")
         raise ValueError("an answer is needed here")
     if name == "params":
@@ -84,14 +85,14 @@ def value(name: str, typed: str, answers: Answers, proposal: Proposal) -> object
             return answers.params
     found = decisions.parse(name, typed)
     undecided = answers[name] in (None, "auto")
-    if name in _PROBED and undecided and typed == proposal.chosen.get(name):
+    if one.probed and undecided and typed == proposal.chosen.get(name):
         return decisions.parse(name, "auto")
     if name == "accum" and undecided and found == proposal.accumulate:
         return None
     return found
 
 
-def _gpus(typed: str, proposal: Proposal) -> object:
+def _marked(typed: str, proposal: Proposal) -> object:
     options = {option.name: option for option in proposal.options.get("gpus", ())}
     marked = [name for name in typed.split(",") if name]
     if not marked:
@@ -108,12 +109,10 @@ def _heading(state: State, proposal: Proposal) -> str:
     return f"Question {names.index(state.step) + 1} of {len(names)}." if state.step in names else ""
 
 
-def _choices(name: str, proposal: Proposal) -> tuple[Choice, ...]:
-    if name in YES_NO:
-        return tuple(Choice(answer, text) for answer, text in YES_NO[name])
-    if name not in MENUS and name != "gpus":
-        return ()
-    return tuple(_choice(option, many=name == "gpus") for option in proposal.options.get(name, ()))
+def _choices(one: Decision, proposal: Proposal) -> tuple[Choice, ...]:
+    if one.choices:
+        return tuple(Choice(answer, text) for answer, text in one.choices)
+    return tuple(_choice(option, many=one.many) for option in proposal.options.get(one.name, ()) if one.menu)
 
 
 def _choice(option: Option, *, many: bool) -> Choice:
@@ -125,9 +124,9 @@ def _choice(option: Option, *, many: bool) -> Choice:
     return Choice(option.name, text, option.disabled, option.detail)
 
 
-def _default(name: str, answers: Answers, proposal: Proposal, choices: tuple[Choice, ...]) -> str:
-    given = answers[name]
-    if name == "gpus":
+def _default(one: Decision, answers: Answers, proposal: Proposal, choices: tuple[Choice, ...]) -> str:
+    name, given = one.name, answers[one.name]
+    if one.many:
         return ",".join(map(str, proposal.gpus))
     if choices:
         able = [choice.name for choice in choices if not choice.disabled]
@@ -140,7 +139,7 @@ def _default(name: str, answers: Answers, proposal: Proposal, choices: tuple[Cho
         return str(answers.model or decisions.shown(name, given)) if name == "params" else decisions.shown(name, given)
     if name == "accum":
         return str(proposal.accumulate)
-    return proposal.chosen.get(name, "") if name in _PROBED else ""
+    return proposal.chosen.get(name, "") if one.probed else ""
 
 
 def _named(name: str, given: object) -> str:

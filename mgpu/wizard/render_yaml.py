@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 _WIDTH: Final = 118
 _ANEW: Final = "Write it anew:  "
+# fmt: off
 _ORDER: Final = (
     "compute_environment", "distributed_type", "num_processes", "num_machines", "main_process_ip", "main_process_port",
     "gpu_ids", "mixed_precision", "fp8_config", "fsdp_config", "deepspeed_config", "dynamo_config",
-)  # fmt: skip
+)
+# fmt: on
 # Why a value stands there, where no row of the review says so: by key, or by key and value.
 _WHY: Final[Mapping[str, str]] = {
     "gpu_ids": "accelerate puts it in place of CUDA_VISIBLE_DEVICES",
@@ -50,7 +52,7 @@ _WHY: Final[Mapping[str, str]] = {
     "deepspeed_config.zero3_save_16bit_model": "save_model gives whole 16-bit weights",
     "deepspeed_config.deepspeed_multinode_launcher": "each machine starts its own ranks, without pdsh",
     "dynamo_config.dynamo_backend": "torch.compile",
-}  # fmt: skip
+}
 
 
 def render(proposal: Proposal, today: date, output: str = "accelerate.yaml", flags: Sequence[str] = ()) -> str:

@@ -5,84 +5,30 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mgpu import engine, errors, file_reading, messages, probes
-from mgpu.config.reading import LARGEST_BYTES
+from mgpu import engine, errors, messages, probes
 from mgpu.engine import selections
 from mgpu.errors import MgpuError
-from mgpu.job_formats import FORMATS
 from mgpu.report import describe, document, load
 from mgpu.report import output as report_output
 from mgpu.report import screen as report_screen
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import Snapshot
 from mgpu.wizard import answers as decisions
-from mgpu.wizard import answers_file
+from mgpu.wizard import existing_file
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.nodes import Site, asking_text
 from mgpu.wizard.proposal_types import Proposal
-from mgpu.wizard.write_config import DEFAULT_FILE
+from mgpu.wizard.topics import JOB
 
-# What a config can be made without, but no machine can tell. Everything else has a default.
-_NEEDED = ("params", "batch_per_gpu")
-_OF_A_JOB = (
-    "partition", "account", "qos", "constraint", "time", "gpus_per_node", "gpu_model", "shape", "container", "requeue",
-    "preflight", "spare", "command",
-)  # fmt: skip
+if TYPE_CHECKING:
+    from mgpu.wizard.session import Session
 
-
-@dataclass(frozen=True)
-class Request:
-    """The options of configure."""
-
-    output: str = ""  # "": ./accelerate.yaml, with `edit` the edited file
-    yes: bool = False
-    no_input: bool = False
-    guided: bool = False
-    accessible: bool = False
-    dry_run: bool = False
-    diff: bool = False
-    force: bool = False
-    resume: bool = False
-    fresh: bool = False
-    plan: bool = False
-    offline: bool = False
-    edit: str = ""
-    validate: tuple[str, ...] = ()
-    show_origin: str = ""
-    fix: bool = False
-    loader: bool = True
-    format: str = "human"
-    from_: str = ""
-    target: str = ""
-    save_answers: str = answers_file.DEFAULT_FILE  # "": none
-    answers: Answers = Answers()
-    params_from: tuple[str, ...] = ()  # a script and its arguments
-    emit: str = ""  # an engine: torchrun, kubeflow, skypilot; Slurm is an answer
-    job: str = ""  # the file for it; "": its usual name
-    python: str | None = None
-
-    @property
-    def path(self) -> Path:
-        """The file that would be written."""
-        return Path(self.output or self.edit or DEFAULT_FILE)
-
-    @property
-    def machine_flags(self) -> tuple[str, ...]:
-        """What says for which machine, to be repeated."""
-        return ("--target", self.target) if self.target else ("--from", self.from_) if self.from_ else ()
-
-    @property
-    def more_flags(self) -> tuple[str, ...]:
-        """What says for which engine, to be repeated."""
-        return (*(("--emit", self.emit) if self.emit else ()), *(("--job", self.job) if self.job else ()))
-
-    @property
-    def job_file(self) -> Path:
-        """The job script that would be written."""
-        return Path(self.job or FORMATS[self.emit or "slurm"].file)
+__all__ = ["Request", "run"]
+from mgpu.wizard.request import Request
 
 
 def run(request: Request) -> int:
@@ -115,7 +61,7 @@ def run(request: Request) -> int:
 
     if asking:
         return _ask(request, snapshot, answers, proposed, site)
-    return _write(request, snapshot, answers, proposed, site)
+    return _write(request, snapshot, proposed(answers), site)
 
 
 def _site(request: Request, answers: Answers, snapshot: Snapshot, *, asking: bool) -> Site:
@@ -137,10 +83,15 @@ def _site(request: Request, answers: Answers, snapshot: Snapshot, *, asking: boo
         if found is None and not wanted:
             return Site()
     return Site(
-        cluster=found, engine=request.emit, named=bool(request.machine_flags), command=folder.command(Path.cwd()),
-        setup=setup_lines(python=request.python), mgpu=folder.own_command(),
-        config=os.fspath(request.path), file=os.fspath(request.job_file),
-    )  # fmt: skip
+        found,
+        request.emit,
+        named=bool(request.machine_flags),
+        command=folder.command(Path.cwd()),
+        setup=setup_lines(python=request.python),
+        mgpu=folder.own_command(),
+        config=os.fspath(request.path),
+        file=os.fspath(request.job_file),
+    )
 
 
 def _validate(request: Request) -> int:
@@ -148,12 +99,9 @@ def _validate(request: Request) -> int:
     from mgpu.validate import run as validate_run
 
     machine = _look(request)[0] if request.from_ or request.target else None
-    return validate_run.run(
-        validate_request.Request(
-            request.validate or (request.show_origin,), request.loader, request.format, request.fix, request.dry_run,
-            show_origin=bool(request.show_origin), machine=machine, python=request.python,
-        )
-    )  # fmt: skip
+    paths, origin = request.validate or (request.show_origin,), bool(request.show_origin)
+    asked = validate_request.Request(paths, request.loader, request.format, request.fix, request.dry_run)
+    return validate_run.run(replace(asked, show_origin=origin, machine=machine, python=request.python))
 
 
 def _look(request: Request) -> tuple[Snapshot, int, str]:
@@ -181,8 +129,8 @@ def _answers(request: Request, snapshot: Snapshot, nodes: int) -> Answers:
 
         given = decisions.merge(given, write_config.edited(Path(request.edit), snapshot))
     return model.resolved(
-        given, offline=request.offline, script=request.params_from, python=request.python, say=_note
-    )  # fmt: skip
+        given, offline=request.offline, script=request.params_from, python=request.python, say=messages.notice
+    )
 
 
 def _refuse_missing(request: Request) -> None:
@@ -190,19 +138,19 @@ def _refuse_missing(request: Request) -> None:
     given = request.answers
     replayed = "answers" in given.origins.values() or request.edit
     known = {*given.origins, *(["params"] if given.model or request.params_from else [])}
-    missing = [name for name in _NEEDED if name not in known]
+    missing = [one for one in decisions.KEYS if one.needed and one.name not in known]
     if replayed or not missing:
         return
-    flags = {key.name: key.flag for key in decisions.KEYS}
-    why = (
-        "--no-input: nothing is asked." if request.no_input else
-        "CI is set, so nothing is asked." if os.environ.get("CI") else
-        f"--format {request.format}: nothing is asked." if request.format != "human" and report_screen.can_ask() else
-        "no terminal, so nothing can be asked."
-    )  # fmt: skip
+    why = "no terminal, so nothing can be asked."
+    if request.no_input:
+        why = "--no-input: nothing is asked."
+    elif os.environ.get("CI"):
+        why = "CI is set, so nothing is asked."
+    elif request.format != "human" and report_screen.can_ask():
+        why = f"--format {request.format}: nothing is asked."
     raise MgpuError(
         f"{why}\n"
-        f"Missing: {', '.join(f'{name} ({flags[name]})' for name in missing)}\n"
+        f"Missing: {', '.join(f'{one.name} ({one.flag})' for one in missing)}\n"
         "Either   mgpu configure --yes              take every value shown by --dry-run\n"
         "or       mgpu configure --answers FILE     replay a file of answers",
         errors.USAGE,
@@ -226,35 +174,28 @@ def _plan(request: Request, answers: Answers, snapshot: Snapshot) -> int:
     return errors.READY
 
 
-def _write(
-    request: Request, snapshot: Snapshot, answers: Answers, proposed: Callable[[Answers], Proposal], site: Site
-) -> int:
+def _write(request: Request, snapshot: Snapshot, proposal: Proposal, site: Site) -> int:
     """Without a question: the file, the YAML, or the difference; of a job its script as well."""
     from mgpu.wizard import write_config
+    from mgpu.wizard.planned_output import Planned
 
-    path, proposal = request.path, proposed(answers)
     if proposal.job is None:
         _refuse_job_options(request)
     write_config.refuse_problems(proposal)
     base = Path(request.edit) if request.edit else None
-    job = write_config.Job(
-        path, proposal, answers, base, agreed=request.force or path == base, save_answers=request.save_answers,
-        machine_flags=request.machine_flags, format=request.format, python=request.python,
-        more_flags=request.more_flags, script=request.job_file if proposal.job else None, script_agreed=request.force,
-        ask_slurm=site.offers_slurm,
-    )  # fmt: skip
+    planned = Planned(request, proposal, request.path, base, ask_slurm=site.offers_slurm)
     if request.dry_run or request.diff:
-        texts = {path: write_config.text_of(proposal, path, base, (*request.machine_flags, *request.more_flags))}
-        if job.script is not None:
-            texts[job.script] = write_config.script_text(job, texts[path])
-        shown = replace(proposal, notes=()) if request.diff else proposal
+        texts = {planned.path: planned.config_text()}
+        if planned.script is not None:
+            texts[planned.script] = planned.script_text(texts[planned.path])
         code = (_diff if request.diff else _dry_run)(texts)
-        for note in write_config.with_conversions(shown, base).notes:
-            _note(note)
+        told = replace(planned, proposal=replace(proposal, notes=())) if request.diff else planned
+        for note in told.with_conversions().proposal.notes:
+            messages.notice(note)
         return code
-    code = write_config.write(job)
+    code = write_config.write(planned)
     if not request.machine_flags and not proposal.engine and (stops := _stoppers(snapshot)):
-        _note(f"before a launch, mend {', '.join(stops)}:  mgpu doctor")
+        messages.notice(f"before a launch, mend {', '.join(stops)}:  mgpu doctor")
     return code
 
 
@@ -262,10 +203,11 @@ def _refuse_job_options(request: Request) -> None:
     """Options of a job, typed where there is none: nothing would come of them."""
     answers = request.answers
     typed = [("--job", request.job)] if request.job else []
-    for name in _OF_A_JOB:
-        if answers.origins.get(name) == "flag" and answers[name] and answers[name] != "auto":
-            value = decisions.shown(name, answers[name])
-            typed.append((decisions.BY_NAME[name].flag, "" if answers[name] is True else value))
+    for one in decisions.KEYS:
+        value = answers[one.name]
+        of_a_job = one in JOB and one.name != "slurm"
+        if of_a_job and answers.origins.get(one.name) == "flag" and value and value != "auto":
+            typed.append((one.flag, "" if value is True else decisions.shown(one.name, value)))
     if typed:
         option = " ".join(filter(None, typed[0]))
         raise MgpuError(f"{option}: there is no job: --slurm, or --emit ENGINE", errors.USAGE)
@@ -277,7 +219,7 @@ def _dry_run(texts: Mapping[Path, str]) -> int:
         if len(texts) > 1:
             sys.stdout.write(f"{chr(10) if number else ''}# ==> {path} <==\n")
         sys.stdout.write(text)
-    _note(f"nothing written; without --dry-run this would be {' and '.join(map(str, texts))}")
+    messages.notice(f"nothing written; without --dry-run this would be {' and '.join(map(str, texts))}")
     return errors.READY
 
 
@@ -286,15 +228,12 @@ def _diff(texts: Mapping[Path, str]) -> int:
     from mgpu.config import fixes
 
     for path, text in texts.items():
-        try:
-            before = file_reading.read(path, most=LARGEST_BYTES).decode("utf-8", "replace") if path.exists() else ""
-        except OSError as error:
-            raise MgpuError(f"cannot read {path}: {errors.reason(error)}", errors.NOT_READY) from None
+        before = existing_file.text_of(path) if path.exists() else ""
         lines = fixes.diff(before, text, str(path))
         for line in lines:
             sys.stdout.write(f"{masked(line)}\n")
         would = "changed" if before and lines else "left as it is" if before else "written"
-        _note(f"nothing written; without --diff {path} would be {would}")
+        messages.notice(f"nothing written; without --diff {path} would be {would}")
     return errors.READY
 
 
@@ -302,9 +241,39 @@ def _ask(
     request: Request, snapshot: Snapshot, answers: Answers, proposed: Callable[[Answers], Proposal], site: Site
 ) -> int:
     """Screen A, the questions, the review, and the file."""
+    from mgpu.wizard import drafts, flow, write_config
+    from mgpu.wizard.session import resuming
+
+    session = _session(request, snapshot, answers, proposed, site)
+    proposed(session.state.answers)  # a machine that cannot be configured for is told before anything is asked
+    end = session.hold()
+    kept = f"Your answers are kept:  {resuming(request.flags)}"
+
+    def keep() -> bool:
+        return bool(end.asked) and drafts.save(session.draft, replace(end, step=flow.REVIEW, editing=""))
+
+    if end.step == flow.QUIT:
+        _say("Nothing written.")
+        if keep():
+            _say(kept)
+        return errors.READY
+    try:
+        code = write_config.write(session.planned(ask_slurm=site.offers_slurm))
+    except MgpuError as error:
+        if not keep():
+            raise
+        raise MgpuError(f"{error.message}\n{kept}", error.exit_code) from None
+    drafts.drop(session.draft)
+    return code
+
+
+def _session(
+    request: Request, snapshot: Snapshot, answers: Answers, proposed: Callable[[Answers], Proposal], site: Site
+) -> Session:
+    """The questions from where they begin: at the start, at a draft, or at the review of a file."""
     from mgpu.prompts import prompts
     from mgpu.wizard import drafts, flow, write_config
-    from mgpu.wizard.session import Session, begun, left_off, resuming
+    from mgpu.wizard.session import Session, begun, left_off
 
     plain = request.accessible or prompts.cursorless()
     if request.accessible:
@@ -312,11 +281,10 @@ def _ask(
     elif plain:
         _say("Plain prompts: this terminal cannot move its cursor. Questions are numbered lines.")
     write_config.refuse_place(request.path)
-    place = drafts.path_of(Path.cwd())
-    output = str(request.path)
+    place, output = drafts.path_of(Path.cwd()), str(request.path)
     draft, trouble = (drafts.resume(place), "") if request.resume else drafts.load(place)
     if trouble:
-        _note(trouble)
+        messages.notice(trouble)
     scene = flow.Scene(
         propose=proposed,
         replaces=lambda name: Path(name).exists(),
@@ -328,47 +296,12 @@ def _ask(
     )
     state = begun(answers, output, guided=request.guided)
     if request.resume and draft is not None:
-        kept = replace(
-            draft,
-            answers=decisions.merge(request.answers, draft.answers),
-            output=request.output or draft.output or output,
-        )
-        state = flow.resumed(kept, scene)
+        merged, output = decisions.merge(request.answers, draft.answers), request.output or draft.output or output
+        state = flow.resumed(replace(draft, answers=merged, output=output), scene)
     elif request.edit:
         state = replace(state, step=flow.REVIEW, from_file=True)
-    proposed(state.answers)  # a machine that cannot be configured for is told before anything is asked
-    looked = f"For {'--target ' + request.target if request.target else request.from_}" if request.machine_flags else ""
-    session = Session(
-        state, scene, place, plain, base=Path(request.edit) if request.edit else request.path,
-        offline=request.offline, flags=(*request.machine_flags, *request.more_flags), resumed=request.resume,
-        stops=() if request.machine_flags or answers.slurm or request.emit else _stoppers(snapshot),
-        **({"looked": looked} if looked else {}),
-    )  # fmt: skip
-    end = session.hold()
-    if end.step == flow.QUIT:
-        _say("Nothing written.")
-        if not end.asked:
-            return errors.READY
-        if drafts.save(place, replace(end, step=flow.REVIEW, editing="")):
-            _say(f"Your answers are kept:  {resuming(session.flags)}")
-        return errors.READY
-    proposal = proposed(end.answers)
-    job = write_config.Job(
-        Path(end.output), proposal, end.answers, session.base if end.from_file else None,
-        agreed=True, shown=True, asked=True, save_answers=request.save_answers,
-        machine_flags=request.machine_flags, python=request.python, more_flags=request.more_flags,
-        script=request.job_file if proposal.job else None, script_agreed=True, ask_slurm=site.offers_slurm,
-    )  # fmt: skip
-    try:
-        code = write_config.write(job)
-    except MgpuError as error:
-        if not end.asked or not drafts.save(place, replace(end, step=flow.REVIEW, editing="")):
-            raise
-        raise MgpuError(
-            f"{error.message}\nYour answers are kept:  {resuming(session.flags)}", error.exit_code
-        ) from None
-    drafts.drop(place)
-    return code
+    stops = () if request.machine_flags or answers.slurm or request.emit else _stoppers(snapshot)
+    return Session(state, scene, place, plain, request, stops)
 
 
 def _granted(snapshot: Snapshot) -> str:
@@ -402,7 +335,3 @@ def _stoppers(snapshot: Snapshot) -> list[str]:
 def _say(text: str) -> None:
     screen = report_screen.Screen.of()
     screen.show(report_screen.unstyled(report_screen.wrapped(text, screen.width)))
-
-
-def _note(text: str) -> None:
-    messages.notice(text)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from mgpu.errors import USAGE, MgpuError
 from mgpu.planning import memory, plan
@@ -17,9 +17,9 @@ from mgpu.snapshot import Snapshot
 from mgpu.wizard import devices
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.precision import precision as precision_of
+from mgpu.wizard.topics.learning_rate import RULE_NAMES
 
 LEAST_PLANNED: Final = 8  # the plan goes to at least so many GPUs, also where there are none
-RULE_NAMES: Final = {"keep": "keep", "sqrt": "square root", "linear": "linear"}
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ def sheet(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | 
     used, unknown = _machine(answers, snapshot)
     here = len(used.gpus) if used else None
     assumed: list[str] = []
-    optimizer, train, precision = _decided(answers, snapshot, used, assumed)
-    wanted = answers.effective_batch
-    reference = wanted or answers.lr_ref_batch
+    kind = _decided(answers, snapshot, used, assumed)
+    optimizer = kind["optimizer"]
+    reference = answers.effective_batch or answers.lr_ref_batch
     if reference is None and answers.batch_per_gpu:
         reference = answers.batch_per_gpu * (answers.accum or 1)  # what one GPU does
     counts = _counts(answers, here)
     rows = plan.table(
-        counts, per_gpu=answers.batch_per_gpu, accumulate=answers.accum or 1, wanted=wanted,
+        counts, per_gpu=answers.batch_per_gpu, accumulate=answers.accum or 1, wanted=answers.effective_batch,
         samples=answers.dataset_size, drop_last=bool(answers.drop_last), reference=reference, lr=answers.lr,
         tuned_at=answers.lr_ref_batch, optimizer=optimizer, measured=measured,
     )  # fmt: skip
@@ -67,7 +67,7 @@ def sheet(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | 
     held = {}
     if answers.params:
         try:
-            held = {count: _held(answers, count, optimizer, precision, train, size) for count in counts}
+            held = {count: _held(answers, count, kind, size) for count in counts}
         except ValueError as error:
             raise MgpuError(str(error), USAGE) from None
     return Sheet(
@@ -84,7 +84,7 @@ def sheet(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | 
             *unknown,
             *_batch_notes(answers, rows),
             *_rate_notes(rows),
-            *_memory_notes(answers, held, size, optimizer, precision, train),
+            *_memory_notes(answers, held, size, kind),
         ),
     )
 
@@ -97,10 +97,9 @@ def _machine(answers: Answers, snapshot: Snapshot) -> tuple[devices.Devices | No
         return None, (f"Planned without this machine: {str(error).splitlines()[0]}.",)
 
 
-def _decided(
-    answers: Answers, snapshot: Snapshot, used: devices.Devices | None, assumed: list[str]
-) -> tuple[str, str, str]:
-    """Optimizer, what is trained, and precision; what nobody decided is added to `assumed`."""
+def _decided(answers: Answers, snapshot: Snapshot, used: devices.Devices | None, assumed: list[str]) -> dict[str, Any]:
+    """What the memory depends on besides size and strategy, as `memory` calls it; what nobody decided is added to
+    `assumed`."""
     about_memory = answers.params is not None
     optimizer, train, precision = answers.optimizer, answers.train, answers.precision
     if optimizer == "auto":
@@ -117,7 +116,7 @@ def _decided(
             assumed.append("bf16 (--precision)")
     elif precision == "auto" and used is not None:
         precision = precision_of(snapshot, answers, used)[0]
-    return optimizer, train, precision
+    return {"optimizer": optimizer, "train": train, "precision": precision, "trainable": answers.trainable}
 
 
 def _counts(answers: Answers, here: int | None) -> tuple[int, ...]:
@@ -130,17 +129,14 @@ def _counts(answers: Answers, here: int | None) -> tuple[int, ...]:
     return tuple(sorted(powers | actual))
 
 
-def _held(
-    answers: Answers, ranks: int, optimizer: str, precision: str, train: str, size: int | None
-) -> tuple[Held, ...]:
+def _held(answers: Answers, ranks: int, kind: Mapping[str, Any], size: int | None) -> tuple[Held, ...]:
+    """Every strategy on so many GPUs. `kind`: what the memory depends on besides, as `memory` calls it."""
     assert answers.params is not None
     offload = answers.offload == "cpu"
     found = []
     for strategy in memory.STRATEGIES:
-        need = memory.need(
-            answers.params, strategy=strategy, ranks=ranks, optimizer=optimizer, precision=precision, train=train,
-            trainable=answers.trainable, offload=offload and strategy in memory.SPLITTING,
-        )  # fmt: skip
+        off = offload and strategy in memory.SPLITTING
+        need = memory.need(answers.params, strategy=strategy, ranks=ranks, offload=off, **kind)
         verdict = ""
         if size is not None:
             verdict = "no" if not memory.fits(need, size) else "ok" if memory.roomy(need, size) else "tight"
@@ -218,8 +214,9 @@ def _step_notes(answers: Answers, rows: Sequence[plan.Row]) -> list[str]:
     others = []
     for row in rows:
         if row.steps and row.per_gpu and row.accumulate and answers.dataset_size:
-            own = plan.steps(answers.dataset_size, row.per_gpu, row.ranks, row.accumulate, drop_last=dropped,
-                             sampler="torch")  # fmt: skip
+            own = plan.steps(
+                answers.dataset_size, row.per_gpu, row.ranks, row.accumulate, drop_last=dropped, sampler="torch"
+            )
             if own.optimizer_steps != row.steps.optimizer_steps:
                 others.append(f"{own.optimizer_steps:,} on {row.ranks}")
     if others:
@@ -228,15 +225,12 @@ def _step_notes(answers: Answers, rows: Sequence[plan.Row]) -> list[str]:
 
 
 def _memory_notes(
-    answers: Answers, held: dict[int, tuple[Held, ...]], size: int | None, optimizer: str, precision: str, train: str
+    answers: Answers, held: dict[int, tuple[Held, ...]], size: int | None, kind: Mapping[str, Any]
 ) -> tuple[str, ...]:
     if not held or answers.params is None:
         return ()
     some = [one.need for row in held.values() for one in row]
-    notes = [
-        f"{', '.join(name)}: {formula}."
-        for formula, name in _by_formula(held[min(held)]).items()
-    ]  # fmt: skip
+    notes = [f"{', '.join(name)}: {formula}." for formula, name in _by_formula(held[min(held)]).items()]
     left_out = list(dict.fromkeys(part for need in some for part in need.not_counted))
     notes.append(f"Not counted: {', '.join(left_out)}. DDP on several GPUs includes its gradient buckets.")
     if size is not None:
@@ -244,7 +238,7 @@ def _memory_notes(
             f"ok, tight, no: of {memory.gib(size)} on a GPU, {memory.gib(memory.RESERVE_BYTES)} are kept free for CUDA "
             f"and NCCL; tight leaves less than {1 - memory.STATE_SHARE:.0%} for activations."
         )
-        notes += _how_many(answers, held, size, optimizer, precision, train)
+        notes += _how_many(answers, held, size, kind)
     else:
         notes.append(
             "Whether it fits is not said: the memory of a GPU is not known here. --target 4xA100-80GB names one."
@@ -268,19 +262,15 @@ def _by_formula(held: Iterable[Held]) -> dict[str, list[str]]:
     return found
 
 
-def _how_many(
-    answers: Answers, held: dict[int, tuple[Held, ...]], size: int, optimizer: str, precision: str, train: str
-) -> list[str]:
+def _how_many(answers: Answers, held: dict[int, tuple[Held, ...]], size: int, kind: Mapping[str, Any]) -> list[str]:
     """For strategies that fit nowhere in the table: how many GPUs of this kind would do."""
     notes = []
     for place, strategy in enumerate(memory.STRATEGIES):
         if strategy == "ddp" or any(row[place].verdict != "no" for row in held.values()):
             continue
         assert answers.params is not None
-        count = memory.gpus_needed(
-            answers.params, size, strategy=strategy, optimizer=optimizer, precision=precision, train=train,
-            trainable=answers.trainable, offload=answers.offload == "cpu",
-        )  # fmt: skip
+        offload = answers.offload == "cpu"
+        count = memory.gpus_needed(answers.params, size, strategy=strategy, offload=offload, **kind)
         name = memory.STRATEGY_NAMES[strategy]
         notes.append(
             f"{name} would need {count} GPUs of this kind." if count else f"{name}: no number of them would do."

@@ -13,7 +13,8 @@ from mgpu.report.screen import WIDTH_PLAIN, Line, Screen, unstyled, wrapped
 from mgpu.snapshot import Snapshot
 from mgpu.version import __version__
 from mgpu.wizard.answers import Answers
-from mgpu.wizard.scaling_plan import RULE_NAMES, Held, Sheet, sheet
+from mgpu.wizard.scaling_plan import Held, Sheet, sheet
+from mgpu.wizard.topics.learning_rate import RULE_NAMES
 
 _VERDICTS: Final = {"ok": "fits", "tight": "fits tightly", "no": "does not fit"}
 _NARROW: Final = 60  # below this, and for screen readers, every number stands on a line of its own
@@ -37,9 +38,7 @@ def show(
     screen.show(lines(sheet(answers, snapshot, measured), answers, screen, one_by_one=one_by_one))
 
 
-def document(
-    answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | None = None
-) -> dict[str, Any]:  # fmt: skip
+def document(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | None = None) -> dict[str, Any]:
     """The plan for programs."""
     whole = sheet(answers, snapshot, measured)
     return {
@@ -181,9 +180,7 @@ def _grid(table: _Table) -> list[Line]:
     """A table with right-aligned columns; headers of two lines where they are wider than their numbers."""
     body = [(str(ranks), *cells) for ranks, cells in table.rows]
     heads = [_folded(head) for head in ("GPUs", *table.columns)]
-    widths = [
-        max(*(len(part) for part in head), *(len(row[at]) for row in body)) for at, head in enumerate(heads)
-    ]  # fmt: skip
+    widths = [max(*(len(part) for part in head), *(len(row[at]) for row in body)) for at, head in enumerate(heads)]
     gap = "   " if sum(widths) + 3 * len(widths) <= WIDTH_PLAIN else "  "
     out: list[Line] = [[(table.title, "bold")]]
     for level in range(2):

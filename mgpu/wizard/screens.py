@@ -8,20 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mgpu.planning import memory, plan
 from mgpu.report.screen import Line, Screen, unstyled, wrapped
 from mgpu.wizard.answers import Answers
+from mgpu.wizard.decision import Decision
+from mgpu.wizard.panel_lines import NARROW, problems, told
 from mgpu.wizard.proposal_types import Proposal, Setting
 
 if TYPE_CHECKING:
     from mgpu.wizard.flow import State
-
-_NARROW = 60  # below this there are no columns
-_BATCH = ("batch_per_gpu", "dataset_size", "accum", "drop_last", "epochs", "seq_len")
-_RATE = ("lr", "lr_ref_batch", "lr_rule")
-_MEMORY = ("params", "train", "optimizer", "strategy", "offload", "trainable")
-_SAMPLES = 1_000  # what steps are told for while the size of the dataset is not known
-_RULE_NAMES = {"keep": "keep", "sqrt": "square root", "linear": "linear"}
 
 
 # ---- screen A
@@ -63,7 +57,7 @@ def _compared(proposal: Proposal, present: Proposal, screen: Screen, path: str, 
 def _columns(
     head: tuple[str, str, str], rows: Sequence[tuple[str, str, str]], screen: Screen, columns: bool
 ) -> list[Line]:
-    if screen.width < _NARROW or not columns:
+    if screen.width < NARROW or not columns:
         lines: list[Line] = [[(head[0], "bold")]]
         for label, one, other in rows:
             text = f"{label}: {one}" if head[1] == "value" else f"{label}: {head[1]} {one}; {head[2]} {other}"
@@ -117,190 +111,15 @@ def left_off(draft: State) -> str:
     return f"{number} answer{'' if number == 1 else 's'} given"
 
 
-# ---- the panels below a question
+# ---- below a question
 
 
-def panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[str]:
-    """What follows from the answers so far, for the question `name`."""
-    if name in _BATCH:
-        return _batch(proposal, answers, width)
-    if name in _RATE:
-        return _rate(proposal, answers, width)
-    if name in _MEMORY:
-        return _memory(name, proposal, answers)
-    if name == "gpus":
-        return _gpus(proposal)
-    return _reasons(name, proposal)
-
-
-def _gpus(proposal: Proposal) -> list[str]:
-    number = len(proposal.gpus)
-    lines = [f"{number} marked: {number} process{'' if number == 1 else 'es'}, one for each GPU."]
-    if number & (number - 1):
-        lines.append(
-            f"Effective batches will be multiples of {number}; powers of two are common, so "
-            f"{1 << number.bit_length() - 1} or {1 << number.bit_length()} GPUs are easier to compare."
-        )
-    return lines + [text for text in proposal.problems if "GPU" in text]
-
-
-def _reasons(name: str, proposal: Proposal) -> list[str]:
-    """The rows of the review that this question decides, and why."""
-    return [_told(setting) for setting in proposal.settings if _asks(setting, name)] + _problems(name, proposal)
-
-
-def _asks(setting: Setting, name: str) -> bool:
-    group = {"workers": "threads", "address": "nodes"}.get(name, name)
-    return setting.question in (name, group)
-
-
-def _told(setting: Setting) -> str:
-    return f"{setting.label}: {setting.text}" + (f" ({setting.reason})" if setting.reason else "")
-
-
-def _memory(name: str, proposal: Proposal, answers: Answers) -> list[str]:
-    if answers.params is None:
-        return [
-            f"Not known: the config is then for DDP, a full copy of the model on each {proposal.unit}.",
-            "To let mgpu count:  mgpu configure --params-from train.py",
-        ]
-    chosen = proposal.chosen
-    whole = memory.need(
-        answers.params, strategy="ddp", ranks=1, optimizer=chosen.get("optimizer", "adamw"),
-        precision=chosen.get("precision", "bf16"), train=chosen.get("train", "full"), trainable=answers.trainable,
-    )  # fmt: skip
-    lines = []
-    if name not in ("strategy", "offload"):
-        lines += [
-            f"{plan.params_text(answers.params)} parameters, one whole copy: {_parts(whole)}, plus activations.",
-            f"{whole.formula}.",
-        ]
-    if proposal.free_bytes is not None:
-        lines.append(f"The smallest of these GPUs has {memory.gib(proposal.free_bytes)} free.")
-    if proposal.need is not None:
-        setting = proposal.setting("strategy")
-        spread = f"{setting.text}: " if setting else ""
-        per = proposal.need
-        each = " per machine" if proposal.nodes > 1 else ""
-        host = f"{memory.gib(per.host_bytes / proposal.nodes)} of RAM{each}"
-        ram = f", {host}" if per.host_bytes else ""
-        held = f"{memory.gib(per.resident_bytes)} per {proposal.unit}{ram}"
-        if not per.resident_bytes:  # all of it is in RAM
-            held = f"{host}; a {proposal.unit} holds only the layers it works on"
-        lines.append(f"{spread}{held}.")
-        if name in ("strategy", "offload"):
-            lines += [f"That is {_parts(per)}."] if per.resident_bytes else []
-            lines += [f"Not counted: {', '.join(per.not_counted)}."]
-    return lines + _problems(name, proposal)
-
-
-def _problems(name: str, proposal: Proposal) -> list[str]:
-    """What makes the answers impossible; an address is asked for in its turn, that it is missing is no news."""
-    return [f"Not possible: {text}" for text in proposal.problems if name == "nodes" or "--address" not in text]
-
-
-def _parts(need: memory.Need) -> str:
-    """The sum, and what it is made of."""
-    parts = [("weights", need.weights_bytes), ("gradients", need.gradients_bytes), ("optimizer", need.optimizer_bytes)]
-    if need.buckets_bytes:
-        parts.append(("DDP's gradient buckets", need.buckets_bytes))
-    told = " + ".join(f"{name} {memory.gib(size)}" for name, size in parts if size)
-    return f"{told} = {memory.gib(need.resident_bytes)}"
-
-
-def _batch(proposal: Proposal, answers: Answers, width: int) -> list[str]:
-    ranks, unit, size, times = proposal.ranks, proposal.unit, proposal.batch_per_gpu, proposal.accumulate
-    if size is None:
-        many = f"{ranks} {unit}{'s' if ranks > 1 else ''}"
-        return [f"Effective batch = this x {many} x accumulation: the samples behind one optimizer step."]
-    whole = plan.effective_batch(size, ranks, times)
-    samples = answers.dataset_size
-    epoch = samples if samples is not None else _SAMPLES
-    drop = bool(answers.drop_last)
-    mine = plan.steps(epoch, size, ranks, times, drop_last=drop)
-    alone = plan.steps(epoch, size, 1, drop_last=drop)
-    dataset = f"dataset {samples:,} samples" if samples is not None else f"each {_SAMPLES:,} samples"
-    per = " per epoch" if samples is not None else ""
-    facts = [
-        (f"{ranks} {unit}{'s' if ranks > 1 else ''} x {size} x accumulate {times}", f"effective batch {whole:,}"),
-        (dataset, f"{mine.optimizer_steps:,} optimizer step{'' if mine.optimizer_steps == 1 else 's'}{per}"),
-    ]
-    if ranks > 1:
-        facts.append((f"one {unit} alone", f"{alone.optimizer_steps:,} steps of {size}"))
-    if answers.epochs and samples is not None:
-        facts.append((f"{answers.epochs} epochs", f"{mine.optimizer_steps * answers.epochs:,} optimizer steps"))
-    pad = max(len(left) for left, _ in facts) if width >= _NARROW else 0
-    lines = [f"{left:<{pad}}  =  {right}" if pad else f"{left} = {right}" for left, right in facts]
-    if samples is not None and (mine.samples_repeated or mine.samples_dropped):
-        what = "repeated" if mine.samples_repeated else "left out"
-        count = mine.samples_repeated or mine.samples_dropped
-        lines.append(f"{count:,} sample{'' if count == 1 else 's'} {what} so that all {unit}s take equally many steps")
-    return [*lines, *(_accumulations(proposal, epoch, drop, width, known=samples is not None) if width else [])]
-
-
-def _accumulations(proposal: Proposal, samples: int, drop: bool, width: int, *, known: bool) -> list[str]:
-    """The same micro-batch with more accumulation."""
-    now, size = proposal.accumulate, proposal.batch_per_gpu or 1
-    shown = sorted({1, 2, 4, 8, now} - ({8} if now < 8 else {1, 2}))
-    per = "epoch" if known else f"{_SAMPLES:,}"
-    if width < _NARROW:
-        head, form = ["", "accum.  effective  steps"], "{:>6}  {:>9,}  {:>5,}"
-    else:
-        head = ["", f"accumulate   effective batch   steps/{per}   note"]
-        form = f"{{:>10}}   {{:>15,}}   {{:>{len('steps/' + per)},}}"
-    rows = []
-    for times in shown:
-        epoch = plan.steps(samples, size, proposal.ranks, times, drop_last=drop)
-        whole = plan.effective_batch(size, proposal.ranks, times)
-        row = form.format(times, whole, epoch.optimizer_steps)
-        note = "< now" if times == now else "last step is smaller" if epoch.last_partial and width >= _NARROW else ""
-        rows.append(f"{row}   {note}".rstrip())
-    return [*head, *rows]
-
-
-def _rate(proposal: Proposal, answers: Answers, width: int) -> list[str]:
-    if answers.lr is None:
-        return ["accelerate stores no learning rate: what comes out here is a note for your script."]
-    size = proposal.batch_per_gpu
-    if size is None:
-        return ["The rules need the effective batch, and with it the micro-batch: answer that first."]
-    whole = plan.effective_batch(size, proposal.ranks, proposal.accumulate)
-    if answers.lr_ref_batch is None:
-        return [f"Your effective batch is now {whole:,}. The rules start from the batch the rate was tuned for."]
-    try:
-        rates = plan.rates(answers.lr, answers.lr_ref_batch, whole, proposal.chosen.get("optimizer", "adamw"))
-    except ValueError as error:
-        return [str(error)]
-    change = whole / answers.lr_ref_batch
-    lines = [f"Your effective batch is now {whole:,}, {change:g} times that. Common rules:"]
-    taken = proposal.chosen.get("lr_rule") or next(rate.rule for rate in rates if rate.suggested)
-    if width >= _NARROW:
-        lines += ["", "rule          rate      usually for"]
-    for rate in rates:
-        mark = (
-            "< chosen" if rate.rule == taken and answers.lr_rule != "auto" else "< suggested" if rate.suggested else ""
-        )
-        name, value = _RULE_NAMES[rate.rule], plan.rate_text(rate.value)
-        if width >= _NARROW:
-            lines.append(f"{name:<12}  {value:<8}  {rate.usually_for}   {mark}".rstrip())
-        elif width:
-            lines.append(f"{name}: {value} {mark}".rstrip())
-        else:
-            lines.append(f"{name}: {value}, for {rate.usually_for}{', ' + mark[2:] if mark else ''}.")
-    best = next(rate for rate in rates if rate.rule == taken)
-    warm = plan.warm_up(best.rule, change)
-    note = f"accelerate stores no rate: it is a note for your script (--learning_rate {plan.rate_text(best.value)})."
-    return [*lines, *([""] if width else []), note, *([warm] if warm else []), *_scheduler(proposal, answers)]
-
-
-def _scheduler(proposal: Proposal, answers: Answers) -> list[str]:
-    if answers.dataset_size is None or proposal.batch_per_gpu is None or proposal.ranks == 1:
-        return []
-    epoch = plan.steps(
-        answers.dataset_size, proposal.batch_per_gpu, proposal.ranks, proposal.accumulate,
-        drop_last=bool(answers.drop_last),
-    )  # fmt: skip
-    return [plan.scheduler_steps(epoch.optimizer_steps, proposal.ranks).note]
+def panel(one: Decision, answers: Answers, proposal: Proposal, width: int) -> list[str]:
+    """What follows from the answers so far: the question's own lines, or the rows of the review it decides, and why."""
+    if one.panel:
+        return one.panel(one.name, answers, proposal, width)
+    rows = (setting for setting in proposal.settings if setting.question in (one.name, one.row or one.name))
+    return [*map(told, rows), *problems(one.name, proposal)]
 
 
 def beside_review(row: str, proposal: Proposal) -> list[str]:
@@ -308,10 +127,10 @@ def beside_review(row: str, proposal: Proposal) -> list[str]:
     if row in ("quit", "file"):
         return []
     if row != "write":
-        return [_told(setting) for setting in proposal.settings if setting.question == row]
+        return [told(setting) for setting in proposal.settings if setting.question == row]
     asked = [setting.question for setting in proposal.settings]
     # What has no row of its own in the review: nothing to ask, or asked by another row.
-    lines = [_told(s) for n, s in enumerate(proposal.settings) if s.question is None or s.question in asked[:n]]
+    lines = [told(s) for n, s in enumerate(proposal.settings) if s.question is None or s.question in asked[:n]]
     if number := len(proposal.notes):
         lines.append(f"{number} note{'' if number == 1 else 's'} for your script will be told with the file.")
     return [*lines, "accelerate's own loader is asked before anything is written."]

@@ -13,9 +13,11 @@ from mgpu.errors import MgpuError
 from mgpu.prompts import prompts
 from mgpu.report import screen as report_screen
 from mgpu.wizard import answers as decisions
-from mgpu.wizard import drafts, flow, job_file, questions, screens, write_config
+from mgpu.wizard import drafts, existing_file, flow, job_file, questions, screens, write_config
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.flow import Scene, State
+from mgpu.wizard.planned_output import Planned
+from mgpu.wizard.request import Request
 
 _MOST_LINES = 16  # of the difference of a job script: with another's, all of it differs
 
@@ -28,18 +30,14 @@ class Session:
     scene: Scene
     draft: Path | None  # None: no state can be kept
     plain: bool  # numbered lines instead of prompts drawn in place
-    base: Path | None = None  # the file that is changed in place when the state says so
-    offline: bool = False
+    request: Request
     stops: Sequence[str] = ()  # ids of the errors that would stop a launch
-    looked: str = "Looked at this machine"
-    flags: Sequence[str] = ()  # --target or --from: to be repeated when the questions go on later
-    resumed: bool = False  # --resume: nothing stands on the screen yet
     retyped: str = ""  # an answer that could not be looked up, to be mended
 
     def hold(self) -> State:
         """Ask until the end. Ctrl-C keeps the draft and raises MgpuError."""
         try:
-            if self.resumed:
+            if self.request.resume:
                 self._recall()
             while not self.state.ended:
                 if self._settled():
@@ -59,10 +57,16 @@ class Session:
             raise self._stopped() from None
         return self.state
 
+    @property
+    def looked(self) -> str:
+        """What the proposal is for."""
+        target, file = self.request.target, self.request.from_
+        return f"For --target {target}" if target else f"For {file}" if file else "Looked at this machine"
+
     def _recall(self) -> None:
         """The answers of a draft, as they stood on the screen when they were given."""
         screen, lines = report_screen.Screen.of(), []
-        if self.resumed:
+        if self.request.resume:
             machine = self.scene.propose(self.state.answers).machine
             lines += [*report_screen.wrapped(f"{self.looked}: {machine}", screen.width), ""]
         for name in self.state.asked:
@@ -78,7 +82,7 @@ class Session:
         if state.step == "params" and typed.strip() and model.is_model_name(typed.strip()):
             try:
                 named = decisions.decided(state.answers, "model", typed.strip())
-                found = model.resolved(named, offline=self.offline, say=self._say)
+                found = model.resolved(named, offline=self.request.offline, say=self._say)
             except MgpuError as error:
                 self.retyped = typed.strip()
                 return replace(state, note=_asked_anew(error.message))
@@ -95,31 +99,25 @@ class Session:
         except MgpuError as error:  # a file of somebody else that cannot be changed so: other answers may do
             self.state = replace(self.state, step=flow.REVIEW, note=error.message)
             return True
-        script = self._script(text)
-        same = (
-            script is None
-            or not Path(self.scene.script).exists()
-            or job_file.unchanged(Path(self.scene.script), script)
-        )
-        if not same or (Path(self.state.output).exists() and not write_config.unchanged(Path(self.state.output), text)):
+        planned = self.planned()
+        script, path = planned.script, planned.path
+        if script is not None and script.exists() and not job_file.unchanged(script, planned.script_text(text)):
+            return False
+        if path.exists() and not write_config.unchanged(path, text):
             return False
         self.state = replace(self.state, step=flow.WRITE)
         return True
 
-    def _text(self) -> str:
-        proposal = self.scene.propose(self.state.answers)
-        return write_config.text_of(proposal, Path(self.state.output), self.base if self.state.from_file else None)
+    def planned(self, *, ask_slurm: bool = False) -> Planned:
+        """What would be written now."""
+        state, base = self.state, Path(self.request.edit) if self.request.edit else self.request.path
+        proposal = self.scene.propose(state.answers)
+        return Planned(
+            self.request, proposal, Path(state.output), base if state.from_file else None, True, ask_slurm=ask_slurm
+        )
 
-    def _script(self, text: str) -> str | None:
-        """The job script beside this config; None where there is no job. Raises MgpuError."""
-        proposal = self.scene.propose(self.state.answers)
-        if proposal.job is None:
-            return None
-        job = write_config.Job(
-            Path(self.state.output), proposal, self.state.answers, script=Path(self.scene.script),
-            machine_flags=tuple(self.flags),
-        )  # fmt: skip
-        return write_config.script_text(job, text)
+    def _text(self) -> str:
+        return self.planned().config_text()
 
     def _show_above(self) -> None:
         screen = report_screen.Screen.of()
@@ -145,8 +143,8 @@ class Session:
 
     def _changes(self, name: str, text: str) -> list[str]:
         if name == self.state.output:
-            return write_config.differences(Path(name), text) or ["  only comments"]
-        lines = job_file.differences(Path(name), self._script(text) or "")
+            return existing_file.differences(Path(name), text) or ["  only comments"]
+        lines = job_file.differences(Path(name), self.planned().script_text(text))
         more = len(lines) - _MOST_LINES
         return lines[:_MOST_LINES] + ([f"  ... and {more} lines more"] if more > 0 else [])
 
@@ -165,7 +163,7 @@ class Session:
         count = f"{number} answer{'' if number == 1 else 's'}"
         return MgpuError(
             f"saved {count}; nothing is written.\nKept in:   {_short(self.draft)}\n"
-            f"Continue:  {resuming(self.flags)}\nForget:    {resuming(self.flags, '--fresh')}",
+            f"Continue:  {resuming(self.request.flags)}\nForget:    {resuming(self.request.flags, '--fresh')}",
             errors.INTERRUPTED,
         )
 

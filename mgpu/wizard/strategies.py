@@ -21,7 +21,7 @@ NAMES: Final = {
     "zero2": "ZeRO-2: split optimizer and gradients",
     "zero3": "ZeRO-3: split everything",
     "fsdp2": "FSDP2: split everything",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,11 @@ def choose(here: Situation, answers: Answers, accumulate: int | None) -> Strateg
         problems = refusal("offload", offloads, offload)
     need = _need(here, known, off)
     origin: Origin = "rule" if wanted == "auto" else origin_of(answers, "strategy")
-    settings = [
-        Setting("strategy", _said(known, off, here), origin, _why(here, known, off, wanted), "strategy",
-                values(here, known, off, accumulate), "fail" if problems else ""),
-        *_memory_row(here, need, off),
-    ]  # fmt: skip
+    keys, why = values(here, known, off, accumulate), _why(here, known, off, wanted)
+    row = Setting("strategy", _said(known, off, here), origin, why, "strategy", keys)
     chosen = {"strategy": name, "offload": "cpu" if off else "none"}
-    part = Part(
-        tuple(settings), {"strategy": options, "offload": offloads}, chosen, problems, _notes(here, known, off, answers)
-    )
+    menus, notes = {"strategy": options, "offload": offloads}, _notes(here, known, off, answers)
+    part = Part((row, *_memory_row(here, need, off)), menus, chosen, problems, notes)
     return Strategy(known, off, need, part)
 
 
@@ -144,10 +140,7 @@ def _nowhere(here: Situation) -> str:
     size, room = quantities.params_text(here.params), here.room_bytes
     if here.used.cpu or room is None:
         return f"{size} parameters do not fit in the memory here: {here.too_large('ddp')}"
-    enough = memory.gpus_needed(
-        here.params, room, strategy="fsdp2", optimizer=here.optimizer, precision=here.precision, train=here.train,
-        trainable=here.trainable,
-    )  # fmt: skip
+    enough = memory.gpus_needed(here.params, room, strategy="fsdp2", **here.kind)
     kind = here.used.gpus[0].name or "such GPUs"
     if enough is not None and enough > here.ranks:
         return f"{size} parameters do not fit, split or offloaded: {enough} x {kind} would hold them with FSDP2"
@@ -168,7 +161,7 @@ def _memory_row(here: Situation, need: Need | None, offload: bool) -> list[Setti
     roomy = memory.roomy(need, room)
     fits = memory.fits(need, room)
     why = need.formula if roomy else "little room for activations" if fits else "does not fit"
-    return [Setting(label, text, "rule", ram + why, "params", status="ok" if roomy else "warn" if fits else "fail")]
+    return [Setting(label, text, "rule", ram + why, "params")]
 
 
 def _notes(here: Situation, name: str, offload: bool, answers: Answers) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from mgpu.planning import memory
 from mgpu.planning.memory import Need
@@ -29,6 +29,11 @@ class Situation:
     optimizer: str
 
     @property
+    def kind(self) -> dict[str, Any]:
+        """What the memory depends on, besides the size and the strategy, as `memory` calls it."""
+        return {name: getattr(self, name) for name in ("optimizer", "precision", "train", "trainable")}
+
+    @property
     def ranks(self) -> int:
         """Over all machines."""
         return self.used.ranks * self.nodes
@@ -52,10 +57,7 @@ class Situation:
         """Memory of one rank; None where the size of the model is not known."""
         if self.params is None:
             return None
-        return memory.need(
-            self.params, strategy=strategy, ranks=self.ranks, optimizer=self.optimizer, precision=self.precision,
-            train=self.train, trainable=self.trainable, offload=offload,
-        )  # fmt: skip
+        return memory.need(self.params, strategy=strategy, ranks=self.ranks, offload=offload, **self.kind)
 
     def too_large(self, strategy: str, *, offload: bool = False) -> str | None:
         """Why the model cannot stand; None where it can, or nobody knows."""
@@ -70,7 +72,7 @@ class Situation:
             return (
                 f"needs {memory.gib(need.host_bytes / self.nodes)} of RAM per machine, "
                 f"have {memory.gib(self.ram_bytes)}"
-            )  # fmt: skip
+            )
         return None
 
 

@@ -12,11 +12,13 @@ _TRAIN: Final = {
     "full": "All weights (full fine-tuning or pre-training)",
     "lora": "LoRA: adapters on a 16-bit base",
     "qlora": "QLoRA: adapters on a 4-bit base",
-}  # fmt: skip
+}
 _OPTIMIZERS: Final = {
-    "adamw": "AdamW", "adam8bit": "AdamW in 8 bits (bitsandbytes)", "sgd": "SGD with momentum",
+    "adamw": "AdamW",
+    "adam8bit": "AdamW in 8 bits (bitsandbytes)",
+    "sgd": "SGD with momentum",
     "adafactor": "Adafactor",
-}  # fmt: skip
+}
 _SHORT: Final = {"adam8bit": "8-bit AdamW", "sgd": "SGD"}
 
 
@@ -46,9 +48,6 @@ def model(answers: Answers, *, cpu: bool) -> tuple[Part, str, str]:
     text = f"{size}, {said}, {_SHORT.get(optimizer, _OPTIMIZERS[optimizer])}" if answers.params is not None else size
     about = ", ".join(filter(None, (answers.model, answers.source)))
     why = "decides how it is spread" if answers.params is None else about
-    row = Setting("model", text, origin, why, "params", status="fail" if problems else "")
-    return (
-        Part((row,), {"train": trains, "optimizer": optimizers}, {"train": train, "optimizer": optimizer}, problems),
-        train,
-        optimizer,
-    )
+    row = Setting("model", text, origin, why, "params")
+    menus, chosen = {"train": trains, "optimizer": optimizers}, {"train": train, "optimizer": optimizer}
+    return Part((row,), menus, chosen, problems), train, optimizer

@@ -1,0 +1,71 @@
+"""What can the user decide? One record; each field is a question of one of the files in `topics/`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Origin = Literal["probe", "rule", "you", "flag", "env", "answers", "file", "-"]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The user's decisions. None or "auto": nothing was decided, the machine or a rule says.
+
+    `origins` tells where each decided field came from. A field that is decided and None or "auto" was left to the
+    machine on purpose. Nothing about the machine stands here: what is in the record is stored and replayed.
+    """
+
+    # model
+    params: int | None = None  # parameters of the model
+    model: str | None = None  # the Hub id or folder `params` was read from
+    train: str = "auto"  # full, lora, qlora
+    trainable: int | None = None  # parameters that are trained, where not all are
+    optimizer: str = "auto"  # adamw, adam8bit, sgd, adafactor
+    seq_len: int | None = None  # tokens per sample: said in a hint, never judged
+    # devices
+    gpus: int | tuple[int, ...] | None = None  # how many, or which (NVML order); 0 = CPU ranks
+    precision: str = "auto"  # no (fp32), fp16, bf16, fp8
+    strategy: str = "auto"  # ddp, fsdp2, zero1, zero2, zero3
+    offload: str = "auto"  # none, cpu
+    # batch
+    batch_per_gpu: int | None = None
+    accum: int | None = None  # gradient accumulation steps
+    effective_batch: int | None = None  # wanted; accumulation follows from it
+    dataset_size: int | None = None  # samples
+    drop_last: bool | None = None  # of the DataLoader
+    epochs: int | None = None
+    lr: float | None = None  # a learning rate the user trusts …
+    lr_ref_batch: int | None = None  # … at this effective batch
+    lr_rule: str = "auto"  # keep, sqrt, linear
+    # host
+    threads: int | None = None  # OMP threads per rank
+    workers: int | None = None  # DataLoader workers per rank
+    numa: bool | None = None  # bind ranks to the CPUs near their GPU
+    port: int | None = None  # of the rendezvous; None: a free one at every launch
+    compile: bool | None = None  # torch.compile
+    reshard: bool | None = None  # training may go on later on another number of GPUs
+    # machines
+    nodes: int | None = None
+    address: str | None = None  # of the first machine, as the others reach it
+    # a job on Slurm
+    slurm: bool | None = None  # Slurm starts the machines; a job script is written too
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    time: str | None = None  # as Slurm reads it: 12:00:00
+    gpus_per_node: int | None = None  # 0 = ranks on the CPU
+    gpu_model: str | None = None  # of the nodes, where Slurm does not say: A100-80GB
+    shape: str = "auto"  # accelerate, torchrun, plain
+    container: str | None = None  # the image the ranks run in
+    requeue: bool | None = None
+    preflight: bool | None = None  # the job examines and tests its nodes first
+    spare: int | None = None  # nodes more, to stand in for bad ones
+    command: tuple[str, ...] | None = None  # the script and its arguments
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    source: str = ""  # where `params` was read, when it was: "from the local cache"
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)

@@ -1,0 +1,182 @@
+"""What is said once the files are written: who took them, what is still to be done, which command comes next?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mgpu import errors
+from mgpu.command_line import from_words, shell
+from mgpu.config.reading import parse, read
+from mgpu.planning.requirements import FSDP2_ACCELERATE, older
+from mgpu.report import document
+from mgpu.report import screen as report_screen
+from mgpu.wizard import answers as decisions
+from mgpu.wizard import answers_file, existing_file
+from mgpu.wizard.answers import Answers
+from mgpu.wizard.manual_commands import first_and_last
+from mgpu.wizard.planned_output import Planned
+from mgpu.wizard.proposal_types import Proposal
+
+
+def show(planned: Planned, verdict: str | None, said: Sequence[str], checked_by: str, script: str) -> int:
+    """Tell what was written, and what comes next. `checked_by`: who read the job script. `script`: its text."""
+    replay = _save_answers(planned)
+    if planned.request.format == "json":
+        print(document.text(_document(planned, verdict, checked_by, script)), end="")
+        return errors.READY
+    screen = report_screen.Screen.of()
+    lines = report_screen.unstyled([*said, *replay, ""])
+    for text in _texts(planned, verdict, checked_by, script):
+        lines += report_screen.unstyled(report_screen.wrapped(text, screen.width))
+    screen.show([*lines, *_commands(planned, screen), [], *_next_lines(planned)])
+    return errors.READY
+
+
+def _texts(planned: Planned, verdict: str | None, checked_by: str, script: str) -> list[str]:
+    """Who took the files, and what has to be known of them."""
+    proposal = planned.proposal
+    loader = f"checked against {verdict}'s own loader"
+    checked = loader if verdict else "not checked by accelerate: it cannot be imported here"
+    texts = [f"{proposal.ranks} rank{'s' if proposal.ranks > 1 else ''}, {checked}."]
+    if checked_by:
+        texts.append(f"The job script was checked by {checked_by}.")
+    texts += _of_engine(planned, script)
+    if proposal.cpu and proposal.engine:
+        texts.append("No GPU on the nodes: the ranks run on the CPU over gloo.")
+    elif proposal.cpu:
+        added = " smoke-test and launch add ACCELERATE_USE_CPU=true, and show it." if proposal.nodes == 1 else ""
+        texts.append(f"No NVIDIA GPU on this machine: the config runs its ranks on the CPU over gloo.{added}")
+    if proposal.launch_flags and not proposal.engine:
+        texts.append(f"The file cannot say it, so mgpu launch adds: {' '.join(proposal.launch_flags)}")
+    if planned.request.machine_flags:
+        texts.append(f"Made for {proposal.machine}, which is not necessarily this machine: copy the file there.")
+    return [*texts, *_too_old(proposal, verdict), *proposal.notes]
+
+
+def _next_lines(planned: Planned) -> list[report_screen.Line]:
+    """That nothing ran yet, and the command that tries it."""
+    proposal, commands = planned.proposal, _next(planned)
+    if proposal.engine == "slurm":
+        first = "Not verified yet: mgpu launch tests the nodes before it trains."
+    else:
+        first = "Not verified yet."
+    there = ""
+    if planned.script is None and proposal.nodes > 1:
+        more = proposal.nodes - 1
+        there = f"  (with 1{f' to {more}' if more > 1 else ''} on the other machine{'s' * (more > 1)})"
+    elif planned.script is None and planned.request.machine_flags:
+        there = "  (on that machine)"
+    beside: list[report_screen.Line] = [[(f"       {line}", "bold")] for line in commands[1:]]
+    start: list[report_screen.Line] = [[(f"Next:  {commands[0]}{there}", "bold")]] if commands else []
+    return [[(first, "bold")], *start, *beside]
+
+
+def _of_engine(planned: Planned, script: str) -> list[str]:
+    """What its package says of the file of another engine than Slurm, and that nobody ran it."""
+    if not script or planned.proposal.engine == "slurm":
+        return []
+    from mgpu.job_files import validating
+
+    return validating.told(planned.proposal.engine, script)
+
+
+def _next(planned: Planned) -> list[str]:
+    """The command that starts the job, or tests the config; of several machines it is started on each."""
+    if planned.script is None:
+        config = ("-c", os.fspath(planned.path)) if planned.named else ()
+        rank = ("--node-rank", "0") if planned.proposal.nodes > 1 else ()
+        line = from_words(["mgpu", "smoke-test", *config, *rank])
+        return [line] if line else []
+    script = os.fspath(planned.script)
+    if planned.proposal.engine != "slurm":
+        several = planned.proposal.engine == "torchrun" and planned.proposal.nodes > 1
+        start = shell(FORMATS[planned.proposal.engine].start, script)
+        if several:
+            start = shell("HEAD=first-machine NODE_RANK=0 bash {:path}  (on each machine, with its number)", script)
+        return [start] if start else []
+    there = "  (on a login node of the cluster)" if not planned.ask_slurm else ""
+    launch, alone = shell("mgpu launch --slurm {:path}", script), shell("sbatch {:path}", script)
+    return [f"{launch}{there}", f"or without mgpu:  {alone}"] if launch else []
+
+
+def _too_old(proposal: Proposal, verdict: str | None) -> list[str]:
+    """What the accelerate that was asked takes without a word, and does otherwise: the machine it is for is not this
+    one, or its packages would have been looked at before."""
+    version = (verdict or "").removeprefix("accelerate ")
+    if proposal.values["distributed_type"] != "FSDP" or not older(version, FSDP2_ACCELERATE):
+        return []
+    least = ".".join(str(part) for part in FSDP2_ACCELERATE)
+    return [f"accelerate {version} takes this file and runs FSDP1: where it trains, FSDP2 needs {least} or newer."]
+
+
+def _commands(planned: Planned, screen: report_screen.Screen) -> list[report_screen.Line]:
+    """Commands that paste: never wrapped, but for the continuation lines a shell understands."""
+    lines: list[report_screen.Line] = []
+    if planned.proposal.nodes > 1 and not planned.proposal.engine:
+        lines += [[], [("On each machine its own command, with your own script:", "bold")]]
+        lines += report_screen.unstyled(
+            f"  {line}" for line in first_and_last(planned.proposal, config=os.fspath(planned.path))
+        )
+        lines.append([("or, the same by torchrun:", "bold")])
+        lines += report_screen.unstyled(f"  {line}" for line in first_and_last(planned.proposal, tool="torchrun"))
+    if planned.asked:
+        output = planned.named
+        # The other keys of somebody else's file are part of the result.
+        if planned.base is not None and planned.before is None:
+            output = ("--edit", os.fspath(planned.base), *(output if planned.path != planned.base else ()))
+        again = decisions.equivalent_flags(
+            planned.proposal.answers, extra=(*output, *planned.request.flags), width=screen.width - 2
+        )
+        lines += [[], [("Same result without questions:", "bold")]]
+        lines += report_screen.unstyled(f"  {line}" for line in again.splitlines())
+    return lines
+
+
+def _save_answers(planned: Planned) -> list[str]:
+    """Keep the answers beside the config; nothing where nothing was decided, or all of it came from a file."""
+    decided = set(planned.proposal.answers.origins.values()) - {"answers", "file"}
+    if not planned.request.save_answers or not decided:
+        return []
+    path = Path(planned.request.save_answers)
+    said = answers_file.save(path, _decided(planned))
+    again = shell("mgpu configure --answers {:path}", str(path))
+    return [f"{said}  replay: {again}" if again and said.startswith("Wrote ") else said]
+
+
+def _decided(planned: Planned) -> Answers:
+    """The answers to keep: what a file of ours took from the machine is not decided by reading it back."""
+    if planned.before is None:
+        return planned.proposal.answers
+    kept, answers = planned.before, planned.proposal.answers
+    for name, origin in planned.proposal.answers.origins.items():
+        if origin == "file" and name not in kept.origins:
+            answers = decisions.decided(answers, name, decisions.parse(name, "auto"), "file")
+    return answers
+
+
+def _document(planned: Planned, verdict: str | None, checked_by: str, script: str) -> dict[str, Any]:
+    path, proposal = planned.path, planned.proposal
+    job = {"path": str(planned.script), "engine": proposal.engine, "checked": checked_by}
+    values = []
+    for setting in proposal.settings:
+        rows = setting.keys.items() or [(None, setting.text)]  # without a key it is not in the file
+        values += [
+            {"name": setting.label, "key": k, "value": v, "source": setting.origin, "reason": setting.reason}
+            for k, v in rows
+        ]
+    return {
+        "schema": "mgpu.configure/1.0",
+        "config": parse(existing_file.text_of(path)).values,
+        "config_path": str(path),
+        "sha256": read(path).sha256,
+        "values": values,
+        "launch_flags": list(proposal.launch_flags),
+        "notes": [*_of_engine(planned, script), *_too_old(proposal, verdict), *proposal.notes],
+        "verdict": "valid" if verdict else "unknown",
+        "exit_code": errors.READY,
+        "next": _next(planned)[:1],
+        **({"job": job} if planned.script is not None else {}),
+    }

@@ -1,0 +1,76 @@
+"""Which files does a proposal become, and what stands in them?"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+from mgpu import errors
+from mgpu.config import fixes
+from mgpu.config.reading import read
+from mgpu.errors import MgpuError
+from mgpu.wizard import existing_file, job_file
+from mgpu.wizard.answers import Answers
+from mgpu.wizard.edit_existing import changed, converted, out_of_reach
+from mgpu.wizard.proposal_types import Proposal
+from mgpu.wizard.render_yaml import render
+from mgpu.wizard.request import DEFAULT_FILE, Request
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The config to be written, and the job script where the proposal has a job."""
+
+    request: Request
+    proposal: Proposal
+    path: Path
+    base: Path | None = None  # a file of somebody else that is changed in place: its comments and other keys stay
+    asked: bool = False  # questions were asked: whoever answered saw what is replaced, and is told the way without them
+    ask_slurm: bool = False  # a cluster is here, which can be asked whether it takes the job
+    before: Answers | None = None  # what was decided for the file of ours that is changed
+
+    @property
+    def script(self) -> Path | None:
+        """The job script, or the file of another engine."""
+        return self.request.job_file if self.proposal.job else None
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The option that names the config, where it is not the one that every command reads by itself."""
+        path = os.fspath(self.path)
+        return () if path in (DEFAULT_FILE, f"./{DEFAULT_FILE}") else ("-o", path)
+
+    def config_text(self) -> str:
+        """What would stand in the file. Raises MgpuError when a file of somebody else cannot be changed in place."""
+        base = self.base
+        config = read(base) if base is not None else None
+        if base is None or config is None or config.written_by_mgpu:
+            return render(self.proposal, date.today(), str(self.path), self.request.flags)
+        if config.deepspeed_file is not None and (keys := out_of_reach(config, self.proposal)):
+            raise MgpuError(
+                f"{base} leaves {', '.join(keys)} to {config.deepspeed_file.path}, which mgpu does not change: change "
+                "it there\n  mgpu configure -o OTHER.yaml   or write a config without that file",
+                errors.REFUSED,
+            )
+        raw = existing_file.text_of(base)
+        try:
+            return fixes.apply(raw, changed(config, self.proposal), json_only=base.suffix == ".json")
+        except fixes.CannotMend as error:
+            raise MgpuError(
+                f"{base} cannot be changed in place: {error}\n  mgpu configure -o OTHER.yaml   write another file",
+                errors.NOT_READY,
+            ) from None
+
+    def script_text(self, config_text: str) -> str:
+        """What would stand in the file of the job; "" where there is no job. Raises MgpuError."""
+        if self.script is None:
+            return ""
+        flags = (*self.request.machine_flags, *self.named, *self.request.more_flags)
+        return job_file.text_of(self.proposal, self.script, self.path, config_text, flags)
+
+    def with_conversions(self) -> Planned:
+        """The same, and as notes what else it makes of a file of somebody else."""
+        notes = () if self.base is None else converted(read(self.base), self.proposal)
+        return replace(self, proposal=replace(self.proposal, notes=(*notes, *self.proposal.notes)))

@@ -1,0 +1,70 @@
+"""What was asked of `mgpu configure`?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mgpu.job_formats import FORMATS
+from mgpu.wizard import answers_file
+from mgpu.wizard.answers import Answers
+
+DEFAULT_FILE: Final = "accelerate.yaml"
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of configure."""
+
+    output: str = ""  # "": ./accelerate.yaml, with `edit` the edited file
+    yes: bool = False
+    no_input: bool = False
+    guided: bool = False
+    accessible: bool = False
+    dry_run: bool = False
+    diff: bool = False
+    force: bool = False
+    resume: bool = False
+    fresh: bool = False
+    plan: bool = False
+    offline: bool = False
+    edit: str = ""
+    validate: tuple[str, ...] = ()
+    show_origin: str = ""
+    fix: bool = False
+    loader: bool = True
+    format: str = "human"
+    from_: str = ""
+    target: str = ""
+    save_answers: str = answers_file.DEFAULT_FILE  # "": none
+    answers: Answers = Answers()
+    params_from: tuple[str, ...] = ()  # a script and its arguments
+    emit: str = ""  # an engine: torchrun, kubeflow, skypilot; Slurm is an answer
+    job: str = ""  # the file for it; "": its usual name
+    python: str | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file that would be written."""
+        return Path(self.output or self.edit or DEFAULT_FILE)
+
+    @property
+    def machine_flags(self) -> tuple[str, ...]:
+        """What says for which machine, to be repeated."""
+        return ("--target", self.target) if self.target else ("--from", self.from_) if self.from_ else ()
+
+    @property
+    def more_flags(self) -> tuple[str, ...]:
+        """What says for which engine, to be repeated."""
+        return (*(("--emit", self.emit) if self.emit else ()), *(("--job", self.job) if self.job else ()))
+
+    @property
+    def job_file(self) -> Path:
+        """The job script that would be written."""
+        return Path(self.job or FORMATS[self.emit or "slurm"].file)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What says for which machine and which engine, to be repeated."""
+        return (*self.machine_flags, *self.more_flags)

@@ -1,0 +1,38 @@
+"""Every question of `mgpu configure`: one record each, one file a topic, in the order in which they are asked.
+
+A new question is a record here and a field of `Answers`. Its option, its variable, its key in `--set` and in answers
+files, and its part of the command line that repeats a session are made from these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Final
+
+from mgpu.wizard.answer_fields import Answers
+from mgpu.wizard.decision import Decision
+from mgpu.wizard.topics import (
+    batches,
+    cpus,
+    gpus,
+    learning_rate,
+    several_machines,
+    slurm_job,
+    splitting,
+    torch_options,
+    training,
+)
+
+SECTIONS: Final = {
+    "model": "Model",
+    "devices": "Devices",
+    "batch": "Batch and learning rate",
+    "host": "Host",
+    "machines": "Machines",
+}
+_TOPICS = (gpus, training, splitting, batches, learning_rate, cpus, several_machines, torch_options)
+HERE: Final = tuple(one for topic in _TOPICS for one in topic.DECISIONS)
+JOB: Final = slurm_job.DECISIONS  # Where an engine is, they come first: what the nodes are decides the rest.
+BY_NAME: Final[dict[str, Decision]] = {one.name: one for one in (*JOB, *HERE)}
+# As people read them, in help and in files: in the order of the fields.
+KEYS: Final = tuple(BY_NAME[field.name] for field in fields(Answers) if field.name in BY_NAME)

@@ -1,0 +1,44 @@
+"""Which GPUs, and in which number format?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mgpu.wizard.decision import Decision
+from mgpu.wizard.value_readers import gpus_of, listed, one_of
+
+if TYPE_CHECKING:
+    from mgpu.wizard.answer_fields import Answers
+    from mgpu.wizard.proposal_types import Proposal
+
+
+def _panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[str]:
+    """How many ranks the marked GPUs make."""
+    number = len(proposal.gpus)
+    lines = [f"{number} marked: {number} process{'' if number == 1 else 'es'}, one for each GPU."]
+    if number & (number - 1):
+        lines.append(
+            f"Effective batches will be multiples of {number}; powers of two are common, so "
+            f"{1 << number.bit_length() - 1} or {1 << number.bit_length()} GPUs are easier to compare."
+        )
+    return lines + [text for text in proposal.problems if "GPU" in text]
+
+
+# fmt: off
+DECISIONS: Final = (
+    Decision("gpus", "devices", "N|LIST", "How many (2), or which (0,1,3); 0 = CPU ranks.", gpus_of,
+        show=listed, walk="guided", menu=True, many=True, probed=True, in_config=True, here=True, panel=_panel,
+        applies=lambda case: not case.proposal.cpu and len(case.proposal.options.get("gpus", ())) > 1,
+        text="Which GPUs?",
+        told="Each marked GPU gets one process (rank), which trains on its own share of every batch.\n"
+             "Marked are those that are free. A GPU somebody else is using slows both of you down.\n"
+             "Unmark some to compare 1, 2 and 4 GPUs, or to leave one for another job."),
+    Decision("precision", "devices", "P", "bf16, fp16, fp32, fp8 or auto.",
+        one_of("bf16", "fp16", "fp32", "fp8", fp32="no"),
+        show=lambda value: "fp32" if value == "no" else value, walk="guided", menu=True, probed=True, in_config=True,
+        text="Precision?",
+        told="The number format of most arithmetic while training; weights stay in fp32 with bf16 and fp16.\n"
+             "bf16 has the range of fp32, so it needs no loss scaling: the default where the GPU computes in it.\n"
+             "fp16 is for older GPUs (V100, T4); fp32 is the slowest and safest, to look for a numeric fault."),
+)
+# fmt: on
