@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from mgpu.command_line import shell
 from mgpu.planning.requirements import numbers as numbers
 from mgpu.snapshot import Driver, Gpu, Visible
+from mgpu.text import counted as counted
+from mgpu.text import listed as listed
 
 # Driver that runs a toolkit of this CUDA major at all (minor-version compatibility):
 # docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
@@ -59,20 +61,9 @@ def whole(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
 
 
-def listed(items: Iterable[object]) -> str:
-    """[0] -> "0", [0, 2] -> "0 and 2", [0, 1, 3] -> "0, 1 and 3"."""
-    names = [str(item) for item in items]
-    return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
-
-
 def gpu_list(indices: Iterable[object]) -> str:
     """[0] -> "GPU 0", [0, 2] -> "GPU 0 and 2", [0, 1, 3] -> "GPU 0, 1 and 3"."""
     return f"GPU {listed(indices)}"
-
-
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """(1, "GPU") -> "1 GPU", (2, "GPU") -> "2 GPUs"."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def usable_count(visible: Visible) -> int:

@@ -19,6 +19,7 @@ from mgpu.errors import MgpuError
 from mgpu.report import screen as report_screen
 from mgpu.scheduler import client
 from mgpu.slurm.salloc import Allocation, _count
+from mgpu.text import counted
 
 if TYPE_CHECKING:
     from mgpu.launch.request import Request
@@ -157,7 +158,7 @@ def _started(request: Request, prepared: Prepared, here: Allocation, made: Path)
         is_job=True,
     )
     screen = report_screen.Screen.of(sys.stderr)
-    nodes = f"job {here.job}" + (f", {here.nodes} node{'s' * (here.nodes != 1)}" if here.nodes else "")
+    nodes = f"job {here.job}" + (f", {counted(here.nodes, 'node')}" if here.nodes else "")
     rows = [
         ("Job", f"{prepared.source or script}"),
         ("Allocation", f"{nodes}{', in a step' if here.step else ''}: it runs here, nothing is submitted"),

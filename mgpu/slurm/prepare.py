@@ -21,6 +21,7 @@ from mgpu.job_files.job import THIS_FILE, Job, Shape
 from mgpu.launch.request import Request
 from mgpu.process import scratch
 from mgpu.snapshot import Config, JobScript, Plan, Snapshot
+from mgpu.text import counted
 
 _CONFIG = "accelerate.yaml"
 # One job is followed, to its end.
@@ -105,7 +106,7 @@ def _of_script(request: Request, path: Path, job: JobScript, arguments: tuple[st
         if preflight_block.present(text):
             words = "in the script"
             if request.spare:
-                words += f", with {request.spare} spare node{'s' * (request.spare > 1)}"
+                words += f", with {counted(request.spare, 'spare node')}"
         elif _SEVERAL.search(text):
             words = "none: it is several jobs in one (hetjob)"
         elif (line := insert.place(job)) is None:
