@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mgpu import quantities
 from mgpu.command_line import shell
 from mgpu.planning.requirements import numbers as numbers
 from mgpu.snapshot import Driver, Gpu, Visible
@@ -50,9 +51,7 @@ def minor_of(version: str | None) -> str:
 
 def gib(size: int | float) -> str:
     """Bytes for people: "64 MiB", "1.5 GiB", "503 GiB"."""
-    if size < GIB:
-        return f"{size / MIB:.0f} MiB"
-    return f"{size / GIB:.1f} GiB" if size < 10 * GIB else f"{size / GIB:.0f} GiB"
+    return quantities.gib(size, tenths=True)
 
 
 def whole(text: str) -> int | None:

@@ -22,7 +22,7 @@ from tests.conftest import AREAS as AREAS_IN_ORDER
 from tests.conftest import ROOT
 
 # What a check may import of mgpu: the leaves, the facts, the arithmetic, and what a check is made with.
-OF_CHECKS = {"check", "command_line", "hostlist", "planning", "signature", "snapshot", "text"}
+OF_CHECKS = {"check", "command_line", "hostlist", "planning", "quantities", "signature", "snapshot", "text"}
 
 # The same name in several folders: by convention, or still to be named for what it does.
 CONVENTIONAL = {"__init__", "request", "run", "report", "result", "read", "walk"}
