@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mgpu import quantities
 from mgpu.planning.requirements import numbers
+from mgpu.text import counted as counted
+from mgpu.text import listed as listed
 
 GIB = 1024**3
 MIB = 1024**2
@@ -22,9 +25,7 @@ def minor_of(version: str | None) -> str:
 
 def gib(size: int | float) -> str:
     """Bytes for people: "64 MiB", "1.5 GiB", "503 GiB"."""
-    if size < GIB:
-        return f"{size / MIB:.0f} MiB"
-    return f"{size / GIB:.1f} GiB" if size < 10 * GIB else f"{size / GIB:.0f} GiB"
+    return quantities.gib(size, tenths=True)
 
 
 def whole(text: str) -> int | None:
@@ -33,17 +34,6 @@ def whole(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
 
 
-def listed(items: Iterable[object]) -> str:
-    """[0] -> "0", [0, 2] -> "0 and 2", [0, 1, 3] -> "0, 1 and 3"."""
-    names = [str(item) for item in items]
-    return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
-
-
 def gpu_list(indices: Iterable[object]) -> str:
     """[0] -> "GPU 0", [0, 2] -> "GPU 0 and 2", [0, 1, 3] -> "GPU 0, 1 and 3"."""
     return f"GPU {listed(indices)}"
-
-
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """(1, "GPU") -> "1 GPU", (2, "GPU") -> "2 GPUs"."""
-    return f"{number} {one if number == 1 else many or one + 's'}"

@@ -35,8 +35,8 @@ class MgpuError(Exception):
 
 
 def clipped(text: str, most: int = 200) -> str:
-    """A text from a file, fit for a message."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    """A text that is not longer than a message, a column or a line may be."""
+    return text if len(text) <= most else f"{text[: max(0, most - 3)]}..."
 
 
 def reason(error: BaseException) -> str:

@@ -72,8 +72,13 @@ def rate_text(rate: float) -> str:
     return f"{rate:.3g}"
 
 
-def gib(size: int) -> str:
-    """Bytes as GiB without decimals; MiB and KiB below one."""
-    if size < 1024**2:
+def gib(size: float, *, tenths: bool = False, grouped: bool = False) -> str:
+    """Bytes: "64 MiB", "503 GiB"; KiB below one MiB. With `tenths` "1.5 GiB", and no KiB; `grouped`: "1,511 GiB"."""
+    if size < 1024**2 and not tenths:
         return f"{size / 1024:.0f} KiB"
-    return f"{size / 1024**3:.0f} GiB" if size >= 1024**3 else f"{size / 1024**2:.0f} MiB"
+    if size < 1024**3:
+        return f"{size / 1024**2:.0f} MiB"
+    size /= 1024**3
+    if tenths and size < 10:
+        return f"{size:.1f} GiB"
+    return f"{size:,.0f} GiB" if grouped else f"{size:.0f} GiB"

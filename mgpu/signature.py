@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from mgpu.check import Answer, Check, EffectOf, Evidence, Fix, Kind, Ok, Place, Problem, Role, Severity, Tag
 from mgpu.command_line import shell
 from mgpu.snapshot import Log
+from mgpu.text import counted
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def _check(module: str, row: Row) -> Signature:
     def ask(log: Log) -> Answer:
         found = [seen for seen in log.seen if seen.signature == row.id]
         if not found:
-            return Ok(f"not in {log.lines:,} lines of {len(log.files)} log{'s' * (len(log.files) > 1)}")
+            return Ok(f"not in {log.lines:,} lines of {counted(len(log.files), 'log')}")
         first = found[0]
         groups = {**dict.fromkeys(re.compile(row.pattern).groupindex, "?"), **first.groups}
         told = {"line": first.text, "times": first.times, "rank": first.rank, "at": first.at}

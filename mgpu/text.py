@@ -36,6 +36,22 @@ def with_visible(text: str, names: Iterable[str]) -> str:
     return text
 
 
+def listed(items: Iterable[object], word: str = "and") -> str:
+    """[0] -> "0", [0, 2] -> "0 and 2", [0, 1, 3] -> "0, 1 and 3"."""
+    *most, last = [str(item) for item in items] or [""]
+    return f"{', '.join(most)} {word} {last}" if most else last
+
+
+def plural(number: int, one: str, many: str | None = None) -> str:
+    """(1, "GPU") -> "GPU", (2, "GPU") -> "GPUs"."""
+    return one if number == 1 else many or f"{one}s"
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """(1, "GPU") -> "1 GPU", (2, "GPU") -> "2 GPUs"."""
+    return f"{number} {plural(number, one, many)}"
+
+
 def visible_json(text: str) -> str:
     """A JSON text in which the characters that act on a terminal are escapes of JSON: it means the same."""
     return _ACTING.sub(lambda found: f"\\u{ord(found.group()):04x}", text)

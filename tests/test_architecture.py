@@ -22,7 +22,9 @@ from tests.conftest import AREAS as AREAS_IN_ORDER
 from tests.conftest import ROOT
 
 # What a check may import of mgpu: the leaves, the facts, the arithmetic, and what a check is made with.
-OF_CHECKS = {"check", "command_line", "hostlist", "known_launchers", "planning", "signature", "snapshot", "text"}
+OF_CHECKS = {
+    "check", "command_line", "hostlist", "known_launchers", "planning", "quantities", "signature", "snapshot", "text",
+}  # fmt: skip
 
 # The same name in several folders: by convention, or still to be named for what it does.
 CONVENTIONAL = {"__init__", "request", "run", "report", "result", "read", "walk"}
@@ -49,7 +51,7 @@ OWNERS = {
 # Words of other meaning that are ids of checks too: names of loader workers, of tensors, of a port.
 NOT_AN_ID = {"mgpu/probes/network.py", "mgpu/smoke/ranks"}
 # Tuples of areas outside of the one place for selections: the rows of the screen.
-AREAS = {"mgpu/report/screen.py": 7}
+AREAS = {"mgpu/report/findings.py": 7}
 
 MOST_LINES, MOST_OF_A_FUNCTION, MOST_SKIPS = 400, 40, 585
 LONG_FILES = {
@@ -57,7 +59,6 @@ LONG_FILES = {
     "mgpu/readers/job_script/shell.py": 652,
     "mgpu/readers/job_script/walk.py": 629,
     "mgpu/wizard/answers.py": 583,
-    "mgpu/report/screen.py": 554,
     "mgpu/probes/libraries.py": 516,
     "checks/driver.py": 508,
     "mgpu/process/supervisor.py": 500,
@@ -69,7 +70,6 @@ LONG_FILES = {
     "checks/xid.py": 440,
     "mgpu/secrets_masking.py": 434,
     "checks/kernel.py": 430,
-    "mgpu/cli/json_schema.py": 429,
     "checks/job/meeting.py": 423,
     "mgpu/wizard/job.py": 408,
     "mgpu/probes/network.py": 418,
@@ -94,8 +94,6 @@ LONG_FUNCTIONS = {
     "checks/job/_reading.py:_sum": 55,
     "checks/pcie.py:iommu_translates_peer_traffic": 52,
     "mgpu/wizard/write_config.py:_told": 51,
-    "mgpu/slurm/report.py:_document": 48,
-    "mgpu/doctor/report.py:show": 49,
     "checks/job/starting.py:job_launcher_outside_srun": 49,
     "checks/environ/nccl_tuning.py:nccl_transport_disabled": 49,
     "checks/environ/nccl_tuning.py:nccl_gdr_level_too_low": 49,
@@ -104,7 +102,6 @@ LONG_FUNCTIONS = {
     "checks/config/machine.py:config_model_too_large": 48,
     "mgpu/readers/job_script/walk.py:_record": 47,
     "mgpu/fleet/preflight.py:_compared": 47,
-    "mgpu/cli/json_schema.py:run": 47,
     "checks/limits.py:memory_small_for_ranks": 47,
     "mgpu/readers/job_script/read.py:read": 46,
     "mgpu/probes/nvml.py:_details": 46,
@@ -114,7 +111,6 @@ LONG_FUNCTIONS = {
     "mgpu/fleet/stages.py:_try": 45,
     "checks/links/nvswitch.py:nvlink_fabric_degraded": 45,
     "checks/environ/pytorch.py:allocator_setting_ignored": 45,
-    "mgpu/report/formats.py:junit": 44,
     "mgpu/readers/training_script/read.py:read": 44,
     "checks/work.py:gpu_idle_in_run": 44,
     "mgpu/readers/log/read.py:take": 43,

@@ -15,7 +15,7 @@ from mgpu.check import Answer, Check, Crash, Fix, Ok, Place, Problem, Severity, 
 from mgpu.engine import Outcome, ask, choose, run
 from mgpu.engine.verdict import exit_code, of_machine
 from mgpu.errors import MgpuError
-from mgpu.report import screen
+from mgpu.report import findings
 from mgpu.report.document import counts
 from mgpu.snapshot import Driver, Gap, GapKind, Host, LeftProcess, Pci, Plan, Snapshot, System
 from tests.checks.facts import (
@@ -84,7 +84,7 @@ def test_a_folder_names_all_of_its_files() -> None:
 
 
 def test_every_area_has_a_row_on_the_screen() -> None:
-    shown = {area for _, areas in screen.ROWS for area in areas}
+    shown = {area for _, areas in findings.ROWS for area in areas}
     assert {check.area for check in ALL} <= shown
 
 

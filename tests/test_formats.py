@@ -12,7 +12,7 @@ import pytest
 from mgpu.check import Check, Crash, Fix, Ok, Place, Problem, Severity, Skip
 from mgpu.engine import Outcome
 from mgpu.engine import verdict as verdicts
-from mgpu.report import formats, screen
+from mgpu.report import findings, formats
 from mgpu.snapshot import Snapshot
 from tests.checks.facts import facts, gpus, lost, no_driver, seen
 
@@ -183,7 +183,7 @@ def test_nagios_has_one_status_line(outcomes: Any, verdict: Any, strict: bool, c
     assert line.startswith(first) and line.endswith("time=1.5s")
     assert verdicts.nagios_code(verdict, strict=strict) == code
     assert line.count("|") == 1
-    assert len(others) == len(screen.in_order(outcomes))
+    assert len(others) == len(findings.in_order(outcomes))
 
 
 def test_a_bar_in_a_title_is_no_performance_data() -> None:

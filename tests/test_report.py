@@ -12,10 +12,10 @@ import pytest
 from mgpu import engine
 from mgpu.check import Answer, Check, Crash, Fix, Ok, Problem, Severity
 from mgpu.launchers import stamp
-from mgpu.report import describe
-from mgpu.report import screen as report_screen
+from mgpu.report import describe, findings
 from mgpu.report.screen import Screen
 from mgpu.snapshot import Gap, HcaPort, Snapshot, topology
+from mgpu.text import counted, listed, plural
 from tests.checks import facts as known
 from tests.conftest import AREAS, CHECKS
 
@@ -67,7 +67,7 @@ def test_what_is_not_known_is_not_stamped(changes: dict[str, Any]) -> None:
 def test_every_area_has_its_place_and_its_row() -> None:
     areas = {check.area for check in CHECKS.values()}
     assert areas <= set(AREAS)
-    assert areas <= {area for _, row in report_screen.ROWS for area in row}
+    assert areas <= {area for _, row in findings.ROWS for area in row}
 
 
 def rows(snapshot: Snapshot) -> dict[str, str]:
@@ -139,7 +139,7 @@ def test_the_host_row_has_the_disk() -> None:
 def test_a_reason_is_told_once_and_counted_then() -> None:
     gaps = dict.fromkeys(("gpus", "links", "visible"), Gap("timed_out", "NVML did not answer"))
     machine = Snapshot(**known.facts(gpus=None, links=None, visible=None), gaps=gaps)
-    found = report_screen.row_texts(engine.run(CHECKS.values(), machine), rows(machine))
+    found = findings.row_texts(engine.run(CHECKS.values(), machine), rows(machine))
     known_rows = rows(machine)
     told = [label for _, label, text, _ in found if "NVML did not answer" in text and label in known_rows]
     counted = [(status, text) for status, _, text, _ in found if "not possible" in text]
@@ -204,7 +204,7 @@ def test_the_matrix_is_read_aloud(name: str, sentence: str) -> None:
 def drawn(snapshot: Snapshot, width: int) -> list[str]:
     stream = io.StringIO()
     screen = Screen(width, False, False, stream)
-    screen.show(report_screen.topology(snapshot, screen))
+    screen.show(findings.topology(snapshot, screen))
     return stream.getvalue().splitlines()
 
 
@@ -251,8 +251,17 @@ def test_the_trace_and_the_evidence_are_for_verbose_screens() -> None:
     for verbose in (True, False):
         stream = io.StringIO()
         screen = Screen(80, False, False, stream)
-        screen.show(
-            report_screen.problems([crashed, wrong], screen, command="mgpu doctor", show_all=True, verbose=verbose)
-        )
+        screen.show(findings.problems([crashed, wrong], screen, command="mgpu doctor", show_all=True, verbose=verbose))
         assert ("Traceback" in stream.getvalue()) is verbose
         assert ("path = /dev/shm" in stream.getvalue()) is verbose
+
+
+@pytest.mark.parametrize(("items", "said"), [((), ""), ((0,), "0"), ((0, 2), "0 and 2"), ((0, 1, 3), "0, 1 and 3")])
+def test_a_list_in_words(items: tuple[int, ...], said: str) -> None:
+    assert listed(items) == said
+    assert listed(items, "or") == said.replace("and", "or")
+
+
+def test_numbers_with_their_noun() -> None:
+    assert [counted(number, "GPU") for number in (0, 1, 2)] == ["0 GPUs", "1 GPU", "2 GPUs"]
+    assert counted(2, "process", "processes") == "2 processes" and plural(1, "tells", "tell") == "tells"

@@ -542,7 +542,8 @@ def test_what_the_preflight_found_is_told(tmp_path: Path) -> None:
     screen = Screen(80, glyphs=False, colour=False, stream=io.StringIO())
     said = " ".join("".join(text for text, _ in line) for line in report.lines(document, screen))
     assert "no training was started: 1 good node, 2 needed. n8: no GPU" in " ".join(said.split())
-    assert document["slurm"]["preflight"]["chosen"] == []
+    found_by_preflight = document["slurm"]["preflight"]
+    assert found_by_preflight is not None and found_by_preflight["chosen"] == []
 
 
 def told_of(record_: record.Record, **changes: object) -> str:

@@ -57,7 +57,7 @@ def write(tmp_path: Path) -> Write:
     return made
 
 
-def chosen(log: Log, run: Run | None = None) -> tuple[str | None, dict[str, Any]]:
+def chosen(log: Log, run: Run | None = None) -> tuple[str | None, Any]:
     """The id of the cause, and the document."""
     found = root_cause.of(log, run)
     return (found.first.id if found.first else None), failure.found(found, log, run)
@@ -251,7 +251,8 @@ def test_secrets_of_exceptions_and_tables_are_masked(write: Write) -> None:
     _, document = chosen(log)
     assert document["first_failure"]["exception"] == "ValueError: bad token=***" and secret not in repr(document)
     run = Run(1, 1, 9.0, ranks=(EndedRank(0, 1, True, error=f"KeyError: {secret}"),))
-    assert failure.found(root_cause.of(None, run), None, run)["first_failure"]["exception"] == "KeyError: ***"
+    first = failure.found(root_cause.of(None, run), None, run)["first_failure"]
+    assert first is not None and first["exception"] == "KeyError: ***"
 
 
 def test_numbers_without_an_end_are_none(write: Write) -> None:
@@ -571,7 +572,7 @@ def test_a_run_that_was_stopped(write: Write) -> None:
 
 
 def test_what_is_not_known_is_said() -> None:
-    document: dict[str, Any] = {"first_failure": None, "probable_cause": None, "secondary": []}
+    document: Any = {"first_failure": None, "probable_cause": None, "secondary": []}
     screen = report_screen.Screen.of()
     for log, words in (
         (None, "there is no log"), ({"bytes": 0, "lines": 0}, "died before their first word"),

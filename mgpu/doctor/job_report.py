@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from mgpu.command_line import shell
 from mgpu.doctor import script_report
 from mgpu.engine import Outcome
-from mgpu.report import screen as report_screen
+from mgpu.report import findings
+from mgpu.report.screen import Line, Screen, unstyled
 from mgpu.snapshot import Config, JobCommand, JobScript
 from mgpu.version import __version__
 
@@ -26,26 +27,23 @@ _LONGEST = 60  # characters of the training's command line
 
 
 def lines(
-    job: JobScript,
-    config: Config | None,
-    outcomes: Sequence[Outcome],
-    screen: report_screen.Screen,
-    command: str,
-    *,
-    verbose: bool,
-) -> list[report_screen.Line]:
+    job: JobScript, config: Config | None, outcomes: Sequence[Outcome], screen: Screen, command: str, *, verbose: bool
+) -> list[Line]:
     """The report of a person."""
     head = f"mgpu doctor {__version__} on {job.path}{f' with {config.path}' if config else ''}"
-    told: list[report_screen.Line] = [[(line, "bold")] for line in report_screen.wrapped(head, screen.width)]
+    told: list[Line] = screen.paragraph(head, style="bold")
     for text in (_asks(job), _starts(job), _read(job)):
-        told += report_screen.unstyled(report_screen.wrapped(text, screen.width))
+        told += screen.paragraph(text)
     if verbose:
-        told += [[], *report_screen.rows(outcomes, {}, screen, verbose=True)]
-    told += report_screen.problems(outcomes, screen, command=command, show_all=verbose, verbose=verbose)
-    told += [*script_report.hints(outcomes, screen), [], *script_report.counted(outcomes, screen)]
-    told += report_screen.unstyled([f"Next:  {step}" if not number else f"       {step}" for number, step in enumerate(
-        next_steps(job, failed=any(outcome.status == "fail" for outcome in outcomes))
-    )])  # fmt: skip
+        told += [[], *findings.rows(outcomes, {}, screen, verbose=True)]
+    told += findings.problems(outcomes, screen, command=command, show_all=verbose, verbose=verbose)
+    told += [*script_report.hints(outcomes, screen), [], *script_report.summary(outcomes, screen)]
+    told += unstyled(
+        [
+            f"Next:  {step}" if not number else f"       {step}"
+            for number, step in enumerate(next_steps(job, failed=any(outcome.status == "fail" for outcome in outcomes)))
+        ]
+    )
     return told + script_report.explained(outcomes)
 
 

@@ -9,14 +9,12 @@ CUDA is never touched in the calling process: a context there would break `noteb
 from __future__ import annotations
 
 import html
-import io
 from dataclasses import dataclass
 from typing import Any
 
 from mgpu.doctor import report as doctor_report
 from mgpu.doctor import run
 from mgpu.doctor.request import Request
-from mgpu.report import screen
 
 
 @dataclass(frozen=True)
@@ -39,6 +37,5 @@ def doctor(*, quick: bool = False, config: str = "", verbose: bool = False, expe
     """Examine this machine. Raises MgpuError for a config that cannot be read."""
     request = Request(quick=quick, config=config, verbose=verbose, expect_gpus=expect_gpus)
     found = run.examined(request)
-    buffer = io.StringIO()
-    doctor_report.show(screen.Screen(screen.WIDTH_PLAIN, False, False, buffer), request, found)
-    return Report(found.verdict, found.code, doctor_report.whole(request, found), buffer.getvalue())
+    document = dict(doctor_report.whole(request, found))
+    return Report(found.verdict, found.code, document, doctor_report.shown(request, found))

@@ -24,6 +24,7 @@ from mgpu.errors import MgpuError, reason
 from mgpu.planning.requirements import BATON_TORCH, numbers
 from mgpu.quantities import gib
 from mgpu.snapshot import LeftFile, Leftovers, Snapshot
+from mgpu.text import counted
 from mgpu.version import __version__
 
 ENV_FILE = "mgpu.env"
@@ -171,7 +172,7 @@ def _shm_files(snapshot: Snapshot, look_again: Callable[[], Leftovers | None], s
     size = gib(sum(file.size_bytes for file in mine))
     return Repair(
         "shm_files",
-        f"remove {len(mine)} file{'s' * (len(mine) > 1)} of dead processes from {shm} ({size})",
+        f"remove {counted(len(mine), 'file')} of dead processes from {shm} ({size})",
         shell("rm {:path}", [file.path for file in mine]) or "remove them",
         lambda: _remove_shm([Path(file.path) for file in mine], look_again),
     )
@@ -273,7 +274,7 @@ def _locks(snapshot: Snapshot, look_again: Callable[[], Leftovers | None]) -> Re
         return None
     return Repair(
         "build_locks",
-        f"remove {len(old)} lock{'s' * (len(old) > 1)} that a killed build left: {', '.join(map(str, old))}",
+        f"remove {counted(len(old), 'lock')} that a killed build left: {', '.join(map(str, old))}",
         shell("rm {:path}", [str(path) for path in old]) or "remove them",
         lambda: _remove_locks(old, look_again),
     )
@@ -326,11 +327,11 @@ def environment_lines(outcomes: Iterable[Outcome]) -> list[str]:
     """`export` and `unset` lines of the fixes, each under the problem it mends. What two problems want differently is
     taken from the graver."""
     from mgpu import messages
-    from mgpu.report import screen
+    from mgpu.report import findings
 
     lines: list[str] = []
     decided: set[str] = set()
-    for outcome in screen.in_order(tuple(outcomes)):
+    for outcome in findings.in_order(tuple(outcomes)):
         problem = outcome.problem
         fixes = [f for f in problem.fixes if f.who == "you" and f.kind == "fix"] if problem else []
         if not problem or not fixes:
@@ -369,7 +370,7 @@ def _environment(outcomes: Sequence[Outcome], folder: Path) -> Repair | None:
     text = "\n".join([*head, *lines]) + "\n"
     return Repair(
         "environment",
-        f"write {number} line{'s' * (number > 1)} for the environment to {path}, for you to source",
+        f"write {counted(number, 'line')} for the environment to {path}, for you to source",
         "; ".join(line for line in lines if line.startswith(("export ", "unset "))),
         lambda: _write_env(path, text),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,15 @@ from mgpu.command_line import from_words, shell
 from mgpu.doctor.request import Request
 from mgpu.engine import verdict as verdicts
 from mgpu.engine.verdict import Verdict
-from mgpu.report import describe, document, output
-from mgpu.report import screen as report_screen
+from mgpu.report import describe, document, findings, output
 from mgpu.report.output import append_summary, to_stderr, whole_text
+from mgpu.report.screen import WIDTH_PLAIN, Line, Screen, unstyled, wrapped
 from mgpu.snapshot import Snapshot
+from mgpu.text import counted
 from mgpu.version import __version__
 
 if TYPE_CHECKING:
+    from mgpu.doctor.doctor_json import DoctorDocument
     from mgpu.doctor.result import Examined
 
 
@@ -32,10 +34,10 @@ def mended(before: Examined, after: Examined) -> None:
     """What is left once repairs were done: the exit code is of this."""
     if not any(result.done for result in after.repairs):
         return
-    screen = report_screen.Screen.of()
+    screen = Screen.of()
     gone = sorted(_problems(before) - _problems(after))
-    lines = report_screen.unstyled(report_screen.wrapped(f"Mended: {', '.join(gone)}", screen.width) if gone else [])
-    screen.show([[], *lines, *report_screen.summary(after.outcomes, after.verdict, after.snapshot, None, screen)])
+    lines = unstyled(wrapped(f"Mended: {', '.join(gone)}", screen.width) if gone else [])
+    screen.show([[], *lines, *findings.summary(after.outcomes, after.verdict, after.snapshot, None, screen)])
 
 
 def _problems(found: Examined) -> set[str]:
@@ -47,7 +49,7 @@ def tell(request: Request, found: Examined) -> None:
     if request.format == "human" and request.exit_style != "default":
         _tell_scheduler(request, found)
     elif request.format == "human":
-        output.write_out(request.output, lambda stream: show(report_screen.Screen.of(stream), request, found))
+        output.write_out(request.output, lambda stream: show(Screen.of(stream), request, found))
     else:
         text = _text(request, found)
         output.write_out(request.output, lambda stream: whole_text(stream, text))
@@ -59,47 +61,38 @@ def _text(request: Request, found: Examined) -> str:
 
     if request.format == "json":
         return document.text(whole(request, found))
-    if request.format == "junit":
-        return formats.junit(found.outcomes, found.snapshot, found.verdict, found.seconds)
     told = formats.doctors(found.outcomes, found.snapshot, found.verdict, found.seconds)
     if request.format == "github":
         append_summary(formats.markdown_table(found.outcomes, found.snapshot, told))
-        return formats.github(found.outcomes, told)
-    buffer = io.StringIO()
-    show(report_screen.Screen(report_screen.WIDTH_PLAIN, False, False, buffer), replace(request, verbose=True), found)
     changes = [f"{c.what}: {c.text}" for c in found.changes or ()]
-    return formats.markdown(found.outcomes, found.snapshot, told, buffer.getvalue(), changes)
+    return formats.text(request.format, found, told, lambda: shown(replace(request, verbose=True), found), changes)
 
 
-def whole(request: Request, found: Examined) -> dict[str, Any]:
+def shown(request: Request, found: Examined) -> str:
+    """The report of a person as plain text."""
+    buffer = io.StringIO()
+    show(Screen(WIDTH_PLAIN, False, False, buffer), request, found)
+    return buffer.getvalue()
+
+
+def whole(request: Request, found: Examined) -> DoctorDocument:
     """The JSON document."""
+    content: DoctorDocument
     content = document.envelope("doctor", found.outcomes, found.verdict, found.code, found.seconds, found.snapshot)
-    content["next"] = list(_next(found.verdict))
-    script = f" --script {_word(request.script)}" if request.script and not request.hides else ""
-    if script:
-        content["next"] = [line for line in (shell("mgpu launch {:path}", request.script),) if line]
-    if found.snapshot.job_script is not None:
-        from mgpu.doctor import job_report
-
-        steps = job_report.next_steps(found.snapshot.job_script, failed=found.verdict == "not_ready")
-        content["next"] = [] if request.hides else steps
+    content["next"] = _next(request, found)
     for entry, outcome in zip(content["checks"], found.outcomes, strict=True):
-        of_script = script if {"script", "job_script"} & set(outcome.check.facts) else ""
-        again = f"mgpu doctor{of_script}{_plan(request)}"
-        if request.compare_nodes and not request.hides:
-            again = f"mgpu doctor{_same(request)}"
-        entry["verify"] = entry["verify"].replace("mgpu doctor", again, 1)
+        entry["verify"] = entry["verify"].replace("mgpu doctor", _again(request, outcome), 1)
     if found.snapshot.fleet:
         from mgpu.fleet import report as fleet_report
 
-        content |= fleet_report.document(found.snapshot.fleet, found.outcomes)
-        content["next"] = [] if request.hides else [f"mgpu doctor{_same(request)} -v"]
+        content["fleet"] = fleet_report.document(found.snapshot.fleet, found.outcomes)
     if request.log:
         from mgpu.engine import root_cause
         from mgpu.report import failure
 
         log = found.snapshot.log
-        content |= failure.found(root_cause.choose(found.outcomes, log, None), log, None)
+        triage: Any = failure.found(root_cause.choose(found.outcomes, log, None), log, None)
+        content.update(triage)
     if found.changes is not None:
         content["changes"] = [
             {"fact": c.fact, "what": c.what, "kind": c.kind, "before": c.before, "after": c.after, "text": c.text}
@@ -130,8 +123,8 @@ def failed(request: Request, message: str, code: int, began: float) -> int:
     """Nothing could be judged. Whoever reads JSON gets a document all the same, a monitor its line."""
     if request.format == "json":
         code = verdicts.code_without_verdict(request.exit_style, code)
-        whole = document.envelope("doctor", (), "unknown", code, time.monotonic() - began, Snapshot())
-        text = document.text(whole | {"error": message, "next": ["mgpu doctor"]})
+        head = document.envelope("doctor", (), "unknown", code, time.monotonic() - began, Snapshot())
+        text = document.text({**head, "error": message, "next": ["mgpu doctor"]})
         output.write_out(request.output, lambda stream: whole_text(stream, text))
     elif request.exit_style == "nagios":
         line = f"MGPU UNKNOWN - {' '.join(messages.message(message).split())}\n"
@@ -141,9 +134,9 @@ def failed(request: Request, message: str, code: int, began: float) -> int:
     return verdicts.code_without_verdict(request.exit_style, code)
 
 
-def show(screen: report_screen.Screen, request: Request, found: Examined) -> None:
+def show(screen: Screen, request: Request, found: Examined) -> None:
     """The report of a person."""
-    snapshot, outcomes, verdict = found.snapshot, found.outcomes, found.verdict
+    snapshot, outcomes = found.snapshot, found.outcomes
     command = "mgpu doctor" + _same(request)
     if request.log:
         from mgpu.report import failure
@@ -151,52 +144,56 @@ def show(screen: report_screen.Screen, request: Request, found: Examined) -> Non
         screen.show(failure.report_of_logs(snapshot, outcomes, screen, verbose=request.verbose))
         outcomes = tuple(outcome for outcome in outcomes if outcome.check.area != "log")
     if request.of_files:
-        if snapshot.fleet:
-            from mgpu.fleet import report as fleet_report
-
-            screen.show(fleet_report.lines(snapshot.fleet, outcomes, screen, command, verbose=request.verbose))
-        if snapshot.job_script:
-            from mgpu.doctor import job_report
-
-            of_job = job_report.lines(
-                snapshot.job_script, snapshot.config, outcomes, screen, command, verbose=request.verbose
-            )
-            screen.show([[], *of_job] if request.log else of_job)
-        if snapshot.script:
-            from mgpu.doctor import script_report
-
-            of_script = script_report.lines(
-                snapshot.script, snapshot.config, outcomes, screen, command, verbose=request.verbose
-            )
-            screen.show([[], *of_script] if request.log else of_script)
+        for of_file in _of_files(request, snapshot, outcomes, screen, command):
+            screen.show(of_file)
         return
     head = f"mgpu doctor {snapshot.mgpu or __version__} on {describe.where(snapshot)}"
-    lines: list[report_screen.Line] = [[(line, "bold")] for line in report_screen.wrapped(head, screen.width)]
+    lines = screen.paragraph(head, style="bold")
     if snapshot.python:
-        told = f"Python {snapshot.python.version}, {snapshot.python.executable}"
-        lines += report_screen.unstyled(report_screen.wrapped(told, screen.width))
+        lines += screen.paragraph(f"Python {snapshot.python.version}, {snapshot.python.executable}")
     lines.append([])
-    lines += report_screen.rows(outcomes, describe.rows(snapshot), screen, verbose=request.verbose)
+    lines += findings.rows(outcomes, describe.rows(snapshot), screen, verbose=request.verbose)
     if request.verbose:
-        lines += report_screen.topology(snapshot, screen)
-    lines += report_screen.problems(
-        outcomes, screen, command=command, show_all=request.verbose, verbose=request.verbose
-    )
+        lines += findings.topology(snapshot, screen)
+    lines += findings.problems(outcomes, screen, command=command, show_all=request.verbose, verbose=request.verbose)
     if found.changes is not None:
         lines += [[], *_changes(found, screen)]
     took = None if request.from_ else found.seconds
-    lines += [[], *report_screen.summary(outcomes, verdict, snapshot, took, screen)]
+    lines += [[], *findings.summary(outcomes, found.verdict, snapshot, took, screen)]
     if request.only or request.skip:
         lines.append([("This is about the chosen checks only.", "")])
-    lines += _advice(request, verdict, outcomes, snapshot, screen)
-    screen.show(lines)
+    screen.show(lines + _advice(request, found.verdict, outcomes, snapshot, screen))
+
+
+def _of_files(
+    request: Request, snapshot: Snapshot, outcomes: Sequence[engine.Outcome], screen: Screen, command: str
+) -> Iterator[list[Line]]:
+    """The report of each kind of file that was read."""
+    before: list[Line] = [[]] if request.log else []
+    if snapshot.fleet:
+        from mgpu.fleet import report as fleet_report
+
+        yield fleet_report.lines(snapshot.fleet, outcomes, screen, command, verbose=request.verbose)
+    if snapshot.job_script:
+        from mgpu.doctor import job_report
+
+        job = snapshot.job_script
+        yield before + job_report.lines(job, snapshot.config, outcomes, screen, command, verbose=request.verbose)
+    if snapshot.script:
+        from mgpu.doctor import script_report
+
+        script = snapshot.script
+        yield before + script_report.lines(script, snapshot.config, outcomes, screen, command, verbose=request.verbose)
 
 
 def _same(request: Request) -> str:
     """What another command needs to be about the same machine, interpreter and plan."""
     given = (
-        ("--from", request.from_), ("--script", request.script), ("--python", request.python), ("-c", request.config),
-    )  # fmt: skip
+        ("--from", request.from_),
+        ("--script", request.script),
+        ("--python", request.python),
+        ("-c", request.config),
+    )
     nodes = f" --compare-nodes {from_words(request.compare_nodes) or '...'}" if request.compare_nodes else ""
     if len(nodes) > _LONGEST_NAMES:  # what a shell made of nodes/*.json: nobody pastes that
         nodes = " --compare-nodes ..."
@@ -215,41 +212,53 @@ def _plan(request: Request) -> str:
     return "".join(f" {option} {value}" for option, value in given if value is not None)
 
 
-def _changes(found: Examined, screen: report_screen.Screen) -> list[report_screen.Line]:
+def _changes(found: Examined, screen: Screen) -> list[Line]:
     """`Since 12 Nov: …`, a line for each change."""
     if not found.changes:
-        return report_screen.unstyled(report_screen.wrapped(f"Since {found.since}: nothing changed.", screen.width))
+        return screen.paragraph(f"Since {found.since}: nothing changed.")
     number = len(found.changes)
-    lines: list[report_screen.Line] = [[(f"Since {found.since}: {number} change{'s' * (number > 1)}", "bold")]]
+    lines: list[Line] = [[(f"Since {found.since}: {counted(number, 'change')}", "bold")]]
     column = max(len(change.what) for change in found.changes)
     column = column if column <= _LONGEST_LABEL else _LONGEST_LABEL // 2
     for change in found.changes:
         label = f"  {change.what:<{column}}  "
         if len(change.what) > column or screen.width < 60:
-            lines += report_screen.unstyled(
-                report_screen.wrapped(f"{change.what}  {change.text}", screen.width, "  ", "    ")
-            )
+            lines += screen.paragraph(f"{change.what}  {change.text}", "  ", "    ")
         else:
-            lines += report_screen.unstyled(report_screen.wrapped(change.text, screen.width, label, " " * len(label)))
+            lines += screen.paragraph(change.text, label, " " * len(label))
     return lines
 
 
-def _next(verdict: Verdict) -> tuple[str, ...]:
-    if verdict in ("ready", "ready_with_warnings"):
-        return ("mgpu configure", "mgpu smoke-test")
-    return ("mgpu smoke-test --cpu 2",) if verdict == "no_gpu" else ("mgpu doctor -v",)
+def _again(request: Request, outcome: engine.Outcome) -> str:
+    """The command that asks a check again."""
+    if request.compare_nodes and not request.hides:
+        return f"mgpu doctor{_same(request)}"
+    of_script = request.script and not request.hides and {"script", "job_script"} & set(outcome.check.facts)
+    return f"mgpu doctor{f' --script {_word(request.script)}' if of_script else ''}{_plan(request)}"
+
+
+def _next(request: Request, found: Examined) -> list[str]:
+    """The commands that come next."""
+    if found.snapshot.fleet:
+        return [] if request.hides else [f"mgpu doctor{_same(request)} -v"]
+    if found.snapshot.job_script is not None:
+        from mgpu.doctor import job_report
+
+        failed = found.verdict == "not_ready"
+        return [] if request.hides else job_report.next_steps(found.snapshot.job_script, failed=failed)
+    if request.script and not request.hides:
+        return [line for line in (shell("mgpu launch {:path}", request.script),) if line]
+    if found.verdict in ("ready", "ready_with_warnings"):
+        return ["mgpu configure", "mgpu smoke-test"]
+    return ["mgpu smoke-test --cpu 2"] if found.verdict == "no_gpu" else ["mgpu doctor -v"]
 
 
 def _advice(
-    request: Request,
-    verdict: Verdict,
-    outcomes: Sequence[engine.Outcome],
-    snapshot: Snapshot,
-    screen: report_screen.Screen,
-) -> list[report_screen.Line]:
+    request: Request, verdict: Verdict, outcomes: Sequence[engine.Outcome], snapshot: Snapshot, screen: Screen
+) -> list[Line]:
     """What to do next, by the verdict."""
     if verdict == "no_gpu":
-        lines = report_screen.wrapped("That is fine for preparing a run. From this machine you can:", screen.width)
+        lines = wrapped("That is fine for preparing a run. From this machine you can:", screen.width)
         pairs = [
             ("mgpu configure --yes", "write a config of two CPU ranks"),
             ("mgpu smoke-test --cpu 2", "rehearse your launch on the CPU"),
@@ -262,30 +271,25 @@ def _advice(
         for command, what in pairs:
             together = f"  {command:<32}{what}"
             lines += [together] if len(together) <= screen.width else [f"  {command}", f"      {what}"]
-        return report_screen.unstyled(lines)
+        return unstyled(lines)
     suffix = f" --from {_word(request.from_)}" if request.from_ else ""
     if verdict in ("ready", "ready_with_warnings"):
         lines = [f"Next:  mgpu configure{suffix}     then  mgpu smoke-test"]
         if len(lines[0]) > screen.width:
             lines = [f"Next:  mgpu configure{suffix}", "then   mgpu smoke-test"]
         if len(snapshot.gpus or ()) > 1:
-            lines = [*report_screen.wrapped("Not tested here: GPUs talking to each other.", screen.width), *lines]
-        return report_screen.unstyled(lines)
+            lines = [*wrapped("Not tested here: GPUs talking to each other.", screen.width), *lines]
+        return unstyled(lines)
     said = _not_known(outcomes, screen)
     if verdict == "unknown":
         hint = "A driver that hangs: sudo dmesg | grep -i xid. Otherwise try again; -v shows every check."
-        return report_screen.unstyled([*said, *report_screen.wrapped(hint, screen.width)])
-    first = report_screen.in_order(outcomes)[0].check.id
-    lines = [*said, f"Start with {first}."]
-    line = f"Explain any line:  mgpu doctor --explain {first}"
-    lines += [line] if len(line) <= screen.width else ["Explain any line:", f"  mgpu doctor --explain {first}"]
-    return report_screen.unstyled(lines)
+        return unstyled([*said, *wrapped(hint, screen.width)])
+    first = findings.in_order(outcomes)[0].check.id
+    return [*unstyled([*said, f"Start with {first}."]), *findings.explained(first, screen)]
 
 
-def _not_known(outcomes: Sequence[engine.Outcome], screen: report_screen.Screen) -> list[str]:
+def _not_known(outcomes: Sequence[engine.Outcome], screen: Screen) -> list[str]:
     """What timed out or crashed, once each."""
     unknown = [o for o in outcomes if o.unsettling or o.status == "crash"]
     why = list(dict.fromkeys(o.answer.reason for o in unknown if isinstance(o.answer, Skip)))
-    return [
-        line for text in why[:3] for line in report_screen.wrapped(text, screen.width, "Not known: ", "           ")
-    ]
+    return [line for text in why[:3] for line in wrapped(text, screen.width, "Not known: ", "           ")]

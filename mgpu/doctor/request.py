@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mgpu import errors
 from mgpu.errors import MgpuError, reason
 from mgpu.process import child_process
+from mgpu.text import listed
 
 if TYPE_CHECKING:
     from mgpu.probes.runner import Child
@@ -123,7 +124,7 @@ def one_of(option: str, given: str, names: Sequence[str]) -> None:
 
         near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise MgpuError(f"{option} {given}: choose {', '.join(names[:-1])} or {names[-1]}.{hint}", errors.USAGE)
+        raise MgpuError(f"{option} {given}: choose {listed(names, 'or')}.{hint}", errors.USAGE)
 
 
 def interpreter(given: str) -> str:

@@ -21,10 +21,10 @@ from mgpu.engine import verdict as verdicts
 from mgpu.errors import MgpuError, reason
 from mgpu.planning.gpu_models import placed
 from mgpu.process import signals
-from mgpu.report import output
-from mgpu.report import screen as report_screen
+from mgpu.report import findings, output
 from mgpu.report.load import read_snapshot
 from mgpu.report.output import deadline, progress
+from mgpu.report.screen import Screen
 from mgpu.snapshot import Config, Plan, Snapshot, to_json
 from mgpu.version import __version__
 
@@ -259,8 +259,8 @@ def list_checks(request: Request) -> int:
         ]
         print(json.dumps({"schema": "mgpu.checks/1.0", "mgpu": __version__, "checks": rows}, indent=2))
     else:
-        screen = report_screen.Screen.of()
-        screen.show(report_screen.listing(checks, screen))
+        screen = Screen.of()
+        screen.show(findings.listing(checks, screen))
     return errors.READY
 
 
@@ -272,6 +272,6 @@ def explain(name: str) -> int:
         raise MgpuError(f"{wanted} is an area: mgpu doctor --list-checks --only {wanted}", errors.USAGE)
     if wanted not in checks:
         raise MgpuError(engine.unknown_id(wanted, checks), errors.USAGE)
-    screen = report_screen.Screen.of()
-    screen.show(report_screen.explain(checks[wanted], screen))
+    screen = Screen.of()
+    screen.show(findings.explain(checks[wanted], screen))
     return errors.READY

@@ -14,6 +14,7 @@ from mgpu.errors import MgpuError
 from mgpu.smoke import config_under_test as subjects
 from mgpu.smoke.request import Request
 from mgpu.snapshot import Config
+from mgpu.text import counted
 
 _COUNT = re.compile(r"\d+")
 # "2", "a100:2" of --gpus-per-task; of --tres-per-task what is behind "gres/gpu" ("=2", "=a100:2", older: ":2").
@@ -108,7 +109,7 @@ class Wanted:
         """In words."""
         one = "rank" if self.cpu else "GPU"
         cpu = " on the CPU" if self.cpu else ""
-        return f"{self.name}, {self.ranks_per_node} {one}{'s' * (self.ranks_per_node > 1)} a node{cpu}"
+        return f"{self.name}, {counted(self.ranks_per_node, one)} a node{cpu}"
 
 
 def wanted(request: Request, job: Allocation, environ: Mapping[str, str], scratch: Path) -> Wanted:
@@ -137,7 +138,7 @@ def wanted(request: Request, job: Allocation, environ: Mapping[str, str], scratc
                 f"{subject.name}: {world} processes on {machines} machines: not the same number on each", errors.USAGE
             )
     if need > nodes:
-        raise MgpuError(f"--need {need}: job {job.job} has {nodes} node{'s' * (nodes > 1)}", errors.USAGE)
+        raise MgpuError(f"--need {need}: job {job.job} has {counted(nodes, 'node')}", errors.USAGE)
     # A config for a job's CPU ranks says so in a comment, and its job in the environment.
     on_cpu = subject.cpu or subject.config.cpu_job or environ.get(_USE_CPU, "").lower() in _TRUE
     return Wanted(subject.config, on_cpu, ranks, need, subject.name)

@@ -11,12 +11,15 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mgpu import file_reading, files, hostlist
 from mgpu.command_line import is_kind
 from mgpu.launchers.run_folder import Kind
 from mgpu.structured_text import json_of
+
+if TYPE_CHECKING:
+    from mgpu.fleet.fleet_json import PreflightDocument
 
 NODES_SH, HOSTFILE, DOCUMENT = "nodes.sh", "hostfile", "preflight.json"
 PASSING, FAILING, MACHINES = "passing_nodes.txt", "failing_nodes.txt", "machines"
@@ -75,7 +78,7 @@ def machines(nodes: Sequence[str]) -> Kind:
 
 def write(
     folder: Path,
-    document: Mapping[str, Any],
+    document: PreflightDocument,
     *,
     of_job: Sequence[str],
     tasks_per_node: int,
@@ -86,7 +89,7 @@ def write(
 
     (folder / NODES_SH).unlink(missing_ok=True)
     chosen = document["chosen"]
-    files.write(folder / DOCUMENT, text(dict(document)))
+    files.write(folder / DOCUMENT, text(document))
     files.write(folder / PASSING, "".join(f"{node}\n" for node in document["good"]))
     files.write(folder / FAILING, failing({entry["node"]: entry["reason"] for entry in document["bad"]}))
     if chosen:

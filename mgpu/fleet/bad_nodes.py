@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mgpu import engine, hostlist
 from mgpu.check import Problem
 from mgpu.fleet import screen as screens
 from mgpu.fleet.allocation import Allocation
 from mgpu.fleet.stages import Bad
-from mgpu.report import document, screen
+from mgpu.report import findings
+from mgpu.report.document import check_json, counts
 from mgpu.snapshot import Fleet
 from mgpu.version import __version__
+
+if TYPE_CHECKING:
+    from mgpu.fleet.fleet_json import PreflightDocument, PreflightHead, PreflightNodes
 
 
 def bad_nodes(
@@ -21,7 +25,7 @@ def bad_nodes(
 ) -> list[Bad]:
     """The nodes that an error names, in the job's order, each with the first of its errors; and who gave no answer."""
     found: dict[str, Bad] = {}
-    for outcome in screen.in_order(outcomes) + [o for o in outcomes if o.because_of]:
+    for outcome in findings.in_order(outcomes) + [o for o in outcomes if o.because_of]:
         problem = outcome.problem
         if problem is None or outcome.status != "fail":
             continue
@@ -51,10 +55,10 @@ def _reason(node: str, problem: Problem, fleet: Fleet) -> str:
     return next(iter(own), problem.title).removeprefix(f"{hostlist.fold(problem.subjects)}: ")
 
 
-def whole(result: screens.Result) -> dict[str, Any]:
-    """The JSON document; `schema.preflight` describes it."""
-    told = envelope(result.verdict, result.code, result.seconds, result.outcomes)
-    return told | {
+def whole(result: screens.Result) -> PreflightDocument:
+    """The JSON document."""
+    told: Any = envelope(result.verdict, result.code, result.seconds, result.outcomes)
+    nodes: PreflightNodes = {
         "job": result.job,
         "nodes": list(result.of_job),
         "need": result.need,
@@ -71,9 +75,11 @@ def whole(result: screens.Result) -> dict[str, Any]:
         ],
         "logs": result.folder,
     }
+    document: PreflightDocument = told | nodes
+    return document
 
 
-def envelope(verdict: str, code: int, seconds: float, outcomes: Sequence[engine.Outcome]) -> dict[str, Any]:
+def envelope(verdict: str, code: int, seconds: float, outcomes: Sequence[engine.Outcome]) -> PreflightHead:
     return {
         "schema": "mgpu.preflight/1.0",
         "mgpu": __version__,
@@ -81,13 +87,21 @@ def envelope(verdict: str, code: int, seconds: float, outcomes: Sequence[engine.
         "duration_s": round(seconds, 3),
         "verdict": verdict,
         "exit_code": code,
-        "counts": document.counts(outcomes),
-        "checks": [document.check_json(outcome) for outcome in outcomes],
+        "counts": counts(outcomes),
+        "checks": [check_json(outcome) for outcome in outcomes],
     }
 
 
-def nothing(job: Allocation) -> dict[str, Any]:
-    lists: dict[str, Any] = {name: [] for name in ("good", "chosen", "bad", "stages")}
-    return lists | {
-        "job": job.job, "nodes": list(job.nodes), "need": None, "exclude": None, "trouble": None, "logs": None,
-    }  # fmt: skip
+def nothing(job: Allocation) -> PreflightNodes:
+    return {
+        "good": [],
+        "chosen": [],
+        "bad": [],
+        "stages": [],
+        "job": job.job,
+        "nodes": list(job.nodes),
+        "need": None,
+        "exclude": None,
+        "trouble": None,
+        "logs": None,
+    }

@@ -19,6 +19,7 @@ from mgpu.fleet.compare import Machine, fleet_of
 from mgpu.fleet.flatten import names_of
 from mgpu.snapshot import FACTS, SCHEMA, BadSnapshot, Fleet, NodeFault, Plan, Snapshot, from_json
 from mgpu.structured_text import Malformed, json_of
+from mgpu.text import counted
 
 _LARGEST_FILE = 8 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
 # So many are judged one by one as well: 12 ms each to decode and to ask all checks (measured on two cores, 2026-11).
@@ -201,7 +202,7 @@ def _of_node_itself(check: str) -> bool:
 
 def _too_few(named: Sequence[str], seen: Read) -> str:
     there = len(seen.machines)
-    said = f"{there} saved machine{'' if there == 1 else 's'} in {', '.join(named[:3])}"
+    said = f"{counted(there, 'saved machine')} in {', '.join(named[:3])}"
     no_machines = [f"{name} is no machine saved by mgpu doctor --save" for name in seen.strangers]
     broken = "".join(f"; {why}" for why in [*seen.missing.values(), *no_machines][:3])
     return f"--compare-nodes needs at least 2, and finds {said}{broken}. One from each node: mkdir -p nodes; {HOW}"

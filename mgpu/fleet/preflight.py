@@ -15,7 +15,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from mgpu import engine, errors, exit_status, files, hostlist
 from mgpu.check import Skip
@@ -27,16 +27,20 @@ from mgpu.fleet import allocation as jobs
 from mgpu.fleet import artifacts, bad_nodes, stages
 from mgpu.fleet import screen as screens
 from mgpu.fleet.allocation import Allocation
-from mgpu.fleet.stages import Bad, Stage, StageStatus
+from mgpu.fleet.stages import Bad, Stage
 from mgpu.fleet.workers import Workers
 from mgpu.launchers import run_folder
 from mgpu.process import scratch, signals
-from mgpu.report import document
+from mgpu.report import document, findings
 from mgpu.report import output as report_output
-from mgpu.report import screen as report_screen
+from mgpu.report.screen import Screen
 from mgpu.smoke import config_under_test as subjects
 from mgpu.smoke.request import Request
 from mgpu.snapshot import Fleet, NodeFault, Plan, Snapshot
+from mgpu.text import counted
+
+if TYPE_CHECKING:
+    from mgpu.report.json_types import StageStatus
 
 _WHOLE_S = 900.0  # unless --timeout says otherwise; four nodes take under a minute where nothing hangs
 _STALL_S = 15.0  # at the most: the quick level has no step that is silent for so long
@@ -64,11 +68,8 @@ def run(request: Request) -> int:
             raise
         code, words = errors.UNKNOWN, reason(error)
     if request.format == "json":
-        told = (
-            bad_nodes.envelope("unknown", code, time.monotonic() - began, ())
-            | bad_nodes.nothing(job)
-            | {"error": words}
-        )
+        head = bad_nodes.envelope("unknown", code, time.monotonic() - began, ())
+        told = {**head, **bad_nodes.nothing(job), "error": words}
         _report(request.output, lambda stream: _put(stream, document.text(told)))
     screens.to_stderr(words)
     return code
@@ -99,7 +100,7 @@ class _Preflight:
         """The stages, in the folder that is claimed for them."""
         count = len(self.job.nodes)
         self.progress.say(
-            f"pre-flight of job {self.job.job}: {count} node{'s' * (count > 1)} ({hostlist.fold(self.job.nodes)}), "
+            f"pre-flight of job {self.job.job}: {counted(count, 'node')} ({hostlist.fold(self.job.nodes)}), "
             f"{self.wanted.need} needed"
         )
         with Workers(self.job) as workers:
@@ -129,7 +130,7 @@ class _Preflight:
 
     def _examined(self, workers: Workers) -> tuple[tuple[engine.Outcome, ...], list[Bad]]:
         wanted, job = self.wanted, self.job
-        self.progress.say(f"examine: the doctor on {len(job.nodes)} node{'s' * (len(job.nodes) > 1)}")
+        self.progress.say(f"examine: the doctor on {counted(len(job.nodes), 'node')}")
         with _tokens(_folders(self.request)) as tokens:
             self.untried = [folder for folder in _folders(self.request) if folder not in tokens]
             found = workers.ask(
@@ -153,7 +154,7 @@ class _Preflight:
         self.busy = {node: answer["busy"] for node, answer in found.items()}
         clocks = self._clocks(workers)
         answered, count = len(found.keys() - workers.lost.keys()), len(job.nodes)
-        detail = f"{answered} of {count} node{'s' * (count > 1)} answered"
+        detail = f"{answered} of {counted(count, 'node')} answered"
         self._stage("examine", "fail" if workers.lost else "ok", detail)
         cards, paths = self._network(workers)
         return self._compared(workers, found, clocks, cards, paths)
@@ -208,14 +209,14 @@ class _Preflight:
         cards: Sequence[Mapping[str, Any]], paths: Sequence[Mapping[str, Any]] | None,
     ) -> tuple[tuple[engine.Outcome, ...], list[Bad]]:  # fmt: skip
 
-        self.progress.say(f"compare: {len(found)} node{'s' * (len(found) != 1)}")
+        self.progress.say(f"compare: {counted(len(found), 'node')}")
         there = [node for node in self.job.nodes if node in found and node not in workers.lost]
         fleet = self._fleet({node: found[node] for node in there}, workers, clocks, cards, paths)
         snapshot = Snapshot(fleet=fleet, config=self.wanted.config, plan=Plan(nodes=self.wanted.need))
         outcomes = engine.judge(snapshot, selections.FLEET)
         bad = bad_nodes.bad_nodes(outcomes, fleet, workers.lost, self.job.nodes)
         self.trouble = next(
-            (o.problem.title for o in report_screen.in_order(outcomes) if bad_nodes.of_nobody(o) and o.problem), ""
+            (o.problem.title for o in findings.in_order(outcomes) if bad_nodes.of_nobody(o) and o.problem), ""
         )
         crashed = [o.check.id for o in outcomes if o.status == "crash"]
         if crashed:
@@ -223,7 +224,7 @@ class _Preflight:
         warned = sum(o.status == "warn" for o in outcomes)
         fit = len(there) - len([b for b in bad if b.node in there])
         detail = f"{fit} of {len(there)} nodes are fit for one job" if len(there) != 1 else f"{fit} of 1 node is fit"
-        detail += f", {warned} warning{'s' * (warned > 1)}" if warned else ""
+        detail += f", {counted(warned, 'warning')}" if warned else ""
         if there:
             self._stage("compare", "fail" if self.trouble or any(b.node in there for b in bad) else "ok", detail)
         else:
@@ -320,7 +321,7 @@ class _Preflight:
         if self.request.format == "json":
             _report(self.request.output, lambda stream: _put(stream, document.text(told)), self.folder)
         else:
-            _report(self.request.output, lambda stream: _show(report_screen.Screen.of(stream), result), self.folder)
+            _report(self.request.output, lambda stream: _show(Screen.of(stream), result), self.folder)
         return code
 
     def _untried(self) -> list[str]:
@@ -345,7 +346,7 @@ def _put(stream: Any, text: str) -> None:
     stream.flush()
 
 
-def _show(screen: report_screen.Screen, result: screens.Result) -> None:
+def _show(screen: Screen, result: screens.Result) -> None:
     screen.show(screens.lines(result, screen))
 
 

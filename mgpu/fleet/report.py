@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from mgpu.command_line import shell
 from mgpu.engine import Outcome
+from mgpu.errors import clipped
 from mgpu.hostlist import fold, order
-from mgpu.report import screen as report_screen
+from mgpu.report import findings
+from mgpu.report.screen import Line, Mark, Screen, Style, headed, row, unstyled
 from mgpu.snapshot import Fleet, NodeClass
+from mgpu.text import counted, plural
 from mgpu.version import __version__
+
+if TYPE_CHECKING:
+    from mgpu.fleet.fleet_json import ClassEntry, FleetEntry
 
 _SHOWN_DIFFERENCES = 3
 _SHOWN_ROWS = 12  # of a kind of nodes
 _LONGEST = 34  # of a value on a screen
 _LABEL = 24  # the longest range that stands in the column of the nodes
 
-_Row: TypeAlias = tuple[report_screen.Mark, Sequence[str], str]  # status, nodes, what is said of them
+_Row: TypeAlias = tuple[Mark, Sequence[str], str]  # status, nodes, what is said of them
 
 
-def lines(fleet: Fleet, outcomes: Sequence[Outcome], screen: report_screen.Screen, command: str, *, verbose: bool
-          ) -> list[report_screen.Line]:  # fmt: skip
+def lines(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen, command: str, *, verbose: bool) -> list[Line]:
     """The report of a person: kinds of nodes, classes with what they differ in, problems, and what to leave out."""
     head = f"mgpu doctor {__version__} on {_counted(len(fleet.nodes) + len(fleet.missing))}"
-    told: list[report_screen.Line] = [[(line, "bold")] for line in report_screen.wrapped(head, screen.width)]
-    told += report_screen.unstyled(report_screen.wrapped(_compared(fleet), screen.width))
+    told: list[Line] = screen.paragraph(head, style="bold")
+    told += screen.paragraph(_compared(fleet))
     told.append([])
     missing: list[_Row] = [("fail", nodes, f"not examined: {why}") for why, nodes in _missing(fleet).items()]
     bad = frozenset(failing(outcomes))
@@ -33,18 +38,18 @@ def lines(fleet: Fleet, outcomes: Sequence[Outcome], screen: report_screen.Scree
     width = max((len(_label(nodes)) for rows in (*roles.values(), missing) for _, nodes, _ in rows), default=0) + 2
     for role, rows in roles.items():
         head = f"{role}: {_counted(len(fleet.roles[role]))}"
-        told += [[(line, "bold")] for line in report_screen.wrapped(head, screen.width)]
+        told += screen.paragraph(head, style="bold")
         told += _rows(rows if verbose else rows[:_SHOWN_ROWS], width, screen)
         if len(rows) > _SHOWN_ROWS and not verbose:
-            told += report_screen.unstyled([f"  +{len(rows) - _SHOWN_ROWS} more: -v shows them"])
+            told += unstyled([f"  +{len(rows) - _SHOWN_ROWS} more: -v shows them"])
     told += _rows(missing, width, screen)
     if verbose:
-        told += [[], *report_screen.rows(outcomes, {}, screen, verbose=True)]
-    told += report_screen.problems(outcomes, screen, command=command, show_all=verbose, verbose=verbose)
+        told += [[], *findings.rows(outcomes, {}, screen, verbose=True)]
+    told += findings.problems(outcomes, screen, command=command, show_all=verbose, verbose=verbose)
     told += [[], *_verdict(fleet, outcomes, screen)]
     if fleet.faults is None:
         text = "Not looked at, for there are too many: each node's own faults (mgpu doctor --from FILE)."
-        told += report_screen.unstyled(report_screen.wrapped(text, screen.width))
+        told += screen.paragraph(text)
     return told + _next(fleet, outcomes, screen)
 
 
@@ -80,13 +85,13 @@ def _label(nodes: Sequence[str]) -> str:
     return name if len(name := fold(nodes)) <= _LABEL else _counted(len(nodes))
 
 
-def _rows(rows: Sequence[_Row], width: int, screen: report_screen.Screen) -> list[report_screen.Line]:
+def _rows(rows: Sequence[_Row], width: int, screen: Screen) -> list[Line]:
     """Lines with one column of nodes."""
-    told: list[report_screen.Line] = []
+    told: list[Line] = []
     for mark, nodes, text in rows:
         label = _label(nodes)
         named = "" if label == fold(nodes) or mark == "ok" else f" ({fold(nodes)})"
-        told += report_screen.row(screen, mark, f"{label:<{width}}", text + named)
+        told += row(screen, mark, f"{label:<{width}}", text + named)
     return told
 
 
@@ -110,23 +115,15 @@ def _said(one: NodeClass, *, verbose: bool) -> str:
 
 
 def _short(value: str | None) -> str:
-    text = "none" if value is None else value or '""'
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return clipped("none" if value is None else value or '""', _LONGEST)
 
 
-def _verdict(fleet: Fleet, outcomes: Sequence[Outcome], screen: report_screen.Screen) -> list[report_screen.Line]:
+def _verdict(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
     number = {status: sum(o.status == status for o in outcomes) for status in ("fail", "warn", "crash")}
-    parts = [
-        f"{count} {word}{'s' if count > 1 else ''}"
-        for count, word in (
-            (number["fail"], "failure"),
-            (number["warn"], "warning"),
-            (number["crash"], "crashed check"),
-        )
-        if count
-    ]
+    words = {"fail": "failure", "warn": "warning", "crash": "crashed check"}
+    parts = [counted(number[status], word) for status, word in words.items() if number[status]]
     bad = failing(outcomes)
-    style: report_screen.Style
+    style: Style
     if number["fail"]:
         word, style = "NOT ALIKE", "fail"
         of = len(fleet.nodes) + len(fleet.missing)
@@ -136,7 +133,7 @@ def _verdict(fleet: Fleet, outcomes: Sequence[Outcome], screen: report_screen.Sc
     else:
         kinds = "one kind" if len(fleet.roles) == 1 else f"{len(fleet.roles)} kinds"
         word, style, text = "ALIKE", "ok", f"{_counted(len(fleet.nodes))} of {kinds}, no problem."
-    return report_screen.headed(word, style, text, screen)
+    return headed(word, style, text, screen)
 
 
 def failing(outcomes: Iterable[Outcome]) -> tuple[str, ...]:
@@ -145,51 +142,53 @@ def failing(outcomes: Iterable[Outcome]) -> tuple[str, ...]:
     return tuple(sorted(nodes, key=order))
 
 
-def _next(fleet: Fleet, outcomes: Sequence[Outcome], screen: report_screen.Screen) -> list[report_screen.Line]:
-    told: list[report_screen.Line] = []
+def _next(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
+    told: list[Line] = []
     if (bad := failing(outcomes)) and (names := shell("--exclude={:nodes}", fold(bad))):
         told += [[("Leave out: ", "bold"), (names, "")]]  # one line: it pastes
-    first = next((outcome.check.id for outcome in report_screen.in_order(outcomes)), None)
+    first = next((outcome.check.id for outcome in findings.in_order(outcomes)), None)
     if first:
-        text = f"Explain any line:  mgpu doctor --explain {first}"
-        told += report_screen.unstyled(
-            [text] if len(text) <= screen.width else ["Explain any line:", f"  mgpu doctor --explain {first}"]
-        )
+        told += findings.explained(first, screen)
     elif not bad:
-        told += report_screen.unstyled(["Next:  mgpu configure --slurm"])
+        told += unstyled(["Next:  mgpu configure --slurm"])
     return told
 
 
 def _counted(number: int) -> str:
-    return f"{number:,} node{'' if number == 1 else 's'}"
+    return f"{number:,} {plural(number, 'node')}"
 
 
-def document(fleet: Fleet, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """What `--json` adds to the doctor's document. Nodes are in Slurm's form."""
+def document(fleet: Fleet, outcomes: Sequence[Outcome]) -> FleetEntry:
+    """`fleet` of the doctor's document. Nodes are in Slurm's form."""
     bad = failing(outcomes)
     return {
-        "fleet": {
-            "nodes": fold(fleet.nodes),
-            "count": len(fleet.nodes),
-            "compared": fleet.compared,
-            "missing": dict(fleet.missing),
-            "roles": [{"role": r, "nodes": fold(nodes), "count": len(nodes)} for r, nodes in fleet.roles.items()],
-            "classes": [_class(one) for one in fleet.classes],
-            "outliers": [
-                {"node": o.node, "key": o.key, "what": o.what, "value": o.value, "median": o.median,
-                 "deviation": o.deviation, "unit": o.unit.strip()}
-                for o in fleet.outliers
-            ],
-            "failing": list(bad),
-            "exclude": fold(bad),
-            "not_compared": list(fleet.scattered),
-            "unread": dict(fleet.unread),
-            "strangers": list(fleet.strangers),
-        }
-    }  # fmt: skip
+        "nodes": fold(fleet.nodes),
+        "count": len(fleet.nodes),
+        "compared": fleet.compared,
+        "missing": dict(fleet.missing),
+        "roles": [{"role": r, "nodes": fold(nodes), "count": len(nodes)} for r, nodes in fleet.roles.items()],
+        "classes": [_class(one) for one in fleet.classes],
+        "outliers": [
+            {
+                "node": o.node,
+                "key": o.key,
+                "what": o.what,
+                "value": o.value,
+                "median": o.median,
+                "deviation": o.deviation,
+                "unit": o.unit.strip(),
+            }
+            for o in fleet.outliers
+        ],
+        "failing": list(bad),
+        "exclude": fold(bad),
+        "not_compared": list(fleet.scattered),
+        "unread": dict(fleet.unread),
+        "strangers": list(fleet.strangers),
+    }
 
 
-def _class(one: NodeClass) -> dict[str, Any]:
+def _class(one: NodeClass) -> ClassEntry:
     return {
         "role": one.role,
         "nodes": fold(one.nodes),
@@ -197,7 +196,5 @@ def _class(one: NodeClass) -> dict[str, Any]:
         "of": one.of,
         "second_population": one.second,
         "tied": one.tied,
-        "differences": [
-            {"key": d.key, "what": d.what, "value": d.value, "usual": d.usual} for d in one.differences
-        ],
-    }  # fmt: skip
+        "differences": [{"key": d.key, "what": d.what, "value": d.value, "usual": d.usual} for d in one.differences],
+    }

@@ -5,18 +5,29 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mgpu import engine, exit_status, hostlist, messages
 from mgpu.command_line import shell
 from mgpu.fleet.artifacts import FAILING, TESTS
 from mgpu.fleet.groups import Group
-from mgpu.fleet.stages import Bad, Stage, StageStatus
+from mgpu.fleet.stages import Bad, Stage
+from mgpu.report import findings
 from mgpu.report import screen as report_screen
+from mgpu.report.screen import Line, Screen, headed, labelled, unstyled
+from mgpu.text import counted
+
+if TYPE_CHECKING:
+    from mgpu.report.json_types import StageStatus
 
 TITLES = {
-    "examine": "examine", "network": "reach each other", "compare": "compare", "alone": "train alone",
-    "pairs": "train in pairs", "together": "train together",
-}  # fmt: skip
+    "examine": "examine",
+    "network": "reach each other",
+    "compare": "compare",
+    "alone": "train alone",
+    "pairs": "train in pairs",
+    "together": "train together",
+}
 _TITLE = 18
 _MOST_NAMES = 6  # nodes that are waited for, by name
 _MOST_BAD = 30  # reasons with their nodes; the file has all
@@ -90,7 +101,7 @@ class Progress:
         """A stage with nodes, pairs or all."""
         count = len(groups)
         what = {"alone": "node", "pairs": "group" if any(len(g) > 2 for g in groups) else "pair"}.get(stage)
-        some = f"{count} {what}{'s' * (count != 1)} at the same time" if what else f"{len(groups[0])} nodes"
+        some = f"{counted(count, what)} at the same time" if what else f"{len(groups[0])} nodes"
         self.say(f"{TITLES[stage]}: {some}")
 
     def ended(self, stage: str, status: StageStatus, detail: str, seconds: float | None) -> None:
@@ -102,76 +113,66 @@ class Progress:
             self.say(f"  {'FAIL' if status == 'fail' else status}: {detail}{took}")
 
 
-def lines(result: Result, screen: report_screen.Screen) -> list[report_screen.Line]:
+def lines(result: Result, screen: Screen) -> list[Line]:
     """The report."""
     count = len(result.of_job)
-    head = f"Pre-flight of job {result.job}: {_nodes(count)}, {result.need} needed, {result.what}."
-    told: list[report_screen.Line] = [[(line, "bold")] for line in report_screen.wrapped(head, screen.width)]
+    head = f"Pre-flight of job {result.job}: {counted(count, 'node')}, {result.need} needed, {result.what}."
+    told: list[Line] = screen.paragraph(head, style="bold")
     told.append([])
     for number, stage in enumerate(result.stages, 1):
         took = f" ({stage.seconds:.1f} s)" if stage.seconds is not None else ""
         told += report_screen.row(
             screen, stage.status, f"{number} {TITLES[stage.name]:<{_TITLE}} ", f"{stage.detail}{took}"
         )
-    told += report_screen.problems(result.outcomes, screen, command="mgpu smoke-test --slurm", show_all=True)
+    told += findings.problems(result.outcomes, screen, command="mgpu smoke-test --slurm", show_all=True)
     told += [[], *_verdict(result, screen)]
     told += _bad(result, screen)
     if result.exclude:
-        told += report_screen.labelled("Exclude", result.exclude, screen, whole=True)
+        told += labelled("Exclude", result.exclude, screen, whole=True)
     for reason in result.unasked:
-        told += report_screen.labelled("Unknown", reason, screen)
-    told += report_screen.labelled(
-        "Files", f"{result.folder}/  (passing_nodes.txt, failing_nodes.txt, preflight.json)", screen
-    )
+        told += labelled("Unknown", reason, screen)
+    told += labelled("Files", f"{result.folder}/  (passing_nodes.txt, failing_nodes.txt, preflight.json)", screen)
     told += _next(result, screen)
     return told
 
 
-def _verdict(result: Result, screen: report_screen.Screen) -> list[report_screen.Line]:
+def _verdict(result: Result, screen: Screen) -> list[Line]:
     good, need, bad = len(result.good), result.need, len(result.bad)
-    nodes = _nodes(good, "good ")
+    nodes = counted(good, "good node")
     if result.verdict == "passed":
         spare = f", {good - need} to spare" if good > need else ""
         left = f"; {bad} left out" if bad else ""
-        return report_screen.headed(
-            "PASSED", "ok", f"{nodes} of {need} needed{spare}{left}, {result.seconds:.1f} s.", screen
-        )
+        return headed("PASSED", "ok", f"{nodes} of {need} needed{spare}{left}, {result.seconds:.1f} s.", screen)
     if result.verdict == "unknown":
-        return report_screen.headed("COULD NOT TELL", "crash", result.trouble, screen)
+        return headed("COULD NOT TELL", "crash", result.trouble, screen)
     why = result.trouble or f"{nodes}, {need} needed"
-    return report_screen.headed("FAILED", "fail", f"{why}. No training is started.", screen)
+    return headed("FAILED", "fail", f"{why}. No training is started.", screen)
 
 
-def _nodes(count: int, kind: str = "") -> str:
-    return f"{count} {kind}node{'s' * (count != 1)}"
-
-
-def _bad(result: Result, screen: report_screen.Screen) -> list[report_screen.Line]:
+def _bad(result: Result, screen: Screen) -> list[Line]:
     """Bad nodes with the reason, those of one reason in one row; where a smoke test said it, with its fix as well: that
     of a check stands above."""
     alike: dict[tuple[str, str], list[str]] = {}
     for bad in result.bad:
         fix = bad.fix if bad.stage in TESTS else ""
         alike.setdefault((bad.reason, fix), []).append(bad.node)
-    told: list[report_screen.Line] = []
+    told: list[Line] = []
     for (reason, fix), nodes in list(alike.items())[:_MOST_BAD]:
         told += report_screen.row(screen, "fail", f"{hostlist.fold(nodes):<{_TITLE - 6}} ", reason)
         if fix:
-            told += report_screen.unstyled(report_screen.wrapped(f"Fix: {fix}", screen.width, " " * 9, " " * 9))
+            told += screen.paragraph(f"Fix: {fix}", " " * 9, " " * 9)
     if len(alike) > _MOST_BAD:
-        told += report_screen.unstyled([f"  ... all of them: {result.folder}/{FAILING}"])
+        told += unstyled([f"  ... all of them: {result.folder}/{FAILING}"])
     return told
 
 
-def _next(result: Result, screen: report_screen.Screen) -> list[report_screen.Line]:
+def _next(result: Result, screen: Screen) -> list[Line]:
     if result.verdict == "passed":
         names = hostlist.fold(result.chosen)
-        return report_screen.labelled("Next", f"the job goes on with {_nodes(len(result.chosen))}: {names}", screen)
+        return labelled("Next", f"the job goes on with {counted(len(result.chosen), 'node')}: {names}", screen)
     if result.in_common:
         words = "all nodes have this in common: mend it, then submit again (MGPU_PREFLIGHT=0 leaves the pre-flight out)"
-        return report_screen.labelled("Next", words, screen)
+        return labelled("Next", words, screen)
     if result.bad and result.exclude:
-        return report_screen.labelled(
-            "Next", f"sbatch {result.exclude} ...   (or ask for spare nodes)", screen, whole=True
-        )
+        return labelled("Next", f"sbatch {result.exclude} ...   (or ask for spare nodes)", screen, whole=True)
     return []

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from mgpu import engine
 from mgpu.engine import selections
@@ -19,8 +19,11 @@ from mgpu.fleet import groups
 from mgpu.fleet.groups import Group
 from mgpu.fleet.workers import Workers
 from mgpu.snapshot import Config
+from mgpu.text import counted
 
-StageStatus = Literal["ok", "fail", "skip"]
+if TYPE_CHECKING:
+    from mgpu.report.json_types import StageStatus
+
 # Below the range from which Linux takes the ports of outgoing connections (32768), as the job script does it.
 _FIRST_PORT, _PORTS = 12000, 20000
 PORTS_TRIED = 64
@@ -275,4 +278,4 @@ class Testing:
 
 
 def _of(good: int, all_of_them: int, what: str) -> str:
-    return f"{good} of {all_of_them} {what}{'s' * (all_of_them != 1)} passed"
+    return f"{good} of {counted(all_of_them, what)} passed"

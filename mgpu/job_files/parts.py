@@ -12,6 +12,7 @@ from typing import Final
 from mgpu.errors import USAGE, MgpuError
 from mgpu.job_files.engines import Plan
 from mgpu.secrets_masking import masked, masked_argv, masked_env
+from mgpu.text import counted
 
 UNTRIED: Final = "# NOT tried on a live cluster: checked by its fields, and its commands run on one machine only."
 NO_IMAGE: Final = "REGISTRY/IMAGE:TAG"
@@ -78,11 +79,11 @@ def exports(variables: Mapping[str, str]) -> list[str]:
 def size(plan: Plan) -> str:
     """How large the job is, in words."""
     job = plan.job
-    nodes = "1 node" if job.nodes == 1 else f"{job.nodes} nodes"
+    nodes = counted(job.nodes, "node")
     if plan.cpu or not job.gpus_per_node:
-        return f"{nodes}, {job.ranks_per_node} rank{'' if job.ranks_per_node == 1 else 's'} on the CPU each"
-    model = f" {plan.gpu_model}" if plan.gpu_model else ""
-    return f"{nodes} of {job.gpus_per_node}{model} GPU{'' if job.gpus_per_node == 1 else 's'}"
+        return f"{nodes}, {counted(job.ranks_per_node, 'rank')} on the CPU each"
+    model = f"{plan.gpu_model} " if plan.gpu_model else ""
+    return f"{nodes} of {counted(job.gpus_per_node, f'{model}GPU')}"
 
 
 def image(plan: Plan) -> str:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from mgpu.job_files import preflight_block, validate
 from mgpu.job_files.job import THIS_FILE, Job
 from mgpu.job_formats import Shape
+from mgpu.text import counted
 
 # Ports are taken from here on, by the job's number: below 32768, where Linux begins to hand out ports by itself
 # (/proc/sys/net/ipv4/ip_local_port_range), and with room to move on.
@@ -64,14 +65,12 @@ def _head(job: Job) -> list[str]:
     by_hand.append(f"sbatch {THIS_FILE}")
     together = f"#     or:  {' && '.join(by_hand)}"
     what = (
-        _counted(job.gpus_per_node, "GPU")
-        if job.gpus_per_node
-        else f"{_counted(job.ranks_per_node, 'rank')} on the CPU"
+        counted(job.gpus_per_node, "GPU") if job.gpus_per_node else f"{counted(job.ranks_per_node, 'rank')} on the CPU"
     )
     spare = f", and {job.spare} more to stand in for bad ones" if job.spare else ""
     return [
         "#!/bin/bash",
-        f"# {_counted(job.nodes, 'node')} of {what}{spare};",
+        f"# {counted(job.nodes, 'node')} of {what}{spare};",
         f"# {_STARTED[job.shape].how}",
         f"# Submit:  mgpu launch --slurm {THIS_FILE}",
         *([together] if len(together) <= _WIDTH else [f"#     or:  {by_hand[0]}", f"#          {by_hand[1]}"]),
@@ -286,7 +285,3 @@ def _waiting() -> list[str]:
         'while kill -0 "$step" 2>/dev/null; do wait "$step" || true; done',
         'wait "$step"',
     ]
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")

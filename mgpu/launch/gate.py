@@ -11,6 +11,7 @@ from mgpu.command_line import from_words
 from mgpu.engine import before_start, selections, verdict
 from mgpu.launch import result_document
 from mgpu.launch.request import Request
+from mgpu.report import findings
 from mgpu.report import screen as report_screen
 from mgpu.report.document import check_json
 from mgpu.snapshot import Config, Snapshot
@@ -101,7 +102,7 @@ def refuse_unverified(request: Request, config: Config, verified: Sequence[engin
 def refuse(request: Request, problems: Sequence[engine.Outcome], text: str) -> int:
     """What would stop the run, with its fix."""
     screen = report_screen.Screen.of(sys.stderr)
-    lines = report_screen.problems(problems, screen, command="mgpu doctor", show_all=False)
+    lines = findings.problems(problems, screen, command="mgpu doctor", show_all=False)
     if not lines:
         lines = [[(f"Not known: {why(problems)}", "")]]
     screen.show([*lines, [], [("NOT STARTED", "fail"), (f"  {text}", "")]])

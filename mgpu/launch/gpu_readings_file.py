@@ -16,6 +16,7 @@ from mgpu import durations, file_reading
 from mgpu.launch import gpu_usage
 from mgpu.snapshot import BadSnapshot, GpuWork, decode
 from mgpu.structured_text import json_of
+from mgpu.text import counted
 
 NAME = "gpus.json"
 OLD_S = 10.0  # mgpu: readings come each second or two; this old they tell nothing about now
@@ -79,5 +80,5 @@ def line(found: Stored | None) -> str:
         GpuWork(g.index, g.uuid, peak_bytes=g.used_bytes, total_bytes=g.total_bytes, busy_percent=g.busy_percent)
         for g in found.now
     ]
-    many = f"{len(now)} GPU{'s' * (len(now) > 1)}"
+    many = counted(len(now), "GPU")
     return f"{', '.join(filter(None, [many, gpu_usage.amounts(now)]))} ({durations.lasted(age_s(found))} ago)"

@@ -22,6 +22,7 @@ from mgpu.launch.gpu_readings_file import Now, Stored
 from mgpu.launch.registry import Entry, State
 from mgpu.process.terminal import in_front
 from mgpu.report import screen as report_screen
+from mgpu.report.live import Live
 
 _EVERY_S = 1.0
 _BAR = 20  # characters of a whole one
@@ -54,7 +55,7 @@ def watch(entry: Entry) -> int:
 
 def _until_the_end(entry: Entry, screen: report_screen.Screen) -> tuple[Entry, State]:
     """Paint it again and again, until the run has ended or somebody wants to leave."""
-    live = report_screen.Live(screen)
+    live = Live(screen)
     try:
         with _keys() as pressed:
             while True:

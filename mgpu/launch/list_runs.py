@@ -20,6 +20,7 @@ from mgpu.launchers.argv import by_accelerate
 from mgpu.process import processes, run_log
 from mgpu.report import document as documents
 from mgpu.report import screen as report_screen
+from mgpu.text import counted
 from mgpu.version import __version__
 
 SCHEMA = "mgpu.runs/1.0"
@@ -95,7 +96,7 @@ def _table(
         lines.append([("No run is known here.  mgpu launch SCRIPT  starts one.", "")])
     if len(ended) > _SHOWN_ENDED:
         more = len(ended) - _SHOWN_ENDED
-        lines.append([(f"{more} earlier run{'s' if more > 1 else ''}: --json-result - has all", "")])
+        lines.append([(f"{counted(more, 'earlier run')}: --json-result - has all", "")])
     return [*lines, *([(trouble, "warn")] for trouble in troubles)]  # type: ignore[list-item]
 
 

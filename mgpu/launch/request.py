@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mgpu.command_line import shell
 from mgpu.errors import USAGE, MgpuError
 from mgpu.known_launchers import STARTED
+from mgpu.text import listed
 
 LAUNCHERS = ("auto", *STARTED)
 POLICIES = ("ask", "allow", "refuse")
@@ -115,4 +116,4 @@ def _choose(flag: str, value: str, allowed: Sequence[str]) -> str:
 
     near = difflib.get_close_matches(value, allowed, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
-    return f"{flag} {value}: choose {', '.join(allowed[:-1])} or {allowed[-1]}.{hint}"
+    return f"{flag} {value}: choose {listed(allowed, 'or')}.{hint}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mgpu import errors, files, messages
 from mgpu.errors import MgpuError
@@ -16,6 +17,11 @@ from mgpu.launch.request import Request
 from mgpu.report.document import text
 from mgpu.secrets_masking import masked_argv
 from mgpu.version import __version__
+
+if TYPE_CHECKING:
+    from mgpu.launch.run_json import RunDocument
+    from mgpu.report.json_types import Triage
+    from mgpu.snapshot import Run
 
 
 def again(*more: str) -> str:
@@ -58,13 +64,40 @@ def write(request: Request, content: dict[str, Any]) -> None:
     written(Path(request.json_result), document(content))
 
 
-def document(content: dict[str, Any]) -> dict[str, Any]:
+def document(content: Mapping[str, Any]) -> Any:
     """mgpu.run/1.0: what every end of a launch tells, and what this one does."""
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return {"schema": "mgpu.run/1.0", "mgpu": __version__, "time": now, **content}
 
 
-def written(path: Path, whole: dict[str, Any], mode: int | None = None) -> None:
+def begun(run: Run, *, triage: bool) -> Any:
+    """The document of a run that has ended, as far as it is the same of every run."""
+    return document(
+        {
+            "phase": "training",
+            "exit_code": run.exit_code,
+            "launcher_code": run.launcher_code,
+            "signalled": run.signalled,
+            "timed_out": run.timed_out,
+            "triage": triage,
+        }
+    )
+
+
+def add_failure(document: RunDocument, run: Run, triage: Triage) -> None:
+    """How long it took, why it failed, and how its ranks ended."""
+    from mgpu.report import failure
+
+    told: Any = {"duration_s": run.seconds, **triage, "ranks": failure.ranks(run)}
+    document.update(told)
+
+
+def no_triage() -> Triage:
+    """Of a run that went well."""
+    return {"first_failure": None, "probable_cause": None, "secondary": [], "log": None}
+
+
+def written(path: Path, whole: Mapping[str, object], mode: int | None = None) -> None:
     """Write a document in one step. The training's exit code matters more than this file."""
     try:
         put = files.write if mode is not None else files.write_named  # of mgpu's own folder, or named by the user

@@ -21,6 +21,7 @@ from mgpu.launch import list_runs, registry, run_entry
 from mgpu.launch.registry import Entry, State
 from mgpu.process import processes
 from mgpu.report import screen as report_screen
+from mgpu.text import counted
 
 # The supervisor gives its launcher 30 s (torchrun waits that long for its ranks) and 5 more, then tells the end.
 _PATIENCE_S = 60.0
@@ -53,7 +54,7 @@ def run(name: str | None, runs: Sequence[Entry]) -> int:
 
 def _told(entry: Entry, state: State, swept: int) -> str:
     if state == "lost":
-        rest = f"{swept} process{'es' * (swept > 1)} of it ended now" if swept else "nothing of it is left"
+        rest = f"{counted(swept, 'process', 'processes')} of it ended now" if swept else "nothing of it is left"
         return f"was lost, nobody watched over it any more: {rest}"
     return f"{list_runs.word(entry, state)[0]}{list_runs.ending(entry)}" if state == "ended" else "does not end"
 

@@ -20,7 +20,7 @@ from mgpu.process import command as process_command
 from mgpu.report import describe
 from mgpu.report import screen as report_screen
 from mgpu.snapshot import Config, Snapshot, gpu_in_use
-from mgpu.text import visible
+from mgpu.text import counted, visible
 
 _LABEL = 11  # columns
 _STRATEGIES = {"MULTI_GPU": "DDP", "NO": "one process"}
@@ -108,7 +108,7 @@ def _mode(told: Told, command: process_command.Command) -> str:
     second = config.distributed_type == "FSDP" and isinstance(fsdp, dict) and str(fsdp.get("fsdp_version")) == "2"
     kind = "FSDP2" if second else _STRATEGIES.get(config.distributed_type or "", config.distributed_type)
     precision = "fp32" if config.precision == "no" else config.precision
-    ranks = f"{command.ranks} rank{'s' if command.ranks > 1 else ''} here"
+    ranks = f"{counted(command.ranks, 'rank')} here"
     mode = WAYS[command.launcher].mode
     return f"{ranks}; {mode}" if mode else f"{kind}, {precision}, {ranks}"
 
@@ -134,7 +134,7 @@ def _script(told: Told) -> str:
         return ""
     first = problems[0]
     at = f"{visible(first.place.file)}:{first.place.line} " if first.place and first.place.line else ""
-    count = f"{len(problems)} finding{'s' if len(problems) > 1 else ''}"
+    count = counted(len(problems), "finding")
     title = re.sub(r"^line \d+: ", "", first.title)  # said already
     again = shell("mgpu doctor --script {:path}", script.path)
     return f"{at}{title}\n({count}{f': {again}' if again else ''})"
@@ -150,7 +150,7 @@ def _batch(fewer: Fewer) -> str:
 
     whole = plan.effective_batch(config.batch_per_gpu, ranks, accumulate)
     unit = "rank" if launching.on_cpu(config, fewer.snapshot.driver) else "GPU"
-    parts = [str(config.batch_per_gpu), f"{ranks} {unit}{'s' if ranks > 1 else ''}"]
+    parts = [str(config.batch_per_gpu), counted(ranks, unit)]
     text = " x ".join([*parts, *([f"accumulate {accumulate}"] if accumulate > 1 else [])])
     if before and before != ranks:
         meant = plan.effective_batch(config.batch_per_gpu, before, accumulate)

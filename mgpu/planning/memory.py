@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from mgpu import quantities
+
 GIB: Final = 2**30
 STRATEGY_NAMES: Final = {"ddp": "DDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3", "fsdp2": "FSDP2"}
 STRATEGIES: Final = tuple(STRATEGY_NAMES)
@@ -152,9 +154,7 @@ def gpus_needed(
 
 def gib(count: float) -> str:
     """Bytes for people: "135 GiB", "4.2 GiB", "310 MiB"."""
-    if count < GIB:
-        return f"{count / 2**20:.0f} MiB"
-    return f"{count / GIB:.1f} GiB" if count < 10 * GIB else f"{count / GIB:,.0f} GiB"
+    return quantities.gib(count, tenths=True, grouped=True)
 
 
 def _refuse(

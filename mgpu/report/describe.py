@@ -6,6 +6,7 @@ from collections import Counter
 
 from mgpu.quantities import gib
 from mgpu.snapshot import Snapshot
+from mgpu.text import counted
 
 
 def rows(snapshot: Snapshot) -> dict[str, str]:
@@ -62,8 +63,8 @@ def _driver(snapshot: Snapshot) -> str | None:
 
 
 def _models(snapshot: Snapshot) -> str:
-    counted = Counter(gpu.name or "unnamed GPU" for gpu in snapshot.gpus or ())
-    return " and ".join(f"{number} x {name}" for name, number in counted.items())
+    models = Counter(gpu.name or "unnamed GPU" for gpu in snapshot.gpus or ())
+    return " and ".join(f"{number} x {name}" for name, number in models.items())
 
 
 def _gpus(snapshot: Snapshot) -> str | None:
@@ -102,13 +103,8 @@ def _links(snapshot: Snapshot) -> str | None:
     if not links:
         return None
     joined = sum(bool(link.nvlinks) for link in links)
-    how = (
-        "NVLink between every pair"
-        if joined == len(links)
-        else f"NVLink on {joined} of {len(links)} pairs"
-        if joined
-        else "PCIe"
-    )
+    how = f"NVLink on {joined} of {len(links)} pairs" if joined else "PCIe"
+    how = "NVLink between every pair" if joined == len(links) else how
     unknown = len(snapshot.links or ()) - len(links)
     if unknown:
         how += f" ({unknown} pairs not known)"
@@ -129,7 +125,7 @@ def _pytorch(snapshot: Snapshot) -> str | None:
         parts.append(f"has {kernels} kernels")
     if runtime is not None and runtime.import_error is None and torch.cuda:
         number = runtime.device_count or 0
-        parts.append(f"sees {number} GPU{'s' * (number > 1)}" if number else "sees no GPU")
+        parts.append(f"sees {counted(number, 'GPU')}" if number else "sees no GPU")
     elif torch.cuda and not (torch.version or "").partition("+")[2]:
         parts.append(f"built for CUDA {torch.cuda}")
     return ", ".join(parts)
@@ -218,7 +214,7 @@ def _fast_network(snapshot: Snapshot) -> str | None:
         elif len(rates) == 1 and (rate := next(iter(rates))):
             parts.append(f"{len(active)} x {rate:g} Gb/s {name} active")
         else:
-            parts.append(f"{len(active)} {name} port{'s' * (len(active) > 1)} active")
+            parts.append(f"{counted(len(active), f'{name} port')} active")
     return ", ".join(parts) or None
 
 
@@ -227,4 +223,4 @@ def _slurm(snapshot: Snapshot) -> str | None:
     if slurm is None or slurm.job_id is None:
         return None
     nodes = slurm.nodes or 1
-    return f"job {slurm.job_id}, {nodes} node{'s' * (nodes > 1)}, {slurm.gpus_on_node or 0} GPUs on this one"
+    return f"job {slurm.job_id}, {counted(nodes, 'node')}, {slurm.gpus_on_node or 0} GPUs on this one"

@@ -1,18 +1,31 @@
-"""What is in the JSON that all commands share? Fields may be added, never renamed; `schema.py` describes them."""
+"""The JSON that all commands share, and how every document is written. `json_types.py` says what is in it."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mgpu.check import Crash, Edit, Evidence, Ok, Skip
+from mgpu.check import Crash, Edit, Evidence, Fix, Ok, Skip
 from mgpu.engine import Outcome, Status
 from mgpu.secrets_masking import masked, masked_argv, masked_value
 from mgpu.snapshot import Snapshot, bus_address, topology
 from mgpu.text import visible_json
 from mgpu.version import __version__
+
+if TYPE_CHECKING:
+    from mgpu.report.json_types import (
+        CheckEntry,
+        EditEntry,
+        Envelope,
+        FixEntry,
+        GpuEntry,
+        HostEntry,
+        PlanEntry,
+        Scalar,
+        SoftwareEntry,
+    )
 
 # Mappings whose keys are names of the user's: variables, keys of a config, options.
 _TREES_OF_USERS = frozenset({"env", "env_added", "config", "environment", "settings"})
@@ -40,9 +53,9 @@ def said(outcome: Outcome) -> str:
             return problem.title
 
 
-def check_json(outcome: Outcome) -> dict[str, Any]:
+def check_json(outcome: Outcome) -> CheckEntry:
     """One entry of `checks[]`."""
-    entry: dict[str, Any] = {
+    entry: CheckEntry = {
         "id": outcome.check.id,
         "area": outcome.check.area,
         "severity": outcome.check.severity.value,
@@ -58,11 +71,7 @@ def check_json(outcome: Outcome) -> dict[str, Any]:
     }
     if problem := outcome.problem:
         entry |= {"cause": problem.cause, "evidence": _evidence(problem.evidence), "subjects": list(problem.subjects)}
-        entry["fix"] = [
-            {"who": f.who, "text": f.text, "commands": list(f.commands), "caveat": f.caveat, "kind": f.kind}
-            | ({"edits": [edit_json(edit) for edit in f.edits]} if f.edits else {})
-            for f in problem.fixes
-        ]
+        entry["fix"] = [_fix(fix) for fix in problem.fixes]
         if problem.place:
             place = problem.place
             entry |= {"file": place.file, "line": place.line, "column": place.column, "key": place.key}
@@ -71,17 +80,32 @@ def check_json(outcome: Outcome) -> dict[str, Any]:
     return entry
 
 
-def edit_json(edit: Edit) -> dict[str, Any]:
-    """One change that `configure --validate --fix` makes."""
-    own: dict[str, dict[str, Any]] = {
-        "set": {"value": masked_value(edit.value, edit.key)},
-        "rename": {"to": edit.to},
-        "drop_line": {"line": edit.line},
+def _fix(fix: Fix) -> FixEntry:
+    entry: FixEntry = {
+        "who": fix.who,
+        "text": fix.text,
+        "commands": list(fix.commands),
+        "caveat": fix.caveat,
+        "kind": fix.kind,
     }
-    return {"kind": edit.kind, "key": edit.key, **without_secrets(own.get(edit.kind, {}))}
+    if fix.edits:
+        entry["edits"] = [edit_json(edit) for edit in fix.edits]
+    return entry
 
 
-def _evidence(evidence: Evidence) -> dict[str, Any]:
+def edit_json(edit: Edit) -> EditEntry:
+    """One change that `configure --validate --fix` makes."""
+    entry: EditEntry = {"kind": edit.kind, "key": edit.key}
+    if edit.kind == "set":
+        entry["value"] = without_secrets(masked_value(edit.value, edit.key))
+    elif edit.kind == "rename":
+        entry["to"] = masked(edit.to)
+    elif edit.kind == "drop_line":
+        entry["line"] = edit.line
+    return entry
+
+
+def _evidence(evidence: Evidence) -> dict[str, Scalar]:
     """JSON has no word for infinity, and none for what is no number."""
     return {
         key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
@@ -89,7 +113,7 @@ def _evidence(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def text(document: dict[str, Any], indent: int = 2) -> str:
+def text(document: Mapping[str, object], indent: int = 2) -> str:
     """The document as it is written, secrets masked."""
     return facts_text(without_secrets(document), indent)
 
@@ -117,9 +141,9 @@ def without_secrets(data: Any) -> Any:
 
 def envelope(
     kind: str, outcomes: Sequence[Outcome], verdict: str, code: int, seconds: float, snapshot: Snapshot
-) -> dict[str, Any]:
-    """The document of one command; the command adds its own keys."""
-    return {
+) -> Any:
+    """The document of one command, which adds its own keys, and names the type of the whole."""
+    head: Envelope = {
         "schema": f"mgpu.{kind}/1.0",
         "mgpu": __version__,
         "time": snapshot.taken,
@@ -136,6 +160,7 @@ def envelope(
         "checks": [check_json(outcome) for outcome in outcomes],
         "gaps": {fact: {"kind": gap.kind, "reason": gap.reason} for fact, gap in snapshot.gaps.items()},
     }
+    return head
 
 
 def p2p(snapshot: Snapshot) -> bool | None:
@@ -146,7 +171,7 @@ def p2p(snapshot: Snapshot) -> bool | None:
     return all(pair == (0, 0) for pair in pairs)
 
 
-def _host(snapshot: Snapshot) -> dict[str, Any]:
+def _host(snapshot: Snapshot) -> HostEntry:
     host, slurm = snapshot.host, snapshot.slurm
     in_slurm = slurm and (slurm.job_id or slurm.commands_found)
     return {
@@ -156,10 +181,10 @@ def _host(snapshot: Snapshot) -> dict[str, Any]:
         "container": snapshot.container.kind if snapshot.container else None,
         "scheduler": {"kind": "slurm", "job": slurm.job_id} if slurm and in_slurm else None,
         "redacted": snapshot.redacted,
-    }  # fmt: skip
+    }
 
 
-def _plan(snapshot: Snapshot) -> dict[str, Any]:
+def _plan(snapshot: Snapshot) -> PlanEntry:
     plan = snapshot.plan
     return {
         "nodes": plan.nodes if plan else 1,
@@ -168,7 +193,7 @@ def _plan(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _gpu(snapshot: Snapshot, place: int) -> dict[str, Any]:
+def _gpu(snapshot: Snapshot, place: int) -> GpuEntry:
     gpu, visible = (snapshot.gpus or ())[place], snapshot.visible
     return {
         "index": gpu.index,
@@ -189,7 +214,7 @@ def _gpu(snapshot: Snapshot, place: int) -> dict[str, Any]:
     }
 
 
-def _software(snapshot: Snapshot) -> dict[str, Any]:
+def _software(snapshot: Snapshot) -> SoftwareEntry:
     driver, pytorch, nccl, python = snapshot.driver, snapshot.pytorch, snapshot.nccl, snapshot.python
     libraries = nccl.libraries if nccl else ()
     return {

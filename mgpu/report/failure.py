@@ -4,16 +4,19 @@ shows and a run's folder keeps, then as the lines of one box.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from mgpu.report import findings
+from mgpu.report.screen import Line, Screen, Style, columned, labelled
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import SIGNAL_NAMES
+from mgpu.text import counted, plural
 
 if TYPE_CHECKING:
     from mgpu.engine import Outcome
     from mgpu.engine.root_cause import Cause, Verdict
-    from mgpu.report import screen as report_screen
+    from mgpu.report.json_types import CauseEntry, EndedRankEntry, FailedRank, Triage
     from mgpu.snapshot import EndedRank, Fallen, Log, Raised, Run, Snapshot
 
 _LABEL = 15
@@ -23,7 +26,7 @@ _OTHERS_SHOWN = 3
 _NO_EXCEPTIONS = frozenset({"ChildFailedError", "SignalException"})
 
 
-def found(verdict: Verdict, log: Log | None, run: Run | None) -> dict[str, Any]:
+def found(verdict: Verdict, log: Log | None, run: Run | None) -> Triage:
     """first_failure, probable_cause and secondary[] of the JSON."""
     return {
         "first_failure": _first_failure(verdict.first, log, run),
@@ -33,7 +36,7 @@ def found(verdict: Verdict, log: Log | None, run: Run | None) -> dict[str, Any]:
     }
 
 
-def _cause(cause: Cause, last: str | None = None) -> dict[str, Any]:
+def _cause(cause: Cause, last: str | None = None) -> CauseEntry:
     problem = cause.outcome.problem
     assert problem is not None
     place = problem.place
@@ -58,7 +61,7 @@ def _cause(cause: Cause, last: str | None = None) -> dict[str, Any]:
     }
 
 
-def _first_failure(cause: Cause | None, log: Log | None, run: Run | None) -> dict[str, Any] | None:
+def _first_failure(cause: Cause | None, log: Log | None, run: Run | None) -> FailedRank | None:
     """The rank that failed first; None where none did, or none is known."""
     named = _ranks_of(cause)
     told: Sequence[EndedRank | Fallen] = [*(run.ranks if run else ()), *(log.fallen if log else ())]
@@ -114,9 +117,10 @@ def _raised_by(rank: int, cause: Cause | None, log: Log | None, code: int | None
     if log is None or (code is not None and code not in (1, -6)):  # Python ends with 1 after an exception
         return None
     own = [
-        one for one in log.raised
+        one
+        for one in log.raised
         if one.type.rpartition(".")[2] not in _NO_EXCEPTIONS and not one.of_launcher and not one.caught
-    ]  # fmt: skip
+    ]
     exactly = [one for one in own if rank in one.ranks] or [one for one in own if not one.ranks]
     if cause and cause.outcome.problem and cause.outcome.problem.place:
         line = cause.outcome.problem.place.line
@@ -124,9 +128,9 @@ def _raised_by(rank: int, cause: Cause | None, log: Log | None, code: int | None
     return exactly[-1] if exactly else None
 
 
-def lines(document: Mapping[str, Any], screen: report_screen.Screen) -> list[report_screen.Line]:
+def lines(document: Triage, screen: Screen, ranks: Sequence[EndedRankEntry] = ()) -> list[Line]:
     """The rows of the box below its headline: from First to fail to Others."""
-    told: list[report_screen.Line] = []
+    told: list[Line] = []
     if first := document.get("first_failure"):
         told += row(screen, "First to fail", who(first))
     cause = document.get("probable_cause")
@@ -142,26 +146,20 @@ def lines(document: Mapping[str, Any], screen: report_screen.Screen) -> list[rep
             text = f"{by}{fix['text']}{price}"
             told += row(screen, "Try" if not number else "or", text)
             told += [[(" " * (2 if screen.narrow else _LABEL) + command, "")] for command in fix["commands"]]
-    for number, text in enumerate(_others(document)):
+    for number, text in enumerate(_others(document, ranks)):
         told += row(screen, "" if number else "Others", text)
     return told
 
 
-def row(
-    screen: report_screen.Screen, label: str, text: str, style: report_screen.Style = ""
-) -> list[report_screen.Line]:
+def row(screen: Screen, label: str, text: str, style: Style = "") -> list[Line]:
     """`Log            runs/…`, wrapped under its own column; on narrow screens under the label."""
-    from mgpu.report import screen as report_screen
-
     if screen.narrow:
-        head: list[report_screen.Line] = [[(label, "bold")]] if label else []
-        return [*head, *([(line, style)] for line in report_screen.wrapped(text, screen.width, "  ", "  "))]
-    first, *rest = report_screen.wrapped(text, screen.width - _LABEL)
-    pad: list[report_screen.Line] = [[(" " * _LABEL, ""), (line, style)] for line in rest]
-    return [[(f"{label:<{_LABEL}}", "bold"), (first, style)], *pad]
+        head: list[Line] = [[(label, "bold")]] if label else []
+        return [*head, *screen.paragraph(text, "  ", "  ", style)]
+    return columned([(f"{label:<{_LABEL}}", "bold")], text, screen, style)
 
 
-def who(first: Mapping[str, Any]) -> str:
+def who(first: FailedRank) -> str:
     """ "rank 2 (GPU 2, host node7), killed by SIGKILL, no traceback"."""
     gpu = "" if first["gpu"] is None else f"GPU {first['gpu']}"
     where = ", ".join(filter(None, [gpu, f"host {first['host']}" if first["host"] else ""]))
@@ -174,7 +172,7 @@ def who(first: Mapping[str, Any]) -> str:
     return name if first["exit"] is None else f"{name}, exit code {first['exit']}"
 
 
-def _evidence(cause: Mapping[str, Any], screen: report_screen.Screen) -> list[report_screen.Line]:
+def _evidence(cause: CauseEntry, screen: Screen) -> list[Line]:
     """The line of the log that says so, and where it stands."""
     if last := cause["evidence"].get("last_line"):
         return row(screen, "Last words", str(last))[:_EVIDENCE_LINES]
@@ -190,7 +188,7 @@ def _name(path: str) -> str:
     return path.rpartition("/")[2] or path
 
 
-def _nothing(document: Mapping[str, Any]) -> str:
+def _nothing(document: Triage) -> str:
     log = document.get("log")
     if log is None:
         return "not known: there is no log to look at"
@@ -199,46 +197,44 @@ def _nothing(document: Mapping[str, Any]) -> str:
     return f"not known: in {log['lines']:,} lines of log stands no exception, and nothing that mgpu knows"
 
 
-def _others(document: Mapping[str, Any]) -> list[str]:
+def _others(document: Triage, ended: Sequence[EndedRankEntry]) -> list[str]:
     """Who only followed: ranks, and what else was found."""
     from mgpu import engine
     from mgpu.engine import selections
 
     first = document.get("first_failure")
     told = []
-    ranks = [rank for rank in document.get("ranks") or () if first and rank["rank"] != first["rank"]]
-    cause = document.get("probable_cause") or {}
-    tags = engine.tags(cause.get("id"), selections.ENDED)
-    left = cause.get("subjects", ()) if "ranks_done" in tags else ()
+    ranks = [rank for rank in ended if first and rank["rank"] != first["rank"]]
+    cause = document.get("probable_cause")
+    tags = engine.tags(cause["id"] if cause else None, selections.ENDED)
+    left = cause["subjects"] if cause and "ranks_done" in tags else ()
     ranks = [rank for rank in ranks if f"rank {rank['rank']}" not in left]
     if stopped := [rank["rank"] for rank in ranks if rank["exit"] in (143, None, 0) and first]:
         names = ",".join(map(str, stopped))
-        one = len(stopped) == 1
         how = "disappeared" if first and first["signal"] else "had failed"
         why = f"stopped because rank {first['rank'] if first else '?'} {how}"
         if "silent_rank" in tags:  # nobody failed: the run was ended from outside
             why = "ended when the run was stopped"
-        told.append(f"rank{'' if one else 's'} {names} {why}")
+        told.append(f"{plural(len(stopped), 'rank')} {names} {why}")
     failed = [rank for rank in ranks if rank["exit"] not in (143, None, 0)]
     if failed:
         told.append(", ".join(f"rank {rank['rank']} {_ended(rank)}" for rank in failed[:8]) + " after it")
-    secondary = [cause for cause in document.get("secondary") or () if cause["role"] != "wrapper"]
-    told += [f"{cause['title']}  [{cause['id']}]" for cause in secondary[:_OTHERS_SHOWN]]
+    secondary = [one for one in document.get("secondary") or () if one["role"] != "wrapper"]
+    told += [f"{one['title']}  [{one['id']}]" for one in secondary[:_OTHERS_SHOWN]]
     if len(secondary) > _OTHERS_SHOWN:
         told.append(f"and {len(secondary) - _OTHERS_SHOWN} more")
     return told
 
 
-def _ended(rank: Mapping[str, Any]) -> str:
+def _ended(rank: EndedRankEntry) -> str:
     return f"killed by {rank['signal']}" if rank["signal"] else f"exit code {rank['exit']}"
 
 
 def report_of_logs(
-    snapshot: Snapshot, outcomes: Sequence[Outcome], screen: report_screen.Screen, *, verbose: bool = False
-) -> list[report_screen.Line]:
+    snapshot: Snapshot, outcomes: Sequence[Outcome], screen: Screen, *, verbose: bool = False
+) -> list[Line]:
     """The report of `mgpu doctor --log`: what came first, and with `verbose` everything else that was found."""
     from mgpu.engine import root_cause
-    from mgpu.report import screen as report_screen
 
     log = snapshot.log
     assert log is not None
@@ -247,8 +243,8 @@ def report_of_logs(
     number = len(log.files)
     where = log.files[0] if number == 1 else f"{number} logs"
     ranks_told = f", {len(log.ranks)} ranks" if len(log.ranks) > 1 else ""
-    head = f"mgpu doctor on {where}: {log.lines:,} line{'s' * (log.lines != 1)}{ranks_told}"
-    told: list[report_screen.Line] = [[(line, "bold")] for line in report_screen.wrapped(head, screen.width)]
+    head = f"mgpu doctor on {where}: {log.lines:,} {plural(log.lines, 'line')}{ranks_told}"
+    told: list[Line] = screen.paragraph(head, style="bold")
     asked = sum(outcome.check.area == "log" for outcome in outcomes)
     if chosen.first is None:
         said = (
@@ -256,19 +252,19 @@ def report_of_logs(
             if not log.size_bytes
             else f"nothing is wrong that mgpu knows: {_harmless(log)} and none of {asked} signatures"
         )
-        return [*told, [], *report_screen.unstyled(report_screen.wrapped(said[:1].upper() + said[1:], screen.width))]
+        return [*told, [], *screen.paragraph(said[:1].upper() + said[1:])]
     told += [[], *lines(document, screen)]
     for outcome in [cause.outcome for cause in chosen.others] if verbose else ():
         problem = outcome.problem
         assert problem is not None
         told += [[], [(screen.rule(f"also found: {outcome.check.id}"), "")]]
         told += [
-            *report_screen.labelled("What", problem.title, screen),
-            *report_screen.details(problem, screen, verbose=True),
+            *labelled("What", problem.title, screen),
+            *findings.details(problem, screen, verbose=True),
         ]
     more = len(chosen.others) - (0 if verbose else min(len(chosen.others), _OTHERS_SHOWN))
     if more and not verbose:
-        told += [[], *report_screen.unstyled(report_screen.wrapped(f"{more} more: add -v", screen.width))]
+        told += [[], *screen.paragraph(f"{more} more: add -v")]
     return [*told, [], [(f"Explain:  mgpu doctor --explain {chosen.first.id}", "")]]
 
 
@@ -276,10 +272,10 @@ def _harmless(log: Log) -> str:
     number = sum(one.times for one in log.raised)
     if not number:
         return "no exception"
-    return f"{number} exception{'s' * (number > 1)} that ended nothing or only tell{'s' * (number == 1)} of an end"
+    return f"{counted(number, 'exception')} that ended nothing or only {plural(number, 'tells', 'tell')} of an end"
 
 
-def ranks(run: Run) -> list[dict[str, Any]]:
+def ranks(run: Run) -> list[EndedRankEntry]:
     """ranks[] of the JSON."""
     return [
         {

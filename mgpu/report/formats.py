@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Protocol
 
 from mgpu.check import Crash, Fix, Problem, Skip
 from mgpu.engine import Outcome, consequences
 from mgpu.engine.verdict import Verdict, condemning, nagios_code
+from mgpu.errors import clipped
 from mgpu.messages import clean
-from mgpu.report import describe, screen
+from mgpu.report import describe, findings
 from mgpu.report.document import counts, said
 from mgpu.snapshot import Snapshot
 from mgpu.version import __version__
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
+
+    from mgpu.report.json_types import StageStatus
 
 FORMATS = ("human", "json", "junit", "github", "markdown")
 
@@ -32,7 +35,7 @@ class Stage:
 
     name: str
     title: str
-    status: Literal["ok", "fail", "skip"]
+    status: StageStatus
     seconds: float | None
     detail: str
 
@@ -49,7 +52,7 @@ class Report:
 
 def doctors(outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: Verdict, seconds: float | None) -> Report:
     """What `mgpu doctor` says."""
-    return Report("mgpu doctor", *screen.verdict_text(outcomes, verdict, snapshot, seconds))
+    return Report("mgpu doctor", *findings.verdict_text(outcomes, verdict, snapshot, seconds))
 
 
 def _told(problem: Problem) -> list[str]:
@@ -76,45 +79,61 @@ def _xml(text: object) -> str:
     return _NOT_XML.sub("?", clean(text))
 
 
+class Judged(Protocol):
+    """What a command has found, and how it is called."""
+
+    @property
+    def outcomes(self) -> Sequence[Outcome]: ...
+    @property
+    def snapshot(self) -> Snapshot: ...
+    @property
+    def verdict(self) -> str: ...
+    @property
+    def seconds(self) -> float: ...
+
+
+def text(format: str, judged: Judged, told: Report, details: Callable[[], str], changes: Sequence[str] = ()) -> str:
+    """The report in a format for other programs but JSON. `details`: the whole screen, for Markdown."""
+    if format == "junit":
+        return junit(judged.outcomes, judged.snapshot, judged.verdict, judged.seconds, told)
+    if format == "github":
+        return github(judged.outcomes, told)
+    return markdown(judged.outcomes, judged.snapshot, told, details(), changes)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A testcase: what stands in it, each with its attributes and its text."""
+
+    name: str
+    seconds: float
+    parts: Sequence[tuple[str, dict[str, str], str]]
+
+
+_TOTALS = {"tests": "", "failures": "failure", "errors": "error", "skipped": "skipped"}
+
+
 def junit(
     outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: str, seconds: float, told: Report | None = None
-) -> str:  # fmt: skip
+) -> str:
     """A suite per area, a testcase per check. A warning passed, with its words in system-out; what timed out or crashed
     is an error, so that nothing unknown is green. Stages are a suite of their own, before them."""
     from xml.etree import ElementTree
 
     root = ElementTree.Element("testsuites", name=told.command if told else "mgpu doctor")
-    totals = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
-    if told and told.stages:
-        _junit_stages(root, told, totals)
+    suites = {"rungs": [_case_of_stage(stage, told) for stage in told.stages]} if told and told.stages else {}
     for area in dict.fromkeys(o.check.area for o in outcomes):
         mine = [o for o in outcomes if o.check.area == area]
-        suite = ElementTree.SubElement(root, "testsuite", name=area)
-        number = dict.fromkeys(totals, 0)
-        for id in dict.fromkeys(o.check.id for o in mine):
-            answers = [o for o in mine if o.check.id == id]
-            case = ElementTree.SubElement(
-                suite, "testcase", classname=f"mgpu.{area}", name=id, time=f"{sum(o.seconds for o in answers):.6f}"
-            )
-            number["tests"] += 1
-            for kind, message, text in _verdicts(answers):
-                part = ElementTree.SubElement(case, kind)
-                if kind != "system-out":
-                    number[{"failure": "failures", "error": "errors", "skipped": "skipped"}[kind]] += 1
-                    part.set("message", _xml(message))
-                if kind in ("failure", "error"):
-                    part.set("type", id)
-                part.text = _xml(text) or None
-        for name, value in number.items():
-            suite.set(name, str(value))
-            totals[name] += value
-        suite.set("time", f"{sum(o.seconds for o in mine):.6f}")
-    for name, value in totals.items():
-        root.set(name, str(value))
+        ids = dict.fromkeys(o.check.id for o in mine)
+        suites[area] = [_case_of_check(id, [o for o in mine if o.check.id == id]) for id in ids]
+    for name, cases in suites.items():
+        _add_suite(root, name, cases)
+    for name in _TOTALS:
+        root.set(name, str(sum(int(suite.get(name, 0)) for suite in root)))
     root.set("time", f"{seconds:.3f}")
     properties = ElementTree.Element("properties")
-    for name, what in (("mgpu", __version__), ("verdict", verdict), ("machine", describe.where(snapshot)),
-                       ("taken", snapshot.taken)):  # fmt: skip
+    facts = {"mgpu": __version__, "verdict": verdict, "machine": describe.where(snapshot), "taken": snapshot.taken}
+    for name, what in facts.items():
         ElementTree.SubElement(properties, "property", name=name, value=_xml(what or ""))
     if len(root):  # the schema puts them into a suite
         root[0].insert(0, properties)
@@ -122,49 +141,52 @@ def junit(
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, "unicode") + "\n"
 
 
-def _junit_stages(root: Element, told: Report, totals: dict[str, int]) -> None:
-    """The suite `rungs`. The stage that failed bears the verdict."""
+def _add_suite(root: Element, name: str, cases: Sequence[_Case]) -> None:
     from xml.etree import ElementTree
 
-    number = dict.fromkeys(totals, 0)
-    suite = ElementTree.SubElement(root, "testsuite", name="rungs")
-    for stage in told.stages:
-        case = ElementTree.SubElement(
-            suite, "testcase", classname="mgpu.rungs", name=stage.name, time=f"{stage.seconds or 0.0:.6f}"
-        )
-        number["tests"] += 1
-        if stage.status == "ok":
-            ElementTree.SubElement(case, "system-out").text = _xml(stage.detail)
-        elif stage.status == "skip":
-            number["skipped"] += 1
-            ElementTree.SubElement(case, "skipped").set("message", _xml(stage.detail))
-        else:
-            number["failures"] += 1
-            part = ElementTree.SubElement(case, "failure", type=stage.name, message=_xml(told.text))
-            part.text = _xml(stage.detail) or None
-    for name, value in number.items():
-        suite.set(name, str(value))
-        totals[name] += value
-    suite.set("time", f"{sum(stage.seconds or 0.0 for stage in told.stages):.6f}")
+    suite = ElementTree.SubElement(root, "testsuite", name=name)
+    for one in cases:
+        attributes = {"classname": f"mgpu.{name}", "name": one.name, "time": f"{one.seconds:.6f}"}
+        case = ElementTree.SubElement(suite, "testcase", attributes)
+        for kind, attributes, text in one.parts:
+            shown = {key: _xml(value) for key, value in attributes.items()}
+            ElementTree.SubElement(case, kind, shown).text = _xml(text) or None
+    for total, kind in _TOTALS.items():
+        suite.set(total, str(len(suite.findall(f"testcase/{kind}") if kind else cases)))
+    suite.set("time", f"{sum(one.seconds for one in cases):.6f}")
 
 
-def _verdicts(answers: Sequence[Outcome]) -> list[tuple[str, str, str]]:
-    """What stands in a testcase: element, message, text. Several problems of one check are one failure."""
+def _case_of_stage(stage: Stage, told: Report) -> _Case:
+    """The stage that failed bears the verdict."""
+    part: tuple[str, dict[str, str], str] = ("system-out", {}, stage.detail)
+    if stage.status == "skip":
+        part = ("skipped", {"message": stage.detail}, "")
+    elif stage.status == "fail":
+        part = ("failure", {"type": stage.name, "message": told.text}, stage.detail)
+    return _Case(stage.name, stage.seconds or 0.0, [part])
+
+
+def _case_of_check(id: str, answers: Sequence[Outcome]) -> _Case:
+    """Several problems of one check are one failure."""
     first = answers[0]
+    seconds = sum(o.seconds for o in answers)
     if isinstance(first.answer, Crash):
-        return [("error", f"a bug in mgpu: {first.answer.error}", first.answer.trace)]
+        attributes = {"message": f"a bug in mgpu: {first.answer.error}", "type": id}
+        return _Case(id, seconds, [("error", attributes, first.answer.trace)])
     if isinstance(first.answer, Skip):
-        return [("error" if first.unsettling else "skipped", first.answer.reason, "")]
+        attributes = {"message": first.answer.reason}
+        part = ("error", attributes | {"type": id}, "") if first.unsettling else ("skipped", attributes, "")
+        return _Case(id, seconds, [part])
     found = [o.problem for o in answers if o.problem]
     if not found:
-        return []
+        return _Case(id, seconds, [])
     text = "\n\n".join("\n".join(_told(problem)) for problem in found)
     if first.because_of:
         text += f"\nExplained by: {', '.join(first.because_of)}"
     if first.status != "fail":
-        return [("system-out", "", f"{first.status}: {text}")]
+        return _Case(id, seconds, [("system-out", {}, f"{first.status}: {text}")])
     more = f" (+{len(found) - 1} more)" if len(found) > 1 else ""
-    return [("failure", found[0].title + more, text)]
+    return _Case(id, seconds, [("failure", {"message": found[0].title + more, "type": id}, text)])
 
 
 # ---- GitHub
@@ -193,7 +215,7 @@ def github(outcomes: Sequence[Outcome], told: Report) -> str:
 def workflow_commands(outcomes: Sequence[Outcome], base: str = "") -> list[str]:
     """A workflow command for each problem, each thing that should be known and is not, and each remark; files are named
     from the folder `base`, where they lie in it."""
-    roots = screen.in_order(outcomes)
+    roots = findings.in_order(outcomes)
     lines = [_annotation(o, consequences(o, outcomes), base) for o in roots]
     unsettled = dict.fromkeys(
         (o.answer.reason, o.check.severity.value == "error")
@@ -249,7 +271,7 @@ def markdown_table(outcomes: Sequence[Outcome], snapshot: Snapshot, told: Report
     lines = [f"### {told.command}: {told.word}", "", f"{_cell(told.text)} On {_cell(describe.where(snapshot))}.", ""]
     lines += ["| | | |", "|:--|:--|:--|"]
     rows: list[tuple[str, str, str]] = [(stage.status, stage.title, stage.detail) for stage in told.stages] or [
-        (status, label, said_) for status, label, said_, _ in screen.row_texts(outcomes, describe.rows(snapshot))
+        (status, label, said_) for status, label, said_, _ in findings.row_texts(outcomes, describe.rows(snapshot))
     ]
     for status, label, said_ in rows:
         shown = {"fail": "**FAIL**", "crash": "**crash**", "warn": "**warn**"}.get(status, status)
@@ -259,10 +281,10 @@ def markdown_table(outcomes: Sequence[Outcome], snapshot: Snapshot, told: Report
 
 def markdown(
     outcomes: Sequence[Outcome], snapshot: Snapshot, told: Report, details: str, changes: Sequence[str] = ()
-) -> str:  # fmt: skip
+) -> str:
     """What to paste into an issue: verdict, rows, every problem with its fix; the whole screen folded away."""
     parts = [markdown_table(outcomes, snapshot, told)]
-    for number, outcome in enumerate(screen.in_order(outcomes), 1):
+    for number, outcome in enumerate(findings.in_order(outcomes), 1):
         parts.append(_section(number, outcome))
     if changes:
         parts.append("#### What changed\n\n" + "\n".join(f"- {_cell(line)}" for line in changes) + "\n")
@@ -294,9 +316,9 @@ _NAGIOS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")  # the words of its exit code
 def nagios(outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: Verdict, seconds: float, *, strict: bool) -> str:
     """`MGPU OK - … | perfdata`, and a line for each problem below it."""
     word = _NAGIOS[nagios_code(verdict, strict=strict)]
-    roots = screen.in_order(outcomes)
+    roots = findings.in_order(outcomes)
     number, unknown = counts(outcomes), sum(o.unknown for o in outcomes)
-    usable, there = screen.usable_gpus(snapshot)
+    usable, there = findings.usable_gpus(snapshot)
     if verdict == "no_gpu":
         text = "no NVIDIA GPU here"
     elif roots:
@@ -306,8 +328,14 @@ def nagios(outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: Verdict, se
         text = next((o.answer.reason for o in outcomes if o.unsettling and isinstance(o.answer, Skip)), "not known")
     else:
         text = f"{usable} of {there} GPUs usable, {sum(number.values()) - number['skip']} checks"
-    data = {"gpus": there, "usable": usable, "failures": number["fail"], "warnings": number["warn"],
-            "not_possible": unknown, "time": f"{seconds:.1f}s"}  # fmt: skip
+    data = {
+        "gpus": there,
+        "usable": usable,
+        "failures": number["fail"],
+        "warnings": number["warn"],
+        "not_possible": unknown,
+        "time": f"{seconds:.1f}s",
+    }
     first = f"MGPU {word} - {_line(text)} | {' '.join(f'{key}={value}' for key, value in data.items())}"
     return "\n".join([first, *(f"{o.status} {o.check.id}: {_line(said(o))}" for o in roots)]) + "\n"
 
@@ -327,4 +355,4 @@ def prolog(outcomes: Iterable[Outcome]) -> str:
     more = f" (+{len(found) - 1} more)" if len(found) > 1 else ""
     end, text = f" [{found[0].check.id}]{more}", f"mgpu: {_line(said(found[0]))}"
     room = _LONGEST_REASON - len(end)
-    return f"{text if len(text) <= room else f'{text[: room - 3]}...'}{end}\n"
+    return f"{clipped(text, room)}{end}\n"

@@ -16,12 +16,12 @@ from typing import IO
 from mgpu import errors, files, messages
 from mgpu.errors import MgpuError, reason
 from mgpu.process import signals
-from mgpu.report import screen as report_screen
+from mgpu.report.screen import Screen, is_terminal, unstyled
 
 
 def to_stdout(text: str) -> None:
     """Lines for a person."""
-    report_screen.Screen.of().show(report_screen.unstyled(text.split("\n")))
+    Screen.of().show(unstyled(text.split("\n")))
 
 
 def to_stderr(text: str) -> None:
@@ -66,7 +66,7 @@ def write_out(output: str, show: Callable[[IO[str]], None]) -> None:
 def progress() -> Iterator[Callable[[str], None] | None]:
     """A line on a terminal's stderr that says what is still being asked; nothing elsewhere."""
     stream = sys.stderr
-    if not report_screen.is_terminal(stream):
+    if not is_terminal(stream):
         yield None
         return
     started, shown = time.monotonic(), ""

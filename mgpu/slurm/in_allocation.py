@@ -20,6 +20,7 @@ from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
 from mgpu.scheduler import client
 from mgpu.slurm.salloc import Allocation, _count
+from mgpu.text import counted
 
 if TYPE_CHECKING:
     from mgpu.launch.request import Request
@@ -182,7 +183,7 @@ def _command(prepared: Prepared, here: Allocation, made: Path) -> Command:
 
 
 def _rows(prepared: Prepared, here: Allocation, run: Command) -> list[tuple[str, str]]:
-    nodes = f"job {here.job}" + (f", {here.nodes} node{'s' * (here.nodes != 1)}" if here.nodes else "")
+    nodes = f"job {here.job}" + (f", {counted(here.nodes, 'node')}" if here.nodes else "")
     return [
         ("Job", run.script),
         ("Allocation", f"{nodes}{', in a step' if here.step else ''}: it runs here, nothing is submitted"),

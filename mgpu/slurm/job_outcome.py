@@ -12,13 +12,16 @@ import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mgpu import errors, file_reading, hostlist
 from mgpu.launch.run_outcome import of_table
 from mgpu.slurm.follow import Followed
 from mgpu.slurm.record import Record
 from mgpu.snapshot import EndedRank, Fallen, Run
+
+if TYPE_CHECKING:
+    from mgpu.launch.run_json import PreflightOfJob
 
 _READ_BYTES = 64 << 20  # of the end of a file
 _MOST_FILES = 2000
@@ -158,23 +161,27 @@ def preflight_folders(record: Record, output: Path) -> Iterator[Path]:
             yield folder / name
 
 
-def preflight(followed: Followed) -> dict[str, Any] | None:
+def preflight(followed: Followed) -> PreflightOfJob | None:
     """What the job's pre-flight has found: nodes that are good, bad, chosen, and how many are needed. None: no word."""
     if not followed.output or followed.record is None:
         return None
     return preflight_in(preflight_folders(followed.record, Path(followed.output)))
 
 
-def preflight_in(folders: Iterable[Path]) -> dict[str, Any] | None:
+def preflight_in(folders: Iterable[Path]) -> PreflightOfJob | None:
     """What a pre-flight has written into the first of these folders that can be read."""
     from mgpu.fleet import artifacts
 
     for folder in folders:
         with contextlib.suppress(KeyError, TypeError, ValueError):
             document = artifacts.read(folder) or {}
-            bad = [{"node": str(one["node"]), "reason": str(one["reason"])} for one in document["bad"]]
-            names = {name: [str(node) for node in document[name]] for name in ("good", "chosen")}
-            return {"folder": str(folder), "need": int(document["need"]), "bad": bad, **names}
+            return {
+                "folder": str(folder),
+                "need": int(document["need"]),
+                "bad": [{"node": str(one["node"]), "reason": str(one["reason"])} for one in document["bad"]],
+                "good": [str(node) for node in document["good"]],
+                "chosen": [str(node) for node in document["chosen"]],
+            }
     return None
 
 

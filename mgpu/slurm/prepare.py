@@ -23,6 +23,7 @@ from mgpu.job_formats import SHAPES, Shape
 from mgpu.launch.request import Request
 from mgpu.process import scratch
 from mgpu.snapshot import Config, JobScript, Plan, Snapshot
+from mgpu.text import counted
 
 _CONFIG = "accelerate.yaml"
 _OF_REQUEST = ("partition", "account", "qos", "time")  # handed on to sbatch as they are
@@ -115,7 +116,7 @@ def _with_preflight(
             return text, "in the script, by lines of its own: --no-preflight does not reach them"
         return without, "left out (--no-preflight)"
     if present:
-        spare = f", with {request.spare} spare node{'s' * (request.spare > 1)}" if request.spare else ""
+        spare = f", with {counted(request.spare, 'spare node')}" if request.spare else ""
         return text, f"in the script{spare}"
     if _SEVERAL.search(text):
         return text, "none: it is several jobs in one (hetjob)"

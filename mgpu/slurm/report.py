@@ -5,24 +5,27 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mgpu import durations, engine, hostlist
 from mgpu.command_line import from_words, shell
 from mgpu.engine import root_cause, selections
-from mgpu.errors import MgpuError, reason
+from mgpu.launch import report as launch_report
 from mgpu.launch import result_document
 from mgpu.process import scratch
 from mgpu.report import failure
-from mgpu.report import screen as report_screen
+from mgpu.report.screen import Line, Screen, Style, unstyled, wrapped
 from mgpu.slurm import job_outcome
 from mgpu.slurm.follow import Followed
 from mgpu.slurm.job_outcome import Found
+from mgpu.text import counted
 
 if TYPE_CHECKING:
-    from mgpu.snapshot import Config, Log, Run
+    from mgpu.launch.run_json import JobDocument, JobEntry, PreflightOfJob
+    from mgpu.report.json_types import Triage
+    from mgpu.snapshot import Config, Run
 
 _STATES = {
     "TIMEOUT": "its time limit was reached: ask for more (--time), or save and go on (#SBATCH --requeue, --signal)",
@@ -52,14 +55,14 @@ def end(followed: Followed, folder: Path | None, *, triage: bool, json_result: s
         result_document.written(folder / "result.json", document, 0o600)
     if json_result:
         result_document.written(Path(json_result), document)
-    screen = report_screen.Screen.of(sys.stderr)
+    screen = Screen.of(sys.stderr)
     ran = followed.record is not None and (followed.record.nodes or followed.record.started)
-    rule: list[report_screen.Line] = [[(screen.rule("end of the job's output"), "")]] if ran else []
+    rule: list[Line] = [[(screen.rule("end of the job's output"), "")]] if ran else []
     show(screen, [*rule, *lines(document, screen)])
     return code
 
 
-def show(screen: report_screen.Screen, said: Sequence[report_screen.Line]) -> None:
+def show(screen: Screen, said: Sequence[Line]) -> None:
     """Tell lines, where anybody hears them: the job and its exit status do not depend on it."""
     try:
         screen.show(said)
@@ -67,23 +70,21 @@ def show(screen: report_screen.Screen, said: Sequence[report_screen.Line]) -> No
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
-def lines(document: dict[str, Any], screen: report_screen.Screen) -> list[report_screen.Line]:
+def lines(document: JobDocument, screen: Screen) -> list[Line]:
     """The end of a job: one line, or the box."""
     slurm = document["slurm"]
     took = durations.lasted(document["duration_s"])
     where = f"job {slurm['job']}" + (f" on {slurm['nodes']}" if slurm["nodes"] else "")
-    bad = [one["node"] for one in (slurm["preflight"] or {}).get("bad", ())]
     if document["exit_code"] == 0:
         said = _headline("mgpu: finished", f", {where} {slurm['state']}, exit 0, {took}", "ok", screen)
-        if bad:
-            names = hostlist.fold(bad)
-            again = shell("sbatch --exclude={:nodes}", names)
-            said += failure.row(screen, "Left out", f"{_reasons(slurm['preflight'])}.  {again}".rstrip())
+        if (preflight := slurm["preflight"]) and preflight["bad"]:
+            again = shell("sbatch --exclude={:nodes}", hostlist.fold(one["node"] for one in preflight["bad"]))
+            said += failure.row(screen, "Left out", f"{_reasons(preflight)}.  {again}".rstrip())
         return said
     word, how = _word(document, slurm)
     said = _headline(f"mgpu: {word}", f"{how}, exit {document['exit_code']}", "fail", screen)
-    cause = document["probable_cause"] or {}
-    if slurm["why"] and "job_state" not in engine.tags(cause.get("id"), selections.ENDED):
+    cause = document["probable_cause"]
+    if slurm["why"] and "job_state" not in engine.tags(cause["id"] if cause else None, selections.ENDED):
         said += failure.row(screen, "Slurm", slurm["why"])
     if slurm["preflight"] and not slurm["preflight"]["chosen"]:
         said += failure.row(screen, "Pre-flight", stopped_it(slurm["preflight"]))
@@ -92,7 +93,7 @@ def lines(document: dict[str, Any], screen: report_screen.Screen) -> list[report
         code = "" if task["exit"] is None else f", exit code {task['exit']}"
         said += failure.row(screen, "First to fail", f"task {task['task']} on {task['node']}{code}")
     if document["triage"] and (document["probable_cause"] or document["first_failure"]):
-        said += failure.lines(document, screen)
+        said += failure.lines(document, screen, document["ranks"])
     elif first := document["first_failure"]:
         said += failure.row(screen, "First to fail", failure.who(first))
     if document.get("log_trouble"):
@@ -109,29 +110,27 @@ def lines(document: dict[str, Any], screen: report_screen.Screen) -> list[report
     return said
 
 
-def _headline(
-    word: str, rest: str, style: report_screen.Style, screen: report_screen.Screen
-) -> list[report_screen.Line]:
+def _headline(word: str, rest: str, style: Style, screen: Screen) -> list[Line]:
     """How it ended, wrapped; the first words stand out."""
-    first, *more = report_screen.wrapped(f"{word}{rest}", screen.width, "", "      ")
-    return [[(word, style), (first.removeprefix(word), "")], *report_screen.unstyled(more)]
+    first, *more = wrapped(f"{word}{rest}", screen.width, "", "      ")
+    return [[(word, style), (first.removeprefix(word), "")], *unstyled(more)]
 
 
-def _ended_from_outside(document: dict[str, Any]) -> bool:
+def _ended_from_outside(document: JobDocument) -> bool:
     """Whether what srun tells of its tasks is a consequence: somebody, or Slurm, ended the job."""
     return bool(document["signalled"] or document["timed_out"] or document["slurm"]["state"] in job_outcome.BY_SLURM)
 
 
-def _reasons(preflight: Mapping[str, Any]) -> str:
+def _reasons(preflight: PreflightOfJob) -> str:
     """Each bad node with its reason, one after the other."""
     bad = [f"{one['node']}: {one['reason'].removeprefix(one['node'] + ': ')}" for one in preflight["bad"]]
     return "; ".join(bad[:_BAD_SHOWN]) + (f"; and {len(bad) - _BAD_SHOWN} more" if len(bad) > _BAD_SHOWN else "")
 
 
-def stopped_it(preflight: Mapping[str, Any], again: str = "sbatch") -> str:
+def stopped_it(preflight: PreflightOfJob, again: str = "sbatch") -> str:
     """Why the pre-flight let no training start. `again`: the command that takes --exclude."""
     good, number = len(preflight["good"]), len(preflight["bad"])
-    head = f"no training was started: {good} good node{'s' * (good != 1)}, {preflight['need']} needed"
+    head = f"no training was started: {counted(good, 'good node')}, {preflight['need']} needed"
     if not number:
         return head
     names = hostlist.fold(one["node"] for one in preflight["bad"])
@@ -140,7 +139,7 @@ def stopped_it(preflight: Mapping[str, Any], again: str = "sbatch") -> str:
     return f"{head}. {_reasons(preflight)}.  {without}--spare {number}"
 
 
-def _word(document: dict[str, Any], slurm: dict[str, Any]) -> tuple[str, str]:
+def _word(document: JobDocument, slurm: JobEntry) -> tuple[str, str]:
     """How it ended, in a word and a half."""
     job, took = f"job {slurm['job']}", durations.lasted(document["duration_s"])
     where = f" on {slurm['nodes']}" if slurm["nodes"] else ""
@@ -161,61 +160,52 @@ def _word(document: dict[str, Any], slurm: dict[str, Any]) -> tuple[str, str]:
 
 def _document(
     followed: Followed, found: Found, run: Run, folder: Path | None, *, triage: bool, config: Config | None
-) -> dict[str, Any]:
+) -> JobDocument:
     """What `--json-result` holds: mgpu.run/1.0, with what Slurm says."""
-    record = followed.record
-    told: dict[str, Any] = {"first_failure": None, "probable_cause": None, "secondary": [], "log": None}
-    trouble = None
+    told, trouble = result_document.no_triage(), None
     if run.exit_code and (triage or found.ranks) and not followed.left:
         with _logs(followed, found, folder) as paths:
-            log, trouble = _log(paths) if triage else (None, None)
+            log, trouble = launch_report.read_logs(paths) if triage else (None, None)
             chosen = root_cause.of(log, run, config)
-            told = failure.found(chosen, log, run)
+            told = launch_report.triaged(chosen, log, run, wanted=triage)
         if followed.signalled is not None or followed.timed_out:
             told = _without_our_own(told, chosen)
-        if not triage:
-            told |= {"probable_cause": None, "secondary": []}
+    document: JobDocument = result_document.begun(run, triage=triage)
+    result_document.add_failure(document, run, told)
+    end: Any = {"log_trouble": trouble, "logs": str(folder) if folder else None, "slurm": _job(followed, found)}
+    document.update(end)
+    return document
+
+
+def _job(followed: Followed, found: Found) -> JobEntry:
+    """What Slurm says of it."""
+    record, task = followed.record, found.task
     output = Path(followed.output) if followed.output else None
-    preflight = job_outcome.preflight(followed)
-    beside = job_outcome.node_files(record, output) if record and output else []
-    return result_document.document({
-        "phase": "training",
-        "exit_code": run.exit_code,
-        "launcher_code": run.launcher_code,
-        "signalled": run.signalled,
-        "timed_out": run.timed_out,
-        "triage": triage,
-        "duration_s": run.seconds,
-        **told,
-        "ranks": failure.ranks(run),
-        "log_trouble": trouble,
-        "logs": str(folder) if folder else None,
-        "slurm": {
-            "job": followed.job,
-            "state": followed.state,
-            "reason": record.reason if record else None,
-            "nodes": record.nodes if record else None,
-            "restarts": record.restarts if record else None,
-            "output": followed.output or None,
-            "files": [str(path) for path in beside],
-            "task": {"node": found.task.node, "task": found.task.task, "exit": found.task.code} if found.task else None,
-            "why": _why(followed),
-            "preflight": preflight,
-            "never": bool(followed.never),
-            "held": bool(followed.held),
-            "left": followed.left,
-            "again": _next(followed),
-        },
-    })  # fmt: skip
+    return {
+        "job": followed.job,
+        "state": followed.state,
+        "reason": record.reason if record else None,
+        "nodes": record.nodes if record else None,
+        "restarts": record.restarts if record else None,
+        "output": followed.output or None,
+        "files": [str(path) for path in job_outcome.node_files(record, output)] if record and output else [],
+        "task": {"node": task.node, "task": task.task, "exit": task.code} if task else None,
+        "why": _why(followed),
+        "preflight": job_outcome.preflight(followed),
+        "never": bool(followed.never),
+        "held": bool(followed.held),
+        "left": followed.left,
+        "again": _next(followed),
+    }
 
 
-def _without_our_own(told: dict[str, Any], chosen: root_cause.Verdict) -> dict[str, Any]:
+def _without_our_own(told: Triage, chosen: root_cause.Verdict) -> Triage:
     """What Slurm writes when it ends a job is no finding where this mgpu has asked for it."""
     causes = [*([chosen.first] if chosen.first else []), *chosen.others]
     own = {one.id for one in causes if one.outcome.check.effect_of in ("job_cancel", "task_exit")}
     cause = told["probable_cause"]
     others = [one for one in told["secondary"] if one["id"] not in own]
-    return told | {"probable_cause": None if cause is not None and cause["id"] in own else cause, "secondary": others}
+    return {**told, "probable_cause": None if cause and cause["id"] in own else cause, "secondary": others}
 
 
 def _why(followed: Followed) -> str:
@@ -266,24 +256,10 @@ def _logs(followed: Followed, found: Found, folder: Path | None) -> Iterator[lis
         yield [*paths, *more]
 
 
-def _log(paths: Sequence[Path]) -> tuple[Log | None, str | None]:
-    """What the logs tell, or why they cannot be read."""
-    from mgpu.readers.log import read
-
-    if not paths:
-        return None, None
-    try:
-        return read.logs(list(paths), one_stream=True), None
-    except MgpuError as error:
-        return None, error.message
-    except Exception as error:  # the end of a training is told whatever its log holds
-        return None, f"a bug in mgpu: {reason(error)}"
-
-
 # Before it is submitted
 
 
-def plan(rows: Sequence[tuple[str, str]], screen: report_screen.Screen) -> None:
+def plan(rows: Sequence[tuple[str, str]], screen: Screen) -> None:
     """What will be submitted."""
     for label, text in rows:
         if text:

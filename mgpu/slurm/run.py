@@ -29,6 +29,7 @@ from mgpu.slurm import report as slurm_report
 from mgpu.slurm.follow import Asked, follow, speaker
 from mgpu.slurm.prepare import Prepared, nothing_was_run, show_text, title, written
 from mgpu.snapshot import Snapshot
+from mgpu.text import counted
 
 # Of a job that is left: how long its first reasons are looked at. On 22.05 a time limit over the partition's is
 # PartitionConfig for 0.9 s, then PartitionTimeLimit (measured).
@@ -229,7 +230,7 @@ def _output_folders(prepared: Prepared) -> None:
 
 
 def _rows(prepared: Prepared, options: Sequence[str], script: Path) -> list[tuple[str, str]]:
-    nodes = f"{prepared.nodes} node{'s' * (prepared.nodes != 1)}" if prepared.nodes else ""
+    nodes = counted(prepared.nodes, "node") if prepared.nodes else ""
     return [
         ("Job", f"{prepared.source or script}" + (f"   {nodes}" if nodes else "")),
         ("Config", prepared.config.path if prepared.config else ""),

@@ -16,6 +16,7 @@ from mgpu.launchers.gpu_selection import chosen_gpus, wanted_gpus
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.smoke.request import Request
 from mgpu.snapshot import Config, Driver, Snapshot
+from mgpu.text import plural
 
 _STRATEGIES = {"FSDP": "fsdp", "DEEPSPEED": "deepspeed"}
 # What a rehearsal on the CPU leaves out of the config: it is about GPUs, or accelerate has it on them only.
@@ -113,7 +114,7 @@ def narrowed(subject: Subject, snapshot: Snapshot, request: Request, scratch: Pa
             subject,
             config=_copy(config, shape, frozenset({"gpu_ids"}), scratch),
             changed=True,
-            notes=(*subject.notes, f"With GPU{'s' * (len(chosen) > 1)} {which} only: a pass stamps nothing."),
+            notes=(*subject.notes, f"With {plural(len(chosen), 'GPU')} {which} only: a pass stamps nothing."),
             environment={**subject.environment, "CUDA_VISIBLE_DEVICES": mask},
         ),
         replace(snapshot, visible=replace(visible, gpus=chosen, value=mask, by_number=False)),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mgpu.engine import Outcome
 from mgpu.snapshot import Rank, Ranks
+
+if TYPE_CHECKING:
+    from mgpu.smoke.smoke_json import Culprit
 
 
 def cause(outcomes: Sequence[Outcome]) -> Outcome | None:
@@ -14,7 +17,7 @@ def cause(outcomes: Sequence[Outcome]) -> Outcome | None:
     return next((o for o in outcomes if o.status == "fail" and o.problem and not o.because_of), None)
 
 
-def of(outcomes: Sequence[Outcome], ranks: Ranks) -> dict[str, Any] | None:
+def of(outcomes: Sequence[Outcome], ranks: Ranks) -> Culprit | None:
     """Rank, GPU, host, rung, collective and stack of the first failure that is no consequence of another.
 
     None when no check failed. `rank` is None where the failure is of all ranks, or of none that was started.
@@ -29,13 +32,17 @@ def of(outcomes: Sequence[Outcome], ranks: Ranks) -> dict[str, Any] | None:
         "rank": number if isinstance(number, int) else None,
         "gpu": rank.gpu_uuid,
         "host": rank.host,
-        "rung": evidence.get("rung") or reached(ranks, [rank] if rank.steps else ranks.ranks),
-        "collective": evidence.get("collective") or rank.collective or rank.last_word,
+        "rung": _text(evidence.get("rung")) or reached(ranks, [rank] if rank.steps else ranks.ranks),
+        "collective": _text(evidence.get("collective")) or rank.collective or rank.last_word,
         "last_word": rank.last_word,
         "state": rank.process_state,
         "stack": rank.stack,
         "stack_from": rank.stack_from,
     }
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def reached(ranks: Ranks, members: Sequence[Rank]) -> str:

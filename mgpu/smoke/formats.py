@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import io
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from mgpu import engine
 from mgpu.check import Skip
 from mgpu.command_line import Command, from_words
 from mgpu.engine import selections
 from mgpu.engine import verdict as verdicts
-from mgpu.report import document, formats, output
+from mgpu.engine.verdict import SmokeVerdict
+from mgpu.report import document, findings, formats, output
 from mgpu.report import screen as report_screen
+from mgpu.report.screen import WIDTH_PLAIN, Line, Screen, headed
 from mgpu.smoke import report as smoke_report
 from mgpu.smoke.report import Result
 from mgpu.smoke.request import Request
@@ -23,19 +25,17 @@ from mgpu.snapshot import Snapshot
 _COMMAND = "mgpu smoke-test"
 
 
-def tell(
-    result: Result, request: Request, screen: report_screen.Screen | None, head: Sequence[report_screen.Line] = ()
-) -> None:
+def tell(result: Result, request: Request, screen: Screen | None, head: Sequence[Line] = ()) -> None:
     """The verdict. `screen`: where a person has followed the run; elsewhere the rungs come first, under `head`."""
     if request.format == "human":
 
-        def show(target: report_screen.Screen) -> None:
+        def show(target: Screen) -> None:
             target.show([*head, *rung_lines(result, target), *smoke_report.lines(result, request, target)])
 
         if screen is not None:
             screen.show(smoke_report.lines(result, request, screen))
         else:
-            output.write_out(request.output, lambda stream: show(report_screen.Screen.of(stream)))
+            output.write_out(request.output, lambda stream: show(Screen.of(stream)))
         return
     text = text_of(result, request)
     output.write_out(request.output, lambda stream: output.whole_text(stream, text))
@@ -45,17 +45,18 @@ def text_of(result: Result, request: Request) -> str:
     """The report of a format for programs."""
     if request.format == "json":
         return document.text(smoke_report.document(result))
-    told = _told(result)
-    if request.format == "junit":
-        return formats.junit(result.outcomes, result.snapshot, result.verdict, result.seconds, told)
     if request.format == "github":
-        output.append_summary(formats.markdown_table(result.outcomes, result.snapshot, told))
-        return formats.github(result.outcomes, told)
-    hidden = _redacted(result)
+        output.append_summary(formats.markdown_table(result.outcomes, result.snapshot, _told(result)))
+    if request.format == "markdown":
+        result = _redacted(result)
+    return formats.text(request.format, result, _told(result), lambda: _shown(result, request))
+
+
+def _shown(result: Result, request: Request) -> str:
     buffer = io.StringIO()
-    plain = report_screen.Screen(report_screen.WIDTH_PLAIN, False, False, buffer)
-    plain.show([*rung_lines(hidden, plain), *smoke_report.lines(hidden, request, plain)])
-    return formats.markdown(hidden.outcomes, hidden.snapshot, _told(hidden), buffer.getvalue())
+    plain = Screen(WIDTH_PLAIN, False, False, buffer)
+    plain.show([*rung_lines(result, plain), *smoke_report.lines(result, request, plain)])
+    return buffer.getvalue()
 
 
 def _redacted(result: Result) -> Result:
@@ -75,9 +76,9 @@ def _told(result: Result) -> formats.Report:
     return formats.Report(_COMMAND, word, text, stages)
 
 
-def rung_lines(result: Result, screen: report_screen.Screen) -> list[report_screen.Line]:
+def rung_lines(result: Result, screen: Screen) -> list[Line]:
     """A row for each rung, as it went."""
-    lines: list[report_screen.Line] = []
+    lines: list[Line] = []
     for number, stage in enumerate(smoke_report.stages(result.ranks), 1):
         took = f" ({stage.seconds:.1f}s)" if stage.seconds is not None and stage.status == "ok" else ""
         lines += report_screen.row(
@@ -100,44 +101,43 @@ def refused(
     command = from_words(["mgpu", "doctor", *(["--config", request.config] if request.config else [])])
     command = Command() if busy else command
     if request.format != "human":
-        _tell_nothing(stopping, snapshot, request, verdict, code, seconds, f"{why}  {command}".rstrip())
+        _tell_nothing(_Nothing(stopping, snapshot, verdict, code, seconds), request, f"{why}  {command}".rstrip())
         return code
-    screen = report_screen.Screen.of()
+    screen = Screen.of()
     said = [o.answer.reason for o in stopping if isinstance(o.answer, Skip)]
-    lines = report_screen.problems(stopping, screen, command="mgpu doctor", show_all=False)
-    lines += [
-        line
-        for text in said
-        for line in report_screen.unstyled(report_screen.wrapped(f"Not known: {text}", screen.width))
-    ]
-    lines += [[], *report_screen.headed("NOT STARTED", "fail", why, screen)]
+    lines = findings.problems(stopping, screen, command="mgpu doctor", show_all=False)
+    lines += [line for text in said for line in screen.paragraph(f"Not known: {text}")]
+    lines += [[], *headed("NOT STARTED", "fail", why, screen)]
     if command:  # never wrapped, so that it pastes
         lines.append([(f"  {command}", "")])
-    output.write_out(request.output, lambda stream: report_screen.Screen.of(stream).show(lines))
+    output.write_out(request.output, lambda stream: Screen.of(stream).show(lines))
     return code
 
 
 def failed(request: Request, message: str, code: int, seconds: float) -> int:
     """Nothing could be judged. Whoever reads JSON gets a document all the same."""
     if request.format != "human":
-        _tell_nothing((), Snapshot(), request, "unknown", code, seconds, message)
+        _tell_nothing(_Nothing((), Snapshot(), "unknown", code, seconds), request, message)
     output.to_stderr(f"mgpu: {message}")
     return code
 
 
-def _tell_nothing(
-    outcomes: Sequence[engine.Outcome], snapshot: Snapshot, request: Request, verdict: Any, code: int, seconds: float,
-    why: str,
-) -> None:  # fmt: skip
+@dataclass(frozen=True)
+class _Nothing:
+    """A smoke test that was not started."""
+
+    outcomes: Sequence[engine.Outcome]
+    snapshot: Snapshot
+    verdict: SmokeVerdict
+    code: int
+    seconds: float
+
+
+def _tell_nothing(found: _Nothing, request: Request, why: str) -> None:
     if request.format == "json":
-        text = document.text(smoke_report.nothing(snapshot, outcomes, verdict, code, seconds, why))
+        told = smoke_report.nothing(found.snapshot, found.outcomes, found.verdict, found.code, found.seconds, why)
+        text = document.text(told)
     else:
         stages = tuple(formats.Stage(name, TITLES[name], "skip", None, "not started") for name in TITLES)
-        told = formats.Report(_COMMAND, "NOT STARTED", why, stages)
-        if request.format == "junit":
-            text = formats.junit(outcomes, snapshot, verdict, seconds, told)
-        elif request.format == "github":
-            text = formats.github(outcomes, told)
-        else:
-            text = formats.markdown(outcomes, snapshot, told, why)
+        text = formats.text(request.format, found, formats.Report(_COMMAND, "NOT STARTED", why, stages), lambda: why)
     output.write_out(request.output, lambda stream: output.whole_text(stream, text))

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from mgpu import engine
 from mgpu.check import Skip
@@ -14,14 +14,19 @@ from mgpu.command_line import shell
 from mgpu.config.reading import DEFAULT_CONFIG
 from mgpu.engine.verdict import SmokeVerdict
 from mgpu.planning import bandwidth
-from mgpu.report import screen as report_screen
+from mgpu.report import findings
 from mgpu.report.document import envelope
+from mgpu.report.screen import Line, Screen, Style, headed, labelled
 from mgpu.smoke import culprit as culprits
 from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.request import Request
 from mgpu.snapshot import PairRun, Rank, Ranks, Snapshot
+from mgpu.text import counted
 
-StageStatus = Literal["ok", "fail", "skip"]
+if TYPE_CHECKING:
+    from mgpu.report.json_types import StageStatus
+    from mgpu.smoke.smoke_json import ConfigEntry, PairEntry, RankEntry, SmokeDocument
+
 _MOST_WORDS = 8  # ranks of which it is said where they were
 
 
@@ -56,7 +61,7 @@ class Stage:
 # ---- to a person
 
 
-def head(result: Result) -> tuple[str, report_screen.Style, str]:
+def head(result: Result) -> tuple[str, Style, str]:
     """The verdict's word, its style, and what it means in one sentence."""
     ranks = result.ranks
     if ranks.ended == "interrupted":
@@ -71,30 +76,30 @@ def head(result: Result) -> tuple[str, report_screen.Style, str]:
         if crashed is None and blind is not None and isinstance(blind.answer, Skip):
             return "COULD NOT TELL", "crash", f"{blind.check.id} could not be asked: {blind.answer.reason}."
         return "COULD NOT TELL", "crash", f"{crashed or 'a check'} crashed: a bug in mgpu."
-    what = f"{ranks.expected} {'CPU rank' if ranks.cpu else 'GPU'}{'s' * (ranks.expected > 1)}"
+    what = counted(ranks.expected, "CPU rank" if ranks.cpu else "GPU")
     together = "trained together correctly" if ranks.expected > 1 else "trained correctly"
     return "PASSED", "ok", f"{what} {together} in {result.seconds:.1f} s."
 
 
-def lines(result: Result, request: Request, screen: report_screen.Screen) -> list[report_screen.Line]:
+def lines(result: Result, request: Request, screen: Screen) -> list[Line]:
     """The end of the screen: problems, verdict, where the logs are, what comes next."""
     ranks = result.ranks
     word, style, text = head(result)
     logs = _logs(ranks, screen)
     if ranks.ended == "interrupted":
-        return [[], *report_screen.headed(word, style, text, screen), *logs]
+        return [[], *headed(word, style, text, screen), *logs]
     cause = culprits.cause(result.outcomes)
     others = [o for o in result.outcomes if cause is None or (o is not cause and cause.check.id not in o.because_of)]
-    said = report_screen.problems(others, screen, command="mgpu smoke-test", show_all=True)
-    said += [[], *report_screen.headed(word, style, text, screen)]
+    said = findings.problems(others, screen, command="mgpu smoke-test", show_all=True)
+    said += [[], *headed(word, style, text, screen)]
     if result.verdict == "passed":
         return [*said, *_measured(ranks, screen), *_not_tried(ranks, screen), *_next(result, request, screen)]
     if cause is not None and cause.problem is not None:
         said.append([(f"{' ' * (len(word) + 2)}{cause.check.id}", "")])
-        said += report_screen.details(cause.problem, screen)
-        said += report_screen.also(cause, result.outcomes, screen)
+        said += findings.details(cause.problem, screen)
+        said += findings.also(cause, result.outcomes, screen)
         explain = f"mgpu doctor --explain {cause.check.id}"
-        said += report_screen.labelled("Explain", explain, screen, whole=True)
+        said += labelled("Explain", explain, screen, whole=True)
     return [*said, *logs]
 
 
@@ -104,13 +109,13 @@ def _left(ranks: Ranks) -> str | None:
     return f"{len(ranks.left_running)} processes could not be ended: {' '.join(map(str, ranks.left_running))}"
 
 
-def _logs(ranks: Ranks, screen: report_screen.Screen) -> list[report_screen.Line]:
+def _logs(ranks: Ranks, screen: Screen) -> list[Line]:
     """The folder, in which the files say by their names what they are."""
     text = f"{ranks.folder}/  (rank*.jsonl: every step, rank*.stack: where Python was, launcher.log, smoke.json)"
-    return report_screen.labelled("Logs", text, screen)
+    return labelled("Logs", text, screen)
 
 
-def _measured(ranks: Ranks, screen: report_screen.Screen) -> list[report_screen.Line]:
+def _measured(ranks: Ranks, screen: Screen) -> list[Line]:
     """Bandwidth and scaling, where they were measured."""
     texts = []
     rows = bandwidth.merged(ranks.ranks)
@@ -125,11 +130,7 @@ def _measured(ranks: Ranks, screen: report_screen.Screen) -> list[report_screen.
         shown = "   ".join(f"{n} GPUs vs 1: {times:.2f} x" for n, times in gains.items())
         texts.append(f"{shown} the samples per second of the test's own small model")
         texts.append("(a step is not faster with more GPUs; each step covers more samples)")
-    return [
-        line
-        for text in texts
-        for line in report_screen.unstyled(report_screen.wrapped(text, screen.width, "  ", "    "))
-    ]
+    return [line for text in texts for line in screen.paragraph(text, "  ", "    ")]
 
 
 def _spread(rates: Sequence[float], ranks: Ranks) -> str:
@@ -138,17 +139,13 @@ def _spread(rates: Sequence[float], ranks: Ranks) -> str:
     return f", pairs within {100 * (max(rates) - min(rates)) / max(rates):.0f} % of each other"
 
 
-def _not_tried(ranks: Ranks, screen: report_screen.Screen) -> list[report_screen.Line]:
+def _not_tried(ranks: Ranks, screen: Screen) -> list[Line]:
     """What a pass does not say: skipped on all ranks or some, or left out by the level."""
     found = skips(ranks)
     skipped = [f"Not tried: {'; '.join(found)}"] if found else []
     if left := [rung for rung in RUNGS if rung not in ranks.rungs]:
         skipped.append(f"Left out by --level {ranks.level}: {', '.join(left)}")
-    return [
-        line
-        for text in skipped
-        for line in report_screen.unstyled(report_screen.wrapped(text, screen.width, "  ", "    "))
-    ]
+    return [line for text in skipped for line in screen.paragraph(text, "  ", "    ")]
 
 
 def skips(ranks: Ranks) -> list[str]:
@@ -156,7 +153,7 @@ def skips(ranks: Ranks) -> list[str]:
     return list(dict.fromkeys(text for rank in ranks.ranks for text in rank.skipped))
 
 
-def _next(result: Result, request: Request, screen: report_screen.Screen) -> list[report_screen.Line]:
+def _next(result: Result, request: Request, screen: Screen) -> list[Line]:
     """Whether the pass was recorded, and what to do with it."""
     ranks, snapshot = result.ranks, result.snapshot
     texts = []
@@ -172,7 +169,7 @@ def _next(result: Result, request: Request, screen: report_screen.Screen) -> lis
         texts.append("Some of the GPUs only: nothing was stamped.")
     elif not request.stamp:
         texts.append("Nothing was stamped (--no-stamp).")
-    said = [line for text in texts for line in report_screen.unstyled(report_screen.wrapped(text, screen.width))]
+    said = [line for text in texts for line in screen.paragraph(text)]
     if result.stamped and (line := _launch(snapshot, request)):
         said.append([(f"Next:  {line}", "bold")])
     return said
@@ -193,56 +190,75 @@ def _launch(snapshot: Snapshot, request: Request) -> str:
 # ---- to a script
 
 
-def document(result: Result) -> dict[str, Any]:
-    """The JSON document; `schema.smoke` describes it."""
-    ranks, snapshot = result.ranks, result.snapshot
-    told = envelope("smoke", result.outcomes, result.verdict, result.code, result.seconds, snapshot)
+def document(result: Result) -> SmokeDocument:
+    """The JSON document."""
+    ranks = result.ranks
+    told: SmokeDocument
+    told = envelope("smoke", result.outcomes, result.verdict, result.code, result.seconds, result.snapshot)
     for entry in told["checks"]:
         entry["verify"] = "mgpu smoke-test"
-    config = snapshot.config
-    told |= {
-        "config": {"path": config.path, "sha256": config.sha256} if config else None,
-        "level": ranks.level,
-        "strategy": ranks.strategy,
-        "precision": ranks.precision,
-        "accumulate": ranks.accumulate,
-        "cpu": ranks.cpu,
-        "world": ranks.expected,
-        "nodes": ranks.nodes,
-        "node": ranks.node,
-        "ended": ranks.ended,
-        "stages": [dataclasses.asdict(stage) for stage in stages(ranks)],
-        "ranks": [_rank(rank) for rank in ranks.ranks],
-        "pairs": _pairs(ranks),
-        "bandwidth": [dataclasses.asdict(row) for row in bandwidth.merged(ranks.ranks)],
-        "scaling": [dataclasses.asdict(row) for row in bandwidth.scaled(ranks.ranks)],
-        "skipped": skips(ranks),
-        "culprit": culprits.of(result.outcomes, ranks) if result.verdict == "failed" else None,
-        "diagnosis": [_json(trial) for trial in ranks.trials],
-        "left": {
-            "processes": list(ranks.left_running),
-            "files": list(ranks.left_files),
-            "gpu_memory": dict(ranks.memory_kept or {}),
-            "port": ranks.port if ranks.left_port else None,
-        },
-        "stamp": result.stamped,
-        "logs": ranks.folder,
-        "next": ["mgpu launch SCRIPT"] if result.verdict == "passed" else ["mgpu doctor"],
-    }
+    told.update(
+        {
+            "config": _config(result.snapshot),
+            "level": ranks.level,
+            "strategy": ranks.strategy,
+            "precision": ranks.precision,
+            "accumulate": ranks.accumulate,
+            "cpu": ranks.cpu,
+            "world": ranks.expected,
+            "nodes": ranks.nodes,
+            "node": ranks.node,
+            "ended": ranks.ended,
+            "stages": [_json(stage) for stage in stages(ranks)],
+            "ranks": [_rank(rank) for rank in ranks.ranks],
+            "pairs": _pairs(ranks),
+            "bandwidth": [_json(row) for row in bandwidth.merged(ranks.ranks)],
+            "scaling": [_json(row) for row in bandwidth.scaled(ranks.ranks)],
+            "skipped": skips(ranks),
+            "culprit": culprits.of(result.outcomes, ranks) if result.verdict == "failed" else None,
+            "diagnosis": [_json(trial) for trial in ranks.trials],
+            "left": {
+                "processes": list(ranks.left_running),
+                "files": list(ranks.left_files),
+                "gpu_memory": dict(ranks.memory_kept or {}),
+                "port": ranks.port if ranks.left_port else None,
+            },
+            "stamp": result.stamped,
+            "logs": ranks.folder,
+            "next": ["mgpu launch SCRIPT"] if result.verdict == "passed" else ["mgpu doctor"],
+        }
+    )
     return told
 
 
 def nothing(
     snapshot: Snapshot, outcomes: Sequence[engine.Outcome], verdict: SmokeVerdict, code: int, seconds: float, why: str
-) -> dict[str, Any]:  # fmt: skip
+) -> SmokeDocument:
     """The document of a test that was not started."""
-    told = envelope("smoke", outcomes, verdict, code, seconds, snapshot)
+    told: SmokeDocument = envelope("smoke", outcomes, verdict, code, seconds, snapshot)
+    told.update(
+        {
+            "ranks": [],
+            "pairs": [],
+            "bandwidth": [],
+            "scaling": [],
+            "skipped": [],
+            "diagnosis": [],
+            "stages": [_json(Stage(rung, "skip", None, "not started")) for rung in RUNGS],
+            "config": _config(snapshot),
+            "culprit": None,
+            "stamp": None,
+            "logs": None,
+            "error": why,
+            "next": ["mgpu doctor"],
+        }
+    )
+    return told
+
+
+def _config(snapshot: Snapshot) -> ConfigEntry | None:
     config = snapshot.config
-    lists = ("ranks", "pairs", "bandwidth", "scaling", "skipped", "diagnosis")
-    told |= {name: [] for name in lists}
-    told["stages"] = [dataclasses.asdict(Stage(rung, "skip", None, "not started")) for rung in RUNGS]
-    told |= {"config": {"path": config.path, "sha256": config.sha256} if config else None, "culprit": None}
-    return told | {"stamp": None, "logs": None, "error": why, "next": ["mgpu doctor"]}
+    return {"path": config.path, "sha256": config.sha256} if config else None
 
 
 def stages(ranks: Ranks) -> list[Stage]:
@@ -270,7 +286,7 @@ def _stage(ranks: Ranks, rung: str) -> Stage:
     return Stage(rung, "ok", seconds, steps[0][1].detail)
 
 
-def _rank(rank: Rank) -> dict[str, Any]:
+def _rank(rank: Rank) -> RankEntry:
     return {
         "rank": rank.rank,
         "local_rank": rank.local_rank,
@@ -292,7 +308,7 @@ def _rank(rank: Rank) -> dict[str, Any]:
     }
 
 
-def _pairs(ranks: Ranks) -> list[dict[str, Any]]:
+def _pairs(ranks: Ranks) -> list[PairEntry]:
     """Each pair once, as the worse of its two ends saw it."""
     found: dict[tuple[int, int], list[PairRun]] = {}
     for rank in ranks.ranks:
@@ -315,7 +331,7 @@ def _worst(answers: Iterable[bool | None]) -> bool | None:
     return False if False in given else None if None in given else True
 
 
-def _json(fact: Any) -> dict[str, Any]:
+def _json(fact: Any) -> Any:
     """A fact as JSON has it: lists for tuples."""
     return {
         key: list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, dict) else value

@@ -11,6 +11,7 @@ from mgpu.errors import USAGE, MgpuError
 from mgpu.launchers.gpu_selection import wanted_gpus
 from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.ranks.rank_plan import Level
+from mgpu.text import listed
 
 FORMATS = ("human", "json", "junit", "github", "markdown")
 # The limit on the whole test, unless --timeout says otherwise (without the search for a cause).
@@ -53,7 +54,7 @@ class Request:
         """Raises MgpuError (2) for a value that is not allowed, or for options that contradict each other."""
         for flag, value, allowed in (("--format", self.format, FORMATS), ("--level", self.level, get_args(Level))):
             if value not in allowed:
-                raise MgpuError(f"{flag} {value}: choose {', '.join(allowed[:-1])} or {allowed[-1]}", USAGE)
+                raise MgpuError(f"{flag} {value}: choose {listed(allowed, 'or')}", USAGE)
         self._check_numbers()
         self._check_output()
         if self.gpus:

@@ -10,9 +10,12 @@ from types import TracebackType
 
 from mgpu import messages
 from mgpu.engine import Status
+from mgpu.errors import clipped
 from mgpu.launchers import argv as launching
 from mgpu.probes.gpu_monitor import Gauges, Reading
+from mgpu.report import live
 from mgpu.report import screen as report_screen
+from mgpu.report.screen import Line, Screen
 from mgpu.smoke import watch
 from mgpu.smoke.config_under_test import Subject
 from mgpu.smoke.diagnosis import SEARCH_S, TRIAL_S
@@ -20,12 +23,19 @@ from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.smoke.request import ABOUT, Request
 from mgpu.snapshot import Snapshot, Trial
+from mgpu.text import counted
 
 TITLES = {
-    "start": "start processes", "device": "each rank alone", "group": "find each other",
-    "collectives": "collectives", "pairs": "pairs", "train": "training steps", "checkpoint": "checkpoint",
-    "bandwidth": "bandwidth", "shutdown": "clean shutdown",
-}  # fmt: skip
+    "start": "start processes",
+    "device": "each rank alone",
+    "group": "find each other",
+    "collectives": "collectives",
+    "pairs": "pairs",
+    "train": "training steps",
+    "checkpoint": "checkpoint",
+    "bandwidth": "bandwidth",
+    "shutdown": "clean shutdown",
+}
 STRATEGIES = {"ddp": "DDP", "fsdp": "FSDP", "deepspeed": "DeepSpeed"}
 _MOST_ROWS = 8  # ranks in the table
 _GIB = 1 << 30
@@ -34,26 +44,31 @@ _TITLE = 18
 
 
 def headline(
-    subject: Subject, snapshot: Snapshot, request: Request, orders: Orders, added: Mapping[str, str],
-    doubts: Sequence[str], screen: report_screen.Screen,
-) -> list[report_screen.Line]:  # fmt: skip
+    subject: Subject,
+    snapshot: Snapshot,
+    request: Request,
+    orders: Orders,
+    added: Mapping[str, str],
+    doubts: Sequence[str],
+    screen: Screen,
+) -> list[Line]:
     """What is about to be tested, what it takes, and what mgpu adds to the environment for it."""
     here = orders.world // orders.nodes
-    where = f"{here} CPU rank{'s' * (here > 1)} (gloo)" if orders.cpu else f"{here} GPU{'s' * (here > 1)}"
+    where = f"{counted(here, 'CPU rank')} (gloo)" if orders.cpu else f"{counted(here, 'GPU')}"
     if orders.nodes > 1:
         where += f" of this machine, {orders.world} on all {orders.nodes}"
     how = STRATEGIES.get(orders.strategy, orders.strategy) if orders.world > 1 else "one process"
     precision = {"no": "fp32"}.get(orders.precision, orders.precision)
     head = f"Testing {subject.name} on {where}: {how}, {precision}."
-    lines: list[report_screen.Line] = [[(line, "bold")] for line in report_screen.wrapped(head, screen.width)]
+    lines: list[Line] = screen.paragraph(head, style="bold")
     texts = [f"{_takes(request, orders)} Stops by itself after {request.limit_s:g} s.", *subject.notes]
     if (text := _adds(subject, snapshot, request, added)) is not None:
         texts.append(text)
     for text in texts:
-        lines += report_screen.unstyled(report_screen.wrapped(text, screen.width))
+        lines += screen.paragraph(text)
     if doubts:
         text = f"The doctor has doubts ({', '.join(doubts)}); the test shows whether they matter."
-        lines += [[(line, "warn")] for line in report_screen.wrapped(text, screen.width)]
+        lines += screen.paragraph(text, style="warn")
     return [*lines, []]
 
 
@@ -79,7 +94,7 @@ def _adds(subject: Subject, snapshot: Snapshot, request: Request, added: Mapping
         ours, why = {"ACCELERATE_USE_CPU": "true", **ours}, " (this machine has no NVIDIA GPU)"
     if not ours:
         return None
-    shown = [f"{name}={value}" if len(value) <= 60 else f"{name}={value[:57]}..." for name, value in ours.items()]
+    shown = [f"{name}={clipped(value, 60)}" for name, value in ours.items()]
     return f"mgpu adds {' '.join(shown)}{why}."
 
 
@@ -89,14 +104,12 @@ class Rungs:
     Used with `with`, so that the terminal is always left as it was.
     """
 
-    def __init__(
-        self, screen: report_screen.Screen | None, snapshot: Snapshot, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, screen: Screen | None, snapshot: Snapshot, clock: Callable[[], float] = time.monotonic) -> None:
         self.screen, self.clock = screen, clock
         self.indices = {gpu.uuid: gpu.index for gpu in snapshot.gpus or () if gpu.uuid}
         self.began = clock()
         self.shown: set[str] = set()
-        self.live = report_screen.Live(screen, clock) if screen is not None and screen.live else None
+        self.live = live.Live(screen, clock) if screen is not None and screen.live else None
         self.pace = Pace(clock)
         self.gauges = Gauges() if self.live and self.indices else None
 
@@ -128,7 +141,7 @@ class Rungs:
             return
         self.pace.see(view)
         if final or self.live.due:
-            screen = report_screen.Screen.of(self.screen.stream)  # the window may have been resized
+            screen = Screen.of(self.screen.stream)  # the window may have been resized
             readings = self.gauges.read() if self.gauges else {}
             lines = rungs(view, screen, final)
             if not final or any(view.rung(rung)[0] != "ok" for rung in view.orders.rungs):
@@ -139,7 +152,7 @@ class Rungs:
         if final:
             self.live.end()
 
-    def _tell(self, view: watch.View, final: bool, screen: report_screen.Screen) -> None:
+    def _tell(self, view: watch.View, final: bool, screen: Screen) -> None:
         """Each rung once, in order, when every rank has passed it, or one has failed."""
         for rung in view.orders.rungs:
             status, detail, seconds = view.rung(rung)
@@ -169,9 +182,9 @@ def _detail(detail: str, seconds: float | None) -> str:
     return f"{detail} ({seconds:.1f}s)" if seconds is not None else detail
 
 
-def rungs(view: watch.View, screen: report_screen.Screen, final: bool) -> list[report_screen.Line]:
+def rungs(view: watch.View, screen: Screen, final: bool) -> list[Line]:
     """A row for each rung: how it went, what the ranks do on it, or that it waits."""
-    lines: list[report_screen.Line] = []
+    lines: list[Line] = []
     reached, failed = view.reached(), False
     for rung in view.orders.rungs:
         status, detail, seconds = view.rung(rung)
@@ -239,12 +252,8 @@ def step_of(word: str | None) -> int | None:
 
 
 def table(
-    view: watch.View,
-    screen: report_screen.Screen,
-    pace: Pace,
-    indices: Mapping[str, int],
-    readings: Mapping[str, Reading],
-) -> list[report_screen.Line]:
+    view: watch.View, screen: Screen, pace: Pace, indices: Mapping[str, int], readings: Mapping[str, Reading]
+) -> list[Line]:
     """A row for each rank, of many for those furthest behind; columns of which nothing is known are left out."""
     numbers = sorted(view.journals, key=lambda number: (view.journals[number].order, number))[:_MOST_ROWS]
     columns: dict[str, list[str]] = {"rank": [], "GPU": [], "step": [], "s/step": [], "memory GiB": [], "GPU %": []}
@@ -269,13 +278,13 @@ def table(
     room = max(_WORD, screen.width - sum(width.values()) - 2 * len(width) - len(pad))
     words = [_cut(view.journals[number].word or "starting", room) for number in sorted(numbers)]
     head = pad + "  ".join([*(f"{name:<{width[name]}}" for name in shown), "last word"])
-    lines: list[report_screen.Line] = [[], [(head, "bold")]]
+    lines: list[Line] = [[], [(head, "bold")]]
     for place, word in enumerate(words):
         cells = [f"{shown[name][place]:<{width[name]}}" for name in shown]
         lines.append([(pad + "  ".join([*cells, word]), "")])
     if len(view.journals) > len(numbers):
         more = f"{len(view.journals) - len(numbers)} more ranks are further"
-        lines += report_screen.unstyled(report_screen.wrapped(more, screen.width, pad, pad))
+        lines += screen.paragraph(more, pad, pad)
     return lines
 
 
@@ -288,17 +297,17 @@ def _memory(reading: Reading | None) -> str:
 
 def _cut(text: str, width: int) -> str:
     text = messages.clean(text).splitlines()[0] if text else ""
-    return text if len(text) <= width else text[: width - 3] + "..."
+    return clipped(text, width)
 
 
-def _footer(elapsed: float, screen: report_screen.Screen) -> list[report_screen.Line]:
+def _footer(elapsed: float, screen: Screen) -> list[Line]:
     text = f"elapsed {elapsed:.1f} s   Ctrl-C stops (processes are cleaned up)"
     if len(text) > screen.width:
         text = f"elapsed {elapsed:.1f} s   Ctrl-C stops"
     return [[], [(text, "")]]
 
 
-def _fitting(lines: list[report_screen.Line]) -> list[report_screen.Line]:
+def _fitting(lines: list[Line]) -> list[Line]:
     """The picture without its upper lines, where the window is too low for all: what happens now is further down."""
     height = shutil.get_terminal_size((80, 24)).lines - 1
     return lines if len(lines) <= height else lines[-height:]
@@ -307,7 +316,7 @@ def _fitting(lines: list[report_screen.Line]) -> list[report_screen.Line]:
 class Trials:
     """A line for each trial of the search for the cause."""
 
-    def __init__(self, screen: report_screen.Screen) -> None:
+    def __init__(self, screen: Screen) -> None:
         self.screen = screen
         self.begun = False
 
@@ -317,17 +326,15 @@ class Trials:
             self.begun = True
             limits = f"each try at most {TRIAL_S:g} s, all of them {SEARCH_S:g} s"
             text = f"Looking for the cause: the failed rung again, one change at a time ({limits})"
-            head: list[report_screen.Line] = [
-                [(line, "bold")] for line in report_screen.wrapped(text, self.screen.width)
-            ]
+            head: list[Line] = self.screen.paragraph(text, style="bold")
             self.screen.show([[], *head])
         self.screen.show(trial_lines(trial, self.screen))
 
 
-def trial_lines(trial: Trial, screen: report_screen.Screen) -> list[report_screen.Line]:
+def trial_lines(trial: Trial, screen: Screen) -> list[Line]:
     """How one trial ended, and what it costs where it works."""
     word = {True: "works", False: "fails", None: "open"}[trial.ok]
     price = f"  ({trial.busbw_gb_per_s:.3g} GB/s bus bandwidth)" if trial.busbw_gb_per_s is not None else ""
     why = f": {trial.detail}" if trial.ok is None and trial.detail else ""
     text = f"{trial.change}{price}{why}"
-    return report_screen.unstyled(report_screen.wrapped(text, screen.width, f"  {word:<6} ", " " * 9))
+    return screen.paragraph(text, f"  {word:<6} ", " " * 9)

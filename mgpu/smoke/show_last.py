@@ -22,6 +22,7 @@ from mgpu.smoke.report import Result, kept
 from mgpu.smoke.request import Request
 from mgpu.snapshot import BadSnapshot, loads
 from mgpu.structured_text import json_of
+from mgpu.text import counted
 
 _LARGEST = 16 << 20  # bytes; a smoke test of 1,000 ranks leaves about 6 MiB
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -149,8 +150,7 @@ def _when(then: float) -> str:
     ago = max(0.0, datetime.now(timezone.utc).timestamp() - then)
     for unit, name in ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute")):
         if ago >= unit:
-            number = int(ago // unit)
-            return f"{number} {name}{'s' * (number > 1)} ago ({_date(then)})"
+            return f"{counted(int(ago // unit), name)} ago ({_date(then)})"
     return f"just now ({_date(then)})"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import Gpu, Interface, Snapshot
 from mgpu.snapshot.gpu_in_use import gpus_of
+from mgpu.text import listed
 
 AS_CONFIGURED = "as configured"
 COMMUNICATES = ("group", "collectives", "pairs", "train", "bandwidth")  # rungs that fail when the ranks' talk does
@@ -71,7 +72,7 @@ def _without_variables(env: Mapping[str, str], orders: Orders) -> Iterator[Try]:
         yield from singly
     else:
         together = dict.fromkeys(names, "")
-        yield Try(f"without {', '.join(names[:-1])} and {names[-1]}", together, narrower=tuple(singly))
+        yield Try(f"without {listed(names)}", together, narrower=tuple(singly))
 
 
 def _without_transports(snapshot: Snapshot, orders: Orders) -> Iterator[Try]:

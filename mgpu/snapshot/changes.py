@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from mgpu.errors import clipped
 from mgpu.quantities import gib
 from mgpu.snapshot import FACTS, Gpu, Snapshot, bus_address, hints_of
 from mgpu.snapshot.field_marks import marks, words_before
@@ -51,8 +52,7 @@ class Change:
 
 
 def _short(value: Plain) -> str:
-    text = str(value)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return clipped(str(value), _LONGEST)
 
 
 def changes(before: Snapshot, after: Snapshot) -> tuple[Change, ...]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from mgpu.snapshot import Gpu, PciDevice, Snapshot, bus_address, nearest_nics, path_between
+from mgpu.errors import clipped
+from mgpu.snapshot import Distance, Gpu, PciDevice, Snapshot, bus_address, nearest_nics, path_between
 
 # Best first, as `nvidia-smi topo -m` names them; NVLink comes before all of these, the more links the better.
 _PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
@@ -123,10 +124,10 @@ def matrix_lines(gpus: Sequence[Gpu], table: Sequence[Sequence[str]], width: int
 
 def _cut(text: str, width: int) -> str:
     text = text.rstrip()
-    return text if len(text) <= width else text[: max(0, width - 3)] + "..."
+    return clipped(text, width)
 
 
-def nics(snapshot: Snapshot, gpu: Gpu) -> list[tuple[str, str | None]]:
+def nics(snapshot: Snapshot, gpu: Gpu) -> list[tuple[str, Distance | None]]:
     """The network cards nearest to a GPU, by the names programs know them under, and how far they are."""
     if snapshot.pci is None or gpu.pci is None:
         return []
@@ -135,7 +136,7 @@ def nics(snapshot: Snapshot, gpu: Gpu) -> list[tuple[str, str | None]]:
     return [("/".join(nic.names) or nic.address, _distance(here, nic)) for nic in found]
 
 
-def _distance(gpu: PciDevice | None, nic: PciDevice) -> str | None:
+def _distance(gpu: PciDevice | None, nic: PciDevice) -> Distance | None:
     return path_between(gpu, nic) if gpu else None
 
 

@@ -19,7 +19,6 @@ from mgpu.config.reading import understand
 from mgpu.errors import USAGE, MgpuError, clipped
 from mgpu.process import scratch
 from mgpu.report import document
-from mgpu.report import screen as report_screen
 from mgpu.report.screen import Line, Screen, Style, wrapped
 from mgpu.secrets_masking import masked, masked_value
 from mgpu.snapshot import Config
@@ -167,11 +166,9 @@ def _screen(config: Config, verdict: Mapping[str, Any], values: tuple[Value, ...
     lines: list[Line] = []
     if verdict.get("error"):
         words = f"accelerate {verdict['accelerate']} refuses the file: {clipped(str(verdict['error']), 400)}"
-        lines += [[(line, "fail")] for line in wrapped(words, screen.width)]
+        lines += screen.paragraph(words, style="fail")
     elif not verdict:
-        lines += report_screen.unstyled(
-            wrapped("accelerate was not asked: which of these it applies is not known.", screen.width)
-        )
+        lines += screen.paragraph("accelerate was not asked: which of these it applies is not known.")
     first = min(max((len(one.key) for one in values), default=0), max(12, screen.width - 44)) + 2
     second = min(max((len(_text(one.value)) for one in values), default=0), 14) + 2
     for one in values:
@@ -179,7 +176,7 @@ def _screen(config: Config, verdict: Mapping[str, Any], values: tuple[Value, ...
         style: Style = "warn" if one.applied is False else ""
         if screen.width < 60:
             lines.append([(f"{one.key}: {_text(one.value)}", "bold")])
-            lines += [[(line, style)] for line in wrapped(source, screen.width, "    ", "    ")]
+            lines += screen.paragraph(source, "    ", "    ", style=style)
             continue
         head = f"{f'{one.key:<{first - 2}}  {_text(one.value)}':<{first + second - 2}}  "
         rows = wrapped(source, max(20, screen.width - len(head)))

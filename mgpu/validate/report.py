@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mgpu import errors, messages
 from mgpu.check import Crash, Problem, Skip
 from mgpu.command_line import shell
 from mgpu.engine import Outcome, consequences
 from mgpu.report import document
-from mgpu.report import screen as report_screen
-from mgpu.report.screen import Line, Screen, Style, wrapped
-from mgpu.text import visible
+from mgpu.report.screen import Line, Screen, Style, columned, headed, unstyled, wrapped
+from mgpu.text import counted, visible
 from mgpu.validate import request
 from mgpu.validate.request import Judged, repair
 
+if TYPE_CHECKING:
+    from mgpu.validate.validate_json import ConfigDocument, ConfigsDocument
+
 _WORD: dict[str, tuple[str, Style]] = {
-    "fail": ("FAIL", "fail"), "warn": ("warn", "warn"), "info": ("info", "bold"), "crash": ("crash", "crash"),
-}  # fmt: skip
+    "fail": ("FAIL", "fail"),
+    "warn": ("warn", "warn"),
+    "info": ("info", "bold"),
+    "crash": ("crash", "crash"),
+}
 _VERDICT: dict[str, tuple[str, Style]] = {
-    "valid": ("VALID", "ok"), "invalid": ("INVALID", "fail"), "unknown": ("COULD NOT TELL", "crash"),
-}  # fmt: skip
+    "valid": ("VALID", "ok"),
+    "invalid": ("INVALID", "fail"),
+    "unknown": ("COULD NOT TELL", "crash"),
+}
 _INDENT = " " * 4
 
 
@@ -63,12 +70,12 @@ def _file(one: Judged, screen: Screen) -> list[Line]:
     if lines:
         lines.append([])
     word, style = _VERDICT[one.verdict]
-    lines += report_screen.headed(word, style, f"{_name(one)}: {_counted(one)}; {_asked(one)}.", screen)
+    lines += headed(word, style, f"{_name(one)}: {_counted(one)}; {_asked(one)}.", screen)
     if one.mended is None and (number := sum(bool(repair(o)) for o in one.outcomes)):
-        text = f"{_plural(number, 'finding')} can be mended safely:"
+        text = f"{counted(number, 'finding')} can be mended safely:"
         if one.config.path == request.STDIN:
             again = wrapped(f"{text} save it as a file, and run --fix on that.", screen.width)
-            return [*lines, *report_screen.unstyled(again)]
+            return [*lines, *unstyled(again)]
         lines += [[(text, "")], [(f"  {shell('mgpu configure --validate {:path} --fix', one.config.path)}", "bold")]]
     return lines
 
@@ -94,7 +101,7 @@ def _finding(outcome: Outcome, one: Judged, screen: Screen) -> list[Line]:
         lines.append([(where, "bold"), (" ", ""), (word, style), (rest, "")])
     else:
         lines.append([(head[0], "bold")])
-    lines += report_screen.unstyled(head[1:])
+    lines += unstyled(head[1:])
     if isinstance(outcome.answer, Crash):
         return [*lines, *_labelled("Why", "A bug in mgpu: the check itself failed.", screen)]
     problem = outcome.problem
@@ -127,14 +134,14 @@ def _changes(one: Judged, screen: Screen) -> list[Line]:
     if mended.diff:
         kept = f"the file as it was is kept as {mended.backup}" if mended.backup else "nothing is written"
         what = "Mended" if mended.backup else "Would mend"
-        lines += [[(line, "bold")] for line in wrapped(f"{what} {_name(one)}; {kept}.", screen.width)]
+        lines += screen.paragraph(f"{what} {_name(one)}; {kept}.", style="bold")
         lines += [[(line, _COLOUR.get(line[:1], ""))] for line in mended.diff]
         while not lines[-1][0][0].strip():  # an empty line of the file
             lines.pop()
     else:
-        lines += report_screen.unstyled(wrapped(f"{_name(one)}: nothing that could be mended safely.", screen.width))
+        lines += screen.paragraph(f"{_name(one)}: nothing that could be mended safely.")
     for words in mended.left:
-        lines += report_screen.unstyled(wrapped(f"Left alone: {words}.", screen.width, "", _INDENT))
+        lines += screen.paragraph(f"Left alone: {words}.", "", _INDENT)
     return [*lines, []]
 
 
@@ -143,9 +150,7 @@ _COLOUR: dict[str, Style] = {"+": "ok", "-": "fail", "@": "bold"}
 
 def _labelled(label: str, text: str, screen: Screen) -> list[Line]:
     width = max(4, len(label)) + 1
-    first, *others = wrapped(text, max(20, screen.width - len(_INDENT) - width))
-    head: Line = [(_INDENT, ""), (f"{label:<{width}}", "bold"), (first, "")]
-    return [head, *report_screen.unstyled(" " * (len(_INDENT) + width) + line for line in others)]
+    return columned([(_INDENT, ""), (f"{label:<{width}}", "bold")], text, screen, least=20)
 
 
 def _where(outcome: Outcome, one: Judged) -> str:
@@ -162,11 +167,7 @@ def _name(one: Judged) -> str:
 
 def _counted(one: Judged) -> str:
     number = document.counts(o for o in one.outcomes if not o.because_of)
-    return f"{_plural(number['fail'], 'error')}, {_plural(number['warn'], 'warning')}"
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{counted(number['fail'], 'error')}, {counted(number['warn'], 'warning')}"
 
 
 def _asked(one: Judged) -> str:
@@ -188,7 +189,7 @@ def _unsettled(outcomes: Sequence[Outcome]) -> list[str]:
 # ---- for programs
 
 
-def _document(found: Sequence[Judged], seconds: float) -> dict[str, Any]:
+def _document(found: Sequence[Judged], seconds: float) -> ConfigDocument | ConfigsDocument:
     documents = [_entry(one, seconds) for one in found]
     if len(documents) == 1:
         return documents[0]
@@ -196,12 +197,13 @@ def _document(found: Sequence[Judged], seconds: float) -> dict[str, Any]:
     return {"schema": "mgpu.configure/1.0", "files": documents, "exit_code": worst}
 
 
-def _entry(one: Judged, seconds: float) -> dict[str, Any]:
+def _entry(one: Judged, seconds: float) -> ConfigDocument:
     config, again = one.config, shell("mgpu configure --validate {:path}", one.config.path)
+    entry: ConfigDocument
     entry = document.envelope("configure", one.outcomes, one.verdict, one.code, seconds, one.snapshot)
     for check in entry["checks"]:
         check["verify"] = again
-    entry |= {"config": dict(config.values), "config_path": config.path, "sha256": config.sha256}
+    entry.update({"config": dict(config.values), "config_path": config.path, "sha256": config.sha256})
     entry["loader"] = (
         {"accepted": config.loader.accepted, "error": config.loader.error, "accelerate": config.loader.accelerate}
         if config.loader

@@ -10,6 +10,7 @@ from typing import Any
 from mgpu import errors
 from mgpu.command_line import from_words, shell
 from mgpu.config.reading import parse, read
+from mgpu.job_formats import FORMATS
 from mgpu.planning.requirements import FSDP2_ACCELERATE, older
 from mgpu.report import document
 from mgpu.report import screen as report_screen

@@ -1,0 +1,46 @@
+"""The JSON document of `mgpu doctor`, as a type (see `report/json_types.py`)."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypedDict
+
+from mgpu.fleet.fleet_json import FleetEntry
+from mgpu.report.json_types import Envelope, Id, Scalar, Triage
+from mgpu.snapshot import changes
+
+
+class ChangeEntry(TypedDict):
+    """A fact that is not as it was."""
+
+    fact: Id
+    what: str
+    kind: changes.Kind
+    before: Scalar
+    after: Scalar
+    text: str
+
+
+class RepairEntry(TypedDict):
+    """What `--fix` offered."""
+
+    id: Id
+    title: str
+    command: str
+    done: bool
+    text: str
+
+
+class _Doctor(Envelope):
+    next: Annotated[list[str], "commands that come next"]
+
+
+class _OfOptions(_Doctor, total=False):
+    changes: Annotated[list[ChangeEntry], "with --compare"]
+    repairs: Annotated[list[RepairEntry], "with --fix"]
+    fleet: Annotated[FleetEntry, "with --compare-nodes"]
+
+
+class DoctorDocument(_OfOptions, Triage, total=False):
+    """mgpu.doctor/1.x."""
+
+    error: Annotated[str, "nothing could be judged: why"]

@@ -1,0 +1,249 @@
+"""The parts of the JSON documents that several commands share, as types.
+
+`--json-schema` is made from these types: a text in `Annotated` is the description of a field, a pair is a keyword of
+JSON Schema with its value. Fields may be added, never renamed or removed. Only the schemas import this at run time.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypedDict
+
+from mgpu.check import FixKind, Kind, Role, Severity, Who
+from mgpu.engine import Status
+from mgpu.snapshot import Distance, GapKind
+
+Id = Annotated[str, ("pattern", "^[a-z][a-z0-9_]*$")]
+Count = Annotated[int, ("minimum", 0)]
+ExitCode = Annotated[int, ("minimum", 0), ("maximum", 255)]
+Seconds = Annotated[float, ("minimum", 0), "seconds"]
+Bytes = Annotated[int | None, "bytes"]
+Scalar = str | float | bool | None
+
+StageStatus = Literal["ok", "fail", "skip"]
+
+
+class _Edit(TypedDict):
+    kind: Literal["set", "rename", "delete", "drop_line"]
+    key: str
+
+
+class EditEntry(_Edit, total=False):
+    """One change that `configure --validate --fix` makes."""
+
+    value: Annotated[Any, "of set: any JSON value"]
+    to: str
+    line: int | None
+
+
+class FixOfCause(TypedDict):
+    """A fix of what a run failed by."""
+
+    who: Who
+    text: str
+    commands: list[str]
+    caveat: str | None
+    kind: FixKind
+
+
+class _Fix(TypedDict):
+    who: Who
+    text: str
+    commands: Annotated[list[str], "each pastes as it is"]
+    caveat: str | None
+    kind: FixKind
+
+
+class FixEntry(_Fix, total=False):
+    """One way to fix a problem."""
+
+    edits: Annotated[list[EditEntry], "what configure --validate --fix does to the file; keys are dotted"]
+
+
+class _Check(TypedDict):
+    id: Id
+    area: Annotated[Id, "the family: a file in checks/"]
+    severity: Annotated[str, ("enum", tuple(severity.value for severity in Severity))]
+    status: Status
+    title: Annotated[str, "what is wrong; what was looked at; why it was skipped"]
+    cause: str | None
+    evidence: dict[str, Scalar]
+    fix: list[FixEntry]
+    because_of: Annotated[list[Id], "problems of this run that explain this one"]
+    source: str
+    verify: Annotated[str, "the command that asks again"]
+    duration_s: Seconds
+
+
+class CheckEntry(_Check, total=False):
+    """The answer of one check."""
+
+    subjects: Annotated[list[str], "what it is about: GPU 3, eth0"]
+    file: str
+    line: int | None
+    column: int | None
+    key: str | None
+    trace: Annotated[str, "of a check that crashed"]
+
+
+class NicEntry(TypedDict):
+    """A network card near a GPU."""
+
+    name: str
+    path: Distance | None
+
+
+class GpuEntry(TypedDict):
+    """One GPU of the machine."""
+
+    index: Annotated[int, "NVML's: PCI order, not CUDA's"]
+    uuid: str | None
+    name: str | None
+    cc: Annotated[list[int], ("minItems", 2), ("maxItems", 2), "compute capability"] | None
+    mem_total: Bytes
+    mem_free: Bytes
+    pci: str | None
+    numa: int | None
+    cpus: str | None
+    nics: list[NicEntry]
+    busy_by: Annotated[list[int], "process ids that compute on it"]
+    mig: bool | None
+    ecc_errors: int | None
+    lost: Annotated[str | None, "NVML's code, where the GPU does not answer"]
+    visible: Annotated[bool, "CUDA_VISIBLE_DEVICES leaves it"]
+
+
+class SchedulerEntry(TypedDict):
+    """The scheduler that this is a job of."""
+
+    kind: str
+    job: str | None
+
+
+class HostEntry(TypedDict):
+    """The machine."""
+
+    name: str | None
+    os: str | None
+    kernel: str | None
+    container: str | None
+    scheduler: SchedulerEntry | None
+    redacted: Annotated[bool, "names, addresses, UUIDs and the like are substitutes"]
+
+
+class PlanEntry(TypedDict):
+    """What is to be run on it."""
+
+    nodes: int
+    expect_gpus: int | None
+    expect_free: Bytes
+
+
+class LinksEntry(TypedDict):
+    """How the GPUs reach each other."""
+
+    matrix: Annotated[list[list[str]], "as nvidia-smi topo -m names them; in the order of gpus[]"]
+    p2p: Annotated[bool | None, "every pair reaches each other's memory"]
+
+
+class NcclEntry(TypedDict):
+    """The NCCL that is used."""
+
+    version: str | None
+    source: str
+
+
+class SoftwareEntry(TypedDict):
+    """Versions."""
+
+    driver: str | None
+    torch: str | None
+    torch_cuda: str | None
+    nccl: NcclEntry | None
+    accelerate: str | None
+    python: str | None
+    interpreter: str | None
+
+
+class GapEntry(TypedDict):
+    """Why a fact is not known."""
+
+    kind: GapKind
+    reason: str
+
+
+class Envelope(TypedDict):
+    """The document of a command that judges a machine; the pattern of `schema` and the verdicts are the command's."""
+
+    schema: str
+    mgpu: str
+    time: Annotated[str | None, "when the machine was looked at: ISO 8601, UTC"]
+    duration_s: Seconds
+    verdict: str
+    exit_code: ExitCode
+    counts: dict[Status, Count]
+    host: HostEntry
+    plan: PlanEntry
+    gpus: list[GpuEntry]
+    links: LinksEntry
+    software: SoftwareEntry
+    env: dict[str, str]
+    checks: list[CheckEntry]
+    gaps: Annotated[dict[str, GapEntry], "facts that are not known, and why"]
+
+
+class FailedRank(TypedDict):
+    """The rank that failed first."""
+
+    rank: int
+    host: str | None
+    gpu: Annotated[int | None, "NVML's index"]
+    signal: str | None
+    exit: Annotated[int | None, "128 + N for a signal N"]
+    exception: str | None
+    place: Annotated[str | None, "train.py:41 in main"]
+    line: Annotated[int | None, "of the log, where the exception stands"]
+
+
+class CauseEntry(TypedDict):
+    """What a run failed by."""
+
+    id: Id
+    role: Role
+    kind: Kind
+    title: str
+    cause: str
+    evidence: dict[str, Scalar]
+    subjects: list[str]
+    file: str | None
+    line: int | None
+    fix: list[FixOfCause]
+
+
+class EndedRankEntry(TypedDict):
+    """How one rank ended."""
+
+    rank: int
+    exit: int | None
+    signal: str | None
+    gpu: int | None
+    host: str | None
+    pid: int | None
+    error: str | None
+    state: str | None
+
+
+class LogEntry(TypedDict):
+    """The log that was read."""
+
+    files: list[str]
+    lines: Count
+    bytes: Count
+
+
+class Triage(TypedDict, total=False):
+    """What is said of a run that failed: of a launch, or of a log."""
+
+    first_failure: FailedRank | None
+    probable_cause: CauseEntry | None
+    secondary: Annotated[list[CauseEntry], "what followed from it, or came later"]
+    log: LogEntry | None

@@ -1,0 +1,48 @@
+"""Lines that are painted again and again at the end of a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from mgpu.report.screen import Line, Screen, painted
+
+REDRAW_S = 0.25  # between two pictures of a live screen
+
+
+class Live:
+    """Lines at the end of a terminal that are painted again in place; what was painted last stays.
+
+    Never the alternate screen. The terminal is asked for its width each time, so that it may be resized.
+    """
+
+    def __init__(self, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
+        from rich.live import Live as Painted
+
+        self.screen, self.clock = screen, clock
+        self.painted_at: float | None = None
+        self.live = Painted(
+            console=screen.console(),
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            vertical_overflow="crop",
+        )
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for the next picture."""
+        return self.painted_at is None or self.clock() - self.painted_at >= REDRAW_S
+
+    def paint(self, lines: Iterable[Line]) -> None:
+        """Put these lines in the place of the last ones."""
+        from rich.text import Text
+
+        self.painted_at = self.clock()
+        self.live.start()
+        text = Text("\n", no_wrap=True, overflow="crop").join(painted(line) for line in lines)
+        self.live.update(text, refresh=True)
+
+    def end(self) -> None:
+        """Leave the last lines where they are, and the terminal as it was."""
+        self.live.stop()

@@ -1,0 +1,147 @@
+"""The JSON document of `mgpu smoke-test`, as a type (see `report/json_types.py`)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypedDict
+
+from mgpu.report.json_types import Count, Envelope, Id, Seconds, StageStatus
+from mgpu.smoke.ranks import RUNGS
+
+Rung = Annotated[str, ("enum", RUNGS)]
+
+
+class StageOfRanks(TypedDict):
+    """One rung over all ranks."""
+
+    name: Rung
+    status: StageStatus
+    seconds: float | None
+    detail: str | None
+
+
+class RankEntry(TypedDict):
+    """What one rank did."""
+
+    rank: int
+    host: str | None
+    device: str | None
+    gpu: str | None
+    gpu_name: str | None
+    pci: str | None
+    last_word: str | None
+    state: str | None
+    kind: str | None
+    error: str | None
+    local_rank: int | None
+    pid: int | None
+    numa: int | None
+    world_size: int | None
+    accelerate_world_size: int | None
+    exit: int | None
+    measured: Annotated[dict[str, float], "units stand in the names"]
+
+
+class PairEntry(TypedDict):
+    """Two ranks."""
+
+    ranks: list[int]
+    ok: bool | None
+    detail: str | None
+    gb_per_s: float | None
+    latency_s: float | None
+
+
+class BandwidthEntry(TypedDict):
+    """One collective at one size."""
+
+    collective: Id
+    backend: str
+    ranks: Count
+    size_bytes: Count
+    seconds_p50: Seconds
+    seconds_p99: Seconds
+    algbw_gb_per_s: float
+    busbw_gb_per_s: float
+
+
+class ScalingEntry(TypedDict):
+    """Training on so many ranks."""
+
+    ranks: Count
+    samples_per_s: float
+    seconds_per_step: Seconds
+    compute_seconds: Seconds
+    efficiency: float | None
+
+
+class TrialEntry(TypedDict):
+    """The failed rung again, with one change."""
+
+    change: str
+    ok: bool | None
+    detail: str | None
+    seconds: float | None
+    environment: dict[str, str]
+    gpus: list[int]
+    busbw_gb_per_s: float | None
+
+
+class Culprit(TypedDict):
+    """Where the first failure is."""
+
+    rank: int | None
+    gpu: str | None
+    host: str | None
+    rung: Rung
+    collective: str | None
+    last_word: str | None
+    state: str | None
+    stack: str | None
+    stack_from: str | None
+
+
+class ConfigEntry(TypedDict):
+    """The config that was tested."""
+
+    path: str
+    sha256: str | None
+
+
+class LeftEntry(TypedDict):
+    """What the ranks left behind."""
+
+    processes: list[int]
+    files: list[str]
+    gpu_memory: dict[str, int]
+    port: int | None
+
+
+class _Smoke(Envelope):
+    next: Annotated[list[str], "commands that come next"]
+    stages: Annotated[list[StageOfRanks], "every rung, in order"]
+    ranks: Annotated[list[RankEntry], "those of this machine"]
+    pairs: list[PairEntry]
+    bandwidth: Annotated[list[BandwidthEntry], "algbw and busbw as nccl-tests defines them, decimal GB"]
+    scaling: Annotated[list[ScalingEntry], "at a fixed micro-batch"]
+    skipped: Annotated[list[str], "what could not be tried here, and why"]
+    culprit: Culprit | None
+    diagnosis: Annotated[list[TrialEntry], "the failed rung again, one change at a time"]
+    config: ConfigEntry | None
+    stamp: Annotated[str | None, "the file a pass was recorded in"]
+    logs: Annotated[str | None, "the run folder"]
+
+
+class SmokeDocument(_Smoke, total=False):
+    """mgpu.smoke/1.x."""
+
+    level: Id
+    strategy: Id
+    precision: Id
+    accumulate: Count
+    cpu: Annotated[bool, "the ranks ran on the CPU"]
+    world: Annotated[Count, "ranks on all machines"]
+    nodes: Count
+    node: Count
+    ended: Literal["finished", "stalled", "timed_out", "died", "interrupted"]
+    left: LeftEntry
+    error: Annotated[str, "no rank was started: why"]
