@@ -81,10 +81,6 @@ LONG_FILES = {
     "checks/limits.py": 404,
 }
 LONG_FUNCTIONS = {
-    "mgpu/cli/configure.py:configure": 245,
-    "mgpu/cli/launch.py:launch": 216,
-    "mgpu/cli/doctor.py:doctor": 155,
-    "mgpu/cli/smoke_test.py:smoke_test": 84,
     "mgpu/probes/nvml.py:_gpu": 72,
     "mgpu/wizard/run.py:_ask": 71,
     "mgpu/probes/nvml.py:probe": 68,

@@ -538,7 +538,7 @@ def test_what_the_preflight_found_is_told(tmp_path: Path) -> None:
     asked = record.Record(12, "FAILED", exit_code=1, nodes="n[7-8]", script=str(tmp_path / "runs" / "job.sbatch"))
     end = Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out"))
     run = job_outcome.run_of(end, job_outcome.Found(), 1, None)
-    document = report._document(end, job_outcome.found(end), run, None, triage=True, config=None)
+    document = report._document(end, job_outcome.found(end), run, None, (), triage=True, config=None)
     screen = Screen(80, glyphs=False, colour=False, stream=io.StringIO())
     said = " ".join("".join(text for text, _ in line) for line in report.lines(document, screen))
     assert "no training was started: 1 good node, 2 needed. n8: no GPU" in " ".join(said.split())
@@ -550,7 +550,7 @@ def told_of(record_: record.Record, **changes: object) -> str:
     end = Followed(record_.job, record_, 7200.0, **changes)  # type: ignore[arg-type]
     found = job_outcome.Found(task=job_outcome.Task("n1", "0", 143))
     run = job_outcome.run_of(end, found, job_outcome.exit_status(end, found), None)
-    document = report._document(end, found, run, None, triage=False, config=None)
+    document = report._document(end, found, run, None, (), triage=False, config=None)
     screen = Screen(80, glyphs=False, colour=False, stream=io.StringIO())
     lines = ["".join(text for text, _ in line) for line in report.lines(document, screen)]
     assert all(len(line) <= 80 for line in lines), lines
@@ -801,12 +801,13 @@ def test_what_means_nothing_on_slurm_is_refused(wrong: Request, said: str) -> No
 
 @pytest.mark.parametrize("option", ["--nodes", "--gpus-per-node", "--partition", "--spare"])
 def test_options_of_a_job_mean_nothing_without_slurm(option: str, tmp_path: Path) -> None:
-    from mgpu.launch import option_parser
+    from mgpu.cli import option_parser
+    from mgpu.launch.request import Request
 
-    asked = option_parser.alone([option, "1", "t.py"])
-    assert asked is not None
+    line = option_parser.read(["launch", option, "1", "t.py"])
+    assert line is not None
     with pytest.raises(errors.MgpuError, match="--slurm"):
-        asked.check()
+        Request(**line[1]).check()
 
 
 def test_spare_nodes_bring_their_tasks(tmp_path: Path) -> None:

@@ -148,7 +148,12 @@ def _submitted_from(
         say(f"job {job} is submitted; {how}", "")
         followed = follow(job, signals, timeout_s=request.timeout_s, say=say)
         return slurm_report.end(
-            followed, folder, triage=request.triage, json_result=request.json_result, config=prepared.config
+            followed,
+            folder,
+            request.target,
+            triage=request.triage,
+            json_result=request.json_result,
+            config=prepared.config,
         )
 
 
@@ -208,7 +213,7 @@ def _refused(request: Request, prepared: Prepared) -> int:
     if fails and request.unverified != "allow":
         from mgpu.launch import gate
 
-        again = result_document.again("--unverified", "allow")
+        again = result_document.again(request.target, "--unverified", "allow")
         return gate.refuse(request, fails, f"Mend that, or submit it all the same:\n  {again}")
     for outcome in found:
         slurm_report.show(
@@ -296,7 +301,7 @@ def _later(request: Request) -> int:
     if followed.left:
         say(f"left; job {job} goes on.  {shell('mgpu launch --slurm --attach {:id}', job)}", "")
         return errors.INTERRUPTED
-    return slurm_report.end(followed, None, triage=True, json_result="", config=None)
+    return slurm_report.end(followed, None, request.target, triage=True, json_result="", config=None)
 
 
 def _status(found: records.Record, request: Request) -> int:

@@ -25,7 +25,7 @@ IMPORTED = (
     "mgpu.doctor.report",
     "mgpu.readers.log.read", "mgpu.fleet.load", "mgpu.readers.job_script.read",
     "mgpu.readers.training_script.read", "mgpu.snapshot.redaction",
-    "mgpu.snapshot.changes", "mgpu.cli.app", "mgpu.cli.launch_line",
+    "mgpu.snapshot.changes", "mgpu.cli.app", "mgpu.cli.option_parser",
 )  # fmt: skip
 
 
