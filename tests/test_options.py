@@ -154,7 +154,7 @@ def test_typer_is_told_of_options_in_one_place() -> None:
     assert used == {"app.py: typer.Option", "typer_commands.py: typer.Option", "typer_commands.py: typer.Argument"}
 
 
-@pytest.mark.parametrize("line", ["doctor --quick", "doctor -v --quick --json", "smoke-test --show", "configure --validate"])
+@pytest.mark.parametrize("line", ["doctor --quick", "doctor --quick -v", "smoke-test --show", "configure --validate"])
 def test_a_plain_line_does_without_typer(line: str, tmp_path: Any) -> None:
     code = (
         f"import sys; from mgpu import __main__; sys.argv = ['mgpu', *{line.split()}]\ntry: __main__.main()\n"

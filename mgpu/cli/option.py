@@ -33,7 +33,6 @@ class Option:
     least: float | None = None
     most: float | None = None
     panel: str = ""  # the heading in the help
-    hidden: bool = False
     show_default: bool = True
     complete: Callable[[str], list[str]] | None = None  # for the shell: the values that begin with a text
 

@@ -65,7 +65,6 @@ def _kind(option: Option) -> Any:
         help=option.help,
         min=option.least,
         max=option.most,
-        hidden=option.hidden,
         show_default=option.show_default,
         rich_help_panel=option.panel or None,
         autocompletion=option.complete,

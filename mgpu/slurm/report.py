@@ -39,15 +39,7 @@ _FILES_SHOWN = 6
 _BAD_SHOWN = 4
 
 
-def end(
-    followed: Followed,
-    folder: Path | None,
-    target: Sequence[str],
-    *,
-    triage: bool,
-    json_result: str,
-    config: Config | None,
-) -> int:
+def end(followed: Followed, folder: Path | None, *, triage: bool, json_result: str, config: Config | None) -> int:
     """Tell how a job ended, on stderr; keep it in the run's folder, and write --json-result. The exit status."""
     found = job_outcome.found(followed) if followed.record is None or followed.record.state != "COMPLETED" else Found()
     code = job_outcome.exit_status(followed, found)
@@ -55,7 +47,7 @@ def end(
     nothing_ran = bool(followed.never or followed.held) or (
         followed.record is not None and followed.record.reason == "JobLaunchFailure"
     )
-    document = _document(followed, found, run, folder, target, triage=triage and not nothing_ran, config=config)
+    document = _document(followed, found, run, folder, triage=triage and not nothing_ran, config=config)
     if folder is not None:
         result_document.written(folder / "result.json", document, 0o600)
     if json_result:
@@ -168,14 +160,7 @@ def _word(document: dict[str, Any], slurm: dict[str, Any]) -> tuple[str, str]:
 
 
 def _document(
-    followed: Followed,
-    found: Found,
-    run: Run,
-    folder: Path | None,
-    target: Sequence[str],
-    *,
-    triage: bool,
-    config: Config | None,
+    followed: Followed, found: Found, run: Run, folder: Path | None, *, triage: bool, config: Config | None
 ) -> dict[str, Any]:
     """What `--json-result` holds: mgpu.run/1.0, with what Slurm says."""
     record = followed.record
@@ -219,7 +204,7 @@ def _document(
             "never": bool(followed.never),
             "held": bool(followed.held),
             "left": followed.left,
-            "again": _next(followed, target),
+            "again": _next(followed),
         },
     })  # fmt: skip
 
@@ -248,7 +233,7 @@ def _why(followed: Followed) -> str:
     return _STATES.get(record.state, "")
 
 
-def _next(followed: Followed, target: Sequence[str]) -> str:
+def _next(followed: Followed) -> str:
     """A command that helps."""
     job = followed.job
     if followed.held:
@@ -256,7 +241,7 @@ def _next(followed: Followed, target: Sequence[str]) -> str:
     if followed.left:
         return shell("mgpu launch --slurm --status {:id}", job)
     if followed.record is not None and followed.record.state == "TIMEOUT":
-        return result_document.again(target, "--time", "...") if "launch" in sys.argv else ""
+        return result_document.again(followed.target, "--time", "...") if "launch" in sys.argv else ""
     return ""
 
 

@@ -147,13 +147,9 @@ def _submitted_from(
         )
         say(f"job {job} is submitted; {how}", "")
         followed = follow(job, signals, timeout_s=request.timeout_s, say=say)
+        followed = replace(followed, target=request.target)
         return slurm_report.end(
-            followed,
-            folder,
-            request.target,
-            triage=request.triage,
-            json_result=request.json_result,
-            config=prepared.config,
+            followed, folder, triage=request.triage, json_result=request.json_result, config=prepared.config
         )
 
 
@@ -301,7 +297,8 @@ def _later(request: Request) -> int:
     if followed.left:
         say(f"left; job {job} goes on.  {shell('mgpu launch --slurm --attach {:id}', job)}", "")
         return errors.INTERRUPTED
-    return slurm_report.end(followed, None, request.target, triage=True, json_result="", config=None)
+    followed = replace(followed, target=request.target)
+    return slurm_report.end(followed, None, triage=True, json_result="", config=None)
 
 
 def _status(found: records.Record, request: Request) -> int:
