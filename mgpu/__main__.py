@@ -28,20 +28,12 @@ def main() -> None:
 
 
 def _run(argv: list[str]) -> int:
-    from mgpu.cli import early_probes
+    from mgpu.cli import early_probes, run
     from mgpu.process import signals
 
     signals.leave_in_order()
     try:
         early_probes.start(argv)
-        if argv[:1] == ["launch"] and "_MGPU_COMPLETE" not in os.environ:
-            from mgpu.cli import launch_line
-            from mgpu.launch import option_parser
-
-            if (request := option_parser.alone(argv[1:])) is not None:
-                return launch_line.run(request)
-        from mgpu.cli import run
-
         return run(argv)
     finally:
         if children := sys.modules.get("mgpu.process.child_process"):  # imported by whatever started one

@@ -11,7 +11,7 @@ from typing import Any
 
 from mgpu import errors
 
-_COMMANDS = ("doctor", "configure", "smoke-test", "launch")
+COMMANDS = ("doctor", "configure", "smoke-test", "launch")
 
 
 def never_die_of_a_character() -> None:
@@ -97,6 +97,6 @@ def _usage(error: Any) -> str:
     where = context.command_path if context is not None else "mgpu"
     if message.startswith("No such command") and "Did you mean" not in message:
         given = message.partition("'")[2].partition("'")[0]
-        near = difflib.get_close_matches(given, _COMMANDS, n=1, cutoff=0.4)
-        message += f" Did you mean {near[0]}?" if near else f" There are {', '.join(_COMMANDS)}."
+        near = difflib.get_close_matches(given, COMMANDS, n=1, cutoff=0.4)
+        message += f" Did you mean {near[0]}?" if near else f" There are {', '.join(COMMANDS)}."
     return f"{message}\nHelp: {where} --help"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,8 @@ import psutil
 import pytest
 
 from mgpu import cli
-from mgpu.cli import app, early_probes
-from mgpu.cli.doctor import _FLAGS, doctor, flags_alone
+from mgpu.cli import early_probes
 from mgpu.doctor import run as doctor_run
-from mgpu.doctor.request import Request
 from mgpu.probes import prefetch, runner
 from tests.conftest import ROOT, environment
 
@@ -38,22 +34,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
-        ("doctor", runner.DEFAULT),
-        ("doctor --quick", runner.QUICK),
-        ("doctor -v --quick --json -o x", runner.QUICK),
-        ("doctor --save m.json --compare n.json", runner.DEFAULT),
-        ("doctor --deep", runner.DEFAULT),
-        ("doctor --from m.json", None),
-        ("doctor --from=m.json", None),
-        ("doctor --explain shm_too_small", None),
-        ("doctor --list-checks", None),
-        ("doctor --json-schema", None),
-        ("doctor --python /usr/bin/python3", None),
-        ("doctor --path /data --quick", None),
-        ("doctor --exit-style prolog", None),
-        ("doctor --help", None),
-        ("doctor -h", None),
-        ("doctor -vh", None),
+        ("doctor --quick", None),  # starts its own
         ("configure", None),
         ("configure --validate a.yaml b.yaml --no-loader", runner.OF_CONFIGS),
         ("configure --validate --target 4xA100", None),
@@ -76,6 +57,38 @@ def test_what_is_started(line: str, wanted: Any, started: list[Any]) -> None:
     assert prefetch.take() is None
 
 
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("doctor", runner.DEFAULT),
+        ("doctor --quick", runner.QUICK),
+        ("doctor -v --quick --json -o x", runner.QUICK),
+        ("doctor --save m.json --compare n.json", runner.DEFAULT),
+        ("doctor --deep", runner.DEFAULT),
+        ("doctor --from m.json", None),
+        ("doctor --from=m.json", None),
+        ("doctor --explain shm_too_small", None),
+        ("doctor --list-checks", None),
+        ("doctor --json-schema", None),
+        ("doctor --help", None),
+        ("doctor -h", None),
+        ("doctor -vh", None),
+        ("doctor --log a.log b.log", None),
+        ("doctor --no-such-option", None),
+    ],
+)
+def test_what_the_doctor_starts(
+    line: str, wanted: Any, started: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended: list[Any] = []
+    monkeypatch.setattr(runner, "end", ended.append)
+    for name in ("run", "list_checks", "explain"):
+        monkeypatch.setattr(doctor_run, name, lambda *_: 0)
+    cli.run(line.split())
+    assert started == ([] if wanted is None else [wanted])
+    assert len(ended) == len(started)
+
+
 @pytest.mark.parametrize("line", ["doctor --quick --no-such-option", "doctor --timeout", "doctor --format yaml"])
 def test_a_wrong_command_line_leaves_no_child_behind(line: str, tmp_path: Path) -> None:
     env = environment(tmp_path / "home", {"MGPU_MARK": str(tmp_path)})
@@ -91,33 +104,3 @@ def test_a_wrong_command_line_leaves_no_child_behind(line: str, tmp_path: Path) 
         except psutil.Error:
             continue
     assert left == []
-
-
-@pytest.mark.parametrize(
-    "line", ["", "--quick", "--json", "-v", "--verbose --strict", "--quick --quick --json", "--deep", "--quick --deep"]
-)
-def test_flags_alone_mean_what_the_parser_makes_of_them(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parser is left out where it has nothing to parse."""
-    seen: list[Any] = []
-    monkeypatch.setattr(prefetch, "take", list)
-    monkeypatch.setattr(runner, "start", lambda *_, **__: [])
-
-    def run(request: Request) -> int:
-        seen.append(replace(request, began=None))
-        return 0
-
-    monkeypatch.setattr(doctor_run, "run", run)
-    assert cli.run(["doctor", *line.split()]) == 0
-    monkeypatch.setattr(app, "flags_alone", lambda _: None)
-    assert cli.run(["doctor", *line.split()]) == 0
-    assert seen[0] == seen[1]
-
-
-@pytest.mark.parametrize("line", ["--help", "--only x", "--quick --from x", "x", "--quik", "--timeout=3"])
-def test_everything_else_goes_to_the_parser(line: str) -> None:
-    assert flags_alone(line.split()) is None
-
-
-def test_flags_are_the_parsers_own() -> None:
-    parameters = inspect.signature(doctor).parameters
-    assert all(parameters[name].default is False for name in _FLAGS.values())

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from mgpu import errors
+from mgpu.cli import option_parser
 from mgpu.launch import result_document as told
 from mgpu.launch import run
 from mgpu.launch.request import Request
@@ -265,7 +266,8 @@ def test_script_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_command_that_would_start_it(monkeypatch: pytest.MonkeyPatch, words: str, again: str) -> None:
     """A refusal ends with a line that pastes."""
     monkeypatch.setattr(sys, "argv", ["mgpu", *shlex.split(words)])
-    assert told.again("--unverified", "allow") == again
+    line = option_parser.read(sys.argv[1:])
+    assert line and told.again(line[1]["target"], "--unverified", "allow") == again
 
 
 def test_result_of_a_run_that_could_not_be_prepared(here: Path, mgpu: Run) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from mgpu import cli, known_launchers, secrets_masking
-from mgpu.cli import early_probes, launch_line
+from mgpu import known_launchers, secrets_masking
+from mgpu.cli import early_probes
 from mgpu.config import facts
 from mgpu.errors import USAGE, MgpuError
-from mgpu.launch import option_parser, output_folders, run
+from mgpu.launch import output_folders, run
 from mgpu.launch.request import LAUNCHERS, Request
 from mgpu.launchers import argv as launchers_argv
 from mgpu.launchers import choice as launchers_choice
@@ -295,51 +295,6 @@ def test_secrets_in_a_text(text: str, wanted: str) -> None:
 )
 def test_where_the_script_writes(words: str, wanted: list[str]) -> None:
     assert output_folders.folders(words.split()) == [os.path.abspath(path) for path in wanted]
-
-
-LINES = (
-    "train.py", "-y train.py --yes -n", "--yes -n -- -x", "-m train -m", "-c a.yaml --gpus 0,2 --port=auto x.py",
-    "--unverified=allow --smoke never --launcher torchrun --no-triage x.py", "--timeout 3 --node-rank 1 x.py",
-    "--detach --log-dir d --json-result=r x.py -c b", "--status", "--attach 12", "--watch --exec x.py", "", "-c= x.py",
-    "--slurm --nodes 4 --gpus-per-node=8 --partition p --account=a --qos q --time 1:00 --spare 2 x.py --nodes 3",
-    "--slurm --no-preflight job.sbatch", "--slurm --preflight --detach job.sbatch a", "--slurm --attach 12",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("words", LINES)
-def test_a_plain_line_means_what_the_parser_makes_of_it(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Request] = []
-
-    def launch(request: Request) -> int:
-        seen.append(request)
-        return 0
-
-    monkeypatch.setattr(launch_line, "launch", launch)
-    plain = option_parser.alone(words.split())
-    assert cli.run(["launch", *words.split()]) == 0
-    if words == "-c= x.py":  # a short option takes "= x.py" as it stands
-        assert plain is None
-    else:
-        assert seen == [plain]
-
-
-@pytest.mark.parametrize("words", ["--help", "-h x.py", "--config", "--epochs 3 x.py", "-ny x.py", "--timeout x a.py"])
-def test_other_lines_go_to_the_parser(words: str) -> None:
-    assert option_parser.alone(words.split()) is None
-
-
-def test_every_option_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    import inspect
-
-    from mgpu.cli.launch import launch
-
-    plain = {
-        *option_parser._SWITCHES.values(),
-        *option_parser._TEXTS.values(),
-        *(name for name, _ in option_parser._NUMBERS.values()),
-    }
-    parameters = {name for name in inspect.signature(launch).parameters if name != "context"}
-    assert plain == {{"timeout": "timeout_s", "node_rank": "node"}.get(name, name) for name in parameters}
 
 
 @pytest.mark.parametrize(

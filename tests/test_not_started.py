@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from mgpu import errors
-from mgpu.cli import launch_line
+from mgpu.cli.launch import launch
+from mgpu.exit_status import guarded
 from mgpu.launch import hand_off, preflight
 from mgpu.launch import start_errors as starting
 from mgpu.launch.request import Request
@@ -164,12 +165,12 @@ def test_a_bug_before_the_start(
     monkeypatch.chdir(here)
     monkeypatch.setattr(preflight, "look", broken)
     request = Request(target=("train.py",), unverified="allow", json_result="result.json")
-    assert launch_line.run(request) == errors.LAUNCH_REFUSED
+    assert guarded(lambda: launch(request)) == errors.LAUNCH_REFUSED
     assert "not started: a bug in mgpu: KeyError: 'gpus' (MGPU_DEBUG=1 shows where)" in capsys.readouterr().err
     assert '"exit_code": 125' in (here / "result.json").read_text()
     monkeypatch.setenv("MGPU_DEBUG", "1")
     with pytest.raises(KeyError):
-        launch_line.run(request)
+        guarded(lambda: launch(request))
 
 
 def test_codes_of_other_commands_are_the_trainings(here: Path) -> None:

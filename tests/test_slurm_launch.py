@@ -802,12 +802,13 @@ def test_what_means_nothing_on_slurm_is_refused(wrong: Request, said: str) -> No
 
 @pytest.mark.parametrize("option", ["--nodes", "--gpus-per-node", "--partition", "--spare"])
 def test_options_of_a_job_mean_nothing_without_slurm(option: str, tmp_path: Path) -> None:
-    from mgpu.launch import option_parser
+    from mgpu.cli import option_parser
+    from mgpu.launch.request import Request
 
-    asked = option_parser.alone([option, "1", "t.py"])
-    assert asked is not None
+    line = option_parser.read(["launch", option, "1", "t.py"])
+    assert line is not None
     with pytest.raises(errors.MgpuError, match="--slurm"):
-        asked.check()
+        Request(**line[1]).check()
 
 
 def test_spare_nodes_bring_their_tasks(tmp_path: Path) -> None:

@@ -287,18 +287,10 @@ def test_every_way_to_say_it(line: str, files: tuple[str, ...], others: dict[str
 
 
 @pytest.mark.parametrize("line", ["--validate", "--validate a --no-loader b", "--validate --fix --json --dry-run x"])
-def test_the_way_without_a_parser_means_the_same(line: str, requested: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = validate_run.alone(line.split())
-    assert short is not None
-    monkeypatch.setattr(validate_run, "alone", lambda options: None)
+def test_the_way_without_the_wizard_means_the_same(line: str, requested: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = requested(*line.split())
+    monkeypatch.setattr("mgpu.cli.configure._OF_VALIDATE", set())
     assert requested(*line.split()) == short
-
-
-@pytest.mark.parametrize(
-    "line", ["", "--fix", "--validate --help", "--validate --from x y", "--validate -y", "--dry-run"]
-)
-def test_any_other_line_needs_the_parser(line: str) -> None:
-    assert validate_run.alone(line.split()) is None
 
 
 @pytest.mark.parametrize(

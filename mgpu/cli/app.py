@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any
 
 import typer
 
-from mgpu.cli.configure import Grouped, configure
-from mgpu.cli.doctor import doctor, flags_alone
-from mgpu.cli.launch import launch
-from mgpu.cli.panels import Panels
-from mgpu.cli.smoke_test import smoke_test
-from mgpu.exit_status import code_of, guarded, never_die_of_a_character
+from mgpu import cli
+from mgpu.cli import exit_style, option_parser, typer_commands
+from mgpu.exit_status import COMMANDS, code_of
 from mgpu.version import __version__
 
 app = typer.Typer(
@@ -26,22 +23,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
-app.command("doctor", short_help="Is this machine ready? Changes nothing.")(doctor)
-app.command(
-    "configure",
-    cls=Grouped,
-    short_help="A config that fits this machine, or check one.",
-    options_metavar="[OPTIONS] [--validate FILE...]",
-)(configure)
-app.command("smoke-test", short_help="Do all ranks train together?")(smoke_test)
-app.command(
-    "launch",
-    cls=Panels,
-    short_help="Start your script with the verified config.",
-    options_metavar="[OPTIONS] SCRIPT [ARGS...]",
-    # Everything after the script belongs to the script, --help and --yes included.
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
-)(launch)
+for _name in COMMANDS:
+    typer_commands.add(app, option_parser.command_named(_name))
 
 
 @app.callback(invoke_without_command=True)
@@ -56,7 +39,7 @@ def _bare(
     if context.invoked_subcommand is None:
         from mgpu.cli import guide
 
-        raise typer.Exit(guide.guide(run))
+        raise typer.Exit(guide.guide(cli.run))
 
 
 @cache
@@ -65,18 +48,9 @@ def _parser() -> Any:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command line and give its exit code. Known trouble is one message on stderr, never a traceback."""
-    never_die_of_a_character()
-    completing = "_MGPU_COMPLETE" in os.environ  # the shell asks for completions
-    if not completing and list(argv[:1]) == ["doctor"] and (flags := flags_alone(argv[1:])) is not None:
-        return guarded(lambda: doctor(**flags))
-    if not completing and list(argv[:1]) == ["configure"] and "--validate" in argv:
-        from mgpu.validate import run as validate_run
-
-        if (request := validate_run.alone(argv[1:])) is not None:
-            return guarded(lambda: validate_run.run(request))
+    """Run one command line, or the completion of one that the shell asks for, and give its exit code."""
     command = _parser()
-    if completing:
+    if "_MGPU_COMPLETE" in os.environ:
         return code_of(command.main(args=list(argv), prog_name="mgpu", standalone_mode=False))
 
     def invoke() -> Any:
@@ -84,33 +58,4 @@ def run(argv: Sequence[str]) -> int:
         with command.make_context("mgpu", list(argv)) as context:
             return command.invoke(context)
 
-    return _for_scheduler(argv, invoke)
-
-
-_UNREADABLE = {"prolog": 0, "nagios": 3}  # 2 would drain every node that has the typing error, or mean critical
-
-
-def _for_scheduler(argv: Sequence[str], invoke: Callable[[], Any]) -> int:
-    """The command; a line that cannot be read condemns no node."""
-    style = next((style for style in _UNREADABLE if _asks(argv, style)), "")
-    if not style:
-        return guarded(invoke)
-    read = False
-
-    def told() -> Any:
-        nonlocal read
-        found = invoke()
-        read = True
-        return found
-
-    code = guarded(told)
-    if read or code == 0:  # 0: it was asked for its help
-        return code
-    if style == "nagios":
-        guarded(lambda: print("MGPU UNKNOWN - mgpu could not be asked: see its standard error"))
-    return _UNREADABLE[style]
-
-
-def _asks(argv: Sequence[str], style: str) -> bool:
-    words = list(argv)
-    return f"--exit-style={style}" in words or ["--exit-style", style] in [words[n : n + 2] for n in range(len(words))]
+    return exit_style.run(argv, invoke)

@@ -3,280 +3,222 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any, Final
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
-from mgpu.cli.panels import Panels
+from mgpu.cli.option import Command, Option, Values, panel
 from mgpu.job_formats import FORMATS
+from mgpu.text import listed
+
+if TYPE_CHECKING:
+    from mgpu.probes.runner import Probe
+    from mgpu.wizard.answers import Answers
 
 _FORMATS: Final = ("human", "json", "github")
-_ENGINES: Final = tuple(FORMATS)
+_DEFAULT: Final = ("accelerate.yaml",)
 _FILE: Final = "Write the config"
-_CHECK: Final = "Look at configs that exist"
-_ASK: Final = "Questions and answers"
-_MACHINE: Final = "Machine"
-_MODEL: Final = "Model"
 
-
-def _answer(name: str) -> Any:
-    """The option of one answer, as the table of answers has it. Made when a command line is parsed: annotations are
-    text until then, and the plain `mgpu doctor` never needs them."""
-    from mgpu.wizard.answers import BY_NAME, SECTIONS
-
-    key = BY_NAME[name]
-    flag = f"{key.flag}/{key.flag.replace('--', '--no-', 1)}" if key.switch else key.flag
-    metavar = None if key.switch else key.metavar
-    return typer.Option(flag, metavar=metavar, help=key.help, rich_help_panel=SECTIONS[key.section], show_default=False)
-
-
-def configure(
-    files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE...", help="With --validate and --show-origin.", hidden=True)
-    ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Default: ./accelerate.yaml.", rich_help_panel=_FILE)
-    ] = "",
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", "-y", help="Take every value that is suggested; ask nothing.", rich_help_panel=_FILE),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="The YAML to stdout; nothing is written.", rich_help_panel=_FILE)
-    ] = False,
-    diff: Annotated[
-        bool, typer.Option("--diff", help="Show what would change; nothing is written.", rich_help_panel=_FILE)
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace a file mgpu did not write (backup kept).", rich_help_panel=_FILE)
-    ] = False,
-    edit: Annotated[
-        str,
-        typer.Option("--edit", metavar="FILE", help="Start from this config and change it.", rich_help_panel=_FILE),
-    ] = "",
-    plan: Annotated[
-        bool,
-        typer.Option("--plan", help="Batch, steps, rate and memory on 1, 2, 4 ... GPUs.", rich_help_panel=_FILE),
-    ] = False,
-    validate: Annotated[
-        bool,
-        typer.Option("--validate", help="Check FILE... (default: ./accelerate.yaml).", rich_help_panel=_CHECK),
-    ] = False,
-    fix: Annotated[
-        bool, typer.Option("--fix", help="With --validate: the safe repairs (backup kept).", rich_help_panel=_CHECK)
-    ] = False,
-    no_loader: Annotated[
-        bool, typer.Option("--no-loader", help="With --validate: do not ask accelerate.", rich_help_panel=_CHECK)
-    ] = False,
-    show_origin: Annotated[
-        bool,
-        typer.Option(
-            "--show-origin", help="Every key of FILE, and where its value comes from.", rich_help_panel=_CHECK
+# fmt: off
+_BEFORE_ANSWERS = (
+    *panel(
+        _FILE,
+        Option("--output -o", str, "Default: ./accelerate.yaml.", "FILE"),
+        Option("--yes -y", bool, "Take every value that is suggested; ask nothing."),
+        Option("--dry-run", bool, "The YAML to stdout; nothing is written."),
+        Option("--diff", bool, "Show what would change; nothing is written."),
+        Option("--force", bool, "Replace a file mgpu did not write (backup kept)."),
+        Option("--edit", str, "Start from this config and change it.", "FILE"),
+        Option("--plan", bool, "Batch, steps, rate and memory on 1, 2, 4 ... GPUs."),
+    ),
+    *panel(
+        "Look at configs that exist",
+        Option("--validate", bool, "Check FILE... (default: ./accelerate.yaml)."),
+        Option("--fix", bool, "With --validate: the safe repairs (backup kept)."),
+        Option("--no-loader", bool, "With --validate: do not ask accelerate."),
+        Option("--show-origin", bool, "Every key of FILE, and where its value comes from."),
+        Option(
+            "--format", str, "human, json; with --validate also github.", "FMT", default="human", show_default=False
         ),
-    ] = False,
-    format: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FMT",
-            help="human, json; with --validate also github.",
+        Option("--json", bool, "Same as --format json."),
+    ),
+    *panel(
+        "Questions and answers",
+        Option("--guided", bool, "Ask everything."),
+        Option("--accessible", bool, "Plain numbered questions, for screen readers."),
+        Option("--no-input", bool, "Never ask; fail if something is missing."),
+        Option("--resume", bool, "Go on where you stopped."),
+        Option("--fresh", bool, "Forget where you stopped."),
+        Option("--answers", str, 'TOML, JSON or YAML; "-" = stdin.', "FILE"),
+        Option("--save-answers", str, 'Default: ./mgpu.answers.toml; "none" = do not.', "FILE"),
+        Option("--set", list, "Any answer, like batch.per_gpu=8.", "KEY=VALUE", field="set_"),
+    ),
+    *panel(
+        "Machine",
+        Option("--target", str, "For another machine: 4xA100-80GB, 2x8xH100.", "SPEC"),
+        Option("--from", str, "For a machine saved by doctor --save.", "FILE", field="from_"),
+        Option("--offline", bool, "Never use the network."),
+        Option("--python", str, "The training's interpreter.", "PATH"),
+    ),
+)
+_BEHIND_MODEL = panel(
+    "Model", Option("--params-from", str, "Run it up to its first optimizer [-- ITS ARGS].", "SCRIPT")
+)
+_BEHIND_ANSWERS = panel(
+    _FILE,
+    Option("--job", str, "Default: ./train.sbatch.", "FILE"),
+    Option("--emit", str, f"{listed(FORMATS, 'or')}: its file too.", "ENGINE"),
+)
+# fmt: on
+OPTIONS = (*_BEFORE_ANSWERS, *_BEHIND_MODEL, *_BEHIND_ANSWERS)
+_OF_VALIDATE: Final = {"validate", "fix", "no_loader", "dry_run", "json"}
+
+
+def _all_options() -> tuple[Option, ...]:
+    """With the options of the wizard's answers, as their table has them."""
+    from mgpu.wizard.answers import KEYS, SECTIONS
+
+    answers = [
+        Option(
+            f"{key.flag}/{key.flag.replace('--', '--no-', 1)}" if key.switch else key.flag,
+            bool if key.switch else str,
+            key.help,
+            "" if key.switch else key.metavar,
+            field=key.name,
+            default=None,
+            panel=SECTIONS[key.section],
             show_default=False,
-            rich_help_panel=_CHECK,
-        ),
-    ] = "human",
-    json: Annotated[bool, typer.Option("--json", help="Same as --format json.", rich_help_panel=_CHECK)] = False,
-    guided: Annotated[bool, typer.Option("--guided", help="Ask everything.", rich_help_panel=_ASK)] = False,
-    accessible: Annotated[
-        bool,
-        typer.Option("--accessible", help="Plain numbered questions, for screen readers.", rich_help_panel=_ASK),
-    ] = False,
-    no_input: Annotated[
-        bool, typer.Option("--no-input", help="Never ask; fail if something is missing.", rich_help_panel=_ASK)
-    ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where you stopped.", rich_help_panel=_ASK)] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget where you stopped.", rich_help_panel=_ASK)] = False,
-    answers: Annotated[
-        str,
-        typer.Option("--answers", metavar="FILE", help='TOML, JSON or YAML; "-" = stdin.', rich_help_panel=_ASK),
-    ] = "",
-    save_answers: Annotated[
-        str,
-        typer.Option(
-            "--save-answers",
-            metavar="FILE",
-            help='Default: ./mgpu.answers.toml; "none" = do not.',
-            rich_help_panel=_ASK,
-        ),
-    ] = "",
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any answer, like batch.per_gpu=8.", rich_help_panel=_ASK),
-    ] = None,
-    target: Annotated[
-        str,
-        typer.Option(
-            "--target", metavar="SPEC", help="For another machine: 4xA100-80GB, 2x8xH100.", rich_help_panel=_MACHINE
-        ),
-    ] = "",
-    from_: Annotated[
-        str,
-        typer.Option("--from", metavar="FILE", help="For a machine saved by doctor --save.", rich_help_panel=_MACHINE),
-    ] = "",
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Never use the network.", rich_help_panel=_MACHINE)
-    ] = False,
-    python: Annotated[
-        str,
-        typer.Option("--python", metavar="PATH", help="The training's interpreter.", rich_help_panel=_MACHINE),
-    ] = "",
-    params: Annotated[str | None, _answer("params")] = None,
-    model: Annotated[str | None, _answer("model")] = None,
-    params_from: Annotated[
-        str,
-        typer.Option(
-            "--params-from",
-            metavar="SCRIPT",
-            help="Run it up to its first optimizer [-- ITS ARGS].",
-            rich_help_panel=_MODEL,
-        ),
-    ] = "",
-    train: Annotated[str | None, _answer("train")] = None,
-    trainable: Annotated[str | None, _answer("trainable")] = None,
-    optimizer: Annotated[str | None, _answer("optimizer")] = None,
-    seq_len: Annotated[str | None, _answer("seq_len")] = None,
-    gpus: Annotated[str | None, _answer("gpus")] = None,
-    precision: Annotated[str | None, _answer("precision")] = None,
-    strategy: Annotated[str | None, _answer("strategy")] = None,
-    offload: Annotated[str | None, _answer("offload")] = None,
-    batch_per_gpu: Annotated[str | None, _answer("batch_per_gpu")] = None,
-    accum: Annotated[str | None, _answer("accum")] = None,
-    effective_batch: Annotated[str | None, _answer("effective_batch")] = None,
-    dataset_size: Annotated[str | None, _answer("dataset_size")] = None,
-    drop_last: Annotated[bool | None, _answer("drop_last")] = None,
-    epochs: Annotated[str | None, _answer("epochs")] = None,
-    lr: Annotated[str | None, _answer("lr")] = None,
-    lr_ref_batch: Annotated[str | None, _answer("lr_ref_batch")] = None,
-    lr_rule: Annotated[str | None, _answer("lr_rule")] = None,
-    threads: Annotated[str | None, _answer("threads")] = None,
-    workers: Annotated[str | None, _answer("workers")] = None,
-    numa: Annotated[bool | None, _answer("numa")] = None,
-    port: Annotated[str | None, _answer("port")] = None,
-    compile: Annotated[bool | None, _answer("compile")] = None,
-    reshard: Annotated[bool | None, _answer("reshard")] = None,
-    nodes: Annotated[str | None, _answer("nodes")] = None,
-    address: Annotated[str | None, _answer("address")] = None,
-    slurm: Annotated[bool | None, _answer("slurm")] = None,
-    partition: Annotated[str | None, _answer("partition")] = None,
-    account: Annotated[str | None, _answer("account")] = None,
-    qos: Annotated[str | None, _answer("qos")] = None,
-    constraint: Annotated[str | None, _answer("constraint")] = None,
-    time: Annotated[str | None, _answer("time")] = None,
-    gpus_per_node: Annotated[str | None, _answer("gpus_per_node")] = None,
-    gpu_model: Annotated[str | None, _answer("gpu_model")] = None,
-    shape: Annotated[str | None, _answer("shape")] = None,
-    container: Annotated[str | None, _answer("container")] = None,
-    requeue: Annotated[bool | None, _answer("requeue")] = None,
-    preflight: Annotated[bool | None, _answer("preflight")] = None,
-    spare: Annotated[str | None, _answer("spare")] = None,
-    command: Annotated[str | None, _answer("command")] = None,
-    job: Annotated[
-        str, typer.Option("--job", metavar="FILE", help="Default: ./train.sbatch.", rich_help_panel=_FILE)
-    ] = "",
-    emit: Annotated[
-        str,
-        typer.Option(
-            "--emit",
-            metavar="ENGINE",
-            help=f"{', '.join(_ENGINES[:-1])} or {_ENGINES[-1]}: its file too.",
-            rich_help_panel=_FILE,
-        ),
-    ] = "",
-) -> int:
+        )
+        for key in KEYS
+    ]
+    place = 1 + [option.name for option in answers].index("model")
+    return (*_BEFORE_ANSWERS, *answers[:place], *_BEHIND_MODEL, *answers[place:], *_BEHIND_ANSWERS)
+
+
+def run(values: Values) -> int:
     """Write an accelerate config that fits this machine, or check one. With --slurm also the job script.
 
     Every answer has a variable too: MGPU_BATCH_PER_GPU=8 is --batch-per-gpu 8. A flag wins over --set, the variable,
     the answers file and the machine, in this order; "auto" gives an answer back to the machine.
     """
-    typed = dict(locals())
+    own = {option.name: values.pop(option.name) for option in OPTIONS}
+    files: tuple[str, ...] = values.pop("files")
+    given = {name: value for name, value in values.items() if value is not None}
+    asked = SimpleNamespace(**own)
+    chosen = {option.name for option in OPTIONS if own[option.name] != option.initial}
+    if asked.validate and chosen <= _OF_VALIDATE and not given:
+        return _validate(asked, files)
     from mgpu.doctor import request as doctor_request
-    from mgpu.wizard import answers as record
     from mgpu.wizard import answers_file, run
 
-    given = {name: value for name, value in typed.items() if name in record.BY_NAME and value is not None}
-    doctor_request.one_of("--emit", emit or "slurm", _ENGINES)
-    if emit == "slurm":
+    _refuse_all(asked, given, files)
+    paths = files or _DEFAULT
+    for name in ("no_loader", "json", "set_"):
+        del own[name]
+    own |= {
+        "no_input": asked.no_input or bool(os.environ.get("MGPU_NO_INPUT")),
+        "accessible": asked.accessible or bool(os.environ.get("MGPU_ACCESSIBLE")),
+        "validate": paths if asked.validate else (),
+        "show_origin": paths[0] if asked.show_origin else "",
+        "format": "json" if asked.json else asked.format,
+        "save_answers": "" if asked.save_answers == "none" else asked.save_answers or answers_file.DEFAULT_FILE,
+        "answers": _answers(asked, given, files),
+        "emit": asked.emit if asked.emit != "slurm" else "",
+        "params_from": (asked.params_from, *files) if asked.params_from else (),
+        "python": doctor_request.interpreter(asked.python) if asked.python else None,
+    }
+    return run.run(run.Request(**own, loader=not asked.no_loader))
+
+
+def _validate(asked: SimpleNamespace, files: tuple[str, ...]) -> int:
+    """The plain --validate, which needs nothing of the wizard."""
+    from mgpu.validate import run
+    from mgpu.validate.request import Request
+
+    style = "json" if asked.json else "human"
+    return run.run(Request(files or _DEFAULT, not asked.no_loader, style, asked.fix, asked.dry_run))
+
+
+def _answers(asked: SimpleNamespace, given: Values, files: Sequence[str]) -> Answers:
+    """What is decided before the first question."""
+    from mgpu.wizard import answers, answers_file
+
+    if asked.validate or asked.show_origin:
+        return answers.Answers()
+    file = answers_file.read(asked.answers) if asked.answers else None
+    decided = answers.collect(given, asked.set_ or (), os.environ, file=file)
+    if files and not asked.params_from:
+        _refuse((not (decided.slurm or asked.emit), _lost(files)))
+        decided = answers.decided(decided, "command", _trained(files), "flag")
+    return decided
+
+
+def _refuse_all(asked: SimpleNamespace, given: Values, files: Sequence[str]) -> None:
+    """Raise for a value that does not exist, and for options that mean nothing together."""
+    from mgpu.doctor.request import one_of
+
+    one_of("--emit", asked.emit or "slurm", tuple(FORMATS))
+    slurm = given.get("slurm")
+    if asked.emit == "slurm":
         given["slurm"] = True
-    mode = "--validate" if validate else "--show-origin" if show_origin else ""
+    mode = "--validate" if asked.validate else "--show-origin" if asked.show_origin else ""
+    other = asked.emit not in ("", "slurm")
     _refuse(
-        (validate and (show_origin or plan), "--validate stands alone: not together with --show-origin or --plan"),
-        (show_origin and plan, "--show-origin and --plan exclude each other"),
-        (bool(mode and (given or set_ or answers or params_from)), f"{mode} reads configs: answers mean nothing there"),
+        *_wrong_of_files(asked, mode, given, files),
+        (asked.emit and slurm is False, "--emit slurm and --no-slurm exclude each other"),
+        (other and slurm, f"--emit {asked.emit} and --slurm exclude each other: one engine at a time"),
+        (mode and (asked.emit or asked.job), f"{mode}: --emit and --job mean nothing there"),
+        *_wrong_together(asked, given, files),
+    )
+    one_of("--format", asked.format, _FORMATS)
+    github = asked.format == "github"
+    _refuse((github and not (asked.validate and not asked.json), "--format github belongs to --validate"))
+
+
+def _wrong_of_files(o: SimpleNamespace, mode: str, given: Values, files: Sequence[str]) -> list[tuple[object, str]]:
+    answered = given or o.set_ or o.answers or o.params_from
+    return [
         (
-            bool(mode and (output or edit or guided or resume or fresh)),
+            o.validate and (o.show_origin or o.plan),
+            "--validate stands alone: not together with --show-origin or --plan",
+        ),
+        (o.show_origin and o.plan, "--show-origin and --plan exclude each other"),
+        (mode and answered, f"{mode} reads configs: answers mean nothing there"),
+        (
+            mode and (o.output or o.edit or o.guided or o.resume or o.fresh),
             f"{mode} writes no config: it takes FILE... only",
         ),
         (
-            bool(mode and (diff or force or save_answers)),
+            mode and (o.diff or o.force or o.save_answers),
             f"{mode}: --diff, --force and --save-answers mean nothing there",
         ),
-        (fix and not validate, "--fix belongs to --validate"),
-        (no_loader and not validate, "--no-loader belongs to --validate"),
-        (show_origin and len(files or ()) > 1, "--show-origin takes one FILE"),
-        (bool(emit and slurm is False), "--emit slurm and --no-slurm exclude each other"),
+        (o.fix and not o.validate, "--fix belongs to --validate"),
+        (o.no_loader and not o.validate, "--no-loader belongs to --validate"),
+        (o.show_origin and len(files) > 1, "--show-origin takes one FILE"),
+    ]
+
+
+def _wrong_together(o: SimpleNamespace, given: Values, files: Sequence[str]) -> list[tuple[object, str]]:
+    sized = "params" in given or "model" in given
+    return [
+        (files and given.get("command"), "the training command is given twice: by --command, and behind --"),
         (
-            bool(emit not in ("", "slurm") and slurm),
-            f"--emit {emit} and --slurm exclude each other: one engine at a time",
+            o.params_from and sized,
+            "--params-from reads the number of parameters: not together with --params or --model",
         ),
-        (bool(mode and (emit or job)), f"{mode}: --emit and --job mean nothing there"),
-        (bool(files and command), "the training command is given twice: by --command, and behind --"),
-        (bool(params_from and ("params" in given or "model" in given)), _one_size("--params-from")),
-        (bool(target and from_), "--target and --from exclude each other: each names a machine"),
-        (resume and fresh, "--resume and --fresh exclude each other"),
-        (resume and bool(edit), "--resume and --edit exclude each other: each is where to start"),
-        (guided and (yes or no_input), f"--guided asks, {'--yes' if yes else '--no-input'} does not: choose one"),
-        (dry_run and diff, "--dry-run and --diff exclude each other"),
-        (plan and (dry_run or diff or bool(output)), "--plan shows a table and writes nothing: without -o"),
-    )
-    doctor_request.one_of("--format", format, _FORMATS)
-    _refuse((format == "github" and not (validate and not json), "--format github belongs to --validate"))
-    paths = tuple(files or ()) or ("accelerate.yaml",)
-    file = answers_file.read(answers) if answers and not mode else None
-    decided = record.Answers() if mode else record.collect(given, set_ or (), os.environ, file=file)
-    if files and not mode and not params_from:
-        _refuse((not (decided.slurm or emit), _lost(files)))
-        decided = record.decided(decided, "command", _trained(files), "flag")
-    request = run.Request(
-        output=output,
-        yes=yes,
-        no_input=no_input or bool(os.environ.get("MGPU_NO_INPUT")),
-        guided=guided,
-        accessible=accessible or bool(os.environ.get("MGPU_ACCESSIBLE")),
-        dry_run=dry_run,
-        diff=diff,
-        force=force,
-        resume=resume,
-        fresh=fresh,
-        plan=plan,
-        offline=offline,
-        edit=edit,
-        validate=paths if validate else (),
-        show_origin=paths[0] if show_origin else "",
-        fix=fix,
-        loader=not no_loader,
-        format="json" if json else format,
-        from_=from_,
-        target=target,
-        save_answers="" if save_answers == "none" else save_answers or answers_file.DEFAULT_FILE,
-        answers=decided,
-        emit=emit if emit != "slurm" else "",
-        job=job,
-        params_from=(params_from, *(files or ())) if params_from else (),
-        python=doctor_request.interpreter(python) if python else None,
-    )
-    return run.run(request)
+        (o.target and o.from_, "--target and --from exclude each other: each names a machine"),
+        (o.resume and o.fresh, "--resume and --fresh exclude each other"),
+        (o.resume and o.edit, "--resume and --edit exclude each other: each is where to start"),
+        (
+            o.guided and (o.yes or o.no_input),
+            f"--guided asks, {'--yes' if o.yes else '--no-input'} does not: choose one",
+        ),
+        (o.dry_run and o.diff, "--dry-run and --diff exclude each other"),
+        (o.plan and (o.dry_run or o.diff or o.output), "--plan shows a table and writes nothing: without -o"),
+    ]
 
 
-def _refuse(*together: tuple[bool, str]) -> None:
+def _refuse(*together: tuple[object, str]) -> None:
     """Raise for the first pair of options that mean nothing together."""
     from mgpu import errors
 
@@ -285,7 +227,7 @@ def _refuse(*together: tuple[bool, str]) -> None:
             raise errors.MgpuError(words, errors.USAGE)
 
 
-def _trained(words: list[str]) -> Any:
+def _trained(words: Sequence[str]) -> Any:
     """The training command behind `--`."""
     from mgpu import errors
     from mgpu.wizard.answers import parse
@@ -296,29 +238,26 @@ def _trained(words: list[str]) -> Any:
         raise errors.MgpuError(f"{' '.join(words)}: {error}", errors.USAGE) from None
 
 
-def _lost(files: list[str]) -> str:
+def _lost(files: Sequence[str]) -> str:
     name = files[0] if files else ""
     return f"{name!r}: what shall be done with it? --validate checks a file, --edit starts from it, -o writes to it"
 
 
-def _one_size(option: str) -> str:
-    return f"{option} reads the number of parameters: not together with --params or --model"
+def _early(values: Values) -> Sequence[Probe]:
+    if not values["validate"] or values["target"] or values["from_"] or values["python"]:
+        return ()
+    from mgpu.probes import runner
+
+    return runner.OF_CONFIGS
 
 
-class Grouped(Panels):
-    """A command with its options in groups, and FILE allowed right behind --validate=."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        end = args.index("--") if "--" in args else len(args)
-        split = [
-            word
-            for number, arg in enumerate(args)
-            for word in (arg.split("=", 1) if number < end and arg.startswith(_TAKES_FILES) else [arg])
-        ]
-        return super().parse_args(ctx, split)
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [self.options_metavar or ""]  # FILE... stands there, behind the option it belongs to
-
-
-_TAKES_FILES = ("--validate=", "--show-origin=")
+COMMAND = Command(
+    "configure",
+    "A config that fits this machine, or check one.",
+    run,
+    OPTIONS,
+    words="files",
+    usage="[OPTIONS] [--validate FILE...]",
+    early=_early,
+    all_options=_all_options,
+)

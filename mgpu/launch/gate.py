@@ -85,7 +85,7 @@ def refuse_unverified(request: Request, config: Config, verified: Sequence[engin
     screen = report_screen.Screen.of(sys.stderr)
     head, *more = differences(verified)
     command = command_to_verify(config, request.gpus)
-    again = f"\n  {command}\nor start it as it is:\n  {result_document.again('--unverified', 'allow')}"
+    again = f"\n  {command}\nor start it as it is:\n  {result_document.again(request.target, '--unverified', 'allow')}"
     stamps = " (which tries these GPUs, and records nothing)" if request.gpus else ""
     lines: list[report_screen.Line] = [
         [(f"{'Config':<11}", "bold"), (f"{config.path}   NOT verified: {head}", "")],

@@ -122,7 +122,7 @@ def _document(request: Request, command: Command, folder: Path, run: Run, snapsh
             "left_over": run.left_over,
             "log_trouble": trouble,
             "logs": str(folder),
-            "again": result_document.again(),
+            "again": result_document.again(request.target),
         }
     )
     return document

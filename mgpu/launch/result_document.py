@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mgpu import errors, files, messages
 from mgpu.errors import MgpuError
-from mgpu.launch import option_parser
 from mgpu.launch.request import Request
 from mgpu.report.document import text
 from mgpu.secrets_masking import masked_argv
@@ -24,18 +23,16 @@ if TYPE_CHECKING:
     from mgpu.snapshot import Run
 
 
-def again(*more: str) -> str:
-    """The command line that this is, with another option and its value: pastes, but for a masked secret."""
+def again(target: Sequence[str], *more: str) -> str:
+    """The command line that this is, with another option and its value before the target, which is a Request's: pastes,
+    but for a masked secret."""
     words = masked_argv(sys.argv[1:])
     place = words.index("launch") + 1 if "launch" in words else 0
     before, options = words[:place], words[place:]
-    given = [number for number, word in enumerate(options) if more and word.partition("=")[0] == more[0]]
-    if (
-        given
-        and (request := option_parser.alone(options)) is not None
-        and given[0] < len(options) - len(request.target)
-    ):
-        del options[given[0] : given[0] + (1 if "=" in options[given[0]] else 2)]
+    own = options[: max(0, len(options) - len(target))]
+    given = next((number for number, word in enumerate(own) if word.partition("=")[0] in more[:1]), None)
+    if given is not None:
+        del options[given : given + (1 if "=" in own[given] else 2)]
     return shlex.join(["mgpu", *before, *more, *options])
 
 

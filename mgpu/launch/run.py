@@ -30,7 +30,7 @@ from mgpu.snapshot import Config, Snapshot
 
 _CONFIG = "accelerate.yaml"
 _WOULD_FAIL = "This run would fail, or nobody can tell:  mgpu doctor --config {config}"
-_NOT_NOW = "Mend that, or start it all the same:\n  {again}"
+_NOT_NOW = "Mend that, or start it all the same:\n  "
 
 
 def run(request: Request) -> int:
@@ -68,7 +68,7 @@ def _run(request: Request) -> int:
         return errors.LAUNCH_REFUSED if policy != "allow" and (stopping or (verified and policy == "refuse")) else 0
     here = config.num_machines == 1 or request.node is not None  # it would start on this machine
     if stopping and policy != "allow" and here:
-        return gate.refuse(request, stopping, _NOT_NOW.format(again=result_document.again("--unverified", "allow")))
+        return gate.refuse(request, stopping, _NOT_NOW + result_document.again(request.target, "--unverified", "allow"))
     if config.num_machines > 1 and (request.node is None or (verified and policy != "allow")):
         raise MgpuError(_by_hand(request, config, target, verified), errors.LAUNCH_REFUSED)
     if why := choice.forbidden(few):

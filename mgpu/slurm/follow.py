@@ -57,6 +57,7 @@ class Followed:
     held: str = ""  # why Slurm holds it
     printed: Tables | None = None
     output: str = ""  # the file that was followed
+    target: tuple[str, ...] = ()  # of the command line that followed it
 
     @property
     def state(self) -> str:

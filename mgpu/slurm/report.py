@@ -231,7 +231,7 @@ def _next(followed: Followed) -> str:
     if followed.left:
         return shell("mgpu launch --slurm --status {:id}", job)
     if followed.record is not None and followed.record.state == "TIMEOUT":
-        return result_document.again("--time", "...") if "launch" in sys.argv else ""
+        return result_document.again(followed.target, "--time", "...") if "launch" in sys.argv else ""
     return ""
 
 

@@ -143,6 +143,7 @@ def _submitted_from(
         )
         say(f"job {job} is submitted; {how}", "")
         followed = follow(job, signals, timeout_s=request.timeout_s, say=say)
+        followed = replace(followed, target=request.target)
         return slurm_report.end(
             followed, folder, triage=request.triage, json_result=request.json_result, config=prepared.config
         )
@@ -204,7 +205,7 @@ def _refused(request: Request, prepared: Prepared) -> int:
     if fails and request.unverified != "allow":
         from mgpu.launch import gate
 
-        again = result_document.again("--unverified", "allow")
+        again = result_document.again(request.target, "--unverified", "allow")
         return gate.refuse(request, fails, f"Mend that, or submit it all the same:\n  {again}")
     for outcome in found:
         slurm_report.show(
@@ -292,6 +293,7 @@ def _later(request: Request) -> int:
     if followed.left:
         say(f"left; job {job} goes on.  {shell('mgpu launch --slurm --attach {:id}', job)}", "")
         return errors.INTERRUPTED
+    followed = replace(followed, target=request.target)
     return slurm_report.end(followed, None, triage=True, json_result="", config=None)
 
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from mgpu import engine, file_reading, probes
 from mgpu.check import Edit
@@ -65,28 +64,6 @@ def with_config(snapshot: Snapshot, config: Config) -> Snapshot:
 def judge(config: Config, snapshot: Snapshot) -> tuple[engine.Outcome, ...]:
     """What every check of a config answers to this file on this machine."""
     return engine.judge(with_config(snapshot, config), selections.CONFIG)
-
-
-_ALONE = {"--no-loader": ("loader", False), "--fix": ("fix", True), "--dry-run": ("dry_run", True),
-          "--json": ("format", "json")}  # fmt: skip
-
-
-def alone(options: Sequence[str]) -> Request | None:
-    """The request of a `configure` line that has nothing but --validate, files and these flags: it needs no parser, and
-    typer's takes longer than all the rest. None for any other line."""
-    words, names = [option for option in options if option != "--validate"], []
-    chosen: dict[str, Any] = {}
-    if len(words) == len(options):
-        return None
-    for word in words:
-        if word in _ALONE:
-            name, value = _ALONE[word]
-            chosen[name] = value
-        elif word.startswith("-") and word != STDIN:
-            return None
-        else:
-            names.append(word)
-    return Request(tuple(names) or ("accelerate.yaml",), **chosen)
 
 
 def _judged(config: Config, machine: Snapshot, mended: Mended | None, asked: bool) -> Judged:

@@ -1,0 +1,94 @@
+"""What is a command, and what is one of its options? One record each.
+
+The parameters of typer (`typer_commands.py`) and the parser of plain lines (`option_parser.py`) are both made from
+these records. Nothing here imports typer: a plain command line does without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from mgpu.probes.runner import Probe
+
+Values = dict[str, Any]  # of all options of a command, by the name of each
+
+_DIGITS: Final = 15  # of a number that int and float read exactly; typer reads longer ones
+_NOT_GIVEN: Final[dict[type, Any]] = {bool: False, str: ""}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a command."""
+
+    flags: str  # "--config -c", or with the flag that turns it off: "--stamp/--no-stamp"
+    kind: type  # of its value: bool (the flag is the value), str, int, float, or list (of texts, one each time)
+    help: str
+    metavar: str = ""
+    field: str = ""  # of the command's Request; "": named like the first flag
+    default: Any = ...  # ...: False, "" or None, as `kind` has it
+    least: float | None = None
+    most: float | None = None
+    panel: str = ""  # the heading in the help
+    show_default: bool = True
+    complete: Callable[[str], list[str]] | None = None  # for the shell: the values that begin with a text
+
+    @property
+    def on(self) -> list[str]:
+        """The flags that give the value or turn the switch on."""
+        return self.flags.partition("/")[0].split()
+
+    @property
+    def off(self) -> list[str]:
+        """The flag that turns the switch off, where there is one."""
+        return self.flags.partition("/")[2].split()
+
+    @property
+    def name(self) -> str:
+        """The key of its value."""
+        return self.field or self.on[0].removeprefix("--").replace("-", "_")
+
+    @property
+    def initial(self) -> Any:
+        """The value where the option is not given."""
+        return _NOT_GIVEN.get(self.kind) if isinstance(self.default, EllipsisType) else self.default
+
+    def read(self, text: str) -> Any:
+        """The value of a text. None: typer has to read it, or refuse it."""
+        if self.kind in (str, list):
+            return text
+        digits = text.replace(".", "", 1) if self.kind is float else text
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS):
+            return None
+        value = self.kind(text)
+        above = self.least is None or self.least <= value
+        return value if above and (self.most is None or value <= self.most) else None
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: what runs, and everything it accepts."""
+
+    name: str
+    summary: str  # its line in `mgpu --help`
+    run: Callable[[Values], int]  # its docstring is the head of the command's help
+    options: tuple[Option, ...]
+    words: str = ""  # the name under which `run` gets the words that are not options; "": there are none
+    metavar: str = "FILE..."  # of these words
+    usage: str = "[OPTIONS]"
+    starts: bool = False  # the first word is a program: everything after it belongs to that program
+    early: Callable[[Values], Sequence[Probe]] | None = None  # probes to start before `run` is called
+    all_options: Callable[[], tuple[Option, ...]] | None = None  # where the table of some of them takes time to import
+
+    @property
+    def every_option(self) -> tuple[Option, ...]:
+        """Its options in the order of the help."""
+        return self.all_options() if self.all_options else self.options
+
+
+def panel(title: str, *options: Option) -> tuple[Option, ...]:
+    """These options under one heading of the help."""
+    return tuple(replace(option, panel=title) for option in options)

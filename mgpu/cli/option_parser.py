@@ -1,0 +1,63 @@
+"""Which values does a plain command line give? Read without typer, whose import takes longer than a quick doctor.
+
+What is not plain (--help, an unknown option, a value that is missing or out of range) is left to typer, which has the
+messages for it. A test compares the two for every option of every command.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+from mgpu.cli.option import Command, Option, Values
+from mgpu.exit_status import COMMANDS
+
+
+def command_named(name: str) -> Command:
+    """A command, by its name."""
+    found = importlib.import_module(f"mgpu.cli.{name.replace('-', '_')}").COMMAND
+    assert isinstance(found, Command)
+    return found
+
+
+def read(argv: Sequence[str]) -> tuple[Command, Values] | None:
+    """The command of a plain line, and the value of each of its options. None for any other line."""
+    if not argv or argv[0] not in COMMANDS:
+        return None
+    command = command_named(argv[0])
+    values = parse(argv[1:], command, command.options)
+    if values is None and command.all_options:
+        values = parse(argv[1:], command, command.all_options())
+    return None if values is None else (command, values)
+
+
+def parse(words: Sequence[str], command: Command, options: Sequence[Option]) -> Values | None:
+    """The values that the words behind a command's name give to its options. None: typer has to read them."""
+    by_flag = {flag: option for option in options for flag in (*option.on, *option.off)}
+    values = {option.name: option.initial for option in options}
+    left, others = list(words), list[str]()
+    while left:
+        flag, equals, text = left[0].partition("=")
+        if left[0] == "--":
+            others += left[1:]
+            break
+        if left[0] == "-" or not left[0].startswith("-"):
+            count = len(left) if command.starts else 1
+            others += left[:count]
+            del left[:count]
+            continue
+        del left[0]
+        if not (option := by_flag.get(flag)):
+            return None
+        if option.kind is bool:
+            value = None if equals else flag in option.on
+        elif equals:
+            value = option.read(text) if flag.startswith("--") else None
+        else:
+            value = option.read(left.pop(0)) if left else None
+        if value is None:
+            return None
+        values[option.name] = [*(values[option.name] or ()), value] if option.kind is list else value
+    if command.words:
+        values[command.words] = tuple(others)
+    return values if command.words or not others else None

@@ -1,0 +1,104 @@
+"""The commands as typer has them: parameters made from the options' records, help in groups."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand
+
+from mgpu.cli.option import Command, Option
+
+_PROGRAM: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+def add(app: typer.Typer, command: Command) -> None:
+    """Put a command into the application."""
+    app.command(
+        command.name,
+        cls=Grouped if any(option.panel for option in command.options) else None,
+        short_help=command.summary,
+        options_metavar=command.usage,
+        context_settings=_PROGRAM if command.starts else None,
+    )(function(command))
+
+
+def function(command: Command) -> Callable[..., int]:
+    """A function with the signature that typer reads, which runs the command."""
+
+    def run(**values: Any) -> int:
+        if command.words:
+            values[command.words] = tuple(values.pop(_CONTEXT).args if command.starts else values[command.words] or ())
+        return command.run(values)
+
+    parameters = [_parameter(option.name, _kind(option), _default(option)) for option in command.every_option]
+    if command.starts:
+        parameters.append(_parameter(_CONTEXT, typer.Context, inspect.Parameter.empty))
+    elif command.words:
+        words = typer.Argument(hidden=True, metavar=command.metavar)
+        parameters.append(_parameter(command.words, Annotated[list[str] | None, words], None))
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__doc__ = command.run.__doc__
+    return run
+
+
+_CONTEXT: Final = "context"
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _default(option: Option) -> Any:
+    """The default as the help shows it: 30, not 30.0."""
+    number = option.initial
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+def _kind(option: Option) -> Any:
+    """The annotation of an option's parameter."""
+    settings = typer.Option(
+        *option.flags.split(),
+        metavar=option.metavar or None,
+        help=option.help,
+        min=option.least,
+        max=option.most,
+        show_default=option.show_default,
+        rich_help_panel=option.panel or None,
+        autocompletion=option.complete,
+    )
+    kind: Any = list[str] if option.kind is list else option.kind
+    return Annotated[kind | None if option.initial is None else kind, settings]
+
+
+class Grouped(TyperCommand):
+    """A command with its options in groups, and FILE allowed right behind --validate=."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for option in self.get_params(ctx):
+            record = option.get_help_record(ctx)
+            if record is not None:
+                groups.setdefault(getattr(option, "rich_help_panel", None) or "Other", []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not ctx.allow_interspersed_args:  # words of a script
+            return super().parse_args(ctx, args)
+        end = args.index("--") if "--" in args else len(args)
+        split = [
+            word
+            for number, arg in enumerate(args)
+            for word in (arg.split("=", 1) if number < end and arg.startswith(_TAKES_FILES) else [arg])
+        ]
+        return super().parse_args(ctx, split)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [self.options_metavar or ""]  # FILE... is in it, behind the option it belongs to
+
+
+_TAKES_FILES = ("--validate=", "--show-origin=")
