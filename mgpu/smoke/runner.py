@@ -114,7 +114,7 @@ def _ordered(orders: Orders) -> Ranks:
     )
 
 
-def _as_they_ended(view: watch.View, states: Mapping[int, str], output: bytes) -> tuple[Rank, ...]:
+def _as_they_ended(view: watch.View, states: watch.States, output: bytes) -> tuple[Rank, ...]:
     """The ranks of a run that is over, with the exit codes that the launcher reports."""
     view.read()
     exits = exit_code.of_ranks(output)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from mgpu import file_reading
 from mgpu.engine import Status
@@ -27,6 +27,9 @@ _LARGEST_REPORT = 8 << 20  # bytes; a rank among 1,000 writes some 100 KiB
 _NOTICE_S = 5.0
 # … and to end when every rank is through: 0.5 s measured, 3 s with too much to do; several hosts wait for each other.
 _END_S = 15.0
+
+# Of each rank: its process state and the age of its heartbeat in seconds.
+States: TypeAlias = "Mapping[int, tuple[str | None, float | None]]"
 
 
 @dataclass
@@ -173,7 +176,7 @@ class View:
         said = {path for journal in self.journals.values() for path in journal.report.get("wrote", ())}
         return said | {error_folder(rank.error_file) for rank in self.started.values() if rank.error_file}
 
-    def states(self) -> dict[int, tuple[str | None, float | None]]:
+    def states(self) -> States:
         """Each rank's process state and the age of its heartbeat, now."""
         return {
             number: ((self.state(number) or "gone") if self.pid(number) else None, self.silence(number))
@@ -201,9 +204,7 @@ class View:
         words = [f"rank {number}: {journal.word or 'not heard of'}" for number, journal in some]
         return "; ".join(words)
 
-    def rank(
-        self, number: int, states: Mapping[int, tuple[str | None, float | None]], exits: Mapping[int, int]
-    ) -> Rank:  # fmt: skip
+    def rank(self, number: int, states: States, exits: Mapping[int, int]) -> Rank:
         """One rank as a fact. What its report holds under the name of a field of Rank is that field."""
         journal = self.journals[number]
         try:
