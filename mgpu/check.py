@@ -311,9 +311,20 @@ def check(
 
     def wrap(function: Callable[..., Answer]) -> Check:
         return Check(
-            function, severity, source, because_of, role, kind, same_as, effect_of=effect_of, stops_start=stops_start,
-            stops_launch=stops_launch, condemns_node=condemns_node, watch=watch, tags=tags,
+            function,
+            severity,
+            source,
+            because_of,
+            role,
+            kind,
+            same_as,
+            effect_of=effect_of,
+            stops_start=stops_start,
+            stops_launch=stops_launch,
+            condemns_node=condemns_node,
+            watch=watch,
+            tags=tags,
             given=given if isinstance(given, tuple) else (given,),
-        )  # fmt: skip
+        )
 
     return wrap

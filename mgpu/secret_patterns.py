@@ -23,6 +23,7 @@ class Form(NamedTuple):
     not_behind: str = ""  # characters, besides letters and digits, behind which none begins
 
 
+# fmt: off
 FORMS: tuple[Form, ...] = (
     Form("Hugging Face", "gitleaks huggingface-access-token", ("hf_",), r"hf_[A-Za-z0-9]{16,}", "hf_{34}"),
     Form(
@@ -152,17 +153,21 @@ FORMS: tuple[Form, ...] = (
          r"[0-9a-f]{32}"),
     Form("Telegram bot", "detect-secrets TelegramBotTokenDetector", (":AA",), r":AA[\w-]{33}(?![\w-])",
          "{10:9}:AA{33}", True, r"\d{8,10}"),
-)  # fmt: skip
+)
+# fmt: on
 
 # -- names ----------------------------------------------------------------------------------------------------------
 
+# fmt: off
 # A name with one of these words is a secret, unless its last word says that the value is about one (see ABOUT).
 SECRET_WORDS = frozenset({
     "password", "passwd", "passphrase", "passcode", "pwd", "secret", "secrets", "credential", "credentials",
     "creds", "apikey", "passwords", "htpasswd", "authorization", "bearer", "jwt",
-})  # fmt: skip
+})
+# fmt: on
 # The same, as the end of a longer word: --apitoken is below, under tokens.
 SECRET_ENDS = ("password", "passwd", "passphrase", "passcode", "secret", "apikey", "credentials", "userpwd")
+# fmt: off
 # The last word of a name that is about a secret and holds none: password_file, token_ids, max_password_length.
 ABOUT = frozenset({
     "file", "files", "path", "paths", "dir", "folder", "name", "names", "id", "ids", "url", "uri", "type", "types",
@@ -170,7 +175,7 @@ ABOUT = frozenset({
     "manager", "backend", "enabled", "required", "prompt", "index", "idx", "num", "embedding", "embeddings", "dim",
     "map", "version", "expires", "expiry", "ttl", "scope", "error", "class", "module", "field", "fields", "column",
     "header",
-})  # fmt: skip
+})
 # Words before `token` of the trade: --pad_token, --placeholder_token.
 NO_TOKEN = frozenset({
     "pad", "eos", "bos", "unk", "sep", "cls", "mask", "special", "image", "audio", "video", "stop", "start", "end",
@@ -182,7 +187,7 @@ NO_TOKEN = frozenset({
     "point", "dist", "distillation", "mean", "register", "query", "latent", "vision", "patch", "global", "forced",
     "current", "previous", "prev", "this", "unknown", "padding", "unexpected", "invalid", "beginning", "of", "eot",
     "eom", "eod", "role", "speaker", "speech", "timestamp", "control", "concept", "subject", "style",
-})  # fmt: skip
+})
 # Words before `token`, `tokens`, `key`, `keys` and `pat` that make a credential of it.
 CREDENTIAL_OF = frozenset({
     "api", "access", "private", "secret", "auth", "encryption", "account", "service", "ssh", "wandb", "hf",
@@ -199,7 +204,7 @@ CREDENTIAL_OF = frozenset({
     "sonar", "snyk", "codecov", "heroku", "fly", "digitalocean", "cloudflare", "fastly", "netlify", "vercel",
     "supabase", "firebase", "pulumi", "prefect", "dagster", "airflow", "ray", "determined", "lightning", "aim",
     "dvc", "host", "user", "login", "priv", "ecdsa", "crypt",
-})  # fmt: skip
+})
 # Words before `pass` of the trade: forward_pass.
 NO_PASS = frozenset({
     "forward", "backward", "bwd", "fwd", "first", "second", "third", "last", "single", "multi", "one", "two", "per",
@@ -207,11 +212,12 @@ NO_PASS = frozenset({
     "optimization", "fusion", "num", "n", "every", "this", "next", "prev", "optimizer", "graph", "inductor", "fx",
     "did", "not", "will", "must", "checks", "train", "eval", "validation", "inference", "warmup", "extra", "skip",
     "use", "no",
-})  # fmt: skip
+})
 PASS_OF = frozenset({
     "db", "user", "my", "root", "admin", "sudo", "smtp", "mail", "email", "ftp", "http", "proxy", "ldap", "login",
     "mysql", "pg", "redis", "mongo", "ssh", "key", "vnc", "registry", "docker",
-})  # fmt: skip
+})
+# fmt: on
 # Values that are no secret whatever the name says.
 NO_VALUES = frozenset(
     {"none", "null", "true", "false", "yes", "no", "on", "off", "auto", "default", "nan", "~", "unset"}

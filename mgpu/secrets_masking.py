@@ -27,9 +27,11 @@ _NO_NAMES = frozenset({"PWD", "OLDPWD"})  # folders of a shell
 _NUMBERS_TOO = frozenset({"password", "passwd", "passphrase", "passcode", "pwd", "passwords", "pass", "pw"})
 
 _OF_PROSE = frozenset({"credential", "credentials", "creds", "secret", "secrets"})
+# fmt: off
 _ENDINGS: tuple[tuple[str, frozenset[str]], ...] = (  # of a name, and the words before it that make no secret of it
     ("token", patterns.NO_TOKEN), ("key", frozenset()), ("pass", patterns.NO_PASS), ("pw", patterns.NO_PASS),
-)  # fmt: skip
+)
+# fmt: on
 
 # A name that a word of a command line begins with: --name=, hydra's +name= and ++group/name=.
 _NAME = re.compile(r"[-+~]{0,2}[A-Za-z][\w.+/@-]*=")

@@ -75,9 +75,17 @@ def _check(module: str, row: Row) -> Signature:
     ask.__name__, ask.__module__ = row.id, module
     ask.__doc__ = f"{summary}\n\nWhy: {row.why}\n\nFix: {' '.join(fix.text for fix in fixes)}"
     return Signature(
-        ask, Severity.ERROR, row.source, row.because_of, row.role, row.kind, exit_code=row.exit_code,
-        effect_of=row.effect_of, tags=row.tags, row=row,
-    )  # fmt: skip
+        ask,
+        Severity.ERROR,
+        row.source,
+        row.because_of,
+        row.role,
+        row.kind,
+        exit_code=row.exit_code,
+        effect_of=row.effect_of,
+        tags=row.tags,
+        row=row,
+    )
 
 
 def _filled(fix: Fix, groups: dict[str, str]) -> Fix:

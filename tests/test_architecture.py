@@ -53,27 +53,34 @@ NOT_AN_ID = {"mgpu/probes/network.py", "mgpu/smoke/ranks"}
 # Tuples of areas outside of the one place for selections: the rows of the screen.
 AREAS = {"mgpu/report/findings.py": 7}
 
-MOST_LINES, MOST_OF_A_FUNCTION, MOST_SKIPS = 400, 40, 174
+MOST_LINES, MOST_OF_A_FUNCTION, MOST_SKIPS = 400, 40, 0
 LONG_FILES = {
-    "mgpu/probes/nvml.py": 767,
-    "mgpu/readers/job_script/shell.py": 652,
-    "mgpu/readers/job_script/walk.py": 629,
+    "mgpu/probes/nvml.py": 773,
+    "mgpu/readers/job_script/shell.py": 654,
+    "mgpu/readers/job_script/walk.py": 640,
     "mgpu/probes/libraries.py": 521,
     "checks/driver.py": 508,
     "mgpu/process/supervisor.py": 500,
-    "mgpu/readers/log/read.py": 488,
+    "mgpu/readers/log/read.py": 498,
     "checks/packages.py": 475,
     "checks/pcie.py": 458,
     "checks/cuda.py": 443,
+    "mgpu/probes/network.py": 442,
+    "mgpu/secrets_masking.py": 436,
     "checks/xid.py": 436,
-    "mgpu/secrets_masking.py": 434,
     "checks/kernel.py": 428,
-    "mgpu/probes/network.py": 418,
-    "mgpu/readers/training_script/walk.py": 413,
+    "mgpu/readers/training_script/walk.py": 417,
     "checks/environ/pytorch.py": 403,
 }
 LONG_FUNCTIONS = {
     "mgpu/prompts/prompts.py:_with_keys": 65,
+    "mgpu/smoke/ranks/rendezvous.py:reach": 50,
+    "mgpu/wizard/scaling_plan.py:sheet": 48,
+    "mgpu/job_files/kubeflow.py:render": 47,
+    "mgpu/smoke/ranks/rendezvous.py:store": 43,
+    "mgpu/planning/memory.py:need": 42,
+    "mgpu/planning/plan.py:table": 42,
+    "mgpu/prompts/prompts.py:_prompt": 41,
 }
 
 

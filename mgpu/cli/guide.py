@@ -17,10 +17,12 @@ from mgpu.report import screen as report_screen
 from mgpu.structured_text import json_of
 
 State = Literal["done", "todo", "trouble"]
+# fmt: off
 _WORDS = {
     "ready": "ready", "ready_with_warnings": "ready, with warnings", "not_ready": "NOT ready",
     "unknown": "could not tell", "no_gpu": "no GPU here",
-}  # fmt: skip
+}
+# fmt: on
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,12 @@ def steps(folder: Path) -> list[Step]:
         verified, why = launch.verified_here(Path(config.name))
     except MgpuError as error:
         verified, why = False, error.message.splitlines()[0]
-    smoke = Step("mgpu smoke-test", "prove the ranks train together", "done" if verified else "todo",
-                 why if verified else f"not verified: {why}")  # fmt: skip
+    smoke = Step(
+        "mgpu smoke-test",
+        "prove the ranks train together",
+        "done" if verified else "todo",
+        why if verified else f"not verified: {why}",
+    )
     text = "mgpu launch train.py" if verified else "needs a verified config"
     started = Step("mgpu launch", "start your script with that config", "todo", text, "mgpu launch train.py")
     return [doctor, configured, smoke, started]
@@ -159,10 +165,13 @@ def _offer(
         choices = [Choice(s.command, f"{s.command:<18}{s.purpose}") for s in found if s.command != "mgpu launch"]
         choices.append(Choice("leave", "Leave"))
         question = Question(
-            "next", "What next?", "Each step says at its end what comes after it.",
-            default=upcoming.command if upcoming.command != "mgpu launch" else "leave", choices=tuple(choices),
+            "next",
+            "What next?",
+            "Each step says at its end what comes after it.",
+            default=upcoming.command if upcoming.command != "mgpu launch" else "leave",
+            choices=tuple(choices),
             saves=False,
-        )  # fmt: skip
+        )
         answer = prompts.ask(question)
         if not isinstance(answer, str) or answer == "leave":
             return errors.READY

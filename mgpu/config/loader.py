@@ -135,8 +135,10 @@ def _any_machine() -> Iterator[None]:
             words = ("mpirun", "--hostfile", "-n", "--npernode", "--bind-to")
             changed.enter_context(patch(prepare, "_get_mpirun_args", lambda: words))
         for module, name in (
-            (prepare, "is_fp8_available"), (plugins, "is_cuda_available"), (plugins, "is_transformer_engine_available"),
-        ):  # fmt: skip
+            (prepare, "is_fp8_available"),
+            (plugins, "is_cuda_available"),
+            (plugins, "is_transformer_engine_available"),
+        ):
             if hasattr(module, name):
                 changed.enter_context(patch(module, name, lambda *_, **__: True))
         yield
@@ -197,9 +199,12 @@ def _parallelism(args: Any) -> None:
     ranks = int(args.num_processes)
     kind = next((kind for name, kind in kinds.items() if getattr(args, name)), DistributedType.MULTI_GPU)
     stand_in = types.SimpleNamespace(
-        num_processes=ranks, multi_device=ranks > 1 and args.multi_gpu, distributed_type=kind, is_main_process=True,
+        num_processes=ranks,
+        multi_device=ranks > 1 and args.multi_gpu,
+        distributed_type=kind,
+        is_main_process=True,
         is_fsdp2=args.use_fsdp and os.environ.get("FSDP_VERSION") == "2",
-    )  # fmt: skip
+    )
     try:
         config._validate_accelerator(stand_in)
     except AttributeError as error:

@@ -23,10 +23,12 @@ from mgpu.snapshot import Config, ConfigFault, DeepSpeedFile, Mark, Model
 from mgpu.structured_text import Malformed, json_of
 from mgpu.text import visible
 
+# fmt: off
 __all__ = [
     "CPU_JOB", "LAUNCH_ADDS", "WRITTEN_BY", "digest", "for_engine", "job_sets", "launch_flags", "parse",
     "pinned", "read", "seal", "understand",
-]  # fmt: skip
+]
+# fmt: on
 
 LARGEST_BYTES = 1 << 20  # an accelerate config has a few dozen lines; a megabyte is some other file
 SUFFIXES = (".yaml", ".yml", ".json")

@@ -197,5 +197,12 @@ def _place(
     at = cause.seen.at if cause.seen and log and len(log.files) > 1 else None
     general = cause.of_log and "precise" not in cause.outcome.check.tags
     return (
-        _ROLES.index(cause.role), explained, KINDS.index(cause.kind), elsewhere, general, at or "", file, _line(cause),
-    )  # fmt: skip
+        _ROLES.index(cause.role),
+        explained,
+        KINDS.index(cause.kind),
+        elsewhere,
+        general,
+        at or "",
+        file,
+        _line(cause),
+    )

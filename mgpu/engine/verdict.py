@@ -14,10 +14,12 @@ SmokeVerdict = Literal["passed", "failed", "unknown"]
 ConfigVerdict = Literal["valid", "invalid", "unknown"]
 ExitStyle = Literal["default", "nagios", "prolog"]
 
+# fmt: off
 _CODES: dict[Verdict, int] = {
     "ready": errors.READY, "ready_with_warnings": errors.READY, "not_ready": errors.NOT_READY,
     "unknown": errors.UNKNOWN, "no_gpu": errors.NO_GPU,
-}  # fmt: skip
+}
+# fmt: on
 # OK, WARNING, CRITICAL, UNKNOWN of Nagios plugins.
 _NAGIOS: dict[Verdict, int] = {"ready": 0, "ready_with_warnings": 1, "not_ready": 2, "unknown": 3, "no_gpu": 3}
 

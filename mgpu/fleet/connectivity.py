@@ -153,10 +153,14 @@ def endpoint_of(card: Mapping[str, Any]) -> dict[str, Any]:
     and 38 KB (measured 2026-11)."""
     door = door_of(card)
     return {
-        "node": door.node, "port": card["port"], "word": card["word"], "full_name": door.full_name,
-        "address": door.address, "ways": _ways_in(door),
+        "node": door.node,
+        "port": card["port"],
+        "word": card["word"],
+        "full_name": door.full_name,
+        "address": door.address,
+        "ways": _ways_in(door),
         "meeting_port": door.meeting_port if door.meeting_error is None else None,
-    }  # fmt: skip
+    }
 
 
 def partners(node: int, count: int) -> list[int]:
@@ -176,10 +180,19 @@ def _door(node: str, on_gpu: bool, meeting_port: int | None, meeting_error: str 
     if found or on_gpu or os.environ.get(addresses.GLOO):  # a name without an answer is not asked for again
         told = addresses.advertised(os.environ, on_gpu)
     return NodeDoor(
-        node, hostname, _full_name(hostname), tuple(found), error, told.address, told.origin,
+        node,
+        hostname,
+        _full_name(hostname),
+        tuple(found),
+        error,
+        told.address,
+        told.origin,
         {name: os.environ[name] for name in (addresses.GLOO, addresses.NCCL) if os.environ.get(name)},
-        on_gpu, _interfaces(), meeting_port, meeting_error,
-    )  # fmt: skip
+        on_gpu,
+        _interfaces(),
+        meeting_port,
+        meeting_error,
+    )
 
 
 def _full_name(hostname: str) -> str:

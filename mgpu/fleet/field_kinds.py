@@ -79,13 +79,15 @@ def compared() -> tuple[str, ...]:
     return tuple(fact for fact in FACTS if marks(f"Snapshot.{fact}").compared.between_nodes != "moment")
 
 
+# fmt: off
 # What people call a thing that is not a field.
 _CALLED = {
     "gpus.count": "GPUs", "gpus.visible.count": "visible GPUs", "nccl.loaded.version": "NCCL",
     "nccl.loaded.origin": "NCCL from", "infiniband.ports.count": "InfiniBand ports",
     "pci.devices.nic.count": "network cards", "pci.devices.gpu.count": "GPUs on the bus",
     "files.script": "training script", "files.config": "config file",
-}  # fmt: skip
+}
+# fmt: on
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,11 @@ def words(key: str) -> Words:
     return Words(f"{prefix}{called(where)}", where)
 
 
+# fmt: off
 COUNTS = frozenset({
     "gpus.count", "gpus.visible.count", "infiniband.ports.count", "pci.devices.nic.count", "pci.devices.gpu.count",
-})  # fmt: skip
+})
+# fmt: on
 
 
 def _place(hint: Any, rest: str, subject: str) -> tuple[str, str]:

@@ -171,8 +171,11 @@ def _things(kind: type[Any]) -> Reader:
     """What a list of things is as one: by name where they have one, and the different values of each field."""
     name = kind.__name__
     hints = hints_of(typing.cast("Any", kind))
-    own = [(field, reader, field_kinds.measure_of(f"{name}.{field}")) for field, hint in hints.items()
-           if (reader := _reader(hint, f"{name}.{field}"))]  # fmt: skip
+    own = [
+        (field, reader, field_kinds.measure_of(f"{name}.{field}"))
+        for field, hint in hints.items()
+        if (reader := _reader(hint, f"{name}.{field}"))
+    ]
     known_by = _NAMED.get(name)
 
     def read(values: Values, key: str, data: Any) -> None:

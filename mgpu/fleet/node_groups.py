@@ -164,9 +164,10 @@ def _values(key: str, members: Sequence[str], nodes: Mapping[str, Values]) -> di
     fact = key.partition(".")[0]
     of_fact = key != fact and fact in field_kinds.compared()
     values = {
-        node: nodes[node].get(key) for node in members
+        node: nodes[node].get(key)
+        for node in members
         if not of_fact or (nodes[node].get(fact) == KNOWN and not unsaid(nodes[node], key))
-    }  # fmt: skip
+    }
     return _merged(values) if field_kinds.near(key) else values
 
 

@@ -17,8 +17,14 @@ from mgpu.snapshot.field_types import Measure
 LEAST = 8  # nodes
 _FAR = 6.0  # robust standard deviations: 1000 nodes of noise do not reach it
 _MAD = 1.4826  # makes the MAD of a normal distribution its standard deviation
-_UNITS = (("_gb_per_s", " GB/s"), ("_mbit_per_s", " Mbit/s"), ("_tflops", " TFLOPS"), ("_per_s", "/s"), ("_s", " s"),
-          ("_c", " C"))  # fmt: skip
+_UNITS = (
+    ("_gb_per_s", " GB/s"),
+    ("_mbit_per_s", " Mbit/s"),
+    ("_tflops", " TFLOPS"),
+    ("_per_s", "/s"),
+    ("_s", " s"),
+    ("_c", " C"),
+)
 MEASURED = "measured."
 
 

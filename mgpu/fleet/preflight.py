@@ -192,8 +192,9 @@ class _Preflight:
         cards = [told[node]["card"] for node in self.job.nodes if "card" in told.get(node, {})]
         walked = workers.ask(
             {"do": "walk", "endpoints": [connectivity.endpoint_of(card) for card in cards], "head": head},
-            min(self._left(), _MESH_S), show=self.progress.asked,
-        )  # fmt: skip
+            min(self._left(), _MESH_S),
+            show=self.progress.asked,
+        )
         paths = [path for answer in walked.values() for path in answer.get("paths", ())]
         broken = [node for node in workers.nodes if "paths" not in walked.get(node, {})]
         for node in broken:
@@ -205,9 +206,13 @@ class _Preflight:
         return cards, paths
 
     def _compared(
-        self, workers: Workers, found: Mapping[str, Any], clocks: Mapping[str, float],
-        cards: Sequence[Mapping[str, Any]], paths: Sequence[Mapping[str, Any]] | None,
-    ) -> tuple[tuple[engine.Outcome, ...], list[Bad]]:  # fmt: skip
+        self,
+        workers: Workers,
+        found: Mapping[str, Any],
+        clocks: Mapping[str, float],
+        cards: Sequence[Mapping[str, Any]],
+        paths: Sequence[Mapping[str, Any]] | None,
+    ) -> tuple[tuple[engine.Outcome, ...], list[Bad]]:
 
         self.progress.say(f"compare: {counted(len(found), 'node')}")
         there = [node for node in self.job.nodes if node in found and node not in workers.lost]

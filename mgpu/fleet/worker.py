@@ -67,9 +67,12 @@ class Node:
     def serve(self, command: Mapping[str, Any]) -> None:
         """Do what is asked, and answer; a fault of ours is an answer too."""
         do: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-            "examine": self._examine, "clock": self._clock, "listen": self._listen, "walk": self._walk,
+            "examine": self._examine,
+            "clock": self._clock,
+            "listen": self._listen,
+            "walk": self._walk,
             "test": self._smoke_test,
-        }  # fmt: skip
+        }
         work = do.get(str(command.get("do")))
         if work is None or (command.get("of") is not None and self.name not in command["of"]):
             return
@@ -163,9 +166,13 @@ class Node:
         root = str(Path(__file__).resolve().parents[2])
         with log.open("wb") as output:
             self._test = child_process.start(
-                [*interpreter.text(sys.executable, _BOOT), root, *arguments], env=variables, stdout=output,
-                stderr=subprocess.STDOUT, at_our_end=signal.SIGTERM, start_new_session=False,
-            )  # fmt: skip
+                [*interpreter.text(sys.executable, _BOOT), root, *arguments],
+                env=variables,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                at_our_end=signal.SIGTERM,
+                start_new_session=False,
+            )
             try:
                 code = self._test.wait(limit_s)
             except subprocess.TimeoutExpired:

@@ -41,6 +41,7 @@ _TAKEN_S = 30.0  # for srun to take a command, which it hands on while one node 
 _KEPT_LINES = 40  # of what a node's worker writes to stderr
 # What is installed on the node is found before the head's mgpu.
 _BOOT = "sys.path.append(sys.argv.pop(1)); from mgpu.fleet.worker import main; main()"
+# fmt: off
 # What a job's options leave in the environment for its steps, and what is otherwise for these: one task a node, which
 # sees all that the job has there.
 _NOT_OURS = (
@@ -48,7 +49,8 @@ _NOT_OURS = (
     "SLURM_TRES_PER_TASK", "SLURM_LABELIO", "SLURM_STDINMODE", "SLURM_STDOUTMODE", "SLURM_STDERRMODE",
     "SLURM_UNBUFFEREDIO", "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_SOCKET", "SLURM_NTASKS_PER_CORE",
     "SLURM_EXCLUSIVE", "SLURM_EXACT", "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_WAIT", "SLURM_NODELIST",
-)  # fmt: skip
+)
+# fmt: on
 _LABEL = re.compile(r"^ *(\d+): ?(.*)$")
 # srun's own words about a node: "srun: error: node3: task 2: Exited with exit code 1", "srun: error: Task launch for
 # StepId=7.0 failed on node node3: Communication connection failure", "srun: error: Node failure on node3"
@@ -174,9 +176,13 @@ class Workers:
         variables = {name: value for name, value in self._environ.items() if name not in _NOT_OURS}
         try:
             self._process = child_process.start(
-                srun(self.allocation, nodes), env=interpreter.on_nodes(variables), stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, at_our_end=signal.SIGTERM,  # srun then ends its step
-            )  # fmt: skip
+                srun(self.allocation, nodes),
+                env=interpreter.on_nodes(variables),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                at_our_end=signal.SIGTERM,  # srun then ends its step
+            )
             assert self._process.stdin is not None
             os.set_blocking(self._process.stdin.fileno(), False)
         except OSError as error:
@@ -307,13 +313,31 @@ def srun(allocation: Allocation, nodes: Sequence[str]) -> list[str]:
     number = str(len(nodes))
     cpus = allocation.cpus_per_node
     return [
-        "srun", "--overlap", "--nodes", number, "--ntasks", number, "--ntasks-per-node", "1",
-        "--nodelist", hostlist.fold(nodes), *(["--cpus-per-task", str(cpus)] if cpus else []),
+        "srun",
+        "--overlap",
+        "--nodes",
+        number,
+        "--ntasks",
+        number,
+        "--ntasks-per-node",
+        "1",
+        "--nodelist",
+        hostlist.fold(nodes),
+        *(["--cpus-per-task", str(cpus)] if cpus else []),
         *(["--gpus-per-node", allocation.gpus] if allocation.gpus else []),
-        "--kill-on-bad-exit=0", "--no-kill", "--wait=0", "--input=all", "--label", "--export=ALL", "--mpi=none",
-        "--job-name=mgpu-preflight", sys.executable, "-c", interpreter.text_on_nodes(_BOOT),
+        "--kill-on-bad-exit=0",
+        "--no-kill",
+        "--wait=0",
+        "--input=all",
+        "--label",
+        "--export=ALL",
+        "--mpi=none",
+        "--job-name=mgpu-preflight",
+        sys.executable,
+        "-c",
+        interpreter.text_on_nodes(_BOOT),
         str(Path(__file__).resolve().parents[2]),
-    ]  # fmt: skip
+    ]
 
 
 def deadline(times: Sequence[float], asked: int, limit_s: float, patience_s: float | None) -> float:

@@ -87,8 +87,17 @@ def render(plan: Plan) -> str:
             f"    numNodes: {job.nodes}",
             f"    numProcPerNode: {job.ranks_per_node}",
             *(["    resourcesPerNode:", *cpus, *limits] if cpus or limits else []),
-            *(["    env:", *(f"      - name: {name}\n        value: {json.dumps(_kept(text), ensure_ascii=False)}"
-                             for name, text in variables.items())] if variables else []),
+            *(
+                [
+                    "    env:",
+                    *(
+                        f"      - name: {name}\n        value: {json.dumps(_kept(text), ensure_ascii=False)}"
+                        for name, text in variables.items()
+                    ),
+                ]
+                if variables
+                else []
+            ),
             "    command:",
             "      - /bin/bash",
             "      - -c",
@@ -97,7 +106,7 @@ def render(plan: Plan) -> str:
             *_shared_memory(),
             "",
         ]
-    )  # fmt: skip
+    )
 
 
 def _name(name: str) -> str:

@@ -18,9 +18,15 @@ _PRESENT = re.compile(r"^[^#\n]*\bsmoke-test\b[^#\n]*--slurm\b", re.MULTILINE)
 
 
 def lines(
-    *, mgpu: str, need: int | None, config: str | None, logs: str, container: bool = False, spare: int = 0,
+    *,
+    mgpu: str,
+    need: int | None,
+    config: str | None,
+    logs: str,
+    container: bool = False,
+    spare: int = 0,
     tasks_per_node: int | None = None,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """The block. `mgpu`: how the job calls it, as shell words. `need`: nodes that train, None: all of the job's.
     `config`: where there is one. `container`: the training runs in an image, which the pre-flight does not. `spare`:
     nodes more than that, which do not train where nobody examines the nodes either: then the first train, where it is
@@ -80,9 +86,14 @@ def of_job(job: Job) -> list[str]:
     """The block of a job that mgpu writes."""
     config = job.config if job.shape == "accelerate" else None
     return lines(
-        mgpu=job.mgpu, need=job.nodes, config=config, logs=job.logs, container=job.container is not None,
-        spare=job.spare, tasks_per_node=job.tasks_per_node,
-    )  # fmt: skip
+        mgpu=job.mgpu,
+        need=job.nodes,
+        config=config,
+        logs=job.logs,
+        container=job.container is not None,
+        spare=job.spare,
+        tasks_per_node=job.tasks_per_node,
+    )
 
 
 def off(script: str) -> str | None:

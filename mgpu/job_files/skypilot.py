@@ -70,15 +70,18 @@ def render(plan: Plan) -> str:
             *(["resources:", *resources] if resources else []),
             "workdir: .  # this folder is copied to every node; leave large data out of it (.skyignore)",
             *(["file_mounts:", f"  {json.dumps(mounted)}: {json.dumps(plan.config_path)}"] if mounted else []),
-            *(["envs:", *(f"  {name}: {json.dumps(text, ensure_ascii=False)}" for name, text in variables.items())]
-              if variables else []),
+            *(
+                ["envs:", *(f"  {name}: {json.dumps(text, ensure_ascii=False)}" for name, text in variables.items())]
+                if variables
+                else []
+            ),
             "setup: |",
             *parts.literal(_setup(plan), 2),
             "run: |",
             *parts.literal(_run(plan, inside), 2),
             "",
         ]
-    )  # fmt: skip
+    )
 
 
 def _name(name: str) -> str:

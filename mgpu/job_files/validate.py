@@ -97,10 +97,11 @@ def _refuse_secrets(job: Job) -> None:
     """The same for the other texts of the script: lines of setup, the image of a container, names."""
     container = job.container
     texts = {
-        "setup": [*job.setup], "config": [job.config],
+        "setup": [*job.setup],
+        "config": [job.config],
         "container": [container.image, *container.mounts] if container else [],
         **{field: [getattr(job, field)] for field in ("name", "partition", "account", "qos", "constraint", "logs")},
-    }  # fmt: skip
+    }
     for field, values in texts.items():
         if any(masked(value) != value for value in values):
             words = f"{field}: it holds a secret, and a job script is kept and shown by Slurm.\n"

@@ -69,9 +69,13 @@ class Watch:
     """The watch over one run. Used with `with`, so that the child never outlives it."""
 
     def __init__(
-        self, snapshot: Snapshot, command: Command, folder: Path,
-        clock: Callable[[], float] = time.monotonic, gauges: Callable[..., Gauges] = Gauges,
-    ) -> None:  # fmt: skip
+        self,
+        snapshot: Snapshot,
+        command: Command,
+        folder: Path,
+        clock: Callable[[], float] = time.monotonic,
+        gauges: Callable[..., Gauges] = Gauges,
+    ) -> None:
         self.command, self.folder, self.clock, self._gauges = command, folder, clock, gauges
         self.scale = _after() / AFTER_S
         found = _gpus(snapshot, command.ranks)
@@ -218,9 +222,11 @@ class Watch:
         """Whether GPUs have worked for as long as what is judged."""
         tally = self.tally
         return (
-            tally is not None and tally.first_busy is not None and tally.last_at is not None
+            tally is not None
+            and tally.first_busy is not None
+            and tally.last_at is not None
             and tally.last_at - tally.first_busy >= tally.window_s
-        )  # fmt: skip
+        )
 
     def _summary(self, gpus: tuple[GpuWork, ...]) -> str:
         idle = [gpu.index for gpu in gpus if gpu.busy_share == 0]
@@ -250,9 +256,15 @@ class Watch:
         tally = self.tally
         assert tally is not None
         now = Run(
-            0, 0, self.seconds, ranks=self.ranks, expected=self.command.ranks, gpus=tally.lately(), going=True,
+            0,
+            0,
+            self.seconds,
+            ranks=self.ranks,
+            expected=self.command.ranks,
+            gpus=tally.lately(),
+            going=True,
             quiet_s=self.quiet_s,
-        )  # fmt: skip
+        )
         return [o for o in engine.judge(Snapshot(run=now), selection) if o.problem and not o.because_of]
 
     # What is stored for others to read
@@ -269,9 +281,15 @@ class Watch:
 def _now(gpu: GpuWork, reading: Reading) -> Now:
     pids = None if gpu.processes is None or reading.processes is None else gpu_usage.pids(reading)
     return Now(
-        gpu.index, gpu.uuid, gpu.rank, pids, reading.used_bytes, reading.total_bytes, reading.busy_percent,
+        gpu.index,
+        gpu.uuid,
+        gpu.rank,
+        pids,
+        reading.used_bytes,
+        reading.total_bytes,
+        reading.busy_percent,
         reading.power_w,
-    )  # fmt: skip
+    )
 
 
 def _gpus(snapshot: Snapshot, ranks: int) -> list[Gpu]:

@@ -82,10 +82,15 @@ class Request:
         """What contradicts itself."""
         if not self.slurm:
             of_a_job = (
-                ("--nodes", self.nodes is not None), ("--gpus-per-node", self.gpus_per_node is not None),
-                ("--partition", self.partition), ("--account", self.account), ("--qos", self.qos),
-                ("--time", self.time), ("--spare", self.spare), ("--no-preflight", not self.preflight),
-            )  # fmt: skip
+                ("--nodes", self.nodes is not None),
+                ("--gpus-per-node", self.gpus_per_node is not None),
+                ("--partition", self.partition),
+                ("--account", self.account),
+                ("--qos", self.qos),
+                ("--time", self.time),
+                ("--spare", self.spare),
+                ("--no-preflight", not self.preflight),
+            )
             for flag, given in of_a_job:
                 if given:
                     raise MgpuError(f"{flag} is of a job on Slurm: add --slurm", USAGE)
@@ -103,9 +108,12 @@ class Request:
             (self.exec_ and self.json_result, "--exec leaves nobody to write --json-result"),
             *((self.exec_ and given, f"--exec leaves nobody to {words}") for given, words in ends),
             (shows and self.json_result, f"{shows} starts nothing that could end: leave out --json-result"),
-            (self.smoke == "always" and self.gpus, f"--smoke always tests the config, --gpus {self.gpus} changes it: "
-             f"{shell('mgpu smoke-test --gpus {:ids}', self.gpus)}"),
-        )  # fmt: skip
+            (
+                self.smoke == "always" and self.gpus,
+                f"--smoke always tests the config, --gpus {self.gpus} changes it: "
+                f"{shell('mgpu smoke-test --gpus {:ids}', self.gpus)}",
+            ),
+        )
         for wrong, text in together:
             if wrong:
                 raise MgpuError(text, USAGE)

@@ -183,7 +183,11 @@ def agreed() -> bool:
     from mgpu.prompts.question import Choice, Question
 
     question = Question(
-        "start", "Start?", "The launcher is started exactly as shown.", default="yes",
-        choices=(Choice("yes", "Yes"), Choice("no", "No")), saves=False,
-    )  # fmt: skip
+        "start",
+        "Start?",
+        "The launcher is started exactly as shown.",
+        default="yes",
+        choices=(Choice("yes", "Yes"), Choice("no", "No")),
+        saves=False,
+    )
     return prompts.ask(question) == "yes"

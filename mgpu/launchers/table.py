@@ -60,9 +60,16 @@ class Way:
 def _accelerate(s: Start) -> Command:
     node = s.node if s.config.num_machines > 1 else None
     return argv.build(
-        s.config, s.driver, s.target, python=s.python, port=s.port, run_id=s.run_id, node=node, more=s.fewer.flags,
+        s.config,
+        s.driver,
+        s.target,
+        python=s.python,
+        port=s.port,
+        run_id=s.run_id,
+        node=node,
+        more=s.fewer.flags,
         env=s.fewer.env,
-    )  # fmt: skip
+    )
 
 
 def _torchrun(s: Start) -> Command:

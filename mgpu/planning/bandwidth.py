@@ -45,9 +45,15 @@ def busbw(collective: str, ranks: int, size_bytes: int, seconds: float) -> float
 def row(collective: str, backend: str, ranks: int, size_bytes: int, p50: float, p99: float) -> Bandwidth:
     """One collective at one size, with both bandwidths of its median time."""
     return Bandwidth(
-        collective, backend, ranks, size_bytes, p50, p99,
-        algbw(size_bytes, p50), busbw(collective, ranks, size_bytes, p50),
-    )  # fmt: skip
+        collective,
+        backend,
+        ranks,
+        size_bytes,
+        p50,
+        p99,
+        algbw(size_bytes, p50),
+        busbw(collective, ranks, size_bytes, p50),
+    )
 
 
 def merged(ranks: Iterable[Rank]) -> tuple[Bandwidth, ...]:
@@ -194,8 +200,16 @@ def _nvlink_rate(gpus: Sequence[Gpu], links: Sequence[Link]) -> tuple[float, str
 
 def _ring_on_nvlink(gpus: Sequence[Gpu], between: Sequence[Link]) -> bool:
     """A hybrid mesh (DGX-1): every GPU has NVLinks to two others at least, and all hang together."""
-    near = {gpu.index: {other for link in between if link.nvlinks and gpu.index in (link.a, link.b)
-                        for other in (link.a, link.b) if other != gpu.index} for gpu in gpus}  # fmt: skip
+    near = {
+        gpu.index: {
+            other
+            for link in between
+            if link.nvlinks and gpu.index in (link.a, link.b)
+            for other in (link.a, link.b)
+            if other != gpu.index
+        }
+        for gpu in gpus
+    }
     reached, new = set[int](), {gpus[0].index}
     while new:
         reached |= new

@@ -43,15 +43,21 @@ RESERVE_BYTES: Final = 3 * GIB
 STATE_SHARE: Final = 0.70
 MOST_GPUS: Final = 1024  # where the search for "k GPUs would do" stops
 
+# fmt: off
 _WHOLE: Final = {  # what each strategy keeps whole on every GPU; the rest is divided by the ranks
     "ddp": ("weights", "gradients", "optimizer"),
     "zero1": ("weights", "gradients"),
     "zero2": ("weights",),
     "zero3": (),
     "fsdp2": (),
-}  # fmt: skip
-_OPTIMIZER_NAMES: Final = {"adamw": "AdamW", "adam8bit": "8-bit Adam", "sgd": "SGD with momentum",
-                           "adafactor": "Adafactor"}  # fmt: skip
+}
+# fmt: on
+_OPTIMIZER_NAMES: Final = {
+    "adamw": "AdamW",
+    "adam8bit": "8-bit Adam",
+    "sgd": "SGD with momentum",
+    "adafactor": "Adafactor",
+}
 _NATIVE_SOURCE = "fp32 weights, gradients and optimizer, as accelerate's autocast keeps them; measured torch 2.13"
 _ZERO_SOURCE = "ZeRO, arXiv 1910.02054"
 _ALWAYS_OUT = ("activations (they grow with batch and sequence length)", "CUDA context and NCCL buffers")
@@ -82,9 +88,16 @@ class Need:
 
 
 def need(
-    params: int, *, strategy: str, ranks: int, optimizer: str = "adamw", precision: str = "bf16", train: str = "full",
-    trainable: int | None = None, offload: bool = False,
-) -> Need:  # fmt: skip
+    params: int,
+    *,
+    strategy: str,
+    ranks: int,
+    optimizer: str = "adamw",
+    precision: str = "bf16",
+    train: str = "full",
+    trainable: int | None = None,
+    offload: bool = False,
+) -> Need:
     """What one of `ranks` GPUs holds. Raises ValueError with a sentence for what cannot be."""
     _refuse(params, strategy, ranks, optimizer, precision, train, trainable, offload)
     zero = strategy.startswith("zero")
@@ -138,13 +151,28 @@ def roomy(need: Need, free_bytes: int) -> bool:
 
 
 def gpus_needed(
-    params: int, free_bytes: int, *, strategy: str, optimizer: str = "adamw", precision: str = "bf16",
-    train: str = "full", trainable: int | None = None, offload: bool = False,
-) -> int | None:  # fmt: skip
+    params: int,
+    free_bytes: int,
+    *,
+    strategy: str,
+    optimizer: str = "adamw",
+    precision: str = "bf16",
+    train: str = "full",
+    trainable: int | None = None,
+    offload: bool = False,
+) -> int | None:
     """The smallest number of such GPUs on which the model fits; None when no number up to MOST_GPUS would do."""
     for ranks in range(1, MOST_GPUS + 1):
-        one = need(params, strategy=strategy, ranks=ranks, optimizer=optimizer, precision=precision, train=train,
-                   trainable=trainable, offload=offload)  # fmt: skip
+        one = need(
+            params,
+            strategy=strategy,
+            ranks=ranks,
+            optimizer=optimizer,
+            precision=precision,
+            train=train,
+            trainable=trainable,
+            offload=offload,
+        )
         if fits(one, free_bytes):
             return ranks
         if strategy == "ddp":  # more copies do not make one smaller
@@ -158,15 +186,25 @@ def gib(count: float) -> str:
 
 
 def _refuse(
-    params: int, strategy: str, ranks: int, optimizer: str, precision: str, train: str, trainable: int | None,
+    params: int,
+    strategy: str,
+    ranks: int,
+    optimizer: str,
+    precision: str,
+    train: str,
+    trainable: int | None,
     offload: bool,
-) -> None:  # fmt: skip
+) -> None:
     if params < 1:
         raise ValueError(f"{params} parameters: a model has at least one")
     if ranks < 1:
         raise ValueError(f"{ranks} ranks: a run has at least one")
-    for what, given, allowed in (("strategy", strategy, STRATEGIES), ("optimizer", optimizer, OPTIMIZERS),
-                                 ("precision", precision, PRECISIONS), ("train", train, TRAIN)):  # fmt: skip
+    for what, given, allowed in (
+        ("strategy", strategy, STRATEGIES),
+        ("optimizer", optimizer, OPTIMIZERS),
+        ("precision", precision, PRECISIONS),
+        ("train", train, TRAIN),
+    ):
         if given not in allowed:
             raise ValueError(f"{what} {given}: choose one of {', '.join(allowed)}")
     if trainable is not None and not 1 <= trainable <= params:

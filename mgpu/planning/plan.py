@@ -111,9 +111,14 @@ def effective_batch(per_gpu: int, ranks: int, accumulate: int = 1) -> int:
 
 
 def steps(
-    samples: int, per_gpu: int, ranks: int, accumulate: int = 1, *, drop_last: bool = False,
+    samples: int,
+    per_gpu: int,
+    ranks: int,
+    accumulate: int = 1,
+    *,
+    drop_last: bool = False,
     sampler: Literal["accelerate", "torch"] = "accelerate",
-) -> Steps:  # fmt: skip
+) -> Steps:
     """One epoch over `samples`.
 
     `drop_last` is the DataLoader's. "torch" is a script that gives its DataLoader a DistributedSampler of its own,
@@ -188,7 +193,7 @@ def rates(lr: float, tuned_at: int, effective: int, optimizer: str = "adamw") ->
         ("keep", lr, "fine-tuning with warm-up; safest start", small),
         ("sqrt", lr * math.sqrt(change), "Adam, AdamW", "Malladi et al. 2022, arXiv 2205.10287" + beyond),
         ("linear", lr * change, "SGD with momentum, with warm-up", "Goyal et al. 2017, arXiv 1706.02677" + beyond),
-    )  # fmt: skip
+    )
     return tuple(Rate(rule, value, whom, rule == best, note) for rule, value, whom, note in rows)
 
 
@@ -235,11 +240,19 @@ def speed_up(ranks: int, measured: float | None = None) -> SpeedUp:
 
 
 def table(
-    ranks: Sequence[int], *, per_gpu: int | None = None, accumulate: int = 1, wanted: int | None = None,
-    samples: int | None = None, drop_last: bool = False, reference: int | None = None, lr: float | None = None,
-    tuned_at: int | None = None, optimizer: str = "adamw",
+    ranks: Sequence[int],
+    *,
+    per_gpu: int | None = None,
+    accumulate: int = 1,
+    wanted: int | None = None,
+    samples: int | None = None,
+    drop_last: bool = False,
+    reference: int | None = None,
+    lr: float | None = None,
+    tuned_at: int | None = None,
+    optimizer: str = "adamw",
     measured: Mapping[int, float] | None = None,
-) -> tuple[Row, ...]:  # fmt: skip
+) -> tuple[Row, ...]:
     """A row for each number of ranks.
 
     `wanted` is an effective batch that every row is to reach (accumulation follows); `reference` the one that `kept`

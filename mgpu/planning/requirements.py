@@ -23,11 +23,13 @@ FSDP2_TORCH: Final = (2, 6)  # accelerate.utils.constants: FSDP2_PYTORCH_VERSION
 TENSOR_PARALLEL_TRANSFORMERS: Final = (4, 52)  # BETA_TP_AVAILABLE_TRANSFORMERS_VERSION
 # Measured: the launcher of 1.6.0 hands fp8_backend to the ranks, 1.4.0 stops on fp8, 1.3.0 and 1.0.1 drop the backend.
 FP8_ACCELERATE: Final = (1, 6)
+# fmt: off
 # What accelerate does fp8 with, as fp8_config names it: the package, and its least version (utils/imports.py). In
 # accelerate's own order of preference (1.15).
 FP8_LIBRARIES: Final[Mapping[str, tuple[str, tuple[int, ...]]]] = {
     "AO": ("torchao", (0, 6, 1)), "TE": ("transformer-engine", ()), "MSAMP": ("ms-amp", ()),
-}  # fmt: skip
+}
+# fmt: on
 
 # Up to this version torch waits for ever for the lock of a killed build to vanish; later ones give up, or lock by the
 # kernel and leave the file where it is (github.com/pytorch/pytorch/pull/190543).

@@ -47,11 +47,16 @@ def read() -> Cluster | None:
         "partitions": ("scontrol", "--oneliner", "show", "partition"),
         "config": ("scontrol", "show", "config"),
         "accounts": (
-            "sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={user}",
+            "sacctmgr",
+            "--noheader",
+            "--parsable2",
+            "show",
+            "associations",
+            f"user={user}",
             "format=Account,Partition,QOS,DefaultQOS",
         ),
         "user": ("sacctmgr", "--noheader", "--parsable2", "show", "user", user, "format=DefaultAccount"),
-    }  # fmt: skip
+    }
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SINFO_", "SLURM_TIME"))}
     environment["LC_ALL"] = "C"
     with ThreadPoolExecutor(len(commands)) as pool:

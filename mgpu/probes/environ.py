@@ -10,18 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from mgpu.snapshot import Gpu, Visible
 
+# fmt: off
 KEPT_PREFIXES = (
     "CUDA_", "NVIDIA_", "NCCL_", "TORCH_", "TORCHELASTIC_", "PYTORCH_", "GLOO_", "OMP_", "MKL_", "KMP_",
     "ACCELERATE_", "FSDP_", "PET_", "HF_", "UCX_", "FI_", "SLURM_JOB_ID", "SLURM_NNODES", "SLURM_NTASKS",
     "SLURM_GPUS", "SLURM_CPUS_PER_TASK", "SLURM_NODEID", "SLURM_PROCID", "OMPI_COMM_WORLD_", "PMI_", "NVTX_",
     "OFI_NCCL_", "PARALLELISM_CONFIG_",
-)  # fmt: skip
+)
 KEPT_NAMES = frozenset({
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "LD_PRELOAD",
     "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "XDG_CACHE_HOME", "USE_LIBUV", "TMPDIR", "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK",
     "DS_SKIP_CUDA_CHECK", "BNB_CUDA_VERSION",
-})  # fmt: skip
+})
+# fmt: on
 _SECRET = re.compile(r"token|key|password|passwd|secret|credential|auth", re.IGNORECASE)
 _NO_SECRET = frozenset({"NCCL_IB_PKEY"})  # the number of an InfiniBand partition
 # From this driver on CUDA shows a process one compute instance of every GPU instance, and whole GPUs beside them:

@@ -51,8 +51,11 @@ class Gauges:
     ) -> None:
         self.slowest_s = max(interval_s, later_interval_s)
         arguments = {
-            "interval_s": interval_s, "mark": mark, "later_s": later_s, "later_interval_s": later_interval_s,
-        }  # fmt: skip
+            "interval_s": interval_s,
+            "mark": mark,
+            "later_s": later_s,
+            "later_interval_s": later_interval_s,
+        }
         (self.child,) = runner.start([Probe("gauges", (_FOR_EVER,), _FOR_EVER_S, arguments=arguments)])
         for stream in (self.child.process.stdout, self.child.process.stderr):
             assert stream is not None
@@ -97,8 +100,12 @@ class Gauges:
 
 
 def _reading(
-    used: int | None, total: int | None, busy: int | None, power: float | None = None, limit: float | None = None,
+    used: int | None,
+    total: int | None,
+    busy: int | None,
+    power: float | None = None,
+    limit: float | None = None,
     processes: list[list[Any]] | None = None,
-) -> Reading:  # fmt: skip
+) -> Reading:
     listed = None if processes is None else tuple(Lister(*process) for process in processes)
     return Reading(used, total, busy, power, limit, listed)

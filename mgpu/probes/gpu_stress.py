@@ -135,9 +135,7 @@ def _whole(target: _Target) -> bool:
 # ---- the children
 
 
-def _children(
-    targets: Sequence[_Target], python: str | None, progress: Callable[[str], None] | None
-) -> list[Child]:  # fmt: skip
+def _children(targets: Sequence[_Target], python: str | None, progress: Callable[[str], None] | None) -> list[Child]:
     probes = [
         Probe(
             f"GPU {target.index}",
@@ -224,6 +222,4 @@ def _add_copies(
     for a, b, access, intact, error in pairs:
         run = runs[targets[a].index]
         run["stage"] = "peers"
-        run.setdefault("peers", []).append(
-            {"to": targets[b].index, "access": access, "intact": intact, "error": error}
-        )  # fmt: skip
+        run.setdefault("peers", []).append({"to": targets[b].index, "access": access, "intact": intact, "error": error})

@@ -17,10 +17,12 @@ from typing import Any
 _GIDS = 16
 _MOST_CACHE = 64 << 20  # bytes of ld.so.cache; a large one has 0.5 MiB
 _LIBRARY = "libibverbs.so.1"
+# fmt: off
 _FOLDERS = (
     "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
-)  # fmt: skip
+)
+# fmt: on
 _ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _IPV4 = "0000:0000:0000:0000:0000:ffff:"  # an IPv4 address as a GID
 

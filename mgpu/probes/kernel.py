@@ -13,16 +13,18 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+# fmt: off
 _MODULES = (
     "nvidia", "nouveau", "nova_", "ib_", "rdma_", "mlx4_", "mlx5_", "irdma", "efa", "bnxt_re", "hfi1", "gdrdrv",
     "nv_peer_mem", "vfio",
-)  # fmt: skip
+)
 # The words of the kernel's command line about IOMMU, PCI and the driver; all others are nobody's business.
 _WORDS = (
     "iommu", "intel_iommu=", "amd_iommu=", "pci", "nvidia", "nouveau.", "vfio", "rd.driver.blacklist=",
     "modprobe.blacklist=", "module_blacklist=", "nomodeset", "nosmt", "isolcpus=", "maxcpus=", "numa_balancing=",
     "transparent_hugepage=",
-)  # fmt: skip
+)
+# fmt: on
 # Programs that use GPUs. A name in /proc is cut at 15 characters.
 _DRIVER_TOOLS = ("nvidia-", "nv-hostengine", "dcgm")
 _PYTHONS = ("python", "pt_main_thread", "torchrun", "accelerate")

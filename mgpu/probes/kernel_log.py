@@ -169,9 +169,13 @@ def _from_journal(journalctl: str) -> Iterator[tuple[float, str]]:
     command = [journalctl, "-k", "-b", "-q", "--no-pager", "-o", "short-monotonic", "-n", str(_JOURNAL_LINES)]
     try:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
             errors="replace",
-        )  # fmt: skip
+        )
     except OSError:
         return
     with process:

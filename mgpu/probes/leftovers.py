@@ -27,11 +27,13 @@ _SERVICES = {
 # torch names its processes pt_main_thread and pt_elastic, ray its workers after their task.
 _PYTHON = ("python", "pt_", "torchrun", "accelerate", "deepspeed", "ray::")
 _COMPILERS = frozenset({"ninja", "nvcc", "cicc", "ptxas", "cudafe++", "cc1plus"})
+# fmt: off
 # Who takes in processes whose parent is gone.
 _REAPERS = frozenset({
     "systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan", "runit", "containerd-shim",
     "conmon",
-})  # fmt: skip
+})
+# fmt: on
 # include/linux/proc_ns.h, PROC_PID_INIT_INO: the namespace in which every process is seen.
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 # What NCCL, torch, CUDA, Python and Open MPI leave in /dev/shm when they are killed. Semaphores of other names may be
@@ -329,9 +331,14 @@ def _locks(root: str, compiling: bool) -> list[dict[str, Any]] | None:
             continue
         age = round(max(0.0, now - status.st_mtime), 1)
         found.append(
-            {"path": _text(path), "kind": "lock", "size_bytes": status.st_size, "age_s": age,
-             "owner_alive": True if compiling else None}
-        )  # fmt: skip
+            {
+                "path": _text(path),
+                "kind": "lock",
+                "size_bytes": status.st_size,
+                "age_s": age,
+                "owner_alive": True if compiling else None,
+            }
+        )
     return found
 
 

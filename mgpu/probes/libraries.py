@@ -17,21 +17,22 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+# fmt: off
 # Packages whose requirements are read, and packages that a requirement may name.
 _STACK = frozenset({
     "accelerate", "torch", "transformers", "datasets", "deepspeed", "peft", "trl", "flash-attn", "bitsandbytes",
     "triton", "numpy", "torchvision", "torchaudio", "transformer-engine", "torchao", "xformers", "huggingface-hub",
     "tokenizers", "safetensors", "diffusers", "lightning", "pytorch-lightning", "vllm", "liger-kernel",
-})  # fmt: skip
+})
 # One copy of these is enough; which of two is used is decided by the order of sys.path.
 _ONCE = (
     "torch", "accelerate", "transformers", "deepspeed", "peft", "trl", "datasets", "triton", "flash-attn",
-)  # fmt: skip
+)
 # Compiled for one torch each; the name of their wheel says for which.
 _COMPILED = frozenset({
     "flash-attn", "flash-attn-3", "mamba-ssm", "causal-conv1d", "xformers", "torch-scatter", "torch-sparse",
     "torch-cluster", "pyg-lib", "natten", "gsplat",
-})  # fmt: skip
+})
 # Modules that torch 2.13, accelerate 1.15 and its launcher import on Python 3.11, and what else trainings import.
 _IMPORTED = (
     "argparse", "array", "ast", "asyncio", "base64", "binascii", "bisect", "bz2", "calendar", "cmath",
@@ -48,10 +49,11 @@ _IMPORTED = (
     "flash_attn", "xformers", "triton", "tokenizers", "safetensors", "huggingface_hub", "packaging", "yaml", "tqdm",
     "psutil", "pynvml", "typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "filelock", "fsspec", "requests",
     "regex", "einops", "pandas", "pyarrow", "scipy", "sklearn", "wandb", "tensorboard", "lightning",
-)  # fmt: skip
+)
 _COMPARE = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+}
+# fmt: on
 _LIBRARY = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|nvJitLink|nvrtc|cusparse|nccl)\.so\.(\d+(?:\.\d+)?)")
 _PLUGINS = {"NCCL_NET_PLUGIN": "nccl-net", "NCCL_TUNER_PLUGIN": "nccl-tuner", "NCCL_PROFILER_PLUGIN": "nccl-profiler"}
 _MOST_ENTRIES = 20_000  # of a folder on LD_LIBRARY_PATH
@@ -168,9 +170,7 @@ def _requires(folders: Sequence[_Folder]) -> dict[str, list[str]]:
 def _requirements(info: str, extras: frozenset[str]) -> list[str]:
     """The lines of one METADATA that name something known, without extras but the ones named."""
     header = (_read(os.path.join(info, "METADATA"), _HEADER) or "").partition("\n\n")[0]
-    found = [
-        f"python{version.strip()}" for version in re.findall(r"^Requires-Python:(.*)$", header, re.MULTILINE)
-    ]  # fmt: skip
+    found = [f"python{version.strip()}" for version in re.findall(r"^Requires-Python:(.*)$", header, re.MULTILINE)]
     for line in re.findall(r"^Requires-Dist:(.*)$", header, re.MULTILINE):
         requirement, _, marker = line.partition(";")
         name = re.match(r"\s*([A-Za-z0-9][\w.-]*)", requirement)
@@ -480,7 +480,7 @@ def _says(*command: str) -> str:
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_NVCC_S, stdin=subprocess.DEVNULL, check=False
-        )  # fmt: skip
+        )
     except (OSError, subprocess.SubprocessError, ValueError):
         return ""
     return done.stdout.partition("release ")[2]

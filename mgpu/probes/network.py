@@ -29,12 +29,36 @@ _UP, _LOOPBACK_TYPE, _INFINIBAND_TYPE, _LINK_SCOPE, _HOST_SCOPE = 1, 772, 32, 25
 _STATE_UNKNOWN, _STATE_UP = 0, 6  # IF_OPER_*: the kernel calls an interface running in these two
 
 _KINDS = {
-    "ipoib": "infiniband", "bond": "bond", "team": "bond", "vlan": "vlan", "macvlan": "macvlan", "ipvlan": "macvlan",
-    "macvtap": "macvlan", "bridge": "bridge", "veth": "veth",
+    "ipoib": "infiniband",
+    "bond": "bond",
+    "team": "bond",
+    "vlan": "vlan",
+    "macvlan": "macvlan",
+    "ipvlan": "macvlan",
+    "macvtap": "macvlan",
+    "bridge": "bridge",
+    "veth": "veth",
 } | dict.fromkeys(
-    ("tun", "wireguard", "vxlan", "geneve", "gre", "gretap", "ip6gre", "ip6gretap", "erspan", "ipip", "ip6tnl", "sit",
-     "vti", "vti6", "xfrm", "ppp"), "tunnel",
-)  # fmt: skip
+    (
+        "tun",
+        "wireguard",
+        "vxlan",
+        "geneve",
+        "gre",
+        "gretap",
+        "ip6gre",
+        "ip6gretap",
+        "erspan",
+        "ipip",
+        "ip6tnl",
+        "sit",
+        "vti",
+        "vti6",
+        "xfrm",
+        "ppp",
+    ),
+    "tunnel",
+)
 _NOWHERE = frozenset({"dummy", "ifb", "nlmon", "netdevsim"})  # kinds that are made to lead nowhere
 _OUTSIDE = frozenset({"physical", "infiniband", "wireless", "bond", "vlan"})  # a bridge over one of these leads out
 
@@ -127,9 +151,7 @@ def _first_host(nodelist: str) -> str | None:
     return "".join(part or "" for part in found.groups()) or None if found else None
 
 
-def _master(
-    name: str, origin: str, resolved: Resolved, interfaces: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:  # fmt: skip
+def _master(name: str, origin: str, resolved: Resolved, interfaces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     addresses, error, sockets = resolved
     owner = {address: interface["name"] for interface in interfaces for address in interface["addresses"]}
     local = any(address in owner or _is_loopback(address) for address in addresses) if addresses and owner else None
@@ -269,21 +291,23 @@ def _interfaces(
         own = owned.get(index, [])
         speed = _whole(_read(f"{folder}/speed")) if folder else None
         duplex = _read(f"{folder}/duplex") if folder else None
-        found.append({
-            "name": link["name"],
-            "up": link["up"],
-            "loopback": link["type"] == _LOOPBACK_TYPE,
-            "addresses": [address for address, _ in own],
-            "virtual": link["name"] not in routes and _ends_here(link, kind, index in leads_out, own),
-            "mtu": link["mtu"],
-            "speed_mbit_per_s": speed if speed and speed > 0 else None,
-            "kind": kind,
-            "running": link["up"] and link["state"] in (_STATE_UNKNOWN, _STATE_UP),
-            "full_duplex": {"full": True, "half": False}.get(duplex or ""),
-            "ipv4": any(":" not in address for address, _ in own),
-            "ipv6": any(":" in address and not _is_loopback(address) for address, _ in own),
-            "routable": any(_is_routable(address, scope) for address, scope in own),
-        })  # fmt: skip
+        found.append(
+            {
+                "name": link["name"],
+                "up": link["up"],
+                "loopback": link["type"] == _LOOPBACK_TYPE,
+                "addresses": [address for address, _ in own],
+                "virtual": link["name"] not in routes and _ends_here(link, kind, index in leads_out, own),
+                "mtu": link["mtu"],
+                "speed_mbit_per_s": speed if speed and speed > 0 else None,
+                "kind": kind,
+                "running": link["up"] and link["state"] in (_STATE_UNKNOWN, _STATE_UP),
+                "full_duplex": {"full": True, "half": False}.get(duplex or ""),
+                "ipv4": any(":" not in address for address, _ in own),
+                "ipv6": any(":" in address and not _is_loopback(address) for address, _ in own),
+                "routable": any(_is_routable(address, scope) for address, scope in own),
+            }
+        )
     return found
 
 

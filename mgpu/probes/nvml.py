@@ -44,9 +44,11 @@ _SECOND_READING_S = 0.05
 _PATIENCE_S = 2.0
 # pynvml's NVML_P2P_CAPS_INDEX_READ is a tuple by mistake (13.615.71)
 _P2P_READ, _P2P_WRITE, _P2P_NVLINK, _P2P_ATOMICS = 0, 1, 2, 3
+# fmt: off
 _WITHOUT_A_HANDLE = (
     "uuid", "name", "pci", "compute_capability", "memory_total_bytes", "memory_used_bytes", "memory_free_bytes",
-)  # fmt: skip
+)
+# fmt: on
 _TOPOLOGY = {0: "LOC", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _END = object()  # past the last NVLink
 _REMOTE = {0: "gpu", 1: "other", 2: "switch"}
@@ -608,15 +610,21 @@ def _links(pynvml: Any, call: _Caller, gpus: list[dict[str, Any]], handles: dict
             if not known:
                 call.gaps[f"{at}.nvlinks"] = ["crashed", "the NVLinks of one of the two could not be read"]
             level = call(f"{at}.topology", pynvml.nvmlDeviceGetTopologyCommonAncestor, handles[a], handles[b])
-            links.append({
-                "a": a,
-                "b": b,
-                "topology": _TOPOLOGY.get(level),
-                "nvlinks": (direct or min(switch[a], switch[b])) if known else None,
-                "through_switch": not direct and bool(switch[a] and switch[b]),
-                "p2p_read": call(f"{at}.p2p_read", pynvml.nvmlDeviceGetP2PStatus, handles[a], handles[b], _P2P_READ),
-                "p2p_write": call(f"{at}.p2p_write", pynvml.nvmlDeviceGetP2PStatus, handles[a], handles[b], _P2P_WRITE),
-            })  # fmt: skip
+            links.append(
+                {
+                    "a": a,
+                    "b": b,
+                    "topology": _TOPOLOGY.get(level),
+                    "nvlinks": (direct or min(switch[a], switch[b])) if known else None,
+                    "through_switch": not direct and bool(switch[a] and switch[b]),
+                    "p2p_read": call(
+                        f"{at}.p2p_read", pynvml.nvmlDeviceGetP2PStatus, handles[a], handles[b], _P2P_READ
+                    ),
+                    "p2p_write": call(
+                        f"{at}.p2p_write", pynvml.nvmlDeviceGetP2PStatus, handles[a], handles[b], _P2P_WRITE
+                    ),
+                }
+            )
             if not call.hurried:
                 links[-1] |= {
                     name: call(f"{at}.{name}", pynvml.nvmlDeviceGetP2PStatus, handles[a], handles[b], number)
@@ -679,10 +687,8 @@ def _device_nodes(dev_root: str, *, try_them: bool = False) -> dict[str, Any]:
     except OSError:
         return {"device_nodes": [], "nodes_denied": None}
     opened = [
-        name
-        for name in names
-        if name in ("nvidiactl", "nvidia-uvm", "dxg") or name.removeprefix("nvidia").isdecimal()
-    ]  # fmt: skip
+        name for name in names if name in ("nvidiactl", "nvidia-uvm", "dxg") or name.removeprefix("nvidia").isdecimal()
+    ]
     denied = [name for name in opened if not _usable(f"{dev_root}/{name}", try_it=try_them)]
     return {
         "device_nodes": [f"/dev/{name}" for name in names],

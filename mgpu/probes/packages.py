@@ -20,12 +20,14 @@ from typing import Any
 
 _MOST_BYTES = 4 << 20  # of a METADATA or a version file; the longest have 0.3 MiB
 _MOST_NCCL = 64 << 10  # of an nccl.conf: NCCL has some 200 variables
+# fmt: off
 _WANTED = (
     "accelerate", "torch", "transformers", "datasets", "deepspeed", "peft", "trl", "flash_attn", "bitsandbytes",
     "triton", "numpy", "nvidia_ml_py", "pynvml", "torchvision", "torchaudio", "transformer_engine", "torchao",
     "xformers", "huggingface_hub", "tokenizers", "safetensors", "diffusers", "lightning", "pytorch_lightning", "vllm",
     "liger_kernel", "causal_conv1d", "mamba_ssm", "apex", "ninja", "ms_amp",
-)  # fmt: skip
+)
+# fmt: on
 
 
 def probe() -> Iterator[dict[str, Any]]:

@@ -114,13 +114,15 @@ def _devices(torch: Any) -> dict[str, Any]:
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         uuid = getattr(properties, "uuid", None)
-        devices.append({
-            "index": index,
-            "name": properties.name,
-            "compute_capability": [properties.major, properties.minor],
-            "memory_total_bytes": properties.total_memory,
-            "uuid": f"GPU-{uuid}" if uuid is not None else None,
-        })  # fmt: skip
+        devices.append(
+            {
+                "index": index,
+                "name": properties.name,
+                "compute_capability": [properties.major, properties.minor],
+                "memory_total_bytes": properties.total_memory,
+                "uuid": f"GPU-{uuid}" if uuid is not None else None,
+            }
+        )
     return {"cuda_available": True, "device_count": len(devices), "devices": devices}
 
 

@@ -37,10 +37,10 @@ def probe(
     ]
     *answers, models, health = _ask(questions, patience_s)
     found = [
-        answer or {"role": role, "path": path, "exists": None, "answered": False,
-                   "error": f"no answer in {patience_s:g} s"}
+        answer
+        or {"role": role, "path": path, "exists": None, "answered": False, "error": f"no answer in {patience_s:g} s"}
         for (role, path), answer in zip(folders, answers, strict=True)
-    ]  # fmt: skip
+    ]
     yield {"storage": {"folders": found, "hf_cache_models": models, "lustre_health": health}}
 
 

@@ -22,16 +22,18 @@ _FIRST_PIDS = "pid:[4026531836]"
 _CAPABILITIES = {14: "ipc_lock", 19: "sys_ptrace", 21: "sys_admin", 23: "sys_nice", 24: "sys_resource", 34: "syslog"}
 # get_mempolicy(2), by `uname -m`: 32-bit machines have no GPU worth asking for.
 _GET_MEMPOLICY = {"x86_64": 239, "aarch64": 236, "ppc64le": 260}
+# fmt: off
 # What the root mount of a container says of who made it: its folder, or the layers of its overlay.
 _ROOT_MOUNTS = {
     "/enroot": "enroot", "pyxis_": "enroot", "/docker/": "docker", "/containers/storage/": "podman",
     "/containerd/": "containerd",
-}  # fmt: skip
+}
 _HYPERVISORS = {
     "kvm": "KVM", "qemu": "QEMU", "vmware": "VMware", "virtualbox": "VirtualBox", "xen": "Xen",
     "virtual machine": "Hyper-V", "amazon ec2": "Amazon EC2", "google compute": "Google Compute Engine",
     "firecracker": "Firecracker",
-}  # fmt: skip
+}
+# fmt: on
 # What lies on a file server may hang: it costs its own answer, not those of the probes after it.
 _PATIENCE_S = 0.5
 _NO_LIMIT = 1 << 60  # cgroup v1 writes "no limit" as a number near 2^63

@@ -170,18 +170,25 @@ def _prompt(question: Question) -> Any:
             continue
         choices.append(
             questionary.Choice(
-                clean(text), value=choice.name, disabled=clean(choice.disabled) if choice.disabled else None,
+                clean(text),
+                value=choice.name,
+                disabled=clean(choice.disabled) if choice.disabled else None,
                 checked=choice.name in marked and not choice.disabled,
             )
-        )  # fmt: skip
+        )
     if question.many:
         prompt = questionary.checkbox(message, choices=choices, qmark="?", pointer=">", instruction=" ")
     else:
         open_names = [choice.name for choice in question.choices if not choice.disabled and not choice.heading]
         prompt = questionary.select(
-            message, choices=choices, qmark="?", pointer=">", instruction=" ", use_shortcuts=question.numbered,
+            message,
+            choices=choices,
+            qmark="?",
+            pointer=">",
+            instruction=" ",
+            use_shortcuts=question.numbered,
             default=question.default if question.default in open_names else None,
-        )  # fmt: skip
+        )
     return _with_keys(prompt, question)
 
 

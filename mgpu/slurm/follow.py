@@ -147,9 +147,17 @@ class _Follower:
         if self.record is not None and self.record.ran_s is not None:  # it may have run before anybody looked
             seconds = max(seconds, self.record.ran_s)
         return Followed(
-            self.job, self.record, seconds, self.signalled, self.timed_out, left, self.never, held, self.printed,
+            self.job,
+            self.record,
+            seconds,
+            self.signalled,
+            self.timed_out,
+            left,
+            self.never,
+            held,
+            self.printed,
             self.tails[0].path or (self.record.output if self.record else ""),
-        )  # fmt: skip
+        )
 
     def _ran(self) -> float:
         return self.ran_s + (time.monotonic() - self.running_since if self.running_since is not None else 0.0)

@@ -52,9 +52,11 @@ def environment(job: JobScript, here: Allocation, environ: Mapping[str, str] = o
     if (here.step or each) and here.nodes:
         number = str(here.nodes * int(each or 1))
         added |= {
-            "SLURM_NNODES": str(here.nodes), "SLURM_NTASKS": number, "SLURM_NPROCS": number,
+            "SLURM_NNODES": str(here.nodes),
+            "SLURM_NTASKS": number,
+            "SLURM_NPROCS": number,
             "SLURM_NTASKS_PER_NODE": each or "1",
-        }  # fmt: skip
+        }
         if nodes := environ.get("SLURM_JOB_NODELIST"):
             added["SLURM_NODELIST"] = nodes
     if cpus is not None and cpus.value and cpus.value.isdecimal() and "SLURM_CPUS_PER_TASK" not in environ:
@@ -79,8 +81,9 @@ def refuse_too_large(prepared: Prepared, here: Allocation) -> None:
     for name in ("gpus-per-node", "gres"):
         said = prepared.job.directive(name)
         if said is not None and said.value:
-            gpus = gpus or _count(next((part for part in said.value.split(",") if name != "gres" or
-                                        part.startswith("gpu")), ""))  # fmt: skip
+            gpus = gpus or _count(
+                next((part for part in said.value.split(",") if name != "gres" or part.startswith("gpu")), "")
+            )
     has = f"the allocation (job {here.job}) has"
     if wanted and here.nodes and wanted > here.nodes:
         words = f"{prepared.name} wants {wanted} nodes, {has} {here.nodes}: --nodes {here.nodes}, or a larger salloc"

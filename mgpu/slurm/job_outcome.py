@@ -268,9 +268,15 @@ def _ended(fallen: Sequence[tuple[str | None, Fallen]], task: Task | None) -> tu
     for node, rank in fallen:
         where = node or (task.node if task is not None and rank.first and len(roots) == 1 else rank.host)
         one = EndedRank(
-            rank.rank, rank.exit_code, rank.rank in marked, rank.local_rank, where, rank.pid, at=rank.at,
+            rank.rank,
+            rank.exit_code,
+            rank.rank in marked,
+            rank.local_rank,
+            where,
+            rank.pid,
+            at=rank.at,
             error=rank.error,
-        )  # fmt: skip
+        )
         before = ranks.get(rank.rank)
         ranks[rank.rank] = one if before is None else replace(before, host=before.host or one.host)
     return tuple(ranks[number] for number in sorted(ranks))

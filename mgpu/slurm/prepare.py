@@ -186,11 +186,23 @@ def _job(request: Request, words: list[str], config: Config, folder: Path) -> Jo
             does = f"has no job script; a job on Slurm takes {', '.join(SHAPES)}"
         raise MgpuError(f"--launcher {choice.launcher} {does}", errors.USAGE)
     return Job(
-        tuple(words), cast(Shape, choice.launcher), str(Path(config.path).absolute()), nodes, request.spare, gpus,
-        gpus or each, name=Path(words[1] if words[0] == "-m" else words[0]).name.removesuffix(".py"),
-        partition=request.partition, account=request.account, qos=request.qos, time=request.time,
-        preflight=request.preflight, mgpu=_mgpu(), logs=str(folder), env=pinned(config.launch_flags) if gpus else {},
-    )  # fmt: skip
+        tuple(words),
+        cast(Shape, choice.launcher),
+        str(Path(config.path).absolute()),
+        nodes,
+        request.spare,
+        gpus,
+        gpus or each,
+        name=Path(words[1] if words[0] == "-m" else words[0]).name.removesuffix(".py"),
+        partition=request.partition,
+        account=request.account,
+        qos=request.qos,
+        time=request.time,
+        preflight=request.preflight,
+        mgpu=_mgpu(),
+        logs=str(folder),
+        env=pinned(config.launch_flags) if gpus else {},
+    )
 
 
 def _config(request: Request) -> Config:

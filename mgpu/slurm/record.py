@@ -139,10 +139,18 @@ def of_sacct(job: int, text: str, fields: tuple[str, ...] = _SACCT) -> Record | 
     state = found["State"].split(" ")[0].rstrip("+")  # "CANCELLED by 1000"
     restarts = found.get("Restarts", "")
     return Record(
-        job, state, found.get("Reason", ""), code, signal, found.get("NodeList", ""), found.get("Start", ""),
-        name=found.get("JobName", ""), partition=found.get("Partition", ""),
-        restarts=int(restarts) if restarts.isdecimal() else 0, ran_s=_seconds(found.get("Elapsed", "")),
-    )  # fmt: skip
+        job,
+        state,
+        found.get("Reason", ""),
+        code,
+        signal,
+        found.get("NodeList", ""),
+        found.get("Start", ""),
+        name=found.get("JobName", ""),
+        partition=found.get("Partition", ""),
+        restarts=int(restarts) if restarts.isdecimal() else 0,
+        ran_s=_seconds(found.get("Elapsed", "")),
+    )
 
 
 def files(path: str, record: Record) -> tuple[str, ...]:
@@ -152,9 +160,16 @@ def files(path: str, record: Record) -> tuple[str, ...]:
     """
     node = re.split(r"[,\[]", record.nodes)[0]
     known = {
-        "j": str(record.job), "A": str(record.job), "x": record.name, "r": str(record.restarts), "%": "%", "n": "0",
-        "t": "0", "s": "batch", **({"N": node} if node and "[" not in record.nodes else {}),
-    }  # fmt: skip
+        "j": str(record.job),
+        "A": str(record.job),
+        "x": record.name,
+        "r": str(record.restarts),
+        "%": "%",
+        "n": "0",
+        "t": "0",
+        "s": "batch",
+        **({"N": node} if node and "[" not in record.nodes else {}),
+    }
     filled = re.sub(r"%\d*([a-zA-Z%])", lambda found: known.get(found[1], found[0]), path)
     return tuple(dict.fromkeys((path, filled))) if path else ()
 

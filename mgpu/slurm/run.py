@@ -58,10 +58,13 @@ def check(request: Request) -> None:
         (request.port, "--port", "the job takes one that follows from its number"),
         (request.exec_, "--exec", "the job runs elsewhere"),
         (request.watch, "--watch", "the GPUs are on other machines"),
-        (request.smoke != "auto", f"--smoke {request.smoke}", "the pre-flight in the job is the test: --no-preflight "
-         "leaves it out"),
+        (
+            request.smoke != "auto",
+            f"--smoke {request.smoke}",
+            "the pre-flight in the job is the test: --no-preflight leaves it out",
+        ),
         (request.print_command, "--print-command", "--dry-run shows the script and the command"),
-    )  # fmt: skip
+    )
     for given, flag, why in nothing:
         if given:
             raise MgpuError(f"{flag} means nothing with --slurm: {why}", errors.USAGE)
@@ -76,8 +79,12 @@ def check(request: Request) -> None:
         raise MgpuError(words, errors.USAGE)
     if request.nodes == 0:
         raise MgpuError("--nodes 0: give 1 or more", errors.USAGE)
-    for flag, value in (("--partition", request.partition), ("--account", request.account), ("--qos", request.qos),
-                        ("--time", request.time)):  # fmt: skip
+    for flag, value in (
+        ("--partition", request.partition),
+        ("--account", request.account),
+        ("--qos", request.qos),
+        ("--time", request.time),
+    ):
         if value.startswith("-") or any(character.isspace() or not character.isprintable() for character in value):
             raise MgpuError(f"{flag} {value!r}: one word, as Slurm has it", errors.USAGE)
 

@@ -19,11 +19,13 @@ from mgpu.snapshot import Config, Driver, Snapshot
 from mgpu.text import plural
 
 _STRATEGIES = {"FSDP": "fsdp", "DEEPSPEED": "deepspeed"}
+# fmt: off
 # What a rehearsal on the CPU leaves out of the config: it is about GPUs, or accelerate has it on them only.
 _OF_GPUS = frozenset({
     "gpu_ids", "enable_cpu_affinity", "fsdp_config", "deepspeed_config", "megatron_lm_config", "parallelism_config",
     "fp8_config", "fp16", "machine_rank", "main_process_ip", "rdzv_backend", "same_network",
-})  # fmt: skip
+})
+# fmt: on
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,11 @@ def named(request: Request) -> str:
 def _rehearsed(config: Config, ranks: int, strategy: str, scratch: Path) -> Subject:
     """A copy for the CPU, with what the CPU can of it: accelerate refuses fp16 and fp8 there."""
     shape: dict[str, Any] = {
-        "distributed_type": "MULTI_GPU", "num_processes": ranks, "num_machines": 1, "use_cpu": True,
-    }  # fmt: skip
+        "distributed_type": "MULTI_GPU",
+        "num_processes": ranks,
+        "num_machines": 1,
+        "use_cpu": True,
+    }
     notes = []
     if config.precision in ("fp16", "fp8"):
         shape["mixed_precision"] = "bf16"

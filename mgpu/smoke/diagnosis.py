@@ -29,11 +29,13 @@ _STALL_S = 10.0
 _LEAST_S = 5.0  # a launcher needs about 3 s to start two ranks: nothing is begun that could not end
 _ALONE = ("start", "device", "group")  # what every other rung stands on
 _RUNGS = (*COMMUNICATES, "checkpoint")
+# fmt: off
 # Failures that a change could cure; every other kind is certain in itself (a full disk, no GPU, a wrong config).
 _KINDS = (
     None, "wrong_numbers", "pair_wrong_numbers", "gradients_differ", "loss_did_not_fall",
     "cuda_error", "interface_missing",
-)  # fmt: skip
+)
+# fmt: on
 _STOPPED = ("stopped", "traced")
 
 Tell = Callable[[Trial], None]
@@ -176,7 +178,7 @@ class _Search:
         environment = {**self.attempt.environment, **nccl_log.environment(orders, environ), **one.environment}
         return replace(
             self.attempt, orders=orders, timeout_s=limit_s, environment=environment, ranks=len(one.gpus) or None
-        )  # fmt: skip
+        )
 
 
 def _how_it_ended(ranks: Ranks) -> str:

@@ -72,21 +72,28 @@ class Request:
             self._check_preflight()
         if self.show:
             started = (
-                ("--cpu", self.cpu is not None), ("--gpus", self.gpus), ("--fill", self.fill_percent),
-                ("--baseline", self.baseline), ("--checkpoint-dir", self.checkpoint_folder),
-                ("--node-rank", self.node is not None), ("--allow-busy", self.allow_busy),
+                ("--cpu", self.cpu is not None),
+                ("--gpus", self.gpus),
+                ("--fill", self.fill_percent),
+                ("--baseline", self.baseline),
+                ("--checkpoint-dir", self.checkpoint_folder),
+                ("--node-rank", self.node is not None),
+                ("--allow-busy", self.allow_busy),
                 ("--timeout", self.timeout_s is not None),
-            )  # fmt: skip
+            )
             if given := [flag for flag, value in started if value]:
                 raise MgpuError(f"--show runs nothing: leave out {', '.join(given)}", USAGE)
 
     def _check_preflight(self) -> None:
         """What a pre-flight has no use for: it chooses levels, ranks and folders for each node itself."""
         useless = (
-            ("--gpus", self.gpus), ("--node-rank", self.node is not None), ("--show", self.show),
-            ("--fill", self.fill_percent), ("--baseline", self.baseline),
+            ("--gpus", self.gpus),
+            ("--node-rank", self.node is not None),
+            ("--show", self.show),
+            ("--fill", self.fill_percent),
+            ("--baseline", self.baseline),
             ("--format", self.format not in ("human", "json")),
-        )  # fmt: skip
+        )
         if given := [flag for flag, value in useless if value]:
             raise MgpuError(f"--slurm is the pre-flight of all nodes: leave out {', '.join(given)}", USAGE)
 

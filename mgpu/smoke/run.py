@@ -131,7 +131,7 @@ def _climb(attempt: Attempt, snapshot: Snapshot, request: Request, talk: screen.
 
 def _conclude(
     snapshot: Snapshot, subject: Subject, request: Request, started: float, talk: screen.Screen | None
-) -> int:  # fmt: skip
+) -> int:
     """Judge the ranks, stamp a pass, tell the verdict."""
     ranks = snapshot.ranks
     assert ranks is not None

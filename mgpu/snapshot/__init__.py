@@ -160,10 +160,12 @@ FACTS: tuple[str, ...] = tuple(
 )
 
 
+# fmt: off
 # Facts of a run and its config, not of the machine: there only where they were asked for.
 OF_A_RUN = frozenset({
     "config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs", "script", "job_script", "log", "run", "fleet",
-})  # fmt: skip
+})
+# fmt: on
 
 
 def to_json(snapshot: Snapshot) -> dict[str, Any]:

@@ -21,11 +21,13 @@ from mgpu.snapshot.fast_dataclass import dataclass
 
 T = TypeVar("T")
 
+# fmt: off
 # The unit of a number, by the last part of its field's name; bytes are shown as KiB, MiB or GiB.
 UNITS = (
     ("_bytes", ""), ("_mbit_per_s", " Mbit/s"), ("_gbit_per_s", " Gbit/s"), ("_gt_per_s", " GT/s"),
     ("_mb_per_s", " MB/s"), ("_percent", " %"), ("_mhz", " MHz"), ("_w", " W"), ("_c", " C"), ("_s", " s"),
-)  # fmt: skip
+)
+# fmt: on
 
 
 def unit_of(name: str) -> tuple[str, str]:

@@ -141,9 +141,17 @@ class KernelLog:
 
 
 FolderRole: TypeAlias = Literal[
-    "current", "temporary", "home", "named", "output",
-    "hf_cache", "torch_cache", "triton_cache", "inductor_cache", "extensions",
-]  # fmt: skip
+    "current",
+    "temporary",
+    "home",
+    "named",
+    "output",
+    "hf_cache",
+    "torch_cache",
+    "triton_cache",
+    "inductor_cache",
+    "extensions",
+]
 
 
 @dataclass(frozen=True)

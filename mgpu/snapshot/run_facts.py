@@ -87,12 +87,14 @@ class Log:
     last: Text | None = None  # the last line before the launcher's own, of one that tells of a failed rank
 
 
+# fmt: off
 SIGNAL_NAMES = {
     1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
     9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
     16: "SIGSTKFLT", 24: "SIGXCPU", 25: "SIGXFSZ", 26: "SIGVTALRM", 27: "SIGPROF", 29: "SIGIO", 30: "SIGPWR",
     31: "SIGSYS",
-}  # fmt: skip
+}
+# fmt: on
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,7 @@ def matrix(snapshot: Snapshot) -> list[list[str]]:
 
 def reading(gpus: Sequence[Gpu], table: Sequence[Sequence[str]]) -> str:
     """What the matrix means, for somebody who never read one."""
-    pairs = {
-        (gpus[a].index, gpus[b].index): table[a][b] for a in range(len(gpus)) for b in range(a + 1, len(gpus))
-    }  # fmt: skip
+    pairs = {(gpus[a].index, gpus[b].index): table[a][b] for a in range(len(gpus)) for b in range(a + 1, len(gpus))}
     kinds = sorted(set(pairs.values()), key=_rank)
     if "?" in kinds:
         return "not every pair could be read; nothing is said about which GPUs are close."
@@ -55,9 +53,7 @@ def reading(gpus: Sequence[Gpu], table: Sequence[Sequence[str]]) -> str:
     together = [group for group in groups if len(group) > 1]
     alone = [group[0] for group in groups if len(group) == 1]
     between = "NVLinks" if worst.startswith("NV") else _CROSSES.get(worst, worst)
-    inside = sorted(
-        {pairs[a, b] for group in together for a in group for b in group if a < b}, key=_rank
-    )  # fmt: skip
+    inside = sorted({pairs[a, b] for group in together for a in group for b in group if a < b}, key=_rank)
     said = " and ".join(f"GPU {spans(group)}" for group in together) if len(together) < 5 else _several(together)
     are = "is a close group" if len(together) == 1 else "are close groups"
     text = f"{said} {are} ({', '.join(inside)})"

@@ -26,12 +26,14 @@ from mgpu.snapshot import Config
 if TYPE_CHECKING:
     from mgpu.validate.request import Request
 
+# fmt: off
 # Settings of the launcher that a config may leave out; what only other accelerators read is not among them.
 _DEFAULTS = (
     "num_processes", "num_machines", "machine_rank", "mixed_precision", "gpu_ids", "main_process_ip",
     "main_process_port", "rdzv_backend", "same_network", "use_cpu", "debug", "enable_cpu_affinity",
     "num_cpu_threads_per_process", "dynamo_backend",
-)  # fmt: skip
+)
+# fmt: on
 # A key of these sections is a setting of this name, with or without the prefix in the file (launch.py).
 _PREFIX = {"fsdp_config": "fsdp_", "fp8_config": "fp8_", "dynamo_config": "dynamo_"}
 # The type that a section counts for.

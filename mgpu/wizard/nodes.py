@@ -91,9 +91,19 @@ def nodes(snapshot: Snapshot, answers: Answers, site: Site) -> Nodes:
     seen = _seen(snapshot, gpus, kind, count, named=site.named)
     cleared = {name: value for name, value in answers.origins.items() if name != "gpus"}
     return Nodes(
-        seen, replace(answers, gpus=None, origins=cleared), _told(gpus), count, origin, reason, partition, kind,
-        gpu_type, known, tuple(problems), choices,
-    )  # fmt: skip
+        seen,
+        replace(answers, gpus=None, origins=cleared),
+        _told(gpus),
+        count,
+        origin,
+        reason,
+        partition,
+        kind,
+        gpu_type,
+        known,
+        tuple(problems),
+        choices,
+    )
 
 
 def usable(cluster: Cluster | None) -> tuple[Partition, ...]:

@@ -56,12 +56,19 @@ def propose(snapshot: Snapshot, answers: Answers, machine: str, site: Site = _NO
     problems = (*extra.problems, *(text for text in whole.problems if text not in extra.problems))
     notes = [text for text in (*extra.notes, *whole.notes) if "export OMP_NUM_THREADS" not in text]  # the job does it
     proposal = replace(
-        whole, settings=tuple(settings), problems=tuple(dict.fromkeys(problems)), notes=tuple(notes), answers=answers,
-        options={**whole.options, **extra.options}, chosen={**whole.chosen, **extra.chosen}, engine=engine,
-        machine=_headline(on, whole, engine), gpus_of_node=on.kind.gpus if on.kind else None,
+        whole,
+        settings=tuple(settings),
+        problems=tuple(dict.fromkeys(problems)),
+        notes=tuple(notes),
+        answers=answers,
+        options={**whole.options, **extra.options},
+        chosen={**whole.chosen, **extra.chosen},
+        engine=engine,
+        machine=_headline(on, whole, engine),
+        gpus_of_node=on.kind.gpus if on.kind else None,
         gpus_named=job.gpus_named(on, site),
         gpu_model=(on.snapshot.gpus[0].name or "").removeprefix("NVIDIA ") if on.snapshot.gpus else "",
-    )  # fmt: skip
+    )
     return replace(proposal, job=job.made(proposal, on, site))
 
 

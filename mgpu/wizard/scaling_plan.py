@@ -59,10 +59,18 @@ def sheet(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | 
         reference = answers.batch_per_gpu * (answers.accum or 1)  # what one GPU does
     counts = _counts(answers, here)
     rows = plan.table(
-        counts, per_gpu=answers.batch_per_gpu, accumulate=answers.accum or 1, wanted=answers.effective_batch,
-        samples=answers.dataset_size, drop_last=bool(answers.drop_last), reference=reference, lr=answers.lr,
-        tuned_at=answers.lr_ref_batch, optimizer=optimizer, measured=measured,
-    )  # fmt: skip
+        counts,
+        per_gpu=answers.batch_per_gpu,
+        accumulate=answers.accum or 1,
+        wanted=answers.effective_batch,
+        samples=answers.dataset_size,
+        drop_last=bool(answers.drop_last),
+        reference=reference,
+        lr=answers.lr,
+        tuned_at=answers.lr_ref_batch,
+        optimizer=optimizer,
+        measured=measured,
+    )
     size = used.memory_bytes if used and not used.cpu else None
     held = {}
     if answers.params:

@@ -31,9 +31,13 @@ class _Table:
 
 
 def show(
-    answers: Answers, snapshot: Snapshot, screen: Screen, *, one_by_one: bool = False,
+    answers: Answers,
+    snapshot: Snapshot,
+    screen: Screen,
+    *,
+    one_by_one: bool = False,
     measured: Mapping[int, float] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Print the plan; `one_by_one` for screen readers: no table, a line for each number."""
     screen.show(lines(sheet(answers, snapshot, measured), answers, screen, one_by_one=one_by_one))
 

@@ -22,9 +22,17 @@ if TYPE_CHECKING:
 
 
 def found(
-    proposal: Proposal, screen: Screen, *, path: str, exists: bool, present: Proposal | None, stops: Sequence[str],
-    looked: str, granted: str = "", columns: bool = True,
-) -> list[Line]:  # fmt: skip
+    proposal: Proposal,
+    screen: Screen,
+    *,
+    path: str,
+    exists: bool,
+    present: Proposal | None,
+    stops: Sequence[str],
+    looked: str,
+    granted: str = "",
+    columns: bool = True,
+) -> list[Line]:
     """What this machine is, what stands in the way of a launch, and what would be written."""
     lines = unstyled(wrapped(f"{looked}: {proposal.machine}", screen.width))
     if granted:

@@ -128,10 +128,17 @@ class Session:
             proposal = self.scene.propose(state.answers)
             screen.show(
                 screens.found(
-                    proposal, screen, path=state.output, exists=exists, present=now, stops=self.stops,
-                    looked=self.looked, granted=self.scene.granted, columns=not self.plain,
+                    proposal,
+                    screen,
+                    path=state.output,
+                    exists=exists,
+                    present=now,
+                    stops=self.stops,
+                    looked=self.looked,
+                    granted=self.scene.granted,
+                    columns=not self.plain,
                 )
-            )  # fmt: skip
+            )
             screen.show([[]])
         elif state.step == flow.CONFIRM:
             text = self._text()

@@ -18,10 +18,12 @@ _ASSIGNS = re.compile(r"([A-Za-z_]\w*)(\[[^\]\s]{0,80}\])?(\+?)=")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!_-]")
 _REDIRECTS = re.compile(r"(?:\d+|\{\w+\})?(?:&>>|&>|<<<|<<-|<<|>>|>\||>&|<&|<>|<|>)")
 _PLAIN = re.compile(r"[^\s;&|()<>'\"\\$`]+")
+# fmt: off
 _RESERVED = frozenset({
     "if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case", "esac", "{", "}", "function",
     "select", "[[", "!", "time", "coproc",
-})  # fmt: skip
+})
+# fmt: on
 _DECLARES = frozenset({"export", "declare", "local", "readonly", "typeset"})
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "\\": "\\", "'": "'", '"': '"'}
 

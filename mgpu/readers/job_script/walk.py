@@ -67,9 +67,12 @@ class _Env:
     def copy(self) -> _Env:
         """For a branch or a subshell."""
         return dataclasses.replace(
-            self, values=dict(self.values), exported=set(self.exported), hidden=set(self.hidden),
+            self,
+            values=dict(self.values),
+            exported=set(self.exported),
+            hidden=set(self.hidden),
             perhaps=set(self.perhaps),
-        )  # fmt: skip
+        )
 
     def child(self, through: str, *, on_node: bool = False, given: Mapping[str, Text] | None = None) -> _Env:
         """A shell that a program of this one starts."""
@@ -77,9 +80,17 @@ class _Env:
         handed = {name: value for name, value in self.values.items() if name in self.exported} | dict(given)
         kept = {name for name in self.values if name not in self.exported | self.perhaps and not _INHERITED.match(name)}
         return _Env(
-            dict(handed), self.exported | set(given), (kept | self.hidden) - set(handed), set(self.perhaps),
-            self.on_node or on_node, (*self.through, through), self.step, [], False, self.depth + 1,
-        )  # fmt: skip
+            dict(handed),
+            self.exported | set(given),
+            (kept | self.hidden) - set(handed),
+            set(self.perhaps),
+            self.on_node or on_node,
+            (*self.through, through),
+            self.step,
+            [],
+            False,
+            self.depth + 1,
+        )
 
 
 @dataclass(frozen=True)

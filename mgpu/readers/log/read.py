@@ -47,15 +47,17 @@ _DULL_WORDS = 300_000  # that are remembered
 _ENOUGH = 2000  # lines of one shape that were searched; what comes after is not counted any more
 _LOOK_FOR_RANKS = 16  # all ranks speak at the beginning; later a look at every so many pieces is enough
 _PREFIX = re.compile(rb"\[rank(\d{1,5})\]")
+# fmt: off
 _STRUCTURE = (
     "traceback(mostrecentcalllast", '",line', "rootcause(firstobservedfailure", "failures:", "exitcode:",
     "returnednonzeroexitstatus", "diedwithsignals", "diedwith<signals", "watchdogcaughtcollective",
     "exceptionignoredin", "errorinatexit", "exceptioninthread",
-)  # fmt: skip
+)
 _STRUCTURE_WORDS = (
     "traceback", '",', "(first", "failures:", "exitcode", "non-zero", "died", "watchdog",
     "ignored", "atexit", "thread",
-)  # fmt: skip
+)
+# fmt: on
 # rank3.log, log_3.txt, worker-3.err, slurm-123_3.out; torchrun's folder …/attempt_0/3/stderr.log
 _RANK_IN_NAME = re.compile(
     r"(?:rank|log|worker|task|proc|stderr|stdout)[_.-]?(\d{1,5})(?=\D|$)|^slurm-\d+[_.](\d{1,5})(?=\D)"
@@ -188,11 +190,16 @@ def logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_
                 fallen[rank.rank] = rank
     ranks = tuple(sorted(found.ranks))
     return Log(
-        tuple(map(str, paths)), size, lines, tuple(found.seen.values()),
+        tuple(map(str, paths)),
+        size,
+        lines,
+        tuple(found.seen.values()),
         handled_exceptions.marked(tuple(found.raised.values()), tuple(fallen.values()), ranks),
-        tuple(fallen.values()), tuple(found.stalled.values()), ranks,
+        tuple(fallen.values()),
+        tuple(found.stalled.values()),
+        ranks,
         _last_words(paths[-1]) if fallen and (one_stream or len(paths) == 1) else None,
-    )  # fmt: skip
+    )
 
 
 def _last_words(path: Path) -> str | None:
@@ -437,9 +444,12 @@ class _File:
             first = one if one.at and old.at and one.at < old.at else old
             ranks = tuple(sorted({*old.ranks, *one.ranks}))
             self.found.raised[key] = replace(
-                first, times=old.times + 1, ranks=ranks, after=min(old.after, after),
+                first,
+                times=old.times + 1,
+                ranks=ranks,
+                after=min(old.after, after),
                 by_torch=old.by_torch or one.by_torch,
-            )  # fmt: skip
+            )
 
 
 class _Numbers:

@@ -173,11 +173,19 @@ class Tracebacks:
         rank = key if line.text == line.whole else line.rank if line.rank is not None else one.line.rank
         cause, signatures = self._chained.pop(key, (one.cause, ()))
         found = Raised(
-            ends["type"], message, self.file, number, rank, line.at or one.line.at, one.place or one.deepest,
-            ranks=() if rank is None else (rank,), cause=cause, loader=one.loader,
+            ends["type"],
+            message,
+            self.file,
+            number,
+            rank,
+            line.at or one.line.at,
+            one.place or one.deepest,
+            ranks=() if rank is None else (rank,),
+            cause=cause,
+            loader=one.loader,
             by_torch=bool(_RANK_BY_TORCH.search(prefix)),
             of_launcher=called and (one.launcher or bool(STARTED.match(told))),
-        )  # fmt: skip
+        )
         self._ended[key] = _Ended(found, signatures=[*signatures, *self._rows_of(line.text)])
 
     def _after(self, one: _Ended, key: int | None, line: Line) -> None:

@@ -29,6 +29,7 @@ _RELEVANT = re.compile(rb"torch|accelerat|deepspeed|lightning|transformers|rank|
 _OTHER = re.compile(
     r"\.(?:sh|bash|sbatch|slurm|ipynb|yaml|yml|json|toml|txt|log|so|pyc|zip|pt|safetensors)$", re.IGNORECASE
 )
+# fmt: off
 # Libraries that train nothing on several GPUs by themselves; with any other that was not read, "nothing distributed"
 # cannot be told.
 _HARMLESS = frozenset({
@@ -40,7 +41,8 @@ _HARMLESS = frozenset({
     "skimage", "sklearn", "soundfile", "spacy", "tabulate", "tensorboard", "tensorboardX", "termcolor",
     "tiktoken", "timm", "tokenizers", "torch", "torchaudio", "torcheval", "torchinfo", "torchmetrics",
     "torchsummary", "torchtext", "torchvision", "tqdm", "transformers", "typer", "wandb", "yaml",
-})  # fmt: skip
+})
+# fmt: on
 _TRAINERS = re.compile(r"(?:transformers|trl|sentence_transformers|setfit|optimum|unsloth)\.(?:[\w.]+\.)?\w*Trainer$")
 _LIGHTNING = re.compile(r"lightning\.(?:[\w.]+\.)?(?:Trainer|LightningCLI|Fabric)$|lightning\.fabric\.Fabric$")
 _BY_HAND = re.compile(

@@ -27,11 +27,13 @@ from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Told
 from mgpu.snapshot import ScriptCall, ScriptJump, ScriptLoop, ScriptOption, ScriptSet, ScriptText
 
 _DEEPEST = 10  # functions that are read within each other; those below it are read afterwards
+# fmt: off
 # Decorators that let only some ranks into a function.
 _DECORATORS: dict[str, Guards] = {
     "on_main_process": ("main",), "rank_zero_only": ("main",), "main_process_only": ("main",), "master_only": ("main",),
     "on_local_main_process": ("local_main",), "on_last_process": ("some",), "on_process": ("some",),
-}  # fmt: skip
+}
+# fmt: on
 _EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
 
 
@@ -401,6 +403,7 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
     return False
 
 
+# fmt: off
 _STATEMENTS: dict[type[ast.stmt], Callable[..., None]] = {
     ast.If: Walk._if, ast.For: Walk._for, ast.AsyncFor: Walk._for, ast.While: Walk._while, ast.With: Walk._with,
     ast.AsyncWith: Walk._with, ast.Try: Walk._try, ast.Match: Walk._match, ast.FunctionDef: Walk._function,
@@ -408,6 +411,7 @@ _STATEMENTS: dict[type[ast.stmt], Callable[..., None]] = {
     ast.ImportFrom: Walk._import_from, ast.Assign: Walk._assign, ast.AnnAssign: Walk._annotated,
     ast.AugAssign: Walk._augmented, ast.Expr: Walk._expression, ast.Return: Walk._return,
     ast.Raise: Walk._raise, ast.Break: Walk._jump, ast.Continue: Walk._jump,
-}  # fmt: skip
+}
+# fmt: on
 if hasattr(ast, "TryStar"):
     _STATEMENTS[ast.TryStar] = Walk._try

@@ -114,8 +114,11 @@ def _one_writer(here: Here, base: Path, folder: Path) -> None:
     if len(writers) > 1:
         raise Failure(
             f"ranks {', '.join(map(str, writers))} all saved the checkpoint; only the main process may",
-            "saved_on_every_rank", writers=writers, world=here.world, folder=str(base),
-        )  # fmt: skip
+            "saved_on_every_rank",
+            writers=writers,
+            world=here.world,
+            folder=str(base),
+        )
 
 
 def _barrier(here: Here, word: str) -> None:

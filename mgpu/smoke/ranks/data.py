@@ -89,9 +89,13 @@ def _all_batches(here: Here, processes: int) -> None:
     batches = processes * _BATCHES_PER_WORKER
     patience = max(_LEAST_PATIENCE_S, here.orders.stall_s)
     loader = DataLoader(
-        Images(batches * _BATCH), batch_size=_BATCH, num_workers=processes, multiprocessing_context="fork",
-        timeout=patience, pin_memory=here.on_gpu,
-    )  # fmt: skip
+        Images(batches * _BATCH),
+        batch_size=_BATCH,
+        num_workers=processes,
+        multiprocessing_context="fork",
+        timeout=patience,
+        pin_memory=here.on_gpu,
+    )
     # The loader itself says which worker does not answer: it gets the time for it.
     here.about_to(f"start {processes} loader workers", limit_s=patience + here.orders.stall_s)
     seen = 0
@@ -99,15 +103,19 @@ def _all_batches(here: Here, processes: int) -> None:
         if not torch.equal(batch[:, ::4096], _expected(number)):
             raise Failure(
                 f"loader batch {number + 1} arrived altered in shared memory",
-                "loader_failed", error="other numbers than the worker wrote", suspects=[here.rank],
-            )  # fmt: skip
+                "loader_failed",
+                error="other numbers than the worker wrote",
+                suspects=[here.rank],
+            )
         seen += 1
         here.about_to(f"loader batch {seen} of {batches}", limit_s=patience + here.orders.stall_s)
     if seen != batches:
         raise Failure(
-            f"the loader gave {seen} batches of {batches}", "loader_failed", error="batches are missing",
+            f"the loader gave {seen} batches of {batches}",
+            "loader_failed",
+            error="batches are missing",
             suspects=[here.rank],
-        )  # fmt: skip
+        )
 
 
 def _expected(number: int) -> Any:
@@ -136,9 +144,14 @@ def _handed_over(here: Here, loader: Any) -> Iterator[Any]:
             ) from error
         raise Failure(
             f"{_SHM} is full: a loader worker could not hand over a batch ({free >> 20} of {total >> 20} MiB free)",
-            "shm_too_small", path=_SHM, total_bytes=total, free_bytes=free, workers=here.orders.workers,
-            batch_bytes=4 * _SAMPLE_NUMBERS * _BATCH, error=said[:500],
-        ) from error  # fmt: skip
+            "shm_too_small",
+            path=_SHM,
+            total_bytes=total,
+            free_bytes=free,
+            workers=here.orders.workers,
+            batch_bytes=4 * _SAMPLE_NUMBERS * _BATCH,
+            error=said[:500],
+        ) from error
 
 
 def _shared_memory() -> tuple[int, int]:

@@ -69,8 +69,11 @@ def _compute(here: Here, kinds: dict[str, Any]) -> None:
             if again != digests[name]:
                 raise Failure(
                     f"the same matrix products in {name} gave other bits the second time",
-                    "unsteady_bits", dtype=name, first=digests[name], second=again,
-                )  # fmt: skip
+                    "unsteady_bits",
+                    dtype=name,
+                    first=digests[name],
+                    second=again,
+                )
     here.about_to("arithmetic in int64")
     digests["int64"] = compute.whole_numbers(here)
     here.reports(computed=digests)

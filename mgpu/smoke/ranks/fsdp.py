@@ -43,8 +43,11 @@ class Sharded:
         if found != wanted:
             raise Failure(
                 f"holds {found} of {sum(p.numel() for p in self.whole)} parameters, its part is {wanted}",
-                "not_sharded", found=found, wanted=wanted, suspects=[self.here.rank],
-            )  # fmt: skip
+                "not_sharded",
+                found=found,
+                wanted=wanted,
+                suspects=[self.here.rank],
+            )
 
     def begin(self) -> None:
         """A new optimizer step."""

@@ -77,8 +77,11 @@ def unwritable(error: OSError, folder: Path) -> Failure:
     return Failure(
         f"cannot write a checkpoint to {base}: {said}",
         "checkpoint_not_writable",
-        folder=str(base), errno=errno.errorcode.get(error.errno or 0, "OSError"), error=said, free_bytes=free(base),
-    )  # fmt: skip
+        folder=str(base),
+        errno=errno.errorcode.get(error.errno or 0, "OSError"),
+        error=said,
+        free_bytes=free(base),
+    )
 
 
 def free(folder: Path) -> int | None:
@@ -152,8 +155,10 @@ def altered(folder: Path, how: str) -> Failure:
     """The failure for a checkpoint that does not come back as it went."""
     return Failure(
         f"the checkpoint in {folder.parent} does not come back: {how}",
-        "checkpoint_altered", folder=str(folder.parent), how=how,
-    )  # fmt: skip
+        "checkpoint_altered",
+        folder=str(folder.parent),
+        how=how,
+    )
 
 
 def resume(here: Here, folder: Path, group: Any, *, alone: bool) -> None:

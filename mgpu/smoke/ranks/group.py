@@ -37,8 +37,11 @@ def _interfaces(here: Here) -> None:
         there = addresses.interfaces()
         raise Failure(
             f"{variable}={value}: there is no such interface here; there are {', '.join(there)}",
-            "interface_missing", variable=variable, value=value, interfaces=there,
-        )  # fmt: skip
+            "interface_missing",
+            variable=variable,
+            value=value,
+            interfaces=there,
+        )
 
 
 def _meet(here: Here) -> None:
@@ -96,20 +99,27 @@ def _compare(here: Here) -> None:
     if world != expected:
         raise Failure(
             f"torch.distributed has a world of {world}, the config asks for {expected}",
-            "wrong_world", found=world, wanted=expected,
-        )  # fmt: skip
+            "wrong_world",
+            found=world,
+            wanted=expected,
+        )
     if here.accelerator is not None and here.accelerator.num_processes != expected:
         raise Failure(
             f"accelerate counts {here.accelerator.num_processes} rank, the config asks for {expected}: "
             "each would train alone",
-            "wrong_world", found=here.accelerator.num_processes, wanted=expected,
-        )  # fmt: skip
+            "wrong_world",
+            found=here.accelerator.num_processes,
+            wanted=expected,
+        )
     if joined and torch.distributed.get_rank() != here.rank:
         found = torch.distributed.get_rank()
         raise Failure(
             f"torch.distributed calls this rank {found}, the launcher {here.rank}",
-            "wrong_layout", what="rank", found=found, wanted=here.rank,
-        )  # fmt: skip
+            "wrong_layout",
+            what="rank",
+            found=found,
+            wanted=here.rank,
+        )
 
 
 def _first_barrier(here: Here) -> None:
@@ -147,5 +157,8 @@ def _all_come(here: Here, group: Any, limit: timedelta) -> None:
         names = f"rank{'s' if len(absent) > 1 else ''} {found[1].strip()}"
         raise Failure(
             f"{names} did not come to the first barrier within {limit.total_seconds():.0f} s",
-            "ranks_missing", ranks=absent, hosts=hosts, limit_s=limit.total_seconds(),
-        ) from None  # fmt: skip
+            "ranks_missing",
+            ranks=absent,
+            hosts=hosts,
+            limit_s=limit.total_seconds(),
+        ) from None

@@ -16,8 +16,10 @@ _BUS_ID_LENGTH = 20
 def of(here: Here) -> dict[str, Any]:
     """Fields of Rank that say who it is."""
     found: dict[str, Any] = {
-        "device": str(here.device), "cpus": spans(os.sched_getaffinity(0)), "kernels": kernels(here)
-    }  # fmt: skip
+        "device": str(here.device),
+        "cpus": spans(os.sched_getaffinity(0)),
+        "kernels": kernels(here),
+    }
     if not here.on_gpu:
         return found
     properties = here.torch.cuda.get_device_properties(here.device)

@@ -100,6 +100,10 @@ def _altered(piece: Any, wanted: Any, first: int) -> Failure:
     place = int(wrong[0])
     return Failure(
         f"{len(wrong)} of {len(piece)} numbers in memory are not what was written there",
-        "memory_altered", wrong=len(wrong), of=len(piece), first=first + place,
-        expected=f"{int(wanted[place]) & (1 << 64) - 1:016x}", got=f"{int(piece[place]) & (1 << 64) - 1:016x}",
-    )  # fmt: skip
+        "memory_altered",
+        wrong=len(wrong),
+        of=len(piece),
+        first=first + place,
+        expected=f"{int(wanted[place]) & (1 << 64) - 1:016x}",
+        got=f"{int(piece[place]) & (1 << 64) - 1:016x}",
+    )

@@ -37,8 +37,11 @@ class Judge:
         if not apart <= self.tolerance:
             raise Failure(
                 f"begins with other parameters than rank 0 (off by {apart:.1e})",
-                "parameters_not_synchronised", difference=apart, step=0, suspects=[self.here.rank],
-            )  # fmt: skip
+                "parameters_not_synchronised",
+                difference=apart,
+                step=0,
+                suspects=[self.here.rank],
+            )
 
     def own(self, found: list[Any], step: int) -> None:
         """The gradients of this rank's own samples, before anything is exchanged."""
@@ -49,12 +52,17 @@ class Judge:
         if self.here.world > 1 and reference_model.difference(found, self._mean(step)) <= self.tolerance:
             raise Failure(
                 "gradients were exchanged although no_sync forbids it",
-                "accumulation_wrong", difference=apart, suspects=[self.here.rank],
-            )  # fmt: skip
+                "accumulation_wrong",
+                difference=apart,
+                suspects=[self.here.rank],
+            )
         raise Failure(
             f"the gradients of its own samples are off by {apart:.1e}, before any exchange",
-            "own_gradients_wrong", difference=apart, step=step + 1, suspects=[self.here.rank],
-        )  # fmt: skip
+            "own_gradients_wrong",
+            difference=apart,
+            step=step + 1,
+            suspects=[self.here.rank],
+        )
 
     def _mean(self, step: int) -> list[Any]:
         """Of all ranks' gradients of one micro-batch."""
@@ -77,8 +85,11 @@ class Judge:
         if not apart <= self.tolerance:
             raise Failure(
                 f"step {step + 1}: its parameters are not what the gradients make of them (off by {apart:.1e})",
-                "parameters_not_synchronised", difference=apart, step=step + 1, suspects=[self.here.rank],
-            )  # fmt: skip
+                "parameters_not_synchronised",
+                difference=apart,
+                step=step + 1,
+                suspects=[self.here.rank],
+            )
 
     def _parameters_apart(self) -> float:
         whole = list(self.reference.model.parameters())
@@ -90,15 +101,21 @@ class Judge:
         if not drifted <= self.tolerance:
             raise Failure(
                 f"step {step + 1}: its parameters are off by {drifted:.1e}, and so are the gradients",
-                "parameters_not_synchronised", difference=drifted, step=step + 1, suspects=[self.here.rank],
-            )  # fmt: skip
+                "parameters_not_synchronised",
+                difference=drifted,
+                step=step + 1,
+                suspects=[self.here.rank],
+            )
         if hasattr(self.strategy, "alone"):
             self.own(self.strategy.alone(*self.reference.taught.of(self.here.rank, step)), step)
         raise Failure(
             f"step {step + 1}: gradients differ from the single-process reference by {apart:.1e}",
-            "gradients_differ", difference=apart, tolerance=self.tolerance, step=step + 1,
+            "gradients_differ",
+            difference=apart,
+            tolerance=self.tolerance,
+            step=step + 1,
             suspects=self._shares_that_explain(found, expected),
-        )  # fmt: skip
+        )
 
     def _shares_that_explain(self, found: list[Any], expected: list[Any]) -> list[int]:
         """The ranks whose share of the gradients, larger or smaller, would make up for the error; one or none."""

@@ -79,16 +79,19 @@ def _accumulation(here: Here) -> None:
         exchanged = reference_model.difference(before, whole) < judge.tolerance
         raise Failure(
             f"gradients were {'exchanged' if exchanged else 'altered'} before the last micro-step",
-            "accumulation_wrong", difference=reference_model.difference(before, mine), suspects=[here.rank],
-        )  # fmt: skip
+            "accumulation_wrong",
+            difference=reference_model.difference(before, mine),
+            suspects=[here.rank],
+        )
     here.about_to("no_sync: last micro-step")
     strategy.micro_step(*taught.of(here.rank, 0, 1), 2, last=True)
     apart = reference_model.difference(strategy.gradients(), whole)
     if not apart <= judge.tolerance:
         raise Failure(
             f"accumulated gradients differ from those of the whole batch by {apart:.1e}",
-            "accumulation_wrong", difference=apart,
-        )  # fmt: skip
+            "accumulation_wrong",
+            difference=apart,
+        )
 
 
 class _Spare(nn.Module):  # type: ignore[misc]
@@ -161,8 +164,9 @@ def _sync_batch_norm(here: Here) -> None:
     if not apart <= _SYNCED_TOLERANCE:
         raise Failure(
             f"SyncBatchNorm differs from batch norm of the whole batch by {apart:.1e}",
-            "batch_norm_not_synchronised", difference=apart,
-        )  # fmt: skip
+            "batch_norm_not_synchronised",
+            difference=apart,
+        )
 
 
 # Mean and variance are put together from the ranks' parts: not the same sums. Not measured: no GPU was at hand.

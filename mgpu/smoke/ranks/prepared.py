@@ -40,9 +40,11 @@ def climb(here: Here) -> str:
         return instead
     if wanted and found != wanted and here.on_gpu:
         raise Failure(
-            f"the config asks for {wanted}, accelerate trains as {found}", "strategy_not_applied",
-            wanted=wanted, found=found,
-        )  # fmt: skip
+            f"the config asks for {wanted}, accelerate trains as {found}",
+            "strategy_not_applied",
+            wanted=wanted,
+            found=found,
+        )
     if wanted and found != wanted:
         here.skips(f"{wanted} through accelerate: it has it on GPUs only, and trains these ranks as {found}")
         _steps(here, accelerator, "accelerate")
@@ -160,8 +162,11 @@ def _compare(here: Here, taught: reference_model.Batches, found: list[float], kn
         if not (math.isfinite(ours) and apart <= tolerance):
             raise Failure(
                 f"with accelerate the loss of step {step + 1} is {ours:.4f}, on one process {theirs:.4f}",
-                "prepared_differs", step=step + 1, found=ours if math.isfinite(ours) else str(ours), wanted=theirs,
-            )  # fmt: skip
+                "prepared_differs",
+                step=step + 1,
+                found=ours if math.isfinite(ours) else str(ours),
+                wanted=theirs,
+            )
     here.measured(prepared_difference=worst)
 
 

@@ -47,13 +47,22 @@ def store(here: Here, limit: float) -> Any:
     if not hosts_it and (silent := addresses.knock(host, port, limit)):
         raise Failure(
             f"the meeting point {host}:{port} does not answer: {silent}",
-            "master_unreachable", address=host, port=port, error=silent, limit_s=round(limit, 1),
-        )  # fmt: skip
+            "master_unreachable",
+            address=host,
+            port=port,
+            error=silent,
+            limit_s=round(limit, 1),
+        )
     try:
         found = distributed.TCPStore(
-            host, port, here.world, hosts_it, timedelta(seconds=math.ceil(limit)),  # torch 2.4 drops the rest
-            wait_for_workers=False, multi_tenant=not of_launcher,
-        )  # fmt: skip
+            host,
+            port,
+            here.world,
+            hosts_it,
+            timedelta(seconds=math.ceil(limit)),  # torch 2.4 drops the rest
+            wait_for_workers=False,
+            multi_tenant=not of_launcher,
+        )
     except (RuntimeError, ValueError) as error:
         first = str(error).splitlines()[0]
         if hosts_it and "EADDRINUSE" in str(error):
@@ -62,8 +71,11 @@ def store(here: Here, limit: float) -> Any:
             ) from None
         raise Failure(
             f"the meeting point {host}:{port} answers, but not as torch's: {first}",
-            "master_unreachable", address=host, port=port, error="answered by somebody else",
-        ) from None  # fmt: skip
+            "master_unreachable",
+            address=host,
+            port=port,
+            error="answered by somebody else",
+        ) from None
     return distributed.PrefixStore("mgpu", found)
 
 
@@ -75,9 +87,12 @@ def introduce(here: Here, meeting: Any) -> addresses.Listener | None:
     if here.orders.nodes > 1 and here.rank == _first(here, here.orders.node):
         listener = addresses.Listener(found.address, _word(here.rank))
     mine = {
-        "host": socket.gethostname(), "node": here.orders.node, "address": found.address, "origin": found.origin,
+        "host": socket.gethostname(),
+        "node": here.orders.node,
+        "address": found.address,
+        "origin": found.origin,
         "port": listener.port if listener else None,
-    }  # fmt: skip
+    }
     meeting.set(f"rank{here.rank}", json.dumps(mine))
     return listener
 
@@ -95,8 +110,11 @@ def gather(here: Here, meeting: Any, limit: float) -> list[dict[str, Any]]:
         many = "s" if len(absent) > 1 else ""
         raise Failure(
             f"rank{many} {_some(absent)} ({', '.join(hosts)}) did not come to the meeting point within {limit:.0f} s",
-            "ranks_missing", ranks=absent, hosts=hosts, limit_s=round(limit, 1),
-        )  # fmt: skip
+            "ranks_missing",
+            ranks=absent,
+            hosts=hosts,
+            limit_s=round(limit, 1),
+        )
     return [one for one in told if one]
 
 
@@ -109,8 +127,9 @@ def reach(here: Here, meeting: Any, told: list[dict[str, Any]]) -> None:
     if here.rank == _first(here, mine):
         others = {
             str(node): (one["address"], one["port"], _word(_first(here, node)))
-            for node, one in first.items() if node != mine
-        }  # fmt: skip
+            for node, one in first.items()
+            if node != mine
+        }
         meeting.set(f"reach{mine}", json.dumps(addresses.reach(others, REACH_S)))
     keys = [f"reach{node}" for node in range(nodes)]
     came = _wait(meeting, keys, 2 * REACH_S)
@@ -119,18 +138,26 @@ def reach(here: Here, meeting: Any, told: list[dict[str, Any]]) -> None:
         absent = [_first(here, node) for node in range(nodes) if f"reach{node}" not in came]
         raise Failure(
             f"{', '.join(lost)} came to the meeting point and then fell silent",
-            "ranks_missing", ranks=absent, hosts=lost, limit_s=2 * REACH_S,
-        )  # fmt: skip
+            "ranks_missing",
+            ranks=absent,
+            hosts=lost,
+            limit_s=2 * REACH_S,
+        )
     found = {node: json.loads(meeting.get(f"reach{node}")) for node in range(nodes)}
     _note(here, found[mine])
     closed = [
-        {"host": first[target]["host"], "address": first[target]["address"], "origin": first[target]["origin"],
-         "source": first[source]["host"], "error": error}
+        {
+            "host": first[target]["host"],
+            "address": first[target]["address"],
+            "origin": first[target]["origin"],
+            "source": first[source]["host"],
+            "error": error,
+        }
         for source in range(nodes)
         for target in range(nodes)
         if (error := found[source].get(str(target)))
         and (here.on_gpu or addresses.connects(first[source]["address"], first[target]["address"]))
-    ]  # fmt: skip
+    ]
     if closed:
         one = closed[0]
         loopback = addresses.is_loopback(one["address"])
@@ -138,8 +165,9 @@ def reach(here: Here, meeting: Any, told: list[dict[str, Any]]) -> None:
         raise Failure(
             f"{one['host']} says that it is reached at {one['address']}; from {one['source']}: {one['error']}",
             "name_unresolvable" if unresolved else "advertises_loopback" if loopback else "data_port_blocked",
-            **one, ways=closed,
-        )  # fmt: skip
+            **one,
+            ways=closed,
+        )
 
 
 def _note(here: Here, found: dict[str, str | None]) -> None:

@@ -19,8 +19,10 @@ def climb(here: Here) -> str:
     if here.world != here.orders.world:
         raise Failure(
             f"the launcher started a world of {here.world}, the config asks for {here.orders.world}",
-            "wrong_world", found=here.world, wanted=here.orders.world,
-        )  # fmt: skip
+            "wrong_world",
+            found=here.world,
+            wanted=here.orders.world,
+        )
     _layout(here)
     here.about_to("import torch", limit_s=here.orders.start_limit_s)
     # What an import makes stays: not to look through it for garbage again and again takes a quarter off (measured on
@@ -54,10 +56,16 @@ def _layout(here: Here) -> None:
     if local != each:
         raise Failure(
             f"the launcher started {local} ranks on this machine, the config asks for {each} on each of {orders.nodes}",
-            "wrong_layout", what="ranks on this machine", found=local, wanted=each,
-        )  # fmt: skip
+            "wrong_layout",
+            what="ranks on this machine",
+            found=local,
+            wanted=each,
+        )
     if node != orders.node:
         raise Failure(
             f"the launcher calls this machine {node} of {orders.nodes}, the smoke test {orders.node}",
-            "wrong_layout", what="number of this machine", found=node, wanted=orders.node,
-        )  # fmt: skip
+            "wrong_layout",
+            what="number of this machine",
+            found=node,
+            wanted=orders.node,
+        )

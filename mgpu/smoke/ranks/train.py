@@ -106,9 +106,12 @@ def _steps(here: Here, strategy: Any, taught: reference_model.Batches, precision
     _finish(here, strategy, taught, losses, worst, seconds)
     of = f" of {reference.steps}" if reference.steps < taught.steps else ""
     kind = ", ".join(
-        (strategy.name, *((precision,) if precision != "no" else ()),
-         *((f"accumulation {taught.micro_steps}",) if taught.micro_steps > 1 else ()))
-    )  # fmt: skip
+        (
+            strategy.name,
+            *((precision,) if precision != "no" else ()),
+            *((f"accumulation {taught.micro_steps}",) if taught.micro_steps > 1 else ()),
+        )
+    )
     return f"{taught.steps} steps ({kind}), loss {losses[0]:.2f} -> {losses[-1]:.2f}, gradients{of} as on one process"
 
 
@@ -153,13 +156,19 @@ def _finish(
     usual = sorted(seconds)[len(seconds) // 2]
     samples = here.world * taught.micro_steps * reference_model.MICRO_BATCH
     here.measured(
-        gradient_difference=worst, seconds_per_step=usual, samples_per_s=samples / usual, steps_per_s=1 / usual,
-        loss_first=losses[0], loss_last=losses[-1],
-    )  # fmt: skip
+        gradient_difference=worst,
+        seconds_per_step=usual,
+        samples_per_s=samples / usual,
+        steps_per_s=1 / usual,
+        loss_first=losses[0],
+        loss_last=losses[-1],
+    )
     if here.on_gpu:
         here.measured(memory_peak_bytes=float(torch.cuda.max_memory_allocated(here.device)))
     if not losses[-1] < losses[0]:
         raise Failure(
             f"the loss did not fall in {taught.steps} steps: {losses[0]:.3f} -> {losses[-1]:.3f}",
-            "loss_did_not_fall", first=losses[0], last=losses[-1],
-        )  # fmt: skip
+            "loss_did_not_fall",
+            first=losses[0],
+            last=losses[-1],
+        )
