@@ -12,6 +12,7 @@ is declared with the check, as attributes of `Check`; what holds for a whole are
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
@@ -234,8 +235,7 @@ class Check:
 
     def _documented(self, head: Literal["Why", "Fix"]) -> str:
         """A paragraph of the docstring as a text for the screen: on one line, with a capital, without what is More."""
-        paragraphs = inspect.cleandoc(self.function.__doc__ or "").split("\n\n")
-        paragraph = next((text for text in paragraphs if text.startswith(f"{head}: ")), "")
+        paragraph = next((text for text in self._docstring.split("\n\n") if text.startswith(f"{head}: ")), "")
         text = " ".join(_MORE.split(paragraph)[0].removeprefix(f"{head}: ").split())
         return text if _LOWERCASE.match(text) else text[:1].upper() + text[1:]
 
@@ -275,7 +275,15 @@ class Check:
     @cached_property
     def doc(self) -> str:
         """The docstring, unindented."""
-        return _MORE.sub("\n", inspect.cleandoc(self.function.__doc__ or ""))
+        return _MORE.sub("\n", self._docstring)
+
+    @cached_property
+    def _docstring(self) -> str:
+        """As it is written; `python -OO` drops it, and leaves the source."""
+        if self.function.__doc__ is not None:
+            return inspect.cleandoc(self.function.__doc__)
+        (function,) = ast.parse(inspect.getsource(self.function)).body
+        return ast.get_docstring(function) or "" if isinstance(function, ast.FunctionDef) else ""
 
     @property
     def summary(self) -> str:
