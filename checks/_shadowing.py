@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from mgpu.check import Fix, Place, Problem
 from mgpu.command_line import shell
-
-from ._wording import listed
+from mgpu.text import listed
 
 SYS_PATH = "https://docs.python.org/3/library/sys.html#sys.path"
 

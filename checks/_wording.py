@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mgpu import quantities
 from mgpu.planning.requirements import numbers
-from mgpu.text import counted as counted
-from mgpu.text import listed as listed
+from mgpu.quantities import gib as _gib
+from mgpu.text import listed
 
 GIB = 1024**3
 MIB = 1024**2
@@ -25,7 +24,7 @@ def minor_of(version: str | None) -> str:
 
 def gib(size: int | float) -> str:
     """Bytes for people: "64 MiB", "1.5 GiB", "503 GiB"."""
-    return quantities.gib(size, tenths=True)
+    return _gib(size, tenths=True)
 
 
 def whole(text: str) -> int | None:

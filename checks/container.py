@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Libraries, Network, Plan, Slurm
+from mgpu.text import counted, listed
 
-from ._wording import counted, listed, whole
+from ._wording import whole
 
 _TOOLKIT = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html"
 # NVIDIA_VISIBLE_DEVICES: words that name no GPU one by one (the toolkit's documentation).

@@ -9,10 +9,11 @@ from dataclasses import replace
 from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Driver, GpuRun, Plan, TorchRuntime
+from mgpu.text import counted, listed
 
 from ._cuda_errors import ERRORS, CudaError, by_words, unknown
 from ._gpus import names_of
-from ._wording import counted, gpu_list, listed
+from ._wording import gpu_list
 
 FAMILY = Family(gpu_only=True)
 _DRIVER_API = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html"

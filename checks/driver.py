@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Host, Pci, Plan, bus_address
+from mgpu.text import counted, listed
 
 from ._gpus import use_only
-from ._wording import counted, gpu_list, listed
+from ._wording import gpu_list
 
 FAMILY = Family(gpu_only=True, stops_start="on_gpus", known_at_start=True)
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html"

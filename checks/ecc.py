@@ -7,9 +7,10 @@ import re
 from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu
+from mgpu.text import counted
 
 from ._gpus import gpu_problem, names_of, reset
-from ._wording import counted, gpu_list
+from ._wording import gpu_list
 
 FAMILY = Family(gpu_only=True)
 

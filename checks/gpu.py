@@ -5,9 +5,10 @@ from __future__ import annotations
 from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Plan, Visible
+from mgpu.text import counted
 
 from ._gpus import gpu_problem, reset, same_models, usable_count, use_only
-from ._wording import counted, gpu_list
+from ._wording import gpu_list
 
 FAMILY = Family(gpu_only=True)
 

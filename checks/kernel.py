@@ -6,8 +6,9 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Container, Driver, Gpu, Host, Kernel, Network, Pci, PciDevice, Plan, Slurm, System
+from mgpu.text import counted, listed
 
-from ._wording import counted, gib, listed, whole
+from ._wording import gib, whole
 
 _NCCL_LIMITS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/runtime_and_mpi_issues.html"
 _NCCL_NETWORK = (

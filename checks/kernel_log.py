@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Host, KernelEvent, KernelLog, Plan
+from mgpu.text import counted, listed
 
 from ._kernel_log_lines import ago, none_of, recent
-from ._wording import counted, listed
 
 _NFS = "https://man7.org/linux/man-pages/man5/nfs.5.html"
 _ADMIN = "https://docs.kernel.org/admin-guide"

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, Gpu, Host, InfiniBand, Plan, Slurm, System, Visible
+from mgpu.text import counted, listed
 
 from ._gpus import usable_count
 from ._limit_fixes import asking_for_memory, lifted
-from ._wording import GIB, MIB, counted, gib, listed
+from ._wording import GIB, MIB, gib
 
 _LIMITS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/runtime_and_mpi_issues.html"
 _NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory"

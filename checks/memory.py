@@ -5,9 +5,10 @@ from __future__ import annotations
 from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Plan, Visible
+from mgpu.text import counted
 
 from ._gpus import gpu_problem, names_of, same_models, use_only, was_running
-from ._wording import GIB, counted, gib, gpu_list
+from ._wording import GIB, gib, gpu_list
 
 FAMILY = Family(gpu_only=True)
 

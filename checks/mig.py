@@ -6,9 +6,10 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Config, Driver, Gpu, Visible
+from mgpu.text import counted
 
 from ._gpus import gpu_problem, names_of, use_only
-from ._wording import counted, gpu_list
+from ._wording import gpu_list
 
 FAMILY = Family(gpu_only=True)
 

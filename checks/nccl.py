@@ -8,9 +8,9 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Gpu, Libraries, Nccl, Plan, Pytorch, System, TorchRuntime, Visible
+from mgpu.text import listed
 
 from ._versions import NCCL_DEFECTS, NcclDefect, satisfies
-from ._wording import listed
 
 FAMILY = Family(gpu_only=True)
 

@@ -9,11 +9,12 @@ from mgpu.check import Answer, Evidence, Family, Fix, Ok, Problem, Severity, Ski
 from mgpu.command_line import shell
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Config, Libraries, Python, Pytorch, Visible
+from mgpu.text import counted, listed
 
 from . import _shadowing as shadowing
 from ._gpus import usable_count
 from ._versions import TOGETHER, Together, requirement, satisfies
-from ._wording import counted, listed, whole
+from ._wording import whole
 
 FAMILY = Family(stops_start="always")
 _ACCELERATE = "https://huggingface.co/docs/accelerate/basic_tutorials/install"

@@ -21,9 +21,9 @@ from mgpu.snapshot import (
     bus_address,
     path_between,
 )
+from mgpu.text import counted, listed
 
 from ._gpus import gpu_problem, names_of, was_running
-from ._wording import counted, listed
 
 FAMILY = Family(gpu_only=True)
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"

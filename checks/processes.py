@@ -19,10 +19,11 @@ from mgpu.snapshot import (
     System,
     Visible,
 )
+from mgpu.text import counted, listed
 
 from ._gpus import names_of, use_only
 from ._kernel_log_lines import span
-from ._wording import GIB, counted, gib, gpu_list, listed
+from ._wording import GIB, gib, gpu_list
 from .storage._folders import NETWORK
 
 # A GPU whose compute processes hold at least this much is not free for a training rank; a CUDA context of an idle

@@ -5,9 +5,10 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, Driver, Gpu, Host, Slurm, System, Visible
+from mgpu.text import counted
 
 from ._gpus import usable_count
-from ._wording import counted, gpu_list, whole
+from ._wording import gpu_list, whole
 
 _GRES = "https://slurm.schedmd.com/gres.html"
 _SRUN = "https://slurm.schedmd.com/srun.html"

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Family, Fix, Ok, Place, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, Container, Gpu, Plan, TorchRuntime, Visible
+from mgpu.text import counted
 
 from ._gpus import usable_count, use_only
-from ._wording import counted, gpu_list, whole
+from ._wording import gpu_list, whole
 
 FAMILY = Family(gpu_only=True, stops_start="on_gpus")
 

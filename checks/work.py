@@ -9,9 +9,10 @@ from __future__ import annotations
 from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import GpuWork, Run
+from mgpu.text import counted, listed
 
 from ._kernel_log_lines import span
-from ._wording import GIB, MIB, counted, gib, gpu_list, listed
+from ._wording import GIB, MIB, gib, gpu_list
 from .smoke._rank_states import median
 
 FAMILY = Family(of_a_run=True)

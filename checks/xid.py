@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from mgpu.check import Answer, Evidence, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, KernelEvent, KernelLog
+from mgpu.text import counted, listed
 
 from ._kernel_log_lines import ago, none_of, recent
-from ._wording import counted, listed
 from ._xid import CATALOG, XIDS, Kind
 
 FAMILY = Family(gpu_only=True)

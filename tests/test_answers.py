@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgpu import cli, errors
+from mgpu.cli import option_parser
 from mgpu.errors import MgpuError
 from mgpu.validate import request as validate_request
 from mgpu.validate import run as validate_run
@@ -89,7 +90,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What `mgpu configure ARGS` would do: the Request, or the exit code when it is refused."""
     requests: list[run.Request] = []
     monkeypatch.setattr(run, "run", collecting(requests))
-    monkeypatch.setattr(validate_run, "alone", lambda arguments: None)  # the short way round this parser
+    monkeypatch.setattr(validate_run, "run", collecting(requests))
     for key in KEYS:
         monkeypatch.delenv(key.variable, raising=False)
     for name in ("MGPU_NO_INPUT", "MGPU_ACCESSIBLE"):
@@ -554,17 +555,17 @@ def test_options_that_mean_nothing_together(
     ],
 )
 def test_files_are_named_in_any_way(line: str, paths: tuple[str, ...], asked: Any) -> None:
-    assert asked(*line.split()).validate == paths
+    assert asked(*line.split()).files == paths
 
 
 @pytest.mark.parametrize(
     "line", ["--validate a", "--validate a b --no-loader", "--validate a --fix --dry-run", "--json --validate a"]
 )
-def test_the_short_way_to_validate_means_the_same(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plain_way_to_validate_means_the_same(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[validate_request.Request] = []
     monkeypatch.setattr(validate_run, "run", collecting(requests))
     assert cli.run(["configure", *line.split()]) == 0
-    monkeypatch.setattr(validate_run, "alone", lambda arguments: None)
+    monkeypatch.setattr(option_parser, "read", lambda argv: None)
     assert cli.run(["configure", *line.split()]) == 0
     assert requests[0] == requests[1]
 
@@ -585,7 +586,7 @@ def test_what_the_request_holds(asked: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_validating_looks_at_no_variable(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MGPU_LR", "nonsense")
-    assert asked("--validate").answers == Answers()
+    assert asked("--validate", "--format", "github").answers == Answers()
     assert asked() == errors.USAGE
 
 

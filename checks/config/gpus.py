@@ -8,8 +8,9 @@ from collections import Counter
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.planning.requirements import GPU_TYPES
 from mgpu.snapshot import Config
+from mgpu.text import counted
 
-from .._wording import counted, gpu_list, whole
+from .._wording import gpu_list, whole
 from ._config_file import LAUNCH, expands, place_of, readable, written
 
 # What torch's parser of CUDA_VISIBLE_DEVICES takes besides numbers (torch/cuda/__init__.py _parse_visible_devices).

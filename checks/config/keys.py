@@ -8,8 +8,8 @@ from typing import Any
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config
+from mgpu.text import counted
 
-from .._wording import counted
 from ._config_file import ARGS, BROKEN, LAUNCH, parsed, place_of, readable, suggestion
 from ._spelling import meant
 

@@ -10,9 +10,10 @@ from mgpu.command_line import shell
 from mgpu.planning.memory import PRECISIONS, RESERVE_BYTES, STRATEGY_NAMES, Need, fits, gib, need
 from mgpu.planning.requirements import GPU_TYPES
 from mgpu.snapshot import Config, Driver, Gpu, Model, Slurm, Visible
+from mgpu.text import counted
 
 from .._gpus import usable_count
-from .._wording import counted, gpu_list, whole
+from .._wording import gpu_list, whole
 from ._config_file import BROKEN, LAUNCH, here, is_readable, place_of, readable
 from .gpus import chosen
 

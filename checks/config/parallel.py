@@ -8,8 +8,8 @@ from typing import Any
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
+from mgpu.text import counted
 
-from .._wording import counted
 from ._config_file import ACCELERATORS, is_readable, place_of
 from ._schema import FSDP, MEGATRON, PARALLELISM, entries, fsdp_version, settings
 from ._value_kinds import integer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
+from mgpu.text import counted
 
-from .._wording import counted
 from ._config_file import (
     ARGS,
     BROKEN,

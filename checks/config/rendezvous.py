@@ -7,8 +7,8 @@ import re
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config
+from mgpu.text import counted
 
-from .._wording import counted
 from ._config_file import (
     LAUNCH,
     PREPARE,

@@ -7,8 +7,8 @@ from typing import Any
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
+from mgpu.text import counted
 
-from .._wording import counted
 from ._config_file import BROKEN, LAUNCH, PLUGINS, is_readable, place_of, readable
 from ._schema import (
     DEEPSPEED,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from mgpu.check import Answer, Edit, Fix, Ok, Place, Problem, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, ConfigFault
+from mgpu.text import counted
 
-from .._wording import counted
 from ._config_file import ARGS, readable
 
 # What to do about each kind of fault that mgpu/config/parsing.py tells apart.

@@ -9,8 +9,8 @@ from typing import Any
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, DeepSpeedFile
+from mgpu.text import counted
 
-from .._wording import counted
 from ._config_file import PLUGINS, place_of
 from ._schema import DEEPSPEED, PARALLELISM, deepspeed_settings, entries, has_deepspeed, precision, settings
 from ._spelling import shown

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, Container, InfiniBand, Network, Plan, Slurm, System, Visible
+from mgpu.text import counted
 
 from .._gpus import usable_count
 from .._nccl_settings import nodes_of, of_environment, setting_problem
-from .._wording import counted, whole
+from .._wording import whole
 from ._pytorch import TRUE
 
 _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"

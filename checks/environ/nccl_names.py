@@ -8,6 +8,7 @@ from functools import cache
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Nccl, Pytorch
+from mgpu.text import counted, listed
 
 from .._grammars import Version, dotted
 from .._nccl_settings import (
@@ -23,7 +24,6 @@ from .._nccl_settings import (
     unset,
 )
 from .._variables import NCCL, NEVER_READ, NEWEST_NCCL, foreign, nearest
-from .._wording import counted, listed
 from ._pytorch import TORCH_NAMES
 
 _PLUGINS = ("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN", "NCCL_GIN_PLUGIN")

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Container, Driver, Gpu, InfiniBand, Link, Nccl, Pci, Plan, Slurm
+from mgpu.text import counted
 
 from .._grammars import PROTO, Version, c_integer, dotted, is_on, level
 from .._nccl_settings import NCCL_GUIDE, loaded, nodes_of, setting_problem, settings, value_of
 from .._variables import NCCL
-from .._wording import counted
 from ._transports import cards_near, closer, has_switch_reduction, switched_off, talks_directly, way
 
 _DEFAULT_LEVEL = "PXB"  # src/graph/paths.cc ncclTopoCheckP2p, ncclTopoCheckGdr

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Nccl, Network, Plan, Visible
+from mgpu.text import counted
 
 from .._gpus import usable_count
 from .._grammars import ALGO, Misread, Version, c_integer, dotted
 from .._interfaces import by_nccl, prescribed
 from .._nccl_settings import NCCL_GUIDE, Setting, loaded, origins, setting_problem, settings, value_of
 from .._variables import NCCL
-from .._wording import counted
 
 _SOURCES = "https://github.com/NVIDIA/nccl (src/graph/tuning.cc)"
 _GLOO = Skip("a rehearsal on the CPU: the ranks talk over gloo")

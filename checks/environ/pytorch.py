@@ -9,12 +9,12 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Nccl, Network, Plan, Pytorch, Slurm, Visible
+from mgpu.text import listed
 
 from .._gpus import usable_count
 from .._interfaces import by_gloo, by_nccl, prescribed
 from .._nccl_settings import nodes_of, of_environment, origins, setting_problem, unset
 from .._variables import nearest
-from .._wording import listed
 from ._pytorch import (
     ALLOCATOR_OPTIONS,
     FALSE,

@@ -14,8 +14,7 @@ from mgpu.check import WHY, Answer, Evidence, Fix, Ok, Problem, Skip
 from mgpu.command_line import Value, shell
 from mgpu.hostlist import fold
 from mgpu.snapshot import Difference, Fleet, NodeClass
-
-from .._wording import counted
+from mgpu.text import counted
 
 # Opens the commands that show how nodes differ.
 ON_NODES = "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label"

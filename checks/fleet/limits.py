@@ -6,8 +6,8 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet
+from mgpu.text import counted
 
-from .._wording import counted
 from ._families import ON_NODES, judged, leave_out
 
 

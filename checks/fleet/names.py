@@ -8,9 +8,9 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet, NodeDoor, NodePath
+from mgpu.text import counted
 
 from .._interfaces import is_loopback
-from .._wording import counted
 from ._mesh import blamed, doors_of, errors, paths_tried, reachable, who
 
 _RENDEZVOUS = "https://github.com/pytorch/pytorch/blob/main/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py"

@@ -9,9 +9,9 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet, NodeDoor, NodePath
+from mgpu.text import counted, listed
 
 from .._interfaces import GLOO_NAME, NCCL_NAME, export, is_loopback, nccl_takes
-from .._wording import counted, listed
 from ._mesh import (
     OF_NAMES,
     Blame,

@@ -8,8 +8,8 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.hostlist import fold
 from mgpu.snapshot import OTHER_MGPU, Fleet, NodeClass
+from mgpu.text import counted
 
-from .._wording import counted
 from ._families import MINOR, ON_NODES, families, judged, leave_out, of_population, scattered, told, too_few
 
 _SOURCE = "mgpu: what more than a tenth of the nodes have in common, or a rack of them, is no accident"

@@ -8,8 +8,8 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet, Outlier
+from mgpu.text import counted
 
-from .._wording import counted
 from ._families import leave_out, too_few
 
 # Rotating logs, make and rsync judge by the second; the offsets are measured over srun to about 0.1 s.

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from mgpu.check import Skip
 from mgpu.snapshot import HcaPort, InfiniBand, Plan
-
-from .._wording import listed
+from mgpu.text import listed
 
 NEAR = ("PIX", "PXB")  # what NCCL's GPUDirect RDMA takes by default (src/graph/paths.cc, ncclTopoCheckGdr)
 FALLS_BACK = "NCCL then goes over TCP without a word: a tenth of the speed, or less."

@@ -5,8 +5,8 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, InfiniBand, Pci, PciDevice, Plan
+from mgpu.text import counted, listed
 
-from .._wording import counted, listed
 from ._adapters import FALLS_BACK, active_ports, port_names, several_nodes
 
 _VERBS = "https://github.com/NVIDIA/nccl/issues/367"

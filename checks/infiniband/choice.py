@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import InfiniBand, Libraries, Nccl, Plan
+from mgpu.text import counted, listed
 
 from .._nccl_settings import HERE, settings
-from .._wording import counted, listed
 from ._adapters import FALLS_BACK, active_ports, port_names, several_nodes
 from ._hca import chooses, entries_of, means
 

@@ -21,10 +21,11 @@ from mgpu.snapshot import (
     nearest_nics,
     path_between,
 )
+from mgpu.text import counted, listed
 
 from .._nccl_settings import settings
 from .._nvlink_models import CONSUMER
-from .._wording import counted, gpu_list, listed
+from .._wording import gpu_list
 from ._adapters import NEAR, active_ports, several_nodes
 
 _GPU_DIRECT = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#gpu-direct"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import HcaPort, InfiniBand, Pci, PciDevice, Plan, path_between
+from mgpu.text import counted, listed
 
-from .._wording import counted, listed
 from ._adapters import FALLS_BACK, NEAR, active_ports, judged, port_names, several_nodes
 
 _NETWORKING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import HcaPort, InfiniBand, Nccl, Plan
+from mgpu.text import counted, listed
 
 from .._nccl_settings import settings
-from .._wording import counted, listed
 from ._adapters import active_ports, port_names, several_nodes
 from ._hca import chooses
 

@@ -8,9 +8,10 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Config, Driver, Libraries, Pytorch
+from mgpu.text import listed
 
 from .._versions import DEEPSPEED_MINORS, version
-from .._wording import listed, minor_of
+from .._wording import minor_of
 
 # Environments with Inductor as their compiler; the other dynamo backends need no C compiler of this machine.
 _COMPILING_BACKENDS = frozenset({"INDUCTOR"})

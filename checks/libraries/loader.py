@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Driver, Gpu, Libraries, Library, Pytorch, Visible
+from mgpu.text import counted, listed
 
 from .._gpus import names_of
-from .._wording import counted, gpu_list, listed
+from .._wording import gpu_list
 
 _FORWARD = "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html"
 _ERRORS = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"

@@ -9,9 +9,10 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Libraries, Pytorch
+from mgpu.text import counted, listed
 
 from .._versions import requirement, satisfies
-from .._wording import counted, listed, minor_of
+from .._wording import minor_of
 
 # Wheels of both CUDA majors put these into one folder under one name (nvidia/cudnn/lib/libcudnn.so.9); all others have
 # folders of their own since CUDA 13 (nvidia/cu13/lib). NCCL has a check of its own.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Link, Pci, Visible
+from mgpu.text import counted
 
 from .._gpus import names_of
-from .._wording import counted, gpu_list
+from .._wording import gpu_list
 from ._pairs import sharing
 
 _LEVELS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-p2p-level"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Link, Pci, Visible, bus_address
+from mgpu.text import counted
 
 from .._gpus import gpu_problem, names_of, use_only
 from .._nvlink_models import GRACE, model_of
-from .._wording import counted, gpu_list
+from .._wording import gpu_list
 from ._pairs import P2P_OK, P2P_UNKNOWN, granted, refusal, sharing
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"

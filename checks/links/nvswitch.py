@@ -6,10 +6,11 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Driver, Gpu, Leftovers, Pci
+from mgpu.text import counted
 
 from .._gpus import names_of
 from .._nvlink_models import GRACE, fabric_complaints
-from .._wording import counted, gpu_list
+from .._wording import gpu_list
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 _FABRIC = "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/"

@@ -8,9 +8,9 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Container, Driver, Gpu, Link, Visible
+from mgpu.text import counted
 
 from .._gpus import names_of
-from .._wording import counted
 from ._pairs import granted, refusal, sharing
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import InfiniBand, Interface, Nccl, Network, Plan
+from mgpu.text import counted
 
 from .._interfaces import (
     GLOO_NAME,
@@ -22,7 +23,6 @@ from .._interfaces import (
     prescribed,
     several_nodes,
 )
-from .._wording import counted
 
 _NCCL_TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"
 # Below it one step of a model with a billion parameters (2 GB of gradients) waits seconds for the network alone.

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, Network, Plan, Slurm
+from mgpu.text import listed
 
 from .._interfaces import ONE_MACHINE, dead_end, is_loopback, leading_out
-from .._wording import listed
 
 _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Interface, Nccl, Network, Plan
+from mgpu.text import listed
 
 from .._interfaces import (
     GLOO_NAME,
@@ -20,7 +21,6 @@ from .._interfaces import (
     matches,
     prescribed,
 )
-from .._wording import listed
 
 _NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname"
 _NCCL_TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Driver, Gpu, Plan, Pytorch, TorchRuntime, Visible
+from mgpu.text import counted
 
 from .._cuda_drivers import DRIVER_FLOOR, DRIVER_PACKAGED
 from .._gpus import usable_count
-from .._wording import counted, dotted
+from .._wording import dotted
 from ._wheels import install
 
 _COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/"

@@ -7,8 +7,8 @@ import re
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Python, Pytorch, TorchRuntime
+from mgpu.text import listed
 
-from .._wording import listed
 from ._wheels import pinned
 
 _PYTORCH = "https://pytorch.org/get-started/locally/"

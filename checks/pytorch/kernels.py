@@ -10,9 +10,10 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Driver, Gpu, Pytorch, Visible
+from mgpu.text import counted, listed
 
 from .._gpus import names_of
-from .._wording import counted, gpu_list, listed
+from .._wording import gpu_list
 from ._wheels import install
 
 _COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/"

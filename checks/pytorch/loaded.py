@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Libraries, Pytorch, TorchRuntime
-
-from .._wording import listed
+from mgpu.text import listed
 
 
 @check(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from mgpu.check import Answer, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Ranks
+from mgpu.text import counted, listed
 
-from .._wording import MIB, counted, gib, listed
+from .._wording import MIB, gib
 from ._causes import CAUSES, LOST
 
 _SOCKET = "https://man7.org/linux/man-pages/man7/socket.7.html"

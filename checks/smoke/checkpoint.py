@@ -6,8 +6,9 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.planning.memory import ADAPTER_SHARE, FP32, STATES
 from mgpu.snapshot import Checkpoint, Config, Model, Ranks
+from mgpu.text import listed
 
-from .._wording import gib, listed
+from .._wording import gib
 from ._rank_states import own_failure, who
 
 _CHECKPOINT = "https://huggingface.co/docs/accelerate/usage_guides/checkpoint"

@@ -8,8 +8,8 @@ from typing import Any
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.snapshot import Gpu, Link, PairRun, Rank, Ranks
+from mgpu.text import counted, listed
 
-from .._wording import counted, listed
 from ._diagnoses import DIAGNOSES
 from ._rank_states import TORCH, median, of_kind, through, where_is, who
 

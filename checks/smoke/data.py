@@ -7,8 +7,9 @@ from collections import Counter
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Ranks
+from mgpu.text import counted, listed
 
-from .._wording import counted, gib, listed
+from .._wording import gib
 from ._causes import LOST
 from ._rank_states import first_of_kind, through, who
 

@@ -7,8 +7,8 @@ from collections import Counter
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks
+from mgpu.text import counted, listed
 
-from .._wording import counted, listed
 from ._diagnoses import DIAGNOSES
 from ._rank_states import of_kind, through, where_is, who
 

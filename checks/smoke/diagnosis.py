@@ -8,8 +8,9 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Ranks
+from mgpu.text import counted, listed
 
-from .._wording import counted, gpu_list, listed
+from .._wording import gpu_list
 from ._trials import (
     AS_CONFIGURED,
     as_configured,

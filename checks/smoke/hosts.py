@@ -7,8 +7,8 @@ import re
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Meeting, Rank, Ranks
+from mgpu.text import counted, listed
 
-from .._wording import counted, listed
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
 from ._rank_states import TORCH, last_line, nobody_started, own_failure, own_failures, rung, who

@@ -8,9 +8,9 @@ from mgpu.check import Answer, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Gpu, InfiniBand, Link, Nccl, NcclLog, Ranks
+from mgpu.text import counted, listed
 
 from .._nvlink_models import CONSUMER
-from .._wording import counted, listed
 from ._diagnoses import DIAGNOSES
 
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"

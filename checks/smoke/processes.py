@@ -5,8 +5,8 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks
+from mgpu.text import counted
 
-from .._wording import counted
 from ._causes import CAUSES, KINDS, LOST
 from ._rank_states import (
     SILENT_S,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks
+from mgpu.text import counted, listed
 
-from .._wording import counted, listed
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
 from ._rank_states import first_of_kind, odd_ones, own_failures, through, who

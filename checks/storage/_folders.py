@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from mgpu.check import Evidence
 from mgpu.snapshot import Folder
+from mgpu.text import counted
 
-from .._wording import counted, gib
+from .._wording import gib
 
 # Below this a disk counts as full: gpud's limit for the root disk (components/disk/component.go, 500 MB).
 _FULL_BYTES = 500_000_000

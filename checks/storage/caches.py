@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Folder, Storage
+from mgpu.text import counted, listed
 
-from .._wording import counted, gib, listed
+from .._wording import gib
 from ._folders import NETWORK, OBJECT_STORES, evidence_of, paths_of, why_full
 
 _HF_CACHE = "https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Storage
+from mgpu.text import counted, listed
 
-from .._wording import counted, listed
 from ._folders import NETWORK, OBJECT_STORES, called, evidence_of, paths_of
 
 _NFS = "https://man7.org/linux/man-pages/man5/nfs.5.html"

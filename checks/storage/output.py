@@ -5,8 +5,9 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Container, Folder, Storage
+from mgpu.text import counted, listed
 
-from .._wording import counted, gib, listed
+from .._wording import gib
 from ._folders import MEMORY, called, evidence_of, paths_of, why_full
 
 _STATVFS = "https://man7.org/linux/man-pages/man3/statvfs.3.html"
