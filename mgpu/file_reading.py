@@ -3,7 +3,7 @@
 `read` checks the type before it opens, reads at most so many bytes, and waits only so long. `read_own` reads what mgpu
 itself wrote earlier, and only where the user owns it, others cannot write to it, and no link is in between. `read_part`
 reads in a run folder, to which the user's script can write as well. Every file that is not mgpu's own code is opened
-here (tests/test_reading.py checks it).
+here (tests/test_file_reading.py checks it).
 """
 
 from __future__ import annotations

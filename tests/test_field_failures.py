@@ -115,7 +115,7 @@ FAILURES: dict[str, Failure] = {
         "nvlink_fabric_not_ready fabric_manager_missing fabric_manager_version_differs cuda_does_not_start",
         "test_probe_nvml.py::test_a_fabric_that_nobody_started",
         "test_probe_pci.py::test_the_fabric_manager_tells_its_version",
-        "test_deep.py::test_the_fix_fits_the_code",
+        "test_gpu_stress.py::test_the_fix_fits_the_code",
         cause="error 802, system not yet initialized", fix="sudo systemctl restart nvidia-fabricmanager"),
     "nvls-multicast-bind": by(
         "nvlink_fabric_degraded", "test_field_failures.py::test_a_fabric_that_is_up_and_not_sound",
@@ -339,7 +339,7 @@ FAILURES: dict[str, Failure] = {
         "test_launch.py::test_hangup_is_ignored_under_nohup"),
     "nccl-version-mismatch-nodes": not_by_doctor(
         "doctor --compare", "one machine does not tell what another has; two saved ones do",
-        "test_compare.py::test_a_change_is_named"),
+        "test_changes.py::test_a_change_is_named"),
 }  # fmt: skip
 
 

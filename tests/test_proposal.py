@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mgpu import errors
 from mgpu.config import loader
 from mgpu.config.reading import understand
 from mgpu.errors import MgpuError
@@ -25,6 +26,7 @@ from mgpu.wizard.proposal import Proposal, propose
 from mgpu.wizard.render_yaml import render
 from tests import machines
 from tests.checks import facts
+from tests.conftest import Run
 
 TODAY = date(2026, 11, 21)
 TARGETS = ("4xA100-80GB", "8xH100", "2xRTX4090", "1xT4", "8xV100-32GB", "cpu")
@@ -320,6 +322,13 @@ def test_the_size_of_the_model_decides_the_strategy(params: int | None, strategy
     assert (proposal.chosen["strategy"], proposal.chosen["offload"]) == (strategy, offload)
     assert proposal.values["distributed_type"] == kind and not proposal.problems
     assert row(proposal, "strategy")[1] == "rule"
+
+
+def test_ddp_with_offload_is_refused_where_the_memory_of_the_machine_is_not_known(tmp_path: Path, mgpu: Run) -> None:
+    options = ("--strategy", "ddp", "--offload", "cpu", "--params", "8B", "--batch-per-gpu", "4")
+    done = mgpu("configure", "--target", "4xA100-80GB", *options, "--dry-run")
+    assert done.returncode == errors.NOT_READY
+    assert "DDP: a full copy on each is not possible here: it keeps everything on the GPU" in done.stderr
 
 
 def test_a_model_that_fits_nowhere_says_how_many_gpus_would_do() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mgpu import quantities
 from mgpu.planning import memory
-from mgpu.planning.memory import Need
+from mgpu.planning.memory import SPLITTING, Need
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.precision import fp8_backend
 from mgpu.wizard.proposal_types import Option, Part, Setting, origin_of, refusal
@@ -187,7 +187,7 @@ def _notes(here: Situation, name: str, offload: bool, answers: Answers) -> tuple
                 "ZeRO's optimizer shards belong to one number of GPUs; to go on with another, convert the checkpoint "
                 "first (ds_to_universal.py of DeepSpeed)."
             )
-    if offload and here.ram_bytes is None and (need := here.need(name, offload=True)):
+    if offload and name in SPLITTING and here.ram_bytes is None and (need := here.need(name, offload=True)):
         each = memory.gib(need.host_bytes / here.nodes)
         notes.append(f"Offloading takes {each} of RAM per machine; how much there is, is not known here.")
     if here.params is not None and not here.used.cpu:

@@ -49,7 +49,7 @@ JOBS = {
 
 @pytest.mark.parametrize("name", JOBS)
 def test_the_scripts(name: str) -> None:
-    """Golden: write them anew with `python -m tests.test_slurm_writing`, and read the difference."""
+    """Golden: write them anew with `python -m tests.test_sbatch`, and read the difference."""
     assert (GOLDEN / f"job_{name}.sbatch").read_text() == sbatch.render(JOBS[name])
 
 
