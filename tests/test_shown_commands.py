@@ -475,7 +475,7 @@ WRITERS = {
 }  # fmt: skip
 # What such a hole may hold: ids and words of ours, numbers, and what is quoted already.
 OURS = re.compile(
-    r"(?:\w+\.)*check\.(?:id|selection)|chosen\.first\.id|first|wanted|option|asked|__version__|ENV_FILE|THIS_FILE|nodes"
+    r"(?:\w+\.)*check\.(?:id|selection)|chosen\.first\.id|check_id|first|wanted|option|asked|__version__|ENV_FILE|THIS_FILE|nodes"
     r"|threads|_TAKEN_S|_SYNTAX_S|done\.returncode|result\.exclude|flag|suffix|named|shell|of_script"
     r"|' '\.join\(lacking\)"
     r"|_(?:same|plan|quoted|counted|where)\(.*\)"

@@ -233,8 +233,9 @@ def _again(request: Request, outcome: engine.Outcome) -> str:
     """The command that asks a check again."""
     if request.compare_nodes and not request.hides:
         return f"mgpu doctor{_same(request)}"
-    of_script = request.script and not request.hides and {"script", "job_script"} & set(outcome.check.facts)
-    return f"mgpu doctor{f' --script {_word(request.script)}' if of_script else ''}{_plan(request)}"
+    asks_script = request.script and not request.hides and {"script", "job_script"} & set(outcome.check.facts)
+    of_script = f" --script {_word(request.script)}" if asks_script else ""
+    return f"mgpu doctor{of_script}{_plan(request)}"
 
 
 def _next(request: Request, found: Examined) -> list[str]:

@@ -232,9 +232,9 @@ def topology(snapshot: Snapshot, screen: Screen) -> list[Line]:
     return lines
 
 
-def explained(id: str, screen: Screen) -> list[Line]:
+def explained(check_id: str, screen: Screen) -> list[Line]:
     """The command that explains a finding; on two lines where it does not fit on one."""
-    command = f"mgpu doctor --explain {id}"
+    command = f"mgpu doctor --explain {check_id}"
     line = f"Explain any line:  {command}"
     return unstyled([line] if len(line) <= screen.width else ["Explain any line:", f"  {command}"])
 
