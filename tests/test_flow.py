@@ -193,6 +193,16 @@ def test_one_process_meets_nobody_and_is_asked_for_no_port() -> None:
     assert [("port" in names) for names in orders] == [False, True]
 
 
+@pytest.mark.parametrize("name", ["params", "train", "trainable", "optimizer", "strategy", "offload"])
+def test_more_trained_parameters_than_the_model_has_are_reported_below_a_question(name: str) -> None:
+    """--model with --trainable: the size is looked up after the options were compared."""
+    answers = Answers(
+        params=1000, model="org/tiny", trainable=2000, origins={"params": "probe", "model": "flag", "trainable": "flag"}
+    )
+    question = questions.build(replace(started("guided"), answers=answers, step=name), scene("hgx_h100_x8"))
+    assert "Not possible: 2000 trained parameters of 1000" in question.panel(question.default, 80)
+
+
 def test_leaving_the_question_leaves_the_review_unable_to_write() -> None:
     here = scene("4xA100-80GB")
     state = State(parsed(params="8B", strategy="ddp"), step=flow.REVIEW, output="accelerate.yaml")
@@ -276,4 +286,4 @@ def test_every_answer_has_a_question_or_a_reason() -> None:
     """What can be decided by a flag can be asked; the rest follows from another question."""
     asked_with_another = {"model", "effective_batch"}  # typed as the size of the model; follows from accumulation
     assert {key.name for key in KEYS} - asked_with_another == set(flow.QUESTIONS)
-    assert {key.name for key in KEYS if key.text and key.told} == set(flow.QUESTIONS)
+    assert {key.name for key in KEYS if key.text and key.info} == set(flow.QUESTIONS)

@@ -36,12 +36,24 @@ def test_ci_runs_the_readmes_test_command() -> None:
     assert "README.md" in (ROOT / ".ci" / "run").read_text("utf-8")
 
 
-def test_no_path_of_a_workplace_is_in_the_tree() -> None:
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if tracked.returncode:
+def _tracked(*options: str) -> list[str]:
+    """The lines of `git ls-files`."""
+    done = subprocess.run(["git", "ls-files", *options], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
         pytest.skip("not a git checkout")
+    return done.stdout.splitlines()
+
+
+def test_nothing_else_is_at_the_top_level() -> None:
+    """A test that wrote into the current folder left its files, links to a folder under /tmp, in a commit."""
+    wanted = {".ci", ".gitignore", "LICENSE", "README.md", "SECURITY.md", "checks", "mgpu", "pyproject.toml", "tests"}
+    assert {name.split("/")[0] for name in _tracked()} <= wanted
+    assert not [line for line in _tracked("--stage") if line.startswith("120000")], "a symbolic link"
+
+
+def test_no_path_of_a_workplace_is_in_the_tree() -> None:
     bad = re.compile(r"/work/(main|shared|venv|\.library)|\.\./shared")
-    for name in tracked.stdout.splitlines():
+    for name in _tracked():
         text = (ROOT / name).read_text("utf-8", errors="replace") if (ROOT / name).is_file() else ""
         if name != "tests/test_style.py":
             assert not bad.search(text), name

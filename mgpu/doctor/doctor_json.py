@@ -10,7 +10,7 @@ from mgpu.snapshot import changes
 
 
 class ChangeEntry(TypedDict):
-    """A fact that is not as it was."""
+    """A fact that changed since the saved machine."""
 
     fact: Id
     what: str

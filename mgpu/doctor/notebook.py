@@ -38,4 +38,4 @@ def doctor(*, quick: bool = False, config: str = "", verbose: bool = False, expe
     request = Request(quick=quick, config=config, verbose=verbose, expect_gpus=expect_gpus)
     found = run.examined(request)
     document = dict(doctor_report.whole(request, found))
-    return Report(found.verdict, found.code, document, doctor_report.shown(request, found))
+    return Report(found.verdict, found.code, document, doctor_report.plain_text(request, found))

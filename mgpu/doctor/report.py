@@ -65,11 +65,11 @@ def _text(request: Request, found: Examined) -> str:
     if request.format == "github":
         append_summary(formats.markdown_table(found.outcomes, found.snapshot, told))
     changes = [f"{c.what}: {c.text}" for c in found.changes or ()]
-    return formats.text(request.format, found, told, lambda: shown(replace(request, verbose=True), found), changes)
+    return formats.text(request.format, found, told, lambda: plain_text(replace(request, verbose=True), found), changes)
 
 
-def shown(request: Request, found: Examined) -> str:
-    """The report of a person as plain text."""
+def plain_text(request: Request, found: Examined) -> str:
+    """The report for a person as plain text."""
     buffer = io.StringIO()
     show(Screen(WIDTH_PLAIN, False, False, buffer), request, found)
     return buffer.getvalue()
@@ -230,7 +230,7 @@ def _changes(found: Examined, screen: Screen) -> list[Line]:
 
 
 def _again(request: Request, outcome: engine.Outcome) -> str:
-    """The command that asks a check again."""
+    """The command that runs a check again."""
     if request.compare_nodes and not request.hides:
         return f"mgpu doctor{_same(request)}"
     asks_script = request.script and not request.hides and {"script", "job_script"} & set(outcome.check.facts)

@@ -73,11 +73,11 @@ def run(request: Request) -> int:
             raise
         words = f"a bug in mgpu: {reason(error)} (MGPU_DEBUG=1 shows where)"
         return doctor_report.failed(request, words, errors.UNKNOWN, began)
-    return _reported(request, machine, found, judge)
+    return _report(request, machine, found, judge)
 
 
-def _reported(request: Request, machine: Snapshot, found: Examined, judge: Callable[[Snapshot], Examined]) -> int:
-    """Print the report, repair what was asked for, and keep the verdict; gives the exit code."""
+def _report(request: Request, machine: Snapshot, found: Examined, judge: Callable[[Snapshot], Examined]) -> int:
+    """Print the report, make the requested repairs, save the verdict, and return the exit code."""
     doctor_report.tell(request, found)
     if request.fix and request.format == "human":
         output.to_stdout("")

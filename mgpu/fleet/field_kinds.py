@@ -7,8 +7,8 @@
 * near: the same but for a little (memory: the kernel keeps what its firmware leaves): equal within 2 %.
 * numeric: measured; compared with the median of the nodes that are alike.
 
-By what a field declares (mgpu/snapshot/field_types.py), or by its type; `kind_of` gives None for a field for which
-neither decides, and a test asks it about every field there is.
+A field's declaration (mgpu/snapshot/field_types.py) or else its type decides; `kind_of` returns None for a field for
+which neither does, and a test refuses such a field.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OWN = re.compile(
 
 
 def kind_of(where: str, hint: Any) -> Kind | None:
-    """The kind of a field, `Class.field`; None: it declares none, and its type does not decide."""
+    """The kind of a field, `Class.field`; None if it declares none and its type does not decide."""
     declared = marks(where)
     if declared.measure:
         return "numeric"
@@ -68,7 +68,7 @@ def near(key: str) -> bool:
 
 
 def measure_of(where: str) -> Measure | None:
-    """How a field is measured; None: it is not."""
+    """How a field is measured; None if it is not a measure."""
     measure, unit = marks(where).measure, unit_of(where)[1]
     return replace(measure, unit=unit) if measure and unit else measure
 

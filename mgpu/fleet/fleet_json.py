@@ -1,4 +1,4 @@
-"""The JSON of many nodes, as types: compared, and tested before a job (see `report/json_types.py`)."""
+"""The JSON of compared nodes and of a pre-flight, as types (see `report/json_types.py`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ClassEntry(TypedDict):
 
 
 class OutlierEntry(TypedDict):
-    """A measure of one node that is far off."""
+    """A measured value of one node that is far from the median."""
 
     node: str
     key: str
@@ -67,7 +67,7 @@ class FleetEntry(TypedDict):
 
 
 class BadNode(TypedDict):
-    """A node that no rank should be started on."""
+    """A node on which no rank should be started."""
 
     node: str
     stage: Id
@@ -86,7 +86,7 @@ class StageEntry(TypedDict):
 
 
 class PreflightHead(TypedDict):
-    """How a pre-flight went."""
+    """The keys that a pre-flight shares with other commands."""
 
     schema: str
     mgpu: str
@@ -99,7 +99,7 @@ class PreflightHead(TypedDict):
 
 
 class PreflightNodes(TypedDict):
-    """What it says of the nodes."""
+    """The result of a pre-flight for each node."""
 
     job: str
     nodes: Annotated[list[str], "of the job, in its order"]

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from mgpu.errors import clipped
 from mgpu.fleet import field_kinds
 from mgpu.fleet.flatten import KNOWN, Several, Values, impersonal, unsaid
 from mgpu.fleet.outliers import measure_of
@@ -247,4 +248,4 @@ def _text(value: Hashable) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return clipped(text, _LONGEST)

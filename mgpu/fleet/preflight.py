@@ -213,7 +213,6 @@ class _Preflight:
         cards: Sequence[Mapping[str, Any]],
         paths: Sequence[Mapping[str, Any]] | None,
     ) -> tuple[tuple[engine.Outcome, ...], list[Bad]]:
-
         self.progress.say(f"compare: {counted(len(found), 'node')}")
         there = [node for node in self.job.nodes if node in found and node not in workers.lost]
         fleet = self._fleet({node: found[node] for node in there}, workers, clocks, cards, paths)
@@ -244,7 +243,7 @@ class _Preflight:
         cards: Sequence[Mapping[str, Any]],
         paths: Sequence[Mapping[str, Any]] | None,
     ) -> Fleet:
-        """The fact `fleet` of the nodes that answered. What each said of itself is kept in the run's folder."""
+        """Save what each node reported in the run's folder, and compare the nodes: the fact `fleet`."""
         from mgpu.fleet import connectivity
         from mgpu.fleet.compare import Machine, fleet_of
         from mgpu.snapshot import NodePath, decode, from_json

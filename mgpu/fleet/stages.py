@@ -226,16 +226,16 @@ class Testing:
         self.left_s()
         return {group: self._why(group) for group in wanted}
 
-    def _order(self, stage: str, groups: Sequence[Group], start_s: float, limit_s: float) -> dict[str, Any]:
-        """What the workers are to do: the smoke test of each group on its nodes."""
-        limits = {"start": start_s, "stall": self.stall_s}
+    def _order(self, stage: str, able: Sequence[Group], start_s: float, limit_s: float) -> dict[str, Any]:
+        """The command for the workers: the smoke test of each group on its nodes."""
+        limits = {"--start-timeout": start_s, "--stall-timeout": self.stall_s, "--timeout": limit_s}
         options = ["--json", "--level", "quick", "--no-bisect", "--no-stamp", "--no-scaling"]
-        for name, seconds in limits.items():
-            options += [f"--{name}-timeout", f"{seconds:g}"]
+        for option, seconds in limits.items():
+            options += [option, f"{seconds:g}"]
         return {
             "do": "test",
             "environment": {"ACCELERATE_USE_CPU": "true"} if self.rehearsal else {},
-            "options": [*options, "--timeout", f"{limit_s:g}", *self.options],
+            "options": [*options, *self.options],
             "limit_s": limit_s,
             "groups": [
                 {
@@ -243,7 +243,7 @@ class Testing:
                     "config": derived(self.config, self.ranks_per_node, group, self._port(group[0])),
                     "folder": str(self.folder / stage),
                 }
-                for group in groups
+                for group in able
             ],
         }
 

@@ -187,8 +187,9 @@ def _holds(marker: str, extras: frozenset[str]) -> bool:
     """Whether a marker holds for this interpreter: comparisons joined by `and` and `or`, parentheses around them."""
     if not marker or ("extra" in marker and not extras):
         return not marker
+    values = _marker_values()
     comparison = r"(?P<name>[a-z_]+)\s*(?P<operator>[<>=!~]=?=?)\s*(?P<wanted>'[^']*'|\"[^\"]*\")"
-    text = re.sub(comparison, lambda found: _compared(found, extras), marker)
+    text = re.sub(comparison, lambda found: _compare(found, values, extras), marker)
     while True:  # innermost first; `and` binds more tightly than `or`
         shorter = re.sub(r"\(\s*(True|False)\s*\)", r"\1", text)
         shorter = re.sub(r"\b(True|False) and (True|False)\b", lambda f: str("False" not in f.group()), shorter)
@@ -201,12 +202,12 @@ def _holds(marker: str, extras: frozenset[str]) -> bool:
         text = shorter
 
 
-def _compared(found: re.Match[str], extras: frozenset[str]) -> str:
-    """One comparison of a marker: True, False or unknown."""
+def _compare(found: re.Match[str], values: Mapping[str, str], extras: frozenset[str]) -> str:
+    """Evaluate one comparison of a marker: "True", "False" or "unknown"."""
     name, sign, wanted = found["name"], found["operator"], found["wanted"][1:-1]
     if name == "extra":
         return str(wanted in extras and sign == "==")
-    value = _marker_values().get(name)
+    value = values.get(name)
     if value is None:
         return "unknown"
     if name.startswith("python_"):
@@ -218,7 +219,7 @@ def _compared(found: re.Match[str], extras: frozenset[str]) -> str:
 
 
 def _marker_values() -> dict[str, str]:
-    """What PEP 508's markers are compared with, for this interpreter."""
+    """The variables of PEP 508 markers and their values for this interpreter."""
     return {
         "python_version": ".".join(map(str, sys.version_info[:2])),
         "python_full_version": ".".join(map(str, sys.version_info[:3])),

@@ -58,7 +58,7 @@ def probe(
     sys_root: str = "/sys", dev_root: str = "/dev", modprobe: str = "/usr/bin/nvidia-modprobe"
 ) -> Iterator[dict[str, Any]]:
     """Yield the facts driver, then gpus and links, with gaps for what single calls refused."""
-    driver = _without_nvml(sys_root, modprobe)
+    driver = _from_kernel(sys_root, modprobe)
     yield {"asking": "the library libnvidia-ml.so.1"}
     if missing := _library_missing():  # asked before pynvml, whose import takes longer than all the rest without GPUs
         driver |= {"nvml_error": "LIBRARY_NOT_FOUND", "nvml_detail": missing, **_device_nodes(dev_root, try_them=True)}
@@ -83,11 +83,11 @@ def probe(
         return
     driver["init_s"] = round(time.monotonic() - began, 4)
     driver |= _device_nodes(dev_root)  # only now: nvmlInit makes the nodes that are not there yet
-    yield from _asked(_Tolerant(pynvml), driver, sys_root)
+    yield from _query(_Tolerant(pynvml), driver, sys_root)
 
 
-def _without_nvml(sys_root: str, modprobe: str) -> dict[str, Any]:
-    """What the kernel says of the driver."""
+def _from_kernel(sys_root: str, modprobe: str) -> dict[str, Any]:
+    """The fact driver as the kernel reports it; the values that NVML reports are still None."""
     return {
         "nvml_error": None,
         "nvml_detail": None,
@@ -101,7 +101,7 @@ def _without_nvml(sys_root: str, modprobe: str) -> dict[str, Any]:
     }
 
 
-def _asked(pynvml: Any, driver: dict[str, Any], sys_root: str) -> Iterator[dict[str, Any]]:
+def _query(pynvml: Any, driver: dict[str, Any], sys_root: str) -> Iterator[dict[str, Any]]:
     """Yield what NVML reports once it is initialized."""
     call = _Caller(pynvml)
     driver["version"] = call.text("driver.version", pynvml.nvmlSystemGetDriverVersion)

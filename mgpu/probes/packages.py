@@ -310,8 +310,8 @@ def _nccl_version(path: str) -> str | None:
 def _nccl_files() -> dict[str, list[str]]:
     """The nccl.conf files that NCCL reads after the environment: NAME=value lines, # comments (src/misc/param.cc).
 
-    Lines as they are: blanks belong to the name and the value, for NCCL. Its home folder is that of the user database,
-    whatever HOME says.
+    Lines are kept verbatim, because NCCL treats blanks as part of the name and the value. NCCL looks up the home folder
+    in the user database and ignores HOME.
     """
     found = {}
     own = os.environ.get("NCCL_CONF_FILE") or _nccl_file_at_home()

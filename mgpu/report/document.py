@@ -142,7 +142,7 @@ def without_secrets(data: Any) -> Any:
 def envelope(
     kind: str, outcomes: Sequence[Outcome], verdict: str, code: int, seconds: float, snapshot: Snapshot
 ) -> Any:
-    """The document of one command, which adds its own keys, and names the type of the whole."""
+    """The keys that all commands share; the command adds its own and declares the type of the whole document."""
     head: Envelope = {
         "schema": f"mgpu.{kind}/1.0",
         "mgpu": __version__,

@@ -1,4 +1,4 @@
-"""How are outcomes told to a person: rows, problems with their fixes, the verdict?"""
+"""How are outcomes shown to a person: rows, problems with their fixes, the verdict?"""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def topology(snapshot: Snapshot, screen: Screen) -> list[Line]:
 
 
 def explained(check_id: str, screen: Screen) -> list[Line]:
-    """The command that explains a finding; on two lines where it does not fit on one."""
+    """The command that explains a finding, on two lines if the screen is too narrow for one."""
     command = f"mgpu doctor --explain {check_id}"
     line = f"Explain any line:  {command}"
     return unstyled([line] if len(line) <= screen.width else ["Explain any line:", f"  {command}"])

@@ -1,6 +1,6 @@
 """How are outcomes told to other programs: JUnit, GitHub, Markdown, Nagios, a Slurm prolog?
 
-Pure functions from outcomes to text. `screen.py` tells them to a person, `document.py` as JSON.
+Pure functions from outcomes to text. `findings.py` shows them to a person, `document.py` writes them as JSON.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _xml(text: object) -> str:
 
 
 class Judged(Protocol):
-    """What a command has found, and how it is called."""
+    """The result of a command, as far as every format needs it."""
 
     @property
     def outcomes(self) -> Sequence[Outcome]: ...
@@ -93,7 +93,7 @@ class Judged(Protocol):
 
 
 def text(format: str, judged: Judged, told: Report, details: Callable[[], str], changes: Sequence[str] = ()) -> str:
-    """The report in a format for other programs but JSON. `details`: the whole screen, for Markdown."""
+    """The report as JUnit, GitHub commands or Markdown. `details` renders the whole screen, for Markdown only."""
     if format == "junit":
         return junit(judged.outcomes, judged.snapshot, judged.verdict, judged.seconds, told)
     if format == "github":
@@ -103,7 +103,7 @@ def text(format: str, judged: Judged, told: Report, details: Callable[[], str], 
 
 @dataclass(frozen=True)
 class _Case:
-    """A testcase: what stands in it, each with its attributes and its text."""
+    """A testcase with its child elements: tag, attributes, text."""
 
     name: str
     seconds: float
@@ -157,7 +157,7 @@ def _add_suite(root: Element, name: str, cases: Sequence[_Case]) -> None:
 
 
 def _case_of_stage(stage: Stage, told: Report) -> _Case:
-    """The stage that failed bears the verdict."""
+    """The failed stage has the verdict as its message."""
     part: tuple[str, dict[str, str], str] = ("system-out", {}, stage.detail)
     if stage.status == "skip":
         part = ("skipped", {"message": stage.detail}, "")

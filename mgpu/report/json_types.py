@@ -1,6 +1,6 @@
 """The parts of the JSON documents that several commands share, as types.
 
-`--json-schema` is made from these types: a text in `Annotated` is the description of a field, a pair is a keyword of
+`--json-schema` is made from these types: in `Annotated` a text is the description of a field, a pair is a keyword of
 JSON Schema with its value. Fields may be added, never renamed or removed. Only the schemas import this at run time.
 """
 
@@ -36,7 +36,7 @@ class EditEntry(_Edit, total=False):
 
 
 class FixOfCause(TypedDict):
-    """A fix of what a run failed by."""
+    """A fix for the cause of a failed run."""
 
     who: Who
     text: str
@@ -113,7 +113,7 @@ class GpuEntry(TypedDict):
 
 
 class SchedulerEntry(TypedDict):
-    """The scheduler that this is a job of."""
+    """The scheduler of this job."""
 
     kind: str
     job: str | None
@@ -131,7 +131,7 @@ class HostEntry(TypedDict):
 
 
 class PlanEntry(TypedDict):
-    """What is to be run on it."""
+    """The planned run."""
 
     nodes: int
     expect_gpus: int | None
@@ -172,7 +172,7 @@ class GapEntry(TypedDict):
 
 
 class Envelope(TypedDict):
-    """The document of a command that judges a machine; the pattern of `schema` and the verdicts are the command's."""
+    """The document of a command that judges a machine; the command adds the pattern of `schema` and its verdicts."""
 
     schema: str
     mgpu: str
@@ -205,7 +205,7 @@ class FailedRank(TypedDict):
 
 
 class CauseEntry(TypedDict):
-    """What a run failed by."""
+    """A cause of a failed run."""
 
     id: Id
     role: Role
@@ -241,7 +241,7 @@ class LogEntry(TypedDict):
 
 
 class Triage(TypedDict, total=False):
-    """What is said of a run that failed: of a launch, or of a log."""
+    """The findings about a failed run: of a launch, or in a log."""
 
     first_failure: FailedRank | None
     probable_cause: CauseEntry | None

@@ -1,4 +1,4 @@
-"""Lines that are painted again and again at the end of a terminal."""
+"""Lines at the end of a terminal that are redrawn in place."""
 
 from __future__ import annotations
 

@@ -49,10 +49,10 @@ def text_of(result: Result, request: Request) -> str:
         output.append_summary(formats.markdown_table(result.outcomes, result.snapshot, _told(result)))
     if request.format == "markdown":
         result = _redacted(result)
-    return formats.text(request.format, result, _told(result), lambda: _shown(result, request))
+    return formats.text(request.format, result, _told(result), lambda: _plain_text(result, request))
 
 
-def _shown(result: Result, request: Request) -> str:
+def _plain_text(result: Result, request: Request) -> str:
     buffer = io.StringIO()
     plain = Screen(WIDTH_PLAIN, False, False, buffer)
     plain.show([*rung_lines(result, plain), *smoke_report.lines(result, request, plain)])

@@ -74,13 +74,14 @@ def climb(attempt: Attempt, show: Show | None = None) -> Ranks:
         leftover_files.sweep(files, view.pids(), view.wrote())
         raise
     output = _tail(folder / _LOG)
-    ranks = ranks or _as_they_ended(view, states, output)
+    if ranks is None:
+        ranks = _ended_ranks(view, states, output)
     if show:
         view.interrupted = ended == "interrupted"
         show(view, True)
     by_itself = ended == "finished"
     return replace(
-        _ordered(orders),
+        _planned(orders),
         ranks=ranks,
         ended="died" if by_itself and launcher_exit != 0 else ended,
         launcher_exit=launcher_exit,
@@ -94,8 +95,8 @@ def climb(attempt: Attempt, show: Show | None = None) -> Ranks:
     )
 
 
-def _ordered(orders: Orders) -> Ranks:
-    """What the orders say of a run; how it went is still to come."""
+def _planned(orders: Orders) -> Ranks:
+    """The part of a run's facts that its orders determine; the caller replaces ranks, ended and launcher_exit."""
     return Ranks(
         expected=orders.world,
         rungs=orders.rungs,
@@ -114,8 +115,8 @@ def _ordered(orders: Orders) -> Ranks:
     )
 
 
-def _as_they_ended(view: watch.View, states: watch.States, output: bytes) -> tuple[Rank, ...]:
-    """The ranks of a run that is over, with the exit codes that the launcher reports."""
+def _ended_ranks(view: watch.View, states: watch.States, output: bytes) -> tuple[Rank, ...]:
+    """The ranks of a finished run, with the exit codes that the launcher reports."""
     view.read()
     exits = exit_code.of_ranks(output)
     return tuple(view.rank(number, states, exits) for number in view.journals)

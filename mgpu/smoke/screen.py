@@ -54,7 +54,7 @@ def headline(
 ) -> list[Line]:
     """What is about to be tested, what it takes, and what mgpu adds to the environment for it."""
     here = orders.world // orders.nodes
-    where = f"{counted(here, 'CPU rank')} (gloo)" if orders.cpu else f"{counted(here, 'GPU')}"
+    where = f"{counted(here, 'CPU rank')} (gloo)" if orders.cpu else counted(here, "GPU")
     if orders.nodes > 1:
         where += f" of this machine, {orders.world} on all {orders.nodes}"
     how = STRATEGIES.get(orders.strategy, orders.strategy) if orders.world > 1 else "one process"

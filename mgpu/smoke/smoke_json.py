@@ -65,7 +65,7 @@ class BandwidthEntry(TypedDict):
 
 
 class ScalingEntry(TypedDict):
-    """Training on so many ranks."""
+    """Training on a number of ranks."""
 
     ranks: Count
     samples_per_s: float

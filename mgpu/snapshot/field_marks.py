@@ -1,5 +1,7 @@
-"""What do the fields of a Snapshot declare (mgpu/snapshot/field_types.py)? Read from their types, the first time that
-something asks: a quick doctor does not."""
+"""What do the fields of a Snapshot declare (mgpu/snapshot/field_types.py)?
+
+The types are read at the first use: a quick doctor does not need them.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,12 @@ _NONE = Marks()
 
 
 def marks(where: str) -> Marks:
-    """Of a field, `Class.field`, or of an entry of it, `Class.field.key`."""
+    """The marks of a field (`Class.field`), or of the field that an entry (`Class.field.key`) belongs to."""
     return _marks().get(".".join(where.split(".", 2)[:2]), _NONE)
 
 
 def words_before(kind: str) -> str:
-    """The words before the fields of a class, with a blank; empty if the fields name it themselves."""
+    """The words before the fields of a class, with a space at the end; "" if it declares none."""
     return _words_before().get(kind, "")
 
 
@@ -54,7 +56,7 @@ def marked_fields() -> Mapping[str, Any]:
 
 
 def parts(hint: Any) -> Iterator[Any]:
-    """A type and all that it is made of, marks included."""
+    """A type and all its parts, at any depth, marks included."""
     yield hint
     yield from getattr(hint, "__metadata__", ())
     for part in (hint.__origin__,) if hasattr(hint, "__metadata__") else typing.get_args(hint):

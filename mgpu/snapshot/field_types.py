@@ -10,7 +10,7 @@
   shared. A test refuses a bare `str`. The keys of a mapping are treated like its values; only if these hold no text do
   the keys have a kind of their own.
 
-Type checkers see the plain types. mgpu/snapshot/field_marks.py reads the marks, when something asks for them.
+Type checkers see the plain types. mgpu/snapshot/field_marks.py reads the marks at their first use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def unit_of(name: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Wording:
-    """What messages call a field, and None of it, which otherwise means that it is not known."""
+    """How messages name a field, and its value None if that means something other than "not known"."""
 
     name: str = ""  # "": the field's own name, without its unit
     none: str | None = None
@@ -46,7 +46,7 @@ class Wording:
 
 @dataclass(frozen=True)
 class Subject:
-    """The words before the fields of a fact, which do not name it themselves: "torch location"."""
+    """The words before the fields of a fact whose names do not include it: "torch location"."""
 
     name: str
 
@@ -68,7 +68,7 @@ Kind = Literal["identity", "moment", "categorical", "near", "numeric"]
 
 @dataclass(frozen=True)
 class Compared:
-    """How a field is compared between nodes, and whether it moves over time: then a change of it is not reported."""
+    """How a field is compared between nodes, and whether it moves over time, so that a change is not reported."""
 
     between_nodes: Kind | None = None
     moves: bool = False
@@ -92,8 +92,8 @@ Once: TypeAlias = Annotated[T, Compared(moves=True)]
 
 @dataclass(frozen=True)
 class Redaction:
-    """What is replaced in a text when a Snapshot is shared: in every one UUIDs and the names of home folders, in most
-    IP addresses, and names of machines and users where they are known to be such."""
+    """What is replaced in a text when a Snapshot is shared: UUIDs and the names of home folders in every kind, IP
+    addresses in most kinds, names of machines and users only in the kinds that may hold them."""
 
     kind: Literal["label", "text", "name", "version", "serial", "pid", "variable", "interface"]
     name_at: str | None = None  # the key of a mapping at which there is a name

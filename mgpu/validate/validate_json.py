@@ -8,7 +8,7 @@ from mgpu.report.json_types import EditEntry, Envelope
 
 
 class LoaderEntry(TypedDict):
-    """What accelerate itself says of the config."""
+    """What accelerate's own loader reports about the config."""
 
     accepted: bool
     error: str | None

@@ -1,4 +1,4 @@
-"""Which rows of the review have decisions that no subject of the proposal has one for? Pure."""
+"""Which rows does the review get for decisions that no part of the proposal shows? Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WIDTH: Final = 44  # of a row's text
 
 
 def rows_of(answers: Answers, decisions: Iterable[Decision]) -> list[Setting]:
-    """A row for each that has a label, where somebody decided it."""
+    """A row for each decision that has a label and was made."""
     decided = [one for one in decisions if one.label and answers[one.name] not in (None, "auto")]
     return [
         Setting(one.label, shown(one.name, answers[one.name])[:WIDTH], origin_of(answers, one.name), one.why, one.name)

@@ -1,4 +1,4 @@
-"""What is known of one thing that can be decided: its names outside, its question, and when that is asked? Data."""
+"""What is one decision of the wizard: its option and other names, its question, and when it is asked? Data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Case:
     answers: Answers
     proposal: Proposal
     able: Sequence[str]  # the choices of its menu that are possible
-    became_impossible: bool  # its decided answer cannot hold any more
+    became_impossible: bool  # its decided answer is no longer possible
 
     @property
     def size_known(self) -> bool:
@@ -52,35 +52,34 @@ class Decision:
     _: KW_ONLY
     key: str = ""  # in its table of an answers file; "": the name
     show: Callable[[Any], str] = str  # a value as the user would type it
-    settles: tuple[str, ...] = ()  # deciding it takes back what a weaker source said about these
+    settles: tuple[str, ...] = ()  # deciding it resets what a weaker source decided for these
     excludes: tuple[str, str] | None = None  # what cannot be given together with it, and why
-    in_config: bool = False  # the accelerate config tells it; what it does not is repeated in the file's first lines
-    needed: bool = False  # no machine can tell it: missing where nobody can be asked
-    # The question. {unit} and {ranks} stand for what is proposed.
+    in_config: bool = False  # the accelerate config contains it; the first lines of the file repeat all others
+    needed: bool = False  # no machine can provide it: reported as missing if no one can be asked
+    # The question. {unit} and {ranks} are replaced by the values of the proposal.
     text: str = ""  # "": it is never asked
-    told: str = ""  # help: what it means, why this default, when to change it
+    info: str = ""  # help: what it means, why this default, when to change it
     hint: str = ""  # how an answer is written: shown while nothing is typed
     menu: bool = False  # the proposal has the choices
     choices: tuple[tuple[str, str], ...] = ()  # they are always these
     many: bool = False  # several choices are marked
-    probed: bool = False  # accepting what stands there decides nothing
+    probed: bool = False  # accepting the proposed value decides nothing
     skips: bool = False  # it may stay without an answer
     panel: Panel | None = None  # None: the rows of the review that it decides
     # When it is asked. The files of `topics/` have the questions in the order of a walk.
     walk: Mode | Literal[""] = ""  # the shortest walk that asks it; "": only its row of the review does
     applies: Callable[[Case], bool] = lambda case: True  # must not depend on the answer to the question itself
-    here: bool = False  # about this machine or machines started by hand: never asked for a job
     together: tuple[str, ...] = ()  # questions that its row of the review asks as well
-    label: str = ""  # of its row in the review, where no subject of the proposal has one for it …
+    label: str = ""  # of its row in the review, if no part of the proposal makes one …
     why: str = ""  # … and what that row says besides the value
-    row: str = ""  # the row of the review that shows it, where that is another's
+    row: str = ""  # the row of the review that shows it, if it is the row of another decision
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.key or self.name)
 
     @property
     def engines(self) -> tuple[str, ...] | None:
-        """The engines that can be told it; None: all."""
+        """The engines that accept it; None: all."""
         return taking(self.name) if self.name in OF_SOME else None
 
     @property

@@ -1,4 +1,4 @@
-"""What stands in a config that is there, and what would change in it? Lines without comments."""
+"""What is in an existing config, and which of its lines would change?"""
 
 from __future__ import annotations
 

@@ -70,23 +70,22 @@ def whole(mode: Mode, proposal: Proposal) -> tuple[str, ...]:
     names = QUICK if mode == "quick" else GUIDED
     if not proposal.engine:
         return ("slurm", *names) if "slurm" in proposal.options else names
-    others = (name for name in names if not BY_NAME[name].here)
-    return tuple(dict.fromkeys((*(_JOB if mode == "quick" else _JOB_GUIDED), *others)))
+    return tuple(dict.fromkeys((*(_JOB if mode == "quick" else _JOB_GUIDED), *names)))
 
 
-def asked(name: str, proposal: Proposal) -> Decision:
-    """The question of this name: a job may ask it in other words."""
+def decision_of(name: str, proposal: Proposal) -> Decision:
+    """The decision of this name: a job may word its question differently."""
     return (_IN_A_JOB if proposal.engine else BY_NAME)[name]
 
 
 def applies(name: str, mode: Mode, answers: Answers, proposal: Proposal) -> bool:
     """Whether there is anything to decide. Never depends on the answer to the question itself."""
-    one = asked(name, proposal)
+    one = decision_of(name, proposal)
     able = [option.name for option in proposal.options.get(name, ()) if not option.disabled]
     if one.menu and not able:
         return False
     if proposal.engine:
-        if one.here or (one.engines is not None and proposal.engine not in one.engines):
+        if one.engines is not None and proposal.engine not in one.engines:
             return False
     elif one in JOB and name != "slurm":
         return False

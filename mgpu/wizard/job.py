@@ -110,7 +110,7 @@ def where(*, recommended: bool) -> tuple[Option, ...]:
 
 
 def gpus_named(nodes: Nodes, site: Site) -> bool:
-    """Whether it is known which GPUs the nodes have, or nobody has to say it."""
+    """Whether the GPU model of the nodes is known, or not needed."""
     known = len(gpu_models.named(kind_type(nodes.kind))) == 1
     return known or site.named or (nodes.kind is not None and not nodes.kind.gpus)
 
@@ -351,7 +351,7 @@ def _qos_options(site: Site, answers: Answers) -> tuple[Option, ...]:
 
 
 def _of_names(names: Sequence[str], default: str) -> tuple[Option, ...]:
-    """One line each; none where there is nothing to choose."""
+    """One option for each name; none if there is nothing to choose."""
     if len(names) < 2:
         return ()
     return tuple(Option(name, name, None, name == default, "your default" if name == default else "") for name in names)

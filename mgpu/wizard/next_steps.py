@@ -1,4 +1,4 @@
-"""What is said once the files are written: who took them, what is still to be done, which command comes next?"""
+"""What does configure print after writing: who checked the files, what is left to do, the next command?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mgpu.wizard.proposal_types import Proposal
 
 
 def show(planned: Planned, verdict: str | None, said: Sequence[str], checked_by: str, script: str) -> int:
-    """Tell what was written, and what comes next. `checked_by`: who read the job script. `script`: its text."""
+    """Show what was written and the next command. `checked_by`: what checked the job script; `script`: its text."""
     replay = _save_answers(planned)
     if planned.request.format == "json":
         print(document.text(_document(planned, verdict, checked_by, script)), end="")
@@ -37,7 +37,7 @@ def show(planned: Planned, verdict: str | None, said: Sequence[str], checked_by:
 
 
 def _texts(planned: Planned, verdict: str | None, checked_by: str, script: str) -> list[str]:
-    """Who took the files, and what has to be known of them."""
+    """Who checked the files, and what the user should know about them."""
     proposal = planned.proposal
     loader = f"checked against {verdict}'s own loader"
     checked = loader if verdict else "not checked by accelerate: it cannot be imported here"
@@ -58,7 +58,7 @@ def _texts(planned: Planned, verdict: str | None, checked_by: str, script: str) 
 
 
 def _next_lines(planned: Planned) -> list[report_screen.Line]:
-    """That nothing ran yet, and the command that tries it."""
+    """That the config is not verified yet, and the command that verifies it."""
     proposal, commands = planned.proposal, _next(planned)
     if proposal.engine == "slurm":
         first = "Not verified yet: mgpu launch tests the nodes before it trains."
@@ -87,20 +87,19 @@ def _of_engine(planned: Planned, script: str) -> list[str]:
 def _next(planned: Planned) -> list[str]:
     """The command that starts the job, or tests the config; of several machines it is started on each."""
     if planned.script is None:
-        config = ("-c", os.fspath(planned.path)) if planned.named else ()
+        config = ("-c", os.fspath(planned.path)) if planned.output_option else ()
         rank = ("--node-rank", "0") if planned.proposal.nodes > 1 else ()
         line = from_words(["mgpu", "smoke-test", *config, *rank])
         return [line] if line else []
     script = os.fspath(planned.script)
+    start = shell(FORMATS[planned.proposal.engine].start, script)
     if planned.proposal.engine != "slurm":
-        several = planned.proposal.engine == "torchrun" and planned.proposal.nodes > 1
-        start = shell(FORMATS[planned.proposal.engine].start, script)
-        if several:
+        if planned.proposal.engine == "torchrun" and planned.proposal.nodes > 1:
             start = shell("HEAD=first-machine NODE_RANK=0 bash {:path}  (on each machine, with its number)", script)
         return [start] if start else []
     there = "  (on a login node of the cluster)" if not planned.ask_slurm else ""
-    launch, alone = shell("mgpu launch --slurm {:path}", script), shell("sbatch {:path}", script)
-    return [f"{launch}{there}", f"or without mgpu:  {alone}"] if launch else []
+    launch = shell("mgpu launch --slurm {:path}", script)
+    return [f"{launch}{there}", f"or without mgpu:  {start}"] if launch else []
 
 
 def _too_old(proposal: Proposal, verdict: str | None) -> list[str]:
@@ -124,8 +123,8 @@ def _commands(planned: Planned, screen: report_screen.Screen) -> list[report_scr
         lines.append([("or, the same by torchrun:", "bold")])
         lines += report_screen.unstyled(f"  {line}" for line in first_and_last(planned.proposal, tool="torchrun"))
     if planned.asked:
-        output = planned.named
-        # The other keys of somebody else's file are part of the result.
+        output = planned.output_option
+        # The other keys of a file that mgpu did not write are part of the result.
         if planned.base is not None and planned.before is None:
             output = ("--edit", os.fspath(planned.base), *(output if planned.path != planned.base else ()))
         again = decisions.equivalent_flags(

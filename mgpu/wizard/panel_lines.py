@@ -1,4 +1,4 @@
-"""What do the panels below several questions say alike? Lines made of a proposal; pure."""
+"""Which lines do the panels of several questions share? Made from a proposal; pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 NARROW: Final = 60  # below this there are no columns
 
 
-def told(setting: Setting) -> str:
+def setting_line(setting: Setting) -> str:
+    """A row of the review as one line, with its reason."""
     return f"{setting.label}: {setting.text}" + (f" ({setting.reason})" if setting.reason else "")
 
 

@@ -1,4 +1,4 @@
-"""Which files does a proposal become, and what stands in them?"""
+"""Which files does a proposal become, and what do they contain?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Planned:
     proposal: Proposal
     path: Path
     base: Path | None = None  # a file of somebody else that is changed in place: its comments and other keys stay
-    asked: bool = False  # questions were asked: whoever answered saw what is replaced, and is told the way without them
+    asked: bool = False  # questions were asked: the user saw what is replaced, and gets the command without questions
     ask_slurm: bool = False  # a cluster is here, which can be asked whether it takes the job
     before: Answers | None = None  # what was decided for the file of ours that is changed
 
@@ -37,13 +37,13 @@ class Planned:
         return self.request.job_file if self.proposal.job else None
 
     @property
-    def named(self) -> tuple[str, ...]:
-        """The option that names the config, where it is not the one that every command reads by itself."""
+    def output_option(self) -> tuple[str, ...]:
+        """-o and the config; empty for the file that every command reads by default."""
         path = os.fspath(self.path)
         return () if path in (DEFAULT_FILE, f"./{DEFAULT_FILE}") else ("-o", path)
 
     def config_text(self) -> str:
-        """What would stand in the file. Raises MgpuError when a file of somebody else cannot be changed in place."""
+        """The content of the config. Raises MgpuError when another user's file cannot be changed in place."""
         base = self.base
         config = read(base) if base is not None else None
         if base is None or config is None or config.written_by_mgpu:
@@ -64,10 +64,10 @@ class Planned:
             ) from None
 
     def script_text(self, config_text: str) -> str:
-        """What would stand in the file of the job; "" where there is no job. Raises MgpuError."""
+        """The content of the job script or job file; "" without a job. Raises MgpuError."""
         if self.script is None:
             return ""
-        flags = (*self.request.machine_flags, *self.named, *self.request.more_flags)
+        flags = (*self.request.machine_flags, *self.output_option, *self.request.more_flags)
         return job_file.text_of(self.proposal, self.script, self.path, config_text, flags)
 
     def with_conversions(self) -> Planned:

@@ -73,8 +73,8 @@ class Proposal:
     engine: str = ""  # what starts the machines: slurm, kubeflow ...; "": this machine, or people by hand
     job: Job | None = None  # what the engine is asked for
     gpu_model: str = ""  # of the job's nodes
-    gpus_of_node: int | None = None  # that a node of the job has; None: not known
-    gpus_named: bool = True  # which GPUs the nodes have is known, or nobody has to say it
+    gpus_of_node: int | None = None  # GPUs of each node of the job; None: not known
+    gpus_named: bool = True  # the GPU model of the nodes is known, or not needed
 
     @property
     def unit(self) -> str:

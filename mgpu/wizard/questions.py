@@ -24,14 +24,14 @@ def build(state: State, scene: Scene) -> Question:
         return _confirm(flow.replaced(state, scene) or (state.output,))
     if state.step == flow.FILE:
         return _file(state)
-    return _about(flow.asked(state.step, proposal), state, scene, proposal)
+    return _of_decision(flow.decision_of(state.step, proposal), state, scene, proposal)
 
 
-def _about(one: Decision, state: State, scene: Scene, proposal: Proposal) -> Question:
-    """The question that a decision is made by."""
+def _of_decision(one: Decision, state: State, scene: Scene, proposal: Proposal) -> Question:
+    """The question of a decision."""
     name = one.name
-    text, told = (
-        part.replace("{unit}", proposal.unit).replace("{ranks}", str(proposal.ranks)) for part in (one.text, one.told)
+    text, info = (
+        part.replace("{unit}", proposal.unit).replace("{ranks}", str(proposal.ranks)) for part in (one.text, one.info)
     )
     choices = _choices(one, proposal)
     default = _default(one, state.answers, proposal, choices)
@@ -50,13 +50,13 @@ def _about(one: Decision, state: State, scene: Scene, proposal: Proposal) -> Que
             tried = decisions.decided(state.answers, name, value(name, typed, state.answers, proposal))
         except ValueError:
             tried = state.answers
-        lines = screens.panel(one, tried, scene.propose(tried), width) or told.splitlines()[:1]
+        lines = screens.panel(one, tried, scene.propose(tried), width) or info.splitlines()[:1]
         return [*lines, scene.granted] if name == "nodes" and scene.granted else lines
 
     return Question(
         name,
         text,
-        told,
+        info,
         default,
         choices,
         many=one.many,

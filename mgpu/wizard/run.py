@@ -22,13 +22,13 @@ from mgpu.wizard import existing_file
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.nodes import Site, asking_text
 from mgpu.wizard.proposal_types import Proposal
+from mgpu.wizard.request import Request
 from mgpu.wizard.topics import JOB
 
 if TYPE_CHECKING:
     from mgpu.wizard.session import Session
 
 __all__ = ["Request", "run"]
-from mgpu.wizard.request import Request
 
 
 def run(request: Request) -> int:

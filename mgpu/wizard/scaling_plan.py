@@ -106,8 +106,8 @@ def _machine(answers: Answers, snapshot: Snapshot) -> tuple[devices.Devices | No
 
 
 def _decided(answers: Answers, snapshot: Snapshot, used: devices.Devices | None, assumed: list[str]) -> dict[str, Any]:
-    """What the memory depends on besides size and strategy, as `memory` calls it; what nobody decided is added to
-    `assumed`."""
+    """What the memory depends on besides size and strategy, as arguments of `memory.need`; values that were not
+    decided are added to `assumed`."""
     about_memory = answers.params is not None
     optimizer, train, precision = answers.optimizer, answers.train, answers.precision
     if optimizer == "auto":
@@ -138,7 +138,7 @@ def _counts(answers: Answers, here: int | None) -> tuple[int, ...]:
 
 
 def _held(answers: Answers, ranks: int, kind: Mapping[str, Any], size: int | None) -> tuple[Held, ...]:
-    """Every strategy on so many GPUs. `kind`: what the memory depends on besides, as `memory` calls it."""
+    """Every strategy on `ranks` GPUs. `kind`: the other arguments of `memory.need`."""
     assert answers.params is not None
     offload = answers.offload == "cpu"
     found = []

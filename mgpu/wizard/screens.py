@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mgpu.report.screen import Line, Screen, unstyled, wrapped
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.decision import Decision
-from mgpu.wizard.panel_lines import NARROW, problems, told
+from mgpu.wizard.panel_lines import NARROW, problems, setting_line
 from mgpu.wizard.proposal_types import Proposal, Setting
 
 if TYPE_CHECKING:
@@ -123,11 +123,11 @@ def left_off(draft: State) -> str:
 
 
 def panel(one: Decision, answers: Answers, proposal: Proposal, width: int) -> list[str]:
-    """What follows from the answers so far: the question's own lines, or the rows of the review it decides, and why."""
+    """What follows from the answers so far: the question's own lines, or the rows of the review it decides."""
     if one.panel:
         return one.panel(one.name, answers, proposal, width)
     rows = (setting for setting in proposal.settings if setting.question in (one.name, one.row or one.name))
-    return [*map(told, rows), *problems(one.name, proposal)]
+    return [*map(setting_line, rows), *problems(one.name, proposal)]
 
 
 def beside_review(row: str, proposal: Proposal) -> list[str]:
@@ -135,10 +135,10 @@ def beside_review(row: str, proposal: Proposal) -> list[str]:
     if row in ("quit", "file"):
         return []
     if row != "write":
-        return [told(setting) for setting in proposal.settings if setting.question == row]
+        return [setting_line(setting) for setting in proposal.settings if setting.question == row]
     asked = [setting.question for setting in proposal.settings]
     # What has no row of its own in the review: nothing to ask, or asked by another row.
-    lines = [told(s) for n, s in enumerate(proposal.settings) if s.question is None or s.question in asked[:n]]
+    lines = [setting_line(s) for n, s in enumerate(proposal.settings) if s.question is None or s.question in asked[:n]]
     if number := len(proposal.notes):
         lines.append(f"{number} note{'' if number == 1 else 's'} for your script will be told with the file.")
     return [*lines, "accelerate's own loader is asked before anything is written."]

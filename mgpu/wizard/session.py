@@ -94,12 +94,12 @@ class Session:
         """Nothing to confirm where the file already says all this."""
         if self.state.step != flow.CONFIRM:
             return False
+        planned = self.planned()
         try:
-            text = self._text()
+            text = planned.config_text()
         except MgpuError as error:  # a file of somebody else that cannot be changed so: other answers may do
             self.state = replace(self.state, step=flow.REVIEW, note=error.message)
             return True
-        planned = self.planned()
         script, path = planned.script, planned.path
         if script is not None and script.exists() and not job_file.unchanged(script, planned.script_text(text)):
             return False
@@ -110,14 +110,9 @@ class Session:
 
     def planned(self, *, ask_slurm: bool = False) -> Planned:
         """What would be written now."""
-        state, base = self.state, Path(self.request.edit) if self.request.edit else self.request.path
-        proposal = self.scene.propose(state.answers)
-        return Planned(
-            self.request, proposal, Path(state.output), base if state.from_file else None, True, ask_slurm=ask_slurm
-        )
-
-    def _text(self) -> str:
-        return self.planned().config_text()
+        state, proposal = self.state, self.scene.propose(self.state.answers)
+        base = Path(self.request.edit or self.request.path) if state.from_file else None
+        return Planned(self.request, proposal, Path(state.output), base, asked=True, ask_slurm=ask_slurm)
 
     def _show_above(self) -> None:
         screen = report_screen.Screen.of()
@@ -141,17 +136,18 @@ class Session:
             )
             screen.show([[]])
         elif state.step == flow.CONFIRM:
-            text = self._text()
+            planned = self.planned()
+            text = planned.config_text()
             for name in flow.replaced(state, self.scene):
-                changes = self._changes(name, text)
+                changes = self._changes(name, planned, text)
                 screen.show([[], [(f"What changes in {name}:", "bold")], *report_screen.unstyled(changes), []])
         elif state.step == flow.REVIEW:
             screen.show([[]])
 
-    def _changes(self, name: str, text: str) -> list[str]:
+    def _changes(self, name: str, planned: Planned, text: str) -> list[str]:
         if name == self.state.output:
             return existing_file.differences(Path(name), text) or ["  only comments"]
-        lines = job_file.differences(Path(name), self.planned().script_text(text))
+        lines = job_file.differences(Path(name), planned.script_text(text))
         more = len(lines) - _MOST_LINES
         return lines[:_MOST_LINES] + ([f"  ... and {more} lines more"] if more > 0 else [])
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mgpu import quantities
 from mgpu.planning import memory
-from mgpu.planning.memory import SPLITTING, Need
+from mgpu.planning.memory import Need
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.precision import fp8_backend
 from mgpu.wizard.proposal_types import Option, Part, Setting, origin_of, refusal
@@ -56,7 +56,7 @@ def choose(here: Situation, answers: Answers, accumulate: int | None) -> Strateg
     keys, why = values(here, known, off, accumulate), _why(here, known, off, wanted)
     row = Setting("strategy", _said(known, off, here), origin, why, "strategy", keys)
     chosen = {"strategy": name, "offload": "cpu" if off else "none"}
-    menus, notes = {"strategy": options, "offload": offloads}, _notes(here, known, off, answers)
+    menus, notes = {"strategy": options, "offload": offloads}, _notes(here, known, need, off, answers)
     part = Part((row, *_memory_row(here, need, off)), menus, chosen, problems, notes)
     return Strategy(known, off, need, part)
 
@@ -164,7 +164,7 @@ def _memory_row(here: Situation, need: Need | None, offload: bool) -> list[Setti
     return [Setting(label, text, "rule", ram + why, "params")]
 
 
-def _notes(here: Situation, name: str, offload: bool, answers: Answers) -> tuple[str, ...]:
+def _notes(here: Situation, name: str, need: Need | None, offload: bool, answers: Answers) -> tuple[str, ...]:
     notes = []
     if name == "fsdp2":
         notes.append(
@@ -187,7 +187,7 @@ def _notes(here: Situation, name: str, offload: bool, answers: Answers) -> tuple
                 "ZeRO's optimizer shards belong to one number of GPUs; to go on with another, convert the checkpoint "
                 "first (ds_to_universal.py of DeepSpeed)."
             )
-    if offload and name in SPLITTING and here.ram_bytes is None and (need := here.need(name, offload=True)):
+    if need is not None and offload and here.ram_bytes is None:
         each = memory.gib(need.host_bytes / here.nodes)
         notes.append(f"Offloading takes {each} of RAM per machine; how much there is, is not known here.")
     if here.params is not None and not here.used.cpu:

@@ -30,7 +30,7 @@ class Situation:
 
     @property
     def kind(self) -> dict[str, Any]:
-        """What the memory depends on, besides the size and the strategy, as `memory` calls it."""
+        """What the memory depends on besides size and strategy, as arguments of `memory.need`."""
         return {name: getattr(self, name) for name in ("optimizer", "precision", "train", "trainable")}
 
     @property

@@ -1,4 +1,4 @@
-"""How does a proposal become a file: may what is there be replaced, does accelerate take the new one?"""
+"""How does a proposal become a file: may it replace the existing file, and does accelerate accept it?"""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def edited(path: Path, snapshot: Snapshot) -> Answers:
 
 
 def _only_remembered(text: str) -> dict[str, Any]:
-    """Decisions that no value of a file tells; a file of ours repeats them in its first lines."""
+    """Decisions that no value of the file contains; a file that mgpu wrote repeats them in its first lines."""
     kept = remembered(text)
     return {name: kept[name] for name in kept.origins if not decisions.BY_NAME[name].in_config}
 

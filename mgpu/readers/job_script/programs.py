@@ -135,7 +135,7 @@ def _continued(words: Sequence[str], place: int) -> int | None:
 def launcher_of(words: Sequence[str]) -> tuple[Launcher, int] | None:
     """The launcher that a command line is of, and the place of the last word of its name."""
     name = base(words[0])
-    if found := _named(_COMMANDS, [name, *words[1:2]]):
+    if found := _find(_COMMANDS, [name, *words[1:2]]):
         return found
     if _PYTHON.fullmatch(name) or words[0] in ("$PYTHON", "${PYTHON}"):
         return _of_python(words)
@@ -144,13 +144,13 @@ def launcher_of(words: Sequence[str]) -> tuple[Launcher, int] | None:
     return None
 
 
-def _named(patterns: Sequence[tuple[Launcher, str]], words: Sequence[str]) -> tuple[Launcher, int] | None:
-    """The launcher whose name the words begin with, and the place of its last word."""
+def _find(patterns: Sequence[tuple[Launcher, str]], words: Sequence[str]) -> tuple[Launcher, int] | None:
+    """The launcher whose name the words begin with, and the index of the last word of that name."""
     return next(((name, one.count(" ")) for name, one in patterns if _matches(one, words)), None)
 
 
 def _matches(pattern: str, words: Sequence[str]) -> bool:
-    """Whether words begin with those of a pattern, whose * stands for anything."""
+    """Whether words begin with the words of a pattern; a * at the end of a word matches anything."""
     parts = pattern.split(" ")
     return len(words) >= len(parts) and all(
         word.startswith(part[:-1]) if part.endswith("*") else word == part
@@ -181,9 +181,9 @@ def _of_python(words: Sequence[str]) -> tuple[Launcher, int] | None:
 
 
 def _of_module(words: Sequence[str], place: int) -> tuple[Launcher, int] | None:
-    """What `python -m` starts, whose -m is at `place`."""
+    """The launcher that `python -m MODULE` starts, with -m at index `place`."""
     module = words[place + 1]
-    if found := _named(_MODULES, words[place + 1 : place + 3]):
+    if found := _find(_MODULES, words[place + 1 : place + 3]):
         return found[0], place + 1 + found[1]
     if module in {pattern.partition(" ")[0] for _, pattern in _MODULES}:  # another subcommand of it
         return None

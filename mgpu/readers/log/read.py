@@ -27,7 +27,7 @@ from mgpu import errors, file_reading
 from mgpu.errors import MgpuError, reason
 from mgpu.readers.log import handled_exceptions, prefilter
 from mgpu.readers.log.line import LONGEST_TEXT, Line, looks_labelled, taken_apart
-from mgpu.readers.log.torchrun_table import TELLS_OF_FAILURE, Tables
+from mgpu.readers.log.torchrun_table import FAILURE_REPORT, Tables
 from mgpu.readers.log.tracebacks import Tracebacks
 from mgpu.secrets_masking import masked
 from mgpu.signature import Row
@@ -212,7 +212,7 @@ def _last_words(path: Path) -> str | None:
             text = file.read(_LONGEST_LINE).decode("utf-8", "replace").replace("\r", "\n")
     except OSError:  # stdin or a pipe, which is read
         return None
-    of_launcher = TELLS_OF_FAILURE.search(text)
+    of_launcher = FAILURE_REPORT.search(text)
     said = [line for line in text[: of_launcher.start() if of_launcher else 0].split("\n") if _WORDS.search(line)]
     return masked(taken_apart(said[-1]).text.strip()[:LONGEST_TEXT]) or None if said else None
 
@@ -332,7 +332,7 @@ class _File:
         shapes = prefilter.shape(piece).split(b"\n")
         if self.labelled is None:
             self.labelled = looks_labelled(piece[:4096].decode("utf-8", "replace").splitlines()[:-1])
-        lines = self._sort(shapes, piece)
+        lines = self._sort_shapes(shapes, piece)
         numbers = _Numbers(piece)
         worth = self._worth
         place = 0
@@ -352,8 +352,11 @@ class _File:
             place += 1
         self.lines += piece.count(b"\n") + (not piece.endswith(b"\n"))
 
-    def _sort(self, shapes: Sequence[bytes], piece: bytes) -> list[bytes]:
-        """Decide for each new shape whether its lines are worth reading. The piece's lines, if they were needed."""
+    def _sort_shapes(self, shapes: Sequence[bytes], piece: bytes) -> list[bytes]:
+        """Decide for each new shape whether its lines are worth reading.
+
+        Returns the lines of the piece if that needed them, else an empty list.
+        """
         lines: list[bytes] = []
         fresh = set(shapes)
         fresh -= self._boring
@@ -477,7 +480,7 @@ _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 def _lines(piece: bytes) -> list[bytes]:
-    """The lines of a piece; a carriage return, which redraws a line in a terminal, is a break in it."""
+    """The lines of a piece, also split at carriage returns, with which progress bars redraw a line."""
     return piece.replace(b"\r", b"\n").split(b"\n")
 
 

@@ -20,8 +20,8 @@ _SINGLE = re.compile(r"failed \(exitcode: (-?\d{1,9})\) local_rank: (\d{1,9}) \(
 _PROGRAMS = "|".join((r"python[\d.]*", r"pypy[\d.]*", *PROGRAMS, "mpirun"))
 STARTED = re.compile(rf"Command (?:'?\[)?'?(?:[^',\s]*/)?(?:{_PROGRAMS})(?=['\s])")
 _OFFERED = [known for known in KNOWN.values() if known.started]
-# The first line in which a launcher tells that a rank has failed.
-TELLS_OF_FAILURE = re.compile(
+# The first line in which a launcher reports that a rank has failed. `frames[:1]`: the frame of its entry point.
+FAILURE_REPORT = re.compile(
     rf"^.*(?:{'|'.join(pattern for known in _OFFERED for pattern in known.says)})|"
     r"^Traceback.*\n(?:  File .*\n(?:    .*\n)?){1,3}?"
     rf"  File .*(?:{'|'.join(frame for known in _OFFERED for frame in known.frames[:1])})",

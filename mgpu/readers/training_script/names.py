@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from mgpu.errors import clipped
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Told, told
 
 LONGEST = 80  # characters of a value
@@ -109,7 +110,7 @@ class Source:
         else:
             raw = b" ".join([self.lines[first][start:], *self.lines[first + 1 : last][:8], self.lines[last][:end]])
         text = " ".join(raw[: 4 * longest].decode("utf-8", "replace").split())
-        return text if len(text) <= longest else text[: longest - 3] + "..."
+        return clipped(text, longest)
 
     def column(self, node: ast.AST) -> int:
         line, offset = node.lineno - 1, node.col_offset  # type: ignore[attr-defined]

@@ -68,7 +68,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
     try:
         tree, source = _parsed(raw, "", "")
     except SyntaxError as error:
-        return Script(shown, given, error=_why_no_syntax(error), error_line=error.lineno)
+        return Script(shown, given, error=_syntax_error(error), error_line=error.lineno)
     except (ValueError, LookupError, UnicodeError) as error:  # a zero byte, a coding nobody knows, no UTF-8
         return Script(shown, given, error=reason(error))
     except (RecursionError, MemoryError):
@@ -92,7 +92,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
     )
 
 
-def _why_no_syntax(error: SyntaxError) -> str:
+def _syntax_error(error: SyntaxError) -> str:
     if "encoding declaration" in (error.msg or ""):  # Python's words name a file it does not know
         return "it is neither UTF-8 nor does it declare another coding"
     return (error.msg or "invalid syntax").partition("; use sys.set_int_max_str_digits")[0]

@@ -32,7 +32,7 @@ SECTIONS: Final = {
 }
 _TOPICS = (gpus, training, splitting, batches, learning_rate, cpus, several_machines, torch_options)
 HERE: Final = tuple(one for topic in _TOPICS for one in topic.DECISIONS)
-JOB: Final = slurm_job.DECISIONS  # Where an engine is, they come first: what the nodes are decides the rest.
+JOB: Final = slurm_job.DECISIONS  # With an engine they come first: the other answers depend on its nodes.
 BY_NAME: Final[dict[str, Decision]] = {one.name: one for one in (*JOB, *HERE)}
-# As people read them, in help and in files: in the order of the fields.
+# In the order of the fields, as help and files list them.
 KEYS: Final = tuple(BY_NAME[field.name] for field in fields(Answers) if field.name in BY_NAME)

@@ -75,21 +75,21 @@ DECISIONS: Final = (
     Decision("batch_per_gpu", "batch", "N", "Samples per GPU per step.", whole(1, MOST),
         key="per_gpu", walk="quick", skips=True, needed=True, in_config=True, together=("accum",), panel=_panel,
         text="Samples per {unit} per step (micro-batch)?",
-        told="The batch_size your DataLoader gets. Each {unit} works on that many samples in each step, so one\n"
+        info="The batch_size your DataLoader gets. Each {unit} works on that many samples in each step, so one\n"
              "optimizer step sees ranks x micro-batch x accumulation samples: the effective batch.\n"
              "Take the largest that fits, or what one GPU used so far. accelerate does not store it: mgpu\n"
              "notes it in a comment of the config, and compares it with what your script does."),
     Decision("dataset_size", "batch", "N", "Samples of the data set: 52002, 52k.", count_of,
         walk="quick", skips=True, in_config=True, panel=_panel,
         text="How many samples has the dataset?",
-        told="With it, mgpu counts optimizer steps per epoch exactly as accelerate's sampler deals out batches.\n"
+        info="With it, mgpu counts optimizer steps per epoch exactly as accelerate's sampler deals out batches.\n"
              "Type 52002, 52k or 1.2M. Enter = unknown or streaming: steps are then told per 1,000 samples.\n"
              "Schedulers and warm-up are built from that number, and it changes with the number of GPUs.",
         hint="Like 52002, 52k or 1.2M. Skip it where it is unknown or a stream."),
     Decision("drop_last", "batch", "", "The DataLoader drops the last partial batch.", yes_no,
         walk="guided", panel=_panel, applies=lambda case: case.answers.dataset_size is not None,
         text="Does the DataLoader drop the last partial batch?",
-        told="With drop_last=True the samples that do not fill a batch on every rank are left out of the epoch.\n"
+        info="With drop_last=True the samples that do not fill a batch on every rank are left out of the epoch.\n"
              "Without it accelerate repeats a few samples from the start, so that all ranks take equally many steps.\n"
              "Say what your script does: it only changes the numbers told here.",
         choices=(
@@ -101,7 +101,7 @@ DECISIONS: Final = (
         excludes=("effective_batch", "accumulation follows from the effective batch"),
         applies=lambda case: case.answers.batch_per_gpu is not None,
         text="Accumulate gradients over how many batches?",
-        told="The optimizer steps once after that many batches, as if the batch were that much larger.\n"
+        info="The optimizer steps once after that many batches, as if the batch were that much larger.\n"
              "1 is the default. Take more to keep the effective batch of a run on more GPUs or to reach one\n"
              "that does not fit. Your script has to do it: gradient_accumulation_steps of Accelerator()."),
     Decision("effective_batch", "batch", "N", "Samples per optimizer step; accumulation follows.",
@@ -110,12 +110,12 @@ DECISIONS: Final = (
     Decision("epochs", "batch", "N", "Passes over the data.", whole(1, MOST),
         skips=True, panel=_panel,
         text="How many epochs?",
-        told="Only for the number of optimizer steps in all, which schedulers want.\n"
+        info="Only for the number of optimizer steps in all, which schedulers want.\n"
              "Enter skips it."),
     Decision("seq_len", "model", "N", "Tokens per sample, for a hint.", whole(1, 10_000_000),
         skips=True, panel=_panel,
         text="Tokens per sample?",
-        told="Activations grow with batch x sequence length; mgpu does not count them, and says so.\n"
+        info="Activations grow with batch x sequence length; mgpu does not count them, and says so.\n"
              "The tokens of an optimizer step follow from it. Enter skips it."),
 )
 # fmt: on

@@ -27,17 +27,18 @@ def _panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[
 # fmt: off
 DECISIONS: Final = (
     Decision("gpus", "devices", "N|LIST", "How many (2), or which (0,1,3); 0 = CPU ranks.", gpus_of,
-        show=listed, walk="guided", menu=True, many=True, probed=True, in_config=True, here=True, panel=_panel,
-        applies=lambda case: not case.proposal.cpu and len(case.proposal.options.get("gpus", ())) > 1,
+        show=listed, walk="guided", menu=True, many=True, probed=True, in_config=True, panel=_panel,
+        applies=lambda case: not case.proposal.engine and not case.proposal.cpu
+        and len(case.proposal.options.get("gpus", ())) > 1,
         text="Which GPUs?",
-        told="Each marked GPU gets one process (rank), which trains on its own share of every batch.\n"
+        info="Each marked GPU gets one process (rank), which trains on its own share of every batch.\n"
              "Marked are those that are free. A GPU somebody else is using slows both of you down.\n"
              "Unmark some to compare 1, 2 and 4 GPUs, or to leave one for another job."),
     Decision("precision", "devices", "P", "bf16, fp16, fp32, fp8 or auto.",
         one_of("bf16", "fp16", "fp32", "fp8", fp32="no"),
         show=lambda value: "fp32" if value == "no" else value, walk="guided", menu=True, probed=True, in_config=True,
         text="Precision?",
-        told="The number format of most arithmetic while training; weights stay in fp32 with bf16 and fp16.\n"
+        info="The number format of most arithmetic while training; weights stay in fp32 with bf16 and fp16.\n"
              "bf16 has the range of fp32, so it needs no loss scaling: the default where the GPU computes in it.\n"
              "fp16 is for older GPUs (V100, T4); fp32 is the slowest and safest, to look for a numeric fault."),
 )

@@ -60,21 +60,21 @@ DECISIONS: Final = (
     Decision("lr", "batch", "X", "A learning rate you trust: 2e-5.", rate_of,
         show=decimal, walk="quick", skips=True, together=("lr_ref_batch", "lr_rule"), panel=_panel,
         text="A learning rate you trust?",
-        told="A rate that worked before, at some effective batch. A larger batch may want a larger rate.\n"
+        info="A rate that worked before, at some effective batch. A larger batch may want a larger rate.\n"
              "accelerate stores no rate: mgpu shows what the common rules give and notes it in a comment.\n"
              "Enter skips it.",
         hint="Like 3e-4: a rate that worked, at a batch you know."),
     Decision("lr_ref_batch", "batch", "N", "The effective batch it was tuned at.", whole(1, MOST_SAMPLES),
         walk="quick", skips=True, panel=_panel, applies=lambda case: case.answers.lr is not None,
         text="The effective batch it was tuned for?",
-        told="Samples behind one optimizer step of the run in which the rate worked: batch x GPUs x accumulation.\n"
+        info="Samples behind one optimizer step of the run in which the rate worked: batch x GPUs x accumulation.\n"
              "For a script that ran on one GPU it is the batch_size (times its accumulation steps).\n"
              "The ratio to the new effective batch is what the rules scale by.",
         hint="Of the run in which the rate worked: batch x GPUs x accumulation."),
     Decision("lr_rule", "batch", "RULE", "keep, sqrt or linear.", one_of("keep", "sqrt", "linear"),
         walk="guided", menu=True, panel=_panel, applies=lambda case: case.answers.lr is not None,
         text="Which rule for the learning rate?",
-        told="keep: the same rate, the safest start for fine-tuning. Square root: usual for Adam and AdamW.\n"
+        info="keep: the same rate, the safest start for fine-tuning. Square root: usual for Adam and AdamW.\n"
              "Linear: usual for SGD with momentum, with warm-up. Each is a starting point, not a truth:\n"
              "compare the first few hundred steps of the loss. It becomes a note for your script."),
 )

@@ -20,7 +20,7 @@ DECISIONS: Final = (
     Decision("strategy", "devices", "S", "ddp, zero1, zero2, zero3, fsdp2 or auto.", one_of(*memory.STRATEGIES),
         walk="quick", menu=True, in_config=True, panel=memory_panel, applies=_worth_asking,
         text="How should the model be spread over the {ranks} {unit}s?",
-        told="DDP: a full copy on each GPU, the fastest where it fits. The default whenever there is room.\n"
+        info="DDP: a full copy on each GPU, the fastest where it fits. The default whenever there is room.\n"
              "FSDP2: weights, gradients and optimizer split over the GPUs; PyTorch's own way; more traffic.\n"
              "ZeRO-1, -2, -3: DeepSpeed's way to split the optimizer, also the gradients, also the weights.\n"
              "Change it when the model does not fit, or when your team already uses DeepSpeed."),
@@ -28,7 +28,7 @@ DECISIONS: Final = (
         walk="guided", menu=True, in_config=True, panel=memory_panel,
         applies=lambda case: case.is_split or case.became_impossible,
         text="Keep the optimizer in the computer's memory?",
-        told="With CPU offload, what does not fit on the GPUs is kept in RAM and moved when it is needed.\n"
+        info="With CPU offload, what does not fit on the GPUs is kept in RAM and moved when it is needed.\n"
              "It is off where the GPUs hold everything: each step waits for PCIe, often several times slower.\n"
              "Turn it on when nothing else fits, or to try out a large model before asking for more GPUs."),
 )

@@ -25,7 +25,10 @@ def memory_panel(name: str, answers: Answers, proposal: Proposal, width: int) ->
             "To let mgpu count:  mgpu configure --params-from train.py",
         ]
     kind: dict[str, Any] = {name: proposal.chosen[name] for name in _KIND if name in proposal.chosen}
-    whole = memory.need(answers.params, strategy="ddp", ranks=1, trainable=answers.trainable, **kind)
+    try:
+        whole = memory.need(answers.params, strategy="ddp", ranks=1, trainable=answers.trainable, **kind)
+    except ValueError:  # more trained parameters than the model has; the proposal names it among its problems
+        return problems(name, proposal)
     lines = []
     if name not in ("strategy", "offload"):
         lines += [
@@ -66,7 +69,7 @@ DECISIONS: Final = (
         show=short, walk="quick", skips=True, needed=True, together=("train",), settles=("model", "trainable"),
         panel=memory_panel, excludes=("model", "the number of parameters is read from the model"),
         text="How big is the model?",
-        told="The number of parameters decides whether one GPU can hold the whole model (DDP), or must share it.\n"
+        info="The number of parameters decides whether one GPU can hold the whole model (DDP), or must share it.\n"
              "Type 7B, 350M or 8.03e9, the id of a Hugging Face model, or a folder with its files.\n"
              "Not sure? Enter skips it: the config is then for DDP. Or let mgpu count while your script starts:\n"
              "  mgpu configure --params-from train.py",
@@ -76,18 +79,18 @@ DECISIONS: Final = (
     Decision("train", "model", "HOW", "full, lora or qlora.", one_of(*memory.TRAIN),
         walk="quick", menu=True, panel=memory_panel, applies=lambda case: case.size_known,
         text="What will be trained?",
-        told="Gradients and optimizer states are kept only for what is trained; that is most of the memory.\n"
+        info="Gradients and optimizer states are kept only for what is trained; that is most of the memory.\n"
              "LoRA trains small added matrices, often about 1 % of the model, on top of frozen weights.\n"
              "QLoRA holds the frozen weights in 4 bits: the least memory, somewhat slower steps."),
     Decision("trainable", "model", "N", "Parameters that are trained, where not all are.", params_of,
         show=short, skips=True, panel=memory_panel,
         text="How many parameters are trained?",
-        told="With LoRA only the adapters are; print_trainable_parameters() of peft says how many.\n"
+        info="With LoRA only the adapters are; print_trainable_parameters() of peft says how many.\n"
              "Enter: about 1 % of the model is assumed, and said."),
     Decision("optimizer", "model", "NAME", "adamw, adam8bit, sgd or adafactor.", one_of(*memory.OPTIMIZERS),
         walk="guided", menu=True, panel=memory_panel,
         text="Which optimizer?",
-        told="AdamW keeps two numbers for each trained parameter in fp32, 8 bytes: more than the weights.\n"
+        info="AdamW keeps two numbers for each trained parameter in fp32, 8 bytes: more than the weights.\n"
              "8-bit Adam (bitsandbytes) keeps them in 2 bytes, SGD with momentum one number, Adafactor next to none.\n"
              "Say what your script uses: mgpu changes nothing there, it only counts the memory and the rate with it."),
 )
