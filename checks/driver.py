@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, Value, check
 from mgpu.command_line import shell
-from mgpu.snapshot import Container, Driver, Gpu, Host, Pci, Plan, bus_address
+from mgpu.snapshot import Container, Driver, Gpu, Host, Kernel, NvmlWait, Pci, Plan, bus_address
 from mgpu.text import counted, listed
 
 from ._gpus import use_only
@@ -507,3 +507,50 @@ def gpu_lost(gpus: tuple[Gpu, ...]) -> Answer:
 
 def _is_numbered(node: str) -> bool:
     return node.removeprefix("/dev/nvidia").isdecimal()
+
+
+@check(Severity.WARNING, source="https://docs.nvidia.com/deploy/gpu-debug-guidelines/")
+def nvml_hangs(nvml_wait: NvmlWait, kernel: Kernel) -> Answer:
+    """An NVML call does not return.
+
+    Why: the NVIDIA driver does not answer, so nothing is known about the GPUs. CUDA starts through the same driver:
+    nvidia-smi, torch.cuda and every launch here would hang too.
+    More: A GPU that fell off the bus, a firmware crash or a lock that a stuck process holds are the usual causes. If no
+    process is stuck, the driver may only be slow: without persistence mode the first call starts it on every GPU, which
+    takes 1-3 s per GPU.
+
+    Fix: find the cause in the kernel log; a process in state D cannot be killed, so reset the GPU or reboot.
+    """
+    if nvml_wait.call is None:
+        return Ok("every NVML call returned")
+    stuck = list(kernel.stuck or ())
+    if nvml_wait.state == "D":
+        where = f" in {nvml_wait.kernel_function}" if nvml_wait.kernel_function else ""
+        stuck.append(f"mgpu's own NVML query (state D{where})")
+    title = f"NVML does not answer: no reply from {nvml_wait.call} after {nvml_wait.waited_s or 0:g} s"
+    evidence: dict[str, Value] = {"call": nvml_wait.call, "waited_s": nvml_wait.waited_s, "stuck": ", ".join(stuck)}
+    look = Fix(
+        "Find the cause in the kernel log (Xid, NVRM, hung task), and the processes in state D.",
+        (
+            "sudo dmesg -T | grep -iE 'nvrm|xid|blocked for more than'",
+            "ps -eo pid,stat,lstart,wchan:24,args | awk '$2 ~ /^D/'",
+        ),
+        who="admin",
+    )
+    if not stuck:
+        slow = Fix(
+            "No process is stuck in the driver: it may only be slow to start. Time a call, turn on persistence mode.",
+            ("time nvidia-smi -L", "sudo nvidia-smi -pm 1"),
+            who="admin",
+        )
+        return Problem(title, fix=(slow, look), evidence=evidence)
+    restart = Fix(
+        "Drain the node, then reset the GPUs. If the reset hangs too, reboot: a process in state D cannot be killed.",
+        ("sudo nvidia-smi --gpu-reset", "sudo reboot"),
+        who="admin",
+    )
+    cause = (
+        f"Stuck in the driver: {listed(stuck)}. nvidia-smi, torch.cuda and every launch on this machine would hang as "
+        "well, and SIGKILL does not end them."
+    )
+    return Problem(title, cause, (look, restart), evidence, tuple(kernel.stuck or ()))

@@ -30,6 +30,7 @@ from mgpu.snapshot import (
     OF_A_RUN,
     Gap,
     Gpu,
+    NvmlWait,
     Host,
     Interface,
     Nccl,
@@ -615,7 +616,7 @@ SICK_FACTS: dict[str, Any] = {
 def machines(saved: Any) -> dict[str, Callable[[], tuple[str, list[str]]]]:
     """Every golden screen: the saved machine and the options."""
     unknown = {fact: Gap("timed_out", "NVML did not answer in 10 s (asked for nvmlInit)") for fact in _NVML_FACTS}
-    empty = dict.fromkeys(_NVML_FACTS)
+    empty = dict.fromkeys(_NVML_FACTS) | {"nvml_wait": NvmlWait("nvmlInit", 10.0, "D", "os_acquire_mutex")}
     runtime = TorchRuntime(None, True, None, 2, (), True, "2.27.7", True, 2.1)
     return {
         "healthy_a100_x4": lambda: (saved("a100_sxm_x4"), []),

@@ -31,15 +31,33 @@ for _name in COMMANDS:
 def _bare(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", "-V", help="Show the version.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="Never color the output; same as NO_COLOR=1.")] = False,
 ) -> None:
     """Set up, check and launch multi-GPU PyTorch training."""
     if version:
         print(f"mgpu {__version__}")
         raise typer.Exit
+    if no_color:
+        os.environ["MGPU_COLOR"] = "never"
     if context.invoked_subcommand is None:
         from mgpu.cli import guide
 
         raise typer.Exit(guide.guide(cli.run))
+
+
+@app.command("help", hidden=True, add_help_option=False)
+def _help(context: typer.Context, command: Annotated[str, typer.Argument()] = "") -> None:
+    """Show the help of mgpu, or of one command."""
+    assert context.parent is not None
+    if not command:
+        print(context.parent.get_help())
+        return
+    group: Any = context.parent.command
+    wanted = group.get_command(context.parent, command)
+    if wanted is None:
+        group.resolve_command(context.parent, [command])  # raises the error with the nearest name
+    with wanted.make_context(f"mgpu {command}", ["--help"]):
+        pass
 
 
 @cache
@@ -48,7 +66,7 @@ def _parser() -> Any:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command line, or the completion of one that the shell asks for, and give its exit code."""
+    """Run one command line, or the completion that the shell requests, and return its exit code."""
     command = _parser()
     if "_MGPU_COMPLETE" in os.environ:
         return code_of(command.main(args=list(argv), prog_name="mgpu", standalone_mode=False))

@@ -18,65 +18,67 @@ if TYPE_CHECKING:
 _FORMATS: Final = ("human", "json", "github")
 _DEFAULT: Final = ("accelerate.yaml",)
 _FILE: Final = "Write the config"
+_SLURM: Final = "Slurm and other job engines"
 
 # fmt: off
 _BEFORE_ANSWERS = (
     *panel(
         _FILE,
         Option("--output -o", str, "Default: ./accelerate.yaml.", "FILE"),
-        Option("--yes -y", bool, "Take every value that is suggested; ask nothing."),
-        Option("--dry-run", bool, "The YAML to stdout; nothing is written."),
-        Option("--diff", bool, "Show what would change; nothing is written."),
-        Option("--force", bool, "Replace a file mgpu did not write (backup kept)."),
+        Option("--yes -y", bool, "Accept all suggested values without prompting."),
+        Option("--dry-run", bool, "Print the YAML instead of writing it."),
+        Option("--diff", bool, "Print what would change without writing it."),
+        Option("--force", bool, "Replace a file that mgpu did not write (with a backup)."),
         Option("--edit", str, "Start from this config and change it.", "FILE"),
-        Option("--plan", bool, "Batch, steps, rate and memory on 1, 2, 4 ... GPUs."),
+        Option("--plan", bool, "Batch, steps, learning rate and memory on 1, 2, 4 ... GPUs."),
     ),
     *panel(
-        "Look at configs that exist",
+        "Check existing configs",
         Option("--validate", bool, "Check FILE... (default: ./accelerate.yaml)."),
-        Option("--fix", bool, "With --validate: the safe repairs (backup kept)."),
-        Option("--no-loader", bool, "With --validate: do not ask accelerate."),
-        Option("--show-origin", bool, "Every key of FILE, and where its value comes from."),
+        Option("--fix", bool, "With --validate: apply safe fixes (with a backup)."),
+        Option("--no-loader", bool, "With --validate: skip accelerate's own loader."),
+        Option("--show-origin", bool, "List every key of FILE and the source of its value."),
         Option(
-            "--format", str, "human, json; with --validate also github.", "FMT", default="human", show_default=False
+            "--format", str, "human or json; with --validate also github.", "FMT", default="human", show_default=False
         ),
         Option("--json", bool, "Same as --format json."),
     ),
     *panel(
         "Questions and answers",
-        Option("--guided", bool, "Ask everything."),
+        Option("--guided", bool, "Ask every question."),
         Option("--accessible", bool, "Plain numbered questions, for screen readers."),
-        Option("--no-input", bool, "Never ask; fail if something is missing."),
-        Option("--resume", bool, "Go on where you stopped."),
-        Option("--fresh", bool, "Forget where you stopped."),
-        Option("--answers", str, 'TOML, JSON or YAML; "-" = stdin.', "FILE"),
-        Option("--save-answers", str, 'Default: ./mgpu.answers.toml; "none" = do not.', "FILE"),
-        Option("--set", list, "Any answer, like batch.per_gpu=8.", "KEY=VALUE", field="set_"),
+        Option("--no-input", bool, "Never prompt; fail if an answer is missing."),
+        Option("--resume", bool, "Continue the interrupted session."),
+        Option("--fresh", bool, "Discard the interrupted session."),
+        Option("--answers", str, 'Read answers from TOML, JSON or YAML; "-" = stdin.', "FILE"),
+        Option("--save-answers", str, 'Default: ./mgpu.answers.toml; "none" = do not save.', "FILE"),
+        Option("--set", list, "Set any answer: batch.per_gpu=8.", "KEY=VALUE", field="set_"),
     ),
     *panel(
         "Machine",
-        Option("--target", str, "For another machine: 4xA100-80GB, 2x8xH100.", "SPEC"),
-        Option("--from", str, "For a machine saved by doctor --save.", "FILE", field="from_"),
+        Option("--target", str, "Configure for another machine: 4xA100-80GB, 2x8xH100.", "SPEC"),
+        Option("--from", str, "Configure for a machine saved with doctor --save.", "FILE", field="from_"),
         Option("--offline", bool, "Never use the network."),
-        Option("--python", str, "The training's interpreter.", "PATH"),
+        Option("--python", str, "Python interpreter of the training run.", "PATH"),
     ),
 )
-_BEHIND_MODEL = panel(
-    "Model", Option("--params-from", str, "Run it up to its first optimizer [-- ITS ARGS].", "SCRIPT")
+_AFTER_MODEL = panel(
+    "Model", Option("--params-from", str, "Count them: run SCRIPT up to its first optimizer [-- ITS ARGS].", "SCRIPT")
 )
-_BEHIND_ANSWERS = panel(
-    _FILE,
-    Option("--job", str, "Default: ./train.sbatch.", "FILE"),
-    Option("--emit", str, f"{listed(FORMATS, 'or')}: its file too.", "ENGINE"),
+_AFTER_ANSWERS = panel(
+    _SLURM,
+    Option("--job", str, "Job script to write. Default: ./train.sbatch.", "FILE"),
+    Option("--emit", str, f"Also write a job for {listed(FORMATS, 'or')}.", "ENGINE"),
 )
 # fmt: on
-OPTIONS = (*_BEFORE_ANSWERS, *_BEHIND_MODEL, *_BEHIND_ANSWERS)
+OPTIONS = (*_BEFORE_ANSWERS, *_AFTER_MODEL, *_AFTER_ANSWERS)
 _OF_VALIDATE: Final = {"validate", "fix", "no_loader", "dry_run", "json"}
 
 
 def _all_options() -> tuple[Option, ...]:
-    """With the options of the wizard's answers, as their table has them."""
+    """All options, with those of the wizard's answers in the order of their table; those of a job come last."""
     from mgpu.wizard.answers import KEYS, SECTIONS
+    from mgpu.wizard.topics import JOB
 
     answers = [
         Option(
@@ -86,20 +88,22 @@ def _all_options() -> tuple[Option, ...]:
             "" if key.switch else key.metavar,
             field=key.name,
             default=None,
-            panel=SECTIONS[key.section],
+            panel=_SLURM if key in JOB else SECTIONS[key.section],
             show_default=False,
         )
         for key in KEYS
     ]
-    place = 1 + [option.name for option in answers].index("model")
-    return (*_BEFORE_ANSWERS, *answers[:place], *_BEHIND_MODEL, *answers[place:], *_BEHIND_ANSWERS)
+    of_job = [option for option in answers if option.panel == _SLURM]
+    others = [option for option in answers if option.panel != _SLURM]
+    place = 1 + [option.name for option in others].index("model")
+    return (*_BEFORE_ANSWERS, *others[:place], *_AFTER_MODEL, *others[place:], *of_job, *_AFTER_ANSWERS)
 
 
 def run(values: Values) -> int:
     """Write an accelerate config that fits this machine, or check one. With --slurm also the job script.
 
-    Every answer has a variable too: MGPU_BATCH_PER_GPU=8 is --batch-per-gpu 8. A flag wins over --set, the variable,
-    the answers file and the machine, in this order; "auto" gives an answer back to the machine.
+    Every answer also has a variable: MGPU_BATCH_PER_GPU=8 is --batch-per-gpu 8. Precedence: flag, --set, variable,
+    answers file, detected value. "auto" restores the detected value.
     """
     own = {option.name: values.pop(option.name) for option in OPTIONS}
     files: tuple[str, ...] = values.pop("files")
@@ -131,7 +135,7 @@ def run(values: Values) -> int:
 
 
 def _validate(asked: SimpleNamespace, files: tuple[str, ...]) -> int:
-    """The plain --validate, which needs nothing of the wizard."""
+    """A plain --validate, which does not import the wizard."""
     from mgpu.validate import run
     from mgpu.validate.request import Request
 
@@ -140,7 +144,7 @@ def _validate(asked: SimpleNamespace, files: tuple[str, ...]) -> int:
 
 
 def _answers(asked: SimpleNamespace, given: Values, files: Sequence[str]) -> Answers:
-    """What is decided before the first question."""
+    """The answers that are decided before the first question."""
     from mgpu.wizard import answers, answers_file
 
     if asked.validate or asked.show_origin:
@@ -154,7 +158,7 @@ def _answers(asked: SimpleNamespace, given: Values, files: Sequence[str]) -> Ans
 
 
 def _refuse_all(asked: SimpleNamespace, given: Values, files: Sequence[str]) -> None:
-    """Raise for a value that does not exist, and for options that mean nothing together."""
+    """Raise for an invalid value and for options that conflict."""
     from mgpu.doctor.request import one_of
 
     one_of("--emit", asked.emit or "slurm", tuple(FORMATS))
@@ -165,14 +169,14 @@ def _refuse_all(asked: SimpleNamespace, given: Values, files: Sequence[str]) -> 
     other = asked.emit not in ("", "slurm")
     _refuse(
         *_wrong_of_files(asked, mode, given, files),
-        (asked.emit and slurm is False, "--emit slurm and --no-slurm exclude each other"),
-        (other and slurm, f"--emit {asked.emit} and --slurm exclude each other: one engine at a time"),
-        (mode and (asked.emit or asked.job), f"{mode}: --emit and --job mean nothing there"),
+        (asked.emit and slurm is False, "--emit slurm and --no-slurm conflict"),
+        (other and slurm, f"--emit {asked.emit} and --slurm conflict: choose one engine"),
+        (mode and (asked.emit or asked.job), f"{mode} does not write jobs: remove --emit and --job"),
         *_wrong_together(asked, given, files),
     )
     one_of("--format", asked.format, _FORMATS)
     github = asked.format == "github"
-    _refuse((github and not (asked.validate and not asked.json), "--format github belongs to --validate"))
+    _refuse((github and not (asked.validate and not asked.json), "--format github needs --validate"))
 
 
 def _wrong_of_files(o: SimpleNamespace, mode: str, given: Values, files: Sequence[str]) -> list[tuple[object, str]]:
@@ -180,46 +184,46 @@ def _wrong_of_files(o: SimpleNamespace, mode: str, given: Values, files: Sequenc
     return [
         (
             o.validate and (o.show_origin or o.plan),
-            "--validate stands alone: not together with --show-origin or --plan",
+            "--validate cannot be combined with --show-origin or --plan",
         ),
-        (o.show_origin and o.plan, "--show-origin and --plan exclude each other"),
-        (mode and answered, f"{mode} reads configs: answers mean nothing there"),
+        (o.show_origin and o.plan, "--show-origin and --plan conflict"),
+        (mode and answered, f"{mode} only reads configs: remove the answers"),
         (
             mode and (o.output or o.edit or o.guided or o.resume or o.fresh),
-            f"{mode} writes no config: it takes FILE... only",
+            f"{mode} writes no config: it accepts FILE... only",
         ),
         (
             mode and (o.diff or o.force or o.save_answers),
-            f"{mode}: --diff, --force and --save-answers mean nothing there",
+            f"{mode} writes no config: remove --diff, --force and --save-answers",
         ),
-        (o.fix and not o.validate, "--fix belongs to --validate"),
-        (o.no_loader and not o.validate, "--no-loader belongs to --validate"),
-        (o.show_origin and len(files) > 1, "--show-origin takes one FILE"),
+        (o.fix and not o.validate, "--fix needs --validate"),
+        (o.no_loader and not o.validate, "--no-loader needs --validate"),
+        (o.show_origin and len(files) > 1, "--show-origin accepts one FILE"),
     ]
 
 
 def _wrong_together(o: SimpleNamespace, given: Values, files: Sequence[str]) -> list[tuple[object, str]]:
     sized = "params" in given or "model" in given
     return [
-        (files and given.get("command"), "the training command is given twice: by --command, and behind --"),
+        (files and given.get("command"), "the training command is given twice: with --command and after --"),
         (
             o.params_from and sized,
-            "--params-from reads the number of parameters: not together with --params or --model",
+            "--params-from counts the parameters: remove --params and --model",
         ),
-        (o.target and o.from_, "--target and --from exclude each other: each names a machine"),
-        (o.resume and o.fresh, "--resume and --fresh exclude each other"),
-        (o.resume and o.edit, "--resume and --edit exclude each other: each is where to start"),
+        (o.target and o.from_, "--target and --from conflict: each names a machine"),
+        (o.resume and o.fresh, "--resume and --fresh conflict"),
+        (o.resume and o.edit, "--resume and --edit conflict: each is a starting point"),
         (
             o.guided and (o.yes or o.no_input),
-            f"--guided asks, {'--yes' if o.yes else '--no-input'} does not: choose one",
+            f"--guided and {'--yes' if o.yes else '--no-input'} conflict: one prompts, the other does not",
         ),
-        (o.dry_run and o.diff, "--dry-run and --diff exclude each other"),
-        (o.plan and (o.dry_run or o.diff or o.output), "--plan shows a table and writes nothing: without -o"),
+        (o.dry_run and o.diff, "--dry-run and --diff conflict"),
+        (o.plan and (o.dry_run or o.diff or o.output), "--plan writes nothing: remove --dry-run, --diff and -o"),
     ]
 
 
 def _refuse(*together: tuple[object, str]) -> None:
-    """Raise for the first pair of options that mean nothing together."""
+    """Raise for the first pair of options that conflict."""
     from mgpu import errors
 
     for wrong, words in together:
@@ -228,7 +232,7 @@ def _refuse(*together: tuple[object, str]) -> None:
 
 
 def _trained(words: Sequence[str]) -> Any:
-    """The training command behind `--`."""
+    """The training command after `--`."""
     from mgpu import errors
     from mgpu.wizard.answers import parse
 
@@ -240,7 +244,7 @@ def _trained(words: Sequence[str]) -> Any:
 
 def _lost(files: Sequence[str]) -> str:
     name = files[0] if files else ""
-    return f"{name!r}: what shall be done with it? --validate checks a file, --edit starts from it, -o writes to it"
+    return f"unexpected argument {name!r}: use --validate to check it, --edit to start from it, -o to write to it"
 
 
 def _early(values: Values) -> Sequence[Probe]:
@@ -253,11 +257,12 @@ def _early(values: Values) -> Sequence[Probe]:
 
 COMMAND = Command(
     "configure",
-    "A config that fits this machine, or check one.",
+    "Write a config that fits this machine, or check one.",
     run,
     OPTIONS,
     words="files",
     usage="[OPTIONS] [--validate FILE...]",
     early=_early,
     all_options=_all_options,
+    folded_panel=_SLURM,
 )

@@ -22,47 +22,47 @@ def _ids(incomplete: str) -> list[str]:
 
 # fmt: off
 OPTIONS = (
-    Option("--quick", bool, "Under a second: torch is not imported."),
-    Option("--deep", bool, "Also run a kernel on every GPU, each in a process of its own."),
-    Option("--only", list, "Only these checks or areas.", "ID[,ID]", complete=_ids),
-    Option("--skip", list, "Not these checks or areas.", "ID[,ID]", complete=_ids),
-    Option("--list-checks", bool, "Every check: id, area, what it proves."),
-    Option("--explain", str, "The whole text of one check.", "ID", complete=_ids),
-    Option("--json-schema", bool, "The JSON Schema of --json."),
+    Option("--quick", bool, "Skip slow probes such as importing torch (under 1 s)."),
+    Option("--deep", bool, "Also run a kernel on every GPU, in one process per GPU."),
+    Option("--only", list, "Run only these checks or areas.", "ID[,ID]", complete=_ids),
+    Option("--skip", list, "Skip these checks or areas.", "ID[,ID]", complete=_ids),
+    Option("--list-checks", bool, "List all checks, or those that contain the words after it."),
+    Option("--explain", str, "Print the documentation of one check.", "ID", complete=_ids),
+    Option("--json-schema", bool, "Print the JSON Schema of --json."),
     Option("--expect-gpus", int, "Fail unless exactly N GPUs are usable.", "N", least=0),
-    Option("--expect-free", float, "Fail unless every GPU has this free.", "GIB", field="expect_free_gib", least=0),
-    Option("--nodes", int, "Machines the run will span (else: config, Slurm job, 1).", "N", least=1),
-    Option("--path", list, "A folder the run reads or writes; repeatable.", "DIR"),
-    Option("--script", str, "Read this training or job script; nothing of it is run.", "FILE"),
-    Option("--log", list, "Explain this log of a failed run; repeatable, one a rank.", "FILE"),
+    Option("--expect-free", float, "Fail unless each GPU has this free.", "GIB", field="expect_free_gib", least=0),
+    Option("--nodes", int, "Number of nodes of the run (default: config, Slurm job, 1).", "N", least=1),
+    Option("--path", list, "Folder that the run reads or writes; repeatable.", "DIR"),
+    Option("--script", str, "Analyze a training or job script without running it.", "FILE"),
+    Option("--log", list, "Explain the log of a failed run; repeatable, one per rank.", "FILE"),
     Option(
         "--compare-nodes", list,
-        "What differs between nodes: a folder of --save files, one a node, or a pre-flight's.", "DIR|FILE",
+        "Compare nodes: a folder with one --save file per node, or a pre-flight's.", "DIR|FILE",
     ),
-    Option("--strict", bool, "Warnings fail as well."),
-    Option("--format", str, "human, json, junit, github or markdown.", "FMT", default="human"),
+    Option("--strict", bool, "Treat warnings as failures."),
+    Option("--format", str, "Output format: human, json, junit, github or markdown.", "FMT", default="human"),
     Option("--json", bool, "Same as --format json."),
-    Option("--output -o", str, 'Write there ("-" = stdout).', "FILE", default="-"),
-    Option("--save", str, "Write the machine (a Snapshot, redacted).", "FILE"),
-    Option("--from", str, "Judge a saved machine, read nothing here.", "FILE", field="from_"),
-    Option("--compare", str, "What changed since that --save. Does not alter the exit code.", "FILE"),
-    Option("--redact/--no-redact", bool, "Hide host, user, addresses, pids (on for markdown).", default=None),
-    Option("--fix", bool, "Offer repairs that are yours to make; the exit code is of a judgment after them."),
-    Option("--dry-run", bool, "With --fix: show the repairs, do none."),
-    Option("--yes -y", bool, "With --fix: do them all, ask nothing."),
-    Option("--config -c", str, "Judge this accelerate config with it.", "FILE"),
-    Option("--python", str, "Examine this interpreter instead of mgpu's own.", "PATH"),
-    Option("--exit-style", str, "default, nagios, or prolog (Slurm).", "STYLE", default="default"),
-    Option("--timeout", float, "The whole command.", "SEC", field="timeout_s", default=0.0, least=0),
-    Option("--verbose -v", bool, "Every check, evidence, topology."),
+    Option("--output -o", str, 'Write the report to FILE ("-" = stdout).', "FILE", default="-"),
+    Option("--save", str, "Save the facts of this machine (redacted).", "FILE"),
+    Option("--from", str, "Judge a saved machine instead of this one.", "FILE", field="from_"),
+    Option("--compare", str, "Report what changed since that --save; the exit code stays.", "FILE"),
+    Option("--redact/--no-redact", bool, "Hide host, user, addresses and PIDs (default for markdown).", default=None),
+    Option("--fix", bool, "Offer user-level fixes one at a time; the exit code reflects the state afterwards."),
+    Option("--dry-run", bool, "With --fix: show the fixes without applying them."),
+    Option("--yes -y", bool, "With --fix: apply all fixes without prompting."),
+    Option("--config -c", str, "Also check this accelerate config.", "FILE"),
+    Option("--python", str, "Examine this Python interpreter instead of mgpu's own.", "PATH"),
+    Option("--exit-style", str, "Exit codes: default, nagios, or prolog (Slurm).", "STYLE", default="default"),
+    Option("--timeout", float, "Stop after SEC seconds.", "SEC", field="timeout_s", default=0.0, least=0),
+    Option("--verbose -v", bool, "Show topology, every check and its evidence."),
 )
 # fmt: on
-# With one of these the doctor asks this machine nothing.
+# With one of these the doctor does not probe this machine.
 _ELSEWHERE = ("from_", "list_checks", "explain", "script", "log", "compare_nodes")
 
 
 def run(values: Values) -> int:
-    """Examine this machine: driver, GPUs, links, PyTorch, NCCL, limits. Changes nothing, unless --fix is agreed to."""
+    """Examine this machine: driver, GPUs, links, PyTorch, NCCL, limits. Changes nothing unless you accept a --fix."""
     import time
 
     began = time.monotonic()
@@ -71,22 +71,22 @@ def run(values: Values) -> int:
 
         return json_schema.show()
     more = values["more"]
-    if more and not (values["log"] or values["compare_nodes"]):
+    if more and not (values["log"] or values["compare_nodes"] or values["list_checks"]):
         from mgpu.errors import USAGE, MgpuError
 
-        raise MgpuError(f"doctor takes no argument {more[0]!r} (a log: --log {more[0]}): mgpu doctor --help", USAGE)
+        raise MgpuError(f"doctor accepts no argument {more[0]!r} (a log: --log {more[0]}): mgpu doctor --help", USAGE)
     if values["python"]:
         from mgpu.doctor.request import interpreter
 
         values["python"] = interpreter(values["python"])
-    hurried = values["exit_style"] == "prolog"  # a prolog holds up every job
+    hurried = values["exit_style"] == "prolog"  # a prolog delays every job
     if hurried:
         import os
 
         values["quick"] = True
         # Slurm sets it to the GPUs of the job; a node is drained as a whole, for a fault of any.
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-    # The machine is asked while mgpu loads its checks.
+    # The probes run while mgpu loads its checks.
     here = not any(values[name] for name in _ELSEWHERE)
     started = _start(values["quick"], values["path"] or [], values["python"], hurried=hurried) if here else None
     try:
@@ -114,7 +114,7 @@ def _with_probes(values: Values, started: list[Child] | None, began: float) -> i
     }
     request = doctor_request.Request(**values, started=started, began=began)
     if own["list_checks"]:
-        return run.list_checks(request)
+        return run.list_checks(request, own["more"])
     if own["explain"]:
         return run.explain(own["explain"])
     return run.run(request)
@@ -124,7 +124,7 @@ _PROLOG_S = 5.0  # a child may take in a prolog: Slurm waits MessageTimeout for 
 
 
 def _start(quick: bool, paths: Sequence[str], python: str, *, hurried: bool) -> list[Child]:
-    """The probes' children, on their way; `hurried`: a job waits for them."""
+    """Start the probes. `hurried`: a job waits for them, so they get less time."""
     from mgpu.probes import runner
 
     wanted: tuple[Probe, ...] = runner.QUICK if quick else runner.DEFAULT
@@ -150,6 +150,6 @@ COMMAND = Command(
     "Is this machine ready? Changes nothing.",
     run,
     OPTIONS,
-    words="more",  # of --log rank*.log
-    metavar="[FILE]...",
+    words="more",  # of --log rank*.log, --list-checks WORD
+    metavar="FILE|WORD",
 )

@@ -1,4 +1,4 @@
-"""Where on the way from one GPU to a verified run is the user, and what comes next? Bare `mgpu`."""
+"""Which of the four steps to a verified run are done here, and which is next? Bare `mgpu`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ State = Literal["done", "todo", "trouble"]
 # fmt: off
 _WORDS = {
     "ready": "ready", "ready_with_warnings": "ready, with warnings", "not_ready": "NOT ready",
-    "unknown": "could not tell", "no_gpu": "no GPU here",
+    "unknown": "unknown", "no_gpu": "no GPU here",
 }
 # fmt: on
 
@@ -33,7 +33,7 @@ class Step:
     purpose: str
     state: State
     text: str
-    line: str = ""  # how it is typed here, where that is more than its command
+    line: str = ""  # the command line, if it is more than the command
 
     @property
     def typed(self) -> str:
@@ -42,7 +42,7 @@ class Step:
 
 
 def steps(folder: Path) -> list[Step]:
-    """The four steps with their state in this folder, on this machine."""
+    """Return the four steps with their state in this folder, on this machine."""
     from mgpu.launch import run as launch
 
     config = folder / "accelerate.yaml"
@@ -67,7 +67,7 @@ def steps(folder: Path) -> list[Step]:
     return [doctor, configured, smoke, started]
 
 
-_LARGEST = 64 << 10  # bytes of the kept verdict
+_LARGEST = 64 << 10  # bytes of the saved verdict
 _NOT_YET = (
     Step("mgpu smoke-test", "prove the ranks train together", "todo", "needs a config"),
     Step("mgpu launch", "start your script with that config", "todo", "needs a verified config"),
@@ -75,10 +75,10 @@ _NOT_YET = (
 
 
 def _unconfigured(doctor: Step) -> Step:
-    """No config yet. On a node of Slurm without GPUs (a login node) it is to be one for Slurm's nodes."""
+    """The step when there is no config; on a login node of Slurm it configures for Slurm's nodes."""
     purpose = "a few questions, then a config"
     if doctor.text.startswith(_WORDS["no_gpu"]) and shutil.which("sbatch") and _has_cluster():
-        return Step("mgpu configure", purpose, "todo", "no ./accelerate.yaml; Slurm is here", "mgpu configure --slurm")
+        return Step("mgpu configure", purpose, "todo", "no ./accelerate.yaml; Slurm detected", "mgpu configure --slurm")
     return Step("mgpu configure", purpose, "todo", "no ./accelerate.yaml")
 
 
@@ -93,7 +93,7 @@ def _has_cluster() -> bool:
 
 
 def for_slurm(config: Path) -> bool:
-    """Whether a config is one of those whose job script says where the ranks meet."""
+    """Whether the rendezvous endpoint of a config is set by its Slurm job script."""
     from mgpu.config import facts
 
     try:
@@ -103,11 +103,14 @@ def for_slurm(config: Path) -> bool:
 
 
 def _on_slurm(folder: Path) -> list[Step]:
-    """The last two steps where the job does them: its pre-flight is the test."""
+    """The last two steps for a Slurm job, whose pre-flight replaces the smoke test."""
     jobs = sorted(folder.glob("*.sbatch"), key=lambda path: (path.name != "train.sbatch", path.name))
-    smoke = Step("mgpu smoke-test", "prove the ranks train together", "done", "in the job, before the training starts")
+    smoke = Step("mgpu smoke-test", "prove the ranks train together", "done", "part of the job")
     line = shell("mgpu launch --slurm {:path}", jobs[0].name) if jobs else "mgpu configure --slurm"
-    return [smoke, Step("mgpu launch", "submit it, and follow", "todo", line if jobs else "no job script here", line)]
+    return [
+        smoke,
+        Step("mgpu launch", "submit the job", "todo", line if jobs else "no job script here", line),
+    ]
 
 
 def _doctor() -> Step:
@@ -124,12 +127,12 @@ def _doctor() -> Step:
 
 
 def next_step(found: Sequence[Step]) -> Step:
-    """The first step that is not done."""
+    """Return the first step that is not done."""
     return next((step for step in found if step.state != "done"), found[-1])
 
 
 def guide(run: Callable[[Sequence[str]], int]) -> int:
-    """Show the four steps; in a terminal offer the next one. Exit 0: asking where one stands is no error."""
+    """Show the four steps and, in a terminal, offer the next one. Returns exit code 0."""
     screen = report_screen.Screen.of()
     found = steps(Path.cwd())
     upcoming = next_step(found)
@@ -157,7 +160,7 @@ def _show(found: Sequence[Step], upcoming: Step, screen: report_screen.Screen) -
 def _offer(
     found: Sequence[Step], upcoming: Step, screen: report_screen.Screen, run: Callable[[Sequence[str]], int]
 ) -> int:
-    """Walk through the steps as long as the user goes on; Esc leaves."""
+    """Run the steps that the user chooses; Esc leaves, and so does Ctrl-C in a step."""
     from mgpu.prompts import prompts
     from mgpu.prompts.question import Choice, Question
 
@@ -167,7 +170,7 @@ def _offer(
         question = Question(
             "next",
             "What next?",
-            "Each step says at its end what comes after it.",
+            "Each step prints the next one when it ends.",
             default=upcoming.command if upcoming.command != "mgpu launch" else "leave",
             choices=tuple(choices),
             saves=False,
@@ -176,7 +179,9 @@ def _offer(
         if not isinstance(answer, str) or answer == "leave":
             return errors.READY
         screen.show([[]])
-        run(next(step.typed for step in found if step.command == answer).split()[1:])
+        code = run(next(step.typed for step in found if step.command == answer).split()[1:])
+        if code == errors.INTERRUPTED:
+            return code
         found = steps(Path.cwd())
         upcoming = next_step(found)
         screen.show([[]])

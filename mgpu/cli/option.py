@@ -1,11 +1,12 @@
 """What is a command, and what is one of its options? One record each.
 
 The parameters of typer (`typer_commands.py`) and the parser of plain lines (`option_parser.py`) are both made from
-these records. Nothing here imports typer: a plain command line does without it.
+these records. Nothing here imports typer, which a plain command line does not need.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import EllipsisType
@@ -43,7 +44,7 @@ class Option:
 
     @property
     def off(self) -> list[str]:
-        """The flag that turns the switch off, where there is one."""
+        """The flag that turns the switch off, if there is one."""
         return self.flags.partition("/")[2].split()
 
     @property
@@ -53,11 +54,11 @@ class Option:
 
     @property
     def initial(self) -> Any:
-        """The value where the option is not given."""
+        """The value if the option is not given."""
         return _NOT_GIVEN.get(self.kind) if isinstance(self.default, EllipsisType) else self.default
 
     def read(self, text: str) -> Any:
-        """The value of a text. None: typer has to read it, or refuse it."""
+        """The value of a text. None: typer has to read or reject it."""
         if self.kind in (str, list):
             return text
         digits = text.replace(".", "", 1) if self.kind is float else text
@@ -76,19 +77,35 @@ class Command:
     summary: str  # its line in `mgpu --help`
     run: Callable[[Values], int]  # its docstring is the head of the command's help
     options: tuple[Option, ...]
-    words: str = ""  # the name under which `run` gets the words that are not options; "": there are none
-    metavar: str = "FILE..."  # of these words
+    words: str = ""  # the name under which `run` gets the arguments that are not options; "": there are none
+    metavar: str = "FILE..."  # of these arguments
     usage: str = "[OPTIONS]"
-    starts: bool = False  # the first word is a program: everything after it belongs to that program
+    starts: bool = False  # the first argument is a program: everything after it belongs to that program
     early: Callable[[Values], Sequence[Probe]] | None = None  # probes to start before `run` is called
-    all_options: Callable[[], tuple[Option, ...]] | None = None  # where the table of some of them takes time to import
+    all_options: Callable[[], tuple[Option, ...]] | None = None  # if the table of some of them takes time to import
+
+    folded_panel: str = ""  # a heading of the help whose options only --help-slurm shows
+
+    @property
+    def quick_options(self) -> tuple[Option, ...]:
+        """Its options without those that take time to import."""
+        return (*self.options, NO_COLOR)
 
     @property
     def every_option(self) -> tuple[Option, ...]:
         """Its options in the order of the help."""
-        return self.all_options() if self.all_options else self.options
+        return (*(self.all_options() if self.all_options else self.options), NO_COLOR)
+
+    def start(self, values: Values) -> int:
+        """Run it with the values of all its options, after acting on those that every command has."""
+        if values.pop(NO_COLOR.name):
+            os.environ["MGPU_COLOR"] = "never"
+        return self.run(values)
+
+
+NO_COLOR: Final = Option("--no-color", bool, "Never color the output; same as NO_COLOR=1.")
 
 
 def panel(title: str, *options: Option) -> tuple[Option, ...]:
-    """These options under one heading of the help."""
+    """Return these options under one heading of the help."""
     return tuple(replace(option, panel=title) for option in options)

@@ -1,7 +1,7 @@
 """Which values does a plain command line give? Read without typer, whose import takes longer than a quick doctor.
 
-What is not plain (--help, an unknown option, a value that is missing or out of range) is left to typer, which has the
-messages for it. A test compares the two for every option of every command.
+Anything else (--help, an unknown option, a missing value or one out of range) is left to typer, which has the messages
+for it. A test compares the two for every option of every command.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from mgpu.exit_status import COMMANDS
 
 
 def command_named(name: str) -> Command:
-    """A command, by its name."""
+    """Return the command of this name."""
     found = importlib.import_module(f"mgpu.cli.{name.replace('-', '_')}").COMMAND
     assert isinstance(found, Command)
     return found
 
 
 def read(argv: Sequence[str]) -> tuple[Command, Values] | None:
-    """The command of a plain line, and the value of each of its options. None for any other line."""
+    """Return the command of a plain line and the value of each of its options; None for any other line."""
     if not argv or argv[0] not in COMMANDS:
         return None
     command = command_named(argv[0])
-    values = parse(argv[1:], command, command.options)
+    values = parse(argv[1:], command, command.quick_options)
     if values is None and command.all_options:
-        values = parse(argv[1:], command, command.all_options())
+        values = parse(argv[1:], command, command.every_option)
     return None if values is None else (command, values)
 
 
 def parse(words: Sequence[str], command: Command, options: Sequence[Option]) -> Values | None:
-    """The values that the words behind a command's name give to its options. None: typer has to read them."""
+    """Return the values that the words after a command's name give to its options. None: typer has to read them."""
     by_flag = {flag: option for option in options for flag in (*option.on, *option.off)}
     values = {option.name: option.initial for option in options}
     left, others = list(words), list[str]()

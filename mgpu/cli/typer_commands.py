@@ -1,4 +1,4 @@
-"""The commands as typer has them: parameters made from the options' records, help in groups."""
+"""The commands for typer: parameters made from the option records, help in groups."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _PROGRAM: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "al
 
 
 def add(app: typer.Typer, command: Command) -> None:
-    """Put a command into the application."""
+    """Add a command to the application."""
     app.command(
         command.name,
-        cls=Grouped if any(option.panel for option in command.options) else None,
+        cls=_grouped(command) if any(option.panel for option in command.options) else None,
         short_help=command.summary,
         options_metavar=command.usage,
         context_settings=_PROGRAM if command.starts else None,
@@ -26,14 +26,17 @@ def add(app: typer.Typer, command: Command) -> None:
 
 
 def function(command: Command) -> Callable[..., int]:
-    """A function with the signature that typer reads, which runs the command."""
+    """Return a function that runs the command, with the signature that typer reads."""
 
     def run(**values: Any) -> int:
+        values.pop("help_slurm", None)
         if command.words:
             values[command.words] = tuple(values.pop(_CONTEXT).args if command.starts else values[command.words] or ())
-        return command.run(values)
+        return command.start(values)
 
     parameters = [_parameter(option.name, _kind(option), _default(option)) for option in command.every_option]
+    if command.folded_panel:
+        parameters.append(_parameter("help_slurm", Annotated[bool, _HELP_SLURM], False))
     if command.starts:
         parameters.append(_parameter(_CONTEXT, typer.Context, inspect.Parameter.empty))
     elif command.words:
@@ -74,17 +77,24 @@ def _kind(option: Option) -> Any:
 
 
 class Grouped(TyperCommand):
-    """A command with its options in groups, and FILE allowed right behind --validate=."""
+    """A command with its options in groups, which also accepts `--validate=FILE`."""
+
+    folded_panel = ""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
+        for title, records in self.panels(ctx).items():
+            if title != self.folded_panel:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def panels(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+        """The options by heading: flags and help of each."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for option in self.get_params(ctx):
             record = option.get_help_record(ctx)
             if record is not None:
                 groups.setdefault(getattr(option, "rich_help_panel", None) or "Other", []).append(record)
-        for title, records in groups.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
+        return groups
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not ctx.allow_interspersed_args:  # words of a script
@@ -102,3 +112,23 @@ class Grouped(TyperCommand):
 
 
 _TAKES_FILES = ("--validate=", "--show-origin=")
+
+
+def _grouped(command: Command) -> type[Grouped]:
+    return type("Grouped", (Grouped,), {"folded_panel": command.folded_panel})
+
+
+def _show_folded(context: typer.Context, wanted: bool) -> None:
+    """Print the options that the help leaves out (--help-slurm), and exit."""
+    grouped: Any = context.command
+    if wanted:
+        formatter = context.make_formatter()
+        with formatter.section(grouped.folded_panel):
+            formatter.write_dl(grouped.panels(context)[grouped.folded_panel])
+        print(formatter.getvalue(), end="")
+        raise typer.Exit
+
+
+_HELP_SLURM: Final = typer.Option(
+    "--help-slurm", is_eager=True, callback=_show_folded, help="Show the options of Slurm and other job engines."
+)

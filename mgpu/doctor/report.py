@@ -1,4 +1,4 @@
-"""How is an examined machine told, in the format that was asked for?"""
+"""How is an examined machine reported, in the requested format?"""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 _LONGEST_NAMES = 120  # of files in a command that is shown
-_LONGEST_LABEL = 36  # of a change; beyond it the words follow without a column
+_LONGEST_LABEL = 36  # of a change; after a longer one the text follows without a column
 
 
-def mended(before: Examined, after: Examined) -> None:
-    """What is left once repairs were done: the exit code is of this."""
+def show_fixed(before: Examined, after: Examined) -> None:
+    """Show what is left after repairs: the exit code reflects this."""
     if not any(result.done for result in after.repairs):
         return
     screen = Screen.of()
-    gone = sorted(_problems(before) - _problems(after))
-    lines = unstyled(wrapped(f"Mended: {', '.join(gone)}", screen.width) if gone else [])
+    fixed = sorted(_problems(before) - _problems(after))
+    lines = unstyled(wrapped(f"Fixed: {', '.join(fixed)}", screen.width) if fixed else [])
     screen.show([[], *lines, *findings.summary(after.outcomes, after.verdict, after.snapshot, None, screen)])
 
 
@@ -44,10 +44,10 @@ def _problems(found: Examined) -> set[str]:
     return {outcome.check.id for outcome in found.outcomes if outcome.problem}
 
 
-def tell(request: Request, found: Examined) -> None:
-    """The report, in the format that was asked for."""
+def write(request: Request, found: Examined) -> None:
+    """Write the report in the requested format."""
     if request.format == "human" and request.exit_style != "default":
-        _tell_scheduler(request, found)
+        _write_for_scheduler(request, found)
     elif request.format == "human":
         output.write_out(request.output, lambda stream: show(Screen.of(stream), request, found))
     else:
@@ -56,7 +56,7 @@ def tell(request: Request, found: Examined) -> None:
 
 
 def _text(request: Request, found: Examined) -> str:
-    """The report of a format for programs."""
+    """The report in a format for programs."""
     from mgpu.report import formats
 
     if request.format == "json":
@@ -106,13 +106,13 @@ def whole(request: Request, found: Examined) -> DoctorDocument:
     return content
 
 
-def _tell_scheduler(request: Request, found: Examined) -> None:
+def _write_for_scheduler(request: Request, found: Examined) -> None:
     from mgpu.report import formats
 
     if request.exit_style == "prolog":
         text = formats.prolog(found.outcomes)
         if not text and verdicts.unsure(found.snapshot, found.verdict):
-            to_stderr("mgpu: could not tell; a node is taken out only for a certain fault")
+            to_stderr("mgpu: unknown; a node is drained only for a proven fault")
     else:
         text = formats.nagios(found.outcomes, found.snapshot, found.verdict, found.seconds, strict=request.strict)
     if text:
@@ -120,7 +120,7 @@ def _tell_scheduler(request: Request, found: Examined) -> None:
 
 
 def failed(request: Request, message: str, code: int, began: float) -> int:
-    """Nothing could be judged. Whoever reads JSON gets a document all the same, a monitor its line."""
+    """Report that nothing could be judged (in JSON a document, for a monitor a line) and return the exit code."""
     if request.format == "json":
         code = verdicts.code_without_verdict(request.exit_style, code)
         head = document.envelope("doctor", (), "unknown", code, time.monotonic() - began, Snapshot())
@@ -135,7 +135,7 @@ def failed(request: Request, message: str, code: int, began: float) -> int:
 
 
 def show(screen: Screen, request: Request, found: Examined) -> None:
-    """The report of a person."""
+    """Show the report for a person."""
     snapshot, outcomes = found.snapshot, found.outcomes
     command = "mgpu doctor" + _same(request)
     if request.log:
@@ -152,23 +152,23 @@ def show(screen: Screen, request: Request, found: Examined) -> None:
     if snapshot.python:
         lines += screen.paragraph(f"Python {snapshot.python.version}, {snapshot.python.executable}")
     lines.append([])
+    if request.verbose and (topology := findings.topology(snapshot, screen)):
+        lines += [*topology, []]
     lines += findings.rows(outcomes, describe.rows(snapshot), screen, verbose=request.verbose)
-    if request.verbose:
-        lines += findings.topology(snapshot, screen)
     lines += findings.problems(outcomes, screen, command=command, show_all=request.verbose, verbose=request.verbose)
     if found.changes is not None:
         lines += [[], *_changes(found, screen)]
     took = None if request.from_ else found.seconds
     lines += [[], *findings.summary(outcomes, found.verdict, snapshot, took, screen)]
     if request.only or request.skip:
-        lines.append([("This is about the chosen checks only.", "")])
+        lines.append([("Covers only the selected checks.", "")])
     screen.show(lines + _advice(request, found.verdict, outcomes, snapshot, screen))
 
 
 def _of_files(
     request: Request, snapshot: Snapshot, outcomes: Sequence[engine.Outcome], screen: Screen, command: str
 ) -> Iterator[list[Line]]:
-    """The report of each kind of file that was read."""
+    """Yield the report of each kind of file that was read."""
     before: list[Line] = [[]] if request.log else []
     if snapshot.fleet:
         from mgpu.fleet import report as fleet_report
@@ -187,7 +187,7 @@ def _of_files(
 
 
 def _same(request: Request) -> str:
-    """What another command needs to be about the same machine, interpreter and plan."""
+    """The options with which another command examines the same machine, interpreter and plan."""
     given = (
         ("--from", request.from_),
         ("--script", request.script),
@@ -195,25 +195,25 @@ def _same(request: Request) -> str:
         ("-c", request.config),
     )
     nodes = f" --compare-nodes {from_words(request.compare_nodes) or '...'}" if request.compare_nodes else ""
-    if len(nodes) > _LONGEST_NAMES:  # what a shell made of nodes/*.json: nobody pastes that
+    if len(nodes) > _LONGEST_NAMES:  # the shell expanded nodes/*.json; too long to paste
         nodes = " --compare-nodes ..."
     return "".join(f" {option} {_word(value)}" for option, value in given if value) + nodes + _plan(request)
 
 
 def _word(value: str) -> str:
-    """A word of a command; one that cannot be printed on a line leaves a gap that no shell runs."""
+    """A word of a command; one that cannot be printed on one line becomes a gap that no shell runs."""
     return from_words([value]) or "..."
 
 
 def _plan(request: Request) -> str:
-    """The options that say what is to be run: numbers only, fit for a report that hides names."""
+    """The options that describe the planned run: numbers only, so a redacted report may show them."""
     free = None if request.expect_free_gib is None else f"{request.expect_free_gib:g}"
     given = (("--nodes", request.nodes), ("--expect-gpus", request.expect_gpus), ("--expect-free", free))
     return "".join(f" {option} {value}" for option, value in given if value is not None)
 
 
 def _changes(found: Examined, screen: Screen) -> list[Line]:
-    """`Since 12 Nov: …`, a line for each change."""
+    """`Since 12 Nov: …`, one line for each change."""
     if not found.changes:
         return screen.paragraph(f"Since {found.since}: nothing changed.")
     number = len(found.changes)
@@ -239,7 +239,7 @@ def _again(request: Request, outcome: engine.Outcome) -> str:
 
 
 def _next(request: Request, found: Examined) -> list[str]:
-    """The commands that come next."""
+    """The next commands."""
     if found.snapshot.fleet:
         return [] if request.hides else [f"mgpu doctor{_same(request)} -v"]
     if found.snapshot.job_script is not None:
@@ -257,18 +257,18 @@ def _next(request: Request, found: Examined) -> list[str]:
 def _advice(
     request: Request, verdict: Verdict, outcomes: Sequence[engine.Outcome], snapshot: Snapshot, screen: Screen
 ) -> list[Line]:
-    """What to do next, by the verdict."""
+    """The next steps for this verdict."""
     if verdict == "no_gpu":
-        lines = wrapped("That is fine for preparing a run. From this machine you can:", screen.width)
+        lines = wrapped("You can still prepare a run. On this machine:", screen.width)
         pairs = [
-            ("mgpu configure --yes", "write a config of two CPU ranks"),
-            ("mgpu smoke-test --cpu 2", "rehearse your launch on the CPU"),
+            ("mgpu configure --yes", "write a config for two CPU ranks"),
+            ("mgpu smoke-test --cpu 2", "test a launch on the CPU"),
         ]
         if snapshot.slurm and snapshot.slurm.commands_found and snapshot.slurm.job_id is None:
             pairs.append(("srun --gres=gpu:1 mgpu doctor", "examine a GPU node of this cluster"))
-            pairs.append(("mgpu configure --slurm", "a config and a job for its nodes"))
-        pairs.append(("mgpu doctor --save FILE", "on the GPU machine; then, here:"))
-        pairs.append(("mgpu doctor --from FILE", "the same verdict, anywhere"))
+            pairs.append(("mgpu configure --slurm", "write a config and a job for its nodes"))
+        pairs.append(("mgpu doctor --save FILE", "on the GPU machine, then here:"))
+        pairs.append(("mgpu doctor --from FILE", "judge that machine from this one"))
         for command, what in pairs:
             together = f"  {command:<32}{what}"
             lines += [together] if len(together) <= screen.width else [f"  {command}", f"      {what}"]
@@ -279,18 +279,17 @@ def _advice(
         if len(lines[0]) > screen.width:
             lines = [f"Next:  mgpu configure{suffix}", "then   mgpu smoke-test"]
         if len(snapshot.gpus or ()) > 1:
-            lines = [*wrapped("Not tested here: GPUs talking to each other.", screen.width), *lines]
+            lines = [*wrapped("Not tested yet: communication between the GPUs.", screen.width), *lines]
         return unstyled(lines)
-    said = _not_known(outcomes, screen)
+    unknown = _unknown(outcomes, screen)
     if verdict == "unknown":
-        hint = "A driver that hangs: sudo dmesg | grep -i xid. Otherwise try again; -v shows every check."
-        return unstyled([*said, *wrapped(hint, screen.width)])
+        return unstyled([*unknown, *wrapped("Run it again, or list every check with -v.", screen.width)])
     first = findings.in_order(outcomes)[0].check.id
-    return [*unstyled([*said, f"Start with {first}."]), *findings.explained(first, screen)]
+    return [*unstyled([*unknown, f"Start with {first}."]), *findings.explained(first, screen)]
 
 
-def _not_known(outcomes: Sequence[engine.Outcome], screen: Screen) -> list[str]:
-    """What timed out or crashed, once each."""
+def _unknown(outcomes: Sequence[engine.Outcome], screen: Screen) -> list[str]:
+    """The reasons for what timed out or crashed, each once."""
     unknown = [o for o in outcomes if o.unsettling or o.status == "crash"]
     why = list(dict.fromkeys(o.answer.reason for o in unknown if isinstance(o.answer, Skip)))
-    return [line for text in why[:3] for line in wrapped(text, screen.width, "Not known: ", "           ")]
+    return [line for text in why[:3] for line in wrapped(text, screen.width, "Unknown: ", "         ")]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def examined(request: Request) -> Examined:
-    """Gather and judge, for whoever tells it in another way. Raises MgpuError."""
+    """Gather facts and judge them, without a report. Raises MgpuError."""
     began = time.monotonic()
     doctor_request.check(request)
     chosen = engine.choose(engine.load(), request.only, request.skip)
@@ -41,7 +41,7 @@ def examined(request: Request) -> Examined:
 
 
 def run(request: Request) -> int:
-    """Gather, judge, report; gives the exit code."""
+    """Gather, judge, report; return the exit code."""
     began = request.began or time.monotonic()
     try:
         doctor_request.check(request)
@@ -56,8 +56,9 @@ def run(request: Request) -> int:
             found = judge(machine)
         if request.save:
             _save(Path(request.save), machine)
+            output.to_stderr(f"Saved this machine (redacted): {request.save}")
         if request.fix and request.format != "human":
-            found = _mended(request, found, judge, output.to_stderr)
+            found = _repaired(request, found, judge, output.to_stderr)
     except MgpuError as error:
         if error.exit_code == errors.USAGE and request.exit_style == "default":  # else 2 means critical, or drains
             raise
@@ -78,12 +79,12 @@ def run(request: Request) -> int:
 
 def _report(request: Request, machine: Snapshot, found: Examined, judge: Callable[[Snapshot], Examined]) -> int:
     """Print the report, make the requested repairs, save the verdict, and return the exit code."""
-    doctor_report.tell(request, found)
+    doctor_report.write(request, found)
     if request.fix and request.format == "human":
         output.to_stdout("")
-        first, found = found, _mended(request, found, judge, output.to_stdout)
-        doctor_report.mended(first, found)
-    if request.plain and request.exit_style == "default":  # a monitor's look is not the user's
+        first, found = found, _repaired(request, found, judge, output.to_stdout)
+        doctor_report.show_fixed(first, found)
+    if request.plain and request.exit_style == "default":  # a monitoring run is not the user's
         from mgpu.doctor import last_verdict
 
         last_verdict.remember_verdict(found.verdict, machine)
@@ -98,7 +99,7 @@ def _save(path: Path, machine: Snapshot) -> None:
 
 
 def _of_files(request: Request) -> Snapshot:
-    """What the files tell that `--script`, `--log` and `--compare-nodes` name; of this machine nothing."""
+    """The facts in the files of `--script`, `--log` and `--compare-nodes`, none of this machine."""
     snapshot = Snapshot()
     if request.config:
         from mgpu.config import facts
@@ -119,13 +120,13 @@ def _of_files(request: Request) -> Snapshot:
 
 
 def _with_script(snapshot: Snapshot, path: Path) -> Snapshot:
-    """The facts of a training script, or of a job script and of the config that it names."""
+    """Add the facts of a training script, or of a job script and of the config that it names."""
     from mgpu.readers.job_script import read as job_script_read
     from mgpu.readers.training_script import read as training_script_read
 
     if not job_script_read.is_job_script(path):
         found = training_script_read.read(path)
-        if found.error and found.error_line is None:  # nothing of it can be judged
+        if found.error and found.error_line is None:  # it could not be read at all
             raise MgpuError(f"{path}: {found.error}", errors.USAGE)
         return replace(snapshot, script=found)
     job = job_script_read.read(path)
@@ -161,12 +162,12 @@ def _snapshot(request: Request) -> Snapshot:
             config = placed(config, snapshot)
         snapshot = replace(snapshot, config=config)
         if not request.from_:
-            snapshot = _meeting_point(snapshot, config)
+            snapshot = _with_rendezvous(snapshot, config)
     return replace(snapshot, plan=_plan(request, snapshot))
 
 
-def _meeting_point(snapshot: Snapshot, config: Config) -> Snapshot:
-    """The network asked again about the port and the address at which the config lets the ranks meet."""
+def _with_rendezvous(snapshot: Snapshot, config: Config) -> Snapshot:
+    """Probe the network again for the rendezvous port and address of the config."""
     address = config.values.get("main_process_ip")
     named = {"port": config.port, "master": address if isinstance(address, str) else None}
     arguments = {name: value for name, value in named.items() if value}
@@ -179,7 +180,7 @@ def _meeting_point(snapshot: Snapshot, config: Config) -> Snapshot:
 
 
 def _plan(request: Request, snapshot: Snapshot) -> Plan:
-    """What is to be run: by the options, else the config, else the Slurm job this is part of, else what was saved."""
+    """The planned run: by the options, else the config, else the Slurm job this runs in, else the saved machine."""
     plan = snapshot.plan or Plan()
     config, slurm = snapshot.config, snapshot.slurm
     if request.nodes is not None:
@@ -200,24 +201,24 @@ def _plan(request: Request, snapshot: Snapshot) -> Plan:
 def _judge(
     request: Request, checks: Sequence[Check], machine: Snapshot, before: Snapshot | None, began: float
 ) -> Examined:
-    """The outcomes of the checks, and what follows from them."""
-    told = machine
+    """Run the checks; the outcomes, the verdict and the exit code."""
+    shown = machine
     if request.hides:
         from mgpu.snapshot.redaction import redacted
 
-        told = redacted(machine)
-    if not engine.selected(told, selections.DOCTOR, checks):
-        which = "they read what was not asked for here (--deep, --config)" if checks else "all of them are skipped"
-        raise MgpuError(f"nothing to check is left of what was chosen: {which}", errors.USAGE)
-    outcomes = engine.judge(told, selections.DOCTOR, checks)
-    verdict = verdicts.of_machine(outcomes, told)
+        shown = redacted(machine)
+    if not engine.selected(shown, selections.DOCTOR, checks):
+        which = "they need --deep, --config or another input" if checks else "--skip excludes all of them"
+        raise MgpuError(f"none of the selected checks can run: {which}", errors.USAGE)
+    outcomes = engine.judge(shown, selections.DOCTOR, checks)
+    verdict = verdicts.of_machine(outcomes, shown)
     code = verdicts.doctor_code(request.exit_style, verdict, outcomes, strict=request.strict)
-    changes, since = _compared(before, told)
-    return Examined(machine, told, outcomes, verdict, code, time.monotonic() - began, changes, since)
+    changes, since = _changes(before, shown)
+    return Examined(machine, shown, outcomes, verdict, code, time.monotonic() - began, changes, since)
 
 
-def _compared(before: Snapshot | None, now: Snapshot) -> tuple[tuple[Change, ...] | None, str]:
-    """What changed since --compare. Saved files are redacted; what is compared with one is redacted as well."""
+def _changes(before: Snapshot | None, now: Snapshot) -> tuple[tuple[Change, ...] | None, str]:
+    """The changes since --compare and its date. A saved file is redacted, so this machine is redacted as well."""
     if before is None:
         return None, ""
     from mgpu.snapshot import changes as snapshot_changes
@@ -228,11 +229,10 @@ def _compared(before: Snapshot | None, now: Snapshot) -> tuple[tuple[Change, ...
     return snapshot_changes.changes(before, now), snapshot_changes.since(before, now)
 
 
-def _mended(
+def _repaired(
     request: Request, found: Examined, judge: Callable[[Snapshot], Examined], say: Callable[[str], None]
 ) -> Examined:
-    """Offer the repairs one by one; where one was done, the machine is looked at and judged again, and that decides the
-    exit code."""
+    """Offer the repairs one by one. After a repair the machine is judged again, which decides the exit code."""
     from mgpu.doctor import repair
 
     results = repair.offer(
@@ -249,9 +249,13 @@ def _mended(
     return replace(found, repairs=results)
 
 
-def list_checks(request: Request) -> int:
-    """`--list-checks`, also as JSON."""
+def list_checks(request: Request, words: Sequence[str] = ()) -> int:
+    """Print the checks of `--list-checks WORD...`, also as JSON. Raises MgpuError if none matches."""
     checks = engine.choose(engine.load(), request.only, request.skip)
+    if words:
+        checks = tuple(check for check in checks if all(_mentions(check, word) for word in words))
+    if not checks:
+        raise MgpuError(f"no check matches {' '.join(words)!r}: mgpu doctor --list-checks", errors.USAGE)
     if request.format == "json":
         rows = [
             {"id": c.id, "area": c.area, "severity": c.severity.value, "summary": c.summary, "source": c.source}
@@ -259,17 +263,21 @@ def list_checks(request: Request) -> int:
         ]
         print(json.dumps({"schema": "mgpu.checks/1.0", "mgpu": __version__, "checks": rows}, indent=2))
     else:
-        screen = Screen.of()
-        screen.show(findings.listing(checks, screen))
+        output.show_paged(lambda screen: findings.listing(checks, screen))
     return errors.READY
 
 
+def _mentions(check: Check, word: str) -> bool:
+    """Whether a check's area, id, severity or summary contains a word, ignoring case."""
+    return word.lower() in f"{check.area} {check.id} {check.severity.value} {check.summary}".lower()
+
+
 def explain(name: str) -> int:
-    """`--explain ID`, offline."""
+    """Print the documentation of one check (`--explain ID`)."""
     checks = {c.id: c for c in engine.load()}
     wanted = name.strip().lower().replace("-", "_")
     if wanted in {c.area for c in checks.values()}:
-        raise MgpuError(f"{wanted} is an area: mgpu doctor --list-checks --only {wanted}", errors.USAGE)
+        raise MgpuError(f"{wanted} is an area: mgpu doctor --list-checks {wanted}", errors.USAGE)
     if wanted not in checks:
         raise MgpuError(engine.unknown_id(wanted, checks), errors.USAGE)
     screen = Screen.of()

@@ -179,7 +179,7 @@ def _stuck(proc: str, age_s: float) -> list[str] | None:
     are known to hold a GPU: whoever waits for a slow disk looks the same for a moment.
     """
     until, uptime = time.monotonic() + _ENOUGH_S, _uptime(proc)
-    asleep: dict[str, str] = {}
+    asleep: dict[str, tuple[str, float | None]] = {}
     for pid in _list(proc):
         if not pid.isdecimal():
             continue
@@ -188,16 +188,25 @@ def _stuck(proc: str, age_s: float) -> list[str] | None:
         if not _name(proc, pid).startswith((*_DRIVER_TOOLS, *_PYTHONS)):
             continue
         name, state, started = _stat(proc, pid)
-        old = uptime is None or started is None or uptime - started >= age_s
-        if state == "D" and old and _uses_gpu(proc, pid, name):
-            asleep[pid] = name
+        age = None if uptime is None or started is None else uptime - started
+        if state == "D" and (age is None or age >= age_s) and _uses_gpu(proc, pid, name):
+            asleep[pid] = name, age
     switches = {pid: _switches(proc, pid) for pid in asleep}
     for _ in range(_LOOKS - 1 if asleep else 0):
         time.sleep(_BETWEEN_LOOKS_S)
         for pid in list(asleep):
             if _stat(proc, pid)[1] != "D" or _switches(proc, pid) != switches[pid]:
                 del asleep[pid]
-    return [f"{name} (pid {pid})" for pid, name in asleep.items()]
+    return [f"{name} (pid {pid}{_started(age)})" for pid, (name, age) in asleep.items()]
+
+
+def _started(age_s: float | None) -> str:
+    """`, started 3 h ago`: the process cannot have been stuck for longer."""
+    if age_s is None:
+        return ""
+    units = ((86400, "days"), (3600, "h"), (60, "min"))
+    size, unit = next((one for one in units if age_s >= 2 * one[0]), (1, "s"))
+    return f", started {age_s / size:.0f} {unit} ago"
 
 
 def _name(proc: str, pid: str) -> str:

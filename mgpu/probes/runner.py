@@ -81,7 +81,7 @@ class Probe:
 
 # NVML: nvmlInit alone takes 0.5-3 s on 8 GPUs without persistence mode. torch: an import from a
 # cold network file system takes tens of seconds.
-NVML = Probe("nvml", ("driver", "gpus", "links"), 10.0)
+NVML = Probe("nvml", ("driver", "gpus", "links", "nvml_wait"), 10.0)
 LIBRARIES = Probe("libraries", ("libraries",), 10.0)
 PACKAGES = Probe(
     "packages", ("python", "packages", "pytorch", "nccl"), 10.0, in_training_python=True, then=(LIBRARIES,)
@@ -188,6 +188,8 @@ def _read_all(
         now = time.monotonic()
         for child in open_children.values():
             if now >= child.deadline:
+                if child.probe.name == "nvml":
+                    child.found["nvml_wait"] = _unanswered(child)
                 _gap_rest(child, "timed_out", _timed_out(child))
                 _forget(selector, child)
                 if child.probe.name == "nvml":
@@ -243,6 +245,8 @@ def _finish(child: Child) -> None:
         _gap_rest(child, "timed_out", _timed_out(child))
         return
     if code == 0:
+        if child.probe.name == "nvml":
+            child.found["nvml_wait"] = {"call": None}
         _gap_rest(child, "no_driver" if child.found.get("driver") else "crashed", _no_answer(child))
         return
     how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
@@ -253,6 +257,22 @@ def _finish(child: Child) -> None:
         child.found["torch_runtime"] = {"import_error": f"the process {how} during `import torch`"}
         return
     _gap_rest(child, "crashed", f"the {child.probe.name} probe {how}{_while(child)}{words}")
+
+
+def _unanswered(child: Child) -> dict[str, Any]:
+    """The fact nvml_wait for a child whose deadline passed: read before the child is killed."""
+    proc = Path(f"/proc/{child.process.pid}")
+    try:
+        state = proc.joinpath("stat").read_text("utf-8", "replace").rpartition(") ")[2][:1]
+        function = proc.joinpath("wchan").read_text("utf-8", "replace").strip("\n\0")
+    except OSError:
+        state = function = ""
+    return {
+        "call": child.asking or "its start",
+        "waited_s": child.probe.deadline_s,
+        "state": state or None,
+        "kernel_function": function if function not in ("", "0") else None,
+    }
 
 
 def _no_answer(child: Child) -> str:

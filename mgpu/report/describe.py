@@ -1,11 +1,11 @@
-"""Which two facts does a person look for in each row of the doctor's screen?"""
+"""Which facts does each row of the doctor's screen show?"""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from mgpu.quantities import gib
-from mgpu.snapshot import Snapshot
+from mgpu.snapshot import Snapshot, Visible
 from mgpu.text import counted
 
 
@@ -35,7 +35,7 @@ def where(snapshot: Snapshot) -> str:
         return "this machine"
     inside = None
     if container is not None:
-        kind = container.kind if container.kind != "other" else "unknown kind of"
+        kind = container.kind if container.kind != "other" else "unidentified"
         inside = "WSL2" if container.wsl else f"inside {_article(kind)} {kind} container" if kind else None
     return f"{host.name} ({', '.join(part for part in (host.os, inside or host.virtual) if part)})"
 
@@ -50,7 +50,7 @@ def machine(snapshot: Snapshot) -> str:
     if snapshot.links and all(link.nvlinks for link in snapshot.links):
         parts.append("NVLink")
     if snapshot.system:
-        parts += [f"{snapshot.system.cpus_usable} CPUs", gib(snapshot.system.memory_total_bytes)]
+        parts += [counted(snapshot.system.cpus_usable, "CPU"), gib(snapshot.system.memory_total_bytes)]
     return ", ".join(parts)
 
 
@@ -78,12 +78,12 @@ def _gpus(snapshot: Snapshot) -> str | None:
 
 
 def _no_ecc_errors(snapshot: Snapshot) -> bool:
-    """Whether every GPU counts them, and none counted one."""
+    """Whether every GPU counts uncorrected ECC errors and has counted none."""
     return all(gpu.ecc_uncorrected_volatile == 0 for gpu in snapshot.gpus or ())
 
 
 def _no_xids(snapshot: Snapshot) -> bool:
-    """Whether the kernel's log could be read, and has none."""
+    """Whether the kernel log could be read and has no Xid errors."""
     log = snapshot.kernel_log
     return log is not None and not any(event.kind in ("xid", "sxid") for event in log.events)
 
@@ -95,7 +95,13 @@ def _visible(snapshot: Snapshot) -> str | None:
     if visible.value is None:
         number = len(snapshot.gpus)
         return f"CUDA_VISIBLE_DEVICES not set: {'all ' + str(number) if number > 1 else 'the GPU'} will be used"
-    return f"CUDA_VISIBLE_DEVICES={visible.value}: {len(visible.gpus)} of {len(snapshot.gpus)} will be used"
+    return f"CUDA_VISIBLE_DEVICES={visible.value}: {_used(visible, len(snapshot.gpus))} will be used"
+
+
+def _used(visible: Visible, there: int) -> str:
+    instances = counted(1 + len(visible.more_mig), "MIG instance") if visible.mig else ""
+    whole = f"{len(visible.gpus)} of {there}"
+    return f"{whole} and {instances}" if instances and visible.gpus else instances or whole
 
 
 def _links(snapshot: Snapshot) -> str | None:
@@ -103,11 +109,11 @@ def _links(snapshot: Snapshot) -> str | None:
     if not links:
         return None
     joined = sum(bool(link.nvlinks) for link in links)
-    how = f"NVLink on {joined} of {len(links)} pairs" if joined else "PCIe"
+    how = f"NVLink on {joined} of {counted(len(links), 'pair')}" if joined else "PCIe"
     how = "NVLink between every pair" if joined == len(links) else how
     unknown = len(snapshot.links or ()) - len(links)
     if unknown:
-        how += f" ({unknown} pairs not known)"
+        how += f" ({counted(unknown, 'pair')} unknown)"
     if any(link.through_switch for link in links):
         how += " through NVSwitch"
     peers = [link.p2p_read == 0 and link.p2p_write == 0 for link in links if link.p2p_read is not None]
@@ -132,7 +138,7 @@ def _pytorch(snapshot: Snapshot) -> str | None:
 
 
 def _kernels(snapshot: Snapshot) -> str | None:
-    """The architectures of torch's kernels that these GPUs would run; None unless there are some for every GPU."""
+    """The architectures of torch's kernels that these GPUs would run; None unless every GPU has one."""
     built = set(snapshot.pytorch.arch_list or ()) if snapshot.pytorch else set()
     wanted = dict.fromkeys(gpu.compute_capability for gpu in snapshot.gpus or ())
     found = []
@@ -153,14 +159,14 @@ def _nccl(snapshot: Snapshot) -> str | None:
     if nccl is None:
         return None
     number = sum(name.startswith("NCCL_") for name in snapshot.env or {})
-    variables = f"{number} NCCL_* variables set" if number else "no NCCL_* variables set"
+    variables = f"{counted(number, 'NCCL_* variable')} set" if number else "no NCCL_* variables set"
     if nccl.libraries:
         return f"{nccl.libraries[0].version or 'unknown version'}, {variables}"
     runtime = snapshot.torch_runtime
     if runtime is not None and runtime.nccl_version:
         return f"{runtime.nccl_version} inside PyTorch, {variables}"
     if torch is not None and torch.installed and not torch.cuda:
-        return f"none needed by a CPU build, {variables}"
+        return f"not needed by a CPU build, {variables}"
     return variables
 
 
@@ -176,7 +182,7 @@ def _host(snapshot: Snapshot) -> str | None:
     system = snapshot.system
     if system is None:
         return None
-    parts = [f"{system.cpus_usable} CPUs"]
+    parts = [counted(system.cpus_usable, "CPU")]
     if system.numa_nodes and system.numa_nodes > 1:
         parts.append(f"{system.numa_nodes} NUMA nodes")
     parts.append(f"{gib(system.memory_limit_bytes or system.memory_total_bytes)} RAM")
@@ -201,7 +207,7 @@ _LAYERS = {"InfiniBand": "InfiniBand", "Ethernet": "RoCE", "EFA": "EFA"}
 
 
 def _fast_network(snapshot: Snapshot) -> str | None:
-    """`8 x 400 Gb/s InfiniBand active`, by link layer; nothing where there is no such card."""
+    """`8 x 400 Gb/s InfiniBand active`, by link layer; None without such a card."""
     ports = snapshot.infiniband.ports if snapshot.infiniband else ()
     parts = []
     for layer in dict.fromkeys(port.link_layer for port in ports):
@@ -210,7 +216,7 @@ def _fast_network(snapshot: Snapshot) -> str | None:
         name = _LAYERS.get(layer, "unknown")
         rates = {port.rate_gbit_per_s for port in active}
         if len(active) < len(mine):
-            parts.append(f"{len(active)} of {len(mine)} {name} ports active")
+            parts.append(f"{len(active)} of {counted(len(mine), f'{name} port')} active")
         elif len(rates) == 1 and (rate := next(iter(rates))):
             parts.append(f"{len(active)} x {rate:g} Gb/s {name} active")
         else:
@@ -223,4 +229,4 @@ def _slurm(snapshot: Snapshot) -> str | None:
     if slurm is None or slurm.job_id is None:
         return None
     nodes = slurm.nodes or 1
-    return f"job {slurm.job_id}, {counted(nodes, 'node')}, {slurm.gpus_on_node or 0} GPUs on this one"
+    return f"job {slurm.job_id}, {counted(nodes, 'node')}, {counted(slurm.gpus_on_node or 0, 'GPU')} on this one"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mgpu import text as texts
-from mgpu.check import Check, Crash, Fix, Ok, Problem, Skip
+from mgpu.check import Check, Crash, Fix, Ok, Problem, Skip, Who
 from mgpu.engine import Outcome, Status, consequences
 from mgpu.engine.verdict import Verdict
+from mgpu.errors import clipped
 from mgpu.report.document import counts, said
 from mgpu.report.screen import WORD, Line, Screen, Style, headed, labelled, row, unstyled, wrapped
 from mgpu.snapshot import Snapshot
@@ -19,8 +20,13 @@ _VERDICT_WORD: dict[Verdict, tuple[str, Style]] = {
     "ready": ("READY", "ok"),
     "ready_with_warnings": ("READY WITH WARNINGS", "warn"),
     "not_ready": ("NOT READY", "fail"),
-    "unknown": ("COULD NOT TELL", "crash"),
+    "unknown": ("UNKNOWN", "crash"),
     "no_gpu": ("NO GPU HERE", "bold"),
+}
+FIX_BY: dict[Who, str] = {
+    "you": "you",
+    "admin": "an administrator",
+    "hardware": "replacing or repairing hardware",
 }
 # The rows of the screen: a label and the areas (files in checks/) it stands for.
 ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -50,7 +56,7 @@ def row_texts(
 ) -> list[tuple[Status, str, str, Sequence[Outcome]]]:
     """A row for each group of areas: its status, label, text, and the outcomes behind it."""
     found: list[tuple[Status, str, str, Sequence[Outcome]]] = []
-    told: set[str] = set()
+    shown: set[str] = set()
     named = {area for _, areas in ROWS for area in areas}
     others = tuple(dict.fromkeys(o.check.area for o in outcomes if o.check.area not in named))
     for label, areas in (*ROWS, ("Other", others)):
@@ -71,9 +77,9 @@ def row_texts(
         elif unknown := next((o for o in group if o.unknown and o.unsettling), None):
             worst = unknown
             reason = unknown.answer.reason if isinstance(unknown.answer, Skip) else ""
-            if text and reason in told:  # another row says why
-                reason = f"{sum(o.unsettling for o in group)} checks not possible"
-            told.add(reason)
+            if reason in shown:  # another row shows the reason
+                reason = f"{counted(sum(o.unsettling for o in group), 'check')} not possible"
+            shown.add(reason)
             text = f"{text}; {reason}" if text else reason
         elif not text:
             text = worst.answer.evidence if isinstance(worst.answer, Ok) else _reason(group)
@@ -82,13 +88,26 @@ def row_texts(
 
 
 def rows(outcomes: Sequence[Outcome], facts: Mapping[str, str], screen: Screen, *, verbose: bool) -> list[Line]:
-    """One line per group of areas; with `verbose` one line per check below it."""
+    """One line per group of areas; with `verbose`, one line per check below it, skipped checks one line per reason."""
     lines: list[Line] = []
     for status, label, text, group in row_texts(outcomes, facts, verbose=verbose):
         lines += row(screen, status, label, text)
         if verbose:
-            for outcome in group:
-                lines += row(screen, outcome.status, f"{outcome.check.id:<31} ", said(outcome), indent=8)
+            lines += _rows_of_checks(group, screen)
+    return lines
+
+
+def _rows_of_checks(group: Sequence[Outcome], screen: Screen) -> list[Line]:
+    lines: list[Line] = []
+    skipped: dict[str, list[str]] = {}
+    for outcome in group:
+        if isinstance(outcome.answer, Skip):
+            skipped.setdefault(outcome.answer.reason, []).append(outcome.check.id)
+        else:
+            lines += row(screen, outcome.status, f"{outcome.check.id:<31} ", said(outcome), indent=8)
+    for reason, ids in skipped.items():
+        label = ids[0] if len(ids) == 1 else counted(len(ids), "check")
+        lines += row(screen, "skip", f"{label:<31} ", reason, indent=8)
     return lines
 
 
@@ -100,7 +119,7 @@ def _reason(group: Sequence[Outcome]) -> str:
 def problems(
     outcomes: Sequence[Outcome], screen: Screen, *, command: str, show_all: bool, verbose: bool = False
 ) -> list[Line]:
-    """A block for each problem worth acting on: why, fix, check. Consequences are folded under their cause."""
+    """A block for each root problem: why, fix, check. Consequences are folded under their cause."""
     found = [o for o in outcomes if o.status in ("fail", "warn", "crash")]
     roots = in_order(outcomes)
     shown = roots if show_all else roots[:_SHOWN_PROBLEMS]
@@ -115,8 +134,7 @@ def problems(
 
 
 def in_order(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The problems worth acting on, without those that another one explains: failures before warnings, and first what
-    explains most."""
+    """Return the root problems: failures before warnings, and first those that explain most others."""
     found = [o for o in outcomes if o.status in ("fail", "warn", "crash")]
     return sorted((o for o in found if not o.because_of), key=lambda o: (o.status == "warn", -_explains(o, found)))
 
@@ -129,21 +147,20 @@ def _block(outcome: Outcome, screen: Screen, position: str, command: str, verbos
     status = outcome.status
     word, _, style = WORD[status]
     if isinstance(outcome.answer, Crash):
-        lines: list[Line] = [[(screen.rule(f"{position}  {outcome.check.id}  {word}  a bug in mgpu"), style)]]
+        lines: list[Line] = [[(screen.rule(f"{position}  {outcome.check.id}  {word}  bug in mgpu"), style)]]
         trace = outcome.answer.trace.splitlines() if verbose else []
         lines += labelled("Why", f"The check itself failed: {outcome.answer.error}", screen)
         return lines + [[(" " * 9 + line, "")] for line in trace]
     problem = outcome.problem
     assert problem is not None
-    who = problem.fixes[0].who
-    head = f"{position}  {outcome.check.id}  {word}  who can fix it: {who}"
+    head = f"{position}  {outcome.check.id}  {word}  fix by: {FIX_BY[problem.fixes[0].who]}"
     lines = screen.paragraph(screen.rule(head).rstrip(), "", "    ", style=style)
     if problem.place and problem.place.line:
         where = f"{texts.visible(problem.place.file)}:{problem.place.line}:{problem.place.column or 1}"
         lines += labelled("Where", where, screen)
     lines += labelled("What", problem.title, screen)
     lines += details(problem, screen, verbose=verbose)
-    of_a_job = outcome.check.area == "fleet" and not command.startswith("mgpu doctor")  # its nodes are asked once
+    of_a_job = outcome.check.area == "fleet" and not command.startswith("mgpu doctor")  # the nodes are examined once
     if outcome.check.family.of_a_run or of_a_job:
         lines += labelled("Explain", f"mgpu doctor --explain {outcome.check.id}", screen, whole=True)
     elif not problem.place:
@@ -153,7 +170,7 @@ def _block(outcome: Outcome, screen: Screen, position: str, command: str, verbos
 
 
 def details(problem: Problem, screen: Screen, *, verbose: bool = False) -> list[Line]:
-    """Why a problem matters and how it is mended."""
+    """Why a problem matters and how to fix it."""
     lines = labelled("Why", problem.cause, screen)
     if verbose and problem.evidence:
         read = ", ".join(f"{key} = {value}" for key, value in problem.evidence.items())
@@ -164,7 +181,7 @@ def details(problem: Problem, screen: Screen, *, verbose: bool = False) -> list[
 
 
 def also(outcome: Outcome, outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
-    """The consequences of a problem, a line each."""
+    """The consequences of a problem, one line each."""
     found = [o for o in outcomes if o.status in ("fail", "warn", "crash")]
     texts = [f"{one.check.id}: {said(one)}" for one in consequences(outcome, found)]
     return [line for text in texts for line in labelled("Also", text, screen)]
@@ -172,7 +189,7 @@ def also(outcome: Outcome, outcomes: Sequence[Outcome], screen: Screen) -> list[
 
 def _fix(fix: Fix, who: str, screen: Screen) -> list[Line]:
     label = "Stopgap" if fix.kind == "stopgap" else "Fix"
-    text = fix.text if fix.who == who else f"({fix.who}) {fix.text}"
+    text = fix.text if fix.who == who else f"({FIX_BY[fix.who]}) {fix.text}"
     if fix.caveat:
         text += f" ({fix.caveat})"
     lines = labelled(label, text, screen)
@@ -181,30 +198,38 @@ def _fix(fix: Fix, who: str, screen: Screen) -> list[Line]:
 
 
 def usable_gpus(snapshot: Snapshot) -> tuple[int, int]:
-    """How many GPUs a run would get, of how many."""
+    """The number of whole GPUs that a run can use, and the number of GPUs."""
     gpus, visible = snapshot.gpus or (), snapshot.visible
     lost = {gpu.index for gpu in gpus if gpu.lost}
     return sum(index not in lost for index in visible.gpus) if visible else 0, len(gpus)
 
 
+def usable_text(snapshot: Snapshot) -> str:
+    """What a run can use: `3 of 4 GPUs usable`, or MIG instances."""
+    visible, (usable, there) = snapshot.visible, usable_gpus(snapshot)
+    instances = counted(1 + len(visible.more_mig), "MIG instance") if visible and visible.mig else ""
+    if instances and not usable:
+        return f"{instances} usable"
+    return f"{usable} of {counted(there, 'GPU')}{instances and ' and ' + instances} usable"
+
+
 def verdict_text(
     outcomes: Sequence[Outcome], verdict: Verdict, snapshot: Snapshot, seconds: float | None
 ) -> tuple[str, str]:
-    """The verdict's word, and what it means in numbers: GPUs, problems, checks, and what could not be looked at."""
+    """The verdict's word, and what it means in numbers: GPUs, problems, checks, and what could not be checked."""
     number = counts(outcomes)
     made = sum(number.values()) - number["skip"]
     unknown, left_out = sum(o.unknown for o in outcomes), sum(o.not_asked for o in outcomes)
     gpus = ""
     if snapshot.gpus and snapshot.visible is not None and verdict in ("ready", "ready_with_warnings"):
-        usable, there = usable_gpus(snapshot)
-        gpus = f"{usable} of {counted(there, 'GPU')} usable. "
+        gpus = f"{usable_text(snapshot)}. "
     words: tuple[tuple[Status, str, str | None], ...]
     words = (("fail", "failure", None), ("warn", "warning", None), ("crash", "check crashed", "check crashed"))
     found = [counted(number[status], one, many) for status, one, many in words if number[status]]
     trouble = f"{', '.join(found)}. " if found else ""
     missing = (f", {unknown} not possible" if unknown else "") + (f", {left_out} left out" if left_out else "")
     took = f", {seconds:.1f} s" if seconds is not None else ""
-    return _VERDICT_WORD[verdict][0], f"{gpus}{trouble}{made} checks{missing}{took}."
+    return _VERDICT_WORD[verdict][0], f"{gpus}{trouble}{counted(made, 'check')}{missing}{took}."
 
 
 def summary(
@@ -224,8 +249,8 @@ def topology(snapshot: Snapshot, screen: Screen) -> list[Line]:
     if len(gpus) > 1 and table:
         shown = read.matrix_lines(gpus, table, screen.width)
         pad = " " * 8 if shown[0].startswith(" " * 8) else ""
-        told = wrapped(f"Reading: {read.reading(gpus, table)}", screen.width, pad, pad)
-        lines += [[], [(shown[0], "bold")], *unstyled(shown[1:]), *unstyled(told)]
+        reading = wrapped(f"Reading: {read.reading(gpus, table)}", screen.width, pad, pad)
+        lines += [[], [(shown[0], "bold")], *unstyled(shown[1:]), *unstyled(reading)]
     if gpus:
         first, *rest = read.address_lines(snapshot, screen.width)
         lines += [[], [(first, "bold")], *unstyled(rest)]
@@ -247,18 +272,21 @@ def explain(check: Check, screen: Screen) -> list[Line]:
         lines.append([])
     if check.because_of:
         lines += screen.paragraph(f"Explained by: {', '.join(check.because_of)}")
-    lines.append([(f"Source: {check.source}", "")])
-    return lines
+    return [*lines, *screen.paragraph(f"Source: {check.source}", rest="        ")]
 
 
 def listing(checks: Sequence[Check], screen: Screen) -> list[Line]:
-    """All checks by area: id, severity, what is wrong when it fires."""
+    """A table of checks by area: id, severity, what is wrong when the check fires.
+
+    On a terminal one line each, clipped to its width; in a pipe the whole summary.
+    """
     lines: list[Line] = []
-    area = None
-    for check in checks:
-        if check.area != area:
-            area = check.area
-            lines += [[], [(area, "bold")]] if lines else [[(area, "bold")]]
-        lines.append([(f"  {check.id}  ({check.severity.value})", "")])
-        lines += screen.paragraph(check.summary, "      ", "      ")
-    return [*lines, [], [(f"{len(checks)} checks. The whole text of one: mgpu doctor --explain ID", "")]]
+    for area in dict.fromkeys(check.area for check in checks):
+        mine = [check for check in checks if check.area == area]
+        column = max(len(check.id) for check in mine)
+        lines += [[], [(area, "bold")]] if lines else [[(area, "bold")]]
+        for check in mine:
+            line = f"  {check.id:<{column}}  {check.severity.value:<7}  {check.summary}"
+            lines.append([(clipped(line, screen.width) if screen.live else line, "")])
+    number = counted(len(checks), "check")
+    return [*lines, [], *unstyled([f"{number}. All about one: mgpu doctor --explain ID"])]

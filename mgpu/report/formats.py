@@ -19,6 +19,7 @@ from mgpu.messages import clean
 from mgpu.report import describe, findings
 from mgpu.report.document import counts, said
 from mgpu.snapshot import Snapshot
+from mgpu.text import counted
 from mgpu.version import __version__
 
 if TYPE_CHECKING:
@@ -61,7 +62,10 @@ def _told(problem: Problem) -> list[str]:
     if problem.evidence:
         lines.append("Read: " + ", ".join(f"{key} = {value}" for key, value in problem.evidence.items()))
     for fix in problem.fixes:
-        lines += [f"{_label(fix)} ({fix.who}): {fix.text}", *(f"  {command}" for command in fix.commands)]
+        lines += [
+            f"{_label(fix)} ({findings.FIX_BY[fix.who]}): {fix.text}",
+            *(f"  {command}" for command in fix.commands),
+        ]
     return lines
 
 
@@ -302,7 +306,7 @@ def _section(number: int, outcome: Outcome) -> str:
         lines += [f"**Why** {_cell(problem.cause)}", ""]
         for fix in problem.fixes:
             caveat = f" ({fix.caveat})" if fix.caveat else ""
-            lines += [f"**{_label(fix)}** ({fix.who}) {_cell(fix.text + caveat)}", ""]
+            lines += [f"**{_label(fix)}** ({findings.FIX_BY[fix.who]}) {_cell(fix.text + caveat)}", ""]
             if fix.commands:
                 lines += [_fenced(clean(chr(10).join(fix.commands)), "sh"), ""]
     return "\n".join(lines)
@@ -316,18 +320,18 @@ _NAGIOS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")  # the words of its exit code
 def nagios(outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: Verdict, seconds: float, *, strict: bool) -> str:
     """`MGPU OK - … | perfdata`, and a line for each problem below it."""
     word = _NAGIOS[nagios_code(verdict, strict=strict)]
+    usable, there = findings.usable_gpus(snapshot)
     roots = findings.in_order(outcomes)
     number, unknown = counts(outcomes), sum(o.unknown for o in outcomes)
-    usable, there = findings.usable_gpus(snapshot)
     if verdict == "no_gpu":
         text = "no NVIDIA GPU here"
     elif roots:
         more = f" (+{len(roots) - 1} more)" if len(roots) > 1 else ""
         text = f"{said(roots[0])}{more}"
     elif verdict == "unknown":
-        text = next((o.answer.reason for o in outcomes if o.unsettling and isinstance(o.answer, Skip)), "not known")
+        text = next((o.answer.reason for o in outcomes if o.unsettling and isinstance(o.answer, Skip)), "unknown")
     else:
-        text = f"{usable} of {there} GPUs usable, {sum(number.values()) - number['skip']} checks"
+        text = f"{findings.usable_text(snapshot)}, {counted(sum(number.values()) - number['skip'], 'check')}"
     data = {
         "gpus": there,
         "usable": usable,

@@ -1,14 +1,16 @@
-"""Where does output go: stdout, stderr, a file, the page of a CI run; with progress and a time limit."""
+"""Where does output go: stdout, stderr, a pager, a file, the page of a CI run; with progress and a time limit."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
+import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -16,28 +18,43 @@ from typing import IO
 from mgpu import errors, files, messages
 from mgpu.errors import MgpuError, reason
 from mgpu.process import signals
-from mgpu.report.screen import Screen, is_terminal, unstyled
+from mgpu.report.screen import Line, Screen, can_ask, is_terminal, unstyled
 
 
 def to_stdout(text: str) -> None:
-    """Lines for a person."""
+    """Print lines for a person."""
     Screen.of().show(unstyled(text.split("\n")))
 
 
 def to_stderr(text: str) -> None:
-    """A word beside the report."""
+    """Print a message beside the report."""
     if sys.stderr is not None:
         print(messages.message(text), file=sys.stderr)
 
 
 def whole_text(stream: IO[str], text: str) -> None:
-    """A report in one piece."""
+    """Write a report in one piece."""
     stream.write(text)
     stream.flush()
 
 
+def show_paged(lines: Callable[[Screen], Iterable[Line]]) -> None:
+    """Print lines, on a terminal that has fewer rows through the user's pager ($PAGER, else less)."""
+    screen = Screen.of()
+    shown = list(lines(screen))
+    if not can_ask() or len(shown) < shutil.get_terminal_size().lines:
+        screen.show(shown)
+        return
+    import pydoc
+
+    buffer = io.StringIO()
+    replace(screen, stream=buffer).show(shown)
+    os.environ.setdefault("LESS", "-FRX")  # as git does: colors, and nothing is cleared on exit
+    pydoc.pager(buffer.getvalue())
+
+
 def append_summary(text: str) -> None:
-    """What GitHub shows on the page of the run. That it cannot be written is told, and changes nothing."""
+    """Append to the page of the run on GitHub. If that fails, a message says so and nothing else changes."""
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         return
@@ -64,7 +81,7 @@ def write_out(output: str, show: Callable[[IO[str]], None]) -> None:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[str], None] | None]:
-    """A line on a terminal's stderr that says what is still being asked; nothing elsewhere."""
+    """A line on a terminal's stderr that shows which probes still run; nothing if stderr is not a terminal."""
     stream = sys.stderr
     if not is_terminal(stream):
         yield None
@@ -75,7 +92,7 @@ def progress() -> Iterator[Callable[[str], None] | None]:
         nonlocal shown
         if what != shown and time.monotonic() - started > 0.3:  # quick answers need no progress
             shown = what
-            stream.write(f"\r\x1b[Klooking at: {what}"[:78])
+            stream.write(f"\r\x1b[Kprobing: {what}"[:78])
             stream.flush()
 
     try:
@@ -94,7 +111,7 @@ def deadline(seconds: float) -> Iterator[None]:
         return
 
     def ring(number: int, frame: FrameType | None) -> None:
-        raise MgpuError(f"stopped: --timeout {seconds:g} s ran out", errors.TIMED_OUT)
+        raise MgpuError(f"stopped after --timeout {seconds:g} s", errors.TIMED_OUT)
 
     with signals.handling({signal.SIGALRM: ring}, even_ignored=[signal.SIGALRM]):
         signal.setitimer(signal.ITIMER_REAL, seconds)

@@ -17,7 +17,7 @@ from mgpu.snapshot.accelerate_config import Config, ConfigFault, DeepSpeedFile, 
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, Moment, Once, SecretsByKey, Subject, Text, Variable, Version
 from mgpu.snapshot.fleet_facts import OTHER_MGPU, Difference, Fleet, NodeClass, NodeDoor, NodeFault, NodePath, Outlier
-from mgpu.snapshot.hardware import Driver, Gpu, GpuProcess, GpuRun, Link, NvLink, PeerCopy, Visible
+from mgpu.snapshot.hardware import Driver, Gpu, GpuProcess, GpuRun, Link, NvLink, NvmlWait, PeerCopy, Visible
 from mgpu.snapshot.job_script import (
     Directive,
     JobCommand,
@@ -111,6 +111,7 @@ class Snapshot:
     driver: Driver | None = None
     gpus: Annotated[tuple[Gpu, ...] | None, Subject("GPU")] = None
     links: Annotated[tuple[Link, ...] | None, Subject("GPU links")] = None
+    nvml_wait: Moment[NvmlWait | None] = None
     env: SecretsByKey[Mapping[str, Variable] | None] = None
     visible: Moment[Visible | None] = None
     pytorch: Annotated[Pytorch | None, Subject("torch")] = None

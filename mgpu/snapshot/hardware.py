@@ -66,6 +66,16 @@ class Driver:
 
 
 @dataclass(frozen=True)
+class NvmlWait:
+    """The NVML call that mgpu stopped waiting for, and what the kernel reports about the process that made it."""
+
+    call: Label | None  # "nvmlInit", "GPU 2"; None: every call returned
+    waited_s: float | None = None
+    state: Label | None = None  # of that process in /proc/PID/stat; "D": uninterruptible sleep, SIGKILL has no effect
+    kernel_function: Label | None = None  # /proc/PID/wchan: where it sleeps
+
+
+@dataclass(frozen=True)
 class GpuProcess:
     """A process NVML lists on a GPU. `user` is None for one this pid namespace does not show."""
 

@@ -10,7 +10,7 @@ from mgpu import errors, messages
 from mgpu.check import Crash, Problem, Skip
 from mgpu.command_line import shell
 from mgpu.engine import Outcome, consequences
-from mgpu.report import document
+from mgpu.report import document, findings
 from mgpu.report.screen import Line, Screen, Style, columned, headed, unstyled, wrapped
 from mgpu.text import counted, visible
 from mgpu.validate import request
@@ -117,7 +117,7 @@ def _finding(outcome: Outcome, one: Judged, screen: Screen) -> list[Line]:
 def _fixes(problem: Problem, screen: Screen) -> list[Line]:
     lines: list[Line] = []
     for fix in problem.fixes:
-        who = "" if fix.who == "you" else f"({fix.who}) "
+        who = "" if fix.who == "you" else f"({findings.FIX_BY[fix.who]}) "
         caveat = f" ({fix.caveat})" if fix.caveat else ""
         done = " (--fix does it)" if fix.edits else ""
         lines += _labelled("Fix" if fix.kind == "fix" else "Stopgap", f"{who}{fix.text}{caveat}{done}", screen)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mgpu.snapshot import Pci, Plan
+from mgpu.snapshot import NvmlWait, Pci, Plan
 from tests.checks.facts import (
     DOCKER,
     WSL,
@@ -17,6 +17,7 @@ from tests.checks.facts import (
     gpus,
     host,
     informs,
+    kernel,
     lost,
     no_driver,
     pci,
@@ -37,7 +38,17 @@ RACK = gpus(4, fabric_cluster="5f6ab0e8-0f1d-4c2b-9c0e-6d1a2b3c4d5e", fabric_cli
 TWO = Plan(nodes=2)
 FIVE = pci(*(pci_device(n) for n in range(5)))
 HIDDEN = Pci((), False)
+SILENT = NvmlWait("nvmlInit", 10.0, "S", "futex_wait_queue")
+STUCK = NvmlWait("GPU 2", 10.0, "D", "_nv037_os_wait")
 CASES = (
+    # nvml_hangs
+    well("nvml_hangs", "every NVML call returned"),
+    warns("nvml_hangs", "no reply from nvmlInit after 10 s", "nvidia-smi -pm 1", nvml_wait=SILENT),
+    warns("nvml_hangs", "no reply from GPU 2 after 10 s", "sudo reboot", nvml_wait=STUCK),
+    warns(
+        "nvml_hangs", "no reply from nvmlInit", "--gpu-reset", nvml_wait=SILENT,
+        kernel=kernel(stuck=("nvidia-smi (pid 4711, started 3 h ago)",)),
+    ),
     # nvml_library_missing
     fails("nvml_library_missing", "4 NVIDIA GPUs on the PCI bus", "ubuntu-drivers install",
         driver=no_driver(pci_gpus=4)),
