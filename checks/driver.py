@@ -521,6 +521,8 @@ def nvml_hangs(nvml_wait: NvmlWait, kernel: Kernel) -> Answer:
 
     Fix: find the cause in the kernel log; a process in state D cannot be killed, so reset the GPU or reboot.
     """
+    if not nvml_wait.called:
+        return Skip("NVML cannot be called here")
     if nvml_wait.call is None:
         return Ok("every NVML call returned")
     stuck = list(kernel.stuck or ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -26,16 +27,18 @@ from mgpu import cli
 from mgpu.doctor import run as doctor_run
 from mgpu.probes import NVML, gather
 from mgpu.probes.environ import visible
+from mgpu.report import findings
+from mgpu.report.screen import Screen
 from mgpu.snapshot import (
     OF_A_RUN,
     Gap,
     Gpu,
-    NvmlWait,
     Host,
     Interface,
     Nccl,
     NcclLibrary,
     Network,
+    NvmlWait,
     Pci,
     PciDevice,
     Plan,
@@ -102,12 +105,27 @@ def literal(name: str, library: Path, folder: Path, lines: tuple[str, ...] = ())
             nodes_denied=(), init_s=0.05,
         )  # fmt: skip
         gaps = {fact: gap for fact, gap in read.gaps.items() if fact.partition("[")[0] in ("driver", "gpus", "links")}
-        snapshot = replace(snapshot, driver=driver, gpus=gpus, links=read.links, visible=visible(None, gpus), gaps=gaps)
+        snapshot = replace(
+            snapshot,
+            driver=driver,
+            gpus=gpus,
+            links=read.links,
+            visible=visible(None, gpus),
+            gaps=gaps,
+            nvml_wait=read.nvml_wait,
+        )
     else:
         from mgpu.snapshot import Driver
 
         nothing = Driver("LIBRARY_NOT_FOUND", "cannot open shared object file", None, None, None, None, 0)
-        snapshot = replace(snapshot, driver=nothing, gpus=(), links=(), visible=visible(None, ()))
+        snapshot = replace(
+            snapshot,
+            driver=nothing,
+            gpus=(),
+            links=(),
+            visible=visible(None, ()),
+            nvml_wait=NvmlWait(None, called=False),
+        )
     site = "/home/user/venv/lib/python3.12/site-packages"
     devices = tuple(
         TorchDevice(g.index, g.name or "", g.compute_capability or (0, 0), g.memory_total_bytes or 0, g.uuid)
@@ -355,7 +373,7 @@ def test_the_timeout_of_the_command_ends_it(on: Run) -> None:
     result = on("h100_sxm_x8", [FAULTS["nvml_hangs"]], "doctor", "--quick", "--timeout", "1")
     assert time.monotonic() - began < 9  # less than NVML alone is given
     assert (result.returncode, result.stdout) == (124, "")
-    assert result.stderr == "mgpu: stopped: --timeout 1 s ran out\n"
+    assert result.stderr == "mgpu: stopped after --timeout 1 s\n"
 
 
 def test_a_gap_is_a_fact_of_the_json(on: Run) -> None:
@@ -406,8 +424,13 @@ def test_list_checks_lists_every_check(ask_here: Any) -> None:
     code, out, _ = ask_here("doctor", "--list-checks")
     assert code == 0
     assert f"{len(CHECKS)} checks." in out.splitlines()[-1]
-    assert all(f"  {id}  (" in out for id in CHECKS)
-    assert all(len(line) <= 80 for line in out.splitlines())
+    assert all(f"  {id} " in out for id in CHECKS)
+    wide = findings.listing(tuple(CHECKS.values()), Screen(80, False, False, io.StringIO(), live=True))
+    assert max(len("".join(text for text, _ in line)) for line in wide) == 80, "a terminal gets one line per check"
+    code, out, _ = ask_here("doctor", "--list-checks", "nvml", "error")
+    assert code == 0 and "nvml_library_missing" in out and "nvml_hangs" not in out, "every word has to match"
+    code, _, err = ask_here("doctor", "--list-checks", "nosuchword")
+    assert code == 2 and "no check matches 'nosuchword'" in err
     code, out, _ = ask_here("doctor", "--list-checks", "--only", "links", "--json")
     assert {row["area"] for row in json.loads(out)["checks"]} == {"links"}
 
@@ -416,7 +439,7 @@ def test_explain_tells_the_whole_text(ask_here: Any, capsys: pytest.CaptureFixtu
     for id in CHECKS:
         code, out = doctor_run.explain(id), capsys.readouterr().out
         assert code == 0 and out.startswith(f"{id}   ")
-        assert "Why: " in out and "Fix: " in out and f"Source: {CHECKS[id].source}" in out
+        assert "Why: " in out and "Fix: " in out and f"Source: {CHECKS[id].source}" in " ".join(out.split())
     assert ask_here("doctor", "--explain", "shm-too-small")[1] == ask_here("doctor", "--explain", "shm_too_small")[1]
 
 
@@ -616,7 +639,7 @@ SICK_FACTS: dict[str, Any] = {
 def machines(saved: Any) -> dict[str, Callable[[], tuple[str, list[str]]]]:
     """Every golden screen: the saved machine and the options."""
     unknown = {fact: Gap("timed_out", "NVML did not answer in 10 s (asked for nvmlInit)") for fact in _NVML_FACTS}
-    empty = dict.fromkeys(_NVML_FACTS) | {"nvml_wait": NvmlWait("nvmlInit", 10.0, "D", "os_acquire_mutex")}
+    empty = dict.fromkeys(_NVML_FACTS) | {"nvml_wait": NvmlWait("nvmlInit", True, 10.0, "D", "os_acquire_mutex")}
     runtime = TorchRuntime(None, True, None, 2, (), True, "2.27.7", True, 2.1)
     return {
         "healthy_a100_x4": lambda: (saved("a100_sxm_x4"), []),
@@ -688,7 +711,9 @@ def _pastes(line: str) -> bool:
     """One command, or one word: it is kept whole, so that it can be pasted."""
     words = line.split()
     bare = words[1:] if words[0] in ("Next:", "then", "Check", "Fix", "Where", "Source:") else words
-    return bare[0] in ("mgpu", "sudo", "export", "unset", "docker", "pip", "srun", "nvidia-smi") or len(words) <= 2
+    return (
+        bare[0] in ("mgpu", "sudo", "export", "unset", "docker", "pip", "srun", "nvidia-smi", "ps") or len(words) <= 2
+    )
 
 
 def test_the_topology_of_eight_gpus(saved: Any, ask_here: Any) -> None:
@@ -739,8 +764,8 @@ def test_unknown_facts_are_counted_in_the_last_block(saved: Any, ask_here: Any) 
     file = saved("a100_sxm_x4", **dict.fromkeys(_NVML_FACTS), gaps=dict.fromkeys(_NVML_FACTS, gap))
     code, out, _ = ask_here("doctor", "--from", file)
     assert code == 3
-    assert "COULD NOT TELL" in out and "not possible" in out
-    assert "Not known: NVML did not answer in 10 s" in out
+    assert "UNKNOWN  " in out and "not possible" in out
+    assert "Unknown: NVML did not answer in 10 s" in out
 
 
 # ---- formats for other programs
@@ -834,7 +859,7 @@ def test_nagios(machine: Any, options: list[str], code: int, line: str, saved: A
 def test_a_monitor_gets_its_line_even_when_time_runs_out(on: Run) -> None:
     options = ["doctor", "--quick", "--timeout", "0.5", "--exit-style", "nagios"]
     result = on("h100_sxm_x8", [FAULTS["nvml_hangs"]], *options)
-    assert (result.returncode, result.stdout) == (3, "MGPU UNKNOWN - stopped: --timeout 0.5 s ran out\n")
+    assert (result.returncode, result.stdout) == (3, "MGPU UNKNOWN - stopped after --timeout 0.5 s\n")
 
 
 def test_a_wrong_command_line_is_unknown_to_a_monitor_never_critical(saved: Any, ask_here: Any) -> None:
@@ -860,7 +885,7 @@ def test_a_prolog_drains_only_for_certain_faults(fault: str | None, code: int, w
     assert (result.returncode, len(result.stdout.splitlines())) == (code, code)
     assert words in result.stdout
     if fault == "nvml_aborts":
-        assert "could not tell" in result.stderr
+        assert "mgpu: unknown" in result.stderr
 
 
 def test_a_prolog_does_not_import_torch(mgpu: Run) -> None:
@@ -1069,7 +1094,7 @@ def test_the_shell_completes_ids(typed: str, offered: list[str]) -> None:
 def test_a_choice_that_leaves_nothing_to_check_is_no_pass(mgpu: Run) -> None:
     for chosen in (("--only", "cuda_does_not_start"), ("--only", "gpu_lost", "--skip", "gpu_lost")):
         result = mgpu("doctor", "--quick", *chosen)
-        assert result.returncode == 2 and "nothing to check" in result.stderr, result
+        assert result.returncode == 2 and "none of the selected checks" in result.stderr, result
 
 
 @pytest.mark.parametrize("wrong", [("--timeout", "inf"), ("--timeout", "1e10"), ("--expect-free", "1e400")])

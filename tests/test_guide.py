@@ -130,7 +130,7 @@ def test_a_login_node(mgpu: Run, tmp_path: Path) -> None:
     (tmp_path / "train.sbatch").write_text("#!/bin/bash\n")
     done = mgpu(env=env)
     assert following(done.stdout) == "mgpu launch --slurm train.sbatch"
-    assert "in the job" in state(done.stdout, "mgpu smoke-test")
+    assert "part of the job" in state(done.stdout, "mgpu smoke-test")
 
 
 def terminal(folder: Path, **variables: str) -> Any:

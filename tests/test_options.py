@@ -39,18 +39,20 @@ class Refused(Exception):
 def parser(name: str) -> Any:
     """What typer makes of a command whose `run` only keeps its values."""
     app = typer.Typer(rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
-    command = dataclasses.replace(option_parser.command_named(name), run=_keep)
-    typer_commands.add(app, command)
+    named = option_parser.command_named(name)
+    typer_commands.add(app, _Kept(**{field.name: getattr(named, field.name) for field in dataclasses.fields(named)}))
     return typer.main.get_command(app)
 
 
 _kept: list[Values] = []
 
 
-def _keep(values: Values) -> int:
-    """Keep the values."""
-    _kept.append(values)
-    return 0
+class _Kept(Command):
+    """A command that keeps its values instead of running."""
+
+    def start(self, values: Values) -> int:
+        _kept.append(values)
+        return 0
 
 
 def by_typer(name: str, words: list[str]) -> Values:

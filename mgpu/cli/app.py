@@ -45,18 +45,16 @@ def _bare(
         raise typer.Exit(guide.guide(cli.run))
 
 
-@app.command("help", hidden=True, add_help_option=False)
-def _help(context: typer.Context, command: Annotated[str, typer.Argument()] = "") -> None:
+@app.command("help", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def _help(context: typer.Context) -> None:
     """Show the help of mgpu, or of one command."""
     assert context.parent is not None
-    if not command:
+    if not context.args:
         print(context.parent.get_help())
         return
     group: Any = context.parent.command
-    wanted = group.get_command(context.parent, command)
-    if wanted is None:
-        group.resolve_command(context.parent, [command])  # raises the error with the nearest name
-    with wanted.make_context(f"mgpu {command}", ["--help"]):
+    name, wanted, _ = group.resolve_command(context.parent, context.args)  # raises for an unknown command
+    with wanted.make_context(f"mgpu {name}", ["--help"]):
         pass
 
 

@@ -1,7 +1,7 @@
-"""Which probes does this command line want, before its command is imported?
+"""Which probes does this command line need, before its command is imported?
 
-Importing a command costs more than asking most probes: `mgpu.probes.prefetch` lets both happen at once. Which probes is
-said by the command itself (`Command.early`); the doctor starts its own.
+Importing a command takes longer than most probes, so `mgpu.probes.prefetch` runs both at once. The command itself
+names the probes (`Command.early`); the doctor starts its own.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from mgpu.cli import option_parser
 
 
 def start(argv: Sequence[str]) -> None:
-    """Start the probes that this command line will want, just as they are."""
+    """Start the probes that this command line will need."""
     line = option_parser.read(argv)
-    if line and (early := line[0].early) and (wanted := early(line[1])):
+    if line and (early := line[0].early) and (wanted := early(line[0].own(line[1]))):
         from mgpu.probes import prefetch
 
         prefetch.start(wanted)

@@ -97,10 +97,14 @@ class Command:
         return (*(self.all_options() if self.all_options else self.options), NO_COLOR)
 
     def start(self, values: Values) -> int:
-        """Run it with the values of all its options, after acting on those that every command has."""
-        if values.pop(NO_COLOR.name):
+        """Act on the options that every command has, then run the command with its own."""
+        if values[NO_COLOR.name]:
             os.environ["MGPU_COLOR"] = "never"
-        return self.run(values)
+        return self.run(self.own(values))
+
+    def own(self, values: Values) -> Values:
+        """Return the values without those of the options that every command has."""
+        return {name: value for name, value in values.items() if name != NO_COLOR.name}
 
 
 NO_COLOR: Final = Option("--no-color", bool, "Never color the output; same as NO_COLOR=1.")

@@ -266,7 +266,7 @@ def _advice(
         ]
         if snapshot.slurm and snapshot.slurm.commands_found and snapshot.slurm.job_id is None:
             pairs.append(("srun --gres=gpu:1 mgpu doctor", "examine a GPU node of this cluster"))
-            pairs.append(("mgpu configure --slurm", "write a config and a job for its nodes"))
+            pairs.append(("mgpu configure --slurm", "write a config and job for it"))
         pairs.append(("mgpu doctor --save FILE", "on the GPU machine, then here:"))
         pairs.append(("mgpu doctor --from FILE", "judge that machine from this one"))
         for command, what in pairs:
@@ -282,9 +282,10 @@ def _advice(
             lines = [*wrapped("Not tested yet: communication between the GPUs.", screen.width), *lines]
         return unstyled(lines)
     unknown = _unknown(outcomes, screen)
-    if verdict == "unknown":
+    problems = findings.in_order(outcomes)
+    if verdict == "unknown" and not problems:
         return unstyled([*unknown, *wrapped("Run it again, or list every check with -v.", screen.width)])
-    first = findings.in_order(outcomes)[0].check.id
+    first = problems[0].check.id
     return [*unstyled([*unknown, f"Start with {first}."]), *findings.explained(first, screen)]
 
 

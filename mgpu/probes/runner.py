@@ -246,7 +246,7 @@ def _finish(child: Child) -> None:
         return
     if code == 0:
         if child.probe.name == "nvml":
-            child.found["nvml_wait"] = {"call": None}
+            child.found["nvml_wait"] = {"call": None, "called": not (child.found.get("driver") or {}).get("nvml_error")}
         _gap_rest(child, "no_driver" if child.found.get("driver") else "crashed", _no_answer(child))
         return
     how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"

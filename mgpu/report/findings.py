@@ -272,7 +272,8 @@ def explain(check: Check, screen: Screen) -> list[Line]:
         lines.append([])
     if check.because_of:
         lines += screen.paragraph(f"Explained by: {', '.join(check.because_of)}")
-    return [*lines, *screen.paragraph(f"Source: {check.source}", rest="        ")]
+    source = f"Source: {check.source}"
+    return [*lines, *(screen.paragraph(source) if " " in check.source else unstyled([source]))]
 
 
 def listing(checks: Sequence[Check], screen: Screen) -> list[Line]:

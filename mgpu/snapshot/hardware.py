@@ -69,7 +69,8 @@ class Driver:
 class NvmlWait:
     """The NVML call that mgpu stopped waiting for, and what the kernel reports about the process that made it."""
 
-    call: Label | None  # "nvmlInit", "GPU 2"; None: every call returned
+    call: Label | None  # "nvmlInit", "GPU 2"; None: every call returned, or NVML could not be called
+    called: bool = True  # False: the library is missing or refused to start
     waited_s: float | None = None
     state: Label | None = None  # of that process in /proc/PID/stat; "D": uninterruptible sleep, SIGKILL has no effect
     kernel_function: Label | None = None  # /proc/PID/wchan: where it sleeps

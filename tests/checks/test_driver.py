@@ -38,11 +38,12 @@ RACK = gpus(4, fabric_cluster="5f6ab0e8-0f1d-4c2b-9c0e-6d1a2b3c4d5e", fabric_cli
 TWO = Plan(nodes=2)
 FIVE = pci(*(pci_device(n) for n in range(5)))
 HIDDEN = Pci((), False)
-SILENT = NvmlWait("nvmlInit", 10.0, "S", "futex_wait_queue")
-STUCK = NvmlWait("GPU 2", 10.0, "D", "_nv037_os_wait")
+SILENT = NvmlWait("nvmlInit", True, 10.0, "S", "futex_wait_queue")
+STUCK = NvmlWait("GPU 2", True, 10.0, "D", "_nv037_os_wait")
 CASES = (
     # nvml_hangs
     well("nvml_hangs", "every NVML call returned"),
+    skips("nvml_hangs", "cannot be called", nvml_wait=NvmlWait(None, called=False)),
     warns("nvml_hangs", "no reply from nvmlInit after 10 s", "nvidia-smi -pm 1", nvml_wait=SILENT),
     warns("nvml_hangs", "no reply from GPU 2 after 10 s", "sudo reboot", nvml_wait=STUCK),
     warns(
