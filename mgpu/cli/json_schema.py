@@ -1,5 +1,6 @@
-"""What may scripts rely on in the JSON of `mgpu doctor`, `smoke-test` and `launch`? JSON Schemas (draft 2020-12), for
-`--json-schema`, made from the types of the documents (`report/json_types.py` says how they are written).
+"""What can scripts rely on in the JSON of `mgpu doctor`, `smoke-test` and `launch`?
+
+JSON Schemas (draft 2020-12) for `--json-schema`, generated from the types of the documents (`report/json_types.py`).
 """
 
 from __future__ import annotations
@@ -22,38 +23,42 @@ _NAMES: dict[Any, str] = {
 _KEPT = "Fields may be added in 1.x, never renamed or removed."
 
 
-def of(kind: Any) -> dict[str, Any]:
-    """The schema of a type."""
+def schema_of(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a type."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         notes = [("description", note) if isinstance(note, str) else note for note in parts[1:]]
-        return of(parts[0]) | {key: list(value) if isinstance(value, tuple) else value for key, value in notes}
+        return schema_of(parts[0]) | {key: list(value) if isinstance(value, tuple) else value for key, value in notes}
     if origin is Literal:
         return {"type": "string", "enum": list(parts)}
     if origin is list:
-        return {"type": "array", "items": of(parts[0])}
+        return {"type": "array", "items": schema_of(parts[0])}
     if origin is dict and typing.get_origin(parts[0]) is Literal:
         keys = typing.get_args(parts[0])
-        return {"type": "object", "required": list(keys), "properties": {key: of(parts[1]) for key in keys}}
+        return {"type": "object", "required": list(keys), "properties": {key: schema_of(parts[1]) for key in keys}}
     if origin is dict:
-        return {"type": "object", "additionalProperties": of(parts[1])}
+        return {"type": "object", "additionalProperties": schema_of(parts[1])}
     if origin in (typing.Union, types.UnionType):
-        found = [of(part) for part in parts]
+        found = [schema_of(part) for part in parts]
         alone = all(set(one) == {"type"} for one in found)
         return {"type": [one["type"] for one in found]} if alone else {"anyOf": found}
     if typing.is_typeddict(kind):
         fields = typing.get_type_hints(kind, include_extras=True)
         required = [name for name in fields if name in kind.__required_keys__]
-        return {"type": "object", "required": required, "properties": {name: of(fields[name]) for name in fields}}
+        return {
+            "type": "object",
+            "required": required,
+            "properties": {name: schema_of(fields[name]) for name in fields},
+        }
     return {} if kind is Any else {"type": _NAMES[kind]}
 
 
 def _document(name: str, command: str, kind: Any, verdicts: Any = None, *, units: str) -> dict[str, Any]:
-    """The schema of a whole document: with its name, and the verdicts of its command."""
-    found = of(kind)
+    """The schema of a whole document, with its name and the verdicts of its command."""
+    found = schema_of(kind)
     found["properties"]["schema"]["pattern"] = rf"^mgpu\.{name}/1\.[0-9]+$"
     if verdicts:
-        found["properties"]["verdict"] = of(verdicts)
+        found["properties"]["verdict"] = schema_of(verdicts)
     return {"$schema": URI, "$id": f"mgpu.{name}/1.0", "title": command, "description": f"{units} {_KEPT}", **found}
 
 
@@ -83,13 +88,13 @@ def preflight() -> dict[str, Any]:
 
 
 def run() -> dict[str, Any]:
-    """The schema of `mgpu.run/1.x`; a launch that was refused has a phase, an exit code and a reason alone."""
+    """The schema of `mgpu.run/1.x`; a refused launch has only a phase, an exit code and a reason."""
     from mgpu.launch.run_json import RunDocument
 
     return _document("run", "mgpu launch --json-result", RunDocument, units=_BYTES_AND_SECONDS)
 
 
 def show(schema: dict[str, Any] | None = None) -> int:
-    """`--json-schema`."""
+    """Print a schema (`--json-schema`); the doctor's by default."""
     print(json.dumps(doctor() if schema is None else schema, indent=2))
     return 0

@@ -1,4 +1,4 @@
-"""`mgpu launch`: start the training with the verified config."""
+"""`mgpu launch`: start a training script with the verified config."""
 
 from __future__ import annotations
 
@@ -20,68 +20,68 @@ OPTIONS = (
     *panel(
         "What runs",
         Option("--config -c", str, "Default: ./accelerate.yaml.", "FILE"),
-        Option("--module -m", bool, "What follows is a module, as for python -m."),
+        Option("--module -m", bool, "SCRIPT is a module, as with python -m."),
         Option(
-            "--launcher", str, f"auto (by what the script calls), {listed(STARTED, 'or')}.", "WHICH",
+            "--launcher", str, f"auto (detected from the script), {listed(STARTED, 'or')}.", "WHICH",
             default="auto", show_default=False,
         ),
-        Option("--gpus", str, "Only so many, or these: 2 or 0,2. 1: one process.", "N|LIST"),
-        Option("--port", str, "Where the ranks meet. Default: as the config says, else a free one (auto).", "N|auto"),
-        Option("--node-rank", int, "Which of several machines this is.", "K", field="node", least=0),
+        Option("--gpus", str, "Number or list of GPUs: 2 or 0,2. 1: one process.", "N|LIST"),
+        Option("--port", str, "Rendezvous port. Default: the config's, else a free one (auto).", "N|auto"),
+        Option("--node-rank", int, "Rank of this node in a multi-node run.", "K", field="node", least=0),
     ),
     *panel(
         "Before it starts",
-        Option("--yes -y", bool, "No question; not verified is refused."),
-        Option("--dry-run -n", bool, "Show everything, start nothing."),
-        Option("--print-command", bool, "Only the command, with its environment, as it pastes."),
+        Option("--yes -y", bool, "Never prompt; an unverified config is refused."),
+        Option("--dry-run -n", bool, "Show the plan without starting anything."),
+        Option("--print-command", bool, "Print only the command and its environment, ready to paste."),
         Option(
             "--unverified", str,
-            "ask, allow or refuse what no smoke test has passed. Default: ask; refuse where nobody can be asked.",
+            "Unverified config: ask, allow or refuse. Default: ask on a terminal, else refuse.",
             "WHAT",
         ),
         Option(
-            "--smoke", str, "The smoke test: auto (offered when needed), always or never.", "WHEN",
+            "--smoke", str, "Run the smoke test: auto (offered if needed), always or never.", "WHEN",
             default="auto", show_default=False,
         ),
     ),
     *panel(
         "While it runs, and after",
-        Option("--exec", bool, "Replace this process: nothing is watched or explained.", field="exec_"),
+        Option("--exec", bool, "Replace this process with the launcher: no watching, no diagnosis.", field="exec_"),
         Option("--triage/--no-triage", bool, "Explain a failure at the end.", default=True, show_default=False),
         Option(
-            "--timeout", float, "End the training then, with exit code 124.", "SEC",
+            "--timeout", float, "Stop the run after SEC seconds, with exit code 124.", "SEC",
             field="timeout_s", default=0.0, least=0, show_default=False,
         ),
         Option("--log-dir", str, "Default: runs/TIME.", "DIR"),
-        Option("--json-result", str, "Write there how it ended.", "FILE"),
-        Option("--detach", bool, "Leave it running without this terminal."),
-        Option("--watch", bool, "The GPUs at work, live. With a script: start it detached and watch; else [RUN]."),
+        Option("--json-result", str, "Write the result as JSON to FILE.", "FILE"),
+        Option("--detach", bool, "Keep running without this terminal."),
+        Option("--watch", bool, "Show the GPUs live: with SCRIPT start it detached and watch, else watch [RUN]."),
     ),
     *panel(
-        "Runs that were started before",
-        Option("--attach", bool, "Follow a run to its end: [RUN], else the latest."),
-        Option("--status", bool, "List the runs, or show one: [RUN]. --json-result - for JSON."),
-        Option("--stop", bool, "End a run: [RUN], else the only one."),
+        "Earlier runs",
+        Option("--attach", bool, "Follow [RUN] to its end (default: the latest)."),
+        Option("--status", bool, "List the runs, or show [RUN]; as JSON with --json-result -."),
+        Option("--stop", bool, "Stop [RUN] (default: the only one)."),
     ),
     *panel(
         "On Slurm",
         Option(
             "--slurm", bool,
-            "SCRIPT is a job script, or a Python script for which one is written: submit it and follow it. "
-            "--attach, --status and --stop take the job's number.",
+            "Submit SCRIPT, a job script, or a Python script for which mgpu writes one, and follow the job. "
+            "--attach, --status and --stop accept its job ID.",
         ),
-        Option("--nodes", int, "Nodes that train.", "N", least=1),
-        Option("--gpus-per-node", int, "0: ranks on the CPU.", "N", least=0),
-        Option("--partition", str, "Default: Slurm's.", "NAME"),
-        Option("--account", str, "Default: Slurm's.", "NAME"),
-        Option("--qos", str, "Default: Slurm's.", "NAME"),
-        Option("--time", str, "As Slurm reads it: 12:00:00.", "LIMIT"),
+        Option("--nodes", int, "Number of nodes that train.", "N", least=1),
+        Option("--gpus-per-node", int, "GPUs per node; 0 = CPU ranks.", "N", least=0),
+        Option("--partition", str, "Partition (default: Slurm's).", "NAME"),
+        Option("--account", str, "Account that is charged (default: Slurm's).", "NAME"),
+        Option("--qos", str, "Quality of service (default: Slurm's).", "NAME"),
+        Option("--time", str, "Time limit of the job: 12:00:00.", "LIMIT"),
         Option(
-            "--spare", int, "Ask for K nodes more, which stand in for bad ones.", "K",
+            "--spare", int, "Extra nodes to request as replacements.", "K",
             default=0, least=0, show_default=False,
         ),
         Option(
-            "--preflight/--no-preflight", bool, "Examine, compare and test the nodes before the training starts.",
+            "--preflight/--no-preflight", bool, "Examine, compare and test the nodes before training starts.",
             default=True, show_default=False,
         ),
     ),
@@ -90,15 +90,15 @@ OPTIONS = (
 
 
 def run(values: Values) -> int:
-    """Start SCRIPT [ARGS...] with the verified config, watch it, and end with its exit code.
+    """Start SCRIPT [ARGS...] with the verified config, watch it, and exit with its exit code.
 
-    Options of mgpu come before the script; everything after it is the script's, untouched.
+    Options of mgpu come before SCRIPT; everything after it is passed to the script unchanged.
     """
     return launch(Request(**values))
 
 
 def launch(request: Request) -> int:
-    """A run, or what is asked of one that was started before. Raises MgpuError."""
+    """Start a run, or act on an earlier one. Raises MgpuError."""
     if request.slurm:
         from mgpu.slurm import run as job
 
@@ -107,7 +107,7 @@ def launch(request: Request) -> int:
         from mgpu.launch import follow
 
         return follow.run(request)
-    gc.disable()  # until the hand-off: nothing of what is made by then is garbage, and looking for it takes 20 ms
+    gc.disable()  # until the hand-off: nothing allocated by then is garbage, and a collection takes 20 ms
     with start_errors.attempt(request):
         from mgpu.launch import run
 

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-import resource
 import secrets
 import socket
 import threading
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mgpu.probes import network
+from mgpu.process import open_files
 from mgpu.smoke.ranks import addresses
 from mgpu.snapshot import Interface, NodeDoor, NodePath, decode
 
@@ -38,7 +38,6 @@ _BULK = 256 << 10  # many packets of any MTU, and 2 ms at 1 Gbit/s
 _BULK_ELSEWHERE = 64 << 10  # over interfaces that the ranks do not name first
 _INTERFACES = 8  # of a peer that are tried; NCCL takes no more than 16
 _BACKLOG = 4096
-_OPEN_FILES = 65536  # wanted: on the first node of a thousand as many connections come in
 _STRANGER = "answered by somebody else"
 
 
@@ -59,7 +58,7 @@ class Listening:
     """This node's open port, and the way to the others'. `card` is for the head; `close` ends it."""
 
     def __init__(self, node: str, *, on_gpu: bool = False, meeting_port: int | None = None) -> None:
-        _more_open_files()
+        open_files.raise_limit()  # on the first node of a thousand as many connections come in
         self._word = secrets.token_hex(8)
         self._node = node
         self._loop = asyncio.new_event_loop()
@@ -227,14 +226,6 @@ def _listener(port: int) -> socket.socket:
         else:
             return listener
     raise AssertionError("unreachable")
-
-
-def _more_open_files() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 # ---- the ways to the others

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
 from mgpu.known_launchers import KNOWN, Launcher
 from mgpu.planning.requirements import GPU_TYPES
-from mgpu.process import interpreter
+from mgpu.process import interpreter, open_files
 from mgpu.process.command import Command
 from mgpu.snapshot import Config, Driver, Python
 
@@ -44,6 +44,7 @@ def become(command: Command) -> NoReturn:
             stream.flush()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
+    open_files.raise_limit()
     try:
         os.execvpe(command.argv[0], command.argv, command.environment())
     except FileNotFoundError as error:

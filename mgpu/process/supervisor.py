@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
-from mgpu.process import exit_code, guard, processes, signals
+from mgpu.process import exit_code, guard, open_files, processes, signals
 from mgpu.process.command import Command
 from mgpu.process.run_log import RunLog
 from mgpu.process.stream import Stream
@@ -176,6 +176,7 @@ class Supervisor:
         stdout, stderr = (inner if number in same else subprocess.PIPE for number in (1, 2))
         before = guard.dies_with_us() if terminal is None or not keys else terminal.become_its_own
         self.note(f"started: {self.command.told()}")
+        open_files.raise_limit()
         try:
             self.launcher = subprocess.Popen(
                 self.command.argv,

@@ -19,7 +19,7 @@ from mgpu import file_reading
 from mgpu.errors import CANNOT_RUN, MgpuError, reason
 from mgpu.launchers import argv as launching
 from mgpu.launchers import port
-from mgpu.process import child_process, exit_code, guard, leftover_files, processes, signals
+from mgpu.process import child_process, exit_code, guard, leftover_files, open_files, processes, signals
 from mgpu.process import command as process_command
 from mgpu.smoke import machines, stacks, watch
 from mgpu.smoke.ranks.journal import ASK
@@ -174,6 +174,7 @@ def _start(command: process_command.Command, changes: Mapping[str, str], log: Pa
     for name, value in changes.items():
         if not value:
             del environment[name]
+    open_files.raise_limit()
     with log.open("wb") as output:
         try:
             return child_process.start(

@@ -1,0 +1,18 @@
+"""How many files may the ranks open? The soft limit is 1024 on most systems; it is raised before they start."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+
+# Advised for NCCL on large nodes; a program that closes every possible descriptor would take long with a larger limit.
+MOST = 65536
+
+
+def raise_limit() -> None:
+    """Raise the soft limit on open files of this process and its children to MOST, or to the hard limit below it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST if hard == resource.RLIM_INFINITY else min(MOST, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
