@@ -57,3 +57,14 @@ def test_no_path_of_a_workplace_is_in_the_tree() -> None:
         text = (ROOT / name).read_text("utf-8", errors="replace") if (ROOT / name).is_file() else ""
         if name != "tests/test_style.py":
             assert not bad.search(text), name
+
+
+def test_the_words_are_plain() -> None:
+    """Spelling, and the glossary (words.txt): text on the screen, docstrings, comments, names and pages.
+
+    A line that quotes another program ends with `# codespell:ignore`.
+    """
+    done = _run("codespell_lib", "mgpu", "checks", *(name for name in _tracked() if name.endswith(".md")))
+    if "No module named codespell_lib" in done.stderr:
+        missing("codespell is not installed")
+    assert done.returncode == 0, done.stdout + done.stderr
