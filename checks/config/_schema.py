@@ -1,7 +1,7 @@
-"""Which keys do accelerate's nested sections have, with which types do they count, and who reads them?
+"""Which keys do accelerate's nested sections have, which distributed types use them, and what reads them?
 
 accelerate checks nothing below the top level: a key is read by a worker, or never. The tables follow accelerate 1.15's
-launch parser, its `utils/launch.py` (what is exported) and its plugins (what is read); a test holds them against the
+launch parser, its `utils/launch.py` (what is exported) and its plugins (what is read). A test compares them with the
 installed accelerate.
 """
 
@@ -16,11 +16,11 @@ from mgpu.snapshot import Config
 from ._config_file import ACCELERATORS, is_readable
 from ._value_kinds import Key, Section, integer
 
-NOT_FSDP = "the config has no fsdp_config that counts"
+NOT_FSDP = "the config has no fsdp_config that applies"
 
 
 def fsdp_version(values: Mapping[str, Any]) -> int:
-    """1 or 2; what is neither counts as 1, the launcher's default, and is a fault of its own."""
+    """Return 1 or 2; any other value counts as 1, the launcher's default, and has its own check."""
     return 2 if str(values.get("fsdp_version", 1)).strip() == "2" else 1
 
 
@@ -33,7 +33,7 @@ def _two(values: Mapping[str, Any]) -> bool:
 
 
 def policy(values: Mapping[str, Any]) -> str:
-    """fsdp_auto_wrap_policy as the plugin takes it."""
+    """Return fsdp_auto_wrap_policy as the plugin reads it."""
     return str(values.get("fsdp_auto_wrap_policy") or "NO_WRAP").upper()
 
 
@@ -87,15 +87,15 @@ FSDP = Section(
     root="fsdp",
     renamed={
         "fsdp_backward_prefetch_policy": "fsdp_backward_prefetch",
-        # The names of the plugin's own arguments, and of Trainer's fsdp_config.
+        # Names of the plugin's own arguments and of Trainer's fsdp_config.
         "fsdp_cpu_offload": "fsdp_offload_params",
         "fsdp_transformer_cls_names_to_wrap": "fsdp_transformer_layer_cls_to_wrap",
         "fsdp_transformer_cls_to_wrap": "fsdp_transformer_layer_cls_to_wrap",
     },
-    unread={"fsdp_limit_all_gathers": "the plugin's default is yes, and only the script can change it"},
+    unread={"fsdp_limit_all_gathers": "it is on by default, and only the script can change it"},
 )
 
-_NEVER_EXPORTED = "the launcher never hands it to the workers"
+_NEVER_EXPORTED = "the launcher never passes it to the workers"
 
 DEEPSPEED = Section(
     "deepspeed_config",
@@ -187,7 +187,7 @@ _MEGATRON: dict[str, Key] = {
     "recompute_granularity": _TEXT,
     "recompute_method": _TEXT,
     "recompute_num_layers": Key("integer", null=True),
-    "attention_backend": _FLAG_OR_NULL,  # read with str_to_bool, whatever its name says
+    "attention_backend": _FLAG_OR_NULL,  # read with str_to_bool, despite its name
     "expert_model_parallel_size": Key("integer", null=True),
     "context_parallel_size": Key("integer", null=True),
     "attention_dropout": Key("number", null=True),
@@ -249,7 +249,7 @@ FP8 = Section(
     ("NO", "MULTI_CPU", *ACCELERATORS, "FSDP", "DEEPSPEED", "MEGATRON_LM"),
     root="fp8",
     renamed={
-        # What accelerate's own wizard writes, and no recipe reads.
+        # Written by accelerate's own wizard, read by no recipe.
         "fp8_amax_history_length": "fp8_amax_history_len",
         "fp8_amax_compute_algorithm": "fp8_amax_compute_algo",
         "fp8_optimization_level": "fp8_opt_level",
@@ -262,13 +262,13 @@ MPIRUN = Section(
     {"mpirun_hostfile": _TEXT, "bind-to": _TEXT},
     ("NO", "MULTI_CPU"),
     renamed={"hostfile": "mpirun_hostfile"},
-    unread={"mpirun_ccl": "oneCCL support left accelerate in 1.13"},
+    unread={"mpirun_ccl": "accelerate 1.13 removed oneCCL support"},
 )
 
-SECTIONS = (FP8, DEEPSPEED, FSDP, PARALLELISM, MEGATRON, MPIRUN, DYNAMO)  # as the launcher goes through them
+SECTIONS = (FP8, DEEPSPEED, FSDP, PARALLELISM, MEGATRON, MPIRUN, DYNAMO)  # in the launcher's order
 
-# Arguments of the launcher that belong to no section. Under one whose keys get no prefix they are applied all the same,
-# and beat the top-level key.
+# Launcher arguments that belong to no section. In a section whose keys get no prefix they are applied anyway,
+# and override the top-level key.
 LAUNCHER = (
     "cpu", "debug", "downcast_bf16", "enable_cpu_affinity", "gpu_ids", "log_dir", "machine_rank", "main_process_ip",
     "main_process_port", "main_training_function", "max_restarts", "mixed_precision", "module", "monitor_interval",
@@ -297,17 +297,17 @@ DEEPSPEED_JSON = frozenset({
 
 
 def precision(config: Config) -> str:
-    """mixed_precision as accelerate takes it."""
+    """Return mixed_precision as accelerate reads it."""
     return config.precision
 
 
 def counts(config: Config, section: Section) -> bool:
-    """Whether the launcher hands this section to the workers of this type."""
+    """Whether the launcher passes this section to the workers, given the distributed type."""
     return config.distributed_type in section.types and (section is not FP8 or precision(config) == "fp8")
 
 
 def entries(config: Config, section: Section) -> dict[str, str]:
-    """The launcher's name of each key that stands in the section -> its dotted key in the file; the last one wins."""
+    """Map the launcher's name of each key in the section to its dotted key in the file; the last one wins."""
     values = config.values.get(section.name)
     if not isinstance(values, Mapping):
         return {}
@@ -315,7 +315,7 @@ def entries(config: Config, section: Section) -> dict[str, str]:
 
 
 def settings(config: Config, section: Section) -> dict[str, Any]:
-    """The section's values under the launcher's names; empty where it is no mapping, or counts for nothing here."""
+    """Return the section's values under the launcher's names; empty if it is not a mapping or does not apply."""
     values = config.values.get(section.name)
     if not isinstance(values, Mapping) or not counts(config, section):
         return {}
@@ -323,27 +323,27 @@ def settings(config: Config, section: Section) -> dict[str, Any]:
 
 
 def fsdp_settings(config: Config) -> Mapping[str, Any]:
-    """What fsdp_config says, if it counts."""
+    """Return the values of fsdp_config; empty if it does not apply."""
     return settings(config, FSDP) if is_readable(config) else {}
 
 
 def deepspeed_settings(config: Config) -> Mapping[str, Any]:
-    """What deepspeed_config says, if it counts."""
+    """Return the values of deepspeed_config; empty if it does not apply."""
     return settings(config, DEEPSPEED) if is_readable(config) else {}
 
 
 def has_fsdp(config: Config) -> Skip | None:
-    """The config has a fsdp_config that counts."""
+    """Skip a config without an fsdp_config that applies."""
     return None if fsdp_settings(config) else Skip(NOT_FSDP)
 
 
 def has_deepspeed(config: Config) -> Skip | None:
-    """The config has a deepspeed_config that counts."""
-    return None if deepspeed_settings(config) else Skip("the config has no deepspeed_config that counts")
+    """Skip a config without a deepspeed_config that applies."""
+    return None if deepspeed_settings(config) else Skip("the config has no deepspeed_config that applies")
 
 
 def named(config: Config) -> Iterator[tuple[Section, str, str, Any]]:
-    """Every key of every section that counts: section, the launcher's name, the dotted key, the value."""
+    """Yield every key of the sections that apply: section, the launcher's name, the dotted key, the value."""
     for section in SECTIONS:
         values = settings(config, section)
         for name, dotted in entries(config, section).items():
@@ -352,17 +352,17 @@ def named(config: Config) -> Iterator[tuple[Section, str, str, Any]]:
 
 
 def compiles(values: Mapping[str, Any]) -> bool:
-    """Whether the dynamo section switches torch.compile on."""
+    """Whether the dynamo section turns on torch.compile."""
     backend = values.get("dynamo_backend")
     return isinstance(backend, str) and backend.upper() != "NO"
 
 
 def _fixed(values: Mapping[str, Any]) -> bool:
-    """Whether sequence parallelism wants one length for all sequences."""
+    """Whether sequence parallelism needs one length for all sequences."""
     variable = str(values.get("parallelism_config_sp_seq_length_is_variable", True)).lower() == "true"
     return integer(values.get("parallelism_config_sp_size")) not in (None, 1) and not variable
 
 
 def _inductor(values: Mapping[str, Any]) -> bool:
-    """Whether inductor compiles: the backend that knows modes, and refuses others."""
+    """Whether the backend is inductor, the only one that reads a mode and rejects unknown ones."""
     return str(values.get("dynamo_backend")).upper() == "INDUCTOR"

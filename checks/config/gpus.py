@@ -1,4 +1,4 @@
-"""Are the GPUs that the config names well named, and as many as its ranks?"""
+"""Are the GPU ids of the config valid, and is there one for each rank?"""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from mgpu.text import counted
 from .._wording import gpu_list, whole
 from ._config_file import LAUNCH, expands, place_of, readable, written
 
-# What torch's parser of CUDA_VISIBLE_DEVICES takes besides numbers (torch/cuda/__init__.py _parse_visible_devices).
+# What torch's parser of CUDA_VISIBLE_DEVICES accepts besides numbers (torch/cuda/__init__.py _parse_visible_devices).
 _UUID = r"(GPU|MIG)-[0-9A-Za-z/-]+"
 
 
 def chosen(config: Config) -> list[str] | None:
-    """The GPUs that gpu_ids names; None: it leaves the choice open, or is no text. A comma at the end counts for
-    nothing: people write "7," to get past the launcher's count."""
+    """Return the GPUs that gpu_ids names; None if it does not select any or is not text.
+
+    A trailing comma is ignored: people write "7," to satisfy the launcher, which counts commas.
+    """
     value = config.values.get("gpu_ids")
     if not isinstance(value, str) or value == "all" or expands(value):
         return None
@@ -38,11 +40,11 @@ def config_gpu_ids_not_text(config: Config) -> Answer:
     Why: accelerate splits it at commas and stops with AttributeError.
     More: "'int' object has no attribute 'split'".
 
-    Fix: quote it.
+    Fix: Quote it.
     """
     value = config.values.get("gpu_ids")
     if value is None or isinstance(value, str):
-        return Ok("gpu_ids is text" if value else "gpu_ids does not choose")
+        return Ok("gpu_ids is text" if value else "gpu_ids does not select GPUs")
     quoted = _quoted(config, value)
     return Problem(
         f"gpu_ids: {written(config, 'gpu_ids')} is not text",
@@ -55,7 +57,7 @@ def config_gpu_ids_not_text(config: Config) -> Answer:
 
 
 def _quoted(config: Config, value: object) -> str | None:
-    """The text that was meant: 0 is "0", [0, 1] is "0,1"; nothing else is certain (0_1 is the number 1)."""
+    """Return the intended text (0 is "0", [0, 1] is "0,1"); None if it is not certain (0_1 is the number 1)."""
     scalar = config.scalars.get("gpu_ids")
     if type(value) is int and (scalar is None or scalar.text == str(value)):
         return str(value)
@@ -65,25 +67,25 @@ def _quoted(config: Config, value: object) -> str | None:
 
 @check(Severity.ERROR, source=LAUNCH, given=readable)
 def config_gpu_ids_invalid(config: Config) -> Answer:
-    """gpu_ids is not a list of GPUs.
+    """gpu_ids is not a valid list of GPUs.
 
-    Why: CUDA stops at an id it does not know, and shows no GPU at all when one stands twice.
-    More: accelerate writes gpu_ids into CUDA_VISIBLE_DEVICES as it stands; without a GPU every rank trains alone on the
+    Why: CUDA stops at an unknown id, and shows no GPU at all if an id is listed twice.
+    More: accelerate copies gpu_ids to CUDA_VISIBLE_DEVICES unchanged. Without a GPU, every rank trains alone on the
     CPU.
 
-    Fix: numbers with commas between, each once; or leave it out.
+    Fix: Write the GPU numbers separated by commas, each once, or leave gpu_ids out.
     """
     entries = chosen(config)
     if entries is None or config.on_cpu:
-        return Skip("gpu_ids does not choose")
+        return Skip("gpu_ids does not select GPUs")
     if entries == [""] and config.distributed_type == "NO":
         return Ok("gpu_ids hides all GPUs")
     bad = [entry for entry in entries if not _known(entry)]
     twice = sorted(entry for entry, times in Counter(entries).items() if times > 1)
     if not bad and not twice:
         return Ok(gpu_list(entries))
-    right = _set_right(config.values["gpu_ids"])
-    what = "hides all GPUs" if entries == [""] else f"{bad[0]!r} is no GPU" if bad else f"{twice[0]} stands twice"
+    right = _corrected(config.values["gpu_ids"])
+    what = "hides all GPUs" if entries == [""] else f"{bad[0]!r} is not a GPU" if bad else f"{twice[0]} is listed twice"
     return Problem(
         f"gpu_ids: {written(config, 'gpu_ids')}: {what}",
         fix=Fix(
@@ -95,8 +97,8 @@ def config_gpu_ids_invalid(config: Config) -> Answer:
     )
 
 
-def _set_right(text: str) -> str | None:
-    """The list that was meant: other separators, a range, all in other letters, brackets around it."""
+def _corrected(text: str) -> str | None:
+    """Return the intended list: other separators, a range, "all" in capitals, brackets; None if not clear."""
     plain = text.strip().strip("[]()").strip()
     if plain.lower() == "all":
         return "all"
@@ -110,17 +112,17 @@ def _set_right(text: str) -> str | None:
 
 @check(Severity.ERROR, source=LAUNCH, because_of=("config_gpu_ids_invalid", "config_gpu_ids_not_text"), given=readable)
 def config_gpu_ids_single(config: Config) -> Answer:
-    """gpu_ids names one GPU, and the type is MULTI_GPU.
+    """gpu_ids names one GPU, but the type is MULTI_GPU.
 
-    Why: accelerate refuses it: Less than two GPU ids were configured.
+    Why: accelerate rejects it with "Less than two GPU ids were configured".
     More: The launcher counts the commas.
 
-    Fix: Name the GPUs with commas between, or write distributed_type: 'NO'.
+    Fix: Name several GPUs, separated by commas, or write distributed_type: 'NO'.
     """
     value = config.values.get("gpu_ids")
     several = (config.distributed_type or "").startswith("MULTI_") and config.distributed_type != "MULTI_CPU"
     if value is None or value == "all" or not several or config.num_machines > 1:
-        return Skip("no type that counts them")
+        return Skip("the type does not require several GPU ids")
     if "," in str(value):
         return Ok(f"gpu_ids: {value}")
     return Problem(
@@ -133,14 +135,14 @@ def config_gpu_ids_single(config: Config) -> Answer:
 def config_gpu_ids_too_few(config: Config) -> Answer:
     """gpu_ids names fewer GPUs than the config starts ranks.
 
-    Why: Two ranks would share a GPU, and NCCL refuses that.
+    Why: Two ranks would share a GPU, which NCCL rejects.
     More: "Duplicate GPU detected".
 
-    Fix: Name as many GPUs as there are ranks.
+    Fix: Name one GPU for each rank.
     """
     entries, ranks = chosen(config), config.ranks_here
     if entries is None or ranks is None or config.distributed_type not in GPU_TYPES:
-        return Skip("gpu_ids does not choose, or the ranks are not known")
+        return Skip("gpu_ids does not select GPUs, or the number of ranks is not known")
     if ranks <= len(entries) or not all(_known(entry) for entry in entries):
         return Ok(f"{counted(ranks, 'rank')} on {gpu_list(entries)}")
     return Problem(
@@ -155,13 +157,13 @@ def config_gpu_ids_idle(config: Config) -> Answer:
     """gpu_ids names more GPUs than the config starts ranks.
 
     Why: One process uses one GPU.
-    More: The last ones stand idle, hidden from everybody else by the file's own choice.
+    More: The remaining GPUs are idle.
 
-    Fix: num_processes = GPUs named.
+    Fix: Set num_processes to the number of GPUs named.
     """
     entries, ranks = chosen(config), config.ranks_here
     if entries is None or ranks is None or config.distributed_type not in (*GPU_TYPES, "NO"):
-        return Skip("gpu_ids does not choose, or the ranks are not known")
+        return Skip("gpu_ids does not select GPUs, or the number of ranks is not known")
     if len(entries) <= ranks or not all(_known(entry) for entry in entries):
         return Ok(f"{counted(ranks, 'rank')} on {gpu_list(entries)}")
     return Problem(

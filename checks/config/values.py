@@ -18,11 +18,11 @@ from ._value_kinds import Key, Section, fault, refused, truth
 def config_section_value_invalid(config: Config) -> Answer:
     """A nested key has a value that the workers cannot read.
 
-    Why: The launch stops when it is read, or the first rank that reads it.
-    More: accelerate launch checks no nested value. A worker ends with a KeyError or "invalid truth value" that names
-    neither the file nor the key.
+    Why: The launcher stops when it reads the value, or every worker does.
+    More: accelerate launch does not check nested values. A worker stops with a KeyError or "invalid truth value" that
+    names neither the file nor the key.
 
-    Fix: one of the values that the message names.
+    Fix: Write one of the values listed in the message.
     """
     bad = []
     for section, name, dotted, value in named(config):
@@ -35,17 +35,17 @@ def config_section_value_invalid(config: Config) -> Answer:
 
 @check(Severity.WARNING, source=PLUGINS, given=readable)
 def config_section_value_misread(config: Config) -> Answer:
-    """A nested yes/no key has a value that accelerate takes for no.
+    """A nested yes/no key has a value that accelerate reads as no.
 
-    Why: accelerate compares it with the word true.
-    More: These few are so: yes, on and 1, which the others understand, count as false here, and nobody is told.
+    Why: accelerate only compares it with true.
+    More: For these few keys, yes, on and 1 silently count as false, although other keys accept them.
 
     Fix: Write true or false.
     """
     truths = [found for found in named(config) if _kind(found[0], found[1]) == "truth"]
     bad = [found for found in truths if fault(found[0].keys[found[1]], found[3])]
     if not bad:
-        return Ok("every yes/no is read as it is written")
+        return Ok("every yes/no is read as written")
     return tuple(
         Problem(
             f"{dotted}: {shown(value)} counts as false",
@@ -72,7 +72,7 @@ def _invalid(config: Config, key: Key, dotted: str, value: Any, wrong: str) -> P
     text = "Write " + (shown(right) if right is not None else _allowed(key, words)) + "."
     edits: tuple[Edit, ...] = (Edit("set", dotted, right),) if right is not None else ()
     if value is None:
-        text, edits = "Give it a value, or delete it: the default then holds.", (Edit("delete", dotted),)
+        text, edits = "Give it a value, or delete it to use the default.", (Edit("delete", dotted),)
     return Problem(
         _title(config, key, dotted, value, wrong)
         + (f". Did you mean {likely}?" if isinstance(likely, str) and value is not None else ""),
@@ -87,12 +87,12 @@ def _title(config: Config, key: Key, dotted: str, value: Any, wrong: str) -> str
         return f"{dotted} {wrong}"
     scalar = config.scalars.get(dotted)
     if isinstance(value, bool) and key.kind == "choice" and scalar and scalar.text.lower() not in ("true", "false"):
-        return f"{dotted}: YAML reads {scalar.text} without quotes as {shown(value)}"
+        return f"{dotted}: YAML reads an unquoted {scalar.text} as {shown(value)}"
     return f"{dotted}: {shown(value)} {wrong}"
 
 
 def _right(key: Key, value: Any) -> str | int | list[bool] | None:
-    """The value that alone can be meant; None where several can."""
+    """Return the only value that can be meant; None if it is not clear."""
     if key.kind == "triple" and value is False:
         return [False] * 3
     if isinstance(value, bool):
