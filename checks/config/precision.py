@@ -67,7 +67,7 @@ def config_precision_twice(config: Config) -> Answer:
     if "fp16" not in values or "mixed_precision" not in values:
         return Ok("the precision is set once")
     return Problem(
-        f"fp16: {written(config, 'fp16')} has no effect because of mixed_precision: {written(config, 'mixed_precision')}",
+        f"fp16: {written(config, 'fp16')} is overridden by mixed_precision: {written(config, 'mixed_precision')}",
         fix=Fix(edits=(Edit("delete", "fp16"),)),
         place=place_of(config, "fp16"),
     )

@@ -1,4 +1,4 @@
-"""How many nodes, tasks and GPUs does a job ask for?"""
+"""How many nodes, tasks and GPUs does a job request?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OPERATORS: tuple[dict[str, Callable[[int, int], int]], ...] = (
     {"+": lambda a, b: a + b, "-": lambda a, b: a - b},
     {"*": lambda a, b: a * b, "/": lambda a, b: a // b, "%": lambda a, b: a % b},
 )
-_DEEPEST, _LONGEST_NUMBER = 20, 12  # brackets in brackets; digits
+_DEEPEST, _LONGEST_NUMBER = 20, 12  # nested parentheses; digits
 _ARITHMETIC = re.compile(r"\s*(\d+|[-+*/%()])")
 PARTS = ("hetjob", "packjob")
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
@@ -19,7 +19,7 @@ _LONGEST_SUM = 300  # characters
 
 
 def number(job: JobScript, text: str | None) -> int | None:
-    """The number that a text comes to, with what the directives say of Slurm's variables; None: not known."""
+    """Evaluate a text that contains Slurm's variables, as the directives set them; None if the value is not known."""
     if text is None or len(text) > _LONGEST_SUM:
         return None
     known = {
@@ -52,7 +52,7 @@ def number(job: JobScript, text: str | None) -> int | None:
 
 
 def _sum(text: str) -> int | None:
-    """The value of a sum of whole numbers."""
+    """Evaluate an expression of whole numbers; None if it is not valid."""
     tokens, place, text = [], 0, text.strip()
     while place < len(text):
         found = _ARITHMETIC.match(text, place)
@@ -60,7 +60,7 @@ def _sum(text: str) -> int | None:
             return None
         tokens.append(found[1])
         place = found.end()
-    tokens = [*reversed(tokens)]  # the next one is the last of the list
+    tokens = [*reversed(tokens)]  # so that pop() returns the next token
     try:
         value = _level(tokens, 0, 0)
     except (IndexError, ValueError, ZeroDivisionError):
@@ -69,7 +69,7 @@ def _sum(text: str) -> int | None:
 
 
 def _level(tokens: list[str], level: int, depth: int) -> int:
-    """The value of what stands before the next operator of a lower level."""
+    """Evaluate the tokens up to the next operator with lower precedence."""
     if level == len(_OPERATORS):
         return _atom(tokens, depth)
     value = _level(tokens, level + 1, depth)
@@ -92,7 +92,7 @@ def _atom(tokens: list[str], depth: int) -> int:
 
 
 def _value(job: JobScript, *options: str) -> str | None:
-    directive = None if of_parts(job) else job.directive(*options)
+    directive = None if is_heterogeneous(job) else job.directive(*options)
     return directive.value if directive else None
 
 
@@ -101,7 +101,7 @@ def _whole(text: str | None) -> int | None:
 
 
 def _count(text: str | None) -> int | None:
-    """The number of GPUs in "8", "a100:8", "a100:4(S:0-1)"."""
+    """Return the number of GPUs in "8", "a100:8" or "a100:4(S:0-1)"."""
     if not text:
         return None
     total = 0
@@ -113,8 +113,8 @@ def _count(text: str | None) -> int | None:
     return total
 
 
-def of_parts(job: JobScript) -> bool:
-    """Whether the job has several parts, each with directives of its own ("hetjob", once "packjob")."""
+def is_heterogeneous(job: JobScript) -> bool:
+    """Whether the job has several components with their own directives ("hetjob", formerly "packjob")."""
     return any(one.obeyed and one.written in PARTS for one in job.directives)
 
 
@@ -123,7 +123,7 @@ def _plain_nodes(job: JobScript) -> int | None:
 
 
 def nodes(job: JobScript) -> int | None:
-    """How many nodes the directives ask for; None where they do not say, or leave it open."""
+    """Return the number of nodes that the directives request; None if they do not set one number."""
     given = _value(job, "nodes")
     if given is not None:
         return _whole(given)
@@ -134,7 +134,7 @@ def nodes(job: JobScript) -> int | None:
 
 
 def tasks_per_node(job: JobScript) -> int | None:
-    """How many tasks a node has for the directives; None where that is open."""
+    """Return the number of tasks per node according to the directives; None if not known."""
     each = _value(job, "ntasks-per-node")
     if each is not None:
         return _whole(each)
@@ -142,13 +142,13 @@ def tasks_per_node(job: JobScript) -> int | None:
         return None
     together, number_of_nodes = _value(job, "ntasks"), nodes(job)
     if together is None:
-        return None if of_parts(job) else 1
+        return None if is_heterogeneous(job) else 1
     amount = _whole(together)
     return amount // number_of_nodes if amount and number_of_nodes and amount % number_of_nodes == 0 else None
 
 
 def tasks(job: JobScript) -> int | None:
-    """How many tasks the directives ask for in all."""
+    """Return the total number of tasks that the directives request; None if not known."""
     together = _value(job, "ntasks")
     if together is not None:
         return _whole(together)
@@ -157,7 +157,7 @@ def tasks(job: JobScript) -> int | None:
 
 
 def gres_gpus(job: JobScript) -> int | None:
-    """The GPUs of a node that --gres asks for; None where it asks for none."""
+    """Return the number of GPUs per node that --gres requests; None if it requests none."""
     found = None
     for part in (_value(job, "gres") or "").split(","):
         pieces = part.partition("(")[0].split(":")
@@ -168,7 +168,7 @@ def gres_gpus(job: JobScript) -> int | None:
 
 
 def gpus_per_node(job: JobScript) -> int | None:
-    """How many GPUs a node has for the directives; None where they do not say."""
+    """Return the number of GPUs per node according to the directives; None if they do not set it."""
     if (each := _count(_value(job, "gpus-per-node"))) is not None:
         return each
     if (by_gres := gres_gpus(job)) is not None:

@@ -12,29 +12,29 @@ from mgpu.snapshot import JobCommand, JobScript, JobVariable
 from ._amounts import nodes, number
 
 # fmt: off
-# What starts a command on the nodes of the job, or is told where.
+# Programs that start a command on the job's nodes or on hosts they are given.
 SPREADS = frozenset({
     "srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "prterun", "ibrun", "jsrun", "aprun", "lrun",
     "ssh", "pdsh", "clush", "horovodrun", "flux", "parallel", "dsh", "xargs",
 })
-# A launcher that is one per node and starts the node's ranks; each stands for shape "one task per node".
+# Launchers that run once per node and start the node's ranks.
 PER_NODE = frozenset(name for name, known in KNOWN.items() if known.per_node)
 _SHORT = {
     "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "K": "kill-on-bad-exit", "W": "wait",
     "w": "nodelist", "l": "label", "o": "output", "e": "error", "x": "exclude", "F": "nodefile", "r": "relative",
 }
 # fmt: on
-_SRUN_SWITCHES = "EHIkKlOQsuvX"  # short options that take no value, and may stand before another: -lN2
+_SRUN_SWITCHES = "EHIkKlOQsuvX"  # short options without a value, which can precede another: -lN2
 
 
 def where_known(job: JobScript, launches: Sequence[JobCommand], text: str) -> Answer:
-    """Nothing found; unless nobody knows whether a launch is for several nodes."""
+    """Return Ok, or Skip if it is not known whether a launch is for several nodes."""
     unknown = any(spans(job, command) is None for command in launches)
-    return Skip("on how many nodes it trains is not known") if unknown else Ok(text)
+    return Skip("the number of nodes it trains on is not known") if unknown else Ok(text)
 
 
 def option(command: JobCommand, *names: str) -> tuple[str, int] | None:
-    """The value of a launcher's option and the place of the word it stands in; "" for one without a value."""
+    """Return the value of a launcher option ("" if it has none) and the index of its word; None if not set."""
     return _option(command.words, 1, len(command.words) if command.script is None else command.script, names)
 
 
@@ -54,12 +54,12 @@ def _option(words: Sequence[str], start: int, end: int, names: Sequence[str]) ->
 
 
 def step_of(job: JobScript, command: JobCommand) -> JobCommand | None:
-    """The srun that starts a command."""
+    """Return the srun command that starts a command; None if there is none."""
     return job.commands[command.step] if command.step is not None and command.step < len(job.commands) else None
 
 
 def of_step(step: JobCommand | None, name: str) -> str | None:
-    """The value of an option of srun; "" for one without a value, None where it is not given."""
+    """Return the value of an srun option; "" for one without a value, None if it is not set."""
     if step is None:
         return None
     found = None
@@ -78,7 +78,7 @@ def of_step(step: JobCommand | None, name: str) -> str | None:
 
 
 def opaque(step: JobCommand | None) -> bool:
-    """Whether options of an srun stand in a variable that is not known."""
+    """Whether an srun has options in a variable whose value is not known."""
     return step is not None and any(
         word.startswith("$") and not step.words[place].startswith("-") and "=" not in word.partition("$")[0]
         for place, word in enumerate(step.words[1:], 1)
@@ -87,7 +87,7 @@ def opaque(step: JobCommand | None) -> bool:
 
 
 def nodes_of(job: JobScript, command: JobCommand) -> int | None:
-    """How many nodes a command runs on; None where that is not known."""
+    """Return the number of nodes a command runs on; None if not known."""
     step = step_of(job, command)
     given = of_step(step, "nodes")
     if given is not None:
@@ -98,7 +98,7 @@ def nodes_of(job: JobScript, command: JobCommand) -> int | None:
 
 
 def spans(job: JobScript, command: JobCommand) -> bool | None:
-    """Whether a launch is meant for several nodes; None where that is not known."""
+    """Whether a launch is meant for several nodes; None if not known."""
     amount = nodes_of(job, command)
     if amount is not None:
         return amount > 1
@@ -110,7 +110,7 @@ def spans(job: JobScript, command: JobCommand) -> bool | None:
 
 
 def meant_for_several(job: JobScript, command: JobCommand) -> bool:
-    """As `spans`, and where the number is a variable of the job, the script was written for several."""
+    """Like `spans`, but a number of nodes that is a variable also counts as several."""
     known = spans(job, command)
     if known is not None:
         return known
@@ -119,7 +119,7 @@ def meant_for_several(job: JobScript, command: JobCommand) -> bool:
 
 
 def per_node_launches(job: JobScript) -> list[JobCommand]:
-    """The launches of torchrun and accelerate."""
+    """Return the launches of launchers that run once per node, such as torchrun and accelerate."""
     return [command for command in job.launches if command.launcher in PER_NODE and not command.inner]
 
 
@@ -128,17 +128,17 @@ def _known(command: JobCommand) -> KnownLauncher:
 
 
 def spread(command: JobCommand) -> bool:
-    """Whether something starts a command on the nodes."""
+    """Whether a program such as srun starts the command on the nodes."""
     return bool(SPREADS & set(command.through))
 
 
 def variables(command: JobCommand, word: int) -> list[JobVariable]:
-    """The variables in one word of a command."""
+    """Return the variables in one word of a command."""
     return [one for one in command.variables if one.word == word]
 
 
 def backend(command: JobCommand) -> str:
-    """How the launchers of a run meet: "static" or "c10d" ..., as the command line says."""
+    """Return the rendezvous backend set on the command line: "static", "c10d", ..."""
     given = option(command, "rdzv_backend")
     if given is not None:
         return given[0]
@@ -148,7 +148,7 @@ def backend(command: JobCommand) -> str:
 
 
 def head(command: JobCommand) -> tuple[str, int] | None:
-    """Where the launchers of a run meet, without the port, and the place of the word that says so."""
+    """Return the rendezvous host without the port, and the index of its word; None if not set."""
     known = _known(command)
     if (endpoint := option(command, known.endpoint)) is not None:
         return re.sub(r":[^:)}]*$|:\$\(\(.*\)\)$", "", endpoint[0]), endpoint[1]
@@ -156,7 +156,7 @@ def head(command: JobCommand) -> tuple[str, int] | None:
 
 
 def port(command: JobCommand) -> tuple[str, int] | None:
-    """The port at which the launchers of a run meet, and the place of the word that says so."""
+    """Return the rendezvous port and the index of its word; None if not set."""
     known = _known(command)
     endpoint = option(command, known.endpoint)
     if endpoint is not None and ":" in endpoint[0]:
@@ -166,12 +166,12 @@ def port(command: JobCommand) -> tuple[str, int] | None:
 
 
 def line_of(command: JobCommand, word: int) -> int:
-    """The line a word of a command stands in."""
+    """Return the line number of a word of a command."""
     return command.lines[word] if word < len(command.lines) else command.line
 
 
 def hides_options(command: JobCommand) -> bool:
-    """Whether some of a launcher's options stand in a variable that is not known."""
+    """Whether a launcher has options in a variable whose value is not known."""
     given = command.arguments
     return any(
         word.startswith("$") and (place == 0 or not given[place - 1].startswith("-") or "=" in given[place - 1])
