@@ -75,7 +75,7 @@ def _c10d(command: JobCommand) -> str:
 
 
 def _exported_rank(job: JobScript, command: JobCommand) -> Problem | None:
-    """Return the problem of a rank that the batch shell exports to a script without a launcher; None if there is none."""
+    """Return the problem of a rank that the batch shell exports to a script without a launcher, or None."""
     for one in job.sets:
         if one.name in _RANK_NAMES and one.exported and not one.on_node and one.line <= command.line:
             early = next((v for v in one.variables if not v.on_node and _RANKS.search(v.name)), None)

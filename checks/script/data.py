@@ -1,4 +1,4 @@
-"""Does every rank train on its own share of the data, and is the whole of it judged?"""
+"""Does every rank train on its own shard of the data, and is the whole evaluation set counted?"""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall, ScriptLoop
+from mgpu.text import counted
 
 from ._calls import DDP, calls, finding, given, unpacks
 from ._rank_paths import (
@@ -31,7 +32,7 @@ _SAMPLER_DOC = "https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.
 _LOADER = r"torch\.utils\.data\.(?:dataloader\.)?DataLoader"
 _SAMPLER = r"torch\.utils\.data\.(?:distributed\.)?DistributedSampler"
 _SAMPLING = ("sampler", "batch_sampler")
-# What is told the rank in every script, and does not divide the data.
+# Calls that get the rank in most scripts, but do not shard the data.
 _KNOWS_RANK = re.compile(
     r"print|int|str|len|range|.*(?:log\w*|info|debug|device|set_device|cuda|to|init_process_group|barrier|seed|spawn"
     r"|get|getenv|add_argument|format|DistributedDataParallel|join|wandb\.\w+|append|write|save\w*|load\w*|tqdm)$"
@@ -39,43 +40,43 @@ _KNOWS_RANK = re.compile(
 _NOT_TRAINED_ON = re.compile(r"val|test|eval|dev|infer|predict", re.IGNORECASE)
 _SPLIT = r"torch\.utils\.data\.(?:dataset\.)?random_split|sklearn\.model_selection\.train_test_split"
 _SPLIT_OF_DATASETS = r"datasets\..*\(\)\.train_test_split"
-# What brings the ranks' results together.
+# Calls that combine the ranks' results.
 _GATHERS = re.compile(r".*(?:gather\w*|reduce\w*|all_to_all\w*|synchronize_between_processes|sync_\w+|_sync)$")
 
 
 @check(Severity.WARNING, source=_SAMPLER_DOC, given=own_loop)
 def script_data_not_divided(script: Script) -> Answer:
-    """Every rank trains on the whole data set instead of its share.
+    """Every rank trains on the whole dataset instead of its own shard.
 
-    Why: N GPUs go N times through the data in one epoch, and an epoch takes as long as on one GPU.
-    More: A DataLoader knows nothing of the other ranks: without a DistributedSampler (or accelerator.prepare) each goes
-    through all of the data.
+    Why: N GPUs process the data N times per epoch, and an epoch takes as long as on one GPU.
+    More: A DataLoader does not know about other ranks. Without a DistributedSampler (or accelerator.prepare), each rank
+    iterates over all of the data.
 
-    Fix: Give the DataLoader a DistributedSampler, or give it to accelerator.prepare.
+    Fix: Pass the DataLoader a DistributedSampler, or pass it to accelerator.prepare.
     """
     loaders = [call for call in in_use(script, calls(script, _LOADER)) if not unpacks(call)]
     if not loaders:
-        return Ok("no DataLoader is made in the open")
+        return Ok("no visible DataLoader")
     wrong = _unprepared(script, loaders) if script.speaks == "accelerate" else _unsampled(script, loaders)
     if not wrong:
-        return Ok(f"{len(loaders)} DataLoaders, none that every rank is certain to go through as a whole")
+        return Ok(f"{counted(len(loaders), 'DataLoader')}, none is certainly read in full by every rank")
     name = wrong[0].targets[0] if wrong[0].targets else "loader"
     if script.speaks == "accelerate":
-        title = f"{name} is not given to accelerator.prepare"
+        title = f"{name} is not passed to accelerator.prepare"
         fix = Fix(
-            "Prepare it, together with the model.", (python("{:dotted} = accelerator.prepare({:dotted})", name, name),)
+            "Prepare it together with the model.", (python("{:dotted} = accelerator.prepare({:dotted})", name, name),)
         )
     else:
-        title = "the DataLoader of the training has no DistributedSampler"
+        title = "the training DataLoader has no DistributedSampler"
         fix = Fix(
-            "Give it a sampler in place of shuffle=True, and tell the sampler every epoch.",
+            "Use a sampler instead of shuffle=True, and call set_epoch in every epoch.",
             ("sampler=DistributedSampler(dataset)", "loader.sampler.set_epoch(epoch)"),
         )
     return finding(script, wrong[0], f"{title}: every rank trains on all of the data", fix)
 
 
 def _unprepared(script: Script, loaders: list[ScriptCall]) -> list[ScriptCall]:
-    """The loaders of the training loops that no prepare is given."""
+    """Return the loaders of the training loops that are not passed to prepare."""
     preparing = calls(script, r".*\.prepare(?:_data_loader)?|.*skip_first_batches")
     if not preparing or any(unpacks(call) for call in preparing):
         return []
@@ -87,11 +88,11 @@ def _unprepared(script: Script, loaders: list[ScriptCall]) -> list[ScriptCall]:
         if len(loader.targets) == 1
         and loader.targets[0] not in given_to
         and not any(by_rank(value) for name, value in loader.keywords.items() if name in _SAMPLING)
-        and any(_goes_over(loop, loader) for loop in loops)
+        and any(_iterates_over(loop, loader) for loop in loops)
     ]
 
 
-def _goes_over(loop: ScriptLoop, loader: ScriptCall) -> bool:
+def _iterates_over(loop: ScriptLoop, loader: ScriptCall) -> bool:
     return (
         loop.file == loader.file
         and loop.function == loader.function
@@ -102,7 +103,7 @@ def _goes_over(loop: ScriptLoop, loader: ScriptCall) -> bool:
 
 
 def _unsampled(script: Script, loaders: list[ScriptCall]) -> list[ScriptCall]:
-    """The loaders of a script by hand in which nothing at all divides the data."""
+    """Return the training loaders of a plain DDP script in which nothing shards the data."""
     if not calls(script, re.escape(DDP)) or not backward_of(script):
         return []
     divides = any(
@@ -122,24 +123,24 @@ def _unsampled(script: Script, loaders: list[ScriptCall]) -> list[ScriptCall]:
 
 @check(Severity.WARNING, source=_SAMPLER_DOC, given=by_hand)
 def script_set_epoch_missing(script: Script) -> Answer:
-    """A DistributedSampler is used over several epochs without set_epoch.
+    """A DistributedSampler is used for several epochs without set_epoch.
 
-    Why: The sampler shuffles by its seed and its epoch, and the epoch stays 0.
-    More: Every epoch has the same order, and every rank sees the same share in the same batches again and again.
+    Why: The sampler shuffles based on its seed and epoch, and the epoch stays 0.
+    More: Every epoch has the same order, and every rank sees the same shard in the same batches each time.
 
-    Fix: Make it the first line of the loop over epochs.
+    Fix: Call set_epoch at the start of each epoch.
     More: sampler.set_epoch(epoch).
     """
     samplers = in_use(script, calls(script, _SAMPLER))
     shuffling = [call for call in samplers if given(call, 3, "shuffle") != "False" and not unpacks(call)]
     trained = [call for call in shuffling if not _NOT_TRAINED_ON.search(" ".join((*call.targets, *call.written[:1])))]
     if not trained:
-        return Ok("no DistributedSampler that shuffles what is trained on")
+        return Ok("no DistributedSampler that shuffles training data")
     if calls(script, r".*\.set_epoch"):
         return Ok("set_epoch is called")
     trained = [call for call in trained if not repeated(script, call)]
     if script.cut or not trained or not any(len(call.loops) > 1 for call in backward_of(script)):
-        return Skip("no loop over epochs is in sight")
+        return Skip("no visible loop over epochs")
     sampler = trained[0].targets[0] if trained[0].targets else "loader.sampler"
     return finding(
         script,
@@ -151,12 +152,12 @@ def script_set_epoch_missing(script: Script) -> Answer:
 
 @check(Severity.WARNING, source="https://github.com/Lightning-AI/pytorch-lightning/issues/7728")
 def script_split_differs_by_rank(script: Script) -> Answer:
-    """The data is split at random, and every rank draws another split.
+    """The data is split randomly, and every rank gets a different split.
 
-    Why: One rank's validation set is another one's training set, so that the validation looks too good.
-    More: Each rank runs the whole script with a random state of its own, and nothing says so.
+    Why: One rank's validation samples are in another rank's training set, so validation results look too good.
+    More: Each rank runs the whole script with its own random state, without any warning.
 
-    Fix: Give the split a seed of its own.
+    Fix: Pass a fixed seed to the split.
     More: Or set the same seed on every rank before it.
     """
     if script.error or script.speaks in (None, "nothing"):
@@ -164,19 +165,20 @@ def script_split_differs_by_rank(script: Script) -> Answer:
     splits = in_use(script, calls(script, rf"{_SPLIT}|{_SPLIT_OF_DATASETS}"))
     drawn = [call for call in by_everyone(script, splits) if _unseeded(call)]
     if not drawn:
-        return Ok(f"{len(splits)} random splits, each with a seed of its own or on one rank" if splits else "no split")
+        number = counted(len(splits), "random split")
+        return Ok(f"{number}, each with its own seed or on one rank" if splits else "no split")
     seeds = [call for call in script.calls if re.search(r"seed", call.name.rpartition(".")[2], re.IGNORECASE)]
     differing = [call for call in seeds if _by_rank_seeded(call)]
     if (seeds or script.cut) and not differing:
         return Ok(f"a seed is set in line {seeds[0].line}" if seeds else "not all of the script was read")
     what = drawn[0].name.rpartition(".")[2]
-    because = f"line {differing[0].line} seeds with the rank" if differing else "no seed is set"
+    because = f"the seed in line {differing[0].line} depends on the rank" if differing else "no seed is set"
     seeded = python("{:dotted}(..., seed=0)", what)
     if "sklearn" in drawn[0].name:
         seeded = python("{:dotted}(..., random_state=0)", what)
     if what == "random_split":
         seeded = python("{:dotted}(..., generator=torch.Generator().manual_seed(0))", what)
-    return finding(script, drawn[0], f"every rank draws another {what}(): {because}", commands(seeded), drawn[1:])
+    return finding(script, drawn[0], f"every rank gets a different {what}(): {because}", commands(seeded), drawn[1:])
 
 
 def _unseeded(call: ScriptCall) -> bool:
@@ -192,32 +194,32 @@ def _by_rank_seeded(call: ScriptCall) -> bool:
 
 @check(Severity.WARNING, source=_DISTRIBUTED_EVALUATION, given=with_accelerate)
 def script_metric_of_one_shard(script: Script) -> Answer:
-    """A metric is counted on each rank's share of the evaluation data and never brought together.
+    """A metric is computed on each rank's shard of the evaluation data, but never gathered.
 
-    Why: What is reported is the result on 1/N of the data.
-    More: accelerator.prepare gives every rank its share of the evaluation data. The result is often divided by the size
-    of the whole: accuracy falls when GPUs are added.
+    Why: The reported result is for 1/N of the data.
+    More: accelerator.prepare gives every rank its own shard of the evaluation data. The result is often divided by the
+    size of the whole set, so accuracy drops when GPUs are added.
 
-    Fix: Bring predictions and labels together before they are counted.
+    Fix: Gather predictions and labels before you compute the metric.
     """
     if script.cut or any(_GATHERS.fullmatch(call.name) for call in script.calls):
         return Ok("results are gathered or reduced")
     if any(name.startswith("torchmetrics") for name in script.imports):
-        return Skip("torchmetrics brings the ranks' results together by itself")
+        return Skip("torchmetrics gathers the ranks' results itself")
     loops = [number for number in range(len(script.loops)) if _evaluates(script, number)]
     if not loops:
-        return Ok("no loop over prepared evaluation data that counts something")
+        return Ok("no loop computes a metric over prepared evaluation data")
     return finding(
         script,
         script.loops[loops[0]],
-        "each rank counts its own share of the evaluation data, and nothing gathers it",
+        "each rank counts only its own shard of the evaluation data, and nothing gathers the results",
         commands("predictions, labels = accelerator.gather_for_metrics((predictions, labels))"),
         [script.loops[number] for number in loops[1:]],
     )
 
 
 def _evaluates(script: Script, number: int) -> bool:
-    """Whether a loop goes over prepared data without training, on every rank, and counts what the model says."""
+    """Whether a loop evaluates the model on prepared data, on every rank and without training, and counts results."""
     loop = script.loops[number]
     inside = [call for call in script.calls if number in call.loops]
     if not everyone(loop) or any(call.name.endswith((".backward", ".step")) for call in inside):
