@@ -10,7 +10,7 @@ from mgpu.snapshot import Script, ScriptCall
 from mgpu.text import counted
 
 from ._calls import calls, finding, given, text_of
-from ._rank_paths import by_everyone, in_use, own_loop, has_rank_argument, trains
+from ._rank_paths import by_everyone, has_rank_argument, in_use, own_loop, trains
 
 _DDP_TUTORIAL = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html"
 _DEFERRING_EXECUTION = "https://huggingface.co/docs/accelerate/main/en/concept_guides/deferring_execution"
