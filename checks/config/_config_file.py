@@ -43,7 +43,7 @@ def place_of(config: Config, key: str | None = None) -> Place:
     return Place(config.path, mark.line, mark.column, key)
 
 
-def written(config: Config, key: str) -> str:
+def source_text(config: Config, key: str) -> str:
     """Return a value as spelled in the file (010, no, "2"); the parsed value if it is a list or mapping."""
     scalar = config.scalars.get(key)
     if scalar is None:
@@ -57,34 +57,34 @@ def suggestion(name: str, names: Iterable[str]) -> str:
     return f". Did you mean {near[0]}?" if near else ""
 
 
-def as_whole(value: Any) -> int | None:
+def as_integer(value: Any) -> int | None:
     """Return the integer that was written in quotes or with a decimal point ("2", 2.0); None if it is not one."""
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", value):
         return int(value)
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e9 else None
 
 
-def expands(value: Any) -> bool:
+def has_shell_variable(value: Any) -> bool:
     """Whether a value contains a shell expansion: $MASTER_ADDR, ${SLURM_PROCID}, $(hostname)."""
     return isinstance(value, str) and re.search(r"\$(\w|\{|\()", value) is not None
 
 
-def parsed(config: Config) -> bool:
+def is_mapping(config: Config) -> bool:
     """Whether the file is YAML and a mapping."""
     return not any(fault.fatal for fault in config.faults)
 
 
 def is_readable(config: Config) -> bool:
     """Whether the file can be checked: it is a mapping, and not a SageMaker config, which has different keys."""
-    return parsed(config) and config.values.get("compute_environment") != "AMAZON_SAGEMAKER"
+    return is_mapping(config) and config.values.get("compute_environment") != "AMAZON_SAGEMAKER"
 
 
-def readable(config: Config) -> Skip | None:
+def skip_if_unreadable(config: Config) -> Skip | None:
     """Skip a file that cannot be read or is for SageMaker."""
     return None if is_readable(config) else Skip(BROKEN)
 
 
-def here(config: Config) -> Skip | None:
+def skip_if_away(config: Config) -> Skip | None:
     """Skip a config that is for other machines."""
     return Skip(AWAY) if config.away else None
 

@@ -24,11 +24,11 @@ def fsdp_version(values: Mapping[str, Any]) -> int:
     return 2 if str(values.get("fsdp_version", 1)).strip() == "2" else 1
 
 
-def _one(values: Mapping[str, Any]) -> bool:
+def _is_fsdp1(values: Mapping[str, Any]) -> bool:
     return fsdp_version(values) == 1
 
 
-def _two(values: Mapping[str, Any]) -> bool:
+def _is_fsdp2(values: Mapping[str, Any]) -> bool:
     return fsdp_version(values) == 2
 
 
@@ -41,7 +41,7 @@ def _fp8(backend: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda values: values.get("fp8_backend") == backend
 
 
-def _more_than_one(name: str) -> Callable[[Mapping[str, Any]], bool]:
+def _is_above_one(name: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda values: integer(values.get(name)) not in (None, 1)
 
 
@@ -67,17 +67,17 @@ FSDP = Section(
     "fsdp_",
     {
         "fsdp_version": Key("integer", least=1, most=2),
-        "fsdp_sharding_strategy": Key("choice", (*SHARDING, "1", "2", "3", "4", "5"), read=_one),
-        "fsdp_reshard_after_forward": Key("flag", read=_two),
+        "fsdp_sharding_strategy": Key("choice", (*SHARDING, "1", "2", "3", "4", "5"), read=_is_fsdp1),
+        "fsdp_reshard_after_forward": Key("flag", read=_is_fsdp2),
         "fsdp_offload_params": _FLAG,
         "fsdp_min_num_params": Key("integer", read=lambda values: policy(values) == "SIZE_BASED_WRAP"),
         "fsdp_auto_wrap_policy": Key("choice", WRAPPING, null=True),
         "fsdp_transformer_layer_cls_to_wrap": _TEXT,
         "fsdp_backward_prefetch": Key("choice", (*_PREFETCH, "1", "2"), null=True),
         "fsdp_state_dict_type": Key("choice", (*_STATE, "1", "2", "3"), null=True),
-        "fsdp_forward_prefetch": Key("flag", read=_one),
-        "fsdp_use_orig_params": Key("flag", read=_one),
-        "fsdp_sync_module_states": Key("flag", read=_one),
+        "fsdp_forward_prefetch": Key("flag", read=_is_fsdp1),
+        "fsdp_use_orig_params": Key("flag", read=_is_fsdp1),
+        "fsdp_sync_module_states": Key("flag", read=_is_fsdp1),
         "fsdp_cpu_ram_efficient_loading": _FLAG,
         "fsdp_activation_checkpointing": _FLAG,
         "fsdp_activation_checkpointing_offload": _FLAG,
@@ -139,18 +139,20 @@ PARALLELISM = Section(
         "parallelism_config_cp_size": Key("count", least=1),
         "parallelism_config_cp_backend": Key("choice", ("torch",), exact=True),
         "parallelism_config_cp_comm_strategy": Key(
-            "choice", ("allgather", "alltoall"), exact=True, read=_more_than_one("parallelism_config_cp_size")
+            "choice", ("allgather", "alltoall"), exact=True, read=_is_above_one("parallelism_config_cp_size")
         ),
         "parallelism_config_sp_size": Key("count", least=1),
         "parallelism_config_sp_backend": Key("choice", ("deepspeed",), exact=True),
-        "parallelism_config_sp_seq_length": Key("integer", ("none",), null=True, read=lambda values: _fixed(values)),
+        "parallelism_config_sp_seq_length": Key(
+            "integer", ("none",), null=True, read=lambda values: _needs_fixed_length(values)
+        ),
         "parallelism_config_sp_seq_length_is_variable": Key("truth"),
         "parallelism_config_sp_attn_implementation": Key(
             "choice",
             ("flash_attention_2", "flash_attention_3", "sdpa"),
             exact=True,
             also=lambda name: "/" in name and "flash-attn" in name,
-            read=_more_than_one("parallelism_config_sp_size"),
+            read=_is_above_one("parallelism_config_sp_size"),
         ),
     },
     (*ACCELERATORS, "FSDP", "DEEPSPEED", "MEGATRON_LM"),
@@ -217,7 +219,7 @@ DYNAMO = Section(
             exact=True,
             plain=True,
             also=lambda name: not name,
-            read=lambda values: _inductor(values),
+            read=lambda values: _uses_inductor(values),
         ),
         "dynamo_use_dynamic": _FLAG,
         "dynamo_use_fullgraph": _FLAG,
@@ -301,7 +303,7 @@ def precision(config: Config) -> str:
     return config.precision
 
 
-def counts(config: Config, section: Section) -> bool:
+def is_applied(config: Config, section: Section) -> bool:
     """Whether the launcher passes this section to the workers, given the distributed type."""
     return config.distributed_type in section.types and (section is not FP8 or precision(config) == "fp8")
 
@@ -317,7 +319,7 @@ def entries(config: Config, section: Section) -> dict[str, str]:
 def settings(config: Config, section: Section) -> dict[str, Any]:
     """Return the section's values under the launcher's names; empty if it is not a mapping or does not apply."""
     values = config.values.get(section.name)
-    if not isinstance(values, Mapping) or not counts(config, section):
+    if not isinstance(values, Mapping) or not is_applied(config, section):
         return {}
     return {section.canonical(key): value for key, value in values.items()}
 
@@ -332,17 +334,17 @@ def deepspeed_settings(config: Config) -> Mapping[str, Any]:
     return settings(config, DEEPSPEED) if is_readable(config) else {}
 
 
-def has_fsdp(config: Config) -> Skip | None:
+def skip_without_fsdp(config: Config) -> Skip | None:
     """Skip a config without an fsdp_config that applies."""
     return None if fsdp_settings(config) else Skip(NOT_FSDP)
 
 
-def has_deepspeed(config: Config) -> Skip | None:
+def skip_without_deepspeed(config: Config) -> Skip | None:
     """Skip a config without a deepspeed_config that applies."""
     return None if deepspeed_settings(config) else Skip("the config has no deepspeed_config that applies")
 
 
-def named(config: Config) -> Iterator[tuple[Section, str, str, Any]]:
+def nested_keys(config: Config) -> Iterator[tuple[Section, str, str, Any]]:
     """Yield every key of the sections that apply: section, the launcher's name, the dotted key, the value."""
     for section in SECTIONS:
         values = settings(config, section)
@@ -351,18 +353,18 @@ def named(config: Config) -> Iterator[tuple[Section, str, str, Any]]:
                 yield section, name, dotted, values[name]
 
 
-def compiles(values: Mapping[str, Any]) -> bool:
+def enables_compilation(values: Mapping[str, Any]) -> bool:
     """Whether the dynamo section turns on torch.compile."""
     backend = values.get("dynamo_backend")
     return isinstance(backend, str) and backend.upper() != "NO"
 
 
-def _fixed(values: Mapping[str, Any]) -> bool:
+def _needs_fixed_length(values: Mapping[str, Any]) -> bool:
     """Whether sequence parallelism needs one length for all sequences."""
     variable = str(values.get("parallelism_config_sp_seq_length_is_variable", True)).lower() == "true"
     return integer(values.get("parallelism_config_sp_size")) not in (None, 1) and not variable
 
 
-def _inductor(values: Mapping[str, Any]) -> bool:
+def _uses_inductor(values: Mapping[str, Any]) -> bool:
     """Whether the backend is inductor, the only one that reads a mode and rejects unknown ones."""
     return str(values.get("dynamo_backend")).upper() == "INDUCTOR"

@@ -11,17 +11,17 @@ _LONGEST = 100  # longer names are not compared
 _SHORTEST_START = 4  # characters a prefix needs to be completed to a name
 
 
-def shown(value: Any) -> str:
+def yaml_text(value: Any) -> str:
     """Return a value as YAML writes it: null, true, 'text', 3."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
     flat = isinstance(value, list) and not any(isinstance(part, list | dict) for part in value)
-    return f"[{', '.join(map(shown, value))}]" if flat else repr(value)
+    return f"[{', '.join(map(yaml_text, value))}]" if flat else repr(value)
 
 
-def near(name: str, names: Iterable[str], prefix: str = "") -> str | None:
+def closest_name(name: str, names: Iterable[str], prefix: str = "") -> str | None:
     """Return the most similar name, compared without the common prefix; None if none is similar."""
     if len(name) > _LONGEST:
         return None
@@ -30,7 +30,7 @@ def near(name: str, names: Iterable[str], prefix: str = "") -> str | None:
     return ends[found[0]] if found else None
 
 
-def meant(word: str, names: Iterable[str]) -> str | None:
+def intended_name(word: str, names: Iterable[str]) -> str | None:
     """Return the only name a word can mean: other case or separators, a prefix, one typo; None if not clear."""
     if len(word) > _LONGEST:
         return None

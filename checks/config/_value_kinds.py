@@ -67,7 +67,7 @@ def truth(value: Any) -> bool | None:
     return True if text in _YES else False if text in _NO else None
 
 
-def refused(key: Key, value: Any) -> str | None:
+def launcher_fault(key: Key, value: Any) -> str | None:
     """Return why the launcher itself fails on a value, even if no worker reads it; None if it does not."""
     if key.plain and not isinstance(value, str):
         return "is not text"
@@ -76,7 +76,7 @@ def refused(key: Key, value: Any) -> str | None:
     return None
 
 
-def fault(key: Key, value: Any) -> str | None:
+def value_fault(key: Key, value: Any) -> str | None:
     """Return what is wrong with a value, as the end of a sentence; None if it is valid."""
     if value is None:
         return None if key.null else "has no value"

@@ -9,8 +9,8 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
 from ._config_file import ARGS, LAUNCH, is_readable, place_of
-from ._schema import DYNAMO, compiles, entries, settings
-from ._spelling import shown
+from ._schema import DYNAMO, enables_compilation, entries, settings
+from ._spelling import yaml_text
 
 
 @check(Severity.WARNING, source=ARGS)
@@ -31,7 +31,7 @@ def config_compile_said_twice(config: Config) -> Answer:
     inner = {DYNAMO.canonical(key): value for key, value in section.items()}.get("dynamo_backend")
     same = isinstance(old, str) and isinstance(inner, str) and old.upper() == inner.upper()
     return Problem(
-        f"dynamo_config is not applied: the top-level dynamo_backend: {shown(old)} replaces it",
+        f"dynamo_config is not applied: the top-level dynamo_backend: {yaml_text(old)} replaces it",
         fix=Fix(edits=(Edit("delete", "dynamo_backend"),) if same else ()),
         place=place_of(config, "dynamo_config"),
     )
@@ -53,7 +53,9 @@ def config_compile_off(config: Config) -> Answer:
     asked = [
         key for key, value in values.items() if key in DYNAMO.keys and value not in (*idle.get(key, ()), False, None)
     ]
-    if compiles(values) or not asked or "dynamo_backend" in values:
+    if enables_compilation(values) or not asked or "dynamo_backend" in values:
         return Ok("its settings take effect")
     at = entries(config, DYNAMO)[asked[0]]
-    return Problem(f"{at}: {shown(values[asked[0]])} has no effect without dynamo_backend", place=place_of(config, at))
+    return Problem(
+        f"{at}: {yaml_text(values[asked[0]])} has no effect without dynamo_backend", place=place_of(config, at)
+    )

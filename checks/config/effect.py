@@ -9,7 +9,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check, co
 from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
-from ._config_file import BROKEN, LAUNCH, PREPARE, TYPES, is_readable, place_of, readable, written
+from ._config_file import BROKEN, LAUNCH, PREPARE, TYPES, is_readable, place_of, skip_if_unreadable, source_text
 
 # Keys that the launcher reads from the command line only (launch.py: the parser's default is not None), with the values
 # that change nothing. same_network has its own check.
@@ -25,7 +25,7 @@ _RENDEZVOUS = ("static", "c10d", "etcd", "etcd-v2")
 _OF_TPUS = ("tpu_name", "tpu_zone", "tpu_use_cluster", "tpu_vm", "tpu_env", "command_file", "commands")
 
 
-@check(Severity.WARNING, source=LAUNCH, given=readable)
+@check(Severity.WARNING, source=LAUNCH, given=skip_if_unreadable)
 def config_key_never_applied(config: Config) -> Answer:
     """The config sets a key that accelerate never applies from a file.
 
@@ -40,15 +40,15 @@ def config_key_never_applied(config: Config) -> Answer:
         return Ok("every key that is set has an effect")
     return tuple(
         Problem(
-            f"{key}: {written(config, key)} has no effect in a file",
-            fix=_given_otherwise(config, key),
+            f"{key}: {source_text(config, key)} has no effect in a file",
+            fix=_command_line_fix(config, key),
             place=place_of(config, key),
         )
         for key in bad
     )
 
 
-def _given_otherwise(config: Config, key: str) -> Fix:
+def _command_line_fix(config: Config, key: str) -> Fix:
     value = config.values[key]
     of_tpus = key not in _BY_MGPU and config.distributed_type in TYPES and config.distributed_type != "XLA"
     unknown = key == "rdzv_backend" and value not in _RENDEZVOUS
@@ -65,7 +65,7 @@ def _given_otherwise(config: Config, key: str) -> Fix:
     return Fix(note, (shell("accelerate launch --{:name} {} ...", key, str(value)),))
 
 
-@check(Severity.INFO, source=PREPARE, given=readable)
+@check(Severity.INFO, source=PREPARE, given=skip_if_unreadable)
 def config_same_network_unread(config: Config) -> Answer:
     """The config sets same_network: true, which accelerate does not read from a file.
 
@@ -103,7 +103,7 @@ def config_tpu_keys_left(config: Config) -> Answer:
     )
 
 
-@check(Severity.INFO, source="https://huggingface.co/docs/accelerate/usage_guides/debug", given=readable)
+@check(Severity.INFO, source="https://huggingface.co/docs/accelerate/usage_guides/debug", given=skip_if_unreadable)
 def config_debug_left_on(config: Config) -> Answer:
     """Debug mode is on.
 
@@ -157,11 +157,11 @@ def config_refused_by_accelerate(config: Config) -> Answer:
         f"accelerate {config.loader.accelerate}: {config.loader.error}",
         fix=commands("mgpu configure --yes"),
         evidence={"error": config.loader.error},
-        place=place_of(config, _meant_key(config)),
+        place=place_of(config, _failing_key(config)),
     )
 
 
-def _meant_key(config: Config) -> str | None:
+def _failing_key(config: Config) -> str | None:
     """Return the key whose value made accelerate fail, if its message names an attribute instead."""
     error = (config.loader.error if config.loader else None) or ""
     return next((key for words, key in _WORDS_OF.items() if words in error and key in config.values), None)

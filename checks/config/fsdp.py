@@ -9,8 +9,8 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check, co
 from mgpu.snapshot import Config, Driver
 
 from ._config_file import LAUNCH, PLUGINS, is_readable, place_of
-from ._schema import FP8, FSDP, NOT_FSDP, SHARDING, entries, fsdp_settings, fsdp_version, has_fsdp, settings
-from ._spelling import meant, shown
+from ._schema import FP8, FSDP, NOT_FSDP, SHARDING, entries, fsdp_settings, fsdp_version, settings, skip_without_fsdp
+from ._spelling import intended_name, yaml_text
 from ._value_kinds import truth
 
 _FSDP2 = "https://huggingface.co/docs/accelerate/concept_guides/fsdp1_vs_fsdp2"
@@ -31,7 +31,7 @@ _OLD_SHARDING = {
 }
 
 
-@check(Severity.WARNING, source=_FSDP2, given=has_fsdp)
+@check(Severity.WARNING, source=_FSDP2, given=skip_without_fsdp)
 def config_fsdp_key_of_other_version(config: Config) -> Answer:
     """fsdp_config sets a key that only the other version of FSDP reads.
 
@@ -43,16 +43,16 @@ def config_fsdp_key_of_other_version(config: Config) -> Answer:
     """
     values = fsdp_settings(config)
     dotted = entries(config, FSDP)
-    found = (_of_two if fsdp_version(values) == 1 else _of_one)(config, values, dotted)
+    found = (_fsdp2_key_problems if fsdp_version(values) == 1 else _fsdp1_key_problems)(config, values, dotted)
     return tuple(found) or Ok(f"every key has an effect with FSDP {fsdp_version(values)}, or sets its default")
 
 
-def _of_two(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str]) -> list[Problem]:
+def _fsdp2_key_problems(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str]) -> list[Problem]:
     """Return the problem of a key that only FSDP 2 reads, in a config of FSDP 1."""
     key, value = "fsdp_reshard_after_forward", values.get("fsdp_reshard_after_forward")
     if value is None:
         return []
-    strategy = meant(str(value), SHARDING)
+    strategy = intended_name(str(value), SHARDING)
     own = values.get("fsdp_sharding_strategy")
     if strategy == (str(own).upper() if own is not None else "FULL_SHARD") or (own == 1 and strategy == "FULL_SHARD"):
         return []  # not read, but the result is the same
@@ -66,7 +66,7 @@ def _of_two(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str]
     holds = f"fsdp_sharding_strategy: {own if own is not None else 'FULL_SHARD'} applies"
     return [
         Problem(
-            f"{dotted[key]}: {shown(value)} is not applied with FSDP 1: {holds}",
+            f"{dotted[key]}: {yaml_text(value)} is not applied with FSDP 1: {holds}",
             "FSDP 1 (the default unless fsdp_version is 2) reads fsdp_sharding_strategy, and the launcher always sets"
             " one.",
             fix,
@@ -76,7 +76,7 @@ def _of_two(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str]
     ]
 
 
-def _of_one(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str]) -> list[Problem]:
+def _fsdp1_key_problems(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str]) -> list[Problem]:
     """Return the problems of keys that only FSDP 1 reads, in a config of FSDP 2, if FSDP 2 behaves differently."""
     found = []
     for key, (same, why) in _OLD.items():
@@ -86,7 +86,11 @@ def _of_one(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str]
             continue
         if key == "fsdp_sync_module_states" and _loading_conflicts(values):
             continue  # reported by config_fsdp_loading_conflict
-        found.append(_unused(config, dotted[key], value, why, Fix("Delete it.", edits=(Edit("delete", dotted[key]),))))
+        found.append(
+            _unused_key_problem(
+                config, dotted[key], value, why, Fix("Delete it.", edits=(Edit("delete", dotted[key]),))
+            )
+        )
     strategy = str(values.get("fsdp_sharding_strategy", 1)).upper()
     strategy = SHARDING[int(strategy) - 1] if strategy in ("1", "2", "3", "4", "5") else strategy
     if strategy in _OLD_SHARDING and not (
@@ -98,14 +102,16 @@ def _of_one(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str]
             edits = (Edit("delete", at), Edit("set", "fsdp_config.fsdp_reshard_after_forward", False))
         why = "FSDP 2 reads fsdp_reshard_after_forward, and shards everything"
         found.append(
-            _unused(config, at, values["fsdp_sharding_strategy"], why, Fix(_OLD_SHARDING[strategy], edits=edits))
+            _unused_key_problem(
+                config, at, values["fsdp_sharding_strategy"], why, Fix(_OLD_SHARDING[strategy], edits=edits)
+            )
         )
     return found
 
 
-def _unused(config: Config, dotted: str, value: Any, why: str, fix: Fix) -> Problem:
+def _unused_key_problem(config: Config, dotted: str, value: Any, why: str, fix: Fix) -> Problem:
     return Problem(
-        f"{dotted}: {shown(value)} is not applied with FSDP 2: {why}",
+        f"{dotted}: {yaml_text(value)} is not applied with FSDP 2: {why}",
         "Only FSDP 1 reads this key.",
         fix,
         {"key": dotted, "fsdp_version": 2},
@@ -118,7 +124,7 @@ def _loading_conflicts(values: Mapping[str, Any]) -> bool:
     return bool(values.get("fsdp_cpu_ram_efficient_loading", True)) and not values.get("fsdp_sync_module_states", True)
 
 
-@check(Severity.ERROR, source=LAUNCH, given=has_fsdp)
+@check(Severity.ERROR, source=LAUNCH, given=skip_without_fsdp)
 def config_fsdp_loading_conflict(config: Config) -> Answer:
     """fsdp_sync_module_states is off, but only rank 0 loads the weights.
 
@@ -139,15 +145,17 @@ def config_fsdp_loading_conflict(config: Config) -> Answer:
         edits = (Edit("delete", at),)
     elif loading is not True and truth(loading) is False:  # "false" in quotes: both were meant to be off
         edits = (Edit("set", dotted["fsdp_cpu_ram_efficient_loading"], False),)
-    given = "which is on by default" if "fsdp_cpu_ram_efficient_loading" not in values else f"which is {shown(loading)}"
+    given = (
+        "which is on by default" if "fsdp_cpu_ram_efficient_loading" not in values else f"which is {yaml_text(loading)}"
+    )
     return Problem(
-        f"{at}: {shown(values['fsdp_sync_module_states'])} contradicts fsdp_cpu_ram_efficient_loading, {given}",
+        f"{at}: {yaml_text(values['fsdp_sync_module_states'])} contradicts fsdp_cpu_ram_efficient_loading, {given}",
         fix=Fix(edits=edits),
         place=place_of(config, at),
     )
 
 
-@check(Severity.ERROR, source=PLUGINS, given=has_fsdp)
+@check(Severity.ERROR, source=PLUGINS, given=skip_without_fsdp)
 def config_fsdp_setting_unsupported(config: Config) -> Answer:
     """fsdp_config has a setting that this version of FSDP, or the rest of the section, does not support.
 

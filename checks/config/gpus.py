@@ -11,29 +11,29 @@ from mgpu.snapshot import Config
 from mgpu.text import counted
 
 from .._wording import gpu_list, whole
-from ._config_file import LAUNCH, expands, place_of, readable, written
+from ._config_file import LAUNCH, has_shell_variable, place_of, skip_if_unreadable, source_text
 
 # What torch's parser of CUDA_VISIBLE_DEVICES accepts besides numbers (torch/cuda/__init__.py _parse_visible_devices).
 _UUID = r"(GPU|MIG)-[0-9A-Za-z/-]+"
 
 
-def chosen(config: Config) -> list[str] | None:
+def selected_gpus(config: Config) -> list[str] | None:
     """Return the GPUs that gpu_ids names; None if it does not select any or is not text.
 
     A trailing comma is ignored: people write "7," to satisfy the launcher, which counts commas.
     """
     value = config.values.get("gpu_ids")
-    if not isinstance(value, str) or value == "all" or expands(value):
+    if not isinstance(value, str) or value == "all" or has_shell_variable(value):
         return None
     entries = [entry.strip() for entry in value.split(",")]
     return entries[:-1] if len(entries) > 1 and not entries[-1] else entries
 
 
-def _known(entry: str) -> bool:
+def _is_gpu_id(entry: str) -> bool:
     return whole(entry) is not None or re.fullmatch(_UUID, entry) is not None
 
 
-@check(Severity.ERROR, source=LAUNCH, given=readable)
+@check(Severity.ERROR, source=LAUNCH, given=skip_if_unreadable)
 def config_gpu_ids_not_text(config: Config) -> Answer:
     """gpu_ids is a number or a list.
 
@@ -45,9 +45,9 @@ def config_gpu_ids_not_text(config: Config) -> Answer:
     value = config.values.get("gpu_ids")
     if value is None or isinstance(value, str):
         return Ok("gpu_ids is text" if value else "gpu_ids does not select GPUs")
-    quoted = _quoted(config, value)
+    quoted = _quoted_ids(config, value)
     return Problem(
-        f"gpu_ids: {written(config, 'gpu_ids')} is not text",
+        f"gpu_ids: {source_text(config, 'gpu_ids')} is not text",
         fix=Fix(
             f'Write gpu_ids: "{quoted}".' if quoted else 'Write the numbers in quotes: gpu_ids: "0,1".',
             edits=(Edit("set", "gpu_ids", quoted),) if quoted else (),
@@ -56,7 +56,7 @@ def config_gpu_ids_not_text(config: Config) -> Answer:
     )
 
 
-def _quoted(config: Config, value: object) -> str | None:
+def _quoted_ids(config: Config, value: object) -> str | None:
     """Return the intended text (0 is "0", [0, 1] is "0,1"); None if it is not certain (0_1 is the number 1)."""
     scalar = config.scalars.get("gpu_ids")
     if type(value) is int and (scalar is None or scalar.text == str(value)):
@@ -65,7 +65,7 @@ def _quoted(config: Config, value: object) -> str | None:
     return ",".join(numbers) if all(whole(number) is not None for number in numbers) and numbers else None
 
 
-@check(Severity.ERROR, source=LAUNCH, given=readable)
+@check(Severity.ERROR, source=LAUNCH, given=skip_if_unreadable)
 def config_gpu_ids_invalid(config: Config) -> Answer:
     """gpu_ids is not a valid list of GPUs.
 
@@ -75,19 +75,19 @@ def config_gpu_ids_invalid(config: Config) -> Answer:
 
     Fix: Write the GPU numbers separated by commas, each once, or leave gpu_ids out.
     """
-    entries = chosen(config)
+    entries = selected_gpus(config)
     if entries is None or config.on_cpu:
         return Skip("gpu_ids does not select GPUs")
     if entries == [""] and config.distributed_type == "NO":
         return Ok("gpu_ids hides all GPUs")
-    bad = [entry for entry in entries if not _known(entry)]
+    bad = [entry for entry in entries if not _is_gpu_id(entry)]
     twice = sorted(entry for entry, times in Counter(entries).items() if times > 1)
     if not bad and not twice:
         return Ok(gpu_list(entries))
     right = _corrected(config.values["gpu_ids"])
     what = "hides all GPUs" if entries == [""] else f"{bad[0]!r} is not a GPU" if bad else f"{twice[0]} is listed twice"
     return Problem(
-        f"gpu_ids: {written(config, 'gpu_ids')}: {what}",
+        f"gpu_ids: {source_text(config, 'gpu_ids')}: {what}",
         fix=Fix(
             f'Write gpu_ids: "{right}".' if right else "Name each GPU once, or leave gpu_ids out to use all.",
             edits=(Edit("set", "gpu_ids", right),) if right else (),
@@ -110,7 +110,12 @@ def _corrected(text: str) -> str | None:
     return ",".join(numbers) if fits else None
 
 
-@check(Severity.ERROR, source=LAUNCH, because_of=("config_gpu_ids_invalid", "config_gpu_ids_not_text"), given=readable)
+@check(
+    Severity.ERROR,
+    source=LAUNCH,
+    because_of=("config_gpu_ids_invalid", "config_gpu_ids_not_text"),
+    given=skip_if_unreadable,
+)
 def config_gpu_ids_single(config: Config) -> Answer:
     """gpu_ids names one GPU, but the type is MULTI_GPU.
 
@@ -126,12 +131,17 @@ def config_gpu_ids_single(config: Config) -> Answer:
     if "," in str(value):
         return Ok(f"gpu_ids: {value}")
     return Problem(
-        f"gpu_ids: {written(config, 'gpu_ids')} with {config.distributed_type}: fewer than two GPUs",
+        f"gpu_ids: {source_text(config, 'gpu_ids')} with {config.distributed_type}: fewer than two GPUs",
         place=place_of(config, "gpu_ids"),
     )
 
 
-@check(Severity.ERROR, source=LAUNCH, because_of=("config_gpu_ids_invalid", "config_gpu_ids_single"), given=readable)
+@check(
+    Severity.ERROR,
+    source=LAUNCH,
+    because_of=("config_gpu_ids_invalid", "config_gpu_ids_single"),
+    given=skip_if_unreadable,
+)
 def config_gpu_ids_too_few(config: Config) -> Answer:
     """gpu_ids names fewer GPUs than the config starts ranks.
 
@@ -140,10 +150,10 @@ def config_gpu_ids_too_few(config: Config) -> Answer:
 
     Fix: Name one GPU for each rank.
     """
-    entries, ranks = chosen(config), config.ranks_here
+    entries, ranks = selected_gpus(config), config.ranks_here
     if entries is None or ranks is None or config.distributed_type not in GPU_TYPES:
         return Skip("gpu_ids does not select GPUs, or the number of ranks is not known")
-    if ranks <= len(entries) or not all(_known(entry) for entry in entries):
+    if ranks <= len(entries) or not all(_is_gpu_id(entry) for entry in entries):
         return Ok(f"{counted(ranks, 'rank')} on {gpu_list(entries)}")
     return Problem(
         f"gpu_ids names {counted(len(entries), 'GPU')} for {ranks} ranks",
@@ -152,7 +162,7 @@ def config_gpu_ids_too_few(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=LAUNCH, given=readable)
+@check(Severity.WARNING, source=LAUNCH, given=skip_if_unreadable)
 def config_gpu_ids_idle(config: Config) -> Answer:
     """gpu_ids names more GPUs than the config starts ranks.
 
@@ -161,10 +171,10 @@ def config_gpu_ids_idle(config: Config) -> Answer:
 
     Fix: Set num_processes to the number of GPUs named.
     """
-    entries, ranks = chosen(config), config.ranks_here
+    entries, ranks = selected_gpus(config), config.ranks_here
     if entries is None or ranks is None or config.distributed_type not in (*GPU_TYPES, "NO"):
         return Skip("gpu_ids does not select GPUs, or the number of ranks is not known")
-    if len(entries) <= ranks or not all(_known(entry) for entry in entries):
+    if len(entries) <= ranks or not all(_is_gpu_id(entry) for entry in entries):
         return Ok(f"{counted(ranks, 'rank')} on {gpu_list(entries)}")
     return Problem(
         f"gpu_ids names {len(entries)} GPUs for {counted(ranks, 'rank')}: {gpu_list(entries[ranks:])} idle",

@@ -10,8 +10,8 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config
 from mgpu.text import counted
 
-from ._config_file import ARGS, BROKEN, LAUNCH, parsed, place_of, readable, suggestion
-from ._spelling import meant
+from ._config_file import ARGS, BROKEN, LAUNCH, is_mapping, place_of, skip_if_unreadable, suggestion
+from ._spelling import intended_name
 
 # fmt: off
 # Top-level keys of ClusterConfig (1.15), and keys of older versions that the loader migrates.
@@ -103,7 +103,7 @@ def section_of(key: str) -> str | None:
     return next((name for name, (start, others) in _SECTIONS.items() if key.startswith(start) or key in others), None)
 
 
-@check(Severity.ERROR, source=ARGS, given=readable)
+@check(Severity.ERROR, source=ARGS, given=skip_if_unreadable)
 def config_key_unknown(config: Config) -> Answer:
     """The config has a key that accelerate does not have.
 
@@ -117,10 +117,10 @@ def config_key_unknown(config: Config) -> Answer:
         return Ok(f"accelerate {config.loader.accelerate} accepts {', '.join(newer)}")
     if not unknown:
         return Ok(f"{counted(len(config.values), 'key')}, all known")
-    return tuple(_unknown(config, key) for key in unknown)
+    return tuple(_unknown_key_problem(config, key) for key in unknown)
 
 
-def _unknown(config: Config, key: str) -> Problem:
+def _unknown_key_problem(config: Config, key: str) -> Problem:
     hint, fix = _advice(config, key)
     return Problem(f"unknown key {key!r}{hint}", fix=fix, place=place_of(config, key))
 
@@ -140,7 +140,7 @@ def _advice(config: Config, key: str) -> tuple[str, Fix]:
         return ": use mixed_precision for the precision", fix
     called = _other_name(config, key)
     # use_gpu is one letter away from use_cpu, but means the opposite.
-    target = called or meant(key, [name for name in _KEYS if name != "use_cpu"])
+    target = called or intended_name(key, [name for name in _KEYS if name != "use_cpu"])
     edits = (Edit("rename", key, to=target),) if target and target not in config.values else ()
     hint = f". accelerate calls it {called}" if called else suggestion(key, _KEYS)
     return hint, Fix(f"Write {target}." if target else "Correct the name or delete the line.", edits=edits)
@@ -154,7 +154,7 @@ def _other_name(config: Config, key: str) -> str | None:
     return _OTHER_NAMES.get(plain)
 
 
-@check(Severity.ERROR, source=ARGS, given=readable)
+@check(Severity.ERROR, source=ARGS, given=skip_if_unreadable)
 def config_key_removed(config: Config) -> Answer:
     """The config has a key that accelerate has removed.
 
@@ -177,7 +177,7 @@ def config_key_removed(config: Config) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=LAUNCH, given=readable)
+@check(Severity.ERROR, source=LAUNCH, given=skip_if_unreadable)
 def config_key_of_the_command_line(config: Config) -> Answer:
     """The config has an option of `accelerate launch` that is not a config key.
 
@@ -189,10 +189,10 @@ def config_key_of_the_command_line(config: Config) -> Answer:
     bad = [key for key in unknown_keys(config) if key in _FLAGS]
     if not bad:
         return Ok("no command-line options")
-    return tuple(_flag(config, key) for key in bad)
+    return tuple(_flag_problem(config, key) for key in bad)
 
 
-def _flag(config: Config, key: str) -> Problem:
+def _flag_problem(config: Config, key: str) -> Problem:
     value: Any = config.values[key]
     kind = {
         "multi_gpu": "MULTI_GPU",
@@ -214,7 +214,7 @@ def _flag(config: Config, key: str) -> Problem:
     return Problem(f"{key} is an option of accelerate launch, not a config key", fix=fix, place=place_of(config, key))
 
 
-@check(Severity.ERROR, source=ARGS, given=readable)
+@check(Severity.ERROR, source=ARGS, given=skip_if_unreadable)
 def config_key_outside_its_section(config: Config) -> Answer:
     """A key of a section is at the top level.
 
@@ -230,14 +230,14 @@ def config_key_outside_its_section(config: Config) -> Answer:
     return tuple(
         Problem(
             f"{key} belongs under {section}",
-            fix=Fix(f"Move it under {section}:", edits=_move(config, key, section)),
+            fix=Fix(f"Move it under {section}:", edits=_move_edits(config, key, section)),
             place=place_of(config, key),
         )
         for key, section in found
     )
 
 
-def _move(config: Config, key: str, section: str) -> tuple[Edit, ...]:
+def _move_edits(config: Config, key: str, section: str) -> tuple[Edit, ...]:
     """Return the edit that moves a key to its section, if the type uses it and the key is not there yet."""
     inside = config.values.get(section)
     free = inside is None or (isinstance(inside, dict) and key not in inside)
@@ -254,7 +254,7 @@ def config_environment_unknown(config: Config) -> Answer:
 
     Fix: Write LOCAL_MACHINE, even on a Slurm cluster.
     """
-    if not parsed(config):
+    if not is_mapping(config):
         return Skip(BROKEN)
     value = config.values.get("compute_environment", "LOCAL_MACHINE")
     if value == "LOCAL_MACHINE":

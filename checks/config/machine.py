@@ -14,8 +14,8 @@ from mgpu.text import counted
 
 from .._gpus import usable_count
 from .._wording import gpu_list, whole
-from ._config_file import BROKEN, LAUNCH, here, is_readable, place_of, readable
-from .gpus import chosen
+from ._config_file import BROKEN, LAUNCH, is_readable, place_of, skip_if_away, skip_if_unreadable
+from .gpus import selected_gpus
 
 _ZERO_PAPER = "https://arxiv.org/abs/1910.02054"
 _PLAN = "mgpu configure --plan --params {:id} --train {:id} --optimizer {:id}"
@@ -27,7 +27,7 @@ _CLI = "https://huggingface.co/docs/accelerate/package_reference/cli"
     Severity.ERROR,
     source=_CLI,
     because_of=("visible_devices_cut_short", "visible_devices_hide_all", "gpu_lost", "config_gpu_ids_too_few"),
-    given=here,
+    given=skip_if_away,
 )
 def config_more_ranks_than_gpus(config: Config, visible: Visible, driver: Driver) -> Answer:
     """The config starts more processes on this machine than it has visible GPUs.
@@ -56,7 +56,7 @@ def config_more_ranks_than_gpus(config: Config, visible: Visible, driver: Driver
     )
 
 
-@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/issues/2818", given=here)
+@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/issues/2818", given=skip_if_away)
 def config_leaves_gpus_idle(config: Config, visible: Visible) -> Answer:
     """The config uses fewer GPUs than are visible.
 
@@ -80,7 +80,7 @@ def config_leaves_gpus_idle(config: Config, visible: Visible) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=LAUNCH, because_of=("config_gpu_ids_invalid",), given=readable)
+@check(Severity.ERROR, source=LAUNCH, because_of=("config_gpu_ids_invalid",), given=skip_if_unreadable)
 def config_gpu_ids_not_here(config: Config, gpus: tuple[Gpu, ...]) -> Answer:
     """gpu_ids names a GPU that this machine does not have.
 
@@ -88,7 +88,7 @@ def config_gpu_ids_not_here(config: Config, gpus: tuple[Gpu, ...]) -> Answer:
 
     Fix: Name each GPU once, or leave gpu_ids out to use all.
     """
-    entries = chosen(config)
+    entries = selected_gpus(config)
     number = sum(gpu.permitted for gpu in gpus)  # CUDA counts only these
     if entries is None or not number:
         return Skip("gpu_ids does not select GPUs, or there are no GPUs")
@@ -103,7 +103,7 @@ def config_gpu_ids_not_here(config: Config, gpus: tuple[Gpu, ...]) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=LAUNCH, given=readable)
+@check(Severity.WARNING, source=LAUNCH, given=skip_if_unreadable)
 def config_gpu_ids_override_mask(config: Config, env: Mapping[str, str]) -> Answer:
     """gpu_ids overrides the CUDA_VISIBLE_DEVICES of this shell.
 
@@ -112,7 +112,7 @@ def config_gpu_ids_override_mask(config: Config, env: Mapping[str, str]) -> Answ
 
     Fix: Leave gpu_ids out, so that the variable applies.
     """
-    entries, mask = chosen(config), env.get("CUDA_VISIBLE_DEVICES", "").strip()
+    entries, mask = selected_gpus(config), env.get("CUDA_VISIBLE_DEVICES", "").strip()
     if entries is None or not mask:
         return Ok("only one of the two selects GPUs")
     allowed = [entry.strip() for entry in mask.split(",") if entry.strip()]
@@ -151,7 +151,9 @@ def config_exceeds_slurm_grant(config: Config, slurm: Slurm) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="https://huggingface.co/docs/accelerate/package_reference/utilities", given=here)
+@check(
+    Severity.WARNING, source="https://huggingface.co/docs/accelerate/package_reference/utilities", given=skip_if_away
+)
 def config_type_of_other_hardware(config: Config, driver: Driver) -> Answer:
     """The type is for hardware of another vendor, but this machine has NVIDIA GPUs.
 
@@ -173,7 +175,7 @@ def config_type_of_other_hardware(config: Config, driver: Driver) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=here)
+@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=skip_if_away)
 def config_cpu_with_gpu_type(config: Config, driver: Driver) -> Answer:
     """use_cpu is true, but the type is for GPUs.
 
@@ -196,7 +198,7 @@ def config_cpu_with_gpu_type(config: Config, driver: Driver) -> Answer:
     )
 
 
-@check(Severity.INFO, source="measured accelerate 1.15 torch 2.13 2026-11", given=here)
+@check(Severity.INFO, source="measured accelerate 1.15 torch 2.13 2026-11", given=skip_if_away)
 def config_runs_on_cpu(config: Config, driver: Driver) -> Answer:
     """There is no NVIDIA GPU here: the ranks of this config will run on the CPU.
 
@@ -215,7 +217,7 @@ def config_runs_on_cpu(config: Config, driver: Driver) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=_ZERO_PAPER, because_of=("config_more_ranks_than_gpus",), given=here)
+@check(Severity.WARNING, source=_ZERO_PAPER, because_of=("config_more_ranks_than_gpus",), given=skip_if_away)
 def config_model_too_large(config: Config, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """The model this config was made for does not fit on the GPUs here.
 
@@ -236,7 +238,7 @@ def config_model_too_large(config: Config, gpus: tuple[Gpu, ...], visible: Visib
     if room is None:
         return Skip("the memory of the GPUs is not known")
     model = config.model
-    each = _needed(model, strategy, ranks, config.precision, offload)
+    each = _memory_need(model, strategy, ranks, config.precision, offload)
     name, needed = STRATEGY_NAMES[strategy], gib(each.resident_bytes)
     if fits(each, room):
         return Ok(f"{name} needs {needed} of {gib(room)}, before activations")
@@ -249,7 +251,7 @@ def config_model_too_large(config: Config, gpus: tuple[Gpu, ...], visible: Visib
     )
 
 
-def _needed(model: Model, strategy: str, ranks: int, precision: str, offload: bool) -> Need:
+def _memory_need(model: Model, strategy: str, ranks: int, precision: str, offload: bool) -> Need:
     split = partial(need, model.params, strategy=strategy, ranks=ranks, precision=precision, offload=offload)
     return split(optimizer=model.optimizer, train=model.train, trainable=model.trainable)
 

@@ -35,7 +35,7 @@ def _product(sizes: Mapping[str, int]) -> str:
     return " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
 
 
-def _at(config: Config, sizes: Mapping[str, int]) -> str:
+def _first_size_key(config: Config, sizes: Mapping[str, int]) -> str:
     """Return the first key that sets a size above 1; the section if there is none."""
     dotted = entries(config, PARALLELISM)
     large = [f"{_PREFIX}{name}_size" for name, size in sizes.items() if size > 1]
@@ -63,7 +63,7 @@ def config_parallel_sizes_mismatch(config: Config) -> Answer:
         f"{_product(sizes)} = {whole}, but num_processes is {ranks}",
         fix=Fix(f"Write sizes whose product is {ranks}, or num_processes: {whole}."),
         evidence={"product": whole, "ranks": ranks},
-        place=place_of(config, _at(config, sizes)),
+        place=place_of(config, _first_size_key(config, sizes)),
     )
 
 
@@ -103,7 +103,7 @@ def config_parallel_kind_invalid(config: Config) -> Answer:
         found = (f"parallelism_config does not support {what}", "Write fsdp_version: 2 in fsdp_config.")
     if found is None:
         return Ok(f"{_product(sizes)} with {kind}")
-    return Problem(found[0], fix=Fix(found[1]), place=place_of(config, _at(config, sizes)))
+    return Problem(found[0], fix=Fix(found[1]), place=place_of(config, _first_size_key(config, sizes)))
 
 
 @check(Severity.ERROR, source=_MEGATRON_DOCS, because_of=("config_processes_invalid",))

@@ -7,7 +7,7 @@ from mgpu.planning.memory import PRECISIONS
 from mgpu.planning.requirements import BF16, FP8
 from mgpu.snapshot import Config, Gpu, Visible
 
-from ._config_file import ARGS, PREPARE, expands, is_readable, place_of, readable, written
+from ._config_file import ARGS, PREPARE, has_shell_variable, is_readable, place_of, skip_if_unreadable, source_text
 from ._schema import precision
 
 _QUOTED = {"no": "'no' in quotes, which means fp32"}
@@ -21,7 +21,7 @@ _MEANT = {
 # fmt: on
 
 
-@check(Severity.ERROR, source=PREPARE, given=readable)
+@check(Severity.ERROR, source=PREPARE, given=skip_if_unreadable)
 def config_precision_invalid(config: Config) -> Answer:
     """mixed_precision is not one of no, fp16, bf16, fp8.
 
@@ -32,10 +32,10 @@ def config_precision_invalid(config: Config) -> Answer:
     value = config.values.get("mixed_precision")
     if value is None or (isinstance(value, str) and value.lower() in PRECISIONS):
         return Ok(f"{value or 'none'}")
-    if expands(value):
+    if has_shell_variable(value):
         return Skip("mixed_precision contains a shell variable")
     sure = "no" if value is False else _MEANT.get(str(value).strip().lower())
-    shown = written(config, "mixed_precision")
+    shown = source_text(config, "mixed_precision")
     hint = " without quotes means false in YAML" if value is False else f". Did you mean {sure}?" if sure else ""
     return Problem(
         f"mixed_precision: {shown}{hint}",
@@ -54,7 +54,7 @@ def config_precision_invalid(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=ARGS, given=readable)
+@check(Severity.WARNING, source=ARGS, given=skip_if_unreadable)
 def config_precision_twice(config: Config) -> Answer:
     """The config has both mixed_precision and the old key fp16.
 
@@ -67,7 +67,8 @@ def config_precision_twice(config: Config) -> Answer:
     if "fp16" not in values or "mixed_precision" not in values:
         return Ok("the precision is set once")
     return Problem(
-        f"fp16: {written(config, 'fp16')} is overridden by mixed_precision: {written(config, 'mixed_precision')}",
+        f"fp16: {source_text(config, 'fp16')} is overridden by"
+        f" mixed_precision: {source_text(config, 'mixed_precision')}",
         fix=Fix(edits=(Edit("delete", "fp16"),)),
         place=place_of(config, "fp16"),
     )

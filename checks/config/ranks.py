@@ -12,16 +12,16 @@ from ._config_file import (
     LAUNCH,
     SIMPLE_TYPES,
     TYPES,
-    as_whole,
-    expands,
+    as_integer,
+    has_shell_variable,
     is_readable,
     place_of,
-    readable,
+    skip_if_unreadable,
+    source_text,
     started_by_torchrun,
     suggestion,
-    written,
 )
-from ._spelling import meant
+from ._spelling import intended_name
 
 _TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 
@@ -40,7 +40,7 @@ _ASK_THE_USER = -1  # the loader's value for a missing number; the launcher reje
 _COUNTED_AT_LAUNCH = ("auto", "gpu", "cpu", "xpu")
 
 
-@check(Severity.ERROR, source=ARGS, because_of=("config_environment_unknown",), given=readable)
+@check(Severity.ERROR, source=ARGS, because_of=("config_environment_unknown",), given=skip_if_unreadable)
 def config_type_invalid(config: Config) -> Answer:
     """distributed_type is missing or not one of accelerate's types.
 
@@ -62,20 +62,20 @@ def config_type_invalid(config: Config) -> Answer:
     given = value.strip() if isinstance(value, str) else ""
     word = given.upper()
     called = _RENAMED.get(word) or _COLLOQUIAL.get(word)
-    sure = _RENAMED.get(word) or meant(given, TYPES)
+    sure = _RENAMED.get(word) or intended_name(given, TYPES)
     hint = f". accelerate calls it {called}" if called else suggestion(word, TYPES) if word else ""
     return Problem(
-        f"distributed_type: {written(config, 'distributed_type')} does not exist{hint}",
+        f"distributed_type: {source_text(config, 'distributed_type')} does not exist{hint}",
         f"accelerate supports {', '.join(TYPES)}.",
         Fix(
-            _write(sure or called) if sure or called else "For DDP on several GPUs, write MULTI_GPU.",
+            _write_text(sure or called) if sure or called else "For DDP on several GPUs, write MULTI_GPU.",
             edits=(Edit("set", "distributed_type", sure),) if sure else (),
         ),
         place=place_of(config, "distributed_type"),
     )
 
 
-def _write(name: str | None) -> str:
+def _write_text(name: str | None) -> str:
     return "Write 'NO', including the quotes." if name == "NO" else f"Write {name}."
 
 
@@ -99,18 +99,18 @@ def config_processes_invalid(config: Config) -> Answer:
         )
     if config.distributed_type in SIMPLE_TYPES and isinstance(given, int | float) and given != _ASK_THE_USER:
         return Ok(f"{config.distributed_type} starts one process, whatever num_processes is")
-    if expands(given) or _left_to_torchrun(config):
-        return Skip(f"num_processes: {written(config, 'num_processes')} is not a number")
+    if has_shell_variable(given) or _left_to_torchrun(config):
+        return Skip(f"num_processes: {source_text(config, 'num_processes')} is not a number")
     computes = config.num_machines > 1 or not started_by_torchrun(
         config
     )  # the launcher computes with it, which fails on text
     if config.num_processes is not None and not (computes and isinstance(given, str)):
         return Ok(f"{config.num_processes} processes")
-    whole = as_whole(given)
+    whole = as_integer(given)
     return Problem(
         "num_processes is missing"
         if given is None
-        else f"num_processes: {written(config, 'num_processes')} is not a whole number of at least 1",
+        else f"num_processes: {source_text(config, 'num_processes')} is not a whole number of at least 1",
         "There is one process per GPU, counted over all nodes.",
         Fix(
             f"Write {whole}." if whole else "Write the number of GPUs you want to use.",
@@ -144,12 +144,12 @@ def config_processes_left_open(config: Config) -> Answer:
     if not _left_to_torchrun(config):
         return Ok("the number of processes is not left to torchrun")
     return Problem(
-        f"num_processes: {written(config, 'num_processes')} is counted at launch",
+        f"num_processes: {source_text(config, 'num_processes')} is counted at launch",
         place=place_of(config, "num_processes"),
     )
 
 
-@check(Severity.ERROR, source=LAUNCH, given=readable)
+@check(Severity.ERROR, source=LAUNCH, given=skip_if_unreadable)
 def config_machines_invalid(config: Config) -> Answer:
     """num_machines is not a whole number.
 
@@ -160,11 +160,11 @@ def config_machines_invalid(config: Config) -> Answer:
     given = config.values.get("num_machines", 1)
     if type(given) is int or _counts_as_one(given):
         return Ok(f"{given} nodes" if given != 1 else "1 node")
-    if expands(given):
+    if has_shell_variable(given):
         return Skip("num_machines contains a shell variable")
-    whole = as_whole(given)
+    whole = as_integer(given)
     return Problem(
-        f"num_machines: {written(config, 'num_machines')} is not a whole number",
+        f"num_machines: {source_text(config, 'num_machines')} is not a whole number",
         fix=Fix(
             f"Write {whole}." if whole else "Write the number of nodes.",
             edits=(Edit("set", "num_machines", whole),) if whole else (),
@@ -178,7 +178,7 @@ def _counts_as_one(given: object) -> bool:
     return isinstance(given, int | float) and not (type(given) is int and given >= 1) and given <= 1
 
 
-@check(Severity.WARNING, source=LAUNCH, given=readable)
+@check(Severity.WARNING, source=LAUNCH, given=skip_if_unreadable)
 def config_machines_taken_as_one(config: Config) -> Answer:
     """num_machines is 0, negative or not a whole number, and accelerate treats it as 1.
 
@@ -191,7 +191,7 @@ def config_machines_taken_as_one(config: Config) -> Answer:
     if not _counts_as_one(given):
         return Ok("num_machines is at least 1" if type(given) is int else "covered by config_machines_invalid")
     return Problem(
-        f"num_machines: {written(config, 'num_machines')} is treated as 1",
+        f"num_machines: {source_text(config, 'num_machines')} is treated as 1",
         fix=Fix(edits=(Edit("set", "num_machines", 1),)),
         place=place_of(config, "num_machines"),
     )

@@ -13,12 +13,12 @@ from ._config_file import (
     LAUNCH,
     PREPARE,
     SIMPLE_TYPES,
-    as_whole,
-    expands,
+    as_integer,
+    has_shell_variable,
     place_of,
-    readable,
+    skip_if_unreadable,
+    source_text,
     started_by_torchrun,
-    written,
 )
 
 _PORTS = "https://man7.org/linux/man-pages/man7/ip.7.html"
@@ -28,7 +28,7 @@ _STARTED = "a config for {engine}, which sets address, port and rank when it sta
 _OF_THIS_MACHINE = ("localhost", "127.0.0.1", "0.0.0.0", "::1")
 
 
-def _meets(config: Config) -> bool:
+def _uses_main_process_ip(config: Config) -> bool:
     """Whether the launcher uses main_process_ip.
 
     torchrun does, and the simple launcher asserts that it is set. Of DeepSpeed's multi-node launchers, only `standard`
@@ -41,7 +41,7 @@ def _loopback(address: str) -> bool:
     return address in ("localhost", "::1", "[::1]") or address.startswith("127.")
 
 
-@check(Severity.ERROR, source=PREPARE, given=readable)
+@check(Severity.ERROR, source=PREPARE, given=skip_if_unreadable)
 def config_master_missing(config: Config) -> Answer:
     """A config for several nodes has no main_process_ip.
 
@@ -52,7 +52,7 @@ def config_master_missing(config: Config) -> Answer:
     """
     if config.num_machines < 2:
         return Skip("one node needs no address")
-    if not _meets(config):
+    if not _uses_main_process_ip(config):
         return Skip(f"{config.distributed_type} does not use main_process_ip")
     address = config.values.get("main_process_ip")
     if address is not None and str(address).strip():
@@ -69,7 +69,7 @@ def config_master_missing(config: Config) -> Answer:
     )
 
 
-@check(Severity.ERROR, source="measured two network namespaces 2026-11", given=readable)
+@check(Severity.ERROR, source="measured two network namespaces 2026-11", given=skip_if_unreadable)
 def config_master_is_loopback(config: Config) -> Answer:
     """A config for several nodes has a loopback address as main_process_ip.
 
@@ -81,7 +81,7 @@ def config_master_is_loopback(config: Config) -> Answer:
     """
     if config.num_machines < 2:
         return Skip("one node may use the loopback address")
-    if not _meets(config):
+    if not _uses_main_process_ip(config):
         return Skip(f"{config.distributed_type} does not use main_process_ip")
     address = str(config.values.get("main_process_ip") or "").strip()
     if not address:
@@ -95,7 +95,7 @@ def config_master_is_loopback(config: Config) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=PREPARE, given=readable)
+@check(Severity.ERROR, source=PREPARE, given=skip_if_unreadable)
 def config_master_invalid(config: Config) -> Answer:
     """main_process_ip is neither an address nor a host name.
 
@@ -105,37 +105,43 @@ def config_master_invalid(config: Config) -> Answer:
     Fix: Write the address only; the port goes into main_process_port.
     """
     value = config.values.get("main_process_ip")
-    if config.num_machines < 2 or not _meets(config) or value is None or not str(value).strip() or expands(value):
+    if (
+        config.num_machines < 2
+        or not _uses_main_process_ip(config)
+        or value is None
+        or not str(value).strip()
+        or has_shell_variable(value)
+    ):
         return Skip("main_process_ip is not set or not used")
-    fault, edits = _amiss(config, value)
+    fault, edits = _address_fault(config, value)
     if not fault:
         return Ok(f"{value}")
     good = next((edit.value for edit in edits if edit.key == "main_process_ip"), None)
     return Problem(
-        f"main_process_ip: {written(config, 'main_process_ip')} {fault}",
+        f"main_process_ip: {source_text(config, 'main_process_ip')} {fault}",
         fix=Fix(f"Write main_process_ip: {good}." if good else "Write only the address or the host name.", edits=edits),
         place=place_of(config, "main_process_ip"),
     )
 
 
-def _amiss(config: Config, value: object) -> tuple[str, tuple[Edit, ...]]:
+def _address_fault(config: Config, value: object) -> tuple[str, tuple[Edit, ...]]:
     """Return what is wrong with an address, and the edits if only one fix is possible."""
     if not isinstance(value, str):
         return "is not an address", ()
     address = re.sub(r"^[a-z]+://", "", value.strip()).rstrip("/")
     host, _, port = address.partition(":")
-    if port.isdecimal() and port.isascii() and len(port) <= 5 and _fault_of(host) == "":
+    if port.isdecimal() and port.isascii() and len(port) <= 5 and _host_fault(host) == "":
         given = config.values.get("main_process_port")
         moved = (Edit("set", "main_process_ip", host), Edit("set", "main_process_port", int(port)))
         return "includes a port", moved if given in (None, int(port)) else ()
-    fault = _fault_of(address)
+    fault = _host_fault(address)
     if not fault and address != value:
         what = "has spaces around it" if address == value.strip() else "is a URL"
         return what, (Edit("set", "main_process_ip", address),)
     return fault, ()
 
 
-def _fault_of(address: str) -> str:
+def _host_fault(address: str) -> str:
     """Return why this is not an IPv4 address, host name or IPv6 address; "" if it is one."""
     parts = address.split(".")
     if all(part.isascii() and part.isdecimal() for part in parts):
@@ -147,7 +153,7 @@ def _fault_of(address: str) -> str:
     return "" if re.fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", plain) else "is not a host name"
 
 
-@check(Severity.WARNING, source=PREPARE, given=readable)
+@check(Severity.WARNING, source=PREPARE, given=skip_if_unreadable)
 def config_master_ignored(config: Config) -> Answer:
     """A config for one node sets main_process_ip.
 
@@ -159,17 +165,17 @@ def config_master_ignored(config: Config) -> Answer:
     address = config.values.get("main_process_ip")
     if config.num_machines > 1 or address is None or not str(address).strip():
         return Ok("no unused address")
-    if expands(config.values.get("num_machines")):
+    if has_shell_variable(config.values.get("num_machines")):
         return Skip(_UNCOUNTED)
     if str(address).strip() in _OF_THIS_MACHINE:
         return Ok(f"{address} is this machine")
     return Problem(
-        f"main_process_ip: {written(config, 'main_process_ip')} has no effect with one node",
+        f"main_process_ip: {source_text(config, 'main_process_ip')} has no effect with one node",
         place=place_of(config, "main_process_ip"),
     )
 
 
-@check(Severity.ERROR, source=PREPARE, given=readable)
+@check(Severity.ERROR, source=PREPARE, given=skip_if_unreadable)
 def config_port_invalid(config: Config) -> Answer:
     """main_process_port is not a port number.
 
@@ -188,7 +194,7 @@ def config_port_invalid(config: Config) -> Answer:
             Fix("Write a port that is free on the first node, for example 29500."),
             place=place_of(config, "num_machines"),
         )
-    if port is None or expands(port):
+    if port is None or has_shell_variable(port):
         return Skip("no port is set")
     if config.distributed_type in SIMPLE_TYPES and config.num_machines == 1 and (config.num_processes or 1) == 1:
         return Skip("one process needs no port")
@@ -199,9 +205,9 @@ def config_port_invalid(config: Config) -> Answer:
         if port == 0
         else "Ports are numbers from 1 to 65535, written without quotes."
     )
-    whole = as_whole(port)
+    whole = as_integer(port)
     return Problem(
-        f"main_process_port: {written(config, 'main_process_port')}",
+        f"main_process_port: {source_text(config, 'main_process_port')}",
         why,
         Fix(
             f"Write {whole}." if whole else "Write a free port, for example 29500.",
@@ -211,7 +217,7 @@ def config_port_invalid(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=_PORTS, given=readable)
+@check(Severity.WARNING, source=_PORTS, given=skip_if_unreadable)
 def config_port_privileged(config: Config) -> Answer:
     """main_process_port is below 1024.
 
@@ -226,7 +232,7 @@ def config_port_privileged(config: Config) -> Answer:
     return Problem(f"main_process_port: {port} can only be used by root", place=place_of(config, "main_process_port"))
 
 
-@check(Severity.ERROR, source=PREPARE, given=readable)
+@check(Severity.ERROR, source=PREPARE, given=skip_if_unreadable)
 def config_machine_rank_invalid(config: Config) -> Answer:
     """machine_rank is not a valid node number.
 
@@ -238,20 +244,20 @@ def config_machine_rank_invalid(config: Config) -> Answer:
     if config.num_machines < 2 or not started_by_torchrun(config):
         return Skip("machine_rank is not used")
     rank = config.values.get("machine_rank", 0)
-    if expands(rank):
+    if has_shell_variable(rank):
         return Skip("machine_rank contains a shell variable")
-    whole = rank if isinstance(rank, int) else as_whole(rank)
+    whole = rank if isinstance(rank, int) else as_integer(rank)
     if whole is not None and 0 <= whole < config.num_machines:
         return Ok(f"node {whole} of {config.num_machines}")
     return Problem(
-        f"machine_rank: {written(config, 'machine_rank')} of {counted(config.num_machines, 'node')}",
+        f"machine_rank: {source_text(config, 'machine_rank')} of {counted(config.num_machines, 'node')}",
         f"The nodes are numbered from 0 to {config.num_machines - 1}.",
         commands("accelerate launch --machine_rank 0 ..."),
         place=place_of(config, "machine_rank"),
     )
 
 
-@check(Severity.WARNING, source=PREPARE, given=readable)
+@check(Severity.WARNING, source=PREPARE, given=skip_if_unreadable)
 def config_machine_rank_ignored(config: Config) -> Answer:
     """A config for one node has a machine_rank other than 0.
 
@@ -263,15 +269,15 @@ def config_machine_rank_ignored(config: Config) -> Answer:
     rank = config.values.get("machine_rank")
     if config.num_machines > 1 or rank in (None, 0, "0", False):
         return Ok("no unused machine_rank")
-    if expands(config.values.get("num_machines")):
+    if has_shell_variable(config.values.get("num_machines")):
         return Skip(_UNCOUNTED)
     return Problem(
-        f"machine_rank: {written(config, 'machine_rank')} has no effect with one node",
+        f"machine_rank: {source_text(config, 'machine_rank')} has no effect with one node",
         place=place_of(config, "machine_rank"),
     )
 
 
-@check(Severity.INFO, source=LAUNCH, given=readable)
+@check(Severity.INFO, source=LAUNCH, given=skip_if_unreadable)
 def config_machine_rank_fixed(config: Config) -> Answer:
     """The config has the machine_rank of one node of several.
 

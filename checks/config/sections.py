@@ -9,7 +9,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 from mgpu.text import counted
 
-from ._config_file import BROKEN, LAUNCH, PLUGINS, is_readable, place_of, readable
+from ._config_file import BROKEN, LAUNCH, PLUGINS, is_readable, place_of, skip_if_unreadable
 from ._schema import (
     DEEPSPEED,
     DEEPSPEED_JSON,
@@ -19,15 +19,15 @@ from ._schema import (
     LAUNCHER,
     MEGATRON,
     SECTIONS,
-    compiles,
-    counts,
+    enables_compilation,
     entries,
-    named,
+    is_applied,
+    nested_keys,
     precision,
     settings,
 )
-from ._spelling import meant, near, shown
-from ._value_kinds import Section, fault
+from ._spelling import closest_name, intended_name, yaml_text
+from ._value_kinds import Section, value_fault
 
 _CONFIG_DOCS = "https://huggingface.co/docs/accelerate/package_reference/cli"
 
@@ -46,10 +46,12 @@ def config_section_unreadable(config: Config) -> Answer:
     value = config.values.get(DEEPSPEED.name)
     if value is None or isinstance(value, Mapping):
         return Ok("deepspeed_config has keys")
-    return Problem(f"deepspeed_config is {_form(value)}, not keys with values", place=place_of(config, DEEPSPEED.name))
+    return Problem(
+        f"deepspeed_config is {_value_form(value)}, not keys with values", place=place_of(config, DEEPSPEED.name)
+    )
 
 
-@check(Severity.WARNING, source=LAUNCH, given=readable)
+@check(Severity.WARNING, source=LAUNCH, given=skip_if_unreadable)
 def config_section_not_mapping(config: Config) -> Answer:
     """A nested section is not a mapping of keys.
 
@@ -66,7 +68,7 @@ def config_section_not_mapping(config: Config) -> Answer:
         return Ok(f"{counted(sum(bool(value) for value in values.values()), 'section')} with keys")
     return tuple(
         Problem(
-            f"{name} is {_form(value)}, not keys with values: accelerate ignores it",
+            f"{name} is {_value_form(value)}, not keys with values: accelerate ignores it",
             fix=Fix(f"Write {name}: and below it, indented, one key: value per line."),
             place=place_of(config, name),
         )
@@ -74,8 +76,8 @@ def config_section_not_mapping(config: Config) -> Answer:
     )
 
 
-def _form(value: Any) -> str:
-    return "a list" if isinstance(value, list) else shown(value)
+def _value_form(value: Any) -> str:
+    return "a list" if isinstance(value, list) else yaml_text(value)
 
 
 @check(Severity.WARNING, source=LAUNCH)
@@ -90,12 +92,12 @@ def config_section_ignored(config: Config) -> Answer:
     if not is_readable(config) or config.distributed_type is None:
         return Skip("the type is not known")
     there = [section for section in SECTIONS if isinstance(config.values.get(section.name), Mapping)]
-    bad = [section for section in there if config.values[section.name] and not counts(config, section)]
-    bad = [section for section in bad if section is not DYNAMO or compiles(_by_name(config, section))]
-    found = [_ignored(config, section) for section in bad]
+    bad = [section for section in there if config.values[section.name] and not is_applied(config, section)]
+    bad = [section for section in bad if section is not DYNAMO or enables_compilation(_by_name(config, section))]
+    found = [_ignored_section_problem(config, section) for section in bad]
     old = config.values.get("dynamo_backend")  # at the top level, as before 0.17
-    if compiles({"dynamo_backend": old}) and config.distributed_type not in DYNAMO.types:
-        found.append(_not_compiled(config, "dynamo_backend", f"dynamo_backend: {shown(old)}"))
+    if enables_compilation({"dynamo_backend": old}) and config.distributed_type not in DYNAMO.types:
+        found.append(_not_compiled_problem(config, "dynamo_backend", f"dynamo_backend: {yaml_text(old)}"))
     return tuple(found) or Ok("every section belongs to the type")
 
 
@@ -103,10 +105,10 @@ def _by_name(config: Config, section: Section) -> dict[str, Any]:
     return {section.canonical(key): value for key, value in config.values[section.name].items()}
 
 
-def _ignored(config: Config, section: Section) -> Problem:
+def _ignored_section_problem(config: Config, section: Section) -> Problem:
     name, kind = section.name, config.distributed_type
     if section is DYNAMO:
-        return _not_compiled(config, name, name)
+        return _not_compiled_problem(config, name, name)
     if section is FP8 and kind in section.types:
         what, why = f"mixed_precision {precision(config)}", "It applies only with mixed_precision: fp8."
         fix = "Write mixed_precision: fp8, or delete the section."
@@ -119,7 +121,7 @@ def _ignored(config: Config, section: Section) -> Problem:
     return Problem(f"{name} is ignored with {what}", why, Fix(fix), place=place_of(config, name))
 
 
-def _not_compiled(config: Config, key: str, what: str) -> Problem:
+def _not_compiled_problem(config: Config, key: str, what: str) -> Problem:
     return Problem(
         f"{what} is ignored with distributed_type {config.distributed_type}",
         "With this type, the launcher does not export it, so nothing is compiled.",
@@ -155,7 +157,7 @@ def config_section_missing(config: Config) -> Answer:
     return Ok(f"{config.distributed_type} has the section it needs")
 
 
-@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=readable)
+@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=skip_if_unreadable)
 def config_section_key_unknown(config: Config) -> Answer:
     """A nested section has a key that accelerate does not have.
 
@@ -164,10 +166,10 @@ def config_section_key_unknown(config: Config) -> Answer:
 
     Fix: Correct the name. DeepSpeed's own settings belong in its JSON file.
     """
-    unknown = [found for found in named(config) if _is_unknown(found[0], found[1])]
+    unknown = [found for found in nested_keys(config) if _is_unknown(found[0], found[1])]
     if not unknown:
-        return Ok(f"{counted(sum(1 for _ in named(config)), 'nested key')}, all known")
-    return tuple(_unknown(config, *found) for found in unknown)
+        return Ok(f"{counted(sum(1 for _ in nested_keys(config)), 'nested key')}, all known")
+    return tuple(_unknown_key_problem(config, *found) for found in unknown)
 
 
 def _is_unknown(section: Section, name: str) -> bool:
@@ -175,20 +177,20 @@ def _is_unknown(section: Section, name: str) -> bool:
     return not known and (section.root != "" or name not in LAUNCHER)
 
 
-def _unknown(config: Config, section: Section, name: str, dotted: str, value: Any) -> Problem:
+def _unknown_key_problem(config: Config, section: Section, name: str, dotted: str, value: Any) -> Problem:
     written = dotted.removeprefix(f"{section.name}.")
-    right = None if written in DEEPSPEED_JSON else near(name, section.keys, section.prefix)
+    right = None if written in DEEPSPEED_JSON else closest_name(name, section.keys, section.prefix)
     why = "it belongs in DeepSpeed's own JSON file" if written in DEEPSPEED_JSON else "accelerate has no such key"
     return Problem(
         f"{dotted} is not applied: {why}" + (f". Did you mean {right}?" if right else ""),
         "accelerate accepts any key in a section and silently ignores unknown ones.",
-        Fix(_home(section, written, right), edits=_rename(config, section, dotted, name, value, right)),
+        Fix(_key_fix(section, written, right), edits=_correction_edits(config, section, dotted, name, value, right)),
         {"key": dotted},
         place=place_of(config, dotted),
     )
 
 
-def _home(section: Section, written: str, right: str | None) -> str:
+def _key_fix(section: Section, written: str, right: str | None) -> str:
     """Return the fix for a key that has no effect in this section: the place where it has."""
     other = next((home for home in SECTIONS if home is not section and written in home.keys), None)
     if section is DEEPSPEED and (written in DEEPSPEED_JSON or right is None):
@@ -200,24 +202,24 @@ def _home(section: Section, written: str, right: str | None) -> str:
     return "Move it to the top level." if written in LAUNCHER else "Correct the name, or delete it."
 
 
-def _rename(
+def _correction_edits(
     config: Config, section: Section, dotted: str, name: str, value: Any, right: str | None
 ) -> tuple[Edit, ...]:
     """Return the edit that corrects the name of a key, if the name is unambiguous and the value is valid."""
-    if right is None or meant(name.removeprefix(section.prefix), [right.removeprefix(section.prefix)]) is None:
+    if right is None or intended_name(name.removeprefix(section.prefix), [right.removeprefix(section.prefix)]) is None:
         return ()
-    return _moved(config, section, dotted, value, right)
+    return _rename_edits(config, section, dotted, value, right)
 
 
-def _moved(config: Config, section: Section, dotted: str, value: Any, right: str) -> tuple[Edit, ...]:
+def _rename_edits(config: Config, section: Section, dotted: str, value: Any, right: str) -> tuple[Edit, ...]:
     key = section.keys[right]
     after = {**settings(config, section), right: value}
-    if right in entries(config, section) or fault(key, value) or (key.read and not key.read(after)):
+    if right in entries(config, section) or value_fault(key, value) or (key.read and not key.read(after)):
         return ()
     return (Edit("rename", dotted, to=f"{section.name}.{right}"),)
 
 
-@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/pull/3098", given=readable)
+@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/pull/3098", given=skip_if_unreadable)
 def config_section_key_renamed(config: Config) -> Answer:
     """A nested section has a key under a name that accelerate no longer reads, or never did.
 
@@ -227,27 +229,27 @@ def config_section_key_renamed(config: Config) -> Answer:
 
     Fix: Write the new name.
     """
-    old = [found for found in named(config) if found[1] in found[0].renamed]
+    old = [found for found in nested_keys(config) if found[1] in found[0].renamed]
     if not old:
         return Ok("every nested key has its current name")
-    return tuple(_renamed(config, *found) for found in old)
+    return tuple(_renamed_key_problem(config, *found) for found in old)
 
 
-def _renamed(config: Config, section: Section, name: str, dotted: str, value: Any) -> Problem:
+def _renamed_key_problem(config: Config, section: Section, name: str, dotted: str, value: Any) -> Problem:
     right = section.renamed[name]
     taken = right in entries(config, section)
-    edits = (Edit("delete", dotted),) if taken else _moved(config, section, dotted, value, right)
+    edits = (Edit("delete", dotted),) if taken else _rename_edits(config, section, dotted, value, right)
     return Problem(
-        f"{dotted}: {shown(value)} is not applied: accelerate reads {right}"
+        f"{dotted}: {yaml_text(value)} is not applied: accelerate reads {right}"
         + (", which the file also sets" if taken else ""),
         "accelerate accepts any key in a section, but nothing reads this name.",
-        Fix("Delete it." if taken else f"Write {right}: {shown(value)}.", edits=edits),
+        Fix("Delete it." if taken else f"Write {right}: {yaml_text(value)}.", edits=edits),
         {"key": dotted, "reads": right},
         place=place_of(config, dotted),
     )
 
 
-@check(Severity.WARNING, source=PLUGINS, given=readable)
+@check(Severity.WARNING, source=PLUGINS, given=skip_if_unreadable)
 def config_section_key_unread(config: Config) -> Answer:
     """A nested section has a key that accelerate wrote, but that nothing reads.
 
@@ -259,7 +261,7 @@ def config_section_key_unread(config: Config) -> Answer:
     # If the device is nvme, config_deepspeed_nvme_lost reports it.
     bad = [
         found
-        for found in named(config)
+        for found in nested_keys(config)
         if found[1] in found[0].unread
         and found[3] is not None
         and not (found[1].endswith("_nvme_path") and _on_nvme(config, found[1]))
@@ -281,7 +283,7 @@ def _on_nvme(config: Config, name: str) -> bool:
     return str(settings(config, DEEPSPEED).get(name.replace("_nvme_path", "_device"))).lower() == "nvme"
 
 
-@check(Severity.WARNING, source=LAUNCH, given=readable)
+@check(Severity.WARNING, source=LAUNCH, given=skip_if_unreadable)
 def config_section_key_misplaced(config: Config) -> Answer:
     """A nested section has a top-level key.
 
@@ -290,17 +292,17 @@ def config_section_key_misplaced(config: Config) -> Answer:
 
     Fix: Move it to the top level.
     """
-    bad = [found for found in named(config) if not found[0].root and found[1] in LAUNCHER]
+    bad = [found for found in nested_keys(config) if not found[0].root and found[1] in LAUNCHER]
     if not bad:
         return Ok("no section has a top-level key")
-    return tuple(_misplaced(config, name, dotted, value) for _, name, dotted, value in bad)
+    return tuple(_misplaced_key_problem(config, name, dotted, value) for _, name, dotted, value in bad)
 
 
-def _misplaced(config: Config, name: str, dotted: str, value: Any) -> Problem:
+def _misplaced_key_problem(config: Config, name: str, dotted: str, value: Any) -> Problem:
     above = config.values.get(name)
-    overridden = f" and overrides {name}: {shown(above)}" if name in config.values and above != value else ""
+    overridden = f" and overrides {name}: {yaml_text(above)}" if name in config.values and above != value else ""
     return Problem(
-        f"{dotted}: {shown(value)} is a top-level key, but is applied from here{overridden}",
+        f"{dotted}: {yaml_text(value)} is a top-level key, but is applied from here{overridden}",
         "The launcher copies every key of this section to its own arguments.",
         Fix("Write it once, at the top level."),
         {"key": dotted, "here": str(value), "above": None if above is None else str(above)},

@@ -7,7 +7,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config, ConfigFault
 from mgpu.text import counted
 
-from ._config_file import ARGS, readable
+from ._config_file import ARGS, skip_if_unreadable
 
 # The fix for each kind of fault that mgpu/config/parsing.py distinguishes.
 _FIXES = {
@@ -68,7 +68,7 @@ def _fix(config: Config, fault: ConfigFault) -> Fix:
     return _FIXES.get(fault.kind, Fix("Correct the line, or write a new file.", ("mgpu configure",)))
 
 
-@check(Severity.INFO, source=ARGS, given=readable)
+@check(Severity.INFO, source=ARGS, given=skip_if_unreadable)
 def config_byte_order_mark(config: Config) -> Answer:
     """The config begins with a byte order mark.
 
@@ -87,7 +87,7 @@ def config_byte_order_mark(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="https://yaml.org/spec/1.2.2/#3213-node-comparison", given=readable)
+@check(Severity.WARNING, source="https://yaml.org/spec/1.2.2/#3213-node-comparison", given=skip_if_unreadable)
 def config_key_twice(config: Config) -> Answer:
     """A key is in the config twice.
 

@@ -6,8 +6,8 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
 from ._config_file import PLUGINS, place_of
-from ._schema import FSDP, entries, fsdp_settings, has_fsdp, policy
-from ._spelling import shown
+from ._schema import FSDP, entries, fsdp_settings, policy, skip_without_fsdp
+from ._spelling import yaml_text
 
 
 @check(Severity.ERROR, source=PLUGINS)
@@ -34,7 +34,7 @@ def config_fsdp_layer_unreadable(config: Config) -> Answer:
     edit = Edit("set", at, ",".join(clean)) if clean else Edit("delete", at)
     what = "is a list" if isinstance(value, list) else "names no class" if not clean else "has spaces or empty names"
     return Problem(
-        f"{at}: {shown(value)} {what}",
+        f"{at}: {yaml_text(value)} {what}",
         fix=Fix(
             f"Write {','.join(clean)}." if clean else "Delete it to use the model's own _no_split_modules.",
             edits=(edit,) if clean or not value else (),
@@ -43,7 +43,7 @@ def config_fsdp_layer_unreadable(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=PLUGINS, given=has_fsdp)
+@check(Severity.WARNING, source=PLUGINS, given=skip_without_fsdp)
 def config_fsdp_layer_unused(config: Config) -> Answer:
     """fsdp_config sets what to wrap, but not the policy that uses it.
 
@@ -78,7 +78,7 @@ def _no_wrap(config: Config, at: str, title: str, fix: str, edits: tuple[Edit, .
     )
 
 
-@check(Severity.INFO, source=PLUGINS, given=has_fsdp)
+@check(Severity.INFO, source=PLUGINS, given=skip_without_fsdp)
 def config_fsdp_layer_unnamed(config: Config) -> Answer:
     """fsdp_config does not set which layers to wrap.
 

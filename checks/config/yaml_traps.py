@@ -13,14 +13,14 @@ from ._config_file import (
     ARGS,
     BROKEN,
     PREPARE,
-    as_whole,
-    expands,
+    as_integer,
+    has_shell_variable,
     is_readable,
     place_of,
-    readable,
+    skip_if_unreadable,
+    source_text,
     started_by_torchrun,
     suggestion,
-    written,
 )
 from ._schema import DYNAMO_BACKENDS
 from ._value_kinds import truth
@@ -31,7 +31,7 @@ _NUMBERS = ("num_processes", "num_machines", "machine_rank", "main_process_port"
 _SWITCHES = ("debug", "use_cpu", "same_network", "enable_cpu_affinity", "tpu_use_cluster", "tpu_use_sudo")
 
 
-@check(Severity.WARNING, source=ARGS, given=readable)
+@check(Severity.WARNING, source=ARGS, given=skip_if_unreadable)
 def config_type_is_false(config: Config) -> Answer:
     """distributed_type is an unquoted NO, which YAML reads as false.
 
@@ -44,13 +44,13 @@ def config_type_is_false(config: Config) -> Answer:
     if config.values.get("distributed_type") is not False:
         return Ok("the type is text")
     return Problem(
-        f"distributed_type: {written(config, 'distributed_type')} without quotes means false in YAML",
+        f"distributed_type: {source_text(config, 'distributed_type')} without quotes means false in YAML",
         fix=Fix(edits=(Edit("set", "distributed_type", "NO"),)),
         place=place_of(config, "distributed_type"),
     )
 
 
-@check(Severity.ERROR, source=PREPARE, given=readable)
+@check(Severity.ERROR, source=PREPARE, given=skip_if_unreadable)
 def config_backend_invalid(config: Config) -> Answer:
     """dynamo_backend is not a backend that accelerate supports.
 
@@ -67,13 +67,13 @@ def config_backend_invalid(config: Config) -> Answer:
     edits = (Edit("set", "dynamo_backend", "NO"),) if value is False else ()
     hint = " without quotes means false in YAML" if value is False else suggestion(str(value).upper(), DYNAMO_BACKENDS)
     return Problem(
-        f"dynamo_backend: {written(config, 'dynamo_backend')}{hint}",
+        f"dynamo_backend: {source_text(config, 'dynamo_backend')}{hint}",
         fix=Fix("Write 'NO' with quotes." if value is False else "Write 'NO', INDUCTOR or EAGER.", edits=edits),
         place=place_of(config, "dynamo_backend"),
     )
 
 
-@check(Severity.WARNING, source=_YAML, given=readable)
+@check(Severity.WARNING, source=_YAML, given=skip_if_unreadable)
 def config_number_misread(config: Config) -> Answer:
     """YAML reads a number differently from how it is written.
 
@@ -82,7 +82,7 @@ def config_number_misread(config: Config) -> Answer:
 
     Fix: Write the number in plain decimal.
     """
-    bad = [key for key in _NUMBERS if _misread(config, key)]
+    bad = [key for key in _NUMBERS if _is_misread(config, key)]
     if not bad:
         return Ok("numbers are plain decimals")
     return tuple(
@@ -95,7 +95,7 @@ def config_number_misread(config: Config) -> Answer:
     )
 
 
-def _misread(config: Config, key: str) -> bool:
+def _is_misread(config: Config, key: str) -> bool:
     scalar, value = config.scalars.get(key), config.values.get(key)
     if scalar is None or scalar.quoted or type(value) is not int:
         return False
@@ -103,7 +103,7 @@ def _misread(config: Config, key: str) -> bool:
     return octal or ":" in scalar.text
 
 
-@check(Severity.INFO, source=PREPARE, given=readable)
+@check(Severity.INFO, source=PREPARE, given=skip_if_unreadable)
 def config_number_in_quotes(config: Config) -> Answer:
     """A number is in quotes, which accelerate accepts only here.
 
@@ -116,21 +116,21 @@ def config_number_in_quotes(config: Config) -> Answer:
     bad = [
         key
         for key, works in harmless.items()
-        if works and isinstance(config.values.get(key), str) and as_whole(config.values[key]) is not None
+        if works and isinstance(config.values.get(key), str) and as_integer(config.values[key]) is not None
     ]
     if not bad:
         return Ok("numbers are not in quotes")
     return tuple(
         Problem(
-            f"{key}: {written(config, key)} is text",
-            fix=Fix(edits=(Edit("set", key, as_whole(config.values[key])),)),
+            f"{key}: {source_text(config, key)} is text",
+            fix=Fix(edits=(Edit("set", key, as_integer(config.values[key])),)),
             place=place_of(config, key),
         )
         for key in bad
     )
 
 
-@check(Severity.WARNING, source=ARGS, given=readable)
+@check(Severity.WARNING, source=ARGS, given=skip_if_unreadable)
 def config_boolean_is_text(config: Config) -> Answer:
     """A yes/no key is set to text.
 
@@ -139,26 +139,26 @@ def config_boolean_is_text(config: Config) -> Answer:
 
     Fix: Write true or false, without quotes.
     """
-    bad = [key for key in _SWITCHES if isinstance(config.values.get(key), str) and not _stops(config, key)]
-    bad = [key for key in bad if not expands(config.values[key])]
+    bad = [key for key in _SWITCHES if isinstance(config.values.get(key), str) and not _stops_launcher(config, key)]
+    bad = [key for key in bad if not has_shell_variable(config.values[key])]
     if not bad:
         return Ok("yes/no keys are true or false")
     return tuple(
         Problem(
-            f"{key}: {written(config, key)} is text",
-            fix=Fix(edits=_switch(key, config.values[key])),
+            f"{key}: {source_text(config, key)} is text",
+            fix=Fix(edits=_boolean_edits(key, config.values[key])),
             place=place_of(config, key),
         )
         for key in bad
     )
 
 
-def _switch(key: str, value: Any) -> tuple[Edit, ...]:
+def _boolean_edits(key: str, value: Any) -> tuple[Edit, ...]:
     word = value.strip().lower() if isinstance(value, str) else ""
     return (Edit("set", key, truth(word)),) if truth(word) is not None else ()
 
 
-def _stops(config: Config, key: str) -> bool:
+def _stops_launcher(config: Config, key: str) -> bool:
     """Whether the value stops the launcher, which parses use_cpu as text only if it does not start torchrun."""
     value = config.values.get(key)
     if key != "use_cpu" or key not in config.values or started_by_torchrun(config):
@@ -177,14 +177,14 @@ def config_cpu_switch_invalid(config: Config) -> Answer:
     """
     if not is_readable(config) or config.distributed_type is None:
         return Skip(BROKEN if not is_readable(config) else "the type is not known")
-    if not _stops(config, "use_cpu"):
+    if not _stops_launcher(config, "use_cpu"):
         return Ok("use_cpu is not set, or true or false")
     return Problem(
-        f"use_cpu: {written(config, 'use_cpu')} is neither true nor false", place=place_of(config, "use_cpu")
+        f"use_cpu: {source_text(config, 'use_cpu')} is neither true nor false", place=place_of(config, "use_cpu")
     )
 
 
-@check(Severity.ERROR, source=ARGS, given=readable)
+@check(Severity.ERROR, source=ARGS, given=skip_if_unreadable)
 def config_variable_not_expanded(config: Config) -> Answer:
     """A value contains a shell variable, which is not expanded.
 
@@ -193,12 +193,14 @@ def config_variable_not_expanded(config: Config) -> Answer:
 
     Fix: Delete the line, and pass the value on the command line.
     """
-    bad = [key for key in config.values if expands(config.values[key]) and not _unused(config, key)]
+    bad = [
+        key for key in config.values if has_shell_variable(config.values[key]) and not _unused_key_problem(config, key)
+    ]
     if not bad:
         return Ok("no value contains a shell variable")
     return tuple(
         Problem(
-            f"{key}: {written(config, key)} is used literally",
+            f"{key}: {source_text(config, key)} is used literally",
             fix=commands(shell('accelerate launch --{:name} "{:expansion}" ...', key, str(config.values[key]))),
             place=place_of(config, key),
         )
@@ -206,9 +208,9 @@ def config_variable_not_expanded(config: Config) -> Answer:
     )
 
 
-def _unused(config: Config, key: str) -> bool:
+def _unused_key_problem(config: Config, key: str) -> bool:
     """Whether the value is not used; another check then reports that it has no effect."""
-    if expands(config.values.get("num_machines")):
+    if has_shell_variable(config.values.get("num_machines")):
         return key == "rdzv_backend"
     if key == "machine_rank":
         return config.num_machines == 1 or not started_by_torchrun(config)

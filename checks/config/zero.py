@@ -10,8 +10,8 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
 from ._config_file import LAUNCH, is_readable, place_of
-from ._schema import DEEPSPEED, LAUNCHERS, deepspeed_settings, entries, has_deepspeed
-from ._spelling import meant, near, shown
+from ._schema import DEEPSPEED, LAUNCHERS, deepspeed_settings, entries, skip_without_deepspeed
+from ._spelling import closest_name, intended_name, yaml_text
 from ._value_kinds import integer, truth
 
 _JSON = "https://www.deepspeed.ai/docs/config-json/"
@@ -35,7 +35,7 @@ def config_deepspeed_auto_inline(config: Config) -> Answer:
     return Problem(f"{at}: 'auto' works with Trainer only", place=place_of(config, at))
 
 
-@check(Severity.WARNING, source=_JSON, given=has_deepspeed)
+@check(Severity.WARNING, source=_JSON, given=skip_without_deepspeed)
 def config_deepspeed_key_of_other_stage(config: Config) -> Answer:
     """deepspeed_config has a setting that its ZeRO stage ignores.
 
@@ -61,7 +61,8 @@ def config_deepspeed_key_of_other_stage(config: Config) -> Answer:
         return Ok(f"ZeRO-{stage} supports all settings")
     return tuple(
         Problem(
-            f"{at}: {shown(config.values['deepspeed_config'][at.rpartition('.')[2]])} has no effect with ZeRO-{stage}",
+            f"{at}: {yaml_text(config.values['deepspeed_config'][at.rpartition('.')[2]])}"
+            f" has no effect with ZeRO-{stage}",
             f"It needs ZeRO stage {'1 or higher' if 'optimizer' in at else '3'}.",
             Fix(
                 f"Write zero_stage: {1 if 'optimizer' in at else 3} if you want it, or turn it off.",
@@ -74,7 +75,7 @@ def config_deepspeed_key_of_other_stage(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=has_deepspeed)
+@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=skip_without_deepspeed)
 def config_deepspeed_nvme_lost(config: Config) -> Answer:
     """deepspeed_config offloads to NVMe, but the path does not reach the workers.
 
@@ -90,16 +91,16 @@ def config_deepspeed_nvme_lost(config: Config) -> Answer:
     bad = [part for part in ("optimizer", "param") if str(values.get(f"offload_{part}_device")).lower() == "nvme"]
     if not bad:
         return Ok("nothing is offloaded to NVMe")
-    return tuple(_lost(config, values, dotted, part) for part in bad)
+    return tuple(_nvme_problem(config, values, dotted, part) for part in bad)
 
 
-def _lost(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str], part: str) -> Problem:
+def _nvme_problem(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str], part: str) -> Problem:
     path = values.get(f"offload_{part}_nvme_path")
     at = dotted[f"offload_{part}_{'nvme_path' if path else 'device'}"]
     variable = f"ACCELERATE_DEEPSPEED_OFFLOAD_{part.upper()}_NVME_PATH"
     export = shell("export {:name}={}", variable, " ".join(str(path).split()))
     return Problem(
-        f"{at}: {shown(path)} does not reach the workers: DeepSpeed swaps to ./none"
+        f"{at}: {yaml_text(path)} does not reach the workers: DeepSpeed swaps to ./none"
         if path
         else f"{at}: nvme without a path: DeepSpeed swaps to ./none",
         "accelerate launch does not export the path.",
@@ -128,11 +129,11 @@ def config_deepspeed_machines_apart(config: Config) -> Answer:
     at = dotted.get("deepspeed_multinode_launcher", "deepspeed_config" if values else "distributed_type")
     if launcher == "standard":
         return Ok("torchrun on every node")
-    right = meant(str(launcher), LAUNCHERS)
+    right = intended_name(str(launcher), LAUNCHERS)
     if launcher not in LAUNCHERS:
-        likely = right or near(str(launcher), LAUNCHERS)
+        likely = right or closest_name(str(launcher), LAUNCHERS)
         return Problem(
-            f"{at}: {shown(launcher)} is not a launcher" + (f". Did you mean {likely}?" if likely else ""),
+            f"{at}: {yaml_text(launcher)} is not a launcher" + (f". Did you mean {likely}?" if likely else ""),
             f"DeepSpeed supports {', '.join(LAUNCHERS)}, spelled exactly like this.",
             Fix(
                 "Write standard, which is torchrun started on every node.",
@@ -150,7 +151,7 @@ def config_deepspeed_machines_apart(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=LAUNCH, given=has_deepspeed)
+@check(Severity.WARNING, source=LAUNCH, given=skip_without_deepspeed)
 def config_deepspeed_filter_ignored(config: Config) -> Answer:
     """deepspeed_config has an inclusion filter that is not applied.
 

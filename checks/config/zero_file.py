@@ -12,8 +12,8 @@ from mgpu.snapshot import Config, DeepSpeedFile
 from mgpu.text import counted
 
 from ._config_file import PLUGINS, place_of
-from ._schema import DEEPSPEED, PARALLELISM, deepspeed_settings, entries, has_deepspeed, precision, settings
-from ._spelling import shown
+from ._schema import DEEPSPEED, PARALLELISM, deepspeed_settings, entries, precision, settings, skip_without_deepspeed
+from ._spelling import yaml_text
 from ._value_kinds import truth
 
 _USAGE = "https://huggingface.co/docs/accelerate/usage_guides/deepspeed"
@@ -84,10 +84,10 @@ def config_deepspeed_file_conflict(config: Config) -> Answer:
         return Ok(f"no setting next to {values[_FILE]}")
     return tuple(
         Problem(
-            f"{at}: {shown(value)} is not allowed together with deepspeed_config_file",
+            f"{at}: {yaml_text(value)} is not allowed together with deepspeed_config_file",
             fix=Fix(
                 f"Set it in the DeepSpeed file ({where}), and delete it here.",
-                edits=(Edit("delete", at),) if _same(config, at, value) else (),
+                edits=(Edit("delete", at),) if _has_same_setting(config, at, value) else (),
             ),
             evidence={"key": at, "in_the_file": where},
             place=place_of(config, at),
@@ -96,7 +96,7 @@ def config_deepspeed_file_conflict(config: Config) -> Answer:
     )
 
 
-def _same(config: Config, at: str, value: Any) -> bool:
+def _has_same_setting(config: Config, at: str, value: Any) -> bool:
     """Whether the file exists and has the same setting, so deleting the key loses nothing."""
     file = _file(config)
     if file is None:
@@ -110,7 +110,7 @@ def _same(config: Config, at: str, value: Any) -> bool:
     )
 
 
-@check(Severity.WARNING, source=PLUGINS, given=has_deepspeed)
+@check(Severity.WARNING, source=PLUGINS, given=skip_without_deepspeed)
 def config_deepspeed_file_missing(config: Config) -> Answer:
     """The DeepSpeed file that the config names does not exist.
 
@@ -164,7 +164,9 @@ def config_deepspeed_file_invalid(config: Config) -> Answer:
     else:
         return Ok(f"{file.path} can be read") if file.exists else Skip("the file does not exist")
     return Problem(
-        f"{_FILE}: {shown(values[_FILE])} {what}" if file is None else what, fix=Fix(fix), place=place_of(config, at)
+        f"{_FILE}: {yaml_text(values[_FILE])} {what}" if file is None else what,
+        fix=Fix(fix),
+        place=place_of(config, at),
     )
 
 
@@ -183,8 +185,10 @@ def config_deepspeed_batch_mismatch(config: Config) -> Answer:
         return Skip(_NO_FILE if config.deepspeed_file is None else _UNREAD)
     if settings(config, PARALLELISM) or _setting(file.values, "tensor_parallel") or _setting(file.values, "pipeline"):
         return Skip("not every rank has its own data")
-    whole, micro = (_whole(file.values, key) for key in ("train_batch_size", "train_micro_batch_size_per_gpu"))
-    steps = _whole(file.values, "gradient_accumulation_steps")
+    whole, micro = (
+        _positive_integer(file.values, key) for key in ("train_batch_size", "train_micro_batch_size_per_gpu")
+    )
+    steps = _positive_integer(file.values, "gradient_accumulation_steps")
     if "gradient_accumulation_steps" not in file.values:
         steps = 1  # accelerate adds it
     if whole is None:
@@ -202,7 +206,7 @@ def config_deepspeed_batch_mismatch(config: Config) -> Answer:
     )
 
 
-def _whole(values: Mapping[str, Any], key: str) -> int | None:
+def _positive_integer(values: Mapping[str, Any], key: str) -> int | None:
     value = values.get(key)
     return value if type(value) is int and value > 0 else None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shlex
 from collections.abc import Callable, Sequence
 
 from mgpu.check import DOCUMENTED, WHY, Answer, Evidence, Fix, Ok, Place, Problem, Skip
@@ -40,28 +39,23 @@ def finding(
     return Problem(f"line {line}: {title}", why, fix, known, place=Place(job.path, line))
 
 
-def whole(judge: Callable[[JobScript], Answer]) -> Callable[[JobScript], Answer]:
+def needs_whole_script(judge: Callable[[JobScript], Answer]) -> Callable[[JobScript], Answer]:
     """Wrap a check so that it answers Ok only if the whole script was read."""
 
     @functools.wraps(judge)
     def wrapped(job_script: JobScript) -> Answer:
         answer = judge(job_script)
-        return well(job_script, answer.evidence) if isinstance(answer, Ok) else answer
+        return ok_unless_cut(job_script, answer.evidence) if isinstance(answer, Ok) else answer
 
     return wrapped
 
 
-def well(job: JobScript, text: str) -> Answer:
+def ok_unless_cut(job: JobScript, text: str) -> Answer:
     """Return Ok, or Skip if a part of the script was not read."""
     return Skip("the script was not read to its end") if job.cut else Ok(text)
 
 
-def pasted(job: JobScript) -> str:
-    """Return the script's path, quoted for a shell."""
-    return shlex.quote(job.path)
-
-
-def short(text: str, longest: int = 60) -> str:
+def shorten(text: str, longest: int = 60) -> str:
     """Shorten a text so that it fits in a title."""
     text = " ".join(text.split())
     return text if len(text) <= longest else f"{text[: longest - 3]}..."

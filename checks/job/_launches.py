@@ -9,7 +9,7 @@ from mgpu.check import Answer, Ok, Skip
 from mgpu.known_launchers import KNOWN, KnownLauncher
 from mgpu.snapshot import JobCommand, JobScript, JobVariable
 
-from ._amounts import nodes, number
+from ._amounts import evaluate, nodes
 
 # fmt: off
 # Programs that start a command on the job's nodes or on hosts they are given.
@@ -27,13 +27,13 @@ _SHORT = {
 _SRUN_SWITCHES = "EHIkKlOQsuvX"  # short options without a value, which can precede another: -lN2
 
 
-def where_known(job: JobScript, launches: Sequence[JobCommand], text: str) -> Answer:
+def ok_if_nodes_known(job: JobScript, launches: Sequence[JobCommand], text: str) -> Answer:
     """Return Ok, or Skip if it is not known whether a launch is for several nodes."""
-    unknown = any(spans(job, command) is None for command in launches)
+    unknown = any(is_multi_node(job, command) is None for command in launches)
     return Skip("the number of nodes it trains on is not known") if unknown else Ok(text)
 
 
-def option(command: JobCommand, *names: str) -> tuple[str, int] | None:
+def launcher_option(command: JobCommand, *names: str) -> tuple[str, int] | None:
     """Return the value of a launcher option ("" if it has none) and the index of its word; None if not set."""
     return _option(command.words, 1, len(command.words) if command.script is None else command.script, names)
 
@@ -53,12 +53,12 @@ def _option(words: Sequence[str], start: int, end: int, names: Sequence[str]) ->
     return found
 
 
-def step_of(job: JobScript, command: JobCommand) -> JobCommand | None:
+def srun_step(job: JobScript, command: JobCommand) -> JobCommand | None:
     """Return the srun command that starts a command; None if there is none."""
     return job.commands[command.step] if command.step is not None and command.step < len(job.commands) else None
 
 
-def of_step(step: JobCommand | None, name: str) -> str | None:
+def srun_option(step: JobCommand | None, name: str) -> str | None:
     """Return the value of an srun option; "" for one without a value, None if it is not set."""
     if step is None:
         return None
@@ -77,7 +77,7 @@ def of_step(step: JobCommand | None, name: str) -> str | None:
     return found
 
 
-def opaque(step: JobCommand | None) -> bool:
+def has_hidden_options(step: JobCommand | None) -> bool:
     """Whether an srun has options in a variable whose value is not known."""
     return step is not None and any(
         word.startswith("$") and not step.words[place].startswith("-") and "=" not in word.partition("$")[0]
@@ -88,33 +88,37 @@ def opaque(step: JobCommand | None) -> bool:
 
 def nodes_of(job: JobScript, command: JobCommand) -> int | None:
     """Return the number of nodes a command runs on; None if not known."""
-    step = step_of(job, command)
-    given = of_step(step, "nodes")
+    step = srun_step(job, command)
+    given = srun_option(step, "nodes")
     if given is not None:
-        return number(job, given)
-    if opaque(step) or of_step(step, "nodelist") is not None or of_step(step, "exclude") is not None:
+        return evaluate(job, given)
+    if (
+        has_hidden_options(step)
+        or srun_option(step, "nodelist") is not None
+        or srun_option(step, "exclude") is not None
+    ):
         return None
     return nodes(job)
 
 
-def spans(job: JobScript, command: JobCommand) -> bool | None:
+def is_multi_node(job: JobScript, command: JobCommand) -> bool | None:
     """Whether a launch is meant for several nodes; None if not known."""
     amount = nodes_of(job, command)
     if amount is not None:
         return amount > 1
-    asked = option(command, "nnodes", "num_machines")
+    asked = launcher_option(command, "nnodes", "num_machines")
     if asked is None:
         return None
-    wanted = number(job, asked[0].partition(":")[0])
+    wanted = evaluate(job, asked[0].partition(":")[0])
     return True if wanted is not None and wanted > 1 else None if wanted is None else False
 
 
-def meant_for_several(job: JobScript, command: JobCommand) -> bool:
+def may_be_multi_node(job: JobScript, command: JobCommand) -> bool:
     """Like `spans`, but a number of nodes that is a variable also counts as several."""
-    known = spans(job, command)
+    known = is_multi_node(job, command)
     if known is not None:
         return known
-    asked = option(command, "nnodes", "num_machines")
+    asked = launcher_option(command, "nnodes", "num_machines")
     return asked is not None and "$" in asked[0]
 
 
@@ -127,42 +131,42 @@ def _known(command: JobCommand) -> KnownLauncher:
     return KNOWN[command.launcher] if command.launcher else KnownLauncher()
 
 
-def spread(command: JobCommand) -> bool:
+def runs_on_nodes(command: JobCommand) -> bool:
     """Whether a program such as srun starts the command on the nodes."""
     return bool(SPREADS & set(command.through))
 
 
-def variables(command: JobCommand, word: int) -> list[JobVariable]:
+def word_variables(command: JobCommand, word: int) -> list[JobVariable]:
     """Return the variables in one word of a command."""
     return [one for one in command.variables if one.word == word]
 
 
-def backend(command: JobCommand) -> str:
+def rendezvous_backend(command: JobCommand) -> str:
     """Return the rendezvous backend set on the command line: "static", "c10d", ..."""
-    given = option(command, "rdzv_backend")
+    given = launcher_option(command, "rdzv_backend")
     if given is not None:
         return given[0]
-    if command.launcher == "torchrun" and option(command, "standalone") is not None:
+    if command.launcher == "torchrun" and launcher_option(command, "standalone") is not None:
         return "c10d"
     return "static"
 
 
-def head(command: JobCommand) -> tuple[str, int] | None:
+def rendezvous_host(command: JobCommand) -> tuple[str, int] | None:
     """Return the rendezvous host without the port, and the index of its word; None if not set."""
     known = _known(command)
-    if (endpoint := option(command, known.endpoint)) is not None:
+    if (endpoint := launcher_option(command, known.endpoint)) is not None:
         return re.sub(r":[^:)}]*$|:\$\(\(.*\)\)$", "", endpoint[0]), endpoint[1]
-    return option(command, known.address)
+    return launcher_option(command, known.address)
 
 
-def port(command: JobCommand) -> tuple[str, int] | None:
+def rendezvous_port(command: JobCommand) -> tuple[str, int] | None:
     """Return the rendezvous port and the index of its word; None if not set."""
     known = _known(command)
-    endpoint = option(command, known.endpoint)
+    endpoint = launcher_option(command, known.endpoint)
     if endpoint is not None and ":" in endpoint[0]:
         found = re.search(r":([^:]*|\$\(\(.*\)\)|\$\{.*\})$", endpoint[0])
         return (found[1], endpoint[1]) if found else None
-    return option(command, known.port)
+    return launcher_option(command, known.port)
 
 
 def line_of(command: JobCommand, word: int) -> int:

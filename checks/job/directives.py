@@ -10,7 +10,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Directive, JobScript
 
 from ._amounts import PARTS, gres_gpus, is_heterogeneous
-from ._findings import MEASURED, finding, short
+from ._findings import MEASURED, finding, shorten
 
 # fmt: off
 # sbatch's options from 20.11 to 26.05; a site's plugins may add others.
@@ -69,7 +69,7 @@ def job_directive_below_a_command(job_script: JobScript) -> Answer:
     return finding(
         job_script,
         first.line,
-        f"#SBATCH {short(first.written, 40)} comes after a command, so Slurm ignores it",
+        f"#SBATCH {shorten(first.written, 40)} comes after a command, so Slurm ignores it",
         commands(*tuple(shell("#SBATCH {:directive}", one.written) for one in late[:5])),
         [one.line for one in late],
     )
@@ -98,7 +98,7 @@ def job_directive_has_a_variable(job_script: JobScript) -> Answer:
     return finding(
         job_script,
         first.line,
-        f"#SBATCH {short(first.written, 50)}: variables are not expanded",
+        f"#SBATCH {shorten(first.written, 50)}: variables are not expanded",
         (
             Fix(),
             Fix("Or pass it when you submit.", (shell("sbatch --{:id}=... {:path}", first.option, job_script.path),)),
@@ -131,7 +131,7 @@ def job_directive_is_a_comment(job_script: JobScript) -> Answer:
     return finding(
         job_script,
         found[0].line,
-        f"{short(found[0].text, 50)} is a comment: {reason}",
+        f"{shorten(found[0].text, 50)} is a comment: {reason}",
         (
             Fix("Remove the space.", (shell("#SBATCH {:directive}", re.sub(r"^\s*#\s*SBATCH\s*", "", found[0].text)),)),
             Fix("If it is meant to be disabled, write ##.", ("##SBATCH ...",)),
@@ -164,7 +164,7 @@ def job_directive_unknown(job_script: JobScript) -> Answer:
     return finding(
         job_script,
         first.line,
-        f"sbatch has no option --{short(first.option, 40)}",
+        f"sbatch has no option --{shorten(first.option, 40)}",
         Fix(f"Did you mean --{meant}?", (line,)),
         [one.line for one, _ in found],
     )
@@ -179,18 +179,18 @@ def job_directive_value_invalid(job_script: JobScript) -> Answer:
 
     Fix: Write a valid value.
     """
-    stray = next((one for one in job_script.directives if _stray(one)), None)
+    stray = next((one for one in job_script.directives if _is_stray(one)), None)
     if stray is not None and not any(one.kind == "dash" and one.line == stray.line for one in job_script.texts):
         return finding(
             job_script,
             stray.line,
-            f"#SBATCH {short(stray.written, 40)}: not an option",
+            f"#SBATCH {shorten(stray.written, 40)}: not an option",
             Fix("Start options with a dash, quote values that contain spaces, and put # before comments."),
         )
     found: list[tuple[Directive, str]] = []
     for one in job_script.directives:
         if one.obeyed and "$" not in (one.value or "") and "`" not in (one.value or ""):
-            hint = _wrong(one)
+            hint = _accepted_values(one)
             if hint:
                 found.append((one, hint))
     if not found:
@@ -199,18 +199,18 @@ def job_directive_value_invalid(job_script: JobScript) -> Answer:
     return finding(
         job_script,
         first.line,
-        f"#SBATCH {short(first.written, 50)}: not a valid value",
+        f"#SBATCH {shorten(first.written, 50)}: not a valid value",
         Fix(f"Write {hint}.", (shell("sbatch --test-only {:path}", job_script.path),)),
         [one.line for one, _ in found],
         why=f"--{first.option} accepts {hint}.",
     )
 
 
-def _stray(one: Directive) -> bool:
+def _is_stray(one: Directive) -> bool:
     return one.obeyed and not one.written.startswith("-") and one.written not in PARTS
 
 
-def _wrong(one: Directive) -> str | None:
+def _accepted_values(one: Directive) -> str | None:
     """Return what an option accepts, if its value is not valid."""
     value = one.value or ""
     if one.option in _NUMBERS:
@@ -250,7 +250,7 @@ def job_gpus_asked_for_twice(job_script: JobScript) -> Answer:
     return finding(
         job_script,
         by_gres.line,
-        f"{short(by_gres.written, 30)} and {short(by_node.written, 30)} both request GPUs",
+        f"{shorten(by_gres.written, 30)} and {shorten(by_node.written, 30)} both request GPUs",
         commands(shell("#SBATCH --gpus-per-node={}", by_node.value)),
         [by_node.line],
     )
@@ -276,7 +276,7 @@ def job_output_folder_missing(job_script: JobScript) -> Answer:
     return finding(
         job_script,
         missing[0].line,
-        f"the folder {short(missing[0].path, 60)} for the job's output does not exist here",
+        f"the folder {shorten(missing[0].path, 60)} for the job's output does not exist here",
         commands(shell("mkdir -p {:path}", missing[0].path)),
         [one.line for one in missing],
     )

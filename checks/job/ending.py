@@ -8,8 +8,8 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
-from ._findings import MEASURED, SRUN, finding, short, whole
-from ._launches import nodes_of, of_step, opaque, spans, step_of, where_known
+from ._findings import MEASURED, SRUN, finding, needs_whole_script, shorten
+from ._launches import has_hidden_options, is_multi_node, nodes_of, ok_if_nodes_known, srun_option, srun_step
 
 _SHELL_EVENTS = {"EXIT", "ERR", "DEBUG", "RETURN", "0"}  # trap names that are not signals
 # For a template of `shell`, in which braces are doubled.
@@ -17,7 +17,7 @@ _JOB, _TASK_OF_ARRAY = "$SLURM_JOB_ID", "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TA
 
 
 @check(Severity.WARNING, source=SRUN)
-@whole
+@needs_whole_script
 def job_goes_on_without_a_rank(job_script: JobScript) -> Answer:
     """A task that fails does not stop the other tasks.
 
@@ -31,14 +31,14 @@ def job_goes_on_without_a_rank(job_script: JobScript) -> Answer:
         return Ok("SLURM_KILL_BAD_EXIT=1 is exported")
     hidden = False
     for command in job_script.launches:
-        step = step_of(job_script, command)
-        if step is None or not spans(job_script, command) or nodes_of(job_script, command) == 1:
+        step = srun_step(job_script, command)
+        if step is None or not is_multi_node(job_script, command) or nodes_of(job_script, command) == 1:
             continue
-        kill = of_step(step, "kill-on-bad-exit")
-        wait = of_step(step, "wait")
+        kill = srun_option(step, "kill-on-bad-exit")
+        wait = srun_option(step, "wait")
         if (kill is not None and kill != "0") or (wait is not None and wait != "0"):
             continue
-        if opaque(step):
+        if has_hidden_options(step):
             hidden = True
             continue
         return finding(
@@ -50,11 +50,11 @@ def job_goes_on_without_a_rank(job_script: JobScript) -> Answer:
     if hidden:
         return Skip("srun has options in a variable whose value is not known")
     stepped = [one for one in job_script.launches if one.step is not None]
-    return where_known(job_script, stepped, "a failed task ends the step, or there is one node")
+    return ok_if_nodes_known(job_script, stepped, "a failed task ends the step, or there is one node")
 
 
 @check(Severity.WARNING, source=MEASURED)
-@whole
+@needs_whole_script
 def job_trap_never_runs(job_script: JobScript) -> Answer:
     """The script's trap does not run until training has ended.
 
@@ -67,7 +67,7 @@ def job_trap_never_runs(job_script: JobScript) -> Answer:
     if not traps:
         return Ok("no trap waits for a signal")
     launches = [one for one in job_script.launches if not one.inner and "trap" not in one.through]
-    steps = [step_of(job_script, one) or one for one in launches]
+    steps = [srun_step(job_script, one) or one for one in launches]
     waiting = [one for one in steps if not one.background]
     if not waiting or any(one.background for one in steps):
         return Ok("training runs in the background")
@@ -84,7 +84,7 @@ def job_trap_never_runs(job_script: JobScript) -> Answer:
 
 
 @check(Severity.WARNING, source=MEASURED)
-@whole
+@needs_whole_script
 def job_signal_misses_the_trap(job_script: JobScript) -> Answer:
     """The signal that Slurm sends before the time limit does not reach the trap.
 
@@ -101,8 +101,8 @@ def job_signal_misses_the_trap(job_script: JobScript) -> Answer:
     found = re.fullmatch(r"(?:([RB]+):)?(?:SIG)?(\w+)(?:@\d+)?", directive.value or "", re.IGNORECASE)
     if not found:
         return Skip("the value of --signal is not valid")
-    to_shell, name = "B" in (found[1] or "").upper(), _name(found[2])
-    caught = [one for one in job_script.traps if name in map(_name, one.signals)]
+    to_shell, name = "B" in (found[1] or "").upper(), _signal_name(found[2])
+    caught = [one for one in job_script.traps if name in map(_signal_name, one.signals)]
     if to_shell and not caught:
         if any(command.words[0] == "exec" or "exec" in command.through for command in job_script.launches):
             return Ok("exec replaces the shell with the training process")
@@ -112,14 +112,14 @@ def job_signal_misses_the_trap(job_script: JobScript) -> Answer:
         return finding(
             job_script,
             directive.line,
-            f"{short(directive.written, 30)} goes to this shell, which has no trap for {name}, so it ends the job",
+            f"{shorten(directive.written, 30)} goes to this shell, which has no trap for {name}, so it ends the job",
             (Fix("Catch it.", (trap,)), Fix("Or send it to the ranks, which then must catch it.", (to_ranks,))),
         )
     if not to_shell and caught:
         return finding(
             job_script,
             directive.line,
-            f"{short(directive.written, 30)} goes to the ranks, but the trap is here",
+            f"{shorten(directive.written, 30)} goes to the ranks, but the trap is here",
             commands(shell("#SBATCH --signal=B:{:id}", directive.value)),
             [caught[0].line],
             why="Without B:, the script's shell does not get the signal.",
@@ -127,19 +127,14 @@ def job_signal_misses_the_trap(job_script: JobScript) -> Answer:
     return Ok("the signal goes to a process that catches it")
 
 
-def _name(signal: str) -> str:
+def _signal_name(signal: str) -> str:
     """Return a signal's name; a trap and --signal also accept numbers and lower case."""
     name = signal.upper().removeprefix("SIG")
     return {"1": "HUP", "2": "INT", "10": "USR1", "12": "USR2", "15": "TERM"}.get(name, name)
 
 
-def _this_job(job: JobScript) -> str:
-    """Return the job id for scontrol: the bare id of an array's last task means the whole array (measured 22.05)."""
-    return "$SLURM_JOB_ID" if job.directive("array") is None else "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
-
-
 @check(Severity.INFO, source=MEASURED)
-@whole
+@needs_whole_script
 def job_requeue_empties_the_log(job_script: JobScript) -> Answer:
     """A requeued job overwrites its log.
 

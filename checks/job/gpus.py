@@ -9,8 +9,8 @@ from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
 from ._amounts import gres_gpus, is_heterogeneous, tasks_per_node
-from ._findings import GRES, finding, short, whole
-from ._launches import of_step, opaque, per_node_launches, step_of
+from ._findings import GRES, finding, needs_whole_script, shorten
+from ._launches import has_hidden_options, per_node_launches, srun_option, srun_step
 
 # Variables that Slurm sets only if the option was given (man sbatch, "OUTPUT ENVIRONMENT VARIABLES").
 _ONLY_IF = {
@@ -32,7 +32,7 @@ _SAFE = re.compile(r"\$\{(\w+)(?:\[[^\]]*\])?:?[-=+]")
 
 
 @check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/1948")
-@whole
+@needs_whole_script
 def job_gpus_bound_to_tasks(job_script: JobScript) -> Answer:
     """Each task on a node sees only its own GPU.
 
@@ -53,34 +53,34 @@ def job_gpus_bound_to_tasks(job_script: JobScript) -> Answer:
     for command in job_script.commands:
         if command.launcher != "python" or command.step is None:
             continue
-        step = step_of(job_script, command)
-        binding = of_step(step, "gpu-bind")
-        given = of_step(step, "gpus-per-task") or binding
+        step = srun_step(job_script, command)
+        binding = srun_option(step, "gpu-bind")
+        given = srun_option(step, "gpus-per-task") or binding
         text = given or (directive.value if directive else None)
         if text is None or text.startswith("none") or binding == "none":
             continue
-        in_step = of_step(step, "ntasks-per-node") or of_step(step, "ntasks")
+        in_step = srun_option(step, "ntasks-per-node") or srun_option(step, "ntasks")
         if (in_step is None and not many) or in_step == "1":
             continue
-        line, written = command.line, f"srun with {short(text, 30)}"
+        line, written = command.line, f"srun with {shorten(text, 30)}"
         if directive and not given:
             line, written = directive.line, directive.written
         return finding(
             job_script,
             line,
-            f"{short(written, 40)}: every task sees one GPU, numbered 0",
-            (commands(shell("#SBATCH --gpus-per-node={}", _of_node(job_script))), _SHARED),
+            f"{shorten(written, 40)}: every task sees one GPU, numbered 0",
+            (commands(shell("#SBATCH --gpus-per-node={}", _gpus_per_node_value(job_script))), _SHARED),
         )
     return Ok("the GPUs are not bound to tasks")
 
 
-def _of_node(job: JobScript) -> str:
+def _gpus_per_node_value(job: JobScript) -> str:
     directive = job.directive("ntasks-per-node")
     return directive.value if directive and directive.value else "N"
 
 
 @check(Severity.INFO, source="https://github.com/reframe-hpc/reframe/issues/2655")
-@whole
+@needs_whole_script
 def job_cpus_not_passed_on(job_script: JobScript) -> Answer:
     """The srun command does not repeat --cpus-per-task.
 
@@ -98,15 +98,15 @@ def job_cpus_not_passed_on(job_script: JobScript) -> Answer:
     if any(one.name in ("SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK") and one.exported for one in job_script.sets):
         return Ok("SRUN_CPUS_PER_TASK is exported")
     for command in job_script.launches:
-        step = step_of(job_script, command)
-        if step is None or of_step(step, "cpus-per-task") is not None or "SRUN_CPUS_PER_TASK" in step.env:
+        step = srun_step(job_script, command)
+        if step is None or srun_option(step, "cpus-per-task") is not None or "SRUN_CPUS_PER_TASK" in step.env:
             continue
-        if opaque(step):
+        if has_hidden_options(step):
             continue
         return finding(
             job_script,
             step.line,
-            f"srun does not repeat --cpus-per-task={short(directive.value or '', 20)}",
+            f"srun does not repeat --cpus-per-task={shorten(directive.value or '', 20)}",
             commands("srun --cpus-per-task=$SLURM_CPUS_PER_TASK ..."),
             [directive.line],
         )
@@ -114,7 +114,7 @@ def job_cpus_not_passed_on(job_script: JobScript) -> Answer:
 
 
 @check(Severity.ERROR, source="https://github.com/awslabs/awsome-distributed-ai/issues/71")
-@whole
+@needs_whole_script
 def job_slurm_variable_empty(job_script: JobScript) -> Answer:
     """The script uses a variable that Slurm sets only with an option that is not given.
 
@@ -135,7 +135,7 @@ def job_slurm_variable_empty(job_script: JobScript) -> Answer:
         asked = gres_gpus(job_script) is not None or job_script.directive("gpus", "gpus-per-node", "gpus-per-task")
         if "GPUS" in name and not asked:
             continue  # some sites allocate whole nodes without a GPU request
-        line = _used(job_script, name, options)
+        line = _first_use(job_script, name, options)
         if line:
             better = _BETTER.get(name)
             ways = (Fix(f"${better} is always set.", (shell("${:name}", better),)),) if better else ()
@@ -159,7 +159,7 @@ def _example(job: JobScript, option: str) -> str:
     return str(gpus) if option == "gpus-per-node" and gpus else "1" if option == "ntasks-per-node" else "N"
 
 
-def _used(job: JobScript, name: str, options: tuple[str, ...]) -> int:
+def _first_use(job: JobScript, name: str, options: tuple[str, ...]) -> int:
     """Return the line of the first use of a variable without a default value; 0 if there is none.
 
     Setting a number of threads does not count: an empty value does no harm there.
@@ -172,7 +172,7 @@ def _used(job: JobScript, name: str, options: tuple[str, ...]) -> int:
     for one in job.commands:
         if one.words[0].rsplit("/", 1)[-1] in ("echo", "printf", "[", "test"):
             continue
-        if any(of_step(step_of(job, one), option) for option in options):
+        if any(srun_option(srun_step(job, one), option) for option in options):
             continue  # srun sets it for its step
         for place, word in enumerate(one.words):
             if bare(word, [variable.name for variable in one.variables if variable.word == place]):
@@ -190,7 +190,7 @@ def _used(job: JobScript, name: str, options: tuple[str, ...]) -> int:
 
 
 @check(Severity.ERROR, source=GRES)
-@whole
+@needs_whole_script
 def job_gpu_type_in_a_number(job_script: JobScript) -> Answer:
     """SLURM_GPUS_PER_NODE is used as a number, but contains a GPU type.
 
@@ -212,7 +212,7 @@ def job_gpu_type_in_a_number(job_script: JobScript) -> Answer:
                     return finding(
                         job_script,
                         one.lines[place] if place < len(one.lines) else one.line,
-                        f"${name} is {short(directive.value or '', 20)}, not a number",
+                        f"${name} is {shorten(directive.value or '', 20)}, not a number",
                         commands("$SLURM_GPUS_ON_NODE"),
                         [directive.line],
                     )

@@ -7,20 +7,20 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.snapshot import Config, JobCommand, JobScript, JobVariable
 
-from ._findings import ACCELERATE, HEAD, MEASURED, PORT, TORCHRUN, finding, short, well, whole
+from ._findings import ACCELERATE, HEAD, MEASURED, PORT, TORCHRUN, finding, needs_whole_script, ok_unless_cut, shorten
 from ._launches import (
-    backend,
-    head,
     hides_options,
+    is_multi_node,
+    launcher_option,
     line_of,
-    meant_for_several,
-    option,
+    may_be_multi_node,
+    ok_if_nodes_known,
     per_node_launches,
-    port,
-    spans,
-    spread,
-    variables,
-    where_known,
+    rendezvous_backend,
+    rendezvous_host,
+    rendezvous_port,
+    runs_on_nodes,
+    word_variables,
 )
 
 _LOOPBACK = re.compile(r"localhost(?:\.localdomain)?|127(?:\.\d{1,3}){3}|::1|\[::1\]", re.IGNORECASE)
@@ -39,22 +39,22 @@ _PORTS = ("MASTER_PORT", "MAIN_PROCESS_PORT")
 _RENDEZVOUS = ("PET_RDZV_ENDPOINT", "PET_MASTER_ADDR")
 
 
-def _places(job: JobScript) -> list[tuple[JobCommand | None, str, int, bool]]:
+def _rendezvous_hosts(job: JobScript) -> list[tuple[JobCommand | None, str, int, bool]]:
     """Return the rendezvous hosts: the launch, the host, its line, and whether a shell on the node expands it."""
     found: list[tuple[JobCommand | None, str, int, bool]] = []
     for command in job.launches:
-        given = head(command)
-        if given is not None and meant_for_several(job, command):
-            early = any(one.on_node for one in variables(command, given[1]) if one.name in given[0])
-            found.append((command, given[0], _line(job, command, given[1], given[0]), early))
-    if any(meant_for_several(job, one) or (one.launcher == "python" and spread(one)) for one in job.launches):
+        given = rendezvous_host(command)
+        if given is not None and may_be_multi_node(job, command):
+            early = any(one.on_node for one in word_variables(command, given[1]) if one.name in given[0])
+            found.append((command, given[0], _assignment_line(job, command, given[1], given[0]), early))
+    if any(may_be_multi_node(job, one) or (one.launcher == "python" and runs_on_nodes(one)) for one in job.launches):
         given_hosts = {text for _, text, _, _ in found}
         heads = [one for one in job.sets if one.name in _HEADS and one.value not in given_hosts]
         found += [(None, one.value, one.line, one.on_node) for one in heads]
     return found
 
 
-def _line(job: JobScript, command: JobCommand, word: int, text: str) -> int:
+def _assignment_line(job: JobScript, command: JobCommand, word: int, text: str) -> int:
     """Return the line that sets the value of a word: the assignment of its variable, or else the command."""
     made = [one.line for one in job.sets if one.value == text and one.line <= max(command.lines or (command.line,))]
     written = re.search(re.escape(text), command.words[word])
@@ -64,7 +64,7 @@ def _line(job: JobScript, command: JobCommand, word: int, text: str) -> int:
 
 
 @check(Severity.ERROR, source="https://github.com/pytorch/pytorch/issues/67547")
-@whole
+@needs_whole_script
 def job_head_address_is_loopback(job_script: JobScript) -> Answer:
     """The rendezvous host of several nodes is localhost.
 
@@ -72,10 +72,10 @@ def job_head_address_is_loopback(job_script: JobScript) -> Answer:
 
     Fix: Use the name of the first node, which all nodes can resolve.
     """
-    for command, text, line, _ in _places(job_script):
+    for command, text, line, _ in _rendezvous_hosts(job_script):
         if not _LOOPBACK.fullmatch(text):
             continue
-        if command is None and not _several(job_script):
+        if command is None and not _has_multi_node_launch(job_script):
             continue
         return finding(
             job_script,
@@ -86,12 +86,12 @@ def job_head_address_is_loopback(job_script: JobScript) -> Answer:
     return Ok("no rendezvous host is localhost")
 
 
-def _several(job: JobScript) -> bool:
-    return any(spans(job, one) for one in job.launches)
+def _has_multi_node_launch(job: JobScript) -> bool:
+    return any(is_multi_node(job, one) for one in job.launches)
 
 
 @check(Severity.WARNING, source="https://github.com/nebius/nebius-solutions-library/issues/177")
-@whole
+@needs_whole_script
 def job_head_address_by_hostname(job_script: JobScript) -> Answer:
     """The rendezvous address comes from `hostname -i` or `hostname -I`.
 
@@ -101,14 +101,14 @@ def job_head_address_by_hostname(job_script: JobScript) -> Answer:
 
     Fix: Use the name of the first node. mgpu's preflight resolves it on every node.
     """
-    for _, text, line, _ in _places(job_script):
+    for _, text, line, _ in _rendezvous_hosts(job_script):
         if _BY_HOSTNAME.search(text):
-            return finding(job_script, line, f"the rendezvous address comes from {short(text, 70)}", commands(HEAD))
+            return finding(job_script, line, f"the rendezvous address comes from {shorten(text, 70)}", commands(HEAD))
     return Ok("no address comes from hostname")
 
 
 @check(Severity.ERROR, source=MEASURED)
-@whole
+@needs_whole_script
 def job_head_differs_between_nodes(job_script: JobScript) -> Answer:
     """Every node uses itself as the rendezvous host.
 
@@ -117,16 +117,16 @@ def job_head_differs_between_nodes(job_script: JobScript) -> Answer:
     Fix: Set it once, before srun.
     More: And export it.
     """
-    for command, text, line, on_node in _places(job_script):
+    for command, text, line, on_node in _rendezvous_hosts(job_script):
         if on_node and _OWN_NAME.search(text) and not _NODE_LIST.search(text):
-            if command is None and not _several(job_script):
+            if command is None and not _has_multi_node_launch(job_script):
                 continue
-            return finding(job_script, line, f"{short(text, 60)} is a different name on every node", commands(HEAD))
+            return finding(job_script, line, f"{shorten(text, 60)} is a different name on every node", commands(HEAD))
     return Ok("no node names itself")
 
 
 @check(Severity.INFO, source="https://slurm.schedmd.com/srun.html")
-@whole
+@needs_whole_script
 def job_head_address_of_srun(job_script: JobScript) -> Answer:
     """The rendezvous address is that of the machine where srun was started.
 
@@ -136,14 +136,14 @@ def job_head_address_of_srun(job_script: JobScript) -> Answer:
 
     Fix: Use the name of the first node, which always works.
     """
-    for _, text, line, _ in _places(job_script):
+    for _, text, line, _ in _rendezvous_hosts(job_script):
         if "SLURM_LAUNCH_NODE_IPADDR" in text or "SLURM_SRUN_COMM_HOST" in text:
-            return finding(job_script, line, f"{short(text, 50)} is where srun was started", commands(HEAD))
+            return finding(job_script, line, f"{shorten(text, 50)} is where srun was started", commands(HEAD))
     return Ok("the rendezvous address does not depend on where srun was started")
 
 
 @check(Severity.ERROR, source="https://slurm.schedmd.com/scontrol.html")
-@whole
+@needs_whole_script
 def job_head_cut_from_short_list(job_script: JobScript) -> Answer:
     """The name of the first node is cut out of Slurm's compressed node list.
 
@@ -153,16 +153,16 @@ def job_head_cut_from_short_list(job_script: JobScript) -> Answer:
 
     Fix: Expand the names with scontrol, in the batch shell.
     """
-    for _, text, line, _ in _places(job_script):
+    for _, text, line, _ in _rendezvous_hosts(job_script):
         if _NODE_LIST.search(text) and not _EXPANDS.search(text):
             return finding(
-                job_script, line, f"{short(text, 60)}: the list is compressed, as in nid[001-004]", commands(HEAD)
+                job_script, line, f"{shorten(text, 60)}: the list is compressed, as in nid[001-004]", commands(HEAD)
             )
     return Ok("no name is cut out of the node list")
 
 
 @check(Severity.ERROR, source=MEASURED, because_of=("job_continued_line_broken", "job_dash_typographic"))
-@whole
+@needs_whole_script
 def job_head_address_missing(job_script: JobScript) -> Answer:
     """The launchers of several nodes have no rendezvous address.
 
@@ -172,17 +172,21 @@ def job_head_address_missing(job_script: JobScript) -> Answer:
     Fix: Set the address before srun, and pass it on.
     """
     for command in per_node_launches(job_script):
-        if spans(job_script, command) is not True or not spread(command) or head(command) is not None:
+        if (
+            is_multi_node(job_script, command) is not True
+            or not runs_on_nodes(command)
+            or rendezvous_host(command) is not None
+        ):
             continue
         if hides_options(command) or any(one.name in _RENDEZVOUS for one in job_script.sets):
             continue
         if command.launcher == "accelerate":
-            if option(command, "config_file") is not None or option(command, "num_machines") is None:
+            if launcher_option(command, "config_file") is not None or launcher_option(command, "num_machines") is None:
                 continue
             fix = "accelerate launch ... --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT"
             why = 'accelerate tries to connect to "None:29500", and waits.'
         else:
-            if option(command, "nnodes") is None or option(command, "standalone") is not None:
+            if launcher_option(command, "nnodes") is None or launcher_option(command, "standalone") is not None:
                 continue
             fix = "torchrun ... --rdzv-id=$SLURM_JOB_ID --rdzv-backend=c10d --rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT"
             why = "torchrun uses 127.0.0.1, a different machine on every node. It does not read MASTER_ADDR."
@@ -193,8 +197,8 @@ def job_head_address_missing(job_script: JobScript) -> Answer:
             commands(HEAD, PORT, fix),
             why=why,
         )
-    alone = [one for one in per_node_launches(job_script) if spread(one) and head(one) is None]
-    return where_known(job_script, alone, "the launchers have a rendezvous address")
+    alone = [one for one in per_node_launches(job_script) if runs_on_nodes(one) and rendezvous_host(one) is None]
+    return ok_if_nodes_known(job_script, alone, "the launchers have a rendezvous address")
 
 
 @check(Severity.ERROR, source=MEASURED)
@@ -207,10 +211,14 @@ def job_config_has_no_head_address(job_script: JobScript, config: Config) -> Ans
     Fix: Set it here, from the first node of the job.
     """
     for command in per_node_launches(job_script):
-        if command.launcher != "accelerate" or option(command, "config_file") is None or head(command) is not None:
+        if (
+            command.launcher != "accelerate"
+            or launcher_option(command, "config_file") is None
+            or rendezvous_host(command) is not None
+        ):
             continue
-        many = option(command, "num_machines") is not None or config.num_machines > 1
-        if many and spans(job_script, command) is not False and config.values.get("main_process_ip") is None:
+        many = launcher_option(command, "num_machines") is not None or config.num_machines > 1
+        if many and is_multi_node(job_script, command) is not False and config.values.get("main_process_ip") is None:
             return finding(
                 job_script,
                 command.line,
@@ -219,11 +227,11 @@ def job_config_has_no_head_address(job_script: JobScript, config: Config) -> Ans
                     HEAD, PORT, "accelerate launch ... --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT"
                 ),
             )
-    return well(job_script, "the launchers have a rendezvous address")
+    return ok_unless_cut(job_script, "the launchers have a rendezvous address")
 
 
 @check(Severity.INFO, source="https://github.com/NVIDIA/Megatron-LM/issues/1371")
-@whole
+@needs_whole_script
 def job_port_fixed(job_script: JobScript) -> Answer:
     """The rendezvous port is the same for every job.
 
@@ -236,17 +244,17 @@ def job_port_fixed(job_script: JobScript) -> Answer:
     if exclusive is not None and exclusive.value is None:
         return Ok("the job has exclusive nodes")
     for command in per_node_launches(job_script):
-        given = port(command)
-        if given is not None and re.fullmatch(r"[1-9]\d{1,4}", given[0]) and meant_for_several(job_script, command):
-            return _fixed(job_script, given[0], _line(job_script, command, given[1], given[0]))
-    if _several(job_script):
+        given = rendezvous_port(command)
+        if given is not None and re.fullmatch(r"[1-9]\d{1,4}", given[0]) and may_be_multi_node(job_script, command):
+            return _fixed_port_problem(job_script, given[0], _assignment_line(job_script, command, given[1], given[0]))
+    if _has_multi_node_launch(job_script):
         for one in job_script.sets:
             if one.name in _PORTS and re.fullmatch(r"[1-9]\d{1,4}", one.value):
-                return _fixed(job_script, one.value, one.line)
+                return _fixed_port_problem(job_script, one.value, one.line)
     return Ok("the port is specific to this job")
 
 
-def _fixed(job: JobScript, value: str, line: int) -> Answer:
+def _fixed_port_problem(job: JobScript, value: str, line: int) -> Answer:
     return finding(
         job,
         line,
@@ -257,7 +265,7 @@ def _fixed(job: JobScript, value: str, line: int) -> Answer:
 
 
 @check(Severity.ERROR, source="https://github.com/ContextualAI/HALOs")
-@whole
+@needs_whole_script
 def job_port_drawn_on_each_node(job_script: JobScript) -> Answer:
     """Every node picks a different random rendezvous port.
 
@@ -266,16 +274,18 @@ def job_port_drawn_on_each_node(job_script: JobScript) -> Answer:
     Fix: Pick it once, in the batch shell, or better, derive it from the job id.
     """
     for command in job_script.launches:
-        given = port(command)
-        if given is None or not meant_for_several(job_script, command):
+        given = rendezvous_port(command)
+        if given is None or not may_be_multi_node(job_script, command):
             continue
-        drawn = [v for v in variables(command, given[1]) if v.on_node and _is_drawn(v) and v.name in given[0]]
+        drawn = [v for v in word_variables(command, given[1]) if v.on_node and _is_drawn(v) and v.name in given[0]]
         if drawn or (command.step is not None and _set_on_node(job_script, given[0])):
-            return _drawn(job_script, line_of(command, given[1]), short(given[0], 50), "port", _PORT_OF_JOB)
-    if _several(job_script):
+            return _drawn_problem(job_script, line_of(command, given[1]), shorten(given[0], 50), "port", _PORT_OF_JOB)
+    if _has_multi_node_launch(job_script):
         for one in job_script.sets:
             if one.on_node and one.name in _PORTS and any(_is_drawn(v) for v in one.variables if v.on_node):
-                return _drawn(job_script, one.line, f"{one.name}={short(one.value, 40)}", "port", _PORT_OF_JOB)
+                return _drawn_problem(
+                    job_script, one.line, f"{one.name}={shorten(one.value, 40)}", "port", _PORT_OF_JOB
+                )
     return Ok("no node picks its own port")
 
 
@@ -289,7 +299,7 @@ def _is_drawn(variable: JobVariable) -> bool:
 
 
 @check(Severity.ERROR, source=MEASURED)
-@whole
+@needs_whole_script
 def job_rendezvous_id_drawn_on_each_node(job_script: JobScript) -> Answer:
     """Every node generates a different rendezvous id.
 
@@ -299,16 +309,16 @@ def job_rendezvous_id_drawn_on_each_node(job_script: JobScript) -> Answer:
     Fix: Use the job id.
     """
     for command in per_node_launches(job_script):
-        given = option(command, "rdzv_id")
-        if given is None or spans(job_script, command) is False:
+        given = launcher_option(command, "rdzv_id")
+        if given is None or is_multi_node(job_script, command) is False:
             continue
-        if any(one.on_node and _is_drawn(one) for one in variables(command, given[1])):
+        if any(one.on_node and _is_drawn(one) for one in word_variables(command, given[1])):
             line = line_of(command, given[1])
-            return _drawn(job_script, line, f"--rdzv_id {short(given[0], 40)}", "id", _ID_OF_JOB)
+            return _drawn_problem(job_script, line, f"--rdzv_id {shorten(given[0], 40)}", "id", _ID_OF_JOB)
     return Ok("the id is the same on all nodes")
 
 
-def _drawn(job: JobScript, line: int, text: str, what: str, fix: Fix) -> Answer:
+def _drawn_problem(job: JobScript, line: int, text: str, what: str, fix: Fix) -> Answer:
     return finding(
         job,
         line,
@@ -319,7 +329,7 @@ def _drawn(job: JobScript, line: int, text: str, what: str, fix: Fix) -> Answer:
 
 
 @check(Severity.WARNING, source=ACCELERATE)
-@whole
+@needs_whole_script
 def job_backend_hidden_in_rdzv_conf(job_script: JobScript) -> Answer:
     """The rendezvous backend is set in --rdzv_conf, where it has no effect.
 
@@ -329,19 +339,19 @@ def job_backend_hidden_in_rdzv_conf(job_script: JobScript) -> Answer:
     Fix: Set it with --rdzv_backend.
     """
     for command in per_node_launches(job_script):
-        given = option(command, "rdzv_conf")
-        if given is not None and "rdzv_backend" in given[0] and option(command, "rdzv_backend") is None:
+        given = launcher_option(command, "rdzv_conf")
+        if given is not None and "rdzv_backend" in given[0] and launcher_option(command, "rdzv_backend") is None:
             return finding(
                 job_script,
                 line_of(command, given[1]),
-                f"--rdzv_conf {short(given[0], 40)} does not set the backend: it stays {backend(command)}",
+                f"--rdzv_conf {shorten(given[0], 40)} does not set the backend: it stays {rendezvous_backend(command)}",
                 commands("--rdzv_backend c10d"),
             )
     return Ok("the backend is set with its own option, or not at all")
 
 
 @check(Severity.ERROR, source=MEASURED)
-@whole
+@needs_whole_script
 def job_same_network_with_c10d(job_script: JobScript) -> Answer:
     """--same_network is used together with --rdzv_backend c10d.
 
@@ -351,8 +361,8 @@ def job_same_network_with_c10d(job_script: JobScript) -> Answer:
     Fix: Omit it.
     """
     for command in per_node_launches(job_script):
-        same = option(command, "same_network")
-        if command.launcher == "accelerate" and same is not None and backend(command) == "c10d":
+        same = launcher_option(command, "same_network")
+        if command.launcher == "accelerate" and same is not None and rendezvous_backend(command) == "c10d":
             return finding(
                 job_script,
                 line_of(command, same[1]),
@@ -366,7 +376,7 @@ def job_same_network_with_c10d(job_script: JobScript) -> Answer:
 
 
 @check(Severity.WARNING, source=TORCHRUN, because_of=("job_continued_line_broken", "job_dash_typographic"))
-@whole
+@needs_whole_script
 def job_endpoint_with_static_backend(job_script: JobScript) -> Answer:
     """The torchrun command has --rdzv_endpoint, but no --rdzv_backend.
 
@@ -376,10 +386,14 @@ def job_endpoint_with_static_backend(job_script: JobScript) -> Answer:
     Fix: Let c10d assign the ranks.
     """
     for command in per_node_launches(job_script):
-        if command.launcher != "torchrun" or spans(job_script, command) is not True or hides_options(command):
+        if command.launcher != "torchrun" or is_multi_node(job_script, command) is not True or hides_options(command):
             continue
-        endpoint = option(command, "rdzv_endpoint")
-        if endpoint is None or option(command, "rdzv_backend") is not None or option(command, "node_rank") is not None:
+        endpoint = launcher_option(command, "rdzv_endpoint")
+        if (
+            endpoint is None
+            or launcher_option(command, "rdzv_backend") is not None
+            or launcher_option(command, "node_rank") is not None
+        ):
             continue
         if any(one.name in ("PET_RDZV_BACKEND", "PET_NODE_RANK") for one in job_script.sets):
             continue

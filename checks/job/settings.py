@@ -6,7 +6,7 @@ from mgpu.check import Answer, Ok, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
-from ._findings import NCCL, finding, short, whole
+from ._findings import NCCL, finding, needs_whole_script, shorten
 
 # Debug settings that disable a fast path.
 _SLOW = {
@@ -20,7 +20,7 @@ _LOUD = {"NCCL_DEBUG": ("INFO", "TRACE"), "TORCH_DISTRIBUTED_DEBUG": ("DETAIL",)
 _OFF = ("", "0")
 
 
-def _set(job: JobScript) -> list[tuple[str, str, int]]:
+def _rank_variables(job: JobScript) -> list[tuple[str, str, int]]:
     """Return the variables that reach the ranks: name, value, line."""
     found = [(one.name, one.value, one.line) for one in job.sets if one.exported or one.on_node]
     for command in job.commands:
@@ -29,7 +29,7 @@ def _set(job: JobScript) -> list[tuple[str, str, int]]:
 
 
 @check(Severity.WARNING, source="https://slurm.schedmd.com/sbatch.html")
-@whole
+@needs_whole_script
 def job_secret_in_script(job_script: JobScript) -> Answer:
     """The script contains a password or token.
 
@@ -45,7 +45,7 @@ def job_secret_in_script(job_script: JobScript) -> Answer:
     return finding(
         job_script,
         found[0].line,
-        f"{short(found[0].text, 40)} is here in plain text",
+        f"{shorten(found[0].text, 40)} is here in plain text",
         commands(
             shell("export {:name}=$(cat ~/.{:name})", name, name.lower()), shell("chmod 600 ~/.{:name}", name.lower())
         ),
@@ -54,7 +54,7 @@ def job_secret_in_script(job_script: JobScript) -> Answer:
 
 
 @check(Severity.WARNING, source=NCCL)
-@whole
+@needs_whole_script
 def job_slow_setting_left(job_script: JobScript) -> Answer:
     """A debug setting makes the run slower.
 
@@ -64,7 +64,9 @@ def job_slow_setting_left(job_script: JobScript) -> Answer:
 
     Fix: Remove it, and measure the difference with the smoke test.
     """
-    found = [(name, value, line) for name, value, line in _set(job_script) if name in _SLOW and value not in _OFF]
+    found = [
+        (name, value, line) for name, value, line in _rank_variables(job_script) if name in _SLOW and value not in _OFF
+    ]
     found = [one for one in found if one[1] == "1" or one[1].lower() in ("true", "yes", "on")]
     if not found:
         return Ok("no fast path is disabled")
@@ -72,14 +74,14 @@ def job_slow_setting_left(job_script: JobScript) -> Answer:
     return finding(
         job_script,
         line,
-        f"{name}={short(value, 20)}: {_SLOW[name]}",
+        f"{name}={shorten(value, 20)}: {_SLOW[name]}",
         commands(shell("unset {:name}", name), "mgpu smoke-test"),
         [one[2] for one in found],
     )
 
 
 @check(Severity.INFO, source=NCCL)
-@whole
+@needs_whole_script
 def job_debug_output_left(job_script: JobScript) -> Answer:
     """NCCL or PyTorch writes debug output.
 
@@ -88,14 +90,16 @@ def job_debug_output_left(job_script: JobScript) -> Answer:
 
     Fix: Use the default level, which also reports errors.
     """
-    found = [(name, value, line) for name, value, line in _set(job_script) if value.upper() in _LOUD.get(name, ())]
+    found = [
+        (name, value, line) for name, value, line in _rank_variables(job_script) if value.upper() in _LOUD.get(name, ())
+    ]
     if not found:
         return Ok("no debug output is enabled")
     name, value, line = found[0]
     return finding(
         job_script,
         line,
-        f"{name}={short(value, 20)} writes hundreds of lines per rank",
+        f"{name}={shorten(value, 20)} writes hundreds of lines per rank",
         commands(*(("export NCCL_DEBUG=WARN",) if name == "NCCL_DEBUG" else (shell("unset {:name}", name),))),
         [one[2] for one in found],
     )

@@ -6,18 +6,26 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobCommand, JobScript
 
-from ._amounts import nodes, number, tasks_per_node
-from ._findings import MEASURED, SRUN, finding, whole
-from ._launches import PER_NODE, meant_for_several, of_step, opaque, option, per_node_launches, spread, step_of
+from ._amounts import evaluate, nodes, tasks_per_node
+from ._findings import MEASURED, SRUN, finding, needs_whole_script
+from ._launches import (
+    PER_NODE,
+    has_hidden_options,
+    launcher_option,
+    may_be_multi_node,
+    per_node_launches,
+    runs_on_nodes,
+    srun_option,
+    srun_step,
+)
 
-_WITHOUT = "it starts no launcher on several nodes"
 # Options with which DeepSpeed starts processes on the other nodes itself (deepspeed --help, 0.18).
 _REACHES = ("hostfile", "H", "launcher", "no_ssh", "node_rank")
 _ON_NODES = "srun --ntasks-per-node=1 --kill-on-bad-exit=1"
 
 
 @check(Severity.ERROR, source="https://github.com/huggingface/accelerate/issues/2816")
-@whole
+@needs_whole_script
 def job_launcher_outside_srun(job_script: JobScript) -> Answer:
     """The job has several nodes, but the launcher is started only on the first.
 
@@ -28,19 +36,23 @@ def job_launcher_outside_srun(job_script: JobScript) -> Answer:
     Fix: Start it on every node, with one task per node.
     """
     launches = [one for one in job_script.launches if one.launcher in (*PER_NODE, "python") and not one.inner]
-    spreads, amount = any(spread(one) for one in job_script.commands), nodes(job_script)
+    spreads, amount = any(runs_on_nodes(one) for one in job_script.commands), nodes(job_script)
     nothing = amount is None or amount < 2 or not launches or spreads
     if nothing and not any(one.launcher in PER_NODE for one in launches):
         return Ok("no launcher of torch or accelerate")
     if not job_script.directives and not spreads:
         return Skip("it has no #SBATCH line, so srun may start it on every node")
     starting = [one for one in launches if one.launcher in PER_NODE] or launches[-1:]
-    if any(spread(one) for one in starting) or any(spread(one) for one in job_script.launches):
-        bare = [one for one in starting if not spread(one) and not one.unsure and _for_several(job_script, one)]
+    if any(runs_on_nodes(one) for one in starting) or any(runs_on_nodes(one) for one in job_script.launches):
+        bare = [
+            one
+            for one in starting
+            if not runs_on_nodes(one) and not one.unsure and _has_multi_node_option(job_script, one)
+        ]
         if not bare or any(one.launcher == "python" for one in bare):
             return Ok("srun starts the launcher")
     else:
-        bare = [one for one in starting if not spread(one) and meant_for_several(job_script, one)]
+        bare = [one for one in starting if not runs_on_nodes(one) and may_be_multi_node(job_script, one)]
     if not bare:
         return Ok("the launcher runs on one node")
     of = f"{amount} nodes" if amount and amount > 1 else "several nodes"
@@ -61,7 +73,7 @@ def job_launcher_outside_srun(job_script: JobScript) -> Answer:
 
 
 @check(Severity.ERROR, source=MEASURED)
-@whole
+@needs_whole_script
 def job_launchers_several_per_node(job_script: JobScript) -> Answer:
     """More than one launcher runs per node, and each starts a rank per GPU.
 
@@ -79,9 +91,9 @@ def job_launchers_several_per_node(job_script: JobScript) -> Answer:
         if amount is None or amount < 2:
             continue
         directive = job_script.directive("ntasks-per-node", "ntasks")
-        step = step_of(job_script, one)
+        step = srun_step(job_script, one)
         assert step is not None
-        named = of_step(step, "ntasks-per-node") is not None or of_step(step, "ntasks") is not None
+        named = srun_option(step, "ntasks-per-node") is not None or srun_option(step, "ntasks") is not None
         line = step.line if named or directive is None else directive.line
         name = one.words[0].rsplit("/", 1)[-1]
         return finding(
@@ -102,31 +114,31 @@ def job_launchers_several_per_node(job_script: JobScript) -> Answer:
     return Ok("one launcher per node")
 
 
-def _for_several(job: JobScript, command: JobCommand) -> bool:
+def _has_multi_node_option(job: JobScript, command: JobCommand) -> bool:
     """Whether a launcher has an option for several nodes; without one it may only prepare or test something."""
-    given = option(command, "nnodes", "num_machines")
-    amount = number(job, given[0].partition(":")[0]) if given else None
+    given = launcher_option(command, "nnodes", "num_machines")
+    amount = evaluate(job, given[0].partition(":")[0]) if given else None
     return amount is not None and amount > 1
 
 
 def _tasks(job: JobScript, command: JobCommand) -> int | None:
     """Return the number of tasks per node that run a command; None if not known."""
-    step = step_of(job, command)
-    if (each := of_step(step, "ntasks-per-node")) is not None:
-        return number(job, each)
-    if (total := of_step(step, "ntasks")) is not None:
-        amount, over = number(job, total), of_step(step, "nodes")
-        on = number(job, over) if over is not None else nodes(job)
+    step = srun_step(job, command)
+    if (each := srun_option(step, "ntasks-per-node")) is not None:
+        return evaluate(job, each)
+    if (total := srun_option(step, "ntasks")) is not None:
+        amount, over = evaluate(job, total), srun_option(step, "nodes")
+        on = evaluate(job, over) if over is not None else nodes(job)
         if total.strip() in ("$SLURM_NNODES", "${SLURM_NNODES}", "$SLURM_JOB_NUM_NODES", "${SLURM_JOB_NUM_NODES}"):
             return 1
         return max(1, amount // on) if amount and on else None
-    if opaque(step):
+    if has_hidden_options(step):
         return None  # options in a variable
     return tasks_per_node(job)
 
 
 @check(Severity.ERROR, source="https://www.deepspeed.ai/getting-started/")
-@whole
+@needs_whole_script
 def job_deepspeed_without_hosts(job_script: JobScript) -> Answer:
     """The job has several nodes, but the deepspeed launcher does not know them.
 
@@ -143,7 +155,7 @@ def job_deepspeed_without_hosts(job_script: JobScript) -> Answer:
         return Ok("no deepspeed launcher")
     if amount is None:
         return Skip("the number of nodes is not known")
-    bare = [one for one in launches if not any(option(one, name) for name in _REACHES)]
+    bare = [one for one in launches if not any(launcher_option(one, name) for name in _REACHES)]
     if amount < 2 or not bare:
         return Ok("it has the nodes, or there is only one")
     return finding(
@@ -169,7 +181,7 @@ def job_deepspeed_without_hosts(job_script: JobScript) -> Answer:
 
 
 @check(Severity.WARNING, source=SRUN)
-@whole
+@needs_whole_script
 def job_installs_packages_on_every_node(job_script: JobScript) -> Answer:
     """Every task of an srun step installs packages at once.
 
@@ -182,7 +194,7 @@ def job_installs_packages_on_every_node(job_script: JobScript) -> Answer:
     found = [
         one
         for one in job_script.commands
-        if one.step is not None and _installs(one.words) and tasks_of_one(job_script, one) != 1
+        if one.step is not None and _installs(one.words) and step_tasks(job_script, one) != 1
     ]
     if not found:
         return Ok("srun installs nothing")
@@ -202,13 +214,13 @@ def _installs(words: tuple[str, ...]) -> bool:
     return (name in ("pip", "pip3") and "install" in words[1:2]) or (name == "conda" and "install" in words[1:2])
 
 
-def tasks_of_one(job: JobScript, command: JobCommand) -> int | None:
+def step_tasks(job: JobScript, command: JobCommand) -> int | None:
     """Return the number of tasks of a command's step; None if not known."""
-    step = step_of(job, command)
-    total = of_step(step, "ntasks")
+    step = srun_step(job, command)
+    total = srun_option(step, "ntasks")
     if total is not None:
-        return number(job, total)
-    over = of_step(step, "nodes")
-    on = number(job, over) if over is not None else nodes(job)
+        return evaluate(job, total)
+    over = srun_option(step, "nodes")
+    on = evaluate(job, over) if over is not None else nodes(job)
     each = _tasks(job, command)
     return on * each if on and each else None

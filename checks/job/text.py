@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Skip, check, c
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
-from ._findings import MEASURED, finding, short, whole
+from ._findings import MEASURED, finding, needs_whole_script, shorten
 
 _BASH = "https://www.gnu.org/software/bash/manual/bash.html"
 
@@ -41,14 +41,14 @@ def job_shebang_missing(job_script: JobScript) -> Answer:
     More: No blank line is allowed above it.
     """
     if job_script.shebang is not None:
-        return Ok(f"it starts with {short(job_script.shebang)}")
+        return Ok(f"it starts with {shorten(job_script.shebang)}")
     if not job_script.directives:
         return Skip("it has no #SBATCH line, so a shell may run it")
     return finding(job_script, 1, "the file does not start with #!", commands("#!/bin/bash"))
 
 
 @check(Severity.ERROR, source=_BASH, because_of=("job_lines_end_as_on_windows",))
-@whole
+@needs_whole_script
 def job_syntax_broken(job_script: JobScript) -> Answer:
     """The script has a shell syntax error.
 
@@ -63,14 +63,14 @@ def job_syntax_broken(job_script: JobScript) -> Answer:
         return Ok(f"{job_script.lines:,} lines, accepted by bash -n")
     where = f"line {job_script.syntax_line}: " if job_script.syntax_line else ""
     return Problem(
-        f"{where}{short(job_script.syntax, 120)}",
+        f"{where}{shorten(job_script.syntax, 120)}",
         fix=commands(shell("bash -n {:path}", job_script.path)),
         place=Place(job_script.path, job_script.syntax_line),
     )
 
 
 @check(Severity.ERROR, source="https://www.gnu.org/software/bash/manual/bash.html")
-@whole
+@needs_whole_script
 def job_continued_line_broken(job_script: JobScript) -> Answer:
     """A command that continues over several lines ends too early.
 
@@ -99,7 +99,7 @@ def job_continued_line_broken(job_script: JobScript) -> Answer:
         return finding(
             job_script,
             dashed[0].line,
-            f"{short(dashed[0].words[0], 40)} is run as a command",
+            f"{shorten(dashed[0].words[0], 40)} is run as a command",
             Fix("End the previous line with a backslash, with nothing after it."),
             [one.line for one in dashed[1:]],
             why="The previous line does not end with a backslash, so these options are not part of it.",
@@ -108,7 +108,7 @@ def job_continued_line_broken(job_script: JobScript) -> Answer:
 
 
 @check(Severity.ERROR, source=MEASURED)
-@whole
+@needs_whole_script
 def job_dash_typographic(job_script: JobScript) -> Answer:
     """A command contains a typographic dash or quote.
 
@@ -125,7 +125,7 @@ def job_dash_typographic(job_script: JobScript) -> Answer:
     return finding(
         job_script,
         found[0].line,
-        f"{short(found[0].text, 40)} has a typographic {what}",
+        f"{shorten(found[0].text, 40)} has a typographic {what}",
         Fix(f"Type the {what} again, as plain ASCII.", (shell("grep -nP '[^\\x00-\\x7F]' {:path}", job_script.path),)),
         [one.line for one in found[1:]],
     )

@@ -8,9 +8,18 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, JobCommand, JobScript
 
-from ._amounts import gpus_per_node, number
-from ._findings import ACCELERATE, MEASURED, TORCHRUN, finding, well, whole
-from ._launches import hides_options, line_of, nodes_of, option, per_node_launches, spans, spread, where_known
+from ._amounts import evaluate, gpus_per_node
+from ._findings import ACCELERATE, MEASURED, TORCHRUN, finding, needs_whole_script, ok_unless_cut
+from ._launches import (
+    hides_options,
+    is_multi_node,
+    launcher_option,
+    line_of,
+    nodes_of,
+    ok_if_nodes_known,
+    per_node_launches,
+    runs_on_nodes,
+)
 
 _OWN = re.compile(r"SLURM_(?:PROCID|NODEID)$")
 _NPROC = ("nproc_per_node",)
@@ -18,7 +27,7 @@ _WORLD = "$((SLURM_JOB_NUM_NODES * SLURM_GPUS_ON_NODE))"
 
 
 @check(Severity.ERROR, source=TORCHRUN, because_of=("job_continued_line_broken", "job_dash_typographic"))
-@whole
+@needs_whole_script
 def job_nodes_not_told_to_launcher(job_script: JobScript) -> Answer:
     """The launcher runs on several nodes, but is configured for one.
 
@@ -29,16 +38,16 @@ def job_nodes_not_told_to_launcher(job_script: JobScript) -> Answer:
     Fix: Set the number of nodes.
     """
     for command in per_node_launches(job_script):
-        if nodes_of(job_script, command) in (None, 0, 1) or not spread(command) or hides_options(command):
+        if nodes_of(job_script, command) in (None, 0, 1) or not runs_on_nodes(command) or hides_options(command):
             continue
         name = "nnodes" if command.launcher == "torchrun" else "num_machines"
-        given = option(command, name)
-        if given is None and command.launcher == "accelerate" and option(command, "config_file") is not None:
+        given = launcher_option(command, name)
+        if given is None and command.launcher == "accelerate" and launcher_option(command, "config_file") is not None:
             continue
         if given is None and any(one.name == "PET_NNODES" for one in job_script.sets):
             continue
-        configured = 1 if given is None else number(job_script, given[0].partition(":")[0])
-        alone = option(command, "standalone") if command.launcher == "torchrun" else None
+        configured = 1 if given is None else evaluate(job_script, given[0].partition(":")[0])
+        alone = launcher_option(command, "standalone") if command.launcher == "torchrun" else None
         if alone is not None and any(one.on_node and _OWN.match(one.name) for one in command.variables):
             continue  # separate runs on purpose: --standalone ... --seed $SLURM_PROCID
         if configured == 1 or alone is not None:
@@ -53,13 +62,13 @@ def job_nodes_not_told_to_launcher(job_script: JobScript) -> Answer:
     unset = [
         one
         for one in per_node_launches(job_script)
-        if spread(one) and option(one, "nnodes", "num_machines", "config_file") is None
+        if runs_on_nodes(one) and launcher_option(one, "nnodes", "num_machines", "config_file") is None
     ]
-    return where_known(job_script, unset, "the launchers have the number of nodes")
+    return ok_if_nodes_known(job_script, unset, "the launchers have the number of nodes")
 
 
 @check(Severity.ERROR, source=MEASURED)
-@whole
+@needs_whole_script
 def job_processes_do_not_divide(job_script: JobScript) -> Answer:
     """num_processes is not a multiple of the number of nodes.
 
@@ -69,10 +78,10 @@ def job_processes_do_not_divide(job_script: JobScript) -> Answer:
     Fix: Set it to nodes times GPUs per node.
     """
     for command in per_node_launches(job_script):
-        given = option(command, "num_processes") if command.launcher == "accelerate" else None
-        processes = number(job_script, given[0]) if given else None
-        machines = option(command, "num_machines")
-        amount = number(job_script, machines[0]) if machines else None
+        given = launcher_option(command, "num_processes") if command.launcher == "accelerate" else None
+        processes = evaluate(job_script, given[0]) if given else None
+        machines = launcher_option(command, "num_machines")
+        amount = evaluate(job_script, machines[0]) if machines else None
         if given is None or processes is None or not amount or amount < 2:
             continue
         if processes % amount:
@@ -89,7 +98,7 @@ def job_processes_do_not_divide(job_script: JobScript) -> Answer:
 
 
 @check(Severity.ERROR, source="https://pytorch.org/docs/stable/generated/torch.cuda.set_device.html")
-@whole
+@needs_whole_script
 def job_processes_outnumber_gpus(job_script: JobScript) -> Answer:
     """The launcher starts more ranks per node than the job has GPUs.
 
@@ -107,7 +116,7 @@ def job_processes_outnumber_gpus(job_script: JobScript) -> Answer:
     if alone is not None and alone.value is None:
         return Skip("--exclusive gives the job all GPUs of its nodes")
     for command in per_node_launches(job_script):
-        found = _each(job_script, command)
+        found = _ranks_per_node(job_script, command)
         if found and found[0] > gpus and not _on_cpu(command):
             return finding(
                 job_script,
@@ -124,7 +133,7 @@ def job_processes_outnumber_gpus(job_script: JobScript) -> Answer:
 
 
 @check(Severity.WARNING, source=MEASURED)
-@whole
+@needs_whole_script
 def job_gpus_left_idle(job_script: JobScript) -> Answer:
     """The launcher starts fewer ranks per node than the job has GPUs.
 
@@ -141,8 +150,8 @@ def job_gpus_left_idle(job_script: JobScript) -> Answer:
     if len([one for one in launches if one.background or one.unsure]) > 1:
         return Skip("several launches may share the GPUs")
     for command in launches:
-        found = _each(job_script, command)
-        if found and 0 < found[0] < gpus and not _on_cpu(command) and not _beside(job_script, command):
+        found = _ranks_per_node(job_script, command)
+        if found and 0 < found[0] < gpus and not _on_cpu(command) and not _may_share_gpus(job_script, command):
             return finding(
                 job_script,
                 found[1],
@@ -154,7 +163,7 @@ def job_gpus_left_idle(job_script: JobScript) -> Answer:
     return Ok("no GPU is left idle by the number of ranks")
 
 
-def _beside(job: JobScript, command: JobCommand) -> bool:
+def _may_share_gpus(job: JobScript, command: JobCommand) -> bool:
     """Whether another command of the script may use the other GPUs, such as a server in the background."""
     return (
         any(one.background and one is not command for one in job.commands)
@@ -164,22 +173,24 @@ def _beside(job: JobScript, command: JobCommand) -> bool:
 
 
 def _on_cpu(command: JobCommand) -> bool:
-    return option(command, "cpu") is not None or option(command, "use_cpu") is not None
+    return launcher_option(command, "cpu") is not None or launcher_option(command, "use_cpu") is not None
 
 
-def _each(job: JobScript, command: JobCommand) -> tuple[int, int] | None:
+def _ranks_per_node(job: JobScript, command: JobCommand) -> tuple[int, int] | None:
     """Return the ranks per node that a launcher starts, and the line that sets it; None if not known."""
     if command.launcher == "torchrun":
-        given = option(command, *_NPROC)
-        amount = number(job, given[0]) if given else None
+        given = launcher_option(command, *_NPROC)
+        amount = evaluate(job, given[0]) if given else None
         return (amount, line_of(command, given[1])) if given and amount is not None else None
-    given, machines = option(command, "num_processes"), option(command, "num_machines")
-    total = number(job, given[0]) if given else None
+    given, machines = launcher_option(command, "num_processes"), launcher_option(command, "num_machines")
+    total = evaluate(job, given[0]) if given else None
     if given is None or total is None:
         return None
-    if machines is None and (spans(job, command) is not False or option(command, "config_file") is not None):
+    if machines is None and (
+        is_multi_node(job, command) is not False or launcher_option(command, "config_file") is not None
+    ):
         return None
-    among = number(job, machines[0]) if machines else 1
+    among = evaluate(job, machines[0]) if machines else 1
     if not among or total % among:
         return None
     return total // among, line_of(command, given[1])
@@ -199,15 +210,15 @@ def job_config_is_for_another_world(job_script: JobScript, config: Config) -> An
     Fix: Set it from the job, on the command line or in the config.
     """
     for command in per_node_launches(job_script):
-        if command.launcher != "accelerate" or option(command, "config_file") is None:
+        if command.launcher != "accelerate" or launcher_option(command, "config_file") is None:
             continue
         amount, gpus = nodes_of(job_script, command), gpus_per_node(job_script)
-        if amount is None or not (spread(command) or amount == 1):
+        if amount is None or not (runs_on_nodes(command) or amount == 1):
             continue
-        number_given = option(command, "num_machines")
-        machines = number(job_script, number_given[0]) if number_given else config.num_machines
-        given = option(command, "num_processes")
-        processes = number(job_script, given[0]) if given else config.num_processes
+        number_given = launcher_option(command, "num_machines")
+        machines = evaluate(job_script, number_given[0]) if number_given else config.num_machines
+        given = launcher_option(command, "num_processes")
+        processes = evaluate(job_script, given[0]) if given else config.num_processes
         if machines is not None and machines != amount:
             return finding(
                 job_script,
@@ -228,7 +239,7 @@ def job_config_is_for_another_world(job_script: JobScript, config: Config) -> An
                 num_processes=processes,
                 gpus=amount * gpus,
             )
-    return well(job_script, "the config fits the job's request")
+    return ok_unless_cut(job_script, "the config fits the job's request")
 
 
 @check(Severity.ERROR, source="https://huggingface.co/docs/accelerate/usage_guides/deepspeed")
@@ -242,11 +253,15 @@ def job_deepspeed_starts_by_pdsh(job_script: JobScript, config: Config) -> Answe
     Fix: Let accelerate start only its own node's ranks.
     """
     for command in per_node_launches(job_script):
-        if command.launcher != "accelerate" or not spread(command) or spans(job_script, command) is False:
+        if (
+            command.launcher != "accelerate"
+            or not runs_on_nodes(command)
+            or is_multi_node(job_script, command) is False
+        ):
             continue
-        uses = config.distributed_type == "DEEPSPEED" or option(command, "use_deepspeed") is not None
-        many = option(command, "num_machines") is not None or config.num_machines > 1
-        given = option(command, "deepspeed_multinode_launcher")
+        uses = config.distributed_type == "DEEPSPEED" or launcher_option(command, "use_deepspeed") is not None
+        many = launcher_option(command, "num_machines") is not None or config.num_machines > 1
+        given = launcher_option(command, "deepspeed_multinode_launcher")
         section = config.values.get("deepspeed_config")
         launcher = (
             given[0] if given else section.get("deepspeed_multinode_launcher") if isinstance(section, dict) else None
@@ -258,4 +273,4 @@ def job_deepspeed_starts_by_pdsh(job_script: JobScript, config: Config) -> Answe
                 f"deepspeed_multinode_launcher is {launcher or 'pdsh (default)'}: every node starts the run",
                 commands("accelerate launch --deepspeed_multinode_launcher standard ..."),
             )
-    return well(job_script, "DeepSpeed does not start the nodes itself")
+    return ok_unless_cut(job_script, "DeepSpeed does not start the nodes itself")

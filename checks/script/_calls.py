@@ -15,7 +15,6 @@ DDP_DOC = "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.Dist
 DISTRIBUTED = "https://docs.pytorch.org/docs/stable/distributed.html"
 # Frameworks that choose the device and start the process group for the script.
 FRAMEWORKS = frozenset({"accelerate", "trainer", "lightning", "deepspeed"})
-LOOKED_AT = 3  # findings of one kind that are reported individually
 
 
 def calls(script: Script, pattern: str) -> list[ScriptCall]:
@@ -35,7 +34,7 @@ def sets(script: Script, pattern: str) -> list[ScriptSet]:
     return [one for one in script.sets if matches(one.target)]
 
 
-def given(call: ScriptCall, place: int, name: str) -> str | None:
+def argument(call: ScriptCall, place: int, name: str) -> str | None:
     """Return an argument of a call by position or name; None if it is not given, or hidden in * or **."""
     if name in call.keywords:
         return call.keywords[name]

@@ -27,7 +27,7 @@ _STARTS = re.compile(r"(?:spawn|start_processes|launcher|launch|Process|Fire|run
 _FIRST = re.compile(r"(?:main_process_first|first|main)\w*(?:\(\))?$")
 
 
-def speaking(*kinds: str) -> Given:
+def requires_kind(*kinds: str) -> Given:
     """Return a precondition: the script could be read, and uses one of these kinds of distributed training."""
 
     def precondition(script: Script) -> Skip | None:
@@ -42,40 +42,52 @@ def speaking(*kinds: str) -> Given:
     return precondition
 
 
-own_loop, by_hand, with_accelerate = speaking(*LOOPS_OF_ITS_OWN), speaking(*BY_HAND), speaking("accelerate")
+own_loop, by_hand, with_accelerate = (
+    requires_kind(*LOOPS_OF_ITS_OWN),
+    requires_kind(*BY_HAND),
+    requires_kind("accelerate"),
+)
 
 
-def by_rank(*texts: str) -> bool:
+def mentions_rank(*texts: str) -> bool:
     """Whether a text mentions the rank."""
     return any(_BY_RANK.search(text) for text in texts)
 
 
 def has_rank_argument(call: ScriptCall) -> bool:
     """Whether an argument of a call depends on the rank."""
-    return by_rank(*call.arguments, *call.written, *call.keywords, *call.keywords.values())
+    return mentions_rank(*call.arguments, *call.written, *call.keywords, *call.keywords.values())
 
 
-def everyone(spot: InScript) -> bool:
+def is_reached_by_all(spot: InScript) -> bool:
     """Whether certainly every rank executes this at the same time."""
-    alone = _ALONE.intersection(spot.guards) or by_rank(*spot.conditions)
+    alone = _ALONE.intersection(spot.guards) or mentions_rank(*spot.conditions)
     return not alone and not any(_FIRST.search(context) for context in spot.within)
 
 
-def in_use(script: Script, spots: Iterable[ScriptCall]) -> list[ScriptCall]:
+def visibly_called(script: Script, spots: Iterable[ScriptCall]) -> list[ScriptCall]:
     """Return the spots in functions that the script visibly calls.
 
     Other functions of a module may be for other scripts, and a hook may be called only on one rank.
     """
-    started = {"", "main", *words(text for call in script.calls if _STARTS.search(call.name) for text in call.written)}
-    return [spot for spot in spots if _function(spot) in started or callers(script, spot)]
+    started = {
+        "",
+        "main",
+        *dotted_names(text for call in script.calls if _STARTS.search(call.name) for text in call.written),
+    }
+    return [spot for spot in spots if _called_name(spot) in started or callers(script, spot)]
 
 
-def by_everyone(script: Script, spots: Iterable[ScriptCall]) -> list[ScriptCall]:
+def reached_by_every_rank(script: Script, spots: Iterable[ScriptCall]) -> list[ScriptCall]:
     """Return the spots that certainly every rank executes, on at least one visible path of calls."""
-    return [spot for spot in in_use(script, spots) if everyone(spot) and _led_to(script, spot, set())]
+    return [
+        spot
+        for spot in visibly_called(script, spots)
+        if is_reached_by_all(spot) and _is_called_by_all(script, spot, set())
+    ]
 
 
-def _function(spot: InScript) -> str:
+def _called_name(spot: InScript) -> str:
     """Return the name under which the function around a spot is called; for a constructor, the class name."""
     *before, last = spot.function.split(".")
     return before[-1] if before and re.fullmatch(r"__\w+__", last) else last
@@ -83,7 +95,7 @@ def _function(spot: InScript) -> str:
 
 def callers(script: Script, spot: InScript) -> list[ScriptCall]:
     """Return the calls of the function around a spot; for a method, all calls with its name."""
-    name = _function(spot)
+    name = _called_name(spot)
     if not name:
         return []
     above, _, _ = spot.function.rpartition(".")
@@ -99,7 +111,7 @@ def callers(script: Script, spot: InScript) -> list[ScriptCall]:
     ]
 
 
-def _led_to(script: Script, spot: ScriptCall, seen: set[tuple[str, str]]) -> bool:
+def _is_called_by_all(script: Script, spot: ScriptCall, seen: set[tuple[str, str]]) -> bool:
     """Whether every rank calls the function around a spot, and creates the object whose method it is.
 
     `seen`: the functions that were already checked, none of which every rank calls.
@@ -109,35 +121,37 @@ def _led_to(script: Script, spot: ScriptCall, seen: set[tuple[str, str]]) -> boo
     seen.add((spot.file, spot.function))
     owner = spot.function.rpartition(".")[0].rpartition(".")[2]
     makers = [call for call in script.calls if owner and call.name.rpartition(".")[2] == owner]
-    if makers and not any(everyone(call) for call in makers):
+    if makers and not any(is_reached_by_all(call) for call in makers):
         return False
     sites = callers(script, spot)
     if not sites:
-        return bool(in_use(script, [spot]))
-    return any(everyone(site) and _led_to(script, site, seen) for site in sites)
+        return bool(visibly_called(script, [spot]))
+    return any(is_reached_by_all(site) and _is_called_by_all(script, site, seen) for site in sites)
 
 
-def repeated(script: Script, spot: InScript, depth: int = 3) -> bool:
+def is_repeated(script: Script, spot: InScript, depth: int = 3) -> bool:
     """Whether a spot is in a loop, including the callers of its function."""
-    return bool(spot.loops) or (depth > 0 and any(repeated(script, site, depth - 1) for site in callers(script, spot)))
+    return bool(spot.loops) or (
+        depth > 0 and any(is_repeated(script, site, depth - 1) for site in callers(script, spot))
+    )
 
 
 def trains(script: Script) -> bool:
     """Whether gradients are computed and an optimizer steps, in functions that are visibly called."""
     steps = [call for call in script.calls if call.name.endswith(".step")]
-    return bool(in_use(script, backward(script)) and in_use(script, steps))
+    return bool(visibly_called(script, backward_calls(script)) and visibly_called(script, steps))
 
 
-def words(texts: Iterable[str]) -> set[str]:
+def dotted_names(texts: Iterable[str]) -> set[str]:
     """Return the dotted names in the texts."""
     return {word for text in texts for word in re.findall(r"[A-Za-z_][\w.]*", text)}
 
 
-def backward(script: Script) -> list[ScriptCall]:
+def backward_calls(script: Script) -> list[ScriptCall]:
     """Return the calls that compute gradients."""
     return [call for call in script.calls if call.name.endswith(".backward")]
 
 
 def training_loops(script: Script) -> set[int]:
     """Return the innermost loops in which gradients are computed, as indices of Script.loops."""
-    return {call.loops[-1] for call in backward(script) if call.loops}
+    return {call.loops[-1] for call in backward_calls(script) if call.loops}

@@ -28,16 +28,16 @@ def _option(script: Script, *names: str) -> tuple[str, str | None] | None:
     return found
 
 
-def _on(found: tuple[str, str | None] | None) -> bool:
+def _is_enabled(found: tuple[str, str | None] | None) -> bool:
     return found is not None and (found[1] or "true").lower() not in _OFF
 
 
-def _spot(call: ScriptCall | None) -> InScript:
+def _report_position(call: ScriptCall | None) -> InScript:
     """Return the position to report: the call, or the first line for a command-line argument."""
     return call or InScript()
 
 
-def _perhaps(call: ScriptCall) -> bool:
+def _may_be_skipped(call: ScriptCall) -> bool:
     """Whether a run of several ranks may not execute this call."""
     return bool(call.conditions or set(call.guards) - {"distributed"})
 
@@ -48,15 +48,15 @@ def _precision(script: Script) -> tuple[str, str, ScriptCall | None] | None:
     if named and named[1] in _PRECISIONS:
         return named[1], f"{named[0]} {named[1]}", None
     for kind in ("fp16", "bf16"):
-        if _on(_option(script, f"--{kind}")):
+        if _is_enabled(_option(script, f"--{kind}")):
             return kind, f"--{kind}", None
     for call in calls(script, r"accelerate\.Accelerator"):
-        if _perhaps(call) or call.keywords.get("cpu") == "True":
+        if _may_be_skipped(call) or call.keywords.get("cpu") == "True":
             continue
         if (kind := text_of(call.keywords.get("mixed_precision")) or "") in _PRECISIONS:
             return kind, f"mixed_precision={kind!r}", call
     for call in calls(script, _ARGUMENTS):
-        if _perhaps(call):
+        if _may_be_skipped(call):
             continue
         for kind in ("fp16", "bf16"):
             if call.keywords.get(kind) == "True":
@@ -81,7 +81,7 @@ def script_precision_contradicts_config(script: Script, config: Config) -> Answe
         return Ok(f"{words}, same as the config")
     return finding(
         script,
-        _spot(call),
+        _report_position(call),
         f"{words}, but the config sets {config.precision}",
         (
             Fix(f"Remove {words} from {'the script' if call else 'its arguments'} to use the config's value."),
@@ -106,14 +106,14 @@ def script_engine_contradicts_config(script: Script, config: Config) -> Answer:
     for option, type_ in wanted.items():
         found = _option(script, option)
         named = next((c for c in calls(script, _ARGUMENTS) if text_of(c.keywords.get(option[2:]))), None)
-        if script.speaks != "trainer" or (not _on(found) and named is None):
+        if script.speaks != "trainer" or (not _is_enabled(found) and named is None):
             continue
         if kind is None or kind == type_:
             continue
-        words = option if _on(found) else f"{option[2:]}={named.keywords[option[2:]]}" if named else option
+        words = option if _is_enabled(found) else f"{option[2:]}={named.keywords[option[2:]]}" if named else option
         return finding(
             script,
-            _spot(None if _on(found) else named),
+            _report_position(None if _is_enabled(found) else named),
             f"{words}, but the config sets distributed_type: {kind}",
             Fix(f"Remove it, and set distributed_type: {type_} in {config.path}.", ("mgpu configure",)),
             config=kind,
@@ -145,7 +145,7 @@ def script_accumulation_contradicts_config(script: Script, config: Config) -> An
         if re.fullmatch(r"\d+", value) and int(value) != own:
             return finding(
                 script,
-                _spot(where),
+                _report_position(where),
                 f"{words}, but the config sets {own}",
                 Fix(f"Write the same number in both: {own}, or {_STEPS}: {value} in {config.path}."),
                 config=own,

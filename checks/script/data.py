@@ -9,23 +9,23 @@ from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall, ScriptLoop
 from mgpu.text import counted
 
-from ._calls import DDP, calls, finding, given, unpacks
+from ._calls import DDP, argument, calls, finding, unpacks
 from ._rank_paths import (
     LOOPS_OF_ITS_OWN,
     PREPARED,
-    by_everyone,
+    backward_calls,
     by_hand,
-    by_rank,
-    everyone,
-    in_use,
+    dotted_names,
+    is_reached_by_all,
+    is_repeated,
+    mentions_rank,
     own_loop,
-    repeated,
-    speaking,
+    reached_by_every_rank,
+    requires_kind,
     training_loops,
+    visibly_called,
     with_accelerate,
-    words,
 )
-from ._rank_paths import backward as backward_of
 
 _DISTRIBUTED_EVALUATION = "https://huggingface.co/docs/accelerate/main/en/quicktour#distributed-evaluation"
 _SAMPLER_DOC = "https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler"
@@ -54,10 +54,12 @@ def script_data_not_divided(script: Script) -> Answer:
 
     Fix: Pass the DataLoader a DistributedSampler, or pass it to accelerator.prepare.
     """
-    loaders = [call for call in in_use(script, calls(script, _LOADER)) if not unpacks(call)]
+    loaders = [call for call in visibly_called(script, calls(script, _LOADER)) if not unpacks(call)]
     if not loaders:
         return Ok("no visible DataLoader")
-    wrong = _unprepared(script, loaders) if script.speaks == "accelerate" else _unsampled(script, loaders)
+    wrong = (
+        _unprepared_loaders(script, loaders) if script.speaks == "accelerate" else _unsampled_loaders(script, loaders)
+    )
     if not wrong:
         return Ok(f"{counted(len(loaders), 'DataLoader')}, none is certainly read in full by every rank")
     name = wrong[0].targets[0] if wrong[0].targets else "loader"
@@ -75,19 +77,19 @@ def script_data_not_divided(script: Script) -> Answer:
     return finding(script, wrong[0], f"{title}: every rank trains on all of the data", fix)
 
 
-def _unprepared(script: Script, loaders: list[ScriptCall]) -> list[ScriptCall]:
+def _unprepared_loaders(script: Script, loaders: list[ScriptCall]) -> list[ScriptCall]:
     """Return the loaders of the training loops that are not passed to prepare."""
     preparing = calls(script, r".*\.prepare(?:_data_loader)?|.*skip_first_batches")
     if not preparing or any(unpacks(call) for call in preparing):
         return []
-    given_to = words(text for call in preparing for text in call.written)
+    given_to = dotted_names(text for call in preparing for text in call.written)
     loops = [script.loops[number] for number in training_loops(script) if number < len(script.loops)]
     return [
         loader
         for loader in loaders
         if len(loader.targets) == 1
         and loader.targets[0] not in given_to
-        and not any(by_rank(value) for name, value in loader.keywords.items() if name in _SAMPLING)
+        and not any(mentions_rank(value) for name, value in loader.keywords.items() if name in _SAMPLING)
         and any(_iterates_over(loop, loader) for loop in loops)
     ]
 
@@ -96,24 +98,24 @@ def _iterates_over(loop: ScriptLoop, loader: ScriptCall) -> bool:
     return (
         loop.file == loader.file
         and loop.function == loader.function
-        and loader.targets[0] in words([loop.over])
+        and loader.targets[0] in dotted_names([loop.over])
         and "Accelerator" not in loop.source
-        and not by_rank(loop.over)
+        and not mentions_rank(loop.over)
     )
 
 
-def _unsampled(script: Script, loaders: list[ScriptCall]) -> list[ScriptCall]:
+def _unsampled_loaders(script: Script, loaders: list[ScriptCall]) -> list[ScriptCall]:
     """Return the training loaders of a plain DDP script in which nothing shards the data."""
-    if not calls(script, re.escape(DDP)) or not backward_of(script):
+    if not calls(script, re.escape(DDP)) or not backward_calls(script):
         return []
     divides = any(
         "Sampler" in call.name
         or re.search(r"shard|split_dataset|split_by|webdataset|\bwds\b", call.name)
-        or (by_rank(*call.arguments, *call.written, *call.keywords) and not _KNOWS_RANK.fullmatch(call.name))
+        or (mentions_rank(*call.arguments, *call.written, *call.keywords) and not _KNOWS_RANK.fullmatch(call.name))
         for call in script.calls
     )
     own = any(name.endswith(("__iter__", "__getitem__", "__len__")) for name in script.functions)
-    sliced = any(by_rank(one.value) and re.search(r"\[.*(?:rank|world)", one.value) for one in script.sets)
+    sliced = any(mentions_rank(one.value) and re.search(r"\[.*(?:rank|world)", one.value) for one in script.sets)
     if divides or sliced or script.unread or script.cut or own:
         return []
     open_ = [call for call in loaders if not set(_SAMPLING).intersection(call.keywords) and len(call.arguments) < 4]
@@ -131,15 +133,15 @@ def script_set_epoch_missing(script: Script) -> Answer:
     Fix: Call set_epoch at the start of each epoch.
     More: sampler.set_epoch(epoch).
     """
-    samplers = in_use(script, calls(script, _SAMPLER))
-    shuffling = [call for call in samplers if given(call, 3, "shuffle") != "False" and not unpacks(call)]
+    samplers = visibly_called(script, calls(script, _SAMPLER))
+    shuffling = [call for call in samplers if argument(call, 3, "shuffle") != "False" and not unpacks(call)]
     trained = [call for call in shuffling if not _NOT_TRAINED_ON.search(" ".join((*call.targets, *call.written[:1])))]
     if not trained:
         return Ok("no DistributedSampler that shuffles training data")
     if calls(script, r".*\.set_epoch"):
         return Ok("set_epoch is called")
-    trained = [call for call in trained if not repeated(script, call)]
-    if script.cut or not trained or not any(len(call.loops) > 1 for call in backward_of(script)):
+    trained = [call for call in trained if not is_repeated(script, call)]
+    if script.cut or not trained or not any(len(call.loops) > 1 for call in backward_calls(script)):
         return Skip("no visible loop over epochs")
     sampler = trained[0].targets[0] if trained[0].targets else "loader.sampler"
     return finding(
@@ -161,14 +163,14 @@ def script_split_differs_by_rank(script: Script) -> Answer:
     More: Or set the same seed on every rank before it.
     """
     if script.error or script.speaks in (None, "nothing"):
-        return speaking(*LOOPS_OF_ITS_OWN)(script) or Skip("not known")
-    splits = in_use(script, calls(script, rf"{_SPLIT}|{_SPLIT_OF_DATASETS}"))
-    drawn = [call for call in by_everyone(script, splits) if _unseeded(call)]
+        return requires_kind(*LOOPS_OF_ITS_OWN)(script) or Skip("not known")
+    splits = visibly_called(script, calls(script, rf"{_SPLIT}|{_SPLIT_OF_DATASETS}"))
+    drawn = [call for call in reached_by_every_rank(script, splits) if _is_unseeded(call)]
     if not drawn:
         number = counted(len(splits), "random split")
         return Ok(f"{number}, each with its own seed or on one rank" if splits else "no split")
     seeds = [call for call in script.calls if re.search(r"seed", call.name.rpartition(".")[2], re.IGNORECASE)]
-    differing = [call for call in seeds if _by_rank_seeded(call)]
+    differing = [call for call in seeds if _is_seeded_by_rank(call)]
     if (seeds or script.cut) and not differing:
         return Ok(f"a seed is set in line {seeds[0].line}" if seeds else "not all of the script was read")
     what = drawn[0].name.rpartition(".")[2]
@@ -181,15 +183,15 @@ def script_split_differs_by_rank(script: Script) -> Answer:
     return finding(script, drawn[0], f"every rank gets a different {what}(): {because}", commands(seeded), drawn[1:])
 
 
-def _unseeded(call: ScriptCall) -> bool:
+def _is_unseeded(call: ScriptCall) -> bool:
     names = {"generator", "random_state", "seed", "generators"}
     shuffles = call.keywords.get("shuffle") != "False"
     return not names.intersection(call.keywords) and not unpacks(call) and shuffles and len(call.arguments) < 3
 
 
-def _by_rank_seeded(call: ScriptCall) -> bool:
+def _is_seeded_by_rank(call: ScriptCall) -> bool:
     texts = (*call.arguments, *call.written)
-    return by_rank(*texts) or call.keywords.get("device_specific") == "True"
+    return mentions_rank(*texts) or call.keywords.get("device_specific") == "True"
 
 
 @check(Severity.WARNING, source=_DISTRIBUTED_EVALUATION, given=with_accelerate)
@@ -222,7 +224,7 @@ def _evaluates(script: Script, number: int) -> bool:
     """Whether a loop evaluates the model on prepared data, on every rank and without training, and counts results."""
     loop = script.loops[number]
     inside = [call for call in script.calls if number in call.loops]
-    if not everyone(loop) or any(call.name.endswith((".backward", ".step")) for call in inside):
+    if not is_reached_by_all(loop) or any(call.name.endswith((".backward", ".step")) for call in inside):
         return False
     called = any(re.fullmatch(PREPARED, call.name) for call in inside)
     counted = any(re.match(r".*\.(?:item|add_batch|update)$", call.name) for call in inside)

@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import InScript, Script, ScriptCall
 
-from ._calls import DDP, DDP_DOC, TORCHRUN, calls, finding, given, sets, text_of, trains
+from ._calls import DDP, DDP_DOC, TORCHRUN, argument, calls, finding, sets, text_of, trains
 
 _CUDA_SEMANTICS = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
 _FIXED = re.compile(r"['\"]cuda:\d+['\"](?: if .*)?")
@@ -17,12 +17,12 @@ _CHOOSES = r"torch\.(?:cuda|accelerator|npu|xpu)\.(?:set_device|set_device_index
 _OWN = "int(os.environ['LOCAL_RANK'])"
 
 
-def _alone(spot: InScript) -> bool:
+def _is_on_some_ranks(spot: InScript) -> bool:
     """Whether only some ranks or a single-process run execute this; then a fixed GPU is fine."""
     return bool({"main", "local_main", "not_main", "some", "single"} & set(spot.guards))
 
 
-def _fixed_device(call: ScriptCall) -> str | None:
+def _fixed_device_text(call: ScriptCall) -> str | None:
     """Return the GPU that a call names by number, as written; None if there is none."""
     if re.fullmatch(_MOVES, call.name):
         values = call.arguments[:1]
@@ -60,12 +60,12 @@ def script_device_fixed(script: Script) -> Answer:
     if _hides_others(script) or _models_by_hand(script):
         return Ok("each rank sees only its own GPU, or parts of the model are placed by hand")
     spots: list[tuple[InScript, str]] = [
-        (call, device) for call in script.calls if not _alone(call) and (device := _fixed_device(call))
+        (call, device) for call in script.calls if not _is_on_some_ranks(call) and (device := _fixed_device_text(call))
     ]
     spots += [
         (one, one.value)
         for one in script.sets
-        if not _alone(one) and "device" in one.target.lower() and _FIXED.fullmatch(one.value)
+        if not _is_on_some_ranks(one) and "device" in one.target.lower() and _FIXED.fullmatch(one.value)
     ]
     if not spots:
         return Ok("no GPU is named by number")
@@ -96,7 +96,7 @@ def script_device_not_set(script: Script) -> Answer:
     chosen = calls(script, _CHOOSES) or sets(script, r"os\.environ\['CUDA_VISIBLE_DEVICES'\]")
     if chosen:
         return Ok(f"the rank's GPU is selected in line {chosen[0].line}")
-    spots = [call for call in script.calls if _current_device(call) and not _alone(call)]
+    spots = [call for call in script.calls if _uses_current_device(call) and not _is_on_some_ranks(call)]
     if not spots:
         return Ok("every device has a number")
     init = next(iter(calls(script, r"torch\.distributed\.init_process_group")), None)
@@ -110,7 +110,7 @@ def script_device_not_set(script: Script) -> Answer:
     )
 
 
-def _current_device(call: ScriptCall) -> bool:
+def _uses_current_device(call: ScriptCall) -> bool:
     """Whether a call moves something to the current GPU."""
     if call.name.endswith(".cuda") and not call.arguments and not set(call.keywords) - {"non_blocking"}:
         return not call.name.startswith("torch.cuda.")
@@ -132,7 +132,7 @@ def script_device_by_global_rank(script: Script) -> Answer:
         return Ok("the GPU is not selected by hand")
     ranks = ("torch.distributed.get_rank()", "os.environ['RANK']")
     for call in calls(script, r"torch\.cuda\.set_device"):
-        if given(call, 0, "device") in ranks:
+        if argument(call, 0, "device") in ranks:
             return finding(
                 script, call, "the GPU is selected by the global rank", commands(f"torch.cuda.set_device({_OWN})")
             )
@@ -149,8 +149,12 @@ def script_wraps_on_fixed_device(script: Script) -> Answer:
     Fix: Name the rank's own GPU.
     """
     for call in calls(script, re.escape(DDP)):
-        value = call.keywords.get("device_ids") or given(call, 1, "device_ids") or ""
-        if re.fullmatch(r"\[\s*(?:\d+\s*,?\s*)+\]", value) and not _alone(call) and not _hides_others(script):
+        value = call.keywords.get("device_ids") or argument(call, 1, "device_ids") or ""
+        if (
+            re.fullmatch(r"\[\s*(?:\d+\s*,?\s*)+\]", value)
+            and not _is_on_some_ranks(call)
+            and not _hides_others(script)
+        ):
             return finding(
                 script,
                 call,
@@ -174,7 +178,7 @@ def script_spreads_model_on_every_rank(script: Script) -> Answer:
         return Ok("no model is spread over GPUs and trained on several ranks")
     modes = ("auto", "balanced", "balanced_low_0", "sequential")
     for call in calls(script, r".*\.from_pretrained|.*\.from_config|transformers\.pipeline"):
-        if (mode := text_of(call.keywords.get("device_map"))) in modes and not _alone(call):
+        if (mode := text_of(call.keywords.get("device_map"))) in modes and not _is_on_some_ranks(call):
             return finding(
                 script,
                 call,
@@ -200,7 +204,7 @@ def script_sets_visible_devices(script: Script) -> Answer:
             and trains(script)
             and value
             and value != "-1"  # selects the CPU, so no GPU is used
-            and not _alone(one)
+            and not _is_on_some_ranks(one)
             and not any("CUDA_VIS" in c for c in one.conditions)
         ):
             return finding(

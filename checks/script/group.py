@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall
 
-from ._calls import FRAMEWORKS, INIT, TORCHRUN, calls, finding, given, sets, text_of
+from ._calls import FRAMEWORKS, INIT, TORCHRUN, argument, calls, finding, sets, text_of
 
 SPAWNS = r"torch\.multiprocessing\.(?:spawn|start_processes)"
 _DESTROYS = r".*destroy_process_group"
@@ -66,9 +66,9 @@ def script_meeting_point_fixed(script: Script) -> Answer:
         "address, so init_process_group waits until its timeout."
     )
     for call in calls(script, rf"{re.escape(INIT)}|deepspeed\.init_distributed"):
-        method = text_of(given(call, 1, "init_method")) or ""
+        method = text_of(argument(call, 1, "init_method")) or ""
         if method.startswith("tcp://") and "single" not in call.guards:
-            backend = text_of(given(call, 0, "backend")) or "nccl"
+            backend = text_of(argument(call, 0, "backend")) or "nccl"
             fix = Fix(
                 "Omit init_method, rank and world_size: all three come from the launcher.",
                 (python('dist.init_process_group("{:id}")', backend),),

@@ -10,8 +10,7 @@ from mgpu.snapshot import Script
 
 from .. import _shadowing as shadowing
 from ._calls import TORCHRUN, calls, finding
-from ._rank_paths import backward as gradients
-from ._rank_paths import in_use
+from ._rank_paths import backward_calls, visibly_called
 
 _SPAWN = "https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods"
 _MIGRATION = "https://huggingface.co/docs/accelerate/en/basic_tutorials/migration"
@@ -50,10 +49,10 @@ def script_trains_alone(script: Script) -> Answer:
     """
     if script.speaks != "nothing":
         return Ok(f"the script uses {script.speaks}" if script.speaks else "how the script trains is not known")
-    found = [call for call in gradients(script) if call.loops]
+    found = [call for call in backward_calls(script) if call.loops]
     if not found:
         return Ok("no visible training loop")
-    used = in_use(script, found)
+    used = visibly_called(script, found)
     if not used and not script.main_guard:
         return Ok("it only defines training functions for other scripts")
     backward = (used or found)[0]
@@ -105,11 +104,11 @@ def script_expects_local_rank_argument(script: Script) -> Answer:
             python("parser.add_argument('{:option}', type=int, default=int(os.environ.get('LOCAL_RANK', 0)))", name)
         ),
         why="Only the old torch.distributed.launch passed it. Now every rank gets the default"
-        f"{_default(option.default)}: all of them use the same GPU, or train alone.",
+        f"{_default_text(option.default)}: all of them use the same GPU, or train alone.",
     )
 
 
-def _default(value: str | None) -> str:
+def _default_text(value: str | None) -> str:
     return f" ({value})" if value else ""
 
 

@@ -10,7 +10,17 @@ from mgpu.snapshot import Script, ScriptCall
 from mgpu.text import counted
 
 from ._calls import DDP, calls, finding
-from ._rank_paths import ONE_RANK, PREPARED, WRAPPED, by_hand, in_use, own_loop, speaking, training_loops, words
+from ._rank_paths import (
+    ONE_RANK,
+    PREPARED,
+    WRAPPED,
+    by_hand,
+    dotted_names,
+    own_loop,
+    requires_kind,
+    training_loops,
+    visibly_called,
+)
 
 # Methods of models in transformers, peft and diffusers. A wrapper forwards only forward(), and so does accelerate.
 _OF_MODELS = (
@@ -48,7 +58,7 @@ def script_wrapped_model_on_one_rank(script: Script) -> Answer:
     Fix: Call the inner model on that rank, or evaluate on every rank and reduce.
     More: The inner model is model.module.
     """
-    wrapped = in_use(script, calls(script, WRAPPED))
+    wrapped = visibly_called(script, calls(script, WRAPPED))
     if not wrapped:
         return Ok("no visible call of a wrapped model")
     wrong = [call for call in wrapped if ONE_RANK.intersection(call.guards) and "single" not in call.guards]
@@ -69,10 +79,10 @@ def script_method_of_wrapped_model(script: Script) -> Answer:
     Fix: Call it on the inner model.
     More: accelerator.unwrap_model(model).generate(...), or model.module.generate(...).
     """
-    methods = in_use(script, calls(script, rf"(?:{PREPARED}|{re.escape(DDP)}\(\))\.\w+"))
+    methods = visibly_called(script, calls(script, rf"(?:{PREPARED}|{re.escape(DDP)}\(\))\.\w+"))
     if _has_forwarding_wrapper(script):
         return Skip("with FSDP or DeepSpeed, the wrapper forwards the model's methods")
-    wrong = [call for call in methods if _lacks(call)]
+    wrong = [call for call in methods if _lacks_method(call)]
     if not wrong:
         return Ok(f"{counted(len(methods), 'method call')}, all of methods that the wrapper has")
     what = wrong[0].name.rpartition(".")[2]
@@ -89,7 +99,7 @@ def script_method_of_wrapped_model(script: Script) -> Answer:
     )
 
 
-def _lacks(call: ScriptCall) -> bool:
+def _lacks_method(call: ScriptCall) -> bool:
     """Whether the wrapper lacks the method; for models prepared by accelerate, only known model methods count."""
     name = call.name.rpartition(".")[2]
     if call.name.startswith("accelerate"):
@@ -106,7 +116,7 @@ def _has_forwarding_wrapper(script: Script) -> bool:
     return any(_FORWARDS.search(text) for text in (*texts, *script.imports))
 
 
-@check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/notes/ddp.html", given=speaking("ddp"))
+@check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/notes/ddp.html", given=requires_kind("ddp"))
 def script_wrapped_model_not_used(script: Script) -> Answer:
     """The model is wrapped in DistributedDataParallel, but the unwrapped model is trained.
 
@@ -122,7 +132,9 @@ def script_wrapped_model_not_used(script: Script) -> Answer:
         if len(call.targets) == 1 and "".join(call.written[:1]).isidentifier() and call.written[0] not in call.targets
     ]
     loops = training_loops(script)
-    wrong = [call for call in wrappers if not _used(script, call) and _bare_trained(script, call, loops)]
+    wrong = [
+        call for call in wrappers if not _is_wrapper_used(script, call) and _trains_unwrapped_model(script, call, loops)
+    ]
     if not wrong or script.cut:
         return Ok(f"{counted(len(calls(script, re.escape(DDP))), 'wrapped model')}")
     wrapped, bare = wrong[0].targets[0], wrong[0].written[0]
@@ -134,18 +146,18 @@ def script_wrapped_model_not_used(script: Script) -> Answer:
     )
 
 
-def _used(script: Script, wrapper: ScriptCall) -> bool:
+def _is_wrapper_used(script: Script, wrapper: ScriptCall) -> bool:
     """Whether the wrapper is called or passed on anywhere."""
     name = wrapper.targets[0]
     others = [call for call in script.calls if call is not wrapper]
     return (
         any(call.name == f"{DDP}()" for call in others)
-        or any(name in words(call.written) for call in others)
-        or any(name in words([one.value]) for one in script.sets)
+        or any(name in dotted_names(call.written) for call in others)
+        or any(name in dotted_names([one.value]) for one in script.sets)
     )
 
 
-def _bare_trained(script: Script, wrapper: ScriptCall, loops: set[int]) -> bool:
+def _trains_unwrapped_model(script: Script, wrapper: ScriptCall, loops: set[int]) -> bool:
     """Whether the unwrapped model is called in a loop that computes gradients."""
     made = f"{wrapper.arguments[0]}" if wrapper.arguments else ""
     return made.endswith("()") and any(

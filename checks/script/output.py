@@ -9,8 +9,8 @@ from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall
 from mgpu.text import counted
 
-from ._calls import calls, finding, given, text_of
-from ._rank_paths import by_everyone, has_rank_argument, in_use, own_loop, trains
+from ._calls import argument, calls, finding, text_of
+from ._rank_paths import has_rank_argument, own_loop, reached_by_every_rank, trains, visibly_called
 
 _DDP_TUTORIAL = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html"
 _DEFERRING_EXECUTION = "https://huggingface.co/docs/accelerate/main/en/concept_guides/deferring_execution"
@@ -37,17 +37,17 @@ def script_saves_on_every_rank(script: Script) -> Answer:
 
     Fix: Save only on rank 0, and let the others wait if they need the file.
     """
-    saves = in_use(script, calls(script, _SAVES))
+    saves = visibly_called(script, calls(script, _SAVES))
     if not saves or not trains(script):
         return Ok("no visible training and saving")
-    own = [call for call in by_everyone(script, saves) if not _LEFT_TO_OTHERS.search(" ".join(call.written))]
+    own = [call for call in reached_by_every_rank(script, saves) if not _LEFT_TO_OTHERS.search(" ".join(call.written))]
     wrong = [call for call in own if not has_rank_argument(call)]
-    if wrong and script.speaks == "accelerate" and _sharded(script):
+    if wrong and script.speaks == "accelerate" and _shards_weights(script):
         return Skip("with sharded weights, every rank must save, and the library decides which rank writes")
     if not wrong:
         return Ok(f"{counted(len(saves), 'save call')}, each guarded or with a file per rank")
     what = wrong[0].name.rpartition(".")[2]
-    fix = commands(_main(script))
+    fix = commands(_main_condition(script))
     if script.speaks == "accelerate" and re.search(r"model|prepare", wrong[0].name, re.IGNORECASE):
         line = "{:dotted}(..., is_main_process=accelerator.is_main_process, save_function=accelerator.save)"
         fix = Fix("Pass it the process that writes.", (python(line, what),))
@@ -62,14 +62,20 @@ def script_writes_on_every_rank(script: Script) -> Answer:
 
     Fix: Write only on rank 0, or add the rank to the file name.
     """
-    writes = in_use(script, [call for call in calls(script, r"(?:io\.|codecs\.)?open|.+\.open") if _writes(call)])
+    writes = visibly_called(
+        script, [call for call in calls(script, r"(?:io\.|codecs\.)?open|.+\.open") if _opens_for_writing(call)]
+    )
     writes = [call for call in writes if not call.file]
     if not writes or not trains(script):
         return Ok("no file is opened for writing")
-    wrong = [call for call in by_everyone(script, writes) if not has_rank_argument(call) and _always(call)]
+    wrong = [
+        call for call in reached_by_every_rank(script, writes) if not has_rank_argument(call) and _always_writes(call)
+    ]
     if not wrong:
         return Ok(f"{counted(len(writes), 'file')} opened for writing, each guarded or with a file per rank")
-    return finding(script, wrong[0], "every rank opens the same file for writing", commands(_main(script)), wrong[1:])
+    return finding(
+        script, wrong[0], "every rank opens the same file for writing", commands(_main_condition(script)), wrong[1:]
+    )
 
 
 @check(Severity.WARNING, source=_DISTRIBUTED_TRAINING, given=own_loop)
@@ -82,39 +88,39 @@ def script_tracker_on_every_rank(script: Script) -> Answer:
     Fix: Start the tracker and log to it only on rank 0.
     More: With accelerate, use Accelerator(log_with=...).
     """
-    trackers = in_use(script, calls(script, _TRACKERS))
+    trackers = visibly_called(script, calls(script, _TRACKERS))
     if not trackers:
         return Ok("no experiment tracker is started")
-    own = [call for call in by_everyone(script, trackers) if not _GROUPED.intersection(call.keywords)]
+    own = [call for call in reached_by_every_rank(script, trackers) if not _GROUPED.intersection(call.keywords)]
     wrong = [call for call in own if not has_rank_argument(call)]
     if not wrong:
         return Ok(f"{counted(len(trackers), 'tracker')}, each guarded or configured for several ranks")
     name = wrong[0].name.removeprefix("torch.utils.tensorboard.").removeprefix("writer.")
-    fix = commands(_main(script))
+    fix = commands(_main_condition(script))
     if script.speaks == "accelerate":
         library = "with Accelerator(log_with=...), accelerator.init_trackers(...) and accelerator.log(...)"
         fix = Fix(f"Start it only on the main process, or let accelerate do it, {library}.", fix.commands)
     return finding(script, wrong[0], f"every rank calls {name}(): N GPUs create N runs", fix, wrong[1:])
 
 
-def _main(script: Script) -> str:
+def _main_condition(script: Script) -> str:
     """Return the condition that is true only on rank 0, in the style of this script."""
     return "if accelerator.is_main_process:" if script.speaks == "accelerate" else "if dist.get_rank() == 0:"
 
 
-def _always(call: ScriptCall) -> bool:
+def _always_writes(call: ScriptCall) -> bool:
     """Whether a file is written in every run that sets an output path."""
     return all(_PLACE.search(condition) for condition in call.conditions)
 
 
-def _writes(call: ScriptCall) -> bool:
+def _opens_for_writing(call: ScriptCall) -> bool:
     place = 0 if call.name.endswith("().open") else 1
     texts = "".join((*call.arguments, *call.written))
-    mode = text_of(given(call, place, "mode"))
+    mode = text_of(argument(call, place, "mode"))
     return mode is not None and bool(re.fullmatch(r"[wax][bt+]*", mode)) and "devnull" not in texts.replace("/", "")
 
 
-def _sharded(script: Script) -> bool:
+def _shards_weights(script: Script) -> bool:
     """Whether an accelerate script shards the weights itself.
 
     fully_shard keeps the model's own save_pretrained, which every rank must call.

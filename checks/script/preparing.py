@@ -8,8 +8,8 @@ from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.snapshot import Script, ScriptCall
 from mgpu.text import counted
 
-from ._calls import calls, finding, given, unpacks
-from ._rank_paths import by_everyone, in_use, own_loop, trains, words
+from ._calls import argument, calls, finding, unpacks
+from ._rank_paths import dotted_names, own_loop, reached_by_every_rank, trains, visibly_called
 
 _DEFERRING_EXECUTION = "https://huggingface.co/docs/accelerate/main/en/concept_guides/deferring_execution"
 _DDP_TUTORIAL = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html"
@@ -29,12 +29,12 @@ def script_downloads_on_every_rank(script: Script) -> Answer:
     """
     loads = calls(script, r"torch(?:vision|audio|text)\.datasets\..*")
     downloading = [call for call in loads if call.keywords.get("download") == "True"]
-    downloads = in_use(script, [*calls(script, _DOWNLOADS), *downloading])
+    downloads = visibly_called(script, [*calls(script, _DOWNLOADS), *downloading])
     if not downloads or not trains(script):
         return Ok("no downloads without a lock")
-    if _one_first(script):
+    if _has_one_rank_first(script):
         return Ok(f"{counted(len(downloads), 'download')}, in a script that lets one rank go first")
-    wrong = by_everyone(script, downloads)
+    wrong = reached_by_every_rank(script, downloads)
     if not wrong:
         return Ok(f"{counted(len(downloads), 'download')}, each on one rank")
     fix = commands("if local_rank == 0:")
@@ -54,12 +54,12 @@ def script_tokenises_on_every_rank(script: Script) -> Answer:
     Fix: Let one rank go first. The others use its cache.
     """
     maps = list(calls(script, r"datasets\.load_dataset\(\)(?:\.\w+\(\)|\[[^]]*\])*\.map"))
-    lazy = any(_of_a_part(call) for call in calls(script, r"datasets\.load_dataset"))
+    lazy = any(_loads_part(call) for call in calls(script, r"datasets\.load_dataset"))
     if not maps or lazy or not trains(script):
         return Ok("no Hugging Face dataset is preprocessed before training")
-    if _one_first(script) or any(call.name.endswith("load_from_disk") for call in script.calls):
+    if _has_one_rank_first(script) or any(call.name.endswith("load_from_disk") for call in script.calls):
         return Ok("one rank goes first")
-    wrong = by_everyone(script, maps)
+    wrong = reached_by_every_rank(script, maps)
     if not wrong:
         return Ok(f"{counted(len(maps), 'call')} of map(), each on one rank")
     fix = Fix(
@@ -70,12 +70,12 @@ def script_tokenises_on_every_rank(script: Script) -> Answer:
     return finding(script, wrong[0], "every rank runs map() on the whole dataset at the same time", fix, wrong[1:])
 
 
-def _of_a_part(load: ScriptCall) -> bool:
+def _loads_part(load: ScriptCall) -> bool:
     """Whether a dataset is streamed, or only a slice of it is loaded."""
     return load.keywords.get("streaming") not in (None, "False") or "[" in load.keywords.get("split", "")
 
 
-def _one_first(script: Script) -> bool:
+def _has_one_rank_first(script: Script) -> bool:
     """Whether one rank goes first: the script has a context manager for it, or a barrier under a rank condition."""
     contexts = any(_FIRST.search(call.name) for call in script.calls)
     barrier = any(
@@ -95,12 +95,12 @@ def script_checkpoint_loaded_onto_gpu_0(script: Script) -> Answer:
 
     Fix: Load it to the CPU, or to the rank's own device.
     """
-    loads = in_use(script, calls(script, r"torch\.load"))
+    loads = visibly_called(script, calls(script, r"torch\.load"))
     if not loads or not trains(script):
         return Ok("nothing is loaded with torch.load")
-    if any(given(call, 1, "map_location") or unpacks(call) for call in loads):
+    if any(argument(call, 1, "map_location") or unpacks(call) for call in loads):
         return Ok("torch.load has a map_location")
-    wrong = [call for call in by_everyone(script, loads) if _into_a_model(script, call)]
+    wrong = [call for call in reached_by_every_rank(script, loads) if _is_loaded_into_model(script, call)]
     if not wrong:
         return Ok(f"{counted(len(loads), 'call')} of torch.load, none for a checkpoint that every rank loads")
     return finding(
@@ -112,13 +112,13 @@ def script_checkpoint_loaded_onto_gpu_0(script: Script) -> Answer:
     )
 
 
-def _into_a_model(script: Script, load: ScriptCall) -> bool:
+def _is_loaded_into_model(script: Script, load: ScriptCall) -> bool:
     """Whether the loaded object goes into a model or an optimizer."""
     for call in script.calls:
         if not _LOADED.fullmatch(call.name) or call.file != load.file:
             continue
         if "torch.load(" in "".join((*call.arguments, *call.written)) and call.line == load.line:
             return True
-        if call.function == load.function and call.line >= load.line and set(load.targets) & words(call.written):
+        if call.function == load.function and call.line >= load.line and set(load.targets) & dotted_names(call.written):
             return True
     return False

@@ -10,8 +10,7 @@ from mgpu.snapshot import Script, ScriptCall, ScriptSet
 from mgpu.text import counted
 
 from ._calls import DDP, DDP_DOC, calls, finding, unpacks
-from ._rank_paths import backward as backward_of
-from ._rank_paths import speaking, training_loops, with_accelerate, words
+from ._rank_paths import backward_calls, dotted_names, requires_kind, training_loops, with_accelerate
 
 _GRADIENT_CLIPPING = "https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-clipping"
 _MIGRATION = "https://huggingface.co/docs/accelerate/main/en/basic_tutorials/migration"
@@ -25,7 +24,7 @@ _KEEPS_NOTHING = re.compile(r"torch\.|transformers\.get_\w+scheduler|print$|len$
 _DIVIDED = re.compile(r"/\s*[\w.]*(?:grad\w*_accum|accum)\w*", re.IGNORECASE)
 
 
-@check(Severity.INFO, source=f"{DDP_DOC}#torch.nn.parallel.DistributedDataParallel.no_sync", given=speaking("ddp"))
+@check(Severity.INFO, source=f"{DDP_DOC}#torch.nn.parallel.DistributedDataParallel.no_sync", given=requires_kind("ddp"))
 def script_accumulates_with_exchange(script: Script) -> Answer:
     """Gradients are accumulated over several batches, but synchronized in each of them.
 
@@ -36,13 +35,13 @@ def script_accumulates_with_exchange(script: Script) -> Answer:
     """
     if not calls(script, re.escape(DDP)):
         return Ok("no model is wrapped in DistributedDataParallel")
-    steps = [call for call in calls(script, r".*\.step") if call.loops and _every_nth(call)]
+    steps = [call for call in calls(script, r".*\.step") if call.loops and _is_every_nth(call)]
     if not steps:
         return Ok("the optimizer steps after every batch")
     spared = any(call.name.endswith(".no_sync") for call in script.calls)
     spared = spared or any("require_backward_grad_sync" in one.target for one in script.sets)
     loops = {loop for step in steps for loop in step.loops[-1:]}
-    wrong = [call for call in backward_of(script) if loops.intersection(call.loops[-1:]) and not _every_nth(call)]
+    wrong = [call for call in backward_calls(script) if loops.intersection(call.loops[-1:]) and not _is_every_nth(call)]
     if spared or not wrong:
         return Ok("the gradients of micro steps are not synchronized")
     return finding(
@@ -54,7 +53,7 @@ def script_accumulates_with_exchange(script: Script) -> Answer:
     )
 
 
-def _every_nth(call: ScriptCall) -> bool:
+def _is_every_nth(call: ScriptCall) -> bool:
     return any(_EVERY_NTH.search(condition) for condition in call.conditions)
 
 
@@ -73,7 +72,7 @@ def script_loss_divided_twice(script: Script) -> Answer:
     if not inside or not accumulating:
         return Ok("accelerator.accumulate is not used")
     losses = {call.written[0] for call in inside if isinstance(call, ScriptCall) and call.written}
-    wrong = [spot for spot in inside if _DIVIDED.search(_loss(spot, losses))]
+    wrong = [spot for spot in inside if _DIVIDED.search(_loss_expression(spot, losses))]
     if not wrong:
         return Ok("only accelerate divides the loss")
     return finding(
@@ -89,14 +88,14 @@ def _accumulates(call: ScriptCall) -> bool:
     return steps not in (None, "1") or "gradient_accumulation_plugin" in call.keywords
 
 
-def _loss(spot: ScriptSet | ScriptCall, losses: set[str]) -> str:
+def _loss_expression(spot: ScriptSet | ScriptCall, losses: set[str]) -> str:
     """Return the expression passed to accelerator.backward, or assigned to the name that is passed."""
     if isinstance(spot, ScriptCall):
         return spot.written[0] if spot.written else ""
     return spot.value if spot.target in losses else ""
 
 
-@check(Severity.WARNING, source=_GRADIENT_CLIPPING, given=speaking("ddp", "deepspeed", "nothing"))
+@check(Severity.WARNING, source=_GRADIENT_CLIPPING, given=requires_kind("ddp", "deepspeed", "nothing"))
 def script_clips_scaled_gradients(script: Script) -> Answer:
     """Gradients are clipped while they are still multiplied by the loss scale.
 
@@ -142,7 +141,7 @@ def script_backward_past_accelerate(script: Script) -> Answer:
     if calls(script, rf"{_ACCELERATOR}\.backward|.*accelerator\.backward"):
         return Ok("gradients are computed by accelerator.backward")
     optimizers = [call for call in prepared if "optim" in " ".join((*call.arguments, *call.written)).lower()]
-    wrong = [call for call in backward_of(script) if not call.arguments and call.loops and optimizers]
+    wrong = [call for call in backward_calls(script) if not call.arguments and call.loops and optimizers]
     if not wrong:
         return Ok("no gradients are visibly computed")
     loss = wrong[0].name.rpartition(".")[0]
@@ -191,7 +190,7 @@ def script_optimizer_not_prepared(script: Script) -> Answer:
     Fix: Prepare it together with the model.
     """
     made = [call for call in calls(script, r"torch\.optim\.(?:\w+\.)?[A-Z]\w+") if len(call.targets) == 1]
-    wrong = [call for call in made if _left_out(script, call.targets[0], call)]
+    wrong = [call for call in made if _is_not_prepared(script, call.targets[0], call)]
     stepping = [call for call in wrong if calls(script, rf"{re.escape(call.name)}\(\)\.step")]
     if not stepping:
         return Ok(f"{counted(len(made), 'optimizer')}, none steps unprepared")
@@ -219,7 +218,7 @@ def script_model_not_prepared(script: Script) -> Answer:
     trained = [(call, found[1]) for call in made if (found := re.fullmatch(r"(\w+)\.parameters\(\)", call.written[0]))]
     for optimizer, name in trained:
         makers = [call for call in script.calls if call.targets == (name,) and call.function == optimizer.function]
-        if makers and _left_out(script, name, optimizer) and calls(script, rf"{_ACCELERATOR}\.backward"):
+        if makers and _is_not_prepared(script, name, optimizer) and calls(script, rf"{_ACCELERATOR}\.backward"):
             return finding(
                 script,
                 makers[-1],
@@ -233,7 +232,7 @@ def script_model_not_prepared(script: Script) -> Answer:
     return Ok(f"{counted(len(trained), 'trained model')}, all prepared")
 
 
-def _left_out(script: Script, name: str, near: ScriptCall) -> bool:
+def _is_not_prepared(script: Script, name: str, near: ScriptCall) -> bool:
     """Whether something is not passed to prepare, although others in the same function are."""
     preparing = calls(script, rf"(?:{_ACCELERATOR}|.*accelerator)\.prepare\w*")
     if script.cut or any(unpacks(call) for call in preparing):
@@ -242,4 +241,6 @@ def _left_out(script: Script, name: str, near: ScriptCall) -> bool:
     passed_on = any(
         name in call.written and call is not near and not _KEEPS_NOTHING.match(call.name) for call in script.calls
     )
-    return bool(here) and not passed_on and name not in words(text for call in preparing for text in call.written)
+    return (
+        bool(here) and not passed_on and name not in dotted_names(text for call in preparing for text in call.written)
+    )

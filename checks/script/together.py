@@ -8,9 +8,8 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.snapshot import Config, Script, ScriptCall, ScriptJump
 from mgpu.text import counted
 
-from ._calls import calls, finding, given, unpacks
-from ._rank_paths import ONE_RANK, in_use, own_loop, training_loops, trains, with_accelerate
-from ._rank_paths import backward as backward_of
+from ._calls import argument, calls, finding, unpacks
+from ._rank_paths import ONE_RANK, backward_calls, own_loop, training_loops, trains, visibly_called, with_accelerate
 
 _COLLECTIVE_FUNCTIONS = "https://docs.pytorch.org/docs/stable/distributed.html#collective-functions"
 _COLLECTIVES = (
@@ -39,11 +38,11 @@ def script_collective_on_one_rank(script: Script) -> Answer:
 
     Fix: Call it on every rank, and keep only printing or saving under the condition.
     """
-    collectives = in_use(script, calls(script, _COLLECTIVES))
+    collectives = visibly_called(script, calls(script, _COLLECTIVES))
     if not collectives:
         return Ok("no visible collective")
     alone = [call for call in collectives if ONE_RANK.intersection(call.guards) and "single" not in call.guards]
-    wrong = [call for call in alone if not _of_a_group(call) and not _elsewhere_too(call, collectives)]
+    wrong = [call for call in alone if not _has_group(call) and not _is_in_other_branch(call, collectives)]
     if not wrong:
         return Ok(f"{counted(len(collectives), 'collective')}, none on one rank only")
     what = wrong[0].name.rpartition(".")[2]
@@ -56,15 +55,15 @@ def script_collective_on_one_rank(script: Script) -> Answer:
     )
 
 
-def _of_a_group(call: ScriptCall) -> bool:
+def _has_group(call: ScriptCall) -> bool:
     """Whether the collective visibly has a group of only some ranks."""
     name = call.name.rpartition(".")[2]
     placed = name in _GROUP and call.name.startswith("torch.")
-    group = given(call, _GROUP[name], "group") if placed else call.keywords.get("group")
+    group = argument(call, _GROUP[name], "group") if placed else call.keywords.get("group")
     return group not in (None, "None") or unpacks(call)
 
 
-def _elsewhere_too(call: ScriptCall, collectives: list[ScriptCall]) -> bool:
+def _is_in_other_branch(call: ScriptCall, collectives: list[ScriptCall]) -> bool:
     """Whether the other ranks call the same collective in the other branch."""
     mine = call.name.rpartition(".")[2]
     others = [other for other in collectives if {"not_main", "some"} & set(other.guards)]
@@ -85,7 +84,9 @@ def script_state_saved_on_one_rank(script: Script, config: Config) -> Answer:
     """
     if config.distributed_type not in _SHARDED:
         return Skip(f"with distributed_type {config.distributed_type}, every rank has all weights")
-    saves = in_use(script, calls(script, r"accelerate\.Accelerator\(\)\.(?:save_state|get_state_dict|save_model)"))
+    saves = visibly_called(
+        script, calls(script, r"accelerate\.Accelerator\(\)\.(?:save_state|get_state_dict|save_model)")
+    )
     wrong = [call for call in saves if ONE_RANK.intersection(call.guards) and "single" not in call.guards]
     if not wrong:
         number = counted(len(saves), "save call")
@@ -112,7 +113,7 @@ def script_rank_skips_backward(script: Script) -> Answer:
     """
     loops = training_loops(script)
     inside = [jump for jump in script.jumps if loops.intersection(jump.loops) and jump.kind in ("continue", "break")]
-    wrong = [jump for jump in inside if _own_reason(script, jump)]
+    wrong = [jump for jump in inside if _depends_on_one_rank(script, jump)]
     if not wrong:
         return Ok(f"{counted(len(inside), 'exit')} from a training step, none that one rank can take alone")
     return finding(
@@ -124,7 +125,7 @@ def script_rank_skips_backward(script: Script) -> Answer:
     )
 
 
-def _own_reason(script: Script, jump: ScriptJump) -> bool:
+def _depends_on_one_rank(script: Script, jump: ScriptJump) -> bool:
     """Whether a jump depends on the rank, or on this rank's loss being finite before backward().
 
     After backward(), the gradients and everything computed from them are the same on all ranks.
@@ -135,7 +136,7 @@ def _own_reason(script: Script, jump: ScriptJump) -> bool:
     around = script.loops[loop].guards if loop < len(script.loops) else ()
     if {"main", "local_main", "not_main"}.intersection(jump.guards) - set(around):
         return True
-    before = all(call.line > jump.line for call in backward_of(script) if loop in call.loops)
+    before = all(call.line > jump.line for call in backward_calls(script) if loop in call.loops)
     return before and any(_NOT_FINITE.search(text) and "grad" not in text for text in jump.conditions)
 
 
@@ -148,7 +149,7 @@ def script_stops_by_its_own_loss(script: Script) -> Answer:
     Fix: Reduce the loss over the ranks before you compare it.
     More: Or decide on rank 0 and broadcast.
     """
-    training = {loop for call in backward_of(script) for loop in call.loops}
+    training = {loop for call in backward_calls(script) for loop in call.loops}
     leaves = [jump for jump in script.jumps if jump.kind == "break" and training.intersection(jump.loops[-1:])]
     stops = [j for j in leaves if "single" not in j.guards and any(_EARLY.search(text) for text in j.conditions)]
     if not stops or not trains(script):

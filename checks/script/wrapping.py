@@ -64,7 +64,7 @@ def script_looks_for_unused_parameters(script: Script) -> Answer:
 
 @check(Severity.INFO, source="https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html")
 def script_batch_norm_not_synced(script: Script) -> Answer:
-    """Batch normalization is over small batches, separately on each rank.
+    """Batch normalization uses small batches, separately on each rank.
 
     Why: BatchNorm computes mean and variance over the batch of one GPU. With so few samples they are noisy, and the
     model gets worse than with the whole batch on one GPU.

@@ -85,7 +85,7 @@ def test_helpers_that_call_each_other_are_asked_once_each(monkeypatch: pytest.Mo
         return found
 
     monkeypatch.setattr(_ranks, "callers", counted)
-    assert not _ranks.by_everyone(script, [call for call in script.calls if call.name == "torch.save"])
+    assert not _ranks.reached_by_every_rank(script, [call for call in script.calls if call.name == "torch.save"])
     assert 4 <= len(asked) < 500, "each way through the helpers is gone by itself"
 
 
