@@ -30,7 +30,7 @@ def config_key_never_applied(config: Config) -> Answer:
     """The config sets a key that accelerate never applies from a file.
 
     Why: accelerate launch reads it from the command line only.
-    More: accelerate config writes them to the file anyway.
+    More: accelerate config writes it to the file anyway.
 
     Fix: Pass it on the command line. mgpu launch does that for rdzv_backend and enable_cpu_affinity.
     """

@@ -163,7 +163,7 @@ def config_fsdp_setting_unsupported(config: Config) -> Answer:
     torchao's fp8 is incompatible with loading on rank 0, which is on by default. MS-AMP is incompatible with FSDP.
     Every worker stops with ValueError.
 
-    Fix: Follow the message.
+    Fix: Change the setting named in the message.
     """
     values = fsdp_settings(config)
     dotted, version = entries(config, FSDP), fsdp_version(values)

@@ -105,7 +105,7 @@ def section_of(key: str) -> str | None:
 
 @check(Severity.ERROR, source=ARGS, given=skip_if_unreadable)
 def config_key_unknown(config: Config) -> Answer:
-    """The config has a key that accelerate does not have.
+    """The config has a key that accelerate does not recognize.
 
     Why: accelerate rejects a file with an unknown key.
 
@@ -165,7 +165,7 @@ def config_key_removed(config: Config) -> Answer:
     """
     gone = [key for key in unknown_keys(config) if key in _REMOVED]
     if not gone:
-        return Ok("no key of an older accelerate")
+        return Ok("no keys of older accelerate versions")
     return tuple(
         Problem(
             f"{key} was removed in accelerate {_REMOVED[key][0]}",

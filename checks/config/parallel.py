@@ -76,7 +76,7 @@ def config_parallel_kind_invalid(config: Config) -> Answer:
     parallelism exclude each other. FSDP needs a dimension to shard along. FSDP 1 and Megatron-LM do not support
     parallelism_config.
 
-    Fix: Follow the message.
+    Fix: Change the sizes named in the message.
     """
     sizes = _sizes(config)
     if sizes is None:

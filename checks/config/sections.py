@@ -159,7 +159,7 @@ def config_section_missing(config: Config) -> Answer:
 
 @check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=skip_if_unreadable)
 def config_section_key_unknown(config: Config) -> Answer:
-    """A nested section has a key that accelerate does not have.
+    """A nested section has a key that accelerate does not recognize.
 
     Why: accelerate does not check names below the top level. It accepts the key, but nothing reads it, so the setting
     has no effect.

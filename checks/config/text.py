@@ -73,8 +73,8 @@ def config_byte_order_mark(config: Config) -> Answer:
     """The config begins with a byte order mark.
 
     Why: accelerate skips it, but other tools may fail.
-    More: Windows editors add it. accelerate skips it in YAML, but it breaks JSON, and shell scripts that read the first
-    line.
+    More: Some Windows editors add it. accelerate skips it in YAML, but it breaks JSON, and shell scripts that read the
+    first line.
 
     Fix: Save it as UTF-8 without one.
     """

@@ -87,7 +87,7 @@ def config_fsdp_layer_unnamed(config: Config) -> Answer:
     model's own _no_split_modules. If it has none, the whole model is silently one unit.
 
     Fix: For your own model, write fsdp_transformer_layer_cls_to_wrap: with the class of its layers.
-    More: transformers models need nothing.
+    More: transformers models need no change.
     """
     values = fsdp_settings(config)
     named = (

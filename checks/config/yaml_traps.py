@@ -105,7 +105,7 @@ def _is_misread(config: Config, key: str) -> bool:
 
 @check(Severity.INFO, source=PREPARE, given=skip_if_unreadable)
 def config_number_in_quotes(config: Config) -> Answer:
-    """A number is in quotes, which accelerate accepts only here.
+    """A number is in quotes, which works only in some configs.
 
     Why: accelerate accepts it in this config, but not in every other.
     More: Here the launcher only passes it on as text. With a second node or another type, the same line stops it.

@@ -112,7 +112,8 @@ def job_directive_is_a_comment(job_script: JobScript) -> Answer:
     """A line that looks like an #SBATCH line is a comment for Slurm.
 
     Why: Slurm reads only lines that begin with #SBATCH.
-    More: It must be in the first column, without a space after the #. The job runs without what this line requests.
+    More: #SBATCH must start in the first column, without a space after the #. The job runs without what this line
+    requests.
 
     Fix: Remove the space. To disable a line, write ##SBATCH.
     """
@@ -142,7 +143,7 @@ def job_directive_is_a_comment(job_script: JobScript) -> Answer:
 
 @check(Severity.ERROR, source=MEASURED)
 def job_directive_unknown(job_script: JobScript) -> Answer:
-    """An #SBATCH line has an option that sbatch does not have.
+    """An #SBATCH line has an option that sbatch does not recognize.
 
     Why: sbatch rejects the script with "unrecognized option".
 
@@ -175,7 +176,7 @@ def job_directive_value_invalid(job_script: JobScript) -> Answer:
     """An #SBATCH line has a value that is not valid.
 
     Why: sbatch rejects the script with "Invalid directive found in batch script".
-    More: Or it reads the number differently.
+    More: Or it reads a different value than was meant.
 
     Fix: Write a valid value.
     """

@@ -99,7 +99,7 @@ def job_head_address_by_hostname(job_script: JobScript) -> Answer:
     More: -I prints the addresses of all interfaces, including Docker's and the management network's, in no defined
     order. -i resolves the node's own name, which is 127.0.1.1 on Debian and Ubuntu.
 
-    Fix: Use the name of the first node. mgpu's preflight resolves it on every node.
+    Fix: Use the name of the first node. mgpu's pre-flight resolves it on every node.
     """
     for _, text, line, _ in _rendezvous_hosts(job_script):
         if _BY_HOSTNAME.search(text):
@@ -167,7 +167,7 @@ def job_head_address_missing(job_script: JobScript) -> Answer:
     """The launchers of several nodes have no rendezvous address.
 
     Why: torchrun then uses 127.0.0.1, a different machine on every node (it does not read MASTER_ADDR). accelerate
-    connects to "None:29500" and prints "The IPv4 network addresses of (None, 29500) cannot be retrieved".
+    tries "None:29500" and prints "The IPv4 network addresses of (None, 29500) cannot be retrieved".
 
     Fix: Set the address before srun, and pass it on.
     """
@@ -333,7 +333,7 @@ def _drawn_problem(job: JobScript, line: int, text: str, what: str, fix: Fix) ->
 def job_backend_hidden_in_rdzv_conf(job_script: JobScript) -> Answer:
     """The rendezvous backend is set in --rdzv_conf, where it has no effect.
 
-    Why: --rdzv_conf has the backend's settings. The backend stays static, and then every node needs its own rank.
+    Why: --rdzv_conf is for the backend's settings. The backend stays static, and then every node needs its own rank.
     More: The backend is "static" unless --rdzv_backend sets it.
 
     Fix: Set it with --rdzv_backend.

@@ -157,7 +157,7 @@ def job_deepspeed_without_hosts(job_script: JobScript) -> Answer:
         return Skip("the number of nodes is not known")
     bare = [one for one in launches if not any(launcher_option(one, name) for name in _REACHES)]
     if amount < 2 or not bare:
-        return Ok("it has the nodes, or there is only one")
+        return Ok("the nodes are configured, or there is only one")
     return finding(
         job_script,
         bare[0].line,

@@ -18,7 +18,7 @@ def job_lines_end_as_on_windows(job_script: JobScript) -> Answer:
     Why: sbatch rejects the script with "Batch script contains DOS line breaks (\r\n)".
     More: A shell treats the carriage return as part of the last word.
 
-    Fix: Convert it.
+    Fix: Convert the line endings.
     """
     if job_script.crlf_line is None:
         return Ok("Unix line endings")

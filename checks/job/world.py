@@ -64,7 +64,7 @@ def job_nodes_not_told_to_launcher(job_script: JobScript) -> Answer:
         for one in per_node_launches(job_script)
         if runs_on_nodes(one) and launcher_option(one, "nnodes", "num_machines", "config_file") is None
     ]
-    return ok_if_nodes_known(job_script, unset, "the launchers have the number of nodes")
+    return ok_if_nodes_known(job_script, unset, "the launchers get the number of nodes")
 
 
 @check(Severity.ERROR, source=MEASURED)
@@ -207,7 +207,7 @@ def job_config_is_for_another_world(job_script: JobScript, config: Config) -> An
     Why: The launcher uses the config. With fewer nodes, each node trains alone or some are idle. With more, it waits
     for nodes that never start.
 
-    Fix: Set it from the job, on the command line or in the config.
+    Fix: Use the job's numbers, on the command line or in the config.
     """
     for command in per_node_launches(job_script):
         if command.launcher != "accelerate" or launcher_option(command, "config_file") is None:

@@ -108,7 +108,7 @@ def script_rank_skips_backward(script: Script) -> Answer:
     Why: Every backward() averages the gradients with all ranks, so a rank that skips one makes the others time out.
     More: That happens if a rank skips a batch with a bad loss, or leaves the loop because of its rank.
 
-    Fix: Make all ranks take the same decision: reduce the condition over the ranks first.
+    Fix: Let all ranks make the same decision: reduce the condition over the ranks first.
     More: An all_reduce does that.
     """
     loops = training_loops(script)

@@ -87,8 +87,8 @@ CASES = (
         at=(6, 1), config=refused(ipex_config="{ipex: false}")),
     fails("config_key_removed", "tp_config was removed in accelerate 1.7.0", "Delete it",
         at=(6, 1), config=refused(tp_config="{tp_size: 2}")),
-    well("config_key_removed", "no key of an older accelerate"),
-    well("config_key_removed", "no key of an older accelerate", config=said(ipex_config="{}")),
+    well("config_key_removed", "no keys of older accelerate"),
+    well("config_key_removed", "no keys of older accelerate", config=said(ipex_config="{}")),
     skips("config_key_removed", "cannot be read", config=BROKEN),
     # config_key_of_the_command_line
     fails("config_key_of_the_command_line", "max_restarts is an option of accelerate launch",

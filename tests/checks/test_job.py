@@ -421,9 +421,7 @@ CASES = (
         "--nnodes $SLURM_JOB_NUM_NODES",
         job_script=bad("world-no-nnodes"),
     ),
-    well(
-        "job_nodes_not_told_to_launcher", "the launchers have the number of nodes", job_script=good("world-no-nnodes")
-    ),
+    well("job_nodes_not_told_to_launcher", "the launchers get the number of nodes", job_script=good("world-no-nnodes")),
     fails(
         "job_nodes_not_told_to_launcher",
         "line 12: --standalone: each of the 2 nodes trains alone",
@@ -687,7 +685,9 @@ CASES = (
         job_script=read("#!/bin/tcsh\n#SBATCH --nodes=2\nsrun torchrun \u2014nnodes 2 train.py\n"),
     ),
     skips("job_deepspeed_without_hosts", "not known", job_script=read("#!/bin/bash\ndeepspeed train.py\n")),
-    well("job_deepspeed_without_hosts", "it has the nodes", job_script=job("deepspeed --hostfile hosts train.py")),
+    well(
+        "job_deepspeed_without_hosts", "the nodes are configured", job_script=job("deepspeed --hostfile hosts train.py")
+    ),
     well(
         "job_installs_packages_on_every_node",
         "srun installs nothing",
@@ -719,7 +719,7 @@ CASES = (
         "the job has exclusive nodes",
         job_script=job("#SBATCH --exclusive", "srun torchrun --nnodes=2 --rdzv_endpoint $H:29500 train.py"),
     ),
-    well("job_nodes_not_told_to_launcher", "have the number of nodes", job_script=job("srun torchrun $ARGS train.py")),
+    well("job_nodes_not_told_to_launcher", "get the number of nodes", job_script=job("srun torchrun $ARGS train.py")),
     well(
         "job_processes_outnumber_gpus",
         "no more ranks",
