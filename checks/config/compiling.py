@@ -50,12 +50,12 @@ def config_compile_off(config: Config) -> Answer:
     if not values or "dynamo_backend" in config.values:
         return Skip("the config has no dynamo_config that applies")
     idle = {"dynamo_mode": ("default",), "dynamo_backend": (values.get("dynamo_backend"),)}
-    asked = [
+    requested = [
         key for key, value in values.items() if key in DYNAMO.keys and value not in (*idle.get(key, ()), False, None)
     ]
-    if enables_compilation(values) or not asked or "dynamo_backend" in values:
+    if enables_compilation(values) or not requested or "dynamo_backend" in values:
         return Ok("its settings take effect")
-    at = entries(config, DYNAMO)[asked[0]]
+    at = entries(config, DYNAMO)[requested[0]]
     return Problem(
-        f"{at}: {yaml_text(values[asked[0]])} has no effect without dynamo_backend", place=place_of(config, at)
+        f"{at}: {yaml_text(values[requested[0]])} has no effect without dynamo_backend", place=place_of(config, at)
     )

@@ -48,7 +48,7 @@ def config_deepspeed_key_of_other_stage(config: Config) -> Answer:
     stage = integer(values.get("zero_stage")) if values.get("zero_stage") is not None else 2
     if stage is None or values.get(_FILE):
         return Skip("the stage is set elsewhere, or cannot be read")
-    asked = {
+    requested = {
         "offload_param_device": str(values.get("offload_param_device")).lower() in ("cpu", "nvme") and stage < 3,
         "offload_optimizer_device": str(values.get("offload_optimizer_device")).lower() in ("cpu", "nvme")
         and stage < 1,
@@ -56,7 +56,7 @@ def config_deepspeed_key_of_other_stage(config: Config) -> Answer:
         "zero3_save_16bit_model": truth(values.get("zero3_save_16bit_model")) is True and stage < 3,
     }
     dotted = entries(config, DEEPSPEED)
-    bad = [dotted[key] for key, idle in asked.items() if idle]
+    bad = [dotted[key] for key, idle in requested.items() if idle]
     if not bad:
         return Ok(f"ZeRO-{stage} supports all settings")
     return tuple(

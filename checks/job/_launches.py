@@ -106,10 +106,10 @@ def is_multi_node(job: JobScript, command: JobCommand) -> bool | None:
     amount = nodes_of(job, command)
     if amount is not None:
         return amount > 1
-    asked = launcher_option(command, "nnodes", "num_machines")
-    if asked is None:
+    requested = launcher_option(command, "nnodes", "num_machines")
+    if requested is None:
         return None
-    wanted = evaluate(job, asked[0].partition(":")[0])
+    wanted = evaluate(job, requested[0].partition(":")[0])
     return True if wanted is not None and wanted > 1 else None if wanted is None else False
 
 
@@ -118,8 +118,8 @@ def may_be_multi_node(job: JobScript, command: JobCommand) -> bool:
     known = is_multi_node(job, command)
     if known is not None:
         return known
-    asked = launcher_option(command, "nnodes", "num_machines")
-    return asked is not None and "$" in asked[0]
+    requested = launcher_option(command, "nnodes", "num_machines")
+    return requested is not None and "$" in requested[0]
 
 
 def per_node_launches(job: JobScript) -> list[JobCommand]:

@@ -132,8 +132,8 @@ def job_slurm_variable_empty(job_script: JobScript) -> Answer:
     for name, options in _ONLY_IF.items():
         if name in given_elsewhere or any(job_script.directive(option) for option in options):
             continue
-        asked = gres_gpus(job_script) is not None or job_script.directive("gpus", "gpus-per-node", "gpus-per-task")
-        if "GPUS" in name and not asked:
+        requested = gres_gpus(job_script) is not None or job_script.directive("gpus", "gpus-per-node", "gpus-per-task")
+        if "GPUS" in name and not requested:
             continue  # some sites allocate whole nodes without a GPU request
         line = _first_use(job_script, name, options)
         if line:

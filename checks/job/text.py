@@ -16,7 +16,7 @@ def job_lines_end_as_on_windows(job_script: JobScript) -> Answer:
     r"""The script has Windows line endings.
 
     Why: sbatch rejects the script with "Batch script contains DOS line breaks (\r\n)".
-    More: A shell treats the carriage return as part of the last word.
+    More: A shell treats the carriage return as part of the last argument.
 
     Fix: Convert the line endings.
     """
