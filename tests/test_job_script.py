@@ -423,7 +423,7 @@ def test_the_config_that_the_launcher_is_given_is_read(told: Told, tmp_path: Pat
     )
     (tmp_path / "c.yaml").write_text("num_machines: 4\nnum_processes: 16\nmain_process_ip: n1\n")
     done = told(text)
-    assert "num_machines is 4, and the job has 2 nodes" in done.stdout and "with c.yaml" in done.stdout
+    assert "num_machines is 4, but the job has 2 nodes" in done.stdout and "with c.yaml" in done.stdout
     (tmp_path / "d.yaml").write_text("num_machines: 2\nnum_processes: 8\nmain_process_ip: n1\n")
     assert "Nothing found" in told(text, "-c", "d.yaml").stdout
 

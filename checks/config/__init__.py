@@ -1,19 +1,19 @@
-"""Will accelerate do with this config what the file says, on this machine?
+"""Will accelerate run this config the way the file says, on this machine?
 
 * text: can the file be read at all?
-* keys: does accelerate know its keys?
-* yaml_traps: does YAML read what was written?
-* ranks: how many ranks does it start, and are they what it says?
-* rendezvous: where do its machines meet?
-* gpus, precision: are its GPUs well named, and do they have its precision?
+* keys: are its keys ones that accelerate has?
+* yaml_traps: does YAML read the values the way they were meant?
+* ranks: how many ranks does it start, and is that the number it sets?
+* rendezvous: can its nodes reach one rendezvous endpoint?
+* gpus, precision: are its GPU ids valid, and do the GPUs support its precision?
 * machine: does it fit the GPUs and the Slurm job here?
-* sections, values: do the nested sections count, is every key of theirs read, and can its value be?
+* sections, values: do the nested sections apply, and are their keys and values valid?
 * fsdp, wrapping, zero, zero_file, parallel, compiling: do the settings of one section fit each other and the machine?
-* software: is what it asks for installed, and new enough?
-* effect: does every setting do what it says, and does accelerate take the file?
+* software: is the software it needs installed, and new enough?
+* effect: does every setting have an effect, and does accelerate accept the file?
 * _schema, _value_kinds: the keys of every nested section, and how each is read.
-* _spelling: how a finding writes a value, and which name was meant.
-* _config_file: whether the file can be read, and where in it a key stands.
+* _spelling: how a finding shows a value, and which name was meant.
+* _config_file: whether the file can be read, and the position of its keys.
 """
 
 from mgpu.check import Family

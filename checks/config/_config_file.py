@@ -1,4 +1,4 @@
-"""Can the file be read, where in it does a key stand, and who starts its ranks?"""
+"""Can the file be read, where is a key in it, and which launcher starts its ranks?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PREPARE = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/ut
 PLUGINS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 ARGS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/commands/config/config_args.py"
 
-AWAY = "the config is for the nodes of a job, and this machine is none of them"
+AWAY = "the config is for the nodes of a job, and this machine is not one of them"
 BROKEN = "the file cannot be read, or is for SageMaker"
 
 # fmt: off
@@ -25,14 +25,17 @@ ACCELERATORS = (
 )
 # fmt: on
 TYPES = ("NO", "MULTI_CPU", *ACCELERATORS, "DEEPSPEED", "FSDP", "XLA", "MEGATRON_LM")
-_LONGEST_NAME = 100  # letters that are compared: difflib takes its time
+_LONGEST_NAME = 100  # characters to compare: difflib is slow on long names
 
-SIMPLE_TYPES = ("NO", "MULTI_CPU")  # started by accelerate's simple launcher: one process, or mpirun's
+SIMPLE_TYPES = ("NO", "MULTI_CPU")  # started by accelerate's simple launcher: one process, or mpirun
 
 
 def place_of(config: Config, key: str | None = None) -> Place:
-    """Where a key stands in the file. A key that is missing: where its section stands, or the first line, since editors
-    and GitHub show nothing that has no line."""
+    """Return the position of a key in the file.
+
+    For a missing key: the position of its section, or line 1, because editors and GitHub ignore findings without a
+    line.
+    """
     name = key or ""
     while name and name not in config.marks:
         name = name.rpartition(".")[0]
@@ -40,8 +43,8 @@ def place_of(config: Config, key: str | None = None) -> Place:
     return Place(config.path, mark.line, mark.column, key)
 
 
-def written(config: Config, key: str) -> str:
-    """A value as it stands in the file (010, no, "2"), or as it was read where it is no single value."""
+def source_text(config: Config, key: str) -> str:
+    """Return a value as spelled in the file (010, no, "2"); the parsed value if it is a list or mapping."""
     scalar = config.scalars.get(key)
     if scalar is None:
         return repr(config.values.get(key))
@@ -49,45 +52,45 @@ def written(config: Config, key: str) -> str:
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """What a title adds where one of the names is near."""
+    """Return the "Did you mean" part of a title; empty if no name is similar."""
     near = difflib.get_close_matches(name[:_LONGEST_NAME], tuple(names), n=1, cutoff=0.6)
     return f". Did you mean {near[0]}?" if near else ""
 
 
-def as_whole(value: Any) -> int | None:
-    """The whole number somebody meant who wrote it in quotes or with a point: "2" and 2.0."""
+def as_integer(value: Any) -> int | None:
+    """Return the integer that was written in quotes or with a decimal point ("2", 2.0); None if it is not one."""
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", value):
         return int(value)
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e9 else None
 
 
-def expands(value: Any) -> bool:
-    """Whether a value waits for a shell: $MASTER_ADDR, ${SLURM_PROCID}, $(hostname)."""
+def has_shell_variable(value: Any) -> bool:
+    """Whether a value contains a shell expansion: $MASTER_ADDR, ${SLURM_PROCID}, $(hostname)."""
     return isinstance(value, str) and re.search(r"\$(\w|\{|\()", value) is not None
 
 
-def parsed(config: Config) -> bool:
+def is_mapping(config: Config) -> bool:
     """Whether the file is YAML and a mapping."""
     return not any(fault.fatal for fault in config.faults)
 
 
 def is_readable(config: Config) -> bool:
-    """Whether the file can be judged: it is a mapping, and not one for Amazon's machines, whose keys are others."""
-    return parsed(config) and config.values.get("compute_environment") != "AMAZON_SAGEMAKER"
+    """Whether the file can be checked: it is a mapping, and not a SageMaker config, which has different keys."""
+    return is_mapping(config) and config.values.get("compute_environment") != "AMAZON_SAGEMAKER"
 
 
-def readable(config: Config) -> Skip | None:
-    """The file can be judged."""
+def skip_if_unreadable(config: Config) -> Skip | None:
+    """Skip a file that cannot be read or is for SageMaker."""
     return None if is_readable(config) else Skip(BROKEN)
 
 
-def here(config: Config) -> Skip | None:
-    """The config is for this machine."""
+def skip_if_away(config: Config) -> Skip | None:
+    """Skip a config that is for other machines."""
     return Skip(AWAY) if config.away else None
 
 
 def started_by_torchrun(config: Config) -> bool:
-    """Whether torch's elastic agent starts the ranks: it takes num_machines, machine_rank and the meeting point."""
+    """Whether torchrun starts the ranks: it uses num_machines, machine_rank and the rendezvous endpoint."""
     if config.distributed_type == "DEEPSPEED" and config.num_machines > 1:
         section = config.values.get("deepspeed_config")
         return isinstance(section, dict) and section.get("deepspeed_multinode_launcher") == "standard"

@@ -1,7 +1,7 @@
-"""Which keys do accelerate's nested sections have, with which types do they count, and who reads them?
+"""Which keys do accelerate's nested sections have, which distributed types use them, and what reads them?
 
 accelerate checks nothing below the top level: a key is read by a worker, or never. The tables follow accelerate 1.15's
-launch parser, its `utils/launch.py` (what is exported) and its plugins (what is read); a test holds them against the
+launch parser, its `utils/launch.py` (what is exported) and its plugins (what is read). A test compares them with the
 installed accelerate.
 """
 
@@ -16,24 +16,24 @@ from mgpu.snapshot import Config
 from ._config_file import ACCELERATORS, is_readable
 from ._value_kinds import Key, Section, integer
 
-NOT_FSDP = "the config has no fsdp_config that counts"
+NOT_FSDP = "the config has no fsdp_config that applies"
 
 
 def fsdp_version(values: Mapping[str, Any]) -> int:
-    """1 or 2; what is neither counts as 1, the launcher's default, and is a fault of its own."""
+    """Return 1 or 2; any other value counts as 1, the launcher's default, and has its own check."""
     return 2 if str(values.get("fsdp_version", 1)).strip() == "2" else 1
 
 
-def _one(values: Mapping[str, Any]) -> bool:
+def _is_fsdp1(values: Mapping[str, Any]) -> bool:
     return fsdp_version(values) == 1
 
 
-def _two(values: Mapping[str, Any]) -> bool:
+def _is_fsdp2(values: Mapping[str, Any]) -> bool:
     return fsdp_version(values) == 2
 
 
 def policy(values: Mapping[str, Any]) -> str:
-    """fsdp_auto_wrap_policy as the plugin takes it."""
+    """Return fsdp_auto_wrap_policy as the plugin reads it."""
     return str(values.get("fsdp_auto_wrap_policy") or "NO_WRAP").upper()
 
 
@@ -41,7 +41,7 @@ def _fp8(backend: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda values: values.get("fp8_backend") == backend
 
 
-def _more_than_one(name: str) -> Callable[[Mapping[str, Any]], bool]:
+def _is_above_one(name: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda values: integer(values.get(name)) not in (None, 1)
 
 
@@ -67,17 +67,17 @@ FSDP = Section(
     "fsdp_",
     {
         "fsdp_version": Key("integer", least=1, most=2),
-        "fsdp_sharding_strategy": Key("choice", (*SHARDING, "1", "2", "3", "4", "5"), read=_one),
-        "fsdp_reshard_after_forward": Key("flag", read=_two),
+        "fsdp_sharding_strategy": Key("choice", (*SHARDING, "1", "2", "3", "4", "5"), read=_is_fsdp1),
+        "fsdp_reshard_after_forward": Key("flag", read=_is_fsdp2),
         "fsdp_offload_params": _FLAG,
         "fsdp_min_num_params": Key("integer", read=lambda values: policy(values) == "SIZE_BASED_WRAP"),
         "fsdp_auto_wrap_policy": Key("choice", WRAPPING, null=True),
         "fsdp_transformer_layer_cls_to_wrap": _TEXT,
         "fsdp_backward_prefetch": Key("choice", (*_PREFETCH, "1", "2"), null=True),
         "fsdp_state_dict_type": Key("choice", (*_STATE, "1", "2", "3"), null=True),
-        "fsdp_forward_prefetch": Key("flag", read=_one),
-        "fsdp_use_orig_params": Key("flag", read=_one),
-        "fsdp_sync_module_states": Key("flag", read=_one),
+        "fsdp_forward_prefetch": Key("flag", read=_is_fsdp1),
+        "fsdp_use_orig_params": Key("flag", read=_is_fsdp1),
+        "fsdp_sync_module_states": Key("flag", read=_is_fsdp1),
         "fsdp_cpu_ram_efficient_loading": _FLAG,
         "fsdp_activation_checkpointing": _FLAG,
         "fsdp_activation_checkpointing_offload": _FLAG,
@@ -87,15 +87,15 @@ FSDP = Section(
     root="fsdp",
     renamed={
         "fsdp_backward_prefetch_policy": "fsdp_backward_prefetch",
-        # The names of the plugin's own arguments, and of Trainer's fsdp_config.
+        # Names of the plugin's own arguments and of Trainer's fsdp_config.
         "fsdp_cpu_offload": "fsdp_offload_params",
         "fsdp_transformer_cls_names_to_wrap": "fsdp_transformer_layer_cls_to_wrap",
         "fsdp_transformer_cls_to_wrap": "fsdp_transformer_layer_cls_to_wrap",
     },
-    unread={"fsdp_limit_all_gathers": "the plugin's default is yes, and only the script can change it"},
+    unread={"fsdp_limit_all_gathers": "it is on by default, and only the script can change it"},
 )
 
-_NEVER_EXPORTED = "the launcher never hands it to the workers"
+_NEVER_EXPORTED = "the launcher never passes it to the workers"
 
 DEEPSPEED = Section(
     "deepspeed_config",
@@ -139,18 +139,20 @@ PARALLELISM = Section(
         "parallelism_config_cp_size": Key("count", least=1),
         "parallelism_config_cp_backend": Key("choice", ("torch",), exact=True),
         "parallelism_config_cp_comm_strategy": Key(
-            "choice", ("allgather", "alltoall"), exact=True, read=_more_than_one("parallelism_config_cp_size")
+            "choice", ("allgather", "alltoall"), exact=True, read=_is_above_one("parallelism_config_cp_size")
         ),
         "parallelism_config_sp_size": Key("count", least=1),
         "parallelism_config_sp_backend": Key("choice", ("deepspeed",), exact=True),
-        "parallelism_config_sp_seq_length": Key("integer", ("none",), null=True, read=lambda values: _fixed(values)),
+        "parallelism_config_sp_seq_length": Key(
+            "integer", ("none",), null=True, read=lambda values: _needs_fixed_length(values)
+        ),
         "parallelism_config_sp_seq_length_is_variable": Key("truth"),
         "parallelism_config_sp_attn_implementation": Key(
             "choice",
             ("flash_attention_2", "flash_attention_3", "sdpa"),
             exact=True,
             also=lambda name: "/" in name and "flash-attn" in name,
-            read=_more_than_one("parallelism_config_sp_size"),
+            read=_is_above_one("parallelism_config_sp_size"),
         ),
     },
     (*ACCELERATORS, "FSDP", "DEEPSPEED", "MEGATRON_LM"),
@@ -187,7 +189,7 @@ _MEGATRON: dict[str, Key] = {
     "recompute_granularity": _TEXT,
     "recompute_method": _TEXT,
     "recompute_num_layers": Key("integer", null=True),
-    "attention_backend": _FLAG_OR_NULL,  # read with str_to_bool, whatever its name says
+    "attention_backend": _FLAG_OR_NULL,  # read with str_to_bool, despite its name
     "expert_model_parallel_size": Key("integer", null=True),
     "context_parallel_size": Key("integer", null=True),
     "attention_dropout": Key("number", null=True),
@@ -217,7 +219,7 @@ DYNAMO = Section(
             exact=True,
             plain=True,
             also=lambda name: not name,
-            read=lambda values: _inductor(values),
+            read=lambda values: _uses_inductor(values),
         ),
         "dynamo_use_dynamic": _FLAG,
         "dynamo_use_fullgraph": _FLAG,
@@ -249,7 +251,7 @@ FP8 = Section(
     ("NO", "MULTI_CPU", *ACCELERATORS, "FSDP", "DEEPSPEED", "MEGATRON_LM"),
     root="fp8",
     renamed={
-        # What accelerate's own wizard writes, and no recipe reads.
+        # Written by accelerate's own wizard, read by no recipe.
         "fp8_amax_history_length": "fp8_amax_history_len",
         "fp8_amax_compute_algorithm": "fp8_amax_compute_algo",
         "fp8_optimization_level": "fp8_opt_level",
@@ -262,13 +264,13 @@ MPIRUN = Section(
     {"mpirun_hostfile": _TEXT, "bind-to": _TEXT},
     ("NO", "MULTI_CPU"),
     renamed={"hostfile": "mpirun_hostfile"},
-    unread={"mpirun_ccl": "oneCCL support left accelerate in 1.13"},
+    unread={"mpirun_ccl": "accelerate 1.13 removed oneCCL support"},
 )
 
-SECTIONS = (FP8, DEEPSPEED, FSDP, PARALLELISM, MEGATRON, MPIRUN, DYNAMO)  # as the launcher goes through them
+SECTIONS = (FP8, DEEPSPEED, FSDP, PARALLELISM, MEGATRON, MPIRUN, DYNAMO)  # in the launcher's order
 
-# Arguments of the launcher that belong to no section. Under one whose keys get no prefix they are applied all the same,
-# and beat the top-level key.
+# Launcher arguments that belong to no section. In a section whose keys get no prefix they are applied anyway,
+# and override the top-level key.
 LAUNCHER = (
     "cpu", "debug", "downcast_bf16", "enable_cpu_affinity", "gpu_ids", "log_dir", "machine_rank", "main_process_ip",
     "main_process_port", "main_training_function", "max_restarts", "mixed_precision", "module", "monitor_interval",
@@ -297,17 +299,17 @@ DEEPSPEED_JSON = frozenset({
 
 
 def precision(config: Config) -> str:
-    """mixed_precision as accelerate takes it."""
+    """Return mixed_precision as accelerate reads it."""
     return config.precision
 
 
-def counts(config: Config, section: Section) -> bool:
-    """Whether the launcher hands this section to the workers of this type."""
+def is_applied(config: Config, section: Section) -> bool:
+    """Whether the launcher passes this section to the workers, given the distributed type."""
     return config.distributed_type in section.types and (section is not FP8 or precision(config) == "fp8")
 
 
 def entries(config: Config, section: Section) -> dict[str, str]:
-    """The launcher's name of each key that stands in the section -> its dotted key in the file; the last one wins."""
+    """Map the launcher's name of each key in the section to its dotted key in the file; the last one wins."""
     values = config.values.get(section.name)
     if not isinstance(values, Mapping):
         return {}
@@ -315,35 +317,35 @@ def entries(config: Config, section: Section) -> dict[str, str]:
 
 
 def settings(config: Config, section: Section) -> dict[str, Any]:
-    """The section's values under the launcher's names; empty where it is no mapping, or counts for nothing here."""
+    """Return the section's values under the launcher's names; empty if it is not a mapping or does not apply."""
     values = config.values.get(section.name)
-    if not isinstance(values, Mapping) or not counts(config, section):
+    if not isinstance(values, Mapping) or not is_applied(config, section):
         return {}
     return {section.canonical(key): value for key, value in values.items()}
 
 
 def fsdp_settings(config: Config) -> Mapping[str, Any]:
-    """What fsdp_config says, if it counts."""
+    """Return the values of fsdp_config; empty if it does not apply."""
     return settings(config, FSDP) if is_readable(config) else {}
 
 
 def deepspeed_settings(config: Config) -> Mapping[str, Any]:
-    """What deepspeed_config says, if it counts."""
+    """Return the values of deepspeed_config; empty if it does not apply."""
     return settings(config, DEEPSPEED) if is_readable(config) else {}
 
 
-def has_fsdp(config: Config) -> Skip | None:
-    """The config has a fsdp_config that counts."""
+def skip_without_fsdp(config: Config) -> Skip | None:
+    """Skip a config without an fsdp_config that applies."""
     return None if fsdp_settings(config) else Skip(NOT_FSDP)
 
 
-def has_deepspeed(config: Config) -> Skip | None:
-    """The config has a deepspeed_config that counts."""
-    return None if deepspeed_settings(config) else Skip("the config has no deepspeed_config that counts")
+def skip_without_deepspeed(config: Config) -> Skip | None:
+    """Skip a config without a deepspeed_config that applies."""
+    return None if deepspeed_settings(config) else Skip("the config has no deepspeed_config that applies")
 
 
-def named(config: Config) -> Iterator[tuple[Section, str, str, Any]]:
-    """Every key of every section that counts: section, the launcher's name, the dotted key, the value."""
+def nested_keys(config: Config) -> Iterator[tuple[Section, str, str, Any]]:
+    """Yield every key of the sections that apply: section, the launcher's name, the dotted key, the value."""
     for section in SECTIONS:
         values = settings(config, section)
         for name, dotted in entries(config, section).items():
@@ -351,18 +353,18 @@ def named(config: Config) -> Iterator[tuple[Section, str, str, Any]]:
                 yield section, name, dotted, values[name]
 
 
-def compiles(values: Mapping[str, Any]) -> bool:
-    """Whether the dynamo section switches torch.compile on."""
+def enables_compilation(values: Mapping[str, Any]) -> bool:
+    """Whether the dynamo section turns on torch.compile."""
     backend = values.get("dynamo_backend")
     return isinstance(backend, str) and backend.upper() != "NO"
 
 
-def _fixed(values: Mapping[str, Any]) -> bool:
-    """Whether sequence parallelism wants one length for all sequences."""
+def _needs_fixed_length(values: Mapping[str, Any]) -> bool:
+    """Whether sequence parallelism needs one length for all sequences."""
     variable = str(values.get("parallelism_config_sp_seq_length_is_variable", True)).lower() == "true"
     return integer(values.get("parallelism_config_sp_size")) not in (None, 1) and not variable
 
 
-def _inductor(values: Mapping[str, Any]) -> bool:
-    """Whether inductor compiles: the backend that knows modes, and refuses others."""
+def _uses_inductor(values: Mapping[str, Any]) -> bool:
+    """Whether the backend is inductor, the only one that reads a mode and rejects unknown ones."""
     return str(values.get("dynamo_backend")).upper() == "INDUCTOR"

@@ -1,4 +1,4 @@
-"""How does a finding write a value of the file, and which name did its author mean?"""
+"""How does a finding show a value of the file, and which name did the author mean?"""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-_NEAR = 0.75  # share of letters in common, from which a name is worth proposing
-_LONGEST = 100  # letters a name may have and still be a slip of a known one
-_SHORTEST_START = 4  # letters a beginning must have to stand for a whole name
+_NEAR = 0.75  # difflib ratio from which a name is worth suggesting
+_LONGEST = 100  # longer names are not compared
+_SHORTEST_START = 4  # characters a prefix needs to be completed to a name
 
 
-def shown(value: Any) -> str:
-    """A value as YAML writes it: null, true, 'text', 3."""
+def yaml_text(value: Any) -> str:
+    """Return a value as YAML writes it: null, true, 'text', 3."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
     flat = isinstance(value, list) and not any(isinstance(part, list | dict) for part in value)
-    return f"[{', '.join(map(shown, value))}]" if flat else repr(value)
+    return f"[{', '.join(map(yaml_text, value))}]" if flat else repr(value)
 
 
-def near(name: str, names: Iterable[str], prefix: str = "") -> str | None:
-    """The name that is most like it, judged without what all of them begin with; None where none is."""
+def closest_name(name: str, names: Iterable[str], prefix: str = "") -> str | None:
+    """Return the most similar name, compared without the common prefix; None if none is similar."""
     if len(name) > _LONGEST:
         return None
     ends = {known.removeprefix(prefix).lower(): known for known in names}
@@ -30,8 +30,8 @@ def near(name: str, names: Iterable[str], prefix: str = "") -> str | None:
     return ends[found[0]] if found else None
 
 
-def meant(word: str, names: Iterable[str]) -> str | None:
-    """The one name a word cannot but mean: other case or separators, a whole beginning of it, one slip of a finger."""
+def intended_name(word: str, names: Iterable[str]) -> str | None:
+    """Return the only name a word can mean: other case or separators, a prefix, one typo; None if not clear."""
     if len(word) > _LONGEST:
         return None
     plain = {_plain(name): name for name in names}
@@ -50,7 +50,7 @@ def _plain(name: str) -> str:
 
 
 def _one_slip(one: str, other: str) -> bool:
-    """Whether one letter too many, too few, wrong, or two swapped tell them apart."""
+    """Whether they differ by one added, missing or wrong letter, or two swapped ones."""
     if abs(len(one) - len(other)) > 1:
         return False
     start = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

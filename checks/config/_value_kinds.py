@@ -1,8 +1,7 @@
-"""How does accelerate read a nested value, and which values stop it?
+"""How does accelerate read a nested value, and which values make it fail?
 
-The launcher copies each key of a section onto its arguments and hands it to the workers as the text of an environment
-variable; what they make of the text decides. A test tries every key with values of every kind on the installed
-accelerate.
+The launcher copies each key of a section to its arguments and passes it to the workers as an environment variable; the
+workers parse the text. A test tries every key with values of every kind on the installed accelerate.
 """
 
 from __future__ import annotations
@@ -12,27 +11,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-# flag: accelerate's str_to_bool, which stops on anything else; truth: "true" or silently no; count: compared as a
-# number by the launcher itself, so that text stops it; triple: three flags in a list.
+# flag: accelerate's str_to_bool, which raises on anything else; truth: "true", anything else is silently false; count:
+# compared as a number by the launcher itself, which raises on text; triple: three flags in a list.
 Kind = Literal["flag", "truth", "integer", "count", "number", "choice", "text", "triple"]
 
 _YES = frozenset({"y", "yes", "t", "true", "on", "1"})
 _NO = frozenset({"n", "no", "f", "false", "off", "0"})
-_LONGEST = 40  # characters a number may have and be meant
-_MANY = 8  # choices that a title cannot list
+_LONGEST = 40  # characters of a plausible number
+_MANY = 8  # from this number on, a title does not list the choices
 _NOT_THREE = "is not a list of three true or false"
 
 
 @dataclass(frozen=True)
 class Key:
-    """One key: how its value is read. `read` says for which other values of the section it is looked at at all."""
+    """One key and how its value is read. `read`: whether it is read at all, given the other values of the section."""
 
     kind: Kind
     choices: tuple[str, ...] = ()
-    exact: bool = False  # the case of a choice counts
-    null: bool = False  # null means: as if the key were not there
-    plain: bool = False  # handed on as it is, so that it must be text
-    also: Callable[[str], bool] | None = None  # choices that no list holds
+    exact: bool = False  # choices are case-sensitive
+    null: bool = False  # null is the same as leaving the key out
+    plain: bool = False  # passed on without conversion, so it must be text
+    also: Callable[[str], bool] | None = None  # accepts further choices that cannot be listed
     least: int | None = None
     most: int | None = None
     read: Callable[[Mapping[str, Any]], bool] | None = None
@@ -40,7 +39,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Section:
-    """One section: which types it counts with, and its keys under the names the launcher knows them by."""
+    """One section: the distributed types that use it, and its keys under the launcher's names."""
 
     name: str
     prefix: str
@@ -48,37 +47,37 @@ class Section:
     types: tuple[str, ...]
     root: str = ""  # keys that do not begin with this get the prefix; empty: they must be spelled in full
     renamed: Mapping[str, str] = field(default_factory=dict)
-    unread: Mapping[str, str] = field(default_factory=dict)  # name -> why, of keys some accelerate once wrote
+    unread: Mapping[str, str] = field(default_factory=dict)  # keys that some accelerate version wrote -> why not read
 
     def canonical(self, key: str) -> str:
-        """The launcher's name of a key as the file spells it."""
+        """Return the launcher's name for a key of the file."""
         return self.prefix + key if self.root and not key.startswith(self.root) else key
 
 
 def integer(value: Any) -> int | None:
-    """The number as int(str(value)) would take it; None where that raises."""
+    """Return the number that int(str(value)) returns; None if that raises."""
     text = str(value)
     sound = len(text) < _LONGEST and re.fullmatch(r"\s*[+-]?\d+(_\d+)*\s*", text, re.ASCII)
     return int(text) if sound else None
 
 
 def truth(value: Any) -> bool | None:
-    """The value as accelerate's str_to_bool reads it; None where that raises."""
+    """Return the value as accelerate's str_to_bool reads it; None if that raises."""
     text = str(value).lower()
     return True if text in _YES else False if text in _NO else None
 
 
-def refused(key: Key, value: Any) -> str | None:
-    """What the launcher itself cannot do with a value, whether anybody reads it later or not."""
+def launcher_fault(key: Key, value: Any) -> str | None:
+    """Return why the launcher itself fails on a value, even if no worker reads it; None if it does not."""
     if key.plain and not isinstance(value, str):
         return "is not text"
     if key.kind == "triple" and value is not None and (not isinstance(value, list | str) or len(value) < 3):
-        return _NOT_THREE  # it takes the first three letters of a text
+        return _NOT_THREE  # of a text the launcher uses the first three letters
     return None
 
 
-def fault(key: Key, value: Any) -> str | None:
-    """What is wrong with a value, as the end of a sentence; None: its reader takes it."""
+def value_fault(key: Key, value: Any) -> str | None:
+    """Return what is wrong with a value, as the end of a sentence; None if it is valid."""
     if value is None:
         return None if key.null else "has no value"
     text = str(value)
@@ -97,7 +96,9 @@ def fault(key: Key, value: Any) -> str | None:
             words = [choice for choice in key.choices if not choice.isdecimal()]
             if (text if key.exact else text.lower()) in known or (key.also and key.also(text)):
                 return None
-            return f"is not one of {', '.join(words)}" if len(words) < _MANY else f"is none of its {len(words)} values"
+            return (
+                f"is not one of {', '.join(words)}" if len(words) < _MANY else f"is not one of its {len(words)} values"
+            )
         case "triple":
             sound = isinstance(value, list) and len(value) >= 3 and all(truth(part) is not None for part in value[:3])
             return None if sound else _NOT_THREE

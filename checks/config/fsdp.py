@@ -9,18 +9,18 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check, co
 from mgpu.snapshot import Config, Driver
 
 from ._config_file import LAUNCH, PLUGINS, is_readable, place_of
-from ._schema import FP8, FSDP, NOT_FSDP, SHARDING, entries, fsdp_settings, fsdp_version, has_fsdp, settings
-from ._spelling import meant, shown
+from ._schema import FP8, FSDP, NOT_FSDP, SHARDING, entries, fsdp_settings, fsdp_version, settings, skip_without_fsdp
+from ._spelling import intended_name, yaml_text
 from ._value_kinds import truth
 
 _FSDP2 = "https://huggingface.co/docs/accelerate/concept_guides/fsdp1_vs_fsdp2"
 _MEASURED = "measured accelerate 1.15 torch 2.13 2026-11"
 
-# Keys of FSDP 1 that FSDP 2 never looks at, with the value that FSDP 2 has anyway.
+# Keys of FSDP 1 that FSDP 2 does not read, with the value that FSDP 2 uses anyway.
 _OLD: dict[str, tuple[Any, str]] = {
     "fsdp_use_orig_params": (True, "FSDP 2 always keeps the original parameters"),
-    "fsdp_sync_module_states": (True, "FSDP 2 has no such step"),
-    "fsdp_forward_prefetch": (False, "accelerate does not do it with FSDP 2"),
+    "fsdp_sync_module_states": (True, "FSDP 2 does not need it"),
+    "fsdp_forward_prefetch": (False, "accelerate does not support it with FSDP 2"),
     "fsdp_backward_prefetch": (None, "FSDP 2 prefetches by itself"),
 }
 _OLD_SHARDING = {
@@ -31,44 +31,44 @@ _OLD_SHARDING = {
 }
 
 
-@check(Severity.WARNING, source=_FSDP2, given=has_fsdp)
+@check(Severity.WARNING, source=_FSDP2, given=skip_without_fsdp)
 def config_fsdp_key_of_other_version(config: Config) -> Answer:
-    """fsdp_config asks for something of the other version of FSDP.
+    """fsdp_config sets a key that only the other version of FSDP reads.
 
-    Why: accelerate hands all keys over, and each version reads its own: with FSDP 2 fsdp_sharding_strategy and the
-    prefetch keys do nothing; with FSDP 1, the default, fsdp_reshard_after_forward does nothing, although accelerate's
-    own wizard writes the answer to its sharding question there. The launcher's FULL_SHARD holds.
+    Why: accelerate passes on all keys, and each version reads its own. FSDP 2 ignores fsdp_sharding_strategy and the
+    prefetch keys. FSDP 1, the default, ignores fsdp_reshard_after_forward, although accelerate's own wizard writes the
+    answer to its sharding question there, so the launcher's FULL_SHARD applies.
 
-    Fix: the key that this version reads.
+    Fix: Use the key that this version reads.
     """
     values = fsdp_settings(config)
     dotted = entries(config, FSDP)
-    found = (_of_two if fsdp_version(values) == 1 else _of_one)(config, values, dotted)
-    return tuple(found) or Ok(f"every key is one of FSDP {fsdp_version(values)}, or asks for nothing else")
+    found = (_fsdp2_key_problems if fsdp_version(values) == 1 else _fsdp1_key_problems)(config, values, dotted)
+    return tuple(found) or Ok(f"every key has an effect with FSDP {fsdp_version(values)}, or sets its default")
 
 
-def _of_two(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str]) -> list[Problem]:
-    """With FSDP 1: the key that only FSDP 2 reads."""
+def _fsdp2_key_problems(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str]) -> list[Problem]:
+    """Return the problem of a key that only FSDP 2 reads, in a config of FSDP 1."""
     key, value = "fsdp_reshard_after_forward", values.get("fsdp_reshard_after_forward")
     if value is None:
         return []
-    strategy = meant(str(value), SHARDING)
+    strategy = intended_name(str(value), SHARDING)
     own = values.get("fsdp_sharding_strategy")
     if strategy == (str(own).upper() if own is not None else "FULL_SHARD") or (own == 1 and strategy == "FULL_SHARD"):
-        return []  # not read, and nothing else happens than what it says
+        return []  # not read, but the result is the same
     if strategy is None:
-        fix = Fix("Write fsdp_version: 2 if FSDP 2 is meant; with FSDP 1 fsdp_sharding_strategy says it.")
+        fix = Fix("Write fsdp_version: 2 if you want FSDP 2. With FSDP 1, use fsdp_sharding_strategy.")
     elif own is None:
         edit = Edit("rename", dotted[key], to="fsdp_config.fsdp_sharding_strategy")
         fix = Fix(f"Write fsdp_sharding_strategy: {strategy}.", edits=(edit,))
     else:
         fix = Fix("Delete it.", edits=(Edit("delete", dotted[key]),))
-    holds = f"fsdp_sharding_strategy: {own if own is not None else 'FULL_SHARD'} holds"
+    holds = f"fsdp_sharding_strategy: {own if own is not None else 'FULL_SHARD'} applies"
     return [
         Problem(
-            f"{dotted[key]}: {shown(value)} is not applied with FSDP 1: {holds}",
-            "FSDP 1 (the default where fsdp_version is not 2) reads fsdp_sharding_strategy, and the launcher always"
-            " gives it one.",
+            f"{dotted[key]}: {yaml_text(value)} is not applied with FSDP 1: {holds}",
+            "FSDP 1 (the default unless fsdp_version is 2) reads fsdp_sharding_strategy, and the launcher always sets"
+            " one.",
             fix,
             {"key": dotted[key], "fsdp_version": 1},
             place=place_of(config, dotted[key]),
@@ -76,8 +76,8 @@ def _of_two(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str]
     ]
 
 
-def _of_one(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str]) -> list[Problem]:
-    """With FSDP 2: keys that only FSDP 1 reads, where they ask for anything but what FSDP 2 does."""
+def _fsdp1_key_problems(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str]) -> list[Problem]:
+    """Return the problems of keys that only FSDP 1 reads, in a config of FSDP 2, if FSDP 2 behaves differently."""
     found = []
     for key, (same, why) in _OLD.items():
         value = values.get(key)
@@ -85,8 +85,12 @@ def _of_one(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str]
         if key not in values or nothing or (same is None and str(value).upper() == "NO_PREFETCH"):
             continue
         if key == "fsdp_sync_module_states" and _loading_conflicts(values):
-            continue  # config_fsdp_loading_conflict says more
-        found.append(_unused(config, dotted[key], value, why, Fix("Delete it.", edits=(Edit("delete", dotted[key]),))))
+            continue  # reported by config_fsdp_loading_conflict
+        found.append(
+            _unused_key_problem(
+                config, dotted[key], value, why, Fix("Delete it.", edits=(Edit("delete", dotted[key]),))
+            )
+        )
     strategy = str(values.get("fsdp_sharding_strategy", 1)).upper()
     strategy = SHARDING[int(strategy) - 1] if strategy in ("1", "2", "3", "4", "5") else strategy
     if strategy in _OLD_SHARDING and not (
@@ -98,15 +102,17 @@ def _of_one(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str]
             edits = (Edit("delete", at), Edit("set", "fsdp_config.fsdp_reshard_after_forward", False))
         why = "FSDP 2 reads fsdp_reshard_after_forward, and shards everything"
         found.append(
-            _unused(config, at, values["fsdp_sharding_strategy"], why, Fix(_OLD_SHARDING[strategy], edits=edits))
+            _unused_key_problem(
+                config, at, values["fsdp_sharding_strategy"], why, Fix(_OLD_SHARDING[strategy], edits=edits)
+            )
         )
     return found
 
 
-def _unused(config: Config, dotted: str, value: Any, why: str, fix: Fix) -> Problem:
+def _unused_key_problem(config: Config, dotted: str, value: Any, why: str, fix: Fix) -> Problem:
     return Problem(
-        f"{dotted}: {shown(value)} is not applied with FSDP 2: {why}",
-        "It is a key of FSDP 1.",
+        f"{dotted}: {yaml_text(value)} is not applied with FSDP 2: {why}",
+        "Only FSDP 1 reads this key.",
         fix,
         {"key": dotted, "fsdp_version": 2},
         place=place_of(config, dotted),
@@ -114,23 +120,23 @@ def _unused(config: Config, dotted: str, value: Any, why: str, fix: Fix) -> Prob
 
 
 def _loading_conflicts(values: Mapping[str, Any]) -> bool:
-    """The launcher's own test, which looks at the values before they are text: "false" in quotes passes as true."""
+    """Repeat the launcher's own test, which sees the values before they are text: "false" in quotes counts as true."""
     return bool(values.get("fsdp_cpu_ram_efficient_loading", True)) and not values.get("fsdp_sync_module_states", True)
 
 
-@check(Severity.ERROR, source=LAUNCH, given=has_fsdp)
+@check(Severity.ERROR, source=LAUNCH, given=skip_without_fsdp)
 def config_fsdp_loading_conflict(config: Config) -> Answer:
-    """fsdp_sync_module_states is off while rank 0 alone loads the weights.
+    """fsdp_sync_module_states is off, but only rank 0 loads the weights.
 
-    Why: Rank 0 alone would load the weights, and never hand them on: the launcher stops with ValueError.
-    More: fsdp_cpu_ram_efficient_loading is on unless the file says false. With FSDP 2 it stops as well, where the key
-    has no other meaning.
+    Why: The other ranks would never get the weights, so the launcher stops with ValueError.
+    More: fsdp_cpu_ram_efficient_loading is on unless the file sets it to false. The launcher also stops with FSDP 2,
+    which ignores the key otherwise.
 
     Fix: Delete the line, or write fsdp_cpu_ram_efficient_loading: false.
     """
     values = fsdp_settings(config)
     if not _loading_conflicts(values):
-        return Ok("loading and broadcasting fit")
+        return Ok("loading and broadcasting are consistent")
     dotted = entries(config, FSDP)
     at = dotted["fsdp_sync_module_states"]
     loading = values.get("fsdp_cpu_ram_efficient_loading", True)
@@ -139,100 +145,102 @@ def config_fsdp_loading_conflict(config: Config) -> Answer:
         edits = (Edit("delete", at),)
     elif loading is not True and truth(loading) is False:  # "false" in quotes: both were meant to be off
         edits = (Edit("set", dotted["fsdp_cpu_ram_efficient_loading"], False),)
-    given = "which is on by default" if "fsdp_cpu_ram_efficient_loading" not in values else f"which is {shown(loading)}"
+    given = (
+        "which is on by default" if "fsdp_cpu_ram_efficient_loading" not in values else f"which is {yaml_text(loading)}"
+    )
     return Problem(
-        f"{at}: {shown(values['fsdp_sync_module_states'])} contradicts fsdp_cpu_ram_efficient_loading, {given}",
+        f"{at}: {yaml_text(values['fsdp_sync_module_states'])} contradicts fsdp_cpu_ram_efficient_loading, {given}",
         fix=Fix(edits=edits),
         place=place_of(config, at),
     )
 
 
-@check(Severity.ERROR, source=PLUGINS, given=has_fsdp)
+@check(Severity.ERROR, source=PLUGINS, given=skip_without_fsdp)
 def config_fsdp_setting_unsupported(config: Config) -> Answer:
-    """fsdp_config asks for what this version of FSDP, or the rest of the section, does not allow.
+    """fsdp_config has a setting that this version of FSDP, or the rest of the section, does not support.
 
-    Why: FSDP 2 has no LOCAL_STATE_DICT; offloading checkpointed activations needs FSDP 2 and activation checkpointing;
-    torchao's fp8 does not go with loading on rank 0, which is on by default; MS-AMP does not go with FSDP. Every worker
-    stops with ValueError.
+    Why: FSDP 2 has no LOCAL_STATE_DICT. Offloading checkpointed activations needs FSDP 2 and activation checkpointing.
+    torchao's fp8 is incompatible with loading on rank 0, which is on by default. MS-AMP is incompatible with FSDP.
+    Every worker stops with ValueError.
 
-    Fix: as the message says.
+    Fix: Change the setting named in the message.
     """
     values = fsdp_settings(config)
     dotted, version = entries(config, FSDP), fsdp_version(values)
     found = []
 
-    def stop(key: str, words: str, fix: str) -> None:
+    def add(key: str, title: str, fix: str) -> None:
         at = dotted.get(key, "fsdp_config")
         cause = "Every worker stops with ValueError."
-        found.append(Problem(words.format(at=at), cause, Fix(fix), {"key": at}, place=place_of(config, at)))
+        found.append(Problem(title.format(at=at), cause, Fix(fix), {"key": at}, place=place_of(config, at)))
 
     if version == 2 and str(values.get("fsdp_state_dict_type")).upper() in ("LOCAL_STATE_DICT", "2"):
-        words = "{at} is LOCAL_STATE_DICT, which FSDP 2 does not have"
-        stop("fsdp_state_dict_type", words, "Write SHARDED_STATE_DICT or FULL_STATE_DICT.")
+        title = "{at} is LOCAL_STATE_DICT, which FSDP 2 does not have"
+        add("fsdp_state_dict_type", title, "Write SHARDED_STATE_DICT or FULL_STATE_DICT.")
     offload = "fsdp_activation_checkpointing_offload"
     if truth(values.get(offload)) and not truth(values.get("fsdp_activation_checkpointing", False)):
-        words = "{at} needs fsdp_activation_checkpointing: true"
-        stop(offload, words, "Write fsdp_activation_checkpointing: true.")
+        title = "{at} needs fsdp_activation_checkpointing: true"
+        add(offload, title, "Write fsdp_activation_checkpointing: true.")
     elif truth(values.get(offload)) and version == 1:
-        stop(offload, "{at} needs FSDP 2", "Write fsdp_version: 2.")
+        add(offload, "{at} needs FSDP 2", "Write fsdp_version: 2.")
     backend = str(settings(config, FP8).get("fp8_backend")).upper()
     loading = "fsdp_cpu_ram_efficient_loading"
     if backend == "AO" and truth(values.get(loading, True)):
-        words = f"{{at}}: torchao's fp8 does not go with {loading}, which is on unless it says false"
-        stop(loading, words, f"Write {loading}: false.")
+        title = f"{{at}}: torchao's fp8 is incompatible with {loading}, which is on unless set to false"
+        add(loading, title, f"Write {loading}: false.")
     if backend == "MSAMP":
-        stop("fsdp_version", "FSDP does not go with MS-AMP's fp8", "Write fp8_config.backend: TE or AO.")
-    return tuple(found) or Ok(f"FSDP {version} allows them all")
+        add("fsdp_version", "FSDP is incompatible with MS-AMP's fp8", "Write fp8_config.backend: TE or AO.")
+    return tuple(found) or Ok(f"FSDP {version} supports them all")
 
 
 @check(Severity.INFO, source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html")
 def config_one_rank_splits_nothing(config: Config) -> Answer:
-    """FSDP or ZeRO with a single rank.
+    """FSDP or ZeRO is used with a single rank.
 
-    Why: All weights, gradients and optimizer state stay on the one rank.
-    More: Only offloading to the CPU gains anything.
+    Why: All weights, gradients and optimizer state stay on that rank.
+    More: Only offloading to the CPU saves memory.
 
     Fix: Set num_processes to the number of GPUs, or train with distributed_type: 'NO'.
     """
     if not is_readable(config) or config.distributed_type not in ("FSDP", "DEEPSPEED"):
-        return Skip("the type splits nothing")
+        return Skip("the type does not shard")
     if config.num_processes != 1:
         return Ok("more than one rank")
     values = config.values.get("deepspeed_config" if config.distributed_type == "DEEPSPEED" else "fsdp_config")
-    said = values if isinstance(values, Mapping) else {}
+    section = values if isinstance(values, Mapping) else {}
     offloads = any(
-        str(said.get(key)).lower() in ("cpu", "nvme", "true")
+        str(section.get(key)).lower() in ("cpu", "nvme", "true")
         for key in ("offload_optimizer_device", "offload_param_device", "fsdp_offload_params", "offload_params")
     )
-    if offloads or said.get("deepspeed_config_file"):
-        return Ok("one rank, which may offload")
+    if offloads or section.get("deepspeed_config_file"):
+        return Ok("one rank, possibly with offloading")
     return Problem(
-        f"{config.distributed_type} with num_processes: 1 splits nothing", place=place_of(config, "num_processes")
+        f"{config.distributed_type} with num_processes: 1 shards nothing", place=place_of(config, "num_processes")
     )
 
 
 @check(Severity.WARNING, source=_MEASURED)
 def config_fsdp_not_on_cpu(config: Config, driver: Driver) -> Answer:
-    """The config asks for FSDP 2 on a machine without a GPU.
+    """The config uses FSDP 2 on a machine without a GPU.
 
-    Why: on CPU ranks accelerate does not apply FSDP 2: each holds the whole model, as with DDP.
+    Why: accelerate does not apply FSDP 2 on CPU ranks: each has the whole model, as with DDP.
 
-    Fix: Nothing, for a rehearsal.
+    Fix: Nothing to do for a dry run.
     """
     return _on_cpu(config, driver, 2, "is not applied: the ranks train as plain DDP", Fix())
 
 
 @check(Severity.WARNING, source=_MEASURED, stops_start=True)
 def config_fsdp1_needs_gpu(config: Config, driver: Driver) -> Answer:
-    """The config asks for FSDP 1 on a machine without a GPU.
+    """The config uses FSDP 1 on a machine without a GPU.
 
-    Why: accelerate's FSDP 1 stops there with "There are currently no available devices found". The file may be meant
-    for another machine; here it starts nothing.
+    Why: accelerate's FSDP 1 stops with "There are currently no available devices found" on a machine without GPUs. The
+    file may be meant for another machine.
 
-    Fix: Rehearse the script with distributed_type: MULTI_GPU.
+    Fix: For a dry run here, write distributed_type: MULTI_GPU.
     """
-    rehearse = commands("mgpu smoke-test --cpu 2")
-    return _on_cpu(config, driver, 1, "does not start: it needs a GPU", rehearse)
+    dry_run = commands("mgpu smoke-test --cpu 2")
+    return _on_cpu(config, driver, 1, "does not start: it needs a GPU", dry_run)
 
 
 def _on_cpu(config: Config, driver: Driver, version: int, what: str, fix: Fix) -> Answer:
@@ -241,10 +249,10 @@ def _on_cpu(config: Config, driver: Driver, version: int, what: str, fix: Fix) -
     if driver.any_gpu:
         return Ok("this machine has NVIDIA GPUs")
     if fsdp_version(fsdp_settings(config)) != version:
-        return Ok(f"it is not FSDP {version}")
+        return Ok(f"not FSDP {version}")
     return Problem(
         f"FSDP {version} on the CPU {what}",
-        "accelerate switches FSDP on for accelerators only.",
+        "accelerate enables FSDP only for accelerators.",
         fix,
         place=place_of(config, "distributed_type"),
     )

@@ -1,4 +1,4 @@
-"""Are the GPUs that the config names well named, and as many as its ranks?"""
+"""Are the GPU ids of the config valid, and is there one for each rank?"""
 
 from __future__ import annotations
 
@@ -11,41 +11,43 @@ from mgpu.snapshot import Config
 from mgpu.text import counted
 
 from .._wording import gpu_list, whole
-from ._config_file import LAUNCH, expands, place_of, readable, written
+from ._config_file import LAUNCH, has_shell_variable, place_of, skip_if_unreadable, source_text
 
-# What torch's parser of CUDA_VISIBLE_DEVICES takes besides numbers (torch/cuda/__init__.py _parse_visible_devices).
+# What torch's parser of CUDA_VISIBLE_DEVICES accepts besides numbers (torch/cuda/__init__.py _parse_visible_devices).
 _UUID = r"(GPU|MIG)-[0-9A-Za-z/-]+"
 
 
-def chosen(config: Config) -> list[str] | None:
-    """The GPUs that gpu_ids names; None: it leaves the choice open, or is no text. A comma at the end counts for
-    nothing: people write "7," to get past the launcher's count."""
+def selected_gpus(config: Config) -> list[str] | None:
+    """Return the GPUs that gpu_ids names; None if it does not select any or is not text.
+
+    A trailing comma is ignored: people write "7," to satisfy the launcher, which counts commas.
+    """
     value = config.values.get("gpu_ids")
-    if not isinstance(value, str) or value == "all" or expands(value):
+    if not isinstance(value, str) or value == "all" or has_shell_variable(value):
         return None
     entries = [entry.strip() for entry in value.split(",")]
     return entries[:-1] if len(entries) > 1 and not entries[-1] else entries
 
 
-def _known(entry: str) -> bool:
+def _is_gpu_id(entry: str) -> bool:
     return whole(entry) is not None or re.fullmatch(_UUID, entry) is not None
 
 
-@check(Severity.ERROR, source=LAUNCH, given=readable)
+@check(Severity.ERROR, source=LAUNCH, given=skip_if_unreadable)
 def config_gpu_ids_not_text(config: Config) -> Answer:
     """gpu_ids is a number or a list.
 
     Why: accelerate splits it at commas and stops with AttributeError.
     More: "'int' object has no attribute 'split'".
 
-    Fix: quote it.
+    Fix: Quote it.
     """
     value = config.values.get("gpu_ids")
     if value is None or isinstance(value, str):
-        return Ok("gpu_ids is text" if value else "gpu_ids does not choose")
-    quoted = _quoted(config, value)
+        return Ok("gpu_ids is text" if value else "gpu_ids does not select GPUs")
+    quoted = _quoted_ids(config, value)
     return Problem(
-        f"gpu_ids: {written(config, 'gpu_ids')} is not text",
+        f"gpu_ids: {source_text(config, 'gpu_ids')} is not text",
         fix=Fix(
             f'Write gpu_ids: "{quoted}".' if quoted else 'Write the numbers in quotes: gpu_ids: "0,1".',
             edits=(Edit("set", "gpu_ids", quoted),) if quoted else (),
@@ -54,8 +56,8 @@ def config_gpu_ids_not_text(config: Config) -> Answer:
     )
 
 
-def _quoted(config: Config, value: object) -> str | None:
-    """The text that was meant: 0 is "0", [0, 1] is "0,1"; nothing else is certain (0_1 is the number 1)."""
+def _quoted_ids(config: Config, value: object) -> str | None:
+    """Return the intended text (0 is "0", [0, 1] is "0,1"); None if it is not certain (0_1 is the number 1)."""
     scalar = config.scalars.get("gpu_ids")
     if type(value) is int and (scalar is None or scalar.text == str(value)):
         return str(value)
@@ -63,29 +65,29 @@ def _quoted(config: Config, value: object) -> str | None:
     return ",".join(numbers) if all(whole(number) is not None for number in numbers) and numbers else None
 
 
-@check(Severity.ERROR, source=LAUNCH, given=readable)
+@check(Severity.ERROR, source=LAUNCH, given=skip_if_unreadable)
 def config_gpu_ids_invalid(config: Config) -> Answer:
-    """gpu_ids is not a list of GPUs.
+    """gpu_ids is not a valid list of GPUs.
 
-    Why: CUDA stops at an id it does not know, and shows no GPU at all when one stands twice.
-    More: accelerate writes gpu_ids into CUDA_VISIBLE_DEVICES as it stands; without a GPU every rank trains alone on the
+    Why: CUDA stops at an unknown id, and shows no GPU at all if an id is listed twice.
+    More: accelerate copies gpu_ids to CUDA_VISIBLE_DEVICES unchanged. Without a GPU, every rank trains alone on the
     CPU.
 
-    Fix: numbers with commas between, each once; or leave it out.
+    Fix: Write the GPU numbers separated by commas, each once, or leave gpu_ids out.
     """
-    entries = chosen(config)
+    entries = selected_gpus(config)
     if entries is None or config.on_cpu:
-        return Skip("gpu_ids does not choose")
+        return Skip("gpu_ids does not select GPUs")
     if entries == [""] and config.distributed_type == "NO":
         return Ok("gpu_ids hides all GPUs")
-    bad = [entry for entry in entries if not _known(entry)]
+    bad = [entry for entry in entries if not _is_gpu_id(entry)]
     twice = sorted(entry for entry, times in Counter(entries).items() if times > 1)
     if not bad and not twice:
         return Ok(gpu_list(entries))
-    right = _set_right(config.values["gpu_ids"])
-    what = "hides all GPUs" if entries == [""] else f"{bad[0]!r} is no GPU" if bad else f"{twice[0]} stands twice"
+    right = _corrected(config.values["gpu_ids"])
+    what = "hides all GPUs" if entries == [""] else f"{bad[0]!r} is not a GPU" if bad else f"{twice[0]} is listed twice"
     return Problem(
-        f"gpu_ids: {written(config, 'gpu_ids')}: {what}",
+        f"gpu_ids: {source_text(config, 'gpu_ids')}: {what}",
         fix=Fix(
             f'Write gpu_ids: "{right}".' if right else "Name each GPU once, or leave gpu_ids out to use all.",
             edits=(Edit("set", "gpu_ids", right),) if right else (),
@@ -95,8 +97,8 @@ def config_gpu_ids_invalid(config: Config) -> Answer:
     )
 
 
-def _set_right(text: str) -> str | None:
-    """The list that was meant: other separators, a range, all in other letters, brackets around it."""
+def _corrected(text: str) -> str | None:
+    """Return the intended list: other separators, a range, "all" in capitals, brackets; None if not clear."""
     plain = text.strip().strip("[]()").strip()
     if plain.lower() == "all":
         return "all"
@@ -108,40 +110,50 @@ def _set_right(text: str) -> str | None:
     return ",".join(numbers) if fits else None
 
 
-@check(Severity.ERROR, source=LAUNCH, because_of=("config_gpu_ids_invalid", "config_gpu_ids_not_text"), given=readable)
+@check(
+    Severity.ERROR,
+    source=LAUNCH,
+    because_of=("config_gpu_ids_invalid", "config_gpu_ids_not_text"),
+    given=skip_if_unreadable,
+)
 def config_gpu_ids_single(config: Config) -> Answer:
-    """gpu_ids names one GPU, and the type is MULTI_GPU.
+    """gpu_ids names one GPU, but the type is MULTI_GPU.
 
-    Why: accelerate refuses it: Less than two GPU ids were configured.
+    Why: accelerate rejects it with "Less than two GPU ids were configured".
     More: The launcher counts the commas.
 
-    Fix: Name the GPUs with commas between, or write distributed_type: 'NO'.
+    Fix: Name several GPUs, separated by commas, or write distributed_type: 'NO'.
     """
     value = config.values.get("gpu_ids")
     several = (config.distributed_type or "").startswith("MULTI_") and config.distributed_type != "MULTI_CPU"
     if value is None or value == "all" or not several or config.num_machines > 1:
-        return Skip("no type that counts them")
+        return Skip("the type does not require several GPU ids")
     if "," in str(value):
         return Ok(f"gpu_ids: {value}")
     return Problem(
-        f"gpu_ids: {written(config, 'gpu_ids')} with {config.distributed_type}: fewer than two GPUs",
+        f"gpu_ids: {source_text(config, 'gpu_ids')} with {config.distributed_type}: fewer than two GPUs",
         place=place_of(config, "gpu_ids"),
     )
 
 
-@check(Severity.ERROR, source=LAUNCH, because_of=("config_gpu_ids_invalid", "config_gpu_ids_single"), given=readable)
+@check(
+    Severity.ERROR,
+    source=LAUNCH,
+    because_of=("config_gpu_ids_invalid", "config_gpu_ids_single"),
+    given=skip_if_unreadable,
+)
 def config_gpu_ids_too_few(config: Config) -> Answer:
     """gpu_ids names fewer GPUs than the config starts ranks.
 
-    Why: Two ranks would share a GPU, and NCCL refuses that.
+    Why: Two ranks would share a GPU, which NCCL rejects.
     More: "Duplicate GPU detected".
 
-    Fix: Name as many GPUs as there are ranks.
+    Fix: Name one GPU for each rank.
     """
-    entries, ranks = chosen(config), config.ranks_here
+    entries, ranks = selected_gpus(config), config.ranks_here
     if entries is None or ranks is None or config.distributed_type not in GPU_TYPES:
-        return Skip("gpu_ids does not choose, or the ranks are not known")
-    if ranks <= len(entries) or not all(_known(entry) for entry in entries):
+        return Skip("gpu_ids does not select GPUs, or the number of ranks is not known")
+    if ranks <= len(entries) or not all(_is_gpu_id(entry) for entry in entries):
         return Ok(f"{counted(ranks, 'rank')} on {gpu_list(entries)}")
     return Problem(
         f"gpu_ids names {counted(len(entries), 'GPU')} for {ranks} ranks",
@@ -150,19 +162,19 @@ def config_gpu_ids_too_few(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=LAUNCH, given=readable)
+@check(Severity.WARNING, source=LAUNCH, given=skip_if_unreadable)
 def config_gpu_ids_idle(config: Config) -> Answer:
     """gpu_ids names more GPUs than the config starts ranks.
 
     Why: One process uses one GPU.
-    More: The last ones stand idle, hidden from everybody else by the file's own choice.
+    More: The remaining GPUs are idle.
 
-    Fix: num_processes = GPUs named.
+    Fix: Set num_processes to the number of GPUs named.
     """
-    entries, ranks = chosen(config), config.ranks_here
+    entries, ranks = selected_gpus(config), config.ranks_here
     if entries is None or ranks is None or config.distributed_type not in (*GPU_TYPES, "NO"):
-        return Skip("gpu_ids does not choose, or the ranks are not known")
-    if len(entries) <= ranks or not all(_known(entry) for entry in entries):
+        return Skip("gpu_ids does not select GPUs, or the number of ranks is not known")
+    if len(entries) <= ranks or not all(_is_gpu_id(entry) for entry in entries):
         return Ok(f"{counted(ranks, 'rank')} on {gpu_list(entries)}")
     return Problem(
         f"gpu_ids names {len(entries)} GPUs for {counted(ranks, 'rank')}: {gpu_list(entries[ranks:])} idle",

@@ -1,4 +1,4 @@
-"""Does the config fit the machine: its GPUs, its Slurm job, its vendor?"""
+"""Does the config fit the machine: its GPUs, its Slurm job, its GPU vendor?"""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mgpu.text import counted
 
 from .._gpus import usable_count
 from .._wording import gpu_list, whole
-from ._config_file import BROKEN, LAUNCH, here, is_readable, place_of, readable
-from .gpus import chosen
+from ._config_file import BROKEN, LAUNCH, is_readable, place_of, skip_if_away, skip_if_unreadable
+from .gpus import selected_gpus
 
 _ZERO_PAPER = "https://arxiv.org/abs/1910.02054"
 _PLAN = "mgpu configure --plan --params {:id} --train {:id} --optimizer {:id}"
@@ -27,25 +27,24 @@ _CLI = "https://huggingface.co/docs/accelerate/package_reference/cli"
     Severity.ERROR,
     source=_CLI,
     because_of=("visible_devices_cut_short", "visible_devices_hide_all", "gpu_lost", "config_gpu_ids_too_few"),
-    given=here,
+    given=skip_if_away,
 )
 def config_more_ranks_than_gpus(config: Config, visible: Visible, driver: Driver) -> Answer:
     """The config starts more processes on this machine than it has visible GPUs.
 
-    Why: A rank without a GPU of its own fails, or hangs all others in their first collective.
-    More: Each rank takes the GPU of its local rank; without one it stops with "invalid device ordinal", or shares a
-    GPU.
+    Why: A rank without its own GPU fails, or makes all others hang in their first collective.
+    More: Each rank uses the GPU of its local rank. Without one it stops with "invalid device ordinal", or shares a GPU.
 
-    Fix: set num_processes to the number of GPUs times the number of machines.
+    Fix: Set num_processes to the number of GPUs per node times the number of nodes.
     """
     if not is_readable(config) or config.ranks_here is None:
         return Skip("the number of processes is not known")
     if config.distributed_type not in GPU_TYPES or config.values.get("use_cpu") is True:
-        return Skip(f"{config.distributed_type} does not use GPUs of this machine")
+        return Skip(f"{config.distributed_type} does not use the GPUs of this machine")
     if not driver.any_gpu:
         return Skip("no NVIDIA GPU on this machine: the ranks run on the CPU")
     if config.values.get("gpu_ids") not in _ALL:
-        return Skip("gpu_ids chooses the GPUs")
+        return Skip("gpu_ids selects the GPUs")
     number = usable_count(visible)
     if config.ranks_here <= number:
         return Ok(f"{counted(config.ranks_here, 'rank')} on {counted(number, 'visible GPU')}")
@@ -57,21 +56,21 @@ def config_more_ranks_than_gpus(config: Config, visible: Visible, driver: Driver
     )
 
 
-@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/issues/2818", given=here)
+@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/issues/2818", given=skip_if_away)
 def config_leaves_gpus_idle(config: Config, visible: Visible) -> Answer:
     """The config uses fewer GPUs than are visible.
 
     Why: One process uses one GPU.
-    More: The rest stands idle, and is paid for. accelerate's own wizard proposes 1 process whatever the machine has.
+    More: The other GPUs are idle. accelerate's own wizard suggests 1 process on every machine.
 
-    Fix: set num_processes to the number of GPUs, or hide the ones you leave out.
+    Fix: Set num_processes to the number of GPUs, or hide the GPUs you do not need.
     """
     if not is_readable(config) or config.ranks_here is None:
         return Skip("the number of processes is not known")
     if len(visible.gpus) <= config.ranks_here:
         return Ok(f"{counted(len(visible.gpus), 'visible GPU')}, {counted(config.ranks_here, 'rank')}")
     if config.values.get("gpu_ids") not in _ALL:
-        return Ok(f"GPUs are chosen by gpu_ids: {config.values['gpu_ids']}")
+        return Ok(f"gpu_ids selects the GPUs: {config.values['gpu_ids']}")
     idle = len(visible.gpus) - config.ranks_here
     return Problem(
         f"{counted(config.ranks_here, 'rank')} on {len(visible.gpus)} visible GPUs: {idle} idle",
@@ -81,46 +80,46 @@ def config_leaves_gpus_idle(config: Config, visible: Visible) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=LAUNCH, because_of=("config_gpu_ids_invalid",), given=readable)
+@check(Severity.ERROR, source=LAUNCH, because_of=("config_gpu_ids_invalid",), given=skip_if_unreadable)
 def config_gpu_ids_not_here(config: Config, gpus: tuple[Gpu, ...]) -> Answer:
     """gpu_ids names a GPU that this machine does not have.
 
-    Why: CUDA stops at the first id it does not know: fewer GPUs are visible than ranks start, or none.
+    Why: CUDA stops at the first unknown id, so fewer GPUs are visible than ranks are started, or none.
 
     Fix: Name each GPU once, or leave gpu_ids out to use all.
     """
-    entries = chosen(config)
-    number = sum(gpu.permitted for gpu in gpus)  # CUDA counts only those
+    entries = selected_gpus(config)
+    number = sum(gpu.permitted for gpu in gpus)  # CUDA counts only these
     if entries is None or not number:
-        return Skip("gpu_ids does not choose, or there are no GPUs")
+        return Skip("gpu_ids does not select GPUs, or there are no GPUs")
     bad = [entry for entry in entries if (place := whole(entry)) is not None and place >= number]
     if not bad:
         return Ok(gpu_list(entries))
     return Problem(
-        f"gpu_ids: {config.values['gpu_ids']!r}: {bad[0]!r} is no GPU of this machine",
-        f"CUDA counts {counted(number, 'GPU')} here, from 0, and stops at an id it does not know.",
+        f"gpu_ids: {config.values['gpu_ids']!r}: {bad[0]!r} is not a GPU of this machine",
+        f"CUDA numbers the {counted(number, 'GPU')} here from 0, and stops at an unknown id.",
         evidence={"gpu_ids": config.values["gpu_ids"], "gpus": number},
         place=place_of(config, "gpu_ids"),
     )
 
 
-@check(Severity.WARNING, source=LAUNCH, given=readable)
+@check(Severity.WARNING, source=LAUNCH, given=skip_if_unreadable)
 def config_gpu_ids_override_mask(config: Config, env: Mapping[str, str]) -> Answer:
-    """gpu_ids replaces the CUDA_VISIBLE_DEVICES of this shell.
+    """gpu_ids overrides the CUDA_VISIBLE_DEVICES of this shell.
 
-    Why: accelerate overwrites the variable; other jobs may own those GPUs.
-    More: The ids count all GPUs of the machine: a job that was given GPU 4 and 5 takes 0 and 1.
+    Why: accelerate overwrites the variable, so the run may use GPUs of other jobs.
+    More: The ids count all GPUs of the machine: a job that was assigned GPUs 4 and 5 uses 0 and 1.
 
-    Fix: Leave gpu_ids out, and let the variable choose.
+    Fix: Leave gpu_ids out, so that the variable applies.
     """
-    entries, mask = chosen(config), env.get("CUDA_VISIBLE_DEVICES", "").strip()
+    entries, mask = selected_gpus(config), env.get("CUDA_VISIBLE_DEVICES", "").strip()
     if entries is None or not mask:
-        return Ok("only one of the two chooses GPUs")
-    asked = [entry.strip() for entry in mask.split(",") if entry.strip()]
-    if set(entries) <= set(asked):
-        return Ok(f"gpu_ids stays within CUDA_VISIBLE_DEVICES={mask}")
+        return Ok("only one of the two selects GPUs")
+    allowed = [entry.strip() for entry in mask.split(",") if entry.strip()]
+    if set(entries) <= set(allowed):
+        return Ok(f"gpu_ids is within CUDA_VISIBLE_DEVICES={mask}")
     return Problem(
-        f"gpu_ids {config.values['gpu_ids']} replaces CUDA_VISIBLE_DEVICES={mask}",
+        f"gpu_ids {config.values['gpu_ids']} overrides CUDA_VISIBLE_DEVICES={mask}",
         evidence={"gpu_ids": config.values["gpu_ids"], "CUDA_VISIBLE_DEVICES": mask},
         place=place_of(config, "gpu_ids"),
     )
@@ -130,14 +129,13 @@ def config_gpu_ids_override_mask(config: Config, env: Mapping[str, str]) -> Answ
 def config_exceeds_slurm_grant(config: Config, slurm: Slurm) -> Answer:
     """The config starts more ranks on this node than Slurm granted GPUs.
 
-    Why: The job has no right to the others.
-    More: Where Slurm does not shut them away, the ranks take them all the same, and another job shares its memory with
-    yours.
+    Why: The other GPUs are not part of the job.
+    More: If Slurm does not restrict access to them, the ranks use them anyway, and share their memory with another job.
 
-    Fix: num_processes = GPUs granted, or ask for more.
+    Fix: Set num_processes to the number of granted GPUs, or request more.
     """
     if not is_readable(config) or config.ranks_here is None or config.distributed_type not in GPU_TYPES:
-        return Skip("not a config of GPUs")
+        return Skip("not a GPU config")
     if slurm.job_id is None or slurm.gpus_on_node is None:
         return Skip("not in a Slurm allocation with GPUs")
     if config.ranks_here <= slurm.gpus_on_node:
@@ -145,7 +143,7 @@ def config_exceeds_slurm_grant(config: Config, slurm: Slurm) -> Answer:
     return Problem(
         f"{counted(config.ranks_here, 'rank')} on a node where Slurm granted {counted(slurm.gpus_on_node, 'GPU')}",
         fix=Fix(
-            f"Set num_processes to {max(1, slurm.gpus_on_node) * config.num_machines}, or ask for more.",
+            f"Set num_processes to {max(1, slurm.gpus_on_node) * config.num_machines}, or request more.",
             (shell("#SBATCH --gpus-per-node={:number}", config.ranks_here),),
         ),
         evidence={"ranks": config.ranks_here, "granted": slurm.gpus_on_node, "job": slurm.job_id},
@@ -153,11 +151,13 @@ def config_exceeds_slurm_grant(config: Config, slurm: Slurm) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="https://huggingface.co/docs/accelerate/package_reference/utilities", given=here)
+@check(
+    Severity.WARNING, source="https://huggingface.co/docs/accelerate/package_reference/utilities", given=skip_if_away
+)
 def config_type_of_other_hardware(config: Config, driver: Driver) -> Answer:
-    """The type is for hardware of another vendor, and this machine has NVIDIA GPUs.
+    """The type is for hardware of another vendor, but this machine has NVIDIA GPUs.
 
-    Why: the launcher starts the processes all the same, and each takes what it finds: the type has no say in it.
+    Why: The launcher starts the processes anyway, and each uses the devices it finds, regardless of the type.
 
     Fix: Write distributed_type: MULTI_GPU.
     """
@@ -167,7 +167,7 @@ def config_type_of_other_hardware(config: Config, driver: Driver) -> Answer:
         return Skip("no NVIDIA GPU on this machine")
     kind = config.distributed_type
     if kind != "XLA" and (kind in ("MULTI_GPU", "MULTI_CPU") or not kind.startswith("MULTI_")):
-        return Ok(f"{kind} runs on NVIDIA GPUs, or on none")
+        return Ok(f"{kind} does not need hardware of another vendor")
     return Problem(
         f"distributed_type {kind} on a machine with NVIDIA GPUs",
         "It is for TPUs." if kind == "XLA" else f"It is for {kind.removeprefix('MULTI_')} devices of another vendor.",
@@ -175,20 +175,21 @@ def config_type_of_other_hardware(config: Config, driver: Driver) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=here)
+@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=skip_if_away)
 def config_cpu_with_gpu_type(config: Config, driver: Driver) -> Answer:
-    """use_cpu is true, and the type is one of GPUs.
+    """use_cpu is true, but the type is for GPUs.
 
-    Why: The ranks take the GPUs they see.
-    More: The launcher of several processes does not hand use_cpu on; where torch sees no GPU, each rank trains alone.
+    Why: The ranks still use the visible GPUs.
+    More: With several processes, the launcher does not pass use_cpu to them. If torch finds no GPU, each rank trains
+    alone.
 
-    Fix: Write use_cpu: false; mgpu launch runs the ranks on the CPU where there is no GPU.
-    More: Or take MULTI_CPU, with mpirun.
+    Fix: Write use_cpu: false. mgpu launch runs the ranks on the CPU if there is no GPU.
+    More: Or use MULTI_CPU with mpirun.
     """
     if not is_readable(config) or config.distributed_type not in GPU_TYPES:
-        return Skip("not a config of GPUs")
+        return Skip("not a GPU config")
     if config.values.get("use_cpu") is not True:
-        return Ok("use_cpu is not asked for")
+        return Ok("use_cpu is not set")
     if not driver.any_gpu:
         return Ok("no GPU here: the ranks run on the CPU")
     return Problem(
@@ -197,17 +198,17 @@ def config_cpu_with_gpu_type(config: Config, driver: Driver) -> Answer:
     )
 
 
-@check(Severity.INFO, source="measured accelerate 1.15 torch 2.13 2026-11", given=here)
+@check(Severity.INFO, source="measured accelerate 1.15 torch 2.13 2026-11", given=skip_if_away)
 def config_runs_on_cpu(config: Config, driver: Driver) -> Answer:
     """There is no NVIDIA GPU here: the ranks of this config will run on the CPU.
 
-    Why: mgpu adds ACCELERATE_USE_CPU=true; without it accelerate would start independent trainings.
-    More: It makes them one gloo run of N ranks.
+    Why: mgpu sets ACCELERATE_USE_CPU=true. Without it, accelerate would start independent single-process runs.
+    More: With it, they are one gloo run of N ranks.
 
-    Fix: Nothing, for a rehearsal.
+    Fix: Nothing to do for a dry run.
     """
     if not is_readable(config) or config.distributed_type not in GPU_TYPES:
-        return Skip("the config does not ask for GPUs")
+        return Skip("not a GPU config")
     if driver.any_gpu:
         return Ok("this machine has NVIDIA GPUs")
     return Problem(
@@ -216,47 +217,47 @@ def config_runs_on_cpu(config: Config, driver: Driver) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=_ZERO_PAPER, because_of=("config_more_ranks_than_gpus",), given=here)
+@check(Severity.WARNING, source=_ZERO_PAPER, because_of=("config_more_ranks_than_gpus",), given=skip_if_away)
 def config_model_too_large(config: Config, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
-    """The model this config was made for does not fit into the GPUs here.
+    """The model this config was made for does not fit on the GPUs here.
 
-    Why: weights, gradients and optimizer alone take more than a GPU has: "CUDA out of memory" when the optimizer first
-    steps, if not before. Activations come on top. mgpu notes the size of the model in a comment; other files say
-    nothing about it.
+    Why: Weights, gradients and optimizer state alone need more memory than a GPU has: "CUDA out of memory" in the first
+    optimizer step or earlier. Activations need additional memory. mgpu writes the model size as a comment; other
+    configs do not contain it.
 
-    Fix: Split it more, offload, or use more GPUs.
-    More: FSDP2 and ZeRO split it.
+    Fix: Shard more, offload, or use more GPUs.
+    More: FSDP2 and ZeRO shard the model.
     """
     if not is_readable(config) or config.model is None:
-        return Skip("the file does not say how large the model is")
+        return Skip("the file does not contain the model size")
     strategy, offload = _strategy(config)
     ranks, here = config.num_processes, config.ranks_here
     if strategy is None or not ranks or not here or config.precision not in PRECISIONS:
-        return Skip("how the model is split is not known")
+        return Skip("the sharding of the model is not known")
     room = _smallest(gpus, visible.gpus, here if config.values.get("gpu_ids") in _ALL else None)
     if room is None:
         return Skip("the memory of the GPUs is not known")
     model = config.model
-    each = _needed(model, strategy, ranks, config.precision, offload)
-    name, asked = STRATEGY_NAMES[strategy], gib(each.resident_bytes)
+    each = _memory_need(model, strategy, ranks, config.precision, offload)
+    name, needed = STRATEGY_NAMES[strategy], gib(each.resident_bytes)
     if fits(each, room):
-        return Ok(f"{name} needs {asked} of {gib(room)}, activations not counted")
+        return Ok(f"{name} needs {needed} of {gib(room)}, before activations")
     return Problem(
-        f"the model needs {asked} per GPU with {name} on {counted(ranks, 'GPU')}; a GPU here has {gib(room)}",
-        f"{each.formula}; {gib(RESERVE_BYTES)} are kept for CUDA and NCCL, activations come on top.",
+        f"the model needs {needed} per GPU with {name} on {counted(ranks, 'GPU')}, a GPU here has {gib(room)}",
+        f"{each.formula}; {gib(RESERVE_BYTES)} are reserved for CUDA and NCCL. Activations need more.",
         commands(shell(_PLAN, model.params, model.train, model.optimizer)),
         {"parameters": model.params, "strategy": strategy, "need_bytes": each.resident_bytes, "gpu_bytes": room},
         place=place_of(config, "distributed_type"),
     )
 
 
-def _needed(model: Model, strategy: str, ranks: int, precision: str, offload: bool) -> Need:
+def _memory_need(model: Model, strategy: str, ranks: int, precision: str, offload: bool) -> Need:
     split = partial(need, model.params, strategy=strategy, ranks=ranks, precision=precision, offload=offload)
     return split(optimizer=model.optimizer, train=model.train, trainable=model.trainable)
 
 
 def _smallest(gpus: tuple[Gpu, ...], visible: tuple[int, ...], most: int | None) -> int | None:
-    """The memory of the smallest of the first visible GPUs; None where it is not known of all."""
+    """Return the memory of the smallest GPU among the first `most` visible ones; None if any is unknown."""
     by_index = {gpu.index: gpu for gpu in gpus}
     used = [by_index[index] for index in visible if index in by_index][:most]
     sizes = [gpu.memory_total_bytes - (gpu.memory_reserved_bytes or 0) for gpu in used if gpu.memory_total_bytes]
@@ -264,7 +265,7 @@ def _smallest(gpus: tuple[Gpu, ...], visible: tuple[int, ...], most: int | None)
 
 
 def _strategy(config: Config) -> tuple[str | None, bool]:
-    """How the model is split (as in mgpu.planning.memory) and whether it is offloaded; None: unknown."""
+    """Return the sharding strategy (as in mgpu.planning.memory; None if unknown) and whether it is offloaded."""
     kind = config.distributed_type
     if kind in ("NO", "MULTI_GPU"):
         return "ddp", False

@@ -1,4 +1,4 @@
-"""Do the sizes of parallelism_config and megatron_lm_config fit the ranks and the type?"""
+"""Do the sizes in parallelism_config and megatron_lm_config fit the ranks and the type?"""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ._value_kinds import integer
 _PARALLELISM = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
 _MEGATRON_DOCS = "https://huggingface.co/docs/accelerate/usage_guides/megatron_lm"
 _PREFIX = "parallelism_config_"
-_NO_SIZES = "the config has no parallelism_config that counts"
+_NO_SIZES = "the config has no parallelism_config that applies"
 
 
 def _sizes(config: Config) -> dict[str, int] | None:
-    """dp_replicate, dp_shard, tp, cp, sp; None where the section does not count or a size cannot be read."""
+    """Return dp_replicate, dp_shard, tp, cp, sp; None if the section does not apply or a size cannot be read."""
     values: Mapping[str, Any] = settings(config, PARALLELISM) if is_readable(config) else {}
     if not values:
         return None
@@ -35,8 +35,8 @@ def _product(sizes: Mapping[str, int]) -> str:
     return " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
 
 
-def _at(config: Config, sizes: Mapping[str, int]) -> str:
-    """The first key that gives a size above 1; the section where none does."""
+def _first_size_key(config: Config, sizes: Mapping[str, int]) -> str:
+    """Return the first key that sets a size above 1; the section if there is none."""
     dotted = entries(config, PARALLELISM)
     large = [f"{_PREFIX}{name}_size" for name, size in sizes.items() if size > 1]
     return next((dotted[key] for key in large if key in dotted), "parallelism_config")
@@ -44,38 +44,39 @@ def _at(config: Config, sizes: Mapping[str, int]) -> str:
 
 @check(Severity.ERROR, source=_PARALLELISM, because_of=("config_processes_invalid",))
 def config_parallel_sizes_mismatch(config: Config) -> Answer:
-    """The sizes in parallelism_config do not multiply to num_processes.
+    """The product of the sizes in parallelism_config is not num_processes.
 
-    Why: Every worker stops with ValueError: the mesh needs each rank once.
+    Why: Every worker stops with ValueError: the mesh must contain each rank once.
     More: "total_size does not match num_processes".
 
-    Fix: sizes whose product is num_processes.
+    Fix: Write sizes whose product is num_processes.
     """
     sizes, ranks = _sizes(config), config.num_processes
     if sizes is None or ranks is None:
         return Skip(_NO_SIZES if sizes is None else "the number of processes is not known")
     whole = prod(sizes.values())
-    if whole == 1 or sizes["sp"] > 1:  # with DeepSpeed's sequence parallelism accelerate leaves it to DeepSpeed
-        return Ok("no mesh to fill")
+    if whole == 1 or sizes["sp"] > 1:  # for sequence parallelism, DeepSpeed builds the mesh
+        return Ok("no mesh to check")
     if whole == ranks:
         return Ok(f"{_product(sizes)} = {counted(ranks, 'rank')}")
     return Problem(
-        f"{_product(sizes)} = {whole}, not the {counted(ranks, 'rank')} of num_processes",
+        f"{_product(sizes)} = {whole}, but num_processes is {ranks}",
         fix=Fix(f"Write sizes whose product is {ranks}, or num_processes: {whole}."),
         evidence={"product": whole, "ranks": ranks},
-        place=place_of(config, _at(config, sizes)),
+        place=place_of(config, _first_size_key(config, sizes)),
     )
 
 
 @check(Severity.ERROR, source=_PARALLELISM)
 def config_parallel_kind_invalid(config: Config) -> Answer:
-    """parallelism_config asks for a combination that accelerate refuses.
+    """parallelism_config has a combination that accelerate rejects.
 
     Why: Every worker stops with ValueError.
-    More: Tensor and context parallelism need sharded data parallelism rather than copies; context and sequence
-    parallelism exclude each other; FSDP needs a dimension to shard along; FSDP 1 and Megatron-LM know no such mesh.
+    More: Tensor and context parallelism need sharded data parallelism, not only replicas. Context and sequence
+    parallelism exclude each other. FSDP needs a dimension to shard along. FSDP 1 and Megatron-LM do not support
+    parallelism_config.
 
-    Fix: as the message says.
+    Fix: Change the sizes named in the message.
     """
     sizes = _sizes(config)
     if sizes is None:
@@ -89,34 +90,34 @@ def config_parallel_kind_invalid(config: Config) -> Answer:
         found = ("cp_size and sp_size are both above 1", "Keep one of them above 1.")
     elif (sizes["tp"] > 1 or sizes["cp"] > 1) and sizes["dp_replicate"] > 1 and sizes["dp_shard"] == 1:
         found = (
-            f"{_product(sizes)}: tensor or context parallelism does not go with copies alone",
+            f"{_product(sizes)}: tensor or context parallelism needs sharding, not only replicas",
             "Write dp_shard_size above 1, or dp_replicate_size: 1.",
         )
     elif fsdp2 and sizes["dp_shard"] == 1 and sizes["cp"] == 1:
         found = (
             "FSDP has no dimension to shard along: dp_shard_size and cp_size are 1",
-            "Write dp_shard_size, or train without FSDP.",
+            "Set dp_shard_size, or train without FSDP.",
         )
     elif not fsdp2 and kind not in (*ACCELERATORS, "DEEPSPEED"):
         what = "FSDP 1" if kind == "FSDP" else str(kind)
-        found = (f"parallelism_config does not go with {what}", "Write fsdp_version: 2 in an fsdp_config.")
+        found = (f"parallelism_config does not support {what}", "Write fsdp_version: 2 in fsdp_config.")
     if found is None:
         return Ok(f"{_product(sizes)} with {kind}")
-    return Problem(found[0], fix=Fix(found[1]), place=place_of(config, _at(config, sizes)))
+    return Problem(found[0], fix=Fix(found[1]), place=place_of(config, _first_size_key(config, sizes)))
 
 
 @check(Severity.ERROR, source=_MEGATRON_DOCS, because_of=("config_processes_invalid",))
 def config_megatron_sizes_mismatch(config: Config) -> Answer:
     """The tensor and pipeline degrees of megatron_lm_config do not divide num_processes.
 
-    Why: Megatron-LM cannot cut the world into whole copies of the model, and stops.
-    More: Each copy of the model takes tp x pp ranks.
+    Why: Megatron-LM cannot divide the ranks into complete copies of the model, and stops.
+    More: Each copy of the model needs tp x pp ranks.
 
-    Fix: num_processes = tp x pp x copies.
+    Fix: Set num_processes to tp x pp x copies.
     """
     values: Mapping[str, Any] = settings(config, MEGATRON) if is_readable(config) else {}
     if not values or config.num_processes is None:
-        return Skip("the config has no megatron_lm_config that counts")
+        return Skip("the config has no megatron_lm_config that applies")
     tensor, pipeline = (integer(values.get(f"megatron_lm_{key}_degree", 1)) for key in ("tp", "pp"))
     if not tensor or not pipeline or tensor < 1 or pipeline < 1:
         return Skip("the degrees cannot be read")

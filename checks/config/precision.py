@@ -1,4 +1,4 @@
-"""Is the precision one that accelerate knows and the GPUs have?"""
+"""Is the precision one that accelerate and the GPUs support?"""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from mgpu.planning.memory import PRECISIONS
 from mgpu.planning.requirements import BF16, FP8
 from mgpu.snapshot import Config, Gpu, Visible
 
-from ._config_file import ARGS, PREPARE, expands, is_readable, place_of, readable, written
+from ._config_file import ARGS, PREPARE, has_shell_variable, is_readable, place_of, skip_if_unreadable, source_text
 from ._schema import precision
 
-_QUOTED = {"no": "'no' with quotes, which is fp32"}
+_QUOTED = {"no": "'no' in quotes, which means fp32"}
 # fmt: off
-# What people write for them, torch's names among it.
+# Other common names for the precisions, including torch's.
 _MEANT = {
     "float16": "fp16", "half": "fp16", "f16": "fp16", "torch.float16": "fp16", "fp-16": "fp16",
     "bfloat16": "bf16", "bfp16": "bf16", "torch.bfloat16": "bf16", "bf-16": "bf16", "brain": "bf16",
@@ -21,29 +21,29 @@ _MEANT = {
 # fmt: on
 
 
-@check(Severity.ERROR, source=PREPARE, given=readable)
+@check(Severity.ERROR, source=PREPARE, given=skip_if_unreadable)
 def config_precision_invalid(config: Config) -> Answer:
     """mixed_precision is not one of no, fp16, bf16, fp8.
 
-    Why: an unquoted `no` is false in YAML and crashes the launcher; other words are refused.
+    Why: An unquoted `no` is false in YAML and crashes the launcher. Other values are rejected.
 
-    Fix: 'no' in quotes, fp16, bf16 or fp8.
+    Fix: Write 'no' in quotes, fp16, bf16 or fp8.
     """
     value = config.values.get("mixed_precision")
     if value is None or (isinstance(value, str) and value.lower() in PRECISIONS):
         return Ok(f"{value or 'none'}")
-    if expands(value):
-        return Skip("mixed_precision waits for a shell")
+    if has_shell_variable(value):
+        return Skip("mixed_precision contains a shell variable")
     sure = "no" if value is False else _MEANT.get(str(value).strip().lower())
-    shown = written(config, "mixed_precision")
-    hint = " without quotes is false" if value is False else f". Did you mean {sure}?" if sure else ""
+    shown = source_text(config, "mixed_precision")
+    hint = " without quotes means false in YAML" if value is False else f". Did you mean {sure}?" if sure else ""
     return Problem(
         f"mixed_precision: {shown}{hint}",
         "YAML reads an unquoted no as false, and accelerate stops with AttributeError."
         if value is False
-        else "accelerate knows no, fp16, bf16 and fp8.",
+        else "accelerate supports no, fp16, bf16 and fp8.",
         Fix(
-            "Write mixed_precision: 'no' with quotes."
+            "Write mixed_precision: 'no' in quotes."
             if value is False
             else f"Write {_QUOTED.get(sure, sure)}."
             if sure
@@ -54,20 +54,21 @@ def config_precision_invalid(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=ARGS, given=readable)
+@check(Severity.WARNING, source=ARGS, given=skip_if_unreadable)
 def config_precision_twice(config: Config) -> Answer:
-    """The old key fp16 stands beside mixed_precision and says something else.
+    """The config has both mixed_precision and the old key fp16.
 
-    Why: accelerate reads mixed_precision alone.
-    More: It has since 0.6, and drops fp16 without a word.
+    Why: accelerate reads only mixed_precision.
+    More: It has done so since 0.6, and silently drops fp16.
 
     Fix: Delete fp16.
     """
     values = config.values
     if "fp16" not in values or "mixed_precision" not in values:
-        return Ok("the precision is given once")
+        return Ok("the precision is set once")
     return Problem(
-        f"fp16: {written(config, 'fp16')} has no effect beside mixed_precision: {written(config, 'mixed_precision')}",
+        f"fp16: {source_text(config, 'fp16')} is overridden by"
+        f" mixed_precision: {source_text(config, 'mixed_precision')}",
         fix=Fix(edits=(Edit("delete", "fp16"),)),
         place=place_of(config, "fp16"),
     )
@@ -80,21 +81,21 @@ def _weakest(gpus: tuple[Gpu, ...], visible: Visible) -> Gpu | None:
 
 @check(Severity.WARNING, source="https://github.com/pytorch/pytorch/pull/148322")
 def config_bf16_emulated(config: Config, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
-    """The config asks for bf16 on a GPU that does not have it.
+    """The config uses bf16 on a GPU that does not support it.
 
-    Why: torch emulates it: correct, and slower than fp32.
-    More: That is so below compute capability 8.0: nothing fails. accelerate's own test counts emulation as support.
+    Why: torch emulates it: results are correct, but slower than fp32.
+    More: GPUs below compute capability 8.0 have no bf16 units. accelerate's own test counts emulation as support.
 
-    Fix: fp16 on Volta and Turing, 'no' on older ones.
+    Fix: Use fp16 on Volta and Turing, 'no' on older GPUs.
     """
     weakest = _weakest(gpus, visible)
     if not is_readable(config) or precision(config) != "bf16":
-        return Skip("the config does not ask for bf16")
+        return Skip("the config does not use bf16")
     if weakest is None:
         return Skip("no visible GPU with a known compute capability")
     major, minor = weakest.compute_capability or (0, 0)
     if (major, minor) >= BF16:
-        return Ok(f"native from compute capability 8.0; the weakest GPU has {major}.{minor}")
+        return Ok(f"lowest compute capability {major}.{minor}, bf16 needs 8.0")
     return Problem(
         f"bf16 on {weakest.name} (compute capability {major}.{minor})",
         fix=Fix("Write mixed_precision: fp16." if major >= 7 else "Write mixed_precision: 'no'."),
@@ -104,21 +105,21 @@ def config_bf16_emulated(config: Config, gpus: tuple[Gpu, ...], visible: Visible
 
 @check(Severity.ERROR, source="https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/modeling.py")
 def config_fp8_unsupported(config: Config, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
-    """The config asks for fp8 on a GPU without fp8 units.
+    """The config uses fp8 on a GPU without fp8 units.
 
-    Why: fp8 needs 8.9 (Ada) or 9.0 (Hopper).
-    More: Below it the ranks fall back to fp16, or stop.
+    Why: fp8 needs compute capability 8.9 (Ada) or 9.0 (Hopper).
+    More: Below that, the ranks fall back to fp16 or stop.
 
-    Fix: bf16.
+    Fix: Use bf16.
     """
     weakest = _weakest(gpus, visible)
     if not is_readable(config) or precision(config) != "fp8":
-        return Skip("the config does not ask for fp8")
+        return Skip("the config does not use fp8")
     if weakest is None:
         return Skip("no visible GPU with a known compute capability")
     major, minor = weakest.compute_capability or (0, 0)
     if (major, minor) >= FP8:
-        return Ok(f"the weakest GPU has {major}.{minor}")
+        return Ok(f"lowest compute capability {major}.{minor}, fp8 needs 8.9")
     return Problem(
         f"fp8 on {weakest.name} (compute capability {major}.{minor})",
         fix=Fix("Write mixed_precision: bf16." if (major, minor) >= BF16 else "Write mixed_precision: fp16."),

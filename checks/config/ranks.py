@@ -1,4 +1,4 @@
-"""How many ranks does the config start, and are they what it says?"""
+"""How many ranks does the config start, and is that the number it sets?"""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ._config_file import (
     LAUNCH,
     SIMPLE_TYPES,
     TYPES,
-    as_whole,
-    expands,
+    as_integer,
+    has_shell_variable,
     is_readable,
     place_of,
-    readable,
+    skip_if_unreadable,
+    source_text,
     started_by_torchrun,
     suggestion,
-    written,
 )
-from ._spelling import meant
+from ._spelling import intended_name
 
 _TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 
-# What people call a type that accelerate calls otherwise. TPU was renamed in accelerate 0.27.
+# Common names for accelerate's types. TPU was renamed in accelerate 0.27.
 _RENAMED = {"TPU": "XLA"}
 # fmt: off
 _COLLOQUIAL = {
@@ -35,18 +35,18 @@ _COLLOQUIAL = {
     "FSDP2": "FSDP", "FULLY_SHARDED_DATA_PARALLEL": "FSDP", "ZERO": "DEEPSPEED", "MEGATRON": "MEGATRON_LM",
 }
 # fmt: on
-_ASK_THE_USER = -1  # what the loader puts in for a missing number; the launcher refuses it
-# Words that torchrun counts devices for.
+_ASK_THE_USER = -1  # the loader's value for a missing number; the launcher rejects it
+# Values for which torchrun counts the devices.
 _COUNTED_AT_LAUNCH = ("auto", "gpu", "cpu", "xpu")
 
 
-@check(Severity.ERROR, source=ARGS, because_of=("config_environment_unknown",), given=readable)
+@check(Severity.ERROR, source=ARGS, because_of=("config_environment_unknown",), given=skip_if_unreadable)
 def config_type_invalid(config: Config) -> Answer:
     """distributed_type is missing or not one of accelerate's types.
 
-    Why: it picks the launcher; accelerate refuses a file without it.
+    Why: It selects the launcher. accelerate rejects a file without it.
 
-    Fix: MULTI_GPU for DDP on several GPUs, FSDP, DEEPSPEED, or 'NO' (in quotes) for one process.
+    Fix: Write MULTI_GPU for DDP on several GPUs, FSDP, DEEPSPEED, or 'NO' (in quotes) for one process.
     """
     value = config.distributed_type
     if value in TYPES:
@@ -54,38 +54,38 @@ def config_type_invalid(config: Config) -> Answer:
     if "distributed_type" not in config.values:
         return Problem(
             "distributed_type is missing",
-            "It picks the launcher; accelerate refuses a file without it.",
-            Fix("For DDP on several GPUs write MULTI_GPU."),
+            "It selects the launcher. accelerate rejects a file without it.",
+            Fix("For DDP on several GPUs, write MULTI_GPU."),
             place=place_of(config, "distributed_type"),
         )
     value = config.values["distributed_type"]
     given = value.strip() if isinstance(value, str) else ""
     word = given.upper()
     called = _RENAMED.get(word) or _COLLOQUIAL.get(word)
-    sure = _RENAMED.get(word) or meant(given, TYPES)
+    sure = _RENAMED.get(word) or intended_name(given, TYPES)
     hint = f". accelerate calls it {called}" if called else suggestion(word, TYPES) if word else ""
     return Problem(
-        f"distributed_type: {written(config, 'distributed_type')} does not exist{hint}",
-        f"accelerate knows {', '.join(TYPES)}.",
+        f"distributed_type: {source_text(config, 'distributed_type')} does not exist{hint}",
+        f"accelerate supports {', '.join(TYPES)}.",
         Fix(
-            _write(sure or called) if sure or called else "For DDP on several GPUs write MULTI_GPU.",
+            _write_text(sure or called) if sure or called else "For DDP on several GPUs, write MULTI_GPU.",
             edits=(Edit("set", "distributed_type", sure),) if sure else (),
         ),
         place=place_of(config, "distributed_type"),
     )
 
 
-def _write(name: str | None) -> str:
-    return "Write 'NO', with the quotes." if name == "NO" else f"Write {name}."
+def _write_text(name: str | None) -> str:
+    return "Write 'NO', including the quotes." if name == "NO" else f"Write {name}."
 
 
 @check(Severity.ERROR, source=LAUNCH)
 def config_processes_invalid(config: Config) -> Answer:
     """num_processes is missing or not a whole number of at least 1.
 
-    Why: accelerate stops late, with a bare AssertionError or "Unsupported nproc_per_node value".
+    Why: accelerate stops late, with an AssertionError without a message or "Unsupported nproc_per_node value".
 
-    Fix: write the number of GPUs of all machines together.
+    Fix: Write the total number of GPUs on all nodes.
     """
     if not is_readable(config) or config.distributed_type is None:
         return Skip(BROKEN if not is_readable(config) else "the type is not valid")
@@ -93,23 +93,25 @@ def config_processes_invalid(config: Config) -> Answer:
     if "num_processes" not in config.values and config.values.get("distributed_type") is False:
         return Problem(
             "num_processes is missing",
-            "accelerate puts 1 there for the type 'NO', but here the type is YAML's false.",
+            "accelerate defaults to 1 for the type 'NO', but YAML reads an unquoted NO as false.",
             Fix("Write distributed_type: 'NO' with quotes.", edits=(Edit("set", "distributed_type", "NO"),)),
             place=place_of(config, "distributed_type"),
         )
     if config.distributed_type in SIMPLE_TYPES and isinstance(given, int | float) and given != _ASK_THE_USER:
-        return Ok(f"{config.distributed_type} starts one process, whatever it says")
-    if expands(given) or _left_to_torchrun(config):
-        return Skip(f"num_processes: {written(config, 'num_processes')} is not a number")
-    computes = config.num_machines > 1 or not started_by_torchrun(config)  # with it, so that text stops the launcher
+        return Ok(f"{config.distributed_type} starts one process, whatever num_processes is")
+    if has_shell_variable(given) or _left_to_torchrun(config):
+        return Skip(f"num_processes: {source_text(config, 'num_processes')} is not a number")
+    computes = config.num_machines > 1 or not started_by_torchrun(
+        config
+    )  # the launcher computes with it, which fails on text
     if config.num_processes is not None and not (computes and isinstance(given, str)):
         return Ok(f"{config.num_processes} processes")
-    whole = as_whole(given)
+    whole = as_integer(given)
     return Problem(
         "num_processes is missing"
         if given is None
-        else f"num_processes: {written(config, 'num_processes')} is not a whole number of at least 1",
-        "One process runs for each GPU; the number counts all machines together.",
+        else f"num_processes: {source_text(config, 'num_processes')} is not a whole number of at least 1",
+        "There is one process per GPU, counted over all nodes.",
         Fix(
             f"Write {whole}." if whole else "Write the number of GPUs you want to use.",
             edits=(Edit("set", "num_processes", whole),) if whole else (),
@@ -129,11 +131,11 @@ def _left_to_torchrun(config: Config) -> bool:
 
 @check(Severity.WARNING, source=_TORCHRUN)
 def config_processes_left_open(config: Config) -> Answer:
-    """num_processes is a word that torchrun counts devices for.
+    """num_processes is auto, gpu, cpu or xpu, so torchrun counts the devices at launch.
 
-    Why: Without a working CUDA the count is another one, and nobody is told.
-    More: accelerate hands `auto` and `gpu` on unread. Where CUDA is broken, auto starts a process for every CPU, and
-    each trains alone.
+    Why: Without a working CUDA, the count changes silently.
+    More: accelerate passes the value on to torchrun. If CUDA is broken, auto starts one process per CPU, and each
+    trains alone.
 
     Fix: Write the number of GPUs.
     """
@@ -142,29 +144,29 @@ def config_processes_left_open(config: Config) -> Answer:
     if not _left_to_torchrun(config):
         return Ok("the number of processes is not left to torchrun")
     return Problem(
-        f"num_processes: {written(config, 'num_processes')} is counted at launch",
+        f"num_processes: {source_text(config, 'num_processes')} is counted at launch",
         place=place_of(config, "num_processes"),
     )
 
 
-@check(Severity.ERROR, source=LAUNCH, given=readable)
+@check(Severity.ERROR, source=LAUNCH, given=skip_if_unreadable)
 def config_machines_invalid(config: Config) -> Answer:
     """num_machines is not a whole number.
 
-    Why: accelerate compares it with 1 and stops with a TypeError, or divides and starts nothing.
+    Why: accelerate compares it with 1 and stops with a TypeError, or divides by it and starts nothing.
 
-    Fix: write the number of machines.
+    Fix: Write the number of nodes.
     """
     given = config.values.get("num_machines", 1)
     if type(given) is int or _counts_as_one(given):
-        return Ok(f"{given} machines" if given != 1 else "1 machine")
-    if expands(given):
-        return Skip("num_machines waits for a shell")
-    whole = as_whole(given)
+        return Ok(f"{given} nodes" if given != 1 else "1 node")
+    if has_shell_variable(given):
+        return Skip("num_machines contains a shell variable")
+    whole = as_integer(given)
     return Problem(
-        f"num_machines: {written(config, 'num_machines')} is not a whole number",
+        f"num_machines: {source_text(config, 'num_machines')} is not a whole number",
         fix=Fix(
-            f"Write {whole}." if whole else "Write the number of machines.",
+            f"Write {whole}." if whole else "Write the number of nodes.",
             edits=(Edit("set", "num_machines", whole),) if whole else (),
         ),
         place=place_of(config, "num_machines"),
@@ -172,24 +174,24 @@ def config_machines_invalid(config: Config) -> Answer:
 
 
 def _counts_as_one(given: object) -> bool:
-    """Whether the launcher takes it as 1 without a word: 0, -2, true, 1.0."""
+    """Whether the launcher silently treats it as 1: 0, -2, true, 1.0."""
     return isinstance(given, int | float) and not (type(given) is int and given >= 1) and given <= 1
 
 
-@check(Severity.WARNING, source=LAUNCH, given=readable)
+@check(Severity.WARNING, source=LAUNCH, given=skip_if_unreadable)
 def config_machines_taken_as_one(config: Config) -> Answer:
-    """num_machines is 0, negative or no whole number, and accelerate takes it as 1.
+    """num_machines is 0, negative or not a whole number, and accelerate treats it as 1.
 
-    Why: accelerate asks only whether it is greater than 1.
-    More: Nobody is told: a launch meant for several machines runs on this one alone.
+    Why: accelerate only checks if it is greater than 1.
+    More: A launch meant for several nodes silently runs on this one alone.
 
-    Fix: Write 1, or the number of machines.
+    Fix: Write 1, or the number of nodes.
     """
     given = config.values.get("num_machines", 1)
     if not _counts_as_one(given):
-        return Ok("num_machines is at least 1" if type(given) is int else "another check judges it")
+        return Ok("num_machines is at least 1" if type(given) is int else "covered by config_machines_invalid")
     return Problem(
-        f"num_machines: {written(config, 'num_machines')} is taken as 1",
+        f"num_machines: {source_text(config, 'num_machines')} is treated as 1",
         fix=Fix(edits=(Edit("set", "num_machines", 1),)),
         place=place_of(config, "num_machines"),
     )
@@ -197,26 +199,26 @@ def config_machines_taken_as_one(config: Config) -> Answer:
 
 @check(Severity.ERROR, source=LAUNCH)
 def config_ranks_uneven(config: Config) -> Answer:
-    """num_processes cannot be shared out evenly over the machines.
+    """num_processes is not a multiple of num_machines.
 
-    Why: accelerate divides and drops the rest: 3 processes on 2 machines are a world of 2, and nobody is told. Fewer
-    processes than machines leave none, and the launch stops with a bare AssertionError.
+    Why: accelerate divides and silently drops the remainder: 3 processes on 2 nodes become a world size of 2. With
+    fewer processes than nodes, the launch stops with an AssertionError without a message.
 
-    Fix: num_processes = machines x GPUs per machine.
+    Fix: Set num_processes to nodes x GPUs per node.
     """
     if not is_readable(config) or config.num_processes is None:
         return Skip("the number of processes is not known")
     ranks, machines = config.num_processes, config.num_machines
     if config.distributed_type not in TYPES or config.distributed_type in (*SIMPLE_TYPES, "XLA"):
-        return Skip(f"{config.distributed_type} does not share ranks out")
+        return Skip(f"{config.distributed_type} does not distribute ranks over nodes")
     if ranks % machines == 0:
-        return Ok(f"{ranks // machines} on each of {counted(machines, 'machine')}")
+        return Ok(f"{ranks // machines} on each of {counted(machines, 'node')}")
     world = ranks // machines * machines
     return Problem(
-        f"num_processes: {ranks} over {machines} machines",
-        f"accelerate starts {ranks // machines} on each: a world of {world}, not {ranks}."
+        f"num_processes: {ranks} is not a multiple of {machines} nodes",
+        f"accelerate starts {ranks // machines} on each: a world size of {world}, not {ranks}."
         if world
-        else "num_processes counts all machines together; with fewer than machines, some would start none.",
+        else "num_processes counts all nodes together. With fewer processes than nodes, some would start none.",
         Fix(f"Write a multiple of {machines}."),
         place=place_of(config, "num_processes"),
     )
@@ -224,10 +226,10 @@ def config_ranks_uneven(config: Config) -> Answer:
 
 @check(Severity.ERROR, source=LAUNCH)
 def config_one_process_of_many(config: Config) -> Answer:
-    """The type starts a single process, and the config asks for several.
+    """The type starts a single process, but the config sets several.
 
-    Why: accelerate takes the file and trains on one rank, without a word.
-    More: 'NO' runs one process whatever num_processes says; MULTI_CPU without an MPI hostfile as well.
+    Why: accelerate accepts the file and silently trains on one rank.
+    More: 'NO' runs one process whatever num_processes is. So does MULTI_CPU without an MPI hostfile.
 
     Fix: Write distributed_type: MULTI_GPU (also for CPU ranks: mgpu launch adds ACCELERATE_USE_CPU).
     """
@@ -248,10 +250,10 @@ def config_one_process_of_many(config: Config) -> Answer:
 
 @check(Severity.INFO, source="https://github.com/huggingface/accelerate/issues/1316")
 def config_one_rank(config: Config) -> Answer:
-    """The type is for several GPUs, and the config starts one process.
+    """The type is for several GPUs, but the config starts one process.
 
     Why: One process uses one GPU.
-    More: It works, through the launcher of many. accelerate's own wizard proposes 1 process whatever the machine has.
+    More: It works, but goes through torchrun. accelerate's own wizard suggests 1 process on every machine.
 
     Fix: Write the number of GPUs, or distributed_type: 'NO' for one.
     """

@@ -1,4 +1,4 @@
-"""Do the nested sections count with this type, and is every key of theirs read by somebody?"""
+"""Does this type use the nested sections, and does anything read each of their keys?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 from mgpu.text import counted
 
-from ._config_file import BROKEN, LAUNCH, PLUGINS, is_readable, place_of, readable
+from ._config_file import BROKEN, LAUNCH, PLUGINS, is_readable, place_of, skip_if_unreadable
 from ._schema import (
     DEEPSPEED,
     DEEPSPEED_JSON,
@@ -19,15 +19,15 @@ from ._schema import (
     LAUNCHER,
     MEGATRON,
     SECTIONS,
-    compiles,
-    counts,
+    enables_compilation,
     entries,
-    named,
+    is_applied,
+    nested_keys,
     precision,
     settings,
 )
-from ._spelling import meant, near, shown
-from ._value_kinds import Section, fault
+from ._spelling import closest_name, intended_name, yaml_text
+from ._value_kinds import Section, value_fault
 
 _CONFIG_DOCS = "https://huggingface.co/docs/accelerate/package_reference/cli"
 
@@ -37,65 +37,67 @@ def config_section_unreadable(config: Config) -> Answer:
     """deepspeed_config is not a mapping of keys.
 
     Why: accelerate launch stops with AttributeError.
-    More: With distributed_type DEEPSPEED it asks the section for its keys.
+    More: With distributed_type DEEPSPEED it reads the keys of the section.
 
-    Fix: Write its keys below it, indented; a DeepSpeed file is named by deepspeed_config_file.
+    Fix: Write its keys below it, indented. Name a DeepSpeed file with deepspeed_config_file.
     """
     if not is_readable(config) or config.distributed_type != "DEEPSPEED":
         return Skip(BROKEN if not is_readable(config) else "the type is not DEEPSPEED")
     value = config.values.get(DEEPSPEED.name)
     if value is None or isinstance(value, Mapping):
         return Ok("deepspeed_config has keys")
-    return Problem(f"deepspeed_config is {_form(value)}, not keys with values", place=place_of(config, DEEPSPEED.name))
+    return Problem(
+        f"deepspeed_config is {_value_form(value)}, not keys with values", place=place_of(config, DEEPSPEED.name)
+    )
 
 
-@check(Severity.WARNING, source=LAUNCH, given=readable)
+@check(Severity.WARNING, source=LAUNCH, given=skip_if_unreadable)
 def config_section_not_mapping(config: Config) -> Answer:
     """A nested section is not a mapping of keys.
 
-    Why: The defaults hold, and nobody is told.
-    More: accelerate passes over the section in silence.
+    Why: accelerate silently uses the defaults.
+    More: It skips a section that is not a mapping.
 
-    Fix: indent its keys below the section's name.
+    Fix: Indent its keys below the section's name.
     """
     values = {section.name: config.values.get(section.name) for section in SECTIONS}
     if config.distributed_type == "DEEPSPEED":
-        del values[DEEPSPEED.name]  # config_section_unreadable says more
+        del values[DEEPSPEED.name]  # reported by config_section_unreadable
     bad = {name: value for name, value in values.items() if value and not isinstance(value, Mapping)}
     if not bad:
         return Ok(f"{counted(sum(bool(value) for value in values.values()), 'section')} with keys")
     return tuple(
         Problem(
-            f"{name} is {_form(value)}, not keys with values: accelerate takes none of it",
-            fix=Fix(f"Write {name}: and below it, indented, one key: value in each line."),
+            f"{name} is {_value_form(value)}, not keys with values: accelerate ignores it",
+            fix=Fix(f"Write {name}: and below it, indented, one key: value per line."),
             place=place_of(config, name),
         )
         for name, value in bad.items()
     )
 
 
-def _form(value: Any) -> str:
-    return "a list" if isinstance(value, list) else shown(value)
+def _value_form(value: Any) -> str:
+    return "a list" if isinstance(value, list) else yaml_text(value)
 
 
 @check(Severity.WARNING, source=LAUNCH)
 def config_section_ignored(config: Config) -> Answer:
-    """The config has a section for another type than it names.
+    """The config has a section that its distributed_type ignores.
 
-    Why: fsdp_config counts only with distributed_type FSDP, deepspeed_config with DEEPSPEED. With MULTI_GPU the file
-    trains plain DDP, whatever the section says.
+    Why: fsdp_config applies only with distributed_type FSDP, deepspeed_config only with DEEPSPEED. With MULTI_GPU the
+    run is plain DDP, whatever the section says.
 
-    Fix: change the type, or delete the section.
+    Fix: Change the type, or delete the section.
     """
     if not is_readable(config) or config.distributed_type is None:
         return Skip("the type is not known")
     there = [section for section in SECTIONS if isinstance(config.values.get(section.name), Mapping)]
-    bad = [section for section in there if config.values[section.name] and not counts(config, section)]
-    bad = [section for section in bad if section is not DYNAMO or compiles(_by_name(config, section))]
-    found = [_ignored(config, section) for section in bad]
+    bad = [section for section in there if config.values[section.name] and not is_applied(config, section)]
+    bad = [section for section in bad if section is not DYNAMO or enables_compilation(_by_name(config, section))]
+    found = [_ignored_section_problem(config, section) for section in bad]
     old = config.values.get("dynamo_backend")  # at the top level, as before 0.17
-    if compiles({"dynamo_backend": old}) and config.distributed_type not in DYNAMO.types:
-        found.append(_not_compiled(config, "dynamo_backend", f"dynamo_backend: {shown(old)}"))
+    if enables_compilation({"dynamo_backend": old}) and config.distributed_type not in DYNAMO.types:
+        found.append(_not_compiled_problem(config, "dynamo_backend", f"dynamo_backend: {yaml_text(old)}"))
     return tuple(found) or Ok("every section belongs to the type")
 
 
@@ -103,26 +105,26 @@ def _by_name(config: Config, section: Section) -> dict[str, Any]:
     return {section.canonical(key): value for key, value in config.values[section.name].items()}
 
 
-def _ignored(config: Config, section: Section) -> Problem:
+def _ignored_section_problem(config: Config, section: Section) -> Problem:
     name, kind = section.name, config.distributed_type
     if section is DYNAMO:
-        return _not_compiled(config, name, name)
+        return _not_compiled_problem(config, name, name)
     if section is FP8 and kind in section.types:
-        what, why = f"mixed_precision {precision(config)}", "It counts only with mixed_precision: fp8."
+        what, why = f"mixed_precision {precision(config)}", "It applies only with mixed_precision: fp8."
         fix = "Write mixed_precision: fp8, or delete the section."
     elif len(section.types) == 1:
-        what, why = f"distributed_type {kind}", f"It counts only with {section.types[0]}."
+        what, why = f"distributed_type {kind}", f"It applies only with {section.types[0]}."
         fix = f"Write distributed_type: {section.types[0]}, or delete the section."
     else:
-        what, why = f"distributed_type {kind}", f"It counts only with {', '.join(section.types)}."
+        what, why = f"distributed_type {kind}", f"It applies only with {', '.join(section.types)}."
         fix = "Change the type, or delete the section."
     return Problem(f"{name} is ignored with {what}", why, Fix(fix), place=place_of(config, name))
 
 
-def _not_compiled(config: Config, key: str, what: str) -> Problem:
+def _not_compiled_problem(config: Config, key: str, what: str) -> Problem:
     return Problem(
         f"{what} is ignored with distributed_type {config.distributed_type}",
-        "The launcher exports none of it on this path: nothing is compiled.",
+        "With this type, the launcher does not export it, so nothing is compiled.",
         Fix("Compile in the script (torch.compile, or Trainer's torch_compile), and delete it here."),
         place=place_of(config, key),
     )
@@ -130,44 +132,44 @@ def _not_compiled(config: Config, key: str, what: str) -> Problem:
 
 @check(Severity.INFO, source=_CONFIG_DOCS)
 def config_section_missing(config: Config) -> Answer:
-    """The type needs a section that the config does not have.
+    """The config lacks the section for its type.
 
-    Why: accelerate then takes its defaults: FSDP 1 around the whole model as one unit, ZeRO-2 without offload, Megatron
-    without any parallelism. Unless the script brings its own plugin, that is seldom what is meant.
+    Why: accelerate then uses its defaults: FSDP 1 with the whole model as one unit, ZeRO-2 without offloading, Megatron
+    without any parallelism. Unless the script passes its own plugin, that is rarely intended.
 
-    Fix: write the section.
+    Fix: Write the section.
     """
     if not is_readable(config) or config.distributed_type is None:
         return Skip("the type is not known")
     defaults = (
         (FSDP, "FSDP 1, the whole model as one unit"),
-        (DEEPSPEED, "ZeRO-2, no offload"),
+        (DEEPSPEED, "ZeRO-2, no offloading"),
         (MEGATRON, "no parallelism"),
     )
     for section, default in defaults:
         if config.distributed_type in section.types and not config.values.get(section.name):
             return Problem(
                 f"distributed_type {config.distributed_type} without {section.name}",
-                f"accelerate takes its defaults: {default}.",
-                Fix(f"Write {section.name}, or leave it if the script brings its own plugin.", ("mgpu configure",)),
+                f"accelerate uses its defaults: {default}.",
+                Fix(f"Write {section.name}, unless the script passes its own plugin.", ("mgpu configure",)),
                 place=place_of(config, "distributed_type"),
             )
     return Ok(f"{config.distributed_type} has the section it needs")
 
 
-@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=readable)
+@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=skip_if_unreadable)
 def config_section_key_unknown(config: Config) -> Answer:
-    """A nested section has a key that accelerate does not know.
+    """A nested section has a key that accelerate does not recognize.
 
-    Why: below the top level accelerate checks no names. The key is accepted, and nobody reads it: what it asks for does
-    not happen.
+    Why: accelerate does not check names below the top level. It accepts the key, but nothing reads it, so the setting
+    has no effect.
 
-    Fix: correct the name; DeepSpeed's own settings belong into its JSON file.
+    Fix: Correct the name. DeepSpeed's own settings belong in its JSON file.
     """
-    unknown = [found for found in named(config) if _is_unknown(found[0], found[1])]
+    unknown = [found for found in nested_keys(config) if _is_unknown(found[0], found[1])]
     if not unknown:
-        return Ok(f"{counted(sum(1 for _ in named(config)), 'nested key')}, all known")
-    return tuple(_unknown(config, *found) for found in unknown)
+        return Ok(f"{counted(sum(1 for _ in nested_keys(config)), 'nested key')}, all known")
+    return tuple(_unknown_key_problem(config, *found) for found in unknown)
 
 
 def _is_unknown(section: Section, name: str) -> bool:
@@ -175,97 +177,97 @@ def _is_unknown(section: Section, name: str) -> bool:
     return not known and (section.root != "" or name not in LAUNCHER)
 
 
-def _unknown(config: Config, section: Section, name: str, dotted: str, value: Any) -> Problem:
+def _unknown_key_problem(config: Config, section: Section, name: str, dotted: str, value: Any) -> Problem:
     written = dotted.removeprefix(f"{section.name}.")
-    right = None if written in DEEPSPEED_JSON else near(name, section.keys, section.prefix)
-    why = "it belongs into DeepSpeed's own JSON file" if written in DEEPSPEED_JSON else "accelerate does not know it"
+    right = None if written in DEEPSPEED_JSON else closest_name(name, section.keys, section.prefix)
+    why = "it belongs in DeepSpeed's own JSON file" if written in DEEPSPEED_JSON else "accelerate has no such key"
     return Problem(
         f"{dotted} is not applied: {why}" + (f". Did you mean {right}?" if right else ""),
-        "accelerate accepts any key in a section; one that nothing reads is forgotten.",
-        Fix(_home(section, written, right), edits=_rename(config, section, dotted, name, value, right)),
+        "accelerate accepts any key in a section and silently ignores unknown ones.",
+        Fix(_key_fix(section, written, right), edits=_correction_edits(config, section, dotted, name, value, right)),
         {"key": dotted},
         place=place_of(config, dotted),
     )
 
 
-def _home(section: Section, written: str, right: str | None) -> str:
-    """Where a key that has no effect here would have one."""
+def _key_fix(section: Section, written: str, right: str | None) -> str:
+    """Return the fix for a key that has no effect in this section: the place where it has."""
     other = next((home for home in SECTIONS if home is not section and written in home.keys), None)
     if section is DEEPSPEED and (written in DEEPSPEED_JSON or right is None):
-        return "Delete it; a setting of DeepSpeed's own belongs into the JSON file that deepspeed_config_file names."
+        return "Delete it. DeepSpeed's own settings belong in the JSON file that deepspeed_config_file names."
     if right:
         return f"Write {right}, or delete it."
     if other:
-        return f"It belongs into {other.name}."
-    return "It is a top-level key: write it there." if written in LAUNCHER else "Correct the name, or delete it."
+        return f"Move it to {other.name}."
+    return "Move it to the top level." if written in LAUNCHER else "Correct the name, or delete it."
 
 
-def _rename(
+def _correction_edits(
     config: Config, section: Section, dotted: str, name: str, value: Any, right: str | None
 ) -> tuple[Edit, ...]:
-    """The edit that gives a key its right name, where nothing else can be meant and its value can be read."""
-    if right is None or meant(name.removeprefix(section.prefix), [right.removeprefix(section.prefix)]) is None:
+    """Return the edit that corrects the name of a key, if the name is unambiguous and the value is valid."""
+    if right is None or intended_name(name.removeprefix(section.prefix), [right.removeprefix(section.prefix)]) is None:
         return ()
-    return _moved(config, section, dotted, value, right)
+    return _rename_edits(config, section, dotted, value, right)
 
 
-def _moved(config: Config, section: Section, dotted: str, value: Any, right: str) -> tuple[Edit, ...]:
+def _rename_edits(config: Config, section: Section, dotted: str, value: Any, right: str) -> tuple[Edit, ...]:
     key = section.keys[right]
     after = {**settings(config, section), right: value}
-    if right in entries(config, section) or fault(key, value) or (key.read and not key.read(after)):
+    if right in entries(config, section) or value_fault(key, value) or (key.read and not key.read(after)):
         return ()
     return (Edit("rename", dotted, to=f"{section.name}.{right}"),)
 
 
-@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/pull/3098", given=readable)
+@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/pull/3098", given=skip_if_unreadable)
 def config_section_key_renamed(config: Config) -> Answer:
     """A nested section has a key under a name that accelerate no longer reads, or never did.
 
-    Why: fsdp_backward_prefetch_policy became fsdp_backward_prefetch, and its old name was dropped in 1.0; the wizard
-    writes two FP8 keys under names that no recipe reads; the keys of parallelism_config need their full name. None of
-    this is refused: the setting is just not applied.
+    Why: fsdp_backward_prefetch_policy became fsdp_backward_prefetch, and the old name was dropped in 1.0. accelerate's
+    wizard writes two FP8 keys under names that no recipe reads. The keys of parallelism_config need their full name.
+    None of these names is rejected; the setting is just not applied.
 
-    Fix: write the new name.
+    Fix: Write the new name.
     """
-    old = [found for found in named(config) if found[1] in found[0].renamed]
+    old = [found for found in nested_keys(config) if found[1] in found[0].renamed]
     if not old:
-        return Ok("every nested key has its present name")
-    return tuple(_renamed(config, *found) for found in old)
+        return Ok("every nested key has its current name")
+    return tuple(_renamed_key_problem(config, *found) for found in old)
 
 
-def _renamed(config: Config, section: Section, name: str, dotted: str, value: Any) -> Problem:
+def _renamed_key_problem(config: Config, section: Section, name: str, dotted: str, value: Any) -> Problem:
     right = section.renamed[name]
     taken = right in entries(config, section)
-    edits = (Edit("delete", dotted),) if taken else _moved(config, section, dotted, value, right)
+    edits = (Edit("delete", dotted),) if taken else _rename_edits(config, section, dotted, value, right)
     return Problem(
-        f"{dotted}: {shown(value)} is not applied: accelerate reads {right}"
-        + (", which the file has as well" if taken else ""),
-        "accelerate accepts any key in a section; this name is read by nothing.",
-        Fix("Delete it." if taken else f"Write {right}: {shown(value)}.", edits=edits),
+        f"{dotted}: {yaml_text(value)} is not applied: accelerate reads {right}"
+        + (", which the file also sets" if taken else ""),
+        "accelerate accepts any key in a section, but nothing reads this name.",
+        Fix("Delete it." if taken else f"Write {right}: {yaml_text(value)}.", edits=edits),
         {"key": dotted, "reads": right},
         place=place_of(config, dotted),
     )
 
 
-@check(Severity.WARNING, source=PLUGINS, given=readable)
+@check(Severity.WARNING, source=PLUGINS, given=skip_if_unreadable)
 def config_section_key_unread(config: Config) -> Answer:
-    """A nested section has a key that accelerate once wrote, or still writes, and that nothing reads.
+    """A nested section has a key that accelerate wrote, but that nothing reads.
 
-    Why: Without it the training is the same.
-    More: The launcher does not hand it to the workers.
+    Why: The key has no effect on training.
+    More: The launcher does not pass it to the workers.
 
     Fix: Delete it.
     """
-    # Where the device is nvme, config_deepspeed_nvme_lost says more.
+    # If the device is nvme, config_deepspeed_nvme_lost reports it.
     bad = [
         found
-        for found in named(config)
+        for found in nested_keys(config)
         if found[1] in found[0].unread
         and found[3] is not None
         and not (found[1].endswith("_nvme_path") and _on_nvme(config, found[1]))
     ]
     if not bad:
-        return Ok("every nested key is read by somebody")
+        return Ok("every nested key is read")
     return tuple(
         Problem(
             f"{dotted} has no effect: {section.unread[name]}",
@@ -281,27 +283,27 @@ def _on_nvme(config: Config, name: str) -> bool:
     return str(settings(config, DEEPSPEED).get(name.replace("_nvme_path", "_device"))).lower() == "nvme"
 
 
-@check(Severity.WARNING, source=LAUNCH, given=readable)
+@check(Severity.WARNING, source=LAUNCH, given=skip_if_unreadable)
 def config_section_key_misplaced(config: Config) -> Answer:
-    """A nested section has a key of the top level.
+    """A nested section has a top-level key.
 
-    Why: the launcher copies whatever a section says onto its own arguments, so this one is applied, and beats the key
-    of the same name at the top level: num_processes in mpirun_config overrides num_processes.
+    Why: The launcher copies every key of a section to its own arguments. This key is applied, and overrides the
+    top-level key of the same name: num_processes in mpirun_config overrides num_processes.
 
-    Fix: move it to the top level.
+    Fix: Move it to the top level.
     """
-    bad = [found for found in named(config) if not found[0].root and found[1] in LAUNCHER]
+    bad = [found for found in nested_keys(config) if not found[0].root and found[1] in LAUNCHER]
     if not bad:
-        return Ok("no section has a key of the top level")
-    return tuple(_misplaced(config, name, dotted, value) for _, name, dotted, value in bad)
+        return Ok("no section has a top-level key")
+    return tuple(_misplaced_key_problem(config, name, dotted, value) for _, name, dotted, value in bad)
 
 
-def _misplaced(config: Config, name: str, dotted: str, value: Any) -> Problem:
+def _misplaced_key_problem(config: Config, name: str, dotted: str, value: Any) -> Problem:
     above = config.values.get(name)
-    beaten = f" and beats {name}: {shown(above)}" if name in config.values and above != value else ""
+    overridden = f" and overrides {name}: {yaml_text(above)}" if name in config.values and above != value else ""
     return Problem(
-        f"{dotted}: {shown(value)} is a key of the top level: it is applied from here{beaten}",
-        "The launcher copies every key of this section onto its own arguments.",
+        f"{dotted}: {yaml_text(value)} is a top-level key, but is applied from here{overridden}",
+        "The launcher copies every key of this section to its own arguments.",
         Fix("Write it once, at the top level."),
         {"key": dotted, "here": str(value), "above": None if above is None else str(above)},
         place=place_of(config, dotted),

@@ -1,4 +1,4 @@
-"""Is the software installed that the config asks for?"""
+"""Is the software that the config needs installed?"""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _PIP = {
 
 @check(Severity.ERROR, source=LAUNCH, because_of=("config_section_value_invalid",))
 def config_fp8_library_missing(config: Config, packages: Mapping[str, str]) -> Answer:
-    """The config asks for fp8, and the library for it is not installed.
+    """The config uses fp8, but the library for it is not installed.
 
-    Why: accelerate has no fp8 of its own, and the launch stops.
-    More: It takes Transformer Engine, torchao or MS-AMP. Without any the launcher stops with "FP8 is not available on
-    this machine"; without the one that is named every worker does.
+    Why: accelerate has no fp8 implementation of its own, and the launch stops.
+    More: It uses Transformer Engine, torchao or MS-AMP. If none is installed, the launcher stops with "FP8 is not
+    available on this machine". If only the configured one is missing, every worker stops.
 
-    Fix: Install it in the environment of the training.
+    Fix: Install it in the training environment.
     """
     if not is_readable(config) or precision(config) != "fp8":
-        return Skip("the config does not ask for fp8")
+        return Skip("the config does not use fp8")
     given = settings(config, FP8).get("fp8_backend")
     named = given.upper() if isinstance(given, str) else ""
     there = [name for name in fp8_backends(packages) if named not in FP8_LIBRARIES or name == named]
@@ -54,20 +54,20 @@ def config_fp8_library_missing(config: Config, packages: Mapping[str, str]) -> A
 
 @check(Severity.ERROR, source=LAUNCH)
 def config_deepspeed_not_installed(config: Config, packages: Mapping[str, str]) -> Answer:
-    """The config asks for DeepSpeed, and it is not installed.
+    """The config uses DeepSpeed, but deepspeed is not installed.
 
     Why: accelerate launch stops with ImportError.
     More: "DeepSpeed is not installed".
 
-    Fix: Install it in the environment of the training, or use FSDP 2.
-    More: FSDP 2 comes with torch.
+    Fix: Install it in the training environment, or use FSDP 2.
+    More: FSDP 2 is part of torch.
     """
     if not is_readable(config) or config.distributed_type != "DEEPSPEED":
-        return Skip("the config does not ask for DeepSpeed")
+        return Skip("the config does not use DeepSpeed")
     if "deepspeed" in packages:
         return Ok(f"deepspeed {packages['deepspeed']}")
     return Problem(
-        "distributed_type DEEPSPEED, and deepspeed is not installed",
+        "distributed_type DEEPSPEED, but deepspeed is not installed",
         fix=commands("pip install deepspeed"),
         place=place_of(config, "distributed_type"),
     )
@@ -75,22 +75,22 @@ def config_deepspeed_not_installed(config: Config, packages: Mapping[str, str]) 
 
 @check(Severity.ERROR, source=PLUGINS, because_of=("config_deepspeed_not_installed",))
 def config_deepspeed_without_transformers(config: Config, packages: Mapping[str, str], driver: Driver) -> Answer:
-    """The config asks for DeepSpeed, and transformers is not installed.
+    """The config uses DeepSpeed, but transformers is not installed.
 
-    Why: accelerate hands its DeepSpeed settings to transformers, also for a model that is none of its: Accelerator()
-    stops on every rank.
+    Why: accelerate passes its DeepSpeed settings to transformers, even if the model is not from transformers, so
+    Accelerator() stops on every rank.
     More: PackageNotFoundError: "No package metadata was found for transformers" (measured: accelerate 1.15).
 
-    Fix: Install it in the environment of the training, or use FSDP 2.
+    Fix: Install it in the training environment, or use FSDP 2.
     """
     if not is_readable(config) or config.distributed_type != "DEEPSPEED":
-        return Skip("the config does not ask for DeepSpeed")
+        return Skip("the config does not use DeepSpeed")
     if not driver.any_gpu:
-        return Skip("no GPU here: accelerate trains it on the CPU, without DeepSpeed")
+        return Skip("no GPU here: accelerate trains on the CPU without DeepSpeed")
     if "transformers" in packages:
         return Ok(f"transformers {packages['transformers']}")
     return Problem(
-        "distributed_type DEEPSPEED, and transformers is not installed",
+        "distributed_type DEEPSPEED, but transformers is not installed",
         fix=commands("pip install transformers"),
         place=place_of(config, "distributed_type"),
     )
@@ -98,26 +98,26 @@ def config_deepspeed_without_transformers(config: Config, packages: Mapping[str,
 
 @check(Severity.ERROR, source=_CONSTANTS, because_of=("torch_missing",))
 def config_software_too_old(config: Config, packages: Mapping[str, str], pytorch: Pytorch) -> Answer:
-    """The config asks for parallelism that an installed package is too old for.
+    """The config uses parallelism that needs a newer version of an installed package.
 
     Why: Every worker stops.
-    More: accelerate wants torch 2.6 for FSDP 2, and transformers 4.52 for tensor parallelism: ImportError or
-    ValueError.
+    More: accelerate requires torch 2.6 for FSDP 2, and transformers 4.52 for tensor parallelism, and raises ImportError
+    or ValueError otherwise.
 
-    Fix: Update it.
+    Fix: Upgrade the package.
     """
     if not is_readable(config):
         return Skip("the file cannot be read")
     versions = {**packages, "torch": pytorch.version} if pytorch.version else dict(packages)
-    asked = _asked(config)
-    if not asked:
-        return Skip("the config asks for nothing that is new")
-    old = [need for need in asked if need[0] in versions and numbers(versions[need[0]]) < need[1]]
+    needs = _requirements(config)
+    if not needs:
+        return Skip("the config uses no feature that needs a minimum version")
+    old = [need for need in needs if need[0] in versions and numbers(versions[need[0]]) < need[1]]
     if not old:
-        return Ok(", ".join(f"{what} from {name} {dotted(least)}" for name, least, what, _ in asked))
+        return Ok(", ".join(f"{what} (needs {name} {dotted(least)})" for name, least, what, _ in needs))
     return tuple(
         Problem(
-            f"{what} needs {name} {dotted(least)}, and {versions[name]} is installed",
+            f"{what} needs {name} {dotted(least)}, but {versions[name]} is installed",
             fix=commands(shell("pip install --upgrade {:package}", name)),
             evidence={name: versions[name]},
             place=place_of(config, at),
@@ -126,14 +126,14 @@ def config_software_too_old(config: Config, packages: Mapping[str, str], pytorch
     )
 
 
-def _asked(config: Config) -> list[tuple[str, tuple[int, ...], str, str]]:
-    """Package, least version, what needs it, and the dotted key that asks for it."""
-    asked: list[tuple[str, tuple[int, ...], str, str]] = []
+def _requirements(config: Config) -> list[tuple[str, tuple[int, ...], str, str]]:
+    """Return the requirements: package, minimum version, feature, and the dotted key that uses it."""
+    needs: list[tuple[str, tuple[int, ...], str, str]] = []
     if fsdp_version(settings(config, FSDP)) == 2:
-        asked.append(("torch", FSDP2_TORCH, "FSDP 2", entries(config, FSDP)["fsdp_version"]))
+        needs.append(("torch", FSDP2_TORCH, "FSDP 2", entries(config, FSDP)["fsdp_version"]))
     tensor = "parallelism_config_tp_size"
     if (integer(settings(config, PARALLELISM).get(tensor, 1)) or 1) > 1:
-        asked.append(
+        needs.append(
             ("transformers", TENSOR_PARALLEL_TRANSFORMERS, "tensor parallelism", entries(config, PARALLELISM)[tensor])
         )
-    return asked
+    return needs

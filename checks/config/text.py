@@ -7,27 +7,27 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config, ConfigFault
 from mgpu.text import counted
 
-from ._config_file import ARGS, readable
+from ._config_file import ARGS, skip_if_unreadable
 
-# What to do about each kind of fault that mgpu/config/parsing.py tells apart.
-_MEND = {
-    "tab": Fix("Indent the line with blanks."),
-    "tab_inside": Fix("Write a blank in its place."),
+# The fix for each kind of fault that mgpu/config/parsing.py distinguishes.
+_FIXES = {
+    "tab": Fix("Indent the line with spaces."),
+    "tab_inside": Fix("Replace it with a space."),
     "fence": Fix("Delete the lines with ```."),
     "quotes": Fix("Write the value itself, or put it in quotes."),
-    "quote": Fix("Close it, with the same kind of quote."),
+    "quote": Fix("Close it with the same kind of quote."),
     "bracket": Fix("Close it, or put the text in quotes."),
     "backslash": Fix("Put the text in single quotes."),
-    "colon": Fix("Write `key: value`, with a plain colon and a blank after it."),
-    "indent": Fix("Indent the keys of one section by the same number of blanks, and top-level keys by none."),
-    "comment": Fix("Delete it, or give the file a name that ends in .yaml and begin comments with #."),
+    "colon": Fix("Write `key: value`, with an ASCII colon followed by a space."),
+    "indent": Fix("Indent the keys of one section by the same number of spaces, and top-level keys not at all."),
+    "comment": Fix("Delete it, or rename the file to end in .yaml and start comments with #."),
     "conflict": Fix("Keep one of the two versions, and delete the lines with <<<<<<<, ======= and >>>>>>>."),
-    "documents": Fix("Put what belongs together above the --- and delete the rest."),
+    "documents": Fix("Keep one document: delete the --- and everything after it."),
     "empty": Fix("Let mgpu write one.", ("mgpu configure",)),
     "shape": Fix("Write `key: value` lines, or let mgpu write the file.", ("mgpu configure",)),
-    "suffix": Fix("Give the file a name that ends in .yaml."),
-    "comma": Fix("Delete the comma: JSON has none after the last value."),
-    "template": Fix("Fill the template in first; accelerate reads the file as it stands."),
+    "suffix": Fix("Rename the file to end in .yaml."),
+    "comma": Fix("Delete the comma: JSON allows none after the last value."),
+    "template": Fix("Fill in the template first: accelerate does not expand it."),
     "tag": Fix("Delete the tag (the word with !): accelerate reads plain values only."),
     "bom": Fix("Save it as UTF-8 without a byte order mark."),
 }
@@ -38,10 +38,10 @@ def config_unreadable(config: Config) -> Answer:
     """The config file is not a YAML mapping.
 
     Why: accelerate cannot load it.
-    More: It stops with a Python error that names neither file nor line: tabs, merge-conflict markers, an empty file, a
-    list, text that is not UTF-8.
+    More: It stops with a Python error without file name or line. Typical causes: tabs, merge conflict markers, an empty
+    file, a list, text that is not UTF-8.
 
-    Fix: mend the line that is named.
+    Fix: Correct the line named in the message.
     """
     bad = [fault for fault in config.faults if fault.fatal]
     if not bad:
@@ -49,7 +49,7 @@ def config_unreadable(config: Config) -> Answer:
     return tuple(
         Problem(
             fault.message,
-            fix=_mend(config, fault),
+            fix=_fix(config, fault),
             place=Place(
                 config.path, fault.mark.line if fault.mark else None, fault.mark.column if fault.mark else None
             ),
@@ -58,23 +58,23 @@ def config_unreadable(config: Config) -> Answer:
     )
 
 
-def _mend(config: Config, fault: ConfigFault) -> Fix:
+def _fix(config: Config, fault: ConfigFault) -> Fix:
     if fault.kind in ("utf16", "encoding"):
         old = "UTF-16" if fault.kind == "utf16" else "LATIN1"
         return Fix(
             "Save it as UTF-8.",
             (shell("iconv -f {:id} -t UTF-8 {:path} > {:path}.utf8", old, config.path, config.path),),
         )
-    return _MEND.get(fault.kind, Fix("Mend the line, or write a new file.", ("mgpu configure",)))
+    return _FIXES.get(fault.kind, Fix("Correct the line, or write a new file.", ("mgpu configure",)))
 
 
-@check(Severity.INFO, source=ARGS, given=readable)
+@check(Severity.INFO, source=ARGS, given=skip_if_unreadable)
 def config_byte_order_mark(config: Config) -> Answer:
     """The config begins with a byte order mark.
 
-    Why: accelerate skips it; other tools stumble.
-    More: An editor of Windows wrote it. accelerate skips it in YAML; it is in the way in JSON, and in a shell that
-    reads the first line.
+    Why: accelerate skips it, but other tools may fail.
+    More: Some Windows editors add it. accelerate skips it in YAML, but it breaks JSON, and shell scripts that read the
+    first line.
 
     Fix: Save it as UTF-8 without one.
     """
@@ -87,18 +87,18 @@ def config_byte_order_mark(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="https://yaml.org/spec/1.2.2/#3213-node-comparison", given=readable)
+@check(Severity.WARNING, source="https://yaml.org/spec/1.2.2/#3213-node-comparison", given=skip_if_unreadable)
 def config_key_twice(config: Config) -> Answer:
-    """A key stands twice in the config.
+    """A key is in the config twice.
 
-    Why: Which of the two was meant, nobody can tell.
-    More: The last one wins, in silence: half of the readers believe the other.
+    Why: It is not clear which one was meant.
+    More: The last one silently wins.
 
-    Fix: Delete the one you do not mean; the earlier one has no effect.
+    Fix: Delete the one you do not want. The earlier one has no effect.
     """
     bad = [fault for fault in config.faults if fault.kind == "twice"]
     if not bad:
-        return Ok("every key stands once")
+        return Ok("no duplicate keys")
     return tuple(
         Problem(
             f"{fault.key}: {fault.message}",

@@ -1,4 +1,4 @@
-"""Does YAML read what was written: words that become false, odd numbers, text where a switch is meant?"""
+"""Does YAML read the values as intended: words that become false, octal numbers, text instead of booleans?"""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ._config_file import (
     ARGS,
     BROKEN,
     PREPARE,
-    as_whole,
-    expands,
+    as_integer,
+    has_shell_variable,
     is_readable,
     place_of,
-    readable,
+    skip_if_unreadable,
+    source_text,
     started_by_torchrun,
     suggestion,
-    written,
 )
 from ._schema import DYNAMO_BACKENDS
 from ._value_kinds import truth
@@ -31,33 +31,33 @@ _NUMBERS = ("num_processes", "num_machines", "machine_rank", "main_process_port"
 _SWITCHES = ("debug", "use_cpu", "same_network", "enable_cpu_affinity", "tpu_use_cluster", "tpu_use_sudo")
 
 
-@check(Severity.WARNING, source=ARGS, given=readable)
+@check(Severity.WARNING, source=ARGS, given=skip_if_unreadable)
 def config_type_is_false(config: Config) -> Answer:
     """distributed_type is an unquoted NO, which YAML reads as false.
 
-    Why: YAML has read a truth value, and accelerate goes on with False.
-    More: It happens to start one process; without num_processes it refuses the file, and tools that read the type
-    stumble.
+    Why: accelerate continues with the boolean False instead of the type NO.
+    More: It still starts one process, but without num_processes it rejects the file, and other tools that read the type
+    may fail.
 
     Fix: Write distributed_type: 'NO' with quotes.
     """
     if config.values.get("distributed_type") is not False:
         return Ok("the type is text")
     return Problem(
-        f"distributed_type: {written(config, 'distributed_type')} without quotes is false",
+        f"distributed_type: {source_text(config, 'distributed_type')} without quotes means false in YAML",
         fix=Fix(edits=(Edit("set", "distributed_type", "NO"),)),
         place=place_of(config, "distributed_type"),
     )
 
 
-@check(Severity.ERROR, source=PREPARE, given=readable)
+@check(Severity.ERROR, source=PREPARE, given=skip_if_unreadable)
 def config_backend_invalid(config: Config) -> Answer:
-    """dynamo_backend is not one that accelerate knows.
+    """dynamo_backend is not a backend that accelerate supports.
 
     Why: The launcher stops before it starts anything.
-    More: An unquoted `no` is false in YAML (AttributeError); other words are refused.
+    More: An unquoted `no` is false in YAML (AttributeError). Unknown names are rejected.
 
-    Fix: quote 'NO', or delete the key.
+    Fix: Quote 'NO', or delete the key.
     """
     value = config.values.get("dynamo_backend")
     if config.distributed_type in ("DEEPSPEED", "XLA"):
@@ -65,37 +65,37 @@ def config_backend_invalid(config: Config) -> Answer:
     if value is None or (isinstance(value, str) and value.upper() in DYNAMO_BACKENDS):
         return Ok(f"{value or 'none'}")
     edits = (Edit("set", "dynamo_backend", "NO"),) if value is False else ()
-    hint = " without quotes is false" if value is False else suggestion(str(value).upper(), DYNAMO_BACKENDS)
+    hint = " without quotes means false in YAML" if value is False else suggestion(str(value).upper(), DYNAMO_BACKENDS)
     return Problem(
-        f"dynamo_backend: {written(config, 'dynamo_backend')}{hint}",
+        f"dynamo_backend: {source_text(config, 'dynamo_backend')}{hint}",
         fix=Fix("Write 'NO' with quotes." if value is False else "Write 'NO', INDUCTOR or EAGER.", edits=edits),
         place=place_of(config, "dynamo_backend"),
     )
 
 
-@check(Severity.WARNING, source=_YAML, given=readable)
+@check(Severity.WARNING, source=_YAML, given=skip_if_unreadable)
 def config_number_misread(config: Config) -> Answer:
-    """A number is written so that YAML reads another one.
+    """YAML reads a number differently from how it is written.
 
-    Why: A leading 0 means octal, a colon means base 60.
-    More: 010 is 8 and 1:30 is 90: YAML 1.1.
+    Why: In YAML 1.1, a leading 0 means octal and a colon means base 60.
+    More: 010 is 8, and 1:30 is 90.
 
-    Fix: write the number plainly.
+    Fix: Write the number in plain decimal.
     """
-    bad = [key for key in _NUMBERS if _misread(config, key)]
+    bad = [key for key in _NUMBERS if _is_misread(config, key)]
     if not bad:
-        return Ok("numbers are written plainly")
+        return Ok("numbers are plain decimals")
     return tuple(
         Problem(
-            f"{key}: {config.scalars[key].text} is {config.values[key]} for YAML",
-            fix=Fix(f"Write {config.values[key]}, or the number you mean, without 0 in front."),
+            f"{key}: {config.scalars[key].text} means {config.values[key]} in YAML",
+            fix=Fix(f"Write {config.values[key]}, or the number you mean, without a leading 0."),
             place=place_of(config, key),
         )
         for key in bad
     )
 
 
-def _misread(config: Config, key: str) -> bool:
+def _is_misread(config: Config, key: str) -> bool:
     scalar, value = config.scalars.get(key), config.values.get(key)
     if scalar is None or scalar.quoted or type(value) is not int:
         return False
@@ -103,63 +103,63 @@ def _misread(config: Config, key: str) -> bool:
     return octal or ":" in scalar.text
 
 
-@check(Severity.INFO, source=PREPARE, given=readable)
+@check(Severity.INFO, source=PREPARE, given=skip_if_unreadable)
 def config_number_in_quotes(config: Config) -> Answer:
-    """A number stands in quotes, and accelerate takes it all the same.
+    """A number is in quotes, which works only in some configs.
 
-    Why: accelerate takes it here; elsewhere it would not.
-    More: The launcher makes text of it anyway. With a second machine, or another type, the same line stops it.
+    Why: accelerate accepts it in this config, but not in every other.
+    More: Here the launcher only passes it on as text. With a second node or another type, the same line stops it.
 
-    Fix: Take the quotes away.
+    Fix: Remove the quotes.
     """
     harmless = {"machine_rank": True, "num_processes": config.num_machines == 1 and started_by_torchrun(config)}
     bad = [
         key
         for key, works in harmless.items()
-        if works and isinstance(config.values.get(key), str) and as_whole(config.values[key]) is not None
+        if works and isinstance(config.values.get(key), str) and as_integer(config.values[key]) is not None
     ]
     if not bad:
-        return Ok("numbers stand without quotes")
+        return Ok("numbers are not in quotes")
     return tuple(
         Problem(
-            f"{key}: {written(config, key)} is text",
-            fix=Fix(edits=(Edit("set", key, as_whole(config.values[key])),)),
+            f"{key}: {source_text(config, key)} is text",
+            fix=Fix(edits=(Edit("set", key, as_integer(config.values[key])),)),
             place=place_of(config, key),
         )
         for key in bad
     )
 
 
-@check(Severity.WARNING, source=ARGS, given=readable)
+@check(Severity.WARNING, source=ARGS, given=skip_if_unreadable)
 def config_boolean_is_text(config: Config) -> Answer:
-    """A yes/no key holds text.
+    """A yes/no key is set to text.
 
-    Why: Text counts as yes, whatever it says.
-    More: debug: "false" switches debugging on.
+    Why: Any text counts as yes.
+    More: debug: "false" turns debug mode on.
 
     Fix: Write true or false, without quotes.
     """
-    bad = [key for key in _SWITCHES if isinstance(config.values.get(key), str) and not _stops(config, key)]
-    bad = [key for key in bad if not expands(config.values[key])]
+    bad = [key for key in _SWITCHES if isinstance(config.values.get(key), str) and not _stops_launcher(config, key)]
+    bad = [key for key in bad if not has_shell_variable(config.values[key])]
     if not bad:
-        return Ok("yes/no keys hold yes or no")
+        return Ok("yes/no keys are true or false")
     return tuple(
         Problem(
-            f"{key}: {written(config, key)} is text",
-            fix=Fix(edits=_switch(key, config.values[key])),
+            f"{key}: {source_text(config, key)} is text",
+            fix=Fix(edits=_boolean_edits(key, config.values[key])),
             place=place_of(config, key),
         )
         for key in bad
     )
 
 
-def _switch(key: str, value: Any) -> tuple[Edit, ...]:
+def _boolean_edits(key: str, value: Any) -> tuple[Edit, ...]:
     word = value.strip().lower() if isinstance(value, str) else ""
     return (Edit("set", key, truth(word)),) if truth(word) is not None else ()
 
 
-def _stops(config: Config, key: str) -> bool:
-    """Whether the value stops the launcher: only for one process on this machine does it look at use_cpu as a word."""
+def _stops_launcher(config: Config, key: str) -> bool:
+    """Whether the value stops the launcher, which parses use_cpu as text only if it does not start torchrun."""
     value = config.values.get(key)
     if key != "use_cpu" or key not in config.values or started_by_torchrun(config):
         return False
@@ -168,37 +168,39 @@ def _stops(config: Config, key: str) -> bool:
 
 @check(Severity.ERROR, source=_ENVIRONMENT)
 def config_cpu_switch_invalid(config: Config) -> Answer:
-    """use_cpu holds something that is neither yes nor no.
+    """use_cpu is neither true nor false.
 
-    Why: accelerate stops: invalid truth value.
-    More: With the types NO and MULTI_CPU the launcher makes a word of it.
+    Why: accelerate stops with "invalid truth value".
+    More: With the types NO and MULTI_CPU, the launcher parses it as text.
 
     Fix: Write true or false.
     """
     if not is_readable(config) or config.distributed_type is None:
         return Skip(BROKEN if not is_readable(config) else "the type is not known")
-    if not _stops(config, "use_cpu"):
-        return Ok("use_cpu is not given, or yes or no")
+    if not _stops_launcher(config, "use_cpu"):
+        return Ok("use_cpu is not set, or true or false")
     return Problem(
-        f"use_cpu: {written(config, 'use_cpu')} is neither true nor false", place=place_of(config, "use_cpu")
+        f"use_cpu: {source_text(config, 'use_cpu')} is neither true nor false", place=place_of(config, "use_cpu")
     )
 
 
-@check(Severity.ERROR, source=ARGS, given=readable)
+@check(Severity.ERROR, source=ARGS, given=skip_if_unreadable)
 def config_variable_not_expanded(config: Config) -> Answer:
-    """A value waits for a shell that never sees the file.
+    """A value contains a shell variable, which is not expanded.
 
-    Why: No shell reads this file, so nobody expands the variable.
-    More: The ranks look for a host called $MASTER_ADDR, or stop at ${SLURM_PROCID}.
+    Why: No shell reads this file, so the variable is not expanded.
+    More: The ranks look up a host named $MASTER_ADDR, or stop at ${SLURM_PROCID}.
 
-    Fix: Delete the line; give the value when launching.
+    Fix: Delete the line, and pass the value on the command line.
     """
-    bad = [key for key in config.values if expands(config.values[key]) and not _unused(config, key)]
+    bad = [
+        key for key in config.values if has_shell_variable(config.values[key]) and not _unused_key_problem(config, key)
+    ]
     if not bad:
-        return Ok("no value waits for a shell")
+        return Ok("no value contains a shell variable")
     return tuple(
         Problem(
-            f"{key}: {written(config, key)} is taken as it stands",
+            f"{key}: {source_text(config, key)} is used literally",
             fix=commands(shell('accelerate launch --{:name} "{:expansion}" ...', key, str(config.values[key]))),
             place=place_of(config, key),
         )
@@ -206,9 +208,9 @@ def config_variable_not_expanded(config: Config) -> Answer:
     )
 
 
-def _unused(config: Config, key: str) -> bool:
-    """Where nobody reads the value, another check says that it has no effect."""
-    if expands(config.values.get("num_machines")):
+def _unused_key_problem(config: Config, key: str) -> bool:
+    """Whether the value is not used; another check then reports that it has no effect."""
+    if has_shell_variable(config.values.get("num_machines")):
         return key == "rdzv_backend"
     if key == "machine_rank":
         return config.num_machines == 1 or not started_by_torchrun(config)

@@ -1,4 +1,4 @@
-"""Do the settings of deepspeed_config fit each other and the launch?"""
+"""Are the settings of deepspeed_config consistent with each other and the launch?"""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config
 
 from ._config_file import LAUNCH, is_readable, place_of
-from ._schema import DEEPSPEED, LAUNCHERS, deepspeed_settings, entries, has_deepspeed
-from ._spelling import meant, near, shown
+from ._schema import DEEPSPEED, LAUNCHERS, deepspeed_settings, entries, skip_without_deepspeed
+from ._spelling import closest_name, intended_name, yaml_text
 from ._value_kinds import integer, truth
 
 _JSON = "https://www.deepspeed.ai/docs/config-json/"
@@ -23,11 +23,10 @@ _FILE = "deepspeed_config_file"
 def config_deepspeed_auto_inline(config: Config) -> Answer:
     """gradient_accumulation_steps is auto in the config, not in a DeepSpeed file.
 
-    Why: A script that makes its own Accelerator() stops with ValueError; auto belongs into a DeepSpeed file.
-    More: It reads the text as a number, int('auto'), unless the script gives it the accumulation itself, as Trainer
-    does.
+    Why: A script that creates its own Accelerator() stops with ValueError; auto belongs in a DeepSpeed file.
+    More: Accelerator() calls int('auto'), unless the script passes the number of accumulation steps, as Trainer does.
 
-    Fix: Write the number, or delete the key and give it to Accelerator().
+    Fix: Write the number, or delete the key and pass it to Accelerator().
     """
     values = deepspeed_settings(config)
     if str(values.get("gradient_accumulation_steps")).lower() != "auto":
@@ -36,20 +35,20 @@ def config_deepspeed_auto_inline(config: Config) -> Answer:
     return Problem(f"{at}: 'auto' works with Trainer only", place=place_of(config, at))
 
 
-@check(Severity.WARNING, source=_JSON, given=has_deepspeed)
+@check(Severity.WARNING, source=_JSON, given=skip_without_deepspeed)
 def config_deepspeed_key_of_other_stage(config: Config) -> Answer:
-    """deepspeed_config asks for something that its ZeRO stage does not do.
+    """deepspeed_config has a setting that its ZeRO stage ignores.
 
-    Why: offloading parameters, gathering 16-bit weights at a save and zero.Init are ZeRO-3; offloading the optimizer
-    begins with stage 1. At another stage the key is passed over.
+    Why: Offloading parameters, gathering 16-bit weights on save and zero.Init need ZeRO-3. Offloading the optimizer
+    needs stage 1 or higher. Lower stages ignore the key.
 
-    Fix: the stage that does it, or no such key.
+    Fix: Set the stage it needs, or delete the key.
     """
     values = deepspeed_settings(config)
     stage = integer(values.get("zero_stage")) if values.get("zero_stage") is not None else 2
     if stage is None or values.get(_FILE):
-        return Skip("the stage stands elsewhere, or cannot be read")
-    asked = {
+        return Skip("the stage is set elsewhere, or cannot be read")
+    requested = {
         "offload_param_device": str(values.get("offload_param_device")).lower() in ("cpu", "nvme") and stage < 3,
         "offload_optimizer_device": str(values.get("offload_optimizer_device")).lower() in ("cpu", "nvme")
         and stage < 1,
@@ -57,15 +56,16 @@ def config_deepspeed_key_of_other_stage(config: Config) -> Answer:
         "zero3_save_16bit_model": truth(values.get("zero3_save_16bit_model")) is True and stage < 3,
     }
     dotted = entries(config, DEEPSPEED)
-    bad = [dotted[key] for key, idle in asked.items() if idle]
+    bad = [dotted[key] for key, idle in requested.items() if idle]
     if not bad:
-        return Ok(f"ZeRO-{stage} does all of it")
+        return Ok(f"ZeRO-{stage} supports all settings")
     return tuple(
         Problem(
-            f"{at}: {shown(config.values['deepspeed_config'][at.rpartition('.')[2]])} does nothing with ZeRO-{stage}",
-            f"It counts from stage {1 if 'optimizer' in at else 3} on.",
+            f"{at}: {yaml_text(config.values['deepspeed_config'][at.rpartition('.')[2]])}"
+            f" has no effect with ZeRO-{stage}",
+            f"It needs ZeRO stage {'1 or higher' if 'optimizer' in at else '3'}.",
             Fix(
-                f"Write zero_stage: {1 if 'optimizer' in at else 3} if it is meant; else switch it off.",
+                f"Write zero_stage: {1 if 'optimizer' in at else 3} if you want it, or turn it off.",
                 edits=(Edit("set", at, "none" if at.endswith("device") else False),),
             ),
             {"key": at, "zero_stage": stage},
@@ -75,34 +75,34 @@ def config_deepspeed_key_of_other_stage(config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=has_deepspeed)
+@check(Severity.WARNING, source="measured accelerate 1.15 torch 2.13 2026-11", given=skip_without_deepspeed)
 def config_deepspeed_nvme_lost(config: Config) -> Answer:
-    """deepspeed_config offloads to NVMe, and the path does not reach the workers.
+    """deepspeed_config offloads to NVMe, but the path does not reach the workers.
 
-    Why: the launcher exports the device and forgets offload_*_nvme_path. The plugin then takes the word none for the
-    path, and DeepSpeed swaps into a folder of that name below the working directory.
+    Why: The launcher exports the device, but not offload_*_nvme_path. The plugin then uses "none" as the path, and
+    DeepSpeed swaps to a folder with that name in the working directory.
 
-    Fix: set the variable that the plugin reads, or use a DeepSpeed file.
+    Fix: Set the variable that the plugin reads, or use a DeepSpeed file.
     """
     values = deepspeed_settings(config)
     if values.get(_FILE):
-        return Skip("the path stands in the DeepSpeed file")
+        return Skip("the path is in the DeepSpeed file")
     dotted = entries(config, DEEPSPEED)
     bad = [part for part in ("optimizer", "param") if str(values.get(f"offload_{part}_device")).lower() == "nvme"]
     if not bad:
         return Ok("nothing is offloaded to NVMe")
-    return tuple(_lost(config, values, dotted, part) for part in bad)
+    return tuple(_nvme_problem(config, values, dotted, part) for part in bad)
 
 
-def _lost(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str], part: str) -> Problem:
+def _nvme_problem(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str], part: str) -> Problem:
     path = values.get(f"offload_{part}_nvme_path")
     at = dotted[f"offload_{part}_{'nvme_path' if path else 'device'}"]
     variable = f"ACCELERATE_DEEPSPEED_OFFLOAD_{part.upper()}_NVME_PATH"
     export = shell("export {:name}={}", variable, " ".join(str(path).split()))
     return Problem(
-        f"{at}: {shown(path)} does not reach the workers: DeepSpeed swaps into ./none"
+        f"{at}: {yaml_text(path)} does not reach the workers: DeepSpeed swaps to ./none"
         if path
-        else f"{at}: nvme without a path: DeepSpeed swaps into ./none",
+        else f"{at}: nvme without a path: DeepSpeed swaps to ./none",
         "accelerate launch does not export the path.",
         Fix(f"Set {variable} to the path before the launch, or use a DeepSpeed file.", (export,) if path else ()),
         {"key": at, "variable": variable},
@@ -112,54 +112,55 @@ def _lost(config: Config, values: Mapping[str, Any], dotted: Mapping[str, str], 
 
 @check(Severity.ERROR, source=_RUNNER)
 def config_deepspeed_machines_apart(config: Config) -> Answer:
-    """DeepSpeed on several machines without a hostfile, or with a launcher that does not exist.
+    """DeepSpeed is used on several nodes without a hostfile, or with an unknown launcher.
 
-    Why: deepspeed finds no hostfile and uses local resources only.
-    More: Unless deepspeed_multinode_launcher is exactly standard, accelerate starts `deepspeed --hostfile None`: the
-    world is a fraction of what the config says.
+    Why: Without a hostfile, deepspeed uses only the local node.
+    More: Unless deepspeed_multinode_launcher is exactly standard, accelerate starts `deepspeed --hostfile None`, and
+    the world size is a fraction of num_processes.
 
-    Fix: Write deepspeed_multinode_launcher: standard, and start the launch on every machine.
-    More: Or name a hostfile.
+    Fix: Write deepspeed_multinode_launcher: standard, and start the launch on every node.
+    More: Or set a hostfile.
     """
     values = deepspeed_settings(config)
     if config.distributed_type != "DEEPSPEED" or not is_readable(config) or config.num_machines < 2:
-        return Skip("not DeepSpeed on several machines")
+        return Skip("not DeepSpeed on several nodes")
     dotted = entries(config, DEEPSPEED)
     launcher = values.get("deepspeed_multinode_launcher") or "pdsh"
     at = dotted.get("deepspeed_multinode_launcher", "deepspeed_config" if values else "distributed_type")
     if launcher == "standard":
-        return Ok("torchrun on every machine")
-    right = meant(str(launcher), LAUNCHERS)
+        return Ok("torchrun on every node")
+    right = intended_name(str(launcher), LAUNCHERS)
     if launcher not in LAUNCHERS:
-        likely = right or near(str(launcher), LAUNCHERS)
+        likely = right or closest_name(str(launcher), LAUNCHERS)
         return Problem(
-            f"{at}: {shown(launcher)} is no launcher" + (f". Did you mean {likely}?" if likely else ""),
-            f"DeepSpeed knows {', '.join(LAUNCHERS)}, spelled like that.",
+            f"{at}: {yaml_text(launcher)} is not a launcher" + (f". Did you mean {likely}?" if likely else ""),
+            f"DeepSpeed supports {', '.join(LAUNCHERS)}, spelled exactly like this.",
             Fix(
-                "Write standard: torchrun, started on every machine.", edits=(Edit("set", at, right),) if right else ()
+                "Write standard, which is torchrun started on every node.",
+                edits=(Edit("set", at, right),) if right else (),
             ),
             place=place_of(config, at),
         )
     if values.get("deepspeed_hostfile"):
         return Ok(f"{launcher} with {values['deepspeed_hostfile']}")
     return Problem(
-        f"DeepSpeed on {config.num_machines} machines by {launcher} without deepspeed_hostfile: each trains alone",
-        fix=(Fix(), Fix("Or write deepspeed_hostfile: with the path of a hostfile.")),
+        f"DeepSpeed on {config.num_machines} nodes with {launcher} but no deepspeed_hostfile: each trains alone",
+        fix=(Fix(), Fix("Or set deepspeed_hostfile to the path of a hostfile.")),
         evidence={"launcher": str(launcher), "machines": config.num_machines},
         place=place_of(config, at),
     )
 
 
-@check(Severity.WARNING, source=LAUNCH, given=has_deepspeed)
+@check(Severity.WARNING, source=LAUNCH, given=skip_without_deepspeed)
 def config_deepspeed_filter_ignored(config: Config) -> Answer:
-    """deepspeed_config has an inclusion filter that does not count.
+    """deepspeed_config has an inclusion filter that is not applied.
 
-    Why: The launcher passes the exclusion filter and drops the other.
+    Why: The launcher passes on the exclusion filter and drops the inclusion filter.
 
-    Fix: Keep one of them.
+    Fix: Keep only one of them.
     """
     values = deepspeed_settings(config)
     if not (values.get("deepspeed_exclusion_filter") and values.get("deepspeed_inclusion_filter")):
         return Ok("at most one filter")
     at = entries(config, DEEPSPEED)["deepspeed_inclusion_filter"]
-    return Problem(f"{at} is not applied: deepspeed_exclusion_filter stands beside it", place=place_of(config, at))
+    return Problem(f"{at} is not applied because deepspeed_exclusion_filter is set", place=place_of(config, at))

@@ -1,4 +1,4 @@
-"""Does the JSON file that a DeepSpeed config names fit the config, and itself?"""
+"""Is the DeepSpeed JSON file consistent with the config that names it, and with itself?"""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mgpu.snapshot import Config, DeepSpeedFile
 from mgpu.text import counted
 
 from ._config_file import PLUGINS, place_of
-from ._schema import DEEPSPEED, PARALLELISM, deepspeed_settings, entries, has_deepspeed, precision, settings
-from ._spelling import shown
+from ._schema import DEEPSPEED, PARALLELISM, deepspeed_settings, entries, precision, settings, skip_without_deepspeed
+from ._spelling import yaml_text
 from ._value_kinds import truth
 
 _USAGE = "https://huggingface.co/docs/accelerate/usage_guides/deepspeed"
@@ -22,8 +22,8 @@ _NO_FILE = "the config names no DeepSpeed file"
 _UNREAD = "the DeepSpeed file could not be read"
 _FILE = "deepspeed_config_file"
 
-# Keys that may not stand beside deepspeed_config_file (DeepSpeedPlugin._deepspeed_config_checks), and where the file
-# says the same.
+# Keys that are not allowed next to deepspeed_config_file (DeepSpeedPlugin._deepspeed_config_checks), and the same
+# setting in the file.
 _IN_FILE = {
     "gradient_accumulation_steps": "gradient_accumulation_steps",
     "gradient_clipping": "gradient_clipping",
@@ -35,7 +35,7 @@ _IN_FILE = {
     "zero3_save_16bit_model": "zero_optimization.stage3_gather_16bit_weights_on_model_save",
 }
 # fmt: off
-# Entries that accelerate, or Trainer before it, fills where they say "auto".
+# Entries whose "auto" accelerate or Trainer replaces with a value.
 _FILLED = frozenset({
     *_IN_FILE.values(), "train_batch_size", "train_micro_batch_size_per_gpu", "optimizer.params.lr",
     "optimizer.params.betas", "optimizer.params.eps", "optimizer.params.weight_decay",
@@ -48,13 +48,13 @@ _FILLED = frozenset({
 
 
 def _file(config: Config) -> DeepSpeedFile | None:
-    """The file, where it counts and something could be made of it."""
+    """Return the file, if the config uses it and it could be parsed."""
     found = config.deepspeed_file if _FILE in deepspeed_settings(config) else None
     return found if found is not None and found.exists and found.fault is None else None
 
 
-def _said(values: Mapping[str, Any], dotted: str) -> Any:
-    """What a DeepSpeed file says under a dotted key; None where it does not."""
+def _setting(values: Mapping[str, Any], dotted: str) -> Any:
+    """Return the value of a dotted key in a DeepSpeed file; None if it is not set."""
     node: Any = values
     for part in dotted.split("."):
         node = node.get(part) if isinstance(node, Mapping) else None
@@ -63,13 +63,13 @@ def _said(values: Mapping[str, Any], dotted: str) -> Any:
 
 @check(Severity.ERROR, source=_USAGE)
 def config_deepspeed_file_conflict(config: Config) -> Answer:
-    """The config names a DeepSpeed file and sets something that belongs into that file.
+    """The config names a DeepSpeed file and also has a setting that belongs in that file.
 
-    Why: Every worker stops with ValueError; accelerate takes these from the DeepSpeed file alone.
-    More: "When using `deepspeed_config_file`, the following accelerate config variables will be ignored".
-    mixed_precision, at the top level, is one of them, 'no' as well.
+    Why: Every worker stops with ValueError; accelerate reads these settings only from the DeepSpeed file.
+    More: "When using `deepspeed_config_file`, the following accelerate config variables will be ignored". The top-level
+    mixed_precision is one of them, even with the value 'no'.
 
-    Fix: keep the setting in the file, and delete it here.
+    Fix: Keep the setting in the file, and delete it here.
     """
     values = deepspeed_settings(config)
     if not values.get(_FILE) or values[_FILE] == "none":
@@ -81,13 +81,13 @@ def config_deepspeed_file_conflict(config: Config) -> Answer:
     if "mixed_precision" in values:
         bad[dotted["mixed_precision"]] = ("bf16 or fp16", values["mixed_precision"])
     if not bad:
-        return Ok(f"{values[_FILE]} says it all")
+        return Ok(f"no setting next to {values[_FILE]}")
     return tuple(
         Problem(
-            f"{at}: {shown(value)} may not stand beside deepspeed_config_file",
+            f"{at}: {yaml_text(value)} is not allowed together with deepspeed_config_file",
             fix=Fix(
-                f"Say it in the DeepSpeed file ({where}), and delete it here.",
-                edits=(Edit("delete", at),) if _same(config, at, value) else (),
+                f"Set it in the DeepSpeed file ({where}), and delete it here.",
+                edits=(Edit("delete", at),) if _has_same_setting(config, at, value) else (),
             ),
             evidence={"key": at, "in_the_file": where},
             place=place_of(config, at),
@@ -96,57 +96,58 @@ def config_deepspeed_file_conflict(config: Config) -> Answer:
     )
 
 
-def _same(config: Config, at: str, value: Any) -> bool:
-    """Whether the file is there and says the same, so that nothing is lost with the key."""
+def _has_same_setting(config: Config, at: str, value: Any) -> bool:
+    """Whether the file exists and has the same setting, so deleting the key loses nothing."""
     file = _file(config)
     if file is None:
         return False
     if at.endswith("mixed_precision"):
-        on = {kind: truth(_said(file.values, f"{kind}.enabled")) for kind in ("bf16", "fp16")}
+        on = {kind: truth(_setting(file.values, f"{kind}.enabled")) for kind in ("bf16", "fp16")}
         wanted = precision(config)
         return on["bf16"] is (True if wanted == "bf16" else None) and on["fp16"] is (True if wanted == "fp16" else None)
-    return value is not None and str(_said(file.values, _IN_FILE[at.rpartition(".")[2]])).lower() == str(value).lower()
+    return (
+        value is not None and str(_setting(file.values, _IN_FILE[at.rpartition(".")[2]])).lower() == str(value).lower()
+    )
 
 
-@check(Severity.WARNING, source=PLUGINS, given=has_deepspeed)
+@check(Severity.WARNING, source=PLUGINS, given=skip_without_deepspeed)
 def config_deepspeed_file_missing(config: Config) -> Answer:
-    """The DeepSpeed file that the config names is not there.
+    """The DeepSpeed file that the config names does not exist.
 
-    Why: The path counts from the folder of the launch; without the file every worker stops.
-    More: The path does not count from the folder of the config: "Expected a string path to an existing deepspeed
-    config".
+    Why: The path is relative to the folder where the launch is started; without the file, every worker stops.
+    More: The path is not relative to the config: "Expected a string path to an existing deepspeed config".
 
-    Fix: Start the launch from the folder the path counts from, or correct the path.
-    More: Or write a path that is right everywhere.
+    Fix: Start the launch from the right folder, or correct the path.
+    More: Or write an absolute path.
     """
     file = config.deepspeed_file
     if file is None or _FILE not in deepspeed_settings(config):
         return Skip(_NO_FILE)
     if file.exists or "{" in file.path:  # the text may be the JSON itself
-        return Ok(f"{file.path} is there")
+        return Ok(f"{file.path} exists")
     at = entries(config, DEEPSPEED)[_FILE]
     if home := re.match(r"(~[\w.-]*)/(.+)", file.path, re.DOTALL):
         return Problem(
-            f"{file.path} is not there: accelerate looks for a folder named {home[1]}",
-            "No shell reads this file, so nobody puts the home folder in place of ~; every worker stops.",
-            Fix("Write the whole path.", (shell("realpath {:tilde}/{:path}", home[1], home[2]),)),
+            f"{file.path} does not exist: accelerate looks for a folder named {home[1]}",
+            "No shell reads this file, so ~ is not expanded to the home folder, and every worker stops.",
+            Fix("Write the absolute path.", (shell("realpath {:tilde}/{:path}", home[1], home[2]),)),
             {_FILE: file.path},
             place=place_of(config, at),
         )
     return Problem(
-        f"{file.path} is not there, seen from this folder", evidence={_FILE: file.path}, place=place_of(config, at)
+        f"{file.path} does not exist in the current folder", evidence={_FILE: file.path}, place=place_of(config, at)
     )
 
 
 @check(Severity.ERROR, source=PLUGINS)
 def config_deepspeed_file_invalid(config: Config) -> Answer:
-    """The DeepSpeed file that the config names is not one.
+    """The DeepSpeed file that the config names is not valid.
 
     Why: Every worker stops before it builds the model.
-    More: accelerate reads it as JSON and wants zero_optimization in it. An empty deepspeed_config_file is looked for as
-    well.
+    More: accelerate reads it as JSON and requires zero_optimization in it. It also tries to open an empty
+    deepspeed_config_file.
 
-    Fix: mend the file.
+    Fix: Correct the file.
     """
     values = deepspeed_settings(config)
     if _FILE not in values or values[_FILE] in (None, "none"):
@@ -156,38 +157,42 @@ def config_deepspeed_file_invalid(config: Config) -> Answer:
     if file is None:
         what, fix = "names no file", "Name the DeepSpeed JSON file, or delete the key."
     elif file.fault:
-        what, fix = f"{file.path} cannot be read: {file.fault}", "Mend the file."
+        what, fix = f"{file.path} cannot be read: {file.fault}", "Correct the file."
     elif file.exists and "zero_optimization" not in file.values:
         what = f"{file.path} has no zero_optimization"
-        fix = 'Add "zero_optimization": {"stage": 2}, or the stage you mean.'
+        fix = 'Add "zero_optimization": {"stage": 2}, or the stage you want.'
     else:
-        return Ok(f"{file.path} can be read") if file.exists else Skip("the file is not there")
+        return Ok(f"{file.path} can be read") if file.exists else Skip("the file does not exist")
     return Problem(
-        f"{_FILE}: {shown(values[_FILE])} {what}" if file is None else what, fix=Fix(fix), place=place_of(config, at)
+        f"{_FILE}: {yaml_text(values[_FILE])} {what}" if file is None else what,
+        fix=Fix(fix),
+        place=place_of(config, at),
     )
 
 
 @check(Severity.ERROR, source=_JSON)
 def config_deepspeed_batch_mismatch(config: Config) -> Answer:
-    """The batch sizes in the DeepSpeed file do not multiply.
+    """The batch sizes in the DeepSpeed file are inconsistent.
 
-    Why: DeepSpeed asserts the product, and every worker stops.
+    Why: DeepSpeed asserts that train_batch_size is the product of the others, and every worker stops.
     More: train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world size.
 
-    Fix: Write "train_batch_size": "auto": accelerate then multiplies.
+    Fix: Write "train_batch_size": "auto" to let accelerate compute it.
     More: Or correct one of them.
     """
     file = _file(config)
     if file is None or config.num_processes is None:
         return Skip(_NO_FILE if config.deepspeed_file is None else _UNREAD)
-    if settings(config, PARALLELISM) or _said(file.values, "tensor_parallel") or _said(file.values, "pipeline"):
-        return Skip("the ranks do not all see their own data")
-    whole, micro = (_whole(file.values, key) for key in ("train_batch_size", "train_micro_batch_size_per_gpu"))
-    steps = _whole(file.values, "gradient_accumulation_steps")
+    if settings(config, PARALLELISM) or _setting(file.values, "tensor_parallel") or _setting(file.values, "pipeline"):
+        return Skip("not every rank has its own data")
+    whole, micro = (
+        _positive_integer(file.values, key) for key in ("train_batch_size", "train_micro_batch_size_per_gpu")
+    )
+    steps = _positive_integer(file.values, "gradient_accumulation_steps")
     if "gradient_accumulation_steps" not in file.values:
-        steps = 1  # accelerate writes it in
+        steps = 1  # accelerate adds it
     if whole is None:
-        return Ok("train_batch_size is left to accelerate")
+        return Ok("accelerate computes train_batch_size")
     ranks = config.num_processes
     factors = f"{micro or 'micro-batch'} x {steps or 'accumulation'} x {counted(ranks, 'rank')}"
     part = (steps or 1) * ranks
@@ -201,38 +206,37 @@ def config_deepspeed_batch_mismatch(config: Config) -> Answer:
     )
 
 
-def _whole(values: Mapping[str, Any], key: str) -> int | None:
+def _positive_integer(values: Mapping[str, Any], key: str) -> int | None:
     value = values.get(key)
     return value if type(value) is int and value > 0 else None
 
 
 @check(Severity.ERROR, source=_JSON)
 def config_deepspeed_precision_twice(config: Config) -> Answer:
-    """The DeepSpeed file switches on both fp16 and bf16.
+    """The DeepSpeed file enables both fp16 and bf16.
 
-    Why: DeepSpeed allows one of them, and every worker stops.
+    Why: DeepSpeed allows only one of them, and every worker stops.
     More: "bfloat16 and fp16 modes cannot be simultaneously enabled".
 
-    Fix: Write "enabled": false in one: bf16 from Ampere on, fp16 before.
+    Fix: Write "enabled": false for one: keep bf16 on Ampere or newer GPUs, fp16 on older ones.
     """
     file = _file(config)
     if file is None:
         return Skip(_NO_FILE if config.deepspeed_file is None else _UNREAD)
-    on = [key for key in ("fp16", "bf16", "bfloat16") if _said(file.values, f"{key}.enabled") is True]
+    on = [key for key in ("fp16", "bf16", "bfloat16") if _setting(file.values, f"{key}.enabled") is True]
     if "fp16" not in on or len(on) < 2:
-        return Ok(f"{', '.join(on) or 'neither'} is on")
+        return Ok(f"{', '.join(on) or 'neither'} is enabled")
     return Problem(
-        f"fp16 and bf16 are both on in {file.path}", place=place_of(config, entries(config, DEEPSPEED)[_FILE])
+        f"fp16 and bf16 are both enabled in {file.path}", place=place_of(config, entries(config, DEEPSPEED)[_FILE])
     )
 
 
 @check(Severity.ERROR, source=_USAGE)
 def config_deepspeed_auto_unfilled(config: Config) -> Answer:
-    """The DeepSpeed file says "auto" where nobody fills it in.
+    """The DeepSpeed file has an "auto" value that accelerate does not fill in.
 
-    Why: The worker stops when it prepares the model.
-    More: accelerate and Trainer know the value of some entries only: "not found in kwargs. Please specify it without
-    `auto`".
+    Why: Every worker stops when it prepares the model.
+    More: accelerate and Trainer fill in only some entries: "not found in kwargs. Please specify it without `auto`".
 
     Fix: Write a value.
     """
@@ -241,7 +245,7 @@ def config_deepspeed_auto_unfilled(config: Config) -> Answer:
         return Skip(_NO_FILE if config.deepspeed_file is None else _UNREAD)
     bad = [key for key in _autos(file.values) if key not in _FILLED]
     if not bad:
-        return Ok(f"{counted(len(list(_autos(file.values))), 'auto')}, all filled in")
+        return Ok(f"{counted(len(list(_autos(file.values))), 'auto value')}, all filled in")
     return Problem(
         f'{", ".join(bad)}: "auto" in {file.path}, which accelerate does not fill in',
         place=place_of(config, entries(config, DEEPSPEED)[_FILE]),

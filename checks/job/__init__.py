@@ -1,3 +1,3 @@
-"""Does a job script for Slurm start the training it means to start?"""
+"""Does a Slurm job script start the training run as intended?"""
 
 ORDER = ("text", "directives", "starting", "ranks", "meeting", "world", "gpus", "ending", "settings")

@@ -1,4 +1,4 @@
-"""How many nodes, tasks and GPUs does a job ask for?"""
+"""How many nodes, tasks and GPUs does a job request?"""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ _OPERATORS: tuple[dict[str, Callable[[int, int], int]], ...] = (
     {"+": lambda a, b: a + b, "-": lambda a, b: a - b},
     {"*": lambda a, b: a * b, "/": lambda a, b: a // b, "%": lambda a, b: a % b},
 )
-_DEEPEST, _LONGEST_NUMBER = 20, 12  # brackets in brackets; digits
+_DEEPEST, _LONGEST_NUMBER = 20, 12  # nested parentheses; digits
 _ARITHMETIC = re.compile(r"\s*(\d+|[-+*/%()])")
 PARTS = ("hetjob", "packjob")
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 _LONGEST_SUM = 300  # characters
 
 
-def number(job: JobScript, text: str | None) -> int | None:
-    """The number that a text comes to, with what the directives say of Slurm's variables; None: not known."""
+def evaluate(job: JobScript, text: str | None) -> int | None:
+    """Evaluate a text that contains Slurm's variables, as the directives set them; None if the value is not known."""
     if text is None or len(text) > _LONGEST_SUM:
         return None
     known = {
         "SLURM_NNODES": _plain_nodes(job),
         "SLURM_JOB_NUM_NODES": _plain_nodes(job),
-        "SLURM_GPUS_PER_NODE": _count(_value(job, "gpus-per-node")),
+        "SLURM_GPUS_PER_NODE": _gpu_count(_value(job, "gpus-per-node")),
         "SLURM_GPUS_ON_NODE": gpus_per_node(job),
-        "SLURM_NTASKS_PER_NODE": _whole(_value(job, "ntasks-per-node")),
+        "SLURM_NTASKS_PER_NODE": _parse_integer(_value(job, "ntasks-per-node")),
         "SLURM_NTASKS": tasks(job),
         "SLURM_NPROCS": tasks(job),
-        "SLURM_CPUS_PER_TASK": _whole(_value(job, "cpus-per-task")),
+        "SLURM_CPUS_PER_TASK": _parse_integer(_value(job, "cpus-per-task")),
     }
     missing = False
 
@@ -48,11 +48,11 @@ def number(job: JobScript, text: str | None) -> int | None:
     elif not re.fullmatch(r"\d+|\$\{?\w+\}?", text):
         return None
     text = _NAME.sub(put, text)
-    return None if missing else _sum(text)
+    return None if missing else _evaluate_expression(text)
 
 
-def _sum(text: str) -> int | None:
-    """The value of a sum of whole numbers."""
+def _evaluate_expression(text: str) -> int | None:
+    """Evaluate an expression of whole numbers; None if it is not valid."""
     tokens, place, text = [], 0, text.strip()
     while place < len(text):
         found = _ARITHMETIC.match(text, place)
@@ -60,29 +60,29 @@ def _sum(text: str) -> int | None:
             return None
         tokens.append(found[1])
         place = found.end()
-    tokens = [*reversed(tokens)]  # the next one is the last of the list
+    tokens = [*reversed(tokens)]  # so that pop() returns the next token
     try:
-        value = _level(tokens, 0, 0)
+        value = _evaluate_level(tokens, 0, 0)
     except (IndexError, ValueError, ZeroDivisionError):
         return None
     return None if tokens else value
 
 
-def _level(tokens: list[str], level: int, depth: int) -> int:
-    """The value of what stands before the next operator of a lower level."""
+def _evaluate_level(tokens: list[str], level: int, depth: int) -> int:
+    """Evaluate the tokens up to the next operator with lower precedence."""
     if level == len(_OPERATORS):
-        return _atom(tokens, depth)
-    value = _level(tokens, level + 1, depth)
+        return _evaluate_atom(tokens, depth)
+    value = _evaluate_level(tokens, level + 1, depth)
     while tokens and tokens[-1] in _OPERATORS[level]:
         operator = _OPERATORS[level][tokens.pop()]
-        value = operator(value, _level(tokens, level + 1, depth))
+        value = operator(value, _evaluate_level(tokens, level + 1, depth))
     return value
 
 
-def _atom(tokens: list[str], depth: int) -> int:
+def _evaluate_atom(tokens: list[str], depth: int) -> int:
     token = tokens.pop()
     if token == "(" and depth < _DEEPEST:
-        value = _level(tokens, 0, depth + 1)
+        value = _evaluate_level(tokens, 0, depth + 1)
         if tokens.pop() != ")":
             raise ValueError(token)
         return value
@@ -92,89 +92,91 @@ def _atom(tokens: list[str], depth: int) -> int:
 
 
 def _value(job: JobScript, *options: str) -> str | None:
-    directive = None if of_parts(job) else job.directive(*options)
+    directive = None if is_heterogeneous(job) else job.directive(*options)
     return directive.value if directive else None
 
 
-def _whole(text: str | None) -> int | None:
+def _parse_integer(text: str | None) -> int | None:
     return int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < 9 else None
 
 
-def _count(text: str | None) -> int | None:
-    """The number of GPUs in "8", "a100:8", "a100:4(S:0-1)"."""
+def _gpu_count(text: str | None) -> int | None:
+    """Return the number of GPUs in "8", "a100:8" or "a100:4(S:0-1)"."""
     if not text:
         return None
     total = 0
     for part in text.split(","):
         amount = part.partition("(")[0].rpartition(":")[2]
-        if _whole(amount) is None:
+        if _parse_integer(amount) is None:
             return None
         total += int(amount)
     return total
 
 
-def of_parts(job: JobScript) -> bool:
-    """Whether the job has several parts, each with directives of its own ("hetjob", once "packjob")."""
+def is_heterogeneous(job: JobScript) -> bool:
+    """Whether the job has several components with their own directives ("hetjob", formerly "packjob")."""
     return any(one.obeyed and one.written in PARTS for one in job.directives)
 
 
 def _plain_nodes(job: JobScript) -> int | None:
-    return _whole(_value(job, "nodes"))
+    return _parse_integer(_value(job, "nodes"))
 
 
 def nodes(job: JobScript) -> int | None:
-    """How many nodes the directives ask for; None where they do not say, or leave it open."""
+    """Return the number of nodes that the directives request; None if they do not set one number."""
     given = _value(job, "nodes")
     if given is not None:
-        return _whole(given)
-    together, each = _whole(_value(job, "ntasks")), _whole(_value(job, "ntasks-per-node"))
+        return _parse_integer(given)
+    together, each = _parse_integer(_value(job, "ntasks")), _parse_integer(_value(job, "ntasks-per-node"))
     if together and each and together % each == 0:
         return together // each
     return None
 
 
 def tasks_per_node(job: JobScript) -> int | None:
-    """How many tasks a node has for the directives; None where that is open."""
+    """Return the number of tasks per node according to the directives; None if not known."""
     each = _value(job, "ntasks-per-node")
     if each is not None:
-        return _whole(each)
+        return _parse_integer(each)
     if _value(job, "ntasks-per-gpu", "ntasks-per-socket", "ntasks-per-core", "gpus-per-task") is not None:
         return None
     together, number_of_nodes = _value(job, "ntasks"), nodes(job)
     if together is None:
-        return None if of_parts(job) else 1
-    amount = _whole(together)
+        return None if is_heterogeneous(job) else 1
+    amount = _parse_integer(together)
     return amount // number_of_nodes if amount and number_of_nodes and amount % number_of_nodes == 0 else None
 
 
 def tasks(job: JobScript) -> int | None:
-    """How many tasks the directives ask for in all."""
+    """Return the total number of tasks that the directives request; None if not known."""
     together = _value(job, "ntasks")
     if together is not None:
-        return _whole(together)
+        return _parse_integer(together)
     each, number_of_nodes = tasks_per_node(job), nodes(job)
     return each * number_of_nodes if each and number_of_nodes else None
 
 
 def gres_gpus(job: JobScript) -> int | None:
-    """The GPUs of a node that --gres asks for; None where it asks for none."""
+    """Return the number of GPUs per node that --gres requests; None if it requests none."""
     found = None
     for part in (_value(job, "gres") or "").split(","):
         pieces = part.partition("(")[0].split(":")
         if pieces[0] == "gpu" or pieces[:2] == ["gres", "gpu"]:
             amount = pieces[-1] if len(pieces) > 1 and pieces[-1] != "gpu" else "1"
-            found = (found or 0) + int(amount) if _whole(amount) is not None else 1 if len(pieces) == 2 else None
+            found = (
+                (found or 0) + int(amount) if _parse_integer(amount) is not None else 1 if len(pieces) == 2 else None
+            )
     return found
 
 
 def gpus_per_node(job: JobScript) -> int | None:
-    """How many GPUs a node has for the directives; None where they do not say."""
-    if (each := _count(_value(job, "gpus-per-node"))) is not None:
+    """Return the number of GPUs per node according to the directives; None if they do not set it."""
+    if (each := _gpu_count(_value(job, "gpus-per-node"))) is not None:
         return each
     if (by_gres := gres_gpus(job)) is not None:
         return by_gres
-    together, number_of_nodes = _count(_value(job, "gpus")), nodes(job)
+    together, number_of_nodes = _gpu_count(_value(job, "gpus")), nodes(job)
     if together and number_of_nodes and together % number_of_nodes == 0:
         return together // number_of_nodes
-    of_task, each_node = _count(_value(job, "gpus-per-task")), _whole(_value(job, "ntasks-per-node"))
+    of_task, each_node = _gpu_count(_value(job, "gpus-per-task")), _parse_integer(_value(job, "ntasks-per-node"))
     return of_task * each_node if of_task and each_node else None

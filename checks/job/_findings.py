@@ -1,9 +1,8 @@
-"""How is a finding about a job script told, and what are its sources?"""
+"""How is a finding about a job script built, and what are the sources?"""
 
 from __future__ import annotations
 
 import functools
-import shlex
 from collections.abc import Callable, Sequence
 
 from mgpu.check import DOCUMENTED, WHY, Answer, Evidence, Fix, Ok, Place, Problem, Skip
@@ -30,7 +29,7 @@ def finding(
     why: str = WHY,
     **evidence: str | int | None,
 ) -> Problem:
-    """A problem at a line; `others` are further lines of the same."""
+    """Build a problem at a line; `others` are further lines with the same problem."""
     known: Evidence = {name: value for name, value in evidence.items() if value is not None}
     more = sorted({one for one in others if one != line})
     if more:
@@ -40,28 +39,23 @@ def finding(
     return Problem(f"line {line}: {title}", why, fix, known, place=Place(job.path, line))
 
 
-def whole(judge: Callable[[JobScript], Answer]) -> Callable[[JobScript], Answer]:
-    """A check that is well only where all of the script was read."""
+def needs_whole_script(judge: Callable[[JobScript], Answer]) -> Callable[[JobScript], Answer]:
+    """Wrap a check so that it answers Ok only if the whole script was read."""
 
     @functools.wraps(judge)
-    def asked(job_script: JobScript) -> Answer:
+    def wrapped(job_script: JobScript) -> Answer:
         answer = judge(job_script)
-        return well(job_script, answer.evidence) if isinstance(answer, Ok) else answer
+        return ok_unless_cut(job_script, answer.evidence) if isinstance(answer, Ok) else answer
 
-    return asked
-
-
-def well(job: JobScript, text: str) -> Answer:
-    """Nothing found; unless some of the script was not read."""
-    return Skip("the script is not read to its end") if job.cut else Ok(text)
+    return wrapped
 
 
-def pasted(job: JobScript) -> str:
-    """The script's name in a command."""
-    return shlex.quote(job.path)
+def ok_unless_cut(job: JobScript, text: str) -> Answer:
+    """Return Ok, or Skip if a part of the script was not read."""
+    return Skip("the script was not read to its end") if job.cut else Ok(text)
 
 
-def short(text: str, longest: int = 60) -> str:
-    """A text that fits a title."""
+def shorten(text: str, longest: int = 60) -> str:
+    """Shorten a text so that it fits in a title."""
     text = " ".join(text.split())
     return text if len(text) <= longest else f"{text[: longest - 3]}..."

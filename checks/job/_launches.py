@@ -9,32 +9,32 @@ from mgpu.check import Answer, Ok, Skip
 from mgpu.known_launchers import KNOWN, KnownLauncher
 from mgpu.snapshot import JobCommand, JobScript, JobVariable
 
-from ._amounts import nodes, number
+from ._amounts import evaluate, nodes
 
 # fmt: off
-# What starts a command on the nodes of the job, or is told where.
+# Programs that start a command on the job's nodes or on hosts they are given.
 SPREADS = frozenset({
     "srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "prterun", "ibrun", "jsrun", "aprun", "lrun",
     "ssh", "pdsh", "clush", "horovodrun", "flux", "parallel", "dsh", "xargs",
 })
-# A launcher that is one per node and starts the node's ranks; each stands for shape "one task per node".
+# Launchers that run once per node and start the node's ranks.
 PER_NODE = frozenset(name for name, known in KNOWN.items() if known.per_node)
 _SHORT = {
     "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "K": "kill-on-bad-exit", "W": "wait",
     "w": "nodelist", "l": "label", "o": "output", "e": "error", "x": "exclude", "F": "nodefile", "r": "relative",
 }
 # fmt: on
-_SRUN_SWITCHES = "EHIkKlOQsuvX"  # short options that take no value, and may stand before another: -lN2
+_SRUN_SWITCHES = "EHIkKlOQsuvX"  # short options without a value, which can precede another: -lN2
 
 
-def where_known(job: JobScript, launches: Sequence[JobCommand], text: str) -> Answer:
-    """Nothing found; unless nobody knows whether a launch is for several nodes."""
-    unknown = any(spans(job, command) is None for command in launches)
-    return Skip("on how many nodes it trains is not known") if unknown else Ok(text)
+def ok_if_nodes_known(job: JobScript, launches: Sequence[JobCommand], text: str) -> Answer:
+    """Return Ok, or Skip if it is not known whether a launch is for several nodes."""
+    unknown = any(is_multi_node(job, command) is None for command in launches)
+    return Skip("the number of nodes it trains on is not known") if unknown else Ok(text)
 
 
-def option(command: JobCommand, *names: str) -> tuple[str, int] | None:
-    """The value of a launcher's option and the place of the word it stands in; "" for one without a value."""
+def launcher_option(command: JobCommand, *names: str) -> tuple[str, int] | None:
+    """Return the value of a launcher option ("" if it has none) and the index of its word; None if not set."""
     return _option(command.words, 1, len(command.words) if command.script is None else command.script, names)
 
 
@@ -53,13 +53,13 @@ def _option(words: Sequence[str], start: int, end: int, names: Sequence[str]) ->
     return found
 
 
-def step_of(job: JobScript, command: JobCommand) -> JobCommand | None:
-    """The srun that starts a command."""
+def srun_step(job: JobScript, command: JobCommand) -> JobCommand | None:
+    """Return the srun command that starts a command; None if there is none."""
     return job.commands[command.step] if command.step is not None and command.step < len(job.commands) else None
 
 
-def of_step(step: JobCommand | None, name: str) -> str | None:
-    """The value of an option of srun; "" for one without a value, None where it is not given."""
+def srun_option(step: JobCommand | None, name: str) -> str | None:
+    """Return the value of an srun option; "" for one without a value, None if it is not set."""
     if step is None:
         return None
     found = None
@@ -77,8 +77,8 @@ def of_step(step: JobCommand | None, name: str) -> str | None:
     return found
 
 
-def opaque(step: JobCommand | None) -> bool:
-    """Whether options of an srun stand in a variable that is not known."""
+def has_hidden_options(step: JobCommand | None) -> bool:
+    """Whether an srun has options in a variable whose value is not known."""
     return step is not None and any(
         word.startswith("$") and not step.words[place].startswith("-") and "=" not in word.partition("$")[0]
         for place, word in enumerate(step.words[1:], 1)
@@ -87,39 +87,43 @@ def opaque(step: JobCommand | None) -> bool:
 
 
 def nodes_of(job: JobScript, command: JobCommand) -> int | None:
-    """How many nodes a command runs on; None where that is not known."""
-    step = step_of(job, command)
-    given = of_step(step, "nodes")
+    """Return the number of nodes a command runs on; None if not known."""
+    step = srun_step(job, command)
+    given = srun_option(step, "nodes")
     if given is not None:
-        return number(job, given)
-    if opaque(step) or of_step(step, "nodelist") is not None or of_step(step, "exclude") is not None:
+        return evaluate(job, given)
+    if (
+        has_hidden_options(step)
+        or srun_option(step, "nodelist") is not None
+        or srun_option(step, "exclude") is not None
+    ):
         return None
     return nodes(job)
 
 
-def spans(job: JobScript, command: JobCommand) -> bool | None:
-    """Whether a launch is meant for several nodes; None where that is not known."""
+def is_multi_node(job: JobScript, command: JobCommand) -> bool | None:
+    """Whether a launch is meant for several nodes; None if not known."""
     amount = nodes_of(job, command)
     if amount is not None:
         return amount > 1
-    asked = option(command, "nnodes", "num_machines")
-    if asked is None:
+    requested = launcher_option(command, "nnodes", "num_machines")
+    if requested is None:
         return None
-    wanted = number(job, asked[0].partition(":")[0])
+    wanted = evaluate(job, requested[0].partition(":")[0])
     return True if wanted is not None and wanted > 1 else None if wanted is None else False
 
 
-def meant_for_several(job: JobScript, command: JobCommand) -> bool:
-    """As `spans`, and where the number is a variable of the job, the script was written for several."""
-    known = spans(job, command)
+def may_be_multi_node(job: JobScript, command: JobCommand) -> bool:
+    """Like `spans`, but a number of nodes that is a variable also counts as several."""
+    known = is_multi_node(job, command)
     if known is not None:
         return known
-    asked = option(command, "nnodes", "num_machines")
-    return asked is not None and "$" in asked[0]
+    requested = launcher_option(command, "nnodes", "num_machines")
+    return requested is not None and "$" in requested[0]
 
 
 def per_node_launches(job: JobScript) -> list[JobCommand]:
-    """The launches of torchrun and accelerate."""
+    """Return the launches of launchers that run once per node, such as torchrun and accelerate."""
     return [command for command in job.launches if command.launcher in PER_NODE and not command.inner]
 
 
@@ -127,51 +131,51 @@ def _known(command: JobCommand) -> KnownLauncher:
     return KNOWN[command.launcher] if command.launcher else KnownLauncher()
 
 
-def spread(command: JobCommand) -> bool:
-    """Whether something starts a command on the nodes."""
+def runs_on_nodes(command: JobCommand) -> bool:
+    """Whether a program such as srun starts the command on the nodes."""
     return bool(SPREADS & set(command.through))
 
 
-def variables(command: JobCommand, word: int) -> list[JobVariable]:
-    """The variables in one word of a command."""
+def word_variables(command: JobCommand, word: int) -> list[JobVariable]:
+    """Return the variables in one word of a command."""
     return [one for one in command.variables if one.word == word]
 
 
-def backend(command: JobCommand) -> str:
-    """How the launchers of a run meet: "static" or "c10d" ..., as the command line says."""
-    given = option(command, "rdzv_backend")
+def rendezvous_backend(command: JobCommand) -> str:
+    """Return the rendezvous backend set on the command line: "static", "c10d", ..."""
+    given = launcher_option(command, "rdzv_backend")
     if given is not None:
         return given[0]
-    if command.launcher == "torchrun" and option(command, "standalone") is not None:
+    if command.launcher == "torchrun" and launcher_option(command, "standalone") is not None:
         return "c10d"
     return "static"
 
 
-def head(command: JobCommand) -> tuple[str, int] | None:
-    """Where the launchers of a run meet, without the port, and the place of the word that says so."""
+def rendezvous_host(command: JobCommand) -> tuple[str, int] | None:
+    """Return the rendezvous host without the port, and the index of its word; None if not set."""
     known = _known(command)
-    if (endpoint := option(command, known.endpoint)) is not None:
+    if (endpoint := launcher_option(command, known.endpoint)) is not None:
         return re.sub(r":[^:)}]*$|:\$\(\(.*\)\)$", "", endpoint[0]), endpoint[1]
-    return option(command, known.address)
+    return launcher_option(command, known.address)
 
 
-def port(command: JobCommand) -> tuple[str, int] | None:
-    """The port at which the launchers of a run meet, and the place of the word that says so."""
+def rendezvous_port(command: JobCommand) -> tuple[str, int] | None:
+    """Return the rendezvous port and the index of its word; None if not set."""
     known = _known(command)
-    endpoint = option(command, known.endpoint)
+    endpoint = launcher_option(command, known.endpoint)
     if endpoint is not None and ":" in endpoint[0]:
         found = re.search(r":([^:]*|\$\(\(.*\)\)|\$\{.*\})$", endpoint[0])
         return (found[1], endpoint[1]) if found else None
-    return option(command, known.port)
+    return launcher_option(command, known.port)
 
 
 def line_of(command: JobCommand, word: int) -> int:
-    """The line a word of a command stands in."""
+    """Return the line number of a word of a command."""
     return command.lines[word] if word < len(command.lines) else command.line
 
 
 def hides_options(command: JobCommand) -> bool:
-    """Whether some of a launcher's options stand in a variable that is not known."""
+    """Whether a launcher has options in a variable whose value is not known."""
     given = command.arguments
     return any(
         word.startswith("$") and (place == 0 or not given[place - 1].startswith("-") or "=" in given[place - 1])

@@ -1,4 +1,4 @@
-"""Do the #SBATCH lines ask for what they mean to ask for?"""
+"""Do the #SBATCH lines request what was intended?"""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Directive, JobScript
 
-from ._amounts import PARTS, gres_gpus, of_parts
-from ._findings import MEASURED, finding, short
+from ._amounts import PARTS, gres_gpus, is_heterogeneous
+from ._findings import MEASURED, finding, shorten
 
 # fmt: off
-# sbatch's options, of 20.11 to 26.05; a site's plug-ins may add others.
+# sbatch's options from 20.11 to 26.05; a site's plugins may add others.
 _KNOWN = (
     "account", "acctg-freq", "array", "batch", "bb", "bbf", "begin", "burst-buffer", "chdir", "cluster",
     "cluster-constraint", "clusters", "comment", "consolidate-segments", "constraint", "container", "container-id",
@@ -32,14 +32,14 @@ _KNOWN = (
     "tres-per-task", "uid", "usage", "use-min-nodes", "verbose", "version", "wait", "wait-all-nodes", "wckey",
     "wrap", "x11",
 )
-# Options whose loss changes what the job gets.
+# Options that change what the job gets.
 _MATTER = frozenset({
     "nodes", "ntasks", "ntasks-per-node", "gres", "gpus", "gpus-per-node", "gpus-per-task", "cpus-per-task", "mem",
     "mem-per-cpu", "mem-per-gpu", "partition", "account", "qos", "time", "exclusive", "constraint", "signal", "requeue",
     "ntasks-per-gpu", "cpus-per-gpu", "reservation", "nodelist", "exclude",
 })
 _NUMBERS = frozenset({"ntasks", "ntasks-per-node", "cpus-per-task", "ntasks-per-gpu", "cpus-per-gpu"})
-# 8, a100:8, a100:4,h100:4; a type alone is one of it (measured: a name that is no type is refused as one)
+# 8, a100:8, a100:4,h100:4; a type alone means one GPU (measured: an unknown type is rejected as a type)
 _GPUS = re.compile(r"(?:(?:[A-Za-z][\w.-]*|[\w.-]+:\d+|\d+)(?:,|$))+(?<!,)")
 # man sbatch, --time: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, ...
 _TIME = re.compile(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-(?:\d+(?::\d+){0,2})?|infinite|unlimited", re.IGNORECASE)
@@ -50,15 +50,15 @@ _MAIL = frozenset({
 })
 # fmt: on
 _SIGNAL = re.compile(r"(?:[RB]{1,2}:)?(?:SIG)?(?:\w+)(?:@\d+)?", re.IGNORECASE)
-_NEAR = 0.8  # of difflib: "ntask-per-node" is nearer to ntasks-per-node, "container-image" to none
+_NEAR = 0.8  # difflib ratio: "ntask-per-node" is above it, "container-image" is close to no option
 
 
 @check(Severity.ERROR, source=MEASURED)
 def job_directive_below_a_command(job_script: JobScript) -> Answer:
-    """An #SBATCH line stands below the first command.
+    """An #SBATCH line comes after the first command.
 
-    Why: Slurm reads #SBATCH lines up to the first command, and ignores the others without a word.
-    More: The job runs without what the line asks for (measured: one node, no GPU).
+    Why: Slurm reads #SBATCH lines up to the first command, and silently ignores the rest.
+    More: The job runs without what the line requests (measured: one node, no GPU).
 
     Fix: Move it above the first command.
     """
@@ -69,7 +69,7 @@ def job_directive_below_a_command(job_script: JobScript) -> Answer:
     return finding(
         job_script,
         first.line,
-        f"#SBATCH {short(first.written, 40)} stands below a command, where Slurm does not look",
+        f"#SBATCH {shorten(first.written, 40)} comes after a command, so Slurm ignores it",
         commands(*tuple(shell("#SBATCH {:directive}", one.written) for one in late[:5])),
         [one.line for one in late],
     )
@@ -77,14 +77,14 @@ def job_directive_below_a_command(job_script: JobScript) -> Answer:
 
 @check(Severity.ERROR, source=MEASURED)
 def job_directive_has_a_variable(job_script: JobScript) -> Answer:
-    """An #SBATCH line has a shell variable.
+    """An #SBATCH line contains a shell variable.
 
-    Why: The line is a comment for the shell, and Slurm takes it by the letter.
-    More: A number or a name with a variable in it is refused ("not a valid node count"), and a file is called
-    $HOME/log, dollar sign and all.
+    Why: The line is a comment for the shell, and Slurm reads it literally.
+    More: A number or name with a variable is rejected ("not a valid node count"), and a file is literally named
+    $HOME/log.
 
-    Fix: Write the value. In names of files Slurm fills in %j (job), %x (name), %u (user), %N (node).
-    More: Or give the option on sbatch's command line.
+    Fix: Write the value. In file names, Slurm expands %j (job), %x (name), %u (user) and %N (node).
+    More: Or pass the option to sbatch on the command line.
     """
     options = _MATTER | {"output", "error", "chdir", "array", "dependency"}
     found = [
@@ -93,15 +93,15 @@ def job_directive_has_a_variable(job_script: JobScript) -> Answer:
         if one.obeyed and one.option in options and re.search(r"\$\{?\w|\$\(|`", one.value or "")
     ]
     if not found:
-        return Ok("no directive has a variable")
+        return Ok("no directive contains a variable")
     first = found[0]
     return finding(
         job_script,
         first.line,
-        f"#SBATCH {short(first.written, 50)}: variables are not filled in",
+        f"#SBATCH {shorten(first.written, 50)}: variables are not expanded",
         (
             Fix(),
-            Fix("Or give it when you submit.", (shell("sbatch --{:id}=... {:path}", first.option, job_script.path),)),
+            Fix("Or pass it when you submit.", (shell("sbatch --{:id}=... {:path}", first.option, job_script.path),)),
         ),
         [one.line for one in found],
     )
@@ -111,10 +111,11 @@ def job_directive_has_a_variable(job_script: JobScript) -> Answer:
 def job_directive_is_a_comment(job_script: JobScript) -> Answer:
     """A line that looks like an #SBATCH line is a comment for Slurm.
 
-    Why: Slurm takes only lines that begin with #SBATCH.
-    More: In the first column, and without a blank after the #: the job runs without what this one asks for.
+    Why: Slurm reads only lines that begin with #SBATCH.
+    More: #SBATCH must start in the first column, without a space after the #. The job runs without what this line
+    requests.
 
-    Fix: Take the blank away; to switch a line off write ##SBATCH.
+    Fix: Remove the space. To disable a line, write ##SBATCH.
     """
     given = {one.option for one in job_script.directives if one.obeyed}
     found = []
@@ -126,15 +127,15 @@ def job_directive_is_a_comment(job_script: JobScript) -> Answer:
         if option in _MATTER and option not in given:
             found.append(text)
     if not found:
-        return Ok("what looks like a directive is one")
-    words = "a blank stands between # and SBATCH" if found[0].kind == "spaced" else "a blank stands before it"
+        return Ok("all lines that look like directives are directives")
+    reason = "space between # and SBATCH" if found[0].kind == "spaced" else "space before it"
     return finding(
         job_script,
         found[0].line,
-        f"{short(found[0].text, 50)} is a comment: {words}",
+        f"{shorten(found[0].text, 50)} is a comment: {reason}",
         (
-            Fix("Mend it.", (shell("#SBATCH {:directive}", re.sub(r"^\s*#\s*SBATCH\s*", "", found[0].text)),)),
-            Fix("If it is meant to be off, two # say so to everybody.", ("##SBATCH ...",)),
+            Fix("Remove the space.", (shell("#SBATCH {:directive}", re.sub(r"^\s*#\s*SBATCH\s*", "", found[0].text)),)),
+            Fix("If it is meant to be disabled, write ##.", ("##SBATCH ...",)),
         ),
         [one.line for one in found],
     )
@@ -142,9 +143,9 @@ def job_directive_is_a_comment(job_script: JobScript) -> Answer:
 
 @check(Severity.ERROR, source=MEASURED)
 def job_directive_unknown(job_script: JobScript) -> Answer:
-    """An #SBATCH line has an option that sbatch does not know.
+    """An #SBATCH line has an option that sbatch does not recognize.
 
-    Why: sbatch refuses the script: "unrecognized option".
+    Why: sbatch rejects the script with "unrecognized option".
 
     Fix: Correct the name.
     """
@@ -156,7 +157,7 @@ def job_directive_unknown(job_script: JobScript) -> Answer:
         if near:
             found.append((one, near[0]))
     if not found:
-        return Ok("no option is misspelt")
+        return Ok("no misspelled options")
     first, meant = found[0]
     line = shell("#SBATCH --{:id}", meant)
     if first.value is not None:
@@ -164,7 +165,7 @@ def job_directive_unknown(job_script: JobScript) -> Answer:
     return finding(
         job_script,
         first.line,
-        f"sbatch has no option --{short(first.option, 40)}",
+        f"sbatch has no option --{shorten(first.option, 40)}",
         Fix(f"Did you mean --{meant}?", (line,)),
         [one.line for one, _ in found],
     )
@@ -172,46 +173,46 @@ def job_directive_unknown(job_script: JobScript) -> Answer:
 
 @check(Severity.ERROR, source=MEASURED)
 def job_directive_value_invalid(job_script: JobScript) -> Answer:
-    """An #SBATCH line has a value that Slurm cannot read.
+    """An #SBATCH line has a value that is not valid.
 
-    Why: sbatch refuses the script: "Invalid directive found in batch script".
-    More: Or it takes the number for something else.
+    Why: sbatch rejects the script with "Invalid directive found in batch script".
+    More: Or it reads a different value than was meant.
 
-    Fix: Write it as the fix says.
+    Fix: Write a valid value.
     """
-    stray = next((one for one in job_script.directives if _stray(one)), None)
+    stray = next((one for one in job_script.directives if _is_stray(one)), None)
     if stray is not None and not any(one.kind == "dash" and one.line == stray.line for one in job_script.texts):
         return finding(
             job_script,
             stray.line,
-            f"#SBATCH {short(stray.written, 40)}: no option",
-            Fix("Options begin with a dash; a value with a blank in it needs quotes, a remark a # before it."),
+            f"#SBATCH {shorten(stray.written, 40)}: not an option",
+            Fix("Start options with a dash, quote values that contain spaces, and put # before comments."),
         )
     found: list[tuple[Directive, str]] = []
     for one in job_script.directives:
         if one.obeyed and "$" not in (one.value or "") and "`" not in (one.value or ""):
-            hint = _wrong(one)
+            hint = _accepted_values(one)
             if hint:
                 found.append((one, hint))
     if not found:
-        return Ok("the values are ones that Slurm reads")
+        return Ok("all values are valid")
     first, hint = found[0]
     return finding(
         job_script,
         first.line,
-        f"#SBATCH {short(first.written, 50)}: not a value that Slurm reads",
+        f"#SBATCH {shorten(first.written, 50)}: not a valid value",
         Fix(f"Write {hint}.", (shell("sbatch --test-only {:path}", job_script.path),)),
         [one.line for one, _ in found],
-        why=f"--{first.option} takes {hint}.",
+        why=f"--{first.option} accepts {hint}.",
     )
 
 
-def _stray(one: Directive) -> bool:
+def _is_stray(one: Directive) -> bool:
     return one.obeyed and not one.written.startswith("-") and one.written not in PARTS
 
 
-def _wrong(one: Directive) -> str | None:
-    """What an option takes, where its value is something else."""
+def _accepted_values(one: Directive) -> str | None:
+    """Return what an option accepts, if its value is not valid."""
     value = one.value or ""
     if one.option in _NUMBERS:
         return None if re.fullmatch(r"[1-9]\d*", value) else "a whole number above 0"
@@ -236,21 +237,21 @@ def _wrong(one: Directive) -> str | None:
 
 @check(Severity.WARNING, source="https://github.com/SchedMD/slurm/blob/master/CHANGELOG/slurm-26.05.md")
 def job_gpus_asked_for_twice(job_script: JobScript) -> Answer:
-    """The GPUs are asked for with --gres and with --gpus-per-node.
+    """The job requests GPUs with both --gres and --gpus-per-node.
 
-    Why: From Slurm 26.05 on the two exclude each other: sbatch refuses the script.
-    More: Before that both had to agree.
+    Why: Since Slurm 26.05 the two options exclude each other, and sbatch rejects the script.
+    More: Earlier versions accept both if they agree.
 
     Fix: Keep one of them.
-    More: With --gpus-per-node the job knows SLURM_GPUS_PER_NODE.
+    More: With --gpus-per-node, Slurm sets SLURM_GPUS_PER_NODE.
     """
     by_gres, by_node = job_script.directive("gres"), job_script.directive("gpus-per-node")
-    if by_gres is None or by_node is None or gres_gpus(job_script) is None or of_parts(job_script):
-        return Ok("the GPUs are asked for in one way")
+    if by_gres is None or by_node is None or gres_gpus(job_script) is None or is_heterogeneous(job_script):
+        return Ok("GPUs are requested with one option")
     return finding(
         job_script,
         by_gres.line,
-        f"{short(by_gres.written, 30)} and {short(by_node.written, 30)} both ask for GPUs",
+        f"{shorten(by_gres.written, 30)} and {shorten(by_node.written, 30)} both request GPUs",
         commands(shell("#SBATCH --gpus-per-node={}", by_node.value)),
         [by_node.line],
     )
@@ -258,25 +259,25 @@ def job_gpus_asked_for_twice(job_script: JobScript) -> Answer:
 
 @check(Severity.WARNING, source=MEASURED)
 def job_output_folder_missing(job_script: JobScript) -> Answer:
-    """The folder of the job's output does not exist.
+    """The folder for the job's output does not exist.
 
-    Why: Slurm makes no folder: where it is missing on the cluster, the job fails as soon as it starts, and leaves no
-    output that says why. A mkdir in the script itself comes too late.
+    Why: Slurm does not create the folder. If it is missing on the cluster, the job fails as soon as it starts, and
+    leaves no output. A mkdir in the script itself comes too late.
     More: The exit code is 0:53.
 
-    Fix: Make it before you submit, in the folder you submit from.
+    Fix: Create it before you submit, in the folder you submit from.
     """
     missing = [one for one in job_script.folders if one.exists is False]
     if not missing:
         known = [one for one in job_script.folders if one.exists]
         unknown = len(job_script.folders) - len(known)
         if unknown:
-            return Skip("only the cluster can tell whether the folder of the output is there")
-        return Ok("the folder of the output is there" if known else "the output goes to the folder of the job")
+            return Skip("whether the output folder exists can only be checked on the cluster")
+        return Ok("the output folder exists" if known else "the output goes to the job's working directory")
     return finding(
         job_script,
         missing[0].line,
-        f"the folder {short(missing[0].path, 60)} for the job's output is not here",
+        f"the folder {shorten(missing[0].path, 60)} for the job's output does not exist here",
         commands(shell("mkdir -p {:path}", missing[0].path)),
         [one.line for one in missing],
     )

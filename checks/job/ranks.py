@@ -1,4 +1,4 @@
-"""Does every node know which one it is?"""
+"""Does every node get its own rank?"""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, JobCommand, JobScript, JobVariable
 
-from ._findings import MEASURED, finding, short, well, whole
-from ._launches import backend, hides_options, line_of, option, per_node_launches, spans, variables, where_known
+from ._findings import MEASURED, finding, needs_whole_script, ok_unless_cut, shorten
+from ._launches import (
+    hides_options,
+    is_multi_node,
+    launcher_option,
+    line_of,
+    ok_if_nodes_known,
+    per_node_launches,
+    rendezvous_backend,
+    word_variables,
+)
 
 _RANK_IGNORED = "https://github.com/huggingface/accelerate/issues/3206"
 _RANKS = re.compile(r"\bSLURM_(?:PROCID|NODEID|LOCALID)\b")
@@ -20,33 +29,37 @@ _ELASTIC = ("c10d", "etcd", "etcd-v2")
 _QUOTED = "srun bash -c '... --{:name} $SLURM_NODEID ...'"
 
 
-def _early(command: JobCommand, word: int) -> JobVariable | None:
-    """The rank that the batch shell puts into a word, where it is 0."""
-    return next((one for one in variables(command, word) if not one.on_node and _RANKS.search(one.name)), None)
+def _batch_shell_rank(command: JobCommand, word: int) -> JobVariable | None:
+    """Return the rank variable that the batch shell expands in a word, to 0; None if there is none."""
+    return next((one for one in word_variables(command, word) if not one.on_node and _RANKS.search(one.name)), None)
 
 
 @check(Severity.ERROR, source="https://github.com/huggingface/accelerate/issues/2816")
-@whole
+@needs_whole_script
 def job_rank_expanded_in_batch_shell(job_script: JobScript) -> Answer:
-    """The rank of a node is put in by the batch shell, where it is 0.
+    """The batch shell expands the rank of a node to 0.
 
-    Why: SLURM_PROCID and SLURM_NODEID stand in the environment of the script itself as well, as 0. Between double
-    quotes, or bare in an srun line, that 0 is handed to every node: each takes itself for the first, and the rendezvous
-    waits for the others (or finds its port in use).
+    Why: SLURM_PROCID and SLURM_NODEID are also set in the batch script itself, to 0. In double quotes, or unquoted in
+    an srun line, every node gets that 0 as its rank. Each acts as the first node, and the rendezvous waits for the
+    others (or finds its port in use).
 
-    Fix: Let a shell on the node expand it: single quotes.
+    Fix: Use single quotes, so that a shell on the node expands it.
     """
     for command in job_script.launches:
         if command.step is None or command.launcher == "mgpu":
             continue
-        given = option(command, *_OPTIONS)
+        given = launcher_option(command, *_OPTIONS)
         if given is not None:
-            early = _early(command, given[1])
-            if early is not None and backend(command) not in _ELASTIC and spans(job_script, command) is not False:
+            early = _batch_shell_rank(command, given[1])
+            if (
+                early is not None
+                and rendezvous_backend(command) not in _ELASTIC
+                and is_multi_node(job_script, command) is not False
+            ):
                 return _finding(job_script, command, given[1], early)
-        elif command.launcher == "python" and (found := _handed(job_script, command)):
+        elif command.launcher == "python" and (found := _exported_rank(job_script, command)):
             return found
-    return Ok("no rank is put in by the batch shell")
+    return Ok("the batch shell expands no rank")
 
 
 def _finding(job: JobScript, command: JobCommand, word: int, early: JobVariable) -> Problem:
@@ -57,14 +70,14 @@ def _finding(job: JobScript, command: JobCommand, word: int, early: JobVariable)
     return finding(
         job,
         early.line or line_of(command, word),
-        f"${name.group()} is expanded here, in the batch shell, where it is 0",
+        f"${name.group()} is expanded here, in the batch shell, to 0",
         (
-            Fix("Let the node's own shell expand it: between single quotes.", (shell(_QUOTED, flag),)),
-            Fix("Between double quotes, a backslash before the dollar does the same.", (f"--{flag} \\$SLURM_NODEID",)),
-            Fix("Or let the launchers find their ranks themselves.", (_c10d(command),)),
+            Fix("Put it in single quotes, so that the node's own shell expands it.", (shell(_QUOTED, flag),)),
+            Fix("Or, in double quotes, put a backslash before the dollar sign.", (f"--{flag} \\$SLURM_NODEID",)),
+            Fix("Or let the launchers assign the ranks.", (_c10d(command),)),
         ),
         [step.line],
-        why="Every node is handed rank 0.",
+        why="Every node gets rank 0.",
     )
 
 
@@ -74,27 +87,27 @@ def _c10d(command: JobCommand) -> str:
     return "accelerate launch --rdzv_backend c10d --machine_rank $SLURM_NODEID ..."
 
 
-def _handed(job: JobScript, command: JobCommand) -> Problem | None:
-    """A rank that a script without a launcher is handed by the environment or its command line."""
+def _exported_rank(job: JobScript, command: JobCommand) -> Problem | None:
+    """Return the problem of a rank that the batch shell exports to a script without a launcher, or None."""
     for one in job.sets:
         if one.name in _RANK_NAMES and one.exported and not one.on_node and one.line <= command.line:
             early = next((v for v in one.variables if not v.on_node and _RANKS.search(v.name)), None)
-            if early is not None and not _given_again(job, one.name):
-                return _plain(job, one.line, one.name, early)
+            if early is not None and not _is_set_on_node(job, one.name):
+                return _python_rank_problem(job, one.line, one.name, early)
     return None
 
 
-def _given_again(job: JobScript, name: str) -> bool:
+def _is_set_on_node(job: JobScript, name: str) -> bool:
     return any(one.name == name and one.on_node for one in job.sets)
 
 
-def _plain(job: JobScript, line: int, name: str, early: JobVariable) -> Problem:
+def _python_rank_problem(job: JobScript, line: int, name: str, early: JobVariable) -> Problem:
     found = _RANKS.search(early.name)
     assert found is not None
     return finding(
         job,
         line,
-        f"{name} is ${found.group()} of the batch shell, where it is 0",
+        f"{name} is ${found.group()} of the batch shell, which is 0",
         Fix(
             "Set it in a shell on the node.",
             (shell("srun bash -c 'export {:name}=${:name}; python train.py'", name, found.group()),),
@@ -104,77 +117,78 @@ def _plain(job: JobScript, line: int, name: str, early: JobVariable) -> Problem:
 
 
 @check(Severity.INFO, source=MEASURED)
-@whole
+@needs_whole_script
 def job_rank_ignored(job_script: JobScript) -> Answer:
-    """The rank of a node is 0 everywhere, which c10d does not look at.
+    """Every node gets rank 0, but c10d ignores it.
 
-    Why: The batch shell expands it. The launchers agree on ranks by themselves, so that this works.
-    More: The rank is 0 on every node. With --rdzv_backend c10d it works; whoever takes the backend away, or copies the
-    line, gets a run that hangs.
+    Why: The batch shell expands the rank. It works only because c10d assigns the ranks itself.
+    More: The rank is 0 on every node. Without --rdzv_backend c10d, the same line makes the run hang.
 
-    Fix: Let the node's own shell expand it, so that it is true.
+    Fix: Let the node's own shell expand it, so that it is correct.
     """
     for command in job_script.launches:
-        given = option(command, *_OPTIONS)
-        if command.step is None or given is None or backend(command) not in _ELASTIC:
+        given = launcher_option(command, *_OPTIONS)
+        if command.step is None or given is None or rendezvous_backend(command) not in _ELASTIC:
             continue
-        early = _early(command, given[1])
+        early = _batch_shell_rank(command, given[1])
         if early is not None:
             name = _RANKS.search(early.name)
             assert name is not None
             return finding(
                 job_script,
                 early.line or line_of(command, given[1]),
-                f"${name.group()} is 0 for every node here; {backend(command)} does not look at it",
+                f"${name.group()} is 0 for every node here, but {rendezvous_backend(command)} ignores it",
                 commands("--machine_rank \\$SLURM_NODEID"),
             )
-    return Ok("no rank is handed in vain")
+    return Ok("no rank is passed without effect")
 
 
 @check(Severity.ERROR, source=_RANK_IGNORED, because_of=("job_continued_line_broken", "job_dash_typographic"))
-@whole
+@needs_whole_script
 def job_machine_rank_missing(job_script: JobScript) -> Answer:
-    """The launchers of several nodes are not told which node they are.
+    """The launchers of several nodes get no node rank.
 
-    Why: torchrun with --master_addr takes every node for the first. accelerate without --machine_rank and without a
+    Why: With --master_addr, torchrun treats every node as the first. accelerate without --machine_rank and without a
     config stops with "int() argument must be ... not 'NoneType'".
 
-    Fix: Say it on the node, or let c10d find the ranks.
+    Fix: Set it on the node, or let c10d assign the ranks.
     """
-    found = _without_rank(job_script, per_node_launches(job_script))
+    found = _launch_without_rank(job_script, per_node_launches(job_script))
     if found is None:
-        untold = [
+        unranked = [
             one
             for one in per_node_launches(job_script)
-            if one.step is not None and option(one, *_OPTIONS) is None and backend(one) not in _ELASTIC
+            if one.step is not None
+            and launcher_option(one, *_OPTIONS) is None
+            and rendezvous_backend(one) not in _ELASTIC
         ]
-        return where_known(job_script, untold, "the launchers are told their rank, or find it")
+        return ok_if_nodes_known(job_script, unranked, "the launchers get their rank, or c10d assigns it")
     command, why = found
     flag = "node_rank" if command.launcher == "torchrun" else "machine_rank"
     return finding(
         job_script,
         command.line,
-        f"several nodes, and no --{flag}",
+        f"several nodes, but no --{flag}",
         (
-            Fix("Say it in a shell on the node: between single quotes.", (shell(_QUOTED, flag),)),
-            Fix("And let the launchers meet by c10d, which needs no static ranks.", (_c10d(command),)),
+            Fix("Set it in a shell on the node, in single quotes.", (shell(_QUOTED, flag),)),
+            Fix("Or use c10d, which needs no static ranks.", (_c10d(command),)),
         ),
         why=why,
     )
 
 
-def _without_rank(job: JobScript, launches: Sequence[JobCommand]) -> tuple[JobCommand, str] | None:
+def _launch_without_rank(job: JobScript, launches: Sequence[JobCommand]) -> tuple[JobCommand, str] | None:
     for command in launches:
-        if command.step is None or spans(job, command) is not True or hides_options(command):
+        if command.step is None or is_multi_node(job, command) is not True or hides_options(command):
             continue
-        if option(command, *_OPTIONS) is not None or any(one.name == "PET_NODE_RANK" for one in job.sets):
+        if launcher_option(command, *_OPTIONS) is not None or any(one.name == "PET_NODE_RANK" for one in job.sets):
             continue
         if command.launcher == "torchrun":
-            static = option(command, "rdzv_endpoint") is None and backend(command) == "static"
-            if static and option(command, "master_addr") is not None:
-                return command, "Without it every node is node 0, and all wait for the others."
-        elif option(command, "config_file") is None and option(command, "num_machines") is not None:
-            return command, "accelerate stops: \"int() argument must be a string ..., not 'NoneType'\"."
+            static = launcher_option(command, "rdzv_endpoint") is None and rendezvous_backend(command) == "static"
+            if static and launcher_option(command, "master_addr") is not None:
+                return command, "Without it, every node is node 0 and waits for the others."
+        elif launcher_option(command, "config_file") is None and launcher_option(command, "num_machines") is not None:
+            return command, "accelerate stops with \"int() argument must be a string ..., not 'NoneType'\"."
     return None
 
 
@@ -182,36 +196,36 @@ def _without_rank(job: JobScript, launches: Sequence[JobCommand]) -> tuple[JobCo
 def job_machine_rank_of_config(job_script: JobScript, config: Config) -> Answer:
     """All nodes read the same machine_rank from the config.
 
-    Why: Each takes itself for the same node, and waits for the others.
-    More: The file lies on a disk that the nodes share.
+    Why: All nodes have the same rank, and wait for the missing ones.
+    More: The file is on a file system that the nodes share.
 
-    Fix: Say it in a shell on the node: between single quotes.
+    Fix: Set it in a shell on the node, in single quotes.
     """
     for command in per_node_launches(job_script):
-        if command.launcher != "accelerate" or option(command, "config_file") is None or command.step is None:
+        if command.launcher != "accelerate" or launcher_option(command, "config_file") is None or command.step is None:
             continue
-        if option(command, "machine_rank") is not None or backend(command) in _ELASTIC:
+        if launcher_option(command, "machine_rank") is not None or rendezvous_backend(command) in _ELASTIC:
             continue
-        many = option(command, "num_machines") is not None or config.num_machines > 1
-        if many and spans(job_script, command) is not False:
+        many = launcher_option(command, "num_machines") is not None or config.num_machines > 1
+        if many and is_multi_node(job_script, command) is not False:
             rank = config.values.get("machine_rank")
             return finding(
                 job_script,
                 command.line,
-                f"every node takes machine_rank {short(str(rank if rank is not None else 0), 20)} from "
-                f"{short(config.path, 60)}",
+                f"every node reads machine_rank {shorten(str(rank if rank is not None else 0), 20)} from "
+                f"{shorten(config.path, 60)}",
                 commands("srun bash -c 'accelerate launch ... --machine_rank $SLURM_NODEID ...'"),
             )
-    return well(job_script, "the launchers do not take their rank from the config")
+    return ok_unless_cut(job_script, "the launchers do not read their rank from the config")
 
 
 @check(Severity.ERROR, source="https://slurm.schedmd.com/srun.html")
-@whole
+@needs_whole_script
 def job_variable_not_on_node(job_script: JobScript) -> Answer:
-    """A shell on the node expands a variable that the script sets and does not export.
+    """A shell on the node expands a variable that the script sets but does not export.
 
-    Why: Between single quotes a shell on the node expands it, which knows what is exported, and nothing else.
-    More: The option stays without a value, and the launcher takes the next word for it.
+    Why: In single quotes, a shell on the node expands it, and only has exported variables.
+    More: The option has no value, so the launcher uses the next word as its value.
 
     Fix: Export it.
     """
@@ -224,10 +238,10 @@ def job_variable_not_on_node(job_script: JobScript) -> Answer:
             return finding(
                 job_script,
                 lost[0].line or command.line,
-                f"${short(lost[0].name, 40)} is empty here: line {setting} sets it and does not export it"
+                f"${shorten(lost[0].name, 40)} is empty here: line {setting} sets it, but does not export it"
                 if setting
-                else f"${short(lost[0].name, 40)} is empty here: it is not exported",
+                else f"${shorten(lost[0].name, 40)} is empty here: it is not exported",
                 commands(shell("export {:name}", lost[0].name)),
                 [setting] if setting else [],
             )
-    return Ok("what the nodes' shells expand is exported")
+    return Ok("all variables expanded on the nodes are exported")

@@ -1,4 +1,4 @@
-"""Does the script hold what does not belong there: secrets, settings of a debugging day?"""
+"""Does the script contain secrets or leftover debug settings?"""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from mgpu.check import Answer, Ok, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
-from ._findings import NCCL, finding, short, whole
+from ._findings import NCCL, finding, needs_whole_script, shorten
 
-# Settings that find a fault by taking away what makes a run fast.
+# Debug settings that disable a fast path.
 _SLOW = {
-    "NCCL_P2P_DISABLE": "the GPUs of a node no longer copy to each other directly",
-    "NCCL_IB_DISABLE": "nodes talk over Ethernet, where there is InfiniBand as well",
-    "NCCL_SHM_DISABLE": "ranks of a node talk over the network",
-    "CUDA_LAUNCH_BLOCKING": "every kernel is waited for",
-    "NCCL_NET_GDR_DISABLE": "data between nodes goes through the CPU's memory",
+    "NCCL_P2P_DISABLE": "the GPUs of a node do not copy directly to each other",
+    "NCCL_IB_DISABLE": "nodes communicate over Ethernet even if there is InfiniBand",
+    "NCCL_SHM_DISABLE": "ranks of a node communicate over the network",
+    "CUDA_LAUNCH_BLOCKING": "the CPU waits for every kernel",
+    "NCCL_NET_GDR_DISABLE": "data between nodes goes through CPU memory",
 }
 _LOUD = {"NCCL_DEBUG": ("INFO", "TRACE"), "TORCH_DISTRIBUTED_DEBUG": ("DETAIL",), "TORCH_CPP_LOG_LEVEL": ("INFO",)}
 _OFF = ("", "0")
 
 
-def _set(job: JobScript) -> list[tuple[str, str, int]]:
-    """Variables that reach the ranks: name, value, line."""
+def _rank_variables(job: JobScript) -> list[tuple[str, str, int]]:
+    """Return the variables that reach the ranks: name, value, line."""
     found = [(one.name, one.value, one.line) for one in job.sets if one.exported or one.on_node]
     for command in job.commands:
         found += [(name, value, command.line) for name, value in command.env.items()]
@@ -29,23 +29,23 @@ def _set(job: JobScript) -> list[tuple[str, str, int]]:
 
 
 @check(Severity.WARNING, source="https://slurm.schedmd.com/sbatch.html")
-@whole
+@needs_whole_script
 def job_secret_in_script(job_script: JobScript) -> Answer:
-    """A password or token stands in the script.
+    """The script contains a password or token.
 
     Why: Slurm keeps a copy of the script, and shows it to others (sacct --batch-script, scontrol write batch_script).
-    More: And the file ends in a repository.
+    More: Scripts are also often committed to a repository.
 
-    Fix: Read it from a file that only you can read; and make a new one, as this one has been seen.
+    Fix: Read it from a file that only you can read. Replace the secret, because it is no longer safe.
     """
     found = [one for one in job_script.texts if one.kind == "secret"]
     if not found:
-        return Ok("no secret is seen")
+        return Ok("no secrets found")
     name = found[0].text if found[0].text.isidentifier() else "TOKEN"
     return finding(
         job_script,
         found[0].line,
-        f"{short(found[0].text, 40)} stands here in plain text",
+        f"{shorten(found[0].text, 40)} is here in plain text",
         commands(
             shell("export {:name}=$(cat ~/.{:name})", name, name.lower()), shell("chmod 600 ~/.{:name}", name.lower())
         ),
@@ -54,48 +54,52 @@ def job_secret_in_script(job_script: JobScript) -> Answer:
 
 
 @check(Severity.WARNING, source=NCCL)
-@whole
+@needs_whole_script
 def job_slow_setting_left(job_script: JobScript) -> Answer:
-    """A setting for finding faults takes away what makes the run fast.
+    """A debug setting makes the run slower.
 
-    Why: It is there to find a fault, and costs speed for as long as it stays.
-    More: Each of these switches off a fast way between GPUs or nodes: a run is up to ten times slower. NCCL's own
-    documentation says to remove them.
+    Why: It is meant for debugging, and slows down every run until it is removed.
+    More: Each of these settings disables a fast path between GPUs or nodes, and can make a run ten times slower. NCCL's
+    documentation recommends removing them.
 
-    Fix: Take it out, and let the smoke test measure the difference.
+    Fix: Remove it, and measure the difference with the smoke test.
     """
-    found = [(name, value, line) for name, value, line in _set(job_script) if name in _SLOW and value not in _OFF]
+    found = [
+        (name, value, line) for name, value, line in _rank_variables(job_script) if name in _SLOW and value not in _OFF
+    ]
     found = [one for one in found if one[1] == "1" or one[1].lower() in ("true", "yes", "on")]
     if not found:
-        return Ok("no fast way is switched off")
+        return Ok("no fast path is disabled")
     name, value, line = found[0]
     return finding(
         job_script,
         line,
-        f"{name}={short(value, 20)}: {_SLOW[name]}",
+        f"{name}={shorten(value, 20)}: {_SLOW[name]}",
         commands(shell("unset {:name}", name), "mgpu smoke-test"),
         [one[2] for one in found],
     )
 
 
 @check(Severity.INFO, source=NCCL)
-@whole
+@needs_whole_script
 def job_debug_output_left(job_script: JobScript) -> Answer:
-    """NCCL or PyTorch writes its debugging output.
+    """NCCL or PyTorch writes debug output.
 
-    Why: It is there to find a fault.
-    More: Hundreds of lines a rank: the log of a large job is hard to read, and large.
+    Why: It is meant for debugging.
+    More: With hundreds of lines per rank, the log of a large job is large and hard to read.
 
-    Fix: Faults are told at this level as well.
+    Fix: Use the default level, which also reports errors.
     """
-    found = [(name, value, line) for name, value, line in _set(job_script) if value.upper() in _LOUD.get(name, ())]
+    found = [
+        (name, value, line) for name, value, line in _rank_variables(job_script) if value.upper() in _LOUD.get(name, ())
+    ]
     if not found:
-        return Ok("no debugging output is asked for")
+        return Ok("no debug output is enabled")
     name, value, line = found[0]
     return finding(
         job_script,
         line,
-        f"{name}={short(value, 20)} writes hundreds of lines a rank",
+        f"{name}={shorten(value, 20)} writes hundreds of lines per rank",
         commands(*(("export NCCL_DEBUG=WARN",) if name == "NCCL_DEBUG" else (shell("unset {:name}", name),))),
         [one[2] for one in found],
     )

@@ -6,41 +6,53 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobCommand, JobScript
 
-from ._amounts import nodes, number, tasks_per_node
-from ._findings import MEASURED, SRUN, finding, whole
-from ._launches import PER_NODE, meant_for_several, of_step, opaque, option, per_node_launches, spread, step_of
+from ._amounts import evaluate, nodes, tasks_per_node
+from ._findings import MEASURED, SRUN, finding, needs_whole_script
+from ._launches import (
+    PER_NODE,
+    has_hidden_options,
+    launcher_option,
+    may_be_multi_node,
+    per_node_launches,
+    runs_on_nodes,
+    srun_option,
+    srun_step,
+)
 
-_WITHOUT = "it starts no launcher on several nodes"
-# Options with which DeepSpeed reaches the other nodes by itself (deepspeed --help, 0.18).
+# Options with which DeepSpeed starts processes on the other nodes itself (deepspeed --help, 0.18).
 _REACHES = ("hostfile", "H", "launcher", "no_ssh", "node_rank")
 _ON_NODES = "srun --ntasks-per-node=1 --kill-on-bad-exit=1"
 
 
 @check(Severity.ERROR, source="https://github.com/huggingface/accelerate/issues/2816")
-@whole
+@needs_whole_script
 def job_launcher_outside_srun(job_script: JobScript) -> Answer:
-    """The job has several nodes, and the launcher is started on the first one only.
+    """The job has several nodes, but the launcher is started only on the first.
 
-    Why: Slurm runs the script itself on the first node. The launcher waits there for the others, which nobody starts.
-    More: They wait until the rendezvous gives up (RendezvousTimeoutError); or it trains on one node, and the others
+    Why: Slurm runs the script on the first node only. The launcher waits there for the other nodes, which never start.
+    More: It waits until the rendezvous times out (RendezvousTimeoutError), or trains on one node while the others are
     idle.
 
-    Fix: Start it on every node, one task a node.
+    Fix: Start it on every node, with one task per node.
     """
     launches = [one for one in job_script.launches if one.launcher in (*PER_NODE, "python") and not one.inner]
-    spreads, amount = any(spread(one) for one in job_script.commands), nodes(job_script)
+    spreads, amount = any(runs_on_nodes(one) for one in job_script.commands), nodes(job_script)
     nothing = amount is None or amount < 2 or not launches or spreads
     if nothing and not any(one.launcher in PER_NODE for one in launches):
         return Ok("no launcher of torch or accelerate")
     if not job_script.directives and not spreads:
-        return Skip("it has no #SBATCH line, and may be what srun starts on every node")
+        return Skip("it has no #SBATCH line, so srun may start it on every node")
     starting = [one for one in launches if one.launcher in PER_NODE] or launches[-1:]
-    if any(spread(one) for one in starting) or any(spread(one) for one in job_script.launches):
-        bare = [one for one in starting if not spread(one) and not one.unsure and _for_several(job_script, one)]
+    if any(runs_on_nodes(one) for one in starting) or any(runs_on_nodes(one) for one in job_script.launches):
+        bare = [
+            one
+            for one in starting
+            if not runs_on_nodes(one) and not one.unsure and _has_multi_node_option(job_script, one)
+        ]
         if not bare or any(one.launcher == "python" for one in bare):
             return Ok("srun starts the launcher")
     else:
-        bare = [one for one in starting if not spread(one) and meant_for_several(job_script, one)]
+        bare = [one for one in starting if not runs_on_nodes(one) and may_be_multi_node(job_script, one)]
     if not bare:
         return Ok("the launcher runs on one node")
     of = f"{amount} nodes" if amount and amount > 1 else "several nodes"
@@ -50,10 +62,10 @@ def job_launcher_outside_srun(job_script: JobScript) -> Answer:
     return finding(
         job_script,
         bare[0].line,
-        f"{name} runs on the first node only, and the job has {of}",
+        f"{name} runs only on the first node, but the job has {of}",
         (
             commands(shell(f"{_ON_NODES} {{:id}} ...", name)),
-            Fix("Options that differ between the nodes need a shell there.", (in_shell,)),
+            Fix("Options that differ between nodes need a shell on each node.", (in_shell,)),
         ),
         [one.line for one in bare],
         nodes=amount,
@@ -61,15 +73,15 @@ def job_launcher_outside_srun(job_script: JobScript) -> Answer:
 
 
 @check(Severity.ERROR, source=MEASURED)
-@whole
+@needs_whole_script
 def job_launchers_several_per_node(job_script: JobScript) -> Answer:
-    """srun starts several launchers on a node, each of which starts a rank per GPU.
+    """More than one launcher runs per node, and each starts a rank per GPU.
 
-    Why: With --ntasks-per-node above 1 every task is a torchrun or accelerate of its own. The first of them form the
-    world, on one machine (measured): the job trains there, and the other nodes idle; or they fight for the port.
+    Why: With --ntasks-per-node above 1, every task is a separate torchrun or accelerate. The first ones form the world
+    on a single node (measured), and the other nodes are idle. Or they conflict over the port.
 
-    Fix: One task a node; the launcher starts the ranks.
-    More: Or one task a GPU and no launcher.
+    Fix: Use one task per node. The launcher starts the ranks.
+    More: Or use one task per GPU and no launcher.
     """
     launches = [one for one in per_node_launches(job_script) if one.step is not None]
     if not launches:
@@ -79,15 +91,15 @@ def job_launchers_several_per_node(job_script: JobScript) -> Answer:
         if amount is None or amount < 2:
             continue
         directive = job_script.directive("ntasks-per-node", "ntasks")
-        step = step_of(job_script, one)
+        step = srun_step(job_script, one)
         assert step is not None
-        named = of_step(step, "ntasks-per-node") is not None or of_step(step, "ntasks") is not None
+        named = srun_option(step, "ntasks-per-node") is not None or srun_option(step, "ntasks") is not None
         line = step.line if named or directive is None else directive.line
         name = one.words[0].rsplit("/", 1)[-1]
         return finding(
             job_script,
             line,
-            f"{amount} tasks a node, and each is a {name}",
+            f"{amount} tasks per node, each running {name}",
             (
                 commands("#SBATCH --ntasks-per-node=1"),
                 Fix(
@@ -96,60 +108,60 @@ def job_launchers_several_per_node(job_script: JobScript) -> Answer:
                 ),
             ),
             [one.line],
-            why=f"srun starts {amount} launchers on a node; each starts a rank for every GPU.",
+            why=f"srun starts {amount} launchers per node, and each starts a rank for every GPU.",
             tasks_per_node=amount,
         )
-    return Ok("one launcher a node")
+    return Ok("one launcher per node")
 
 
-def _for_several(job: JobScript, command: JobCommand) -> bool:
-    """Whether a launcher is told of several nodes: one that is not may prepare or test something on the first."""
-    told = option(command, "nnodes", "num_machines")
-    amount = number(job, told[0].partition(":")[0]) if told else None
+def _has_multi_node_option(job: JobScript, command: JobCommand) -> bool:
+    """Whether a launcher has an option for several nodes; without one it may only prepare or test something."""
+    given = launcher_option(command, "nnodes", "num_machines")
+    amount = evaluate(job, given[0].partition(":")[0]) if given else None
     return amount is not None and amount > 1
 
 
 def _tasks(job: JobScript, command: JobCommand) -> int | None:
-    """How many tasks of a node run a command."""
-    step = step_of(job, command)
-    if (each := of_step(step, "ntasks-per-node")) is not None:
-        return number(job, each)
-    if (total := of_step(step, "ntasks")) is not None:
-        amount, over = number(job, total), of_step(step, "nodes")
-        on = number(job, over) if over is not None else nodes(job)
+    """Return the number of tasks per node that run a command; None if not known."""
+    step = srun_step(job, command)
+    if (each := srun_option(step, "ntasks-per-node")) is not None:
+        return evaluate(job, each)
+    if (total := srun_option(step, "ntasks")) is not None:
+        amount, over = evaluate(job, total), srun_option(step, "nodes")
+        on = evaluate(job, over) if over is not None else nodes(job)
         if total.strip() in ("$SLURM_NNODES", "${SLURM_NNODES}", "$SLURM_JOB_NUM_NODES", "${SLURM_JOB_NUM_NODES}"):
             return 1
         return max(1, amount // on) if amount and on else None
-    if opaque(step):
+    if has_hidden_options(step):
         return None  # options in a variable
     return tasks_per_node(job)
 
 
 @check(Severity.ERROR, source="https://www.deepspeed.ai/getting-started/")
-@whole
+@needs_whole_script
 def job_deepspeed_without_hosts(job_script: JobScript) -> Answer:
-    """The deepspeed launcher is to use several nodes, and does not know them.
+    """The job has several nodes, but the deepspeed launcher does not know them.
 
-    Why: It knows nothing of Slurm: without a hostfile it takes this node's GPUs alone.
-    More: "Unable to find hostfile, will proceed with training with local resources only": the other nodes idle. Under
-    srun each node trains a model of its own.
+    Why: It does not read Slurm's variables. Without a hostfile, it uses only the GPUs of this node.
+    More: "Unable to find hostfile, will proceed with training with local resources only": the other nodes are idle.
+    Under srun, each node trains its own model.
 
-    Fix: Let torchrun start the ranks of every node; a DeepSpeed script runs under it unchanged.
-    More: Or start one launcher a node that is told its rank.
+    Fix: Start the ranks of every node with torchrun, which runs a DeepSpeed script unchanged.
+    More: Or start one launcher per node, and pass it its rank.
     """
     launches = [one for one in job_script.launches if one.launcher == "deepspeed" and not one.inner]
     amount = nodes(job_script)
     if not launches:
         return Ok("no deepspeed launcher")
     if amount is None:
-        return Skip("how many nodes the job has is not known")
-    bare = [one for one in launches if not any(option(one, name) for name in _REACHES)]
+        return Skip("the number of nodes is not known")
+    bare = [one for one in launches if not any(launcher_option(one, name) for name in _REACHES)]
     if amount < 2 or not bare:
-        return Ok("it is told of the nodes, or there is one")
+        return Ok("the nodes are configured, or there is only one")
     return finding(
         job_script,
         bare[0].line,
-        f"deepspeed is not told of the {amount} nodes",
+        f"deepspeed does not know the {amount} nodes",
         (
             commands(
                 "srun --ntasks-per-node=1 --kill-on-bad-exit=1 torchrun --nnodes=$SLURM_JOB_NUM_NODES "
@@ -157,7 +169,7 @@ def job_deepspeed_without_hosts(job_script: JobScript) -> Answer:
                 "--rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT train.py"
             ),
             Fix(
-                "Or tell each one who it is.",
+                "Or pass each one its rank.",
                 (
                     "srun --ntasks-per-node=1 bash -c 'deepspeed --no_ssh --num_nodes $SLURM_NNODES "
                     "--node_rank $SLURM_NODEID --master_addr $MASTER_ADDR --master_port $MASTER_PORT ...'",
@@ -169,23 +181,23 @@ def job_deepspeed_without_hosts(job_script: JobScript) -> Answer:
 
 
 @check(Severity.WARNING, source=SRUN)
-@whole
+@needs_whole_script
 def job_installs_packages_on_every_node(job_script: JobScript) -> Answer:
-    """srun installs packages on every task at once.
+    """Every task of an srun step installs packages at once.
 
-    Why: Several of them write the same environment at the same time.
-    More: The environment is mostly on a disk that all nodes share: one finds a half-written package, and its ranks fail
-    to import it.
+    Why: Several tasks write to the same environment at the same time.
+    More: The environment is usually on a file system that all nodes share. A node may find a half-written package, and
+    its ranks fail to import it.
 
-    Fix: Install before you submit; or once, without srun, before the training starts.
+    Fix: Install before you submit, or once without srun before training starts.
     """
     found = [
         one
         for one in job_script.commands
-        if one.step is not None and _installs(one.words) and tasks_of_one(job_script, one) != 1
+        if one.step is not None and _installs(one.words) and step_tasks(job_script, one) != 1
     ]
     if not found:
-        return Ok("nothing is installed by srun")
+        return Ok("srun installs nothing")
     return finding(
         job_script,
         found[0].line,
@@ -202,13 +214,13 @@ def _installs(words: tuple[str, ...]) -> bool:
     return (name in ("pip", "pip3") and "install" in words[1:2]) or (name == "conda" and "install" in words[1:2])
 
 
-def tasks_of_one(job: JobScript, command: JobCommand) -> int | None:
-    """How many tasks a step has; None where that is not known."""
-    step = step_of(job, command)
-    total = of_step(step, "ntasks")
+def step_tasks(job: JobScript, command: JobCommand) -> int | None:
+    """Return the number of tasks of a command's step; None if not known."""
+    step = srun_step(job, command)
+    total = srun_option(step, "ntasks")
     if total is not None:
-        return number(job, total)
-    over = of_step(step, "nodes")
-    on = number(job, over) if over is not None else nodes(job)
+        return evaluate(job, total)
+    over = srun_option(step, "nodes")
+    on = evaluate(job, over) if over is not None else nodes(job)
     each = _tasks(job, command)
     return on * each if on and each else None

@@ -1,4 +1,4 @@
-"""Can Slurm and the shell read the script as it was meant?"""
+"""Can Slurm and the shell read the script as intended?"""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Skip, check, c
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
-from ._findings import MEASURED, finding, short, whole
+from ._findings import MEASURED, finding, needs_whole_script, shorten
 
 _BASH = "https://www.gnu.org/software/bash/manual/bash.html"
 
 
 @check(Severity.ERROR, source=MEASURED)
 def job_lines_end_as_on_windows(job_script: JobScript) -> Answer:
-    """The script has the line ends of Windows.
+    r"""The script has Windows line endings.
 
-    Why: sbatch refuses the script: "Batch script contains DOS line breaks (\\r\\n)".
-    More: A shell takes the carriage return for a part of the last word.
+    Why: sbatch rejects the script with "Batch script contains DOS line breaks (\r\n)".
+    More: A shell treats the carriage return as part of the last argument.
 
-    Fix: Convert it.
+    Fix: Convert the line endings.
     """
     if job_script.crlf_line is None:
-        return Ok("the lines end as on Linux")
+        return Ok("Unix line endings")
     return finding(
         job_script,
         job_script.crlf_line,
-        "the lines end as on Windows (CR LF)",
+        "Windows line endings (CRLF)",
         commands(shell("sed -i 's/\\r$//' {:path}", job_script.path)),
     )
 
@@ -34,65 +34,64 @@ def job_lines_end_as_on_windows(job_script: JobScript) -> Answer:
 def job_shebang_missing(job_script: JobScript) -> Answer:
     """The first line does not name a shell.
 
-    Why: sbatch refuses it: "This does not look like a batch script".
-    More: It takes no other file: "The first line must start with #!".
+    Why: sbatch rejects it with "This does not look like a batch script".
+    More: "The first line must start with #!".
 
     Fix: Make this the first line.
-    More: No blank line may stand before it.
+    More: No blank line is allowed above it.
     """
     if job_script.shebang is not None:
-        return Ok(f"it begins with {short(job_script.shebang)}")
+        return Ok(f"it starts with {shorten(job_script.shebang)}")
     if not job_script.directives:
-        return Skip("it has no #SBATCH line, and may be there for a shell")
-    return finding(job_script, 1, "the file does not begin with #!", commands("#!/bin/bash"))
+        return Skip("it has no #SBATCH line, so a shell may run it")
+    return finding(job_script, 1, "the file does not start with #!", commands("#!/bin/bash"))
 
 
 @check(Severity.ERROR, source=_BASH, because_of=("job_lines_end_as_on_windows",))
-@whole
+@needs_whole_script
 def job_syntax_broken(job_script: JobScript) -> Answer:
-    """The shell cannot read the script.
+    """The script has a shell syntax error.
 
-    Why: The shell stops there, after the job has waited in the queue. The fault may stand further up: at the quote,
-    bracket or `if` that is not closed.
+    Why: The shell stops there, after the job has waited in the queue. The cause may be further up: a quote, bracket or
+    `if` that is not closed.
 
-    Fix: Mend it; this shows the same.
-    More: It is bash -n.
+    Fix: Correct the line, and check with bash -n.
     """
     if job_script.syntax is None:
         if job_script.syntax_unread:
             return Skip(job_script.syntax_unread)
-        return Ok(f"{job_script.lines:,} lines, which bash -n reads")
+        return Ok(f"{job_script.lines:,} lines, accepted by bash -n")
     where = f"line {job_script.syntax_line}: " if job_script.syntax_line else ""
     return Problem(
-        f"{where}{short(job_script.syntax, 120)}",
+        f"{where}{shorten(job_script.syntax, 120)}",
         fix=commands(shell("bash -n {:path}", job_script.path)),
         place=Place(job_script.path, job_script.syntax_line),
     )
 
 
 @check(Severity.ERROR, source="https://www.gnu.org/software/bash/manual/bash.html")
-@whole
+@needs_whole_script
 def job_continued_line_broken(job_script: JobScript) -> Answer:
-    """A command that is continued with backslashes ends too early.
+    """A command that continues over several lines ends too early.
 
-    Why: The lines that follow become a command of their own, and the launcher goes without their options.
-    More: A backslash continues the line only where it is the very last character, and a comment line ends the command:
+    Why: The following lines become a separate command, and the launcher does not get their options.
+    More: A backslash continues the line only if it is the last character, and a comment line ends the command:
     "--nnodes: command not found".
 
-    Fix: Take it away; comments go above the command.
+    Fix: Remove it, and move comments above the command.
     """
     odd = [one for one in job_script.texts if one.kind in ("blank", "remark", "ended")]
     dashed = [c for c in job_script.commands if c.words[0].startswith("--") and not c.inner and not c.through]
     if odd:
-        words = {
-            "blank": "a blank follows the backslash",
+        reason = {
+            "blank": "a space follows the backslash",
             "remark": "a comment follows the backslash",
-            "ended": "a comment line stands amid the command",
+            "ended": "a comment line is inside the command",
         }[odd[0].kind]
         return finding(
             job_script,
             odd[0].line,
-            f"{words}: the command ends here",
+            f"{reason}: the command ends here",
             commands(shell("sed -n '{:number}p' {:path} | cat -A", odd[0].line, job_script.path)),
             [one.line for one in odd[1:]],
         )
@@ -100,33 +99,33 @@ def job_continued_line_broken(job_script: JobScript) -> Answer:
         return finding(
             job_script,
             dashed[0].line,
-            f"{short(dashed[0].words[0], 40)} is run as a command",
-            Fix("End the line before with a backslash, and nothing after it."),
+            f"{shorten(dashed[0].words[0], 40)} is run as a command",
+            Fix("End the previous line with a backslash, with nothing after it."),
             [one.line for one in dashed[1:]],
-            why="The line before it does not end in a backslash, so these options are no part of it.",
+            why="The previous line does not end with a backslash, so these options are not part of it.",
         )
     return Ok("no continued line is broken")
 
 
 @check(Severity.ERROR, source=MEASURED)
-@whole
+@needs_whole_script
 def job_dash_typographic(job_script: JobScript) -> Answer:
-    """A dash or quote of a word processor stands in a command.
+    """A command contains a typographic dash or quote.
 
-    Why: For the shell and for Slurm it is a letter like any other.
-    More: Copied from a web page or a document, -- has become one long dash and " a curly quote: the option is not one,
-    and the launcher takes it for the training script.
+    Why: The shell and Slurm treat it as an ordinary character.
+    More: In text copied from a web page or a document, -- can become one long dash and " a curly quote. The launcher
+    does not recognize the option, and treats it as the training script.
 
     Fix: Type it again.
     """
     found = [one for one in job_script.texts if one.kind in ("dash", "quote")]
     if not found:
-        return Ok("dashes and quotes are plain ones")
+        return Ok("no typographic dashes or quotes")
     what = "dash" if found[0].kind == "dash" else "quote"
     return finding(
         job_script,
         found[0].line,
-        f"{short(found[0].text, 40)} has a typographic {what}",
+        f"{shorten(found[0].text, 40)} has a typographic {what}",
         Fix(f"Type the {what} again, as plain ASCII.", (shell("grep -nP '[^\\x00-\\x7F]' {:path}", job_script.path),)),
         [one.line for one in found[1:]],
     )

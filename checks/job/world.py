@@ -1,4 +1,4 @@
-"""Do the numbers of ranks fit the nodes and GPUs that the job asks for?"""
+"""Does the number of ranks fit the nodes and GPUs that the job requests?"""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, JobCommand, JobScript
 
-from ._amounts import gpus_per_node, number
-from ._findings import ACCELERATE, MEASURED, TORCHRUN, finding, well, whole
-from ._launches import hides_options, line_of, nodes_of, option, per_node_launches, spans, spread, where_known
+from ._amounts import evaluate, gpus_per_node
+from ._findings import ACCELERATE, MEASURED, TORCHRUN, finding, needs_whole_script, ok_unless_cut
+from ._launches import (
+    hides_options,
+    is_multi_node,
+    launcher_option,
+    line_of,
+    nodes_of,
+    ok_if_nodes_known,
+    per_node_launches,
+    runs_on_nodes,
+)
 
 _OWN = re.compile(r"SLURM_(?:PROCID|NODEID)$")
 _NPROC = ("nproc_per_node",)
@@ -18,30 +27,30 @@ _WORLD = "$((SLURM_JOB_NUM_NODES * SLURM_GPUS_ON_NODE))"
 
 
 @check(Severity.ERROR, source=TORCHRUN, because_of=("job_continued_line_broken", "job_dash_typographic"))
-@whole
+@needs_whole_script
 def job_nodes_not_told_to_launcher(job_script: JobScript) -> Answer:
-    """The launcher of several nodes believes that there is one.
+    """The launcher runs on several nodes, but is configured for one.
 
-    Why: Every node makes a world of its own, and all write the same files.
-    More: So it is with torchrun without --nnodes and accelerate without --num_machines: the same model is trained
+    Why: Every node is a separate run, and all write the same files.
+    More: That happens with torchrun without --nnodes, and accelerate without --num_machines: the same model is trained
     several times.
 
-    Fix: Say how many there are.
+    Fix: Set the number of nodes.
     """
     for command in per_node_launches(job_script):
-        if nodes_of(job_script, command) in (None, 0, 1) or not spread(command) or hides_options(command):
+        if nodes_of(job_script, command) in (None, 0, 1) or not runs_on_nodes(command) or hides_options(command):
             continue
         name = "nnodes" if command.launcher == "torchrun" else "num_machines"
-        given = option(command, name)
-        if given is None and command.launcher == "accelerate" and option(command, "config_file") is not None:
+        given = launcher_option(command, name)
+        if given is None and command.launcher == "accelerate" and launcher_option(command, "config_file") is not None:
             continue
         if given is None and any(one.name == "PET_NNODES" for one in job_script.sets):
             continue
-        told = 1 if given is None else number(job_script, given[0].partition(":")[0])
-        alone = option(command, "standalone") if command.launcher == "torchrun" else None
+        configured = 1 if given is None else evaluate(job_script, given[0].partition(":")[0])
+        alone = launcher_option(command, "standalone") if command.launcher == "torchrun" else None
         if alone is not None and any(one.on_node and _OWN.match(one.name) for one in command.variables):
-            continue  # a task of its own for every node: --standalone ... --seed $SLURM_PROCID
-        if told == 1 or alone is not None:
+            continue  # separate runs on purpose: --standalone ... --seed $SLURM_PROCID
+        if configured == 1 or alone is not None:
             what = "--standalone" if alone is not None else f"no --{name}" if given is None else f"--{name} 1"
             return finding(
                 job_script,
@@ -50,29 +59,29 @@ def job_nodes_not_told_to_launcher(job_script: JobScript) -> Answer:
                 commands(f"--{name} $SLURM_JOB_NUM_NODES"),
                 nodes=nodes_of(job_script, command),
             )
-    untold = [
+    unset = [
         one
         for one in per_node_launches(job_script)
-        if spread(one) and option(one, "nnodes", "num_machines", "config_file") is None
+        if runs_on_nodes(one) and launcher_option(one, "nnodes", "num_machines", "config_file") is None
     ]
-    return where_known(job_script, untold, "the launchers know of the nodes")
+    return ok_if_nodes_known(job_script, unset, "the launchers get the number of nodes")
 
 
 @check(Severity.ERROR, source=MEASURED)
-@whole
+@needs_whole_script
 def job_processes_do_not_divide(job_script: JobScript) -> Answer:
-    """num_processes is no multiple of the nodes.
+    """num_processes is not a multiple of the number of nodes.
 
-    Why: It divides, and drops the rest.
+    Why: accelerate divides, and drops the remainder.
     More: 7 processes on 2 nodes become 3 on each, and 2 on 4 nodes become none at all (measured).
 
-    Fix: Nodes times GPUs of a node.
+    Fix: Set it to nodes times GPUs per node.
     """
     for command in per_node_launches(job_script):
-        given = option(command, "num_processes") if command.launcher == "accelerate" else None
-        processes = number(job_script, given[0]) if given else None
-        machines = option(command, "num_machines")
-        amount = number(job_script, machines[0]) if machines else None
+        given = launcher_option(command, "num_processes") if command.launcher == "accelerate" else None
+        processes = evaluate(job_script, given[0]) if given else None
+        machines = launcher_option(command, "num_machines")
+        amount = evaluate(job_script, machines[0]) if machines else None
         if given is None or processes is None or not amount or amount < 2:
             continue
         if processes % amount:
@@ -85,77 +94,77 @@ def job_processes_do_not_divide(job_script: JobScript) -> Answer:
                 processes=processes,
                 nodes=amount,
             )
-    return Ok("the processes divide by the nodes")
+    return Ok("num_processes is a multiple of the nodes")
 
 
 @check(Severity.ERROR, source="https://pytorch.org/docs/stable/generated/torch.cuda.set_device.html")
-@whole
+@needs_whole_script
 def job_processes_outnumber_gpus(job_script: JobScript) -> Answer:
-    """The launcher starts more ranks on a node than the job has GPUs there.
+    """The launcher starts more ranks per node than the job has GPUs.
 
-    Why: The ranks above that have no GPU.
-    More: They stop with "invalid device ordinal", or two ranks share a GPU, which NCCL refuses ("Duplicate GPU
+    Why: The extra ranks have no GPU.
+    More: They stop with "invalid device ordinal", or two ranks share a GPU, which NCCL rejects ("Duplicate GPU
     detected").
 
-    Fix: Ask for as many GPUs.
+    Fix: Request one GPU for each rank.
     More: Or start fewer ranks.
     """
     gpus = gpus_per_node(job_script)
     if gpus is None:
-        return Skip("how many GPUs a node of the job has is not known")
+        return Skip("the number of GPUs per node is not known")
     alone = job_script.directive("exclusive")
     if alone is not None and alone.value is None:
         return Skip("--exclusive gives the job all GPUs of its nodes")
     for command in per_node_launches(job_script):
-        found = _each(job_script, command)
+        found = _ranks_per_node(job_script, command)
         if found and found[0] > gpus and not _on_cpu(command):
             return finding(
                 job_script,
                 found[1],
-                f"{found[0]} ranks a node, and the job asks for {gpus} GPU{'s' * (gpus != 1)} of each",
+                f"{found[0]} ranks per node, but the job requests {gpus} GPU{'s' * (gpus != 1)} per node",
                 (
                     commands(shell("#SBATCH --gpus-per-node={:number}", found[0])),
-                    Fix("Or start as many ranks as there are GPUs.", (_as_many(command),)),
+                    Fix("Or start one rank per GPU.", (_one_per_gpu(command),)),
                 ),
                 ranks=found[0],
                 gpus=gpus,
             )
-    return Ok(f"{gpus} GPU{'s' * (gpus != 1)} a node, and no more ranks")
+    return Ok(f"{gpus} GPU{'s' * (gpus != 1)} per node, and no more ranks than that")
 
 
 @check(Severity.WARNING, source=MEASURED)
-@whole
+@needs_whole_script
 def job_gpus_left_idle(job_script: JobScript) -> Answer:
-    """The launcher starts fewer ranks on a node than the job has GPUs there.
+    """The launcher starts fewer ranks per node than the job has GPUs.
 
-    Why: The other GPUs do nothing, and nothing says so.
-    More: They are paid for; the run ends well, only later. num_processes of accelerate counts the ranks of all nodes:
-    the number of one node is the commonest slip (measured: exit 0 with half of the GPUs).
+    Why: The other GPUs are idle, and nothing reports it.
+    More: The run succeeds, but takes longer. accelerate's num_processes counts the ranks of all nodes; the most common
+    mistake is the number for one node (measured: exit 0 with half of the GPUs).
 
-    Fix: Start as many ranks as there are GPUs.
+    Fix: Start one rank per GPU.
     """
     gpus = gpus_per_node(job_script)
     if gpus is None:
-        return Skip("how many GPUs a node of the job has is not known")
+        return Skip("the number of GPUs per node is not known")
     launches = per_node_launches(job_script)
     if len([one for one in launches if one.background or one.unsure]) > 1:
         return Skip("several launches may share the GPUs")
     for command in launches:
-        found = _each(job_script, command)
-        if found and 0 < found[0] < gpus and not _on_cpu(command) and not _beside(job_script, command):
+        found = _ranks_per_node(job_script, command)
+        if found and 0 < found[0] < gpus and not _on_cpu(command) and not _may_share_gpus(job_script, command):
             return finding(
                 job_script,
                 found[1],
-                f"{found[0]} rank{'s' * (found[0] != 1)} a node, and the job asks for {gpus} GPUs of each",
-                commands(_as_many(command)),
+                f"{found[0]} rank{'s' * (found[0] != 1)} per node, but the job requests {gpus} GPUs per node",
+                commands(_one_per_gpu(command)),
                 ranks=found[0],
                 gpus=gpus,
             )
     return Ok("no GPU is left idle by the number of ranks")
 
 
-def _beside(job: JobScript, command: JobCommand) -> bool:
-    """Whether something else of the script may use the other GPUs: a server that runs beside it."""
+def _may_share_gpus(job: JobScript, command: JobCommand) -> bool:
+    """Whether another command of the script may use the other GPUs, such as a server in the background."""
     return (
         any(one.background and one is not command for one in job.commands)
         or any("CUDA_VISIBLE_DEVICES" in one.env for one in (command, *job.commands))
@@ -164,58 +173,59 @@ def _beside(job: JobScript, command: JobCommand) -> bool:
 
 
 def _on_cpu(command: JobCommand) -> bool:
-    return option(command, "cpu") is not None or option(command, "use_cpu") is not None
+    return launcher_option(command, "cpu") is not None or launcher_option(command, "use_cpu") is not None
 
 
-def _each(job: JobScript, command: JobCommand) -> tuple[int, int] | None:
-    """The ranks of one node that a launcher is told to start, and the line that says so."""
+def _ranks_per_node(job: JobScript, command: JobCommand) -> tuple[int, int] | None:
+    """Return the ranks per node that a launcher starts, and the line that sets it; None if not known."""
     if command.launcher == "torchrun":
-        given = option(command, *_NPROC)
-        amount = number(job, given[0]) if given else None
+        given = launcher_option(command, *_NPROC)
+        amount = evaluate(job, given[0]) if given else None
         return (amount, line_of(command, given[1])) if given and amount is not None else None
-    given, machines = option(command, "num_processes"), option(command, "num_machines")
-    total = number(job, given[0]) if given else None
+    given, machines = launcher_option(command, "num_processes"), launcher_option(command, "num_machines")
+    total = evaluate(job, given[0]) if given else None
     if given is None or total is None:
         return None
-    if machines is None and (spans(job, command) is not False or option(command, "config_file") is not None):
+    if machines is None and (
+        is_multi_node(job, command) is not False or launcher_option(command, "config_file") is not None
+    ):
         return None
-    among = number(job, machines[0]) if machines else 1
+    among = evaluate(job, machines[0]) if machines else 1
     if not among or total % among:
         return None
     return total // among, line_of(command, given[1])
 
 
-def _as_many(command: JobCommand) -> str:
+def _one_per_gpu(command: JobCommand) -> str:
     return "--nproc-per-node $SLURM_GPUS_ON_NODE" if command.launcher == "torchrun" else f"--num_processes {_WORLD}"
 
 
 @check(Severity.WARNING, source=ACCELERATE)
 def job_config_is_for_another_world(job_script: JobScript, config: Config) -> Answer:
-    """The config is for another number of nodes or GPUs than the job asks for.
+    """The config is for a different number of nodes or GPUs than the job requests.
 
-    Why: The launcher goes by the config: with fewer machines each node trains alone, or the others idle; with more it
-    waits for nodes that never come.
+    Why: The launcher uses the config. With fewer nodes, each node trains alone or some are idle. With more, it waits
+    for nodes that never start.
 
-    Fix: Let the job say it.
-    More: On the command line, or in the config.
+    Fix: Use the job's numbers, on the command line or in the config.
     """
     for command in per_node_launches(job_script):
-        if command.launcher != "accelerate" or option(command, "config_file") is None:
+        if command.launcher != "accelerate" or launcher_option(command, "config_file") is None:
             continue
         amount, gpus = nodes_of(job_script, command), gpus_per_node(job_script)
-        if amount is None or not (spread(command) or amount == 1):
+        if amount is None or not (runs_on_nodes(command) or amount == 1):
             continue
-        told = option(command, "num_machines")
-        machines = number(job_script, told[0]) if told else config.num_machines
-        given = option(command, "num_processes")
-        processes = number(job_script, given[0]) if given else config.num_processes
+        number_given = launcher_option(command, "num_machines")
+        machines = evaluate(job_script, number_given[0]) if number_given else config.num_machines
+        given = launcher_option(command, "num_processes")
+        processes = evaluate(job_script, given[0]) if given else config.num_processes
         if machines is not None and machines != amount:
             return finding(
                 job_script,
                 command.line,
-                f"num_machines is {machines}, and the job has {amount} node{'s' * (amount != 1)}",
+                f"num_machines is {machines}, but the job has {amount} node{'s' * (amount != 1)}",
                 commands("--num_machines $SLURM_JOB_NUM_NODES", f"--num_processes {_WORLD}"),
-                why="The launcher goes by num_machines.",
+                why="The launcher uses num_machines.",
                 num_machines=machines,
                 nodes=amount,
             )
@@ -223,40 +233,44 @@ def job_config_is_for_another_world(job_script: JobScript, config: Config) -> An
             return finding(
                 job_script,
                 command.line,
-                f"num_processes of {config.path} is {processes}, and the job has {amount} x {gpus} GPUs",
+                f"num_processes in {config.path} is {processes}, but the job has {amount} x {gpus} GPUs",
                 commands(f"--num_processes {_WORLD}"),
-                why="The launcher starts as many ranks as the config says.",
+                why="The launcher starts the number of ranks set in the config.",
                 num_processes=processes,
                 gpus=amount * gpus,
             )
-    return well(job_script, "the config fits what the job asks for")
+    return ok_unless_cut(job_script, "the config fits the job's request")
 
 
 @check(Severity.ERROR, source="https://huggingface.co/docs/accelerate/usage_guides/deepspeed")
 def job_deepspeed_starts_by_pdsh(job_script: JobScript, config: Config) -> Answer:
-    """The config lets DeepSpeed reach the nodes by pdsh, and srun is there already.
+    """The config makes DeepSpeed start all nodes with pdsh, although srun already does.
 
-    Why: accelerate hands over to the deepspeed launcher, which starts all nodes by ssh, on every node.
-    More: Without deepspeed_multinode_launcher: standard it runs "deepspeed --hostfile None ... --launcher pdsh"
-    (measured): each node tries to start the whole run.
+    Why: On every node, accelerate runs the deepspeed launcher, which starts all nodes over ssh.
+    More: Without deepspeed_multinode_launcher: standard, it runs "deepspeed --hostfile None ... --launcher pdsh"
+    (measured), and each node tries to start the whole run.
 
-    Fix: Let accelerate start its own node's ranks.
+    Fix: Let accelerate start only its own node's ranks.
     """
     for command in per_node_launches(job_script):
-        if command.launcher != "accelerate" or not spread(command) or spans(job_script, command) is False:
+        if (
+            command.launcher != "accelerate"
+            or not runs_on_nodes(command)
+            or is_multi_node(job_script, command) is False
+        ):
             continue
-        uses = config.distributed_type == "DEEPSPEED" or option(command, "use_deepspeed") is not None
-        many = option(command, "num_machines") is not None or config.num_machines > 1
-        told = option(command, "deepspeed_multinode_launcher")
+        uses = config.distributed_type == "DEEPSPEED" or launcher_option(command, "use_deepspeed") is not None
+        many = launcher_option(command, "num_machines") is not None or config.num_machines > 1
+        given = launcher_option(command, "deepspeed_multinode_launcher")
         section = config.values.get("deepspeed_config")
         launcher = (
-            told[0] if told else section.get("deepspeed_multinode_launcher") if isinstance(section, dict) else None
+            given[0] if given else section.get("deepspeed_multinode_launcher") if isinstance(section, dict) else None
         )
         if uses and many and launcher != "standard":
             return finding(
                 job_script,
                 command.line,
-                f"deepspeed_multinode_launcher is {launcher or 'pdsh, as nothing is said'}: every node starts the run",
+                f"deepspeed_multinode_launcher is {launcher or 'pdsh (default)'}: every node starts the run",
                 commands("accelerate launch --deepspeed_multinode_launcher standard ..."),
             )
-    return well(job_script, "DeepSpeed does not start the nodes itself")
+    return ok_unless_cut(job_script, "DeepSpeed does not start the nodes itself")

@@ -1,4 +1,4 @@
-"""Does the training script itself do what training on several GPUs needs?"""
+"""Does the training script itself do everything that training on several GPUs requires?"""
 
 # fmt: off
 ORDER = (

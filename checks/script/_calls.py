@@ -1,4 +1,4 @@
-"""What stands where in a script, and how is a finding about it told?"""
+"""Which calls and assignments does a script have, and how is a finding about it built?"""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ INIT = "torch.distributed.init_process_group"
 TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 DDP_DOC = "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"
 DISTRIBUTED = "https://docs.pytorch.org/docs/stable/distributed.html"
-# What speaks for the script: it chooses the device and starts the process group.
+# Frameworks that choose the device and start the process group for the script.
 FRAMEWORKS = frozenset({"accelerate", "trainer", "lightning", "deepspeed"})
-LOOKED_AT = 3  # findings of one kind that are told one by one
 
 
 def calls(script: Script, pattern: str) -> list[ScriptCall]:
-    """The calls whose whole name matches."""
+    """Return the calls whose whole name matches."""
     matches = re.compile(pattern).fullmatch
     return [call for call in script.calls if matches(call.name)]
 
 
 def trains(script: Script) -> bool:
-    """Whether a training is seen: a backward pass, or a Trainer that is told to train."""
+    """Whether the script visibly trains: it has a backward pass or calls a Trainer's train or fit."""
     return any(call.name.endswith((".backward", "Trainer().train", "Trainer().fit")) for call in script.calls)
 
 
 def sets(script: Script, pattern: str) -> list[ScriptSet]:
-    """The assignments whose whole target matches."""
+    """Return the assignments whose whole target matches."""
     matches = re.compile(pattern).fullmatch
     return [one for one in script.sets if matches(one.target)]
 
 
-def given(call: ScriptCall, place: int, name: str) -> str | None:
-    """An argument of a call, by its place or its name; None where it is not given, or hidden in * or **."""
+def argument(call: ScriptCall, place: int, name: str) -> str | None:
+    """Return an argument of a call by position or name; None if it is not given, or hidden in * or **."""
     if name in call.keywords:
         return call.keywords[name]
     before = call.arguments[: place + 1]
@@ -44,19 +43,19 @@ def given(call: ScriptCall, place: int, name: str) -> str | None:
 
 
 def unpacks(call: ScriptCall) -> bool:
-    """Whether a call takes arguments that cannot be seen: *args, **options."""
+    """Whether a call has arguments that are not visible: *args, **options."""
     return "**" in call.keywords or any(value.startswith("*") for value in call.arguments)
 
 
 def text_of(value: str | None) -> str | None:
-    """The text that a value is, without its quotes; None for anything else."""
+    """Return the content of a string literal; None for anything else."""
     if value and len(value) > 1 and value[0] in "'\"" and value[-1] == value[0]:
         return value[1:-1]
     return None
 
 
 def place_of(script: Script, spot: InScript) -> Place:
-    """Where something stands: the script itself, or a module beside it."""
+    """Return the position of a call or assignment, in the script or in a module in its folder."""
     folder, slash, _ = script.path.rpartition("/")
     return Place(f"{folder}{slash}{spot.file}" if spot.file else script.path, spot.line, spot.column)
 
@@ -71,7 +70,7 @@ def finding(
     why: str = WHY,
     **evidence: str | int | None,
 ) -> Problem:
-    """A problem at a place in a script; `others` are further places of the same."""
+    """Build a problem at a position in a script; `others` are further positions with the same problem."""
     known: Evidence = {name: value for name, value in evidence.items() if value is not None}
     if others:
         lines = [f"{one.file}:{one.line}" if one.file != spot.file else str(one.line) for one in others]

@@ -1,4 +1,4 @@
-"""Does the script ask for something else than the config says?"""
+"""Does the script contradict the config?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OFF = frozenset({"false", "0", "no", "f", "n", "off", "none"})
 
 
 def _option(script: Script, *names: str) -> tuple[str, str | None] | None:
-    """The last of these options among the script's arguments, with its value: None where it has none."""
+    """Return the last of these options in the script's arguments with its value, which is None if it has none."""
     found = None
     for place, word in enumerate(script.arguments):
         name, equals, value = word.partition("=")
@@ -28,35 +28,35 @@ def _option(script: Script, *names: str) -> tuple[str, str | None] | None:
     return found
 
 
-def _on(found: tuple[str, str | None] | None) -> bool:
+def _is_enabled(found: tuple[str, str | None] | None) -> bool:
     return found is not None and (found[1] or "true").lower() not in _OFF
 
 
-def _spot(call: ScriptCall | None) -> InScript:
-    """Where it is told: the call, or the first line where it is an argument of the command line."""
+def _report_position(call: ScriptCall | None) -> InScript:
+    """Return the position to report: the call, or the first line for a command-line argument."""
     return call or InScript()
 
 
-def _perhaps(call: ScriptCall) -> bool:
-    """Whether a run of several ranks may go another way than by this call."""
+def _may_be_skipped(call: ScriptCall) -> bool:
+    """Whether a run of several ranks may not execute this call."""
     return bool(call.conditions or set(call.guards) - {"distributed"})
 
 
 def _precision(script: Script) -> tuple[str, str, ScriptCall | None] | None:
-    """The precision a script asks for by itself, the words by which it does, and where."""
+    """Return the precision that a script sets, the text that sets it, and its call (None for an argument)."""
     named = _option(script, "--mixed_precision", "--mixed-precision")
     if named and named[1] in _PRECISIONS:
         return named[1], f"{named[0]} {named[1]}", None
     for kind in ("fp16", "bf16"):
-        if _on(_option(script, f"--{kind}")):
+        if _is_enabled(_option(script, f"--{kind}")):
             return kind, f"--{kind}", None
     for call in calls(script, r"accelerate\.Accelerator"):
-        if _perhaps(call) or call.keywords.get("cpu") == "True":
+        if _may_be_skipped(call) or call.keywords.get("cpu") == "True":
             continue
         if (kind := text_of(call.keywords.get("mixed_precision")) or "") in _PRECISIONS:
             return kind, f"mixed_precision={kind!r}", call
     for call in calls(script, _ARGUMENTS):
-        if _perhaps(call):
+        if _may_be_skipped(call):
             continue
         for kind in ("fp16", "bf16"):
             if call.keywords.get(kind) == "True":
@@ -66,26 +66,26 @@ def _precision(script: Script) -> tuple[str, str, ScriptCall | None] | None:
 
 @check(Severity.WARNING, source=_ACCELERATOR)
 def script_precision_contradicts_config(script: Script, config: Config) -> Answer:
-    """The script asks for another precision than the config.
+    """The script sets a different precision than the config.
 
-    Why: What the script asks for wins, so the run is not the one that was planned and verified: fp16 can overflow where
-    bf16 does not, and another precision needs another amount of memory.
+    Why: The script's setting wins, so the run differs from the one that was planned and verified. fp16 can overflow
+    where bf16 does not, and another precision needs a different amount of memory.
 
-    Fix: Say the same in both, or leave it out of the script.
+    Fix: Set the same value in both, or omit it in the script.
     """
-    asked = _precision(script)
-    if asked is None:
-        return Ok("the precision is left to the config")
-    kind, words, call = asked
+    setting = _precision(script)
+    if setting is None:
+        return Ok("the script does not set the precision")
+    kind, words, call = setting
     if "mixed_precision" not in config.values or kind == config.precision:
-        return Ok(f"{words}, as the config")
+        return Ok(f"{words}, same as the config")
     return finding(
         script,
-        _spot(call),
-        f"{words}, but the config says {config.precision}",
+        _report_position(call),
+        f"{words}, but the config sets {config.precision}",
         (
-            Fix(f"Leave {words} out of {'the script' if call else 'its arguments'}: the config then holds."),
-            Fix(f"Or write mixed_precision: {kind} into {config.path} and test it again.", ("mgpu smoke-test",)),
+            Fix(f"Remove {words} from {'the script' if call else 'its arguments'} to use the config's value."),
+            Fix(f"Or write mixed_precision: {kind} in {config.path} and test again.", ("mgpu smoke-test",)),
         ),
         asked=kind,
         config=config.precision,
@@ -94,59 +94,59 @@ def script_precision_contradicts_config(script: Script, config: Config) -> Answe
 
 @check(Severity.WARNING, source=_TRAINER)
 def script_engine_contradicts_config(script: Script, config: Config) -> Answer:
-    """The script asks for DeepSpeed or FSDP, and the config for something else.
+    """The script enables DeepSpeed or FSDP, but the config does not.
 
-    Why: The Trainer turns on by itself what its arguments name, on top of what the launcher set up: the run is not the
-    one that was verified, or stops because both are on.
+    Why: The Trainer enables what its arguments set, on top of the launcher's setup. The run differs from the one that
+    was verified, or stops because both are enabled.
 
-    Fix: Name it in one place: the config.
+    Fix: Set it in one place: the config.
     """
     wanted = {"--deepspeed": "DEEPSPEED", "--fsdp": "FSDP"}
     kind = config.distributed_type
     for option, type_ in wanted.items():
         found = _option(script, option)
         named = next((c for c in calls(script, _ARGUMENTS) if text_of(c.keywords.get(option[2:]))), None)
-        if script.speaks != "trainer" or (not _on(found) and named is None):
+        if script.speaks != "trainer" or (not _is_enabled(found) and named is None):
             continue
         if kind is None or kind == type_:
             continue
-        words = option if _on(found) else f"{option[2:]}={named.keywords[option[2:]]}" if named else option
+        words = option if _is_enabled(found) else f"{option[2:]}={named.keywords[option[2:]]}" if named else option
         return finding(
             script,
-            _spot(None if _on(found) else named),
-            f"{words}, but the config says distributed_type: {kind}",
-            Fix(f"Leave it out, and have distributed_type: {type_} in {config.path}.", ("mgpu configure",)),
+            _report_position(None if _is_enabled(found) else named),
+            f"{words}, but the config sets distributed_type: {kind}",
+            Fix(f"Remove it, and set distributed_type: {type_} in {config.path}.", ("mgpu configure",)),
             config=kind,
         )
-    return Ok("what shards the model is left to the config")
+    return Ok("the script does not set how the model is sharded")
 
 
 @check(Severity.WARNING, source=_ACCELERATOR)
 def script_accumulation_contradicts_config(script: Script, config: Config) -> Answer:
-    """The script accumulates gradients over another number of steps than the config.
+    """The script and the config set different numbers of gradient accumulation steps.
 
-    Why: The batch of an optimizer step is then another than one of the two computes with: learning rate, schedule and
-    logs are for the wrong batch, or DeepSpeed stops because they differ.
-    More: accelerate takes the config's number, which comes in the environment, and not the script's.
+    Why: The effective batch size differs from what one of them expects, so learning rate, schedule and logs do not
+    match it, or DeepSpeed stops because the numbers differ.
+    More: accelerate uses the config's number, which it gets from the environment, not the script's.
 
-    Fix: Say the same in both, or leave it to the config.
+    Fix: Set the same number in both, or omit it in the script.
     """
     section = config.values.get("deepspeed_config")
     own = section.get(_STEPS) if isinstance(section, dict) else None
     if type(own) is not int:
-        return Ok("the config leaves gradient accumulation open")
+        return Ok("the config does not set gradient accumulation")
     found = _option(script, f"--{_STEPS}", "--gradient-accumulation-steps")
     places: list[tuple[str, str, ScriptCall | None]] = []
     if found and found[1]:
         places.append((found[1], f"{found[0]} {found[1]}", None))
-    told = [(call.keywords.get(_STEPS), call) for call in calls(script, rf"accelerate\.Accelerator|{_ARGUMENTS}")]
-    places += [(value, f"{_STEPS}={value}", call) for value, call in told if value]
+    keywords = [(call.keywords.get(_STEPS), call) for call in calls(script, rf"accelerate\.Accelerator|{_ARGUMENTS}")]
+    places += [(value, f"{_STEPS}={value}", call) for value, call in keywords if value]
     for value, words, where in places:
         if re.fullmatch(r"\d+", value) and int(value) != own:
             return finding(
                 script,
-                _spot(where),
-                f"{words}, but the config says {own}",
+                _report_position(where),
+                f"{words}, but the config sets {own}",
                 Fix(f"Write the same number in both: {own}, or {_STEPS}: {value} in {config.path}."),
                 config=own,
             )

@@ -1,4 +1,4 @@
-"""Do the ranks find each other as their launcher means it, and part in good order?"""
+"""Does the script use the launcher's rendezvous, and shut down its process group?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall
 
-from ._calls import FRAMEWORKS, INIT, TORCHRUN, calls, finding, given, sets, text_of
+from ._calls import FRAMEWORKS, INIT, TORCHRUN, argument, calls, finding, sets, text_of
 
 SPAWNS = r"torch\.multiprocessing\.(?:spawn|start_processes)"
 _DESTROYS = r".*destroy_process_group"
@@ -16,7 +16,7 @@ _MEETING = r"os\.environ\['(MASTER_PORT|MASTER_ADDR)'\]"
 
 
 def spawns(script: Script) -> list[ScriptCall]:
-    """Where a script starts its ranks itself, whatever it is told."""
+    """Return the calls with which a script always starts its ranks itself."""
     found = calls(script, SPAWNS) + calls(script, r"accelerate\.(?:notebook_launcher|debug_launcher)")
     return [call for call in found if not call.guards and not call.conditions]
 
@@ -25,15 +25,15 @@ def spawns(script: Script) -> list[ScriptCall]:
 def script_starts_its_own_ranks(script: Script) -> Answer:
     """The script starts its ranks itself.
 
-    Why: A launcher starts this script once a GPU, and each of these would start as many processes again: they fight for
-    the same GPUs and the same port.
+    Why: A launcher starts this script once per GPU, and each copy would start its own set of processes. They conflict
+    over the same GPUs and the same port.
 
     Fix: Start it without a launcher.
     More: Or call its function once and let the launcher start the ranks.
     """
     found = spawns(script)
     if not found:
-        return Ok("the ranks are left to the launcher")
+        return Ok("the launcher starts the ranks")
     call = found[0]
     return finding(
         script,
@@ -51,65 +51,65 @@ def script_starts_its_own_ranks(script: Script) -> Answer:
 
 @check(Severity.WARNING, source="measured torch 2.13 CPU 2026-11")
 def script_meeting_point_fixed(script: Script) -> Answer:
-    """The script decides by itself where its ranks meet.
+    """The script sets its own rendezvous address.
 
-    Why: A launcher tells them in MASTER_ADDR and MASTER_PORT and keeps the store there; at any other port nobody
-    listens, so init_process_group waits until its timeout. Two runs on one machine meet each other, several machines
-    never.
+    Why: A launcher sets MASTER_ADDR and MASTER_PORT, and its store listens there. No process listens on any other port,
+    so init_process_group waits until its timeout. Two runs on one machine would conflict, and several nodes cannot
+    connect.
 
-    Fix: Take the address out; init_process_group("nccl") reads the launcher's.
+    Fix: Remove the address. init_process_group("nccl") reads the launcher's.
     """
     if spawns(script) or calls(script, SPAWNS):
         return Ok("the script starts its ranks itself")
     why = (
-        "A launcher tells the ranks where to meet, in MASTER_ADDR and MASTER_PORT, and keeps the store there. At any "
-        "other place nobody listens: init_process_group waits until its timeout."
+        "A launcher sets MASTER_ADDR and MASTER_PORT, and its store listens there. No process listens on any other "
+        "address, so init_process_group waits until its timeout."
     )
     for call in calls(script, rf"{re.escape(INIT)}|deepspeed\.init_distributed"):
-        method = text_of(given(call, 1, "init_method")) or ""
+        method = text_of(argument(call, 1, "init_method")) or ""
         if method.startswith("tcp://") and "single" not in call.guards:
-            backend = text_of(given(call, 0, "backend")) or "nccl"
+            backend = text_of(argument(call, 0, "backend")) or "nccl"
             fix = Fix(
-                "Leave init_method, rank and world_size out: all three come from the launcher.",
+                "Omit init_method, rank and world_size: all three come from the launcher.",
                 (python('dist.init_process_group("{:id}")', backend),),
             )
             return finding(script, call, f"init_method is fixed: {method}", fix, why=why)
     for one in sets(script, _MEETING):
-        tells_port = one.target.startswith("os.environ['MASTER_PORT")
+        sets_port = one.target.startswith("os.environ['MASTER_PORT")
         unless = any(word in condition for condition in one.conditions for word in ("MASTER", "environ", "RANK"))
         if text_of(one.value) is None or unless or {"single", "some"} & set(one.guards) or script.speaks is None:
             continue
         others = [other for other in sets(script, _MEETING) if other is not one]
-        if tells_port or any("PORT" in other.target for other in others):
+        if sets_port or any("PORT" in other.target for other in others):
             name = one.target[12:-2]
             fix = Fix(
-                "Take the line out, or leave it to the launcher where there is one.",
+                "Remove the line, or set only a default.",
                 (python("os.environ.setdefault('{:name}', '{:host}')", name, text_of(one.value)),),
             )
             return finding(script, one, f"{name} is overwritten with {text_of(one.value)}", fix, others, why=why)
-    return Ok("where the ranks meet is left to the launcher")
+    return Ok("the launcher sets the rendezvous address")
 
 
 @check(Severity.INFO, source="https://docs.pytorch.org/docs/stable/distributed.html#shutdown")
 def script_group_not_ended(script: Script) -> Answer:
-    """The script starts a process group and never ends it.
+    """The script starts a process group but never destroys it.
 
-    Why: torch warns "process group has NOT been destroyed", and a rank that ends early can make the others hang or
-    report an error after a good run.
-    More: NCCL's threads and buffers are left to the end of the process.
+    Why: torch warns "process group has NOT been destroyed", and a rank that exits early can make the others hang or
+    report an error after a successful run.
+    More: NCCL's threads and buffers stay until the process exits.
 
-    Fix: End it as the last thing of the script.
+    Fix: Destroy it at the end of the script.
     """
     found = calls(script, re.escape(INIT))
     if not found or script.speaks in FRAMEWORKS:
         return Ok("no process group is started by hand")
     if ended := calls(script, _DESTROYS):
-        return Ok(f"the process group is ended in line {ended[0].line}")
+        return Ok(f"the process group is destroyed in line {ended[0].line}")
     if script.cut or script.unread:
-        return Ok("not everything it imports was read")
+        return Ok("not all imported modules were read")
     return finding(
         script,
         found[0],
-        "the process group is started here and never ended",
+        "the process group is started here but never destroyed",
         commands("torch.distributed.destroy_process_group()"),
     )

@@ -1,4 +1,4 @@
-"""Does the script take part in what a launcher starts?"""
+"""Does the script work with a launcher?"""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from mgpu.snapshot import Script
 
 from .. import _shadowing as shadowing
 from ._calls import TORCHRUN, calls, finding
-from ._rank_paths import backward as gradients
-from ._rank_paths import in_use
+from ._rank_paths import backward_calls, visibly_called
 
 _SPAWN = "https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods"
 _MIGRATION = "https://huggingface.co/docs/accelerate/en/basic_tutorials/migration"
@@ -20,42 +19,42 @@ _LOCAL_RANK = ("--local_rank", "--local-rank")
 
 @check(Severity.WARNING, source=shadowing.SYS_PATH)
 def script_folder_hides_module(script: Script) -> Answer:
-    """A file or package beside the script has the name of a module that training imports.
+    """A file or package next to the script has the name of a module that training imports.
 
-    Why: the folder of the script comes first on the sys.path of every rank, with every launcher and without one. A
-    `random.py` or `accelerate/` in it is imported instead of the real module, also by torch: "partially initialized
-    module", "has no attribute".
+    Why: The script's folder comes first in the sys.path of every rank, with or without a launcher. A `random.py` or
+    `accelerate/` in it is imported instead of the real module, even by torch: "partially initialized module", "has no
+    attribute".
 
-    Fix: give it another name, or keep the script in another folder.
+    Fix: Rename it, or move the script to another folder.
     """
     if not script.shadowed:
-        return Ok("no file or folder beside the script hides a module")
+        return Ok("no file or folder next to the script hides a module")
     return shadowing.problem(
         script.shadowed,
-        "Every rank imports that instead of the module, since the folder of its script is first on its sys.path; so "
-        "does everything that torch imports.",
+        "Every rank imports it instead of the module, because the script's folder comes first in sys.path. Modules "
+        "that torch imports are affected too.",
         Place(script.path, None),
     )
 
 
 @check(Severity.WARNING, source=_MIGRATION, because_of=("script_uses_data_parallel",))
 def script_trains_alone(script: Script) -> Answer:
-    """The script trains, and nothing in it makes the ranks train together.
+    """The script trains, but nothing in it makes the ranks train together.
 
-    Why: A launcher starts the script once a GPU. Without either, every rank trains a model of its own on all the data:
-    it takes as long as on one GPU, and all write the same files.
+    Why: A launcher starts the script once per GPU. Without accelerate or DDP, every rank trains its own model on all
+    the data. That takes as long as on one GPU, and all ranks write the same files.
 
-    Fix: Let accelerate do it: make one Accelerator, hand it everything, and replace this line.
+    Fix: Use accelerate: create an Accelerator, prepare everything with it, and replace this line.
     More: Or wrap the model with DDP.
     """
     if script.speaks != "nothing":
-        return Ok(f"it speaks {script.speaks}" if script.speaks else "it is not certain how it trains")
-    found = [call for call in gradients(script) if call.loops]
+        return Ok(f"the script uses {script.speaks}" if script.speaks else "how the script trains is not known")
+    found = [call for call in backward_calls(script) if call.loops]
     if not found:
-        return Ok("no training loop is seen")
-    used = in_use(script, found)
+        return Ok("no visible training loop")
+    used = visibly_called(script, found)
     if not used and not script.main_guard:
-        return Ok("it holds functions that train, and calls none of them: another script does")
+        return Ok("it only defines training functions for other scripts")
     backward = (used or found)[0]
     return finding(
         script,
@@ -76,12 +75,12 @@ def script_trains_alone(script: Script) -> Answer:
 
 @check(Severity.WARNING, source=TORCHRUN)
 def script_expects_local_rank_argument(script: Script) -> Answer:
-    """The script waits for --local_rank, which torchrun and accelerate do not give.
+    """The script expects --local_rank, which torchrun and accelerate do not pass.
 
-    Why: Only the old torch.distributed.launch gave it; now every rank sees the default, and all of them use the same
+    Why: Only the old torch.distributed.launch passed it. Now every rank gets the default, and all of them use the same
     GPU or train alone.
 
-    Fix: Read it from the environment, where every launcher puts it.
+    Fix: Read it from the environment, where every launcher sets it.
     """
     options = [option for option in script.options if set(option.names) & set(_LOCAL_RANK)]
     if not options or script.speaks != "ddp":
@@ -92,7 +91,7 @@ def script_expects_local_rank_argument(script: Script) -> Answer:
     if any("LOCAL_RANK" in value for value in values) or any(one.target.endswith("local_rank") for one in script.sets):
         return Ok("LOCAL_RANK is read from the environment")
     if any(target.endswith("local_rank") for call in script.calls for target in call.targets):
-        return Ok("the local rank is taken from elsewhere")
+        return Ok("the local rank comes from elsewhere")
     used = [c for c in script.calls if any("local_rank" in value for value in (*c.arguments, *c.keywords.values()))]
     if not [call for call in used if call.name != option.names[0] and not call.name.endswith(".add_argument")]:
         return Ok("the argument is not used")
@@ -100,16 +99,16 @@ def script_expects_local_rank_argument(script: Script) -> Answer:
     return finding(
         script,
         option,
-        f"{name} is not given by torchrun or accelerate",
+        f"{name} is not passed by torchrun or accelerate",
         commands(
             python("parser.add_argument('{:option}', type=int, default=int(os.environ.get('LOCAL_RANK', 0)))", name)
         ),
-        why="Only the old torch.distributed.launch gave it. Now every rank sees the default"
-        f"{_default(option.default)}: all of them use the same GPU, or train alone.",
+        why="Only the old torch.distributed.launch passed it. Now every rank gets the default"
+        f"{_default_text(option.default)}: all of them use the same GPU, or train alone.",
     )
 
 
-def _default(value: str | None) -> str:
+def _default_text(value: str | None) -> str:
     return f" ({value})" if value else ""
 
 
@@ -117,14 +116,14 @@ def _default(value: str | None) -> str:
 def script_spawns_without_main_guard(script: Script) -> Answer:
     """The script spawns processes at its top level.
 
-    Why: A spawned process imports the script again, and would spawn as well: Python stops with "An attempt has been
-    made to start a new process before the current process has finished its bootstrapping phase".
+    Why: A spawned process imports the script again, and would also spawn processes. Python stops with "An attempt has
+    been made to start a new process before the current process has finished its bootstrapping phase".
 
     Fix: Put it under a guard.
     More: if __name__ == "__main__".
     """
     if script.main_guard:
-        return Ok("the start is under if __name__ == '__main__'")
+        return Ok("the entry point is under if __name__ == '__main__'")
     for call in calls(script, r"torch\.multiprocessing\.(?:spawn|start_processes)"):
         if not call.function and not call.file:
             return finding(

@@ -1,4 +1,4 @@
-"""Is the wrapped model the one that is trained, and asked only for what its wrapper has?"""
+"""Is the wrapped model the one that is trained, and does the wrapper have the methods that are called?"""
 
 from __future__ import annotations
 
@@ -7,21 +7,32 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall
+from mgpu.text import counted
 
 from ._calls import DDP, calls, finding
-from ._rank_paths import ONE_RANK, PREPARED, WRAPPED, by_hand, in_use, own_loop, speaking, training_loops, words
+from ._rank_paths import (
+    ONE_RANK,
+    PREPARED,
+    WRAPPED,
+    by_hand,
+    dotted_names,
+    own_loop,
+    requires_kind,
+    training_loops,
+    visibly_called,
+)
 
-# Of models in transformers, peft and diffusers; a wrapper passes on forward() alone (and accelerate no other either).
+# Methods of models in transformers, peft and diffusers. A wrapper forwards only forward(), and so does accelerate.
 _OF_MODELS = (
     "generate|save_pretrained|push_to_hub|resize_token_embeddings|gradient_checkpointing_enable|merge_and_unload"
     "|enable_input_require_grads|print_trainable_parameters|get_input_embeddings|get_output_embeddings"
     "|disable_adapter|set_adapter|load_adapter|tie_weights|enable_gradient_checkpointing"
     "|enable_xformers_memory_efficient_attention|freeze_feature_encoder"
 )
-# DeepSpeed's engine and FSDP hand on what they do not have; fully_shard wraps nothing.
-_HANDS_ON = re.compile(r"fsdp|deepspeed|fully_?shard|parallelism_config|zero_?stage|megatron", re.IGNORECASE)
+# DeepSpeed's engine and FSDP forward methods that they do not have; fully_shard wraps nothing.
+_FORWARDS = re.compile(r"fsdp|deepspeed|fully_?shard|parallelism_config|zero_?stage|megatron", re.IGNORECASE)
 _ASKS_FIRST = re.compile(r"hasattr|isinstance|TPU|XLA|distributed_type|loss_scaler is None|module")
-# What DistributedDataParallel itself has (torch 2.13), and DeepSpeed's engine, which a script may have in its place.
+# Methods of DistributedDataParallel (torch 2.13), and of DeepSpeed's engine, which a script may use instead.
 _OF_WRAPPER = re.compile(
     r"T_destination|add_module|apply|backward|bfloat16|buffers|call_super_init|children|compile|cpu|cuda|double"
     r"|dump_patches|eval|extra_repr|float|forward|gather|get_buffer|get_extra_state|get_parameter|get_submodule|half"
@@ -37,24 +48,24 @@ _OF_WRAPPER = re.compile(
 
 @check(Severity.INFO, source="https://github.com/pytorch/pytorch/issues/54059", given=by_hand)
 def script_wrapped_model_on_one_rank(script: Script) -> Answer:
-    """The wrapped model is called on rank 0 alone.
+    """The wrapped model is called only on rank 0.
 
-    Why: DistributedDataParallel broadcasts the model's buffers in each call, also in evaluation: rank 0 waits for the
-    others (a model without buffers goes through).
-    More: The others are at another collective: the run hangs, or its numbers are mixed. FSDP gathers the weights in the
+    Why: DistributedDataParallel broadcasts the model's buffers in each call, even in evaluation, so rank 0 waits for
+    the others (unless the model has no buffers).
+    More: The others are in another collective, so the run hangs or data gets mixed up. FSDP gathers the weights in the
     same way.
 
-    Fix: Call the model inside where one rank evaluates, or evaluate on every rank and reduce.
-    More: The model inside is model.module.
+    Fix: Call the inner model on that rank, or evaluate on every rank and reduce.
+    More: The inner model is model.module.
     """
-    wrapped = in_use(script, calls(script, WRAPPED))
+    wrapped = visibly_called(script, calls(script, WRAPPED))
     if not wrapped:
-        return Ok("no wrapped model is called in the open")
+        return Ok("no visible call of a wrapped model")
     wrong = [call for call in wrapped if ONE_RANK.intersection(call.guards) and "single" not in call.guards]
     if not wrong:
-        return Ok(f"{len(wrapped)} calls of the wrapped model, none of them on one rank only")
+        return Ok(f"{counted(len(wrapped), 'call')} of the wrapped model, none on one rank only")
     return finding(
-        script, wrong[0], "the wrapped model is called on rank 0 alone", commands("model.module(...)"), wrong[1:]
+        script, wrong[0], "the wrapped model is called only on rank 0", commands("model.module(...)"), wrong[1:]
     )
 
 
@@ -62,18 +73,18 @@ def script_wrapped_model_on_one_rank(script: Script) -> Answer:
 def script_method_of_wrapped_model(script: Script) -> Answer:
     """A method of the model is called on its wrapper.
 
-    Why: DistributedDataParallel passes on forward() and nothing else. On one GPU accelerate does not wrap, and the
-    script works; on several it ends with AttributeError: 'DistributedDataParallel' object has no attribute.
+    Why: DistributedDataParallel only forwards forward(). On one GPU, accelerate does not wrap the model and the script
+    works. On several, it stops with AttributeError: 'DistributedDataParallel' object has no attribute.
 
-    Fix: Call it on the model inside.
+    Fix: Call it on the inner model.
     More: accelerator.unwrap_model(model).generate(...), or model.module.generate(...).
     """
-    methods = in_use(script, calls(script, rf"(?:{PREPARED}|{re.escape(DDP)}\(\))\.\w+"))
-    if _hands_on(script):
-        return Skip("with FSDP or DeepSpeed the wrapper hands on the model's methods")
-    wrong = [call for call in methods if _lacks(call)]
+    methods = visibly_called(script, calls(script, rf"(?:{PREPARED}|{re.escape(DDP)}\(\))\.\w+"))
+    if _has_forwarding_wrapper(script):
+        return Skip("with FSDP or DeepSpeed, the wrapper forwards the model's methods")
+    wrong = [call for call in methods if _lacks_method(call)]
     if not wrong:
-        return Ok(f"{len(methods)} calls of methods, of the wrapper's own")
+        return Ok(f"{counted(len(methods), 'method call')}, all of methods that the wrapper has")
     what = wrong[0].name.rpartition(".")[2]
     made = python("model.module.{:dotted}(...)", what)
     if "accelerate" in wrong[0].name:
@@ -81,15 +92,15 @@ def script_method_of_wrapped_model(script: Script) -> Answer:
     return finding(
         script,
         wrong[0],
-        f"{what}() is called on the wrapped model, which has none",
+        f"{what}() is called on the wrapped model, which does not have it",
         commands(made),
         wrong[1:],
         why=f"On several GPUs: AttributeError: 'DistributedDataParallel' object has no attribute '{what}'.",
     )
 
 
-def _lacks(call: ScriptCall) -> bool:
-    """Whether the wrapper has no such method: of what accelerate has prepared, only those of models are known."""
+def _lacks_method(call: ScriptCall) -> bool:
+    """Whether the wrapper lacks the method; for models prepared by accelerate, only known model methods count."""
     name = call.name.rpartition(".")[2]
     if call.name.startswith("accelerate"):
         known = not re.fullmatch(_OF_MODELS, name)
@@ -98,19 +109,20 @@ def _lacks(call: ScriptCall) -> bool:
     return not known and "single" not in call.guards and not any(_ASKS_FIRST.search(text) for text in call.conditions)
 
 
-def _hands_on(script: Script) -> bool:
-    """Whether the script is written for a wrapper that has the model's methods."""
+def _has_forwarding_wrapper(script: Script) -> bool:
+    """Whether the script uses a wrapper that forwards the model's methods."""
     texts = [text for one in script.sets for text in (one.target, one.value)]
     texts += [text for call in script.calls for text in (call.name, *call.keywords, *call.keywords.values())]
-    return any(_HANDS_ON.search(text) for text in (*texts, *script.imports))
+    return any(_FORWARDS.search(text) for text in (*texts, *script.imports))
 
 
-@check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/notes/ddp.html", given=speaking("ddp"))
+@check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/notes/ddp.html", given=requires_kind("ddp"))
 def script_wrapped_model_not_used(script: Script) -> Answer:
-    """The model is wrapped in DistributedDataParallel, but it is the bare one that is trained.
+    """The model is wrapped in DistributedDataParallel, but the unwrapped model is trained.
 
-    Why: The wrapper averages the gradients; the bare model gives every rank its own, and N models drift apart.
-    More: The one that is saved has seen 1/N of the data.
+    Why: Only the wrapper averages the gradients. With the unwrapped model, every rank has its own, and N models
+    diverge.
+    More: The saved model has seen 1/N of the data.
 
     Fix: Call the wrapper in the training loop.
     """
@@ -120,31 +132,33 @@ def script_wrapped_model_not_used(script: Script) -> Answer:
         if len(call.targets) == 1 and "".join(call.written[:1]).isidentifier() and call.written[0] not in call.targets
     ]
     loops = training_loops(script)
-    wrong = [call for call in wrappers if not _used(script, call) and _bare_trained(script, call, loops)]
+    wrong = [
+        call for call in wrappers if not _is_wrapper_used(script, call) and _trains_unwrapped_model(script, call, loops)
+    ]
     if not wrong or script.cut:
-        return Ok(f"{len(calls(script, re.escape(DDP)))} models are wrapped")
+        return Ok(f"{counted(len(calls(script, re.escape(DDP))), 'wrapped model')}")
     wrapped, bare = wrong[0].targets[0], wrong[0].written[0]
     return finding(
         script,
         wrong[0],
-        f"{wrapped} is made and never called: the training loop calls {bare}",
-        Fix(f"Call the wrapper in place of {bare}(...) in the training loop.", (python("{:dotted}(...)", wrapped),)),
+        f"{wrapped} is created but never called: the training loop calls {bare}",
+        Fix(f"Call the wrapper instead of {bare}(...) in the training loop.", (python("{:dotted}(...)", wrapped),)),
     )
 
 
-def _used(script: Script, wrapper: ScriptCall) -> bool:
-    """Whether the wrapper is called or handed on anywhere."""
+def _is_wrapper_used(script: Script, wrapper: ScriptCall) -> bool:
+    """Whether the wrapper is called or passed on anywhere."""
     name = wrapper.targets[0]
     others = [call for call in script.calls if call is not wrapper]
     return (
         any(call.name == f"{DDP}()" for call in others)
-        or any(name in words(call.written) for call in others)
-        or any(name in words([one.value]) for one in script.sets)
+        or any(name in dotted_names(call.written) for call in others)
+        or any(name in dotted_names([one.value]) for one in script.sets)
     )
 
 
-def _bare_trained(script: Script, wrapper: ScriptCall, loops: set[int]) -> bool:
-    """Whether what is wrapped is called where gradients are computed."""
+def _trains_unwrapped_model(script: Script, wrapper: ScriptCall, loops: set[int]) -> bool:
+    """Whether the unwrapped model is called in a loop that computes gradients."""
     made = f"{wrapper.arguments[0]}" if wrapper.arguments else ""
     return made.endswith("()") and any(
         call.name == made and call.function == wrapper.function and loops.intersection(call.loops)

@@ -1,4 +1,4 @@
-"""Could the script be read at all?"""
+"""Can the script be parsed?"""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from mgpu.snapshot import Script
 
 @check(Severity.WARNING, source="https://docs.python.org/3/library/ast.html", tags=("unreadable",))
 def script_does_not_compile(script: Script) -> Answer:
-    """The script is not Python that can be read.
+    """The script is not valid Python.
 
-    Why: Every rank would stop at once with the same error, and nothing else in the script could be looked at.
+    Why: Every rank would stop immediately with the same error, and mgpu could not check the rest of the script.
 
-    Fix: Mend the line; python -m py_compile shows the same.
+    Fix: Correct the line, and check with python -m py_compile.
     """
     if script.error is None:
         return Ok(f"{script.lines:,} lines, {1 + len(script.files)} file{'s' * bool(script.files)}")
     where = f"line {script.error_line}: " if script.error_line else ""
     return Problem(
         f"{where}{script.error}",
-        fix=Fix(f"Mend {'the line' if script.error_line else 'the file'}; python -m py_compile FILE shows the same."),
+        fix=Fix(
+            f"Correct {'the line' if script.error_line else 'the file'}, and check with python -m py_compile FILE."
+        ),
         place=Place(script.path, script.error_line),
     )

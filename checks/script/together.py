@@ -1,4 +1,4 @@
-"""Is what all ranks must do together done by all of them?"""
+"""Do all ranks take part in the operations that need all of them?"""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.snapshot import Config, Script, ScriptCall, ScriptJump
+from mgpu.text import counted
 
-from ._calls import calls, finding, given, unpacks
-from ._rank_paths import ONE_RANK, in_use, own_loop, training_loops, trains, with_accelerate
-from ._rank_paths import backward as backward_of
+from ._calls import argument, calls, finding, unpacks
+from ._rank_paths import ONE_RANK, backward_calls, own_loop, training_loops, trains, visibly_called, with_accelerate
 
 _COLLECTIVE_FUNCTIONS = "https://docs.pytorch.org/docs/stable/distributed.html#collective-functions"
 _COLLECTIVES = (
@@ -19,52 +19,52 @@ _COLLECTIVES = (
     r"(?:gather|gather_for_metrics|reduce|pad_across_processes|wait_for_everyone)"
     r"|accelerate\.utils\.(?:gather|gather_object|broadcast|broadcast_object_list|reduce|wait_for_everyone)"
 )
-# Where each of them takes a group of ranks, by place.
+# The position of each one's group argument.
 _GROUP = {"barrier": 0, "all_reduce": 2, "broadcast": 2, "reduce": 3, "all_gather": 2, "gather": 3, "scatter": 3}
-# By what ranks come to the same decision.
+# Calls with which ranks agree on a decision.
 _AGREES = re.compile(r"all_reduce|all_gather|broadcast|check_trigger|(?:reduce|gather)\w*$")
-_NO_NUMBER = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite")
+_NOT_FINITE = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite")
 _EARLY = re.compile(r"early_?stop|patience|should_stop", re.IGNORECASE)
 _SHARDED = frozenset({"FSDP", "DEEPSPEED", "MEGATRON_LM"})
 
 
 @check(Severity.WARNING, source=_COLLECTIVE_FUNCTIONS, given=own_loop)
 def script_collective_on_one_rank(script: Script) -> Answer:
-    """A collective is called where only some ranks come.
+    """A collective is called on some ranks only.
 
-    Why: A collective ends when every rank has called it; here the others pass by, and rank 0 waits for its timeout.
-    More: Its timeout is 10 minutes with NCCL; or its call is matched with another one of the others and gives wrong
-    numbers.
+    Why: A collective completes only when every rank has called it. Here, rank 0 waits for the others until its timeout.
+    More: The timeout is 10 minutes with NCCL. Or the call matches a different one of the other ranks, and the results
+    are wrong.
 
-    Fix: Call it on every rank, and keep only what is printed or saved under the condition.
+    Fix: Call it on every rank, and keep only printing or saving under the condition.
     """
-    collectives = in_use(script, calls(script, _COLLECTIVES))
+    collectives = visibly_called(script, calls(script, _COLLECTIVES))
     if not collectives:
-        return Ok("no collective is called in the open")
+        return Ok("no visible collective")
     alone = [call for call in collectives if ONE_RANK.intersection(call.guards) and "single" not in call.guards]
-    wrong = [call for call in alone if not _of_a_group(call) and not _elsewhere_too(call, collectives)]
+    wrong = [call for call in alone if not _has_group(call) and not _is_in_other_branch(call, collectives)]
     if not wrong:
-        return Ok(f"{len(collectives)} calls of collectives, none of them on one rank only")
+        return Ok(f"{counted(len(collectives), 'collective')}, none on one rank only")
     what = wrong[0].name.rpartition(".")[2]
     return finding(
         script,
         wrong[0],
-        f"{what}() is called on rank 0 alone: it waits for the others",
-        Fix(f"Call {what}() outside of the condition, on every rank; keep what is printed or saved inside."),
+        f"{what}() is called only on rank 0, which waits for the others",
+        Fix(f"Call {what}() on every rank, outside the condition. Keep printing or saving inside."),
         wrong[1:],
     )
 
 
-def _of_a_group(call: ScriptCall) -> bool:
-    """Whether the collective is that of some ranks only, so far as can be seen."""
+def _has_group(call: ScriptCall) -> bool:
+    """Whether the collective visibly has a group of only some ranks."""
     name = call.name.rpartition(".")[2]
     placed = name in _GROUP and call.name.startswith("torch.")
-    group = given(call, _GROUP[name], "group") if placed else call.keywords.get("group")
+    group = argument(call, _GROUP[name], "group") if placed else call.keywords.get("group")
     return group not in (None, "None") or unpacks(call)
 
 
-def _elsewhere_too(call: ScriptCall, collectives: list[ScriptCall]) -> bool:
-    """Whether the other ranks call the same on the other side of a condition."""
+def _is_in_other_branch(call: ScriptCall, collectives: list[ScriptCall]) -> bool:
+    """Whether the other ranks call the same collective in the other branch."""
     mine = call.name.rpartition(".")[2]
     others = [other for other in collectives if {"not_main", "some"} & set(other.guards)]
     return any(
@@ -75,86 +75,91 @@ def _elsewhere_too(call: ScriptCall, collectives: list[ScriptCall]) -> bool:
 
 @check(Severity.WARNING, source="https://github.com/huggingface/accelerate/issues/2000", given=with_accelerate)
 def script_state_saved_on_one_rank(script: Script, config: Config) -> Answer:
-    """With sharded weights the state is saved on the main process only.
+    """Sharded weights are saved on the main process only.
 
-    Why: Every rank holds a part of the weights; the main process waits for parts that nobody sends.
-    More: So it is with FSDP and DeepSpeed: the timeout ends the run at its first checkpoint.
+    Why: Every rank has a shard of the weights, and the main process waits for shards that the others never send.
+    More: With FSDP and DeepSpeed, the run times out at its first checkpoint.
 
-    Fix: Call save_state (or get_state_dict) on every process; accelerate writes each file once.
+    Fix: Call save_state (or get_state_dict) on every process. accelerate writes each file once.
     """
     if config.distributed_type not in _SHARDED:
-        return Skip(f"with distributed_type {config.distributed_type} every rank has all of the weights")
-    saves = in_use(script, calls(script, r"accelerate\.Accelerator\(\)\.(?:save_state|get_state_dict|save_model)"))
+        return Skip(f"with distributed_type {config.distributed_type}, every rank has all weights")
+    saves = visibly_called(
+        script, calls(script, r"accelerate\.Accelerator\(\)\.(?:save_state|get_state_dict|save_model)")
+    )
     wrong = [call for call in saves if ONE_RANK.intersection(call.guards) and "single" not in call.guards]
     if not wrong:
-        return Ok(f"{len(saves)} places that save, each on every process" if saves else "accelerate saves nothing here")
+        number = counted(len(saves), "save call")
+        return Ok(f"{number}, each on every process" if saves else "accelerate saves nothing here")
     what = wrong[0].name.rpartition(".")[2]
     return finding(
         script,
         wrong[0],
-        f"accelerator.{what}() on the main process only, with {config.distributed_type}: it waits for the others",
-        Fix(f"Call accelerator.{what}() on every process, outside of the condition."),
+        f"accelerator.{what}() only on the main process, with {config.distributed_type}: it waits for the others",
+        Fix(f"Call accelerator.{what}() on every process, outside the condition."),
         wrong[1:],
     )
 
 
 @check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/notes/ddp.html", given=own_loop)
 def script_rank_skips_backward(script: Script) -> Answer:
-    """A rank can leave out a backward pass, or the rest of them, by a condition of its own.
+    """A rank can skip one or all further backward passes on its own.
 
-    Why: Every backward() averages the gradients with all ranks; one that is a step behind makes the others time out.
-    More: A rank that skips a batch with a bad loss, or leaves the loop because of its rank, is one.
+    Why: Every backward() averages the gradients with all ranks, so a rank that skips one makes the others time out.
+    More: That happens if a rank skips a batch with a bad loss, or leaves the loop because of its rank.
 
-    Fix: Let all ranks decide the same: bring the condition together before it is asked.
-    More: An all_reduce does it.
+    Fix: Let all ranks make the same decision: reduce the condition over the ranks first.
+    More: An all_reduce does that.
     """
     loops = training_loops(script)
     inside = [jump for jump in script.jumps if loops.intersection(jump.loops) and jump.kind in ("continue", "break")]
-    wrong = [jump for jump in inside if _own_reason(script, jump)]
+    wrong = [jump for jump in inside if _depends_on_one_rank(script, jump)]
     if not wrong:
-        return Ok(f"{len(inside)} ways out of a step, none by a condition that only one rank may meet")
+        return Ok(f"{counted(len(inside), 'exit')} from a training step, none that one rank can take alone")
     return finding(
         script,
         wrong[0],
-        f"a rank can {wrong[0].kind} alone: the others wait for it in backward()",
+        f"a rank can {wrong[0].kind} alone, and the others wait for it in backward()",
         commands("dist.all_reduce(bad, op=dist.ReduceOp.MAX)"),
         wrong[1:],
     )
 
 
-def _own_reason(script: Script, jump: ScriptJump) -> bool:
-    """Whether a jump depends on the rank, or comes before backward() and depends on whether this rank's loss is a
-    number: after backward() the gradients, and what is made of them, are the same on all ranks."""
+def _depends_on_one_rank(script: Script, jump: ScriptJump) -> bool:
+    """Whether a jump depends on the rank, or on this rank's loss being finite before backward().
+
+    After backward(), the gradients and everything computed from them are the same on all ranks.
+    """
     loop = jump.loops[-1]
     if any(_AGREES.search(call.name) and loop in call.loops for call in script.calls):
         return False
     around = script.loops[loop].guards if loop < len(script.loops) else ()
     if {"main", "local_main", "not_main"}.intersection(jump.guards) - set(around):
         return True
-    before = all(call.line > jump.line for call in backward_of(script) if loop in call.loops)
-    return before and any(_NO_NUMBER.search(text) and "grad" not in text for text in jump.conditions)
+    before = all(call.line > jump.line for call in backward_calls(script) if loop in call.loops)
+    return before and any(_NOT_FINITE.search(text) and "grad" not in text for text in jump.conditions)
 
 
 @check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/134920", given=own_loop)
 def script_stops_by_its_own_loss(script: Script) -> Answer:
-    """Every rank decides for itself to stop early.
+    """Every rank decides on its own to stop early.
 
-    Why: The validation loss differs from rank to rank; one stops, and the others wait for it until the timeout.
+    Why: The validation loss differs between ranks. If one stops, the others wait for it until the timeout.
 
-    Fix: Reduce the loss over the ranks before it is judged.
+    Fix: Reduce the loss over the ranks before you compare it.
     More: Or decide on rank 0 and broadcast.
     """
-    training = {loop for call in backward_of(script) for loop in call.loops}
+    training = {loop for call in backward_calls(script) for loop in call.loops}
     leaves = [jump for jump in script.jumps if jump.kind == "break" and training.intersection(jump.loops[-1:])]
     stops = [j for j in leaves if "single" not in j.guards and any(_EARLY.search(text) for text in j.conditions)]
     if not stops or not trains(script):
-        return Ok("no early stopping in sight")
+        return Ok("no visible early stopping")
     if any(_AGREES.search(call.name) for call in script.calls):
-        return Ok("the ranks tell each other something")
+        return Ok("the ranks exchange values")
     return finding(
         script,
         stops[0],
-        "every rank decides for itself to stop early",
+        "every rank decides on its own to stop early",
         commands("dist.all_reduce(loss, op=dist.ReduceOp.AVG)"),
         stops[1:],
     )

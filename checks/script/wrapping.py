@@ -1,4 +1,4 @@
-"""Is the model wrapped so that the ranks train together, and well?"""
+"""Is the model wrapped correctly for training on several ranks?"""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from mgpu.snapshot import Script
 
 from ._calls import DDP, DDP_DOC, calls, finding
 
-# Below this many samples a GPU the statistics of batch normalisation get bad (He and Wu, Group Normalization, figure 1:
-# the error rises from 8 down).
+# Below this number of samples per GPU, batch normalization statistics become unreliable (Wu and He, Group
+# Normalization, figure 1: the error rises from 8 downward).
 _FEW_SAMPLES = 16
 _BY_HAND = "model = torch.nn.parallel.DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])"
 
 
 @check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html")
 def script_uses_data_parallel(script: Script) -> Answer:
-    """The script uses DataParallel where a launcher starts one process a GPU.
+    """The script uses DataParallel, although a launcher starts one process per GPU.
 
-    Why: It is meant for one process with several GPUs. Of several ranks each would use all GPUs, nothing is averaged
-    between them, and they run out of memory.
+    Why: It is meant for one process with several GPUs. With several ranks, each rank uses all GPUs, gradients are not
+    averaged between ranks, and the GPUs run out of memory.
 
     Fix: Let accelerate wrap it.
     More: Or use DistributedDataParallel.
@@ -35,46 +35,48 @@ def script_uses_data_parallel(script: Script) -> Answer:
         return finding(
             script,
             call,
-            "DataParallel drives all GPUs from each rank",
+            "DataParallel uses all GPUs from each rank",
             (
                 commands("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"),
                 Fix("Or wrap it by hand.", (_BY_HAND,)),
             ),
         )
-    return Ok("no model is wrapped in DataParallel" if not found else "DataParallel is for a run of one process")
+    return Ok(
+        "no model is wrapped in DataParallel" if not found else "DataParallel is used only in single-process runs"
+    )
 
 
 @check(Severity.INFO, source=DDP_DOC)
 def script_looks_for_unused_parameters(script: Script) -> Answer:
-    """The script has DDP look for unused parameters in every step.
+    """The script makes DDP look for unused parameters in every step.
 
-    Why: It is needed only where some parameters get no gradient (branches that are not taken, frozen in part); else it
-    only costs time, and torch warns that it found none.
-    More: DDP walks the whole graph after each forward pass.
+    Why: It is needed only if some parameters get no gradient (branches that are not taken, partly frozen models).
+    Otherwise it only costs time, and torch warns that it found none.
+    More: DDP traverses the whole graph after each forward pass.
 
-    Fix: Leave it out, unless the run then stops with "Expected to have finished reduction".
+    Fix: Omit it, unless the run then stops with "Expected to have finished reduction".
     """
     for call in calls(script, re.escape(DDP)):
         if call.keywords.get("find_unused_parameters") == "True":
-            return finding(script, call, "find_unused_parameters=True walks the graph in every step")
-    return Ok("DDP does not look for unused parameters, or by an option")
+            return finding(script, call, "find_unused_parameters=True traverses the graph in every step")
+    return Ok("find_unused_parameters is not set to True in the script")
 
 
 @check(Severity.INFO, source="https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html")
 def script_batch_norm_not_synced(script: Script) -> Answer:
-    """The script normalises over small batches, each rank its own.
+    """Batch normalization uses small batches, separately on each rank.
 
-    Why: BatchNorm takes mean and variance of what this GPU has. With so few samples they are noisy, and the model gets
-    worse than with the whole batch on one GPU.
+    Why: BatchNorm computes mean and variance over the batch of one GPU. With so few samples they are noisy, and the
+    model gets worse than with the whole batch on one GPU.
 
-    Fix: Synchronise it, before the model is wrapped.
-    More: SyncBatchNorm does it.
+    Fix: Synchronize it before the model is wrapped.
+    More: SyncBatchNorm does that.
     """
     layers = calls(script, r"torch\.nn\.BatchNorm[123]d")
     if not layers or script.speaks not in ("ddp", "accelerate"):
-        return Ok("no layer normalises over the batch")
+        return Ok("no batch normalization layers")
     if calls(script, r".*convert_sync_batchnorm|torch\.nn\.SyncBatchNorm|.*convert_syncbn_model"):
-        return Ok("batch normalisation is synchronised")
+        return Ok("batch normalization is synchronized")
     sizes = [
         int(v)
         for c in calls(script, r"torch\.utils\.data\.DataLoader")
@@ -82,12 +84,12 @@ def script_batch_norm_not_synced(script: Script) -> Answer:
     ]
     few = [size for size in sizes if 1 < size < _FEW_SAMPLES]
     if not few:
-        return Ok("the batches a GPU are not known to be small")
+        return Ok("no small batch size per GPU found")
     line = "model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)"
     return finding(
         script,
         layers[0],
-        f"batch normalisation over {few[0]} samples, each rank its own",
+        f"batch normalization over {few[0]} samples, separately on each rank",
         commands(line),
         layers[1:],
         batch_size=few[0],

@@ -9,12 +9,13 @@ from tests.checks.sections import DDP, fsdp, fsdp2
 
 CASES = (
     # config_fsdp_key_of_other_version
-    warns("config_fsdp_key_of_other_version", "fsdp_config.fsdp_reshard_after_forward: 'SHARD_GRAD_OP' is not applied"
-        " with FSDP 1: fsdp_sharding_strategy: FULL_SHARD holds", "Write fsdp_sharding_strategy: SHARD_GRAD_OP",
+    warns("config_fsdp_key_of_other_version",
+        "fsdp_config.fsdp_reshard_after_forward: 'SHARD_GRAD_OP' is not applied with FSDP 1: fsdp_sharding_strategy:"
+        " FULL_SHARD applies", "Write fsdp_sharding_strategy: SHARD_GRAD_OP",
         at=(6, 3), config=fsdp("fsdp_reshard_after_forward: SHARD_GRAD_OP")),
     warns("config_fsdp_key_of_other_version", "fsdp_reshard_after_forward: true is not applied with FSDP 1",
         "Write fsdp_version: 2", at=(6, 3), config=fsdp("fsdp_reshard_after_forward: true")),
-    warns("config_fsdp_key_of_other_version", "fsdp_sharding_strategy: NO_SHARD holds", "Delete it", at=(6, 3),
+    warns("config_fsdp_key_of_other_version", "fsdp_sharding_strategy: NO_SHARD applies", "Delete it", at=(6, 3),
         config=fsdp("fsdp_reshard_after_forward: FULL_SHARD", "fsdp_sharding_strategy: NO_SHARD")),
     warns("config_fsdp_key_of_other_version", "fsdp_config.fsdp_sharding_strategy: 'SHARD_GRAD_OP' is not applied with"
         " FSDP 2", "fsdp_reshard_after_forward: false", at=(7, 3),
@@ -25,9 +26,9 @@ CASES = (
         at=(7, 3), config=fsdp2("fsdp_forward_prefetch: true")),
     warns("config_fsdp_key_of_other_version", "fsdp_backward_prefetch: 'BACKWARD_PRE' is not applied", "Delete it",
         at=(7, 3), config=fsdp2("fsdp_backward_prefetch: BACKWARD_PRE")),
-    well("config_fsdp_key_of_other_version", "every key is one of FSDP 1",
+    well("config_fsdp_key_of_other_version", "every key has an effect with FSDP 1",
         config=fsdp("fsdp_reshard_after_forward: FULL_SHARD")),
-    well("config_fsdp_key_of_other_version", "every key is one of FSDP 2", config=fsdp2(
+    well("config_fsdp_key_of_other_version", "every key has an effect with FSDP 2", config=fsdp2(
         "fsdp_use_orig_params: true", "fsdp_forward_prefetch: false", "fsdp_backward_prefetch: NO_PREFETCH",
         "fsdp_sharding_strategy: FULL_SHARD")),
     skips("config_fsdp_key_of_other_version", "no fsdp_config", config=DDP),
@@ -39,7 +40,7 @@ CASES = (
         config=fsdp2("fsdp_sync_module_states: false")),
     fails("config_fsdp_loading_conflict", "which is 'false'", "fsdp_cpu_ram_efficient_loading: false", at=(7, 3),
         config=fsdp("cpu_ram_efficient_loading: 'false'", "sync_module_states: false")),
-    well("config_fsdp_loading_conflict", "fit",
+    well("config_fsdp_loading_conflict", "are consistent",
         config=fsdp("fsdp_cpu_ram_efficient_loading: false", "fsdp_sync_module_states: false")),
     skips("config_fsdp_loading_conflict", "no fsdp_config", config=DDP),
     # config_fsdp_setting_unsupported
@@ -49,11 +50,12 @@ CASES = (
         at=(7, 3), config=fsdp2("fsdp_activation_checkpointing_offload: true")),
     fails("config_fsdp_setting_unsupported", "needs FSDP 2", "fsdp_version: 2", at=(7, 3), config=fsdp(
         "fsdp_activation_checkpointing: true", "fsdp_activation_checkpointing_offload: true")),
-    fails("config_fsdp_setting_unsupported", "fsdp_config: torchao's fp8 does not go with", "loading: false", at=(5, 1),
+    fails("config_fsdp_setting_unsupported", "fsdp_config: torchao's fp8 is incompatible with", "loading: false",
+        at=(5, 1),
         config=fsdp2(precision="fp8", more="fp8_config:\n  backend: AO\n")),
-    fails("config_fsdp_setting_unsupported", "FSDP does not go with MS-AMP's fp8", "TE or AO", at=(6, 3),
+    fails("config_fsdp_setting_unsupported", "FSDP is incompatible with MS-AMP's fp8", "TE or AO", at=(6, 3),
         config=fsdp2(precision="fp8", more="fp8_config:\n  backend: MSAMP\n")),
-    well("config_fsdp_setting_unsupported", "FSDP 1 allows", config=fsdp("fsdp_state_dict_type: LOCAL_STATE_DICT")),
+    well("config_fsdp_setting_unsupported", "FSDP 1 supports", config=fsdp("fsdp_state_dict_type: LOCAL_STATE_DICT")),
     skips("config_fsdp_setting_unsupported", "no fsdp_config", config=DDP),
     # config_fsdp_layer_unreadable
     fails("config_fsdp_layer_unreadable", "fsdp_config.fsdp_transformer_layer_cls_to_wrap: ['A', 'B'] is a list",
@@ -61,7 +63,7 @@ CASES = (
         config=fsdp("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP", "fsdp_transformer_layer_cls_to_wrap: [A, B]")),
     fails("config_fsdp_layer_unreadable", "'' names no class", "Delete it", at=(7, 3),
         config=fsdp("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP", "fsdp_transformer_layer_cls_to_wrap: ''")),
-    fails("config_fsdp_layer_unreadable", "'A, B' has blanks or empty names", "Write A,B", at=(7, 3),
+    fails("config_fsdp_layer_unreadable", "'A, B' has spaces or empty names", "Write A,B", at=(7, 3),
         config=fsdp("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP", "transformer_layer_cls_to_wrap: A, B")),
     well("config_fsdp_layer_unreadable", "A,B",
         config=fsdp("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP", "fsdp_transformer_layer_cls_to_wrap: 'A,B'")),
@@ -76,7 +78,7 @@ CASES = (
     well("config_fsdp_layer_unused", "SIZE_BASED_WRAP", config=fsdp("fsdp_auto_wrap_policy: SIZE_BASED_WRAP")),
     skips("config_fsdp_layer_unused", "no fsdp_config", config=DDP),
     # config_fsdp_layer_unnamed
-    informs("config_fsdp_layer_unnamed", "no layer class is named", "your own model", at=(6, 3),
+    informs("config_fsdp_layer_unnamed", "no layer class is set", "your own model", at=(6, 3),
         config=fsdp("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP")),
     informs("config_fsdp_layer_unnamed", "no fsdp_auto_wrap_policy: the whole model is one FSDP unit", "own model",
         at=(5, 1), config=fsdp("fsdp_version: 2")),
@@ -85,14 +87,14 @@ CASES = (
         config=fsdp("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP", "fsdp_transformer_layer_cls_to_wrap: Block")),
     skips("config_fsdp_layer_unnamed", "no fsdp_config", config=DDP),
     # config_one_rank_splits_nothing
-    informs("config_one_rank_splits_nothing", "FSDP with num_processes: 1 splits nothing", "number of GPUs", at=(2, 1),
+    informs("config_one_rank_splits_nothing", "FSDP with num_processes: 1 shards nothing", "number of GPUs", at=(2, 1),
         config=config("distributed_type: FSDP\nnum_processes: 1\nfsdp_config: {fsdp_version: 2}\n")),
     well("config_one_rank_splits_nothing", "more than one", config=fsdp("fsdp_version: 2")),
-    well("config_one_rank_splits_nothing", "may offload", config=config(
+    well("config_one_rank_splits_nothing", "with offloading", config=config(
         "distributed_type: DEEPSPEED\nnum_processes: 1\ndeepspeed_config: {offload_optimizer_device: cpu}\n")),
-    skips("config_one_rank_splits_nothing", "splits nothing", config=DDP),
+    skips("config_one_rank_splits_nothing", "does not shard", config=DDP),
     # config_fsdp_not_on_cpu
-    warns("config_fsdp_not_on_cpu", "FSDP 2 on the CPU is not applied: the ranks train as plain DDP", "rehearsal",
+    warns("config_fsdp_not_on_cpu", "FSDP 2 on the CPU is not applied: the ranks train as plain DDP", "dry run.",
         at=(1, 1), config=fsdp("fsdp_version: 2"), driver=no_driver()),
     well("config_fsdp_not_on_cpu", "not FSDP 2", config=fsdp("fsdp_version: 1"), driver=no_driver()),
     well("config_fsdp_not_on_cpu", "has NVIDIA GPUs", config=fsdp("fsdp_version: 2")),

@@ -20,7 +20,7 @@ SECTIONS = (
     skips("config_section_unreadable", "not DEEPSPEED", config=of("FSDP", "deepspeed_config", "- zero_stage: 2")),
     skips("config_section_unreadable", "cannot be read", config=BROKEN),
     # config_section_not_mapping
-    warns("config_section_not_mapping", "fsdp_config is a list, not keys with values: accelerate takes none of it",
+    warns("config_section_not_mapping", "fsdp_config is a list, not keys with values: accelerate ignores it",
         "Write fsdp_config:", at=(5, 1), config=of("FSDP", "fsdp_config", "- fsdp_version: 2")),
     warns("config_section_not_mapping", "dynamo_config is 'inductor', not keys", "Write dynamo_config:",
         at=(3, 1), config=config("distributed_type: MULTI_GPU\nnum_processes: 2\ndynamo_config: inductor\n")),
@@ -62,16 +62,17 @@ SECTIONS = (
     skips("config_section_missing", "not known", config=BROKEN),
     # config_section_key_unknown
     warns("config_section_key_unknown",
-        "fsdp_config.fsdp_auto_wrap_polcy is not applied: accelerate does not know it. Did you mean"
+        "fsdp_config.fsdp_auto_wrap_polcy is not applied: accelerate has no such key. Did you mean"
         " fsdp_auto_wrap_policy?", "Write fsdp_auto_wrap_policy", at=(6, 3),
         config=fsdp("fsdp_auto_wrap_polcy: NO_WRAP")),
-    warns("config_section_key_unknown", "deepspeed_config.bf16 is not applied: it belongs into DeepSpeed's own JSON",
+    warns("config_section_key_unknown", "deepspeed_config.bf16 is not applied: it belongs in DeepSpeed's own JSON",
         "deepspeed_config_file names", at=(6, 3), config=zero("bf16:", "  enabled: true")),
-    warns("config_section_key_unknown", "deepspeed_config.zero3_prefetch_bucket_size is not applied: accelerate does"
-        " not know it", "DeepSpeed's own", at=(6, 3), config=zero("zero3_prefetch_bucket_size: 1")),
-    warns("config_section_key_unknown", "fsdp_config.zero_stage is not applied", "It belongs into deepspeed_config",
+    warns("config_section_key_unknown",
+        "deepspeed_config.zero3_prefetch_bucket_size is not applied: accelerate has no such key", "DeepSpeed's own",
+        at=(6, 3), config=zero("zero3_prefetch_bucket_size: 1")),
+    warns("config_section_key_unknown", "fsdp_config.zero_stage is not applied", "Move it to deepspeed_config.",
         at=(6, 3), config=fsdp("zero_stage: 2")),
-    warns("config_section_key_unknown", "fsdp_config.mixed_precision is not applied", "It is a top-level key",
+    warns("config_section_key_unknown", "fsdp_config.mixed_precision is not applied", "Move it to the top level",
         at=(6, 3), config=fsdp("mixed_precision: bf16")),
     warns("config_section_key_unknown", "dynamo_config.dynamo_backnd", "Write dynamo_backend",
         at=(6, 3), config=dynamo("dynamo_backnd: INDUCTOR")),
@@ -83,7 +84,7 @@ SECTIONS = (
     warns("config_section_key_renamed", "fsdp_config.fsdp_backward_prefetch_policy: 'BACKWARD_PRE' is not applied:"
         " accelerate reads fsdp_backward_prefetch", "Write fsdp_backward_prefetch: 'BACKWARD_PRE'",
         at=(6, 3), config=fsdp("fsdp_backward_prefetch_policy: BACKWARD_PRE")),
-    warns("config_section_key_renamed", "which the file has as well", "Delete it", at=(7, 3),
+    warns("config_section_key_renamed", "which the file also sets", "Delete it", at=(7, 3),
         config=fsdp("fsdp_backward_prefetch: BACKWARD_PRE", "fsdp_backward_prefetch_policy: BACKWARD_POST")),
     warns("config_section_key_renamed", "fp8_config.amax_history_length: 16 is not applied: accelerate reads"
         " fp8_amax_history_len", "Write", at=(7, 3), config=fp8("backend: TE", "amax_history_length: 16")),
@@ -91,24 +92,25 @@ SECTIONS = (
         " parallelism_config_dp_shard_size", "Write parallelism_config_dp_shard_size: 4", at=(5, 23),
         config=config("distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\nnum_processes: 4\n"
             "parallelism_config:  {dp_shard_size: 4}\n")),
-    well("config_section_key_renamed", "present name", config=fsdp("fsdp_backward_prefetch: BACKWARD_PRE")),
+    well("config_section_key_renamed", "current name", config=fsdp("fsdp_backward_prefetch: BACKWARD_PRE")),
     skips("config_section_key_renamed", "cannot be read", config=BROKEN),
     # config_section_key_unread
     warns("config_section_key_unread", "fsdp_config.fsdp_limit_all_gathers has no effect", "Delete it",
         at=(6, 3), config=fsdp("fsdp_limit_all_gathers: true")),
     warns("config_section_key_unread", "deepspeed_config.offload_param_nvme_path has no effect", "Delete it",
         at=(6, 3), config=zero("offload_param_nvme_path: /nvme")),
-    well("config_section_key_unread", "read by somebody", config=zero("offload_param_nvme_path:")),
-    well("config_section_key_unread", "read by somebody",
+    well("config_section_key_unread", "every nested key is read", config=zero("offload_param_nvme_path:")),
+    well("config_section_key_unread", "every nested key is read",
         config=zero("offload_param_nvme_path: /nvme", "offload_param_device: nvme")),
     skips("config_section_key_unread", "cannot be read", config=BROKEN),
     # config_section_key_misplaced
-    warns("config_section_key_misplaced", "mpirun_config.num_processes: 8 is a key of the top level: it is applied from"
-        " here and beats num_processes: 4", "at the top level", at=(6, 3),
+    warns("config_section_key_misplaced",
+        "mpirun_config.num_processes: 8 is a top-level key, but is applied from here and overrides num_processes: 4",
+        "at the top level", at=(6, 3),
         config=of("MULTI_CPU", "mpirun_config", "num_processes: 8")),
     warns("config_section_key_misplaced", "deepspeed_config.mixed_precision: 'bf16'", "top level", at=(6, 3),
         config=zero("mixed_precision: bf16")),
-    well("config_section_key_misplaced", "no section has a key", config=zero("zero_stage: 2")),
+    well("config_section_key_misplaced", "no section has a top-level key", config=zero("zero_stage: 2")),
     skips("config_section_key_misplaced", "cannot be read", config=BROKEN),
     # config_section_value_invalid
     fails("config_section_value_invalid", "fsdp_config.fsdp_auto_wrap_policy: 'TRANSFORMER' is not one of"
@@ -127,12 +129,12 @@ SECTIONS = (
     fails("config_section_value_invalid", "deepspeed_config.zero_stage: 2.0 is not a whole number", "Write 2",
         at=(6, 3), config=zero("zero_stage: 2.0")),
     fails("config_section_value_invalid",
-        "deepspeed_config.offload_param_device: YAML reads no without quotes as false",
+        "deepspeed_config.offload_param_device: YAML reads an unquoted no as false",
         "Write 'none'", at=(6, 3), config=zero("offload_param_device: no")),
     fails("config_section_value_invalid", "deepspeed_config.gradient_clipping: 'x' is not a number", "a number",
         at=(6, 3), config=zero("gradient_clipping: x")),
     fails("config_section_value_invalid",
-        "dynamo_config.dynamo_backend: YAML reads no without quotes as false. Did you mean NO?", "Write 'NO'",
+        "dynamo_config.dynamo_backend: YAML reads an unquoted no as false. Did you mean NO?", "Write 'NO'",
         at=(6, 3), config=dynamo("dynamo_backend: no")),
     fails("config_section_value_invalid", "dynamo_config.dynamo_mode: 'fastest' is not one of", "max-autotune",
         at=(7, 3), config=dynamo("dynamo_backend: INDUCTOR", "dynamo_mode: fastest")),
@@ -155,13 +157,13 @@ SECTIONS = (
     # config_section_value_misread
     warns("config_section_value_misread", "deepspeed_config.zero3_save_16bit_model: 'yes' counts as false",
         "true or false", at=(6, 3), config=zero("zero3_save_16bit_model: 'yes'")),
-    well("config_section_value_misread", "as it is written", config=zero("zero3_save_16bit_model: true")),
+    well("config_section_value_misread", "as written", config=zero("zero3_save_16bit_model: true")),
     skips("config_section_value_misread", "cannot be read", config=BROKEN),
 )  # fmt: skip
 
 PARALLEL = (
     # config_parallel_sizes_mismatch
-    fails("config_parallel_sizes_mismatch", "dp_shard 2 = 2, not the 4 ranks of num_processes", "product is 4",
+    fails("config_parallel_sizes_mismatch", "dp_shard 2 = 2, but num_processes is 4", "product is 4",
         at=(6, 3), config=mesh("dp_shard_size: 2")),
     well("config_parallel_sizes_mismatch", "dp_shard 2 x tp 2 = 4 ranks",
         config=mesh("dp_shard_size: 2", "tp_size: 2")),
@@ -173,9 +175,9 @@ PARALLEL = (
     fails("config_parallel_kind_invalid", "dp_replicate 2 x tp 2: tensor or context", "dp_shard_size above 1",
         at=(6, 3),
         config=mesh("dp_replicate_size: 2", "tp_size: 2")),
-    fails("config_parallel_kind_invalid", "FSDP has no dimension to shard along", "Write dp_shard_size", at=(6, 3),
+    fails("config_parallel_kind_invalid", "FSDP has no dimension to shard along", "Set dp_shard_size", at=(6, 3),
         config=mesh("tp_size: 4")),
-    fails("config_parallel_kind_invalid", "does not go with FSDP 1", "fsdp_version: 2", at=(6, 3),
+    fails("config_parallel_kind_invalid", "does not support FSDP 1", "fsdp_version: 2", at=(6, 3),
         config=of("FSDP", "parallelism_config", "parallelism_config_dp_shard_size: 4")),
     well("config_parallel_kind_invalid", "dp_shard 4 with FSDP", config=mesh("dp_shard_size: 4")),
     well("config_parallel_kind_invalid", "all sizes are 1", config=mesh("tp_size: 1", kind="MULTI_GPU")),
@@ -190,17 +192,20 @@ PARALLEL = (
 
 COMPILING = (
     # config_compile_said_twice
-    warns("config_compile_said_twice", "dynamo_config is not applied: the top-level dynamo_backend: 'INDUCTOR' takes"
-        " its place", "Delete the top-level", at=(5, 1),
+    warns("config_compile_said_twice",
+        "dynamo_config is not applied: the top-level dynamo_backend: 'INDUCTOR' replaces it", "Delete the top-level",
+        at=(5, 1),
         config=dynamo("dynamo_mode: max-autotune", more="dynamo_backend: INDUCTOR\n")),
-    well("config_compile_said_twice", "no dynamo_config beside it",
+    well("config_compile_said_twice", "no dynamo_config",
         config=config("distributed_type: MULTI_GPU\nnum_processes: 2\ndynamo_backend: INDUCTOR\n")),
     skips("config_compile_said_twice", "no dynamo_backend", config=dynamo("dynamo_backend: INDUCTOR")),
     # config_compile_off
-    warns("config_compile_off", "dynamo_config.dynamo_mode: 'max-autotune' does nothing without dynamo_backend",
+    warns("config_compile_off", "dynamo_config.dynamo_mode: 'max-autotune' has no effect without dynamo_backend",
         "dynamo_backend: INDUCTOR", at=(6, 3), config=dynamo("dynamo_mode: max-autotune")),
-    well("config_compile_off", "says what it does", config=dynamo("dynamo_mode: default", "dynamo_use_dynamic: false")),
-    well("config_compile_off", "says what it does", config=dynamo("dynamo_backend: 'NO'", "dynamo_mode: max-autotune")),
+    well("config_compile_off", "settings take effect", config=dynamo("dynamo_mode: default",
+        "dynamo_use_dynamic: false")),
+    well("config_compile_off", "settings take effect", config=dynamo("dynamo_backend: 'NO'",
+        "dynamo_mode: max-autotune")),
     skips("config_compile_off", "no dynamo_config", config=DDP),
     # config_fp8_library_missing
     fails("config_fp8_library_missing", "fp8 needs transformer-engine, which is not installed", "pip install",
@@ -210,27 +215,27 @@ COMPILING = (
     fails("config_fp8_library_missing", "fp8 needs transformer-engine, torchao or ms-amp", "pip install torchao",
         at=(3, 1), config=config("distributed_type: MULTI_GPU\nnum_processes: 2\nmixed_precision: fp8\n")),
     well("config_fp8_library_missing", "torchao 0.14.1", config=fp8("backend: AO"), packages={"torchao": "0.14.1"}),
-    skips("config_fp8_library_missing", "does not ask for fp8", config=DDP),
+    skips("config_fp8_library_missing", "does not use fp8", config=DDP),
     # config_deepspeed_not_installed
     fails("config_deepspeed_not_installed", "deepspeed is not installed", "pip install deepspeed", at=(1, 1),
         config=zero("zero_stage: 2")),
     well("config_deepspeed_not_installed", "deepspeed 0.19.8", config=zero("zero_stage: 2"),
         packages={"deepspeed": "0.19.8"}),
-    skips("config_deepspeed_not_installed", "does not ask", config=DDP),
+    skips("config_deepspeed_not_installed", "does not use", config=DDP),
     # config_deepspeed_without_transformers
     fails("config_deepspeed_without_transformers", "transformers is not installed", "pip install transformers",
         at=(1, 1), config=zero("zero_stage: 2"), packages={"deepspeed": "0.19.8"}),
     well("config_deepspeed_without_transformers", "transformers 4.57.1", config=zero("zero_stage: 2"),
         packages={"deepspeed": "0.19.8", "transformers": "4.57.1"}),
-    skips("config_deepspeed_without_transformers", "does not ask", config=DDP),
+    skips("config_deepspeed_without_transformers", "does not use", config=DDP),
     skips("config_deepspeed_without_transformers", "on the CPU", config=zero("zero_stage: 2"), driver=no_driver()),
     # config_software_too_old
-    fails("config_software_too_old", "FSDP 2 needs torch 2.6, and 2.5.1+cu124 is installed", "upgrade torch",
+    fails("config_software_too_old", "FSDP 2 needs torch 2.6, but 2.5.1+cu124 is installed", "upgrade torch",
         at=(6, 3), config=fsdp2(), pytorch=pytorch(version="2.5.1+cu124")),
-    fails("config_software_too_old", "tensor parallelism needs transformers 4.52, and 4.44.0 is installed",
+    fails("config_software_too_old", "tensor parallelism needs transformers 4.52, but 4.44.0 is installed",
         "upgrade", at=(7, 3), config=mesh("dp_shard_size: 2", "tp_size: 2"), packages={"transformers": "4.44.0"}),
-    well("config_software_too_old", "FSDP 2 from torch 2.6", config=fsdp2()),
-    skips("config_software_too_old", "nothing that is new", config=DDP),
+    well("config_software_too_old", "FSDP 2 (needs torch 2.6)", config=fsdp2()),
+    skips("config_software_too_old", "feature that needs a minimum version", config=DDP),
 )  # fmt: skip
 
 CASES = SECTIONS + PARALLEL + COMPILING

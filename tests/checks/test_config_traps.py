@@ -12,12 +12,12 @@ from tests.checks.facts import Case, config, fails, informs, problem, skips, tab
 
 CASES = (
     # config_type_is_false
-    warns("config_type_is_false", "distributed_type: NO without quotes is false", "'NO' with quotes",
+    warns("config_type_is_false", "distributed_type: NO without quotes means false", "'NO' with quotes",
         at=(2, 1), config=said(distributed_type="NO", num_processes="1")),
     well("config_type_is_false", "the type is text"),
     skips("config_type_is_false", "cannot be read", config=BROKEN),
     # config_backend_invalid
-    fails("config_backend_invalid", "dynamo_backend: no without quotes is false", "Write 'NO' with quotes",
+    fails("config_backend_invalid", "dynamo_backend: no without quotes means false", "Write 'NO' with quotes",
         at=(6, 1), config=said(dynamo_backend="no")),
     fails("config_backend_invalid", "dynamo_backend: INDUCTR. Did you mean INDUCTOR?", "INDUCTOR",
         at=(6, 1), config=said(dynamo_backend="INDUCTR")),
@@ -27,20 +27,20 @@ CASES = (
         config=said(dynamo_backend="no", distributed_type="DEEPSPEED")),
     skips("config_backend_invalid", "cannot be read", config=BROKEN),
     # config_number_misread
-    warns("config_number_misread", "num_processes: 010 is 8 for YAML", "Write 8, or the number you mean",
+    warns("config_number_misread", "num_processes: 010 means 8 in YAML", "Write 8, or the number you mean",
         at=(4, 1), config=said(num_processes="010")),
-    warns("config_number_misread", "num_machines: 1:30 is 90 for YAML", "Write 90",
+    warns("config_number_misread", "num_machines: 1:30 means 90 in YAML", "Write 90",
         at=(3, 1), config=said(num_machines="1:30")),
-    well("config_number_misread", "plainly"),
-    well("config_number_misread", "plainly", config=said(num_processes="1_0", num_machines="0x2", machine_rank="00")),
+    well("config_number_misread", "decimals"),
+    well("config_number_misread", "decimals", config=said(num_processes="1_0", num_machines="0x2", machine_rank="00")),
     skips("config_number_misread", "cannot be read", config=BROKEN),
     # config_number_in_quotes
-    informs("config_number_in_quotes", 'num_processes: "4" is text', "Take the quotes away",
+    informs("config_number_in_quotes", 'num_processes: "4" is text', "Remove the quotes.",
         at=(4, 1), config=said(num_processes='"4"')),
-    informs("config_number_in_quotes", 'machine_rank: "0" is text', "Take the quotes away",
+    informs("config_number_in_quotes", 'machine_rank: "0" is text', "Remove the quotes.",
         at=(6, 1), config=said(machine_rank='"0"')),
-    well("config_number_in_quotes", "without quotes", config=said(num_processes='"4"', num_machines="2")),
-    well("config_number_in_quotes", "without quotes"),
+    well("config_number_in_quotes", "not in quotes", config=said(num_processes='"4"', num_machines="2")),
+    well("config_number_in_quotes", "not in quotes"),
     skips("config_number_in_quotes", "cannot be read", config=BROKEN),
     # config_boolean_is_text
     warns("config_boolean_is_text", "debug: \"false\" is text", "Write true or false, without quotes",
@@ -57,21 +57,21 @@ CASES = (
         at=(6, 1), config=said(use_cpu="maybe", distributed_type="'NO'", num_processes="1")),
     fails("config_cpu_switch_invalid", "use_cpu: null is neither", "Write true or false",
         at=(6, 1), config=said(use_cpu="null", distributed_type="MULTI_CPU")),
-    well("config_cpu_switch_invalid", "not given", config=said(use_cpu="maybe")),
-    well("config_cpu_switch_invalid", "yes or no", config=said(use_cpu="'false'", distributed_type="'NO'")),
+    well("config_cpu_switch_invalid", "not set", config=said(use_cpu="maybe")),
+    well("config_cpu_switch_invalid", "true or false", config=said(use_cpu="'false'", distributed_type="'NO'")),
     skips("config_cpu_switch_invalid", "cannot be read", config=BROKEN),
     # config_variable_not_expanded
     *(
-        fails("config_variable_not_expanded", f"main_process_ip: {text} is taken as it stands",
+        fails("config_variable_not_expanded", f"main_process_ip: {text} is used literally",
             f'accelerate launch --main_process_ip "{text}" ...',
             at=(6, 1), config=said(num_machines="2", main_process_ip=text))
         for text in ("$MASTER_ADDR", "${MASTER_ADDR}", "$(hostname)")
     ),
-    fails("config_variable_not_expanded", "num_processes: $N is taken", "--num_processes",
+    fails("config_variable_not_expanded", "num_processes: $N is used", "--num_processes",
         at=(4, 1), config=said(num_processes="$N")),
-    well("config_variable_not_expanded", "no value waits"),
-    well("config_variable_not_expanded", "no value waits", config=said(main_process_ip="$MASTER_ADDR")),
-    well("config_variable_not_expanded", "no value waits", config=said(main_training_function="cost$")),
+    well("config_variable_not_expanded", "no value contains"),
+    well("config_variable_not_expanded", "no value contains", config=said(main_process_ip="$MASTER_ADDR")),
+    well("config_variable_not_expanded", "no value contains", config=said(main_training_function="cost$")),
     skips("config_variable_not_expanded", "cannot be read", config=BROKEN),
     # config_key_never_applied
     warns("config_key_never_applied",
@@ -84,7 +84,7 @@ CASES = (
         config=said(rdzv_backend="static", enable_cpu_affinity="false", downcast_bf16="'no'")),
     well("config_key_never_applied", "has an effect"),
     skips("config_key_never_applied", "cannot be read", config=BROKEN),
-    warns("config_key_never_applied", "rdzv_backend: foo has no effect", "torch knows static, c10d",
+    warns("config_key_never_applied", "rdzv_backend: foo has no effect", "torch supports static, c10d",
         at=(6, 1), config=said(rdzv_backend="foo")),
     warns("config_key_never_applied", "downcast_bf16: \"yes\" has no effect", "it is for TPUs",
         at=(6, 1), config=said(downcast_bf16="'yes'")),
@@ -95,14 +95,14 @@ CASES = (
     # config_same_network_unread
     informs("config_same_network_unread", "same_network: true is not read", "Leave it", at=(6, 1),
         config=said(num_machines="2", same_network="true")),
-    well("config_same_network_unread", "asks for nothing", config=said(same_network="true")),
+    well("config_same_network_unread", "is not set", config=said(same_network="true")),
     skips("config_same_network_unread", "cannot be read", config=BROKEN),
     # config_tpu_keys_left
     skips("config_tpu_keys_left", "the type is not known", config=said(tpu_name="x", distributed_type="TPU")),
     informs("config_tpu_keys_left", "tpu_name is for TPUs, and has no effect with MULTI_GPU", "Delete it",
         at=(6, 1), config=said(tpu_name="x")),
-    well("config_tpu_keys_left", "no settings of TPUs", config=said(tpu_env="[]", tpu_use_cluster="false")),
-    well("config_tpu_keys_left", "no settings of TPUs", config=said(tpu_name="x", distributed_type="XLA")),
+    well("config_tpu_keys_left", "no unused TPU settings", config=said(tpu_env="[]", tpu_use_cluster="false")),
+    well("config_tpu_keys_left", "no unused TPU settings", config=said(tpu_name="x", distributed_type="XLA")),
     skips("config_tpu_keys_left", "cannot be read", config=BROKEN),
     # config_debug_left_on
     informs("config_debug_left_on", "debug: true slows every collective", "debug: false",

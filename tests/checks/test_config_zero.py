@@ -19,29 +19,32 @@ def at_home(path: str) -> Config:
 BATCH = {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2}
 CASES = (
     # config_deepspeed_file_conflict
-    fails("config_deepspeed_file_conflict", "deepspeed_config.zero_stage: 2 may not stand beside deepspeed_config_file",
+    fails("config_deepspeed_file_conflict",
+        "deepspeed_config.zero_stage: 2 is not allowed together with deepspeed_config_file",
         "(zero_optimization.stage)", at=(6, 3), config=named(STAGE2, "zero_stage: 2")),
-    fails("config_deepspeed_file_conflict", "mixed_precision: 'no' may not stand", "bf16 or fp16", at=(6, 1),
+    fails("config_deepspeed_file_conflict", "mixed_precision: 'no' is not allowed", "bf16 or fp16", at=(6, 1),
         config=named(STAGE2, more="mixed_precision: 'no'\n")),
-    well("config_deepspeed_file_conflict", "ds.json says it all", config=named(STAGE2, "zero3_init_flag: false")),
+    well("config_deepspeed_file_conflict", "no setting next to ds.json", config=named(STAGE2,
+        "zero3_init_flag: false")),
     skips("config_deepspeed_file_conflict", "names no DeepSpeed file", config=zero("zero_stage: 2")),
     # config_deepspeed_file_missing
-    warns("config_deepspeed_file_missing", "ds.json is not there, seen from this folder", "Start the launch", at=(5, 3),
+    warns("config_deepspeed_file_missing", "ds.json does not exist in the current folder", "Start the launch",
+        at=(5, 3),
         config=named(None)),
-    warns("config_deepspeed_file_missing", "~/my ds.json is not there: accelerate looks for a folder named ~",
+    warns("config_deepspeed_file_missing", "~/my ds.json does not exist: accelerate looks for a folder named ~",
         "realpath ~/'my ds.json'", at=(6, 3), config=at_home("~/my ds.json")),
-    well("config_deepspeed_file_missing", "ds.json is there", config=named(STAGE2)),
+    well("config_deepspeed_file_missing", "ds.json exists", config=named(STAGE2)),
     skips("config_deepspeed_file_missing", "names no DeepSpeed file", config=zero("zero_stage: 2")),
     skips("config_deepspeed_file_missing", "no deepspeed_config", config=DDP),
     # config_deepspeed_file_invalid
-    fails("config_deepspeed_file_invalid", "ds.json cannot be read: Expecting value", "Mend the file", at=(5, 3),
+    fails("config_deepspeed_file_invalid", "ds.json cannot be read: Expecting value", "Correct the file.", at=(5, 3),
         config=named({}, fault="Expecting value")),
     fails("config_deepspeed_file_invalid", "ds.json has no zero_optimization", "zero_optimization", at=(5, 3),
         config=named({"bf16": {"enabled": True}})),
     fails("config_deepspeed_file_invalid", "deepspeed_config_file: '' names no file", "delete the key", at=(6, 3),
         config=zero("deepspeed_config_file: ''")),
     well("config_deepspeed_file_invalid", "can be read", config=named(STAGE2)),
-    skips("config_deepspeed_file_invalid", "is not there", config=named(None)),
+    skips("config_deepspeed_file_invalid", "does not exist", config=named(None)),
     skips("config_deepspeed_file_invalid", "names no DeepSpeed file", config=zero("deepspeed_config_file: none")),
     # config_deepspeed_batch_mismatch
     fails("config_deepspeed_batch_mismatch", "train_batch_size 64 is not 4 x 2 x 4 ranks = 32, in ds.json", '"auto"',
@@ -51,19 +54,19 @@ CASES = (
         at=(5, 3), config=named({**STAGE2, "train_batch_size": 66, "train_micro_batch_size_per_gpu": "auto"})),
     well("config_deepspeed_batch_mismatch", "32 = 4 x 2 x 4 ranks",
         config=named({**STAGE2, **BATCH, "train_batch_size": 32})),
-    well("config_deepspeed_batch_mismatch", "left to accelerate", config=named(STAGE2)),
-    skips("config_deepspeed_batch_mismatch", "their own data",
+    well("config_deepspeed_batch_mismatch", "accelerate computes train_batch_size", config=named(STAGE2)),
+    skips("config_deepspeed_batch_mismatch", "has its own data",
         config=named({**STAGE2, **BATCH, "tensor_parallel": {"autotp_size": 2}})),
     skips("config_deepspeed_batch_mismatch", "could not be read", config=named(None)),
     # config_deepspeed_precision_twice
-    fails("config_deepspeed_precision_twice", "fp16 and bf16 are both on in ds.json", "false", at=(5, 3),
+    fails("config_deepspeed_precision_twice", "fp16 and bf16 are both enabled in ds.json", "false", at=(5, 3),
         config=named({**STAGE2, "fp16": {"enabled": True}, "bf16": {"enabled": True}})),
-    well("config_deepspeed_precision_twice", "bf16 is on", config=named({**STAGE2, "bf16": {"enabled": True}})),
+    well("config_deepspeed_precision_twice", "bf16 is enabled", config=named({**STAGE2, "bf16": {"enabled": True}})),
     skips("config_deepspeed_precision_twice", "names no", config=zero("zero_stage: 2")),
     # config_deepspeed_auto_unfilled
     fails("config_deepspeed_auto_unfilled", 'zero_optimization.sub_group_size: "auto" in ds.json', "Write a value",
         at=(5, 3), config=named({"zero_optimization": {"stage": 3, "sub_group_size": "auto"}})),
-    well("config_deepspeed_auto_unfilled", "2 autos, all filled in",
+    well("config_deepspeed_auto_unfilled", "2 auto values, all filled in",
         config=named({**STAGE2, "train_batch_size": "auto", "fp16": {"enabled": "auto"}})),
     skips("config_deepspeed_auto_unfilled", "names no", config=zero("zero_stage: 2")),
     # config_deepspeed_auto_inline
@@ -74,15 +77,17 @@ CASES = (
     skips("config_deepspeed_auto_inline", "no auto", config=DDP),
     # config_deepspeed_key_of_other_stage
     warns("config_deepspeed_key_of_other_stage",
-        "deepspeed_config.offload_param_device: 'cpu' does nothing with ZeRO-2",
+        "deepspeed_config.offload_param_device: 'cpu' has no effect with ZeRO-2",
         "zero_stage: 3", at=(7, 3), config=zero("zero_stage: 2", "offload_param_device: cpu")),
-    warns("config_deepspeed_key_of_other_stage", "deepspeed_config.offload_optimizer_device: 'cpu' does nothing with"
-        " ZeRO-0", "zero_stage: 1", at=(7, 3), config=zero("zero_stage: 0", "offload_optimizer_device: cpu")),
-    warns("config_deepspeed_key_of_other_stage", "zero3_init_flag: true does nothing with ZeRO-2", "zero_stage: 3",
+    warns("config_deepspeed_key_of_other_stage",
+        "deepspeed_config.offload_optimizer_device: 'cpu' has no effect with ZeRO-0", "zero_stage: 1", at=(7, 3),
+        config=zero("zero_stage: 0", "offload_optimizer_device: cpu")),
+    warns("config_deepspeed_key_of_other_stage", "deepspeed_config.zero3_init_flag: true has no effect with ZeRO-2",
+        "zero_stage: 3",
         at=(6, 3), config=zero("zero3_init_flag: true")),
-    well("config_deepspeed_key_of_other_stage", "ZeRO-3 does all",
+    well("config_deepspeed_key_of_other_stage", "ZeRO-3 supports all",
         config=zero("zero_stage: 3", "zero3_init_flag: true")),
-    well("config_deepspeed_key_of_other_stage", "ZeRO-2 does all", config=zero("offload_param_device: none")),
+    well("config_deepspeed_key_of_other_stage", "ZeRO-2 supports all", config=zero("offload_param_device: none")),
     skips("config_deepspeed_key_of_other_stage", "elsewhere", config=named(STAGE2, "zero3_init_flag: true")),
     # config_deepspeed_nvme_lost
     warns("config_deepspeed_nvme_lost", "deepspeed_config.offload_param_nvme_path: '/nvme' does not reach the workers",
@@ -93,14 +98,15 @@ CASES = (
     well("config_deepspeed_nvme_lost", "nothing is offloaded", config=zero("offload_optimizer_device: cpu")),
     skips("config_deepspeed_nvme_lost", "in the DeepSpeed file", config=named(STAGE2)),
     # config_deepspeed_machines_apart
-    fails("config_deepspeed_machines_apart", "DeepSpeed on 2 machines by pdsh without deepspeed_hostfile", "standard",
+    fails("config_deepspeed_machines_apart", "DeepSpeed on 2 nodes with pdsh but no deepspeed_hostfile", "standard",
         at=(4, 1), config=config(
             "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 8\ndeepspeed_config:\n  zero_stage: 2\n")),
-    fails("config_deepspeed_machines_apart", "deepspeed_config.deepspeed_multinode_launcher: 'Standard' is no launcher."
-        " Did you mean standard?", "standard", at=(5, 3), config=config(
+    fails("config_deepspeed_machines_apart",
+        "deepspeed_config.deepspeed_multinode_launcher: 'Standard' is not a launcher. Did you mean standard?",
+        "standard", at=(5, 3), config=config(
             "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 8\ndeepspeed_config:\n"
             "  deepspeed_multinode_launcher: Standard\n")),
-    well("config_deepspeed_machines_apart", "torchrun on every machine", config=config(
+    well("config_deepspeed_machines_apart", "torchrun on every node", config=config(
         "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 8\n"
         "deepspeed_config: {deepspeed_multinode_launcher: standard}\n")),
     well("config_deepspeed_machines_apart", "pdsh with hosts", config=config(
@@ -108,7 +114,7 @@ CASES = (
         "deepspeed_config: {deepspeed_hostfile: hosts}\n")),
     skips("config_deepspeed_machines_apart", "not DeepSpeed", config=zero("zero_stage: 2")),
     # config_deepspeed_filter_ignored
-    warns("config_deepspeed_filter_ignored", "deepspeed_inclusion_filter is not applied", "Keep one", at=(7, 3),
+    warns("config_deepspeed_filter_ignored", "deepspeed_inclusion_filter is not applied", "Keep only one", at=(7, 3),
         config=zero("deepspeed_exclusion_filter: a:0", "deepspeed_inclusion_filter: b:0")),
     well("config_deepspeed_filter_ignored", "at most one", config=zero("deepspeed_exclusion_filter: a:0")),
     skips("config_deepspeed_filter_ignored", "no deepspeed_config", config=DDP),

@@ -20,21 +20,21 @@ ASKS = HEAD + "if hasattr(model, 'encode'):\n    model.encode(x)\n"
 FSDP = HEAD.replace("import DistributedDataParallel as DDP", "import DistributedDataParallel as DDP\nimport deepspeed")
 
 CASES = (
-    informs("script_wrapped_model_on_one_rank", "line 21: the wrapped model is called on rank 0 alone", "model.module(",
+    informs("script_wrapped_model_on_one_rank", "line 21: the wrapped model is called only on rank 0", "model.module(",
         script=bad("collectives-evaluation-through-the-wrapped-model")),
-    well("script_wrapped_model_on_one_rank", "1 calls",
+    well("script_wrapped_model_on_one_rank", "1 call",
         script=good("collectives-evaluation-through-the-wrapped-model")),
-    well("script_wrapped_model_on_one_rank", "no wrapped model is called", script=read(HEAD)),
+    well("script_wrapped_model_on_one_rank", "no visible call of a wrapped model", script=read(HEAD)),
     warns("script_method_of_wrapped_model", "generate() is called on the wrapped model", "unwrap_model(model).generate",
         script=bad("collectives-method-of-the-wrapped-model")),
     warns("script_method_of_wrapped_model", "line 7: encode() is called", "model.module.encode(", script=read(ENCODES)),
     well("script_method_of_wrapped_model", "methods", script=good("collectives-method-of-the-wrapped-model")),
-    well("script_method_of_wrapped_model", "1 calls of methods", script=read(ASKS)),
-    well("script_method_of_wrapped_model", "2 calls", script=read(HEAD + "model.eval()\nmodel.parameters()\n")),
-    skips("script_method_of_wrapped_model", "hands on", script=read(FSDP + "model.encode(x)\n")),
-    warns("script_wrapped_model_not_used", "ddp_model is made and never called: the training loop calls model",
+    well("script_method_of_wrapped_model", "1 method call, all of methods", script=read(ASKS)),
+    well("script_method_of_wrapped_model", "2 method calls", script=read(HEAD + "model.eval()\nmodel.parameters()\n")),
+    skips("script_method_of_wrapped_model", "forwards", script=read(FSDP + "model.encode(x)\n")),
+    warns("script_wrapped_model_not_used", "ddp_model is created but never called: the training loop calls model",
         "ddp_model(...)", script=bad("collectives-wrapper-that-nothing-calls")),
-    well("script_wrapped_model_not_used", "1 models are wrapped",
+    well("script_wrapped_model_not_used", "1 wrapped model",
         script=good("collectives-wrapper-that-nothing-calls")),
 )  # fmt: skip
 

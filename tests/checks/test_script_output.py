@@ -38,32 +38,32 @@ model.save_pretrained("out")
 """
 
 CASES = (
-    warns("script_saves_on_every_rank", "line 17: every rank runs save(), into the same file", "dist.get_rank() == 0",
+    warns("script_saves_on_every_rank", "line 17: every rank runs save() to the same file", "dist.get_rank() == 0",
         script=bad("saving-model-saved-by-every-rank")),
     warns("script_saves_on_every_rank", "line 21: every rank runs save_pretrained()", "is_main_process=",
         script=bad("saving-save_pretrained-by-every-rank")),
     warns("script_saves_on_every_rank", "line 10: every rank", "dist.get_rank() == 0", script=read(TWICE)),
-    well("script_saves_on_every_rank", "1 places that save", script=good("saving-model-saved-by-every-rank")),
-    well("script_saves_on_every_rank", "1 places that save", script=read(HEAD + 'torch.save(model, f"{rank}.pt")\n')),
-    well("script_saves_on_every_rank", "1 places that save",
+    well("script_saves_on_every_rank", "1 save call", script=good("saving-model-saved-by-every-rank")),
+    well("script_saves_on_every_rank", "1 save call", script=read(HEAD + 'torch.save(model, f"{rank}.pt")\n')),
+    well("script_saves_on_every_rank", "1 save call",
         script=read(SHARDED.replace("(parallelism_config=ParallelismConfig())", "()").replace(
             '"out"', '"out", save_function=accelerator.save'))),
-    well("script_saves_on_every_rank", "nothing is trained and saved", script=read(HOOK)),
-    well("script_saves_on_every_rank", "nothing is trained and saved", script=read(HEAD)),
-    skips("script_saves_on_every_rank", "every rank saves", script=read(SHARDED)),
+    well("script_saves_on_every_rank", "no visible training and saving", script=read(HOOK)),
+    well("script_saves_on_every_rank", "no visible training and saving", script=read(HEAD)),
+    skips("script_saves_on_every_rank", "every rank must save", script=read(SHARDED)),
     skips("script_saves_on_every_rank", "not known", script=read("import torch\n")),
     informs("script_writes_on_every_rank", "line 20: every rank opens the same file", "dist.get_rank() == 0",
         script=bad("saving-results-written-by-every-rank")),
-    well("script_writes_on_every_rank", "1 places", script=good("saving-results-written-by-every-rank")),
+    well("script_writes_on_every_rank", "1 file", script=good("saving-results-written-by-every-rank")),
     well("script_writes_on_every_rank", "no file is opened", script=read(HEAD + 'open("/dev/null", "w")\n')),
     well("script_writes_on_every_rank", "no file is opened", script=read(HEAD + 'open("data.txt")\n')),
-    warns("script_tracker_on_every_rank", "line 13: every rank calls wandb.init(): N GPUs make N runs",
+    warns("script_tracker_on_every_rank", "line 13: every rank calls wandb.init(): N GPUs create N runs",
         "get_rank() == 0", script=bad("logging-wandb-run-for-every-rank")),
     warns("script_tracker_on_every_rank", "wandb.init", "log_with", script=bad("logging-wandb-beside-accelerate")),
     warns("script_tracker_on_every_rank", "calls SummaryWriter()", "dist.get_rank() == 0",
         script=bad("logging-event-files-of-every-rank-in-one-folder")),
-    well("script_tracker_on_every_rank", "1 places", script=good("logging-wandb-run-for-every-rank")),
-    well("script_tracker_on_every_rank", "told of the other ranks",
+    well("script_tracker_on_every_rank", "1 tracker", script=good("logging-wandb-run-for-every-rank")),
+    well("script_tracker_on_every_rank", "configured for several ranks",
         script=read("import wandb\n" + HEAD + 'wandb.init(group="run 1")\n')),
     well("script_tracker_on_every_rank", "no experiment tracker", script=read(HEAD)),
 )  # fmt: skip
@@ -85,7 +85,7 @@ def test_helpers_that_call_each_other_are_asked_once_each(monkeypatch: pytest.Mo
         return found
 
     monkeypatch.setattr(_ranks, "callers", counted)
-    assert not _ranks.by_everyone(script, [call for call in script.calls if call.name == "torch.save"])
+    assert not _ranks.reached_by_every_rank(script, [call for call in script.calls if call.name == "torch.save"])
     assert 4 <= len(asked) < 500, "each way through the helpers is gone by itself"
 
 

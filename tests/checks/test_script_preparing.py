@@ -28,19 +28,19 @@ optimizer.step()
 CASES = (
     warns("script_downloads_on_every_rank", "line 13: every rank downloads", "dist.barrier()",
         script=bad("data-every-rank-downloads")),
-    well("script_downloads_on_every_rank", "1 downloads", script=good("data-every-rank-downloads")),
-    well("script_downloads_on_every_rank", "nothing that downloads", script=read(LOADS)),
+    well("script_downloads_on_every_rank", "1 download", script=good("data-every-rank-downloads")),
+    well("script_downloads_on_every_rank", "no downloads", script=read(LOADS)),
     informs("script_tokenises_on_every_rank", "line 12: every rank runs map()", "main_process_first",
         script=bad("data-every-rank-tokenises")),
     well("script_tokenises_on_every_rank", "one rank goes first", script=good("data-every-rank-tokenises")),
-    well("script_tokenises_on_every_rank", "no data set", script=read(MAPPED)),
+    well("script_tokenises_on_every_rank", "no Hugging Face dataset", script=read(MAPPED)),
     informs("script_checkpoint_loaded_onto_gpu_0", "line 13: torch.load without map_location", 'map_location="cpu"',
         script=bad("loading-checkpoint-onto-GPU-0")),
     informs("script_checkpoint_loaded_onto_gpu_0", "line 11: torch.load", 'map_location="cpu"',
         script=bad("loading-checkpoint-by-way-of-a-variable")),
-    well("script_checkpoint_loaded_onto_gpu_0", "is given a map_location",
+    well("script_checkpoint_loaded_onto_gpu_0", "has a map_location",
         script=good("loading-checkpoint-onto-GPU-0")),
-    well("script_checkpoint_loaded_onto_gpu_0", "of no checkpoint", script=read(LOADS)),
+    well("script_checkpoint_loaded_onto_gpu_0", "none for a checkpoint", script=read(LOADS)),
 )  # fmt: skip
 
 
