@@ -1,4 +1,4 @@
-"""Does the script fit the way its model is shared: DDP, DataParallel, gradient checkpointing?"""
+"""Does the script fit the wrapper around its model: DDP, DataParallel, gradient checkpointing?"""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ ROWS = (
     Row("log_parameters_unused", "root", "script", r"Expected to have finished reduction in the prior iteration",
         ("RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.",),
         "the model has parameters that get no gradient in a step, and DDP waits for them",
-        "A layer that is not used for this input, or an output that the loss leaves out.",
-        (Fix("Freeze or remove what is not used, or let DDP look for it.",
+        "A layer is not used for this input, or the loss ignores an output.",
+        (Fix("Freeze or remove the unused parameters, or let DDP search for them.",
              ("DistributedDataParallelKwargs(find_unused_parameters=True)",
               "TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py")),),
         "https://github.com/pytorch/pytorch/issues/43259"),
     Row("log_parameter_ready_twice", "root", "script", r"Expected to mark a variable ready only once",
         ("RuntimeError: Expected to mark a variable ready only once.",),
         "DDP got the gradient of a parameter twice in one step",
-        "Reentrant gradient checkpointing (the old default), or a layer that is used in two forward passes.",
-        Fix("Use the other kind of checkpointing, and leave find_unused_parameters off.",
+        "The cause is reentrant gradient checkpointing (the old default), or a layer used in two forward passes.",
+        Fix("Use non-reentrant checkpointing, and leave find_unused_parameters off.",
             ("model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={{'use_reentrant': False}})",)),
         "https://github.com/huggingface/accelerate/issues/389"),
     Row("log_wrapped_model_attribute", "root", "script",
@@ -33,25 +33,25 @@ ROWS = (
         r"attribute '(?P<name>\w+)'",
         ("AttributeError: 'DistributedDataParallel' object has no attribute 'config'",
          "AttributeError: 'DataParallel' object has no attribute 'generate'"),
-        "the script asks the wrapper {wrapper} for .{name}, which belongs to the model inside",
-        "prepare() puts the model into a wrapper that forwards calls, not attributes.",
-        Fix("Ask the model inside.", ("accelerator.unwrap_model(model).{name:name}", "model.module.{name:name}")),
+        "the script reads .{name} from the wrapper {wrapper}, but it belongs to the model inside",
+        "prepare() wraps the model. The wrapper forwards calls, not attributes.",
+        Fix("Access the model inside.", ("accelerator.unwrap_model(model).{name:name}", "model.module.{name:name}")),
         "https://github.com/huggingface/diffusers/issues/3651",
-        summary="The script asks DDP's wrapper for an attribute of the model inside."),
+        summary="The script reads an attribute of the model from DDP's wrapper."),
     Row("log_nothing_to_train", "root", "script",
         r"DistributedDataParallel is not needed when a module doesn't have any parameters? that requires? a gradient",
         ("RuntimeError: DistributedDataParallel is not needed when a module doesn't have any parameter that requires a "
          "gradient.", "AssertionError: DistributedDataParallel is not needed when a module doesn't have any parameters "
          "that require a gradient."),
         "a model without trainable parameters is wrapped in DDP",
-        "A frozen model (VAE, text encoder, teacher) is passed to prepare().",
-        Fix("Leave it out of prepare(), and move it to the device.", ("vae.to(accelerator.device)",)),
+        "A frozen model (VAE, text encoder, teacher) was passed to prepare().",
+        Fix("Do not pass it to prepare(). Move it to the device yourself.", ("vae.to(accelerator.device)",)),
         "https://github.com/kohya-ss/sd-scripts/pull/1374"),
     Row("log_ddp_got_no_numbers", "root", "nccl", r"inconsistent 0 params",
         ("RuntimeError: DDP expects same model across all ranks, but Rank 1 has 338 params, while rank 0 has "
          "inconsistent 0 params.",),
-        "the first exchange between the ranks brought zeros: the transport does not work, the model is fine",
-        "A collective that was ended early, or direct GPU traffic (P2P) that moves no data.",
+        "the first exchange between the ranks returned zeros: the transport is broken, not the model",
+        "A collective was aborted early, or direct GPU traffic (P2P) transfers no data.",
         Fix("Test the transport alone.",
             ("mgpu smoke-test", "NCCL_P2P_DISABLE=1 mgpu smoke-test",
              "mgpu doctor --only iommu_translates_peer_traffic,pcie_acs_redirects")), _DDP),
@@ -63,18 +63,19 @@ ROWS = (
          "process 0.", "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 200 params, while rank 1 "
          "has inconsistent 198 params."),
         "the ranks built different models",
-        "A size taken from the data of each rank (vocabulary, classes), randomness without a seed, or code that asks "
-        "the rank.",
-        Fix("Build it from the same numbers on every rank.", ("accelerate.utils.set_seed(42)", _SCRIPT)), _DDP),
+        "A size comes from the data of each rank (vocabulary, classes), random numbers have no seed, or code depends "
+        "on the rank.",
+        Fix("Build the model from the same sizes on every rank.", ("accelerate.utils.set_seed(42)", _SCRIPT)), _DDP),
     Row("log_changed_in_place", "root", "script",
         r"needed for gradient computation has been modified by an inplace operation|"
         r"BroadcastBackward is a view and (?:is|its base)",
         ("RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
          "operation: "
          "[torch.cuda.FloatTensor [64]] is at version 4; expected version 3 instead.",),
-        "a tensor that the backward pass needs was changed in between",
-        "Under DDP often two forward passes before one backward: DDP copies the buffers (BatchNorm) anew before each.",
-        Fix("Run one forward per backward, or keep buffers as they are.",
+        "a tensor that the backward pass needs was modified before it ran",
+        "Under DDP the cause is often two forward passes before one backward: DDP copies the buffers (BatchNorm) again "
+        "before each.",
+        Fix("Run one forward per backward, or do not broadcast buffers.",
             ("DistributedDataParallelKwargs(broadcast_buffers=False)",)),
         "https://github.com/pytorch/pytorch/issues/22095"),
     Row("log_ddp_devices_wrong", "root", "script",
@@ -83,14 +84,14 @@ ROWS = (
          "them on device: cuda:1", "ValueError: DistributedDataParallel device_ids and output_device arguments only "
                                    "work "
          "with single-device/multiple-device GPU modules or CPU modules"),
-        "the model is not on the device that its wrapper was told",
-        "DataParallel wants it on the first GPU, DDP on the rank's own.",
-        Fix("Move it first, to the GPU of LOCAL_RANK.", ("model.to(local_rank)", _SCRIPT)),
+        "the model is not on the device that its wrapper was given",
+        "DataParallel needs it on the first GPU, DDP on the rank's own GPU.",
+        Fix("Move it to the GPU of LOCAL_RANK first.", ("model.to(local_rank)", _SCRIPT)),
         "https://pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"),
     Row("log_batch_of_one", "root", "script", r"Expected more than 1 value per channel when training",
         ("ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 64])",),
         "BatchNorm got a batch of a single sample",
-        "The last, smaller batch of one rank, or a batch per GPU of 1.",
+        "It is the last, smaller batch of one rank, or the batch per GPU is 1.",
         Fix("Drop the last batch, or use SyncBatchNorm.",
             ("DataLoader(..., drop_last=True)", "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)")),
         "https://pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html"),
@@ -98,13 +99,13 @@ ROWS = (
         ("ValueError: SyncBatchNorm expected input tensor to be on GPU",
          "ValueError: SyncBatchNorm expected input tensor to be on GPU or HPU or XPU or privateuseone"),
         "SyncBatchNorm got a tensor on the CPU",
-        "It exists for GPUs only.", Fix("Move model and input to the GPU, or leave BatchNorm as it is.", (_SCRIPT,)),
+        "SyncBatchNorm supports GPUs only.", Fix("Move model and input to the GPU, or keep BatchNorm.", (_SCRIPT,)),
         "https://pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html"),
     Row("log_no_gradient", "root", "script", r"does not require grad and does not have a grad_fn",
         ("RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",),
-        "the loss depends on nothing that is trained",
-        "All is frozen, or gradient checkpointing is on with LoRA and the inputs need no gradient.",
-        Fix("Let the inputs need one.", ("model.enable_input_require_grads()",)),
+        "the loss does not depend on any trained parameter",
+        "Everything is frozen, or LoRA is used with gradient checkpointing and the inputs do not require gradients.",
+        Fix("Make the inputs require gradients.", ("model.enable_input_require_grads()",)),
         "https://github.com/huggingface/peft/blob/main/docs/source/developer_guides/troubleshooting.md"),
     Row("log_recomputation_differs", "root", "script",
         r"Recomputed values for the following tensors have different|"
@@ -114,10 +115,10 @@ ROWS = (
          "torch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: A different number of tensors was saved "
          "during "
          "the original forward and recomputation."),
-        "gradient checkpointing computed something else the second time",
-        "Mixed precision, randomness or a cache (use_cache) that the second forward does not share; FSDP that gathers "
-        "in between.",
-        Fix("Switch the cache off; with FSDP use its own activation checkpointing.",
+        "gradient checkpointing computed different values the second time",
+        "Mixed precision, random numbers or a cache (use_cache) differ in the second forward pass, or FSDP gathers "
+        "parameters in between.",
+        Fix("Turn off the cache. With FSDP, use its own activation checkpointing.",
             ("model.config.use_cache = False",
              "accelerate launch --fsdp_activation_checkpointing true ...")), _CHECKPOINT),
     Row("log_data_parallel_used", "secondary", "script",
@@ -126,45 +127,48 @@ ROWS = (
          "unsqueeze "
          "and return a vector.",),
         "the run uses nn.DataParallel: one process for all GPUs",
-        "Trainer does so where it is started with plain python on a machine with several GPUs: slow, and GPU 0 fills "
+        "Trainer uses it when it is started with plain python on a node with several GPUs. It is slow, and GPU 0 fills "
         "up first.",
-        Fix("Start it with a launcher.", ("mgpu launch train.py",)),
+        Fix("Start the script with a launcher.", ("mgpu launch train.py",)),
         "https://huggingface.co/docs/transformers/perf_train_gpu_many"),
     Row("log_device_map_auto", "root", "script", r"loaded with `device_map='auto'` in any distributed mode",
         ("ValueError: You can't train a model that has been loaded with `device_map='auto'` in any distributed mode.",),
         "the model was loaded with device_map='auto', which spreads it over all GPUs from every rank",
-        "Each rank wants a whole model on its own GPU.",
-        Fix("Leave device_map out; too large for one GPU: FSDP or ZeRO-3.", (_SCRIPT, "mgpu configure")),
+        "Each rank needs a whole model on its own GPU.",
+        Fix("Remove device_map. If the model is too large for one GPU, use FSDP or ZeRO-3.",
+            (_SCRIPT, "mgpu configure")),
         _ACCELERATOR),
     Row("log_quantized_on_wrong_gpu", "root", "script", r"8-bit or 4-bit precision on a different device",
         ("ValueError: You can't train a model that has been loaded in 8-bit or 4-bit precision on a different device "
          "than the one you're training on.",),
-        "the quantized model was loaded onto another GPU than this rank's",
-        "device_map names a fixed GPU; a quantized model cannot be moved afterwards.",
-        Fix("Load it onto the rank's own.", ("device_map={{'': PartialState().local_process_index}}",)), _ACCELERATOR),
+        "the quantized model was loaded on a GPU other than this rank's",
+        "device_map names a fixed GPU. A quantized model cannot be moved afterwards.",
+        Fix("Load it on the rank's own GPU.",
+            ("device_map={{'': PartialState().local_process_index}}",)), _ACCELERATOR),
     Row("log_batches_of_different_size", "root", "script",
         r"can't use batches of different size with `dispatch_batches=True`",
         ("RuntimeError: You can't use batches of different size with `dispatch_batches=True` or when using an "
          "`IterableDataset`.",),
-        "rank 0 reads the data for all, and batches have different sizes",
-        "With an IterableDataset accelerate lets rank 0 read and share out; padded batches cannot be joined.",
-        Fix("Let every rank read its own.", ("DataLoaderConfiguration(dispatch_batches=False)",)), _LOADER),
+        "rank 0 reads the data for all ranks, and its batches have different sizes",
+        "With an IterableDataset, accelerate reads on rank 0 and distributes the batches. Batches padded to different "
+        "lengths cannot be joined.",
+        Fix("Let every rank read its own data.", ("DataLoaderConfiguration(dispatch_batches=False)",)), _LOADER),
     Row("log_batch_not_divisible", "root", "script",
         r"needs to be a round multiple of the number of processes|"
         r"[Bb]atch size \S+ must be divisible by (?:the )?(?:world|number)",
         ("ValueError: To use a `BatchSamplerShard` in `split_batches` mode, the batch size (10) needs to be a round "
          "multiple of the number of processes (4).",),
-        "split_batches is on, and the batch cannot be shared out evenly",
-        "With split_batches the batch of the loader is that of all ranks together.",
-        Fix("Make it a multiple of the number of ranks, or leave split_batches off.",
+        "split_batches is on, and the batch size is not a multiple of the number of ranks",
+        "With split_batches, the DataLoader's batch size is the total over all ranks.",
+        Fix("Make it a multiple of the number of ranks, or turn split_batches off.",
             ("DataLoaderConfiguration(split_batches=False)",)), _LOADER),
     Row("log_accelerator_changed", "root", "script",
         r"AcceleratorState has already been initialized and cannot be changed",
         ("ValueError: AcceleratorState has already been initialized and cannot be changed, restart your runtime "
          "completely and pass `mixed_precision='bf16'` to `Accelerator()`.",),
-        "a second Accelerator asks for another precision or device than the first",
-        "The state is one for the process; a library made an Accelerator before the script did.",
-        Fix("Make one Accelerator, and give the precision by the config.",
+        "a second Accelerator uses another precision or device than the first",
+        "A process has one accelerate state. A library created an Accelerator before the script did.",
+        Fix("Create one Accelerator, and set the precision in the config.",
             ("accelerate launch --mixed_precision bf16 ...",)),
         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"),
 )
