@@ -333,7 +333,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert snapshot.storage is not None
     found = firing(snapshot.storage)
     full = found["output_folder_full"]
-    assert "the current folder is full: 0 MiB free" in full.title and "when it writes its first" in full.cause
+    assert "the current folder is full: 0 MiB free" in full.title and "when it writes the first one" in full.cause
     assert any(command.startswith("df -h") for command in full.fixes[0].commands)
     assert "is full" in found["temporary_folder_unusable"].title
     assert "in memory" in found["temporary_folder_in_memory"].title

@@ -239,7 +239,7 @@ def run_rank_illegal_instruction(run: Run) -> Answer:
     return _answer_for_signal(
         run,
         (-4, -8),
-        "ran an instruction that the CPU could not execute",
+        "crashed on an instruction that the CPU could not execute",
         Fix(
             "Compare the CPU's features with what the package requires. PYTHONFAULTHANDLER=1 shows the Python line.",
             ("lscpu | grep -i flags", "export PYTHONFAULTHANDLER=1"),
