@@ -505,7 +505,9 @@ def test_a_torch_for_the_cpu_beside_gpus(named: Named, tmp_path: Path) -> None:
 @fake_driver
 def test_an_arch_list_of_another_machine(named: Named) -> None:
     found = named("arch_list_lacks_gpu", "h100_sxm_x8", TORCH_CUDA_ARCH_LIST="8.0;8.6")
-    says(found, "TORCH_CUDA_ARCH_LIST=8.0;8.6 does not include 9.0", "do not run on GPU 0", "unset TORCH_CUDA_ARCH_LIST")
+    says(
+        found, "TORCH_CUDA_ARCH_LIST=8.0;8.6 does not include 9.0", "do not run on GPU 0", "unset TORCH_CUDA_ARCH_LIST"
+    )
 
 
 @fake_driver

@@ -132,7 +132,7 @@ def cuda_wheels_not_as_required(libraries: Libraries, pytorch: Pytorch) -> Answe
 def bitsandbytes_lacks_cuda(
     libraries: Libraries, packages: Mapping[str, str], pytorch: Pytorch, env: Mapping[str, str]
 ) -> Answer:
-    """bitsandbytes has no library for the CUDA that torch was built with.
+    """The installed bitsandbytes has no library for the CUDA that torch was built with.
 
     Why: It then runs without its CUDA library: 8-bit optimizers and 4-bit layers fail.
     More: Its wheel contains one library per CUDA version and selects it by torch.version.cuda. Without a match it loads

@@ -87,8 +87,7 @@ ROWS = (
          "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.",
          "RuntimeError: CUDA error: invalid device function"),
         "the installed torch, or an extension, has no kernels for this GPU",
-        "A wheel contains code for certain GPU generations. The GPU is too new for an old wheel, or too old for a new "
-        "one.", _ARCH, "https://github.com/pytorch/pytorch/issues/167244"),
+        "A wheel contains code for some GPU generations only. This GPU is too new or too old for it.", _ARCH, "https://github.com/pytorch/pytorch/issues/167244"),
     Row("log_toolkit_newer_than_driver", "root", "cuda",
         r"provided PTX was compiled with an unsupported toolchain|cudaErrorUnsupportedPtxVersion|"
         r"device kernel image is invalid",

@@ -1,5 +1,7 @@
-"""Which Python exception stopped the ranks, and which rank did not join a collective? For failures without a
-signature."""
+"""Which Python exception stopped the ranks, and which rank did not join a collective?
+
+These checks cover failures that have no signature.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ ROWS = (
          "RuntimeError: Configured CUDA binary not found at /x/bitsandbytes/libbitsandbytes_cuda130.so",
          "The installed version of bitsandbytes was compiled without GPU support. 8-bit optimizers are unavailable."),
         "bitsandbytes has no library for this torch's CUDA",
-        "Its wheel contains libraries for certain CUDA versions. Old releases find CUDA through LD_LIBRARY_PATH.",
+        "Its wheel contains libraries for some CUDA versions only. Old releases find CUDA through LD_LIBRARY_PATH.",
         Fix("Upgrade it, and check what it finds.",
             ("pip install --upgrade bitsandbytes", "python -m bitsandbytes",
              "mgpu doctor --only bitsandbytes_lacks_cuda")),

@@ -66,7 +66,7 @@ def _tail(path: str) -> str:
     ),
 )
 def cudnn_refused_by_torch(torch_runtime: TorchRuntime) -> Answer:
-    """torch rejects the cuDNN that it loaded.
+    """PyTorch rejects the cuDNN that it loaded.
 
     Why: It is older than the one torch was compiled with, or does not support one of the GPUs. Code that checks cuDNN
     (recurrent layers, torch.backends.cudnn.version()) fails with "cuDNN version incompatibility". Convolutions and

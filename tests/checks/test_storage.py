@@ -72,7 +72,8 @@ CASES = (
     fails("output_folder_exhausted", "0 MB free for /out", "df -h /out",
         storage=storage(folder("named", "/out", exists=False, free_bytes=0))),
     well("output_folder_exhausted", "95 MiB free", storage=storage(folder(free_bytes=100_000_000))),
-    skips("output_folder_exhausted", "the free space of the output folders is unknown", storage=storage(folder(free_bytes=None))),
+    skips("output_folder_exhausted", "the free space of the output folders is unknown",
+        storage=storage(folder(free_bytes=None))),
     # output_folder_full: 500 MB, or a thousand inodes
     warns("output_folder_full", "the disk of the current folder is full: 477 MiB free of 1000 GiB", "du -xsh /work/run",
         storage=storage(folder(free_bytes=FULL - 1))),
@@ -83,13 +84,15 @@ CASES = (
     well("output_folder_full", "477 MiB free", storage=storage(folder(free_bytes=FULL))),
     well("output_folder_full", "500 GiB free", storage=storage(folder(free_inodes=1000))),
     well("output_folder_full", "500 GiB free", storage=storage(folder(free_inodes=None))),
-    skips("output_folder_full", "the free space of the output folders is unknown", storage=storage(folder(writable=False, free_bytes=0))),
+    skips("output_folder_full", "the free space of the output folders is unknown",
+        storage=storage(folder(writable=False, free_bytes=0))),
     # output_folder_small: less than a checkpoint of a billion parameters
     informs("output_folder_small", "11 GiB free for checkpoints in the current folder", "df -h",
         storage=storage(folder(free_bytes=CHECKPOINT - 1))),
     well("output_folder_small", "space", storage=storage(folder(free_bytes=CHECKPOINT))),
     well("output_folder_small", "space", storage=storage(folder(free_bytes=0))),
-    skips("output_folder_small", "the free space of the output folders is unknown", storage=storage(folder(free_bytes=None))),
+    skips("output_folder_small", "the free space of the output folders is unknown",
+        storage=storage(folder(free_bytes=None))),
     # temporary_folder_unusable
     warns("temporary_folder_unusable", "the temporary folder /tmp is full: 477 MiB free", "export TMPDIR=~/tmp",
         storage=storage(temporary(free_bytes=FULL - 1))),
@@ -150,7 +153,8 @@ CASES = (
     warns("cache_not_writable", "(cannot be created)", "TORCH_HOME",
         storage=storage(folder("torch_cache", "/home/ada/.cache/torch", exists=False, writable=False))),
     well("cache_not_writable", "5 writable cache folders"),
-    well("cache_not_writable", "5 writable cache folders", storage=storage(hub(writable=False, read_only=True)), env=OFFLINE),
+    well("cache_not_writable", "5 writable cache folders", storage=storage(hub(writable=False, read_only=True)),
+        env=OFFLINE),
     skips("cache_not_writable", "no cache folder responded", storage=Storage((folder(),))),
     # hf_cache_full
     warns("hf_cache_full", "the disk of the Hugging Face cache is full: 477 MiB free", "export HF_HOME=",
