@@ -136,7 +136,7 @@ def rtx40_peer_access_misreported(
 def wsl_several_gpus(container: Container, visible: Visible) -> Answer:
     """Several GPUs will train together under WSL2.
 
-    Why: NCCL finds no PCI bus here and copies everything through host memory. WSL gets half of it by default.
+    Why: NCCL finds no PCI bus here and copies everything through host memory. WSL gets half of the memory.
     More: WSL2 has no PCI bus and no direct transfer, so NCCL uses host memory. Old versions of NCCL stop with "Could
     not find real path of /sys/class/pci_bus". By default WSL gets only half of the machine's memory.
 

@@ -94,7 +94,7 @@ ROWS = (
     Row("log_graph_output_overwritten", "root", "script",
         r"accessing tensor output of CUDAGraphs that has been overwritten",
         ("RuntimeError: Error: accessing tensor output of CUDAGraphs that has been overwritten by a subsequent run.",),
-        "a result of a compiled model was used after the next step had overwritten it",
+        "the output of a compiled model was used after the next step had overwritten it",
         "mode='reduce-overhead' reuses its memory in every step.",
         Fix("Mark the beginning of each step, or copy the output.", ("torch.compiler.cudagraph_mark_step_begin()",
                                                                      "output = output.clone()")),

@@ -87,7 +87,8 @@ ROWS = (
          "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.",
          "RuntimeError: CUDA error: invalid device function"),
         "the installed torch, or an extension, has no kernels for this GPU",
-        "A wheel contains code for some GPU generations only. This GPU is too new or too old for it.", _ARCH, "https://github.com/pytorch/pytorch/issues/167244"),
+        "A wheel contains code for some GPU generations only. This GPU is too new or too old for it.",
+        _ARCH, "https://github.com/pytorch/pytorch/issues/167244"),
     Row("log_toolkit_newer_than_driver", "root", "cuda",
         r"provided PTX was compiled with an unsupported toolchain|cudaErrorUnsupportedPtxVersion|"
         r"device kernel image is invalid",
@@ -126,7 +127,7 @@ ROWS = (
         ("AssertionError: Torch not compiled with CUDA enabled",
          "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If "
          "you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu')"),
-        "this torch is the build without CUDA, or sees no GPU",
+        "this torch build has no CUDA, or sees no GPU",
         "pip or conda selected the CPU wheel. It cannot use a GPU.",
         Fix("Install the build for your CUDA version.",
             ("pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",
@@ -253,7 +254,7 @@ ROWS = (
         r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH)",
         ("RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`",
          "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
-        "a matrix product failed in cuBLAS",
+        "a matrix multiplication failed in cuBLAS",
         "GPU memory is full, an earlier kernel failed (an index out of range), or another cuBLAS than torch's was "
         "loaded.",
         (_FIND_KERNEL, Fix("Check whether another cuBLAS is loaded first, and whether the GPU works.",

@@ -76,7 +76,7 @@ ROWS = (
              "mgpu doctor --only open_files_limit_low")), _SHARING),
     Row("log_quota_exceeded", "root", "script", r"Disk quota exceeded|\[Errno 122\]",
         ("OSError: [Errno 122] Disk quota exceeded",),
-        "your quota on the disk is used up",
+        "your disk quota is exceeded",
         "The limit is on space or the number of files. Often a cache in $HOME (Hugging Face, pip, Triton) fills it.",
         (_FULL, Fix("Move caches out of the home folder.",
                     ("export HF_HOME=/scratch/$USER/hf TRITON_CACHE_DIR=/tmp/triton-$USER",))), _ERRNO),

@@ -162,7 +162,7 @@ ROWS = (
                                  "in "
          "your environment."),
         "an installed package requires another package, or another version of it",
-        "One of them was upgraded alone.",
+        "Only one of them was upgraded.",
         Fix("Install what the line requires.",
             ("pip check",
              "mgpu doctor --only requirement_not_met,versions_known_bad_together")),
@@ -175,7 +175,7 @@ ROWS = (
          "DeepSpeed.", "ValueError: nossh launcher requires DeepSpeed >= 0.14.5",
          "ValueError: torch FSDP requires PyTorch >= 2.1.0"),
         "the config uses a feature that the installed torch or DeepSpeed is too old for",
-        "accelerate was upgraded alone.",
+        "Only accelerate was upgraded.",
         Fix("Upgrade them together.", ("pip install --upgrade torch accelerate deepspeed",
                                        "mgpu doctor --only config_software_too_old")),
         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"),

@@ -243,7 +243,8 @@ ROWS = (
          "subprocess.CalledProcessError: Command '['/usr/bin/python', 't.py']' returned non-zero exit status 1."),
         "a rank failed; the launcher's summary does not report why",
         "The exception is further up, in the output of that rank. A rank that was killed prints none.",
-        (_LOG, Fix("Let torch record it.", ("from torch.distributed.elastic.multiprocessing.errors import record",))),
+        (_LOG, Fix("Let torch record the exception.",
+                   ("from torch.distributed.elastic.multiprocessing.errors import record",))),
         _ELASTIC, tags=("last_line",)),
 )
 # fmt: on

@@ -67,7 +67,7 @@ ROWS = (
          "NCCL WARN Call to ibv_create_qp failed"),
         "memory could not be registered with the network card: the limit on locked memory is too low",
         "RDMA pins memory. `ulimit -l` of the shell, of Slurm's daemon or of the container limits it.",
-        Fix("Raise the limit where the ranks start.",
+        Fix("Raise the limit for the ranks.",
             ("ulimit -l unlimited", "docker run --ulimit memlock=-1 ...", "mgpu doctor --only locked_memory_limited"),
             who="admin"),
         "https://github.com/NVIDIA/nccl-tests/issues/206"),

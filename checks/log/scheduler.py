@@ -151,7 +151,7 @@ ROWS = (
         (r"sbatch: error: Batch script contains DOS line breaks (\r\n)",),
         "the batch script has Windows line endings",
         "sbatch rejects it before anything runs.",
-        Fix("Convert it.", ("sed -i 's/\\r$//' SCRIPT.sbatch",)), _SBATCH),
+        Fix("Convert the line endings.", ("sed -i 's/\\r$//' SCRIPT.sbatch",)), _SBATCH),
     Row("log_slurm_job_over", "secondary", "scheduler",
         r"Job/step already completing or completed|Job allocation \d+ has been revoked",
         ("srun: error: Unable to create step for job 42: Job/step already completing or completed",

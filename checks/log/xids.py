@@ -18,6 +18,12 @@ _RESET = Fix("Stop all processes on the GPU and reset it. If the fault comes bac
 _VENDOR = Fix("Drain the node and send NVIDIA's bug report.", ("sudo nvidia-bug-report.sh",), who="hardware")
 
 
+def _summary(title: str) -> str:
+    """Return the title as a sentence about any GPU and any Xid."""
+    text = title.replace("the GPU at {pci}", "a GPU").removesuffix(" (Xid {xid})")
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def _row(
     name: str, role: Role, codes: str, samples: tuple[str, ...], title: str, why: str, fix: Fix | tuple[Fix, ...]
 ) -> Row:
@@ -31,7 +37,7 @@ def _row(
         why,
         fix,
         CATALOG,
-        summary=f"{title.partition(' (')[0].replace('{pci}', 'one of the GPUs').capitalize()}.",
+        summary=_summary(title),
     )
 
 
@@ -72,7 +78,7 @@ ROWS = (
     _row("log_xid_firmware", "root", "119|120",
          ("119, pid=99, name=python, Timeout after 6s of waiting for RPC response from GPU0 GSP! Expected function 76",
           ),
-         "the firmware (GSP) of the GPU at {pci} stopped answering (Xid {xid})",
+         "the firmware (GSP) of the GPU at {pci} stopped responding (Xid {xid})",
          "The driver waits for it, and every call to the GPU hangs or fails.",
          (_RESET, Fix("Install a newer driver.", ("nvidia-smi --query-gpu=driver_version --format=csv",),
                       who="admin"))),
