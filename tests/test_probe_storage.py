@@ -291,7 +291,7 @@ def test_a_hub_cache_whose_locks_do_not_hold(mounts: str, monkeypatch: pytest.Mo
     Path(mounts).write_text(MOUNTS + f"50 27 0:50 / {hub} rw - lustre 10.1.2.3@tcp:/scratch rw\n")
     monkeypatch.setenv("HF_HUB_CACHE", str(hub))
     found = firing(ask(mounts=mounts))["hf_cache_on_network"]
-    assert "Locks may not hold" in found.cause
+    assert "Locks may not work" in found.cause
     assert found.fixes[0].commands == ("hf download ORG/MODEL", "export HF_HUB_OFFLINE=1")
 
 

@@ -102,7 +102,7 @@ def fabric_manager_version_differs(gpus: tuple[Gpu, ...], pci: Pci, driver: Driv
     More: It compares its version with the loaded driver at start, and stops if they differ. The cause is an update of
     only one of the two.
 
-    Fix: Install the driver's version of it, then restart it.
+    Fix: Install the version that matches the driver, then restart it.
     """
     if not pci.nvswitches:
         return Skip("no NVSwitch on the bus" if pci.nvswitches == 0 else "the bus cannot be read")

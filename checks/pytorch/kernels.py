@@ -62,7 +62,7 @@ def torch_lacks_gpu_kernels(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: Vi
     Why: The wheel was compiled for other compute capabilities. torch sees the GPU, but the first operation on it fails
     with "no kernel image is available for execution on the device" (error 209).
 
-    Fix: Install a build that has them.
+    Fix: Install a torch build that has them.
     More: Use a newer torch build for new GPUs, and a cu126 build for Volta and older.
     """
     if not pytorch.arch_list:

@@ -61,7 +61,7 @@ def named_folder_missing(storage: Storage) -> Answer:
     stops_launch="always",
 )
 def output_folder_not_writable(storage: Storage) -> Answer:
-    """The current folder of the run, or a named one, is not writable.
+    """The folder the run starts in, or one named for it, is not writable.
 
     Why: Checkpoints and logs with a relative path are written there. The run stops at the first write.
 
