@@ -38,7 +38,7 @@ def nvlink_inactive(gpus: tuple[Gpu, ...]) -> Answer:
         and (number := gpu.nvlinks_active) is not None
         and (number or gpu.name in switched)
     ]
-    joined = _joined(gpus)
+    joined = _link_groups(gpus)
     group = {gpu.index: (gpu.name, None if gpu.name in switched else joined.get(gpu.index)) for gpu, _ in active}
     best: dict[tuple[str | None, int | None], int] = {}
     for gpu, number in active:
@@ -59,7 +59,7 @@ def nvlink_inactive(gpus: tuple[Gpu, ...]) -> Answer:
     return Ok(f"{linked[0][1]} NVLinks active on each of {len(linked)} GPUs")
 
 
-def _joined(gpus: tuple[Gpu, ...]) -> dict[int, int]:
+def _link_groups(gpus: tuple[Gpu, ...]) -> dict[int, int]:
     """Return a group number per GPU index: linked GPUs share it. GPUs with unknown peers are left out."""
     places = {bus_address(gpu.pci): gpu.index for gpu in gpus if gpu.pci}
     peers = {
@@ -96,12 +96,12 @@ def nvlinks_fewer_than_model(gpus: tuple[Gpu, ...], pci: Pci) -> Answer:
     best: dict[str | None, int] = {}
     for gpu, active, _ in judged:
         best[gpu.name] = max(best.get(gpu.name, 0), active)
-    bad = [(gpu, whole) for gpu, _, whole in judged if best[gpu.name] < whole]
+    bad = [(gpu, total) for gpu, _, total in judged if best[gpu.name] < total]
     if not bad:
         return Ok(f"{judged[0][2]} NVLinks, as the model has, on {counted(len(judged), 'GPU')}")
-    first, whole = bad[0]
+    first, total = bad[0]
     return Problem(
-        f"{best[first.name]} of {whole} NVLinks active on every {first.name}",
+        f"{best[first.name]} of {total} NVLinks active on every {first.name}",
         fix=Fix(
             commands=(
                 "nvidia-smi nvlink --status",
@@ -110,7 +110,7 @@ def nvlinks_fewer_than_model(gpus: tuple[Gpu, ...], pci: Pci) -> Answer:
             ),
             who="admin",
         ),
-        evidence={f"gpu_{gpu.index}_active": gpu.nvlinks_active for gpu, _ in bad} | {"model": whole},
+        evidence={f"gpu_{gpu.index}_active": gpu.nvlinks_active for gpu, _ in bad} | {"model": total},
         subjects=names_of(gpu for gpu, _ in bad),
     )
 
@@ -136,15 +136,15 @@ def nvlink_slow(gpus: tuple[Gpu, ...]) -> Answer:
         nominal = model.nvlink_mb_per_s if model and model.nvlink_mb_per_s else max(speeds.values())
         wanted[gpu.name] = max(wanted.get(gpu.name, 0), nominal)
     slow = [
-        (gpu, few)
+        (gpu, slow_links)
         for gpu, speeds in known
-        if (few := {n: mb for n, mb in speeds.items() if mb < wanted[gpu.name] * _SPEED_TOLERANCE})
+        if (slow_links := {n: mb for n, mb in speeds.items() if mb < wanted[gpu.name] * _SPEED_TOLERANCE})
     ]
     if not slow:
         return Ok(f"{wanted[known[0][0].name] / 1000:.3f} GB/s on every active NVLink of {counted(len(known), 'GPU')}")
-    gpu, few = slow[0]
+    gpu, slow_links = slow[0]
     return Problem(
-        f"GPU {gpu.index}: NVLink {', '.join(map(str, few))} at {min(few.values())} MB/s, "
+        f"GPU {gpu.index}: NVLink {', '.join(map(str, slow_links))} at {min(slow_links.values())} MB/s, "
         f"expected {wanted[gpu.name]}" + (f" ({counted(len(slow), 'GPU')} affected)" if len(slow) > 1 else ""),
         fix=Fix(
             commands=(

@@ -13,15 +13,15 @@ _SLOW = Fix("Turn off RDMA.", ("export NCCL_IB_DISABLE=1",), kind="stopgap",
 # fmt: on
 
 
-def _status(name: str, code: str) -> str:
+def _status_pattern(name: str, code: str) -> str:
     """Return a pattern for both formats of a work completion: 'error 12' and 'status=12', with or without its name."""
     return rf"Got completion .*(?:error|status)[ =]\(?(?:(?:{name})[()]+)?(?:{code})\b"
 
 
 # fmt: off
 ROWS = (
-    Row("log_ib_retries_exhausted", "root", "network", _status("IBV_WC_RETRY_EXC_ERR|IBV_WC_RNR_RETRY_EXC_ERR",
-                                                               "12|13"),
+    Row("log_ib_retries_exhausted", "root", "network",
+        _status_pattern("IBV_WC_RETRY_EXC_ERR|IBV_WC_RNR_RETRY_EXC_ERR", "12|13"),
         ("NCCL WARN NET/IB : Got completion from peer 10.0.0.2<54862> with status=12 opcode=0 len=0 vendor err 129",
          "NCCL WARN NET/IB : Got completion from peer 10.0.0.2<1> with error 12, opcode 0, len 0, vendor err 129",
          "NCCL WARN NET/IB: Got completion from peer 10.0.0.2<1> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=x"),
@@ -33,7 +33,7 @@ ROWS = (
          Fix("Let NCCL select the GID, or name the connected adapters.",
              ("unset NCCL_IB_GID_INDEX", "export NCCL_IB_HCA=mlx5_0,mlx5_1")), _SLOW),
         "https://github.com/NVIDIA/nccl/issues/426"),
-    Row("log_ib_protection_error", "root", "network", _status("IBV_WC_LOC_PROT_ERR", "4"),
+    Row("log_ib_protection_error", "root", "network", _status_pattern("IBV_WC_LOC_PROT_ERR", "4"),
         ("NCCL WARN NET/IB : Got completion from peer 10.0.0.2<54862> with status=4 opcode=0 len=0 vendor err 81",),
         "an adapter could not read a GPU's memory (completion error 4)",
         "The usual cause is PCIe access control (ACS) or an IOMMU that breaks GPUDirect RDMA.",
@@ -42,7 +42,7 @@ ROWS = (
          Fix("Turn off ACS in the BIOS or on the bridges.", (), who="admin")),
         "https://github.com/NVIDIA/nccl/issues/1052"),
     Row("log_ib_remote_error", "root", "network",
-        _status("IBV_WC_REM_ACCESS_ERR|IBV_WC_REM_OP_ERR|IBV_WC_REM_INV_REQ_ERR", "9|10|11"),
+        _status_pattern("IBV_WC_REM_ACCESS_ERR|IBV_WC_REM_OP_ERR|IBV_WC_REM_INV_REQ_ERR", "9|10|11"),
         ("node023:1:3 [0] transport/net_ib.cc:1909 NCCL WARN NET/IB : Got completion from peer 10.1.3.201<33057> with "
          "status=9 opcode=0 len=0 vendor err 138 (Send)",
          "NCCL WARN NET/IB : Got completion from peer 10.0.0.2<1> with error 11, opcode 0, len 0, vendor err 137"),
@@ -51,7 +51,7 @@ ROWS = (
         Fix("Check the other node's log, and whether it works without GPUDirect.",
             ("sudo dmesg -T | grep -i mlx5 | tail", "NCCL_NET_GDR_LEVEL=0 mgpu smoke-test")),
         "https://github.com/NVIDIA/nccl/issues/1710"),
-    Row("log_ib_flushed", "secondary", "network", _status("IBV_WC_WR_FLUSH_ERR", "5"),
+    Row("log_ib_flushed", "secondary", "network", _status_pattern("IBV_WC_WR_FLUSH_ERR", "5"),
         ("NCCL WARN NET/IB : Got completion from peer 10.0.0.2<54862> with status=5 opcode=0 len=0 vendor err 244",
          "node2:1:2 [0] ib_plugin.c:1007 NCCL WARN NET/IB : Got completion from peer 10.0.32.3<54891> with error 5, "
          "opcode 0, len 0, vendor err 249"),

@@ -50,7 +50,7 @@ def _kernels(arch_list: tuple[str, ...], capability: tuple[int, int]) -> Literal
     return "PTX" if ptx else None
 
 
-def _visible(gpus: tuple[Gpu, ...], visible: Visible) -> list[tuple[Gpu, tuple[int, int]]]:
+def _visible_capabilities(gpus: tuple[Gpu, ...], visible: Visible) -> list[tuple[Gpu, tuple[int, int]]]:
     """Return the visible GPUs with a known compute capability, and that capability."""
     return [(g, g.compute_capability) for g in gpus if g.index in visible.gpus and g.compute_capability]
 
@@ -67,7 +67,7 @@ def torch_lacks_gpu_kernels(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: Vi
     """
     if not pytorch.arch_list:
         return Skip("the wheel's kernels are unknown" if pytorch.cuda else "torch has no CUDA")
-    known = _visible(gpus, visible)
+    known = _visible_capabilities(gpus, visible)
     bad = [gpu for gpu, capability in known if _kernels(pytorch.arch_list, capability) is None]
     if bad:
         major, minor = bad[0].compute_capability or (0, 0)
@@ -108,7 +108,7 @@ def torch_kernels_only_as_ptx(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: 
     """
     if not pytorch.arch_list:
         return Skip("the wheel's kernels are unknown" if pytorch.cuda else "torch has no CUDA")
-    known = _visible(gpus, visible)
+    known = _visible_capabilities(gpus, visible)
     slow = [gpu for gpu, capability in known if _kernels(pytorch.arch_list, capability) == "PTX"]
     if not slow:
         return (
@@ -138,7 +138,7 @@ def torch_ptx_too_new_for_driver(pytorch: Pytorch, gpus: tuple[Gpu, ...], visibl
     cuda, newest = numbers(pytorch.cuda)[:2], driver.cuda_version
     if not pytorch.arch_list or not cuda:
         return Skip("the wheel's kernels are unknown" if pytorch.cuda else "torch has no CUDA")
-    known = _visible(gpus, visible)
+    known = _visible_capabilities(gpus, visible)
     ptx = [gpu for gpu, capability in known if _kernels(pytorch.arch_list, capability) == "PTX"]
     if not ptx:
         return (
@@ -176,7 +176,7 @@ def arch_list_lacks_gpu(env: Mapping[str, str], gpus: tuple[Gpu, ...], visible: 
     value = env.get("TORCH_CUDA_ARCH_LIST", "").strip()
     if not value or value == "native":
         return Skip("TORCH_CUDA_ARCH_LIST is not set" if not value else "TORCH_CUDA_ARCH_LIST=native")
-    known = _visible(gpus, visible)
+    known = _visible_capabilities(gpus, visible)
     entries = " ".join(_NAMED_ARCHES.get(entry, entry) for entry in re.split(r"[;\s]+", value))
     arches: list[str] = []
     for major, minor, exact, ptx in re.findall(r"(\d+)\.(\d)([a-z]?)(\+PTX)?", entries):

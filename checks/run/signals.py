@@ -36,12 +36,12 @@ def _gib(number: int | None) -> str:
     return f"{number / _GIB:.0f} GiB" if number >= 10 * _GIB else f"{number / _GIB:.1f} GiB"
 
 
-def _memory(run: Run) -> str:
+def _memory_text(run: Run) -> str:
     """Return "at minimum 0.4 of 503 GiB free"; empty if memory was not sampled."""
-    whole = run.memory_limit_bytes or run.memory_total_bytes
-    if run.memory_lowest_bytes is None or not whole:
+    total = run.memory_limit_bytes or run.memory_total_bytes
+    if run.memory_lowest_bytes is None or not total:
         return ""
-    return f"at minimum {_gib(run.memory_lowest_bytes)} of {_gib(whole)} free"
+    return f"at minimum {_gib(run.memory_lowest_bytes)} of {_gib(total)} free"
 
 
 @check(
@@ -72,7 +72,7 @@ def run_out_of_memory(run: Run) -> Answer:
         f"the control group's oom_kill count rose by {run.oom_kills}" if counted else "",
         f"the kernel log names {run.killed[-1]}" if in_log and run.killed else "",
         "Slurm reports OUT_OF_MEMORY" if by_slurm else "",
-        _memory(run),
+        _memory_text(run),
     )
     return Problem(
         f"out of CPU memory: the kernel killed {who}",
@@ -116,15 +116,15 @@ def run_rank_killed(run: Run) -> Answer:
         return ok_for_run(run, "no rank was killed by SIGKILL")
     if (run.oom_kills or 0) > 0 or run.killed or run.slurm == "OUT_OF_MEMORY":
         return Skip("it ran out of memory: run_out_of_memory")
-    whole = run.memory_limit_bytes or run.memory_total_bytes
-    short = bool(whole and run.memory_lowest_bytes is not None and run.memory_lowest_bytes < _SHORT_SHARE * whole)
+    total = run.memory_limit_bytes or run.memory_total_bytes
+    short = bool(total and run.memory_lowest_bytes is not None and run.memory_lowest_bytes < _SHORT_SHARE * total)
     unknown = run.oom_kills is None and run.killed is None
     if short:
-        why = f"Memory was low ({_memory(run)}), so the kernel most likely killed it"
+        why = f"Memory was low ({_memory_text(run)}), so the kernel most likely killed it"
     elif unknown:
         why = "Could not determine whether memory ran out: neither a counter nor the kernel log is readable here"
     else:
-        why = f"The kernel counted no kill for memory{f' ({_memory(run)})' if _memory(run) else ''}"
+        why = f"The kernel counted no kill for memory{f' ({_memory_text(run)})' if _memory_text(run) else ''}"
     return Problem(
         f"{rank_name(killed[0])} was killed from outside (SIGKILL), without a traceback"
         if not short
