@@ -119,7 +119,7 @@ FAILURES: dict[str, Failure] = {
         cause="error 802, system not yet initialized", fix="sudo systemctl restart nvidia-fabricmanager"),
     "nvls-multicast-bind": by(
         "nvlink_fabric_degraded", "test_field_failures.py::test_a_fabric_that_is_up_and_not_sound",
-        cause="NVLS (multicast in the switches) may fail", fix="export NCCL_NVLS_ENABLE=0"),
+        cause="NVLS (multicast in the switches) can fail", fix="export NCCL_NVLS_ENABLE=0"),
     "imex-channel-permission": by(
         "imex_channel_unusable", "test_field_failures.py::test_an_imex_channel_that_cannot_be_opened",
         cause="CUDA error 800", fix="sudo chmod 666 /dev/nvidia-caps-imex-channels/channel0"),
@@ -130,7 +130,7 @@ FAILURES: dict[str, Failure] = {
         cause="through a translating IOMMU hang or lose data", fix="iommu=pt"),
     "rtx40-p2p-old-driver": by(
         "rtx40_peer_access_misreported", "test_field_failures.py::test_rtx_40_cards_under_an_old_driver",
-        cause="They do not: NCCL hangs, or accelerate refuses", fix="export NCCL_P2P_DISABLE=1"),
+        cause="but they have none. NCCL hangs", fix="export NCCL_P2P_DISABLE=1"),
     "pcie-link-downgraded": by(
         "pcie_width_reduced pcie_switch_uplink_narrow pcie_bandwidth_limited",
         "test_doctor.py::test_a_sick_machine_names_exactly_the_planted_fault",
@@ -212,7 +212,7 @@ FAILURES: dict[str, Failure] = {
         cause="A checkpoint does not fit", fix="df -h"),
     "slow-training-low-util": by(
         "data_folder_on_slow_storage", "test_probe_storage.py::test_a_data_set_on_an_object_store",
-        cause="the GPUs wait for data", fix="rsync -a"),
+        cause="The GPUs wait for data", fix="rsync -a"),
     # ---- Python, PyTorch, CUDA libraries, NCCL
     "cpu-only-torch": by(
         "torch_is_cpu_build", "test_field_failures.py::test_a_torch_for_the_cpu_beside_gpus",
@@ -222,7 +222,7 @@ FAILURES: dict[str, Failure] = {
         cause="has no kernels for sm_120", fix="whl/cu128"),
     "cuda-222-ptx": by(
         "nvcc_newer_than_driver", "test_probe_stack.py::test_nvcc_on_path_newer_than_the_driver",
-        cause="fail with error 222", fix="Or a newer driver"),
+        cause="fail with error 222", fix="Or install a newer driver"),
     "exit-sigsegv": by(
         "torch_import_fails extension_does_not_load nccl_stack_unlimited",
         "test_probe_stack.py::test_torch_that_dies_of_a_signal_is_named",
@@ -243,10 +243,10 @@ FAILURES: dict[str, Failure] = {
         cause="They share one folder and one file name", fix="pip uninstall -y nvidia-nccl-cu12"),
     "nvjitlink-symbol": by(
         "library_path_shadows_wheels", "test_probe_stack.py::test_an_older_library_on_library_path",
-        cause="symbols that torch's libraries need are not in it", fix="unset LD_LIBRARY_PATH"),
+        cause="lacks symbols that torch's libraries need", fix="unset LD_LIBRARY_PATH"),
     "deepspeed-cuda-home-missing": by(
         "deepspeed_cannot_compile", "test_probe_stack.py::test_deepspeed_without_a_toolkit",
-        cause="looks for nvcc when it is imported", fix="export CUDA_HOME="),
+        cause="looks for nvcc on import", fix="export CUDA_HOME="),
     "deepspeed-cuda-torch-mismatch": by(
         "deepspeed_refuses_nvcc nvcc_of_another_cuda", "test_probe_stack.py::test_nvcc_says_its_version",
         cause="CUDAMismatchException", fix="export CUDA_HOME=/usr/local/cuda-13.0"),
@@ -254,7 +254,7 @@ FAILURES: dict[str, Failure] = {
         "arch_list_lacks_gpu deepspeed_cannot_compile",
         "test_field_failures.py::test_an_arch_list_of_another_machine",
         "test_probe_stack.py::test_deepspeed_without_a_toolkit",
-        cause="What is compiled with it does not run on", fix="unset TORCH_CUDA_ARCH_LIST"),
+        cause="Extensions compiled with it do not run on", fix="unset TORCH_CUDA_ARCH_LIST"),
     "accelerate-not-found": by(
         "accelerate_command_missing accelerate_missing",
         "test_probe_stack.py::test_no_accelerate_on_path", "test_hostile.py::test_doctor_without_accelerate",
@@ -499,13 +499,15 @@ def test_a_torch_for_the_cpu_beside_gpus(named: Named, tmp_path: Path) -> None:
     folder = install_torch(tmp_path / "site")
     (folder / "version.py").write_text("__version__ = '2.9.1+cpu'\ncuda = None\nhip = None\n")
     found = named("torch_is_cpu_build", "h100_sxm_x8", PYTHONPATH=f"{tmp_path / 'site'}{os.pathsep}{ROOT}")
-    says(found, "torch 2.9.1+cpu is built for the CPU only", "quietly train on the CPU", "whl/cu130")
+    says(found, "torch 2.9.1+cpu is built for the CPU only", "silently trains on the CPU", "whl/cu130")
 
 
 @fake_driver
 def test_an_arch_list_of_another_machine(named: Named) -> None:
     found = named("arch_list_lacks_gpu", "h100_sxm_x8", TORCH_CUDA_ARCH_LIST="8.0;8.6")
-    says(found, "TORCH_CUDA_ARCH_LIST=8.0;8.6 leaves out 9.0", "does not run on GPU 0", "unset TORCH_CUDA_ARCH_LIST")
+    says(
+        found, "TORCH_CUDA_ARCH_LIST=8.0;8.6 does not include 9.0", "do not run on GPU 0", "unset TORCH_CUDA_ARCH_LIST"
+    )
 
 
 @fake_driver

@@ -305,7 +305,7 @@ def test_the_fabric_manager_tells_its_version(dgx: sysfs.Machine) -> None:
     known = {"pci": pci, "gpus": gpus(8, fabric_state=1), "driver": driver()}
     assert "570.86.15 is installed, the driver is 580.65.06" in problem("fabric_manager_version_differs", **known).title
     found = problem("fabric_manager_missing", **known, leftovers=leftovers())
-    assert "4 NVSwitches, and no nv-fabricmanager runs" in found.title
+    assert "4 NVSwitches, but nv-fabricmanager is not running" in found.title
     assert "error 802" in found.cause
     shutil.rmtree(dgx.root / "usr/bin")
 

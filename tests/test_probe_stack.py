@@ -217,7 +217,7 @@ def test_requirements_come_from_the_packages_themselves(tmp_path: Path) -> None:
     fires(
         "requirement_not_met", found, r"torch 2.9.1 asks for triton==3.5.1, missing is there; torchvision 0.24.0 asks"
     )
-    fires("cuda_wheels_not_as_required", found, r"nvidia-cublas-cu12 missing \(torch asks ==12.8.4.1\)")
+    fires("cuda_wheels_not_as_required", found, r"nvidia-cublas-cu12 missing \(torch requires ==12.8.4.1\)")
 
 
 def test_the_libraries_of_cuda_13_are_extras_of_one_package(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_the_libraries_of_cuda_13_are_extras_of_one_package(tmp_path: Path) -> N
         "nvidia-cublas==13.1.0.3.*",
         "nvidia-nvjitlink==13.0.88.*",
     ]
-    fires("cuda_wheels_not_as_required", found, r"^nvidia-nvjitlink 13.0.39 \(torch asks ==13.0.88.\*\)$")
+    fires("cuda_wheels_not_as_required", found, r"^nvidia-nvjitlink 13.0.39 \(torch requires ==13.0.88.\*\)$")
 
 
 @pytest.mark.parametrize(
@@ -652,7 +652,7 @@ def test_a_cuda_library_from_elsewhere(compiled: Compile, tmp_path: Path) -> Non
     foreign = compiled(tmp_path / "cuda" / "lib64" / "libcudart.so.13")
     stack = asked(PACKAGES, {"PYTHONPATH": site})
     found = stack | asked(PYTORCH, {"PYTHONPATH": site, "BRING_IN": foreign})
-    fires("torch_maps_foreign_library", found, f"torch runs with {foreign}")
+    fires("torch_maps_foreign_library", found, f"torch loaded {foreign}")
     quiet("torch_maps_foreign_library", stack | asked(PYTORCH, {"PYTHONPATH": site, "BRING_IN": wheel}))
 
 
@@ -829,7 +829,7 @@ def test_nvcc_on_path_newer_than_the_driver(tmp_path: Path) -> None:
     script(tmp_path / "bin" / "nvcc", "#!/bin/sh", "echo 'Cuda compilation tools, release 13.2, V13.2.1'")
     found = asked(PACKAGES, {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"})
     assert found["libraries"]["cuda_home"] == str(tmp_path)
-    fires("nvcc_newer_than_driver", found, "nvcc is 13.2, the driver serves CUDA up to 13.0")
+    fires("nvcc_newer_than_driver", found, "nvcc is 13.2, the driver supports CUDA up to 13.0")
 
 
 def test_deepspeed_without_a_toolkit(tmp_path: Path) -> None:

@@ -291,7 +291,7 @@ def test_a_hub_cache_whose_locks_do_not_hold(mounts: str, monkeypatch: pytest.Mo
     Path(mounts).write_text(MOUNTS + f"50 27 0:50 / {hub} rw - lustre 10.1.2.3@tcp:/scratch rw\n")
     monkeypatch.setenv("HF_HUB_CACHE", str(hub))
     found = firing(ask(mounts=mounts))["hf_cache_on_network"]
-    assert "Locks may not hold" in found.cause
+    assert "Locks may not work" in found.cause
     assert found.fixes[0].commands == ("hf download ORG/MODEL", "export HF_HUB_OFFLINE=1")
 
 
@@ -333,7 +333,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert snapshot.storage is not None
     found = firing(snapshot.storage)
     full = found["output_folder_full"]
-    assert "the current folder is full: 0 MiB free" in full.title and "when it writes its first" in full.cause
+    assert "the current folder is full: 0 MiB free" in full.title and "when it writes the first one" in full.cause
     assert any(command.startswith("df -h") for command in full.fixes[0].commands)
     assert "is full" in found["temporary_folder_unusable"].title
     assert "in memory" in found["temporary_folder_in_memory"].title

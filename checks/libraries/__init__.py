@@ -1,8 +1,8 @@
-"""Do the CUDA libraries that the loader would find belong together, and to this driver and torch?
+"""Are the CUDA libraries that the loader finds compatible with each other, with this driver and with torch?
 
-* wheels: do the wheels that bring them fit each other and torch?
+* wheels: are the wheels that contain them compatible with each other and torch?
 * loader: does the loader find them first, and the driver's own libcuda?
-* compilers: is there what extensions and kernels are compiled with, and does it fit?
+* compilers: are the compilers for extensions and kernels installed and compatible?
 """
 
 ORDER = ("wheels", "loader", "compilers")

@@ -15,17 +15,17 @@ from .._wording import gpu_list
 
 _FORWARD = "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html"
 _ERRORS = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
-# Looked up by name from inside the wheels, so that LD_LIBRARY_PATH decides (torch/__init__.py works around it when it
-# notices in time); torch's own dependencies come from its DT_RPATH first.
+# The wheels load these by name, so LD_LIBRARY_PATH decides (torch/__init__.py works around it if it detects the problem
+# in time). torch finds its own dependencies through its DT_RPATH first.
 _NOT_BY_RPATH = {"nvJitLink": "nvidia-nvjitlink", "cudnn": "nvidia-cudnn", "cublasLt": "nvidia-cublas"}
-# Preloaded on purpose in many trainings, and harmless: memory allocators and OpenMP runtimes.
+# Often preloaded on purpose, and harmless: memory allocators and OpenMP runtimes.
 _USUAL_PRELOADS = re.compile(
     r"lib(tcmalloc|tcmalloc_minimal|jemalloc|mimalloc|iomp5|omp|gomp|nccl|stdc\+\+|gcc_s)(-[.\w]+)?\.so[.\d]*"
 )
 
 
 def _wheel(wheels: Mapping[str, str], stem: str, cuda: str | None) -> tuple[str, str] | None:
-    """The wheel of a library for torch's CUDA: nvidia-cudnn-cu12, or without suffix since CUDA 13."""
+    """Return name and version of a library's wheel: nvidia-cudnn-cu12, or without suffix since CUDA 13."""
     major = (cuda or "").partition(".")[0]
     for name in (f"{stem}-cu{major}", stem):
         if name in wheels:
@@ -33,20 +33,21 @@ def _wheel(wheels: Mapping[str, str], stem: str, cuda: str | None) -> tuple[str,
     return None
 
 
-def _loaded(libraries: Libraries, name: str) -> Library | None:
-    """The library of this name that was asked for by its bare name, as CUDA programs do."""
+def _library(libraries: Libraries, name: str) -> Library | None:
+    """Return the result of loading this library by its bare name, as CUDA programs do; None if not tried."""
     return next((one for one in libraries.found if one.name == name and one.loads is not None), None)
 
 
 @check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/140797")
 def library_path_shadows_wheels(libraries: Libraries, pytorch: Pytorch) -> Answer:
-    """LD_LIBRARY_PATH puts an older CUDA library before the one that torch's wheels bring.
+    """LD_LIBRARY_PATH puts an older CUDA library before the one from torch's wheels.
 
-    Why: the loader takes the older one, and symbols that torch's libraries need are not in it.
-    More: The wheels' libraries look each other up by name, and the loader asks LD_LIBRARY_PATH first. `import torch`
-    then ends with "libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4", or torch refuses the cuDNN it finds.
+    Why: The loader uses the older one, which lacks symbols that torch's libraries need.
+    More: The wheels' libraries load each other by name, and the loader searches LD_LIBRARY_PATH first. `import torch`
+    then fails with "libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4", or torch rejects the cuDNN it
+    finds.
 
-    Fix: take the folder out of LD_LIBRARY_PATH; wheels need none.
+    Fix: Remove the folder from LD_LIBRARY_PATH. Wheels do not need it.
     """
     if not pytorch.cuda or not libraries.wheels or pytorch.nccl_required is None:
         return Skip("torch has no CUDA" if not pytorch.cuda else "torch's libraries are not from wheels")
@@ -58,7 +59,7 @@ def library_path_shadows_wheels(libraries: Libraries, pytorch: Pytorch) -> Answe
     for one in foreign:
         wheel = _wheel(libraries.wheels, _NOT_BY_RPATH.get(one.name, ""), pytorch.cuda)
         same = one.path.rpartition("/")[2] in names
-        if same and wheel and one.version and _older(one.version, wheel[1]):
+        if same and wheel and one.version and _is_older(one.version, wheel[1]):
             bad.setdefault(one.name, (one, wheel[1]))
     if not bad:
         return Ok(
@@ -68,7 +69,7 @@ def library_path_shadows_wheels(libraries: Libraries, pytorch: Pytorch) -> Answe
     return Problem(
         "; ".join(f"{one.path} is {one.version}, torch's wheel {wheel}" for one, wheel in bad.values()),
         fix=Fix(
-            f"Take {listed(folders)} out of LD_LIBRARY_PATH (a `module unload cuda`, or a line of a shell profile).",
+            f"Remove {listed(folders)} from LD_LIBRARY_PATH (with `module unload cuda`, or in a shell profile).",
             ("unset LD_LIBRARY_PATH",),
         ),
         evidence={one.path: f"{one.version}, wheel {wheel}" for one, wheel in bad.values()},
@@ -76,33 +77,33 @@ def library_path_shadows_wheels(libraries: Libraries, pytorch: Pytorch) -> Answe
     )
 
 
-def _older(one: str, other: str) -> bool:
-    """By major and minor: the third number of a file and of a wheel are counted differently."""
+def _is_older(one: str, other: str) -> bool:
+    """Compare major and minor version only: files and wheels count the third number differently."""
     return numbers(one)[:2] < numbers(other)[:2]
 
 
 @check(Severity.ERROR, source=_ERRORS, because_of=("driver_lacks_compute",))
 def libcuda_missing(libraries: Libraries, driver: Driver, gpus: tuple[Gpu, ...]) -> Answer:
-    """The driver and its GPUs are there, and the interpreter of the training cannot load libcuda.so.1.
+    """The driver and its GPUs work, but this Python interpreter cannot load libcuda.so.1.
 
-    Why: it is the library every CUDA program starts with, and it comes with the driver, not with torch. Without it
-    torch says "Found no NVIDIA driver on your system".
+    Why: Every CUDA program loads this library first. It comes with the driver, not with torch. Without it torch prints
+    "Found no NVIDIA driver on your system".
 
-    Fix: ask the loader what it knows.
-    More: Install the driver's user-space part, or tell the loader where it is.
+    Fix: Check where the loader finds it.
+    More: Install the driver's user-space part, or add its folder to the loader's path.
     """
     if driver.nvml_error is not None or not gpus:
-        return Skip("no NVIDIA driver answers here" if driver.nvml_error is not None else "no GPU here")
-    cuda = _loaded(libraries, "cuda")
+        return Skip("no NVIDIA driver responds here" if driver.nvml_error is not None else "no GPU here")
+    cuda = _library(libraries, "cuda")
     if cuda is None:
-        return Skip("libcuda was not looked for")
+        return Skip("loading libcuda was not tried")
     if cuda.loads:
         return Ok(f"libcuda from {cuda.path}")
     if driver.cuda_version is not None:
-        return Skip("NVML found libcuda, this interpreter's loader did not")
+        return Skip("NVML found libcuda, but this interpreter's loader did not")
     return Problem(
         "libcuda.so.1 cannot be loaded",
-        f"The loader says: {cuda.error or 'nothing'}. CUDA cannot start in this interpreter.",
+        f"The loader's error: {cuda.error or 'none'}. CUDA cannot start in this interpreter.",
         (
             Fix(commands=("ldconfig -p | grep libcuda",)),
             Fix("Install the driver's CUDA library (libcuda1, nvidia-driver-cuda-libs).", who="admin"),
@@ -115,16 +116,17 @@ def libcuda_missing(libraries: Libraries, driver: Driver, gpus: tuple[Gpu, ...])
 def libcuda_is_stub(libraries: Libraries) -> Answer:
     """The loader finds a stub of the driver's library before the real one.
 
-    Why: it has the names of the driver's functions and none of their code: CUDA answers error 34, stub library.
-    More: A toolkit brings empty copies of libcuda and libnvidia-ml to link against, in a folder called stubs. With that
-    folder on LD_LIBRARY_PATH every CUDA call fails: error 34, "CUDA driver is a stub library", and torch sees no GPU.
+    Why: A stub has the names of the driver's functions but no code. CUDA fails with error 34, stub library.
+    More: A toolkit contains empty copies of libcuda and libnvidia-ml for linking, in a folder named stubs. With that
+    folder on LD_LIBRARY_PATH every CUDA call fails with error 34, "CUDA driver is a stub library", and torch sees no
+    GPU.
 
-    Fix: take the stubs folder out of LD_LIBRARY_PATH, or remove the link libcuda.so.1 in it.
+    Fix: Remove the stubs folder from LD_LIBRARY_PATH, or remove the link libcuda.so.1 in it.
     """
-    asked = [one for one in (_loaded(libraries, "cuda"), _loaded(libraries, "nvidia-ml")) if one is not None]
-    found = [one for one in asked if one.loads]
+    tried = [one for one in (_library(libraries, "cuda"), _library(libraries, "nvidia-ml")) if one is not None]
+    found = [one for one in tried if one.loads]
     if not found:
-        return Skip("neither libcuda nor libnvidia-ml can be loaded" if asked else "they were not looked for")
+        return Skip("neither libcuda nor libnvidia-ml can be loaded" if tried else "loading them was not tried")
     stubs = [one for one in found if one.origin == "stub"]
     if not stubs:
         return Ok(f"{listed(one.path for one in found)}: no stub")
@@ -137,36 +139,38 @@ def libcuda_is_stub(libraries: Libraries) -> Answer:
 
 @check(Severity.ERROR, source=_ERRORS)
 def libcuda_not_the_drivers(libraries: Libraries, driver: Driver) -> Answer:
-    """libcuda is of another version than the NVIDIA driver that runs.
+    """The loaded libcuda has another version than the running NVIDIA driver.
 
-    Why: the library and the kernel's driver must be of one version; only a newer libcuda of a cuda-compat package may
-    differ. An image with a driver package of its own, or an old cuda-compat folder before a newer driver, ends in error
+    Why: The library and the kernel driver must have the same version. Only a newer libcuda from a cuda-compat package
+    may differ. An image with its own driver package, or an old cuda-compat folder with a newer driver, causes error
     803, "system has unsupported display driver / cuda driver combination".
 
-    Fix: remove the copy that does not belong to the driver.
+    Fix: Remove the copy that does not belong to the driver.
     """
-    cuda, running = _loaded(libraries, "cuda"), numbers(driver.version)
+    cuda, running = _library(libraries, "cuda"), numbers(driver.version)
     if cuda is None or not cuda.loads or not running:
-        return Skip("the driver's version is not known" if not running else "libcuda cannot be loaded")
+        return Skip("the driver's version is unknown" if not running else "libcuda cannot be loaded")
     ours = numbers(cuda.version)
-    if len(ours) < 2 or ours[0] < 100 or cuda.origin == "stub":  # libcuda.so.1.1 of WSL tells none
-        return Skip(f"{cuda.path} does not tell its version")
+    if len(ours) < 2 or ours[0] < 100 or cuda.origin == "stub":  # WSL's libcuda.so.1.1 does not contain a version
+        return Skip(f"{cuda.path} does not report its version")
     if cuda.origin == "compat":
         if ours > running:
             return Ok(f"cuda-compat {cuda.version} over driver {driver.version}")
-        what = f"cuda-compat {cuda.version} is found before the newer driver {driver.version}"
-        why = "A compatibility library serves older drivers only; before a newer one it is error 803."
+        what = f"cuda-compat {cuda.version} is used with the newer driver {driver.version}"
+        why = "A compatibility library supports older drivers only. With a newer one, CUDA fails with error 803."
     elif ours == running:
         return Ok(f"libcuda and driver are {driver.version}")
     else:
         what = f"libcuda is {cuda.version}, the driver {driver.version}"
-        why = "They must be of one version: CUDA starts with error 803, or the image brings a driver of its own."
+        why = (
+            "They must have the same version. Otherwise CUDA fails with error 803. Images can contain their own driver."
+        )
     return Problem(
         what,
         why,
         Fix(
-            f"Take {cuda.path.rpartition('/')[0]} out of the loader's path (LD_LIBRARY_PATH, /etc/ld.so.conf.d), or "
-            "uninstall the package that brought it.",
+            f"Remove {cuda.path.rpartition('/')[0]} from the loader's path (LD_LIBRARY_PATH, /etc/ld.so.conf.d), or "
+            "uninstall the package that contains it.",
             ("ldconfig -p | grep libcuda.so.1", "echo $LD_LIBRARY_PATH"),
         ),
         {"libcuda": cuda.path, "libcuda_version": cuda.version, "driver": driver.version},
@@ -175,15 +179,15 @@ def libcuda_not_the_drivers(libraries: Libraries, driver: Driver) -> Answer:
 
 @check(Severity.INFO, source=_FORWARD, because_of=("libcuda_not_the_drivers", "cuda_compat_on_geforce"))
 def cuda_compat_active(libraries: Libraries, driver: Driver) -> Answer:
-    """A cuda-compat library stands in for the driver's own libcuda.
+    """A cuda-compat library replaces the driver's own libcuda.
 
-    Why: forward compatibility is in use: versions that CUDA and NCCL report are those of the compatibility library.
-    More: It lets a newer CUDA run on an older driver of a data-centre GPU. NCCL then believes the driver to be newer
-    than it is, uses functions that this one does not have, and fails while the ranks connect.
+    Why: Forward compatibility is in use. CUDA and NCCL report the versions of the compatibility library.
+    More: It lets a newer CUDA run on an older driver of a data center GPU. NCCL then detects a newer driver than the
+    real one, uses functions that the driver does not have, and fails while the ranks connect.
 
-    Fix: nothing, unless NCCL fails while connecting; then try this.
+    Fix: Nothing, unless NCCL fails while connecting. Then turn off its cuMem host buffers.
     """
-    cuda = _loaded(libraries, "cuda")
+    cuda = _library(libraries, "cuda")
     if cuda is None or not cuda.loads:
         return Skip("libcuda cannot be loaded")
     if cuda.origin != "compat":
@@ -199,13 +203,13 @@ def cuda_compat_active(libraries: Libraries, driver: Driver) -> Answer:
 def cuda_compat_on_geforce(libraries: Libraries, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """A cuda-compat library is in use on a GeForce card.
 
-    Why: forward compatibility is for data-centre GPUs. On GeForce CUDA starts with error 804, "forward compatibility
-    was attempted on non supported HW", and torch sees no GPU.
+    Why: Forward compatibility supports data center GPUs only. On GeForce, CUDA fails with error 804, "forward
+    compatibility was attempted on non supported HW", and torch sees no GPU.
 
-    Fix: take the compat folder out of LD_LIBRARY_PATH and /etc/ld.so.conf.d; then install a torch that this driver
-    serves, or a newer driver.
+    Fix: Remove the compat folder from LD_LIBRARY_PATH and /etc/ld.so.conf.d. Then install a torch that this driver
+    supports, or a newer driver.
     """
-    cuda = _loaded(libraries, "cuda")
+    cuda = _library(libraries, "cuda")
     if cuda is None or not cuda.loads:
         return Skip("libcuda cannot be loaded")
     if cuda.origin != "compat":
@@ -216,7 +220,7 @@ def cuda_compat_on_geforce(libraries: Libraries, gpus: tuple[Gpu, ...], visible:
         return Ok(f"no GeForce among {counted(len(known), 'visible GPU')}") if known else Skip("no visible GPU")
     return Problem(
         f"{bad[0].name} ({gpu_list(gpu.index for gpu in bad)}) with cuda-compat",
-        f"CUDA would be started through {cuda.path}, which GeForce does not support: error 804.",
+        f"CUDA loads {cuda.path}, which does not support GeForce, and fails with error 804.",
         Fix(commands=("ldconfig -p | grep libcuda.so.1", "echo $LD_LIBRARY_PATH")),
         {"libcuda": cuda.path, "gpu": bad[0].name},
         names_of(bad),
@@ -225,23 +229,23 @@ def cuda_compat_on_geforce(libraries: Libraries, gpus: tuple[Gpu, ...], visible:
 
 @check(Severity.INFO, source="https://man7.org/linux/man-pages/man8/ld.so.8.html")
 def preload_hooks_ranks(libraries: Libraries) -> Answer:
-    """A library is preloaded into every process, the ranks included.
+    """A library is preloaded into every process, including the ranks.
 
     Why: LD_PRELOAD and /etc/ld.so.preload replace functions of the C library in all programs. Profilers, monitors and
-    sandboxes work so; when a rank hangs or crashes inside one, the stack names it and nothing else does. A file that
-    does not exist is reported by every process that starts.
+    sandboxes use this. If a rank hangs or crashes inside one, only the stack shows it. If the file does not exist,
+    every process prints an error at its start.
 
-    Fix: leave it out unless you mean it.
-    More: Look whether you know it; leave it out when a crash is being looked into.
+    Fix: Remove it unless you need it.
+    More: Check whether you need it. Remove it while you debug a crash.
     """
     preloaded = [one for one in libraries.found if one.origin == "preload"]
     odd = [one for one in preloaded if one.loads is False or not _USUAL_PRELOADS.fullmatch(one.name)]
     if not odd:
-        return Ok(f"{len(preloaded)} preloaded, all of the usual kind" if preloaded else "nothing is preloaded")
+        return Ok(f"{len(preloaded)} preloaded, all of them common" if preloaded else "no library is preloaded")
     missing = [one for one in odd if one.loads is False]
     return Problem(
         ", ".join(f"{one.path}{' (does not exist)' if one.loads is False else ''}" for one in odd),
-        "It is loaded into every rank." if not missing else "A preloaded file that is not there only makes noise.",
+        "It is loaded into every rank." if not missing else "A missing preloaded file only causes error messages.",
         Fix(commands=("unset LD_PRELOAD", "cat /etc/ld.so.preload")),
         {one.path: one.loads for one in odd},
     )

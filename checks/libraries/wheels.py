@@ -1,4 +1,4 @@
-"""Do the wheels that bring CUDA libraries fit each other, and torch?"""
+"""Are the wheels that contain CUDA libraries compatible with each other, and with torch?"""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mgpu.text import counted, listed
 from .._versions import requirement, satisfies
 from .._wording import minor_of
 
-# Wheels of both CUDA majors put these into one folder under one name (nvidia/cudnn/lib/libcudnn.so.9); all others have
-# folders of their own since CUDA 13 (nvidia/cu13/lib). NCCL has a check of its own.
+# Wheels for both CUDA majors install these in one folder under one name (nvidia/cudnn/lib/libcudnn.so.9). All others
+# have separate folders since CUDA 13 (nvidia/cu13/lib). NCCL has its own check.
 _SHARED_FOLDERS = ("nvidia-cudnn", "nvidia-cusparselt", "nvidia-nvshmem")
 
 
-def _family(name: str) -> str | None:
-    """nvidia-cublas-cu12 -> "12"; None for a wheel that names none."""
+def _cuda_major(name: str) -> str | None:
+    """Return the CUDA major version of a wheel: nvidia-cublas-cu12 -> "12"; None if the name has none."""
     found = re.search(r"-cu(\d+)$", name)
     return found.group(1) if found else None
 
@@ -29,24 +29,24 @@ def _family(name: str) -> str | None:
 def cuda_wheels_overwrite_each_other(libraries: Libraries, pytorch: Pytorch) -> Answer:
     """Wheels of one library for two CUDA majors are installed, and both write the same files.
 
-    Why: they share one folder and one file name: which library is there depends on what was installed last.
+    Why: They share one folder and one file name. The one installed last overwrites the other.
     More: nvidia-cudnn-cu12 and nvidia-cudnn-cu13 (and cuSPARSELt, NVSHMEM) share a folder and file names. The one
-    installed last is there; torch then fails with an undefined symbol, or refuses the cuDNN it finds.
+    installed last overwrites the other. torch then fails with an undefined symbol, or rejects the cuDNN it finds.
 
-    Fix: remove the others.
+    Fix: Remove the wheels for the other CUDA version.
     """
     if not libraries.wheels:
         return Skip("no NVIDIA wheel is installed")
     families = {stem: [name for name in libraries.wheels if name.startswith(f"{stem}-cu")] for stem in _SHARED_FOLDERS}
     double = {stem: sorted(names) for stem, names in families.items() if len(names) > 1}
     if not double:
-        return Ok(f"{counted(len(libraries.wheels), 'NVIDIA wheel')}, none twice")
+        return Ok(f"{counted(len(libraries.wheels), 'NVIDIA wheel')}, no duplicates")
     major = (pytorch.cuda or "").partition(".")[0]
-    extra = [name for names in double.values() for name in names if _family(name) != major]
-    kept = [f"{n}=={libraries.wheels[n]}" for names in double.values() for n in names if _family(n) == major]
+    extra = [name for names in double.values() for name in names if _cuda_major(name) != major]
+    kept = [f"{n}=={libraries.wheels[n]}" for names in double.values() for n in names if _cuda_major(n) == major]
     remove = Fix(commands=(shell("pip uninstall -y {:package}", extra),))
     back = Fix(
-        "Put torch's own back: it lost files to the other.",
+        "Reinstall torch's own wheels, whose files were overwritten.",
         (shell("pip install --force-reinstall --no-deps {:package}", kept),),
     )
     return Problem(
@@ -62,23 +62,23 @@ def cuda_wheels_overwrite_each_other(libraries: Libraries, pytorch: Pytorch) -> 
     because_of=("nccl_wheels_mixed", "cuda_wheels_overwrite_each_other"),
 )
 def cuda_families_mixed(libraries: Libraries, pytorch: Pytorch) -> Answer:
-    """NVIDIA wheels of another CUDA major than torch's are installed.
+    """NVIDIA wheels for another CUDA major than torch's are installed.
 
-    Why: they are what an earlier torch left, or what another framework needs. torch does not use them; they take
-    gigabytes, and a library of theirs can be found by a program that looks for any.
+    Why: They are left over from an earlier torch, or another framework needs them. torch does not use them. They take
+    gigabytes, and a program that searches for any CUDA library can find the wrong one.
 
-    Fix: remove them if nothing else needs them.
+    Fix: Remove them if no other package needs them.
     """
     major = (pytorch.cuda or "").partition(".")[0]
     if not libraries.wheels or not major:
         return Skip("torch has no CUDA" if not major else "no NVIDIA wheel is installed")
-    other = [name for name in libraries.wheels if _family(name) not in (None, major)]
+    other = [name for name in libraries.wheels if _cuda_major(name) not in (None, major)]
     if not other:
         return Ok(f"{counted(len(libraries.wheels), 'NVIDIA wheel')}, all for CUDA {major}")
-    families = listed(sorted({f"cu{_family(name)}" for name in other}))
+    families = listed(sorted({f"cu{_cuda_major(name)}" for name in other}))
     return Problem(
         f"{counted(len(other), 'NVIDIA wheel')} for {families}, torch is built for CUDA {pytorch.cuda}",
-        "torch does not use them. Another framework may; otherwise they are left over.",
+        "torch does not use them. Either another framework does, or they are left over.",
         Fix(commands=(shell("pip uninstall -y {:package}", other),)),
         {name: libraries.wheels[name] for name in other},
     )
@@ -90,18 +90,18 @@ def cuda_families_mixed(libraries: Libraries, pytorch: Pytorch) -> Answer:
     because_of=("nccl_wheels_mixed", "cuda_wheels_overwrite_each_other"),
 )
 def cuda_wheels_not_as_required(libraries: Libraries, pytorch: Pytorch) -> Answer:
-    """An NVIDIA wheel that torch asks for is missing, or older than torch asks for.
+    """An NVIDIA wheel that torch requires is missing or too old.
 
-    Why: torch pins each of its CUDA libraries and was built with those. A missing one is an ImportError (libcudnn.so.9:
-    cannot open shared object file); an older one misses symbols that torch or another library uses.
+    Why: torch pins each of its CUDA libraries and was built with these versions. A missing one causes an ImportError
+    (libcudnn.so.9: cannot open shared object file). An older one lacks symbols that torch or another library uses.
 
-    Fix: install the pinned ones.
+    Fix: Install the pinned versions.
     """
-    asked = [*libraries.requires.get("torch", ()), *libraries.requires.get("cuda-toolkit", ())]
-    wanted = dict(requirement(line) for line in asked if line.startswith(("nvidia-", "cuda-")))
+    lines = [*libraries.requires.get("torch", ()), *libraries.requires.get("cuda-toolkit", ())]
+    wanted = dict(requirement(line) for line in lines if line.startswith(("nvidia-", "cuda-")))
     wanted = {name: spec for name, spec in wanted.items() if not name.startswith("nvidia-nccl-") and spec}
     if not pytorch.cuda or not wanted:
-        return Skip("torch has no CUDA" if not pytorch.cuda else "torch asks for no NVIDIA wheel")
+        return Skip("torch has no CUDA" if not pytorch.cuda else "torch requires no NVIDIA wheel")
     bad: dict[str, str] = {}
     newer = 0
     for name, spec in wanted.items():
@@ -111,16 +111,16 @@ def cuda_wheels_not_as_required(libraries: Libraries, pytorch: Pytorch) -> Answe
         elif satisfies(installed, spec) is False:
             have, pinned = numbers(installed), numbers(spec.removeprefix("=="))
             if pinned and have[0] == pinned[0] and have > pinned:
-                newer += 1  # the same major, newer: what was linked against it still finds its symbols
+                newer += 1  # same major, newer: code linked against the older one still finds its symbols
             else:
                 bad[name] = installed
     if not bad:
-        return Ok(f"{len(wanted)} as torch asks" + (f", {newer} of them newer" if newer else ""))
+        return Ok(f"{len(wanted)} as torch requires" + (f", {newer} of them newer" if newer else ""))
     return Problem(
-        ", ".join(f"{name} {have} (torch asks {wanted[name]})" for name, have in bad.items()),
-        "torch was built and tested with the versions it pins; it does not load without them.",
+        ", ".join(f"{name} {have} (torch requires {wanted[name]})" for name, have in bad.items()),
+        "torch was built and tested with the versions it pins. It does not load without them.",
         Fix(commands=(shell("pip install --no-deps {:package}", [name + wanted[name] for name in bad]),)),
-        {name: f"{have}, asked {wanted[name]}" for name, have in bad.items()},
+        {name: f"{have}, required {wanted[name]}" for name, have in bad.items()},
     )
 
 
@@ -132,24 +132,24 @@ def cuda_wheels_not_as_required(libraries: Libraries, pytorch: Pytorch) -> Answe
 def bitsandbytes_lacks_cuda(
     libraries: Libraries, packages: Mapping[str, str], pytorch: Pytorch, env: Mapping[str, str]
 ) -> Answer:
-    """bitsandbytes has no library for the CUDA that torch was built with.
+    """The installed bitsandbytes has no library for the CUDA that torch was built with.
 
-    Why: it would run without its CUDA part: 8-bit optimizers and 4-bit layers fail.
-    More: Its wheel carries one library a CUDA version and picks by torch.version.cuda. Without a fitting one it loads
-    the CPU part, and 8-bit optimizers and 4-bit layers fail with "CUDA Setup failed despite GPU being available" or
+    Why: It then runs without its CUDA library: 8-bit optimizers and 4-bit layers fail.
+    More: Its wheel contains one library per CUDA version and selects it by torch.version.cuda. Without a match it loads
+    the CPU library, and 8-bit optimizers and 4-bit layers fail with "CUDA Setup failed despite GPU being available" or
     "not available in CPU-only version".
 
-    Fix: update it.
-    More: A bitsandbytes that has one; BNB_CUDA_VERSION chooses another by hand.
+    Fix: Update bitsandbytes.
+    More: Newer versions have one. BNB_CUDA_VERSION selects another library manually.
     """
     installed = packages.get("bitsandbytes")
     if installed is None or not pytorch.cuda:
         return Skip("bitsandbytes is not installed" if installed is None else "torch has no CUDA")
     if env.get("BNB_CUDA_VERSION"):
-        return Skip(f"BNB_CUDA_VERSION={env['BNB_CUDA_VERSION']} chooses the library")
+        return Skip(f"BNB_CUDA_VERSION={env['BNB_CUDA_VERSION']} selects the library")
     have = {one.version for one in libraries.found if one.name == "bitsandbytes" and one.version}
     if not have:
-        return Skip("which libraries it carries is not known")
+        return Skip("its libraries are unknown")
     cuda = minor_of(pytorch.cuda)
     # Since 0.50 it falls back to another minor of the same major (bitsandbytes/cextension.py).
     falls_back = satisfies(installed, ">=0.50") and any(v.partition(".")[0] == cuda.partition(".")[0] for v in have)

@@ -1,10 +1,10 @@
-"""Can the GPUs talk to each other at the speed they were bought for?
+"""Can the GPUs communicate at full speed?
 
-* nvswitch: have the NVSwitches been set up, and are they sound?
+* nvswitch: are the NVSwitches set up and healthy?
 * nvlink: are all NVLinks up, fast, and used?
-* peer_access: can the GPUs reach each other's memory?
+* peer_access: can the GPUs access each other's memory?
 * numa_nodes: are the GPUs close to each other and to the CPUs of this process?
-* _pairs: which pairs of GPUs share the run, and their peer access.
+* _pairs: the pairs of GPUs in the run, and their peer access.
 """
 
 from mgpu.check import Family

@@ -1,4 +1,4 @@
-"""Which pairs of GPUs share the run, and what does the driver say of their peer access?"""
+"""Which pairs of GPUs are in the run, and which peer access does the driver report for them?"""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from mgpu.snapshot import Link, Visible
 P2P_OK, P2P_UNKNOWN = 0, 6
 
 
-def refusal(link: Link) -> int | None:
-    """Why the driver refuses peer access; None when it grants it, or does not tell."""
+def refusal_code(link: Link) -> int | None:
+    """Return the status code with which the driver refuses peer access; None if it grants it or reports nothing."""
     refused = (status for status in (link.p2p_read, link.p2p_write) if status not in (None, P2P_OK, P2P_UNKNOWN))
     return next(refused, None)
 
 
-def granted(link: Link) -> bool:
-    """Whether the driver says yes to reading and to writing."""
+def has_peer_access(link: Link) -> bool:
+    """Whether the driver grants both reading and writing."""
     return (link.p2p_read, link.p2p_write) == (P2P_OK, P2P_OK)
 
 
-def sharing(links: tuple[Link, ...], visible: Visible) -> list[Link]:
-    """The links between GPUs the run would use."""
+def links_in_use(links: tuple[Link, ...], visible: Visible) -> list[Link]:
+    """Return the links between the GPUs that the run uses."""
     return [link for link in links if link.a in visible.gpus and link.b in visible.gpus]

@@ -1,4 +1,4 @@
-"""Can the GPUs reach each other's memory?"""
+"""Can the GPUs access each other's memory?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mgpu.snapshot import Container, Driver, Gpu, Link, Visible
 from mgpu.text import counted
 
 from .._gpus import names_of
-from ._pairs import granted, refusal, sharing
+from ._pairs import has_peer_access, links_in_use, refusal_code
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 # nvmlGpuP2PStatus_t
@@ -19,11 +19,11 @@ _BY_OPTION = 4
 _P2P_WHY = {
     1: "the chipset does not support it",
     2: "these GPUs do not support it",
-    3: "they hang on different sockets",
-    4: "it is switched off in the driver",
+    3: "they are on different sockets",
+    4: "it is turned off in the driver",
     5: "it is not supported here",
 }
-# From this driver on, RTX 40 cards tell the truth of peer access (accelerate, check_cuda_p2p_ib_support).
+# Since this driver, RTX 40 cards report peer access correctly (accelerate, check_cuda_p2p_ib_support).
 _RTX40_DRIVER = (550, 40, 7)
 
 
@@ -33,62 +33,62 @@ _RTX40_DRIVER = (550, 40, 7)
     because_of=("nvlink_without_peer_access", "peer_access_uneven"),
 )
 def peer_access_missing(links: tuple[Link, ...], visible: Visible) -> Answer:
-    """GPUs cannot reach each other's memory directly.
+    """GPUs cannot access each other's memory directly.
 
-    Why: consumer cards have no peer access over PCIe. NCCL notices it and sends everything through host memory: it
-    works, gradients just take longer. Setting NCCL_P2P_DISABLE=1 changes nothing.
+    Why: Consumer cards have no peer access over PCIe. NCCL detects this and copies through host memory. It works, but
+    gradients take longer. Setting NCCL_P2P_DISABLE=1 changes nothing.
 
-    Fix: look for the driver option that switches it off.
-    More: Larger micro-batches or gradient accumulation make it matter less.
+    Fix: Find the driver option that turns it off.
+    More: Larger micro-batches or gradient accumulation reduce the effect.
     """
-    pairs = sharing(links, visible)
-    bad = [link for link in pairs if refusal(link)]
+    pairs = links_in_use(links, visible)
+    bad = [link for link in pairs if refusal_code(link)]
     if bad:
-        why = _P2P_WHY.get(refusal(bad[0]) or 0, "the driver says no")
+        why = _P2P_WHY.get(refusal_code(bad[0]) or 0, "the driver refuses it")
         return Problem(
             f"{len(bad)} of {counted(len(pairs), 'GPU pair')} without peer access",
-            f"Direct transfer between these GPUs is off: {why}. NCCL goes through host memory (/dev/shm).",
+            f"Direct transfer between these GPUs is off: {why}. NCCL copies through host memory (/dev/shm).",
             Fix(commands=("nvidia-smi topo -p2p r",), who="admin")
-            if refusal(bad[0]) == _BY_OPTION
-            else Fix("Nothing to repair. Accumulation and larger micro-batches make the transfers matter less."),
-            {f"gpu_{link.a}_{link.b}": refusal(link) for link in bad[:8]},
+            if refusal_code(bad[0]) == _BY_OPTION
+            else Fix("Nothing to repair. Gradient accumulation and larger micro-batches reduce the effect."),
+            {f"gpu_{link.a}_{link.b}": refusal_code(link) for link in bad[:8]},
         )
-    good = sum(map(granted, pairs))
+    good = sum(map(has_peer_access, pairs))
     if not good:
-        return Skip("no pair of GPUs tells" if pairs else "no pair of GPUs")
+        return Skip("peer access of the GPU pairs is unknown" if pairs else "no pair of GPUs")
     return Ok(f"peer access on {good} of {counted(len(pairs), 'GPU pair')}")
 
 
 @check(Severity.WARNING, source=_NVML, because_of=("nvlink_without_peer_access", "nvlink_inactive"))
 def peer_access_uneven(gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible: Visible) -> Answer:
-    """Some GPUs reach each other's memory directly, and others of the same model at the same distance do not.
+    """Some GPU pairs have peer access, but other pairs of the same model at the same distance do not.
 
-    Why: nothing in the hardware explains it, so a setting or a fault does. NCCL takes the slow way wherever one pair of
-    a ring has only that.
+    Why: The hardware does not explain the difference, so a setting or a fault is the cause. NCCL uses the slow path for
+    a whole ring if one of its pairs needs it.
 
-    Fix: compare them with the others.
-    More: Driver option, MIG, passthrough.
+    Fix: Compare these pairs with the others.
+    More: Check driver options, MIG, and passthrough.
     """
     name = {gpu.index: gpu.name for gpu in gpus if not gpu.lost and not gpu.mig_mode}
-    alike: dict[tuple[object, ...], list[Link]] = {}
-    for link in sharing(links, visible):
-        if link.a in name and link.b in name and link.topology and (granted(link) or refusal(link)):
+    groups: dict[tuple[object, ...], list[Link]] = {}
+    for link in links_in_use(links, visible):
+        if link.a in name and link.b in name and link.topology and (has_peer_access(link) or refusal_code(link)):
             models = tuple(sorted((name[link.a] or "", name[link.b] or "")))
-            alike.setdefault((models, link.topology, bool(link.nvlinks)), []).append(link)
-    compared = [group for group in alike.values() if len(group) > 1]
+            groups.setdefault((models, link.topology, bool(link.nvlinks)), []).append(link)
+    compared = [group for group in groups.values() if len(group) > 1]
     if not compared:
-        return Skip("no two pairs of GPUs that could be compared")
+        return Skip("no two comparable pairs of GPUs")
     for group in compared:
-        bad = [link for link in group if refusal(link)]
+        bad = [link for link in group if refusal_code(link)]
         if 0 < len(bad) < len(group):
-            why = _P2P_WHY.get(refusal(bad[0]) or 0, "the driver says no")
+            why = _P2P_WHY.get(refusal_code(bad[0]) or 0, "the driver refuses it")
             return Problem(
                 f"{len(bad)} of {len(group)} equal GPU pairs without peer access (GPU {bad[0].a} and {bad[0].b})",
-                f"The driver says: {why}. The other pairs of this model, at the same distance, have it.",
+                f"The driver reports: {why}. Other pairs of this model, at the same distance, have peer access.",
                 Fix(commands=("nvidia-smi topo -p2p r", "nvidia-smi topo -m"), who="admin"),
-                {f"gpu_{link.a}_{link.b}": refusal(link) for link in bad[:8]},
+                {f"gpu_{link.a}_{link.b}": refusal_code(link) for link in bad[:8]},
             )
-    return Ok(f"{counted(sum(map(len, compared)), 'GPU pair')} alike")
+    return Ok(f"{counted(sum(map(len, compared)), 'GPU pair')} compared, no difference")
 
 
 @check(
@@ -97,22 +97,22 @@ def peer_access_uneven(gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible: 
 def rtx40_peer_access_misreported(
     gpus: tuple[Gpu, ...], driver: Driver, visible: Visible, env: Mapping[str, str]
 ) -> Answer:
-    """Several RTX 40 cards run under a driver that promises peer access they do not have.
+    """Several RTX 40 cards run with a driver that reports peer access they do not have.
 
-    Why: this driver says that the cards reach each other directly. They do not: NCCL hangs, or accelerate refuses.
-    More: `accelerate launch` switches the way off by itself; under torchrun or python, accelerate stops with "Using RTX
-    4000 series doesn't support faster communication broadband via P2P or IB".
+    Why: This driver reports peer access between the cards, but they have none. NCCL hangs, or accelerate stops.
+    More: `accelerate launch` turns it off by itself. Under torchrun or python, accelerate stops with "Using RTX 4000
+    series doesn't support faster communication broadband via P2P or IB".
 
-    Fix: update the driver to 550.40.07 or newer.
+    Fix: Update the driver to 550.40.07 or newer.
     More: Or set the two variables.
     """
     cards = [gpu for gpu in gpus if gpu.index in visible.gpus and "RTX 40" in (gpu.name or "")]
     if len(cards) < 2:
-        return Skip("not several RTX 40 cards")
+        return Skip("fewer than two RTX 40 cards")
     if not (version := numbers(driver.version)):
-        return Skip("the driver's version is not known")
+        return Skip("the driver's version is unknown")
     if version >= _RTX40_DRIVER:
-        return Ok(f"driver {driver.version} tells the truth about peer access")
+        return Ok(f"driver {driver.version} reports peer access correctly")
     off = {name: env.get(name, "") for name in ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")}
     if all(value == "1" for value in off.values()):
         return Ok("NCCL_P2P_DISABLE and NCCL_IB_DISABLE are set")
@@ -121,10 +121,10 @@ def rtx40_peer_access_misreported(
         fix=(
             Fix(who="admin"),
             Fix(
-                "Tell NCCL not to try.",
+                "Turn off peer access and InfiniBand in NCCL.",
                 tuple(shell("export {:name}=1", name) for name, value in off.items() if value != "1"),
                 kind="stopgap",
-                caveat="has to be set in every shell; newer drivers need it no more",
+                caveat="must be set in every shell; newer drivers do not need it",
             ),
         ),
         evidence={"driver": driver.version, **off},
@@ -134,13 +134,13 @@ def rtx40_peer_access_misreported(
 
 @check(Severity.INFO, source="https://github.com/NVIDIA/nccl/issues/442")
 def wsl_several_gpus(container: Container, visible: Visible) -> Answer:
-    """Several GPUs are to train together under WSL2.
+    """Several GPUs will train together under WSL2.
 
-    Why: NCCL finds no PCI bus here and sends everything through host memory, of which WSL has half by default.
-    More: WSL2 shows no PCI bus and gives no direct transfer, so NCCL goes through host memory; old versions of it stop
-    with "Could not find real path of /sys/class/pci_bus", and half the machine's memory is all WSL gets.
+    Why: NCCL finds no PCI bus here and copies everything through host memory. WSL gets half of the memory.
+    More: WSL2 has no PCI bus and no direct transfer, so NCCL uses host memory. Old versions of NCCL stop with "Could
+    not find real path of /sys/class/pci_bus". By default WSL gets only half of the machine's memory.
 
-    Fix: a recent NCCL; where it hangs, switch the direct ways off and give WSL more memory.
+    Fix: Use a recent NCCL. If it hangs, turn off P2P and InfiniBand, and give WSL more memory.
     """
     if not container.wsl:
         return Skip("not WSL")
@@ -149,12 +149,12 @@ def wsl_several_gpus(container: Container, visible: Visible) -> Answer:
     return Problem(
         f"{len(visible.gpus)} GPUs under WSL2",
         fix=(
-            Fix("Train on Linux itself. Under WSL: give it more memory in %UserProfile%\\.wslconfig, [wsl2] memory=."),
+            Fix("Use native Linux. Under WSL, give it more memory in %UserProfile%\\.wslconfig, [wsl2] memory=."),
             Fix(
                 "If the run hangs in its first collective:",
                 ("export NCCL_P2P_DISABLE=1", "export NCCL_IB_DISABLE=1"),
                 kind="stopgap",
-                caveat="everything then goes through host memory, as it does here anyway",
+                caveat="all traffic then uses host memory, as it already does under WSL",
             ),
         ),
         evidence={"gpus": len(visible.gpus)},

@@ -1,4 +1,4 @@
-"""Did a GPU or the CUDA driver refuse or fail?"""
+"""Did a GPU or the CUDA driver reject an operation or fail?"""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ _DRIVER_API = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.h
 _NOTES = "https://pytorch.org/docs/stable/notes/cuda.html"
 _TROUBLE = "https://github.com/huggingface/accelerate/blob/main/docs/source/basic_tutorials/troubleshooting.md"
 # fmt: off
-_SMALLER = Fix("Halve the batch per GPU and double gradient accumulation: the effective batch stays.",
+_SMALLER = Fix("Halve the batch per GPU and double gradient accumulation. The effective batch size stays the same.",
                ("accelerate launch --gradient_accumulation_steps 2 ...",))
-_SHARD = Fix("Split the model and the optimizer over the GPUs (FSDP, ZeRO), or recompute activations.",
+_SHARD = Fix("Shard the model and the optimizer over the GPUs (FSDP, ZeRO), or recompute activations.",
              ("mgpu configure",))
-_OTHERS = Fix("See who else is on the GPU.", ("nvidia-smi", "mgpu doctor --only gpu_busy,gpu_memory_without_process"))
+_OTHERS = Fix("List other processes on the GPU.",
+              ("nvidia-smi", "mgpu doctor --only gpu_busy,gpu_memory_without_process"))
 _DRIVER = Fix("Install a newer driver, or a torch built for an older CUDA.",
               ("pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",
                "mgpu doctor --only driver_too_old_for_torch"), who="admin")
-_ARCH = Fix("Install a torch whose kernels include this GPU; build extensions for it.",
+_ARCH = Fix("Install a torch with kernels for this GPU, and build extensions for it.",
             ("python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_capability())'",
              "mgpu doctor --only torch_lacks_gpu_kernels"))
-_FIND_KERNEL = Fix("Find the call: with this the traceback stops at it.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch t.py",))
-_KERNEL_LOG = Fix("See what the driver logged (an Xid), and whether the GPU is sound.",
+_FIND_KERNEL = Fix("Find the call: the traceback then stops at it.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch t.py",))
+_KERNEL_LOG = Fix("Check what the driver logged (an Xid), and whether the GPU is healthy.",
                   ("sudo dmesg -T | grep -iE 'nvrm|xid'", "mgpu doctor --deep --only cuda"), who="admin")
-_REBOOT = Fix("Restart the machine, so that module and libraries are of one version.", ("sudo reboot",), who="admin")
+_REBOOT = Fix("Reboot the node, so that module and libraries have the same version.", ("sudo reboot",), who="admin")
 _REINSTALL = "pip install --force-reinstall --no-cache-dir torch"
 
 ROWS = (
     Row("log_gpu_memory_taken", "root", "cuda",
-        # In a container NVML's pids are the host's, so that torch takes itself for another process: only a second one
-        # is somebody else (c10/cuda/CUDACachingAllocator.cpp, reportProcessMemoryInfo).
+        # In a container NVML reports the host's pids, so torch lists its own process as another one: only a second one
+        # is really another process (c10/cuda/CUDACachingAllocator.cpp, reportProcessMemoryInfo).
         r"CUDA out of memory\.(?=.*(?:this process has|Process \d+ has.* Process \d+ has)).* "
         r"Process (?P<pid>\d+) has (?P<held>[\d.]+ [KMGT]iB) memory in use",
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.15 "
@@ -39,12 +40,13 @@ ROWS = (
          "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacty of "
          "15.90 GiB of which 8.44 MiB is free. Process 12 has 9.0 GiB memory in use. Process 99 has 6.8 GiB memory in "
          "use. Of the allocated memory 6.1 GiB is allocated by PyTorch"),
-        "a GPU's memory is full, and another process (pid {pid}) holds {held} of it",
-        "Another program, an orphaned rank of an earlier run, or a second rank of this run on the same GPU. Tried to "
-        "allocate: the line says how much was missing.",
-        (_OTHERS, Fix("A rank of this run: let each use its own GPU.", ("mgpu doctor --script train.py",)), _SMALLER),
+        "a GPU's memory is full, and another process (pid {pid}) uses {held} of it",
+        "It is another program, an orphaned rank of an earlier run, or a second rank of this run on the same GPU. "
+        '"Tried to allocate" in the line shows how much was missing.',
+        (_OTHERS, Fix("If it is a rank of this run, give each rank its own GPU.",
+                      ("mgpu doctor --script train.py",)), _SMALLER),
         "https://github.com/pytorch/pytorch/issues/126510",
-        summary="A GPU's memory is full, and a part of it belongs to another process."),
+        summary="A GPU's memory is full, and another process uses a part of it."),
     Row("log_gpu_memory_full", "root", "cuda",
         r"^(?!.*this process has.* Process \d+ has|.*Process \d+ has.*(?:this process has| Process \d+ has))"
         r".*(?:CUDA out of memory|OutOfMemoryError\b|CUDA error: out of memory|"
@@ -62,19 +64,19 @@ ROWS = (
          "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
          "node1:1:2 [0] include/alloc.h:228 NCCL WARN Cuda failure 2 'out of memory'"),
         "a GPU's memory is full",
-        "Parameters, gradients, optimizer states and activations of one rank do not fit; under DDP each GPU holds all "
-        "of the model. The rank that is full ends, and the others report its disappearance.",
+        "Parameters, gradients, optimizer states and activations of one rank do not fit. Under DDP each GPU has the "
+        "whole model. The rank that ran out of memory exits, and the others report that it disappeared.",
         (_SMALLER, _SHARD, _OTHERS,
-         Fix("Much reserved but unallocated: let the allocator join pieces.",
+         Fix("If much is reserved but unallocated, let the allocator join segments.",
              ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",))),
         _TROUBLE),
     Row("log_fabric_not_ready", "root", "cuda", r"system not yet initialized",
         ("Error 802: system not yet initialized (Triggered internally at ...)",
          "RuntimeError: CUDA error: system not yet initialized"),
-        "CUDA error 802: the NVSwitch fabric of this machine is not set up",
-        "On NVSwitch machines CUDA waits for the fabric manager, in exactly the driver's version; torch says that no "
-        "GPU is available although nvidia-smi lists all.",
-        Fix("Start the fabric manager of the driver's version.",
+        "CUDA error 802: the NVSwitch fabric of this node is not set up",
+        "On NVSwitch nodes, CUDA waits for the fabric manager, which must have exactly the driver's version. torch "
+        "reports that no GPU is available, although nvidia-smi lists all of them.",
+        Fix("Start the fabric manager in the driver's version.",
             ("sudo systemctl restart nvidia-fabricmanager", "nvidia-smi -q | grep -A3 Fabric",
              "mgpu doctor --only nvlink_fabric_not_ready,fabric_manager_version_differs"), who="admin"),
         "https://github.com/pytorch/pytorch/issues/35710"),
@@ -85,15 +87,15 @@ ROWS = (
          "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.",
          "RuntimeError: CUDA error: invalid device function"),
         "the installed torch, or an extension, has no kernels for this GPU",
-        "A wheel carries code for certain GPU generations: too new a GPU for an old wheel, or too old a GPU for a new "
-        "one.", _ARCH, "https://github.com/pytorch/pytorch/issues/167244"),
+        "A wheel contains code for some GPU generations only. This GPU is too new or too old for it.",
+        _ARCH, "https://github.com/pytorch/pytorch/issues/167244"),
     Row("log_toolkit_newer_than_driver", "root", "cuda",
         r"provided PTX was compiled with an unsupported toolchain|cudaErrorUnsupportedPtxVersion|"
         r"device kernel image is invalid",
         ("CUDA error: the provided PTX was compiled with an unsupported toolchain.",
          "RuntimeError: CUDA error: device kernel image is invalid"),
-        "code was compiled with a newer CUDA than the driver understands",
-        "Triton, torch.compile or an extension made portable code (PTX) that this driver cannot translate.",
+        "code was compiled with a newer CUDA than the driver supports",
+        "Triton, torch.compile or an extension produced portable code (PTX) that this driver cannot translate.",
         _DRIVER, _DRIVER_API),
     Row("log_driver_too_old", "root", "cuda",
         r"NVIDIA driver on your system is too old|CUDA driver version is insufficient for CUDA runtime version|"
@@ -101,7 +103,7 @@ ROWS = (
         ("The NVIDIA driver on your system is too old (found version 11040).",
          "RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA runtime version"),
         "the driver is too old for the CUDA that torch was built with",
-        "torch then says that no GPU is available, and a run without --cpu falls back to the CPU or fails.",
+        "torch reports that no GPU is available, and a run without --cpu falls back to the CPU or fails.",
         _DRIVER, "https://github.com/zai-org/ChatGLM3/issues/100"),
     Row("log_no_gpu", "root", "cuda",
         r"Found no NVIDIA driver on your system|couldn't communicate with the NVIDIA driver|"
@@ -113,20 +115,21 @@ ROWS = (
          "pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found",
          "MisconfigurationException: No supported gpu backend found!",
          "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!"),
-        "the ranks see no GPU at all",
-        "The driver is not loaded, the container or the Slurm job was given none, or CUDA_VISIBLE_DEVICES hides all.",
-        (Fix("See which of the three it is.",
+        "the ranks see no GPU",
+        "The driver is not loaded, the container or Slurm job was given no GPU, or CUDA_VISIBLE_DEVICES hides all of "
+        "them.",
+        (Fix("Check which of the three it is.",
              ("nvidia-smi -L", "echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only driver,visibility,container")),
-         Fix("In a container or a job: ask for GPUs.", ("docker run --gpus all ...", "sbatch --gpus-per-node=8 ..."))),
+         Fix("In a container or a job, request GPUs.", ("docker run --gpus all ...", "sbatch --gpus-per-node=8 ..."))),
         "https://github.com/Oneflow-Inc/oneflow/issues/3106"),
     Row("log_torch_without_cuda", "root", "cuda", r"Torch not compiled with CUDA enabled|"
         r"is_available\(\) is False\. If you are running on a CPU-only machine",
         ("AssertionError: Torch not compiled with CUDA enabled",
          "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If "
          "you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu')"),
-        "this torch is the build without CUDA, or sees no GPU",
-        "pip or conda resolved to the CPU wheel; nothing can be put on a GPU.",
-        Fix("Install the build for your CUDA.",
+        "this torch build has no CUDA, or sees no GPU",
+        "pip or conda selected the CPU wheel. It cannot use a GPU.",
+        Fix("Install the build for your CUDA version.",
             ("pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",
              "mgpu doctor --only torch_is_cpu_build")), "https://pytorch.org/get-started/locally/"),
     Row("log_gpu_number_invalid", "root", "cuda", r"invalid device ordinal|cudaErrorInvalidDevice\b|"
@@ -136,12 +139,12 @@ ROWS = (
          "torch.cuda.DeferredCudaCallError: CUDA call failed lazily at initialization with error: device >= 0 && "
          "device < num_gpus INTERNAL ASSERT FAILED", "lightning.fabric.utilities.exceptions.MisconfigurationException: "
          "You requested gpu: [0, 1] But your machine only has: [0]"),
-        "a rank asks for a GPU that it does not have: more ranks than visible GPUs",
+        "a rank requested a GPU that it does not have: more ranks than visible GPUs",
         "num_processes exceeds the GPUs, CUDA_VISIBLE_DEVICES hides some, or Slurm shows each task only its own GPU "
         "(--gpus-per-task) while the script counts by LOCAL_RANK.",
         (Fix("Start as many ranks as there are visible GPUs.",
              ("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only visibility", "mgpu configure")),
-         Fix("Under Slurm ask for GPUs per node.", ("sbatch --gpus-per-node=8 --ntasks-per-node=1 ...",))),
+         Fix("Under Slurm, request GPUs per node.", ("sbatch --gpus-per-node=8 --ntasks-per-node=1 ...",))),
         "https://github.com/tatsu-lab/stanford_alpaca/issues/67"),
     Row("log_illegal_memory_access", "root", "cuda",
         r"an illegal memory access was encountered|unspecified launch failure|misaligned address|"
@@ -151,23 +154,23 @@ ROWS = (
          "RuntimeError: CUDA error: unspecified launch failure", "CUDA error: misaligned address",
          "RuntimeError: CUDA error: an illegal instruction was encountered"),
         "a kernel crashed on a GPU",
-        "A custom kernel (flash-attn, bitsandbytes, Triton, your own) reads out of bounds, or the GPU is at fault; the "
-        "line it is reported at is often a later one.",
+        "A custom kernel (flash-attn, bitsandbytes, Triton, your own) reads out of bounds, or the GPU is faulty. The "
+        "reported line is often later than the cause.",
         (_FIND_KERNEL, _KERNEL_LOG), "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"),
     Row("log_gpu_memory_uncorrectable", "root", "cuda", r"uncorrectable ECC error encountered|"
         r"cudaErrorECCUncorrectable",
         ("RuntimeError: CUDA error: uncorrectable ECC error encountered",),
-        "a GPU's memory returned what ECC could not correct",
-        "The GPU is faulty until it is reset, at least.",
-        Fix("Reset the GPU; if it comes back, have it replaced.",
+        "a GPU's memory had an error that ECC could not correct",
+        "The GPU is unreliable, at least until it is reset.",
+        Fix("Reset the GPU. If the error comes back, have the GPU replaced.",
             ("sudo nvidia-smi --gpu-reset -i INDEX", "mgpu doctor --only ecc"), who="hardware"), _API),
     Row("log_nvlink_error", "root", "cuda",
         r"uncorrectable NVLink error|Invalid access of peer GPU memory over nvlink",
         ("RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution",
          "CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error"),
-        "an NVLink failed while data went over it",
-        "The data is lost, and so is the process; the links, or the GPU at the other end, are at fault.",
-        Fix("See the links and the driver's log.", ("nvidia-smi nvlink -e", "mgpu doctor --only links,xid"),
+        "an NVLink failed during a transfer",
+        "The data is lost, and the process fails. The links, or the GPU at the other end, are faulty.",
+        Fix("Check the links and the driver's log.", ("nvidia-smi nvlink -e", "mgpu doctor --only links,xid"),
             who="admin"), _API),
     Row("log_driver_mismatch", "root", "cuda",
         r"Driver/library version mismatch|system has unsupported display driver / cuda driver combination|"
@@ -175,37 +178,37 @@ ROWS = (
         ("Failed to initialize NVML: Driver/library version mismatch",
          "RuntimeError: Error 803: system has unsupported display driver / cuda driver combination",
          "NVRM: API mismatch: the client has the version 550.144, but this kernel module has the version 550.90.07."),
-        "the driver's libraries and its loaded kernel module are of different versions",
+        "the driver's libraries and its loaded kernel module have different versions",
         "The driver was upgraded (often by unattended upgrades) while the old module stayed loaded, or a container "
-        "brings its own libcuda.",
-        (_REBOOT, Fix("See which versions meet.",
+        "includes its own libcuda.",
+        (_REBOOT, Fix("Check which versions are in use.",
                       ("cat /proc/driver/nvidia/version", "mgpu doctor --only driver_library_mismatch,libraries"))),
         "https://github.com/NVIDIA/ubuntu-packaging-nvidia-driver/issues/3"),
     Row("log_container_lost_gpus", "root", "cuda", r"Failed to initialize NVML: Unknown Error",
         ("Failed to initialize NVML: Unknown Error",),
-        "the container lost its GPUs while it ran",
-        "systemd wrote the device rules of the container anew (daemon-reload, an update of the host) and left the GPUs "
-        "out; new CUDA programs in it fail.",
-        (Fix("Start the container anew.", ("docker restart CONTAINER", "mgpu doctor --only container_lost_gpus")),
-         Fix("Keep it from happening again.", ("sudo nvidia-ctk system create-dev-char-symlinks --create-all",),
+        "the container lost its GPUs while it was running",
+        "systemd rewrote the container's device rules (daemon-reload, an update of the host) without the GPUs. New "
+        "CUDA programs in it fail.",
+        (Fix("Restart the container.", ("docker restart CONTAINER", "mgpu doctor --only container_lost_gpus")),
+         Fix("Prevent it in the future.", ("sudo nvidia-ctk system create-dev-char-symlinks --create-all",),
              who="admin")),
         "https://github.com/NVIDIA/nvidia-container-toolkit/issues/48"),
     Row("log_forward_compat_refused", "root", "cuda",
         r"forward compatibility was attempted on non supported HW|compat mode not supported",
         ("RuntimeError: Error 804: forward compatibility was attempted on non supported HW",),
-        "a CUDA compatibility library stands before the driver's own, on a GPU that it does not serve",
-        "The folder `compat` of an image holds a newer libcuda; it works on data-centre GPUs only.",
-        Fix("Take the folder off the library path.",
+        "a CUDA compatibility library is found before the driver's own, on a GPU that it does not support",
+        "The `compat` folder of an image contains a newer libcuda, which supports data center GPUs only.",
+        Fix("Remove the folder from the library path.",
             ("export LD_LIBRARY_PATH=$(echo \"$LD_LIBRARY_PATH\" | tr ':' '\\n' | grep -v compat | paste -sd:)",
              "mgpu doctor --only cuda_compat_on_geforce,cuda_compat_active")), _API),
     Row("log_gpu_unavailable", "root", "cuda",
         r"busy or unavailable|cudaErrorDevicesUnavailable",
         ("RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
          "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable"),
-        "a GPU takes no further process",
-        "It is in compute mode exclusive with a process on it, prohibited, or in MIG mode without an instance; two "
-        "ranks on one exclusive GPU show this as well.",
-        Fix("See its mode and its processes.",
+        "a GPU accepts no further process",
+        "It is in exclusive compute mode with a process on it, in prohibited mode, or in MIG mode without an instance. "
+        "Two ranks on one exclusive GPU cause this too.",
+        Fix("Check its mode and its processes.",
             ("nvidia-smi -q -d COMPUTE", "mgpu doctor --only gpu,mig", "sudo nvidia-smi -c DEFAULT"), who="admin"),
         _API),
     Row("log_cuda_start_failed", "root", "cuda",
@@ -217,44 +220,44 @@ ROWS = (
          "RuntimeError: CUDA error: initialization error"),
         "the CUDA driver does not start in this process",
         "Often nvidia_uvm is not loaded or hangs after a suspend, /dev/nvidia-uvm is missing in the container, or "
-        "CUDA_VISIBLE_DEVICES was changed after CUDA had begun.",
-        (Fix("See what CUDA says on its own.", ("mgpu doctor --deep --only cuda", "ls -l /dev/nvidia*")),
-         Fix("Load nvidia_uvm again.", ("sudo modprobe -r nvidia_uvm; sudo modprobe nvidia_uvm",), who="admin")),
+        "CUDA_VISIBLE_DEVICES was changed after CUDA had started.",
+        (Fix("Check what CUDA reports on its own.", ("mgpu doctor --deep --only cuda", "ls -l /dev/nvidia*")),
+         Fix("Reload nvidia_uvm.", ("sudo modprobe -r nvidia_uvm; sudo modprobe nvidia_uvm",), who="admin")),
         "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/689"),
     Row("log_peer_access_refused", "root", "cuda", r"peer access is not supported between these two devices|"
         r"cudaErrorPeerAccessUnsupported",
         ("RuntimeError: CUDA error: peer access is not supported between these two devices",
          "node1:1:2 [0] transport/p2p.cc:449 NCCL WARN Cuda failure 217 'peer access is not supported between these "
          "two devices'"),
-        "direct access between two GPUs was asked for, and they cannot",
-        "NCCL_P2P_LEVEL forces it, GPUs are isolated from each other (a container or task each), or the driver claims "
-        "what the GPUs cannot.",
-        Fix("See which pairs can, and let NCCL choose.",
+        "direct access between two GPUs was requested, but they do not support it",
+        "NCCL_P2P_LEVEL forces it, GPUs are isolated from each other (one container or task each), or the driver "
+        "reports access that the GPUs do not have.",
+        Fix("Check which pairs support it, and let NCCL choose.",
             ("nvidia-smi topo -p2p r", "unset NCCL_P2P_LEVEL", "mgpu doctor --only links")), _API),
     Row("log_mps_failed", "root", "cuda",
         r"MPS client failed to connect|MPS server is not ready to accept|MPS client has been terminated|"
         r"resources required to create MPS client have been exhausted|cudaErrorMps",
         ("RuntimeError: CUDA error: MPS client failed to connect to the MPS control daemon or the MPS server",
          "CUDA error: MPS client has been terminated by the server"),
-        "NVIDIA's Multi-Process Service (MPS) fails",
-        "A daemon is dead or belongs to another user, or a fault of another client took this one with it.",
-        Fix("Stop it, or start it again.",
+        "NVIDIA's Multi-Process Service (MPS) failed",
+        "A daemon is dead or belongs to another user, or a fault of another client terminated this one.",
+        Fix("Stop it, or restart it.",
             ("echo quit | nvidia-cuda-mps-control", "unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY",
              "mgpu doctor --only mps_running")), "https://docs.nvidia.com/deploy/mps/index.html"),
     Row("log_kernel_timed_out", "root", "cuda", r"the launch timed out and was terminated",
         ("RuntimeError: CUDA error: the launch timed out and was terminated",),
-        "the driver ended a kernel that held up a display",
-        "A GPU that drives a screen has a time limit on kernels.",
-        Fix("Train on a GPU without a display, or end the display server.",
+        "the driver stopped a kernel that blocked a display",
+        "A GPU with a display has a time limit for kernels.",
+        Fix("Train on a GPU without a display, or stop the display server.",
             ("nvidia-smi -q -d DISPLAY", "sudo systemctl isolate multi-user.target"), who="admin"), _API),
     Row("log_cublas_failed", "root", "cuda",
         r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH)",
         ("RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`",
          "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
-        "a matrix product failed in cuBLAS",
-        "Memory is full to the last byte, an earlier kernel failed (an index out of range), or another cuBLAS than "
-        "torch's was loaded.",
-        (_FIND_KERNEL, Fix("See whether another cuBLAS is in front, and whether the GPU computes.",
+        "a matrix multiplication failed in cuBLAS",
+        "GPU memory is full, an earlier kernel failed (an index out of range), or another cuBLAS than torch's was "
+        "loaded.",
+        (_FIND_KERNEL, Fix("Check whether another cuBLAS is loaded first, and whether the GPU works.",
                            ("mgpu doctor --only library_path_shadows_wheels", "mgpu doctor --deep --only cuda"))),
         "https://docs.nvidia.com/cuda/cublas/index.html"),
     Row("log_cudnn_failed", "root", "cuda",
@@ -265,17 +268,17 @@ ROWS = (
          "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (8, 9, 2) but found runtime "
          "version (8, 5, 0).", "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution",
          "Could not load library libcudnn_cnn_infer.so.8. Error: libcuda.so: cannot open shared object file"),
-        "cuDNN failed, or is not the one that torch was built with",
+        "cuDNN failed, or is not the version that torch was built with",
         "Another cuDNN comes first on the library path, or GPU memory is full.",
-        (Fix("Let torch use its own.", ("unset LD_LIBRARY_PATH", "mgpu doctor --only cudnn_refused_by_torch")),
+        (Fix("Let torch use its own cuDNN.", ("unset LD_LIBRARY_PATH", "mgpu doctor --only cudnn_refused_by_torch")),
          _SMALLER), "https://docs.nvidia.com/deeplearning/cudnn/latest/index.html"),
     Row("log_cuda_symbol_missing", "root", "cuda", r"named symbol not found|shared object symbol not found|"
         r"PTX JIT compiler library not found",
         ("RuntimeError: CUDA error: named symbol not found",
          "RuntimeError: CUDA error: PTX JIT compiler library not found"),
-        "a part of the CUDA driver is missing, or of another version",
-        "The container was given only a part of the driver, or libraries of two versions meet.",
-        Fix("Ask for compute in the container, and see which libraries are there.",
+        "a part of the CUDA driver is missing, or has another version",
+        "The container got only a part of the driver, or libraries of two versions are mixed.",
+        Fix("Request the driver's compute libraries for the container, and check which libraries exist.",
             ("docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ...",
              "ldconfig -p | grep -E 'libcuda|libnvidia'")), _API),
 )

@@ -1,5 +1,7 @@
-"""Which Python exception ended the ranks, and which rank did not come to a collective? What no signature knows by
-name."""
+"""Which Python exception stopped the ranks, and which rank did not join a collective?
+
+These checks cover failures that have no signature.
+"""
 
 from __future__ import annotations
 
@@ -13,50 +15,51 @@ _FLIGHT_RECORDER_TUTORIAL = "https://docs.pytorch.org/tutorials/unstable/flight_
 _TROUBLESHOOTING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 
 # fmt: off
-# They tell that a process was asked to end, or that another one failed: never what went wrong.
-_ENDS = frozenset({
+# They report that a process was asked to stop, or that another one failed: never what went wrong.
+_STOP_EXCEPTIONS = frozenset({
     "KeyboardInterrupt", "SystemExit", "GeneratorExit", "SignalException", "ChildFailedError",
     "ProcessRaisedException", "ProcessExitedException", "Traceback",
 })
 # fmt: on
-# What a rank raises when another one is gone: a consequence.
+# What a rank raises when another one has disappeared: a consequence.
 _COMMUNICATION = re.compile(
     r"^(?:Dist(?:Backend|Network|Store|)|ConnectionReset|BrokenPipe)Error$|NCCL (?:error|communicator was aborted)"
     r"|[Cc]onnection (?:closed|reset) by|[Bb]roken pipe"
     r"|gloo/|Timed out waiting|ProcessGroup(?:NCCL|Gloo)|TCPStore|recvValue failed|collective operation"
 )
-# A rank whose exception nobody caught writes no more; the other ranks do, into the same file, until their launcher ends
-# them (torchrun looks every 0.1 s). More lines than this after it, and no failed rank told of: somebody has caught it.
-_GOES_ON_LINES = 500
-# What a rank raises whose loader worker is gone.
-_BROKEN_OFF = frozenset({"ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError", "EOFError"})
-# A process group's first collectives; a run whose first ones time out has never exchanged anything.
+# After an uncaught exception a rank prints nothing more. The other ranks print to the same file until their launcher
+# stops them (torchrun polls every 0.1 s). If more lines than this follow, and no failed rank is reported, the exception
+# was caught.
+_CONTINUED_LINES = 500
+# What a rank raises when its loader worker has disappeared.
+_LOST_WORKER_TYPES = frozenset({"ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError", "EOFError"})
+# A process group's first collectives. If they time out, the run has never exchanged any data.
 _FIRST_COLLECTIVES = 2
 
 
-def _last(name: str) -> str:
+def _unqualified(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _nobodys(one: Raised, log: Log) -> bool:
-    """Whether the run went on after it: something has caught it."""
-    return one.after > _GOES_ON_LINES and not log.fallen and not one.by_torch
+def _was_caught(one: Raised, log: Log) -> bool:
+    """Whether the run continued after the exception, so something caught it."""
+    return one.after > _CONTINUED_LINES and not log.fallen and not one.by_torch
 
 
-def _uncaught(log: Log) -> list[Raised]:
-    """The exceptions that ended a rank and that no signature knows, the first one first."""
+def _unknown_exceptions(log: Log) -> list[Raised]:
+    """Return the exceptions that stopped a rank and have no signature, first exception first."""
     first = {rank.rank for rank in log.fallen if rank.first}
     found = [
         one
         for one in log.raised
-        if not _known(one)
-        and _last(one.type) not in _ENDS
-        and not _nobodys(one, log)
+        if not _has_signature(one)
+        and _unqualified(one.type) not in _STOP_EXCEPTIONS
+        and not _was_caught(one, log)
         and not one.caught
         and not one.of_launcher
-        and not _of_loader(one)
+        and not _lost_loader_worker(one)
     ]
-    several = len(log.files) > 1  # within one file lines stand as they came; their times are told by some only
+    several = len(log.files) > 1  # one file is in order already, and only some of its lines have a time
 
     def place(one: Raised) -> tuple[bool, str, str, int]:
         return bool(first) and not first & {*one.ranks}, (one.at or "") if several else "", one.file, one.line
@@ -64,22 +67,22 @@ def _uncaught(log: Log) -> list[Raised]:
     return sorted(found, key=place)
 
 
-def _known(one: Raised) -> bool:
-    """Whether a signature tells more than that a command failed, which a script's own may be."""
+def _has_signature(one: Raised) -> bool:
+    """Whether a signature explains it better than "a child failed", which also matches a script's own subprocess."""
     return bool({*one.signatures} - {"log_child_failed"})
 
 
-def _of_loader(one: Raised) -> bool:
-    """Whether a rank lost its own DataLoader worker by it."""
-    return one.loader and _last(one.type) in _BROKEN_OFF
+def _lost_loader_worker(one: Raised) -> bool:
+    """Whether the exception means that a rank lost its own DataLoader worker."""
+    return one.loader and _unqualified(one.type) in _LOST_WORKER_TYPES
 
 
-def _by_others(one: Raised) -> bool:
-    return bool(_COMMUNICATION.search(_last(one.type)) or _COMMUNICATION.search(one.message))
+def _is_communication_error(one: Raised) -> bool:
+    return bool(_COMMUNICATION.search(_unqualified(one.type)) or _COMMUNICATION.search(one.message))
 
 
-def _ranks(one: Raised, log: Log) -> str:
-    """ "on rank 2", "on all 4 ranks", "on ranks 0, 1 and 3"; empty where the log does not tell."""
+def _ranks_text(one: Raised, log: Log) -> str:
+    """Return "on rank 2", "on all 4 ranks", "on ranks 0, 1 and 3"; empty if the log does not show it."""
     if not one.ranks:
         by_itself = [str(rank.rank) for rank in log.fallen if rank.exit_code == 1]
         if len(by_itself) == one.times == 1:
@@ -92,15 +95,15 @@ def _ranks(one: Raised, log: Log) -> str:
     return f"on ranks {', '.join(map(str, one.ranks[:-1]))} and {one.ranks[-1]}"
 
 
-def _told(one: Raised, log: Log, cause: str, *fixes: Fix) -> Problem:
-    said = f"{_last(one.type)}: {one.message}" if one.message else _last(one.type)
-    where, on = one.place or "the script", _ranks(one, log)
-    from_first = f" It began with {one.cause}." if one.cause else ""
+def _problem(one: Raised, log: Log, cause: str, *fixes: Fix) -> Problem:
+    line = f"{_unqualified(one.type)}: {one.message}" if one.message else _unqualified(one.type)
+    where, on = one.place or "the script", _ranks_text(one, log)
+    from_first = f" The first exception was {one.cause}." if one.cause else ""
     return Problem(
-        f"{where} raised {_last(one.type)}{f' {on}' if on else ''}{f': {one.message}' if one.message else ''}",
+        f"{where} raised {_unqualified(one.type)}{f' {on}' if on else ''}{f': {one.message}' if one.message else ''}",
         f"{cause}{from_first}",
         fixes,
-        {"line": said, "exception": one.type, "place": one.place, "times": one.times, "rank": one.rank, "at": one.at},
+        {"line": line, "exception": one.type, "place": one.place, "times": one.times, "rank": one.rank, "at": one.at},
         tuple(f"rank {rank}" for rank in one.ranks),
         Place(one.file, one.line),
     )
@@ -108,59 +111,59 @@ def _told(one: Raised, log: Log, cause: str, *fixes: Fix) -> Problem:
 
 @check(Severity.ERROR, source="https://docs.python.org/3/library/traceback.html", role="root", kind="script")
 def log_exception(log: Log) -> Answer:
-    """A rank ended with a Python exception that no signature knows by name.
+    """A rank stopped with a Python exception that has no signature.
 
-    Why: On all ranks alike it is a bug in the script, or in how it was called. On one rank alone it comes from that
-    rank's share of the data, or from code that only this rank runs (saving, logging, evaluating on rank 0).
+    Why: If all ranks raised it, the cause is a bug in the script, or in how it was called. If one rank raised it, the
+    cause is that rank's share of the data, or code that only this rank runs (saving, logging, evaluating on rank 0).
 
-    Fix: Go to the line that the traceback names; try it in one process, with that rank's share of the data.
+    Fix: Go to the line in the traceback. Reproduce it in one process, with that rank's share of the data.
     """
-    found = [one for one in _uncaught(log) if not _by_others(one)]
+    found = [one for one in _unknown_exceptions(log) if not _is_communication_error(one)]
     if not found:
-        return Ok(f"no exception of another kind in {log.lines:,} lines")
+        return Ok(f"no other exception in {log.lines:,} lines")
     one = found[0]
     everywhere = len(one.ranks) > 1 and len(one.ranks) >= len(log.ranks)
     if everywhere:
-        cause = "All ranks raised it alike: a bug in the script, or in its arguments, not in one rank or GPU."
+        cause = "All ranks raised it. It is a bug in the script or in its arguments, not a fault of one rank or GPU."
     elif len(one.ranks) == 1 and len(log.ranks) > 1:
         cause = (
-            "Only this rank raised it: it comes from this rank's share of the data, or from code that only this rank "
-            "runs (saving, logging, evaluating)."
+            "Only this rank raised it. The cause is this rank's share of the data, or code that only this rank runs "
+            "(saving, logging, evaluating)."
         )
     else:
-        cause = "The traceback in the log leads to it."
-    return _told(
+        cause = "The traceback in the log shows where."
+    return _problem(
         one,
         log,
         cause,
-        Fix("go to that line; the same with one process is quicker to try", ("mgpu launch --gpus 1 ...",))
+        Fix("Go to that line. It is quicker to reproduce with one process.", ("mgpu launch --gpus 1 ...",))
         if everywhere
-        else Fix("go to that line, and look at the batch this rank had: print its index before the step")
+        else Fix("Go to that line, and inspect this rank's batch: print its index before the step.")
         if len(log.ranks) > 1
-        else Fix("go to that line: the traceback has the way there"),
+        else Fix("Go to that line. The traceback shows the call path."),
     )
 
 
 @check(Severity.ERROR, source="measured torch 2.13 CPU 2026-11", role="root", kind="script")
 def log_loader_broke_off(log: Log) -> Answer:
-    """A rank lost the connection to its own DataLoader worker, which had ended.
+    """A rank lost the connection to its own DataLoader worker, which had died.
 
-    Why: The worker was killed while it handed a batch over: host memory ran out, or a library that decodes crashed. The
-    rank then sees a closed connection, and no word of the worker.
+    Why: The worker died while it sent a batch: host memory ran out, or a decoding library crashed. The rank then gets
+    only a closed connection, and no message from the worker.
 
-    Fix: Look whether the kernel killed it; use fewer workers, or none to see where it happens.
+    Fix: Check whether the kernel killed it. Use fewer workers, or none to see where it happens.
     """
-    found = [one for one in log.raised if _of_loader(one) and not one.caught]
+    found = [one for one in log.raised if _lost_loader_worker(one) and not one.caught]
     if not found:
         return Ok(f"no rank lost its loader worker in {log.lines:,} lines")
-    return _told(
+    return _problem(
         found[0],
         log,
-        "Its DataLoader worker ended while it handed a batch over: killed when host memory ran out, or crashed in "
+        "Its DataLoader worker died while it sent a batch. It was killed when host memory ran out, or crashed in "
         "compiled code.",
-        Fix("see whether the kernel killed it", ("sudo dmesg -T | grep -i 'killed process' | tail",)),
+        Fix("Check whether the kernel killed it.", ("sudo dmesg -T | grep -i 'killed process' | tail",)),
         Fix(
-            "use fewer workers (each keeps a copy of what it touches), or none, so that the traceback shows the sample",
+            "Use fewer workers (each copies the data it touches). Without workers, the traceback shows the sample.",
             ("DataLoader(..., num_workers=0)",),
         ),
     )
@@ -174,64 +177,64 @@ def log_loader_broke_off(log: Log) -> Answer:
     kind="timeout",
 )
 def log_communication_broke(log: Log) -> Answer:
-    """A rank ended because it could not reach another one.
+    """A rank stopped because it lost the connection to another rank.
 
-    Why: When one rank is gone, the others notice it in their next collective: connection closed, connection reset, NCCL
-    error. They are the messengers.
+    Why: When one rank disappears, the others get an error in their next collective: connection closed, connection
+    reset, NCCL error. These ranks are not the cause.
 
-    Fix: Look for the rank that is not among those that complain, and what it wrote last.
+    Fix: Find the rank that reports no connection error, and read the end of its log.
     """
-    found = [one for one in _uncaught(log) if _by_others(one)]
+    found = [one for one in _unknown_exceptions(log) if _is_communication_error(one)]
     if not found:
-        return Ok(f"no broken exchange that is not known by name in {log.lines:,} lines")
+        return Ok(f"no other connection error in {log.lines:,} lines")
     one = found[0]
-    said = {rank for other in found for rank in other.ranks}
-    silent = sorted(set(log.ranks) - said)
-    who = f" Rank {silent[0]} does not complain: look at it first." if len(silent) == 1 and said else ""
-    return _told(
+    reporting = {rank for other in found for rank in other.ranks}
+    silent = sorted(set(log.ranks) - reporting)
+    who = f" Rank {silent[0]} reports no such error: check it first." if len(silent) == 1 and reporting else ""
+    return _problem(
         one,
         log,
-        f"A rank that complains of its connection is a messenger: another one had ended, or hung.{who}",
-        Fix("look at the rank that does not complain, and at the end of each rank's own log"),
-        Fix("see whether the ranks can exchange anything", ("mgpu smoke-test",)),
+        f"A rank with a connection error is not the cause: another rank had exited, or hung.{who}",
+        Fix("Check the rank without a connection error, and the end of each rank's own log."),
+        Fix("Check whether the ranks can communicate.", ("mgpu smoke-test",)),
     )
 
 
-def _far(log: Log) -> list[Stalled]:
-    """The ranks' watchdogs that tell how far their rank was."""
+def _positions(log: Log) -> list[Stalled]:
+    """Return the watchdog reports that name a rank and its collective."""
     return [one for one in log.stalled if one.rank is not None and one.sequence is not None]
 
 
-def _where(one: Stalled) -> str:
-    return f"rank {one.rank} in number {one.sequence} ({one.operation})"
+def _position_text(one: Stalled) -> str:
+    return f"rank {one.rank} in collective {one.sequence} ({one.operation})"
 
 
 @check(Severity.ERROR, source=_FLIGHT_RECORDER_TUTORIAL, role="secondary", kind="timeout", tags=("precise",))
 def log_ranks_out_of_step(log: Log) -> Answer:
-    """Ranks waited in different collectives: they did not do the same things in the same order.
+    """Ranks waited in different collectives: they did not run the same collectives in the same order.
 
-    Why: Every rank has to begin the same collectives in the same order. One did more, fewer, or others than the rest.
-    More: A rank that does one more or one less (an `if rank == 0` around a collective, a longer share of the data, an
-    exception that was caught) waits in another one than the rest, until the watchdog ends them all.
+    Why: Every rank must start the same collectives in the same order. One rank started more, fewer or other ones.
+    More: A rank that runs one more or one less (an `if rank == 0` around a collective, a longer share of the data, a
+    caught exception) waits in another collective than the rest, until the watchdog stops them all.
 
-    Fix: Find where the ranks part: conditions on the rank around reduce, gather, barrier or save; unequal numbers of
-    batches.
+    Fix: Find where the ranks diverge: conditions on the rank around reduce, gather, barrier or save, or unequal numbers
+    of batches.
     """
-    far = _far(log)
+    far = _positions(log)
     steps = Counter((one.sequence, one.operation) for one in far)
     if len(steps) < 2:
-        return Ok("the watchdogs that spoke waited in the same collective" if far else "no watchdog spoke")
+        return Ok("all watchdog reports are about the same collective" if far else "no watchdog reports")
     usual, _ = steps.most_common(1)[0]
     other = next(one for one in far if (one.sequence, one.operation) != usual)
     one = next(one for one in far if (one.sequence, one.operation) == usual)
     return Problem(
-        f"ranks are out of step: {_where(other)}, {_where(one)}",
+        f"ranks are out of step: {_position_text(other)}, {_position_text(one)}",
         fix=(
             Fix(
-                "look for collectives (also saving, gathering metrics) behind `if rank == 0`, and for unequal numbers "
-                "of batches"
+                "Look for collectives (also saving, gathering metrics) inside `if rank == 0`, and for unequal numbers "
+                "of batches."
             ),
-            Fix("let torch name the collective that does not fit", ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch ...",)),
+            Fix("Let torch report the mismatched collective.", ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch ...",)),
         ),
         evidence={
             "sequence": usual[0],
@@ -245,26 +248,26 @@ def log_ranks_out_of_step(log: Log) -> Answer:
 
 @check(Severity.ERROR, source=_FLIGHT_RECORDER_TUTORIAL, role="secondary", kind="timeout", tags=("precise",))
 def log_rank_never_came(log: Log) -> Answer:
-    """The watchdogs of all ranks but some waited in the same collective: those did not come to it.
+    """Most ranks waited in the same collective, and some ranks never joined it.
 
-    Why: The ranks that complain are messengers. The silent one had ended, did long work alone (a download, tokenising,
-    saving, evaluation), or hung.
+    Why: The ranks that report the timeout are not the cause. The silent rank had exited, did long work alone (a
+    download, tokenizing, saving, evaluation), or hung.
 
-    Fix: Look at what the silent rank wrote last; let long work on one rank happen before init_process_group, or under a
-    longer time-out.
+    Fix: Read the end of the silent rank's log. Do long work on one rank before init_process_group, or with a longer
+    timeout.
     """
-    far = _far(log)
+    far = _positions(log)
     silent = sorted(set(log.ranks) - {one.rank for one in log.stalled if one.rank is not None})
     if not far or not silent or len(silent) >= len(far) or len({one.sequence for one in far}) > 1:
-        return Ok("no rank is missing among those whose watchdogs spoke" if far else "no watchdog spoke")
+        return Ok("no rank is missing from the watchdog reports" if far else "no watchdog reports")
     names = ", ".join(map(str, silent))
     return Problem(
-        f"rank{'s' * (len(silent) > 1)} {names} never came to collective {far[0].sequence} ({far[0].operation}) that "
+        f"rank{'s' * (len(silent) > 1)} {names} never joined collective {far[0].sequence} ({far[0].operation}) that "
         "the others waited in",
         fix=(
             Fix(
-                "read what that rank wrote last; long work of one rank belongs before the first collective, or wants "
-                "a longer time-out: InitProcessGroupKwargs(timeout=...)"
+                "Read the end of that rank's log. Long work on one rank belongs before the first collective, or needs "
+                "a longer timeout: InitProcessGroupKwargs(timeout=...)."
             ),
         ),
         evidence={"sequence": far[0].sequence, "operation": far[0].operation},
@@ -274,20 +277,20 @@ def log_rank_never_came(log: Log) -> Answer:
 
 @check(Severity.ERROR, source=_TROUBLESHOOTING, role="secondary", kind="timeout", tags=("precise",))
 def log_exchange_never_worked(log: Log) -> Answer:
-    """The very first collective timed out on all ranks alike: the GPUs have never exchanged anything.
+    """The first collective timed out on all ranks: the GPUs have never exchanged any data.
 
-    Why: The ranks met, but NCCL's own connections carry nothing: peer access between the GPUs, the network interface,
-    or closed ports.
-    More: Peer access fails behind an IOMMU, or the interface does not lead to the other machine.
+    Why: The rendezvous worked, but NCCL's own connections transfer no data. The cause is peer access between the GPUs,
+    the network interface, or closed ports.
+    More: An IOMMU breaks peer access, or the interface does not reach the other node.
 
-    Fix: Run the smoke test: it tries the ways one by one and names the one that works.
+    Fix: Run the smoke test. It tries each transport and reports which one works.
     """
-    far = _far(log)
+    far = _positions(log)
     if not far or len({one.sequence for one in far}) > 1 or (far[0].sequence or 0) > _FIRST_COLLECTIVES or len(far) < 2:
-        return Ok("the first collectives went through" if far else "no watchdog spoke")
+        return Ok("the first collectives completed" if far else "no watchdog reports")
     return Problem(
         f"the first exchange never worked: all {len(far)} ranks waited in collective {far[0].sequence}",
-        fix=Fix("find the way that works", ("mgpu smoke-test", "NCCL_DEBUG=INFO mgpu launch ...")),
+        fix=Fix("Find a transport that works.", ("mgpu smoke-test", "NCCL_DEBUG=INFO mgpu launch ...")),
         evidence={"sequence": far[0].sequence, "operation": far[0].operation},
         subjects=tuple(f"rank {one.rank}" for one in far),
     )
@@ -295,14 +298,14 @@ def log_exchange_never_worked(log: Log) -> Answer:
 
 @check(Severity.ERROR, source=_FLIGHT_RECORDER_TUTORIAL, role="secondary", kind="timeout", tags=("precise",))
 def log_exchange_stalled(log: Log) -> Answer:
-    """All ranks waited in the same collective, after others had gone through: the transport or a GPU stopped.
+    """All ranks waited in the same collective, after earlier ones had completed: the transport or a GPU stopped.
 
-    Why: The ranks were in step: a link, a network card or a GPU stopped, or a kernel does not end.
+    Why: The ranks were in step. A link, a network card or a GPU stopped, or a kernel never finishes.
     More: Look for an Xid.
 
-    Fix: Look for Xids and for the network's counters, then run the smoke test on the same GPUs.
+    Fix: Look for Xids and network error counters, then run the smoke test on the same GPUs.
     """
-    far = _far(log)
+    far = _positions(log)
     same = len({(one.sequence, one.operation) for one in far}) == 1
     if (
         len(far) < 2
@@ -310,12 +313,12 @@ def log_exchange_stalled(log: Log) -> Answer:
         or (far[0].sequence or 0) <= _FIRST_COLLECTIVES
         or set(log.ranks) - {o.rank for o in far}
     ):
-        return Ok("not all ranks waited in one collective" if far else "no watchdog spoke")
+        return Ok("not all ranks waited in one collective" if far else "no watchdog reports")
     return Problem(
-        f"all {len(far)} ranks waited in collective {far[0].sequence} ({far[0].operation}), which did not go through",
+        f"all {len(far)} ranks waited in collective {far[0].sequence} ({far[0].operation}), which never completed",
         fix=(
-            Fix("look for the fault of a GPU", ("sudo dmesg -T | grep -iE 'xid|nvlink'",), who="admin"),
-            Fix("try the same GPUs", ("mgpu smoke-test",)),
+            Fix("Look for a GPU fault.", ("sudo dmesg -T | grep -iE 'xid|nvlink'",), who="admin"),
+            Fix("Test the same GPUs.", ("mgpu smoke-test",)),
         ),
         evidence={"sequence": far[0].sequence, "operation": far[0].operation},
         subjects=tuple(f"rank {one.rank}" for one in far),

@@ -1,4 +1,4 @@
-"""Does the script ask of a GPU what it cannot do, or in a way that it cannot?"""
+"""Does the script use a GPU in a way that the GPU does not support?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NOTES = "https://pytorch.org/docs/stable/notes/cuda.html"
 _ARCH = Fix("Build extensions for this GPU.",
             ("python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_capability())'",
              "mgpu doctor --only torch_lacks_gpu_kernels"))
-_FIND_KERNEL = Fix("Find the call: with this the traceback stops at it.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch t.py",))
+_FIND_KERNEL = Fix("Find the call: the traceback then stops at it.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch t.py",))
 
 ROWS = (
     Row("log_index_out_of_range", "root", "script",
@@ -19,27 +19,27 @@ ROWS = (
         ("RuntimeError: CUDA error: device-side assert triggered", "IndexError: index out of range in self",
          "../aten/src/ATen/native/cuda/Indexing.cu:1284: indexSelectLargeIndex: block: [21,0,0], thread: [64,0,0] "
          "Assertion `srcIndex < srcSelectDimSize` failed."),
-        "an index is out of range: a label or token id beyond the size of its table",
-        "A class label >= the number of classes, or a token id >= the vocabulary (tokens added without "
-        "resize_token_embeddings); the other ranks die of the collective that is missing.",
-        (_FIND_KERNEL, Fix("Check the ids before they go to the GPU: labels.max() < num_classes, "
-                           "input_ids.max() < the rows of the embedding.", ())), _NOTES),
+        "an index is out of range: a label or token id exceeds the size of its table",
+        "A class label >= the number of classes, or a token id >= the vocabulary size (tokens added without "
+        "resize_token_embeddings). The other ranks then fail in a collective that this rank does not join.",
+        (_FIND_KERNEL, Fix("Check the ids before they go to the GPU: labels.max() < num_classes, input_ids.max() < the "
+                           "rows of the embedding.", ())), _NOTES),
     Row("log_cuda_in_fork", "root", "script", r"Cannot re-initialize CUDA in forked subprocess|"
         r"has been initialized before the `notebook_launcher`",
         ("RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
          "the 'spawn' start method", "RuntimeError: CUDA has been initialized before the `notebook_launcher` could "
          "create a forked subprocess."),
         "CUDA was used before the process forked",
-        "A child of fork cannot use its parent's CUDA: a dataset that makes GPU tensors in loader workers, or a "
-        "notebook cell that touched the GPU first.",
-        (Fix("Make tensors on the CPU in the dataset, and move them in the loop.", ()),
-         Fix("Or start workers by spawn.", ("DataLoader(..., multiprocessing_context='spawn')",))), _NOTES),
+        "A forked child cannot use its parent's CUDA. Either the dataset creates GPU tensors in loader workers, or a "
+        "notebook cell used the GPU first.",
+        (Fix("Create tensors on the CPU in the dataset, and move them in the training loop.", ()),
+         Fix("Or start workers with spawn.", ("DataLoader(..., multiprocessing_context='spawn')",))), _NOTES),
     Row("log_kernel_too_large", "root", "cuda", r"too many resources requested for launch|"
         r"invalid configuration argument",
         ("RuntimeError: CUDA error: too many resources requested for launch",
          "RuntimeError: CUDA error: invalid configuration argument"),
-        "a kernel was started with sizes that this GPU cannot run",
-        "An empty or enormous tensor on one rank, or a kernel built for another GPU.",
+        "a kernel was launched with sizes that this GPU cannot run",
+        "A tensor on one rank is empty or very large, or the kernel was built for another GPU.",
         (_FIND_KERNEL, _ARCH), _API),
     Row("log_gpu_lacks_bf16", "root", "script",
         r"Current CUDA Device does not support bfloat16|Your setup doesn't support bf16|"
@@ -47,15 +47,15 @@ ROWS = (
         ("RuntimeError: Current CUDA Device does not support bfloat16. Please switch dtype to float16.",
          "ValueError: Your setup doesn't support bf16/gpu.",
          "ValueError: bf16 mixed precision requires PyTorch >= 1.10 and a supported device."),
-        "bf16 was asked for, and the GPUs do not have it, or none is seen",
-        "bf16 needs Ampere (compute capability 8.0); the same words come where torch sees no GPU at all.",
-        Fix("See the GPUs, or use fp16.",
+        "bf16 was requested, but the GPUs do not support it, or no GPU is visible",
+        "bf16 needs Ampere (compute capability 8.0). The message is the same if torch sees no GPU.",
+        Fix("Check the GPUs, or use fp16.",
             ("mgpu doctor --only gpu,pytorch,config_bf16_emulated", "accelerate launch --mixed_precision fp16 ...")),
         "https://github.com/huggingface/transformers/blob/main/src/transformers/training_args.py"),
     Row("log_gpu_too_old_for_flash_attention", "root", "script",
         r"FlashAttention only supports Ampere|FlashAttention forward only supports",
         ("RuntimeError: FlashAttention only supports Ampere GPUs or newer.",),
-        "FlashAttention was asked for on a GPU older than Ampere, or with sizes it does not take",
+        "FlashAttention was requested on a GPU older than Ampere, or with unsupported sizes",
         "Its kernels exist for compute capability 8.0 and above.",
         Fix("Use PyTorch's own attention.", ("from_pretrained(..., attn_implementation='sdpa')",)),
         "https://github.com/Dao-AILab/flash-attention/blob/main/csrc/flash_attn/flash_api.cpp"),
@@ -67,8 +67,8 @@ ROWS = (
          "cuda:1!", "RuntimeError: Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be "
          "the same"),
         "the model and its input are on different devices",
-        "A batch was not moved, something is fixed to cuda:0, or device_map spread the model over the GPUs of one "
-        "rank.",
+        "A batch was not moved, a device is hard-coded as cuda:0, or device_map spread the model over several GPUs in "
+        "one rank.",
         (Fix("Let accelerate move batches (prepare the DataLoader), or use accelerator.device everywhere.",
              ("mgpu doctor --script train.py",)),), _NOTES),
     Row("log_graph_capture_failed", "root", "cuda",
@@ -76,10 +76,10 @@ ROWS = (
         r"cudaErrorStreamCapture",
         ("RuntimeError: CUDA error: operation not permitted when stream is capturing",
          "RuntimeError: CUDA error: operation failed due to a previous error during capture"),
-        "something that a CUDA graph cannot hold was called while one was recorded",
-        "Synchronising calls (item(), print of a tensor), allocation or a collective of another stream end the "
+        "an operation that CUDA graphs do not support was called during capture",
+        "Synchronizing calls (item(), printing a tensor), allocations or a collective on another stream abort the "
         "capture.",
-        Fix("Record without it, or without graphs.", ("torch.compile(model, mode='default')",)), _NOTES),
+        Fix("Capture without it, or turn off CUDA graphs.", ("torch.compile(model, mode='default')",)), _NOTES),
 )
 # fmt: on
 

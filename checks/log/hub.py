@@ -1,4 +1,4 @@
-"""Could models or data not be fetched, or a service not be reached?"""
+"""Did a download of a model or dataset fail, or was a service unreachable?"""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _DEFER = "https://github.com/huggingface/accelerate/blob/main/docs/source/concep
 _WANDB = "https://docs.wandb.ai/guides/track/environment-variables"
 _DATASETS = "https://huggingface.co/docs/datasets/loading"
 # fmt: off
-# `hf` since huggingface_hub 0.34; 1.0 has no huggingface-cli any more (huggingface.co/blog/hf-cli).
-_FIRST = Fix("Fetch it once, on one rank or beforehand, and read the cache afterwards.",
+# `hf` exists since huggingface_hub 0.34; 1.0 removed huggingface-cli (huggingface.co/blog/hf-cli).
+_FIRST = Fix("Download it once, on one rank or in advance, and then read it from the cache.",
              ("hf download ORG/MODEL", "HF_HUB_OFFLINE=1 mgpu launch train.py",
               "with accelerator.main_process_first():"))
 
@@ -22,8 +22,8 @@ ROWS = (
         ("requests.exceptions.HTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/...",
          "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://hf.co/x",
          "HTTPStatusError: Client error '429 Too Many Requests' for url 'https://huggingface.co/x'"),
-        "the server refuses: too many requests",
-        "Every rank of every machine asks the Hub for the same files.", _FIRST, _DEFER),
+        "the server rejected the request: too many requests",
+        "Every rank on every node requests the same files from the Hub.", _FIRST, _DEFER),
     Row("log_hub_access_denied", "root", "library",
         r"Cannot access gated repo|GatedRepoError|401 Client Error|403 Client Error|"
         r"You are trying to access a gated repo|Invalid (?:user token|credentials in Authorization header)",
@@ -31,9 +31,9 @@ ROWS = (
          "Cannot access gated repo for url https://huggingface.co/meta-llama/x/resolve/main/config.json.",
          "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://huggingface.co/api/models/x",
          "OSError: You are trying to access a gated repo."),
-        "the Hub gives no access to this model or dataset",
-        "It is gated or private, and the token is missing on this machine, has expired, or has no access.",
-        Fix("Ask for access on its page, and log in where the ranks run.",
+        "the Hub denied access to this model or dataset",
+        "It is gated or private, and the token is missing on this node, has expired, or has no access.",
+        Fix("Request access on its page, and log in where the ranks run.",
             ("hf auth login", "hf auth whoami", "export HF_TOKEN=...")), _GATED),
     Row("log_hub_name_wrong", "root", "library",
         r"is not a local folder and is not a valid model identifier|RepositoryNotFoundError|"
@@ -44,10 +44,10 @@ ROWS = (
          "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': "
          "'/data/llama'.", "datasets.exceptions.DatasetNotFoundError: Dataset 'x/y' doesn't exist on the Hub or cannot "
          "be accessed."),
-        "there is no model or dataset of this name, and no folder",
-        "A typing error, or a local path that is not mounted on this node (a path that is not there is taken for a "
-        "name).",
-        Fix("See whether the folder is there, on every node.", ("ls -ld PATH",)), _ERRORS),
+        "no model, dataset or folder has this name",
+        "It is a typo, or a local path that is not mounted on this node (a path that does not exist is interpreted as "
+        "a name).",
+        Fix("Check whether the folder exists on every node.", ("ls -ld PATH",)), _ERRORS),
     Row("log_hub_unreachable", "root", "library",
         r"outgoing traffic has been disabled|OfflineModeIsEnabled|LocalEntryNotFoundError|"
         r"couldn't connect to '?https://huggingface\.co|Couldn't reach .* on the Hub|"
@@ -57,10 +57,10 @@ ROWS = (
          "cached files.", "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached snapshot "
          "folder for the specified revision on the local disk and outgoing traffic has been disabled.",
          "ConnectionError: Couldn't reach 'imdb' on the Hub (ConnectionError)"),
-        "files are not in the cache, and the Hub cannot be reached from here",
-        "Compute nodes often have no way out; or HF_HUB_OFFLINE is set, or HF_HOME is another folder than where the "
-        "files were fetched to.",
-        Fix("Fetch them on a node that has a way out, into a cache that the ranks see.",
+        "files are not in the cache, and the Hub is unreachable from here",
+        "Compute nodes often have no internet access. Or HF_HUB_OFFLINE is set, or HF_HOME is not the folder that the "
+        "files were downloaded to.",
+        Fix("Download them on a node with internet access, into a cache that the ranks can read.",
             ("HF_HOME=/scratch/hf hf download ORG/MODEL",
              "mgpu doctor --only hf_cache_empty_offline,storage")), _OFFLINE),
     Row("log_download_damaged", "root", "library",
@@ -70,9 +70,9 @@ ROWS = (
          "(model-1.safetensors).",
          "datasets.exceptions.NonMatchingSplitsSizesError: [{'expected': x}]",
          "pyarrow.lib.ArrowInvalid: Not an Arrow file"),
-        "a downloaded or cached file is not whole",
-        "The download was cut short, the disk is full, or several ranks wrote the same cache.",
-        (Fix("Fetch it anew.", ("hf download --force-download ORG/MODEL", "df -h ~/.cache")), _FIRST),
+        "a downloaded or cached file is incomplete",
+        "The download was cut short, the disk is full, or several ranks wrote to the same cache.",
+        (Fix("Download it again.", ("hf download --force-download ORG/MODEL", "df -h ~/.cache")), _FIRST),
         _ERRORS),
     Row("log_dataset_script_refused", "root", "library",
         r"Dataset scripts are no longer supported|contains custom code which must be executed|"
@@ -81,25 +81,26 @@ ROWS = (
          "ValueError: Loading x/y requires you to execute the configuration file in that repo on your local machine. "
          "Please pass the argument `trust_remote_code=True` to allow custom code to be run.",
          "ValueError: The repository for x/y contains custom code which must be executed to correctly load the model."),
-        "the model or dataset brings code of its own, which is not run unasked, or not any more",
-        "datasets 4 runs no loading scripts; models want trust_remote_code, and ask on a terminal that ranks lack.",
-        Fix("Of code that you trust: allow it; for a dataset use its Parquet version.",
+        "the model or dataset contains its own code, which does not run without permission, or no longer runs",
+        "datasets 4 does not run loading scripts. Models require trust_remote_code, and prompt on a terminal that "
+        "ranks lack.",
+        Fix("If you trust the code, allow it. For a dataset, use its Parquet version.",
             ("from_pretrained(..., trust_remote_code=True)",
              "load_dataset(NAME, revision='refs/convert/parquet')")), _DATASETS),
     Row("log_dataset_not_made", "wrapper", "library",
         r"DatasetGenerationError|An error occurred while generating the dataset",
         ("datasets.exceptions.DatasetGenerationError: An error occurred while generating the dataset",),
         "a dataset could not be prepared; the cause is the exception before it",
-        "A file of it is damaged, of other columns, or the disk is full.",
-        Fix("Prepare it in one process, and look at the first exception.", ("python train.py",)), _DATASETS),
+        "One of its files is damaged or has different columns, or the disk is full.",
+        Fix("Prepare it in one process, and read the first exception.", ("python train.py",)), _DATASETS),
     Row("log_certificate_refused", "root", "library", r"CERTIFICATE_VERIFY_FAILED|SSLCertVerificationError|"
         r"Tunnel connection failed: \d+",
         ("requests.exceptions.SSLError: HTTPSConnectionPool(host='huggingface.co', port=443): (Caused by "
          "SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed')))",
          "OSError: Tunnel connection failed: 407 Proxy Authentication Required"),
-        "a secure connection was refused: a proxy stands in between, or certificates are missing",
-        "Companies' proxies sign with their own certificate, which Python does not know.",
-        Fix("Name the certificate, and the proxy.",
+        "a secure connection was rejected: a proxy intercepts it, or certificates are missing",
+        "Company proxies sign with their own certificate, which Python does not trust.",
+        Fix("Set the certificate and the proxy.",
             ("export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt REQUESTS_CA_BUNDLE=$SSL_CERT_FILE",
              "env | grep -i proxy")), "https://docs.python.org/3/library/ssl.html"),
     Row("log_network_failed", "secondary", "network",
@@ -109,9 +110,10 @@ ROWS = (
          "exceeded with url: /x (Caused by NameResolutionError(': Failed to resolve'))",
          "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='x', port=443): Read timed out. (read timeout=10)",
          "urllib3.exceptions.ProtocolError: ('Connection aborted.', RemoteDisconnected('closed'))"),
-        "a server on the Internet could not be reached",
-        "No way out from this node, a proxy, or a moment's trouble; tracking services retry, downloads fail.",
-        (Fix("See whether there is a way out.", ("curl -sI https://huggingface.co | head -1", "env | grep -i proxy")),
+        "a server on the internet could not be reached",
+        "This node has no internet access, needs a proxy, or had a temporary failure. Tracking services retry, "
+        "downloads fail.",
+        (Fix("Check for internet access.", ("curl -sI https://huggingface.co | head -1", "env | grep -i proxy")),
          _FIRST), _OFFLINE),
     Row("log_wandb_without_key", "root", "library",
         r"api_key not configured \(no-tty\)|wandb\.errors\S*\.(?:UsageError|AuthenticationError)|"
@@ -119,25 +121,25 @@ ROWS = (
         ("wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
          "wandb: ERROR It appears that you do not have permission to access the requested resource.",
          "wandb.errors.errors.AuthenticationError: The API key you provided is either invalid or missing."),
-        "Weights & Biases has no key here, or no access, and nobody can be asked",
+        "Weights & Biases has no API key here, or no access, and cannot prompt for one",
         "The ranks have no terminal.",
-        Fix("Log in beforehand, or go without.", ("wandb login", "export WANDB_MODE=offline")), _WANDB),
+        Fix("Log in beforehand, or use offline mode.", ("wandb login", "export WANDB_MODE=offline")), _WANDB),
     Row("log_wandb_timed_out", "root", "library",
         r"wandb\.errors\S*\.CommError|Run initialization has timed out|wandb: Network error \(",
         ("wandb.errors.errors.CommError: Run initialization has timed out after 90.0 sec.",
          "wandb.errors.CommError: It appears that there was an issue communicating with W&B."),
         "Weights & Biases could not be reached",
-        "A node without a way out, or every rank opens a run of its own.",
-        Fix("Start it on the main process only, or record offline.",
+        "The node has no internet access, or every rank opens a run of its own.",
+        Fix("Start it on the main process only, or use offline mode.",
             ("export WANDB_MODE=offline", "wandb sync wandb/offline-run-*", "mgpu doctor --script train.py")), _WANDB),
     Row("log_lock_not_had", "root", "library", r"filelock\.\S*Timeout: |The file lock '.*' could not be acquired|"
         r"\[Errno 37\] No locks available|OSError: \[Errno 9\] .*flock",
         ("filelock._error.Timeout: The file lock '/home/u/.cache/x.lock' could not be acquired.",
          "OSError: [Errno 37] No locks available"),
-        "a lock file in a cache could not be had",
-        "Another rank, or one that was killed, holds it; or the cache is on a disk that cannot lock (NFS without its "
-        "lock service).",
-        Fix("Put the cache on a local disk, and delete what a dead process left.",
+        "a lock file in a cache could not be acquired",
+        "Another rank, or a killed one, holds it. Or the cache is on a disk without locking (NFS without its lock "
+        "service).",
+        Fix("Put the cache on a local disk, and delete locks left by dead processes.",
             ("export HF_HOME=/local/hf", "find ~/.cache/huggingface -name '*.lock' -delete",
              "mgpu doctor --only hf_cache_on_network")), _OFFLINE),
     Row("log_tokenizer_not_built", "root", "library",
@@ -146,10 +148,10 @@ ROWS = (
         ("ValueError: Couldn't instantiate the backend tokenizer from one of:",
          "OSError: Can't load tokenizer for 'x/y'. If you were trying to load it from 'https://huggingface.co/models', "
          "make sure you don't have a local directory with the same name."),
-        "the tokenizer cannot be made: a file or a package of it is missing",
+        "the tokenizer cannot be created: one of its files or packages is missing",
         "Its files were not saved with the model, or sentencepiece, tiktoken or protobuf is not installed.",
-        Fix("Install them, and see which files are there.", ("pip install sentencepiece tiktoken protobuf",
-                                                             "ls MODEL")),
+        Fix("Install them, and check which files exist.", ("pip install sentencepiece tiktoken protobuf",
+                                                           "ls MODEL")),
         "https://huggingface.co/docs/transformers/main_classes/tokenizer"),
 )
 # fmt: on

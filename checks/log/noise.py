@@ -1,4 +1,4 @@
-"""Which lines look like a failure and are none? A line that bears one of these is not searched for others."""
+"""Which lines look like a failure but are not? A line that matches one of these is not searched for others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = (
     _row("log_p2p_disabled_note", "nccl", r"P2P is disabled between connected GPUs|P2P is disabled between NVLINK",
          ("NCCL INFO P2P is disabled between connected GPUs 2 and 1. You can repress this message with "
           "NCCL_IGNORE_DISABLED_P2P=1.",),
-         "GPUs without direct access", "Informational on PCIe and GeForce machines.", _NCCL),
+         "GPUs without direct access", "Informational on PCIe and GeForce nodes.", _NCCL),
     _row("log_no_net_plugin", "nccl",
          r"NET/Plugin ?:? ?(?:No plugin found|Could not find: libnccl-net\.so|Failed to find nccl\w+Plugin)|"
          r"(?:TUNER|PROFILER|NET|ENV)/Plugin ?: .*(?:Could not find|Failed to find|load returned|dlerror|not find)|"
@@ -31,35 +31,36 @@ ROWS = (
           "NCCL INFO TUNER/Plugin: Failed to find ncclTunerPlugin_v2, using internal tuner instead.",
           "NCCL INFO NET/Plugin : Plugin load (libnccl-net.so) returned 2 : libnccl-net.so: cannot open shared object "
           "file: No such file or directory"),
-         "no vendor plugin", "Normal; NCCL has its own.", "https://github.com/NVIDIA/nccl/issues/259"),
+         "no vendor plugin", "Normal. NCCL has a built-in transport.", "https://github.com/NVIDIA/nccl/issues/259"),
     _row("log_no_libibverbs", "nccl", r"Failed to open libibverbs\.so|NET/IB : No device found",
          ("NCCL WARN Failed to open libibverbs.so[.1]", "NCCL INFO NET/IB : No device found."),
-         "no InfiniBand", "Normal on machines without it.", "https://github.com/NVIDIA/nccl/issues/259"),
+         "no InfiniBand", "Normal on nodes without it.", "https://github.com/NVIDIA/nccl/issues/259"),
     _row("log_ras_port", "nccl", r"NCCL WARN .*\bRAS\b|RAS failed to establish|"
          r"RAS client listening|RAS handled inability",
          ("node1:1:2 [0] NCCL WARN RAS failed to establish a listening socket at localhost<28028>: Address already in "
           "use", "node1:1:2 [0] NCCL INFO RAS client listening socket at 127.0.0.1<28028>"),
-         "NCCL's status port is taken", "A second job on the node; nothing else depends on it.", _NCCL),
+         "NCCL's status port is in use", "A second job runs on the node. Nothing else depends on this port.", _NCCL),
     _row("log_nccl_info_retry", "nccl", r"NCCL INFO .*(?:, retrying|retrying after sleep)",
          ("node1:1:2 [0] NCCL INFO socketStartConnect: Connect to 10.0.0.1<40001> failed : Connection refused, "
           "retrying",
           "node1:1:2 [0] NCCL INFO Call to connect returned Connection refused, retrying"),
-         "a connection is tried again", "Normal while the other rank is starting.", _NCCL),
+         "a connection is retried", "Normal while the other rank is starting.", _NCCL),
     _row("log_master_addr_ignored", "launcher", r"master_addr is only used for static rdzv_backend",
          ("W run.py:855] master_addr is only used for static rdzv_backend and when rdzv_endpoint is not specified.",),
-         "torchrun ignores --master_addr", "Harmless on one machine.",
+         "torchrun ignores --master_addr", "Harmless on a single node.",
          "https://github.com/pytorch/pytorch/issues/124380"),
     _row("log_omp_default", "launcher", r"Setting OMP_NUM_THREADS environment variable for each process to be",
          ("Setting OMP_NUM_THREADS environment variable for each process to be 1 in default",),
-         "one computing thread a rank", "torchrun's default.", "https://pytorch.org/docs/stable/elastic/run.html"),
+         "one OpenMP thread per rank", "torchrun's default.", "https://pytorch.org/docs/stable/elastic/run.html"),
     _row("log_barrier_device_unknown", "nccl", r"devices? used by this process (?:is|are) currently unknown",
          ("using GPU 0 to perform barrier as devices used by this process are currently unknown. This can potentially "
           "cause a hang", "using GPU 0 as device used by this process is currently unknown."),
-         "the group was made without a device", "A warning of torch's; it guesses right nearly always.",
+         "the process group was created without a device",
+         "A warning from torch, which nearly always guesses the right device.",
          "https://github.com/huggingface/accelerate/issues/3551"),
     _row("log_group_not_destroyed", "nccl", r"destroy_process_group\(\) was not called",
          ("WARNING: destroy_process_group() was not called before program exit, which can leak resources",),
-         "the group was not closed", "Often printed after the real failure.", _DIST),
+         "the process group was not destroyed", "Often printed after the real failure.", _DIST),
     _row("log_sibling_ended", "launcher",
          r"exitcode\s*:? ?-15\b|Signal 15 \(SIGTERM\)|closing signal SIGTERM|closing signal SIGKILL|"
          r"terminated with signal SIGTERM|exits with return code = -15\b|Killing subprocess \d",
@@ -68,22 +69,22 @@ ROWS = (
           "[ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = -15",
           "W1121 10:00:00.000 4711 api.py:1010] Sending process 27001 closing signal SIGTERM",
           "Unable to shutdown process 27001 via 15, forcefully exiting via 9; closing signal SIGKILL"),
-         "the launcher ended the other ranks", "It does so when one has failed.", _ELASTIC),
+         "the launcher stopped the other ranks", "It does so when one has failed.", _ELASTIC),
     _row("log_port_taken_and_replaced", "launcher", r"Port `\d+` is already in use\. Accelerate will attempt",
          ("UserWarning: Port `29500` is already in use. Accelerate will attempt to launch in a standalone-like mode",),
-         "accelerate takes another port", "It helps itself on one machine.",
+         "accelerate uses another port", "It selects one by itself on a single node.",
          "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/launch.py"),
     _row("log_tokenizers_forked", "library", r"process just got forked, after parallelism has already been used",
          ("huggingface/tokenizers: The current process just got forked, after parallelism has already been used.",),
-         "tokenizers before a fork", "It switches its threads off.",
+         "tokenizers were used before a fork", "The library turns its threads off.",
          "https://github.com/huggingface/tokenizers/blob/main/tokenizers/src/utils/parallelism.rs"),
     _row("log_client_name_unknown", "network", r"hostname of the client socket cannot be retrieved",
          ("[W socket.cpp:464] [c10d] The hostname of the client socket cannot be retrieved. err=-3",),
-         "a client without a name", "Only the log message lacks it.",
+         "a client without a host name", "Only the log message lacks it.",
          "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/socket.cpp"),
     _row("log_gradient_strides", "script", r"Grad strides do not match bucket view strides",
          ("UserWarning: Grad strides do not match bucket view strides.",),
-         "gradients of another layout", "Costs a copy.", "https://pytorch.org/docs/stable/notes/ddp.html"),
+         "gradients with another memory layout", "Costs a copy.", "https://pytorch.org/docs/stable/notes/ddp.html"),
     _row("log_unused_search_needless", "script",
          r"find_unused_parameters=True was specified in DDP constructor, but did",
          ("[W reducer.cpp:1457] Warning: find_unused_parameters=True was specified in DDP constructor, but did not "
@@ -94,7 +95,7 @@ ROWS = (
          r"If libaio is already installed",
          ("[WARNING]  async_io requires the dev libaio .so object and headers but these were not found.",
           "[WARNING]  async_io: please install the libaio-dev package with apt"),
-         "DeepSpeed cannot offload to disks", "It says so whenever it is imported.",
+         "DeepSpeed cannot offload to disk", "It prints this on every import.",
          "https://github.com/deepspeedai/DeepSpeed/blob/master/op_builder/async_io.py"),
     _row("log_deepspeed_accelerator_note", "library",
          r"Setting accelerator to CPU|[Uu]nable to find any of \['?triton|sparse_attn requires|"
@@ -103,12 +104,12 @@ ROWS = (
          ("[WARNING] [real_accelerator.py:209:get_accelerator] Setting accelerator to CPU. If you have GPU or other "
           "accelerator, we were unable to detect it.", "[WARNING]  sparse_attn requires a torch version >= 1.5 and < "
                                                        "2.0 but detected 2.6"),
-         "DeepSpeed's notes at import", "They name operators that nobody asked for.",
+         "DeepSpeed's notes on import", "They name operators that are not used.",
          "https://github.com/deepspeedai/DeepSpeed/tree/master/op_builder"),
     _row("log_recompile_limit", "script", r"torch\._dynamo hit config\.(?:cache_size_limit|recompile_limit|"
                                           r"accumulated)",
          ("W torch/_dynamo/convert_frame.py:1016] [0/8] torch._dynamo hit config.recompile_limit (8)",),
-         "torch.compile gave up compiling a function anew", "It runs uncompiled: slower, and right.",
+         "torch.compile stopped recompiling a function", "The function runs uncompiled: slower, but correct.",
          "https://pytorch.org/docs/stable/torch.compiler_troubleshooting.html"),
     _row("log_tensorflow_note", "library",
          r"Unable to register cu\w+ factory|Could not find TensorRT|Could not load dynamic library 'lib|"
@@ -127,16 +128,16 @@ ROWS = (
           "'(ReadTimeoutError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out.\"))' thrown "
           "while requesting GET x Retrying in 1s [Retry 1/5].", "wandb: Network error (ConnectTimeout), entering retry "
                                                           "loop."),
-         "a download is tried again", "It fails only where all tries do.",
+         "a download is retried", "It fails only if all retries fail.",
          "https://urllib3.readthedocs.io/en/stable/reference/urllib3.util.html"),
     _row("log_exception_ignored", "library", r"^Exception ignored in: |^Exception in thread \S*tqdm",
          ("Exception ignored in: <function DeepSpeedCPUAdam.__del__ at 0x7f>",),
-         "an exception while an object was taken down", "It follows the real one.",
+         "an exception while an object was destroyed", "It follows the real one.",
          "https://docs.python.org/3/library/sys.html#sys.unraisablehook"),
     _row("log_semaphore_leak", "library", r"resource_tracker: There appear to be \d+ leaked",
          ("/x/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 1 leaked "
           "semaphore objects to clean up at shutdown",),
-         "a semaphore was not closed", "It follows the end of a process.",
+         "a semaphore was not closed", "It follows the exit of a process.",
          "https://docs.python.org/3/library/multiprocessing.shared_memory.html"),
 )
 # fmt: on

@@ -1,4 +1,4 @@
-"""Did the numbers fail: types that do not fit, overflow, NaN?"""
+"""Did the computation fail: mismatched dtypes, overflow, NaN?"""
 
 from __future__ import annotations
 
@@ -9,39 +9,38 @@ _AMP = "https://pytorch.org/docs/stable/amp.html"
 _PEFT = "https://github.com/huggingface/peft/blob/main/docs/source/developer_guides/troubleshooting.md"
 _SCALER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/fp16/loss_scaler.py"
 _ANOMALY = "https://pytorch.org/docs/stable/autograd.html#anomaly-detection"
-_BF16 = Fix("Use bf16, where the GPUs have it.", ("accelerate launch --mixed_precision bf16 ...",))
+_BF16 = Fix("Use bf16 if the GPUs support it.", ("accelerate launch --mixed_precision bf16 ...",))
 
 # fmt: off
 ROWS = (
     Row("log_fp16_gradients_unscaled", "root", "script", r"Attempting to unscale FP16 gradients",
         ("ValueError: Attempting to unscale FP16 gradients.",),
-        "parameters in fp16 are trained with mixed precision fp16",
-        "Mixed precision keeps trained parameters in fp32; the model was loaded in fp16 (torch_dtype, .half()).",
-        (Fix("Keep what is trained in fp32.", ("from_pretrained(..., torch_dtype=torch.float32)",
+        "fp16 parameters are trained with fp16 mixed precision",
+        "Mixed precision needs trained parameters in fp32, but the model was loaded in fp16 (torch_dtype, .half()).",
+        (Fix("Keep trained parameters in fp32.", ("from_pretrained(..., torch_dtype=torch.float32)",
                                                "peft.cast_mixed_precision_params(model, dtype=torch.float16)")), _BF16),
         _PEFT),
     Row("log_no_gradients_to_scale", "root", "script", r"No inf checks were recorded for this optimizer",
         ("AssertionError: No inf checks were recorded for this optimizer.",),
-        "the optimizer's parameters got no gradient at all",
-        "They are frozen, belong to another copy of the model than the one that was prepared, or backward() did not "
-        "run.",
-        Fix("Make the optimizer of the prepared model's parameters, those that are trained.",
+        "the optimizer's parameters got no gradients",
+        "They are frozen or belong to another copy of the model than the prepared one, or backward() did not run.",
+        Fix("Create the optimizer from the trained parameters of the prepared model.",
             ("mgpu doctor --script train.py",)), _AMP),
     Row("log_loss_scale_exhausted", "root", "script", r"loss scale already at minimum",
         ("Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",),
         "fp16 overflows in every step",
-        "Gradients are infinite or NaN whatever the scale: a model made for bf16, a learning rate too high, or bad "
-        "data.", (_BF16, Fix("Lower the learning rate, warm up longer, clip gradients.", ())), _SCALER),
+        "Gradients are infinite or NaN at any scale. The model needs bf16, the learning rate is too high, or the data "
+        "is bad.", (_BF16, Fix("Lower the learning rate, use a longer warmup, clip gradients.", ())), _SCALER),
     Row("log_loss_not_finite", "root", "script",
         r"[Ll]oss is (?:nan|NaN|inf), (?:stopping|aborting|exiting)|Function '\w+' returned nan values in its|"
         r"probability tensor contains either `inf`, `nan`|Encountered (?:nan|NaN|inf) (?:in|loss|values)",
         ("Loss is nan, stopping training", "RuntimeError: Function 'MulBackward0' returned nan values in its 0th "
                                            "output.",
          "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0"),
-        "the training ended because its loss or output is no number (NaN)",
-        "A learning rate too high, fp16 overflow, a division by zero for an empty batch, or one GPU that computes "
-        "wrongly.",
-        (_BF16, Fix("Find the operation, and see whether one GPU is at fault.",
+        "training stopped because its loss or output is NaN or infinite",
+        "The learning rate is too high, fp16 overflows, an empty batch causes a division by zero, or one GPU computes "
+        "wrong results.",
+        (_BF16, Fix("Find the operation, and check whether one GPU is faulty.",
                     ("torch.autograd.set_detect_anomaly(True)", "mgpu smoke-test",
                      "mgpu doctor --deep --only gpu_results_differ"))), _ANOMALY),
     Row("log_types_differ", "root", "script",
@@ -51,20 +50,20 @@ ROWS = (
         ("RuntimeError: expected scalar type Half but found Float",
          "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
          "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'"),
-        "the types of two tensors differ (fp16, bf16, fp32), or an operation does not exist in one",
-        "A part of the model was loaded in another type, or runs outside of autocast. In fp16 on the CPU much is "
-        "missing.",
-        Fix("Load all in one type, and compute inside autocast.",
+        "two tensors have different dtypes (fp16, bf16, fp32), or an operation does not support one",
+        "Part of the model was loaded in another dtype, or runs outside of autocast. On the CPU, many operations do "
+        "not support fp16.",
+        Fix("Load everything in one dtype, and compute inside autocast.",
             ("with accelerator.autocast():", "model.to(torch.bfloat16)")), _AMP),
     Row("log_value_overflows", "root", "script", r"cannot be converted to type (?P<type>\S+) without overflow",
         ("RuntimeError: value cannot be converted to type at::Half without overflow",),
         "a constant in the model is too large for {type}",
-        "Masks filled with -1e9 or the like do not fit into fp16.",
-        (_BF16, Fix("Use the least value of the type.", ("torch.finfo(x.dtype).min",))), _AMP,
-        summary="A constant in the model is too large for its type."),
+        "Masks filled with -1e9 or similar values do not fit into fp16.",
+        (_BF16, Fix("Use the smallest value of the dtype.", ("torch.finfo(x.dtype).min",))), _AMP,
+        summary="A constant in the model is too large for its dtype."),
     Row("log_overflow_skipped", "noise", "script", r"OVERFLOW! Rank \d+ Skipping step|overflow detected, skipping step",
         ("[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768",),
-        "fp16 looks for its scale", "Normal in the first steps.", Fix("Nothing.", ()), _SCALER),
+        "fp16 searches for its loss scale", "This is normal in the first steps.", Fix("Nothing.", ()), _SCALER),
 )
 # fmt: on
 

@@ -8,57 +8,57 @@ from mgpu.signature import Row, signatures
 _IBV = "https://github.com/NVIDIA/nccl/blob/master/src/misc/ibvwrap.cc"
 _CODES = "https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/verbs.h"
 # fmt: off
-_SLOW = Fix("Go without RDMA.", ("export NCCL_IB_DISABLE=1",), kind="stopgap",
-            caveat="TCP between the machines: 5 to 20 times slower.")
+_SLOW = Fix("Turn off RDMA.", ("export NCCL_IB_DISABLE=1",), kind="stopgap",
+            caveat="TCP between the nodes is 5 to 20 times slower.")
 # fmt: on
 
 
-def _status(name: str, code: str) -> str:
-    """The two wordings of a work completion: 'error 12' and 'status=12', with or without its name."""
+def _status_pattern(name: str, code: str) -> str:
+    """Return a pattern for both formats of a work completion: 'error 12' and 'status=12', with or without its name."""
     return rf"Got completion .*(?:error|status)[ =]\(?(?:(?:{name})[()]+)?(?:{code})\b"
 
 
 # fmt: off
 ROWS = (
-    Row("log_ib_retries_exhausted", "root", "network", _status("IBV_WC_RETRY_EXC_ERR|IBV_WC_RNR_RETRY_EXC_ERR",
-                                                               "12|13"),
+    Row("log_ib_retries_exhausted", "root", "network",
+        _status_pattern("IBV_WC_RETRY_EXC_ERR|IBV_WC_RNR_RETRY_EXC_ERR", "12|13"),
         ("NCCL WARN NET/IB : Got completion from peer 10.0.0.2<54862> with status=12 opcode=0 len=0 vendor err 129",
          "NCCL WARN NET/IB : Got completion from peer 10.0.0.2<1> with error 12, opcode 0, len 0, vendor err 129",
          "NCCL WARN NET/IB: Got completion from peer 10.0.0.2<1> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=x"),
-        "the other machine did not answer over InfiniBand or RoCE (completion error 12)",
-        "Packets were lost until all retries were used up: a wrong GID on RoCE, a rail that does not reach the other "
-        "machine, a bad cable, or the other rank died.",
-        (Fix("See the ports and which adapters reach each other.",
+        "the other node did not answer over InfiniBand or RoCE (completion error 12)",
+        "Packets were lost until all retries failed: a wrong GID on RoCE, a rail that does not reach the other node, a "
+        "bad cable, or the other rank died.",
+        (Fix("Check the ports and which adapters reach each other.",
              ("mgpu doctor --only infiniband", "ibv_devinfo -v | grep -E 'hca_id|state|GID'", "ibqueryerrors")),
-         Fix("Let NCCL choose the GID, or name the adapters that are joined.",
+         Fix("Let NCCL select the GID, or name the connected adapters.",
              ("unset NCCL_IB_GID_INDEX", "export NCCL_IB_HCA=mlx5_0,mlx5_1")), _SLOW),
         "https://github.com/NVIDIA/nccl/issues/426"),
-    Row("log_ib_protection_error", "root", "network", _status("IBV_WC_LOC_PROT_ERR", "4"),
+    Row("log_ib_protection_error", "root", "network", _status_pattern("IBV_WC_LOC_PROT_ERR", "4"),
         ("NCCL WARN NET/IB : Got completion from peer 10.0.0.2<54862> with status=4 opcode=0 len=0 vendor err 81",),
         "an adapter could not read a GPU's memory (completion error 4)",
-        "Mostly PCIe access control (ACS) or an IOMMU that breaks GPUDirect RDMA.",
-        (Fix("See whether it is GPUDirect.", ("NCCL_NET_GDR_LEVEL=0 mgpu smoke-test",
+        "The usual cause is PCIe access control (ACS) or an IOMMU that breaks GPUDirect RDMA.",
+        (Fix("Check whether GPUDirect is the cause.", ("NCCL_NET_GDR_LEVEL=0 mgpu smoke-test",
                                               "mgpu doctor --only pcie_acs_redirects,iommu_translates_peer_traffic")),
-         Fix("Switch ACS off, in the BIOS or on the bridges.", (), who="admin")),
+         Fix("Turn off ACS in the BIOS or on the bridges.", (), who="admin")),
         "https://github.com/NVIDIA/nccl/issues/1052"),
     Row("log_ib_remote_error", "root", "network",
-        _status("IBV_WC_REM_ACCESS_ERR|IBV_WC_REM_OP_ERR|IBV_WC_REM_INV_REQ_ERR", "9|10|11"),
+        _status_pattern("IBV_WC_REM_ACCESS_ERR|IBV_WC_REM_OP_ERR|IBV_WC_REM_INV_REQ_ERR", "9|10|11"),
         ("node023:1:3 [0] transport/net_ib.cc:1909 NCCL WARN NET/IB : Got completion from peer 10.1.3.201<33057> with "
          "status=9 opcode=0 len=0 vendor err 138 (Send)",
          "NCCL WARN NET/IB : Got completion from peer 10.0.0.2<1> with error 11, opcode 0, len 0, vendor err 137"),
-        "the adapter of the other machine refused an operation (completion error 9 to 11)",
-        "Its side failed to read or write memory: look at that machine for ACS, GPUDirect or a driver fault.",
-        Fix("See the other machine's log, and whether it works without GPUDirect.",
+        "the adapter of the other node rejected an operation (completion error 9 to 11)",
+        "The other node failed to read or write memory. Check it for ACS, GPUDirect or a driver fault.",
+        Fix("Check the other node's log, and whether it works without GPUDirect.",
             ("sudo dmesg -T | grep -i mlx5 | tail", "NCCL_NET_GDR_LEVEL=0 mgpu smoke-test")),
         "https://github.com/NVIDIA/nccl/issues/1710"),
-    Row("log_ib_flushed", "secondary", "network", _status("IBV_WC_WR_FLUSH_ERR", "5"),
+    Row("log_ib_flushed", "secondary", "network", _status_pattern("IBV_WC_WR_FLUSH_ERR", "5"),
         ("NCCL WARN NET/IB : Got completion from peer 10.0.0.2<54862> with status=5 opcode=0 len=0 vendor err 244",
          "node2:1:2 [0] ib_plugin.c:1007 NCCL WARN NET/IB : Got completion from peer 10.0.32.3<54891> with error 5, "
          "opcode 0, len 0, vendor err 249"),
-        "InfiniBand work was thrown away after an earlier failure (completion error 5)",
-        "The queue was already broken: the first error, here or on the other machine, has the cause.",
-        Fix("Look for the first error of all machines.", ("mgpu doctor --log LOGS...",
-                                                          "mgpu doctor --only infiniband")),
+        "InfiniBand work was discarded after an earlier failure (completion error 5)",
+        "The queue was already broken. The first error, here or on the other node, is the cause.",
+        Fix("Find the first error on any node.", ("mgpu doctor --log LOGS...",
+                                                  "mgpu doctor --only infiniband")),
         "https://github.com/NVIDIA/nccl/issues/1737"),
     Row("log_memory_not_locked", "root", "nccl",
         r"Call to ibv_(?:reg_mr|create_qp|create_cq)\w* failed(?!.*(?:Bad address|Operation not supported))",
@@ -66,8 +66,8 @@ ROWS = (
          "NCCL WARN Call to ibv_create_cq failed with error Cannot allocate memory",
          "NCCL WARN Call to ibv_create_qp failed"),
         "memory could not be registered with the network card: the limit on locked memory is too low",
-        "RDMA pins memory; `ulimit -l` of the shell, of Slurm's daemon or of the container limits it.",
-        Fix("Raise the limit where the ranks start.",
+        "RDMA pins memory. `ulimit -l` of the shell, of Slurm's daemon or of the container limits it.",
+        Fix("Raise the limit for the ranks.",
             ("ulimit -l unlimited", "docker run --ulimit memlock=-1 ...", "mgpu doctor --only locked_memory_limited"),
             who="admin"),
         "https://github.com/NVIDIA/nccl-tests/issues/206"),
@@ -75,21 +75,21 @@ ROWS = (
         r"Call to ibv_reg_(?:dmabuf_)?mr\w* failed.*(?:Bad address|Operation not supported)",
         ("node1:1:2 [0] misc/ibvwrap.cc:252 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Bad address",
          "misc/ibvwrap.cc:288 NCCL WARN Call to ibv_reg_dmabuf_mr failed with error Operation not supported"),
-        "a network card could not be given the memory of a GPU (GPUDirect RDMA)",
-        "The module nvidia-peermem is not loaded or of another driver, or kernel, NIC driver and NCCL do not agree on "
-        "DMA-BUF; GeForce cards have no GPUDirect RDMA at all.",
+        "a network card could not register GPU memory (GPUDirect RDMA)",
+        "The module nvidia-peermem is not loaded or belongs to another driver, or kernel, NIC driver and NCCL disagree "
+        "about DMA-BUF. GeForce cards do not support GPUDirect RDMA.",
         (Fix("Load the module.", ("sudo modprobe nvidia-peermem", "mgpu doctor --only gpudirect_rdma_unavailable"),
              who="admin"),
-         Fix("Go through host memory.", ("export NCCL_NET_GDR_LEVEL=LOC NCCL_DMABUF_ENABLE=0",), kind="stopgap",
-             caveat="Slower between the machines.")),
+         Fix("Copy through host memory.", ("export NCCL_NET_GDR_LEVEL=LOC NCCL_DMABUF_ENABLE=0",), kind="stopgap",
+             caveat="Slower between the nodes.")),
         "https://github.com/NVIDIA/nccl/issues/778"),
     Row("log_ib_not_connected", "root", "network", r"Call to ibv_modify_qp failed",
         ("NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT",
          "misc/ibvwrap.cc:187 NCCL WARN Call to ibv_modify_qp failed with error Network is unreachable"),
-        "two adapters cannot be connected over InfiniBand or RoCE",
-        "The GID is of another network or VLAN, the adapters are on separate rails, or the container lacks the "
-        "network of the host.",
-        (Fix("See GIDs and rails, and name adapters that reach each other.",
+        "two adapters cannot connect over InfiniBand or RoCE",
+        "The GID belongs to another network or VLAN, the adapters are on separate rails, or the container does not "
+        "have the host's network.",
+        (Fix("Check GIDs and rails, and name adapters that reach each other.",
              ("show_gids", "export NCCL_IB_HCA=mlx5_0,mlx5_1", "unset NCCL_IB_GID_INDEX",
               "mgpu doctor --only infiniband", "docker run --network=host ...")), _SLOW),
         "https://github.com/NVIDIA/nccl-tests/issues/185"),
@@ -100,8 +100,8 @@ ROWS = (
          "node1:1:2 [0] transport/net_ib.cc:101 NCCL WARN NET/IB : mlx5_0:1 Got async event : local access violation "
          "work queue error"),
         "an InfiniBand or RoCE adapter reported: {event}",
-        "A link that went down and came back, or a fault of the adapter; the collective on it fails or hangs.",
-        Fix("See which link loses its signal, and check the cable.",
+        "A link went down and came back, or the adapter has a fault. The collective on it fails or hangs.",
+        Fix("Find the link that loses its signal, and check the cable.",
             ("mgpu doctor --only infiniband_link_unstable,nic_link_flapped", "ibqueryerrors"), who="admin"),
         "https://github.com/NVIDIA/nccl/issues/905", summary="An InfiniBand or RoCE adapter reported a fault."),
     Row("log_verbs_not_usable", "root", "network",
@@ -109,17 +109,18 @@ ROWS = (
         r"Unable to open (?:device )?/dev/infiniband|ibv_alloc_pd failed",
         ("NCCL WARN Call to ibv_open_device failed", "libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so'",
          "NCCL WARN Call to ibv_alloc_pd failed with error Cannot allocate memory"),
-        "the InfiniBand devices are there, and this process cannot open them",
-        "The container lacks /dev/infiniband or the user-space driver (rdma-core) of the host's version.",
-        Fix("Hand the devices over, and install rdma-core in the image.",
+        "InfiniBand devices exist, but this process cannot open them",
+        "The container lacks /dev/infiniband, or the user-space driver (rdma-core) in the host's version.",
+        Fix("Pass the devices to the container, and install rdma-core in the image.",
             ("docker run --device=/dev/infiniband --cap-add=IPC_LOCK ...",
              "mgpu doctor --only verbs_node_unusable,verbs_library_missing")), _IBV),
     Row("log_ucx_failed", "secondary", "network", r"UCX +ERROR (?P<words>.+)",
         ("[1700000000.1] [node7:4711 :0] ib_device.c:1 UCX  ERROR ibv_create_ah(dlid=1 port=1) failed: Connection "
          "timed out",),
         "UCX reported an error: {words}",
-        "MPI or a plugin uses UCX beside NCCL; the transport it chose does not work between these machines.",
-        Fix("See what UCX may use.", ("ucx_info -d | grep -E 'Transport|Device'", "export UCX_NET_DEVICES=mlx5_0:1")),
+        "MPI or a plugin uses UCX alongside NCCL. The transport it selected does not work between these nodes.",
+        Fix("Check which transports UCX can use.",
+            ("ucx_info -d | grep -E 'Transport|Device'", "export UCX_NET_DEVICES=mlx5_0:1")),
         "https://openucx.readthedocs.io/en/master/faq.html", summary="UCX reported an error."),
 )
 # fmt: on

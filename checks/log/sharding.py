@@ -1,4 +1,4 @@
-"""Does the script fit FSDP, and does its checkpoint?"""
+"""Do the script and its checkpoint fit FSDP?"""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ ROWS = (
          "ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32",
          "ValueError: Cannot flatten integer dtype tensors",
          "AssertionError: FSDP expects uniform original parameter dtype but got {torch.float32, torch.bfloat16}"),
-        "FSDP joins parameters that differ in type, or of which only some are trained (LoRA, quantized)",
-        "Version 1 of FSDP flattens all parameters of a layer into one.",
-        (Fix("Use FSDP 2, or keep the parameters apart.",
+        "FSDP joins parameters that differ in dtype, or of which only some are trained (LoRA, quantized)",
+        "FSDP version 1 flattens all parameters of a layer into one.",
+        (Fix("Use FSDP 2, or keep the original parameters.",
              ("accelerate launch --fsdp_version 2 ...", "accelerate launch --fsdp_use_orig_params true ...")),
-         Fix("Quantized: store 4-bit weights in the type of the others.", ("bnb_4bit_quant_storage=torch.bfloat16",))),
+         Fix("Quantized models: store 4-bit weights in the dtype of the others.",
+             ("bnb_4bit_quant_storage=torch.bfloat16",))),
         "https://github.com/huggingface/peft/issues/1702"),
     Row("log_fsdp_layer_not_found", "root", "script", r"Could not find the transformer layer class",
         ("ValueError: Could not find the transformer layer class LlamaDecoderLayer in the model.",
          "Exception: Could not find the transformer layer class to wrap in the model."),
-        "FSDP is to wrap a layer class that the model does not have",
-        "fsdp_transformer_layer_cls_to_wrap is of another model.",
-        Fix("Name the model's own layer, or leave it out: the model often says.",
+        "FSDP is configured to wrap a layer class that the model does not have",
+        "fsdp_transformer_layer_cls_to_wrap is for another model.",
+        Fix("Use the model's own layer class, or remove the setting: many models define it.",
             ("python -c \"from transformers import AutoModel; m = AutoModel.from_pretrained('MODEL'); "
              "print(m._no_split_modules)\"",)), _FSDP_UTILS),
     Row("log_fsdp_model_on_cpu", "root", "script",
@@ -42,18 +43,18 @@ ROWS = (
          "cuda:0 before training.", "ValueError: Inconsistent compute device and `device_id` on rank 1: cuda:0 vs "
          "cuda:1", "ValueError: The module has CPU parameters or buffers when `sync_module_states=True`, which "
                    "requires them to be on GPU."),
-        "FSDP finds the model on another device than this rank's GPU",
+        "FSDP found the model on a device other than this rank's GPU",
         "It was loaded on the CPU or on cuda:0, and device_id or set_device is missing.",
-        Fix("Choose the GPU by LOCAL_RANK before the model is wrapped.",
+        Fix("Select the GPU by LOCAL_RANK before wrapping the model.",
             ("torch.cuda.set_device(int(os.environ['LOCAL_RANK']))", "mgpu doctor --script train.py")), _FSDP),
     Row("log_meta_tensor_without_data", "root", "script",
         r"Cannot copy out of meta tensor; no data|Tensor on device meta is not on the expected device",
         ("NotImplementedError: Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead "
          "of torch.nn.Module.to() when moving module from meta to a different device.",),
-        "a part of the model has no weights yet (meta device)",
-        "Weights are loaded on rank 0 only, or lazily, and something asks for them on another rank before FSDP or ZeRO "
-        "has shared them out.",
-        Fix("Let FSDP share them out, and move nothing before prepare().",
+        "part of the model has no weights yet (meta device)",
+        "Weights are loaded on rank 0 only, or lazily, and another rank reads them before FSDP or ZeRO has distributed "
+        "them.",
+        Fix("Let FSDP distribute the weights, and move nothing before prepare().",
             ("accelerate launch --fsdp_cpu_ram_efficient_loading true --fsdp_sync_module_states true ...",)),
         "https://pytorch.org/docs/stable/meta.html"),
     Row("log_tensor_kinds_mixed", "root", "script", r"got mixed torch\.Tensor and DTensor|"
@@ -61,43 +62,43 @@ ROWS = (
         ("RuntimeError: aten.add.Tensor: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to "
          "DTensor before calling distributed operators!",
          "NotImplementedError: Operator aten.foo.default does not have a sharding strategy registered."),
-        "the script computes with FSDP's sharded parameters as if they were plain tensors",
-        "FSDP 2 keeps parameters as DTensors: gradient clipping, EMA or weight decay by hand meets both kinds.",
-        Fix("Use accelerator.clip_grad_norm_, or gather first.", ("tensor.full_tensor()",)), _FSDP2),
+        "the script treats FSDP's sharded parameters as plain tensors",
+        "FSDP 2 keeps parameters as DTensors. Custom gradient clipping, EMA or weight decay then mixes both kinds.",
+        Fix("Use accelerator.clip_grad_norm_, or gather the tensor first.", ("tensor.full_tensor()",)), _FSDP2),
     Row("log_checkpoint_key_missing", "root", "script",
         r"Missing key in checkpoint state_dict|CheckpointException ranks|"
         r"Failed to find the metadata file|\.metadata'?: No such file|No \.metadata",
         ("RuntimeError: Missing key in checkpoint state_dict: optimizer.state.module.weight.step.",
          "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])"),
-        "a sharded checkpoint does not have what the run asks for",
-        "It is of another model, optimizer or way of wrapping, or its writing was not finished (no .metadata).",
-        Fix("See that it is whole, and resume with the strategy it was written with.", ("ls -la CHECKPOINT",)), _DCP),
+        "a sharded checkpoint lacks keys that the run needs",
+        "It belongs to another model, optimizer or wrapping, or was not written completely (no .metadata).",
+        Fix("Check that it is complete, and resume with the strategy that wrote it.", ("ls -la CHECKPOINT",)), _DCP),
     Row("log_state_does_not_fit", "root", "script",
         r"Error\(s\) in loading state_dict for (?P<model>\w+)",
         ("RuntimeError: Error(s) in loading state_dict for LlamaForCausalLM:",),
-        "the checkpoint does not fit the model {model}",
-        "The next lines name the keys. Keys with 'module.' or '_orig_mod.' in front were saved from inside DDP or "
-        "torch.compile; sizes of torch.Size([0]) from ZeRO-3 without gathering.",
-        Fix("Save the model inside, and load into it.",
+        "the checkpoint does not match the model {model}",
+        "The next lines name the keys. Keys that start with 'module.' or '_orig_mod.' were saved from inside DDP or "
+        "torch.compile. Sizes of torch.Size([0]) come from ZeRO-3 without gathering.",
+        Fix("Save and load the model inside the wrapper.",
             ("accelerator.unwrap_model(model).state_dict()", "accelerator.get_state_dict(model)")),
         "https://pytorch.org/docs/stable/generated/torch.nn.Module.html",
-        summary="A checkpoint does not fit the model."),
+        summary="A checkpoint does not match the model."),
     Row("log_weights_lost_to_zero3", "root", "script",
         r"size mismatch for .*torch\.Size\(\[0\]\)|'weight' must be 2-D",
         ("        size mismatch for lm_head.weight: copying a param with shape torch.Size([0]) from checkpoint, the "
          "shape in current model is torch.Size([32000, 4096]).", "RuntimeError: 'weight' must be 2-D"),
-        "weights are empty: ZeRO-3 or FSDP had them shared out when they were saved or used",
-        "Outside the wrapped model a rank holds only its own part, and of it nothing.",
-        Fix("Gather them for saving, and use them through the wrapped model only.",
+        "weights are empty: ZeRO-3 or FSDP had sharded them when they were saved or used",
+        "Outside the wrapped model, a rank has only its own shard, or nothing.",
+        Fix("Gather weights before saving, and use them only through the wrapped model.",
             ("accelerator.get_state_dict(model)", "python zero_to_fp32.py CHECKPOINT OUTPUT")),
         "https://deepspeed.readthedocs.io/en/latest/zero3.html"),
     Row("log_optimizer_state_does_not_fit", "root", "script",
         r"loaded state dict (?:contains a parameter group that doesn't match|has a different number of parameter)",
         ("ValueError: loaded state dict contains a parameter group that doesn't match the size of optimizer's group",
          "ValueError: loaded state dict has a different number of parameter groups"),
-        "the optimizer in the checkpoint is of another model or of other parameter groups",
-        "What is trained changed (frozen layers, LoRA), or FSDP's wrapping did.",
-        Fix("Resume with what it was saved with, or start the optimizer anew.", ()),
+        "the optimizer state in the checkpoint is for another model or other parameter groups",
+        "The trained parameters changed (frozen layers, LoRA), or FSDP's wrapping did.",
+        Fix("Resume with the setup that saved it, or restart with a new optimizer.", ()),
         "https://pytorch.org/docs/stable/generated/torch.optim.Optimizer.load_state_dict.html"),
     Row("log_checkpoint_refused_as_unsafe", "root", "script",
         r"Weights only load failed|Due to a serious vulnerability issue in `?torch\.load",
@@ -106,10 +107,10 @@ ROWS = (
          "ValueError: Due to a serious vulnerability issue in `torch.load`, even with `weights_only=True`, we now "
          "require users to upgrade torch to at least v2.6 in order to use the function."),
         "torch or transformers refuses to unpickle a checkpoint",
-        "Since torch 2.6 torch.load takes plain tensors only; transformers asks for torch 2.6 for .bin files. RNG and "
-        "optimizer states of older runs hold other objects. A file that is no checkpoint at all (a pointer of Git LFS "
-        "has 130 bytes) shows the same.",
-        Fix("Of a file that you trust: say so; better, use safetensors.",
+        "Since 2.6, torch.load accepts plain tensors only. transformers requires torch 2.6 for .bin files. RNG and "
+        "optimizer states of older runs contain other objects. A file that is not a checkpoint (a Git LFS pointer has "
+        "130 bytes) causes the same error.",
+        Fix("If you trust the file, allow it. Better, use safetensors.",
             ("torch.load(path, weights_only=False)", "pip install --upgrade torch transformers accelerate")), _SAVE),
     Row("log_checkpoint_damaged", "root", "script",
         r"failed finding central directory|PytorchStreamReader failed|invalid load key|"
@@ -119,33 +120,34 @@ ROWS = (
          "_pickle.UnpicklingError: invalid load key, 'v'.", "EOFError: Ran out of input",
          "RuntimeError: unexpected EOF, expected 3292 more bytes. The file might be corrupted.",
          "safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer"),
-        "a checkpoint or data file is damaged, cut short, or only a Git LFS pointer",
-        "Its writing or download was ended (disk full, a kill, several ranks writing one file); a file of 130 bytes is "
-        "a pointer that git-lfs never replaced.",
-        Fix("See its size, and fetch it again, on one rank.", ("ls -la FILE; head -c 100 FILE", "git lfs pull")),
+        "a checkpoint or data file is damaged, truncated, or only a Git LFS pointer",
+        "Writing or downloading it was interrupted (full disk, a kill, several ranks writing one file). A file of 130 "
+        "bytes is a pointer that git-lfs never replaced.",
+        Fix("Check its size, and download it again on one rank.", ("ls -la FILE; head -c 100 FILE", "git lfs pull")),
         _TENSORS),
     Row("log_weights_shared_in_memory", "root", "script", r"Some tensors share memory, this will lead to duplicate",
         ("RuntimeError:     Some tensors share memory, this will lead to duplicate memory on disk and potential "
          "differences when loading them again",),
-        "tied weights cannot be saved one by one",
-        "safetensors refuses tensors that share memory (embedding and head).",
+        "tied weights cannot be saved separately",
+        "safetensors rejects tensors that share memory (embedding and head).",
         Fix("Save through the model.", ("accelerator.save_model(model, FOLDER)",
                                         "safetensors.torch.save_model(model, FILE)")), _TENSORS),
     Row("log_rng_state_missing", "secondary", "script", r"Didn't find an RNG file",
         ("Didn't find an RNG file for process 4, if you are resuming a training that wasn't launched in a distributed "
          "fashion, reproducibility is not guaranteed.",),
-        "the checkpoint was written by another number of ranks",
-        "Steps per epoch and the order of samples differ from the run that it continues.",
-        Fix("Resume with as many ranks, for the same order.", ("ls CHECKPOINT | grep -E 'rng_state|random_states'",)),
+        "the checkpoint was written by a different number of ranks",
+        "Steps per epoch and the sample order will differ from the original run.",
+        Fix("To keep the order, resume with the same number of ranks.",
+            ("ls CHECKPOINT | grep -E 'rng_state|random_states'",)),
         "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"),
     Row("log_checkpoint_race", "root", "script",
         r"(?:Error|Errno|No such file|File exists).*tmp-checkpoint-\S+|Directory not empty: .*checkpoint",
         ("OSError: [Errno 39] Directory not empty: '/root/results/tmp-checkpoint-s0yubqtr' -> "
          "'/root/results/checkpoint-50'",
          "FileNotFoundError: [Errno 2] No such file or directory: 'out/tmp-checkpoint-500' -> 'out/checkpoint-500'"),
-        "several ranks or machines renamed the same checkpoint folder",
-        "A fault of some versions of transformers on shared disks, or two runs with one output folder.",
-        Fix("Upgrade, and give each run its own folder.", ("pip install --upgrade transformers accelerate",)),
+        "several ranks or nodes renamed the same checkpoint folder",
+        "The cause is a bug in some transformers versions on shared disks, or two runs with the same output folder.",
+        Fix("Upgrade, and use a separate folder for each run.", ("pip install --upgrade transformers accelerate",)),
         "https://github.com/huggingface/transformers/issues/28015"),
 )
 # fmt: on

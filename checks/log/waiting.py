@@ -1,4 +1,4 @@
-"""Did ranks wait for one that never came: timeouts, and connections that were closed?"""
+"""Did ranks wait for one that never joined: timeouts and closed connections?"""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _GLOO = "https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc"
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
 _FLIGHT = "https://pytorch.org/tutorials/unstable/flight_recorder_tutorial.html"
 # fmt: off
-_FIRST = Fix("Find the rank whose log differs: the earliest error, the lowest SeqNum, or the oldest last line.",
+_FIRST = Fix("Find the rank whose log differs: the first error, the lowest SeqNum, or the oldest last line.",
              ("mgpu doctor --log rank0.log rank1.log ...",))
-_RECORD = Fix("Let torch record what each rank was in.",
+_RECORD = Fix("Let torch record which collective each rank was in.",
               ("TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 mgpu launch train.py",))
-_TRANSPORT = Fix("Never worked (SeqNum 1 or 2): test the transport alone.", ("mgpu smoke-test",))
+_TRANSPORT = Fix("If it never worked (SeqNum 1 or 2), test the transport alone.", ("mgpu smoke-test",))
 
 ROWS = (
     Row("log_collective_timed_out", "secondary", "timeout",
@@ -26,23 +26,23 @@ ROWS = (
          "Timeout(ms)=1800000) ran for 1804523 milliseconds before timing out.",
          "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, OpType=BROADCAST, Timeout(ms)=1800"
          "000) ran for 1804406 milliseconds before timing out."),
-        "a rank waited for the others in {op} until NCCL's time limit",
-        "Some rank did not join: it died, took another path in the script, or still works alone (rank 0 saves, "
-        "downloads, evaluates). The rank that reports is the messenger, not the cause.",
+        "a rank waited for the others in {op} until NCCL's timeout",
+        "Another rank did not join: it died, took another path in the script, or still works alone (rank 0 saves, "
+        "downloads, evaluates). The rank that reports the timeout is not the cause.",
         (_FIRST, _TRANSPORT, _RECORD,
-         Fix("Only where one rank truly works that long alone: raise the limit.",
+         Fix("If one rank really works alone for that long, raise the timeout.",
              ("InitProcessGroupKwargs(timeout=timedelta(hours=2))",), kind="stopgap",
-             caveat="A real hang then takes that long to show.")),
+             caveat="A real hang then takes that long to be detected.")),
         "https://github.com/pytorch/pytorch/issues/118369",
-        summary="A rank waited for the others in a collective until NCCL's time limit."),
+        summary="A rank waited for the others in a collective until NCCL's timeout."),
     Row("log_watchdog_stuck", "secondary", "timeout",
         r"Heartbeat monitor timed out|watchdog got stuck for \d+ seconds",
         ("[E] Heartbeat monitor timed out! Process will be terminated after dumping debug info.",
          "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring enqueued "
          "collectives."),
-        "NCCL's watchdog itself hangs in a call of CUDA or NCCL",
-        "The GPU or its driver does not answer, or Python's lock is held; torch ends the process.",
-        (Fix("See whether the GPU is sound.", ("mgpu doctor --only xid,cuda_hangs", "nvidia-smi")), _FIRST),
+        "NCCL's watchdog itself is stuck in a CUDA or NCCL call",
+        "The GPU or its driver does not respond, or Python's lock is held. torch stops the process.",
+        (Fix("Check whether the GPU is healthy.", ("mgpu doctor --only xid,cuda_hangs", "nvidia-smi")), _FIRST),
         "https://github.com/pytorch/pytorch/pull/116267"),
     Row("log_desynchronised", "secondary", "timeout",
         r"Some NCCL operations have failed or timed out|To avoid data inconsistency, we are taking the entire process|"
@@ -57,8 +57,8 @@ ROWS = (
          "[Rank 1] Timeout at NCCL work: 3, last enqueued NCCL work: 3, last completed NCCL work: 2.",
          "[PG ID 0 PG GUID 0 Rank 0] Received a dump signal due to a collective timeout from rank 3 and we will try "
          "our best to dump the debug info."),
-        "torch ends a rank after a collective failed or timed out",
-        "It follows a timeout or the death of another rank.", (_FIRST, _RECORD), _NCCL),
+        "torch stopped a rank after a collective failed or timed out",
+        "It follows a timeout or the failure of another rank.", (_FIRST, _RECORD), _NCCL),
     Row("log_collectives_differ", "root", "script",
         r"Cannot apply desired operation due to shape mismatches|Detected mismatch between collectives on ranks|"
         r"Received data size doesn't match expected size|op\.preamble\.length <= op\.nbytes|"
@@ -69,33 +69,35 @@ ROWS = (
          "RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:446] op.preamble.length "
          "<= op.nbytes. 8 vs 4", "Received data size doesn't match expected size. Is there a mismatch?"),
         "the ranks called different collectives, or the same one with different shapes",
-        "An `if` on the rank around a collective, a loop of different length, or a last batch of another size.",
-        (Fix("Let all ranks run the same calls; pad before you gather.",
+        "The cause is an `if` on the rank around a collective, a loop of different length, or a last batch of another "
+        "size.",
+        (Fix("Make all ranks run the same calls. Pad before you gather.",
              ("accelerator.pad_across_processes(tensor, dim=0)", "mgpu doctor --script train.py")),
-         Fix("See where they part.", ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py",))),
+         Fix("Find where the ranks diverge.", ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py",))),
         "https://github.com/huggingface/accelerate/blob/main/docs/source/basic_tutorials/troubleshooting.md"),
     Row("log_rank_missed_barrier", "secondary", "timeout",
         r"Ranks? (?P<who>[\d, ]+) failed to pass monitoredBarrier",
         ("RuntimeError: Rank 1 failed to pass monitoredBarrier in 30000 ms",
          "[Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 1800000 ms"),
-        "rank {who} did not come to a barrier",
+        "rank {who} did not reach a barrier",
         "It died, hangs, or took another path in the script.", _FIRST, _DIST,
-        summary="A rank did not come to a barrier."),
+        summary="A rank did not reach a barrier."),
     Row("log_gloo_timed_out", "secondary", "timeout",
         r"Timed out waiting \d+ms for (?:send|recv) operation",
         ("[../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation "
          "to complete",),
-        "a rank waited for another until gloo's time limit",
-        "The other one did not join the collective: it hangs, took another path in the script, or still works alone "
+        "a rank waited for another until gloo's timeout",
+        "The other rank did not join the collective: it hangs, took another path in the script, or still works alone "
         "(rank 0 saves, downloads, evaluates).",
-        (_FIRST, Fix("See where they part.", ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py",))), _GLOO),
+        (_FIRST, Fix("Find where the ranks diverge.",
+                     ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py",))), _GLOO),
     Row("log_gloo_mesh_failed", "secondary", "network", r"[Cc]onnect ?[Ff]ull ?[Mm]esh failed",
         ("RuntimeError: Gloo connectFullMesh failed with [../gloo/transport/tcp/pair.cc:144] no error",
          "Connect full mesh failed"),
-        "the ranks could not connect to each other by gloo",
-        "Each tells the others an address that its host name or GLOO_SOCKET_IFNAME leads to; over several machines it "
-        "is often a loopback address, or one of a network that is not joined.",
-        (Fix("Name the interface that joins the machines.",
+        "the ranks could not connect to each other over gloo",
+        "Each rank announces the address of its host name or of GLOO_SOCKET_IFNAME. With several nodes it is often a "
+        "loopback address, or belongs to a network that does not connect the nodes.",
+        (Fix("Set the interface that connects the nodes.",
              ("export GLOO_SOCKET_IFNAME=IFACE", "mgpu doctor --only hostname_is_loopback,network")), _FIRST), _GLOO),
     Row("log_peer_gone", "secondary", "network",
         r"gloo/transport/tcp/\S+ (?:Read error \S+ )?Connection (?:closed|reset) by peer|"
@@ -106,7 +108,7 @@ ROWS = (
          "[127.0.0.1]:4257: Connection reset by peer. This is typically caused by a remote worker hanging",
          "RuntimeError: Application timeout caused pair closure"),
         "the connection (gloo) to another rank was lost",
-        "The process at its other end ended: that rank has the cause.", _FIRST, _GLOO,
+        "The process at the other end exited. That rank has the cause.", _FIRST, _GLOO,
         because_of=("run_rank_left_early",)),
     Row("log_gloo_interface_missing", "root", "network",
         r"Unable to find address for|makeDeviceFor(?:Interface|Hostname)\(\): unsupported gloo device|"
@@ -114,10 +116,10 @@ ROWS = (
         ("RuntimeError: [enforce fail at ../third_party/gloo/gloo/transport/tcp/device.cc:83] ifa != nullptr. Unable "
          "to find address for: eth7", "RuntimeError: makeDeviceForHostname(): unsupported gloo device",
          "RuntimeError: [enforce fail at device.cc:210] rp != nullptr. Unable to find address for: node1"),
-        "gloo finds no address for the interface or the host name it was given",
-        "GLOO_SOCKET_IFNAME names an interface that is not here, or the machine's own name resolves to no address of "
-        "its own.",
-        Fix("Unset it or name one that is there; make the host's name resolve.",
+        "gloo finds no address for the configured interface or host name",
+        "GLOO_SOCKET_IFNAME names an interface that does not exist here, or the node's own name does not resolve to "
+        "one of its addresses.",
+        Fix("Unset it or set an existing interface. Make the host name resolvable.",
             ("unset GLOO_SOCKET_IFNAME", "ip -br addr; getent hosts $(hostname)",
              "mgpu doctor --only hostname_unresolvable,hostname_is_elsewhere")),
         "https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/device.cc"),
@@ -129,9 +131,9 @@ ROWS = (
          "remote server shutdown or crash?", "[rank1]:[W] Failed to check the \"should dump\" flag on TCPStore, (maybe "
          "TCPStore server has shut down too early), with error: Broken pipe",
          "recvValue failed on SocketImpl(fd=63, addr=[node1]:40000, remote=[node0]:29500): Connection reset by peer"),
-        "rank 0, which keeps the list of ranks, disappeared",
-        "The store lives in the process of rank 0 (or its launcher): that one ended first.",
-        Fix("Look at rank 0's own log.", ("mgpu doctor --log LOGS...",)),
+        "rank 0, which hosts the store, disappeared",
+        "The store runs in the process of rank 0 (or its launcher). That process exited first.",
+        Fix("Read rank 0's own log.", ("mgpu doctor --log LOGS...",)),
         "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp",
         effect_of="store_exit"),
     Row("log_store_wait_timed_out", "secondary", "timeout",
@@ -139,8 +141,8 @@ ROWS = (
         r"RuntimeError: Socket Timeout|Timeout waiting for key: |StoreTimeoutError",
         ("torch.distributed.DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cuda//0",
          "RuntimeError: Socket Timeout", "torch.distributed.DistStoreError: Socket Timeout"),
-        "a rank waited at the meeting point for another's entry, which never came",
-        "The other rank died or hangs before its first collective (import, download, loading of the model).",
+        "a rank waited at the rendezvous for another rank's entry, which never came",
+        "The other rank died or hangs before its first collective (import, download, loading the model).",
         (_FIRST, Fix("Let rank 0 prepare data and models before the others start.",
                      ("HF_HUB_OFFLINE=1 mgpu launch train.py",))), _DIST),
     Row("log_cpp_exception", "wrapper", "timeout",
@@ -148,16 +150,16 @@ ROWS = (
         r"Process group watchdog thread terminated with exception",
         ("terminate called after throwing an instance of 'c10::DistBackendError'",
          "[PG ID 0 PG GUID 0(default_pg) Rank 1] Process group watchdog thread terminated with exception: [Rank 1]"),
-        "a rank ended by an exception in a thread of torch; its text stands in the next lines",
-        "NCCL's watchdog raises what it found: a timeout, or a CUDA error of an earlier kernel.",
+        "an exception in a torch thread stopped a rank; its message is in the next lines",
+        "NCCL's watchdog reports what it detected: a timeout, or a CUDA error of an earlier kernel.",
         _FIRST, _NCCL),
     Row("log_rank_out_of_step", "root", "script",
         r"Detected at least one rank that exhausted inputs",
         ("RuntimeError: Detected at least one rank that exhausted inputs. Throwing across all ranks.",),
         "the ranks have different numbers of batches",
-        "An IterableDataset or a sampler of your own gives one rank more; the others are gone when it asks for one "
-        "more collective.",
-        Fix("Let every rank have the same number of steps.",
+        "An IterableDataset or a custom sampler gives one rank more batches. The others have finished when it starts "
+        "one more collective.",
+        Fix("Give every rank the same number of steps.",
             ("DataLoader(..., drop_last=True)", "with accelerator.join_uneven_inputs([model], even_batches=False):",
              "mgpu doctor --script train.py")),
         "https://pytorch.org/docs/stable/distributed.algorithms.join.html"),

@@ -1,6 +1,6 @@
-"""Which Xid did the GPU driver log, and whose fault is it?
+"""Which Xid did the GPU driver log, and what caused it?
 
-The grouping is that of `_xid.py`: NVIDIA's catalogue and its immediate action.
+The groups are those of `_xid.py`: NVIDIA's catalog and its immediate actions.
 """
 
 from __future__ import annotations
@@ -12,10 +12,16 @@ from .._xid import CATALOG
 
 _XID: Kind = "xid"
 # fmt: off
-_RESET = Fix("Stop everything on the GPU and reset it; if it comes back, have it replaced.",
+_RESET = Fix("Stop all processes on the GPU and reset it. If the fault comes back, have the GPU replaced.",
              ("sudo nvidia-smi --gpu-reset -i INDEX", "mgpu doctor --only xid,ecc"), who="admin")
 # fmt: on
-_VENDOR = Fix("Drain the node and report it with NVIDIA's bug report.", ("sudo nvidia-bug-report.sh",), who="hardware")
+_VENDOR = Fix("Drain the node and send NVIDIA's bug report.", ("sudo nvidia-bug-report.sh",), who="hardware")
+
+
+def _summary(title: str) -> str:
+    """Return the title as a sentence about any GPU and any Xid."""
+    text = title.replace("the GPU at {pci}", "a GPU").removesuffix(" (Xid {xid})")
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _row(
@@ -31,7 +37,7 @@ def _row(
         why,
         fix,
         CATALOG,
-        summary=f"{title.partition(' (')[0].replace('{pci}', 'one of the GPUs').capitalize()}.",
+        summary=_summary(title),
     )
 
 
@@ -43,70 +49,70 @@ _OTHER += r"64|48|95|140|171|172|79|74|136|14[4-9]|150|155|119|120|46|62|109|110
 ROWS = (
     _row("log_xid_bus", "root", "79", ("79, pid=1896, GPU has fallen off the bus.",),
          "the GPU at {pci} fell off the bus (Xid {xid})",
-         "It does not answer over PCIe any more: power, heat, riser or board. Every program on it dies, and the other "
-         "ranks wait.",
-         (Fix("Restart the machine; check power cables, seating and temperature.", ("sudo reboot",), who="admin"),
+         "It no longer answers over PCIe: power, heat, riser or board. Every program on it dies, and the other ranks "
+         "wait.",
+         (Fix("Reboot the node. Check power cables, seating and temperature.", ("sudo reboot",), who="admin"),
           _VENDOR)),
     _row("log_xid_memory_damaged", "root", "48|64|95|140|171|172",
          ("64, pid=1896, Row Remapper: failed", "48, pid=1, name=python, DBE (double bit error)", "95, Uncontained: x"),
          "memory of the GPU at {pci} is damaged (Xid {xid})",
-         "ECC could not correct an error, or a bad row could not be replaced: nothing on this GPU can be trusted "
-         "before a reset, and the program was ended.",
+         "ECC could not correct an error, or a bad row could not be replaced. Results of this GPU are not reliable "
+         "until a reset, and the program was stopped.",
          (_RESET, _VENDOR)),
     _row("log_xid_memory_contained", "root", "63|92|94|160",
          ("63, pid=1896, Row Remapper: New row marked for remapping, reset gpu to activate.",
           "94, pid=99, Contained: SM (0x1)"),
-         "the GPU at {pci} met a memory error that it contained (Xid {xid})",
-         "A bad row is marked for replacement, or the one program that used it was ended; the GPU is well after a "
-         "reset.",
-         Fix("Start again; reset the GPU when it is free, so that the row is replaced.",
+         "the GPU at {pci} had a memory error that it contained (Xid {xid})",
+         "A bad row is marked for replacement, or the one program that used it was stopped. After a reset the GPU is "
+         "healthy.",
+         Fix("Start the run again. Reset the GPU when it is idle, which replaces the row.",
              ("sudo nvidia-smi --gpu-reset -i INDEX", "mgpu doctor --only gpu_row_remap_pending"), who="admin")),
     _row("log_xid_nvlink", "root", "74|136|14[4-9]|150|155",
          ("74, pid=99, NVLink: fatal error detected on link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
           "149, NETIR_LINK_EVT Fatal XC0 i0 Link 08"),
          "an NVLink of the GPU at {pci} failed (Xid {xid})",
-         "Data between GPUs was lost: NCCL hangs, or reports an unhandled CUDA error.",
-         (_RESET, Fix("On an NVSwitch machine look at the switches and the fabric manager as well.",
+         "Data between GPUs was lost. NCCL hangs, or reports an unhandled CUDA error.",
+         (_RESET, Fix("On an NVSwitch node, also check the switches and the fabric manager.",
                       ("sudo dmesg | grep -i sxid", "nvidia-smi nvlink -e", "mgpu doctor --only nvswitch_failed"),
                       who="admin"), _VENDOR)),
     _row("log_xid_firmware", "root", "119|120",
          ("119, pid=99, name=python, Timeout after 6s of waiting for RPC response from GPU0 GSP! Expected function 76",
           ),
-         "the firmware (GSP) of the GPU at {pci} stopped answering (Xid {xid})",
-         "The driver waits for it and every call to the GPU hangs or fails.",
+         "the firmware (GSP) of the GPU at {pci} stopped responding (Xid {xid})",
+         "The driver waits for it, and every call to the GPU hangs or fails.",
          (_RESET, Fix("Install a newer driver.", ("nvidia-smi --query-gpu=driver_version --format=csv",),
                       who="admin"))),
     _row("log_xid_reset", "root", "46|62|109|110|143|156|158",
          ("143, GPU initialization failed", "109, pid=99, name=python, Ch 00000002, errorString CTX SWITCH TIMEOUT"),
-         "the GPU at {pci} stopped in a way that only a reset mends (Xid {xid})",
-         "Its scheduler or firmware hangs, or it could not be started; programs on it hang or die.",
+         "the GPU at {pci} stopped and needs a reset (Xid {xid})",
+         "Its scheduler or firmware hangs, or it could not be started. Programs on it hang or die.",
          (_RESET, _VENDOR)),
     _row("log_xid_board", "root", "54|157|165|167|168", ("167, PCIe fatal timeout", "54, Auxiliary power"),
-         "the GPU at {pci} reports a fault of the board or its power (Xid {xid})",
-         "Power, PCIe or a part that could not be retired: no program can mend it.", _VENDOR),
+         "the GPU at {pci} reports a fault of its board or power (Xid {xid})",
+         "Power, PCIe or a part that could not be retired failed. Software cannot fix it.", _VENDOR),
     _row("log_xid_program", "root", _PROGRAM,
          ("13, pid=1896, Graphics Exception: ESR 0x504648",
           "31, pid=1896, name=python, Ch 00000008, intr 00000000. MMU Fault",
           "43, pid=1896, name=python, Ch 00000008", "69, pid=7, Class Error"),
-         "a program did something illegal on the GPU at {pci} (Xid {xid})",
-         "Mostly a kernel that reads or writes out of bounds, seen as 'illegal memory access' or 'unspecified launch "
-         "failure'; if it stays with one GPU whatever runs there, the GPU is at fault.",
+         "a program performed an illegal operation on the GPU at {pci} (Xid {xid})",
+         "Usually a kernel reads or writes out of bounds, reported as 'illegal memory access' or 'unspecified launch "
+         "failure'. If it always happens on one GPU, whatever program runs there, the GPU is faulty.",
          (Fix("Find the kernel.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch train.py",
                                    "compute-sanitizer --target-processes all python train.py")),
-          Fix("See whether it keeps to one GPU.", ("mgpu doctor --only xid_keeps_to_one_gpu",)))),
+          Fix("Check whether it always happens on one GPU.", ("mgpu doctor --only xid_keeps_to_one_gpu",)))),
     _row("log_xid_consequence", "secondary", "45|154",
          ("45, pid=1896, name=python, Ch 00000010", "154, GPU recovery action changed from 0x0 (None) to 0x1 (Reset)"),
          "the driver cleaned up on the GPU at {pci} after an earlier fault (Xid {xid})",
-         "It follows another Xid, or the end of the process: the earlier line has the cause.",
-         Fix("Look at the Xids before it.", ("sudo dmesg -T | grep -i xid",), who="admin")),
+         "It follows another Xid, or the end of the process. The earlier line has the cause.",
+         Fix("Read the Xids before it.", ("sudo dmesg -T | grep -i xid",), who="admin")),
     _row("log_xid_other", "secondary", _OTHER, ("78, vGPU start failed", "999, something new"),
          "the driver logged a fault of the GPU at {pci} (Xid {xid})",
-         "NVIDIA's catalogue names no action for it.",
-         Fix("Look it up in NVIDIA's catalogue.", ("mgpu doctor --only xid",))),
+         "NVIDIA's catalog lists no action for it.",
+         Fix("Look it up in NVIDIA's catalog.", ("mgpu doctor --only xid",))),
     Row("log_nvswitch_failed", "root", _XID, r"nvidia-nvswitch(?P<switch>\d+): SXid \(PCI:\S+\): (?P<code>\d+), Fatal",
         ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",),
         "NVSwitch {switch} failed (SXid {code})",
-        "A link or a port of it is lost: collectives over NVLink hang or fail on all GPUs behind it.",
+        "It lost a link or a port. Collectives over NVLink hang or fail on all GPUs connected to it.",
         (Fix("Reset all GPUs and switches together, and restart the fabric manager.",
              ("sudo systemctl restart nvidia-fabricmanager", "mgpu doctor --only nvswitch_failed"), who="admin"),
          _VENDOR),
@@ -116,8 +122,9 @@ ROWS = (
         ("NVRM: GPU 0000:4f:00.0: RmInitAdapter failed! (0x62:0xffff:2568)",
          "NVRM: GPU 0000:4f:00.0: rm_init_adapter failed, device minor number 2"),
         "the driver could not start a GPU",
-        "Power, PCIe, firmware or a half-finished reset; the GPU is missing for every program.",
-        (Fix("Restart the machine and see whether it returns.", ("sudo reboot", "mgpu doctor --only gpu_start_failed"),
+        "Power, PCIe, firmware or an incomplete reset is the cause. No program can use the GPU.",
+        (Fix("Reboot the node and check whether the GPU returns.",
+             ("sudo reboot", "mgpu doctor --only gpu_start_failed"),
              who="admin"), _VENDOR),
         "https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html"),
     Row("log_gpu_lost", "root", _XID,
@@ -125,9 +132,9 @@ ROWS = (
         ("Unable to determine the device handle for GPU0000:4F:00.0: GPU is lost.  Reboot the system to recover this "
          "GPU",
          "Unable to determine the device handle for GPU0: 0000:4F:00.0: Unknown Error"),
-        "a GPU is lost: the driver cannot reach it any more",
-        "It fell off the bus while the machine ran; a rank on it fails, and the others wait for it.",
-        (Fix("Restart the machine; check power and seating.", ("sudo reboot", "mgpu doctor --only gpu_lost"),
+        "a GPU is lost: the driver can no longer reach it",
+        "It fell off the bus while the node was running. A rank on it fails, and the others wait for that rank.",
+        (Fix("Reboot the node. Check power and seating.", ("sudo reboot", "mgpu doctor --only gpu_lost"),
              who="admin"), _VENDOR), CATALOG),
 )
 # fmt: on

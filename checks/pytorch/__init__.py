@@ -1,11 +1,11 @@
-"""Does the installed PyTorch fit this driver and these GPUs?
+"""Is the installed PyTorch compatible with this driver and these GPUs?
 
-* importing: is it there, and can it and its extensions be imported?
+* importing: is it installed, and can it and its extensions be imported?
 * features: is it new enough, and built with what several GPUs need?
-* driver: does the driver run the CUDA it was built with?
+* driver: does the driver support the CUDA it was built with?
 * kernels: was it compiled for these GPUs?
-* loaded: which CUDA libraries did it really load?
-* _wheels: the wheel that a driver runs.
+* loaded: which CUDA libraries did it actually load?
+* _wheels: the wheel that a driver supports.
 """
 
 from mgpu.check import Family

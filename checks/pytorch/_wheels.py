@@ -1,4 +1,4 @@
-"""Which wheel of PyTorch does a driver run?"""
+"""Which PyTorch wheel does a driver support?"""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mgpu.snapshot import Driver, Pytorch
 
 from .._cuda_drivers import DRIVER_FLOOR
 
-# CUDA builds on PyTorch's wheel index, newest first (RELEASE.md): the suffix that fits a driver is suggested.
+# CUDA builds on PyTorch's wheel index, newest first (RELEASE.md). mgpu suggests the first one that the driver supports.
 _WHEELS = ((13, 0), (12, 8), (12, 6), (11, 8))
 
 
-def install(driver: Driver) -> str:
-    """The pip line for a wheel this driver runs."""
+def install_command(driver: Driver) -> str:
+    """Return the pip command for the newest wheel that this driver supports."""
     version = numbers(driver.version)
     if not version:
         return "pip install --force-reinstall torch"
@@ -26,7 +26,7 @@ def install(driver: Driver) -> str:
     return "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu118"
 
 
-def pinned(pytorch: Pytorch) -> tuple[str, str] | None:
-    """The package and the folder of PyTorch's index for this very build: "torch==2.9.1", "cu128"; None for others."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)+)\+(cu\d+|cpu)", pytorch.version or "")  # torch/version.py tells the build
+def pinned_wheel(pytorch: Pytorch) -> tuple[str, str] | None:
+    """Return requirement and index folder of this exact build ("torch==2.9.1", "cu128"); None for other builds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)+)\+(cu\d+|cpu)", pytorch.version or "")  # the build is in torch/version.py
     return (f"torch=={found.group(1)}", found.group(2)) if found else None

@@ -1,4 +1,4 @@
-"""Does the driver run the CUDA that PyTorch was built with, on every GPU?"""
+"""Does the driver support the CUDA that PyTorch was built with, on every GPU?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mgpu.text import counted
 from .._cuda_drivers import DRIVER_FLOOR, DRIVER_PACKAGED
 from .._gpus import usable_count
 from .._wording import dotted
-from ._wheels import install
+from ._wheels import install_command
 
 _COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/"
 
@@ -19,26 +19,26 @@ _COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/"
 def driver_too_old_for_torch(pytorch: Pytorch, driver: Driver) -> Answer:
     """The driver is too old for the CUDA that PyTorch was built with.
 
-    Why: CUDA will refuse to start: driver version is insufficient for CUDA runtime version (error 35).
-    More: A driver runs toolkits of its own CUDA major and older.
+    Why: CUDA cannot start: driver version is insufficient for CUDA runtime version (error 35).
+    More: A driver supports toolkits of its own CUDA major version and older.
 
-    Fix: install a torch built for a CUDA this driver runs.
-    More: A torch build for an older CUDA (you), or a newer driver (an administrator).
+    Fix: Install a torch built for a CUDA that this driver supports.
+    More: Install a torch build for an older CUDA, or let an administrator install a newer driver.
     """
     cuda, version = numbers(pytorch.cuda), numbers(driver.version)
     if not cuda or not version:
-        return Skip("torch has no CUDA" if not cuda else "the driver's version is not known")
+        return Skip("torch has no CUDA" if not cuda else "the driver's version is unknown")
     floor = DRIVER_FLOOR.get(cuda[0])
     if floor is None:
-        return Skip(f"no driver floor is known for CUDA {pytorch.cuda}")
+        return Skip(f"the oldest driver for CUDA {pytorch.cuda} is unknown")
     if version < floor and driver.cuda_version is not None and driver.cuda_version[0] >= cuda[0]:
-        serves = f"{driver.cuda_version[0]}.{driver.cuda_version[1]}"
-        return Ok(f"driver {driver.version} runs CUDA {serves} through a compatibility library")
+        newest = f"{driver.cuda_version[0]}.{driver.cuda_version[1]}"
+        return Ok(f"driver {driver.version} runs CUDA {newest} through a compatibility library")
     if version < floor:
         return Problem(
             f"driver {driver.version}, CUDA {pytorch.cuda} needs {dotted(floor)} or newer",
             fix=(
-                Fix(commands=(install(driver),)),
+                Fix(commands=(install_command(driver),)),
                 Fix(f"Or update the driver to {dotted(floor)} or newer.", who="admin"),
             ),
             evidence={"driver": driver.version, "torch_cuda": pytorch.cuda, "floor": dotted(floor)},
@@ -50,12 +50,12 @@ def driver_too_old_for_torch(pytorch: Pytorch, driver: Driver) -> Answer:
 def driver_older_than_toolkit(pytorch: Pytorch, driver: Driver) -> Answer:
     """The driver is older than the one packaged with PyTorch's CUDA.
 
-    Why: training runs; torch.compile and custom kernels may meet error 222, unsupported PTX version.
-    More: torch itself runs (minor-version compatibility), but code compiled at run time by a newer toolkit (Triton,
+    Why: Training works, but torch.compile and custom kernels can fail with error 222, unsupported PTX version.
+    More: torch itself works (minor-version compatibility), but code compiled at run time by a newer toolkit (Triton,
     torch.compile, custom kernels) can fail with error 222, "unsupported PTX version".
 
-    Fix: if you compile: a newer driver.
-    More: Or an older torch build.
+    Fix: If you compile kernels, install a newer driver.
+    More: Or install an older torch build.
     """
     cuda, version = numbers(pytorch.cuda)[:2], numbers(driver.version)
     packaged = DRIVER_PACKAGED.get(cuda)  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ def driver_older_than_toolkit(pytorch: Pytorch, driver: Driver) -> Answer:
             fix=Fix(who="admin"),
             evidence={"driver": driver.version, "torch_cuda": pytorch.cuda, "packaged": dotted(packaged)},
         )
-    return Ok(f"driver {driver.version} fully serves CUDA {pytorch.cuda}") if version >= packaged else Skip("too old")
+    return Ok(f"driver {driver.version} fully supports CUDA {pytorch.cuda}") if version >= packaged else Skip("too old")
 
 
 @check(
@@ -93,23 +93,23 @@ def driver_older_than_toolkit(pytorch: Pytorch, driver: Driver) -> Answer:
 def torch_sees_fewer_gpus(
     torch_runtime: TorchRuntime, visible: Visible, gpus: tuple[Gpu, ...], pytorch: Pytorch, plan: Plan
 ) -> Answer:
-    """PyTorch sees fewer GPUs than the driver shows and CUDA_VISIBLE_DEVICES leaves.
+    """PyTorch sees fewer GPUs than the driver reports and CUDA_VISIBLE_DEVICES allows.
 
-    Why: CUDA could not start, or not on all GPUs. accelerate does not stop for that: without a GPU it starts N
-    trainings that do not know of each other.
+    Why: CUDA could not start, or not on all GPUs. accelerate does not stop then. Without a GPU it starts N independent
+    single-process runs.
 
-    Fix: ask CUDA itself; its error code names the cause.
+    Fix: Start CUDA directly. Its error code names the cause.
     """
     if torch_runtime.import_error or not pytorch.installed:
         return Skip("torch cannot be imported")
     if plan.expect_gpus == 0 or not gpus:
-        return Skip("no GPU here" if not gpus else "0 GPUs are wanted")
+        return Skip("no GPU here" if not gpus else "0 GPUs are requested")
     expected = usable_count(visible)
     if torch_runtime.device_count is None:
-        return Skip("what torch sees is not known")
+        return Skip("the number of GPUs that torch sees is unknown")
     seen = torch_runtime.device_count
     if seen < expected:
-        why = torch_runtime.cuda_error or "torch gave no reason"
+        why = torch_runtime.cuda_error or "torch reported no reason"
         return Problem(
             f"torch sees {counted(seen, 'GPU')}, {expected} are visible",
             f"CUDA: {why}",

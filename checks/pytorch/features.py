@@ -7,10 +7,10 @@ from mgpu.planning.requirements import numbers
 from mgpu.snapshot import Driver, Plan, Pytorch, TorchRuntime, Visible
 
 from .._gpus import usable_count
-from ._wheels import install
+from ._wheels import install_command
 
 _PYTORCH = "https://pytorch.org/get-started/locally/"
-# The oldest PyTorch mgpu supports; accelerate 1.15 itself asks for 2.0.
+# The oldest PyTorch that mgpu supports. accelerate 1.15 itself requires 2.0.
 _OLDEST = (2, 4)
 
 
@@ -18,16 +18,16 @@ _OLDEST = (2, 4)
 def torch_too_old(pytorch: Pytorch) -> Answer:
     """PyTorch is older than mgpu supports.
 
-    Why: before 2.4 FSDP2 is missing and collectives behave differently; what mgpu verifies was not tried there.
+    Why: Before 2.4, FSDP2 is missing and collectives behave differently. mgpu was not tested with these versions.
 
-    Fix: update torch.
+    Fix: Update torch.
     """
     version = numbers(pytorch.version)
     if not version:
-        return Skip("torch's version is not known")
+        return Skip("torch's version is unknown")
     if version[:2] < _OLDEST:
         return Problem(
-            f"torch {pytorch.version}, 2.4 or newer wanted",
+            f"torch {pytorch.version}, 2.4 or newer is required",
             "mgpu's smoke test and FSDP2 need 2.4.",
             Fix(commands=("pip install --upgrade torch",)),
             {"torch": pytorch.version},
@@ -37,26 +37,26 @@ def torch_too_old(pytorch: Pytorch) -> Answer:
 
 @check(Severity.ERROR, source=_PYTORCH, because_of=("torch_missing",))
 def torch_is_cpu_build(pytorch: Pytorch, driver: Driver, plan: Plan) -> Answer:
-    """This machine has NVIDIA GPUs, and the installed PyTorch was built without CUDA.
+    """This node has NVIDIA GPUs, but the installed PyTorch was built without CUDA.
 
-    Why: it cannot use the NVIDIA GPUs of this machine; accelerate would quietly train on the CPU, once per rank.
-    More: torch.cuda.is_available() is False. accelerate does not stop: it starts N trainings on the CPU that do not
-    know of each other, each of them "main", with exit code 0.
+    Why: It cannot use the NVIDIA GPUs of this node. accelerate silently trains on the CPU, once per rank.
+    More: torch.cuda.is_available() is False. accelerate does not stop. It starts N independent single-process runs on
+    the CPU, each of which believes it is the main process, and exits with code 0.
 
-    Fix: install a CUDA build.
+    Fix: Install a CUDA build.
     """
     if not pytorch.installed:
         return Skip("torch is not installed")
     if not driver.any_gpu:
-        return Skip("no NVIDIA GPU on this machine")
+        return Skip("no NVIDIA GPU on this node")
     if pytorch.cuda:
         return Ok(f"built for CUDA {pytorch.cuda}")
     if plan.expect_gpus == 0:
-        return Skip("0 GPUs are wanted")
+        return Skip("0 GPUs are requested")
     what = f"for ROCm {pytorch.hip}" if pytorch.hip else "for the CPU only"
     return Problem(
         f"torch {pytorch.version} is built {what}",
-        fix=Fix(commands=(install(driver),)),
+        fix=Fix(commands=(install_command(driver),)),
         evidence={"torch": pytorch.version, "cuda": pytorch.cuda, "hip": pytorch.hip},
     )
 
@@ -67,38 +67,41 @@ def torch_without_nccl(
 ) -> Answer:
     """This PyTorch build has CUDA but no NCCL.
 
-    Why: GPU ranks have no way to exchange gradients.
-    More: Without NCCL the ranks cannot exchange gradients between GPUs; init_process_group("nccl") raises.
+    Why: GPU ranks cannot exchange gradients.
+    More: Without NCCL the ranks cannot exchange gradients between GPUs. init_process_group("nccl") raises an error.
 
-    Fix: install PyTorch's own wheel.
-    More: Builds of other origin may leave NCCL out.
+    Fix: Install PyTorch's own wheel.
+    More: Builds from other sources can lack NCCL.
     """
     if not pytorch.cuda or torch_runtime.nccl_available is None:
-        return Skip("torch has no CUDA" if not pytorch.cuda else "torch.distributed is not known")
+        return Skip("torch has no CUDA" if not pytorch.cuda else "the state of torch.distributed is unknown")
     if torch_runtime.nccl_available:
         return Ok(f"built with NCCL {torch_runtime.nccl_version}")
     if usable_count(visible) < 2 and plan.nodes < 2:
-        return Skip("one GPU has none to exchange gradients with")
+        return Skip("a single GPU does not exchange gradients")
     return Problem(
         f"torch {pytorch.version} was built without NCCL",
-        fix=Fix(commands=(install(driver),)),
+        fix=Fix(commands=(install_command(driver),)),
         evidence={"torch": pytorch.version},
     )
 
 
 @check(Severity.ERROR, source="https://pytorch.org/docs/stable/distributed.html", because_of=("torch_import_fails",))
 def torch_without_distributed(torch_runtime: TorchRuntime, pytorch: Pytorch) -> Answer:
-    """This PyTorch build can do neither NCCL nor gloo: it has no torch.distributed.
+    """This PyTorch build supports neither NCCL nor gloo: it has no torch.distributed.
 
-    Why: several ranks have no way to meet.
-    More: Builds for macOS, Jetson, or made with USE_DISTRIBUTED=0 leave it out. init_process_group does not exist, and
-    accelerate starts ranks that cannot meet.
+    Why: Several ranks cannot communicate.
+    More: Builds for macOS, Jetson, or with USE_DISTRIBUTED=0 lack it. init_process_group does not exist, and accelerate
+    starts ranks that cannot communicate.
 
-    Fix: install PyTorch's own wheel.
+    Fix: Install PyTorch's own wheel.
     """
     if torch_runtime.import_error is not None or torch_runtime.gloo_available is None:
-        return Skip("torch cannot be imported" if torch_runtime.import_error else "torch.distributed is not known")
-    have = [n for n, there in (("nccl", torch_runtime.nccl_available), ("gloo", torch_runtime.gloo_available)) if there]
+        return Skip(
+            "torch cannot be imported" if torch_runtime.import_error else "the state of torch.distributed is unknown"
+        )
+    available = {"nccl": torch_runtime.nccl_available, "gloo": torch_runtime.gloo_available}
+    have = [name for name, present in available.items() if present]
     if have:
         return Ok(f"backends: {', '.join(have)}")
     return Problem(

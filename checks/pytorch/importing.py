@@ -1,4 +1,4 @@
-"""Is PyTorch there, and can it and its extensions be imported?"""
+"""Is PyTorch installed, and can it and its extensions be imported?"""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Python, Pytorch, TorchRuntime
 from mgpu.text import listed
 
-from ._wheels import pinned
+from ._wheels import pinned_wheel
 
 _PYTORCH = "https://pytorch.org/get-started/locally/"
-# `import torch` takes 1.1 s from a local disk (measured); somebody waits for this one, in every rank of every launch.
+# `import torch` takes 1.1 s from a local disk (measured). Above this limit, every rank of every launch wastes time.
 _SLOW_IMPORT_S = 20.0
-# Extensions of which each release is made for one torch, on its index as well; the others are compiled here.
+# Each release of these is built for one torch and is also on PyTorch's index. Others are compiled here.
 _WHEELS_PER_TORCH = frozenset({"torchvision", "xformers"})
-# `apex` on PyPI is something else.
+# `apex` on PyPI is another project.
 _NOT_ON_PYPI = {
     "apex": "git+https://github.com/NVIDIA/apex",
     "flash_attn_3": "git+https://github.com/Dao-AILab/flash-attention#subdirectory=hopper",
@@ -25,12 +25,12 @@ _NOT_ON_PYPI = {
 
 @check(Severity.ERROR, source=_PYTORCH)
 def torch_missing(pytorch: Pytorch, python: Python) -> Answer:
-    """PyTorch is not installed in the interpreter that would run the training.
+    """PyTorch is not installed in the Python interpreter that runs the training script.
 
-    Why: the interpreter examined has no PyTorch; another environment may have it.
-    More: The training cannot start.
+    Why: This interpreter has no PyTorch. Another environment may have it.
+    More: Training cannot start.
 
-    Fix: activate the training's environment, or install torch here.
+    Fix: Activate the environment you train in, or install torch here.
     """
     if pytorch.installed:
         return Ok(f"torch {pytorch.version}")
@@ -43,15 +43,15 @@ def torch_missing(pytorch: Pytorch, python: Python) -> Answer:
 
 @check(Severity.ERROR, source="https://docs.python.org/3/c-api/stable.html", because_of=("torch_missing",))
 def torch_built_for_another_python(pytorch: Pytorch, python: Python) -> Answer:
-    """The torch that is found was compiled for another Python.
+    """The installed torch was compiled for another Python version.
 
-    Why: its compiled module is named for one interpreter (_C.cpython-310-...so), and others do not see it: "No module
-    named 'torch._C'" in every rank. A PYTHONPATH of another environment or a copied site-packages does this.
+    Why: Its compiled module is named for one Python version (_C.cpython-310-...so), and others do not find it: "No
+    module named 'torch._C'" in every rank. A PYTHONPATH from another environment or a copied site-packages causes this.
 
-    Fix: see which folder it comes from (PYTHONPATH, a copied environment), or install torch for this interpreter.
+    Fix: Check which folder it comes from (PYTHONPATH, a copied environment), or install torch for this interpreter.
     """
     if not pytorch.installed or not pytorch.built_for or not python.suffixes:
-        return Skip("torch is not installed" if not pytorch.installed else "what torch was compiled for is not known")
+        return Skip("torch is not installed" if not pytorch.installed else "torch's Python version is unknown")
     if set(pytorch.built_for) & set(python.suffixes):
         return Ok(f"compiled for Python {python.version}")
     found = re.search(r"cpython-(\d)(\d+)", pytorch.built_for[0])
@@ -82,20 +82,20 @@ def torch_built_for_another_python(pytorch: Pytorch, python: Python) -> Answer:
 def torch_import_fails(torch_runtime: TorchRuntime, pytorch: Pytorch) -> Answer:
     """`import torch` fails.
 
-    Why: a library it needs is missing or damaged, of another build, or shadowed by a file of the same name. Every rank
-    would die in its first line.
+    Why: A library it needs is missing, damaged, from another build, or shadowed by a file of the same name. Every rank
+    fails at its first line.
 
-    Fix: reinstall it, with the libraries it brings.
-    More: The last line of the error names the library; reinstalling torch repairs most.
+    Fix: Reinstall it with its libraries.
+    More: The last line of the error names the library. Reinstalling torch fixes most cases.
     """
     if torch_runtime.import_error is None:
         return Ok(f"imported in {torch_runtime.import_s or 0:.1f} s")
     if not pytorch.installed:
         return Skip("torch is not installed")
-    build = pinned(pytorch)
+    build = pinned_wheel(pytorch)
     return Problem(
         f"import torch: {torch_runtime.import_error}",
-        "torch is installed but cannot be imported: every rank would die in its first line.",
+        "torch is installed but cannot be imported. Every rank fails at its first line.",
         Fix(
             commands=(
                 shell(
@@ -105,7 +105,7 @@ def torch_import_fails(torch_runtime: TorchRuntime, pytorch: Pytorch) -> Answer:
             )
         )
         if build
-        else Fix(f"Install it again from where it came: {pytorch.version} is no wheel of PyTorch's own."),
+        else Fix(f"Reinstall it from its original source. {pytorch.version} is not one of PyTorch's own wheels."),
         {"error": torch_runtime.import_error, "location": pytorch.location},
     )
 
@@ -114,12 +114,12 @@ def torch_import_fails(torch_runtime: TorchRuntime, pytorch: Pytorch) -> Answer:
 def torch_import_slow(torch_runtime: TorchRuntime) -> Answer:
     """`import torch` takes very long.
 
-    Why: from a local disk it takes about one second. All ranks together take longer.
-    More: It reads thousands of small files and a few large ones; on a network file system that takes a minute, and
-    every rank does it at once at every launch. Slow ranks can miss the rendezvous's time limit.
+    Why: From a local disk it takes about one second. All ranks together take longer.
+    More: It reads thousands of small files and a few large ones. On a network file system that takes a minute, and
+    every rank does it at the same time at every launch. Slow ranks can miss the rendezvous timeout.
 
-    Fix: copy the environment to a local disk of the machine.
-    More: Or use a container image or archive that is one file.
+    Fix: Copy the environment to a local disk of the node.
+    More: Or use a container image or an archive, which is one file.
     """
     if torch_runtime.import_s is None:
         return Skip("torch was not imported")
@@ -138,37 +138,37 @@ def torch_import_slow(torch_runtime: TorchRuntime) -> Answer:
     because_of=("torch_import_fails", "torch_is_cpu_build", "extension_built_for_another_torch", "requirement_not_met"),
 )
 def extension_does_not_load(torch_runtime: TorchRuntime, pytorch: Pytorch) -> Answer:
-    """A compiled extension that is installed cannot be loaded beside this torch.
+    """An installed compiled extension cannot be loaded with this torch.
 
-    Why: built for another torch or CUDA than the ones installed; whatever imports it dies.
-    More: Whatever imports it dies with "undefined symbol: _ZN3c10..." or a segmentation fault (exit code -11);
-    transformers imports flash-attn when it is there, asked for or not.
+    Why: It was built for another torch or CUDA version. Any program that imports it fails.
+    More: The error is "undefined symbol: _ZN3c10..." or a segmentation fault (exit code -11). transformers imports
+    flash-attn whenever it is installed.
 
-    Fix: install it again for this torch.
+    Fix: Reinstall it for this torch.
     """
     if torch_runtime.import_error is not None or not torch_runtime.extensions:
-        return Skip("torch cannot be imported" if torch_runtime.import_error else "no compiled extension beside torch")
+        return Skip("torch cannot be imported" if torch_runtime.import_error else "no compiled extension of torch")
     bad = {name: error for name, error in torch_runtime.extensions.items() if error}
     if not bad:
         return Ok(f"{listed(torch_runtime.extensions)} can be loaded")
     first = next(iter(bad.values()))
     names = [name.replace("_", "-") for name in bad]
-    again = tuple(_again(name, pytorch) for name in bad)
+    reinstall = tuple(_reinstall_command(name, pytorch) for name in bad)
     return Problem(
         f"{listed(bad)} cannot be loaded: {first.rpartition('/')[2]}",
         fix=(
-            Fix(commands=(shell("pip uninstall -y {:package}", names), *again)),
-            Fix("Or remove it: nothing may need it.", (shell("pip uninstall -y {:package}", names),)),
+            Fix(commands=(shell("pip uninstall -y {:package}", names), *reinstall)),
+            Fix("Or uninstall it if you do not need it.", (shell("pip uninstall -y {:package}", names),)),
         ),
         evidence=bad,
         subjects=tuple(bad),
     )
 
 
-def _again(name: str, pytorch: Pytorch) -> str:
-    """What installs an extension for this torch: a wheel made for it, or its sources compiled here."""
+def _reinstall_command(name: str, pytorch: Pytorch) -> str:
+    """Return the command that installs an extension for this torch: a matching wheel, or a build from source."""
     if name in _WHEELS_PER_TORCH:
-        if (build := pinned(pytorch)) is None:
+        if (build := pinned_wheel(pytorch)) is None:
             return shell("pip install --no-cache-dir {:package} torch", name)
         index = "--index-url https://download.pytorch.org/whl/{:id}"
         return shell(f"pip install --no-cache-dir {{:package}} {{:package}} {index}", name, *build)

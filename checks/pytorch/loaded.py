@@ -1,4 +1,4 @@
-"""Which CUDA libraries did PyTorch really load?"""
+"""Which CUDA libraries did PyTorch actually load?"""
 
 from __future__ import annotations
 
@@ -13,30 +13,32 @@ from mgpu.text import listed
     because_of=("library_path_shadows_wheels",),
 )
 def torch_maps_foreign_library(torch_runtime: TorchRuntime, libraries: Libraries, pytorch: Pytorch) -> Answer:
-    """`import torch` brought in a CUDA library from elsewhere than its wheels.
+    """`import torch` loaded a CUDA library that is not from its wheels.
 
-    Why: something puts another copy first: LD_LIBRARY_PATH, LD_PRELOAD, a package imported at start. Results, speed and
-    crashes are then those of a library that neither torch nor its tests know.
+    Why: LD_LIBRARY_PATH, LD_PRELOAD or a package imported at start puts another copy first. torch was not tested with
+    it, so results and speed can differ, and it can crash.
 
-    Fix: see what comes first, and take it out.
+    Fix: Find the copy that comes first, and remove it.
     """
     if torch_runtime.import_error is not None or torch_runtime.mapped is None:
-        return Skip("torch cannot be imported" if torch_runtime.import_error else "what torch mapped is not known")
-    if pytorch.nccl_required is None:  # an image's or conda's: NVIDIA's wheels beside it are of another package
-        return Skip("this torch does not bring its CUDA libraries in wheels")
+        return Skip(
+            "torch cannot be imported" if torch_runtime.import_error else "torch's loaded libraries are unknown"
+        )
+    if pytorch.nccl_required is None:  # from an image or conda: NVIDIA's wheels belong to another package
+        return Skip("this torch does not get its CUDA libraries from wheels")
     ours: dict[str, set[str]] = {}
     for one in libraries.found:
         if one.origin == "wheel":
             ours.setdefault(one.name, set()).add(_tail(one.path))
     mapped = {name: path for name, path in torch_runtime.mapped.items() if name in ours and name != "nccl"}
     if not mapped:
-        return Skip("torch brought no CUDA library of a wheel")
+        return Skip("torch loaded no CUDA library that its wheels contain")
     foreign = {name: path for name, path in mapped.items() if _tail(path) not in ours[name]}
     if not foreign:
         return Ok(f"{listed(mapped)} from torch's wheels")
     return Problem(
-        f"torch runs with {listed(foreign.values())}",
-        f"Its wheels bring {listed(foreign)} of their own, and the loader took another copy.",
+        f"torch loaded {listed(foreign.values())}",
+        f"Its wheels contain their own {listed(foreign)}, but the loader used another copy.",
         Fix(
             commands=(
                 "echo $LD_LIBRARY_PATH $LD_PRELOAD",
@@ -49,7 +51,7 @@ def torch_maps_foreign_library(torch_runtime: TorchRuntime, libraries: Libraries
 
 
 def _tail(path: str) -> str:
-    """nvidia/cublas/lib/libcublas.so.12 of a path: site-packages may be reached by links."""
+    """Return the last four parts (nvidia/cublas/lib/libcublas.so.12): the path to site-packages can contain links."""
     return "/".join(path.split("/")[-4:])
 
 
@@ -64,20 +66,20 @@ def _tail(path: str) -> str:
     ),
 )
 def cudnn_refused_by_torch(torch_runtime: TorchRuntime) -> Answer:
-    """torch refuses the cuDNN it runs with.
+    """PyTorch rejects the cuDNN that it loaded.
 
-    Why: it is older than the one torch was compiled with, or does not serve one of the GPUs. Whatever asks torch for
-    cuDNN (recurrent layers, torch.backends.cudnn.version()) ends with "cuDNN version incompatibility"; convolutions and
-    attention run with it unasked, or fail inside it.
+    Why: It is older than the one torch was compiled with, or does not support one of the GPUs. Code that checks cuDNN
+    (recurrent layers, torch.backends.cudnn.version()) fails with "cuDNN version incompatibility". Convolutions and
+    attention use it without a check, or fail inside it.
 
-    Fix: take a foreign cuDNN out of LD_LIBRARY_PATH, or install the one torch asks for.
+    Fix: Remove another cuDNN from LD_LIBRARY_PATH, or install the one torch requires.
     """
     if torch_runtime.cudnn_error is None:
         version = torch_runtime.cudnn_version
-        return Ok(f"cuDNN {version}") if version else Skip("torch has no cuDNN, or was not asked")
+        return Ok(f"cuDNN {version}") if version else Skip("torch has no cuDNN, or its version was not read")
     return Problem(
-        torch_runtime.cudnn_error or "torch refuses its cuDNN",
-        "torch raises this wherever it checks the cuDNN it finds; where it does not, an older one is used.",
+        torch_runtime.cudnn_error or "torch rejects its cuDNN",
+        "torch raises this error wherever it checks cuDNN. Elsewhere it uses the older version without a check.",
         Fix(commands=("unset LD_LIBRARY_PATH", "pip list | grep -i cudnn")),
         {"cudnn_error": torch_runtime.cudnn_error},
     )

@@ -1,10 +1,9 @@
-"""How did a launched training end, and what does that say of the cause? By exit codes, the kernel and Slurm; what the
-log says is in `log`.
+"""How did a launched run end, and what was the cause? Uses exit codes, the kernel and Slurm; `log` reads the logs.
 
-* signals: which signal ended a rank?
-* exits: which exit code did a rank or the launcher end with, and did a GPU fail meanwhile?
-* stops: was the run stopped, did a rank leave before the others, and did processes outlive it?
-* _ended_ranks: the ranks that fell by themselves, and their names.
+* signals: which signal killed a rank?
+* exits: which exit code did a rank or the launcher return, and did a GPU fail during the run?
+* stops: was the run stopped, did a rank exit before the others, and were processes left over?
+* _ended_ranks: the ranks that failed on their own, and their names.
 """
 
 from mgpu.check import Family

@@ -1,4 +1,4 @@
-"""Which exit code did a rank or the launcher end with, and did a GPU fail meanwhile?"""
+"""Which exit code did a rank or the launcher return, and did a GPU fail during the run?"""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Run
 
 from .._xid import XIDS
-from ._ended_ranks import EXPLAINED, STOP_SIGNALS, fallen_ranks, nothing_found, rank_name, rank_subjects, signal_name
+from ._ended_ranks import EXPLAINED, STOP_SIGNALS, failed_ranks, ok_for_run, rank_name, rank_subjects, signal_name
 
 _EXITING_METHODS = "https://docs.python.org/3/library/argparse.html#exiting-methods"
-_LAUNCHER_ENDS = "mgpu: a launcher that ends with an error before any rank was seen under it"
+_LAUNCHER_EXIT = "mgpu: a launcher that exits with an error before it has started any rank"
 
-# Of signals that end a process and that no other check here explains; signal(7), setrlimit(2).
+# Signals that no other check here explains; signal(7), setrlimit(2).
 _SIGNAL_MEANS = {
-    5: "a trap: a failed assertion of a library, or a debugger's breakpoint",
-    10: "somebody sent it (Slurm warns so before the time limit), and the script does not handle it",
-    12: "somebody sent it (Slurm warns so before the time limit), and the script does not handle it",
-    13: "what read its output was gone",
-    14: "a timer that the script or a library had set",
-    24: "its CPU time limit, ulimit -t",
-    25: "its limit of a file's size, ulimit -f",
-    31: "a system call that the container's or the machine's sandbox (seccomp) does not allow",
+    5: "a failed assertion in a library, or a debugger breakpoint",
+    10: "another process sent it (Slurm does so before the time limit), and the script does not handle it",
+    12: "another process sent it (Slurm does so before the time limit), and the script does not handle it",
+    13: "the process that read its output had exited",
+    14: "a timer set by the script or a library expired",
+    24: "it exceeded its CPU time limit (ulimit -t)",
+    25: "it exceeded its file size limit (ulimit -f)",
+    31: "it made a system call that the container's or the node's sandbox (seccomp) does not allow",
 }
 _HARDWARE = frozenset({"memory", "link", "firmware", "reset", "bus", "board"})
 _EXIT = "mgpu: exit codes as the shell has them, https://docs.python.org/3/library/subprocess.html"
@@ -30,20 +30,20 @@ _EXIT = "mgpu: exit codes as the shell has them, https://docs.python.org/3/libra
 
 @check(Severity.ERROR, source=_EXITING_METHODS, role="secondary", kind="launcher")
 def run_arguments_wrong(run: Run) -> Answer:
-    """The script, or its launcher, refused its arguments and ended with 2.
+    """The script, or its launcher, rejected its arguments (exit code 2).
 
-    Why: A program ends with 2 when it does not know an argument, or misses one; its usage stands in the output.
-    More: python does it when it cannot open the script.
+    Why: A program exits with 2 if an argument is unknown or missing. It prints its usage.
+    More: python does so if it cannot open the script.
 
-    Fix: Read the usage in the output, and correct the arguments behind the script's name.
+    Fix: Read the usage in the output, and correct the arguments after the script's name.
     """
-    first = fallen_ranks(run)[:1]
+    first = failed_ranks(run)[:1]
     code = first[0].exit_code if first else run.exit_code if not run.ranks else None
     if code != 2 or run.signalled or run.timed_out:
-        return nothing_found(run, "arguments were not refused")
+        return ok_for_run(run, "arguments were not rejected")
     return Problem(
-        "arguments were refused (exit code 2)",
-        fix=Fix("correct the arguments behind the script's name; --help there is the script's own"),
+        "arguments were rejected (exit code 2)",
+        fix=Fix("Correct the arguments after the script's name. A --help there is the script's own."),
         evidence={"exit_code": 2},
         subjects=rank_subjects(first),
     )
@@ -51,110 +51,107 @@ def run_arguments_wrong(run: Run) -> Answer:
 
 @check(Severity.ERROR, source=_EXIT, role="root", kind="launcher")
 def run_launcher_killed(run: Run) -> Answer:
-    """The launcher itself was killed by a signal, and no rank had failed before.
+    """The launcher itself was killed by a signal, before any rank failed.
 
-    Why: The ranks were still at work, and were ended with it. No traceback is left by that; the program is not what
-    failed.
-    More: SIGKILL comes from the kernel (memory), from Slurm, or from somebody's kill -9.
+    Why: The ranks were still running and were stopped with it. There is no traceback, and the program did not fail.
+    More: SIGKILL comes from the kernel (memory), from Slurm, or from another user's kill -9.
 
-    Fix: Look who did it: the kernel's log, sacct for a Slurm job.
+    Fix: Find out what sent it: check the kernel log, and sacct for a Slurm job.
     """
-    fell = any(rank.exit_code for rank in run.ranks)
-    if run.launcher_code >= 0 or fell or run.signalled or run.timed_out:
-        return nothing_found(run, "the launcher was not killed before its ranks")
+    failed = any(rank.exit_code for rank in run.ranks)
+    if run.launcher_code >= 0 or failed or run.signalled or run.timed_out:
+        return ok_for_run(run, "the launcher was not killed before its ranks")
     name = signal_name(run.launcher_code)
     short = (run.oom_kills or 0) > 0 or bool(run.killed) or run.slurm == "OUT_OF_MEMORY"
     if short:
-        return Skip("it was for want of memory: run_out_of_memory")
+        return Skip("it ran out of memory: run_out_of_memory")
     return Problem(
         f"the launcher itself was killed ({name}), not a rank",
         fix=(
-            Fix("see who ended it", ('sudo dmesg -T | grep -iE "oom|killed process"',), who="admin"),
-            Fix(
-                "in a Slurm job, ask what Slurm did", ("sacct -j $SLURM_JOB_ID -o JobID,State,ExitCode,MaxRSS,ReqMem",)
-            ),
+            Fix("Find out what killed it.", ('sudo dmesg -T | grep -iE "oom|killed process"',), who="admin"),
+            Fix("In a Slurm job, query Slurm.", ("sacct -j $SLURM_JOB_ID -o JobID,State,ExitCode,MaxRSS,ReqMem",)),
         ),
         evidence={"launcher_code": run.launcher_code},
     )
 
 
-@check(Severity.ERROR, source=_LAUNCHER_ENDS, role="wrapper", kind="launcher")
+@check(Severity.ERROR, source=_LAUNCHER_EXIT, role="wrapper", kind="launcher")
 def run_launcher_failed(run: Run) -> Answer:
-    """The launcher ended with an error before it had started a single rank.
+    """The launcher failed before it started any rank.
 
-    Why: It refused its config, could not be imported, could not meet the other machines, or its port was taken. Nothing
-    of the training has run.
+    Why: It rejected its config, could not be imported, could not reach the other nodes, or its port was in use.
+    Training did not start.
 
-    Fix: Read the launcher's own error, the last lines of the output.
+    Fix: Read the launcher's error in the last lines of the output.
     """
     if not run.watched:
-        return Skip("it ran elsewhere: nobody saw whether it started a rank")
+        return Skip("the run was not observed, so it is unknown whether a rank started")
     if run.exit_code == 0 or run.ranks or run.signalled or run.timed_out:
-        return nothing_found(run, "the launcher started its ranks")
+        return ok_for_run(run, "the launcher started its ranks")
     return Problem(
-        f"the launcher ended with {run.exit_code} before it started a rank",
-        fix=Fix("read the last lines of the output, and validate the config", ("mgpu configure --validate",)),
+        f"the launcher exited with code {run.exit_code} before it started a rank",
+        fix=Fix("Read the last lines of the output, and validate the config.", ("mgpu configure --validate",)),
         evidence={"launcher_code": run.launcher_code},
     )
 
 
 @check(Severity.ERROR, source=_EXIT, role="wrapper", kind="script", tags=("last_line",))
 def run_rank_failed(run: Run) -> Answer:
-    """A rank ended with an exit code that is not 0, or by a signal of which no other check tells.
+    """A rank exited with a nonzero code, or with a signal that no other check explains.
 
-    Why: A Python exception ends a process with 1; any other number is the script's own (sys.exit). A signal comes from
-    a limit (ulimit), from a sandbox, or from somebody who sent it.
+    Why: A Python exception exits with 1. Any other code comes from the script itself (sys.exit). A signal comes from a
+    limit (ulimit), from a sandbox, or from another process.
 
-    Fix: Read what this rank wrote last, or what the script means by that number.
+    Fix: Read the last lines of this rank, or check what the script means by that code.
     """
-    fallen = tuple(rank for rank in fallen_ranks(run) if rank.exit_code not in EXPLAINED | STOP_SIGNALS)
-    if not fallen:
-        return nothing_found(run, "no rank ended itself with an error")
-    first = fallen[0]
+    failed = tuple(rank for rank in failed_ranks(run) if rank.exit_code not in EXPLAINED | STOP_SIGNALS)
+    if not failed:
+        return ok_for_run(run, "no rank exited with an error of its own")
+    first = failed[0]
     code = first.exit_code or 0
-    said = f": {first.error}" if first.error else ""
+    error = f": {first.error}" if first.error else ""
     if code < 0:
-        means = _SIGNAL_MEANS.get(-code, "somebody sent it, or the kernel did")
-        how = f"was ended by {signal_name(code)}: {means}"
-        why = f"{signal_name(code)} ends a process at once, without a traceback"
+        means = _SIGNAL_MEANS.get(-code, "another process or the kernel sent it")
+        how = f"was killed by {signal_name(code)}: {means}"
+        why = f"{signal_name(code)} kills a process at once, without a traceback"
     else:
-        how = f"ended with exit code {code}{said}"
-        why = "A Python exception, or sys.exit(1)" if code == 1 else "The script's own sys.exit, or a library's"
+        how = f"exited with code {code}{error}"
+        why = "A Python exception, or sys.exit(1)" if code == 1 else "A sys.exit in the script or a library"
     return Problem(
         f"{rank_name(first)} {how}",
-        f"{why}. Nothing else that mgpu knows was found in what it wrote.",
+        f"{why}. Its output contains no other known error.",
         Fix(
-            "read what it wrote last; each rank's own file makes that easier"
+            "Read its last lines. A separate log file per rank makes this easier."
             if len(run.ranks) > 1
-            else "read what it wrote last"
+            else "Read its last lines."
         ),
         {"exit_code": first.exit_code, "error": first.error},
-        rank_subjects(fallen),
+        rank_subjects(failed),
     )
 
 
 @check(Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/index.html", role="root", kind="xid")
 def run_gpu_fell_out(run: Run) -> Answer:
-    """The driver reported a fault of a GPU (Xid) while the training ran.
+    """The driver reported a GPU fault (Xid) during the run.
 
-    Why: The Xid is what the driver saw first: memory that cannot be corrected, a link, the GPU's firmware, or the bus.
-    What CUDA and NCCL report afterwards are its consequences.
+    Why: The Xid is the first error that the driver detected: an uncorrectable memory error, or a fault of a link, the
+    GPU's firmware, or the bus. What CUDA and NCCL report afterwards are its consequences.
 
-    Fix: Do what NVIDIA's catalogue says for the number; train on the other GPUs until then.
+    Fix: Do what NVIDIA's catalog recommends for this Xid. Use the other GPUs until then.
     """
     if run.xids is None:
-        return Skip("the kernel's log is not readable by this user, so Xids are not known")
+        return Skip("this user cannot read the kernel log, so Xids are unknown")
     for text in run.xids:
         number = re.match(r"\d+", text)
         known = XIDS.get(int(number[0])) if number else None
         if run.exit_code and known and known.kind in _HARDWARE:
             return Problem(
                 f"a GPU failed: Xid {text}",
-                f"Xid {known.code}: {known.meaning}. What CUDA and NCCL say after it are consequences.",
+                f"Xid {known.code}: {known.meaning}. What CUDA and NCCL report after it are consequences.",
                 (
                     Fix(known.action, ("sudo nvidia-smi -q | less",), who="admin"),
-                    Fix("leave that GPU out until then", ("mgpu launch --gpus LIST ...",)),
+                    Fix("Exclude that GPU until then.", ("mgpu launch --gpus LIST ...",)),
                 ),
                 {"xid": known.code},
             )
-    return Ok(f"no Xid of hardware in the kernel's log meanwhile ({len(run.xids)} of other kinds)")
+    return Ok(f"no hardware Xid in the kernel log during the run ({len(run.xids)} of other kinds)")

@@ -1,4 +1,4 @@
-"""Which signal ended a rank: the kernel's, one of its own doing, or one that was sent from outside?"""
+"""Which signal killed a rank: one from the kernel, from the rank itself, or from outside?"""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from mgpu.snapshot import Run
 
 from ._ended_ranks import (
     STOP_SIGNALS,
-    fallen_ranks,
-    nothing_found,
+    failed_ranks,
+    ok_for_run,
     rank_name,
     rank_subjects,
     ranks_by_code,
@@ -17,31 +17,31 @@ from ._ended_ranks import (
 
 _RUN = "https://docs.docker.com/reference/cli/docker/container/run/"
 _GIB = 1 << 30
-# mgpu: what was free at the least, of samples half a second apart. The kernel kills when nothing can be reclaimed, and
-# memory that is taken fast is gone between two samples; above this share there was room.
+# mgpu samples free memory every half second. The kernel kills when it can reclaim nothing, and a fast allocation can
+# use up memory between two samples. If more than this share was free, memory was not the cause.
 _SHORT_SHARE = 0.05
 _BY_SLURM = {
-    "TIMEOUT": "its time limit was reached",
-    "PREEMPTED": "a job of higher priority took its place",
+    "TIMEOUT": "it reached its time limit",
+    "PREEMPTED": "a higher-priority job preempted it",
     "NODE_FAIL": "a node failed",
-    "CANCELLED": "somebody cancelled it",
-    "DEADLINE": "its deadline was reached",
-    "BOOT_FAIL": "a node did not start",
+    "CANCELLED": "it was cancelled",
+    "DEADLINE": "it reached its deadline",
+    "BOOT_FAIL": "a node did not boot",
 }
 
 
 def _gib(number: int | None) -> str:
     if number is None:
-        return "not known"
+        return "unknown"
     return f"{number / _GIB:.0f} GiB" if number >= 10 * _GIB else f"{number / _GIB:.1f} GiB"
 
 
-def _memory(run: Run) -> str:
-    """ "at the least 0.4 of 503 GiB were free"; empty where nobody looked."""
-    whole = run.memory_limit_bytes or run.memory_total_bytes
-    if run.memory_lowest_bytes is None or not whole:
+def _memory_text(run: Run) -> str:
+    """Return "at minimum 0.4 of 503 GiB free"; empty if memory was not sampled."""
+    total = run.memory_limit_bytes or run.memory_total_bytes
+    if run.memory_lowest_bytes is None or not total:
         return ""
-    return f"at the least {_gib(run.memory_lowest_bytes)} of {_gib(whole)} were free"
+    return f"at minimum {_gib(run.memory_lowest_bytes)} of {_gib(total)} free"
 
 
 @check(
@@ -53,36 +53,36 @@ def _memory(run: Run) -> str:
     tags=("job_state",),
 )
 def run_out_of_memory(run: Run) -> Answer:
-    """The kernel killed a process of the run because the machine's memory, or the job's share of it, was used up.
+    """The kernel killed a process of the run because the node, or the job's share of it, ran out of memory.
 
-    Why: Linux ends a process with SIGKILL when nothing more can be had: no traceback, no message in the program's
-    output, exit code 137. The other ranks then wait for a rank that is gone.
+    Why: Linux kills a process with SIGKILL when no memory is left: no traceback, no message in the program's output,
+    exit code 137. The other ranks then wait for the killed rank.
 
-    Fix: Use less CPU memory (fewer loader workers, no pinned or preloaded data, weights loaded once a machine), or get
-    more (--mem of Slurm, the container's limit).
+    Fix: Use less CPU memory (fewer loader workers, no pinned or preloaded data, weights loaded once per node), or
+    request more (Slurm's --mem, the container's limit).
     """
     killed = ranks_by_code(run, -9)
     counted = (run.oom_kills or 0) > 0
     by_slurm = run.slurm == "OUT_OF_MEMORY"
     in_log = bool(killed and run.killed)
     if run.exit_code == 0 or not (counted or by_slurm or in_log):
-        return nothing_found(run, "the kernel killed nothing of this run for memory")
+        return ok_for_run(run, "the kernel killed no process of this run for memory")
     who = rank_name(killed[0]) if killed else "a process of the run"
-    told = (
+    signs = (
         f"the control group's oom_kill count rose by {run.oom_kills}" if counted else "",
-        f"the kernel's log names {run.killed[-1]}" if in_log and run.killed else "",
-        "Slurm says OUT_OF_MEMORY" if by_slurm else "",
-        _memory(run),
+        f"the kernel log names {run.killed[-1]}" if in_log and run.killed else "",
+        "Slurm reports OUT_OF_MEMORY" if by_slurm else "",
+        _memory_text(run),
     )
     return Problem(
         f"out of CPU memory: the kernel killed {who}",
-        f"{'; '.join(filter(None, told))}. This is the machine's memory, not the GPU's.",
+        f"{'; '.join(filter(None, signs))}. This is host memory, not GPU memory.",
         (
             Fix(
-                "use less CPU memory: fewer DataLoader workers (each copies what its dataset holds), no pin_memory, "
-                "fsdp_cpu_ram_efficient_loading: true for big models"
+                "Use less CPU memory: fewer DataLoader workers (each copies its dataset), no pin_memory, "
+                "fsdp_cpu_ram_efficient_loading: true for large models."
             ),
-            Fix("or get more: sbatch --mem=0 (all of the node), docker run --memory, a bigger machine"),
+            Fix("Or request more: sbatch --mem=0 (all of the node), docker run --memory, a larger node."),
         ),
         {
             "oom_kills": run.oom_kills,
@@ -103,53 +103,50 @@ def run_out_of_memory(run: Run) -> Answer:
     same_as=("log_rank_killed",),
 )
 def run_rank_killed(run: Run) -> Answer:
-    """A rank was ended by SIGKILL, and nothing says that it was for want of memory.
+    """A rank was killed by SIGKILL, and nothing shows that it ran out of memory.
 
-    Why: SIGKILL cannot be caught, so that there is no traceback. It comes from the kernel (memory), from Slurm or a
-    container's manager, from an administrator, or from somebody's kill -9.
+    Why: SIGKILL cannot be caught, so there is no traceback. It comes from the kernel (memory), Slurm, a container
+    manager, an administrator, or a user's kill -9.
 
-    Fix: Look who did it: the kernel's log, sacct for a Slurm job, the container's manager; then memory, which it is
-    most of the time.
+    Fix: Find out what sent it: check the kernel log, sacct for a Slurm job, and the container manager. Then check
+    memory, the most frequent cause.
     """
     killed = ranks_by_code(run, -9)
     if not killed:
-        return nothing_found(run, "no rank was ended by SIGKILL")
+        return ok_for_run(run, "no rank was killed by SIGKILL")
     if (run.oom_kills or 0) > 0 or run.killed or run.slurm == "OUT_OF_MEMORY":
-        return Skip("it was for want of memory: run_out_of_memory")
-    whole = run.memory_limit_bytes or run.memory_total_bytes
-    short = bool(whole and run.memory_lowest_bytes is not None and run.memory_lowest_bytes < _SHORT_SHARE * whole)
+        return Skip("it ran out of memory: run_out_of_memory")
+    total = run.memory_limit_bytes or run.memory_total_bytes
+    short = bool(total and run.memory_lowest_bytes is not None and run.memory_lowest_bytes < _SHORT_SHARE * total)
     unknown = run.oom_kills is None and run.killed is None
     if short:
-        why = f"Memory was short: {_memory(run)}, so the kernel has most likely taken it"
+        why = f"Memory was low ({_memory_text(run)}), so the kernel most likely killed it"
     elif unknown:
-        why = "Whether it was for memory cannot be told: neither a counter nor the kernel's log is readable here"
+        why = "Could not determine whether memory ran out: neither a counter nor the kernel log is readable here"
     else:
-        why = f"The kernel counted no kill for memory{f'; {_memory(run)}' if _memory(run) else ''}"
+        why = f"The kernel counted no kill for memory{f' ({_memory_text(run)})' if _memory_text(run) else ''}"
     return Problem(
         f"{rank_name(killed[0])} was killed from outside (SIGKILL), without a traceback"
         if not short
-        else f"{rank_name(killed[0])} was killed (SIGKILL) when memory was short",
-        f"{why}. SIGKILL comes from the kernel, Slurm, a container's manager or a person; the program itself is not "
-        "asked.",
+        else f"{rank_name(killed[0])} was killed (SIGKILL) when memory was low",
+        f"{why}. SIGKILL comes from the kernel, Slurm, a container manager or a user. A program cannot catch it.",
         (
-            Fix("see who ended it", ('sudo dmesg -T | grep -iE "oom|killed process"',), who="admin"),
-            Fix(
-                "in a Slurm job, ask what Slurm did", ("sacct -j $SLURM_JOB_ID -o JobID,State,ExitCode,MaxRSS,ReqMem",)
-            ),
+            Fix("Find out what killed it.", ('sudo dmesg -T | grep -iE "oom|killed process"',), who="admin"),
+            Fix("In a Slurm job, query Slurm.", ("sacct -j $SLURM_JOB_ID -o JobID,State,ExitCode,MaxRSS,ReqMem",)),
         ),
         {"exit_code": -9, "oom_kills": run.oom_kills, "lowest_free_bytes": run.memory_lowest_bytes},
         rank_subjects(killed),
     )
 
 
-def _by_signal(run: Run, codes: tuple[int, ...], what: str, *fixes: Fix) -> Answer:
-    """A rank that a signal of its own doing ended."""
-    fallen = ranks_by_code(run, *codes)
-    if not fallen:
-        return nothing_found(run, f"no rank ended by {' or '.join(signal_name(code) for code in codes)}")
-    name = signal_name(fallen[0].exit_code or 0)
-    title, evidence = f"{rank_name(fallen[0])} {what} ({name})", {"exit_code": fallen[0].exit_code}
-    return Problem(title, fix=fixes, evidence=evidence, subjects=rank_subjects(fallen))
+def _answer_for_signal(run: Run, codes: tuple[int, ...], what: str, *fixes: Fix) -> Answer:
+    """Return the answer for ranks that crashed with one of these signals."""
+    failed = ranks_by_code(run, *codes)
+    if not failed:
+        return ok_for_run(run, f"no rank was killed by {' or '.join(signal_name(code) for code in codes)}")
+    name = signal_name(failed[0].exit_code or 0)
+    title, evidence = f"{rank_name(failed[0])} {what} ({name})", {"exit_code": failed[0].exit_code}
+    return Problem(title, fix=fixes, evidence=evidence, subjects=rank_subjects(failed))
 
 
 @check(
@@ -161,23 +158,23 @@ def _by_signal(run: Run, codes: tuple[int, ...], what: str, *fixes: Fix) -> Answ
     tags=("last_line",),
 )
 def run_rank_crashed(run: Run) -> Answer:
-    """A rank touched memory that is not its own, and ended with SIGSEGV.
+    """A rank accessed invalid memory and crashed (SIGSEGV).
 
-    Why: Compiled code touched memory that is not its own: an extension built for another torch (flash-attn, apex, a
-    custom op), two copies of one library, or a bug. Python has no traceback for that.
-    More: xformers is such an extension too; or a stack is too small.
+    Why: Compiled code accessed invalid memory: an extension built for another torch (flash-attn, apex, a custom op),
+    two copies of one library, or a bug. Python prints no traceback for it.
+    More: xformers is such an extension too. Or a stack is too small.
 
-    Fix: Let Python write where each thread was, and look at the extension in the last frame.
+    Fix: Let Python print where each thread was, and check the extension in the last frame.
     """
-    return _by_signal(
+    return _answer_for_signal(
         run,
         (-11,),
         "crashed in compiled code",
         Fix(
-            "run again with PYTHONFAULTHANDLER=1: the log then shows the Python line of every thread",
+            "Run again with PYTHONFAULTHANDLER=1. The log then shows the Python line of every thread.",
             ("export PYTHONFAULTHANDLER=1",),
         ),
-        Fix("see whether packages fit this torch", ("mgpu doctor",)),
+        Fix("Check whether packages fit this torch.", ("mgpu doctor",)),
     )
 
 
@@ -191,37 +188,37 @@ def run_rank_crashed(run: Run) -> Answer:
     tags=("last_line",),
 )
 def run_rank_aborted(run: Run) -> Answer:
-    """A rank ended itself with SIGABRT.
+    """A rank aborted with SIGABRT.
 
-    Why: A C++ exception nobody caught, a failed assertion, a damaged heap, or NCCL's watchdog after a collective timed
-    out. The reason stands in the log, above the abort.
+    Why: The cause is an uncaught C++ exception, a failed assertion, a corrupted heap, or NCCL's watchdog after a
+    collective timed out. The reason is in the log, above the abort.
 
     Fix: Read the first error of this rank in the log.
     """
-    return _by_signal(
+    return _answer_for_signal(
         run,
         (-6,),
         "aborted",
-        Fix("read what it wrote last; PYTHONFAULTHANDLER=1 adds the Python line", ("export PYTHONFAULTHANDLER=1",)),
+        Fix("Read its last lines. PYTHONFAULTHANDLER=1 adds the Python line.", ("export PYTHONFAULTHANDLER=1",)),
     )
 
 
 @check(Severity.ERROR, source=_RUN, role="root", kind="kernel", same_as=("log_rank_bus_error",))
 def run_rank_bus_error(run: Run) -> Answer:
-    """A rank ended with SIGBUS: a file it had mapped into memory could not be had.
+    """A rank crashed with SIGBUS: a memory-mapped file could not be read.
 
-    Why: A mapped file could not be had: /dev/shm is full (containers give 64 MiB), or a mapped file (weights, a
-    dataset) was cut short or its disk fails.
+    Why: /dev/shm is full (containers get 64 MiB by default), or a mapped file (weights, a dataset) was truncated or its
+    disk fails.
     More: NCCL and DataLoader workers keep their buffers in /dev/shm.
 
-    Fix: Give the container more shared memory, or look at the file.
+    Fix: Give the container more shared memory, or check the file.
     """
-    return _by_signal(
+    return _answer_for_signal(
         run,
         (-7,),
-        "ended by a bus error",
-        Fix("give the container shared memory", ("docker run --shm-size=16g ...", "df -h /dev/shm")),
-        Fix("see whether /dev/shm is large enough for NCCL", ("mgpu doctor --only storage",)),
+        "crashed with a bus error",
+        Fix("Give the container more shared memory.", ("docker run --shm-size=16g ...", "df -h /dev/shm")),
+        Fix("Check whether /dev/shm is large enough for NCCL.", ("mgpu doctor --only storage",)),
     )
 
 
@@ -233,18 +230,18 @@ def run_rank_bus_error(run: Run) -> Answer:
     same_as=("log_illegal_instruction", "log_rank_floating_point_signal"),
 )
 def run_rank_illegal_instruction(run: Run) -> Answer:
-    """A rank ended with SIGILL or SIGFPE: the processor could not do what a library asked of it.
+    """A rank crashed with SIGILL or SIGFPE: a library ran an instruction that the CPU could not execute.
 
-    Why: A wheel was built for a newer processor (AVX2, AVX-512), or compiled code divided an integer by zero.
+    Why: A wheel was built for a newer CPU (AVX2, AVX-512), or compiled code divided an integer by zero.
 
-    Fix: Install a wheel that was built for this processor.
+    Fix: Install a wheel built for this CPU.
     """
-    return _by_signal(
+    return _answer_for_signal(
         run,
         (-4, -8),
-        "ended by an instruction that the processor refused",
+        "crashed on an instruction that the CPU could not execute",
         Fix(
-            "compare what the processor has with what the package wants; PYTHONFAULTHANDLER=1 names the line",
+            "Compare the CPU's features with what the package requires. PYTHONFAULTHANDLER=1 shows the Python line.",
             ("lscpu | grep -i flags", "export PYTHONFAULTHANDLER=1"),
         ),
     )
@@ -260,21 +257,21 @@ def run_rank_illegal_instruction(run: Run) -> Answer:
     tags=("job_state",),
 )
 def run_ended_by_slurm(run: Run) -> Answer:
-    """Slurm ended the job: its time was up, or it was preempted or cancelled.
+    """Slurm stopped the job: it reached its time limit, or was preempted or cancelled.
 
-    Why: Slurm sends SIGTERM to all ranks and SIGKILL a little later. What the ranks say then is a consequence.
-    More: KillWait is 30 s. The training did nothing wrong.
+    Why: Slurm sends SIGTERM to all ranks, and SIGKILL shortly after. What the ranks print then is a consequence.
+    More: KillWait is 30 s. The training script is not at fault.
 
-    Fix: Save checkpoints often enough to go on from; let Slurm warn the training before the limit (--signal=USR1@90).
+    Fix: Save checkpoints often enough to resume, and let Slurm send a signal before the limit (--signal=USR1@90).
     """
     if run.exit_code == 0 or run.slurm not in _BY_SLURM:
-        return nothing_found(run, f"Slurm says {run.slurm}" if run.slurm else "no Slurm job was ended")
+        return ok_for_run(run, f"Slurm reports {run.slurm}" if run.slurm else "Slurm stopped no job")
     return Problem(
-        f"Slurm ended the job: {_BY_SLURM[run.slurm]} ({run.slurm})",
-        fix=Fix("ask who did it, if it was not you", ("sacct -j JOBID -o JobID,State,User,End",))
+        f"Slurm stopped the job: {_BY_SLURM[run.slurm]} ({run.slurm})",
+        fix=Fix("If you did not cancel it, find out who did.", ("sacct -j JOBID -o JobID,State,User,End",))
         if run.slurm == "CANCELLED"
         else Fix(
-            "ask for more time, and let Slurm warn the training so that it can save",
+            "Request more time, and let Slurm send a signal before the limit, so that the script can save.",
             ("sbatch --time=24:00:00 --signal=USR1@90 --requeue ...",),
         ),
         evidence={"slurm": run.slurm},
@@ -290,24 +287,22 @@ def run_ended_by_slurm(run: Run) -> Answer:
     effect_of="stop",
 )
 def run_rank_terminated(run: Run) -> Answer:
-    """Ranks were ended by SIGTERM, SIGHUP or SIGINT that did not come through mgpu.
+    """Ranks were stopped by SIGTERM, SIGHUP or SIGINT that mgpu did not send.
 
-    Why: Slurm (time limit, preemption), a container's manager or another process sent it. The training did nothing
-    wrong.
-    More: systemd and another user's kill do it too. When one rank has failed before, its launcher ends the others in
-    this way; that does not count here.
+    Why: Slurm (time limit, preemption), a container manager or another process sent it. The training script is not at
+    fault.
+    More: systemd and another user's kill do so too. When one rank fails, its launcher stops the others this way. That
+    does not count here.
 
-    Fix: Ask Slurm (sacct), or whoever runs the machine.
+    Fix: Check Slurm (sacct), or contact the administrator.
     """
-    fallen = fallen_ranks(run)
-    if not fallen or any(rank.exit_code not in STOP_SIGNALS for rank in fallen):
-        return nothing_found(run, "no rank was ended from outside by SIGTERM")
-    name = signal_name(fallen[0].exit_code or 0)
+    failed = failed_ranks(run)
+    if not failed or any(rank.exit_code not in STOP_SIGNALS for rank in failed):
+        return ok_for_run(run, "no rank was stopped from outside by SIGTERM")
+    name = signal_name(failed[0].exit_code or 0)
     return Problem(
-        f"{rank_name(fallen[0])} was asked to end by {name}, and not through mgpu",
-        fix=Fix(
-            "ask Slurm, if this is a job of its", ("sacct -j $SLURM_JOB_ID -o JobID,State,ExitCode,Elapsed,Timelimit",)
-        ),
+        f"{rank_name(failed[0])} was stopped by {name}, which mgpu did not send",
+        fix=Fix("In a Slurm job, query Slurm.", ("sacct -j $SLURM_JOB_ID -o JobID,State,ExitCode,Elapsed,Timelimit",)),
         evidence={"signal": name},
-        subjects=rank_subjects(fallen),
+        subjects=rank_subjects(failed),
     )

@@ -1,4 +1,4 @@
-"""On what kind of file system does a folder lie, is it full, and what is it called?"""
+"""Which kind of file system is a folder on, is it full, and what is its name in messages?"""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mgpu.text import counted
 
 from .._wording import gib
 
-# Below this a disk counts as full: gpud's limit for the root disk (components/disk/component.go, 500 MB).
+# A disk with less free space counts as full: gpud's limit for the root disk (components/disk/component.go, 500 MB).
 _FULL_BYTES = 500_000_000
 # A sharded checkpoint and its logs are hundreds of files.
 _FULL_INODES = 1000
 
-# Types as in /proc/self/mountinfo. Files on these live on a server and are shared by nodes.
+# Types as in /proc/self/mountinfo. Files on these are on a server and shared by nodes.
 # fmt: off
 NETWORK = frozenset({
     "nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "fuse.ceph", "fuse.ceph-fuse", "glusterfs",
@@ -33,15 +33,15 @@ OBJECT_STORES = frozenset({
 MEMORY = frozenset({"tmpfs", "ramfs"})
 
 
-def called(folder: Folder) -> str:
-    """A folder as a title names it."""
+def folder_name(folder: Folder) -> str:
+    """Return the name of a folder in titles: "the current folder", or its path."""
     return {"current": "the current folder", "temporary": "the temporary folder", "home": "the home folder"}.get(
         folder.role, folder.path
     )
 
 
-def why_full(folder: Folder) -> str | None:
-    """Why nothing more fits."""
+def full_reason(folder: Folder) -> str | None:
+    """Return what has run out ("0.2 GB free", "12 free inodes"); None if the disk is not full."""
     if folder.free_bytes is not None and folder.free_bytes < _FULL_BYTES:
         return f"{gib(folder.free_bytes)} free"
     if folder.free_inodes is not None and folder.free_inodes < _FULL_INODES:
@@ -50,8 +50,8 @@ def why_full(folder: Folder) -> str | None:
 
 
 def evidence_of(folder: Folder) -> Evidence:
-    """What is known of a folder."""
-    found = {
+    """Return the known facts of a folder as evidence."""
+    facts = {
         "path": folder.path,
         "filesystem": folder.filesystem,
         "mount": folder.mount,
@@ -59,9 +59,9 @@ def evidence_of(folder: Folder) -> Evidence:
         "free_inodes": folder.free_inodes,
         "error": folder.error,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def paths_of(folders: Iterable[Folder]) -> tuple[str, ...]:
-    """Folders as subjects of a problem, each once."""
+    """Return the paths of folders as subjects of a problem, without duplicates."""
     return tuple(dict.fromkeys(folder.path for folder in folders))

@@ -10,11 +10,11 @@ from mgpu.snapshot import Folder, Storage
 from mgpu.text import counted, listed
 
 from .._wording import gib
-from ._folders import NETWORK, OBJECT_STORES, evidence_of, paths_of, why_full
+from ._folders import NETWORK, OBJECT_STORES, evidence_of, full_reason, paths_of
 
 _HF_CACHE = "https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables"
 
-# The variable that moves each cache.
+# The environment variable that sets the folder of each cache.
 _VARIABLES = {
     "hf_cache": "HF_HOME",
     "torch_cache": "TORCH_HOME",
@@ -23,18 +23,18 @@ _VARIABLES = {
     "extensions": "TORCH_EXTENSIONS_DIR",
 }
 _COMPILED = ("triton_cache", "inductor_cache", "extensions")
-# What huggingface_hub takes for yes (constants.py, ENV_VARS_TRUE_VALUES).
+# Values that huggingface_hub reads as true (constants.py, ENV_VARS_TRUE_VALUES).
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 
 
-def _move(folders: Iterable[Folder]) -> tuple[str, ...]:
-    """Commands that put these caches on the disk of this machine."""
+def _move_commands(folders: Iterable[Folder]) -> tuple[str, ...]:
+    """Return the commands that move these caches to a local disk."""
     names = dict.fromkeys(_VARIABLES[folder.role] for folder in folders if folder.role in _VARIABLES)
     return tuple(shell("export {:name}=/tmp/$USER/{:name}", name, name.lower().removesuffix("_dir")) for name in names)
 
 
-def _used(folder: Folder | None, env: Mapping[str, str]) -> bool:
-    """Whether something is there already, or a variable says that it will be."""
+def _is_used(folder: Folder | None, env: Mapping[str, str]) -> bool:
+    """Whether the cache exists, or its variable is set."""
     return folder is not None and bool(folder.exists or _VARIABLES[folder.role] in env)
 
 
@@ -42,60 +42,61 @@ def _used(folder: Folder | None, env: Mapping[str, str]) -> bool:
 def compile_cache_on_network(storage: Storage, env: Mapping[str, str]) -> Answer:
     """A cache of compiled kernels is on a file server.
 
-    Why: all ranks of all nodes lock, rename and load compiled kernels in one place on a server.
-    More: Triton, torch.compile and DeepSpeed's extensions lock, rename and load shared objects there, every rank of
-    every node in the same files: "Stale file handle", FileNotFoundError, "Device or resource busy", or a hang.
+    Why: All ranks of all nodes lock, rename and load compiled kernels in one place on a server.
+    More: Triton, torch.compile and DeepSpeed's extensions lock, rename and load shared objects there. Every rank of
+    every node uses the same files, which causes "Stale file handle", FileNotFoundError, "Device or resource busy", or a
+    hang.
 
-    Fix: move them to a disk of this machine.
+    Fix: Move the caches to a local disk of the node.
     """
     folders = [folder for role in _COMPILED if (folder := storage.role(role))]
     known = [folder for folder in folders if folder.filesystem]
-    bad = [f for f in known if _used(f, env) and f.filesystem in NETWORK | OBJECT_STORES]
+    bad = [f for f in known if _is_used(f, env) and f.filesystem in NETWORK | OBJECT_STORES]
     if bad:
         return Problem(
             f"{listed(paths_of(bad))} on {bad[0].filesystem}: compiled kernels on a file server",
-            fix=Fix(commands=_move(bad)),
+            fix=Fix(commands=_move_commands(bad)),
             evidence={folder.role: f"{folder.path} ({folder.filesystem})" for folder in bad},
             subjects=paths_of(bad),
         )
     if not known:
-        return Skip("the file systems of the compile caches are not known")
+        return Skip("the file systems of the compile caches are unknown")
     unknown = len(folders) - len(known)
     return Ok(
         f"{counted(len(known), 'compile cache')} on {listed(dict.fromkeys(str(f.filesystem) for f in known))}"
-        + (f", {unknown} not known" if unknown else "")
-        + (", none in use yet" if not any(_used(f, env) for f in known) else "")
+        + (f", {unknown} unknown" if unknown else "")
+        + (", none in use yet" if not any(_is_used(f, env) for f in known) else "")
     )
 
 
 @check(Severity.WARNING, source=_HF_CACHE, because_of=("folder_does_not_answer",))
 def cache_not_writable(storage: Storage, env: Mapping[str, str]) -> Answer:
-    """A cache folder cannot be written.
+    """A cache folder is not writable.
 
-    Why: a rank that fills this cache raises PermissionError.
-    More: The Hugging Face hub, torch.hub, Triton and torch.compile write there without asking. A rank that cannot
+    Why: A rank that writes to this cache raises PermissionError.
+    More: The Hugging Face hub, torch.hub, Triton and torch.compile write there automatically. A rank that cannot write
     raises PermissionError in from_pretrained, or at its first compiled kernel.
 
-    Fix: use folders of yours.
+    Fix: Use folders you own.
     """
     folders = [folder for role in _VARIABLES if (folder := storage.role(role))]
     known = [folder for folder in folders if folder.writable is not None]
-    shut = [folder for folder in known if not folder.writable]
-    offline = _offline(env)
-    shut = [folder for folder in shut if not (offline and folder.role == "hf_cache")]  # reading is enough then
-    if shut:
-        first = shut[0]
-        why = "read-only" if first.read_only else "not yours" if first.exists else "cannot be made"
+    unwritable = [folder for folder in known if not folder.writable]
+    offline = _is_offline(env)
+    unwritable = [f for f in unwritable if not (offline and f.role == "hf_cache")]  # offline, it is only read
+    if unwritable:
+        first = unwritable[0]
+        why = "read-only" if first.read_only else "not yours" if first.exists else "cannot be created"
         return Problem(
-            f"{listed(paths_of(shut)[:3])} cannot be written ({why})",
-            fix=Fix(commands=_move(shut)),
-            evidence={folder.role: folder.path for folder in shut},
-            subjects=paths_of(shut),
+            f"{listed(paths_of(unwritable)[:3])} not writable ({why})",
+            fix=Fix(commands=_move_commands(unwritable)),
+            evidence={folder.role: folder.path for folder in unwritable},
+            subjects=paths_of(unwritable),
         )
-    return Ok(f"{counted(len(known), 'cache folder')} can be written") if known else Skip("no cache folder answered")
+    return Ok(f"{counted(len(known), 'writable cache folder')}") if known else Skip("no cache folder responded")
 
 
-def _offline(env: Mapping[str, str]) -> bool:
+def _is_offline(env: Mapping[str, str]) -> bool:
     return env.get("HF_HUB_OFFLINE", "").upper() in _TRUE
 
 
@@ -103,23 +104,23 @@ def _offline(env: Mapping[str, str]) -> bool:
 def hf_cache_full(storage: Storage, env: Mapping[str, str]) -> Answer:
     """The disk of the Hugging Face cache is full.
 
-    Why: a model that is not there yet does not fit; the download ends with No space left on device.
-    More: Models and data sets are downloaded there first. from_pretrained stops with "No space left on device", or
-    leaves a truncated file that the next run takes for the model.
+    Why: A new model does not fit. The download fails with No space left on device.
+    More: Models and datasets are downloaded to this cache first. from_pretrained stops with "No space left on device",
+    or leaves a truncated file that the next run loads as the model.
 
-    Fix: remove what is not used any more.
+    Fix: Remove unused models.
     """
     folder = storage.role("hf_cache")
     if folder is None or folder.free_bytes is None:
-        return Skip("the disk of the Hugging Face cache tells no free space")
-    if _offline(env):
+        return Skip("the free space for the Hugging Face cache is unknown")
+    if _is_offline(env):
         return Skip("HF_HUB_OFFLINE is set: nothing will be downloaded")
-    full = why_full(folder)
+    full = full_reason(folder)
     if not full:
         return Ok(f"{gib(folder.free_bytes)} free for models in {folder.path}")
     return Problem(
         f"the disk of the Hugging Face cache is full: {full}",
-        fix=(Fix(commands=("hf cache rm --help",)), Fix("Or move it.", _move([folder]))),
+        fix=(Fix(commands=("hf cache rm --help",)), Fix("Or move it.", _move_commands([folder]))),
         evidence=evidence_of(folder),
         subjects=(folder.path,),
     )
@@ -127,24 +128,24 @@ def hf_cache_full(storage: Storage, env: Mapping[str, str]) -> Answer:
 
 @check(Severity.WARNING, source=_HF_CACHE)
 def hf_cache_empty_offline(storage: Storage, env: Mapping[str, str]) -> Answer:
-    """The Hugging Face hub is switched off, and its cache here is empty.
+    """The Hugging Face hub is offline, and its cache here is empty.
 
-    Why: a model named by its id cannot be had: LocalEntryNotFoundError in every rank.
-    More: HF_HUB_OFFLINE forbids downloads, so every model named by its id must be in the cache of this very machine:
-    from_pretrained raises LocalEntryNotFoundError in all ranks.
+    Why: Loading a model by its id raises LocalEntryNotFoundError in every rank.
+    More: HF_HUB_OFFLINE forbids downloads, so every model loaded by its id must be in the cache of this node.
+    Otherwise from_pretrained raises LocalEntryNotFoundError in all ranks.
 
-    Fix: fill the cache first, or point HF_HOME to one that is filled.
-    More: Download once where there is a network, into the folder HF_HOME names here.
+    Fix: Fill the cache first, or set HF_HOME to a filled one.
+    More: Download once on a node with internet access, to the folder in HF_HOME here.
     """
-    if not _offline(env):
+    if not _is_offline(env):
         return Skip("HF_HUB_OFFLINE is not set")
     folder, models = storage.role("hf_cache"), storage.hf_cache_models
     if folder is None or models is None:
         return Skip("the Hugging Face cache could not be read")
     if models:
-        return Ok(f"{counted(models, 'model or data set', 'models and data sets')} in {folder.path}")
+        return Ok(f"{counted(models, 'model or dataset', 'models and datasets')} in {folder.path}")
     return Problem(
-        f"HF_HUB_OFFLINE is set, and {folder.path} holds no model",
+        f"HF_HUB_OFFLINE is set, but {folder.path} contains no model",
         fix=Fix(commands=("HF_HUB_OFFLINE=0 hf download ORG/MODEL",)),
         evidence={"HF_HUB_OFFLINE": env.get("HF_HUB_OFFLINE"), "path": folder.path, "HF_HOME": env.get("HF_HOME")},
         subjects=(folder.path,),
@@ -155,22 +156,23 @@ def hf_cache_empty_offline(storage: Storage, env: Mapping[str, str]) -> Answer:
 def hf_cache_on_network(storage: Storage, env: Mapping[str, str]) -> Answer:
     """The Hugging Face cache is on a file server.
 
-    Why: locks may not hold there: ranks of one launch then write the same files at the same time.
-    More: On Lustre, GPFS and many NFS mounts a lock is granted to everybody, so ranks that download the same model at
-    the same time write the same files: truncated blobs, ".incomplete" and ".lock" errors, "Unrecognized model".
+    Why: Locks may not work there. Ranks of one launch then write the same files at the same time.
+    More: On Lustre, GPFS and many NFS mounts a lock is granted to every process. Ranks that download the same model at
+    the same time write the same files, which causes truncated blobs, ".incomplete" and ".lock" errors, and
+    "Unrecognized model".
 
-    Fix: download once, before the launch.
+    Fix: Download once, before the launch.
     More: Or load under main_process_first().
     """
     folder = storage.role("hf_cache")
     if folder is None or folder.filesystem is None:
-        return Skip("the file system of the Hugging Face cache is not known")
+        return Skip("the file system of the Hugging Face cache is unknown")
     if folder.filesystem not in NETWORK | OBJECT_STORES:
         return Ok(f"{folder.path} is on {folder.filesystem}")
-    if _offline(env):
+    if _is_offline(env):
         return Ok(f"{folder.path} is on {folder.filesystem}, and HF_HUB_OFFLINE forbids downloads")
     return Problem(
-        f"the Hugging Face cache is on {folder.filesystem}: ranks that download at once may spoil it",
+        f"the Hugging Face cache is on {folder.filesystem}: parallel downloads by several ranks can corrupt it",
         fix=Fix(commands=("hf download ORG/MODEL", "export HF_HUB_OFFLINE=1")),
         evidence=evidence_of(folder),
         subjects=(folder.path,),

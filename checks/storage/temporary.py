@@ -7,7 +7,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Storage
 
 from .._wording import gib
-from ._folders import MEMORY, NETWORK, OBJECT_STORES, evidence_of, why_full
+from ._folders import MEMORY, NETWORK, OBJECT_STORES, evidence_of, full_reason
 
 
 @check(
@@ -16,24 +16,24 @@ from ._folders import MEMORY, NETWORK, OBJECT_STORES, evidence_of, why_full
     because_of=("output_folder_full",),
 )
 def temporary_folder_unusable(storage: Storage) -> Answer:
-    """The folder for temporary files is missing, full, or cannot be written.
+    """The folder for temporary files is missing, full, or not writable.
 
-    Why: compilers, caches and sockets of loader workers go there, and fail.
+    Why: Compilers, caches and sockets of loader workers use it, and fail.
     More: They fail with "No usable temporary directory" or "No space left on device", some of them only later in the
-    run. A job's own TMPDIR is often gone in a shell that outlived the job.
+    run. A job's own TMPDIR often no longer exists in a shell that outlived the job.
 
-    Fix: use another one.
+    Fix: Use another folder.
     """
     folder = storage.role("temporary")
     if folder is None or folder.exists is None:
-        return Skip("the temporary folder did not answer")
+        return Skip("the temporary folder did not respond")
     if folder.exists and folder.writable is None and folder.free_bytes is None:
-        return Skip("the temporary folder tells nothing of itself")
-    full = why_full(folder)
+        return Skip("the state of the temporary folder is unknown")
+    full = full_reason(folder)
     what = (
         "does not exist"
         if not folder.exists
-        else "cannot be written"
+        else "is not writable"
         if folder.writable is False
         else f"is full: {full}"
         if full
@@ -54,15 +54,15 @@ def temporary_folder_unusable(storage: Storage) -> Answer:
 def temporary_folder_on_network(storage: Storage) -> Answer:
     """The folder for temporary files is on a file server.
 
-    Why: temporary files of all nodes lie on one server.
-    More: It holds sockets, locks and compile caches, of all nodes in one place: they are slow there, collide between
-    nodes, and "Stale file handle" or ".nfs... busy" end a worker.
+    Why: The temporary files of all nodes are on one server.
+    More: Sockets, locks and compile caches of all nodes are then in one place. They are slow there and collide between
+    nodes, and workers fail with "Stale file handle" or ".nfs... busy".
 
-    Fix: use a disk of this machine.
+    Fix: Use a local disk of the node.
     """
     folder = storage.role("temporary")
     if folder is None or folder.filesystem is None:
-        return Skip("the file system of the temporary folder is not known")
+        return Skip("the file system of the temporary folder is unknown")
     if folder.filesystem not in NETWORK | OBJECT_STORES:
         return Ok(f"{folder.path} is on {folder.filesystem}")
     return Problem(
@@ -75,18 +75,18 @@ def temporary_folder_on_network(storage: Storage) -> Answer:
 
 @check(Severity.INFO, source="https://docs.kernel.org/filesystems/tmpfs.html")
 def temporary_folder_in_memory(storage: Storage) -> Answer:
-    """The folder for temporary files is held in memory.
+    """The folder for temporary files is in memory.
 
-    Why: its files take memory that the ranks may need.
-    More: Every file in it takes memory from the ranks, and counts against the limit of the job or container; a large
-    one ends in the OOM killer.
+    Why: Its files use memory that the ranks may need.
+    More: Every file in it takes memory from the ranks, and counts toward the limit of the job or container. A large
+    file can trigger the OOM killer.
 
-    Fix: point it to a disk for large files.
-    More: Nothing for small files.
+    Fix: For large files, use a folder on a disk.
+    More: Small files need no change.
     """
     folder = storage.role("temporary")
     if folder is None or folder.filesystem is None:
-        return Skip("the file system of the temporary folder is not known")
+        return Skip("the file system of the temporary folder is unknown")
     if folder.filesystem not in MEMORY:
         return Ok(f"{folder.path} is on {folder.filesystem}")
     return Problem(

@@ -58,8 +58,8 @@ CASES = (
         libraries=libraries(wheels={"nvidia-cudnn-cu12": "9.10.2.21", "nvidia-cudnn-cu13": "9.13.0.50"})),
     warns("cuda_wheels_overwrite_each_other", "nvidia-nvshmem-cu11 1 and nvidia-nvshmem-cu12 2", "pip uninstall",
         libraries=libraries(wheels={"nvidia-nvshmem-cu12": "2", "nvidia-nvshmem-cu11": "1"})),
-    well("cuda_wheels_overwrite_each_other", "2 NVIDIA wheels, none twice"),
-    well("cuda_wheels_overwrite_each_other", "none twice",  # folders of their own
+    well("cuda_wheels_overwrite_each_other", "2 NVIDIA wheels, no duplicates"),
+    well("cuda_wheels_overwrite_each_other", "no duplicates",  # folders of their own
         libraries=libraries(wheels={"nvidia-cublas": "13.1.0.3", "nvidia-cublas-cu12": "12.8.4.1"})),
     skips("cuda_wheels_overwrite_each_other", "no NVIDIA wheel", libraries=libraries(wheels={})),
     # cuda_families_mixed
@@ -71,22 +71,22 @@ CASES = (
     skips("cuda_families_mixed", "torch has no CUDA", pytorch=CPU),
     skips("cuda_families_mixed", "no NVIDIA wheel", libraries=libraries(wheels={})),
     # cuda_wheels_not_as_required
-    warns("cuda_wheels_not_as_required", "nvidia-cudnn-cu13 9.12.0.1 (torch asks ==9.13.0.50)",
+    warns("cuda_wheels_not_as_required", "nvidia-cudnn-cu13 9.12.0.1 (torch requires ==9.13.0.50)",
         "pip install --no-deps nvidia-cudnn-cu13==9.13.0.50",
         libraries=libraries(wheels={"nvidia-nccl-cu13": "2.29.7", "nvidia-cudnn-cu13": "9.12.0.1"})),
     warns("cuda_wheels_not_as_required", "nvidia-cudnn-cu13 missing", "nvidia-cudnn-cu13==9.13.0.50",
         libraries=libraries(wheels={"nvidia-nccl-cu13": "2.29.7"})),
     warns("cuda_wheels_not_as_required", "nvidia-cudnn-cu13 10.0", "pip install",  # the next major is another library
         libraries=libraries(wheels={"nvidia-cudnn-cu13": "10.0.0.1"})),
-    warns("cuda_wheels_not_as_required", "nvidia-nvjitlink 13.0.39 (torch asks ==13.0.88.*)",
+    warns("cuda_wheels_not_as_required", "nvidia-nvjitlink 13.0.39 (torch requires ==13.0.88.*)",
         "'nvidia-nvjitlink==13.0.88.*'", libraries=libraries(
             wheels={"cuda-toolkit": "13.0.2", "nvidia-nvjitlink": "13.0.39"}, requires=TOOLKIT)),
-    well("cuda_wheels_not_as_required", "1 as torch asks"),
-    well("cuda_wheels_not_as_required", "1 as torch asks, 1 of them newer",
+    well("cuda_wheels_not_as_required", "1 as torch requires"),
+    well("cuda_wheels_not_as_required", "1 as torch requires, 1 of them newer",
         libraries=libraries(wheels={"nvidia-cudnn-cu13": "9.14.0.64"})),
-    well("cuda_wheels_not_as_required", "2 as torch asks", libraries=libraries(
+    well("cuda_wheels_not_as_required", "2 as torch requires", libraries=libraries(
         wheels={"cuda-toolkit": "13.0.2", "nvidia-nvjitlink": "13.0.88"}, requires=TOOLKIT)),
-    skips("cuda_wheels_not_as_required", "torch asks for no NVIDIA wheel", libraries=libraries(requires={})),
+    skips("cuda_wheels_not_as_required", "torch requires no NVIDIA wheel", libraries=libraries(requires={})),
     skips("cuda_wheels_not_as_required", "torch has no CUDA", pytorch=CPU),
     # bitsandbytes_lacks_cuda
     warns("bitsandbytes_lacks_cuda", "bitsandbytes 0.45.5 has libraries for CUDA 11.8, 12.4; torch is built for 13.0",
@@ -102,8 +102,8 @@ CASES = (
         packages={"bitsandbytes": "0.49.0"}, libraries=libraries(*bitsandbytes("12.8", "13.0"))),
     skips("bitsandbytes_lacks_cuda", "not installed"),
     skips("bitsandbytes_lacks_cuda", "torch has no CUDA", packages={"bitsandbytes": "0.49.0"}, pytorch=CPU),
-    skips("bitsandbytes_lacks_cuda", "is not known", packages={"bitsandbytes": "0.49.0"}),
-    skips("bitsandbytes_lacks_cuda", "BNB_CUDA_VERSION=124 chooses",
+    skips("bitsandbytes_lacks_cuda", "unknown", packages={"bitsandbytes": "0.49.0"}),
+    skips("bitsandbytes_lacks_cuda", "BNB_CUDA_VERSION=124 selects",
         packages={"bitsandbytes": "0.45.5"}, env={"BNB_CUDA_VERSION": "124"}),
     # library_path_shadows_wheels
     warns("library_path_shadows_wheels",
@@ -129,8 +129,8 @@ CASES = (
         libraries=libraries(NO_LIBCUDA), driver=driver(cuda_version=None)),
     well("libcuda_missing", "libcuda from /usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06"),
     skips("libcuda_missing", "NVML found libcuda", libraries=libraries(NO_LIBCUDA)),
-    skips("libcuda_missing", "was not looked for", libraries=libraries(found=())),
-    skips("libcuda_missing", "no NVIDIA driver answers", libraries=libraries(NO_LIBCUDA), driver=no_driver()),
+    skips("libcuda_missing", "was not tried", libraries=libraries(found=())),
+    skips("libcuda_missing", "no NVIDIA driver responds", libraries=libraries(NO_LIBCUDA), driver=no_driver()),
     skips("libcuda_missing", "no GPU here", libraries=libraries(NO_LIBCUDA), gpus=()),
     # libcuda_is_stub
     fails("libcuda_is_stub", "cuda/lib64/stubs/libcuda.so is a stub", "grep stubs", libraries=libraries(STUB)),
@@ -138,21 +138,21 @@ CASES = (
         libraries=libraries(Library("nvidia-ml", "/x/stubs/libnvidia-ml.so", "stub", None, True))),
     well("libcuda_is_stub", "libcuda.so.580.65.06: no stub"),
     skips("libcuda_is_stub", "neither libcuda nor libnvidia-ml can be loaded", libraries=libraries(NO_LIBCUDA)),
-    skips("libcuda_is_stub", "were not looked for", libraries=libraries(found=())),
+    skips("libcuda_is_stub", "them was not tried", libraries=libraries(found=())),
     # libcuda_not_the_drivers
     fails("libcuda_not_the_drivers", "libcuda is 550.54.14, the driver 580.65.06", "ldconfig -p",
         libraries=libraries(Library("cuda", "/usr/lib/libcuda.so.550.54.14", "system", "550.54.14", True))),
-    fails("libcuda_not_the_drivers", "cuda-compat 550.54.15 is found before the newer driver 580.65.06",
-        "Take /usr/local/cuda-12.4/compat out", libraries=libraries(OLD_COMPAT)),
-    fails("libcuda_not_the_drivers", "cuda-compat 550.54.15 is found before", "LD_LIBRARY_PATH",  # equal: no compat
+    fails("libcuda_not_the_drivers", "cuda-compat 550.54.15 is used with the newer driver 580.65.06",
+        "Remove /usr/local/cuda-12.4/compat from", libraries=libraries(OLD_COMPAT)),
+    fails("libcuda_not_the_drivers", "cuda-compat 550.54.15 is used with", "LD_LIBRARY_PATH",  # equal: no compat
         libraries=libraries(OLD_COMPAT), driver=driver(version="550.54.15")),
     well("libcuda_not_the_drivers", "cuda-compat 590.44.01 over driver 580.65.06", libraries=libraries(COMPAT)),
     well("libcuda_not_the_drivers", "libcuda and driver are 580.65.06"),
-    skips("libcuda_not_the_drivers", "does not tell its version",
+    skips("libcuda_not_the_drivers", "does not report its version",
         libraries=libraries(Library("cuda", "/usr/lib/wsl/lib/libcuda.so.1.1", "system", "1.1", True))),
-    skips("libcuda_not_the_drivers", "does not tell its version", libraries=libraries(STUB)),
+    skips("libcuda_not_the_drivers", "does not report its version", libraries=libraries(STUB)),
     skips("libcuda_not_the_drivers", "cannot be loaded", libraries=libraries(NO_LIBCUDA)),
-    skips("libcuda_not_the_drivers", "version is not known", driver=driver(version=None)),
+    skips("libcuda_not_the_drivers", "version is unknown", driver=driver(version=None)),
     # cuda_compat_active, cuda_compat_on_geforce
     informs("cuda_compat_active", "cuda-compat 590.44.01 over driver 580.65.06", "NCCL_CUMEM_HOST_ENABLE=0",
         libraries=libraries(COMPAT)),
@@ -169,10 +169,10 @@ CASES = (
         libraries=libraries(Library("libhook.so", "/opt/monitor/libhook.so", "preload", None, True))),
     informs("preload_hooks_ranks", "/gone/libtcmalloc.so.4 (does not exist)", "cat /etc/ld.so.preload",
         libraries=libraries(Library("libtcmalloc.so.4", "/gone/libtcmalloc.so.4", "preload", None, False))),
-    well("preload_hooks_ranks", "2 preloaded, all of the usual kind", libraries=libraries(
+    well("preload_hooks_ranks", "2 preloaded, all of them common", libraries=libraries(
         Library("libjemalloc.so.2", "libjemalloc.so.2", "preload"),
         Library("libtcmalloc_minimal.so.4", "/usr/lib/libtcmalloc_minimal.so.4", "preload", None, True))),
-    well("preload_hooks_ranks", "nothing is preloaded"),
+    well("preload_hooks_ranks", "no library is preloaded"),
     # nvcc_of_another_cuda
     informs("nvcc_of_another_cuda", "nvcc is 12.8, torch is built for CUDA 13.0", "CUDA_HOME=/usr/local/cuda-13.0",
         libraries=libraries(nvcc="12.8")),
@@ -180,12 +180,12 @@ CASES = (
     skips("nvcc_of_another_cuda", "there is no nvcc", libraries=libraries(nvcc=None, nvcc_path=None)),
     skips("nvcc_of_another_cuda", "torch has no CUDA", pytorch=CPU),
     # nvcc_newer_than_driver
-    informs("nvcc_newer_than_driver", "nvcc is 13.1, the driver serves CUDA up to 13.0", "cuda-13.0",
+    informs("nvcc_newer_than_driver", "nvcc is 13.1, the driver supports CUDA up to 13.0", "cuda-13.0",
         libraries=libraries(nvcc="13.1")),
-    well("nvcc_newer_than_driver", "nvcc 13.0, the driver serves CUDA 13.0"),
+    well("nvcc_newer_than_driver", "nvcc 13.0, the driver supports CUDA 13.0"),
     well("nvcc_newer_than_driver", "nvcc 9.2", libraries=libraries(nvcc="9.2")),
     skips("nvcc_newer_than_driver", "there is no nvcc", libraries=libraries(nvcc=None)),
-    skips("nvcc_newer_than_driver", "is not known", driver=driver(cuda_version=None)),
+    skips("nvcc_newer_than_driver", "is unknown", driver=driver(cuda_version=None)),
     # deepspeed_cannot_compile
     warns("deepspeed_cannot_compile", "deepspeed 0.18.9 without nvcc", "export CUDA_HOME=/usr/local/cuda-13.0",
         packages=DEEPSPEED, libraries=libraries(nvcc=None, nvcc_path=None, cuda_home=None)),
@@ -209,19 +209,19 @@ CASES = (
         packages={"deepspeed": "0.17.2"}, libraries=libraries(nvcc="12.9"), pytorch=CU12),
     well("deepspeed_refuses_nvcc", "accepts nvcc 11.6",
         packages=DEEPSPEED, libraries=libraries(nvcc="11.6"), pytorch=pytorch(cuda="11.8")),
-    well("deepspeed_refuses_nvcc", "let through by DS_SKIP_CUDA_CHECK=1",
+    well("deepspeed_refuses_nvcc", "allowed by DS_SKIP_CUDA_CHECK=1",
         packages=DEEPSPEED, libraries=libraries(nvcc="13.1"), env={"DS_SKIP_CUDA_CHECK": "1"}),
     well("deepspeed_refuses_nvcc", "nvcc and torch are both for CUDA 13.0", packages=DEEPSPEED),
     skips("deepspeed_refuses_nvcc", "not installed"),
     skips("deepspeed_refuses_nvcc", "there is no nvcc", packages=DEEPSPEED, libraries=libraries(nvcc=None)),
     skips("deepspeed_refuses_nvcc", "torch has no CUDA", packages=DEEPSPEED, pytorch=CPU),
     # compiler_missing_for_dynamo
-    warns("compiler_missing_for_dynamo", "dynamo_backend: INDUCTOR, and no C compiler", "apt-get install -y gcc",
+    warns("compiler_missing_for_dynamo", "dynamo_backend: INDUCTOR, but no C compiler", "apt-get install -y gcc",
         config=INDUCTOR, libraries=libraries(c_compiler=None)),
     warns("compiler_missing_for_dynamo", "no C compiler", "gcc",  # the key as old files have it
         config=config("distributed_type: MULTI_GPU\ndynamo_backend: inductor\n"), libraries=libraries(c_compiler=None)),
     well("compiler_missing_for_dynamo", "a C compiler, version 13", config=INDUCTOR),
-    skips("compiler_missing_for_dynamo", "does not ask for Inductor", libraries=libraries(c_compiler=None)),
+    skips("compiler_missing_for_dynamo", "does not use Inductor", libraries=libraries(c_compiler=None)),
 )  # fmt: skip
 
 

@@ -114,7 +114,7 @@ def test_the_problem_tells_the_line_the_rank_and_the_groups() -> None:
             "process is utilizing it.",
         ),
     )
-    assert found.title == "the port 29512 of the main machine is taken"
+    assert found.title == "port 29512 of the main node is already in use"
     assert found.place is not None and (Path(found.place.file).name, found.place.line) == ("run.log", 2)
     assert found.evidence["rank"] == 3 and "29512" in str(found.evidence["line"])
     assert any("sport = :29512" in command for fix in found.fixes for command in fix.commands)

@@ -31,53 +31,54 @@ def stalled(*at: int | None, operation: str = "ALLREDUCE") -> Any:
 BROKEN: dict[str, Any] = {"type": "torch.distributed.DistBackendError", "message": "NCCL error in: NCCLUtils.hpp:268"}
 
 CASES = (
-    fails("log_exception", "train.py:41 in main raised ValueError on all 4 ranks: bad batch", "go to that line",
+    fails("log_exception", "train.py:41 in main raised ValueError on all 4 ranks: bad batch", "Go to that line",
         log=with_(raised(0, 1, 2, 3))),
-    fails("log_exception", "raised ValueError on rank 2: bad batch", "the batch this rank had", log=with_(raised(2))),
-    fails("log_exception", "raised ValueError on ranks 1 and 2", "go to that line", log=with_(raised(1, 2))),
-    fails("log_exception", "raised ValueError on rank 1", "go to that line",
+    fails("log_exception", "raised ValueError on rank 2: bad batch", "inspect this rank's batch", log=with_(raised(2))),
+    fails("log_exception", "raised ValueError on ranks 1 and 2", "Go to that line", log=with_(raised(1, 2))),
+    fails("log_exception", "raised ValueError on rank 1", "Go to that line",
         log=with_(raised(), fallen=(Fallen(0, -15, False), Fallen(1, 1, True)))),
-    well("log_exception", "no exception of another kind", log=with_(raised(1, caught=True))),
-    fails("log_loader_broke_off", "raised ConnectionResetError on rank 1", "see whether the kernel killed it",
+    well("log_exception", "no other exception", log=with_(raised(1, caught=True))),
+    fails("log_loader_broke_off", "raised ConnectionResetError on rank 1", "Check whether the kernel killed it.",
         log=with_(raised(1, type="ConnectionResetError", loader=True))),
     well("log_loader_broke_off", "no rank lost", log=with_(raised(1, type="ConnectionResetError"))),
-    well("log_exception", "no exception", log=with_(raised(1, type="ConnectionResetError", loader=True))),
-    well("log_communication_broke", "no broken", log=with_(raised(1, type="ConnectionResetError", loader=True))),
+    well("log_exception", "no other exception", log=with_(raised(1, type="ConnectionResetError", loader=True))),
+    well("log_communication_broke", "no other", log=with_(raised(1, type="ConnectionResetError", loader=True))),
     fails("log_communication_broke", "raised BrokenPipeError on rank 1", "mgpu smoke-test",
         log=with_(raised(1, type="BrokenPipeError"))),
-    fails("log_exception", "raised StopIteration on rank 1", "go to that line",
+    fails("log_exception", "raised StopIteration on rank 1", "Go to that line",
         log=with_(raised(1, type="StopIteration", message=""))),
-    well("log_exception", "no exception",
+    well("log_exception", "no other exception",
         log=with_(raised(type="subprocess.CalledProcessError", of_launcher=True))),
-    fails("log_exception", "raised ValueError on rank 1", "go to that line",
+    fails("log_exception", "raised ValueError on rank 1", "Go to that line",
         log=with_(raised(1, after=9000, by_torch=True))),
-    fails("log_exception", "raised KeyError", "go to that line",  # within one file by line, whatever has a time
+    fails("log_exception", "raised KeyError", "Go to that line",  # within one file by line, whatever has a time
         log=with_(raised(line=50), raised(type="KeyError", line=10, at="2026-11-21T10:12:01"))),
-    fails("log_exception", "raised ValueError 2 times", "go to that line", log=with_(raised(times=2))),
-    fails("log_exception", "raised KeyError on rank 3", "go to that line",
+    fails("log_exception", "raised ValueError 2 times", "Go to that line", log=with_(raised(times=2))),
+    fails("log_exception", "raised KeyError on rank 3", "Go to that line",
         log=with_(raised(0, line=10), raised(3, type="KeyError", line=50), fallen=(Fallen(3, 1, True),))),
-    fails("log_exception", "raised ValueError", "go to that line",
+    fails("log_exception", "raised ValueError", "Go to that line",
         log=with_(raised(1, after=9000), fallen=(Fallen(1, 1, True),))),
-    well("log_exception", "no exception of another kind in 60 lines"),
-    well("log_exception", "no exception", log=with_(raised(0, after=9000))),  # something has caught it
-    well("log_exception", "no exception", log=with_(raised(0, signatures=("log_gpu_memory_full",)))),
-    well("log_exception", "no exception", log=with_(raised(0, type="KeyboardInterrupt", message=""))),
-    well("log_exception", "no exception", log=with_(raised(0, **BROKEN))),
-    fails("log_communication_broke", "raised DistBackendError on ranks 0, 1 and 3", "the rank that does not complain",
+    well("log_exception", "no other exception in 60 lines"),
+    well("log_exception", "no other exception", log=with_(raised(0, after=9000))),  # something has caught it
+    well("log_exception", "no other exception", log=with_(raised(0, signatures=("log_gpu_memory_full",)))),
+    well("log_exception", "no other exception", log=with_(raised(0, type="KeyboardInterrupt", message=""))),
+    well("log_exception", "no other exception", log=with_(raised(0, **BROKEN))),
+    fails("log_communication_broke", "raised DistBackendError on ranks 0, 1 and 3",
+        "the rank without a connection error",
         log=with_(raised(0, 1, 3, **BROKEN))),
     fails("log_communication_broke", "Connection closed by peer", "mgpu smoke-test",
         log=with_(raised(0, type="RuntimeError", message="[gloo/pair.cc:553] Connection closed by peer [::1]"))),
-    well("log_communication_broke", "no broken exchange", log=with_(raised(0))),
-    fails("log_ranks_out_of_step", "rank 2 in number 81 (ALLREDUCE), rank 0 in number 80", "if rank == 0",
+    well("log_communication_broke", "no other connection error", log=with_(raised(0))),
+    fails("log_ranks_out_of_step", "rank 2 in collective 81 (ALLREDUCE), rank 0 in collective 80", "if rank == 0",
         log=stalled(80, 80, 81, 80)),
-    well("log_ranks_out_of_step", "waited in the same collective", log=stalled(80, 80)),
-    well("log_ranks_out_of_step", "no watchdog spoke"),
-    fails("log_rank_never_came", "rank 2 never came to collective 80 (ALLREDUCE)", "what that rank wrote last",
+    well("log_ranks_out_of_step", "about the same collective", log=stalled(80, 80)),
+    well("log_ranks_out_of_step", "no watchdog reports"),
+    fails("log_rank_never_came", "rank 2 never joined collective 80 (ALLREDUCE)", "the end of that rank's log",
         log=stalled(80, 80, None, 80)),
     well("log_rank_never_came", "no rank is missing", log=stalled(80, 80)),
     fails("log_exchange_never_worked", "the first exchange never worked: all 2 ranks", "mgpu smoke-test",
         log=stalled(1, 1)),
-    well("log_exchange_never_worked", "the first collectives went through", log=stalled(80, 80)),
+    well("log_exchange_never_worked", "the first collectives completed", log=stalled(80, 80)),
     fails("log_exchange_stalled", "all 4 ranks waited in collective 80 (ALLREDUCE)", "xid",
         log=stalled(80, 80, 80, 80)),
     well("log_exchange_stalled", "not all ranks", log=stalled(80, 80, None, 80)),
@@ -92,10 +93,10 @@ def test_answer(case: Case) -> None:
 
 def test_the_rank_that_does_not_complain_is_named() -> None:
     found = Case("log_communication_broke", "fail", "", changes={"log": with_(raised(0, 1, 3, **BROKEN))}).answer()
-    assert found.problem is not None and "Rank 2 does not complain" in found.problem.cause
+    assert found.problem is not None and "Rank 2 reports no such error" in found.problem.cause
 
 
 def test_what_began_a_chain_is_told() -> None:
     chained = with_(raised(0, cause="KeyError: 'x'"))
     found = Case("log_exception", "fail", "", changes={"log": chained}).answer()
-    assert found.problem is not None and found.problem.cause.endswith("It began with KeyError: 'x'.")
+    assert found.problem is not None and found.problem.cause.endswith("The first exception was KeyError: 'x'.")
