@@ -160,7 +160,7 @@ FAILURES: dict[str, Failure] = {
         cause="as happens when the host reloads systemd", fix="docker restart"),
     "nccl-cumem-host-docker": by(
         "nccl_host_buffers_fail", "test_field_failures.py::test_a_container_that_forbids_numa_calls",
-        cause="in a docker container that forbids NUMA calls", fix="--cap-add SYS_NICE"),
+        cause="in a docker container that blocks NUMA calls", fix="--cap-add SYS_NICE"),
     "docker-bridge-multinode": by(
         "container_network_private", "test_field_failures.py::test_a_container_behind_a_bridge",
         cause="an address that exists on this host only", fix="--network host"),
@@ -193,7 +193,7 @@ FAILURES: dict[str, Failure] = {
         "omp_threads_too_few omp_threads_exceed_cpus",
         "test_field_failures.py::test_an_offloaded_optimizer_on_one_thread",
         "test_field_failures.py::test_more_threads_than_cpus",
-        cause="The offloaded optimizer runs on one core of each rank", fix="export OMP_NUM_THREADS=24"),
+        cause="Each rank's offloaded optimizer runs on a single core", fix="export OMP_NUM_THREADS=24"),
     "kernel-too-old-hang": by(
         "kernel_older_than_advised", "test_field_failures.py::test_an_old_kernel",
         cause="Older kernels made some multi-GPU runs hang", fix="mgpu smoke-test"),
@@ -558,13 +558,13 @@ def test_an_offloaded_optimizer_on_one_thread(named: Named) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one CPU cannot be divided")
     found = named("omp_threads_too_few", "t4_x1", config=config_of(num_processes=1, **OFFLOAD))
-    says(found, "1 thread for each of 1 rank, and", "runs on one core", "export OMP_NUM_THREADS=")
+    says(found, "1 thread for each of 1 rank on", "runs on a single core", "export OMP_NUM_THREADS=")
 
 
 @fake_driver
 def test_more_threads_than_cpus(named: Named) -> None:
     found = named("omp_threads_exceed_cpus", "h100_sxm_x8", OMP_NUM_THREADS="4096")
-    says(found, "OMP_NUM_THREADS=4096 for 8 ranks", "take the CPUs from each other", "export OMP_NUM_THREADS=")
+    says(found, "OMP_NUM_THREADS=4096 for 8 ranks", "compete with each other and with their data loaders", "export OMP_NUM_THREADS=")
 
 
 # ---- on this machine, by the command itself

@@ -288,7 +288,7 @@ def libfabric_provider_not_efa(env: Mapping[str, str], infiniband: InfiniBand, p
     if ("efa" in names) != excludes:
         return Ok(f"FI_PROVIDER={value} allows EFA")
     if nodes_of(plan, slurm) < 2:
-        return Skip("the run uses one node")
+        return Skip("single-node run")
     return Problem(
         f"FI_PROVIDER={value} excludes {counted(len(adapters), 'EFA adapter')}",
         "libfabric gives the plugin a provider other than EFA.",

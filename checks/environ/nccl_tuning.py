@@ -108,7 +108,7 @@ def nccl_network_disabled(
     if not off:
         return Ok("no variable disables InfiniBand or RoCE")
     if nodes_of(plan, slurm) < 2:
-        return Skip("the run uses one node")
+        return Skip("single-node run")
     active = [port.name for port in infiniband.ports if port.active and port.link_layer in ("InfiniBand", "Ethernet")]
     if not active:
         return Ok(f"{off[0]} has no effect: no InfiniBand or RoCE port is active")
@@ -273,7 +273,7 @@ def nccl_gdr_level_too_low(
     if value is None:
         return Ok("NCCL_NET_GDR_LEVEL is not set: NCCL chooses")
     if nodes_of(plan, slurm) < 2:
-        return Skip("the run uses one node")
+        return Skip("single-node run")
     cut = level(value, loaded(nccl))
     if cut is None:
         return Skip("its value is not valid: see nccl_value_misread")
@@ -313,7 +313,7 @@ def nccl_gid_index_prescribed(
     if value is None or c_integer(value)[0] < 0:
         return Ok("NCCL_IB_GID_INDEX is not set: NCCL chooses")
     if nodes_of(plan, slurm) < 2:
-        return Skip("the run uses one node")
+        return Skip("single-node run")
     if not version:
         return Skip("the NCCL version is unknown")
     roce = [port.name for port in infiniband.ports if port.link_layer == "Ethernet" and port.active]

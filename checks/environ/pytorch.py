@@ -357,7 +357,7 @@ def gloo_leaves_nccl_interface(
     More: Use the same interface for both, unless both networks connect the nodes.
     """
     if nodes_of(plan, slurm) < 2:
-        return Skip("the run uses one node")
+        return Skip("single-node run")
     named = prescribed(env, nccl)
     if "NCCL_SOCKET_IFNAME" not in named:
         return Ok("no interface is set for NCCL")
