@@ -20,7 +20,7 @@ _HOPPER = (9, 0)
 _NVLS_GPUS = 3  # with two GPUs, NCCL does not reduce in the switch: src/transport/nvls.cc ncclNvlsInit
 # Warnings that do not matter: without adapters, there is no libibverbs to open.
 _HARMLESS = ("Failed to open libibverbs",)
-# Warnings that only show that another rank is gone.
+# Warnings that only show that another rank disappeared.
 _CONSEQUENCES = ("Connection closed by remote peer", "Socket recv failed", "Accept failed", "socketProgress")
 
 

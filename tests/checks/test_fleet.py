@@ -270,7 +270,7 @@ def test_of_a_tie_both_sides_are_named_and_nobody_is_blamed() -> None:
         "fleet_torch_differs", fleet=differing("pytorch.version", "torch", "2.12.1", "2.13.0", "n3", "n4", tied=True)
     )
     assert found.title == "torch 2.12.1 on n[3-4], 2.13.0 on n[1-2]"
-    assert "which is right is not known here" in found.cause
+    assert "which one is right is unknown" in found.cause
 
 
 def test_a_third_version_is_not_told_as_what_all_others_have() -> None:

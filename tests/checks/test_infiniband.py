@@ -366,4 +366,4 @@ def test_a_falling_back_to_tcp_is_named_as_such() -> None:
         "efa_plugin_missing": {"infiniband": efas()},
         "ib_hca_unmatched": {"env": {"NCCL_IB_HCA": "ibp"}},
     }.items():
-        assert "NCCL then goes over TCP without a word" in problem(check, **TWO, **changes).cause
+        assert "NCCL then silently falls back to TCP" in problem(check, **TWO, **changes).cause

@@ -382,7 +382,7 @@ def test_which_interfaces_a_value_names(variable: str, value: str, status: str) 
 
 def test_a_blank_in_a_list_of_interfaces_is_said() -> None:
     found = problem("socket_interface_missing", env={"NCCL_SOCKET_IFNAME": "ib0, eno1"})
-    assert "blank" in found.cause
+    assert "space" in found.cause
 
 
 def test_a_machine_saved_before_the_kinds_were_known_is_judged_by_what_it_has() -> None:
