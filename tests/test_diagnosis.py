@@ -375,7 +375,7 @@ def test_a_failure_that_comes_once(mgpu: Run, tmp_path: Path) -> None:
     (trial,) = document["diagnosis"]
     assert (trial["change"], trial["ok"]) == ("as configured", True)
     found = checks(document, "warn")
-    assert "works now, with nothing changed" in found["failure_does_not_repeat"]["title"]
+    assert "then worked with nothing changed" in found["failure_does_not_repeat"]["title"]
     named = cause(document)
     assert named["id"] == "rank_failed" and "a bit flipped" in named["title"]
     assert document["stamp"] is None and not marked(tmp_path)

@@ -648,7 +648,7 @@ def test_a_file_that_was_never_a_machine_is_told_and_is_no_node(doctor: Doctor, 
     assert doctor("nodes", "--strict")[0] == errors.NOT_READY
     (folder / "n2.json").unlink()
     code, out, err = doctor("nodes")
-    assert (code, out) == (errors.USAGE, "") and "list.json is not written by mgpu doctor --save" in err
+    assert (code, out) == (errors.USAGE, "") and "list.json is no machine saved by mgpu doctor --save" in err
 
 
 def test_what_no_node_knows_is_in_the_document(doctor: Doctor, tmp_path: Path) -> None:

@@ -236,7 +236,9 @@ def test_the_gpu_and_the_host_of_the_rank_at_fault_are_in_the_evidence() -> None
     assert (found.evidence["expected"], found.evidence["got"]) == ("19.0", "20.0")
 
 
-@pytest.mark.parametrize(("works", "words"), [(True, "NCCL or the path between GPUs"), (False, "NCCL is not the cause")])
+@pytest.mark.parametrize(
+    ("works", "words"), [(True, "NCCL or the path between GPUs"), (False, "NCCL is not the cause")]
+)
 def test_gloo_beside_nccl_tells_whose_fault_it_is(works: bool, words: str) -> None:
     found = problem("collective_gives_wrong_numbers", ranks=ranks(wrong(0, [1], gloo_works=works), rank(1)))
     assert words in found.cause
