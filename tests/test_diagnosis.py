@@ -333,7 +333,7 @@ def test_an_interface_that_does_not_exist_is_the_cause(mgpu: Run, tmp_path: Path
     assert code == errors.NOT_READY and document["verdict"] == "failed"
     named = cause(document)
     assert named["id"] == "variable_breaks_run"
-    assert "GLOO_SOCKET_IFNAME breaks the run (group, rank" in named["title"]
+    assert "GLOO_SOCKET_IFNAME breaks the run (stage group, rank" in named["title"]
     assert named["fix"][0]["commands"] == ["unset GLOO_SOCKET_IFNAME"]
     told = [(trial["change"], trial["ok"]) for trial in document["diagnosis"]]
     assert told == [("as configured", False), ("without GLOO_SOCKET_IFNAME", True)]

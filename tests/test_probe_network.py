@@ -570,11 +570,12 @@ def test_localhost_that_does_not_resolve(tmp_path: Path) -> None:
 
 def test_masters_that_cannot_be_reached(tmp_path: Path) -> None:
     network = inside(LINKED, folder=tmp_path, uts="n1", hosts=HOSTS, MASTER_ADDR="198.51.100.1")
-    assert chosen(network)["master_unreachable"] == "no way to 198.51.100.1 (198.51.100.1): Network is unreachable"
+    assert chosen(network)["master_unreachable"] == "no route to 198.51.100.1 (198.51.100.1): Network is unreachable"
     network = inside(LINKED, folder=tmp_path, uts="n1", hosts=HOSTS, MASTER_ADDR="no-such-node")
     assert chosen(network)["master_unresolvable"].startswith("MASTER_ADDR 'no-such-node' does not resolve: ")
     network = inside(LINKED, folder=tmp_path, uts="n1", hosts=HOSTS, MASTER_ADDR="localhost")
-    assert chosen(network)["master_is_local_only"] == "the rendezvous address of 2 nodes is localhost (127.0.0.1), an address of lo"
+    title = "the rendezvous address of 2 nodes is localhost (127.0.0.1), an address of lo"
+    assert chosen(network)["master_is_local_only"] == title
     network = inside(LINKED, folder=tmp_path, uts="n1", hosts=HOSTS, MASTER_ADDR="n2")
     found = chosen(network, slurm=slurm(node_rank=0))
     assert found["master_elsewhere"] == "this is node 0, but MASTER_ADDR is n2 (10.200.0.2)"

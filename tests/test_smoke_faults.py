@@ -280,7 +280,8 @@ def test_memory_limit_of_a_job(smoke_test: Test, small_cgroup: Path) -> None:
     told = smoke_test("--level", "quick", env=env, wrap=f"echo $$ > {small_cgroup}/cgroup.procs")
     assert told.code == errors.NOT_READY
     assert told.cause["id"] == "rank_out_of_memory"
-    assert re.fullmatch(r'rank 1 \(.*\) was killed by the OOM killer \(out of memory\) in stage "collectives"', told.cause["title"])
+    killed = r'rank 1 \(.*\) was killed by the OOM killer \(out of memory\) in stage "collectives"'
+    assert re.fullmatch(killed, told.cause["title"])
     assert (told.document["culprit"]["rank"], told.document["culprit"]["rung"]) == (1, "collectives")
 
 

@@ -45,7 +45,7 @@ _NO_NCCL = Skip("NCCL is not used here: PyTorch does not read it")
 
 
 def _uses_nccl(visible: Visible, plan: Plan) -> bool:
-    """Whether the ranks use NCCL, as far as the plan says."""
+    """Whether the ranks use NCCL, according to the visible GPUs and the plan."""
     return plan.cpu_ranks is None and (usable_count(visible) > 1 or plan.nodes > 1)
 
 

@@ -68,7 +68,7 @@ def _missing_problem(why: str, nodes: Sequence[str], answered: int) -> Problem:
     )
 
 
-@check(Severity.ERROR, source="mgpu: what the doctor says on the node itself", tags=("node_fault",))
+@check(Severity.ERROR, source="mgpu: the result of the doctor on the node itself", tags=("node_fault",))
 def fleet_node_faulty(fleet: Fleet) -> Answer:
     """The doctor found an error on a node that would make a run fail there.
 

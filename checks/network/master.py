@@ -128,7 +128,7 @@ def master_elsewhere(network: Network, plan: Plan, slurm: Slurm, env: Mapping[st
         f"this is node 0, but {network.master.origin} is {network.master.name} ({network.master.addresses[0]})",
         fix=(
             Fix(commands=(shell("export MASTER_ADDR={:host}", own),)),
-            Fix("With NAT, tell torchrun that this node is the host.", ("torchrun --rdzv-conf is_host=true ...",)),
+            Fix("With NAT, configure this node as the host in torchrun.", ("torchrun --rdzv-conf is_host=true ...",)),
         ),
         evidence={"name": network.master.name, "from": network.master.origin, "rank": rank},
     )
