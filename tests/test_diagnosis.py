@@ -333,7 +333,7 @@ def test_an_interface_that_does_not_exist_is_the_cause(mgpu: Run, tmp_path: Path
     assert code == errors.NOT_READY and document["verdict"] == "failed"
     named = cause(document)
     assert named["id"] == "variable_breaks_run"
-    assert "GLOO_SOCKET_IFNAME breaks the run (group, rank" in named["title"]
+    assert "GLOO_SOCKET_IFNAME breaks the run (stage group, rank" in named["title"]
     assert named["fix"][0]["commands"] == ["unset GLOO_SOCKET_IFNAME"]
     told = [(trial["change"], trial["ok"]) for trial in document["diagnosis"]]
     assert told == [("as configured", False), ("without GLOO_SOCKET_IFNAME", True)]
@@ -375,7 +375,7 @@ def test_a_failure_that_comes_once(mgpu: Run, tmp_path: Path) -> None:
     (trial,) = document["diagnosis"]
     assert (trial["change"], trial["ok"]) == ("as configured", True)
     found = checks(document, "warn")
-    assert "works now, with nothing changed" in found["failure_does_not_repeat"]["title"]
+    assert "then worked with nothing changed" in found["failure_does_not_repeat"]["title"]
     named = cause(document)
     assert named["id"] == "rank_failed" and "a bit flipped" in named["title"]
     assert document["stamp"] is None and not marked(tmp_path)

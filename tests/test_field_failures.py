@@ -160,7 +160,7 @@ FAILURES: dict[str, Failure] = {
         cause="as happens when the host reloads systemd", fix="docker restart"),
     "nccl-cumem-host-docker": by(
         "nccl_host_buffers_fail", "test_field_failures.py::test_a_container_that_forbids_numa_calls",
-        cause="in a docker container that forbids NUMA calls", fix="--cap-add SYS_NICE"),
+        cause="in a docker container that blocks NUMA calls", fix="--cap-add SYS_NICE"),
     "docker-bridge-multinode": by(
         "container_network_private", "test_field_failures.py::test_a_container_behind_a_bridge",
         cause="an address that exists on this host only", fix="--network host"),
@@ -193,7 +193,7 @@ FAILURES: dict[str, Failure] = {
         "omp_threads_too_few omp_threads_exceed_cpus",
         "test_field_failures.py::test_an_offloaded_optimizer_on_one_thread",
         "test_field_failures.py::test_more_threads_than_cpus",
-        cause="The offloaded optimizer runs on one core of each rank", fix="export OMP_NUM_THREADS=24"),
+        cause="Each rank's offloaded optimizer runs on a single core", fix="export OMP_NUM_THREADS=24"),
     "kernel-too-old-hang": by(
         "kernel_older_than_advised", "test_field_failures.py::test_an_old_kernel",
         cause="Older kernels made some multi-GPU runs hang", fix="mgpu smoke-test"),
@@ -271,12 +271,12 @@ FAILURES: dict[str, Failure] = {
         cause="port 29500 is in use by pid 412", fix="--main_process_port"),
     "hostname-unresolvable": by(
         "hostname_unresolvable", "test_probe_network.py::test_a_hostname_nobody_knows",
-        cause="Ranks look up their own name at start", fix="/etc/hosts"),
+        cause="Ranks look up their own name at startup", fix="/etc/hosts"),
     "gloo-connect-failure": by(
         "hostname_is_loopback hostname_unresolvable loopback_is_down",
         "test_probe_network.py::test_a_hostname_on_loopback_and_one_that_is_elsewhere",
         "test_probe_network.py::test_a_hostname_nobody_knows", "test_probe_network.py::test_loopback_that_is_down",
-        cause="would be told to connect to themselves", fix="export GLOO_SOCKET_IFNAME="),
+        cause="would connect to themselves", fix="export GLOO_SOCKET_IFNAME="),
     "rendezvous-client-timeout": by(
         "master_unreachable master_unresolvable", "test_probe_network.py::test_masters_that_cannot_be_reached",
         cause="Every rank connects to it first, and retries for minutes", fix="export MASTER_ADDR="),
@@ -284,7 +284,7 @@ FAILURES: dict[str, Failure] = {
         "master_elsewhere master_is_local_only config_address_not_here",
         "test_probe_network.py::test_masters_that_cannot_be_reached",
         "test_field_failures.py::test_a_config_that_calls_this_machine_by_anothers_address",
-        cause="would look for rank 0 where it is not", fix="is_host=true"),
+        cause="would connect to another host than rank 0's", fix="is_host=true"),
     "nccl-no-socket-interface": by(
         "socket_interface_missing socket_interface_unusable",
         "test_probe_network.py::test_bridges_tunnels_and_dead_ends_of_a_real_kernel",
@@ -292,17 +292,17 @@ FAILURES: dict[str, Failure] = {
     "nccl-wrong-interface": by(
         "nccl_picks_dead_end nccl_picks_off_route",
         "test_probe_network.py::test_bridges_tunnels_and_dead_ends_of_a_real_kernel",
-        cause="whether it reaches the other machines or not", fix="export NCCL_SOCKET_IFNAME="),
+        cause="whether it reaches the other nodes or not", fix="export NCCL_SOCKET_IFNAME="),
     "ib-not-used-socket-fallback": by(
         "verbs_library_missing verbs_node_unusable infiniband_none_active nccl_network_disabled",
         "test_probe_infiniband.py::test_an_image_without_libibverbs",
         "test_probe_infiniband.py::test_a_container_without_the_device_nodes",
         "test_probe_infiniband.py::test_no_subnet_manager",
         "test_field_failures.py::test_a_variable_that_keeps_nccl_off_infiniband",
-        cause="NCCL then goes over TCP without a word", fix="libibverbs1 librdmacm1 ibverbs-providers"),
+        cause="NCCL then silently falls back to TCP", fix="libibverbs1 librdmacm1 ibverbs-providers"),
     "efa-plugin-missing": by(
         "efa_plugin_missing", "test_probe_infiniband.py::test_efa_without_its_plugin",
-        cause="NCCL cannot speak EFA by itself", fix="aws-ofi-nccl"),
+        cause="NCCL does not support EFA without a plugin", fix="aws-ofi-nccl"),
     # ---- the config
     "only-one-gpu-num-processes": by(
         "config_leaves_gpus_idle config_one_process_of_many accelerate_default_config_left",
@@ -560,13 +560,13 @@ def test_an_offloaded_optimizer_on_one_thread(named: Named) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one CPU cannot be divided")
     found = named("omp_threads_too_few", "t4_x1", config=config_of(num_processes=1, **OFFLOAD))
-    says(found, "1 thread for each of 1 rank, and", "runs on one core", "export OMP_NUM_THREADS=")
+    says(found, "1 thread for each of 1 rank on", "runs on a single core", "export OMP_NUM_THREADS=")
 
 
 @fake_driver
 def test_more_threads_than_cpus(named: Named) -> None:
     found = named("omp_threads_exceed_cpus", "h100_sxm_x8", OMP_NUM_THREADS="4096")
-    says(found, "OMP_NUM_THREADS=4096 for 8 ranks", "take the CPUs from each other", "export OMP_NUM_THREADS=")
+    says(found, "OMP_NUM_THREADS=4096 for 8 ranks", "compete with each other", "export OMP_NUM_THREADS=")
 
 
 # ---- on this machine, by the command itself

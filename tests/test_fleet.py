@@ -640,7 +640,7 @@ def test_a_file_that_was_never_a_machine_is_told_and_is_no_node(doctor: Doctor, 
     code, out, _ = doctor("nodes")
     assert code == errors.READY  # a warning
     assert "ALIKE WITH WARNINGS" in out and "Leave out" not in out and "--exclude" not in out
-    assert "list.json, number.json, other.json and 1 more: no machine saved by mgpu" in " ".join(out.split())
+    assert "list.json, number.json, other.json and 1 more: not written by mgpu" in " ".join(out.split())
     whole = json.loads(doctor("nodes", "--json")[1])
     Draft202012Validator(json_schema.doctor()).validate(whole)
     assert (whole["fleet"]["missing"], whole["fleet"]["exclude"]) == ({}, "")

@@ -188,7 +188,7 @@ def test_a_rail_without_its_cable(dgx: sysfs.Machine) -> None:
     change(dgx, 3, "ports/1/phys_state", "2: Polling")
     facts = known(dgx)
     assert "mlx5_3:1: DOWN (Polling)" in problem("infiniband_port_down", **facts).title
-    assert "no active adapter beside GPU 3" in problem("gpu_without_its_adapter", **facts).title
+    assert "no active adapter next to GPU 3" in problem("gpu_without_its_adapter", **facts).title
     assert isinstance(answer("infiniband_port_down", facts | {"plan": Plan()}), Skip)
 
 
@@ -197,7 +197,7 @@ def test_an_adapter_that_is_gone_from_the_bus(tmp_path: Path) -> None:
     shutil.rmtree(machine.folder("0000:50:00.0"))
     (machine.sys / "class/infiniband/mlx5_2").unlink()
     (machine.sys / "bus/pci/devices/0000:50:00.0").unlink()
-    assert "no active adapter beside GPU 2; the other 7 have one each" in problem(
+    assert "no active adapter next to GPU 2; the other 7 have one" in problem(
         "gpu_without_its_adapter", **known(machine)
     ).title  # fmt: skip
 
@@ -208,7 +208,7 @@ def test_no_subnet_manager(dgx: sysfs.Machine) -> None:
         change(dgx, n, "ports/1/sm_lid", "0x0")
     facts = known(dgx)
     found = problem("infiniband_without_subnet_manager", **facts)
-    assert "INIT, the cable is in and no subnet manager has come by" in found.title
+    assert "INIT, link up but no subnet manager" in found.title
     assert found.evidence["mlx5_0:1"] == "INIT, subnet manager none"
     outcomes = engine.run([c for c in CHECKS.values() if c.area == "infiniband"], Snapshot(**facts))
     assert next(o for o in outcomes if o.check.id == "infiniband_none_active").because_of == (
@@ -218,7 +218,7 @@ def test_no_subnet_manager(dgx: sysfs.Machine) -> None:
 
 def test_a_worn_cable(dgx: sysfs.Machine) -> None:
     change(dgx, 5, "ports/1/rate", "100 Gb/sec (1X NDR)")
-    assert "mlx5_5:1: 100 Gb/s, 400 Gb/s on its like" in problem("infiniband_rate_low", **known(dgx)).title
+    assert "mlx5_5:1: 100 Gb/s, 400 Gb/s on similar ports" in problem("infiniband_rate_low", **known(dgx)).title
 
 
 def test_a_link_that_comes_and_goes(dgx: sysfs.Machine) -> None:
@@ -241,8 +241,8 @@ def test_a_container_without_the_device_nodes(tmp_path: Path) -> None:
     machine = sysfs.dgx_h100(tmp_path)
     shutil.rmtree(machine.dev / "infiniband")
     found = problem("verbs_node_unusable", **known(machine, container=DOCKER))
-    assert "no usable node for 8 of 8 active ports" in found.title
-    assert "NCCL then goes over TCP" in found.cause
+    assert "no device node usable for 8 of 8 active ports" in found.title
+    assert "NCCL then silently falls back to TCP" in found.cause
     assert "--device=/dev/infiniband" in found.fixes[0].commands[0]
 
 
@@ -296,7 +296,7 @@ def test_roce_in_a_network_namespace_of_its_own(tmp_path: Path) -> None:
 def test_roce_without_an_ip_address(tmp_path: Path) -> None:
     machine = sysfs.roce_box(tmp_path, without={2: (2, 3)})
     found = problem("roce_address_missing", **known(machine))
-    assert "mlx5_2:1: active, and without an IPv4 address" in found.title
+    assert "mlx5_2:1: active, but without an IPv4 address" in found.title
     assert "dev enp68s0np0" in found.fixes[0].commands[0]
     assert isinstance(answer("roce_gid_missing", known(machine)), Ok)
 
@@ -304,19 +304,19 @@ def test_roce_without_an_ip_address(tmp_path: Path) -> None:
 def test_efa_without_its_plugin(tmp_path: Path) -> None:
     facts = known(sysfs.efa_instance(tmp_path), host=host(virtual="Amazon EC2"))
     found = problem("efa_plugin_missing", **facts)
-    assert "4 EFA adapters, and no plugin" in found.title
+    assert "4 EFA adapters, but no NCCL plugin" in found.title
     there = replace(libraries(), found=(Library("nccl-net", "/opt/amazon/ofi-nccl/lib/libnccl-net.so", "system"),))
     assert isinstance(answer("efa_plugin_missing", facts | {"libraries": there}), Ok)
 
 
 def test_a_flat_virtual_machine_with_infiniband(tmp_path: Path) -> None:
     facts = known(sysfs.flat_vm(tmp_path, gpus=8, rdma=8), host=host(virtual="Hyper-V"))
-    assert "8 active ports, no PCIe switch in sight" in problem("vm_rdma_without_topology_file", **facts).title
+    assert "8 active ports, no visible PCIe switch" in problem("vm_rdma_without_topology_file", **facts).title
 
 
 def test_a_variable_of_another_cluster(dgx: sysfs.Machine) -> None:
     facts = known(dgx, env={"NCCL_IB_HCA": "rocep"})
-    assert "leaves none of 8 active ports" in problem("ib_hca_unmatched", **facts).title
+    assert "selects none of 8 active ports" in problem("ib_hca_unmatched", **facts).title
 
 
 @pytest.mark.parametrize("build", [sysfs.dgx_h100, sysfs.plx_box, sysfs.efa_instance, sysfs.roce_box])

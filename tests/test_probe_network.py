@@ -208,7 +208,7 @@ def test_a_server_with_a_bond_rails_and_a_management_controller(tmp_path: Path) 
         "odd0": ("other", False),
     }
     found = chosen(network)
-    assert found["nccl_picks_dead_end"] == "left alone, NCCL would choose enxusb (link-local only)"
+    assert found["nccl_picks_dead_end"] == "by default, NCCL would choose enxusb (link-local only)"
     assert found["interface_mtu_differs"] == "ens0: MTU 1500, the other 3 of the same speed have 9000"
 
 
@@ -497,7 +497,7 @@ def test_loopback_that_is_down(tmp_path: Path) -> None:
     assert network.default_routes == ()
     found = chosen(network)
     assert found["loopback_is_down"] == "no loopback interface is up"
-    assert found["network_leads_nowhere"] == "2 machines, and no interface here leads to another one"
+    assert found["network_leads_nowhere"] == "2 nodes, but no interface here leads to another one"
 
 
 def test_bridges_tunnels_and_dead_ends_of_a_real_kernel(tmp_path: Path) -> None:
@@ -518,7 +518,7 @@ ip route add default via 10.200.0.254
     assert network.default_routes == ("eth0",)
     assert network.master == Master("n2", "MASTER_ADDR", ("10.200.0.2",), None, False, "eth0", None)
     found = chosen(network)
-    assert found["nccl_picks_dead_end"] == "left alone, NCCL would choose br-old (a bridge)"
+    assert found["nccl_picks_dead_end"] == "by default, NCCL would choose br-old (a bridge)"
     assert "nccl_picks_off_route" in found  # folded under it
     assert "hostname_is_loopback" not in found
     named = chosen(network, env={"NCCL_SOCKET_IFNAME": "tun0"})
@@ -570,14 +570,15 @@ def test_localhost_that_does_not_resolve(tmp_path: Path) -> None:
 
 def test_masters_that_cannot_be_reached(tmp_path: Path) -> None:
     network = inside(LINKED, folder=tmp_path, uts="n1", hosts=HOSTS, MASTER_ADDR="198.51.100.1")
-    assert chosen(network)["master_unreachable"] == "no way to 198.51.100.1 (198.51.100.1): Network is unreachable"
+    assert chosen(network)["master_unreachable"] == "no route to 198.51.100.1 (198.51.100.1): Network is unreachable"
     network = inside(LINKED, folder=tmp_path, uts="n1", hosts=HOSTS, MASTER_ADDR="no-such-node")
     assert chosen(network)["master_unresolvable"].startswith("MASTER_ADDR 'no-such-node' does not resolve: ")
     network = inside(LINKED, folder=tmp_path, uts="n1", hosts=HOSTS, MASTER_ADDR="localhost")
-    assert chosen(network)["master_is_local_only"] == "2 machines shall meet at localhost (127.0.0.1), an address of lo"
+    title = "the rendezvous address of 2 nodes is localhost (127.0.0.1), an address of lo"
+    assert chosen(network)["master_is_local_only"] == title
     network = inside(LINKED, folder=tmp_path, uts="n1", hosts=HOSTS, MASTER_ADDR="n2")
     found = chosen(network, slurm=slurm(node_rank=0))
-    assert found["master_elsewhere"] == "this is machine 0, and MASTER_ADDR is n2 (10.200.0.2)"
+    assert found["master_elsewhere"] == "this is node 0, but MASTER_ADDR is n2 (10.200.0.2)"
     assert "master_elsewhere" not in chosen(network, slurm=slurm(node_rank=1))
 
 

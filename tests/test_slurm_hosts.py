@@ -110,14 +110,14 @@ def test_every_host_is_named_for_its_own_fault(hosts: SlurmHosts) -> None:
         hosts.link("switch", "second2", "master", "bridge1")
     not_trained(told)
     assert told.bad == {"n2": "node_unreachable", "n3": "node_tells_loopback", "n4": "head_unreachable"}
-    assert told.title("node_unreachable") == "no other node reaches n2 at 10.200.0.2: timed out"
-    assert "n3 tells the others to come to 127.0.1.1" in told.title("node_tells_loopback")
-    assert "n4 resolves n1 to 127.0.1.1, where all ranks meet" in told.title("head_unreachable")
-    assert "eth1 of n2 (10.201.0.2) is up, and leads to no other node" in told.title("node_interface_isolated")
+    assert told.title("node_unreachable") == "no other node can reach n2 at 10.200.0.2: timed out"
+    assert "n3 gives the other nodes the loopback address 127.0.1.1" in told.title("node_tells_loopback")
+    assert "n4 resolves n1 to 127.0.1.1, the rendezvous endpoint" in told.title("head_unreachable")
+    assert "eth1 of n2 (10.201.0.2) is up, but cannot be reached" in told.title("node_interface_isolated")
     assert told.document["exclude"] == "--exclude=n[2-4]"
     assert (told.folder / "passing_nodes.txt").read_text() == "n1\n"
     failing = (told.folder / "failing_nodes.txt").read_text()
-    assert "n2\tno other node reaches n2 at 10.200.0.2: timed out\n" in failing
+    assert "n2\tno other node can reach n2 at 10.200.0.2: timed out\n" in failing
 
 
 def test_every_host_is_named_for_its_own_fault_of_the_data_network(hosts: SlurmHosts) -> None:
@@ -135,9 +135,9 @@ def test_every_host_is_named_for_its_own_fault_of_the_data_network(hosts: SlurmH
     not_trained(told)
     assert told.bad == {"n1": "node_loses_full_packets", "n3": "node_unreachable"}
     assert told.title("node_loses_full_packets") == (
-        "packets of full size are lost to and from n1, small ones arrive; MTU 9000 on n1, 1500 on n[2-4]"
+        "full-size packets are lost to and from n1, small ones arrive; MTU 9000 on n1, 1500 on n[2-4]"
     )
-    assert "no other node reaches n3 at 10.201.0.3" in told.title("node_unreachable")
+    assert "no other node can reach n3 at 10.201.0.3" in told.title("node_unreachable")
 
 
 def test_a_job_whose_meeting_port_is_dropped_ends_with_the_reason(hosts: SlurmHosts) -> None:

@@ -150,7 +150,7 @@ def test_the_rank_that_sends_wrong_numbers_is_named(climbed: dict[str, Ranks], n
 
 def test_whose_part_of_a_sum_was_wrong_nobody_can_say(climbed: dict[str, Ranks]) -> None:
     problem = only(climbed["sums_wrong"], "collective_gives_wrong_numbers")
-    assert "only sums are wrong, and a sum does not tell whose part was" in problem.title
+    assert "only sums are wrong, which does not show the sender" in problem.title
     assert problem.evidence["rank"] is None
 
 
@@ -162,7 +162,7 @@ def test_the_rank_that_alone_receives_wrong_numbers_is_named(climbed: dict[str, 
 
 def test_the_pair_that_alters_numbers_is_named(climbed: dict[str, Ranks]) -> None:
     problem = only(climbed["pair_is_wrong"], "pair_gives_wrong_numbers")
-    assert problem.title == "pair 1-3 gives wrong numbers (pairs)"
+    assert problem.title == "pairs: wrong numbers between ranks 1-3"
     assert problem.subjects == ("rank 1", "rank 3")
 
 
@@ -182,10 +182,10 @@ def test_the_straggler_is_named(climbed: dict[str, Ranks]) -> None:
 @pytest.mark.parametrize(
     ("name", "check", "words"),
     [
-        ("not_a_number", "rank_computes_not_finite", "computes NaN or infinity (device)"),
-        ("unsteady", "rank_computes_unsteadily", "does not compute the same twice (device)"),
-        ("forgets", "gpu_memory_altered", "1 of 2097152 numbers in memory are altered (device)"),
-        ("cuda_error", "gpu_error_in_rank", "met a CUDA error (device)"),
+        ("not_a_number", "rank_computes_not_finite", "computes NaN or infinity: "),
+        ("unsteady", "rank_computes_unsteadily", "gets two results for one computation"),
+        ("forgets", "gpu_memory_altered", "1 of 2097152 numbers in memory are altered"),
+        ("cuda_error", "gpu_error_in_rank", "device: CUDA error on rank 1"),
         ("no_memory", "rank_out_of_memory", "memory"),
     ],
 )
@@ -199,14 +199,14 @@ def test_a_rank_that_finds_no_gpu_is_named(climbed: dict[str, Ranks]) -> None:
     if pytest.importorskip("torch").cuda.is_available():
         pytest.skip("there is a GPU")
     problem = only(climbed["no gpu"], "rank_without_gpu")
-    assert "has no GPU (device): torch sees no GPU in this process" in problem.title
+    assert "has no GPU: torch sees no GPU in this process" in problem.title
     assert set(problem.subjects) == {"rank 0", "rank 1"}
 
 
 def test_the_rank_that_computes_other_bits_is_named(climbed: dict[str, Ranks]) -> None:
     ranks = climbed["other_bits"]
     problem = only(ranks, "ranks_compute_differently")
-    assert problem.title == "rank 1 computes other bits in fp32 than 2 equal ranks (device)"
+    assert problem.title == "device: rank 1 computes different results in fp32 than 2 equal ranks"
 
 
 def _detail(rank: Rank, rung: str) -> str | None:

@@ -59,10 +59,10 @@ def test_ranks_that_all_come(climbed: dict[str, Ranks], world: int) -> None:
 @pytest.mark.parametrize(
     ("case", "kind", "check", "words"),
     [
-        ("never_comes", "ranks_missing", "ranks_never_came", 'rank 1 on {host} did not come to "group"'),
-        ("skips_the_barrier", "ranks_missing", "ranks_never_came", 'rank 1 on {host} did not come to "group"'),
+        ("never_comes", "ranks_missing", "ranks_never_came", 'rank 1 on {host} did not reach stage "group"'),
+        ("skips_the_barrier", "ranks_missing", "ranks_never_came", 'rank 1 on {host} did not reach stage "group"'),
         ("port_taken", "port_taken", "meeting_port_taken", "cannot listen"),
-        ("silent", "master_unreachable", "meeting_point_unreachable", "does not answer: connection refused"),
+        ("silent", "master_unreachable", "meeting_point_unreachable", ": connection refused"),
         ("unknown_name", "master_unreachable", "meeting_point_unreachable", "its name cannot be resolved"),
         ("no_interface", "interface_missing", "rank_interface_missing", "GLOO_SOCKET_IFNAME=nope0"),
         ("other layout", "wrong_layout", "ranks_laid_out_otherwise", "ranks on this machine is 2"),

@@ -126,7 +126,7 @@ def test_own_names_that_resolve_to_loopback(network: Network) -> None:
     network.knows("n1", n1="127.0.1.1")
     network.knows("n2", n2="127.0.1.1")
     for told in on(network, "n1", "n2").values():
-        fails(told, "host_advertises_loopback", "rank", '"group"', "is reached at 127.0.1.1", "connection refused")
+        fails(told, "host_advertises_loopback", "rank", '"group"', "advertises 127.0.1.1", "connection refused")
         assert "GLOO_SOCKET_IFNAME=eth0" in json.dumps(told.cause["fix"])
         assert "n1 and n2" in told.cause["cause"]
 
@@ -142,7 +142,7 @@ def test_a_rank_of_one_host_is_killed(network: Network) -> None:
 def test_a_host_that_never_comes(network: Network) -> None:
     """Each of the two waits at a port of its own, where the other one is not."""
     told = on(network, "n1", "n2", start_s=ALONE, ports={"n2": PORT + 1})
-    fails(told["n1"], "machines_never_came", "machine 1 never came", "rank 0", '"start"')
+    fails(told["n1"], "machines_never_came", "node 1 did not join", "rank 0", '"start"')
     assert "mgpu smoke-test --node-rank 1" in json.dumps(told["n1"].cause["fix"])
     fails(told["n2"], "meeting_point_unreachable", "rank 1", '"start"', f"n1:{PORT + 1}", "refuses the connection")
     assert all(one.seconds < ALONE + IN_TIME for one in told.values())

@@ -118,18 +118,18 @@ class Fault:
 
 FAULTS = (
     Fault("gradients_scaled", "rank_computes_wrong_gradients", "off by 1.0e-02"),
-    Fault("other_samples", "rank_computes_wrong_gradients", "wrong gradients of its own samples"),
+    Fault("other_samples", "rank_computes_wrong_gradients", "wrong gradients for its own samples"),
     Fault("share_scaled_on_the_way", "gradients_not_averaged", "the error is in the share of rank 1", world=3),
     Fault("share_scaled_under_fsdp", "gradients_not_averaged", "the error is in the share of rank 1", strategy="fsdp",
           world=3),
     Fault("not_broadcast", "parameters_not_synchronised", "from the start"),
-    Fault("parameter_changed", "parameters_not_synchronised", "holds other parameters than the rest from the start"),
+    Fault("parameter_changed", "parameters_not_synchronised", "has different parameters than the rest from the start"),
     Fault("steps_too_far", "parameters_not_synchronised", "at step 1", world=3),
-    Fault("learns_nothing", "loss_does_not_fall", "the loss does not fall", rank=None),
-    Fault("not_sharded", "parameters_not_sharded", "under FSDP", rank=None, strategy="fsdp"),
-    Fault("sampler_repeats", "samples_not_given_once", "rank 1 gets samples twice or of another rank"),
+    Fault("learns_nothing", "loss_does_not_fall", "the loss does not decrease", rank=None),
+    Fault("not_sharded", "parameters_not_sharded", "with FSDP", rank=None, strategy="fsdp"),
+    Fault("sampler_repeats", "samples_not_given_once", "rank 1 gets duplicate or another rank's samples"),
     Fault("exchanged_under_no_sync", "gradient_accumulation_wrong", "no_sync forbids it", rank=None),
-    Fault("buffers_kept", "batch_norm_not_synchronised", "rank 1 holds other statistics", level="standard"),
+    Fault("buffers_kept", "batch_norm_not_synchronised", "rank 1 has different statistics", level="standard"),
     Fault("unused_not_seen", "unused_parameters_not_reported", "gets no gradient", rank=None, level="standard"),
     Fault("worker_fails", "loader_worker_failed", "no such image", level="standard"),
     Fault("worker_alters", "loader_worker_failed", "arrived altered", level="standard"),
@@ -190,8 +190,8 @@ def test_shared_memory_too_small_for_the_loader(spoiled: dict[str, Ranks]) -> No
     found = cause(spoiled["small_shm"])
     assert found is not None and found.problem is not None, spoiled["small_shm"].ranks
     assert found.check.id == "loader_out_of_shared_memory"
-    assert "train: a loader worker of rank 1 (cpu" in found.problem.title
-    assert "too little room in /dev/shm" in found.problem.title and "of 4 MiB free" in found.problem.title
+    assert "a loader worker of rank 1 (cpu" in found.problem.title
+    assert "train: /dev/shm is too small" in found.problem.title and "of 4 MiB free" in found.problem.title
     assert found.problem.evidence["rank"] == 1
 
 

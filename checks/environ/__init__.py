@@ -1,11 +1,11 @@
-"""Do environment variables, and the files NCCL reads after them, change how the ranks start, talk and compute?
+"""Do environment variables and NCCL's configuration files change how the ranks start, communicate and compute?
 
-* debugging: is something left switched on that is meant for finding faults?
-* launcher: do variables steer the launcher, accelerate or the threads of the ranks?
+* debugging: is a debugging mode still switched on?
+* launcher: do variables change what the launcher, accelerate or the ranks' CPU threads do?
 * nccl_names, nccl_values: does NCCL read the variables that are set for it, and understand their values?
-* nccl_tuning: does a setting of NCCL cost bandwidth, or worse, on this machine?
-* pytorch: what do the variables of PyTorch do to the process group and to memory?
-* _settings: which variables are set, and where. _pytorch: what PyTorch makes of its own.
+* nccl_tuning: does an NCCL setting cost bandwidth, or more than that, on this machine?
+* pytorch: how do PyTorch's variables affect the process group and memory?
+* _pytorch: the variables PyTorch reads. _transports: the transports NCCL would choose by default.
 """
 
 from mgpu.check import Family

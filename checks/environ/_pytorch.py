@@ -1,4 +1,4 @@
-"""What do PyTorch and its allocator make of their variables?
+"""Which variables do PyTorch and its allocator read, and which values do they accept?
 
 torch: ProcessGroupNCCL.hpp, FlightRecorder.hpp, Utils.hpp and distributed_c10d.py of 2.13 to 2.15. The allocator:
 c10/core/AllocatorConfig.cpp and c10/cuda/CUDAAllocatorConfig.cpp.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .._grammars import Version
 
-# torch reads these with getCvarBool: any other word than the ones below raises (torch Utils.hpp).
+# torch reads these with getCvarBool: any value not listed here raises (torch Utils.hpp).
 TRUE, FALSE = frozenset({"y", "yes", "1", "t", "true"}), frozenset({"n", "no", "0", "f", "false"})
 # fmt: off
 TORCH_BOOLEANS = (
@@ -23,7 +23,7 @@ TORCH_BOOLEANS = (
     "TORCH_NCCL_LOG_CPP_STACK_ON_UNCLEAN_SHUTDOWN", "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK",
 )
 # fmt: on
-# … and these with getCvarInt (std::stoi: leading digits count, none raises), or with int() in Python (the last).
+# torch reads these with getCvarInt (std::stoi: leading digits count, none raises), the last with int() in Python.
 # fmt: off
 TORCH_NUMBERS = (
     "TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC",
@@ -31,13 +31,13 @@ TORCH_NUMBERS = (
     "TORCH_NCCL_COORD_CHECK_MILSEC", "TORCH_DIST_INIT_BARRIER",
 )
 # fmt: on
-# Of both, what is read without NCCL (measured PyTorch 2.13, gloo): the others count in ProcessGroupNCCL only.
+# Those of both lists that are read without NCCL (measured PyTorch 2.13, gloo). Only ProcessGroupNCCL reads the others.
 # fmt: off
 READ_BY_GLOO = frozenset({
     "TORCH_GLOO_LAZY_INIT", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE", "TORCH_DIST_INIT_BARRIER",
 })
 # fmt: on
-TORCH_DEBUG_LEVELS = ("OFF", "INFO", "DETAIL")  # any case; everything else raises, the empty text included
+TORCH_DEBUG_LEVELS = ("OFF", "INFO", "DETAIL")  # any case; everything else raises, including an empty value
 
 # Old names; PyTorch 2.2 brought the new ones (github.com/pytorch/pytorch/pull/114077), and the new one wins.
 TORCH_ALIASES = {
@@ -49,7 +49,7 @@ TORCH_ALIASES = {
 }
 TORCH_RENAMED: Version = (2, 2)
 
-# What begins with these prefixes is PyTorch's alone, so that a near miss of a known name is a mistake.
+# Only PyTorch uses these prefixes, so a name that almost matches a known one is a typo.
 TORCH_PREFIXES = (
     "TORCH_NCCL_",
     "TORCH_DISTRIBUTED_",
@@ -80,7 +80,7 @@ TORCH_NAMES = frozenset({
 # --- the allocator of PyTorch -------------------------------------------------------------------------------------
 
 # Options of PYTORCH_ALLOC_CONF, the union of all versions (c10/core/AllocatorConfig.cpp, c10/cuda/
-# CUDAAllocatorConfig.cpp): anything else raises. "boolean" means the very words True and False.
+# CUDAAllocatorConfig.cpp): anything else raises. "boolean" means exactly True or False.
 ALLOCATOR_OPTIONS: Mapping[str, str] = {
     "backend": "backend",
     "max_split_size_mb": "megabytes",
@@ -105,13 +105,13 @@ ALLOCATOR_OPTIONS: Mapping[str, str] = {
     "per_process_memory_fraction": "text",
     "throw_on_cudamalloc_oom": "text",
 }
-NEWEST_ALLOCATOR: Version = (2, 15, 99)  # the options are those of this version; newer ones may know more
+NEWEST_ALLOCATOR: Version = (2, 15, 99)  # the options of this version; newer ones may have more
 _SMALLEST_SPLIT_MB = 20  # "CachingAllocator option max_split_size_mb too small, must be >= 20"
 
 
 @dataclass(frozen=True)
 class AllocatorFault:
-    """An option of the allocator that PyTorch refuses."""
+    """An allocator option that PyTorch rejects."""
 
     option: str
     why: str
@@ -119,49 +119,49 @@ class AllocatorFault:
 
 
 def _allocator_pairs(value: str) -> list[tuple[str, str]]:
-    """The options as PyTorch splits them: commas between, none inside brackets; blanks do not count."""
+    """Split the options as PyTorch does: at commas outside brackets, ignoring spaces."""
     parts = re.split(r",(?![^\[]*\])", value.replace(" ", ""))
     return [(key, rest) for key, _, rest in (part.partition(":") for part in parts) if key]
 
 
 def allocator_options(value: str) -> dict[str, str]:
-    """The options, the last of each name."""
+    """Return the options by name; the last of each name wins."""
     return dict(_allocator_pairs(value))
 
 
 def allocator_fault(value: str) -> AllocatorFault | None:
-    """The first option that PyTorch refuses; None where all are fine."""
+    """Return the first option that PyTorch rejects, or None if all are valid."""
     if value == "***":
         return None
     for key, setting in _allocator_pairs(value):
         kind = ALLOCATOR_OPTIONS.get(key)
         if kind is None:
-            return AllocatorFault(key.partition("=")[0], "PyTorch knows no such option", unknown="=" not in key)
+            return AllocatorFault(key.partition("=")[0], "PyTorch has no such option", unknown="=" not in key)
         if (why := _allocator_misfit(kind, setting)) is not None:
             return AllocatorFault(key, why)
     return None
 
 
 def _allocator_misfit(kind: str, setting: str) -> str | None:
-    """Why PyTorch refuses this setting; None where it takes it."""
+    """Return why PyTorch rejects this setting, or None if it is valid."""
     if not setting:
-        return "it has no value: NAME:VALUE is the form"
+        return "no value given, expected NAME:VALUE"
     if kind == "boolean":
-        return None if setting in ("True", "False") else "only True and False, written so, are taken"
+        return None if setting in ("True", "False") else "must be exactly True or False"
     if kind == "backend":
         known = setting in ("native", "cudaMallocAsync", "hipMallocAsync")
-        return None if known else "native and cudaMallocAsync are known"
+        return None if known else "must be native or cudaMallocAsync"
     if kind == "megabytes":
         number = _leading_digits(setting)
         if number is None:
-            return "it is no number"
-        return None if number >= _SMALLEST_SPLIT_MB else f"it must be at least {_SMALLEST_SPLIT_MB}"
+            return "not a number"
+        return None if number >= _SMALLEST_SPLIT_MB else f"must be at least {_SMALLEST_SPLIT_MB}"
     if kind == "fraction":
         found = re.match(r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)", setting, re.ASCII)
-        return None if found and 0 < float(found.group()[:30]) < 1 else "it must lie between 0 and 1"
+        return None if found and 0 < float(found.group()[:30]) < 1 else "must be between 0 and 1"
     if kind in ("divisions", "power") and not setting.startswith("["):
         number = _leading_digits(setting)
-        return None if number and number & (number - 1) == 0 else "it must be a power of 2"
+        return None if number and number & (number - 1) == 0 else "must be a power of 2"
     return None
 
 

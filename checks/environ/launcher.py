@@ -1,4 +1,4 @@
-"""Do variables steer the launcher, accelerate or the threads of the ranks?"""
+"""Do variables change what the launcher, accelerate or the ranks' CPU threads do?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._pytorch import TRUE
 
 _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"
 _ACCELERATE = "https://github.com/huggingface/accelerate (utils/launch.py)"
-# Set by a launcher for its ranks; in a plain shell they are leftovers.
+# A launcher sets these for its ranks; in a plain shell they are leftovers.
 # fmt: off
 _LAUNCHER = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
@@ -25,10 +25,10 @@ _LAUNCHER = (
 )
 # fmt: on
 _RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # init_method env:// wants all four
-# Of the PET_ variables only these reach a launch by accelerate, which sets the others itself, or all of them where the
-# config spans several machines (utils/launch.py prepare_multi_gpu_env; measured accelerate 1.15, torch 2.13).
+# The PET_ variables that affect `accelerate launch`. accelerate sets the others itself, and all of them if the config
+# spans several nodes (utils/launch.py prepare_multi_gpu_env; measured accelerate 1.15, torch 2.13).
 _PET = ("PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT")
-# What `accelerate launch` does not overwrite, and the ranks obey (accelerate 1.15: state.py, accelerator.py).
+# `accelerate launch` does not overwrite these, and the ranks obey them (accelerate 1.15: state.py, accelerator.py).
 _ACCELERATE_DECIDES = {
     "ACCELERATE_USE_CPU": "trains on the CPU",
     "ACCELERATE_USE_FSDP": "wraps the model with FSDP",
@@ -39,12 +39,12 @@ _ACCELERATE_DECIDES = {
 }
 _ACCELERATE_VALUES = {
     "ACCELERATE_TORCH_DEVICE": "chooses the device",
-    "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "wins over the argument in the script",
+    "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "overrides the argument in the script",
 }
 
 
 def _under_launcher(env: Mapping[str, str]) -> bool:
-    """Whether this shell itself is a rank, or a task of Slurm or MPI."""
+    """Whether this shell is itself a rank, or a Slurm or MPI task."""
     by_torchrun = "TORCHELASTIC_RUN_ID" in env and "RANK" in env
     return by_torchrun or any(name in env for name in ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))
 
@@ -53,9 +53,9 @@ def _under_launcher(env: Mapping[str, str]) -> bool:
 def launcher_variables_left(env: Mapping[str, str], container: Container) -> Answer:
     """Variables that a launcher sets for its ranks are set in this shell.
 
-    Why: RANK, WORLD_SIZE and their like make a plain `python train.py` wait for ranks that never come, and end it with
-    "environment variable MASTER_ADDR expected" where only some of them are set. The launcher sets them anew for its own
-    ranks, so they are leftovers of an earlier experiment.
+    Why: with RANK, WORLD_SIZE and similar variables set, a plain `python train.py` waits for ranks that never
+    start, or fails with "environment variable MASTER_ADDR expected" if only some are set. A launcher sets its own
+    values for its ranks, so these are leftovers.
 
     Fix: unset them.
     """
@@ -67,10 +67,10 @@ def launcher_variables_left(env: Mapping[str, str], container: Container) -> Ans
     if container.kind in ("kubernetes", "containerd") and all(name in left for name in _RENDEZVOUS):
         return Ok(f"set for this pod: rank {left['RANK']} of {left['WORLD_SIZE']}")
     missing = [name for name in _RENDEZVOUS if name not in left]
-    half = f" {', '.join(missing)} missing: PyTorch would stop at once." if 0 < len(missing) < len(_RENDEZVOUS) else ""
+    half = f" {', '.join(missing)} missing: PyTorch would fail at once." if 0 < len(missing) < len(_RENDEZVOUS) else ""
     return Problem(
         ", ".join(f"{name}={value}" for name, value in left.items()),
-        f"A script started without a launcher would wait for ranks that never come.{half}",
+        f"A script started without a launcher would wait for ranks that never start.{half}",
         Fix(commands=(shell("unset {:name}", list(left)),)),
         left,
         tuple(left),
@@ -81,32 +81,31 @@ def launcher_variables_left(env: Mapping[str, str], container: Container) -> Ans
 def torchrun_variables_left(
     env: Mapping[str, str], plan: Plan, slurm: Slurm, container: Container, network: Network
 ) -> Answer:
-    """PET_* variables change where the launcher waits, and for how many machines.
+    """PET_* variables change the rendezvous endpoint or the number of nodes.
 
-    Why: torchrun reads each of its options from a PET_ variable as well, also inside accelerate: PET_NNODES=2 makes a
-    one-machine launch wait for a second machine, without a word. Operators such as Kubeflow set them, for the launch
-    they have in mind.
+    Why: torchrun also reads each of its options from a PET_ variable, even inside accelerate: PET_NNODES=2 makes a
+    single-node launch wait silently for a second node. Operators such as Kubeflow set them for their own launches.
 
     Fix: unset them.
-    More: Unset those you did not mean.
+    More: Unset those you did not set on purpose.
     """
     left = {name: env[name] for name in _PET if name in env}
     if not left:
-        return Ok("no PET_ variable steers the launcher")
+        return Ok("no PET_ variable affects the launcher")
     nodes = nodes_of(plan, slurm)
     asked = left.get("PET_NNODES", str(nodes)).strip()
     operator = container.kind in ("kubernetes", "containerd") and {"PET_NNODES", "PET_NODE_RANK"} <= set(left)
     if operator and asked != str(nodes):
-        return Skip(f"an operator has set them for this pod: machine {left['PET_NODE_RANK']} of {asked}")
+        return Skip(f"set by an operator for this pod: node {left['PET_NODE_RANK']} of {asked}")
     bad = {name: value for name, value in left.items() if _misleads(name, left, nodes, network)}
     if not bad:
         return Ok(f"{', '.join(f'{name}={value}' for name, value in left.items())}, as planned")
     return Problem(
         ", ".join(f"{name}={value}" for name, value in bad.items()),
-        "torchrun takes its options from these: a launch on this machine alone would wait for others, or for their "
-        "address, and end in a timeout."
+        "torchrun reads its options from these: a single-node launch would wait for other nodes or their address "
+        "and time out."
         if nodes == 1
-        else f"torchrun takes its options from these, and {nodes} machines are planned.",
+        else f"torchrun reads its options from these, and {nodes} nodes are planned.",
         Fix(commands=(shell("unset {:name}", list(bad)),)),
         bad,
         tuple(bad),
@@ -114,7 +113,7 @@ def torchrun_variables_left(
 
 
 def _misleads(name: str, left: Mapping[str, str], nodes: int, network: Network) -> bool:
-    """Whether a PET_ variable keeps a launch of so many machines from coming together."""
+    """Whether a PET_ variable prevents the rendezvous of a launch on `nodes` nodes."""
     value = left[name].strip()
     if name == "PET_NNODES":
         return value.rpartition(":")[2] != str(nodes)
@@ -135,12 +134,13 @@ def _is_here(address: str, network: Network) -> bool:
 
 @check(Severity.WARNING, source=_ACCELERATE)
 def accelerate_variables_left(env: Mapping[str, str], plan: Plan) -> Answer:
-    """ACCELERATE_* variables of this shell decide how the ranks train.
+    """ACCELERATE_* variables in this shell override the config.
 
-    Why: `accelerate launch` writes what the config says, and passes on what it does not write: ACCELERATE_USE_CPU=true
-    trains on the CPU next to idle GPUs, ACCELERATE_GRADIENT_ACCUMULATION_STEPS wins over the script's own argument.
+    Why: `accelerate launch` sets what the config contains and passes on every other ACCELERATE_ variable:
+    ACCELERATE_USE_CPU=true trains on the CPU while the GPUs are idle, ACCELERATE_GRADIENT_ACCUMULATION_STEPS
+    overrides the script's argument.
 
-    Fix: unset it; say it in the config.
+    Fix: unset it and set it in the config instead.
     """
     if _under_launcher(env):
         return Skip("a launcher started this shell")
@@ -150,12 +150,12 @@ def accelerate_variables_left(env: Mapping[str, str], plan: Plan) -> Answer:
     if plan.cpu_ranks is not None or plan.expect_gpus == 0:
         effects.pop("ACCELERATE_USE_CPU", None)
     if not effects:
-        return Ok("no ACCELERATE_ variable decides over the config")
+        return Ok("no ACCELERATE_ variable overrides the config")
     found = [of_environment(env)[name] for name in effects]
     return setting_problem(
         found,
         ", ".join(map(str, found)),
-        "; ".join(f"{name} {what}" for name, what in effects.items()) + ", whatever the config says.",
+        "; ".join(f"{name} {what}" for name, what in effects.items()) + ", regardless of the config.",
     )
 
 
@@ -163,7 +163,7 @@ def accelerate_variables_left(env: Mapping[str, str], plan: Plan) -> Answer:
 
 
 def _threads(env: Mapping[str, str]) -> tuple[str, int] | None:
-    """The variable that decides how many threads a rank computes with on the CPU, and its number."""
+    """Return the variable that sets the number of CPU threads of a rank, and that number; None if neither is set."""
     found = [(number, name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if (number := whole(env.get(name, "")))]
     return (max(found)[1], max(found)[0]) if found else None
 
@@ -176,8 +176,8 @@ def _ranks_here(visible: Visible, plan: Plan) -> int:
 def omp_threads_not_a_number(env: Mapping[str, str]) -> Answer:
     """OMP_NUM_THREADS is not a whole number.
 
-    Why: OpenMP allows a list ("4,2"), accelerate does not: it stops with ValueError before anything starts, on an empty
-    text as well.
+    Why: OpenMP allows a list ("4,2"), accelerate does not: it stops with ValueError before anything
+    starts, also on an empty value.
 
     Fix: give one number, or unset it.
     """
@@ -197,11 +197,11 @@ def omp_threads_not_a_number(env: Mapping[str, str]) -> Answer:
 
 @check(Severity.WARNING, source="https://pytorch.org/docs/stable/threading_environment_variables.html")
 def omp_threads_exceed_cpus(env: Mapping[str, str], system: System, visible: Visible, plan: Plan) -> Answer:
-    """The ranks together have more computing threads than this job has CPUs.
+    """The ranks together have more compute threads than this job has CPUs.
 
-    Why: the ranks take the CPUs from each other, and from their data loaders.
-    More: Each rank takes OMP_NUM_THREADS threads for itself. With eight ranks and a number meant for one process they
-    push each other from the CPUs: tokenizing, augmentation and offloaded optimizers take many times as long.
+    Why: the ranks compete with each other and with their data loaders for the CPUs.
+    More: Each rank starts OMP_NUM_THREADS threads. With eight ranks and a value meant for one process,
+    tokenization, augmentation and offloaded optimizers take many times as long.
 
     Fix: divide the CPUs among the ranks.
     """
@@ -209,7 +209,7 @@ def omp_threads_exceed_cpus(env: Mapping[str, str], system: System, visible: Vis
     if threads is None:
         return Ok("torchrun gives each rank one thread")
     if not ranks:
-        return Skip("how many ranks will run here is not known")
+        return Skip("the number of ranks on this machine is unknown")
     name, number = threads
     cpus = system.cpus_usable
     if number * ranks <= cpus or number == 1:
@@ -223,7 +223,7 @@ def omp_threads_exceed_cpus(env: Mapping[str, str], system: System, visible: Vis
 
 
 def _offloads(config: Config) -> bool:
-    """Whether the optimizer computes on the CPU."""
+    """Whether the optimizer runs on the CPU."""
     deepspeed, fsdp = config.values.get("deepspeed_config"), config.values.get("fsdp_config")
     by_deepspeed = isinstance(deepspeed, dict) and "cpu" in (
         deepspeed.get("offload_optimizer_device"),
@@ -233,8 +233,8 @@ def _offloads(config: Config) -> bool:
     return (config.distributed_type == "DEEPSPEED" and by_deepspeed) or (config.distributed_type == "FSDP" and by_fsdp)
 
 
-def _added(config: Config) -> int:
-    """The threads of each rank that mgpu launch adds to the launcher's line; DeepSpeed runs are not told."""
+def _threads_added_by_launch(config: Config) -> int:
+    """Return the threads per rank that mgpu launch passes to the launcher; not passed for DeepSpeed runs."""
     flag, flags = "--num_cpu_threads_per_process", config.launch_flags
     if config.distributed_type == "DEEPSPEED" or flag not in flags:
         return 1
@@ -243,10 +243,10 @@ def _added(config: Config) -> int:
 
 @check(Severity.WARNING, source="https://github.com/huggingface/accelerate (commands/launch.py)")
 def omp_threads_too_few(env: Mapping[str, str], system: System, config: Config) -> Answer:
-    """The optimizer is to compute on the CPU, with one thread for each rank.
+    """The offloaded optimizer has one CPU thread per rank.
 
-    Why: the offloaded optimizer runs on one core of each rank.
-    More: torchrun and accelerate set OMP_NUM_THREADS to 1 where it is not set.
+    Why: each rank's offloaded optimizer runs on a single core.
+    More: torchrun and accelerate set OMP_NUM_THREADS to 1 if it is not set.
 
     Fix: divide the CPUs among the ranks.
     """
@@ -254,11 +254,11 @@ def omp_threads_too_few(env: Mapping[str, str], system: System, config: Config) 
         return Skip("nothing is offloaded to the CPU")
     threads, ranks = _threads(env), config.ranks_here or 1
     share = max(1, system.cpus_usable // ranks)
-    given = threads[1] if threads else _added(config)
+    given = threads[1] if threads else _threads_added_by_launch(config)
     if given > 1 or share < 2:
         return Ok(f"{counted(given, 'thread')} for each of {counted(ranks, 'rank')}")
     return Problem(
-        f"1 thread for each of {counted(ranks, 'rank')}, and {counted(system.cpus_usable, 'CPU')}",
+        f"1 thread for each of {counted(ranks, 'rank')} on {counted(system.cpus_usable, 'CPU')}",
         fix=Fix(commands=(shell("export OMP_NUM_THREADS={:number}", share),)),
         evidence={"OMP_NUM_THREADS": env.get("OMP_NUM_THREADS"), "ranks": ranks, "cpus": system.cpus_usable},
         subjects=("OMP_NUM_THREADS",),
@@ -270,12 +270,12 @@ def omp_threads_too_few(env: Mapping[str, str], system: System, config: Config) 
 
 @check(Severity.WARNING, source="https://github.com/aws/aws-ofi-nccl")
 def libfabric_provider_not_efa(env: Mapping[str, str], infiniband: InfiniBand, plan: Plan, slurm: Slurm) -> Answer:
-    """In a run over several machines, FI_PROVIDER keeps libfabric from the EFA adapters.
+    """FI_PROVIDER keeps libfabric from using the EFA adapters in a multi-node run.
 
-    Why: the plugin that takes NCCL over EFA asks libfabric for a provider. With FI_PROVIDER set to tcp or sockets it
-    gets that one, and the machines talk at a tenth of the speed, or the plugin gives up.
+    Why: NCCL's EFA plugin requests a provider from libfabric. With FI_PROVIDER=tcp or sockets it gets that one, and
+    traffic between nodes runs at a tenth of the speed, or the plugin fails.
 
-    Fix: name EFA.
+    Fix: select EFA.
     """
     value = env.get("FI_PROVIDER")
     if not value:
@@ -288,10 +288,10 @@ def libfabric_provider_not_efa(env: Mapping[str, str], infiniband: InfiniBand, p
     if ("efa" in names) != excludes:
         return Ok(f"FI_PROVIDER={value} allows EFA")
     if nodes_of(plan, slurm) < 2:
-        return Skip("the run stays on one machine")
+        return Skip("single-node run")
     return Problem(
-        f"FI_PROVIDER={value}, and {counted(len(adapters), 'EFA adapter')}",
-        "libfabric offers the plugin another provider than EFA.",
+        f"FI_PROVIDER={value} excludes {counted(len(adapters), 'EFA adapter')}",
+        "libfabric gives the plugin a provider other than EFA.",
         Fix(commands=("export FI_PROVIDER=efa",)),
         {"FI_PROVIDER": value, "adapters": " ".join(adapters)},
         ("FI_PROVIDER",),

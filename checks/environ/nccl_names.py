@@ -27,8 +27,8 @@ from .._variables import NCCL, NEVER_READ, NEWEST_NCCL, foreign, nearest
 from ._pytorch import TORCH_NAMES
 
 _PLUGINS = ("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN", "NCCL_GIN_PLUGIN")
-_ROCM = Skip("a ROCm build of PyTorch: RCCL reads names of its own")
-# Names that mean nothing in small letters.
+_ROCM = Skip("a ROCm build of PyTorch: RCCL reads other names")
+# Names that have no effect in lowercase.
 # fmt: off
 _CAPITALS = frozenset({
     *NCCL, *TORCH_NAMES, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "OMP_NUM_THREADS",
@@ -37,68 +37,68 @@ _CAPITALS = frozenset({
 # fmt: on
 
 
-def _newer(version: Version) -> bool:
-    """Whether this NCCL may know names that are not in the table."""
+def _is_newer(version: Version) -> bool:
+    """Whether this NCCL may read names that are not in the table."""
     return version[:2] > NEWEST_NCCL[:2]
 
 
 @cache
-def _meant(name: str, most: int) -> str | None:
+def _nearest_name(name: str, most: int) -> str | None:
     return nearest(name, NCCL, most)
 
 
-def _strangers(found: Mapping[str, Setting], version: Version) -> tuple[dict[str, str], list[str]]:
-    """Names nobody reads: those that nearly are a known one, with that name, and the others."""
+def _unknown_names(found: Mapping[str, Setting], version: Version) -> tuple[dict[str, str], list[str]]:
+    """Return the names that nothing reads: those close to a known name, with that name, and the others."""
     unknown = [name for name in found if name not in NCCL and name not in NEVER_READ and not foreign(name)]
-    # A newer NCCL may well have a name that is two letters from an old one, hardly one that is one letter away.
-    meant = {name: _meant(name, 1 if _newer(version) else 2) for name in unknown}
+    # A newer NCCL may have added a name two letters away from a known one; one letter away is more likely a typo.
+    meant = {name: _nearest_name(name, 1 if _is_newer(version) else 2) for name in unknown}
     near = {name: known for name, known in meant.items() if known is not None}
     return near, [name for name in unknown if name not in near]
 
 
 @check(Severity.WARNING, source=NCCL_GUIDE)
 def nccl_variable_misspelt(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) -> Answer:
-    """A variable is nearly called as one of NCCL's.
+    """A variable name looks like a misspelled NCCL variable.
 
-    Why: NCCL ignores names that it does not know, and says nothing.
-    More: Who set it believes that the run is tuned, or protected, and looks for the trouble elsewhere.
+    Why: NCCL silently ignores unknown names.
+    More: The setting has no effect, which is easy to miss when the run is slow or fails.
 
     Fix: correct the name, or remove it.
     """
     if pytorch.hip:
         return _ROCM
     found = settings(env, nccl)
-    near, _ = _strangers(found, loaded(nccl))
+    near, _ = _unknown_names(found, loaded(nccl))
     if not near:
-        return Ok(f"no near miss among {counted(len(found), 'NCCL variable')}")
+        return Ok(f"no misspelled name among {counted(len(found), 'NCCL variable')}")
     bad = [found[name] for name in near]
     return setting_problem(
         bad,
-        "; ".join(f"{name} is not {known}" for name, known in near.items()),
-        fix=Fix(f"Write {listed(dict.fromkeys(near.values()))}, or remove it.", unset(bad)),
+        "; ".join(f"{name} instead of {known}" for name, known in near.items()),
+        fix=Fix(f"Use {listed(dict.fromkeys(near.values()))}, or remove it.", unset(bad)),
     )
 
 
 @check(Severity.INFO, source=NCCL_GUIDE)
 def nccl_variable_unknown(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) -> Answer:
-    """A variable has NCCL's prefix, and NCCL does not read it.
+    """A variable has NCCL's prefix, but NCCL does not read it.
 
-    Why: it is not in the guide, nor in the sources. A plugin may read it.
-    More: Names are copied from articles, from other clouds whose plugins read them, or made up. NCCL itself ignores
-    them without a word.
+    Why: it is neither in NCCL's guide nor in its source code. A plugin may read it.
+    More: Such names are often copied from articles or from clouds whose plugins read them. NCCL itself ignores them
+    silently.
 
-    Fix: remove it, unless a plugin of yours reads it.
+    Fix: remove it, unless one of your plugins reads it.
     """
     if pytorch.hip:
         return _ROCM
     found, version = settings(env, nccl), loaded(nccl)
-    if _newer(version):
-        return Skip(f"NCCL {dotted(version)} may know names that mgpu does not ({dotted(NEWEST_NCCL)} is its newest)")
+    if _is_newer(version):
+        return Skip(f"NCCL {dotted(version)} may read names that mgpu does not know (up to {dotted(NEWEST_NCCL)})")
     if plugin := next((name for name in _PLUGINS if found.get(name) and found[name].value != "none"), None):
-        return Skip(f"{plugin} is set: a plugin may read names of its own")
-    _, strange = _strangers(found, version)
+        return Skip(f"{plugin} is set: a plugin may read additional names")
+    _, strange = _unknown_names(found, version)
     if not strange:
-        return Ok(f"{counted(len(found), 'NCCL variable')} set, all of them known")
+        return Ok(f"{counted(len(found), 'NCCL variable')} set, all known")
     bad = [found[name] for name in strange]
     return setting_problem(
         bad,
@@ -108,13 +108,13 @@ def nccl_variable_unknown(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) 
 
 @check(Severity.INFO, source=NCCL_GUIDE)
 def nccl_variable_without_effect(env: Mapping[str, str], nccl: Nccl) -> Answer:
-    """A variable is set that nothing reads here.
+    """A variable is set that neither NCCL nor PyTorch reads here.
 
-    Why: NCCL_TIMEOUT is in many launch scripts and has never had an effect; others were removed from NCCL, or came with
-    a newer one than is loaded. Who set it believes that it protects the run, or makes it faster.
+    Why: NCCL_TIMEOUT is in many launch scripts and never had an effect. Other variables were removed from NCCL, or
+    need a newer version than the loaded one. The protection or speed you expect from it is missing.
 
     Fix: remove it.
-    More: A timeout is the `timeout=` argument of init_process_group.
+    More: To set a timeout, use the `timeout=` argument of init_process_group.
     """
     found, version = settings(env, nccl), loaded(nccl)
     dead: dict[str, str] = {}
@@ -125,15 +125,15 @@ def nccl_variable_without_effect(env: Mapping[str, str], nccl: Nccl) -> Answer:
         elif variable and not variable.read_by(version):
             gone = variable.until and (not version or version >= variable.until)
             when = (
-                f"gone since NCCL {dotted(variable.until or ())}" if gone else f"new in NCCL {dotted(variable.since)}"
+                f"removed in NCCL {dotted(variable.until or ())}" if gone else f"new in NCCL {dotted(variable.since)}"
             )
             dead[name] = when + (f"; use {variable.instead}" if gone and variable.instead else "")
     if not dead:
-        return Ok(f"{len(found)} NCCL variables set, none of them dead")
+        return Ok(f"{counted(len(found), 'NCCL variable')} set, all of them read")
     bad = [found[name] for name in dead]
     return setting_problem(
         bad,
-        f"{', '.join(dead)} {'is' if len(dead) == 1 else 'are'} read by nothing",
+        f"{', '.join(dead)} {'has' if len(dead) == 1 else 'have'} no effect",
         f"NCCL {dotted(version) or 'of unknown version'} is loaded. "
         + "; ".join(f"{name}: {why}" for name, why in dead.items())
         + ".",
@@ -142,32 +142,32 @@ def nccl_variable_without_effect(env: Mapping[str, str], nccl: Nccl) -> Answer:
 
 @check(Severity.WARNING, source="https://github.com/huggingface/accelerate (utils/environment.py)")
 def variable_in_small_letters(env: Mapping[str, str]) -> Answer:
-    """A variable is written in small letters.
+    """A variable name is in lowercase.
 
-    Why: nothing reads it so; under accelerate launch it becomes the one in capitals.
-    More: NCCL, CUDA and PyTorch read capitals only, so under torchrun it does nothing. `accelerate launch` writes every
-    name in capitals into the environment of its ranks: there it counts, and may overwrite the one in capitals.
+    Why: nothing reads the lowercase name, but accelerate launch converts it to uppercase.
+    More: NCCL, CUDA and PyTorch read uppercase names only, so it has no effect under torchrun. `accelerate launch`
+    converts every name to uppercase for its ranks: there it takes effect, and may overwrite the uppercase variable.
 
-    Fix: write it in capitals, or remove it.
+    Fix: write it in uppercase, or remove it.
     """
     small = {name: name.upper() for name in env if name != name.upper() and name.upper() in _CAPITALS}
     if not small:
-        return Ok("every variable that is known is in capitals")
+        return Ok("every known variable is in uppercase")
     bad = [of_environment(env)[name] for name in small]
     return setting_problem(
         bad,
-        "; ".join(f"{name} is not {capitals}" for name, capitals in small.items()),
+        "; ".join(f"{name} instead of {capitals}" for name, capitals in small.items()),
     )
 
 
 @check(Severity.INFO, source=NCCL_GUIDE)
 def nccl_file_overrides(env: Mapping[str, str], nccl: Nccl) -> Answer:
-    """A file sets NCCL variables that nobody sees in the shell.
+    """A file sets NCCL variables that are not visible in the shell.
 
-    Why: NCCL reads $NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf, and takes from them what the environment does
-    not set. `env` does not show it, and a run on another machine goes otherwise.
+    Why: NCCL reads $NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf, for variables that the environment does
+    not set. `env` does not show them, and other machines may not have them.
 
-    Fix: look whether that is meant; the environment wins over the file.
+    Fix: check that they are intended; the environment overrides the file.
     """
     if not nccl.config_files:
         return Ok("there is no nccl.conf")
@@ -179,7 +179,7 @@ def nccl_file_overrides(env: Mapping[str, str], nccl: Nccl) -> Answer:
     overridden = [f"{setting.name} ({HERE}: {env[name]})" for name, setting in found.items() if name in env]
     return Problem(
         f"{listed(files)} {'sets' if len(files) == 1 else 'set'} {', '.join(map(str, counting))}",
-        "NCCL takes these where the environment says nothing."
+        "NCCL uses these values because the environment does not set them."
         + (f" Not in effect: {', '.join(overridden)}." if overridden else ""),
         Fix(commands=tuple(shell("cat {:path}", path) for path in files)),
         origins(counting),
@@ -189,10 +189,10 @@ def nccl_file_overrides(env: Mapping[str, str], nccl: Nccl) -> Answer:
 
 @check(Severity.WARNING, source=f"{NCCL_GUIDE}#nccl-conf-file")
 def nccl_conf_file_missing(env: Mapping[str, str], nccl: Nccl) -> Answer:
-    """NCCL_CONF_FILE names a file that is not there.
+    """NCCL_CONF_FILE names a file that does not exist.
 
-    Why: NCCL then reads neither it nor ~/.nccl.conf, and says nothing: what the cluster needs (interfaces, traffic
-    class) is missing from the run.
+    Why: NCCL then silently reads neither this file nor ~/.nccl.conf: settings that the cluster needs (interfaces,
+    traffic class) are missing from the run.
 
     Fix: correct the path, or unset it.
     """
@@ -200,12 +200,12 @@ def nccl_conf_file_missing(env: Mapping[str, str], nccl: Nccl) -> Answer:
     if not path:
         return Ok("NCCL_CONF_FILE is not set")
     if version and not NCCL["NCCL_CONF_FILE"].read_by(version):
-        return Skip(f"NCCL {dotted(version)} does not look at it")
+        return Skip(f"NCCL {dotted(version)} does not read it")
     if path in nccl.config_files:
-        return Ok(f"{path} is there")
+        return Ok(f"{path} exists")
     return Problem(
-        f"NCCL_CONF_FILE={path}: no such file, or it cannot be read",
-        "NCCL goes on without any file of yours." + (" It does not know ~." if path.startswith("~") else ""),
+        f"NCCL_CONF_FILE={path}: no such file, or not readable",
+        "NCCL continues without a user file." + (" It does not expand ~." if path.startswith("~") else ""),
         Fix(commands=("unset NCCL_CONF_FILE",)),
         {"NCCL_CONF_FILE": path},
         ("NCCL_CONF_FILE",),
@@ -214,12 +214,12 @@ def nccl_conf_file_missing(env: Mapping[str, str], nccl: Nccl) -> Answer:
 
 @check(Severity.WARNING, source="https://github.com/NVIDIA/nccl (src/misc/param.cc)")
 def nccl_file_line_ignored(nccl: Nccl) -> Answer:
-    """A line of an nccl.conf sets nothing.
+    """A line of an nccl.conf has no effect.
 
-    Why: blanks before the = and the word export belong to the name, for NCCL.
-    More: `NCCL_DEBUG = INFO` sets a variable whose name ends in a blank, which nothing reads.
+    Why: NCCL treats spaces before the = and the word export as part of the name.
+    More: `NCCL_DEBUG = INFO` sets a variable whose name ends in a space, which nothing reads.
 
-    Fix: write NAME=value, without blanks.
+    Fix: write NAME=value, without spaces.
     """
     if not nccl.config_files:
         return Skip("there is no nccl.conf")
@@ -233,7 +233,7 @@ def nccl_file_line_ignored(nccl: Nccl) -> Answer:
         return Ok(f"{counted(sum(map(len, nccl.config_files.values())), 'line')} of {listed(nccl.config_files)}")
     line, path = next(iter(bad.items()))
     return Problem(
-        f"{path}: {line!r} sets nothing" + (f", nor do {len(bad) - 1} others" if len(bad) > 1 else ""),
+        f"{path}: {line!r} has no effect" + (f", and {len(bad) - 1} more" if len(bad) > 1 else ""),
         fix=Fix(who="admin" if path.startswith("/etc/") else "you"),
         evidence=dict(bad),
     )

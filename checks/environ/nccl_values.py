@@ -16,13 +16,13 @@ from .._nccl_settings import NCCL_GUIDE, Setting, loaded, origins, setting_probl
 from .._variables import NCCL
 
 _SOURCES = "https://github.com/NVIDIA/nccl (src/graph/tuning.cc)"
-_GLOO = Skip("a rehearsal on the CPU: the ranks talk over gloo")
-_STRICT: Version = (2, 24)  # since then ring is no silent fallback, and unknown words are errors
+_GLOO = Skip("a CPU rehearsal: the ranks use gloo")
+_STRICT: Version = (2, 24)  # since then, ring is not a silent fallback, and unknown values are errors
 _MOST_SOCKETS = 64  # NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD, the guide
 
 
-def _misread(found: Mapping[str, Setting], version: Version) -> dict[str, Misread]:
-    """The settings whose value is not understood, and what becomes of each."""
+def _misread_values(found: Mapping[str, Setting], version: Version) -> dict[str, Misread]:
+    """Return the settings whose value NCCL misreads, and the effect of each."""
     wrong: dict[str, Misread] = {}
     for name, setting in found.items():
         variable = NCCL.get(name)
@@ -39,45 +39,45 @@ def _misread(found: Mapping[str, Setting], version: Version) -> dict[str, Misrea
 
 @check(Severity.WARNING, source=NCCL_GUIDE)
 def nccl_value_misread(env: Mapping[str, str], nccl: Nccl) -> Answer:
-    """NCCL reads something else from a variable than is written there.
+    """NCCL reads a different value than the one a variable contains.
 
-    Why: NCCL forgives: "4M" is 4, "true" is 0, an unknown word is ignored. It says so in NCCL_DEBUG=INFO at best, and
-    runs with settings that nobody chose.
+    Why: NCCL reads "4M" as 4 and "true" as 0, and ignores unknown words. At best it logs that with NCCL_DEBUG=INFO,
+    and runs with unintended settings.
 
-    Fix: write what the guide allows, or remove it.
+    Fix: use a value that the guide allows, or remove it.
     """
     found, version = settings(env, nccl), loaded(nccl)
-    wrong = {name: misread.effect for name, misread in _misread(found, version).items() if not misread.fatal}
+    wrong = {name: misread.effect for name, misread in _misread_values(found, version).items() if not misread.fatal}
     threads, sockets = (found.get(f"NCCL_{name}") for name in ("SOCKET_NTHREADS", "NSOCKS_PERTHREAD"))
     if threads and sockets and c_integer(threads.value)[0] * c_integer(sockets.value)[0] > _MOST_SOCKETS:
-        wrong.setdefault(sockets.name, f"times {threads} is more than {_MOST_SOCKETS} sockets: NCCL takes fewer")
+        wrong.setdefault(sockets.name, f"times {threads} is more than {_MOST_SOCKETS} sockets: NCCL uses fewer")
     if not wrong:
-        return Ok(f"{counted(len(found), 'NCCL variable')} set, every value is understood")
+        return Ok(f"{counted(len(found), 'NCCL variable')} set, all values valid")
     bad = [found[name] for name in wrong]
     return setting_problem(
         bad,
         "; ".join(f"{found[name].name}={found[name].value!r}: {effect}" for name, effect in wrong.items()),
-        f"NCCL {dotted(version) or 'of unknown version'} goes on with what it reads, without a word in the log.",
+        f"NCCL {dotted(version) or 'of unknown version'} continues with the value it read and logs nothing.",
     )
 
 
 @check(Severity.ERROR, source=_SOURCES)
 def nccl_value_refused(env: Mapping[str, str], nccl: Nccl, visible: Visible, plan: Plan) -> Answer:
-    """NCCL will not start with the value of a variable.
+    """NCCL does not start with the value of a variable.
 
-    Why: from 2.24 on, a word in NCCL_ALGO or NCCL_PROTO that NCCL does not know ends its start with "Unrecognized
-    element token" and ncclInvalidUsage in every rank. Older versions ignored such words, so old scripts hold them.
+    Why: since 2.24, NCCL stops with "Unrecognized element token" and ncclInvalidUsage in every rank on an unknown
+    word in NCCL_ALGO or NCCL_PROTO. Older versions ignored such words, so old scripts still contain them.
 
-    Fix: unset it: NCCL chooses better by itself.
+    Fix: unset it. NCCL makes a better choice itself.
     """
     found, version = settings(env, nccl), loaded(nccl)
-    wrong = {name: misread.effect for name, misread in _misread(found, version).items() if misread.fatal}
+    wrong = {name: misread.effect for name, misread in _misread_values(found, version).items() if misread.fatal}
     if not wrong:
-        return Ok("NCCL_ALGO and NCCL_PROTO hold nothing that stops NCCL")
+        return Ok("no value of NCCL_ALGO or NCCL_PROTO stops NCCL")
     if plan.cpu_ranks is not None:
         return _GLOO
     if usable_count(visible) < 2 and plan.nodes < 2:
-        return Skip("without a second GPU NCCL is not started")
+        return Skip("NCCL is not used with one GPU")
     bad = [found[name] for name in wrong]
     return setting_problem(
         bad,
@@ -90,17 +90,17 @@ def nccl_value_refused(env: Mapping[str, str], nccl: Nccl, visible: Visible, pla
 def nccl_algorithm_incomplete(env: Mapping[str, str], nccl: Nccl, visible: Visible, plan: Plan) -> Answer:
     """NCCL_ALGO leaves no algorithm for a broadcast.
 
-    Why: NCCL broadcasts by ring only. Until 2.23 ring was a silent fallback; since 2.24 a broadcast without it fails
-    with "no algorithm/protocol available". DDP broadcasts the model before the first step.
+    Why: NCCL can broadcast only with ring. Up to 2.23, ring was a silent fallback; since 2.24, a broadcast without
+    it fails with "no algorithm/protocol available". DDP broadcasts the model before the first step.
 
     Fix: let NCCL choose.
-    More: Unset NCCL_ALGO, or name ring for broadcast and reduce.
+    More: Unset NCCL_ALGO, or allow ring for broadcast and reduce.
     """
     version, value = loaded(nccl), value_of("NCCL_ALGO", env, nccl)
     if value is None:
         return Ok("NCCL_ALGO is not set: NCCL chooses")
     if not version:
-        return Skip("the version of NCCL is not known")
+        return Skip("the NCCL version is unknown")
     if version < _STRICT:
         return Ok(f"NCCL {dotted(version)} falls back to ring")
     if plan.cpu_ranks is not None:
@@ -108,44 +108,44 @@ def nccl_algorithm_incomplete(env: Mapping[str, str], nccl: Nccl, visible: Visib
     if usable_count(visible) < 2 and plan.nodes < 2:
         return Skip("one GPU needs no algorithm")
     if ALGO(value, version):
-        return Skip("its value is not understood: see nccl_value_refused")
+        return Skip("its value is not valid: see nccl_value_refused")
     without = [name for name in ("BROADCAST", "REDUCE") if "RING" not in ALGO.chosen(value)[name]]
     if not without:
-        return Ok(f"NCCL_ALGO={value} leaves ring for broadcast and reduce")
+        return Ok(f"NCCL_ALGO={value} allows ring for broadcast and reduce")
     setting = settings(env, nccl)["NCCL_ALGO"]
     return setting_problem(
         [setting],
         f"NCCL_ALGO={value} leaves {' and '.join(name.lower() for name in without)} without an algorithm",
-        f"Ring is the only one that can. NCCL {dotted(version)} no longer falls back to it, and stops.",
+        f"Only ring supports them. NCCL {dotted(version)} no longer falls back to it, and stops.",
     )
 
 
 @check(Severity.ERROR, source=f"{NCCL_GUIDE}#nccl-socket-family")
 def nccl_socket_family_absent(env: Mapping[str, str], nccl: Nccl, network: Network, plan: Plan) -> Answer:
-    """NCCL_SOCKET_FAMILY asks for addresses that no interface has.
+    """NCCL_SOCKET_FAMILY requires addresses that no interface has.
 
-    Why: NCCL needs one to start, even when all ranks are on this machine.
-    More: AF_INET6 on a machine with IPv4 only (or the reverse) leaves NCCL without an interface, also on one machine:
-    it stops with "no socket interface found".
+    Why: NCCL needs an interface to start, even if all ranks are on this machine.
+    More: AF_INET6 on a machine with IPv4 only (or the reverse) leaves NCCL without an interface, even in a
+    single-node run: it stops with "no socket interface found".
 
     Fix: unset it.
     """
     family = value_of("NCCL_SOCKET_FAMILY", env, nccl)
     if family not in ("AF_INET", "AF_INET6"):
-        return Ok("NCCL_SOCKET_FAMILY is not set: NCCL takes what is there")
+        return Ok("NCCL_SOCKET_FAMILY is not set: NCCL uses any address")
     if plan.cpu_ranks is not None:
         return _GLOO
     if not network.listed:
-        return Skip("the interfaces cannot be listed")
+        return Skip("the network interfaces cannot be listed")
     if "NCCL_SOCKET_IFNAME" in prescribed(env, nccl):
-        return Skip("NCCL_SOCKET_IFNAME prescribes the interface: see socket_interface_unusable")
+        return Skip("NCCL_SOCKET_IFNAME selects the interface: see socket_interface_unusable")
     usable = by_nccl(network, None, family)
     if usable:
         return Ok(f"{usable[0].name} has an {family} address")
     setting = settings(env, nccl)["NCCL_SOCKET_FAMILY"]
     return setting_problem(
         [setting],
-        f"NCCL_SOCKET_FAMILY={family}, and no interface has such an address",
+        f"NCCL_SOCKET_FAMILY={family}, but no interface has an address of this family",
         more={"interfaces": " ".join(interface.name for interface in network.interfaces)},
     )
 
@@ -154,20 +154,20 @@ def nccl_socket_family_absent(env: Mapping[str, str], nccl: Nccl, network: Netwo
 def nccl_log_overwritten(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, ...]) -> Answer:
     """The ranks overwrite each other's NCCL log.
 
-    Why: each rank truncates it and writes over what the others wrote.
-    More: Without %p (and %h on several machines) in its name all write to one file, and what is left of it is of no use
-    when the run fails.
+    Why: each rank truncates the file and overwrites what the others wrote.
+    More: Without %p (and %h on several nodes) in the name, all ranks write to one file, which is useless when the
+    run fails.
 
-    Fix: give each rank its own.
-    More: Put %h and %p into the name.
+    Fix: give each rank its own file.
+    More: Add %h and %p to the name.
     """
     setting = settings(env, nccl).get("NCCL_DEBUG_FILE")
     if setting is None or not setting.value:
         return Ok("NCCL logs to the output of each rank")
     if (value_of("NCCL_DEBUG", env, nccl) or "").strip().upper() not in ("WARN", "INFO", "ABORT", "TRACE"):
-        return Skip("NCCL_DEBUG asks for no log")
+        return Skip("NCCL_DEBUG enables no log")
     if setting.value.startswith("/dev/") or "%p" in setting.value:
-        return Ok(f"{setting}: a file for each rank")
+        return Ok(f"{setting}: one file per rank")
     if len(gpus) < 2:
         return Skip("one rank, one file")
     return Problem(

@@ -1,9 +1,9 @@
-"""Are the nodes alike, all there, and able to reach each other?
+"""Do all nodes answer, are they equal, and can they reach each other?
 
-* nodes: did every node answer, is it fit by itself, and are there several kinds of them?
-* software, hardware, limits: in what do some of them differ from the others?
-* times: do the clocks agree, and is one slower or hotter than the others?
-* names, network: can they reach each other?
+* nodes: did every node answer, is each one healthy, and are there several kinds of nodes?
+* software, hardware, limits: how do some nodes differ from the others?
+* times: do the clocks agree, and is a node slower or hotter than the others?
+* names, network: can the nodes reach each other?
 """
 
 ORDER = ("nodes", "software", "hardware", "limits", "times", "names", "network")

@@ -1,7 +1,7 @@
-"""Which differences between nodes belong together, and how are they told?
+"""Which differences between nodes belong together, and how are they reported?
 
-A difference is of the family of the fact that leads to it: on a node with another torch the NCCL, the wheels and the
-libraries that came with it are part of that, on a node with the same torch they are a finding of their own.
+A difference belongs to the family of the fact that causes it: on a node with a different torch version, the NCCL,
+wheels and libraries installed with it are part of that finding; on a node with the same torch they are a separate one.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from mgpu.hostlist import fold
 from mgpu.snapshot import Difference, Fleet, NodeClass
 from mgpu.text import counted
 
-# Opens the commands that show how nodes differ.
+# Prefix of the commands that show how nodes differ.
 ON_NODES = "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label"
-_SHOWN = 28  # characters of a value in a title, which is to fit on a line
+_SHOWN = 28  # characters of a value in a title, which must fit on a line
 _MOST_SHOWN = 12  # differences of one class in the evidence
 _LEAST = 2  # nodes
-_NOT_LOOKED_AT = "not looked at"  # the value of a fact that nobody asked this node for
+_NOT_LOOKED_AT = "not looked at"  # the value of a fact that was not queried on this node
 
-# Family -> the facts that lead to it, and those that follow from these. The first that leads has what follows.
+# Family -> the facts that cause it (leading), and the facts that follow from them. A fact that follows from several
+# families belongs to the first one found.
 _FAMILIES: dict[str, tuple[str, str]] = {
     "driver_silent": (
         r"driver|driver\.nvml_error|gpus|gpus\.lost",
@@ -85,7 +86,7 @@ _FAMILIES: dict[str, tuple[str, str]] = {
 _LEADS = {family: re.compile(leads) for family, (leads, _) in _FAMILIES.items()}
 _FOLLOWS = {family: re.compile(follows) for family, (_, follows) in _FAMILIES.items() if follows}
 # fmt: off
-# The facts of which one at least is to be known on several nodes; of other families something always is.
+# At least one of these facts must be known on several nodes. For the other families something always is.
 _FACTS: dict[str, tuple[str, ...]] = {
     "driver": ("driver",), "driver_silent": ("driver",), "torch": ("pytorch",), "nccl": ("nccl", "torch_runtime"),
     "accelerate": ("packages",), "packages": ("packages",), "python": ("python",), "config": ("config", "files"),
@@ -96,40 +97,40 @@ _FACTS: dict[str, tuple[str, ...]] = {
     "system": ("host", "kernel"),
 }
 # fmt: on
-# Nodes of one job that differ in these do not come to train together.
-APART = frozenset({"gpu_model", "gpu_count", "gpu_memory", "torch", "nccl", "config", "script", "driver_silent"})
-# What is broken is no kind of its own, on however many nodes.
+# Nodes that differ in these cannot train together in one job.
+INCOMPATIBLE = frozenset({"gpu_model", "gpu_count", "gpu_memory", "torch", "nccl", "config", "script", "driver_silent"})
+# A fault does not make a separate kind of node, on however many nodes it occurs.
 _BROKEN = frozenset({"driver_silent", "gpu_count", "unread"})
-# Of these a value of its own on every node says nothing: scratch folders, the names of interfaces.
+# In these families, a different value on every node is normal: scratch folders, the names of interfaces.
 _FREE = frozenset({"environment", "storage", "network_cards", "libraries", "system", "rest"})
-# … and in these only it does not matter much.
+# Differences in these families seldom matter.
 MINOR = frozenset({"firmware", "libraries", "system", "rest"})
 
 
 @dataclass(frozen=True)
 class Group:
-    """Nodes of one role that differ alike in one family."""
+    """Nodes of one role that have the same differences in one family."""
 
     role: str
     nodes: tuple[str, ...]
     differences: tuple[Difference, ...]  # the leading one first
     of: int
-    alike: tuple[str, ...]  # nodes of the role that are as most are
+    usual_nodes: tuple[str, ...]  # nodes of the role with the usual value
     tied: bool
 
     @property
     def others(self) -> int:
-        """How many are as most are."""
-        return len(self.alike)
+        """The number of nodes with the usual value."""
+        return len(self.usual_nodes)
 
     @property
     def range(self) -> str:
-        """The nodes in Slurm's form."""
+        """The nodes in Slurm's notation."""
         return fold(self.nodes)
 
 
 def families(differences: Sequence[Difference]) -> dict[str, list[Difference]]:
-    """The differences of one class by family; those that lead before those that follow."""
+    """Return the differences of one class by family, leading ones before those that follow from them."""
     leading: dict[str, list[Difference]] = {}
     rest: list[Difference] = []
     for one in differences:
@@ -140,7 +141,7 @@ def families(differences: Sequence[Difference]) -> dict[str, list[Difference]]:
             rest.append(one)
     found: dict[str, list[Difference]] = {}
     order = [family for family in _LEADS if family in leading]
-    for place, family in enumerate(order):  # one leader may follow from another: GPUs that are gone from a driver
+    for place, family in enumerate(order):  # a leader may follow from another one: GPUs missing because of the driver
         above = [f for f in order[:place] if f in found]
         for one in leading[family]:
             found.setdefault(next((f for f in above if _FOLLOWS[f].fullmatch(one.key)), family), []).append(one)
@@ -151,19 +152,19 @@ def families(differences: Sequence[Difference]) -> dict[str, list[Difference]]:
 
 
 def _family(one: Difference) -> str:
-    """The first family that the fact leads to."""
+    """Return the first family that the fact causes."""
     if _NOT_LOOKED_AT in (one.value, one.usual):
         return "rest"
     return next(family for family, leads in _LEADS.items() if leads.fullmatch(one.key))
 
 
-def of_population(one: NodeClass) -> dict[str, list[Difference]]:
-    """By family, in what a second population differs without being broken."""
+def population_differences(one: NodeClass) -> dict[str, list[Difference]]:
+    """Return the differences of a second population by family, without those that are faults."""
     return {family: found for family, found in families(one.differences).items() if family not in _BROKEN}
 
 
-def scattered(fleet: Fleet) -> dict[str, list[str]]:
-    """The facts that almost every node has another value of, by family; "": those of which that says nothing."""
+def scattered_facts(fleet: Fleet) -> dict[str, list[str]]:
+    """Return the facts with a different value on almost every node, by family; "": those for which this is normal."""
     found: dict[str, list[str]] = {}
     for family, keys in families([Difference(key, key, None, None) for key in fleet.scattered]).items():
         found.setdefault("" if family in _FREE else family, []).extend(one.key for one in keys)
@@ -171,9 +172,11 @@ def scattered(fleet: Fleet) -> dict[str, list[str]]:
 
 
 def groups(fleet: Fleet, family: str) -> Iterator[Group]:
-    """The nodes that differ in a family, those that do so alike together; second populations are told once, elsewhere,
-    but where they are broken, or are to run one job and cannot."""
-    apart = family in _BROKEN or (fleet.together and family in APART)
+    """Yield the nodes that differ in a family, grouped by equal differences.
+
+    Second populations are reported once, by another check, unless they are faulty or cannot run one job together.
+    """
+    apart = family in _BROKEN or (fleet.together and family in INCOMPATIBLE)
     merged: dict[tuple[str, bool, tuple[Difference, ...]], list[str]] = {}
     classes = [one for one in fleet.classes if apart or not one.second]
     for one in classes:
@@ -185,63 +188,66 @@ def groups(fleet: Fleet, family: str) -> Iterator[Group]:
         unlike = {
             n for c in fleet.classes if c.role == role and any(d.key == key for d in c.differences) for n in c.nodes
         }
-        alike = tuple(node for node in fleet.roles.get(role, ()) if node not in unlike)
-        yield Group(role, tuple(nodes), differences, of, alike, tied)
+        usual_nodes = tuple(node for node in fleet.roles.get(role, ()) if node not in unlike)
+        yield Group(role, tuple(nodes), differences, of, usual_nodes, tied)
 
 
-def judged(fleet: Fleet, family: str, well: str, *lines: str, cause: str = WHY, fix: str = "") -> Answer:
-    """A problem for each group of nodes. `lines` are the commands of the fix: templates of `shell` with the holes
-    {nodes:hosts}, {count:number}, {usual:id} and {key:name}. `fix` may name {usual}."""
-    if (skip := too_few(fleet)) is not None:
+def judge(fleet: Fleet, family: str, well: str, *lines: str, cause: str = WHY, fix: str = "") -> Answer:
+    """Return a problem for each group of nodes that differ in a family, or Ok.
+
+    `lines` are the commands of the fix: templates of `shell` with the holes {nodes:hosts}, {count:number}, {usual:id}
+    and {key:name}. `fix` may contain {usual}.
+    """
+    if (skip := too_few_nodes(fleet)) is not None:
         return skip
     problems = tuple(_problem(fleet, group, cause, fix, lines) for group in groups(fleet, family))
-    if keys := scattered(fleet).get(family):
-        problems += (_scattered(fleet, keys, cause),)
+    if keys := scattered_facts(fleet).get(family):
+        problems += (_scattered_problem(fleet, keys, cause),)
     facts = _FACTS.get(family, ())
     if not problems and facts and not set(facts) & set(fleet.known):
         named = " and ".join(fact.replace("_", " ") for fact in facts)
-        return Skip(f"{named}: known on fewer than two nodes of a kind")
+        return Skip(f"{named}: known on fewer than two nodes of any kind")
     return problems or Ok(f"{well} on {counted(len(fleet.nodes), 'node')}")
 
 
-def _scattered(fleet: Fleet, keys: Sequence[str], cause: str) -> Problem:
-    """What has a value of its own on almost every node, and should not."""
+def _scattered_problem(fleet: Fleet, keys: Sequence[str], cause: str) -> Problem:
+    """Report facts with a different value on almost every node that should be equal."""
     return Problem(
-        f"{keys[0]} differs from node to node: no value is that of most",
-        f"Which nodes are right cannot be told, and they do not fit each other. {cause}",
-        Fix("Make the nodes alike in it. See what each has:", ("mgpu doctor --from FILE",)),
+        f"{keys[0]} differs on almost every node: no value has a majority",
+        f"Which value is right could not be determined, and the nodes do not match each other. {cause}",
+        Fix("Set the same value on all nodes. See the value of each:", ("mgpu doctor --from FILE",)),
         {"facts": ", ".join(keys[:_MOST_SHOWN]), "nodes": len(fleet.nodes)},
     )
 
 
-def too_few(fleet: Fleet) -> Skip | None:
-    """Why nothing can be compared."""
+def too_few_nodes(fleet: Fleet) -> Skip | None:
+    """Return a Skip if fewer than two nodes answered, else None."""
     answered = len(fleet.nodes)
     return Skip(f"{counted(answered, 'node')} answered: nothing to compare") if answered < _LEAST else None
 
 
 def _problem(fleet: Fleet, group: Group, cause: str, fix: str, lines: Iterable[str]) -> Problem:
     first = group.differences[0]
-    words: dict[str, Value] = {
+    values: dict[str, Value] = {
         "nodes": group.range,
         "count": len(group.nodes),
         "usual": first.usual,
         "key": first.key.rpartition(".")[2],
     }
     if group.tied:
-        cause = f"As many nodes have the one as the other: which is right is not known here. {cause}"
-    mended = Fix(fix.replace("{usual}", first.usual or ""), tuple(shell(line, **words) for line in lines))
+        cause = f"Equally many nodes have each value, so which one is right is unknown. {cause}"
+    own_fix = Fix(fix.replace("{usual}", first.usual or ""), tuple(shell(line, **values) for line in lines))
     subjects = () if group.tied and not fleet.together else group.nodes
-    return Problem(title(group), cause, (mended, leave_out(group.nodes)), evidence(group), subjects)
+    return Problem(title(group), cause, (own_fix, leave_out(group.nodes)), evidence(group), subjects)
 
 
 def title(group: Group) -> str:
-    """The leading difference with the nodes: "torch 2.12.1 on n[3,17], 2.13.0 on the other 998 nodes"."""
+    """Return the leading difference with its nodes: "torch 2.12.1 on n[3,17], 2.13.0 on the other 998 nodes"."""
     first = group.differences[0]
     value, usual = _short(first.value), _short(first.usual)
-    theirs = _with(first, value)
+    theirs = _fact_with_value(first, value)
     if group.tied:
-        rest = fold(group.alike)
+        rest = fold(group.usual_nodes)
     elif group.others == group.of - len(group.nodes):
         rest = "the other node" if group.others == 1 else f"the other {group.others} nodes"
     else:
@@ -249,8 +255,8 @@ def title(group: Group) -> str:
     return f"{theirs} on {group.range}, {'none' if usual is None else usual} on {rest}"
 
 
-def _with(one: Difference, value: str | None) -> str:
-    """A thing and its value: "torch 2.9.0", "NCCL_DEBUG=INFO", "3 GPUs", "no torch"."""
+def _fact_with_value(one: Difference, value: str | None) -> str:
+    """Return a fact with its value: "torch 2.9.0", "NCCL_DEBUG=INFO", "3 GPUs", "no torch"."""
     if value is None:
         return f"no {one.what}"
     if one.key.startswith("env."):
@@ -261,39 +267,39 @@ def _with(one: Difference, value: str | None) -> str:
 def _short(value: str | None) -> str | None:
     if value is None or len(value) <= _SHOWN:
         return value
-    if "/" in value and " " not in value:  # the end of a path tells more
+    if "/" in value and " " not in value:  # the end of a path is more informative
         return f"...{value[3 - _SHOWN :]}"
     return f"{value[: _SHOWN - 3]}..."
 
 
 def evidence(group: Group) -> Evidence:
-    """Which nodes, compared with which, and every fact in which they differ."""
+    """Return the nodes, how many they were compared with, and every fact in which they differ."""
     found: dict[str, str | int] = {"nodes": group.range, "compared_with": f"{group.others} of {group.of}: {group.role}"}
     for one in group.differences[:_MOST_SHOWN]:
-        found[one.what] = f"{_said(one.value)}, most: {_said(one.usual)}"
+        found[one.what] = f"{_value_or_none(one.value)}, most: {_value_or_none(one.usual)}"
     if len(group.differences) > _MOST_SHOWN:
         found["more"] = len(group.differences) - _MOST_SHOWN
     return found
 
 
-def _said(value: str | None) -> str:
+def _value_or_none(value: str | None) -> str:
     return "none" if value is None else value
 
 
 def leave_out(nodes: Iterable[str]) -> Fix:
-    """Run without these nodes."""
+    """Return the fix of running without these nodes."""
     return Fix(
-        "Or leave them out.",
+        "Or exclude them.",
         (shell("sbatch --exclude={:hosts} job.sbatch", fold(nodes)),),
         kind="stopgap",
-        caveat="the job waits for others that are free",
+        caveat="the job waits until other nodes are free",
     )
 
 
-def told(one: NodeClass) -> str:
-    """A class in words: "driver 550.1, mlx5_0:1 firmware 20.1 and 3 more"."""
+def describe_class(one: NodeClass) -> str:
+    """Describe a class: "driver 550.1, mlx5_0:1 firmware 20.1 and 3 more"."""
     by_family = families(one.differences)
     leaders = [found[0] for found in by_family.values()]
-    said = [_with(d, _short(d.value)) for d in leaders[:2]]
+    said = [_fact_with_value(d, _short(d.value)) for d in leaders[:2]]
     more = len(one.differences) - len(said)
     return ", ".join(said) + (f" and {more} more" if more else "")

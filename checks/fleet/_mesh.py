@@ -1,4 +1,4 @@
-"""Of connections that were tried between nodes: which failed, and which node, or which link, do they have in common?"""
+"""Which of the connections tried between nodes failed, and which node or link do the failures have in common?"""
 
 from __future__ import annotations
 
@@ -10,31 +10,34 @@ from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet, NodeDoor, NodePath
 
 OF_NAMES = frozenset({"name", "full_name", "head"})
-# A node is at fault where more than half of the tries in one direction failed: of three nodes both others.
+# A node is at fault if more than half of the attempts in one direction failed: with three nodes, both others.
 _MOST = 0.5
 
 
 def paths_tried(fleet: Fleet) -> Skip | None:
-    """Connections between the nodes were tried."""
+    """Return a Skip if no connections between the nodes were tried, else None."""
     return None if fleet.paths else Skip("the connections between the nodes were not tried")
 
 
 @dataclass(frozen=True)
 class Blame:
-    """What failed connections come down to."""
+    """The nodes and links that explain the failed connections."""
 
-    reached: tuple[str, ...] = ()  # nodes that the others do not reach
-    reaching: tuple[str, ...] = ()  # nodes that do not reach the others
-    links: tuple[tuple[str, str], ...] = ()  # pairs that do not reach each other, and do reach others
+    reached: tuple[str, ...] = ()  # nodes that the others cannot reach
+    reaching: tuple[str, ...] = ()  # nodes that cannot reach the others
+    links: tuple[tuple[str, str], ...] = ()  # pairs that cannot reach each other but can reach others
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The fewest nodes without which none of it is left: of a pair the later one."""
+        """The fewest nodes to exclude so that all remaining connections work; of a pair, the later node."""
         return tuple(dict.fromkeys((*self.reached, *self.reaching, *(later for _, later in self.links))))
 
 
-def blamed(paths: Iterable[NodePath], well: Callable[[NodePath], bool], order: Sequence[str]) -> Blame:
-    """Take the worst node out, again and again; what is left then are links. `order`: the nodes of the job."""
+def find_blame(paths: Iterable[NodePath], well: Callable[[NodePath], bool], order: Sequence[str]) -> Blame:
+    """Return which nodes and links explain the failures.
+
+    Removes the worst node repeatedly; the failures that remain are links. `order`: the nodes of the job.
+    """
     edges = [(path.node, path.peer, well(path)) for path in paths]
     reached: list[str] = []
     reaching: list[str] = []
@@ -53,7 +56,7 @@ def blamed(paths: Iterable[NodePath], well: Callable[[NodePath], bool], order: S
 
 
 def _worst(edges: Sequence[tuple[str, str, bool]], order: Sequence[str]) -> tuple[str, int] | None:
-    """The node with the largest share of failures, and the direction: 1, as others try to reach it, or 0."""
+    """Return the node with the largest share of failures, and the direction: 1 to the node, 0 from the node."""
     tries: dict[tuple[str, int], list[bool]] = {}
     for node, peer, well in edges:
         tries.setdefault((node, 0), []).append(well)
@@ -70,7 +73,7 @@ def _worst(edges: Sequence[tuple[str, str, bool]], order: Sequence[str]) -> tupl
 
 
 def _both_ways(edges: Iterable[tuple[str, str, bool]]) -> bool:
-    """Whether two nodes fail to reach each other: which of them is at fault cannot be told."""
+    """Whether no connection works in either direction, so that neither of two nodes can be find_blame."""
     return not any(well for _, _, well in edges)
 
 
@@ -79,14 +82,14 @@ def _in_order(names: Iterable[str], order: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in order if name in wanted)
 
 
-def doors_of(fleet: Fleet) -> dict[str, NodeDoor]:
-    """The doors by node."""
+def doors_by_node(fleet: Fleet) -> dict[str, NodeDoor]:
+    """Return how each node presents itself to the others, by node."""
     return {door.node: door for door in fleet.doors}
 
 
-def of_ranks(fleet: Fleet) -> list[NodePath]:
-    """The connections to the addresses that the ranks tell each other."""
-    doors = doors_of(fleet)
+def rank_paths(fleet: Fleet) -> list[NodePath]:
+    """Return the connections to the addresses that the ranks give each other."""
+    doors = doors_by_node(fleet)
     return [
         path
         for path in fleet.paths or ()
@@ -97,8 +100,8 @@ def of_ranks(fleet: Fleet) -> list[NodePath]:
     ]
 
 
-def reachable(fleet: Fleet) -> dict[tuple[str, str], set[str]]:
-    """The pairs of which the first reaches the second, and at which of its addresses."""
+def reachable_addresses(fleet: Fleet) -> dict[tuple[str, str], set[str]]:
+    """Return the addresses at which the first node of each pair reaches the second."""
     found: dict[tuple[str, str], set[str]] = {}
     for path in fleet.paths or ():
         if path.via not in OF_NAMES and path.connected:
@@ -107,7 +110,7 @@ def reachable(fleet: Fleet) -> dict[tuple[str, str], set[str]]:
 
 
 def working_interface(fleet: Fleet, nodes: Iterable[str]) -> str | None:
-    """An interface, by its name, over which all who tried reached all of these nodes, and full packets went through."""
+    """Return the name of an interface on which every attempt to reach these nodes succeeded, with full-size packets."""
     wanted = set(nodes)
     tried: dict[str, dict[str, bool]] = {}
     for path in fleet.paths or ():
@@ -118,12 +121,12 @@ def working_interface(fleet: Fleet, nodes: Iterable[str]) -> str | None:
     return min(good, default=None)
 
 
-def errors(paths: Iterable[NodePath]) -> str:
-    """What the failed ones met, most often first: "timed out", "connection refused"."""
+def error_summary(paths: Iterable[NodePath]) -> str:
+    """Return the error_summary of failed connections, most frequent first: "timed out", "connection refused"."""
     said = [path.error or "no answer" for path in paths]
     return ", ".join(sorted(set(said), key=lambda one: (-said.count(one), one))[:2])
 
 
-def who(names: Sequence[str], verb: str) -> str:
-    """Nodes in Slurm's form, and what they do: "n2 reaches", "n[2-3] reach"."""
+def nodes_with_verb(names: Sequence[str], verb: str) -> str:
+    """Return nodes in Slurm's notation with a verb: "n2 reaches", "n[2-3] reach"."""
     return f"{fold(names)} {verb if len(set(names)) > 1 else verb + ('es' if verb.endswith('ch') else 's')}"

@@ -1,89 +1,87 @@
-"""Is every node built alike?"""
+"""Do all nodes have the same hardware?"""
 
 from __future__ import annotations
 
 from mgpu.check import Answer, Severity, check
 from mgpu.snapshot import Fleet
 
-from ._families import ON_NODES, judged
+from ._families import ON_NODES, judge
 
 _QUERY = f"{ON_NODES} nvidia-smi --format=csv --query-gpu="
 
 
 @check(Severity.ERROR, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html")
 def fleet_gpu_model_differs(fleet: Fleet) -> Answer:
-    """Some nodes have other GPUs than the nodes they are with.
+    """Some nodes have a different GPU model.
 
-    Why: Every step waits for the slower GPUs, and what fits into the one need not fit into the other.
-    More: NCCL may choose another algorithm on each side.
+    Why: Every step waits for the slower GPUs, and a model that fits on one may not fit on the other.
+    More: NCCL may also choose different algorithms on them.
 
-    Fix: Ask for one type of GPU: #SBATCH --gpus-per-node=TYPE:N, or a --constraint of the site.
+    Fix: Request one GPU type: #SBATCH --gpus-per-node=TYPE:N, or a --constraint of your site.
     """
-    return judged(fleet, "gpu_model", "one GPU model", f"{ON_NODES} nvidia-smi -L")
+    return judge(fleet, "gpu_model", "same GPU model", f"{ON_NODES} nvidia-smi -L")
 
 
-@check(Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/index.html")
+@check(Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-error_summary/index.html")
 def fleet_gpu_count_differs(fleet: Fleet) -> Answer:
-    """Some nodes have another number of GPUs than their siblings.
+    """Some nodes have a different number of GPUs.
 
     Why: A rank without a GPU fails at once, and all other ranks wait for it in the first collective.
-    More: The GPU has fallen off the bus (Xid 79), was not granted, or is hidden; the launcher starts the same number of
+    More: The GPU fell off the bus (Xid 79), was not allocated, or is hidden. The launcher starts the same number of
     ranks on every node.
 
-    Fix: See what is left there; the kernel's log tells of a GPU that fell off the bus (Xid 79).
-    More: Leave the node out.
+    Fix: List the GPUs there, and look in the kernel log for a GPU that fell off the bus (Xid 79).
+    More: Exclude the node.
     """
-    return judged(
-        fleet, "gpu_count", "the same number of GPUs", f"{ON_NODES} nvidia-smi -L", f"{ON_NODES} mgpu doctor --quick"
+    return judge(
+        fleet, "gpu_count", "same number of GPUs", f"{ON_NODES} nvidia-smi -L", f"{ON_NODES} mgpu doctor --quick"
     )
 
 
 @check(Severity.ERROR, source="https://docs.nvidia.com/datacenter/tesla/mig-user-guide/")
 def fleet_gpu_memory_differs(fleet: Fleet) -> Answer:
-    """GPUs of some nodes have less or more memory than the same model has elsewhere.
+    """On some nodes, GPUs of the same model have a different amount of memory.
 
-    Why: The rank with the least memory runs out of it, in a run that fits everywhere else.
-    More: It is another variant of the model, a MIG or vGPU slice, or ECC that takes its share.
+    Why: The rank with the least memory runs out of it in a run that fits everywhere else.
+    More: Possible reasons are another variant of the model, a MIG or vGPU slice, or ECC, which uses part of the memory.
 
-    Fix: Compare MIG and ECC there with the others.
-    More: Set them alike, or leave the nodes out.
+    Fix: Compare the MIG and ECC settings with those of the other nodes.
+    More: Make them equal, or exclude the nodes.
     """
-    return judged(
-        fleet, "gpu_memory", "the same GPU memory", f"{_QUERY}name,memory.total,ecc.mode.current,mig.mode.current"
-    )
+    return judge(fleet, "gpu_memory", "same GPU memory", f"{_QUERY}name,memory.total,ecc.mode.current,mig.mode.current")
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deploy/nvidia-smi/index.html")
 def fleet_gpu_settings_differ(fleet: Fleet) -> Answer:
-    """GPUs of some nodes are set otherwise than elsewhere: power limit, clocks, ECC, MIG, modes.
+    """GPU settings differ on some nodes: power limit, clocks, ECC, MIG or modes.
 
-    Why: Every step waits for the slowest rank: one node that is set slower slows all of them.
-    More: A lower power limit or fixed clocks do it.
+    Why: Every step waits for the slowest rank: one node with slower settings slows all nodes.
+    More: A lower power limit or fixed clocks are enough.
 
-    Fix: Have an admin set the GPUs there as on the other nodes (-pl, -rgc, -e, -mig of nvidia-smi).
+    Fix: Have an administrator apply the settings of the other nodes (nvidia-smi -pl, -rgc, -e, -mig).
     """
-    return judged(
+    return judge(
         fleet,
         "gpu_settings",
-        "the same GPU settings",
+        "same GPU settings",
         f"{_QUERY}power.limit,clocks.max.sm,ecc.mode.current,mig.mode.current",
     )
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/index.html")
 def fleet_gpu_links_differ(fleet: Fleet) -> Answer:
-    """GPUs of some nodes are connected otherwise than elsewhere: NVLinks, fabric, PCIe.
+    """GPU connections differ on some nodes: NVLink, fabric or PCIe.
 
     Why: The ring through all nodes is as fast as its slowest link.
-    More: Links are down, a fabric manager is not running or a slot has fewer lanes.
+    More: Links are down, the fabric manager is not running, or a slot has fewer lanes.
 
-    Fix: Look at the links there, and tell the admins.
-    More: Have the node reset.
+    Fix: Check the links there, and contact an administrator.
+    More: The node may need a reset.
     """
-    return judged(
+    return judge(
         fleet,
         "gpu_links",
-        "the same GPU links",
+        "same GPU links",
         f"{ON_NODES} nvidia-smi topo -m",
         f"{ON_NODES} nvidia-smi nvlink --status",
     )
@@ -91,49 +89,49 @@ def fleet_gpu_links_differ(fleet: Fleet) -> Answer:
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html")
 def fleet_gpu_health_differs(fleet: Fleet) -> Answer:
-    """GPUs of some nodes report a state that those of the others do not.
+    """GPUs on some nodes report a different health state.
 
-    Why: The GPU still computes, and may stop doing so in the middle of a run.
-    More: Rows are to be remapped, a repair waits for a reset, or a recovery is asked for.
+    Why: The GPU still works, but may fail in the middle of a run.
+    More: Row remapping or a repair is pending until a reset, or a recovery is requested.
 
-    Fix: See what the doctor says there.
+    Fix: Run mgpu doctor there.
     """
-    return judged(fleet, "gpu_health", "the GPUs report the same state", f"{ON_NODES} mgpu doctor --quick")
+    return judge(fleet, "gpu_health", "same GPU health state", f"{ON_NODES} mgpu doctor --quick")
 
 
 @check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/2428")
 def fleet_network_cards_differ(fleet: Fleet) -> Answer:
-    """Some nodes have other network cards than the others, or some that are down.
+    """Network adapters differ on some nodes, or are down.
 
-    Why: The slowest card decides for all nodes; cards that only some nodes have may end in a hang.
-    More: NCCL pairs the cards of each node with those of the next: one that is missing, down, slower or of another MTU
-    slows all nodes down to it. With NCCL_IGNORE_NET_MISMATCH the ranks hang.
+    Why: The slowest adapter limits all nodes. Adapters that only some nodes have can cause a hang.
+    More: NCCL pairs the adapters of each node with those of the next: one that is missing, down, slower or has
+    another MTU slows all nodes. With NCCL_IGNORE_NET_MISMATCH, the ranks hang.
 
-    Fix: Look at the ports there; NCCL_IB_HCA and NCCL_SOCKET_IFNAME name those that all nodes have.
-    More: Or leave the node out.
+    Fix: Check the ports there. Use NCCL_IB_HCA and NCCL_SOCKET_IFNAME to select those that all nodes have.
+    More: Or exclude the node.
     """
-    return judged(fleet, "network_cards", "the same network cards", f"{ON_NODES} ibstat -s", f"{ON_NODES} ip -br link")
+    return judge(fleet, "network_cards", "same network adapters", f"{ON_NODES} ibstat -s", f"{ON_NODES} ip -br link")
 
 
 @check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/1136")
 def fleet_cpus_differ(fleet: Fleet) -> Answer:
-    """Some nodes have other CPUs or another amount of memory than the others.
+    """Some nodes have different CPUs or a different amount of memory.
 
-    Why: Fewer CPUs feed the GPUs more slowly, and less memory ends a run that fits elsewhere.
-    More: NCCL tunes itself by the CPU's maker, and hung where nodes of two makers were mixed.
+    Why: Fewer CPUs feed the GPUs more slowly, and with less memory a run fails that fits elsewhere.
+    More: NCCL tunes itself for the CPU vendor, and has hung on a mix of nodes from two vendors.
 
-    Fix: Ask for whole nodes (--exclusive --mem=0), or for the same --cpus-per-task and --mem on each.
+    Fix: Request whole nodes (--exclusive --mem=0), or the same --cpus-per-task and --mem on each.
     """
-    return judged(fleet, "cpus", "the same CPUs and memory", "scontrol show node {nodes:hosts}")
+    return judge(fleet, "cpus", "same CPUs and memory", "scontrol show node {nodes:hosts}")
 
 
 @check(Severity.INFO, source="https://docs.nvidia.com/networking/software/firmware-downloads/index.html")
 def fleet_firmware_differs(fleet: Fleet) -> Answer:
-    """Some nodes have other firmware on GPUs or network cards than the others.
+    """GPU or network adapter firmware differs on some nodes.
 
-    Why: They were maintained at another time; that explains faults that only some nodes show.
-    More: Or a part was exchanged; it explains differences in speed too.
+    Why: They were updated at different times, which can explain faults that only some nodes have.
+    More: Or a part was replaced. It can also explain differences in speed.
 
-    Fix: Nothing, unless these nodes behave otherwise.
+    Fix: Nothing, unless these nodes behave differently.
     """
-    return judged(fleet, "firmware", "the same firmware")
+    return judge(fleet, "firmware", "same firmware")

@@ -1,4 +1,4 @@
-"""Did every node answer, is it fit by itself, and are there several kinds of nodes?"""
+"""Did every node answer, is each one healthy, and are there several kinds of nodes?"""
 
 from __future__ import annotations
 
@@ -10,42 +10,53 @@ from mgpu.hostlist import fold
 from mgpu.snapshot import OTHER_MGPU, Fleet, NodeClass
 from mgpu.text import counted
 
-from ._families import MINOR, ON_NODES, families, judged, leave_out, of_population, scattered, told, too_few
+from ._families import (
+    MINOR,
+    ON_NODES,
+    describe_class,
+    families,
+    judge,
+    leave_out,
+    population_differences,
+    scattered_facts,
+    too_few_nodes,
+)
 
-_SOURCE = "mgpu: what more than a tenth of the nodes have in common, or a rack of them, is no accident"
+_SOURCE = "mgpu: a difference shared by more than a tenth of the nodes, or by a rack, is not an accident"
 
 
 @check(Severity.ERROR, source="https://slurm.schedmd.com/troubleshoot.html#nodes")
 def fleet_node_missing(fleet: Fleet) -> Answer:
     """A node could not be examined.
 
-    Why: its slurmd or its file system hangs, or Python does not start there: a launcher may not answer either, and the
-    others wait at the rendezvous until it times out. Or its mgpu is another one, whose answers may mean something else.
+    Why: its slurmd or its file system hangs, or Python does not start there: a launcher may not start either, and
+    the other nodes wait until the rendezvous times out. Or it has another mgpu version, whose data cannot be
+    compared.
 
-    Fix: leave it out, and tell the admins; where mgpu is another one, give all nodes one environment.
+    Fix: exclude it, and contact an administrator. If its mgpu version differs, use the same environment on all nodes.
     """
     if not fleet.missing:
         return Ok(f"{counted(len(fleet.nodes), 'node')} answered")
     reasons: dict[str, list[str]] = {}
     for node, why in fleet.missing.items():
         reasons.setdefault(why, []).append(node)
-    return tuple(_missing(why, nodes, len(fleet.nodes)) for why, nodes in reasons.items())
+    return tuple(_missing_problem(why, nodes, len(fleet.nodes)) for why, nodes in reasons.items())
 
 
-def _missing(why: str, nodes: Sequence[str], answered: int) -> Problem:
-    """Nodes of which nothing is known, for one reason."""
+def _missing_problem(why: str, nodes: Sequence[str], answered: int) -> Problem:
+    """Return the problem for nodes that could not be examined for one reason."""
     number, named = len(nodes), fold(nodes)
     if why.startswith(OTHER_MGPU):
-        cause = "It answered, and its answers may mean something else: none was taken. Its environment is another one."
+        cause = "Its data cannot be compared with the other nodes and was discarded. Its environment differs."
         fix = Fix(
-            "Give all nodes one environment. See which mgpu it is there:",
+            "Use the same environment on all nodes. See which mgpu is there:",
             (shell("srun -N{:number} -w {:hosts} --time=1 --label mgpu --version", number, named),),
         )
     else:
-        cause = "A launcher there may not answer either: all others wait at the rendezvous until it times out."
+        cause = "A launcher may not start there either, and all others would wait until the rendezvous times out."
         slurm = shell("scontrol show node {:hosts}", named)
         fix = Fix(
-            "See whether it does anything at all, and what Slurm knows of it.",
+            "Check whether it responds at all, and its state in Slurm.",
             (shell("srun -N{:number} -w {:hosts} --time=1 hostname", number, named), slurm),
         )
     return Problem(
@@ -57,35 +68,35 @@ def _missing(why: str, nodes: Sequence[str], answered: int) -> Problem:
     )
 
 
-@check(Severity.ERROR, source="mgpu: what the doctor says on the node itself", tags=("node_fault",))
+@check(Severity.ERROR, source="mgpu: the result of the doctor on the node itself", tags=("node_fault",))
 def fleet_node_faulty(fleet: Fleet) -> Answer:
-    """A node's own examination found something that a run on it would fail of.
+    """The doctor found an error on a node that would make a run fail there.
 
-    Why: each node was examined by itself; an error there is one for the job, whatever the other nodes are like.
+    Why: each node is checked on its own; an error on one node fails the whole job.
 
-    Fix: leave the node out, and see there what the doctor says.
+    Fix: exclude the node, and run mgpu doctor there.
     """
     if fleet.faults is None:
-        return Skip("too many nodes to judge each by itself here: mgpu doctor --from FILE")
+        return Skip("too many nodes to check each one here: mgpu doctor --from FILE")
     if not fleet.faults:
-        return Ok(f"no node's own examination found an error ({counted(len(fleet.nodes), 'node')})")
+        return Ok(f"mgpu doctor found no error on {counted(len(fleet.nodes), 'node')}")
     alike: dict[str, dict[str, str]] = {}
     for fault in fleet.faults:
         alike.setdefault(fault.id or fault.text, {}).setdefault(fault.node, fault.text)
-    return tuple(_fault(key, texts, len(fleet.nodes)) for key, texts in alike.items())
+    return tuple(_fault_problem(key, texts, len(fleet.nodes)) for key, texts in alike.items())
 
 
-def _fault(key: str, texts: Mapping[str, str], of: int) -> Problem:
-    """What one check, or one sentence, says of some nodes."""
+def _fault_problem(key: str, texts: Mapping[str, str], of: int) -> Problem:
+    """Return the problem for nodes with the same fault: one check, or one message."""
     named, first = fold(texts), next(iter(texts.values()))
     explain = (shell("mgpu doctor --explain {:id}", key),) if key != first else ()
     more = {node: text for node, text in texts.items() if text != first}
     return Problem(
-        f"{named}: {first}{' (and the like)' if more else ''}",
-        "The node's own examination says so; the run would fail there, and all other nodes with it.",
+        f"{named}: {first}{' (and similar)' if more else ''}",
+        "mgpu doctor found this on the node. A run would fail there, and with it on all other nodes.",
         (
             Fix(
-                "See there what the doctor says, and how to mend it.",
+                "Run mgpu doctor there to see the details and the fix.",
                 (
                     shell("srun -N{:number} -w {:hosts} --ntasks-per-node=1 --label mgpu doctor", len(texts), named),
                     *explain,
@@ -100,44 +111,46 @@ def _fault(key: str, texts: Mapping[str, str], of: int) -> Problem:
 
 @check(Severity.WARNING, source=_SOURCE)
 def fleet_second_population(fleet: Fleet) -> Answer:
-    """Many nodes differ from the rest in the same way: there are two populations.
+    """Many nodes differ from the rest in the same way: there are two groups.
 
-    Why: a rack that was installed at another time, or an update that is under way. A job across both runs at best as
-    slow as the slower part; within one of them nothing is wrong.
+    Why: a rack was installed at another time, or an update is in progress. A job across both groups runs at best at
+    the speed of the slower one; within one group nothing is wrong.
 
-    Fix: keep a job within one of them, until they are the same.
+    Fix: keep a job within one group until they are equal.
     """
     return _populations(fleet, minor=False)
 
 
 @check(Severity.INFO, source=_SOURCE)
 def fleet_second_population_in_details(fleet: Fleet) -> Answer:
-    """Many nodes differ from the rest in the same way, in nothing that matters much.
+    """Many nodes differ from the rest in the same way, but only in minor details.
 
-    Why: a rack that was installed at another time, or an update that is under way: firmware, kernel, libraries.
+    Why: a rack was installed at another time, or an update of firmware, kernel or libraries is in progress.
 
-    Fix: nothing, unless these nodes behave otherwise.
+    Fix: nothing, unless these nodes behave differently.
     """
     return _populations(fleet, minor=True)
 
 
 def _populations(fleet: Fleet, *, minor: bool) -> Answer:
-    if (skip := too_few(fleet)) is not None:
+    if (skip := too_few_nodes(fleet)) is not None:
         return skip
     found = [
-        one for one in fleet.classes if one.second and (kinds := set(of_population(one))) and (kinds <= MINOR) == minor
+        one
+        for one in fleet.classes
+        if one.second and (kinds := set(population_differences(one))) and (kinds <= MINOR) == minor
     ]
-    return tuple(map(_population, found)) or Ok(f"one population in each role ({counted(len(fleet.nodes), 'node')})")
+    return tuple(map(_population_problem, found)) or Ok(f"no second group among {counted(len(fleet.nodes), 'node')}")
 
 
-def _population(one: NodeClass) -> Problem:
+def _population_problem(one: NodeClass) -> Problem:
     named = fold(one.nodes)
     most = ", ".join(f"{d.what} {d.usual}" for d in [found[0] for found in families(one.differences).values()][:3])
     return Problem(
-        f"{len(one.nodes)} of {one.of} nodes differ alike: {told(one)} ({named})",
-        f"So many are a population of their own and no single bad nodes. The others have {most}.",
+        f"{len(one.nodes)} of {one.of} nodes have the same differences: {describe_class(one)} ({named})",
+        f"So many equal nodes are a second group, not single bad nodes. The others have {most}.",
         Fix(
-            "Keep a job on one of the two kinds.",
+            "Keep a job within one of the two groups.",
             (
                 shell("sbatch --exclude={:hosts} job.sbatch", named),
                 shell("sbatch --nodelist={:hosts} job.sbatch", named),
@@ -149,74 +162,72 @@ def _population(one: NodeClass) -> Problem:
     )
 
 
-@check(Severity.INFO, source="mgpu: nodes of different GPUs are never compared with each other", given=too_few)
+@check(Severity.INFO, source="mgpu: nodes of different GPUs are never compared with each other", given=too_few_nodes)
 def fleet_of_several_kinds(fleet: Fleet) -> Answer:
-    """The nodes are of several kinds: other GPUs, or another number of them.
+    """There are several kinds of nodes: the GPU model or the number of GPUs differs.
 
-    Why: each kind was compared within itself. A job across two kinds waits for the slower GPUs in every step, and needs
-    the same number of ranks on each node.
+    Why: each kind was compared separately. A job across two kinds waits for the slower GPUs in every step, and
+    needs the same number of ranks on each node.
 
-    Fix: ask Slurm for one of them.
+    Fix: request one of them from Slurm.
     """
     if len(fleet.roles) == 1:
         return Ok(f"one kind: {next(iter(fleet.roles))}")
     said = [f"{role} on {fold(nodes)}" for role, nodes in fleet.roles.items()]
     return Problem(
         f"{len(fleet.roles)} kinds of nodes: {'; '.join(said)}",
-        "Each kind was compared within itself; a job across them waits for the slower GPUs in every step.",
-        Fix("Ask for one kind: #SBATCH --gpus-per-node=TYPE:N, or a --constraint of the site."),
+        "Each kind was compared separately. A job across them waits for the slower GPUs in every step.",
+        Fix("Request one kind: #SBATCH --gpus-per-node=TYPE:N, or a --constraint of your site."),
         {role: fold(nodes) for role, nodes in fleet.roles.items()},
     )
 
 
-@check(Severity.INFO, source="mgpu: what differs on nearly every node cannot be compared", given=too_few)
+@check(Severity.INFO, source="mgpu: facts that differ on nearly every node cannot be compared", given=too_few_nodes)
 def fleet_facts_scattered(fleet: Fleet) -> Answer:
-    """Some facts are different on nearly every node, and were not compared.
+    """Some facts differ on nearly every node and were not compared.
 
-    Why: they name the node itself, or something that is drawn anew on each. Nothing was found in them, and nothing can
-    be.
+    Why: they identify the node itself, or are random on each node, so no deviation can be detected in them.
 
     Fix: nothing.
     """
-    facts = scattered(fleet).get("")  # the others are told where they belong
+    facts = scattered_facts(fleet).get("")  # the others are reported with their family
     if not facts:
         return Ok(f"{fleet.compared} facts compared")
     return Problem(
         f"{len(facts)} fact{'s differ' if len(facts) > 1 else ' differs'} from node to node: {', '.join(facts[:2])}",
-        "No value of them has a majority: they were not compared.",
-        Fix("Nothing; they are in each node's own file."),
+        "No value has a majority, so they were not compared.",
+        Fix("Nothing; the values are in each node's own file."),
         {"facts": ", ".join(facts[:12]), "compared": fleet.compared},
     )
 
 
-@check(Severity.WARNING, source="mgpu: what is not known is never taken for good")
+@check(Severity.WARNING, source="mgpu: anything unknown is never reported as healthy")
 def fleet_facts_unread(fleet: Fleet) -> Answer:
-    """Something could not be read on some nodes that could be on others, or a file is no saved machine.
+    """Facts could not be read on some nodes but could on others, or a file was not written by --save.
 
-    Why: a probe ran out of time, crashed, or was not allowed to look: a slow file system under the environment, a torch
-    that hangs when it is imported. Nothing of it was compared on these nodes. What `--json` writes is a report, in
-    which the facts are not.
+    Why: a probe timed out, crashed, or lacked permission: for example, the environment is on a slow file system, or
+    importing torch hangs. These facts were not compared on these nodes. `--json` writes a report, which does not
+    contain the facts.
 
-    Fix: look at the node itself; save it with --save.
+    Fix: check the node itself; save it with --save.
     """
-    cause = "What is not known of a node cannot be called alike; a probe that timed out may be what a rank will meet."
+    cause = "Unknown facts cannot be compared, and a rank may run into the problem that made a probe time out."
     doctor, fix = (
         f"{ON_NODES} mgpu doctor -v",
-        "See what the doctor says there.",
+        "Run mgpu doctor there.",
     )
-    answer = judged(fleet, "unread", "everything could be read", doctor, cause=cause, fix=fix)
+    answer = judge(fleet, "unread", "everything could be read", doctor, cause=cause, fix=fix)
     if "driver" not in (*fleet.known, *fleet.unread) and isinstance(answer, Ok):
-        told = "the driver was read on fewer than two nodes of a kind: their GPUs were not compared"
-        answer = (Problem(told, cause, Fix("Save the nodes again.", _SAVE), {"known": ", ".join(fleet.known)}),)
-    strangers = (_strangers(fleet.strangers),) if fleet.strangers else ()
+        unknown = "the driver was read on fewer than two nodes of any kind: GPUs were not compared"
+        answer = (Problem(unknown, cause, Fix("Save the nodes again.", _SAVE), {"known": ", ".join(fleet.known)}),)
+    strangers = (_foreign_files_problem(fleet.strangers),) if fleet.strangers else ()
     if not fleet.unread or isinstance(answer, Skip):
         return (*strangers, *(answer if isinstance(answer, tuple) else ())) or answer
-    where = "every node" if len(fleet.roles) == 1 else "every node of a kind"
+    where = "all nodes" if len(fleet.roles) == 1 else "all nodes of one kind"
     nowhere = Problem(
-        f"not known of {where}: "
-        + ", ".join(f"{fact.replace('_', ' ')} ({why})" for fact, why in fleet.unread.items()),
+        f"unknown on {where}: " + ", ".join(f"{fact.replace('_', ' ')} ({why})" for fact, why in fleet.unread.items()),
         cause,
-        Fix("See what the doctor says on one of them.", ("mgpu doctor -v",)),
+        Fix("Run mgpu doctor on one of them.", ("mgpu doctor -v",)),
         dict(fleet.unread),
     )
     return (*strangers, nowhere, *(answer if isinstance(answer, tuple) else ()))
@@ -225,24 +236,24 @@ def fleet_facts_unread(fleet: Fleet) -> Answer:
 _SAVE = ("srun --ntasks-per-node=1 bash -c 'mgpu doctor --quick --save nodes/$SLURMD_NODENAME.json'",)
 
 
-def _strangers(files: Sequence[str]) -> Problem:
-    """Files that were never a machine: no nodes, unless somebody took one for its node's."""
+def _foreign_files_problem(files: Sequence[str]) -> Problem:
+    """Return the problem for files that do not contain a saved machine."""
     more = f" and {len(files) - 3} more" if len(files) > 3 else ""
     return Problem(
-        f"{', '.join(files[:3])}{more}: no machine saved by mgpu doctor --save, and not compared",
-        "If it is to be a node's, nothing is known of that node.",
-        Fix("Save the node, or name the files that are nodes.", _SAVE),
+        f"{', '.join(files[:3])}{more}: not written by mgpu doctor --save, and not compared",
+        "If this was meant as a node's file, that node was not compared.",
+        Fix("Save the node, or pass only the files of nodes.", _SAVE),
         {"files": ", ".join(files)},
     )
 
 
-@check(Severity.INFO, source="mgpu: every fact that is compared is told when it differs")
+@check(Severity.INFO, source="mgpu: every compared fact is reported when it differs")
 def fleet_rest_differs(fleet: Fleet) -> Answer:
     """Some nodes differ in facts that seldom matter.
 
-    Why: It seldom matters to a run.
-    More: It is the allocation, the version of mgpu, or what was not looked at on some nodes.
+    Why: These facts seldom matter to a run.
+    More: They are the allocation, the mgpu version, or facts that were not checked on some nodes.
 
-    Fix: Nothing, unless these nodes behave otherwise.
+    Fix: Nothing, unless these nodes behave differently.
     """
-    return judged(fleet, "rest", "nothing else differs")
+    return judge(fleet, "rest", "nothing else differs")

@@ -1,4 +1,4 @@
-"""Do the clocks agree, and is one node slower or hotter than the others?"""
+"""Do the nodes' clocks agree, and is a node slower or hotter than the others?"""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet, Outlier
 from mgpu.text import counted
 
-from ._families import leave_out, too_few
+from ._families import leave_out, too_few_nodes
 
-# Rotating logs, make and rsync judge by the second; the offsets are measured over srun to about 0.1 s.
+# Log rotation, make and rsync compare times in seconds; the offsets are measured over srun to about 0.1 s.
 _OFF_S = 2.0
-# munge's credentials live 300 s (munged(8), --ttl), and half of that is used up when two nodes are off in opposite
-# directions; certificates, tokens and leases fail within minutes: mgpu's own limit, far from what NTP leaves.
+# munge credentials are valid for 300 s (munged(8), --ttl), and two nodes may be off in opposite directions.
+# Certificates, tokens and leases fail within minutes. This is mgpu's own limit, far above the accuracy of NTP.
 _FAR_OFF_S = 60.0
 _MUNGE = "https://manpages.debian.org/bookworm/munge/munged.8.en.html"
 _MOST_SHOWN = 12  # nodes in the evidence
@@ -24,10 +24,11 @@ _HOT = ("temperature", "load")
 
 @check(Severity.ERROR, source=_MUNGE)
 def fleet_clock_far_off(fleet: Fleet) -> Answer:
-    """The clock of a node is more than a minute from those of the others.
+    """A node's clock differs by more than a minute from the other nodes.
 
-    Why: Slurm's credentials, TLS certificates and tokens carry times: on a node that is minutes off they are expired or
-    not yet valid, and steps fail to start or downloads are refused. Logs of such a node cannot be put in order.
+    Why: Slurm credentials, TLS certificates and tokens contain times: on a node that is minutes off, they are
+    expired or not yet valid, so steps fail to start and downloads are rejected. Log entries of that node cannot be
+    ordered.
 
     Fix: have chrony or ntpd started there.
     """
@@ -35,31 +36,37 @@ def fleet_clock_far_off(fleet: Fleet) -> Answer:
         fleet,
         _FAR_OFF_S,
         None,
-        "Credentials of Slurm (munge), certificates and tokens fail with clocks minutes off.",
+        "Slurm credentials (munge), certificates and tokens fail if clocks differ by minutes.",
     )
 
 
 @check(Severity.WARNING, source=_MUNGE)
 def fleet_clock_off(fleet: Fleet) -> Answer:
-    """The clock of a node is more than two seconds from those of the others.
+    """A node's clock differs by more than two seconds from the other nodes.
 
-    Why: nothing keeps it in step, so that it will drift further. Times in logs and of files do not compare.
+    Why: its clock is not synchronized and will drift further. Times in logs and of files cannot be compared.
 
     Fix: have chrony or ntpd started there.
     """
-    return _clocks(fleet, _OFF_S, _FAR_OFF_S, "Nothing keeps it in step: it drifts on, and logs do not compare.")
+    return _clocks(
+        fleet, _OFF_S, _FAR_OFF_S, "It is not synchronized and drifts further; log times cannot be compared."
+    )
 
 
 def _clocks(fleet: Fleet, least: float, below: float | None, cause: str) -> Answer:
     if fleet.clock_offsets_s is None:
-        return Skip("the clocks were not asked at the same moment")
+        return Skip("the clocks were not read at the same time")
     if len(fleet.clock_offsets_s) < 2:
-        return Skip(f"{counted(len(fleet.clock_offsets_s), 'node')} told the time: nothing to compare")
+        return Skip(f"{counted(len(fleet.clock_offsets_s), 'node')} reported the time: nothing to compare")
     if halves := _halves(fleet.clock_offsets_s):
         behind, ahead, apart = halves
         if apart > least:
-            told = below is None or apart <= below
-            return _apart(behind, ahead, apart, cause) if told else Ok("further apart: fleet_clock_far_off tells it")
+            in_range = below is None or apart <= below
+            return (
+                _tied_clocks_problem(behind, ahead, apart, cause)
+                if in_range
+                else Ok("larger offset: see fleet_clock_far_off")
+            )
     off = {
         node: offset
         for node, offset in fleet.clock_offsets_s.items()
@@ -76,7 +83,7 @@ def _clocks(fleet: Fleet, least: float, below: float | None, cause: str) -> Answ
             cause,
             (
                 Fix(
-                    "Have its time service started; see what it says.",
+                    "Have its time service started; check its status.",
                     (shell("srun -N{:number} -w {:hosts} --label timedatectl status", len(nodes), fold(nodes)),),
                     who="admin",
                 ),
@@ -90,7 +97,7 @@ def _clocks(fleet: Fleet, least: float, below: float | None, cause: str) -> Answ
 
 
 def _halves(offsets: Mapping[str, float]) -> tuple[list[str], list[str], float] | None:
-    """The nodes before and behind a median that is the time of none of them, and how far apart these are."""
+    """Return the nodes behind and ahead of a median that no node has, and the distance between them; else None."""
     behind = [node for node, offset in offsets.items() if offset < 0]
     ahead = [node for node, offset in offsets.items() if offset > 0]
     if len(behind) != len(ahead) or len(behind) + len(ahead) < len(offsets):
@@ -98,14 +105,14 @@ def _halves(offsets: Mapping[str, float]) -> tuple[list[str], list[str], float] 
     return behind, ahead, min(offsets[node] for node in ahead) - max(offsets[node] for node in behind)
 
 
-def _apart(behind: list[str], ahead: list[str], seconds: float, cause: str) -> Problem:
-    """As many clocks say the one as the other."""
+def _tied_clocks_problem(behind: list[str], ahead: list[str], seconds: float, cause: str) -> Problem:
+    """Return the problem for two equally large groups of clocks."""
     nodes = (*behind, *ahead)
     return Problem(
         f"clock of {fold(behind)} {_span(round(seconds))} behind {fold(ahead)}",
-        f"As many are behind as ahead: which are right is not known here. {cause}",
+        f"Equally many are behind and ahead, so which ones are right is unknown. {cause}",
         Fix(
-            "Have the time services started; see what they say.",
+            "Have the time services started; check their status.",
             (shell("srun -N{:number} -w {:hosts} --label timedatectl status", len(nodes), fold(nodes)),),
             who="admin",
         ),
@@ -119,45 +126,49 @@ def _span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
-@check(Severity.WARNING, source="mgpu: median and MAD of the nodes that are alike")
+@check(Severity.WARNING, source="mgpu: median and MAD of equal nodes")
 def fleet_node_slow(fleet: Fleet) -> Answer:
-    """A node is slower than the nodes that are built like it.
+    """A node is slower than other nodes with the same hardware.
 
-    Why: a synchronous step takes as long as the slowest rank. One node that is a fifth slower costs a fifth of all of
-    them, and nothing fails.
+    Why: a synchronous step takes as long as the slowest rank. One node that is 20% slower costs 20% on all nodes,
+    without any error.
 
-    Fix: leave it out, and have it looked at.
+    Fix: exclude it, and have it checked.
     """
     slow = [one for one in fleet.outliers if not one.key.split(".")[-1].startswith(_HOT)]
-    return _outliers(fleet, slow, "no node slower than the others", "Every step waits for the slowest rank.")
+    return _outliers(fleet, slow, "no node is slower than the others", "Every step waits for the slowest rank.")
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deploy/nvidia-smi/index.html")
 def fleet_node_strained(fleet: Fleet) -> Answer:
-    """A node is hotter or busier than the nodes that are built like it.
+    """A node is hotter or busier than other nodes with the same hardware.
 
-    Why: a fan or a pump has failed, or somebody else computes there. GPUs slow down when they are hot, and ranks wait
-    for CPUs that others use.
+    Why: a fan or a pump has failed, or other processes are running there. Hot GPUs slow down, and ranks wait for
+    CPUs that other processes use.
 
-    Fix: see what runs there; if nothing does, have the cooling looked at.
+    Fix: check what runs there; if nothing does, have the cooling checked.
     """
     hot = [one for one in fleet.outliers if one.key.split(".")[-1].startswith(_HOT)]
-    return _outliers(fleet, hot, "no node hotter or busier than the others", "It will be slow, and slow all others.")
+    return _outliers(
+        fleet, hot, "no node is hotter or busier than the others", "It slows down, and with it all others."
+    )
 
 
 def _outliers(fleet: Fleet, found: list[Outlier], well: str, cause: str) -> Answer:
-    if (skip := too_few(fleet)) is not None:
+    if (skip := too_few_nodes(fleet)) is not None:
         return skip
     if max((len(nodes) for nodes in fleet.roles.values()), default=0) < 8:
-        return Skip("fewer than 8 nodes of a kind: what is usual is not known")
-    alike: dict[tuple[str, float], list[Outlier]] = {}  # of one population: one problem, and not forty
+        return Skip("fewer than 8 nodes of any kind: too few for a reliable median")
+    alike: dict[tuple[str, float], list[Outlier]] = {}  # one problem per group, not one per node
     for one in found:
         alike.setdefault((one.key, one.median), []).append(one)
-    return tuple(_far(far, cause) for far in alike.values()) or Ok(f"{well} ({counted(len(fleet.nodes), 'node')})")
+    return tuple(_outlier_problem(far, cause) for far in alike.values()) or Ok(
+        f"{well} ({counted(len(fleet.nodes), 'node')})"
+    )
 
 
-def _far(far: list[Outlier], cause: str) -> Problem:
-    """Nodes that are far from the median in one thing."""
+def _outlier_problem(far: list[Outlier], cause: str) -> Problem:
+    """Return the problem for nodes that are far from the median in one value."""
     far = sorted(far, key=lambda one: abs(one.deviation))
     least, most, nodes = far[0], far[-1], [one.node for one in far]
     said = list(dict.fromkeys(f"{one.value:.4g}" for one in (least, most)))
@@ -165,10 +176,10 @@ def _far(far: list[Outlier], cause: str) -> Problem:
     evidence: dict[str, str | float] = {"nodes": named, "median": most.median, "robust_deviations": most.deviation}
     return Problem(
         f"{most.what} {' to '.join(said)}{most.unit} on {named}, median {most.median:.4g}{most.unit}",
-        f"That is {abs(most.deviation):.0f} robust standard deviations from the nodes that are alike. {cause}",
+        f"That is {abs(most.deviation):.0f} robust standard deviations from nodes with the same hardware. {cause}",
         (
             Fix(
-                "See what runs there, and what the doctor says.",
+                "Check what runs there, and run mgpu doctor.",
                 (
                     shell(
                         "srun -N{:number} -w {:hosts} --ntasks-per-node=1 --label "

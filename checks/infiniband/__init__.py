@@ -1,14 +1,14 @@
-"""Will traffic between machines take the fast network: InfiniBand, RoCE or EFA?
+"""Will traffic between nodes use the fast network: InfiniBand, RoCE or EFA?
 
-All of it matters to runs over several machines only. NCCL uses every adapter whose port is ACTIVE, unless NCCL_IB_HCA
-chooses among them; with none it takes TCP and says so nowhere but in its INFO log.
+These checks matter to multi-node runs only. NCCL uses every adapter whose port is ACTIVE, unless NCCL_IB_HCA selects
+some of them. Without any, it uses TCP and reports that only in its INFO log.
 
-* ports: are the ports active, steady, and as fast as their like?
-* roce: have RoCE ports the addresses that NCCL asks for?
-* access: is there a driver, a library and a device node, so that a process can use an adapter?
-* gpus: are adapters and GPUs close, and do they reach each other's memory?
-* choice: which adapters does NCCL use, of those that are there?
-* _adapters: which ports count. _hca: NCCL_IB_HCA as NCCL reads it.
+* ports: are the ports active, stable, and as fast as similar ports?
+* roce: do RoCE ports have the addresses that NCCL needs?
+* access: can a process use an adapter: is there a driver, a library and a device node?
+* gpus: are adapters close to GPUs, and can they access GPU memory?
+* choice: which of the adapters does NCCL use?
+* _adapters: the ports that are checked. _hca: NCCL_IB_HCA as NCCL parses it.
 """
 
 from mgpu.check import Family

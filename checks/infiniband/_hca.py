@@ -1,12 +1,12 @@
-"""Which adapters does a value of NCCL_IB_HCA choose?"""
+"""Which adapters does a value of NCCL_IB_HCA select?"""
 
 from __future__ import annotations
 
 from mgpu.snapshot import HcaPort
 
 
-def entries_of(value: str) -> tuple[bool, bool, list[tuple[str, int | None]]]:
-    """NCCL_IB_HCA as NCCL reads it: excluding?, exact?, and (name, port) of each entry (src/misc/utils.cc)."""
+def parse_hca(value: str) -> tuple[bool, bool, list[tuple[str, int | None]]]:
+    """Parse NCCL_IB_HCA as NCCL does: excluding?, exact?, and (name, port) of each entry (src/misc/utils.cc)."""
     excluding = value.startswith("^")
     value = value.removeprefix("^")
     exact = value.startswith("=")
@@ -21,14 +21,14 @@ def entries_of(value: str) -> tuple[bool, bool, list[tuple[str, int | None]]]:
     return excluding, exact, found
 
 
-def means(entry: tuple[str, int | None], exact: bool, port: HcaPort) -> bool:
-    """Whether an entry stands for a port: by the beginning of its name, unless exact."""
+def matches_entry(entry: tuple[str, int | None], exact: bool, port: HcaPort) -> bool:
+    """Whether an entry matches a port: by prefix of the adapter's name, or by the full name if exact."""
     name, number = entry
     fits = port.device == name if exact else port.device.startswith(name)
     return fits and number in (None, port.port)
 
 
-def chooses(value: str, port: HcaPort) -> bool:
-    """Whether NCCL uses a port under this value; an empty list leaves all."""
-    excluding, exact, entries = entries_of(value)
-    return (not entries or any(means(entry, exact, port) for entry in entries)) != excluding
+def selects(value: str, port: HcaPort) -> bool:
+    """Whether NCCL uses a port with this value; an empty list selects all."""
+    excluding, exact, entries = parse_hca(value)
+    return (not entries or any(matches_entry(entry, exact, port) for entry in entries)) != excluding

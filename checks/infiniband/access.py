@@ -1,4 +1,4 @@
-"""Is there a driver, a library and a device node, so that this process can use an adapter?"""
+"""Can this process use an adapter: is there a driver, a library and a device node?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Container, InfiniBand, Pci, PciDevice, Plan
 from mgpu.text import counted, listed
 
-from ._adapters import FALLS_BACK, active_ports, port_names, several_nodes
+from ._adapters import TCP_FALLBACK, active_ports, port_names, several_nodes
 
 _VERBS = "https://github.com/NVIDIA/nccl/issues/367"
 
@@ -16,17 +16,17 @@ _VERBS = "https://github.com/NVIDIA/nccl/issues/367"
 def verbs_node_unusable(infiniband: InfiniBand, plan: Plan, container: Container) -> Answer:
     """The device node of an active adapter is missing, or this process may not open it.
 
-    Why: programs reach an adapter through /dev/infiniband/uverbsN. A container shows the adapters in /sys, but has no
-    such nodes unless it is told; NCCL finds "No device" and goes over TCP.
+    Why: programs access an adapter through /dev/infiniband/uverbsN. A container shows the adapters in /sys, but has
+    these device nodes only if they are passed in. NCCL logs "No device" and uses TCP.
 
-    Fix: pass /dev/infiniband into the container, or let the user open it.
+    Fix: pass /dev/infiniband into the container, or give the user permission to open it.
     """
     active = active_ports(infiniband)
     if not active:
         return Skip("no active port")
     bad = [port for port in active if port.device in infiniband.verbs_unusable]
     if not bad:
-        return Ok(f"the nodes of {counted(len({port.device for port in active}), 'adapter')} can be opened")
+        return Ok(f"the device nodes of {counted(len({port.device for port in active}), 'adapter')} can be opened")
     if container.kind:
         commands: tuple[str, ...] = ("docker run --device=/dev/infiniband --cap-add=IPC_LOCK --ulimit memlock=-1 ...",)
     elif infiniband.verbs_nodes:
@@ -35,10 +35,13 @@ def verbs_node_unusable(infiniband: InfiniBand, plan: Plan, container: Container
         commands = ("sudo modprobe ib_uverbs",)
     all_of_them = len(bad) == len(active)
     return Problem(
-        f"/dev/infiniband: no usable node for {len(bad)} of {counted(len(active), 'active port')} ({port_names(bad)})",
-        f"NCCL cannot open these adapters. {FALLS_BACK if all_of_them else 'It goes on with the others.'}",
+        f"/dev/infiniband: no device node usable for {len(bad)} of {counted(len(active), 'active port')} "
+        f"({port_names(bad)})",
+        f"NCCL cannot open these adapters. {TCP_FALLBACK if all_of_them else 'It continues with the others.'}",
         Fix(
-            "Pass the nodes into the container." if container.kind else "Let this user open the nodes.",
+            "Pass the device nodes into the container."
+            if container.kind
+            else "Give this user permission to open the device nodes.",
             commands,
             "you" if container.kind else "admin",
         ),
@@ -49,21 +52,21 @@ def verbs_node_unusable(infiniband: InfiniBand, plan: Plan, container: Container
 
 @check(Severity.WARNING, source=_VERBS, given=several_nodes)
 def verbs_library_missing(infiniband: InfiniBand, plan: Plan, container: Container) -> Answer:
-    """Adapters are active, and libibverbs is not installed.
+    """Adapters are active, but libibverbs is not installed.
 
     Why: NCCL loads libibverbs.so.1 when it starts. Small container images lack it: NCCL logs "Failed to open
-    libibverbs.so" at INFO level and goes over TCP.
+    libibverbs.so" at INFO level and uses TCP.
 
-    Fix: install it, in the image if this is a container.
+    Fix: install it; for a container, in the image.
     """
     active = active_ports(infiniband)
     if not active or infiniband.verbs_library is None:
         return Skip("no active port")
     if infiniband.verbs_library:
-        return Ok("libibverbs.so.1 is there")
+        return Ok("libibverbs.so.1 is installed")
     return Problem(
-        f"{counted(len(active), 'active port')}, and no libibverbs.so.1",
-        f"NCCL cannot speak to the adapters. {FALLS_BACK}",
+        f"{counted(len(active), 'active port')}, but no libibverbs.so.1",
+        f"NCCL cannot use the adapters. {TCP_FALLBACK}",
         Fix(
             commands=("apt-get install -y libibverbs1 librdmacm1 ibverbs-providers",),
             who="you" if container.kind else "admin",
@@ -74,30 +77,31 @@ def verbs_library_missing(infiniband: InfiniBand, plan: Plan, container: Contain
 
 @check(Severity.WARNING, source="https://docs.kernel.org/infiniband/index.html", given=several_nodes)
 def rdma_driver_missing(pci: Pci, infiniband: InfiniBand, plan: Plan) -> Answer:
-    """A card for a fast network stands on the bus, and no driver has made an adapter of it.
+    """A network card on the PCIe bus has no RDMA driver.
 
-    Why: without mlx5_ib (or efa, on AWS) there is no adapter in /sys/class/infiniband, so NCCL does not see the card.
+    Why: without mlx5_ib (or efa, on AWS) there is no adapter in /sys/class/infiniband, so NCCL does not detect the
+    card.
 
     Fix: load the module.
-    More: Install the driver if it is not there.
+    More: Install the driver if it is missing.
     """
-    cards = [nic for nic in pci.of("nic") if _for_rdma(nic) and nic.driver != "vfio-pci"]
+    cards = [nic for nic in pci.of("nic") if _is_rdma_card(nic) and nic.driver != "vfio-pci"]
     if not cards:
         return Skip("no InfiniBand or EFA card on the bus")
     made = {port.pci for port in infiniband.ports}
     bad = [nic for nic in cards if nic.address not in made]
     if not bad:
-        return Ok(f"{counted(len(cards), 'card')}, each with an adapter")
+        return Ok(f"{counted(len(cards), 'card')}, all with an RDMA adapter")
     module = "efa" if bad[0].vendor == "1d0f" else "mlx5_ib"
     return Problem(
         f"{counted(len(bad), 'network card')} without an RDMA adapter ({listed(nic.address for nic in bad[:4])})",
-        f"Driver: {bad[0].driver or 'none'}. NCCL does not see the card. {FALLS_BACK}",
+        f"Driver: {bad[0].driver or 'none'}. NCCL does not detect the card. {TCP_FALLBACK}",
         Fix(commands=(shell("sudo modprobe {:id}", module), "sudo modprobe ib_uverbs"), who="admin"),
         {nic.address: nic.driver or "no driver" for nic in bad},
         tuple(nic.address for nic in bad),
     )
 
 
-def _for_rdma(nic: PciDevice) -> bool:
-    """InfiniBand cards (class 0207) and EFA; an Ethernet card may be meant for TCP only."""
+def _is_rdma_card(nic: PciDevice) -> bool:
+    """Whether a card is InfiniBand (class 0207) or EFA; an Ethernet card may be meant for TCP only."""
     return (nic.pci_class or "").startswith("0207") or (nic.vendor == "1d0f" and nic.device.startswith("efa"))

@@ -1,4 +1,4 @@
-"""Which adapters does NCCL use, of those that are there?"""
+"""Which of the adapters does NCCL use?"""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mgpu.snapshot import InfiniBand, Libraries, Nccl, Plan
 from mgpu.text import counted, listed
 
 from .._nccl_settings import HERE, settings
-from ._adapters import FALLS_BACK, active_ports, port_names, several_nodes
-from ._hca import chooses, entries_of, means
+from ._adapters import TCP_FALLBACK, active_ports, port_names, several_nodes
+from ._hca import matches_entry, parse_hca, selects
 
 _HCA = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-hca"
 _EFA = "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start-nccl.html"
@@ -19,12 +19,12 @@ _EFA = "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start-nccl.html"
 
 @check(Severity.WARNING, source=_HCA, given=several_nodes)
 def ib_hca_unmatched(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str], nccl: Nccl) -> Answer:
-    """NCCL_IB_HCA names an adapter or port that this machine does not have, or leaves no active one.
+    """NCCL_IB_HCA names an adapter or port that this machine does not have, or excludes all active ones.
 
-    Why: the variable is often copied from another cluster. NCCL then finds "No device" and goes over TCP, or uses fewer
-    adapters than there are, without a word.
+    Why: the variable is often copied from another cluster. NCCL then silently uses TCP ("No device"), or fewer
+    adapters than there are.
 
-    Fix: name adapters that are here, or let NCCL choose.
+    Fix: select adapters of this machine, or let NCCL choose.
     """
     found = settings(env, nccl).get("NCCL_IB_HCA")
     if found is None or not found.value.strip():
@@ -32,16 +32,16 @@ def ib_hca_unmatched(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str],
     if not infiniband.ports:
         return Skip("no adapter on this machine")
     value, origin = found.value, found.origin
-    excluding, exact, entries = entries_of(value)
+    excluding, exact, entries = parse_hca(value)
     active = [port for port in infiniband.ports if port.active]
-    left = [port for port in active if chooses(value, port)]
-    stray = [entry for entry in entries if not any(means(entry, exact, port) for port in infiniband.ports)]
+    left = [port for port in active if selects(value, port)]
+    stray = [entry for entry in entries if not any(matches_entry(entry, exact, port) for port in infiniband.ports)]
     undo = (shell("# remove the line from {:path}", origin),) if origin != HERE else ("unset NCCL_IB_HCA",)
     here = port_names(active or infiniband.ports)
     if active and not left:
         return Problem(
-            f"NCCL_IB_HCA={value} leaves none of {counted(len(active), 'active port')}",
-            f"Here are {here}. {FALLS_BACK}",
+            f"NCCL_IB_HCA={value} selects none of {counted(len(active), 'active port')}",
+            f"This machine has {here}. {TCP_FALLBACK}",
             Fix(commands=undo),
             {"NCCL_IB_HCA": value, "set_in": origin},
             ("NCCL_IB_HCA",),
@@ -50,7 +50,7 @@ def ib_hca_unmatched(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str],
         names = listed(name if number is None else f"{name}:{number}" for name, number in stray)
         return Problem(
             f"NCCL_IB_HCA={value}: no {names} on this machine",
-            f"Here are {here}. NCCL uses {port_names(left) or 'none of them'}, and says nothing of the rest.",
+            f"This machine has {here}. NCCL uses {port_names(left) or 'none of them'} and does not report the rest.",
             Fix(commands=undo),
             {"NCCL_IB_HCA": value, "set_in": origin},
             ("NCCL_IB_HCA",),
@@ -60,19 +60,19 @@ def ib_hca_unmatched(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str],
 
 @check(Severity.INFO, source=_HCA, given=several_nodes)
 def ib_link_layers_mixed(infiniband: InfiniBand, plan: Plan, env: Mapping[str, str], nccl: Nccl) -> Answer:
-    """InfiniBand and Ethernet adapters are active side by side, and nothing tells NCCL which to use.
+    """InfiniBand and Ethernet adapters are both active, and NCCL_IB_HCA does not select any.
 
-    Why: without NCCL_IB_HCA NCCL takes all of them, also those that serve storage or the office.
-    More: An Ethernet card that serves storage or the office network may become part of a ring, where it is slow or
-    reaches nobody.
+    Why: without NCCL_IB_HCA, NCCL uses all of them, including those for storage or the office network.
+    More: An Ethernet card for storage or the office network may become part of a ring, where it is slow or cannot
+    reach the other nodes.
 
-    Fix: name those for training.
+    Fix: select those for training.
     """
     active = active_ports(infiniband)
     if not active:
         return Skip("no active port")
     if hca := settings(env, nccl).get("NCCL_IB_HCA"):
-        return Ok(f"NCCL_IB_HCA={hca.value} chooses")
+        return Ok(f"selected by NCCL_IB_HCA={hca.value}")
     fast = [port for port in active if port.link_layer == "InfiniBand"]
     other = [port for port in active if port.link_layer == "Ethernet"]
     if not fast or not other:
@@ -89,12 +89,12 @@ def ib_link_layers_mixed(infiniband: InfiniBand, plan: Plan, env: Mapping[str, s
 def efa_plugin_missing(
     infiniband: InfiniBand, plan: Plan, libraries: Libraries, env: Mapping[str, str], nccl: Nccl
 ) -> Answer:
-    """This machine has EFA adapters, and NCCL's plugin for them is not installed.
+    """This machine has EFA adapters, but NCCL's plugin for them is not installed.
 
-    Why: NCCL does not speak EFA itself; aws-ofi-nccl (libnccl-net.so) does it over libfabric. Without the plugin NCCL
-    logs "NET/Plugin : No plugin found" at INFO level and goes over TCP: many times slower on p4d and p5.
+    Why: NCCL does not support EFA itself; aws-ofi-nccl (libnccl-net.so) adds it through libfabric. Without the
+    plugin NCCL logs "NET/Plugin : No plugin found" at INFO level and uses TCP: many times slower on p4d and p5.
 
-    Fix: an AWS deep-learning image, or install the EFA software with the plugin.
+    Fix: use an AWS deep-learning image, or install the EFA software with the plugin.
     """
     active = [port for port in infiniband.ports if port.link_layer == "EFA" and port.active]
     if not active:
@@ -107,9 +107,9 @@ def efa_plugin_missing(
     if plugins and not off:
         return Ok(f"{plugins[0].path} for {counted(len(active), 'EFA adapter')}")
     return Problem(
-        f"{counted(len(active), 'EFA adapter')}, and "
-        + ("NCCL_NET_PLUGIN=none" if off else "no plugin of NCCL for them (libnccl-net.so)"),
-        f"NCCL cannot speak EFA by itself. {FALLS_BACK}",
+        f"{counted(len(active), 'EFA adapter')}, but "
+        + ("NCCL_NET_PLUGIN=none" if off else "no NCCL plugin for EFA (libnccl-net.so)"),
+        f"NCCL does not support EFA without a plugin. {TCP_FALLBACK}",
         Fix(
             "Let NCCL load its plugin." if off else "Install aws-ofi-nccl where the loader finds it.",
             ("unset NCCL_NET_PLUGIN",)

@@ -1,4 +1,4 @@
-"""Which interface would NCCL choose, when none is prescribed?"""
+"""Which interface would NCCL choose if none is set?"""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ _NCCL_TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troub
 _NCCL_CHOICE = "https://github.com/NVIDIA/nccl/blob/master/src/misc/socket.cc (ncclFindInterfaces)"
 
 
-def _left_to_nccl(network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan) -> Skip | list[Interface]:
-    """What NCCL would choose by itself on several machines, or why that is not the question."""
+def _nccl_choice(network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan) -> Skip | list[Interface]:
+    """Return the interfaces NCCL would choose in a multi-node run, or why it does not have to choose."""
     if plan.nodes < 2:
         return ONE_MACHINE
     if NCCL_NAME in prescribed(env, nccl):
         return Skip(f"{NCCL_NAME} is set")
     chosen = by_nccl(network, None, env.get("NCCL_SOCKET_FAMILY"))
-    return chosen or Skip("no interface has a link and an address")
+    return chosen or Skip("no interface has both a link and an address")
 
 
-def _suspicious(interface: Interface) -> bool:
+def _is_suspicious(interface: Interface) -> bool:
     return dead_end(interface) or interface.kind == "tunnel"
 
 
 @check(Severity.WARNING, source=_NCCL_CHOICE, because_of=("network_leads_nowhere",))
 def nccl_picks_dead_end(network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan) -> Answer:
-    """In a run over several machines, NCCL would choose an interface that leads to no other machine.
+    """In a multi-node run, NCCL would choose an interface that does not reach the other nodes.
 
-    Why: left alone, NCCL takes ib* first, else the first interface that is not docker*, lo or virbr*. A bridge of
-    another name, a tunnel of a VPN or the management controller's USB interface comes first as easily: the ranks hang
-    while they connect, "No route to host" or "Connection refused" in the log.
+    Why: by default, NCCL uses ib*, or else the first interface that is not docker*, lo or virbr*. That may be a
+    bridge with another name, a VPN tunnel or the management controller's USB interface: the ranks hang while
+    connecting, with "No route to host" or "Connection refused" in the log.
 
-    Fix: name the interface of the cluster network.
+    Fix: select the interface of the cluster network.
     """
-    chosen = _left_to_nccl(network, env, nccl, plan)
+    chosen = _nccl_choice(network, env, nccl, plan)
     if isinstance(chosen, Skip):
         return chosen
-    if not _suspicious(chosen[0]):
+    if not _is_suspicious(chosen[0]):
         return Ok(f"NCCL would choose {chosen[0].name}")
     first = chosen[0]
     what = (
@@ -50,11 +50,11 @@ def nccl_picks_dead_end(network: Network, env: Mapping[str, str], nccl: Nccl, pl
         if first.kind in ("bridge", "veth", "tunnel")
         else "link-local only"
         if first.routable is False
-        else "made for this machine only"
+        else "internal to this machine"
     )
     return Problem(
-        f"left alone, NCCL would choose {first.name} ({what})",
-        f"It takes the first of {names_of(chosen)}.",
+        f"by default, NCCL would choose {first.name} ({what})",
+        f"It uses the first of {names_of(chosen)}.",
         Fix(commands=export(NCCL_NAME, GLOO_NAME, name=best(network))),
         {"choice": first.name, "address": first.addresses[0], "candidates": " ".join(i.name for i in chosen)},
         (first.name,),
@@ -63,24 +63,24 @@ def nccl_picks_dead_end(network: Network, env: Mapping[str, str], nccl: Nccl, pl
 
 @check(Severity.WARNING, source="https://github.com/NVIDIA/nccl/issues/1105", because_of=("nccl_picks_dead_end",))
 def nccl_picks_off_route(network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan) -> Answer:
-    """NCCL would choose another interface than the one that leads to the machine where the ranks meet.
+    """NCCL would choose a different interface than the one that leads to the rendezvous node.
 
-    Why: it takes the first interface, whether it reaches the other machines or not.
-    More: When that network does not reach the other machines, the ranks meet and then hang; when it is a slow one for
-    management, the run is slow without a word.
+    Why: NCCL uses the first interface, whether it reaches the other nodes or not.
+    More: If that network does not reach the other nodes, the ranks hang after the rendezvous. If it is a slow
+    management network, the run is slow without any message.
 
-    Fix: name the interface that leads there.
+    Fix: select the interface that leads there.
     """
-    chosen = _left_to_nccl(network, env, nccl, plan)
+    chosen = _nccl_choice(network, env, nccl, plan)
     if isinstance(chosen, Skip):
         return chosen
     if network.master is None or network.master.local or network.master.interface is None:
-        return Skip("no other machine is known to ask the way to")
+        return Skip("the rendezvous node, or the route to it, is unknown")
     first, route = chosen[0], network.master.interface
     if first.name == route or first.kind == "infiniband" or first.name.startswith("ib"):
         return Ok(f"NCCL would choose {first.name}")
     return Problem(
-        f"left alone, NCCL would choose {first.name}; the way to {network.master.name} goes through {route}",
+        f"by default, NCCL would choose {first.name}; the route to {network.master.name} uses {route}",
         fix=Fix(commands=export(NCCL_NAME, GLOO_NAME, name=route)),
         evidence={"choice": first.name, "route": route},
         subjects=(first.name,),
@@ -89,22 +89,22 @@ def nccl_picks_off_route(network: Network, env: Mapping[str, str], nccl: Nccl, p
 
 @check(Severity.INFO, source=_NCCL_TROUBLE, because_of=("nccl_picks_dead_end", "nccl_picks_off_route"))
 def interfaces_ambiguous(network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan) -> Answer:
-    """Several interfaces could carry the run, and none is named.
+    """NCCL could use several interfaces, and none is selected.
 
-    Why: NCCL connects over the first, and its socket transport uses all of them. One that is up and does not reach the
-    other machines is enough for a hang, and which one comes first may differ between machines.
+    Why: NCCL connects over the first, and its socket transport uses all of them. A single interface that is up but
+    does not reach the other nodes causes a hang, and which one comes first may differ between nodes.
 
-    Fix: name the one that all machines have.
+    Fix: select the one that all nodes have.
     """
-    chosen = _left_to_nccl(network, env, nccl, plan)
+    chosen = _nccl_choice(network, env, nccl, plan)
     if isinstance(chosen, Skip):
         return chosen
     usable = [i for i in chosen if not dead_end(i)]
     if len(usable) < 2 or all(i.kind == "infiniband" for i in usable):
-        return Ok(f"only {names_of(usable) or chosen[0].name} could carry it")
+        return Ok(f"NCCL can use only {names_of(usable) or chosen[0].name}")
     return Problem(
         f"NCCL may use any of {names_of(usable)}",
-        f"Its first connections go over {chosen[0].name}. All have to reach the other machines.",
+        f"Its first connections use {chosen[0].name}. All of them must reach the other nodes.",
         Fix(commands=export(NCCL_NAME, GLOO_NAME, name=best(network))),
         {"interfaces": " ".join(i.name for i in usable)},
     )

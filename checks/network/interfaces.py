@@ -1,4 +1,4 @@
-"""Does an interface lead out of this machine, and how well does it carry?"""
+"""Does an interface lead out of this machine, and how fast is it?"""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from .._interfaces import (
 )
 
 _NCCL_TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"
-# Below it one step of a model with a billion parameters (2 GB of gradients) waits seconds for the network alone.
+# Below this, each step of a model with a billion parameters (2 GB of gradients) waits seconds for the network alone.
 _SLOW_MBIT_PER_S = 10_000
 
 
 @check(Severity.ERROR, source=_NCCL_TROUBLE, given=several_nodes)
 def network_leads_nowhere(network: Network, plan: Plan) -> Answer:
-    """The run needs several machines, and no interface of this one leads to another.
+    """The run needs several nodes, but no interface of this machine leads to another one.
 
-    Why: a container with a network of its own, or a cable that is out: there is only loopback and bridges for
-    containers. The other machines cannot connect to an address that exists only here.
+    Why: only loopback and container bridges exist, because a container has its own network or a cable is unplugged.
+    The other nodes cannot connect to an address that exists only here.
 
-    Fix: in a container: use the host's network.
-    More: Bring the interface up.
+    Fix: in a container, use the host's network.
+    More: Otherwise bring the interface up.
     """
     if not network.listed:
         return Skip("the interfaces cannot be listed")
@@ -45,12 +45,12 @@ def network_leads_nowhere(network: Network, plan: Plan) -> Answer:
         return Ok(f"{names_of(out)} {'leads' if len(out) == 1 else 'lead'} out of this machine")
     down = [i.name for i in network.interfaces if not dead_end(i) or not has_link(i)]
     return Problem(
-        f"{plan.nodes} machines, and no interface here leads to another one",
+        f"{plan.nodes} nodes, but no interface here leads to another one",
         f"This machine has {names_of(list(network.interfaces))}.",
         (
             Fix(commands=("docker run --network=host ...",)),
             Fix(
-                "Else bring the interface up.",
+                "Otherwise, bring the interface up.",
                 tuple(shell("sudo ip link set {:interface} up", name) for name in down[:1]),
                 who="admin",
             ),
@@ -65,18 +65,18 @@ def network_leads_nowhere(network: Network, plan: Plan) -> Answer:
     given=several_nodes,
 )
 def network_ipv6_only(network: Network, plan: Plan) -> Answer:
-    """This machine reaches others by IPv6 only.
+    """This machine can reach others over IPv6 only.
 
-    Why: all machines of the run need IPv6 then.
-    More: NCCL, gloo and torchrun work with it when all machines do; scripts with an IPv4 address,
-    NCCL_SOCKET_FAMILY=AF_INET or an address without brackets before the port do not.
+    Why: all nodes of the run then need IPv6.
+    More: NCCL, gloo and torchrun support this if all nodes do. Scripts with an IPv4 address,
+    NCCL_SOCKET_FAMILY=AF_INET or an address without brackets before the port do not work.
 
     Fix: write addresses in brackets.
-    More: Give addresses as [2001:db8::1]:29500, on every machine of the same family.
+    More: Use the form [2001:db8::1]:29500, with the same address family on every node.
     """
     out = leading_out(network)
     if not out or any(i.ipv4 is None for i in out):
-        return Skip("no interface leads out" if not out else "the families are not known")
+        return Skip("no interface leads out" if not out else "the address families are unknown")
     if any(i.ipv4 for i in out):
         return Ok(f"{next(i.name for i in out if i.ipv4)} has an IPv4 address")
     return Problem(
@@ -92,12 +92,12 @@ def network_ipv6_only(network: Network, plan: Plan) -> Answer:
 def interface_without_link(network: Network, plan: Plan) -> Answer:
     """An interface with an address has no link.
 
-    Why: a cable, a transceiver or a switch port; connections to it time out.
-    More: Somebody configured it, so the run may count on it: a cable that is out, a switch port that is off, or a rail
-    of several that failed.
+    Why: a cable, transceiver or switch port has failed; connections over it time out.
+    More: The interface is configured, so the run may use it. A cable is unplugged, a switch port is off, or one of
+    several rails failed.
 
-    Fix: see what it says of itself.
-    More: Look at the cable and the switch.
+    Fix: check its status.
+    More: Check the cable and the switch.
     """
     wired = [
         i
@@ -105,13 +105,13 @@ def interface_without_link(network: Network, plan: Plan) -> Answer:
         if i.kind in ("physical", "infiniband", "bond", "vlan") and i.routable and i.addresses
     ]
     if not wired or all(i.running is None for i in wired):
-        return Skip("no interface tells")
+        return Skip("no interface reports its link")
     bad = [i for i in wired if i.up and i.running is False]
     if not bad:
         return Ok(f"{names_of(wired)} {'has' if len(wired) == 1 else 'have'} a link")
     name = shlex.quote(bad[0].name)
     return Problem(
-        f"{names_of(bad)} {'has' if len(bad) == 1 else 'have'} an address and no link",
+        f"{names_of(bad)} {'has' if len(bad) == 1 else 'have'} an address but no link",
         fix=Fix(
             commands=(shell("ip link show {:interface}", name), shell("ethtool {:interface}", name)), who="hardware"
         ),
@@ -122,35 +122,35 @@ def interface_without_link(network: Network, plan: Plan) -> Answer:
 
 @check(Severity.WARNING, source="mgpu: two gigabytes of gradients take seconds below 10 Gb/s", given=several_nodes)
 def interface_slow(network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan, infiniband: InfiniBand) -> Answer:
-    """The machines would exchange their gradients over a slow interface.
+    """The nodes would exchange their gradients over a slow interface.
 
-    Why: in every step each machine sends the gradients once (two machines) to twice (many). At 1 Gb/s that is 8 to 16
-    seconds for a gigabyte, and the GPUs wait.
+    Why: in every step each node sends the gradients once (two nodes) to twice (many nodes). At 1 Gb/s that takes 8
+    to 16 seconds per gigabyte, while the GPUs wait.
 
     Fix: use the faster one.
-    More: Use the fast network, if there is one; else exchange less often (gradient accumulation).
+    More: Use the fast network, if there is one; otherwise synchronize less often (gradient accumulation).
     """
     if env.get("NCCL_IB_DISABLE") != "1" and (active := [port for port in infiniband.ports if port.active]):
         return Ok(f"{counted(len(active), 'RDMA port')} {'is' if len(active) == 1 else 'are'} active")
     value = prescribed(env, nccl).get(NCCL_NAME, (None, ""))[0]
     used = by_nccl(network, value, env.get("NCCL_SOCKET_FAMILY"))[:1]
     if not used or dead_end(used[0]):
-        return Skip("NCCL finds no interface to other machines")
+        return Skip("NCCL finds no interface to other nodes")
     first = used[0]
     if not first.speed_mbit_per_s:
-        return Skip(f"{first.name} does not tell its speed")
+        return Skip(f"{first.name} does not report its speed")
     half = first.full_duplex is False
     if first.speed_mbit_per_s >= _SLOW_MBIT_PER_S and not half:
         return Ok(f"{first.name} has {first.speed_mbit_per_s / 1000:g} Gb/s")
     seconds = 2 * (plan.nodes - 1) / plan.nodes * 8_000 / first.speed_mbit_per_s  # a ring's traffic, for 8,000 Mbit
     faster = [i for i in leading_out(network) if (i.speed_mbit_per_s or 0) > first.speed_mbit_per_s]
     return Problem(
-        f"{plan.nodes} machines would talk over {first.name}: {first.speed_mbit_per_s / 1000:g} Gb/s"
+        f"{plan.nodes} nodes would communicate over {first.name}: {first.speed_mbit_per_s / 1000:g} Gb/s"
         + (", half duplex" if half else ""),
         f"A gigabyte of gradients takes about {seconds:.1f} s in every step.",
         Fix(commands=export(NCCL_NAME, GLOO_NAME, name=faster[0].name))
         if faster
-        else Fix("Use a faster network if there is one; else accumulate gradients over more steps."),
+        else Fix("Use a faster network if there is one; otherwise accumulate gradients over more steps."),
         {"interface": first.name, "speed_mbit_per_s": first.speed_mbit_per_s, "full_duplex": first.full_duplex},
         (first.name,),
     )
@@ -158,19 +158,19 @@ def interface_slow(network: Network, env: Mapping[str, str], nccl: Nccl, plan: P
 
 @check(Severity.WARNING, source="measured two network namespaces 2026-11", given=several_nodes)
 def interface_mtu_differs(network: Network, plan: Plan) -> Answer:
-    """One of several equal interfaces has another MTU than the rest.
+    """One of several equal interfaces has a different MTU than the rest.
 
-    Why: where packets are larger than the other side takes, large messages hang.
-    More: Rails of one network have to agree: where one side sends packets that the other, or the switch between, does
-    not take, small messages pass and the first large all-reduce hangs without a word.
+    Why: if packets are larger than the other side accepts, large messages hang.
+    More: Rails of one network must have the same MTU: if one side sends packets that the other side or the switch
+    does not accept, small messages pass and the first large all-reduce hangs silently.
 
-    Fix: set it as on the others.
+    Fix: set the same MTU as on the others.
     """
     alike: dict[tuple[str, int], list[Interface]] = {}
     for i in network.interfaces:
         if i.kind in ("physical", "infiniband") and has_link(i) and i.addresses and i.mtu and i.speed_mbit_per_s:
             alike.setdefault((i.kind, i.speed_mbit_per_s), []).append(i)
-    groups = [group for group in alike.values() if len(group) > 2]  # of two nobody can say which one is odd
+    groups = [group for group in alike.values() if len(group) > 2]  # with two, neither is the odd one
     for group in groups:
         (usual, number), *others = Counter(i.mtu for i in group).most_common()
         odd = [i for i in group if i.mtu != usual]
@@ -186,4 +186,4 @@ def interface_mtu_differs(network: Network, plan: Plan) -> Answer:
             )
     if not groups:
         return Skip("fewer than three equal interfaces")
-    return Ok(f"{counted(sum(map(len, groups)), 'equal interface')} agree")
+    return Ok(f"{counted(sum(map(len, groups)), 'equal interface')}, same MTU")

@@ -1,4 +1,4 @@
-"""Does the interface that is prescribed exist, work, and lead to the other machines?"""
+"""Does the interface set by a variable exist, work, and reach the other nodes?"""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def socket_interface_missing(network: Network, env: Mapping[str, str], nccl: Ncc
     Why: NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME are often copied from another cluster. gloo stops with "Unable to
     find address for …", NCCL with "no socket interface found".
 
-    Fix: unset it, or name one that is here.
+    Fix: unset it, or name an interface of this machine.
     """
     named = prescribed(env, nccl)
     if not named or not network.listed:
-        return Skip("the interfaces cannot be listed" if named else "no interface is prescribed")
+        return Skip("the interfaces cannot be listed" if named else "no interface is set")
     here = [interface.name for interface in network.interfaces]
     bad = {}
     for variable, (value, where) in named.items():
@@ -48,8 +48,8 @@ def socket_interface_missing(network: Network, env: Mapping[str, str], nccl: Ncc
         if not found:
             bad[variable] = (value, where)
     if not bad:
-        return Ok("; ".join(f"{variable}={value} is here" for variable, (value, _) in named.items()))
-    blanks = " A blank counts as part of a name." if any(" " in value for value, _ in bad.values()) else ""
+        return Ok("; ".join(f"{variable}={value} exists" for variable, (value, _) in named.items()))
+    blanks = " A space counts as part of a name." if any(" " in value for value, _ in bad.values()) else ""
     return Problem(
         ", ".join(f"{variable}={value}" for variable, (value, _) in bad.items()) + ": no such interface",
         f"This machine has {', '.join(here)}.{blanks}",
@@ -59,8 +59,8 @@ def socket_interface_missing(network: Network, env: Mapping[str, str], nccl: Ncc
     )
 
 
-def _unusable(network: Network, variable: str, value: str, family: str | None) -> list[Interface]:
-    """The interfaces that a variable names, where none of them can carry a connection."""
+def _unusable_interfaces(network: Network, variable: str, value: str, family: str | None) -> list[Interface]:
+    """Return the interfaces that a variable names if none of them can be used, else none."""
     if variable == GLOO_NAME:
         return [i for i in network.interfaces if i.name in by_gloo(value) and not i.addresses]
     if by_nccl(network, value, family):
@@ -73,18 +73,19 @@ def _unusable(network: Network, variable: str, value: str, family: str | None) -
 def socket_interface_unusable(network: Network, env: Mapping[str, str], nccl: Nccl) -> Answer:
     """A variable names a network interface that is down, or has no address.
 
-    Why: what is named cannot carry a connection.
-    More: NCCL takes only interfaces that are up, have a link and an address of the wanted family, gloo only those with
-    an address. With none left NCCL stops with "no socket interface found", gloo with "Unable to find address for …".
+    Why: it cannot carry a connection.
+    More: NCCL uses only interfaces that are up and have a link and an address of the requested family, gloo only
+    those with an address. Without one, NCCL stops with "no socket interface found", gloo with "Unable to find
+    address for …".
 
-    Fix: name an interface that can.
+    Fix: name an interface that works.
     More: Or bring this one up.
     """
     named = prescribed(env, nccl)
     if not named or not network.listed:
-        return Skip("the interfaces cannot be listed" if named else "no interface is prescribed")
+        return Skip("the interfaces cannot be listed" if named else "no interface is set")
     family = env.get("NCCL_SOCKET_FAMILY")
-    meant = {variable: _unusable(network, variable, value, family) for variable, (value, _) in named.items()}
+    meant = {variable: _unusable_interfaces(network, variable, value, family) for variable, (value, _) in named.items()}
     bad = {variable: failing for variable, failing in meant.items() if failing}
     if not bad:
         return Ok("; ".join(f"{variable}={value}" for variable, (value, _) in named.items()))
@@ -97,7 +98,7 @@ def socket_interface_unusable(network: Network, env: Mapping[str, str], nccl: Nc
         fix=(
             Fix(commands=export(*bad, name=best(network))),
             Fix(
-                "Or bring it up, and give it an address.",
+                "Or bring it up and give it an address.",
                 (shell("sudo ip link set {:interface} up", first.name),),
                 who="admin",
             ),
@@ -109,16 +110,16 @@ def socket_interface_unusable(network: Network, env: Mapping[str, str], nccl: Nc
 
 @check(Severity.ERROR, source=_NCCL_TROUBLE)
 def socket_interface_dead_end(network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan) -> Answer:
-    """In a run over several machines, a variable names an interface behind which no other machine is.
+    """In a multi-node run, a variable names an interface that does not reach the other nodes.
 
-    Why: lo, docker0 and the like end in this machine. The ranks tell the other machines an address that means something
-    else there, and connecting to it is refused or hangs.
+    Why: lo, docker0 and similar interfaces are internal to this machine. The ranks give the other nodes an address
+    that means something else there, and connecting to it is refused or hangs.
 
     Fix: name the interface of the cluster network.
     """
     named = prescribed(env, nccl)
     if plan.nodes < 2 or not named:
-        return ONE_MACHINE if plan.nodes < 2 else Skip("no interface is prescribed")
+        return ONE_MACHINE if plan.nodes < 2 else Skip("no interface is set")
     bad = {}
     for variable, (value, _) in named.items():
         if variable == GLOO_NAME:
@@ -131,7 +132,7 @@ def socket_interface_dead_end(network: Network, env: Mapping[str, str], nccl: Nc
         return Ok("; ".join(f"{variable}={value}" for variable, (value, _) in named.items()))
     return Problem(
         ", ".join(f"{variable}={named[variable][0]} means {end.name}" for variable, end in bad.items()),
-        f"No other machine is behind {listed(dict.fromkeys(end.name for end in bad.values()))}.",
+        f"No other node is reachable over {listed(dict.fromkeys(end.name for end in bad.values()))}.",
         Fix(commands=export(*bad, name=best(network))),
         {variable: named[variable][0] for variable in bad},
         tuple(bad),
@@ -140,27 +141,27 @@ def socket_interface_dead_end(network: Network, env: Mapping[str, str], nccl: Nc
 
 @check(Severity.INFO, source=_NCCL_TROUBLE)
 def socket_interface_off_route(network: Network, env: Mapping[str, str], nccl: Nccl, plan: Plan) -> Answer:
-    """The ranks are told to talk over another interface than the one that leads to the machine where they meet.
+    """The interface set for the ranks is not the one that leads to the rendezvous node.
 
-    Why: right when every machine has an address in both networks; else the ranks meet and then hang.
+    Why: this works only if every node has an address in both networks; otherwise the ranks hang after the rendezvous.
 
-    Fix: where only one network reaches all machines, name that.
-    More: Make sure that every machine has an address there.
+    Fix: if only one network reaches all nodes, name that interface.
+    More: Make sure that every node has an address there.
     """
     named = prescribed(env, nccl)
     if plan.nodes < 2 or not named:
-        return ONE_MACHINE if plan.nodes < 2 else Skip("no interface is prescribed")
+        return ONE_MACHINE if plan.nodes < 2 else Skip("no interface is set")
     if network.master is None or network.master.local or network.master.interface is None:
-        return Skip("no other machine is known to ask the way to")
+        return Skip("the rendezvous node, or the route to it, is unknown")
     route, bad = network.master.interface, {}
     for variable, (value, _) in named.items():
         used = by_gloo(value) if variable == GLOO_NAME else [i.name for i in by_nccl(network, value)]
         if used and route not in used and any(network.interface(name) for name in used):
             bad[variable] = used[0]
     if not bad:
-        return Ok(f"the way to {network.master.name} goes through {route} as well")
+        return Ok(f"the route to {network.master.name} also uses {route}")
     return Problem(
-        f"the way to {network.master.name} goes through {route}, "
+        f"the route to {network.master.name} uses {route}, "
         + ", ".join(f"{variable} means {name}" for variable, name in bad.items()),
         fix=Fix(commands=export(*bad, name=route)),
         evidence={**{variable: named[variable][0] for variable in bad}, "route": route},

@@ -1,4 +1,4 @@
-"""Do this machine's name and localhost mean this machine?"""
+"""Do this machine's name and localhost resolve to this machine?"""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"
 def hostname_unresolvable(network: Network, plan: Plan) -> Answer:
     """This machine cannot resolve its own name.
 
-    Why: ranks look up their own name at start; the launch then waits for the resolver, or fails.
-    More: gloo and torchrun look their own host name up to tell the others where they are; without an answer they retry
+    Why: ranks look up their own name at startup; the launch then waits for the resolver, or fails.
+    More: gloo and torchrun look up their own host name to give the other ranks an address. Without one, they retry
     for a minute or more ("The IPv6 network addresses of (node7, 29500) cannot be retrieved"), or stop.
 
     Fix: add it to /etc/hosts.
@@ -38,29 +38,29 @@ def hostname_unresolvable(network: Network, plan: Plan) -> Answer:
 
 @check(Severity.ERROR, source="measured two network namespaces 2026-11", because_of=("hostname_unresolvable",))
 def hostname_is_loopback(network: Network, plan: Plan, env: Mapping[str, str]) -> Answer:
-    """In a run over several machines, this machine's name means the loopback address.
+    """In a multi-node run, this machine's name resolves to the loopback address.
 
-    Why: the other machines would be told to connect to themselves.
-    More: gloo and the rendezvous tell the other machines the address their own name resolves to. 127.0.1.1 (Debian's
-    /etc/hosts) sends them to themselves: connection refused, or a hang.
+    Why: the other nodes would connect to themselves.
+    More: gloo and the rendezvous give the other nodes the address that this machine's name resolves to. With
+    127.0.1.1 (Debian's /etc/hosts) they connect to themselves: connection refused, or a hang.
 
-    Fix: name the interface.
-    More: Or let the name resolve to the address of the cluster network.
+    Fix: set the interface.
+    More: Or make the name resolve to the address in the cluster network.
     """
     if plan.nodes < 2:
-        return Skip("a run on one machine may use the loopback address")
+        return Skip("a single-node run may use the loopback address")
     addresses = network.hostname_addresses
     if not addresses:
         return Skip("the name does not resolve at all")
     if not is_loopback(addresses[0]):
         return Ok(f"{network.hostname} is {addresses[0]}")
     if len(env.get(GLOO_NAME, "")) > 1:
-        return Ok(f"{network.hostname} is {addresses[0]}, but {GLOO_NAME}={env[GLOO_NAME]} says where to listen")
+        return Ok(f"{network.hostname} is {addresses[0]}, but {GLOO_NAME}={env[GLOO_NAME]} selects the interface")
     return Problem(
         f"{network.hostname} resolves to {addresses[0]}",
         fix=(
             Fix(commands=export(GLOO_NAME, NCCL_NAME, name=best(network))),
-            Fix("Or give the name its real address in /etc/hosts.", who="admin"),
+            Fix("Or set the name's real address in /etc/hosts.", who="admin"),
         ),
         evidence={"hostname": network.hostname, "address": addresses[0]},
     )
@@ -68,12 +68,12 @@ def hostname_is_loopback(network: Network, plan: Plan, env: Mapping[str, str]) -
 
 @check(Severity.ERROR, source="https://github.com/pytorch/pytorch/issues/29482", given=several_nodes)
 def hostname_is_elsewhere(network: Network, plan: Plan, env: Mapping[str, str]) -> Answer:
-    """In a run over several machines, this machine's name means an address that it does not have.
+    """In a multi-node run, this machine's name resolves to an address that it does not have.
 
-    Why: gloo listens on the address of the own host name. When no interface has it (an old entry in DNS, NAT), gloo
-    falls back to 127.0.0.1 and tells the others to connect there: "Connect full mesh failed", or a hang.
+    Why: gloo listens on the address of its own host name. If no interface has it (an old DNS entry, NAT), gloo
+    falls back to 127.0.0.1 and gives that to the other nodes: "Connect full mesh failed", or a hang.
 
-    Fix: name the interface.
+    Fix: set the interface.
     """
     here = {address for interface in network.interfaces for address in interface.addresses}
     if not network.hostname_addresses or not here:
@@ -81,10 +81,10 @@ def hostname_is_elsewhere(network: Network, plan: Plan, env: Mapping[str, str]) 
     if any(address in here or is_loopback(address) for address in network.hostname_addresses):
         return Ok(f"{network.hostname} is an address of this machine")
     if len(env.get(GLOO_NAME, "")) > 1:
-        return Ok(f"{GLOO_NAME}={env[GLOO_NAME]} says where to listen")
+        return Ok(f"{GLOO_NAME}={env[GLOO_NAME]} selects the interface")
     return Problem(
         f"{network.hostname} resolves to {network.hostname_addresses[0]}, which no interface here has",
-        "gloo cannot listen on it, and tells the other machines 127.0.0.1 instead.",
+        "gloo cannot listen on it, and gives the other nodes 127.0.0.1 instead.",
         (
             Fix(commands=export(GLOO_NAME, name=best(network))),
             Fix("Or correct the name's entry in DNS or /etc/hosts.", who="admin"),
@@ -97,7 +97,7 @@ def hostname_is_elsewhere(network: Network, plan: Plan, env: Mapping[str, str]) 
 def loopback_is_down(network: Network) -> Answer:
     """The loopback interface is missing or down.
 
-    Why: the ranks of one machine meet on 127.0.0.1, which leads nowhere.
+    Why: the ranks of a single-node run use 127.0.0.1 for the rendezvous, which does not work.
 
     Fix: bring it up.
     """
@@ -111,7 +111,7 @@ def loopback_is_down(network: Network) -> Answer:
 
 @check(Severity.ERROR, source="https://pytorch.org/docs/stable/distributed.html", because_of=("loopback_is_down",))
 def localhost_unresolvable(network: Network) -> Answer:
-    """The name `localhost` does not mean this machine.
+    """The name `localhost` does not resolve to this machine.
 
     Why: launchers connect to localhost for ranks on one machine.
 

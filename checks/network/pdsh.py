@@ -1,4 +1,4 @@
-"""Can DeepSpeed start ranks on the other machines?"""
+"""Can DeepSpeed start ranks on the other nodes?"""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from mgpu.snapshot import Config, Network
 
 @check(Severity.ERROR, source="https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/launcher/runner.py")
 def deepspeed_pdsh_missing(config: Config, network: Network) -> Answer:
-    """The config starts DeepSpeed on several machines with pdsh, and pdsh is not installed.
+    """The config starts DeepSpeed on several nodes with pdsh, but pdsh is not installed.
 
     Why: DeepSpeed's launcher stops at once.
-    More: accelerate hands such a launch to DeepSpeed's own launcher, which uses pdsh unless the config names another,
-    and stops with "launcher 'pdsh' not installed".
+    More: accelerate passes multi-node launches to DeepSpeed's own launcher, which uses pdsh unless the config names
+    another one, and stops with "launcher 'pdsh' not installed".
 
-    Fix: start one launcher on each machine: in the config, deepspeed_multinode_launcher: standard.
+    Fix: start one launcher on each node, with deepspeed_multinode_launcher: standard in the config.
     """
     if config.distributed_type != "DEEPSPEED" or config.num_machines < 2:
-        return Skip("no DeepSpeed launch over several machines")
+        return Skip("not a multi-node DeepSpeed launch")
     section = config.values.get("deepspeed_config")
     chosen = section.get("deepspeed_multinode_launcher") if isinstance(section, Mapping) else None
     if chosen not in (None, "pdsh"):
         return Ok(f"the launcher is {chosen}")
     if network.pdsh is None:
-        return Skip("it was not looked for pdsh")
+        return Skip("pdsh was not looked for")
     if network.pdsh:
         return Ok("pdsh is installed")
     key = "deepspeed_config.deepspeed_multinode_launcher"

@@ -1,4 +1,4 @@
-"""Is the port free at which the ranks shall meet?"""
+"""Is the rendezvous port free?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .._interfaces import several_nodes
 
 
 def _hosts_the_rendezvous(network: Network, slurm: Slurm) -> bool:
-    """Whether this machine is known to be the one where the ranks meet."""
+    """Whether this machine is known to be the rendezvous node."""
     return slurm.node_rank == 0 or (network.master is not None and network.master.local is True)
 
 
@@ -20,7 +20,7 @@ def _port_problem(network: Network, plan: Plan, cause: str) -> Problem:
         f"port {network.port} is in use by {network.port_owner or 'a process that this user may not see'}",
         cause,
         Fix(
-            "See who it is; end it if it is a leftover, or give this run another port.",
+            "Find the process; stop it if it is left over from an earlier run, or use another port.",
             (
                 shell("ss -ltnp 'sport = :{:number}'", network.port),
                 *((shell("kill {:pid}", pid),) if pid else ()),
@@ -38,23 +38,21 @@ def _port_problem(network: Network, plan: Plan, cause: str) -> Problem:
     stops_launch="named_port",
 )
 def port_busy(network: Network, plan: Plan, slurm: Slurm) -> Answer:
-    """The port for the rendezvous is taken.
+    """The rendezvous port is in use.
 
-    Why: another run, or one that did not end, listens there. On one machine newer launchers choose another port, older
-    ones stop with "address already in use".
+    Why: another run, or one that did not exit, is using it. In a single-node run, newer launchers choose another
+    port; older ones stop with "address already in use".
 
-    Fix: end the leftover, or choose another port.
+    Fix: stop the leftover process, or choose another port.
     """
     if not network.port_busy:
         return Ok(f"port {network.port} is free")
     if plan.nodes > 1 and _hosts_the_rendezvous(network, slurm):
         return Skip("see master_port_busy")
     if plan.nodes > 1:
-        cause = (
-            "If this is the machine where the ranks meet, the launch fails or joins a foreign run; others do not care."
-        )
+        cause = "If this is the rendezvous node, the launch fails or joins another run. Other nodes are not affected."
     else:
-        cause = "The ranks meet there. Older launchers, and torchrun with a fixed port, fail on it."
+        cause = "The rendezvous uses it. Older launchers, and torchrun with a fixed port, fail."
     return _port_problem(network, plan, cause)
 
 
@@ -66,15 +64,15 @@ def port_busy(network: Network, plan: Plan, slurm: Slurm) -> Answer:
     given=several_nodes,
 )
 def master_port_busy(network: Network, plan: Plan, slurm: Slurm) -> Answer:
-    """On the machine where several machines meet, the port is taken.
+    """The rendezvous port is in use on the rendezvous node.
 
-    Why: rank 0 stops with "address already in use" while the others wait for it. With torchrun's c10d rendezvous and a
-    process that answers there, every machine hangs without a word.
+    Why: rank 0 stops with "address already in use" while the others wait for it. With torchrun's c10d rendezvous,
+    and a process that answers on the port, every node hangs silently.
 
-    Fix: end the leftover, or choose another port on all machines.
+    Fix: stop the leftover process, or choose another port on all nodes.
     """
     if not _hosts_the_rendezvous(network, slurm):
-        return Skip("the ranks are not known to meet on this machine")
+        return Skip("this machine is not known to be the rendezvous node")
     if not network.port_busy:
         return Ok(f"port {network.port} is free")
-    return _port_problem(network, plan, "The ranks of all machines meet there: the launch fails, or hangs.")
+    return _port_problem(network, plan, "All nodes use it for the rendezvous: the launch fails, or hangs.")

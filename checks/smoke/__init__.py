@@ -1,23 +1,23 @@
-"""Did the ranks train together, and if not, which of them is why?
+"""Did the ranks train together, and if not, which rank is the cause?
 
-* diagnosis: which one change makes a failed rung work?
-* processes: did every rank run to its end?
-* launcher: did the launcher do its part?
-* group: do the ranks form the world that the config asks for?
-* hosts: do the machines find each other, and does none of them fall away?
-* device: does every GPU compute, and all of them the same?
-* pace: do all ranks compute at one pace?
-* collectives: does what the ranks send each other arrive as it was sent?
-* training: do the ranks train one model, and the same that one process would?
-* data: does every rank get its own samples, each once?
-* checkpoint: is what was trained saved, once, where every rank can load it?
-* bandwidth: do the GPUs talk as fast as their links allow, and as fast as before?
-* aftermath: is anything left of the run?
-* nccl_log: does NCCL use what the machine has?
-* _causes: which checks tell the cause of what the ranks say.
-* _diagnoses: which checks name what the search has found.
-* _trials: what made the failed rung work, and where it had failed.
-* _rank_states: who a rank is, where it stands, which ranks failed by themselves.
+* diagnosis: which single change makes a failed stage work?
+* processes: did every rank run to completion?
+* launcher: did the launcher work?
+* group: do the ranks form the world that the config requires?
+* hosts: can the nodes connect, and do all of them stay in the run?
+* device: does every GPU compute, and do all of them get the same results?
+* pace: do all ranks compute at the same speed?
+* collectives: does the data that ranks send each other arrive unchanged?
+* training: do the ranks train one model, with the same result as a single process?
+* data: does every rank get its own samples, each one once?
+* checkpoint: is the model saved once, where every rank can load it?
+* bandwidth: do the GPUs communicate as fast as their links allow, and as fast as before?
+* aftermath: did the run leave anything behind?
+* nccl_log: does NCCL use the machine's hardware?
+* _causes: the checks that name the cause of a rank's failure.
+* _diagnoses: the checks that name the cause found by the search.
+* _trials: which change made the failed stage work, and where the run had failed.
+* _rank_states: descriptions of ranks, the stage they reached, and the ranks that failed first.
 """
 
 from mgpu.check import Family

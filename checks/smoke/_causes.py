@@ -1,10 +1,10 @@
-"""Which checks tell the cause of what the ranks of a failed run say?"""
+"""Which checks name the cause of the errors that the ranks of a failed run report?"""
 
 from __future__ import annotations
 
 from ._diagnoses import DIAGNOSES
 
-# The check that names the cause of a failure whose kind the rank knows (journal.Failure), by the kind.
+# Kind of a failure, as the rank reports it (journal.Failure) -> the check that names its cause.
 KINDS: dict[str, str] = {
     # start, group
     "port_taken": "meeting_port_taken",
@@ -44,6 +44,6 @@ KINDS: dict[str, str] = {
     "saved_on_every_rank": "checkpoint_saved_by_several_ranks",
     "checkpoint_altered": "checkpoint_comes_back_altered",
 }
-# What explains that ranks fail, wait or end: a check of a kind, a diagnosis, and what an earlier rank suffered.
+# Checks that explain why ranks fail, wait or exit: those of a kind, the diagnoses, and failures of an earlier rank.
 CAUSES = (*DIAGNOSES, *dict.fromkeys(KINDS.values()), "machines_never_came", "peer_disappeared")
-LOST = ("launcher_killed", "rank_frozen", "rank_killed")  # a rank that the others miss: they fail, or wait
+LOST = ("launcher_killed", "rank_frozen", "rank_killed")  # a rank is missing: the others fail, or wait for it

@@ -1,8 +1,8 @@
-"""Which checks tell the cause of a failure that the search for it has found?"""
+"""Which checks name the cause found by the search after a failure?"""
 
 from __future__ import annotations
 
-# Any of these explains what the ranks did: checks on the ranks name them in `because_of`.
+# Any of these explains the failures of ranks: checks on the ranks name them in `because_of`.
 DIAGNOSES = (
     "variable_breaks_run",
     "p2p_between_gpus_fails",

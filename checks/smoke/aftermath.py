@@ -1,4 +1,4 @@
-"""Is anything left of the run?"""
+"""Did the run leave anything behind?"""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from ._causes import CAUSES, LOST
 
 _SOCKET = "https://man7.org/linux/man-pages/man7/socket.7.html"
 _FAILED = (*LOST, *CAUSES, "rank_failed", "ranks_hang", "rank_ended_early")
-# What a driver keeps for itself comes and goes with its last user; a CUDA context that was left takes 200-500 MiB
+# The driver's own memory comes and goes with its last user; a leftover CUDA context takes 200-500 MiB
 # (measured from 2080 Ti to H100: https://discuss.pytorch.org/t/how-to-reduce-cuda-context-overhead/54455).
 _CONTEXT_BYTES = 160 * MIB
 
 
 @check(Severity.ERROR, source="https://pytorch.org/docs/stable/elastic/agent.html")
 def ranks_left_running(ranks: Ranks) -> Answer:
-    """Processes of the smoke test are still there after it was ended.
+    """Processes of the smoke test are still running after it was stopped.
 
     Why: They survived SIGKILL, so they hang in the kernel.
-    More: A device or a file system does not answer. They hold GPU memory and ports; the next launch would meet them.
+    More: A device or a file system does not respond. They hold GPU memory and ports, which the next launch needs.
 
-    Fix: Try again; then reboot.
+    Fix: Try to kill them again; if that fails, reboot.
     """
     if not ranks.left_running:
         return Ok("no process was left behind")
     pids = " ".join(map(str, ranks.left_running))
     number = next((rank.rank for rank in ranks.ranks if rank.pid in ranks.left_running), None)
     return Problem(
-        f"{counted(len(ranks.left_running), 'process', 'processes')} could not be ended: {pids}"
+        f"{counted(len(ranks.left_running), 'process', 'processes')} could not be killed: {pids}"
         + (f" (rank {number})" if number is not None else ""),
         fix=commands(shell("kill -9 {:pid}", ranks.left_running), "sudo reboot", who="admin"),
         evidence={"rank": number, "rung": "shutdown", "pids": pids},
@@ -40,21 +40,21 @@ def ranks_left_running(ranks: Ranks) -> Answer:
 
 @check(Severity.WARNING, source="https://pytorch.org/docs/stable/elastic/agent.html", because_of=_FAILED)
 def processes_outlive_ranks(ranks: Ranks) -> Answer:
-    """Processes that a rank has started were still there when the launcher had ended.
+    """Processes started by a rank were still running after the launcher exited.
 
-    Why: They were started by the ranks and did not end with them.
-    More: Loader workers and helpers end with their rank; one that does not holds memory and the GPU, and the launcher
-    does not know of it. mgpu has ended them.
+    Why: The ranks started them, but they did not exit with the ranks.
+    More: Loader workers and helpers normally exit with their rank. Otherwise they hold memory and the GPU, and the
+    launcher does not track them. mgpu stopped them.
 
-    Fix: Look for the like after a training.
+    Fix: Check for such processes after a training run.
     """
     if ranks.ended != "finished":
-        return Skip("the launcher did not end by itself")
+        return Skip("the launcher did not exit by itself")
     if not ranks.outlived:
-        return Ok("every process ended with its rank")
+        return Ok("every process exited with its rank")
     pids = " ".join(map(str, ranks.outlived))
     return Problem(
-        f"{counted(len(ranks.outlived), 'process', 'processes')} had to be ended after the launcher: {pids}",
+        f"{counted(len(ranks.outlived), 'process', 'processes')} had to be stopped after the launcher exited: {pids}",
         fix=commands("ps -ef --forest"),
         evidence={"rank": None, "rung": "shutdown", "pids": pids},
     )
@@ -62,11 +62,11 @@ def processes_outlive_ranks(ranks: Ranks) -> Answer:
 
 @check(Severity.WARNING, source="https://man7.org/linux/man-pages/man7/shm_overview.7.html")
 def run_leaves_files(ranks: Ranks) -> Answer:
-    """Shared memory or temporary files of the smoke test are still there, and could not be removed.
+    """Shared memory or temporary files of the smoke test could not be removed.
 
-    Why: Nobody uses them any more.
-    More: /dev/shm is memory, and files in it stay when the processes are gone; what fails at the tenth run of a day is
-    often what nine runs have left.
+    Why: No process uses them anymore.
+    More: /dev/shm is memory, and files in it remain when their processes exit. If the tenth run of a day fails, the
+    reason is often what nine runs left there.
 
     Fix: Remove them.
     """
@@ -83,19 +83,20 @@ def run_leaves_files(ranks: Ranks) -> Answer:
 
 @check(Severity.WARNING, source=_SOCKET, because_of=("ranks_left_running",))
 def run_leaves_port_taken(ranks: Ranks) -> Answer:
-    """The port at which the ranks met is still taken after the run.
+    """The rendezvous port is still in use after the run.
 
-    Why: It was free before, and the ranks met there.
-    More: Whoever listens there now was started by the run, or came meanwhile. The next launch with this port fails.
+    Why: It was free before the run, which used it for the rendezvous.
+    More: The process that listens there was started by the run, or started in the meantime. The next launch with
+    this port fails.
 
-    Fix: See who listens there.
+    Fix: Find the process that listens there.
     """
     if ranks.port is None:
-        return Skip("the ranks met at no port")
+        return Skip("the run used no rendezvous port")
     if not ranks.left_port:
-        return Ok(f"port {ranks.port} is as it was")
+        return Ok(f"port {ranks.port} is free again")
     return Problem(
-        f"port {ranks.port} is still taken after the run",
+        f"port {ranks.port} is still in use after the run",
         fix=commands(shell("ss -ltnp 'sport = :{:number}'", ranks.port)),
         evidence={"rank": None, "rung": "shutdown", "port": ranks.port},
     )
@@ -105,19 +106,19 @@ def run_leaves_port_taken(ranks: Ranks) -> Answer:
 def run_keeps_gpu_memory(ranks: Ranks, gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU has less free memory after the run than before it.
 
-    Why: It was given back by nobody within 3 s after the last rank had ended.
-    More: The driver frees what a process held when it ends. What stays is held by a process that is left, by somebody
-    who came meanwhile, or by a driver that lost count, which only a reset mends.
+    Why: The memory was not freed within 3 s after the last rank exited.
+    More: The driver frees a process's memory when it exits. Memory that remains is held by a leftover process, by
+    another one that started in the meantime, or by a driver error that only a reset fixes.
 
-    Fix: See who uses it.
+    Fix: Find the process that uses it.
     """
     if ranks.cpu or not gpus:
-        return Skip("no GPU took part")
+        return Skip("no GPU was used")
     if ranks.memory_kept is None:
-        return Skip("the GPUs' memory after the run is not known")
+        return Skip("the GPU memory after the run is unknown")
     kept = {uuid: size for uuid, size in ranks.memory_kept.items() if size >= _CONTEXT_BYTES}
     if not kept:
-        return Ok(f"the memory of {counted(len(gpus), 'GPU')} is as it was")
+        return Ok(f"memory freed on {counted(len(gpus), 'GPU')}")
     numbers = {gpu.uuid: gpu.index for gpu in gpus}
     uuid, size = max(kept.items(), key=lambda item: item[1])
     return Problem(

@@ -11,11 +11,11 @@ from mgpu.text import counted, listed
 
 from .._wording import gib
 from ._causes import LOST
-from ._rank_states import first_of_kind, through, who
+from ._rank_states import first_failure_of_kind, rank_name, ranks_that_passed
 
 _SAMPLER = "https://pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler"
 _WORKERS = "https://pytorch.org/docs/stable/multiprocessing.html#strategy-management"
-# The loaders that a rank tells of: the figure that says how many samples the data set has, and how they are called.
+# The loaders that a rank reports: the measurement with the number of samples in the dataset, and the loader's name.
 _LOADERS = {
     "in order": ("dataset_samples", "DistributedSampler, in order"),
     "epoch 0": ("dataset_samples", "DistributedSampler, epoch 0"),
@@ -28,34 +28,30 @@ _LOADERS = {
 def samples_not_given_once(ranks: Ranks) -> Answer:
     """A sampler gives a sample to two ranks, or to none.
 
-    Why: each rank trains on its own share, padded with a few samples so that all have as many. Samples that come twice
-    count twice, those that nobody gets are never learned, and an epoch is not what the logs say.
+    Why: each rank trains on its own share, padded with a few samples so that all shares are equally large.
+    Duplicate samples count twice, missing ones are never learned, and an epoch is not what the logs show.
 
-    Fix: one DistributedSampler (or a loader that accelerate prepared) with the right rank and world size.
+    Fix: use one DistributedSampler (or a loader prepared by accelerate) with the right rank and world size.
     """
-    told = 0
+    reported = 0
     for loader, (size, _) in _LOADERS.items():
         held = {rank.rank: rank.samples[loader] for rank in ranks.ranks if loader in rank.samples}
         total = next((int(rank.measured[size]) for rank in ranks.ranks if size in rank.measured), 0)
         if not held or not total:
             continue
-        told += 1
-        if (found := _misdealt(loader, held, total, ranks)) is not None:
+        reported += 1
+        if (found := _loader_problem(loader, held, total, ranks)) is not None:
             return found
-    return (
-        Ok(f"{counted(told, 'way', 'ways')} of dealing out samples, each sample once")
-        if told
-        else Skip("no rank told which samples it got")
-    )
+    return Ok(f"{counted(reported, 'loader')}, each sample once") if reported else Skip("no rank reported its samples")
 
 
-def _misdealt(loader: str, held: dict[int, tuple[int, ...]], total: int, ranks: Ranks) -> Problem | None:
-    """The Problem of one loader; nothing is missed when only some of the ranks are known."""
+def _loader_problem(loader: str, held: dict[int, tuple[int, ...]], total: int, ranks: Ranks) -> Problem | None:
+    """Return the problem of one loader, or None. Missing samples are counted only if all ranks reported."""
     each = -(-total // ranks.expected)
     counts = Counter(number for share in held.values() for number in share)
     whole = len(held) == ranks.expected
     missing = [number for number in range(total) if not counts[number]] if whole else []
-    spare = each * ranks.expected - total  # what pads the last round
+    spare = each * ranks.expected - total  # padding of the last round
     repeated = [number for number, times in counts.items() if times > 1]
     guilty = _suspects(loader, held, total, ranks.expected)
     if not guilty and not missing and sum(counts[number] - 1 for number in repeated) <= spare:
@@ -63,12 +59,12 @@ def _misdealt(loader: str, held: dict[int, tuple[int, ...]], total: int, ranks: 
     guilty = guilty or [n for n, share in held.items() if set(share) & set(repeated)] or list(held)
     names = f"{'rank' if len(guilty) == 1 else 'ranks'} {listed(guilty)}"
     name = _LOADERS[loader][1]
-    lost = f"; nobody gets {counted(len(missing), 'sample')}" if missing else ""
+    lost = f"; {counted(len(missing), 'sample')} unused" if missing else ""
     return Problem(
-        f"train: {names} {'gets' if len(guilty) == 1 else 'get'} samples twice or of another rank ({name}){lost}",
-        "The sampler's rank or world size is not the one of the launch, or it does not deal out by rank at all.",
+        f"train: {names} {'gets' if len(guilty) == 1 else 'get'} duplicate or another rank's samples ({name}){lost}",
+        "The sampler's rank or world size differs from the launch's, or it does not split samples by rank.",
         Fix(
-            "Give every rank a DistributedSampler of its own rank, or let accelerate prepare the loader.",
+            "Use a DistributedSampler with each rank's own number, or let accelerate prepare the loader.",
             (shell("cat {:path}/rank{:number}.json", ranks.folder, guilty[0]),),
         ),
         {"rank": guilty[0], "rung": "train", "loader": loader, "missing": len(missing), "repeated": len(repeated)},
@@ -77,7 +73,7 @@ def _misdealt(loader: str, held: dict[int, tuple[int, ...]], total: int, ranks: 
 
 
 def _suspects(loader: str, held: dict[int, tuple[int, ...]], total: int, world: int) -> list[int]:
-    """In order, DistributedSampler gives rank r every world-th sample from r on: who has others is known."""
+    """Return the ranks with wrong samples; known only in order, where rank r gets every world-th sample from r on."""
     if loader != "in order":
         return []
     padded = [number % total for number in range(-(-total // world) * world)]
@@ -88,60 +84,59 @@ def _suspects(loader: str, held: dict[int, tuple[int, ...]], total: int, world: 
 def samples_not_reshuffled(ranks: Ranks) -> Answer:
     """set_epoch does not change the order of the samples.
 
-    Why: DistributedSampler.set_epoch has no effect there.
-    More: It shuffles by seed and epoch: every epoch repeats the same batches in the same order.
+    Why: DistributedSampler.set_epoch has no effect on this rank.
+    More: The sampler should shuffle by seed and epoch; instead every epoch repeats the same batches in the same order.
 
-    Fix: See which torch the ranks import.
+    Fix: Check which torch the ranks import.
     More: Or call set_epoch on the sampler that the loader really uses.
     """
-    told = [rank for rank in ranks.ranks if {"epoch 0", "epoch 1"} <= set(rank.samples)]
-    if not told:
-        return Skip("no rank told which samples it got")
-    same = [rank for rank in told if rank.samples["epoch 0"] == rank.samples["epoch 1"]]
+    reporting = [rank for rank in ranks.ranks if {"epoch 0", "epoch 1"} <= set(rank.samples)]
+    if not reporting:
+        return Skip("no rank reported its samples")
+    same = [rank for rank in reporting if rank.samples["epoch 0"] == rank.samples["epoch 1"]]
     if not same:
-        return Ok(f"another order at the next epoch on {counted(len(told), 'rank')}")
+        return Ok(f"different order in the next epoch on {counted(len(reporting), 'rank')}")
     return Problem(
-        f"train: {who(same[0])} gets the same samples in the same order at every epoch",
+        f"train: {rank_name(same[0])} gets the same samples in the same order in every epoch",
         fix=commands("mgpu doctor --only packages"),
         evidence={"rank": same[0].rank, "rung": "train"},
         subjects=tuple(f"rank {rank.rank}" for rank in same),
     )
 
 
-def _handed_over(ranks: Ranks) -> Answer:
-    passed = through(ranks, "train")
+def _loader_answer(ranks: Ranks) -> Answer:
+    passed = ranks_that_passed(ranks, "train")
     if ranks.level == "quick":
-        return Skip("not tried at the quick level")
-    return Ok(f"workers of {counted(len(passed), 'rank')} hand over batches") if passed else Skip("not tried")
+        return Skip("not tested at the quick level")
+    return Ok(f"loader workers of {counted(len(passed), 'rank')} deliver batches") if passed else Skip("not tested")
 
 
 @check(Severity.ERROR, source=_WORKERS, because_of=(*LOST, "shm_too_small"))
 def loader_out_of_shared_memory(ranks: Ranks) -> Answer:
-    """A loader worker could not hand over a batch, because /dev/shm is full.
+    """A loader worker could not deliver a batch because /dev/shm is full.
 
-    Why: workers pass batches through /dev/shm, two of them lie ready for each worker of each rank. Containers give
-    64 MiB unless told otherwise; a worker that writes beyond it dies of a bus error.
+    Why: workers pass batches through /dev/shm, with two batches ready for each worker of each rank. Containers have
+    64 MiB by default; a worker that writes beyond that dies with a bus error.
 
-    Fix: Give the container more.
-    More: Until then load in the ranks themselves.
+    Fix: Give the container more shared memory.
+    More: Until then, load data in the ranks themselves.
     """
-    rank = first_of_kind(ranks, "shm_too_small")
+    rank = first_failure_of_kind(ranks, "shm_too_small")
     if rank is None:
-        return _handed_over(ranks)
-    told = rank.evidence
-    total, free = int(told.get("total_bytes") or 0), int(told.get("free_bytes") or 0)
-    batch = int(told.get("batch_bytes") or 0)
+        return _loader_answer(ranks)
+    reported = rank.evidence
+    total, free = int(reported.get("total_bytes") or 0), int(reported.get("free_bytes") or 0)
+    batch = int(reported.get("batch_bytes") or 0)
     return Problem(
-        f"train: a loader worker of {who(rank)} found too little room in /dev/shm ({gib(free)} of {gib(total)} free)",
-        f"{counted(int(told.get('workers') or 0), 'worker')} of each rank hand over batches of {gib(batch)} there, "
-        "two at a time.",
+        f"train: /dev/shm is too small for a loader worker of {rank_name(rank)} ({gib(free)} of {gib(total)} free)",
+        f"{counted(int(reported.get('workers') or 0), 'worker')} per rank, each with two batches of {gib(batch)}.",
         (
             commands("docker run --shm-size=8g ...", "docker run --ipc=host ..."),
-            Fix("Mount it larger.", ("sudo mount -o remount,size=8G /dev/shm",), who="admin"),
+            Fix("Mount it with a larger size.", ("sudo mount -o remount,size=8G /dev/shm",), who="admin"),
             Fix(
-                "Load in the ranks themselves: num_workers=0 in the script's DataLoader.",
+                "Load data in the ranks themselves: num_workers=0 in the script's DataLoader.",
                 kind="stopgap",
-                caveat="the GPU waits while a batch is made",
+                caveat="the GPU waits while a batch is prepared",
             ),
         ),
         {"rank": rank.rank, "rung": "train", "path": "/dev/shm", "total_bytes": total, "free_bytes": free},
@@ -151,25 +146,25 @@ def loader_out_of_shared_memory(ranks: Ranks) -> Answer:
 
 @check(Severity.ERROR, source=_WORKERS, because_of=(*LOST, "loader_out_of_shared_memory"))
 def loader_worker_failed(ranks: Ranks) -> Answer:
-    """A loader worker died, or handed over something else than it had made.
+    """A loader worker died, or delivered data that differs from what it produced.
 
-    Why: A script with num_workers > 0 would end the same way.
-    More: Workers are processes of their own; a limit on processes, on open files or on memory, or a library that does
-    not survive a fork, ends them, and the rank with them.
+    Why: A script with num_workers > 0 would fail in the same way.
+    More: Workers are separate processes. A limit on processes, open files or memory, or a library that is not
+    fork-safe, kills them, and with them the rank.
 
-    Fix: Look at the limits, and at what the ranks printed.
+    Fix: Check the limits, and the output of the ranks.
     """
-    rank = first_of_kind(ranks, "loader_failed")
+    rank = first_failure_of_kind(ranks, "loader_failed")
     if rank is None:
-        return _handed_over(ranks)
+        return _loader_answer(ranks)
     return Problem(
-        f"train: {who(rank)}: {rank.error}",
+        f"train: {rank_name(rank)}: {rank.error}",
         fix=(
             commands("mgpu doctor --only limits", shell("cat {:path}/launcher.log", ranks.folder)),
             Fix(
-                "Load in the ranks themselves: num_workers=0 in the script's DataLoader.",
+                "Load data in the ranks themselves: num_workers=0 in the script's DataLoader.",
                 kind="stopgap",
-                caveat="the GPU waits while a batch is made",
+                caveat="the GPU waits while a batch is prepared",
             ),
         ),
         evidence={"rank": rank.rank, "rung": "train", "error": rank.error},

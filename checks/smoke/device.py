@@ -1,4 +1,4 @@
-"""Does every GPU compute, and all of them the same?"""
+"""Does every GPU compute, and do all of them get the same results?"""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from mgpu.snapshot import Rank, Ranks
 from mgpu.text import counted, listed
 
 from ._diagnoses import DIAGNOSES
-from ._rank_states import of_kind, through, where_is, who
+from ._rank_states import failures_of_kind, hardware_of, rank_name, ranks_that_passed
 
 _CUDA = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _FINITE = "https://pytorch.org/docs/stable/generated/torch.isfinite.html"
 _REPRODUCIBLE = "https://docs.nvidia.com/cuda/cublas/index.html"
 
 
-def _faulty(rank: Rank, ranks: Ranks) -> tuple[Fix, ...]:
-    """What is done with a device that does not compute as it must."""
+def _device_fixes(rank: Rank, ranks: Ranks) -> tuple[Fix, ...]:
+    """Return the fixes for a device that computes wrong results."""
     if rank.gpu_uuid is None:
-        return (Fix("Test the memory of this machine; on the CPU nothing else alters numbers.", ("mgpu doctor",)),)
+        return (Fix("Test the memory of this machine, the most likely cause on the CPU.", ("mgpu doctor",)),)
     return (
-        Fix("Leave it out, and have it looked at.", ("mgpu doctor --deep",)),
+        Fix("Exclude it, and test it.", ("mgpu doctor --deep",)),
         Fix("Have it tested for longer.", ("dcgmi diag -r 3",), who="admin"),
     )
 
 
 @check(Severity.ERROR, source="https://pytorch.org/docs/stable/generated/torch.cuda.device_count.html")
 def rank_without_gpu(ranks: Ranks) -> Answer:
-    """A rank finds no GPU of its own.
+    """A rank has no GPU of its own.
 
-    Why: Each rank takes the GPU of its local rank among those that its process may see.
-    More: CUDA_VISIBLE_DEVICES hides some, or num_processes is larger than the number of GPUs. Such a rank would train
-    on the CPU, or not at all.
+    Why: Each rank uses the visible GPU with the number of its local rank.
+    More: CUDA_VISIBLE_DEVICES hides some GPUs, or num_processes is larger than the number of GPUs. Such a rank
+    would train on the CPU, or not at all.
 
-    Fix: See which GPUs are visible, and make num_processes their number.
+    Fix: Check which GPUs are visible, and set num_processes to their number.
     """
-    without = of_kind(ranks, "no_gpu", "no_gpu_for_rank")
+    without = failures_of_kind(ranks, "no_gpu", "no_gpu_for_rank")
     if without:
         rank = without[0]
         return Problem(
-            f"{who(rank)} has no GPU (device): {rank.error}",
+            f"device: {rank_name(rank)} has no GPU: {rank.error}",
             fix=commands("mgpu doctor", "nvidia-smi -L"),
             evidence={
                 "rank": rank.rank,
@@ -55,35 +55,35 @@ def rank_without_gpu(ranks: Ranks) -> Answer:
     if strayed:
         rank = strayed[0]
         return Problem(
-            f"{who(rank)} computes on the CPU (device), and the run is one on GPUs",
-            "Something in its environment sends it there; it would train a hundred times slower, and say nothing.",
-            Fix("Unset what keeps it off the GPU.", ("unset ACCELERATE_USE_CPU", "mgpu doctor")),
+            f"device: {rank_name(rank)} computes on the CPU in a GPU run",
+            "A setting in its environment selects the CPU. It would silently train a hundred times slower.",
+            Fix("Unset the variable that keeps it off the GPU.", ("unset ACCELERATE_USE_CPU", "mgpu doctor")),
             {"rank": rank.rank, "local_rank": rank.local_rank, "host": rank.host, "visible": None},
             tuple(f"rank {r.rank}" for r in strayed),
         )
     placed = [rank for rank in ranks.ranks if rank.device]
-    return Ok(f"{counted(len(placed), 'rank')} found a device") if placed else Skip("no rank came to its device")
+    return Ok(f"{counted(len(placed), 'rank')} found a device") if placed else Skip("no rank reached its device")
 
 
 @check(Severity.ERROR, source=_CUDA, because_of=DIAGNOSES)
 def gpu_error_in_rank(ranks: Ranks) -> Answer:
     """CUDA reports an error in a rank.
 
-    Why: a kernel did not run, the GPU fell off the bus or met an error of its memory; torch then ends the process.
-    "no kernel image" means that this PyTorch was built for other GPUs. The other ranks wait for it in vain.
+    Why: a kernel did not run, the GPU fell off the bus or had a memory error; torch then stops the process. "no
+    kernel image" means that this PyTorch was built for other GPUs. The other ranks wait for it until they time out.
 
-    Fix: See what the driver says of it, and use the GPUs one by one.
+    Fix: Check the driver's messages, and test the GPUs one by one.
     """
-    found = of_kind(ranks, "cuda_error")
+    found = failures_of_kind(ranks, "cuda_error")
     if found:
         rank = found[0]
         step = next((step.rung for step in rank.steps if step.ok is False), "?")
         return Problem(
-            f"{who(rank)} met a CUDA error ({step}): {rank.error}",
-            f'It was at "{rank.last_word}", on {where_is(rank)}.',
+            f"{step}: CUDA error on {rank_name(rank)}: {rank.error}",
+            f'Last progress: "{rank.last_word}", on {hardware_of(rank)}.',
             (
                 commands("sudo dmesg | grep -i xid", "mgpu doctor --deep"),
-                Fix("See the whole error.", (shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank),)),
+                Fix("Show the complete error.", (shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank),)),
             ),
             {
                 "rank": rank.rank,
@@ -94,30 +94,30 @@ def gpu_error_in_rank(ranks: Ranks) -> Answer:
             },
             tuple(f"rank {r.rank}" for r in found),
         )
-    return _after_device(ranks, "no rank met a CUDA error")
+    return _after_device(ranks, "no rank had a CUDA error")
 
 
 def _after_device(ranks: Ranks, said: str) -> Answer:
-    """What a check answers where no rank complained: only when one came far enough to."""
-    return Ok(said) if through(ranks, "device") else Skip('no rank came through "device"')
+    """Return the answer if no rank reported a failure: Ok only if a rank passed the stage."""
+    return Ok(said) if ranks_that_passed(ranks, "device") else Skip('no rank passed stage "device"')
 
 
 @check(Severity.ERROR, source=_FINITE, because_of=("gpu_memory_altered",))
 def rank_computes_not_finite(ranks: Ranks) -> Answer:
-    """Matrix products of small numbers come out infinite or NaN on a rank.
+    """Matrix products of small numbers are infinite or NaN on a rank.
 
-    Why: the inputs are ordinary numbers and the result of the same computation is finite elsewhere. A device that does
-    this turns the loss of all ranks into NaN, because gradients are averaged.
+    Why: the inputs are ordinary numbers, and the same computation is finite elsewhere. Such a device turns the loss
+    of all ranks into NaN, because gradients are averaged.
 
     Fix: do not train on it.
     """
-    found = of_kind(ranks, "not_finite")
+    found = failures_of_kind(ranks, "not_finite")
     if found:
         rank = found[0]
         return Problem(
-            f"{who(rank)} computes NaN or infinity (device): {rank.error}",
-            f"It computes on {where_is(rank)}. Every other rank would inherit its NaN with the gradients.",
-            _faulty(rank, ranks),
+            f"device: {rank_name(rank)} computes NaN or infinity: {rank.error}",
+            f"It uses {hardware_of(rank)}. Every other rank would receive its NaN with the gradients.",
+            _device_fixes(rank, ranks),
             {"rank": rank.rank, "dtype": rank.evidence.get("dtype"), "gpu": rank.gpu_uuid, "host": rank.host},
             tuple(f"rank {r.rank}" for r in found),
         )
@@ -126,20 +126,20 @@ def rank_computes_not_finite(ranks: Ranks) -> Answer:
 
 @check(Severity.ERROR, source=_REPRODUCIBLE, because_of=("gpu_memory_altered",))
 def rank_computes_unsteadily(ranks: Ranks) -> Answer:
-    """The same computation on the same device gives other bits the second time.
+    """The same computation on the same device gives a different result the second time.
 
-    Why: one stream and equal inputs give equal bits. A device that does not repeat itself computes wrongly now and
-    then, which nothing reports: the loss is worse than it should be.
+    Why: on one stream, equal inputs give bitwise equal results. Otherwise the device occasionally computes wrong
+    results without any error: the loss is worse than it should be.
 
     Fix: do not train on it.
     """
-    found = of_kind(ranks, "unsteady_bits")
+    found = failures_of_kind(ranks, "unsteady_bits")
     if found:
         rank = found[0]
         return Problem(
-            f"{who(rank)} does not compute the same twice (device): {rank.error}",
-            f"It computes on {where_is(rank)}.",
-            _faulty(rank, ranks),
+            f"device: {rank_name(rank)} gets two results for one computation: {rank.error}",
+            f"It uses {hardware_of(rank)}.",
+            _device_fixes(rank, ranks),
             {
                 "rank": rank.rank,
                 "dtype": rank.evidence.get("dtype"),
@@ -150,40 +150,40 @@ def rank_computes_unsteadily(ranks: Ranks) -> Answer:
             },
             tuple(f"rank {r.rank}" for r in found),
         )
-    return _after_device(ranks, "every rank computed the same twice")
+    return _after_device(ranks, "every rank got the same result twice")
 
 
 @check(Severity.ERROR, source="https://docs.nvidia.com/deploy/dynamic-page-retirement/index.html")
 def gpu_memory_altered(ranks: Ranks) -> Answer:
-    """Memory that a rank wrote does not hold what was written.
+    """A rank's memory does not contain the data that was written.
 
-    Why: memory cells or the way to them are defective and no error correction caught it. Parameters and gradients that
-    lie there are wrong.
+    Why: memory cells or the path to them are defective, and ECC did not catch it. Parameters and gradients stored
+    there are wrong.
 
     Fix: do not train on it; have the memory tested.
     """
-    found = of_kind(ranks, "memory_altered")
+    found = failures_of_kind(ranks, "memory_altered")
     if found:
-        rank, told = found[0], found[0].evidence
+        rank, reported = found[0], found[0].evidence
         step = next((step.rung for step in rank.steps if step.ok is False), "device")
         return Problem(
-            f"{who(rank)}: {told.get('wrong')} of {told.get('of')} numbers in memory are altered ({step})",
-            f"Written and read back on {where_is(rank)}; the first: {told.get('got')} instead of "
-            f"{told.get('expected')}.",
-            _faulty(rank, ranks),
+            f"{step}: {rank_name(rank)}: {reported.get('wrong')} of {reported.get('of')} numbers in memory are altered",
+            f"Written and read back on {hardware_of(rank)}. First wrong number: {reported.get('got')} instead of "
+            f"{reported.get('expected')}.",
+            _device_fixes(rank, ranks),
             {
                 "rank": rank.rank,
                 "gpu": rank.gpu_uuid,
                 "host": rank.host,
-                "wrong": told.get("wrong"),
-                "expected": told.get("expected"),
-                "got": told.get("got"),
+                "wrong": reported.get("wrong"),
+                "expected": reported.get("expected"),
+                "got": reported.get("got"),
             },
             tuple(f"rank {r.rank}" for r in found),
         )
     checked = [mib for rank in ranks.ranks if (mib := rank.measured.get("memory_checked_mib"))]
     if not checked:
-        return Skip("no rank wrote and read memory on purpose (level quick)")
+        return Skip("no rank tested its memory (level quick)")
     return Ok(f"{min(checked):.0f} MiB written and read back on {counted(len(checked), 'rank')}")
 
 
@@ -193,45 +193,48 @@ def gpu_memory_altered(ranks: Ranks) -> Answer:
     because_of=("gpu_memory_altered", "rank_computes_not_finite", "rank_computes_unsteadily"),
 )
 def ranks_compute_differently(ranks: Ranks) -> Answer:
-    """The same computation gives other bits on one rank.
+    """The same computation gives a different result on one rank.
 
-    Why: equal GPUs with equal libraries agree bit for bit; one that does not computes wrongly, which nothing reports:
-    gradients of all ranks are averaged with its errors.
+    Why: equal GPUs with equal libraries give bitwise equal results; a GPU that does not computes wrong results
+    without any error, and its errors are averaged into the gradients of all ranks.
 
-    Fix: do not train on the odd one; have it examined.
+    Fix: do not train on the deviating GPU; have it tested.
     """
-    groups = {name: members for name, members in _alike(ranks).items() if len(members) > 1}
+    groups = {name: members for name, members in _comparable_ranks(ranks).items() if len(members) > 1}
     if not groups:
-        return Skip("no two ranks computed on devices of one model")
+        return Skip("no two ranks computed on the same device model")
     for (model, kind), members in groups.items():
         digests = {rank.rank: rank.computed[kind] for rank in members}
         (usual, number), *others = Counter(digests.values()).most_common()
         if not others:
             continue
-        even = others[0][1] == number  # nobody can say which of them is right
+        even = others[0][1] == number  # which of them is right is unknown
         odd = [rank for rank in members if even or digests[rank.rank] != usual]
         ids = listed(rank.rank for rank in odd)
         title = (
-            f"ranks {ids} compute different bits in {kind} (device)"
+            f"device: ranks {ids} compute different results in {kind}"
             if even
-            else f"{'rank' if len(odd) == 1 else 'ranks'} {ids} {'computes' if len(odd) == 1 else 'compute'} "
-            f"other bits in {kind} than {number} equal ranks (device)"
+            else f"device: {'rank' if len(odd) == 1 else 'ranks'} {ids} {'computes' if len(odd) == 1 else 'compute'} "
+            f"different results in {kind} than {number} equal ranks"
         )
         return Problem(
             title,
-            f"All of them compute on {model}, where the same kernels give the same bits.",
-            _faulty(odd[0], ranks),
+            f"All of them compute on {model}, where the same kernels give bitwise equal results.",
+            _device_fixes(odd[0], ranks),
             {f"rank_{number}": digest for number, digest in digests.items()},
             tuple(f"rank {rank.rank}" for rank in odd),
         )
     kinds = dict.fromkeys(kind for _, kind in groups)
     several = {rank.rank for members in groups.values() for rank in members}
-    return Ok(f"the same bits on {len(several)} ranks in {listed(kinds)}")
+    return Ok(f"bitwise equal on {len(several)} ranks in {listed(kinds)}")
 
 
-def _alike(ranks: Ranks) -> dict[tuple[str, str], list[Rank]]:
-    """Ranks that must agree, by what they compute on and in which dtype: GPUs of one model and size (cards of one name
-    may have more or fewer multiprocessors, and other kernels), the CPU of one host."""
+def _comparable_ranks(ranks: Ranks) -> dict[tuple[str, str], list[Rank]]:
+    """Return the ranks that must get equal results, by hardware and dtype.
+
+    The hardware is a GPU model and size (cards of one name may have different numbers of multiprocessors, and thus use
+    different kernels), or the CPU of one host.
+    """
     groups: dict[tuple[str, str], list[Rank]] = {}
     for rank in ranks.ranks:
         on_cpu = f"the CPU of {rank.host}" if rank.device == "cpu" else None

@@ -1,4 +1,4 @@
-"""Do the machines of a run find each other, and does none of them fall away?"""
+"""Can the nodes of a run connect to each other, and do all of them stay in the run?"""
 
 from __future__ import annotations
 
@@ -11,83 +11,81 @@ from mgpu.text import counted, listed
 
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
-from ._rank_states import TORCH, last_line, nobody_started, own_failure, own_failures, rung, who
+from ._rank_states import TORCH, last_line, no_rank_started, own_failure, own_failures, rank_name, stage_of
 
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/rendezvous.html"
 _GLOO = "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/ProcessGroupGloo.cpp"
 _JOINED = re.compile(r"(\d+)/(\d+) clients joined")
-# gloo's words for a peer that is gone, with its address: "Read error [10.0.0.2]:41527: Connection reset by peer".
+# gloo's message for a lost peer, with its address: "Read error [10.0.0.2]:41527: Connection reset by peer".
 _GONE = re.compile(
     r"\[([\w:.-]+)\]:\d+[^\n]{0,80}?(?:reset by peer|Broken pipe)|closed by peer \[([\w:.-]+)\]"  # also redacted ones
 )
 
 
-def _several(ranks: Ranks) -> Skip | None:
-    """The run is one of several machines."""
-    return Skip("one machine") if ranks.nodes == 1 else None
+def _several_nodes(ranks: Ranks) -> Skip | None:
+    """Skip a check of the connections between nodes if the run has only one."""
+    return Skip("single-node run") if ranks.nodes == 1 else None
 
 
-def _silence(meeting: Meeting) -> str:
-    """What an answer of the network means there."""
+def _connection_cause(meeting: Meeting) -> str:
+    """Return the likely cause of a failed connection to the rendezvous endpoint."""
     if meeting.error == "connection refused":
         return (
-            "That machine is there, and nobody listens at the port: its test was not started, has ended, or a firewall "
-            "rejects the connection."
+            "The host responds, but no process listens on the port: its test was not started or has finished, or a "
+            "firewall rejects the connection."
         )
     if meeting.error == "timed out":
-        return "Not even a refusal comes back: a firewall drops it, or no machine has this address."
-    return "The ranks meet there; without it none of them starts."
+        return "There is no response at all: a firewall drops the packets, or no host has this address."
+    return "All ranks need the rendezvous endpoint to start."
 
 
-def _rank_cannot_come(rank: Rank) -> Problem:
+def _rank_cannot_connect(rank: Rank) -> Problem:
     address, port = rank.evidence.get("address"), rank.evidence.get("port")
     return Problem(
-        f'{who(rank)} at "group": the meeting point {address}:{port} does not answer: {rank.evidence.get("error")}',
-        "The launcher met the others there; this rank cannot reach it.",
-        Fix(
-            "Open the port on the machine that the ranks meet on.", (shell("nc -vz {:host} {:number}", address, port),)
-        ),
-        {"rank": rank.rank, **_plain(rank)},
+        f'{rank_name(rank)} in stage "group": cannot connect to rendezvous endpoint {address}:{port}: '
+        f"{rank.evidence.get('error')}",
+        "The launcher could connect to it; this rank cannot.",
+        Fix("Open the port on the rendezvous node.", (shell("nc -vz {:host} {:number}", address, port),)),
+        {"rank": rank.rank, **_plain_evidence(rank)},
         (f"rank {rank.rank}",),
     )
 
 
 @check(Severity.ERROR, source=_ELASTIC, tags=("echo",))
 def meeting_point_unreachable(ranks: Ranks) -> Answer:
-    """The place where all ranks meet does not answer.
+    """The rendezvous endpoint does not respond.
 
-    Why: main_process_ip and main_process_port name it; machine 0 listens there as soon as its launcher runs. torch asks
-    again for minutes and then says only that it timed out.
+    Why: main_process_ip and main_process_port define it; node 0 listens there as soon as its launcher runs. torch
+    retries for minutes, then reports only a timeout.
 
-    Fix: Start the test on machine 0 too, and see that its port is open.
+    Fix: Start the test on node 0 too, and make sure that its port is open.
     More: Correct the address, or open the port.
     """
     if failed := own_failure(ranks, "master_unreachable"):
-        return _rank_cannot_come(failed)
+        return _rank_cannot_connect(failed)
     meeting = ranks.meeting
     if meeting is None:
-        return Skip("one machine" if ranks.nodes == 1 else "the config names no meeting point")
-    if meeting.error is None or not nobody_started(ranks):
+        return Skip("single-node run" if ranks.nodes == 1 else "the config has no rendezvous endpoint")
+    if meeting.error is None or not no_rank_started(ranks):
         return Ok(f"{meeting.address}:{meeting.port} answered")
     numbers = listed(rank.rank for rank in ranks.ranks)
     where = f"{meeting.address}:{meeting.port}"
-    title = f'rank {numbers} never came to "start": {where}, where machine 0 listens, {_verb(meeting.error)}'
-    if ranks.node == 0:
-        title = f'rank {numbers} never came to "start": main_process_ip {meeting.address} {_verb(meeting.error)}'
-    fixes = [Fix("Set main_process_ip to an address of machine 0 that all machines reach.", ("ip -br addr",))]
+    endpoint = f"main_process_ip {meeting.address}" if ranks.node == 0 else f"rendezvous endpoint {where} of node 0"
+    title = f'rank {numbers} did not reach stage "start": {endpoint} {_error_verb(meeting.error)}'
+    fixes = [Fix("Set main_process_ip to an address of node 0 that all nodes can reach.", ("ip -br addr",))]
     if ranks.node and "resolved" not in meeting.error:
         fixes.insert(0, commands(shell("nc -vz {:host} {:number}", meeting.address, meeting.port)))
     return Problem(
         title,
-        _silence(meeting),
+        _connection_cause(meeting),
         tuple(fixes),
         {"address": meeting.address, "port": meeting.port, "error": meeting.error, "machine": ranks.node},
         tuple(f"rank {rank.rank}" for rank in ranks.ranks),
     )
 
 
-def _verb(error: str) -> str:
-    return {"connection refused": "refuses the connection", "timed out": "does not answer"}.get(error, error)
+def _error_verb(error: str) -> str:
+    return {"connection refused": "refuses the connection", "timed out": "does not respond"}.get(error, error)
 
 
 @check(
@@ -95,30 +93,30 @@ def _verb(error: str) -> str:
     source=_ELASTIC,
     because_of=("meeting_point_unreachable", "meeting_port_taken"),
     tags=("echo",),
-    given=_several,
+    given=_several_nodes,
 )
 def machines_never_came(ranks: Ranks) -> Answer:
-    """Not every machine of the run came to the meeting point.
+    """Not all nodes of the run joined the rendezvous.
 
-    Why: the launcher of each machine waits for all of them before it starts a rank.
+    Why: each node's launcher waits for all nodes before it starts a rank.
 
-    Fix: Start it there, within the limit (--start-timeout).
+    Fix: Start the test there, within the limit (--start-timeout).
     """
-    if not nobody_started(ranks):
-        return Ok(f"all {ranks.nodes} machines came")
+    if not no_rank_started(ranks):
+        return Ok(f"all {ranks.nodes} nodes joined")
     if ranks.ended == "interrupted" or ranks.meeting is None:
-        return Skip("the ranks were not waited for")
+        return Skip("interrupted, or no rendezvous endpoint")
     found = _JOINED.search(ranks.launcher_output or "")
     if not found and ranks.ended == "died":
-        return Skip("the launcher ended for another reason")
+        return Skip("the launcher failed for another reason")
     came = int(found[1]) if found else None
-    others = listed(f"machine {node}" for node in range(ranks.nodes) if node != ranks.node)
+    others = listed(f"node {node}" for node in range(ranks.nodes) if node != ranks.node)
     missing = others if ranks.nodes == 2 or came == 1 else f"{ranks.nodes - (came or 1)} of the others ({others})"
     return Problem(
-        f'{missing} never came; rank {listed(r.rank for r in ranks.ranks)} did not come to "start"',
-        f"This is machine {ranks.node} of {ranks.nodes}"
-        + (f"; {came} of them met" if came else "")
-        + ". A machine whose test was started with the number of another does not count.",
+        f'{missing} did not join; rank {listed(r.rank for r in ranks.ranks)} did not reach stage "start"',
+        f"This is node {ranks.node} of {ranks.nodes}"
+        + (f"; {came} of them joined" if came else "")
+        + ". A node started with the node rank of another node does not count.",
         commands(
             *tuple(
                 shell("mgpu smoke-test --node-rank {:number}", n) for n in range(min(ranks.nodes, 8)) if n != ranks.node
@@ -130,92 +128,95 @@ def machines_never_came(ranks: Ranks) -> Answer:
 
 @check(Severity.ERROR, source=_GLOO, because_of=(*LOST, *DIAGNOSES))
 def host_advertises_loopback(ranks: Ranks) -> Answer:
-    """A machine tells the others to reach it at a loopback address.
+    """A node gives the other nodes a loopback address to connect to.
 
-    Why: gloo advertises what the machine's own name resolves to. Debian and Ubuntu write 127.0.1.1 for it into
-    /etc/hosts; the others then connect to themselves, and hang or are refused.
+    Why: gloo advertises the address that the node's own name resolves to. Debian and Ubuntu set it to 127.0.1.1 in
+    /etc/hosts; the other nodes then connect to themselves, and hang or are refused.
 
-    Fix: Name the interface that the machines share, on each machine.
+    Fix: On each node, set the interface that the nodes share.
     More: Or correct /etc/hosts.
     """
     failed = own_failure(ranks, "advertises_loopback", "name_unresolvable")
     if failed is None:
-        return _well(ranks)
-    told = failed.evidence
-    ways = told.get("ways") or [told]
+        return _ok_if_trained(ranks)
+    reported = failed.evidence
+    ways = reported.get("ways") or [reported]
     hosts = sorted({str(way.get("host")) for way in ways})
     unresolved = failed.kind == "name_unresolvable"
     origin = "its own name does not resolve" if unresolved else "its own name resolves to that"
-    if "IFNAME" in str(told.get("origin")):
-        origin = f"{told['origin']} says so"
+    if "IFNAME" in str(reported.get("origin")):
+        origin = f"set by {reported['origin']}"
     return Problem(
-        f'{who(failed)} at "group": {told.get("host")} says that it is reached at {told.get("address")} ({origin}); '
-        f"from {told.get('source')}: {told.get('error')}",
-        f"Every machine that connects there meets itself. Concerned: {listed(hosts)}.",
+        f'{rank_name(failed)} in stage "group": {reported.get("host")} advertises {reported.get("address")} '
+        f"({origin}); from {reported.get('source')}: {reported.get('error')}",
+        f"Every node that connects there connects to itself. Affected: {listed(hosts)}.",
         (
-            commands("ip -br addr", "export GLOO_SOCKET_IFNAME=eth0   # the one with the machine's own address"),
+            commands("ip -br addr", "export GLOO_SOCKET_IFNAME=eth0   # the one with the node's own address"),
             Fix(
-                f"Let /etc/hosts of {listed(hosts)} give its own name the address that others reach.",
+                f"Or make the node's name resolve to a reachable address, in /etc/hosts of {listed(hosts)}.",
                 ("getent hosts $(hostname)", "sudoedit /etc/hosts"),
                 who="admin",
             ),
         ),
-        {"rank": failed.rank, **_plain(failed)},
+        {"rank": failed.rank, **_plain_evidence(failed)},
         tuple(hosts),
     )
 
 
 @check(Severity.ERROR, source="https://pytorch.org/docs/stable/distributed.html", because_of=(*LOST, *DIAGNOSES))
 def host_port_blocked(ranks: Ranks) -> Answer:
-    """The machines meet, but one cannot connect to another's data ports.
+    """The rendezvous works, but one node cannot connect to another node's data ports.
 
-    Why: the meeting point is one port; the data goes over ports that the system chooses. With only the first one
-    open in the firewall, the process group hangs while it is formed.
+    Why: the rendezvous uses one port, while data uses ports that the system chooses. If the firewall allows only
+    the first one, init_process_group hangs.
 
-    Fix: Open all TCP ports between the machines of the run.
+    Fix: Open all TCP ports between the nodes of the run.
     """
     failed = own_failure(ranks, "data_port_blocked")
     if failed is None:
-        return _well(ranks)
-    told = failed.evidence
-    error = str(told.get("error"))
+        return _ok_if_trained(ranks)
+    reported = failed.evidence
+    error = str(reported.get("error"))
     meaning = {
-        "timed out": "What is sent there is dropped: a firewall, or an address of another network.",
-        "connection refused": "It is rejected: a firewall, or the address belongs to another machine.",
-        "answered by somebody else": "Another machine or program answers at that address.",
-    }.get(error, "The network has no way there.")
+        "timed out": "Packets are dropped: a firewall, or an address in another network.",
+        "connection refused": "The connection was rejected: a firewall, or the address belongs to another host.",
+    }.get(error, "The network has no route there.")
+    if error.startswith("answered by"):
+        meaning = "Another host or program answers at that address."
     return Problem(
-        f'{who(failed)} at "group": {told.get("source")} cannot connect to {told.get("host")} at '
-        f"{told.get('address')}: {error}",
-        f"{meaning} They met at the meeting point, so that port is open; the data needs others, chosen by the system.",
+        f'{rank_name(failed)} in stage "group": {reported.get("source")} cannot connect to {reported.get("host")} at '
+        f"{reported.get('address')}: {error}",
+        f"{meaning} The rendezvous worked, so its port is open, but data needs other ports, chosen by the system.",
         (
             commands(
                 "sudo iptables -S INPUT",
-                shell("sudo iptables -I INPUT -s {:host} -p tcp -j ACCEPT", told.get("source")),
+                shell("sudo iptables -I INPUT -s {:host} -p tcp -j ACCEPT", reported.get("source")),
                 who="admin",
             ),
             Fix(
-                "Where the machines share several networks, name the interface of the open one.",
+                "If the nodes share several networks, select the interface of the open one.",
                 ("ip -br addr", "export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0"),
             ),
         ),
-        {"rank": failed.rank, **_plain(failed)},
-        (str(told.get("host")),),
+        {"rank": failed.rank, **_plain_evidence(failed)},
+        (str(reported.get("host")),),
     )
 
 
-@check(Severity.WARNING, source=_GLOO, because_of=("host_advertises_loopback", "host_port_blocked"), given=_several)
+@check(
+    Severity.WARNING, source=_GLOO, because_of=("host_advertises_loopback", "host_port_blocked"), given=_several_nodes
+)
 def host_reached_one_way(ranks: Ranks) -> Answer:
-    """This machine cannot connect to another one; only the other way works.
+    """This node cannot connect to another one; only the reverse direction works.
 
-    Why: The ranks got through all the same, since the connection the other way was enough.
-    More: gloo needs one direction of each pair (the higher address connects). With other addresses, more machines or
-    NCCL, which needs both, the same network hangs.
+    Why: The ranks still connected, because one direction is enough for gloo.
+    More: gloo needs one direction of each pair (the higher address connects). With other addresses, more nodes, or
+    NCCL, which needs both directions, the run hangs on this network.
 
-    Fix: See what that machine's name resolves to there, and its firewall.
+    Fix: Check what that node's name resolves to there, and its firewall.
     """
-    told = [(rank, peer) for rank in ranks.ranks for peer in rank.peers if peer.reachable is not None]
-    closed = [(rank, peer) for rank, peer in told if peer.reachable is False]
+    tested = [(rank, peer) for rank in ranks.ranks for peer in rank.peers if peer.reachable is not None]
+    closed = [(rank, peer) for rank, peer in tested if peer.reachable is False]
     if closed:
         rank, peer = closed[0]
         return Problem(
@@ -224,7 +225,9 @@ def host_reached_one_way(ranks: Ranks) -> Answer:
             evidence={"host": peer.host, "address": peer.address, "error": peer.error},
             subjects=(str(peer.host),),
         )
-    return Ok(f"{counted(len({peer.host for _, peer in told}), 'other host')} reached") if told else Skip("not tried")
+    if not tested:
+        return Skip("not tested")
+    return Ok(f"{counted(len({peer.host for _, peer in tested}), 'other host')} reachable")
 
 
 @check(
@@ -232,37 +235,38 @@ def host_reached_one_way(ranks: Ranks) -> Answer:
     source=TORCH,
     because_of=(*LOST, "rank_out_of_memory", "host_advertises_loopback", "host_port_blocked"),
     tags=("echo",),
-    given=_several,
+    given=_several_nodes,
 )
 def peer_disappeared(ranks: Ranks) -> Answer:
-    """A rank on another machine went away while this machine's ranks were talking to it.
+    """A rank on another node disappeared while this node's ranks were communicating with it.
 
-    Why: it was killed or failed there; here only the broken connection is seen.
+    Why: it was killed or failed there; this node sees only the broken connection.
 
-    Fix: the cause stands in the verdict of the test on that machine.
+    Fix: check the test's result on that node for the cause.
     """
     failed = own_failures(ranks)
     if not failed:
-        return Ok("no connection to another machine broke")
+        return Ok("no connection to another node broke")
     found = _lost_peers(failed[0])
     if not found:
-        return Ok("the first failure is no broken connection to another machine")
+        return Ok("the first failure is not a broken connection to another node")
     rank, host, numbers = failed[0], found[0], found[1]
     many = "s" if len(numbers) > 1 else ""
     return Problem(
-        f'{host} (rank{many} {listed(numbers)}) closed its connection to {who(rank)} at "{rung(rank, ranks)}"',
-        f'One of the ranks on {host} ended, or the machine did. Here {who(rank)} had come to "{rank.last_word}".',
+        f"{host} (rank{many} {listed(numbers)}) closed its connection to {rank_name(rank)} in stage "
+        f'"{stage_of(rank, ranks)}"',
+        f'A rank on {host}, or the node, went down. Last progress of {rank_name(rank)}: "{rank.last_word}".',
         Fix(
-            f"Look at the verdict of the test on {host}.",
+            f"Check the test's result on {host}.",
             (shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank),),
         ),
-        {"rank": rank.rank, "host": host, "ranks_there": listed(numbers), "rung": rung(rank, ranks)},
+        {"rank": rank.rank, "host": host, "ranks_there": listed(numbers), "rung": stage_of(rank, ranks)},
         (str(host),),
     )
 
 
 def _lost_peers(rank: Rank) -> tuple[str, list[int]] | None:
-    """The other host, and its ranks, whose address stands in the words of a broken connection."""
+    """Return the host and ranks whose address is in the error of a broken connection, or None."""
     for match in _GONE.finditer(rank.error or ""):
         address = match[1] or match[2]
         there = [peer for peer in rank.peers if peer.address == address and peer.host and peer.host != rank.host]
@@ -271,12 +275,12 @@ def _lost_peers(rank: Rank) -> tuple[str, list[int]] | None:
     return None
 
 
-def _plain(rank: Rank) -> dict[str, str | int | float | bool | None]:
+def _plain_evidence(rank: Rank) -> dict[str, str | int | float | bool | None]:
     return {k: v for k, v in rank.evidence.items() if isinstance(v, str | int | float) or v is None}
 
 
-def _well(ranks: Ranks) -> Answer:
-    if skip := _several(ranks):
+def _ok_if_trained(ranks: Ranks) -> Answer:
+    if skip := _several_nodes(ranks):
         return skip
     met = [rank for rank in ranks.ranks if any(peer.reachable is not None for peer in rank.peers)]
-    return Ok("the hosts that connect reach each other") if met else Skip(f"not tried ({last_line(ranks)})")
+    return Ok("the hosts can connect to each other") if met else Skip(f"not tested ({last_line(ranks)})")

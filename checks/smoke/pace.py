@@ -1,4 +1,4 @@
-"""Do all ranks compute at one pace?"""
+"""Do all ranks compute at the same speed?"""
 
 from __future__ import annotations
 
@@ -7,44 +7,44 @@ from collections.abc import Iterator, Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.snapshot import Rank, Ranks
 
-from ._rank_states import median, where_is, who
+from ._rank_states import hardware_of, median, rank_name
 
 _GPU_FRYER = "https://github.com/huggingface/gpu-fryer"
 
-# A rank's own compute, without waiting for others: alone on its device, and of a training step.
+# A rank's own compute time, without waiting for others: alone on its device, and in a training step.
 _OWN = ("compute_seconds", "step_compute_seconds")
 _COPIES = {"h2d_gb_per_s": "host-to-device copy", "d2h_gb_per_s": "device-to-host copy"}
-_STRAGGLES = 3.0  # measured on 2 to 8 CPU ranks of a busy machine: equal ranks are within 1.4 of each other
-# Of the median of its siblings. gpu-fryer fails a GPU that is 10 % below the best; a spread of 5 % is usual
+_STRAGGLES = 3.0  # measured on 2 to 8 CPU ranks of a busy machine: equal ranks differ by a factor of up to 1.4
+# Share of the median of the other GPUs. gpu-fryer fails a GPU that is 10% below the best; a spread of 5% is usual
 # (stas00/ml-engineering, compute/accelerator/benchmarks).
 _GEMM_SHARE = 0.9
-# Floors that operators set are 0.8 (PCIe 4) to 0.87 (PCIe 5) of what is usual: Azure/azurehpc-health-checks.
+# Operators set limits of 0.8 (PCIe 4) to 0.87 (PCIe 5) of the usual value: Azure/azurehpc-health-checks.
 _COPY_SHARE = 0.8
 
 
 @check(Severity.WARNING, source="measured torch 2.13 CPU 2026-11", because_of=("ranks_share_a_gpu",))
 def rank_is_a_straggler(ranks: Ranks) -> Answer:
-    """A rank takes three times as long as the others for the same computation of its own.
+    """A rank takes at least three times as long as the others for the same computation.
 
-    Why: every step ends when the slowest rank has sent its gradients, so all train at its pace. Usual reasons: clocks
-    held down by heat or power, somebody else on the same GPU or cores, a slower model among faster ones.
+    Why: every step ends when the slowest rank has sent its gradients, so it slows all ranks. Usual causes: clocks
+    limited by heat or power, other processes on the same GPU or cores, or a slower GPU model among faster ones.
 
-    Fix: See whether heat, power or another user holds it down.
+    Fix: Check whether heat, power or other processes slow it down.
     """
     if not any(len(_figures(ranks.ranks, name)) > 1 for name in _OWN):
-        return Skip("fewer than two ranks timed their own compute")
-    judged = [found for name in _OWN for found in _beside_others(_figures(ranks.ranks, name))]
-    slow = [found for found in judged if found[1] >= _STRAGGLES * found[2] and _agreed(found[0], judged)]
+        return Skip("fewer than two ranks measured their own compute time")
+    judged = [found for name in _OWN for found in _with_median_of_others(_figures(ranks.ranks, name))]
+    slow = [found for found in judged if found[1] >= _STRAGGLES * found[2] and _is_conclusive(found[0], judged)]
     if not slow:
-        return Ok("no rank takes much longer for its own compute than the others")
+        return Ok("all ranks have similar compute times")
     rank, value, usual = max(slow, key=lambda found: found[1] / found[2])
     return Problem(
-        f"{who(rank)} on {rank.host} is the straggler: {value / usual:.1f} times the others' time for its own compute",
-        f"{value * 1e3:.3g} ms against {usual * 1e3:.3g} ms (median of the others), on {where_is(rank)}, without any "
+        f"{rank_name(rank)} on {rank.host} is the straggler: its own compute takes {value / usual:.1f} times as long",
+        f"{value * 1e3:.3g} ms instead of {usual * 1e3:.3g} ms (median of the others), on {hardware_of(rank)}, without "
         "communication. All ranks wait for it in every step.",
         (commands("nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE", "mgpu doctor"),)
         if rank.gpu_uuid
-        else (Fix("See what else runs on its cores.", ("top", "mgpu doctor")),),
+        else (Fix("Check what else runs on its cores.", ("top", "mgpu doctor")),),
         {
             "rank": rank.rank,
             "factor": round(value / usual, 2),
@@ -57,10 +57,12 @@ def rank_is_a_straggler(ranks: Ranks) -> Answer:
     )
 
 
-def _agreed(rank: Rank, judged: list[tuple[Rank, float, float]]) -> bool:
-    """On a GPU one figure is enough. CPU ranks share their cores with whatever runs there: a few milliseconds of a
-    training step may all fall into somebody else's turn (seen: 4 times the other rank's), so there all figures must
-    say so."""
+def _is_conclusive(rank: Rank, judged: list[tuple[Rank, float, float]]) -> bool:
+    """Whether the measurements of a rank are sufficient to call it slow.
+
+    On a GPU one measurement is enough. CPU ranks share their cores with other processes, which may take all of a few
+    milliseconds of a training step (observed: 4 times the other rank's time), so there all measurements must agree.
+    """
     if rank.gpu_uuid is not None:
         return True
     return all(value >= _STRAGGLES * usual for other, value, usual in judged if other is rank)
@@ -70,22 +72,22 @@ def _figures(members: tuple[Rank, ...] | list[Rank], name: str) -> dict[int, tup
     return {rank.rank: (rank, rank.measured[name]) for rank in members if rank.measured.get(name, 0.0) > 0.0}
 
 
-def _beside_others(figures: Mapping[int, tuple[Rank, float]]) -> Iterator[tuple[Rank, float, float]]:
-    """Each rank with its figure, and the median of the others'."""
+def _with_median_of_others(figures: Mapping[int, tuple[Rank, float]]) -> Iterator[tuple[Rank, float, float]]:
+    """Yield each rank with its value and the median of the others."""
     for number, (rank, value) in figures.items():
-        others = [other for who, (_, other) in figures.items() if who != number]
+        others = [other for other_number, (_, other) in figures.items() if other_number != number]
         if others:
             yield rank, value, median(others)
 
 
 @check(Severity.WARNING, source=_GPU_FRYER, because_of=("rank_is_a_straggler", "ranks_share_a_gpu"))
 def gpu_slower_than_siblings(ranks: Ranks) -> Answer:
-    """A GPU multiplies matrices, or copies to and from the host, slower than the others of its model.
+    """A GPU is slower in matrix products or host copies than others of its model.
 
-    Why: heat, a lower power limit or another user hold its clocks down; a PCIe slot with fewer lanes or of the other
-    CPU slows its copies. The slowest GPU sets the pace of all.
+    Why: heat, a lower power limit or other processes reduce its clocks; a PCIe slot with fewer lanes or on the
+    other CPU slows its copies. The slowest GPU slows all of them.
 
-    Fix: Compare its clocks, power limit and PCIe link with a sibling's.
+    Fix: Compare its clocks, power limit and PCIe link with another GPU's.
     """
     models: dict[str, list[Rank]] = {}
     for rank in ranks.ranks:
@@ -100,19 +102,19 @@ def gpu_slower_than_siblings(ranks: Ranks) -> Answer:
             if share is None or len(figures) < 2:
                 continue
             compared = max(compared, len(figures))
-            slow += [(name, *found) for found in _beside_others(figures) if found[1] < share * found[2]]
+            slow += [(name, *found) for found in _with_median_of_others(figures) if found[1] < share * found[2]]
     if not compared:
-        return Skip("no two GPUs of one model were timed")
+        return Skip("no two GPUs of the same model were measured")
     if not slow:
         return Ok(
-            f"{compared} GPUs of one model within {100 - 100 * _GEMM_SHARE:.0f} % (copies "
-            f"{100 - 100 * _COPY_SHARE:.0f} %) of each other"
+            f"{compared} GPUs of the same model within {100 - 100 * _GEMM_SHARE:.0f}% (copies "
+            f"{100 - 100 * _COPY_SHARE:.0f}%) of each other"
         )
     name, rank, value, usual = min(slow, key=lambda found: found[2] / found[3])
     what, unit = _meaning(name)
     return Problem(
-        f"{who(rank)} on {rank.host}: {what} at {value:.3g} {unit}, its siblings at {usual:.3g}",
-        f"{100 - 100 * value / usual:.0f} % below the median of the others of its model. It is {where_is(rank)}.",
+        f"{rank_name(rank)} on {rank.host}: {what} at {value:.3g} {unit}, the others at {usual:.3g}",
+        f"{100 - 100 * value / usual:.0f}% below the median of the others of its model. It is {hardware_of(rank)}.",
         commands("nvidia-smi -q -d CLOCK,POWER,PERFORMANCE", "mgpu doctor -v"),
         {"gpu": rank.gpu_uuid, "host": rank.host}
         | {f"rank_{other.rank}_{key}": round(figure, 3) for key, other, figure, _ in slow},
@@ -121,7 +123,7 @@ def gpu_slower_than_siblings(ranks: Ranks) -> Answer:
 
 
 def _meaning(name: str) -> tuple[str, str]:
-    """What a figure is of, and its unit."""
+    """Return what a measurement is, and its unit."""
     if name in _COPIES:
         return _COPIES[name], "GB/s"
     return f"matrix products in {name.rpartition('_')[2]}", "TFLOP/s"

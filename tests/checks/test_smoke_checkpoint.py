@@ -39,15 +39,15 @@ def trains(params: int, train: str = "full", **more: int) -> Config:
 
 CASES = (
     # checkpoint_folder_too_small: 12 bytes a parameter with Adam; 9 GiB are free
-    warns("checkpoint_folder_too_small", "checkpoint: 9.0 GiB free in /data/out, and one of this model takes 78 GiB",
+    warns("checkpoint_folder_too_small", "checkpoint: 9.0 GiB free in /data/out, but one of this model needs 78 GiB",
         "df -h /data/out", ranks=BOTH, config=trains(7_000_000_000)),
-    warns("checkpoint_folder_too_small", "takes 11 GiB", "another disk",
+    warns("checkpoint_folder_too_small", "needs 11 GiB", "another disk",
         ranks=BOTH, config=trains(70_000_000_000, "lora", trainable=1_000_000_000)),
     well("checkpoint_folder_too_small", "9.0 GiB free in /data/out, 1.1 GiB for a checkpoint",
         ranks=BOTH, config=trains(100_000_000)),
     well("checkpoint_folder_too_small", "for a checkpoint", ranks=BOTH, config=trains(7_000_000_000, "lora")),
-    skips("checkpoint_folder_too_small", "does not say how large", ranks=BOTH, config=config()),
-    skips("checkpoint_folder_too_small", "was not tried", config=trains(7_000_000_000),
+    skips("checkpoint_folder_too_small", "does not contain", ranks=BOTH, config=config()),
+    skips("checkpoint_folder_too_small", "was not tested", config=trains(7_000_000_000),
         ranks=ranks(rank(0, checkpoint=Checkpoint("runs/x", False, True, 4, 5)), rank(1))),
     # checkpoint_not_writable
     fails("checkpoint_not_writable",
@@ -73,9 +73,9 @@ CASES = (
     skips("checkpoint_saved_by_several_ranks", "no checkpoint"),
     # checkpoint_comes_back_altered
     fails("checkpoint_comes_back_altered",
-        "rank 1 (cuda:1, pid 5001): the checkpoint in /data/out does not come back as it was saved", "df -hT /data/out",
+        "rank 1 (cuda:1, pid 5001): the checkpoint loaded from /data/out differs from the saved", "df -hT /data/out",
         ranks=ranks(rank(0), failed(1, "checkpoint_altered", folder="/data/out", how="other numbers"), ended="died")),
-    well("checkpoint_comes_back_altered", "the same on 2 ranks", ranks=BOTH),
+    well("checkpoint_comes_back_altered", "bitwise equal on 2 ranks", ranks=BOTH),
     skips("checkpoint_comes_back_altered", "no rank loaded", ranks=ranks(rank(0, checkpoint=BLIND))),
     # checkpoint_not_shared, sharded_checkpoint_not_shared
     warns("checkpoint_not_shared",
@@ -83,7 +83,7 @@ CASES = (
         "--checkpoint-dir SHARED_FOLDER", ranks=far("ddp", SAVED, BLIND)),
     well("checkpoint_not_shared", "seen by 2 ranks", ranks=far("ddp", SAVED, SEEN)),
     skips("checkpoint_not_shared", "one host", ranks=far("ddp", SAVED, BLIND, nodes=1)),
-    skips("checkpoint_not_shared", "was not said", ranks=far("ddp", Checkpoint("runs/x", False, False))),
+    skips("checkpoint_not_shared", "was not given", ranks=far("ddp", Checkpoint("runs/x", False, False))),
     skips("checkpoint_not_shared", "no rank looked", ranks=far("ddp", Checkpoint("/data/out", True, None))),
     skips("checkpoint_not_shared", "sharded", ranks=far("fsdp", SAVED, BLIND)),
     fails("sharded_checkpoint_not_shared", "does not see the checkpoint that rank 0 wrote", "all hosts share",

@@ -44,7 +44,7 @@ def stuck(*trials: Trial, **changes: Any) -> Ranks:
 P2P = set_to(NCCL_P2P_DISABLE="1", busbw=9.3)
 SHM = set_to(NCCL_SHM_DISABLE="1")
 ISLANDS = (pair(0, 2, False), pair(1, 3, False), pair(0, 1, True), pair(2, 3, True), pair(0, 3, None))
-HERE = "(collectives, rank 1)"
+HERE = "(stage collectives, rank 1)"
 OTHER = ranks(trials=(AGAIN, changed("without NCCL_ALGO", NCCL_ALGO="")), rungs=RUNGS)
 CASES = (
     # variable_breaks_run
@@ -56,9 +56,9 @@ CASES = (
     fails("variable_breaks_run", "NCCL_NET breaks the run", "unset NCCL_NET",
         ranks=stuck(changed("without all", NCCL_ALGO="", NCCL_NET="", NCCL_PROTO=""),
             changed("without NCCL_NET", NCCL_NET=""))),
-    well("variable_breaks_run", "nothing had to be searched for"),
+    well("variable_breaks_run", "the run finished, no search needed"),
     well("variable_breaks_run", "works with NCCL_P2P_DISABLE=1", ranks=stuck(P2P)),
-    skips("variable_breaks_run", "no cause was searched for", ranks=stuck(trials=())),
+    skips("variable_breaks_run", "no search was run", ranks=stuck(trials=())),
     # p2p_between_gpus_fails
     fails("p2p_between_gpus_fails", f"direct GPU-to-GPU transfer does not work {HERE}", "NCCL_P2P_DISABLE=1",
         ranks=stuck(P2P)),
@@ -67,17 +67,17 @@ CASES = (
     fails("p2p_between_gpus_fails", "direct GPU-to-GPU transfer does not work", "iommu=pt",
         ranks=stuck(P2P, pair(0, 1, True), pair(1, 2, True), pair(0, 2, False))),
     well("p2p_between_gpus_fails", "works without NCCL_ALGO", ranks=OTHER),
-    well("p2p_between_gpus_fails", "not the cause in 2 tries", ranks=stuck(set_to(False, NCCL_P2P_DISABLE="1"))),
+    well("p2p_between_gpus_fails", "not the cause in 2 trials", ranks=stuck(set_to(False, NCCL_P2P_DISABLE="1"))),
     # shared_memory_transport_fails, infiniband_transport_fails, nvls_fails
     fails("shared_memory_transport_fails", f"NCCL's shared memory does not work {HERE}", "df -h /dev/shm",
         ranks=stuck(set_to(False, NCCL_P2P_DISABLE="1"), SHM)),
     well("shared_memory_transport_fails", "works with NCCL_P2P_DISABLE=1", ranks=stuck(P2P)),
     fails("infiniband_transport_fails", "InfiniBand (or RoCE) does not work", "export NCCL_IB_DISABLE=1",
         ranks=stuck(set_to(NCCL_IB_DISABLE="1"))),
-    well("infiniband_transport_fails", "nothing had to be searched for"),
+    well("infiniband_transport_fails", "the run finished, no search needed"),
     fails("nvls_fails", "NVLink SHARP does not work", "export NCCL_NVLS_ENABLE=0",
         ranks=stuck(set_to(NCCL_NVLS_ENABLE="0"))),
-    well("nvls_fails", "nothing had to be searched for"),
+    well("nvls_fails", "the run finished, no search needed"),
     # wrong_interface
     fails("wrong_interface", f"a network interface that does not work {HERE}: works over eno1",
         "export NCCL_SOCKET_IFNAME=eno1",
@@ -85,7 +85,7 @@ CASES = (
     well("wrong_interface", "works without GLOO_SOCKET_IFNAME",
         ranks=stuck(changed("without GLOO_SOCKET_IFNAME", GLOO_SOCKET_IFNAME=""))),
     # nccl_fails_gloo_works
-    fails("nccl_fails_gloo_works", f"NCCL does not work {HERE}, gloo does", "mgpu doctor --only nccl",
+    fails("nccl_fails_gloo_works", f"NCCL does not work {HERE}, but gloo does", "mgpu doctor --only nccl",
         ranks=stuck(set_to(False, NCCL_P2P_DISABLE="1"), changed("gloo instead of NCCL"))),
     well("nccl_fails_gloo_works", "works with NCCL_P2P_DISABLE=1", ranks=stuck(P2P)),
     # gpu_pair_fails
@@ -95,24 +95,24 @@ CASES = (
         ranks=stuck(pair(0, 2, False), pair(1, 3, False), pair(0, 1, True), pair(2, 3, True))),
     fails("gpu_pair_fails", "GPU 2 and 3 do not work with the others", "nvidia-smi -q",
         ranks=stuck(pair(0, 1, True), pair(2, 3, False))),
-    well("gpu_pair_fails", "2 parts of the GPUs work alone", ranks=stuck(pair(0, 1, True), pair(2, 3, True))),
+    well("gpu_pair_fails", "2 groups of GPUs tested, all work", ranks=stuck(pair(0, 1, True), pair(2, 3, True))),
     well("gpu_pair_fails", "works with NCCL_P2P_DISABLE=1", ranks=stuck(P2P)),
-    skips("gpu_pair_fails", "no part of the GPUs works", ranks=stuck(pair(0, 1, False), pair(2, 3, False))),
+    skips("gpu_pair_fails", "no group of GPUs works", ranks=stuck(pair(0, 1, False), pair(2, 3, False))),
     # strategy_fails_ddp_works, precision_fails, checkpoint_folder_fails
-    fails("strategy_fails_ddp_works", f"the training steps fail with FSDP {HERE} and work with DDP", "--only packages",
+    fails("strategy_fails_ddp_works", f"the training steps fail with FSDP {HERE} but work with DDP", "--only packages",
         ranks=stuck(changed("DDP instead of FSDP"))),
-    well("strategy_fails_ddp_works", "not the cause in 2 tries", ranks=stuck(changed("DDP instead of FSDP", False))),
-    fails("precision_fails", f"the training steps fail in bf16 {HERE} and work in fp32", "mixed_precision",
+    well("strategy_fails_ddp_works", "not the cause in 2 trials", ranks=stuck(changed("DDP instead of FSDP", False))),
+    fails("precision_fails", f"the training steps fail in bf16 {HERE} but work in fp32", "mixed_precision",
         ranks=stuck(changed("fp32 instead of bf16"))),
-    well("precision_fails", "nothing had to be searched for"),
-    fails("checkpoint_folder_fails", f"the folder for checkpoints does not work {HERE}", "df -h",
+    well("precision_fails", "the run finished, no search needed"),
+    fails("checkpoint_folder_fails", f"the checkpoint folder does not work {HERE}", "df -h",
         ranks=stuck(changed("checkpoint in the run folder"))),
-    well("checkpoint_folder_fails", "nothing had to be searched for"),
+    well("checkpoint_folder_fails", "the run finished, no search needed"),
     # failure_does_not_repeat
-    warns("failure_does_not_repeat", f"it failed {HERE}, and works now", "mgpu smoke-test --level long",
+    warns("failure_does_not_repeat", f"failed once {HERE}, then worked", "mgpu smoke-test --level long",
         ranks=stuck(trials=(Trial("as configured", True, None, 5.0),))),
-    well("failure_does_not_repeat", "the failure repeats", ranks=stuck(P2P)),
-    well("failure_does_not_repeat", "nothing had to be searched for"),
+    well("failure_does_not_repeat", "the failure is reproducible", ranks=stuck(P2P)),
+    well("failure_does_not_repeat", "the run finished, no search needed"),
 )  # fmt: skip
 
 
@@ -157,4 +157,4 @@ def test_a_rank_that_failed_is_named_by_its_own_rung() -> None:
     failed = rank(2, steps=(Step("start", True), Step("collectives", False, "wrong")), failed_at=9.0)
     told = ranks(rank(0), rank(1), failed, trials=(AGAIN, SHM), rungs=RUNGS, ended="died", launcher_exit=1)
     found = problem("shared_memory_transport_fails", ranks=told)
-    assert "(collectives, rank 2)" in found.title and found.subjects == ("rank 2",)
+    assert "(stage collectives, rank 2)" in found.title and found.subjects == ("rank 2",)
