@@ -30,8 +30,8 @@ How to write a check:
 * A fix has `edits` only if they are safe: they cannot change what the user meant, and they remove the problem.
 * `because_of` names the ids of problems that would explain this one.
 * Consequences are declared with the check, never looked up by its id elsewhere: `stops_launch`, `stops_start`,
-  `condemns_node`, `watch`; for a failed run `role`, `kind`, `same_as`, `effect_of`; otherwise one of the `tags`. `Check`
-  in `mgpu/check.py` explains each. Properties of the whole family are in its `FAMILY`: whether it applies to GPUs only,
+  `condemns_node`, `watch`; for a failed run `role`, `kind`, `same_as`, `effect_of`; otherwise one of the `tags`. See
+  `Check` in `mgpu/check.py`. Properties of the whole family are in its `FAMILY`: whether it applies to GPUs only,
   whether its errors stop a run at its start. `mgpu/engine/selections.py` defines which command runs which checks.
 * A check opens no file, starts no process and imports nothing at run time: `tests/test_every_check.py` enforces this,
   and requires a test in which the check fires and one in which it does not.

@@ -261,7 +261,10 @@ ERRORS: dict[int, CudaError] = {
             "The driver denies this process access: it may not open an IMEX channel or another device file.",
             (
                 Fix("Check the device files.", ("ls -l /dev/nvidia* /dev/nvidia-caps*",)),
-                Fix("Start the container with the IMEX channel.", ("docker run --gpus all -e NVIDIA_IMEX_CHANNELS=0 ...",)),
+                Fix(
+                    "Start the container with the IMEX channel.",
+                    ("docker run --gpus all -e NVIDIA_IMEX_CHANNELS=0 ...",),
+                ),
             ),
             "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
         ),

@@ -33,7 +33,7 @@ def prescribed(env: Mapping[str, str], nccl: Nccl) -> dict[str, tuple[str, str]]
 
 
 def matches(value: str, name: str) -> bool:
-    """Return whether NCCL's setting matches this name: comma-separated prefixes, `=` for exact names, `^` to exclude."""
+    """Return whether NCCL's setting matches this name: comma-separated prefixes, `=` for exact, `^` to exclude."""
     excludes = value.startswith("^")
     value = value.removeprefix("^")
     exact = value.startswith("=")

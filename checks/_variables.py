@@ -22,16 +22,16 @@ from ._grammars import (
     Version,
     WordList,
     Words,
-    path_type,
-    file_path,
     adapter_list,
     address_range,
+    any_text,
     boolean,
     cta_policy,
     device_policy,
+    file_path,
     host_and_port,
     interface_list,
-    any_text,
+    path_type,
     thread_count,
 )
 
@@ -296,7 +296,7 @@ NCCL: Mapping[str, Variable] = {variable.name: variable for variable in VARIABLE
 # Set in many launch scripts but read by nothing.
 NEVER_READ = ("NCCL_TIMEOUT",)
 
-# Names with NCCL's prefix that other software reads: PyTorch (older names), images, build systems, tests, cloud plugins.
+# Names with NCCL's prefix that other software reads: PyTorch (older names), images, builds, tests, cloud plugins.
 # fmt: off
 FOREIGN = frozenset({
     "NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT", "NCCL_DESYNC_DEBUG", "NCCL_ENABLE_TIMING",

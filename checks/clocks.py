@@ -46,7 +46,11 @@ def gpu_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
             | {f"gpu_{gpu.index}_temperature_c": gpu.temperature_c for gpu in bad},
             subjects=names_of(bad),
         )
-    return Ok(f"no thermal slowdown on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return (
+        Ok(f"no thermal slowdown on {len(known)} of {len(gpus)} GPUs")
+        if known
+        else Skip("not reported by any GPU here")
+    )
 
 
 @check(Severity.WARNING, source=_NVML)
@@ -67,7 +71,7 @@ def gpu_power_braked(gpus: tuple[Gpu, ...]) -> Answer:
             {"reasons": "clock_event_reasons"},
             Fix(commands=("nvidia-smi -q -d PERFORMANCE,POWER",), who="hardware"),
         )
-    return Ok(f"no power brake on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return Ok(f"no power brake on {len(known)} of {len(gpus)} GPUs") if known else Skip("not reported by any GPU here")
 
 
 def _at_its_limit(gpu: Gpu) -> bool:
@@ -99,7 +103,11 @@ def gpu_memory_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
             {"memory_c": "memory_temperature_c"},
             Fix(commands=("nvidia-smi -q -d TEMPERATURE",), who="hardware"),
         )
-    return Ok(f"memory temperature normal on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return (
+        Ok(f"memory temperature normal on {len(known)} of {len(gpus)} GPUs")
+        if known
+        else Skip("not reported by any GPU here")
+    )
 
 
 @check(Severity.WARNING, source=_NVML, because_of=("gpu_too_hot", "gpu_power_braked"))
@@ -126,7 +134,11 @@ def gpu_slowed_by_hardware(gpus: tuple[Gpu, ...]) -> Answer:
             evidence={f"gpu_{gpu.index}_reasons": gpu.clock_event_reasons for gpu in bad},
             subjects=names_of(bad),
         )
-    return Ok(f"no hardware slowdown on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return (
+        Ok(f"no hardware slowdown on {len(known)} of {len(gpus)} GPUs")
+        if known
+        else Skip("not reported by any GPU here")
+    )
 
 
 def _share(gpu: Gpu) -> float:
@@ -172,7 +184,9 @@ def gpu_power_limits_differ(gpus: tuple[Gpu, ...]) -> Answer:
             evidence={f"gpu_{g.index}_limit_w": g.power_limit_w for g in known},
             subjects=names_of(bad),
         )
-    return Ok(f"equal power limits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return (
+        Ok(f"equal power limits on {len(known)} of {len(gpus)} GPUs") if known else Skip("not reported by any GPU here")
+    )
 
 
 @check(Severity.INFO, source=_NVML)
@@ -198,7 +212,11 @@ def gpu_power_capped(gpus: tuple[Gpu, ...]) -> Answer:
             evidence={f"gpu_{g.index}_limit_w": g.power_limit_w for g in bad},
             subjects=names_of(bad),
         )
-    return Ok(f"default power limit on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return (
+        Ok(f"default power limit on {len(known)} of {len(gpus)} GPUs")
+        if known
+        else Skip("not reported by any GPU here")
+    )
 
 
 @check(Severity.WARNING, source=_NVML)
@@ -224,7 +242,11 @@ def gpu_application_clocks_lowered(gpus: tuple[Gpu, ...]) -> Answer:
             {"mhz": "application_clock_mhz"},
             Fix(commands=tuple(shell("sudo nvidia-smi -i {:number} -rac", g.index) for g in bad), who="admin"),
         )
-    return Ok(f"default application clocks on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return (
+        Ok(f"default application clocks on {len(known)} of {len(gpus)} GPUs")
+        if known
+        else Skip("not reported by any GPU here")
+    )
 
 
 @check(Severity.WARNING, source=_NVML, because_of=("gpu_too_hot", "gpu_power_braked", "gpu_slowed_by_hardware"))
@@ -248,5 +270,5 @@ def gpu_stuck_in_low_power(gpus: tuple[Gpu, ...], driver: Driver) -> Answer:
             Fix(commands=reset(bad), who="admin"),
         )
     if not busy:
-        return Skip("no GPU is busy right now" if known else "no GPU here tells")
+        return Skip("no GPU is busy right now" if known else "not reported by any GPU here")
     return Ok(f"performance state normal on {len(busy)} busy of {len(gpus)} GPUs")

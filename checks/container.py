@@ -64,7 +64,7 @@ def container_given_no_gpus(container: Container, driver: Driver, env: Mapping[s
     Fix: start it with the GPUs.
     """
     if plan.expect_gpus == 0:
-        return Skip("0 GPUs are wanted")
+        return Skip("no GPUs expected (--expect-gpus 0)")
     numbered = _numbered(driver)
     if numbered or "/dev/dxg" in driver.device_nodes:
         return Ok(f"device nodes {listed(numbered or ['/dev/dxg'])}")
@@ -99,7 +99,7 @@ def _with_gpus(container: Container) -> tuple[Fix, ...]:
         case "apptainer":
             return (Fix("Start it with --nv.", ("apptainer exec --nv image.sif ...",)),)
         case "enroot":
-            return (Fix("Tell Enroot's NVIDIA hook which GPUs to use.", ("export NVIDIA_VISIBLE_DEVICES=all",)),)
+            return (Fix("Set the GPUs for Enroot's NVIDIA hook.", ("export NVIDIA_VISIBLE_DEVICES=all",)),)
         case "lxc" | "nspawn" | "other":
             return (Fix("Give the container the /dev/nvidia* nodes and the driver's libraries.", who="admin"),)
         case _:

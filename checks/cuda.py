@@ -144,7 +144,7 @@ def torch_cannot_start_cuda(torch_runtime: TorchRuntime, driver: Driver, plan: P
     Fix: depends on the error code. It is shown with the cause.
     """
     if not driver.any_gpu or plan.expect_gpus == 0:
-        return Skip("no GPU here" if not driver.any_gpu else "0 GPUs are wanted")
+        return Skip("no GPU here" if not driver.any_gpu else "no GPUs expected (--expect-gpus 0)")
     if torch_runtime.import_error is not None:
         return Skip("torch cannot be imported")
     if torch_runtime.cuda_error is None:

@@ -55,7 +55,7 @@ def nvml_library_missing(driver: Driver, container: Container, plan: Plan) -> An
     if driver.nvml_error != "LIBRARY_NOT_FOUND":
         return Ok("libnvidia-ml.so.1 loads")
     if not _wanted(plan):
-        return Skip("0 GPUs are wanted")
+        return Skip("no GPUs expected (--expect-gpus 0)")
     seen = (
         f"{counted(driver.pci_gpus, 'NVIDIA GPU')} on the PCI bus"
         if driver.pci_gpus

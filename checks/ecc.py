@@ -180,7 +180,7 @@ def gpu_spare_rows_used_up(gpus: tuple[Gpu, ...]) -> Answer:
     Why: the next bad row in this bank cannot be replaced.
     More: All bad rows so far were replaced. When the next one fails, remapping fails and the board has to be returned.
 
-    Fix: report it to whoever maintains the hardware.
+    Fix: report it to the hardware administrator.
     More: Nothing to do yet, but plan to replace the board.
     """
     known = [gpu for gpu in gpus if gpu.rows_banks_without_spare is not None]
@@ -237,7 +237,9 @@ def gpu_repair_pending(gpus: tuple[Gpu, ...]) -> Answer:
         return gpu_problem(
             bad, "repair pending until a reset", {"pending": lambda gpu: True}, Fix(commands=reset(bad), who="admin")
         )
-    return Ok(f"no pending repair on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return (
+        Ok(f"no pending repair on {len(known)} of {len(gpus)} GPUs") if known else Skip("not reported by any GPU here")
+    )
 
 
 @check(Severity.INFO, source=_DEBUG)

@@ -185,7 +185,7 @@ def gpu_compute_prohibited(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             ),
         )
     if not known:
-        return Skip("no visible GPU tells")
+        return Skip("not reported by any visible GPU")
     return Ok(f"{len(known)} of {len(visible.gpus)} visible GPUs allow compute")
 
 
@@ -210,7 +210,7 @@ def gpu_compute_exclusive(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             Fix(commands=tuple(shell("sudo nvidia-smi -i {:number} -c DEFAULT", g.index) for g in bad), who="admin"),
         )
     if not known:
-        return Skip("no visible GPU tells")
+        return Skip("not reported by any visible GPU")
     return Ok(f"{len(known)} of {len(visible.gpus)} visible GPUs can be shared")
 
 
@@ -317,7 +317,7 @@ def gpu_inforom_corrupt(gpus: tuple[Gpu, ...]) -> Answer:
             {"serial": "serial"},
             Fix(commands=(shell("nvidia-smi -q -i {:number}", bad[0].index),), who="hardware"),
         )
-    return Ok(f"valid on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return Ok(f"valid on {len(known)} of {len(gpus)} GPUs") if known else Skip("not reported by any GPU here")
 
 
 @check(Severity.INFO, source=_QUERIES)
@@ -344,5 +344,5 @@ def gpu_vbios_differs(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     return (
         Ok(f"one VBIOS version on {number} of {len(visible.gpus)} visible GPUs")
         if number
-        else Skip("no visible GPU tells")
+        else Skip("not reported by any visible GPU")
     )
