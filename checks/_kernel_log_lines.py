@@ -34,5 +34,5 @@ def span(seconds: float) -> str:
 
 def none_of(what: str, log: KernelLog, more: str = "") -> Ok:
     """Return the Ok for a log without such lines, with the period it covers."""
-    reach = "" if log.since_s is None else f" ({span(min(log.since_s, RECENT_S))})"
+    reach = "" if log.since_s is None else f" (last {span(min(log.since_s, RECENT_S))})"
     return Ok(f"no {what} in the kernel log{reach}{more}")

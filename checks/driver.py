@@ -377,7 +377,7 @@ def uvm_missing_in_container(driver: Driver, container: Container, host: Host) -
     if not any(map(_is_numbered, driver.device_nodes)):
         return Skip("no /dev/nvidiaN in this container")
     if "tegra" in host.kernel:
-        return Skip("CUDA on this chip does not need it")
+        return Skip("CUDA on this chip does not need /dev/nvidia-uvm")
     if "/dev/nvidia-uvm" in driver.device_nodes:
         return Ok("/dev/nvidia-uvm is in the container")
     return Problem(
@@ -456,10 +456,10 @@ def imex_channel_unusable(driver: Driver, gpus: tuple[Gpu, ...], plan: Plan, env
     if driver.imex_channels is None:
         return Skip("the IMEX channels cannot be listed")
     if driver.imex_usable:
-        return Ok(f"can open one of {counted(driver.imex_channels, 'IMEX channel')}")
+        return Ok(f"{counted(driver.imex_channels, 'IMEX channel')}, at least one usable")
     there = driver.imex_channels > 0
     return Problem(
-        f"no permission to open any of {counted(driver.imex_channels, 'IMEX channel')}"
+        f"no permission to open {counted(driver.imex_channels, 'IMEX channel')}"
         if there
         else "no IMEX channel in /dev/nvidia-caps-imex-channels",
         f"The run spans {counted(plan.nodes, 'node')} of one NVLink domain, so NCCL stops with CUDA error 800.",

@@ -133,7 +133,7 @@ def gpu_wants_recovery(gpus: tuple[Gpu, ...], plan: Plan) -> Answer:
     bad = [gpu for gpu in requesting if gpu.recovery_action != _RECOVER_IMEX or plan.nodes > 1]
     if bad:
         what = _RECOVERY.get(bad[0].recovery_action or 0, f"recovery action {bad[0].recovery_action}")
-        return gpu_problem(bad, f"the driver requests: {what}", {"": "recovery_action"}, _recovery(what, bad))
+        return gpu_problem(bad, f'the driver requests "{what}"', {"": "recovery_action"}, _recovery(what, bad))
     if not known:
         return Skip("this driver does not report it")
     imex = f"; recovery of the IMEX domain requested on {counted(len(requesting), 'GPU')}" if requesting else ""
@@ -233,7 +233,7 @@ def gpu_exclusive_taken(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
         holder = next(p for p in bad[0].processes or () if p.kind == "compute")
         return gpu_problem(
             bad,
-            f"allows one process at a time, and PID {holder.pid} uses it",
+            f"allows one process at a time, and pid {holder.pid} uses it",
             {"processes": lambda gpu: len(gpu.processes or ())},
             Fix(commands=use_only(free, gpus)) if free else Fix("Wait until the process exits.", ("nvidia-smi",)),
         )

@@ -421,7 +421,7 @@ def swap_in_use(kernel: Kernel, system: System) -> Answer:
     if used <= _SWAP_SHARE * system.memory_total_bytes:
         return Ok(f"{gib(used)} swapped out")
     return Problem(
-        f"{gib(used)} swapped out ({gib(system.memory_total_bytes)} of memory)",
+        f"{gib(used)} swapped out (memory: {gib(system.memory_total_bytes)})",
         fix=Fix(commands=("ps -eo rss,pid,user,comm --sort=-rss | head",)),
         evidence={"swap_used_bytes": used, "memory_total_bytes": system.memory_total_bytes},
     )

@@ -300,7 +300,7 @@ def nfs_server_silent(kernel_log: KernelLog) -> Answer:
     silent = [server for server in silent if server not in past]
     if past and not silent:
         first = past[0]
-        return Skip(f"{listed(past)} timed out {ago(when[first])}; the log does not show whether it is back")
+        return Skip(f"{listed(past)} timed out {ago(when[first])}, and the log does not show whether it is back")
     if not silent:
         return none_of("unresponsive NFS server", kernel_log, f", {len(last)} recovered" if last else "")
     return Problem(

@@ -334,10 +334,13 @@ def memory_small_for_ranks(
     if slurm.memory_bytes is not None and slurm.on_allocated_node is not False:
         rooms["Slurm's --mem"] = slurm.memory_bytes
     which = min(rooms, key=lambda name: rooms[name])
+    room = f"{gib(rooms[which])} of free host memory for {counted(ranks, 'rank')}"
+    if which != "the machine":
+        room += f" (limited by {which})"
     if rooms[which] >= ranks * _MEMORY_PER_RANK_BYTES:
-        return Ok(f"{gib(rooms[which])} for {counted(ranks, 'rank')} (limited by {which})")
+        return Ok(room)
     return Problem(
-        f"{gib(rooms[which])} of host memory for {counted(ranks, 'rank')} (limited by {which})",
+        room,
         fix=Fix(commands=request_memory(container, slurm))
         if which != "the machine"
         else Fix(

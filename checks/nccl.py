@@ -33,7 +33,7 @@ def nccl_wheels_mixed(nccl: Nccl, pytorch: Pytorch) -> Answer:
         name, version = next(iter(nccl.wheels.items()))
         return Ok(f"{name} {version} only")
     if pytorch.nccl_required is None:
-        return Skip("torch requires no NCCL wheel; other packages do")
+        return Skip("torch requires no NCCL wheel, other packages do")
     wanted, _, pin = pytorch.nccl_required.partition("==")
     there = next((library.version for library in nccl.libraries if library.origin == "wheel"), None)
     if pin and there and numbers(there) >= numbers(pin):
@@ -136,7 +136,7 @@ def nccl_loaded_is_another(torch_runtime: TorchRuntime) -> Answer:
     """
     if torch_runtime.import_error is not None or torch_runtime.mapped is None:
         return Skip(
-            "torch cannot be imported" if torch_runtime.import_error else "torch's loaded libraries are unknown"
+            "torch cannot be imported" if torch_runtime.import_error else "could not determine what torch loads"
         )
     path, loaded, compiled = (
         torch_runtime.mapped.get("nccl"),

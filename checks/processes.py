@@ -75,12 +75,10 @@ def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
         )
         fixes = [Fix("Use the free GPUs.", use_only(free, gpus))] if free else []
         if process.mine:
-            fixes.append(
-                Fix("The process is yours. Stop it if it is a leftover.", (shell("kill {:pid}", process.pid),))
-            )
+            fixes.append(Fix("It is your process. Stop it if it is a leftover.", (shell("kill {:pid}", process.pid),)))
         return Problem(
             f"{gpu_list(g.index for g in busy)} in use{amount}",
-            f"GPU {first.index} is used by {who} process {process.name or ''} (PID {process.pid}). A rank on it would "
+            f"GPU {first.index} is used by {who} process {process.name or ''} (pid {process.pid}). A rank on it would "
             "run out of memory, or share the GPU and slow down the others.".replace("  ", " "),
             tuple(fixes) or Fix("Wait until the GPUs are free.", ("nvidia-smi",)),
             {f"gpu_{gpu.index}_processes": len(held[gpu.index]) for gpu in busy},
@@ -161,7 +159,7 @@ def rank_orphaned(leftovers: Leftovers) -> Answer:
     pids = [str(rank.pid) for rank in orphans]
     return Problem(
         f"{counted(len(orphans), 'rank')} of an earlier run without a launcher{_oldest(orphans)}{_ports(orphans)}",
-        f"GPU memory and port stay in use until they exit (PID {_pids(orphans)}).",
+        f"GPU memory and port stay in use until they exit (pid {_pids(orphans)}).",
         Fix(commands=(shell("ps -o pid,ppid,lstart,args -p {:numbers}", ",".join(pids)), shell("kill {:pid}", pids))),
         {f"pid_{rank.pid}": rank.name for rank in orphans},
         tuple(f"pid {pid}" for pid in pids),
@@ -183,7 +181,7 @@ def rank_of_another_run(leftovers: Leftovers) -> Answer:
         return Ok("no other run of yours here")
     return Problem(
         f"{counted(len(ranks), 'rank')} of another run of yours on this machine{_oldest(ranks)}{_ports(ranks)}",
-        f"They belong to a run that is still active (PID {_pids(ranks)}).",
+        f"They belong to a run that is still active (pid {_pids(ranks)}).",
         Fix(commands=(shell("ps -o pid,ppid,lstart,args -p {:pid}", ranks[0].pid),)),
         {f"pid_{rank.pid}": rank.name for rank in ranks},
         tuple(f"pid {rank.pid}" for rank in ranks),
@@ -204,7 +202,7 @@ def rank_zombie(leftovers: Leftovers) -> Answer:
     if not dead:
         return Ok("no zombie processes of yours")
     return Problem(
-        f"{counted(len(dead), 'zombie process', 'zombie processes')} of yours (PID {_pids(dead)})",
+        f"{counted(len(dead), 'zombie process', 'zombie processes')} of yours (pid {_pids(dead)})",
         fix=Fix(commands=(shell("ps -o ppid= -p {:pid}", dead[0].pid),)),
         evidence={f"pid_{process.pid}": process.name for process in dead},
     )
@@ -225,7 +223,7 @@ def mps_running(leftovers: Leftovers) -> Answer:
         return Ok("MPS does not run here") if leftovers.sees_all_processes else Skip("not all processes are visible")
     mine = any(process.mine for process in mps)
     return Problem(
-        f"MPS runs here (PID {_pids(mps)})",
+        f"MPS runs here (pid {_pids(mps)})",
         fix=Fix(
             commands=("echo quit | nvidia-cuda-mps-control",)
             if mine
@@ -252,7 +250,7 @@ def profiler_running(leftovers: Leftovers) -> Answer:
             return Ok(f"no profiler here{f' (only {watch}, which is fine)' if watch else ''}")
         return Skip("not all processes are visible")
     return Problem(
-        f"a profiler runs here: {listed(dict.fromkeys(p.name for p in profilers))} (PID {_pids(profilers)})",
+        f"a profiler runs here: {listed(dict.fromkeys(p.name for p in profilers))} (pid {_pids(profilers)})",
         fix=Fix(commands=(shell("ps -o pid,user,lstart,args -p {:pid}", profilers[0].pid),)),
         evidence={f"pid_{process.pid}": process.name for process in profilers},
     )

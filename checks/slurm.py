@@ -166,7 +166,7 @@ def slurm_granted_no_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ...],
         return Skip("no GPU on this node")
     shut_away = not any(gpu.permitted for gpu in gpus) or visible.value == "NoDevFiles"
     if not shut_away or usable_count(visible):
-        return Skip("no GPUs granted to the job; this cluster may not manage GPUs")
+        return Skip("no GPUs granted to the job (this cluster may not manage GPUs)")
     return Problem(
         f"job {slurm.job_id} was granted none of the {counted(len(gpus), 'GPU')} on this node",
         fix=Fix(

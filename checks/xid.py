@@ -394,11 +394,11 @@ def gpu_start_failed(kernel_log: KernelLog) -> Answer:
         if refused
         else Fix(commands=("sudo dmesg -T | grep NVRM",), who="admin")
     )
-    where = f"GPU at {newest.pci}" if newest.pci else "a GPU"
+    where = f"the GPU at {newest.pci}" if newest.pci else "a GPU"
     return Problem(
-        f"the driver's kernel module was rejected {ago(newest.seconds_ago)}"
+        f"the driver's kernel module was rejected, {ago(newest.seconds_ago)}"
         if refused
-        else f"the driver could not initialize {where} {ago(newest.seconds_ago)}",
+        else f"the driver could not initialize {where}, {ago(newest.seconds_ago)}",
         f"Kernel log: {newest.text}",
         fix,
         {"log": newest.text, "origin": kernel_log.origin, "lines": len(standing)},
@@ -427,7 +427,7 @@ def driver_mismatch_logged(kernel_log: KernelLog) -> Answer:
         return none_of("driver version mismatch", kernel_log)
     newest = events[-1]
     return Problem(
-        f"a program used a different driver version than the module's {ago(newest.seconds_ago)}",
+        f"a program's driver library did not match the kernel module, {ago(newest.seconds_ago)}",
         f"Kernel log: {newest.text}",
         Fix(commands=("ldconfig -p | grep libcuda", "echo $LD_LIBRARY_PATH")),
         {"log": newest.text, "lines": len(events)},
