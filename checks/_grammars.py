@@ -78,7 +78,7 @@ class Number:
             return None
         if (self.low is not None and number < self.low) or (high is not None and number > high):
             allowed = f"{self.low} to {high}" if high is not None else f"{self.low} or more"
-            return Misread(self.beyond or f"allowed: {allowed}")
+            return Misread(self.beyond or f"the guide allows {allowed}")
         return None
 
 
@@ -299,7 +299,7 @@ def cta_policy(value: str, version: Version) -> Misread | None:
     if value in ("", "***"):
         return None
     if value[0].isascii() and value[0].isdecimal():
-        return None if value in ("0", "1", "2") else Misread("allowed: 0, 1 and 2. NCCL uses DEFAULT")
+        return None if value in ("0", "1", "2") else Misread("NCCL uses DEFAULT (allowed numbers: 0, 1, 2)")
     unknown = [word for word in value.split("|") if word.upper() not in ("DEFAULT", "EFFICIENCY", "ZERO")]
     if unknown:
         return Misread(f"{unknown[0]!r} is not a policy: NCCL ignores it")
@@ -313,7 +313,7 @@ def device_policy(value: str, version: Version) -> Misread | None:
     del version
     if value in ("", "***") or value.upper() in ("AUTO", "ALL") or re.fullmatch(r"(?i)MAX:0*[1-9][0-9]*", value):
         return None
-    return Misread("allowed: AUTO, ALL and MAX:number. NCCL uses AUTO")
+    return Misread("NCCL uses AUTO (allowed: AUTO, ALL, MAX:number)")
 
 
 def thread_count(value: str, version: Version) -> Misread | None:
@@ -322,7 +322,7 @@ def thread_count(value: str, version: Version) -> Misread | None:
     number = c_integer(value)[0]
     if misread or number <= 0 or (number % 32 == 0 and 64 <= number <= 512):
         return misread
-    return Misread(f"allowed: 64, 128, 256 and 512. NCCL uses its {'minimum' if 0 < number < 64 else 'maximum'}")
+    return Misread(f"NCCL uses its {'minimum' if 0 < number < 64 else 'maximum'} (allowed: 64, 128, 256, 512)")
 
 
 def any_text(value: str, version: Version) -> Misread | None:

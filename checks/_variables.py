@@ -65,8 +65,8 @@ _SUBSYSTEMS = (
     "BOOTSTRAP", "REG", "PROFILE", "RAS", "DESTROY", "ALL",
 )
 # fmt: on
-_FAMILY = Words(("AF_INET", "AF_INET6"), "allowed: AF_INET and AF_INET6. NCCL ignores it", any_case=False)
-_NO_LOG = "allowed: VERSION, WARN, INFO and TRACE. Nothing is logged"
+_FAMILY = Words(("AF_INET", "AF_INET6"), "NCCL ignores it (allowed: AF_INET, AF_INET6)", any_case=False)
+_NO_LOG = "nothing is logged (allowed: VERSION, WARN, INFO, TRACE)"
 _NEVER_ENDS = "0 and 32 or more mean no timeout: one lost packet hangs the run forever"
 
 # Name after NCCL_, grammar, since: "System configuration" in the guide.
@@ -77,7 +77,7 @@ _SYSTEM: tuple[tuple[str, Grammar, Version], ...] = (
     ("SOCKET_RETRY_CNT", Number(1), (2, 24)),
     ("SOCKET_RETRY_SLEEP_MSEC", Number(1), (2, 24)),
     ("SOCKET_POLL_TIMEOUT_MSEC", Number(0), (2, 28)),
-    ("SOCKET_NTHREADS", Number(1, 16, "allowed: 1 to 16. NCCL uses 16 for more"), (2, 4, 8)),
+    ("SOCKET_NTHREADS", Number(1, 16, "the guide allows 1 to 16, and NCCL uses 16 for more"), (2, 4, 8)),
     ("NSOCKS_PERTHREAD", Number(1, 64), (2, 4, 8)),
     ("CROSS_NIC", THREE_WAY, (2, 5, 6)),
     ("IB_HCA", adapter_list, ()),

@@ -367,8 +367,8 @@ def gpus_spin_in_silence(run: Run) -> Answer:
     if len(gpus) < 2 or not spins or run.quiet_s < _SILENT_S:
         return Ok(f"last output {span(run.quiet_s)} ago, power at most {power:.0f} % of the limit")
     return Problem(
-        f"probable hang: all {len(gpus)} GPUs {_now(run, 'are', 'were')} 100 % busy at {power:.0f} % of their power "
-        f"limit, without output for {span(run.quiet_s)}",
+        f"all {len(gpus)} GPUs {_now(run, 'are', 'were')} 100 % busy at {power:.0f} % of their power limit, without "
+        f"output for {span(run.quiet_s)}: probably a hang",
         fix=Fix(commands=_dumps(run, gpus)),
         evidence={"quiet_s": run.quiet_s} | {f"gpu_{gpu.index}_power_percent": gpu.power_percent for gpu in known},
         subjects=_subjects(gpus),

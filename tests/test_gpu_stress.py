@@ -172,7 +172,7 @@ def test_one_gpu_fails_and_the_others_work(used: Used) -> None:
     assert [run.ended for run in runs(snapshot)] == ["done", "failed", "done"]
     assert [[peer.to for peer in run.peers] for run in runs(snapshot)] == [[2], [], [0]]
     assert said(snapshot) == {
-        "cuda_context_fails": "GPU 1: no context can be made, CUDA error 46 (CUDA_ERROR_DEVICE_UNAVAILABLE)"
+        "cuda_context_fails": "GPU 1: cannot create a CUDA context: CUDA error 46 (CUDA_ERROR_DEVICE_UNAVAILABLE)"
     }
 
 
@@ -202,7 +202,7 @@ def test_every_call_may_be_the_one_that_fails(plan: str, stage: str, code: int, 
 def test_memory_that_does_not_keep_what_is_written(used: Used) -> None:
     snapshot = used(2, "cuMemcpyDtoH_v2@GPU-1=corrupt")
     assert [run.memory_intact for run in runs(snapshot)] == [True, False]
-    assert said(snapshot)["gpu_memory_corrupts"] == "GPU 1: memory does not keep what is written"
+    assert said(snapshot)["gpu_memory_corrupts"] == "GPU 1: data written to memory reads back changed"
 
 
 def test_no_libcuda(tmp_path: Path) -> None:
@@ -351,7 +351,8 @@ def test_a_gpu_that_computes_nan(used: Used) -> None:
 
 
 def test_a_gpu_that_computes_other_bits_than_its_siblings(used: Used) -> None:
-    assert said(used(3, torch="wrong@GPU-2")) == {"gpu_results_differ": "GPU 2: other bits in fp32 than 2 equal GPUs"}
+    title = "GPU 2: different bits in fp32 than 2 GPUs of the same model"
+    assert said(used(3, torch="wrong@GPU-2")) == {"gpu_results_differ": title}
 
 
 def test_another_model_may_compute_other_bits(used: Used) -> None:
@@ -371,7 +372,7 @@ def test_a_gpu_that_computes_other_bits_each_time(used: Used) -> None:
 def test_a_copy_that_arrives_changed(used: Used) -> None:
     snapshot = used(3, "cuMemcpyPeer@0>2=corrupt")
     assert [peer for run in runs(snapshot) for peer in run.peers if not peer.intact] == [PeerCopy(2, True, False)]
-    assert said(snapshot) == {"peer_copy_fails": "from GPU 0 to GPU 2: what arrives is not what was sent"}
+    assert said(snapshot) == {"peer_copy_fails": "copy from GPU 0 to GPU 2: data arrives changed"}
 
 
 def test_a_copy_that_hangs(used: Used, impatient: None) -> None:
@@ -420,7 +421,7 @@ def test_a_gpu_somebody_uses_is_left_alone(used: Used) -> None:
     ]
     assert said(snapshot) == {}
     (outcome,) = engine.ask(CHECKS["cuda_does_not_start"], snapshot)
-    assert "GPU 1 left alone" in str(outcome.answer)
+    assert "GPU 1 not tested" in str(outcome.answer)
     assert [run.ended for run in runs(used(machine, even_if_busy=True))] == ["done"] * 3
 
 

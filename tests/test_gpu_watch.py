@@ -149,7 +149,7 @@ def test_an_idle_gpu_is_named_with_why_that_usually_is(going: Going) -> None:
 
 def test_all_ranks_on_the_first_gpu(going: Going) -> None:
     said = going.go(90, reading(99, 70, PIDS), IDLE, IDLE, IDLE)
-    assert said[0] == "after 1 min 4 ranks sit on GPU 0: rank 0, 1, 2 and 3"
+    assert said[0] == "after 1 min 4 ranks share GPU 0: ranks 0, 1, 2 and 3"
     assert "not training" not in " ".join(said)  # it follows from the first
 
 
@@ -214,7 +214,7 @@ def test_a_hang_is_full_load_at_little_power_in_silence(going: Going) -> None:
     spins = [replace(one, busy_percent=100, power_w=120.0) for one in training()]
     assert going.go(590, *spins, silent=True) == []
     said = going.go(120, *spins, silent=True)
-    assert said[0].endswith("printed for 10 min: a hang, it seems") and "py-spy dump --pid 4000" in said[1]
+    assert said[0].endswith("output for 10 min: probably a hang") and "py-spy dump --pid 4000" in said[1]
     assert going.go(1800, *spins, silent=True) == []
 
 

@@ -504,7 +504,7 @@ def test_segments_that_fill_a_small_shm(tmp_path: Path) -> None:
         assert found["status"] == "skip", found
         return
     assert found["status"] == "warn", found
-    assert found["title"].startswith("/dev/shm holds 10 MiB of 64 MiB that killed runs left")
+    assert found["title"].startswith("10 MiB of 64 MiB in /dev/shm left over from killed runs")
     assert "rm /dev/shm/nccl-d5rTd0" in found["fix"][0]["commands"]
 
 

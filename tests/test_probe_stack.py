@@ -331,7 +331,7 @@ def test_two_versions_recorded_in_one_folder(tmp_path: Path) -> None:
     install_torch(tmp_path, "2.9.1")
     (tmp_path / "torch-2.5.1-py3.11.egg-info").mkdir()
     found = asked(PACKAGES, {"PYTHONPATH": tmp_path})
-    fires("package_installed_over_another", found, "torch 2.5.1 and 2.9.1 in one folder")
+    fires("package_installed_over_another", found, "torch 2.5.1 and 2.9.1 in one directory")
 
 
 def test_a_checkout_without_metadata_is_a_copy(tmp_path: Path) -> None:
@@ -537,7 +537,7 @@ def test_a_preloaded_nccl_is_asked_itself(compiled: Compile, tmp_path: Path) -> 
     quiet("nccl_not_the_wheels", found)
     old = compiled(tmp_path / "old" / "libnccl.so.2", NCCL_C, "-DVERSION=22105")
     found = asked(PACKAGES, {"PYTHONPATH": site, "LD_PRELOAD": old})
-    fires("nccl_not_the_wheels", found, "NCCL 2.21.5 is preloaded over the wheel's 2.29.7")
+    fires("nccl_not_the_wheels", found, "LD_PRELOAD loads NCCL 2.21.5 instead of the wheel's 2.29.7")
     assert found["libraries"]["found"][0]["origin"] == "preload"
     quiet("preload_hooks_ranks", found)
 

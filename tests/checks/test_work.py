@@ -108,7 +108,7 @@ CASES = (
     skips("gpu_fell_idle", "no GPU was busy", run=of(idle_s=None)),
 
     warns("gpus_spin_in_silence",
-        "probable hang: all 4 GPUs are 100 % busy at 18 % of their power limit, without output for 12 min",
+        "all 4 GPUs are 100 % busy at 18 % of their power limit, without output for 12 min: probably a hang",
         "py-spy", run=replace(of(**SPINNING), going=True, quiet_s=720.0)),
     well("gpus_spin_in_silence", "last output 12 min ago, power at most 88 % of the limit",
          # a long silence at full power
