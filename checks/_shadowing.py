@@ -19,14 +19,14 @@ def problem(shadowed: Mapping[str, str], why: str, place: Place | None = None) -
     return Problem(
         f"{listed(names)} {'shadows the module' if len(names) == 1 else 'shadow the modules'} of the same name",
         why,
-        Fix("Rename it.", tuple(shell("mv {:path} {:path}", path, _other(path)) for path in paths)),
+        Fix("Rename it.", tuple(shell("mv {:path} {:path}", path, _renamed_path(path)) for path in paths)),
         dict(shadowed),
         () if place else tuple(shadowed),
         place=place,
     )
 
 
-def _other(path: str) -> str:
+def _renamed_path(path: str) -> str:
     """Return a path that no library uses: `my_torch.py`."""
     folder, slash, name = path.rpartition("/")
     module, dot, suffix = name.partition(".")

@@ -65,13 +65,13 @@ def satisfies(installed: str | None, specifier: str) -> bool | None:
         return None
     if not have.final:
         have = Version(have.epoch, have.release, (_FINAL, 0), have.post, _NO_DEV)
-    answers = [_meets(have, installed or "", part.strip()) for part in specifier.split(",") if part.strip()]
+    answers = [_satisfies_part(have, installed or "", part.strip()) for part in specifier.split(",") if part.strip()]
     if None in answers:
         return None
     return all(answers)
 
 
-def _meets(have: Version, installed: str, part: str) -> bool | None:
+def _satisfies_part(have: Version, installed: str, part: str) -> bool | None:
     found = re.fullmatch(r"(===|==|!=|<=|>=|~=|<|>)\s*(\S+)", part)
     if found is None:
         return None
@@ -83,7 +83,7 @@ def _meets(have: Version, installed: str, part: str) -> bool | None:
         if want is None or operator not in ("==", "!="):
             return None
         digits = [int(part) for part in text[:-2].split(".") if part.isdecimal()]
-        return (_padded(have.release, len(digits)) == tuple(digits)) == (operator == "==")
+        return (_pad(have.release, len(digits)) == tuple(digits)) == (operator == "==")
     want = version(text)
     if want is None:
         return None
@@ -91,7 +91,7 @@ def _meets(have: Version, installed: str, part: str) -> bool | None:
         want = Version(want.epoch, want.release, (_FINAL, 0), want.post, _NO_DEV)
     if operator == "~=":
         digits = [int(part) for part in re.match(r"[\d.]*\d", text).group().split(".")]  # type: ignore[union-attr]
-        return have >= want and _padded(have.release, len(digits) - 1) == tuple(digits[:-1])
+        return have >= want and _pad(have.release, len(digits) - 1) == tuple(digits[:-1])
     return {
         "==": have == want,
         "!=": have != want,
@@ -102,7 +102,7 @@ def _meets(have: Version, installed: str, part: str) -> bool | None:
     }[operator]
 
 
-def _padded(release: tuple[int, ...], length: int) -> tuple[int, ...]:
+def _pad(release: tuple[int, ...], length: int) -> tuple[int, ...]:
     return (release + (0,) * length)[:length]
 
 

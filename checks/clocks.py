@@ -35,7 +35,7 @@ def gpu_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
     Fix: check fans, airflow and inlet temperature.
     """
     known = [gpu for gpu in gpus if gpu.clock_event_reasons is not None]
-    bad = [gpu for gpu in gpus if (gpu.clock_event_reasons or 0) & (_SW_THERMAL | _HW_THERMAL) or _at_its_limit(gpu)]
+    bad = [gpu for gpu in gpus if (gpu.clock_event_reasons or 0) & (_SW_THERMAL | _HW_THERMAL) or _is_at_limit(gpu)]
     if bad:
         hot = "" if bad[0].temperature_c is None else f" ({bad[0].temperature_c} C)"
         slowed = any((gpu.clock_event_reasons or 0) & (_SW_THERMAL | _HW_THERMAL) for gpu in bad)
@@ -74,7 +74,7 @@ def gpu_power_braked(gpus: tuple[Gpu, ...]) -> Answer:
     return Ok(f"no power brake on {len(known)} of {len(gpus)} GPUs") if known else Skip("not reported by any GPU here")
 
 
-def _at_its_limit(gpu: Gpu) -> bool:
+def _is_at_limit(gpu: Gpu) -> bool:
     """Return whether the temperature has reached the slowdown threshold or exceeds the maximum operating value."""
     if gpu.temperature_margin_c is not None and gpu.temperature_margin_c <= 0:
         return True
@@ -141,7 +141,7 @@ def gpu_slowed_by_hardware(gpus: tuple[Gpu, ...]) -> Answer:
     )
 
 
-def _share(gpu: Gpu) -> float:
+def _power_share(gpu: Gpu) -> float:
     """Return the power limit as a share of the board's default."""
     return (gpu.power_limit_w or 0) / (gpu.power_limit_default_w or 1)
 
@@ -157,7 +157,7 @@ def _restore_power(gpus: Iterable[Gpu]) -> Fix:
     )
 
 
-def _limited(gpus: tuple[Gpu, ...]) -> list[Gpu]:
+def _with_power_limit(gpus: tuple[Gpu, ...]) -> list[Gpu]:
     return [gpu for gpu in gpus if gpu.power_limit_w and gpu.power_limit_default_w and not gpu.lost]
 
 
@@ -170,11 +170,11 @@ def gpu_power_limits_differ(gpus: tuple[Gpu, ...]) -> Answer:
 
     Fix: restore the default, or set the same limit on all GPUs.
     """
-    known = _limited(gpus)
+    known = _with_power_limit(gpus)
     best: dict[str | None, float] = {}
     for gpu in known:
-        best[gpu.name] = max(best.get(gpu.name, 0.0), min(_share(gpu), 1.0))
-    bad = [gpu for gpu in known if _share(gpu) < _CAPPED * best[gpu.name]]
+        best[gpu.name] = max(best.get(gpu.name, 0.0), min(_power_share(gpu), 1.0))
+    bad = [gpu for gpu in known if _power_share(gpu) < _CAPPED * best[gpu.name]]
     if bad:
         gpu = bad[0]
         return Problem(
@@ -198,10 +198,10 @@ def gpu_power_capped(gpus: tuple[Gpu, ...]) -> Answer:
 
     Fix: nothing, if the cap is intended.
     """
-    known = _limited(gpus)
+    known = _with_power_limit(gpus)
     highest: dict[str | None, float] = {}
     for gpu in known:
-        highest[gpu.name] = max(highest.get(gpu.name, 0.0), _share(gpu))
+        highest[gpu.name] = max(highest.get(gpu.name, 0.0), _power_share(gpu))
     bad = [gpu for gpu in known if highest[gpu.name] < _CAPPED]
     if bad:
         gpu = bad[0]

@@ -35,7 +35,7 @@ def container_lost_gpus(container: Container, driver: Driver) -> Answer:
     Fix: restart the container.
     More: CDI or the cgroupfs driver prevents this.
     """
-    numbered = _numbered(driver)
+    numbered = _gpu_nodes(driver)
     if not numbered:
         return Skip("no /dev/nvidiaN in this container")
     if driver.nvml_error is None:
@@ -49,7 +49,7 @@ def container_lost_gpus(container: Container, driver: Driver) -> Answer:
     )
 
 
-def _numbered(driver: Driver) -> list[str]:
+def _gpu_nodes(driver: Driver) -> list[str]:
     """Return the device nodes of individual GPUs."""
     return [node for node in driver.device_nodes if node.removeprefix("/dev/nvidia").isdecimal()]
 
@@ -65,7 +65,7 @@ def container_given_no_gpus(container: Container, driver: Driver, env: Mapping[s
     """
     if plan.expect_gpus == 0:
         return Skip("no GPUs expected (--expect-gpus 0)")
-    numbered = _numbered(driver)
+    numbered = _gpu_nodes(driver)
     if numbered or "/dev/dxg" in driver.device_nodes:
         return Ok(f"device nodes {listed(numbered or ['/dev/dxg'])}")
     if driver.module_version is None:
@@ -74,7 +74,7 @@ def container_given_no_gpus(container: Container, driver: Driver, env: Mapping[s
     setting = "" if requested is None else f" (NVIDIA_VISIBLE_DEVICES={requested or 'empty'})"
     return Problem(
         f"the host runs NVIDIA driver {driver.module_version}, but this container has no GPU{setting}",
-        fix=_with_gpus(container),
+        fix=_start_with_gpus(container),
         evidence={
             "module_version": driver.module_version,
             "NVIDIA_VISIBLE_DEVICES": requested,
@@ -83,7 +83,7 @@ def container_given_no_gpus(container: Container, driver: Driver, env: Mapping[s
     )
 
 
-def _with_gpus(container: Container) -> tuple[Fix, ...]:
+def _start_with_gpus(container: Container) -> tuple[Fix, ...]:
     """Return the fixes that start a container of this kind with GPUs."""
     toolkit = Fix(
         'If that fails with "could not select device driver", set up the container toolkit on the host.',

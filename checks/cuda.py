@@ -54,7 +54,7 @@ def _label(runs: Sequence[GpuRun]) -> str:
     return gpu_list(run.index for run in runs) if all(run.uuid for run in runs) else "the first GPU"
 
 
-def _tried(runs: tuple[GpuRun, ...]) -> Skip | list[GpuRun]:
+def _tested_runs(runs: tuple[GpuRun, ...]) -> Skip | list[GpuRun]:
     """Return the GPUs that were tested, or a Skip with the reason why none was."""
     used = [run for run in runs if run.ended != "skipped"]
     if used:
@@ -62,13 +62,13 @@ def _tried(runs: tuple[GpuRun, ...]) -> Skip | list[GpuRun]:
     return Skip(f"no GPU was tested: {runs[0].detail}" if runs else "there is no GPU to test")
 
 
-def _left_alone(runs: tuple[GpuRun, ...]) -> str:
+def _untested(runs: tuple[GpuRun, ...]) -> str:
     """Return an addition to an Ok that lists the GPUs not tested."""
     skipped = [run for run in runs if run.ended == "skipped"]
     return "".join(f"; GPU {run.index} not tested: {run.detail}" for run in skipped)
 
 
-def _reached(runs: Iterable[GpuRun], stage: str) -> list[GpuRun]:
+def _runs_reaching(runs: Iterable[GpuRun], stage: str) -> list[GpuRun]:
     return [run for run in runs if _STAGES.index(run.stage) >= _STAGES.index(stage)]
 
 
@@ -87,7 +87,7 @@ def _fixes(error: CudaError, runs: Sequence[GpuRun]) -> tuple[Fix, ...]:
 
 def _failures(runs: tuple[GpuRun, ...], stages: tuple[str, ...], passed: Callable[[list[GpuRun]], str]) -> Answer:
     """Return one problem for each error in these stages, with all GPUs that had it."""
-    used = _tried(runs)
+    used = _tested_runs(runs)
     if isinstance(used, Skip):
         return used
     alike: dict[tuple[int | None, str | None], list[GpuRun]] = {}
@@ -95,8 +95,8 @@ def _failures(runs: tuple[GpuRun, ...], stages: tuple[str, ...], passed: Callabl
         if run.ended == "failed" and run.stage in stages:
             alike.setdefault((run.code, run.detail), []).append(run)
     if not alike:
-        well = [run for run in _reached(used, stages[0]) if run.stage not in stages or run.ended == "done"]
-        return Ok(passed(well) + _left_alone(runs)) if well else Skip("no GPU got that far")
+        well = [run for run in _runs_reaching(used, stages[0]) if run.stage not in stages or run.ended == "done"]
+        return Ok(passed(well) + _untested(runs)) if well else Skip("no GPU got that far")
     return tuple(_failure(some) for some in alike.values())
 
 
@@ -199,10 +199,10 @@ def cuda_kernel_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
 
     Fix: depends on the error code. It is shown with the cause.
     """
-    used = _tried(gpu_runs)
+    used = _tested_runs(gpu_runs)
     if isinstance(used, Skip):
         return used
-    far = _reached(used, "torch")
+    far = _runs_reaching(used, "torch")
     without = [run for run in far if run.no_kernel]
     if far and len(without) == len(far):
         return Skip(f"no kernel was run: {without[0].no_kernel}")
@@ -227,12 +227,12 @@ def cuda_hangs(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     Fix: check what the driver logged (an Xid).
     More: Look for an Xid in the kernel log, then reset the GPU or reboot.
     """
-    used = _tried(gpu_runs)
+    used = _tested_runs(gpu_runs)
     if isinstance(used, Skip):
         return used
     hung = [run for run in used if run.ended == "hung"]
     if not hung:
-        return Ok(f"{counted(len(used), 'GPU')} completed every call{_left_alone(gpu_runs)}")
+        return Ok(f"{counted(len(used), 'GPU')} completed every call{_untested(gpu_runs)}")
     return Problem(
         f"{_label(hung)} {'hangs' if len(hung) == 1 else 'hang'}: {hung[0].detail}",
         fix=(
@@ -265,12 +265,12 @@ def cuda_process_dies(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     Fix: find out where it dies.
     More: Reinstall torch or the driver.
     """
-    used = _tried(gpu_runs)
+    used = _tested_runs(gpu_runs)
     if isinstance(used, Skip):
         return used
     dead = [run for run in used if run.ended == "died"]
     if not dead:
-        return Ok(f"{counted(len(used), 'process', 'processes')} exited normally{_left_alone(gpu_runs)}")
+        return Ok(f"{counted(len(used), 'process', 'processes')} exited normally{_untested(gpu_runs)}")
     in_torch = all(run.stage in ("torch", "kernel") for run in dead)
     return Problem(
         f"{_label(dead)}: the process was {dead[0].detail}",
@@ -299,7 +299,7 @@ def gpu_memory_corrupts(gpu_runs: tuple[GpuRun, ...]) -> Answer:
 
     Fix: do not train on it. Have the board examined.
     """
-    used = _tried(gpu_runs)
+    used = _tested_runs(gpu_runs)
     if isinstance(used, Skip):
         return used
     known = [run for run in used if run.memory_intact is not None]
@@ -307,8 +307,8 @@ def gpu_memory_corrupts(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     if not known:
         return Skip("no GPU got that far")
     if not bad:
-        return Ok(f"memory sample of {counted(len(known), 'GPU')} reads back correctly{_left_alone(gpu_runs)}")
-    return _faulty(
+        return Ok(f"memory sample of {counted(len(known), 'GPU')} reads back correctly{_untested(gpu_runs)}")
+    return _wrong_results(
         bad, f"{_label(bad)}: data written to memory reads back changed", "Two patterns were written and read back."
     )
 
@@ -326,17 +326,15 @@ def gpu_result_not_finite(gpu_runs: tuple[GpuRun, ...]) -> Answer:
 
     Fix: do not train on it. Have the board examined.
     """
-    used = _tried(gpu_runs)
+    used = _tested_runs(gpu_runs)
     if isinstance(used, Skip):
         return used
     computed = [run for run in used if run.results]
     bad = [run for run in computed if run.not_finite]
     if not bad:
-        return (
-            Ok(_kernels(computed) + f" is finite{_left_alone(gpu_runs)}") if computed else Skip("no GPU got that far")
-        )
+        return Ok(_kernels(computed) + f" is finite{_untested(gpu_runs)}") if computed else Skip("no GPU got that far")
     kinds = dict.fromkeys(kind for run in bad for kind in run.not_finite)
-    return _faulty(
+    return _wrong_results(
         bad, f"{_label(bad)}: NaN or infinity in {listed(kinds)}", "The inputs are small and the same on every GPU."
     )
 
@@ -354,7 +352,7 @@ def gpu_results_differ(gpu_runs: tuple[GpuRun, ...]) -> Answer:
 
     Fix: do not train on it. Have the board examined.
     """
-    used = _tried(gpu_runs)
+    used = _tested_runs(gpu_runs)
     if isinstance(used, Skip):
         return used
     computed = [run for run in used if run.results]
@@ -364,7 +362,7 @@ def gpu_results_differ(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     if unsteady:
         kinds = dict.fromkeys(kind for run in unsteady for kind in run.unsteady)
         title = f"{_label(unsteady)}: different result the second time in {listed(kinds)}"
-        return _faulty(unsteady, title, "The same computation on the same GPU returned different bits.")
+        return _wrong_results(unsteady, title, "The same computation on the same GPU returned different bits.")
     alike: dict[tuple[str, int | None, str], list[GpuRun]] = {}
     for run in computed:
         for kind in run.results if run.model else ():
@@ -374,17 +372,17 @@ def gpu_results_differ(gpu_runs: tuple[GpuRun, ...]) -> Answer:
         if others:
             odd = [run for run in group if run.results[kind] != usual]
             if number == len(odd):  # no majority: unknown which half is right
-                return _faulty(group, f"{_label(group)} return different results in {kind}", f"All are {model}.")
+                return _wrong_results(group, f"{_label(group)} return different results in {kind}", f"All are {model}.")
             title = f"{_label(odd)}: different bits in {kind} than {number} GPUs of the same model"
-            return _faulty(odd, title, f"All are {model}.")
+            return _wrong_results(odd, title, f"All are {model}.")
     compared = [group for group in alike.values() if len(group) > 1]
     if not compared:
-        return Ok(f"each GPU's results are repeatable; no two GPUs of one model{_left_alone(gpu_runs)}")
+        return Ok(f"each GPU's results are repeatable; no two GPUs of one model{_untested(gpu_runs)}")
     several = {run.index for group in compared for run in group}
-    return Ok(f"{counted(len(several), 'GPU')} of one model agree bit for bit{_left_alone(gpu_runs)}")
+    return Ok(f"{counted(len(several), 'GPU')} of one model agree bit for bit{_untested(gpu_runs)}")
 
 
-def _faulty(runs: Sequence[GpuRun], title: str, cause: str) -> Problem:
+def _wrong_results(runs: Sequence[GpuRun], title: str, cause: str) -> Problem:
     """Return the problem of GPUs with wrong results."""
     indices = ",".join(str(run.index) for run in runs)
     return Problem(
@@ -413,7 +411,7 @@ def peer_copy_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     Fix: turn off IOMMU translation (or set passthrough mode), and ACS on the PCIe switches between the GPUs.
     More: Until then, disable direct access.
     """
-    used = _tried(gpu_runs)
+    used = _tested_runs(gpu_runs)
     if isinstance(used, Skip):
         return used
     copies = [(run, peer) for run in used for peer in run.peers]
@@ -424,7 +422,7 @@ def peer_copy_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     if not bad:
         direct = sum(peer.access is True for _, peer in copies)
         return Ok(
-            f"{counted(len(copies), 'copy', 'copies')} arrived intact, {direct} of them direct{_left_alone(gpu_runs)}"
+            f"{counted(len(copies), 'copy', 'copies')} arrived intact, {direct} of them direct{_untested(gpu_runs)}"
         )
     run, peer = bad[0]
     what = peer.error or "data arrives changed"

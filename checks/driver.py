@@ -26,18 +26,18 @@ _STARTED_AGAIN_S = 1.0
 _SICK_S = 5.0
 
 
-def _wanted(plan: Plan) -> bool:
+def _gpus_expected(plan: Plan) -> bool:
     """Return whether the plan uses GPUs; with `--expect-gpus 0` the driver does not matter."""
     return plan.expect_gpus != 0
 
 
-def _absent(driver: Driver) -> str:
+def _absence_reason(driver: Driver) -> str:
     return f"NVML: {driver.nvml_error}" if driver.any_gpu else _NO_GPU
 
 
 def driver_answers(driver: Driver) -> Skip | None:
     """Skip a check that needs a working driver."""
-    return Skip(_absent(driver)) if driver.nvml_error is not None else None
+    return Skip(_absence_reason(driver)) if driver.nvml_error is not None else None
 
 
 @check(Severity.ERROR, source=_NVML, because_of=("nouveau_holds_gpus", "container_given_no_gpus"), condemns_node=True)
@@ -54,7 +54,7 @@ def nvml_library_missing(driver: Driver, container: Container, plan: Plan) -> An
         return Skip(_NO_GPU)
     if driver.nvml_error != "LIBRARY_NOT_FOUND":
         return Ok("libnvidia-ml.so.1 loads")
-    if not _wanted(plan):
+    if not _gpus_expected(plan):
         return Skip("no GPUs expected (--expect-gpus 0)")
     seen = (
         f"{counted(driver.pci_gpus, 'NVIDIA GPU')} on the PCI bus"
@@ -96,7 +96,7 @@ def driver_not_loaded(driver: Driver) -> Answer:
             fix=Fix(commands=("sudo modprobe nvidia", "sudo dmesg | grep -i nvidia"), who="admin"),
             evidence={"nvml": driver.nvml_error, "module_version": driver.module_version},
         )
-    return Ok(f"driver {driver.version} is loaded") if driver.nvml_error is None else Skip(_absent(driver))
+    return Ok(f"driver {driver.version} is loaded") if driver.nvml_error is None else Skip(_absence_reason(driver))
 
 
 @check(Severity.ERROR, source=_NVML, condemns_node=True)
@@ -118,7 +118,7 @@ def driver_library_mismatch(driver: Driver) -> Answer:
             evidence={"nvml": driver.nvml_error, "module_version": driver.module_version},
         )
     if driver.nvml_error is not None:
-        return Skip(_absent(driver))
+        return Skip(_absence_reason(driver))
     return Ok(f"library and module are both {driver.version}")
 
 
@@ -134,7 +134,7 @@ def driver_does_not_answer(driver: Driver) -> Answer:
     if driver.nvml_error is None:
         return Ok("NVML responds")
     if driver.nvml_error in _OWN_CHECK:
-        return Skip(_absent(driver))
+        return Skip(_absence_reason(driver))
     denied = driver.nvml_error == "NO_PERMISSION"
     return Problem(
         f"NVML: {driver.nvml_error}",
@@ -172,7 +172,7 @@ def gpus_on_bus_not_in_driver(driver: Driver, gpus: tuple[Gpu, ...], pci: Pci, c
         return Skip("the PCI bus cannot be read here")
     to_guests = f"; {len(given)} reserved for virtual machines" if given else ""
     # A device cgroup (Slurm's) hides forbidden GPUs from NVML, but the bus still shows them.
-    forbidden = [node for node in driver.nodes_denied or () if _is_numbered(node)]
+    forbidden = [node for node in driver.nodes_denied or () if _is_gpu_node(node)]
     may = [gpu for gpu in gpus if gpu.permitted]
     if 0 < len(forbidden) < number and number - len(forbidden) <= len(may):
         return Ok(f"{len(may)} of {number} GPUs on the PCI bus; {len(forbidden)} reserved for others{to_guests}")
@@ -247,7 +247,7 @@ def driver_slow_to_start(driver: Driver, gpus: tuple[Gpu, ...]) -> Answer:
     More: A reset or a reboot ends the wait.
     """
     if driver.nvml_error is not None or driver.init_s is None:
-        return Skip(_absent(driver) if driver.nvml_error else "the driver's start time was not measured")
+        return Skip(_absence_reason(driver) if driver.nvml_error else "the driver's start time was not measured")
     if driver.init_s < _SICK_S:
         return Ok(f"the driver responded in {driver.init_s:.2f} s")
     if not all(gpu.persistence_mode for gpu in gpus if gpu.permitted and not gpu.lost):
@@ -270,7 +270,7 @@ def driver_starts_with_each_program(driver: Driver, gpus: tuple[Gpu, ...], conta
     Fix: keep the driver loaded.
     """
     if driver.nvml_error is not None or driver.init_s is None:
-        return Skip(_absent(driver) if driver.nvml_error else "the driver's start time was not measured")
+        return Skip(_absence_reason(driver) if driver.nvml_error else "the driver's start time was not measured")
     if container.kind or container.wsl:
         return Skip("persistence mode belongs to the host and is not visible here")
     off = [gpu.index for gpu in gpus if gpu.persistence_mode is False]
@@ -298,7 +298,7 @@ def device_nodes_denied(driver: Driver) -> Answer:
         return Skip(_NO_GPU)
     if driver.nodes_denied is None or not driver.device_nodes:
         return Skip("the driver has no device file in /dev")
-    numbered = {node for node in driver.device_nodes if _is_numbered(node)}
+    numbered = {node for node in driver.device_nodes if _is_gpu_node(node)}
     denied = set(driver.nodes_denied)
     bad = sorted(denied - numbered) + (sorted(numbered) if numbered and numbered <= denied else [])
     if not bad:
@@ -333,7 +333,7 @@ def device_node_missing(driver: Driver, gpus: tuple[Gpu, ...]) -> Answer:
     Fix: create the file. In a container, start it with --gpus.
     """
     if driver.nvml_error is not None or "/dev/nvidiactl" not in driver.device_nodes:
-        return Skip(_absent(driver) if driver.nvml_error else "the driver has no device file in /dev")
+        return Skip(_absence_reason(driver) if driver.nvml_error else "the driver has no device file in /dev")
     nodes = {
         gpu.index: f"/dev/nvidia{gpu.minor}" for gpu in gpus if gpu.permitted and not gpu.lost and gpu.minor is not None
     }
@@ -373,8 +373,8 @@ def uvm_missing_in_container(driver: Driver, container: Container, host: Host) -
     if not container.kind:
         return Skip("not a container")
     if driver.nvml_error is not None:
-        return Skip(_absent(driver))
-    if not any(map(_is_numbered, driver.device_nodes)):
+        return Skip(_absence_reason(driver))
+    if not any(map(_is_gpu_node, driver.device_nodes)):
         return Skip("no /dev/nvidiaN in this container")
     if "tegra" in host.kernel:
         return Skip("CUDA on this chip does not need /dev/nvidia-uvm")
@@ -402,10 +402,10 @@ def uvm_cannot_be_loaded(driver: Driver, container: Container, host: Host) -> An
     if container.kind or container.wsl:
         return Skip("the host loads the modules")
     if driver.nvml_error is not None:
-        return Skip(_absent(driver))
+        return Skip(_absence_reason(driver))
     if driver.uvm_loaded is None or driver.modprobe is None:
         return Skip("the loaded modules cannot be read here")
-    if not any(map(_is_numbered, driver.device_nodes)):
+    if not any(map(_is_gpu_node, driver.device_nodes)):
         return Skip("no GPU device file in /dev")
     if "/dev/nvidia-uvm" in driver.device_nodes and driver.uvm_loaded:
         return Ok("nvidia-uvm is loaded")
@@ -509,5 +509,5 @@ def gpu_lost(gpus: tuple[Gpu, ...]) -> Answer:
     return Ok(f"{len(gpus)} of {len(gpus)} GPUs respond") if gpus else Skip("no GPU here")
 
 
-def _is_numbered(node: str) -> bool:
+def _is_gpu_node(node: str) -> bool:
     return node.removeprefix("/dev/nvidia").isdecimal()

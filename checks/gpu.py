@@ -133,14 +133,14 @@ def gpu_wants_recovery(gpus: tuple[Gpu, ...], plan: Plan) -> Answer:
     bad = [gpu for gpu in requesting if gpu.recovery_action != _RECOVER_IMEX or plan.nodes > 1]
     if bad:
         what = _RECOVERY.get(bad[0].recovery_action or 0, f"recovery action {bad[0].recovery_action}")
-        return gpu_problem(bad, f'the driver requests "{what}"', {"": "recovery_action"}, _recovery(what, bad))
+        return gpu_problem(bad, f'the driver requests "{what}"', {"": "recovery_action"}, _recovery_fix(what, bad))
     if not known:
         return Skip("this driver does not report it")
     imex = f"; recovery of the IMEX domain requested on {counted(len(requesting), 'GPU')}" if requesting else ""
     return Ok(f"no action requested on {len(known) - len(requesting)} of {len(gpus)} GPUs{imex}")
 
 
-def _recovery(what: str, gpus: list[Gpu]) -> Fix:
+def _recovery_fix(what: str, gpus: list[Gpu]) -> Fix:
     """Return the fix for the requested action; not every action is a reset of the GPU."""
     action = f"{what[0].upper()}{what[1:]}"
     actions = {gpu.recovery_action for gpu in gpus}
@@ -244,7 +244,7 @@ def gpu_exclusive_taken(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     return Ok(f"{len(exclusive)} of {len(known)} visible GPUs allow one process and are free")
 
 
-def _differ(now: bool | None, pending: bool | None) -> bool:
+def _differs(now: bool | None, pending: bool | None) -> bool:
     """Return whether a mode change is pending; an unknown mode does not count."""
     return None not in (now, pending) and now != pending
 
@@ -259,7 +259,9 @@ def gpu_mode_change_pending(gpus: tuple[Gpu, ...]) -> Answer:
     """
     known = [gpu for gpu in gpus if gpu.ecc_enabled is not None or gpu.mig_mode is not None]
     bad = [
-        gpu for gpu in known if _differ(gpu.ecc_enabled, gpu.ecc_pending) or _differ(gpu.mig_mode, gpu.mig_mode_pending)
+        gpu
+        for gpu in known
+        if _differs(gpu.ecc_enabled, gpu.ecc_pending) or _differs(gpu.mig_mode, gpu.mig_mode_pending)
     ]
     if bad:
         return gpu_problem(

@@ -135,8 +135,8 @@ def driver_module_of_wrong_flavour(kernel: Kernel, pci: Pci, gpus: tuple[Gpu, ..
     here = [device for device in pci.devices if device.kind == "gpu" and device.vendor == "10de"]
     if not here or any(gpu.pci is None for gpu in gpus):
         return Skip("cannot match the GPUs on the bus with the driver's")
-    shown = {_address(gpu.pci) for gpu in gpus}
-    stray = [device for device in here if _address(device.address) not in shown and _unfit(device, kernel)]
+    shown = {_normalized(gpu.pci) for gpu in gpus}
+    stray = [device for device in here if _normalized(device.address) not in shown and _is_unsupported(device, kernel)]
     if not stray:
         return Ok(f"the {kernel.driver_flavour} module supports {counted(len(here), 'GPU')}")
     other = "open" if kernel.driver_flavour == "proprietary" else "proprietary"
@@ -154,13 +154,13 @@ def driver_module_of_wrong_flavour(kernel: Kernel, pci: Pci, gpus: tuple[Gpu, ..
     )
 
 
-def _address(pci: str | None) -> str:
+def _normalized(pci: str | None) -> str:
     """Normalize a PCI address: NVML's "00000000:1A:00.0" and sysfs' "0000:1a:00.0" become equal."""
     domain, _, rest = (pci or "").lower().partition(":")
     return f"{domain.lstrip('0') or '0'}:{rest}"
 
 
-def _unfit(device: PciDevice, kernel: Kernel) -> bool:
+def _is_unsupported(device: PciDevice, kernel: Kernel) -> bool:
     """Return whether the loaded variant cannot drive this architecture; False if the device ID is not a number."""
     try:
         number = int(device.device, 16)
@@ -289,7 +289,7 @@ def port_among_outgoing_ones(kernel: Kernel, network: Network) -> Answer:
     low, high = kernel.port_range
     if not low <= network.port <= high:
         return Ok(f"port {network.port} is outside {low}-{high}")
-    if _within(network.port, kernel.reserved_ports or ""):
+    if _contains_port(network.port, kernel.reserved_ports or ""):
         return Ok(f"port {network.port} is reserved")
     reserved = ",".join(filter(None, (kernel.reserved_ports, str(network.port))))
     return Problem(
@@ -299,7 +299,7 @@ def port_among_outgoing_ones(kernel: Kernel, network: Network) -> Answer:
     )
 
 
-def _within(port: int, ports: str) -> bool:
+def _contains_port(port: int, ports: str) -> bool:
     """Return whether a list such as "8080,29500-29510" contains the port."""
     for part in ports.split(","):
         first, _, last = part.partition("-")

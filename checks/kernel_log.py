@@ -115,7 +115,7 @@ def pcie_bandwidth_limited(kernel_log: KernelLog, host: Host) -> Answer:
     narrow = [
         (event, match)
         for event in newest.values()
-        if (match := _LIMITED.search(event.text)) and _int(match[3]) < _int(match[7])
+        if (match := _LIMITED.search(event.text)) and _to_int(match[3]) < _to_int(match[7])
     ]
     if not narrow:
         return none_of("PCIe link with too few lanes", kernel_log)
@@ -178,7 +178,7 @@ def host_memory_faulty(kernel_log: KernelLog) -> Answer:
     )
 
 
-def _cards(events: Iterable[KernelEvent]) -> dict[str, list[KernelEvent]]:
+def _events_by_card(events: Iterable[KernelEvent]) -> dict[str, list[KernelEvent]]:
     found: dict[str, list[KernelEvent]] = {}
     for event in events:
         found.setdefault(event.pci or "an unknown address", []).append(event)
@@ -197,7 +197,7 @@ def nic_link_flapped(kernel_log: KernelLog, plan: Plan) -> Answer:
     """
     flapping = {
         card: events
-        for card, events in _cards(_recent_events(kernel_log, "nic", "Link ", "link ")).items()
+        for card, events in _events_by_card(_recent_events(kernel_log, "nic", "Link ", "link ")).items()
         if len(events) >= _FLAPS
     }
     if not flapping:
@@ -255,7 +255,7 @@ def nic_slot_power_low(kernel_log: KernelLog, plan: Plan) -> Answer:
         f"the slot of the network adapter at {newest.pci} advertises too little power",
         f"Kernel log: {newest.text}",
         Fix(commands=("ibstat",)),
-        {"log": newest.text, "cards": len(_cards(events))},
+        {"log": newest.text, "cards": len(_events_by_card(events))},
     )
 
 
@@ -311,5 +311,5 @@ def nfs_server_silent(kernel_log: KernelLog) -> Answer:
     )
 
 
-def _int(text: str) -> int:
+def _to_int(text: str) -> int:
     return int(text) if len(text) < 6 else 0

@@ -30,7 +30,7 @@ _LOCKED_BYTES = GIB
 _TASKS_PER_RANK = 128
 
 
-def _larger(container: Container) -> Fix:
+def _enlarge_shm(container: Container) -> Fix:
     """Return the fix that makes /dev/shm larger in this kind of container."""
     match container.kind:
         case "kubernetes":
@@ -45,7 +45,7 @@ def _larger(container: Container) -> Fix:
             return Fix("Start the container with a larger /dev/shm.", commands)
 
 
-def _ranks(visible: Visible, plan: Plan) -> int:
+def _rank_count(visible: Visible, plan: Plan) -> int:
     """Return the number of ranks on this machine: one per visible GPU, or else those of a CPU smoke test."""
     return usable_count(visible) or plan.cpu_ranks or 2
 
@@ -63,7 +63,7 @@ def shm_too_small(system: System, container: Container, visible: Visible, plan: 
     total, free = system.shm_total_bytes, system.shm_free_bytes
     if total is None or free is None:
         return Skip("/dev/shm cannot be read")
-    ranks = _ranks(visible, plan)
+    ranks = _rank_count(visible, plan)
     need = _SHM_PER_RANK_BYTES * max(ranks, 2)
     if free >= need:
         return Ok(f"/dev/shm has {gib(free)} free for {counted(ranks, 'rank')}")
@@ -83,7 +83,7 @@ def shm_too_small(system: System, container: Container, visible: Visible, plan: 
         )
     return Problem(
         f"/dev/shm is {gib(total)}, too small for {counted(ranks, 'rank')}",
-        fix=(_larger(container), stopgap),
+        fix=(_enlarge_shm(container), stopgap),
         evidence=evidence,
     )
 
@@ -105,7 +105,7 @@ def shm_tight_for_loaders(system: System, container: Container) -> Answer:
         return Ok(f"/dev/shm is {gib(total)}")
     return Problem(
         f"/dev/shm is {gib(total)}, 1 GiB or more recommended",
-        fix=_larger(container),
+        fix=_enlarge_shm(container),
         evidence={"path": "/dev/shm", "total_bytes": total},
     )
 
@@ -188,11 +188,11 @@ def locked_memory_limited(
     if limit is None:
         return Ok("ulimit -l is unlimited")
     if "ipc_lock" in (container.capabilities or ()):
-        return Ok(f"ulimit -l is {_small(limit)}, but CAP_IPC_LOCK overrides it")
+        return Ok(f"ulimit -l is {_format_limit(limit)}, but CAP_IPC_LOCK overrides it")
     if limit >= _LOCKED_BYTES:
-        return Ok(f"ulimit -l is {_small(limit)} (the NCCL guide recommends no limit)")
+        return Ok(f"ulimit -l is {_format_limit(limit)} (the NCCL guide recommends no limit)")
     return Problem(
-        f"ulimit -l is {_small(limit)}, RDMA over {listed(ports)} needs more",
+        f"ulimit -l is {_format_limit(limit)}, RDMA over {listed(ports)} needs more",
         fix=raise_locked_memory(system.hard_locked_memory_bytes, container, slurm),
         evidence={
             "soft_limit_bytes": limit,
@@ -202,7 +202,7 @@ def locked_memory_limited(
     )
 
 
-def _small(size: int) -> str:
+def _format_limit(size: int) -> str:
     """Format a limit, in KiB if it is below 1 MiB, as limits often are."""
     return f"{size // 1024} KiB" if size < MIB else gib(size)
 
@@ -218,7 +218,7 @@ def processes_limit_low(system: System, host: Host, container: Container, visibl
 
     Fix: raise TasksMax of the service or session.
     """
-    ranks = _ranks(visible, plan)
+    ranks = _rank_count(visible, plan)
     need = ranks * _TASKS_PER_RANK
     rooms: dict[str, int] = {}
     if system.tasks_max is not None and system.tasks_used is not None:

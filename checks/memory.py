@@ -198,7 +198,7 @@ def gpu_busy_without_process(gpus: tuple[Gpu, ...], visible: Visible, driver: Dr
                 *([Fix("Use the other GPUs.", use_only(free, gpus))] if free else []),
                 Fix(
                     "Find out which process has the device open.",
-                    tuple(shell("sudo fuser -v {:path}", _node(gpu)) for gpu in bad),
+                    tuple(shell("sudo fuser -v {:path}", _device_node(gpu)) for gpu in bad),
                     "admin",
                 ),
             ),
@@ -208,7 +208,7 @@ def gpu_busy_without_process(gpus: tuple[Gpu, ...], visible: Visible, driver: Dr
     return Ok(f"no hidden process on {len(known)} of {len(visible.gpus)} visible GPUs")
 
 
-def _node(gpu: Gpu) -> str:
+def _device_node(gpu: Gpu) -> str:
     return f"/dev/nvidia{gpu.index if gpu.minor is None else gpu.minor}"
 
 

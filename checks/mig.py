@@ -19,7 +19,7 @@ _MIG = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/mig-device-names
 _LISTS_ALL = (570,)
 
 
-def _shows_one(driver: Driver) -> bool:
+def _shows_one_instance(driver: Driver) -> bool:
     return bool(driver.version) and numbers(driver.version) < _LISTS_ALL
 
 
@@ -31,7 +31,7 @@ def _switch_mig_off(gpus: list[Gpu]) -> Fix:
     )
 
 
-def _mig_known(gpus: tuple[Gpu, ...], visible: Visible) -> list[Gpu]:
+def _gpus_with_mig_mode(gpus: tuple[Gpu, ...], visible: Visible) -> list[Gpu]:
     return [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.mig_mode is not None]
 
 
@@ -45,14 +45,14 @@ def gpu_split_by_mig(gpus: tuple[Gpu, ...], visible: Visible, driver: Driver) ->
     Fix: use the whole GPUs.
     More: Hide the split GPU, or disable MIG on it.
     """
-    known = _mig_known(gpus, visible)
+    known = _gpus_with_mig_mode(gpus, visible)
     bad = [gpu for gpu in known if gpu.mig_mode]
     whole = [index for index in visible.gpus if index not in {gpu.index for gpu in bad}]
     if bad and whole:
         return Problem(
             f"{gpu_list(g.index for g in bad)} split by MIG",
             "CUDA shows a process one MIG instance and no whole GPU."
-            if _shows_one(driver)
+            if _shows_one_instance(driver)
             else "CUDA lists the instances alongside whole GPUs. A rank on an instance has a fraction of a GPU.",
             (Fix(commands=use_only(whole, gpus)), _switch_mig_off(bad)),
             {f"gpu_{gpu.index}_instances": len(gpu.mig_uuids) for gpu in bad},
@@ -75,14 +75,14 @@ def gpus_all_split_by_mig(gpus: tuple[Gpu, ...], visible: Visible, driver: Drive
     Fix: select one instance.
     More: Train with one process on that instance. For several ranks, disable MIG.
     """
-    known = _mig_known(gpus, visible)
+    known = _gpus_with_mig_mode(gpus, visible)
     bad = [gpu for gpu in known if gpu.mig_mode and gpu.mig_uuids]
     if bad and len(bad) == len(visible.gpus):
         number = sum(len(gpu.mig_uuids) for gpu in bad)
         return Problem(
             f"{gpu_list(g.index for g in bad)} split by MIG into {counted(number, 'instance')}",
             "CUDA shows a process the first instance, unless CUDA_VISIBLE_DEVICES selects another."
-            if _shows_one(driver)
+            if _shows_one_instance(driver)
             else "NCCL cannot connect two instances of one GPU. Use each for a separate training run.",
             (Fix(commands=(shell("export CUDA_VISIBLE_DEVICES={:id}", bad[0].mig_uuids[0]),)), _switch_mig_off(bad)),
             {f"gpu_{gpu.index}_instances": len(gpu.mig_uuids) for gpu in bad},
@@ -104,7 +104,7 @@ def mig_without_instance(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     Fix: create an instance.
     More: Or disable MIG.
     """
-    on = [gpu for gpu in _mig_known(gpus, visible) if gpu.mig_mode]
+    on = [gpu for gpu in _gpus_with_mig_mode(gpus, visible) if gpu.mig_mode]
     known = [gpu for gpu in on if not any(query.startswith("mig_uuids") for query in gpu.trouble)]
     bad = [gpu for gpu in known if not gpu.mig_uuids]
     if bad:
@@ -136,7 +136,7 @@ def mig_with_several_ranks(gpus: tuple[Gpu, ...], visible: Visible, driver: Driv
     Fix: start one process.
     More: For several ranks, hide the split GPUs or disable MIG.
     """
-    split = [gpu for gpu in _mig_known(gpus, visible) if gpu.mig_mode and gpu.mig_uuids]
+    split = [gpu for gpu in _gpus_with_mig_mode(gpus, visible) if gpu.mig_mode and gpu.mig_uuids]
     if not split and not visible.mig:
         return Skip("no visible GPU is split by MIG")
     ranks = config.ranks_here
@@ -144,7 +144,7 @@ def mig_with_several_ranks(gpus: tuple[Gpu, ...], visible: Visible, driver: Driv
         return Skip("the ranks run on the CPU" if ranks else "unknown number of processes")
     if ranks < 2:
         return Ok("one process, one instance")
-    if not _shows_one(driver):
+    if not _shows_one_instance(driver):
         newer = f"driver {driver.version} lists several instances"
         return Skip(newer if driver.version else "the driver does not report its version")
     whole = [index for index in visible.gpus if index not in {gpu.index for gpu in split}]

@@ -175,7 +175,7 @@ def nccl_not_the_images(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) ->
     differ = {
         name: value
         for name, value in image.items()
-        if (have := numbers(used[name])) and have[: _precision(name)] != numbers(value)[: _precision(name)]
+        if (have := numbers(used[name])) and have[: _compared_parts(name)] != numbers(value)[: _compared_parts(name)]
     }
     if not differ:
         return Ok(", ".join(f"{name}={value}" for name, value in image.items()))
@@ -185,7 +185,7 @@ def nccl_not_the_images(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) ->
     )
 
 
-def _precision(variable: str) -> int:
+def _compared_parts(variable: str) -> int:
     """Return how many parts of the version to compare: major and minor for CUDA, three for NCCL."""
     return 2 if variable == "CUDA_VERSION" else 3
 
@@ -209,7 +209,7 @@ def nccl_version_known_bad(nccl: Nccl, gpus: tuple[Gpu, ...], visible: Visible, 
     shown = [gpu for gpu in gpus if gpu.index in visible.gpus]
     if len(shown) < 2 and plan.nodes < 2:
         return Skip("NCCL is not used with a single GPU")
-    hits = [row for row in NCCL_DEFECTS if satisfies(version, row.versions) and _concerns(row, shown, plan)]
+    hits = [row for row in NCCL_DEFECTS if satisfies(version, row.versions) and _affects(row, shown, plan)]
     if not hits:
         return Ok(f"no known bug of NCCL {version} affects this machine")
     fixed = max((row.fixed_in for row in hits), key=numbers)
@@ -232,7 +232,7 @@ def nccl_version_known_bad(nccl: Nccl, gpus: tuple[Gpu, ...], visible: Visible, 
     )
 
 
-def _concerns(row: NcclDefect, shown: list[Gpu], plan: Plan) -> bool:
+def _affects(row: NcclDefect, shown: list[Gpu], plan: Plan) -> bool:
     """Return whether a bug affects these visible GPUs and this plan."""
     if row.when == "sm_120":
         return any(gpu.compute_capability is not None and gpu.compute_capability[0] == 12 for gpu in shown)

@@ -26,7 +26,7 @@ _FSDP = "FSDP"
 
 @check(Severity.ERROR, source=_ACCELERATE)
 def accelerate_missing(packages: Mapping[str, str], python: Python) -> Answer:
-    """accelerate is not installed in the interpreter that would run the script.
+    """The accelerate package is not installed in the interpreter that would run the script.
 
     Why: mgpu starts runs through accelerate's launcher.
     More: Most scripts import accelerate too.
@@ -44,7 +44,7 @@ def accelerate_missing(packages: Mapping[str, str], python: Python) -> Answer:
 
 @check(Severity.WARNING, source=_ACCELERATE, because_of=("accelerate_missing",))
 def accelerate_too_old(packages: Mapping[str, str]) -> Answer:
-    """accelerate is older than mgpu supports.
+    """The installed accelerate is older than mgpu supports.
 
     Why: config keys and launcher options have changed since.
     More: Before 1.0 they differ from those that mgpu writes and checks.
@@ -77,7 +77,7 @@ def accelerate_of_another_python(python: Python, packages: Mapping[str, str]) ->
         return Skip("no accelerate command on PATH")
     if "accelerate" not in packages:
         return Skip("accelerate is not installed here")
-    if _same(python.accelerate_on_path, python):
+    if _is_same_interpreter(python.accelerate_on_path, python):
         return Ok("the accelerate on PATH is this interpreter's")
     return Problem(
         f"accelerate on PATH runs {python.accelerate_on_path}",
@@ -87,7 +87,7 @@ def accelerate_of_another_python(python: Python, packages: Mapping[str, str]) ->
     )
 
 
-def _same(other: str, python: Python) -> bool:
+def _is_same_interpreter(other: str, python: Python) -> bool:
     """Return whether both names are the same interpreter: python3.11 and python in one directory."""
     return other.rpartition("/")[0] == python.executable.rpartition("/")[0]
 
@@ -142,7 +142,7 @@ def accelerate_default_config_misfits(python: Python, visible: Visible) -> Answe
 
 @check(Severity.INFO, source=_ACCELERATE, because_of=("accelerate_missing",))
 def accelerate_command_missing(python: Python, packages: Mapping[str, str]) -> Answer:
-    """accelerate is installed, but no `accelerate` command is on PATH.
+    """The accelerate package is installed, but no `accelerate` command is on PATH.
 
     Why: `accelerate launch` in this shell fails with "command not found".
     More: The environment is not active, or its scripts are in ~/.local/bin. A job script with `accelerate launch` fails
@@ -175,7 +175,7 @@ def python_on_path_is_another(python: Python) -> Answer:
     found = {name: path for name, path in known.items() if path is not None}
     if not found:
         return Skip("neither python nor torchrun is on PATH, or they are wrappers")
-    other = {name: path for name, path in found.items() if not _same(path, python)}
+    other = {name: path for name, path in found.items() if not _is_same_interpreter(path, python)}
     if not other:
         return Ok(f"{listed(found)} on PATH {'is' if len(found) == 1 else 'are'} this interpreter's")
     evidence: Evidence = {"examined": python.executable, **other}
@@ -212,14 +212,14 @@ def environment_package_hidden(libraries: Libraries, python: Python) -> Answer:
         if (
             not first.startswith(inside)
             and own
-            and (_told_version(first) is None or _told_version(first) != _told_version(own))
+            and (_recorded_version(first) is None or _recorded_version(first) != _recorded_version(own))
         ):
             hidden[name] = (first, own)
     if not hidden:
         return Ok(f"{counted(len(libraries.twice), 'package')} in several places, none hides the environment's")
     user = python.user_site is not None and any(copy.startswith(python.user_site) for copy, _ in hidden.values())
-    used = [f"{name} {_told_version(copy) or '?'} from {_parent(copy)}" for name, (copy, _) in hidden.items()]
-    missed = [f"{name} {_told_version(own) or '?'}" for name, (_, own) in hidden.items()]
+    used = [f"{name} {_recorded_version(copy) or '?'} from {_parent(copy)}" for name, (copy, _) in hidden.items()]
+    missed = [f"{name} {_recorded_version(own) or '?'}" for name, (_, own) in hidden.items()]
     return Problem(
         "; ".join(used),
         f"It takes precedence over the environment's {listed(missed)}.",
@@ -242,7 +242,7 @@ def package_installed_over_another(libraries: Libraries) -> Answer:
     double: dict[str, list[str]] = {}
     for name, copies in libraries.twice.items():
         for folder in dict.fromkeys(_parent(copy) for copy in copies):
-            versions = {v for copy in copies if _parent(copy) == folder and (v := _told_version(copy)) is not None}
+            versions = {v for copy in copies if _parent(copy) == folder and (v := _recorded_version(copy)) is not None}
             if len(versions) > 1:
                 double[name] = sorted(versions, key=numbers)
     if not double:
@@ -264,7 +264,7 @@ def _parent(copy: str) -> str:
     return copy.rpartition("/")[0]
 
 
-def _told_version(copy: str) -> str | None:
+def _recorded_version(copy: str) -> str | None:
     """Return the version in a path: /x/site-packages/torch-2.9.1.dist-info -> 2.9.1; None without metadata."""
     found = re.search(r"/[^/-]+-([^/-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info$", copy)
     return found.group(1) if found else None
@@ -366,7 +366,7 @@ def versions_known_bad_together(packages: Mapping[str, str]) -> Answer:
 
     Fix: update the package that fixes it.
     """
-    return _known_bad(packages, [row for row in TOGETHER if row.when is None], "no known bad combination")
+    return _check_rules(packages, [row for row in TOGETHER if row.when is None], "no known bad combination")
 
 
 @check(Severity.WARNING, source=_METADATA)
@@ -379,10 +379,10 @@ def versions_known_bad_for_config(packages: Mapping[str, str], config: Config) -
     Fix: update the package.
     """
     rows = [row for row in TOGETHER if row.when and _uses(config, row.when)]
-    return _known_bad(packages, rows, "no known bad version")
+    return _check_rules(packages, rows, "no known bad version")
 
 
-def _known_bad(packages: Mapping[str, str], rows: list[Together], well: str) -> Answer:
+def _check_rules(packages: Mapping[str, str], rows: list[Together], well: str) -> Answer:
     hits = [row for row in rows if all(satisfies(packages.get(n), spec) for n, spec in row.packages.items())]
     if not hits:
         return Ok(f"{well} ({counted(len(rows), 'rule')} checked)")

@@ -37,7 +37,7 @@ _NCCL_TAKES_ON_AMD = 2
 _BUSY_PERCENT, _FAST_STATE = 50, 2
 
 
-def _over_pcie(links: tuple[Link, ...], visible: Visible) -> list[Link]:
+def _pcie_peer_links(links: tuple[Link, ...], visible: Visible) -> list[Link]:
     """Return the pairs of the run that can access each other's memory, but not over NVLink."""
     return [
         link
@@ -272,7 +272,7 @@ def iommu_translates_peer_traffic(
         return Skip("a virtual machine needs its host's IOMMU")
     if host.machine != "x86_64":
         return Skip("known only for x86 machines")
-    pairs = _over_pcie(links, visible)
+    pairs = _pcie_peer_links(links, visible)
     if not pairs:
         return Skip("no peer access over PCIe between visible GPUs")
     if kernel.iommu is None:
@@ -295,7 +295,7 @@ def iommu_translates_peer_traffic(
     )
 
 
-def _redirected(a: PciDevice, b: PciDevice) -> bool | None:
+def _is_redirected(a: PciDevice, b: PciDevice) -> bool | None:
     """Return whether the switch above both devices redirects their traffic upstream; False if they share none."""
     if path_between(a, b) not in _NCCL_TAKES:
         return False
@@ -322,13 +322,13 @@ def pcie_acs_redirects(
     if host.virtual:
         return Skip("virtual machines need ACS")
     place = {gpu.index: found for gpu in gpus if gpu.index in visible.gpus and (found := pci.at(gpu.pci))}
-    pairs = [(place[p.a], place[p.b]) for p in _over_pcie(links, visible) if p.a in place and p.b in place]
+    pairs = [(place[p.a], place[p.b]) for p in _pcie_peer_links(links, visible) if p.a in place and p.b in place]
     if plan.nodes > 1:
         pairs += [(gpu, nic) for gpu in place.values() for nic in pci.of("nic") if nic.names]
     pairs = [pair for pair in pairs if path_between(*pair) in _NCCL_TAKES]
     if not pairs:
         return Skip("no peer traffic below one PCIe switch in this run")
-    states = [_redirected(*pair) for pair in pairs]
+    states = [_is_redirected(*pair) for pair in pairs]
     bad = [pair for pair, state in zip(pairs, states, strict=True) if state]
     if bad:
         ports = sorted({port for pair in bad for device in pair if device.acs_redirect for port in device.path[2:]})

@@ -41,7 +41,7 @@ _LOCK_S = 600.0
 _LOCK_ON_SERVER_S = 3600.0
 
 
-def _computing(gpu: Gpu) -> list[GpuProcess]:
+def _compute_processes(gpu: Gpu) -> list[GpuProcess]:
     """Return the processes that compute on a GPU; a CUDA context alone is smaller."""
     processes = (process for process in gpu.processes or () if process.kind == "compute")
     return [process for process in processes if process.memory_bytes is None or process.memory_bytes >= _BUSY_BYTES]
@@ -60,7 +60,7 @@ def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     Fix: use the free GPUs, or wait.
     """
     known = [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.processes is not None]
-    held = {gpu.index: _computing(gpu) for gpu in known}
+    held = {gpu.index: _compute_processes(gpu) for gpu in known}
     busy = [gpu for gpu in known if held[gpu.index]]
     if busy:
         first = busy[0]
@@ -125,7 +125,7 @@ def gpu_memory_without_process(gpus: tuple[Gpu, ...], visible: Visible, containe
     )
 
 
-def _kind(leftovers: Leftovers, kind: str) -> list[LeftProcess]:
+def _processes_of_kind(leftovers: Leftovers, kind: str) -> list[LeftProcess]:
     return [process for process in leftovers.processes if process.kind == kind]
 
 
@@ -133,12 +133,12 @@ def _pids(processes: Iterable[LeftProcess]) -> str:
     return listed(process.pid for process in processes)
 
 
-def _ports(ranks: Iterable[LeftProcess]) -> str:
+def _port_note(ranks: Iterable[LeftProcess]) -> str:
     ports = sorted({rank.port for rank in ranks if rank.port})
     return f", port {listed(ports)}" if ports else ""
 
 
-def _oldest(processes: Iterable[LeftProcess]) -> str:
+def _age(processes: Iterable[LeftProcess]) -> str:
     ages = [process.age_s for process in processes if process.age_s is not None]
     return f", started {span(max(ages))} ago" if ages else ""
 
@@ -152,13 +152,13 @@ def rank_orphaned(leftovers: Leftovers) -> Answer:
 
     Fix: check what they are, then stop them.
     """
-    ranks = _kind(leftovers, "rank")
+    ranks = _processes_of_kind(leftovers, "rank")
     orphans = [rank for rank in ranks if rank.orphan]
     if not orphans:
         return Ok(f"{counted(len(ranks), 'rank')} of yours, none without a launcher")
     pids = [str(rank.pid) for rank in orphans]
     return Problem(
-        f"{counted(len(orphans), 'rank')} of an earlier run without a launcher{_oldest(orphans)}{_ports(orphans)}",
+        f"{counted(len(orphans), 'rank')} of an earlier run without a launcher{_age(orphans)}{_port_note(orphans)}",
         f"GPU memory and port stay in use until they exit (pid {_pids(orphans)}).",
         Fix(commands=(shell("ps -o pid,ppid,lstart,args -p {:numbers}", ",".join(pids)), shell("kill {:pid}", pids))),
         {f"pid_{rank.pid}": rank.name for rank in orphans},
@@ -176,11 +176,11 @@ def rank_of_another_run(leftovers: Leftovers) -> Answer:
     Fix: if it should have finished, stop its launcher.
     More: Otherwise, nothing.
     """
-    ranks = [rank for rank in _kind(leftovers, "rank") if not rank.orphan]
+    ranks = [rank for rank in _processes_of_kind(leftovers, "rank") if not rank.orphan]
     if not ranks:
         return Ok("no other run of yours here")
     return Problem(
-        f"{counted(len(ranks), 'rank')} of another run of yours on this machine{_oldest(ranks)}{_ports(ranks)}",
+        f"{counted(len(ranks), 'rank')} of another run of yours on this machine{_age(ranks)}{_port_note(ranks)}",
         f"They belong to a run that is still active (pid {_pids(ranks)}).",
         Fix(commands=(shell("ps -o pid,ppid,lstart,args -p {:pid}", ranks[0].pid),)),
         {f"pid_{rank.pid}": rank.name for rank in ranks},
@@ -198,7 +198,7 @@ def rank_zombie(leftovers: Leftovers) -> Answer:
 
     Fix: find the parent process, and stop it.
     """
-    dead = [p for p in _kind(leftovers, "zombie") if p.age_s is None or p.age_s >= _SETTLED_S]
+    dead = [p for p in _processes_of_kind(leftovers, "zombie") if p.age_s is None or p.age_s >= _SETTLED_S]
     if not dead:
         return Ok("no zombie processes of yours")
     return Problem(
@@ -218,7 +218,7 @@ def mps_running(leftovers: Leftovers) -> Answer:
 
     Fix: stop it, if no one needs it.
     """
-    mps = _kind(leftovers, "mps")
+    mps = _processes_of_kind(leftovers, "mps")
     if not mps:
         return Ok("MPS does not run here") if leftovers.sees_all_processes else Skip("not all processes are visible")
     mine = any(process.mine for process in mps)
@@ -243,9 +243,9 @@ def profiler_running(leftovers: Leftovers) -> Answer:
 
     Fix: wait until it has finished.
     """
-    profilers = _kind(leftovers, "profiler")
+    profilers = _processes_of_kind(leftovers, "profiler")
     if not profilers:
-        watch = ", ".join(sorted({process.name for process in _kind(leftovers, "dcgm")}))
+        watch = ", ".join(sorted({process.name for process in _processes_of_kind(leftovers, "dcgm")}))
         if leftovers.sees_all_processes:
             return Ok(f"no profiler here{f' (only {watch}, which is fine)' if watch else ''}")
         return Skip("not all processes are visible")
@@ -273,8 +273,8 @@ def shm_holds_leftovers(leftovers: Leftovers, system: System) -> Answer:
     files = [file for file in leftovers.files if file.kind == "shm"]
     dead = [file for file in files if file.owner_alive is False and file.age_s >= _SETTLED_S]
     unknown = [file for file in files if file.owner_alive is None]
-    size, total = _size(dead), system.shm_total_bytes
-    if _matters(size, total):
+    size, total = _total(dead), system.shm_total_bytes
+    if _is_significant(size, total):
         biggest = sorted(dead, key=lambda file: -file.size_bytes)
         of = f" of {gib(total)}" if total else ""
         return Problem(
@@ -288,18 +288,18 @@ def shm_holds_leftovers(leftovers: Leftovers, system: System) -> Answer:
             },
             subjects=tuple(file.path for file in biggest[:8]),
         )
-    if _matters(_size(unknown), total):
-        return Skip(f"{gib(_size(unknown))} of yours in /dev/shm, but the owning processes are not visible from here")
+    if _is_significant(_total(unknown), total):
+        return Skip(f"{gib(_total(unknown))} of yours in /dev/shm, but the owning processes are not visible from here")
     return Ok(
         f"{counted(len(dead), 'leftover file')} ({gib(size)}) in /dev/shm, {len(files) - len(dead)} in use or unknown"
     )
 
 
-def _size(files: Iterable[LeftFile]) -> int:
+def _total(files: Iterable[LeftFile]) -> int:
     return sum(file.size_bytes for file in files)
 
 
-def _matters(size: int, total: int | None) -> bool:
+def _is_significant(size: int, total: int | None) -> bool:
     return size >= _SHM_BYTES or (total is not None and 0 < total * _SHM_SHARE <= size)
 
 

@@ -88,7 +88,7 @@ def slurm_granted_other_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ..
             fix=keep,
             evidence={"granted": slurm.gpus_on_node, "visible": seen},
         )
-    chosen, granted = _numbered(visible.value), _numbered(slurm.job_gpus)
+    chosen, granted = _parse_indices(visible.value), _parse_indices(slurm.job_gpus)
     # If Slurm restricts access to the other GPUs, CUDA numbers the remaining ones from 0.
     open_to_all = sum(gpu.permitted for gpu in gpus) > slurm.gpus_on_node
     if open_to_all and chosen is not None and granted is not None and chosen != granted:
@@ -101,7 +101,7 @@ def slurm_granted_other_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ..
     return Ok(f"{counted(seen, 'GPU')} granted and visible")
 
 
-def _numbered(listing: str | None) -> set[int] | None:
+def _parse_indices(listing: str | None) -> set[int] | None:
     """Return the numbers in a list such as "0,2", or None if it contains anything else."""
     numbers = [whole(part) for part in (listing or "").split(",")]
     return {number for number in numbers if number is not None} if None not in numbers else None
@@ -184,7 +184,7 @@ def slurm_granted_no_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ...],
     source="https://github.com/stas00/ml-engineering/blob/master/orchestration/slurm/performance.md (srun)",
 )
 def slurm_cpus_not_passed_on(slurm: Slurm, system: System) -> Answer:
-    """srun did not apply the job's --cpus-per-task to this step.
+    """The step lacks the job's --cpus-per-task because srun did not apply it.
 
     Why: this srun does not inherit the option from sbatch.
     More: From Slurm 22.05 to 23.02 srun ignores sbatch's value unless it is repeated. SLURM_CPUS_PER_TASK still has the

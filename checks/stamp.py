@@ -66,24 +66,24 @@ def differences(stamp: Stamp) -> list[tuple[str, str, str]]:
         names.discard("nccl library")
     if "nccl library" in names and "nccl library" not in before:
         names.discard("nccl library")  # an older mgpu did not record it
-    unseen = _hidden(before, now) if "config" in names else []
+    unseen = _hidden_changes(before, now) if "config" in names else []
     names -= {"config"} if unseen else set()
-    gpus = _gpus(before.get("gpus"), now.get("gpus")) if "gpus" in names else []
+    gpus = _gpu_changes(before.get("gpus"), now.get("gpus")) if "gpus" in names else []
     hidden = "CUDA_VISIBLE_DEVICES" in names and _same_machine(before.get("gpus", ""), now.get("gpus", ""))
     found = [*([] if hidden else gpus), *unseen]
     for name in sorted(names - {"gpus"}):
-        old, new = _values(name, before.get(name), now.get(name))
+        old, new = _format_values(name, before.get(name), now.get(name))
         found.append((name.removeprefix("config."), old, new))
     return found
 
 
-def _hidden(before: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def _hidden_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """Return the settings with secret values, as the only possible cause of a changed config hash."""
     keys = [name.removeprefix("config.") for name, value in now.items() if "***" in value and before.get(name) == value]
     return [(" or ".join(keys), "***", "changed (hidden)")] if keys else []
 
 
-def _values(name: str, old: str | None, new: str | None) -> tuple[str, str]:
+def _format_values(name: str, old: str | None, new: str | None) -> tuple[str, str]:
     """Return the two values as shown to the user."""
     if name in _PATHS and old and new:
         had, has = old.split(":"), new.split(":")
@@ -100,16 +100,16 @@ def _values(name: str, old: str | None, new: str | None) -> tuple[str, str]:
     return old if old is not None else "not set", new if new is not None else "not set"
 
 
-def _gpus(old: str | None, new: str | None) -> list[tuple[str, str, str]]:
+def _gpu_changes(old: str | None, new: str | None) -> list[tuple[str, str, str]]:
     """Return the differences GPU by GPU in CUDA's order. GPUs that only moved are one change of order."""
     had, has = ([] if not text or text == "none" else text.split(", ") for text in (old, new))
     if set(had) == set(has):
-        return [("order of the GPUs", ", ".join(map(_short, had)), ", ".join(map(_short, has)))]
+        return [("order of the GPUs", ", ".join(map(_shorten, had)), ", ".join(map(_shorten, has)))]
     if len(had) == len(has):
         pairs = enumerate(zip(had, has, strict=True))
-        return [(f"GPU {place}", _short(was), _short(is_)) for place, (was, is_) in pairs if was != is_]
-    lost = [(f"GPU {place}", _short(uuid), "missing") for place, uuid in enumerate(had) if uuid not in has]
-    won = [(f"GPU {place}", "missing", _short(uuid)) for place, uuid in enumerate(has) if uuid not in had]
+        return [(f"GPU {place}", _shorten(was), _shorten(is_)) for place, (was, is_) in pairs if was != is_]
+    lost = [(f"GPU {place}", _shorten(uuid), "missing") for place, uuid in enumerate(had) if uuid not in has]
+    won = [(f"GPU {place}", "missing", _shorten(uuid)) for place, uuid in enumerate(has) if uuid not in had]
     return lost + won
 
 
@@ -119,5 +119,5 @@ def _same_machine(old: str, new: str) -> bool:
     return had <= has or has <= had
 
 
-def _short(uuid: str) -> str:
+def _shorten(uuid: str) -> str:
     return f"{uuid[:_UUID_SHOWN]}.." if uuid.startswith(("GPU-", "MIG-")) else uuid

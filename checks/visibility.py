@@ -17,12 +17,12 @@ FAMILY = Family(gpu_only=True, stops_start="on_gpus")
 _CUDA = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables"
 
 
-def _permitted(gpus: tuple[Gpu, ...]) -> list[int]:
+def _permitted_gpus(gpus: tuple[Gpu, ...]) -> list[int]:
     """Return the GPUs that this process may open: CUDA counts only those."""
     return [gpu.index for gpu in gpus if gpu.permitted]
 
 
-def _no_gpu_planned(plan: Plan) -> bool:
+def _is_cpu_planned(plan: Plan) -> bool:
     """Return whether the run is planned for the CPU, so hiding the GPUs is intended."""
     return plan.expect_gpus == 0 or plan.cpu_ranks is not None
 
@@ -77,14 +77,14 @@ def visible_devices_hide_all(visible: Visible, gpus: tuple[Gpu, ...], plan: Plan
     Fix: unset it, or list the GPUs.
     More: If the run is intended for the CPU, use `--expect-gpus 0`.
     """
-    permitted = _permitted(gpus)
+    permitted = _permitted_gpus(gpus)
     if not permitted:
         return Skip("no GPU accessible to this process" if gpus else "no GPU here")
     if visible.value is None:
         return Ok("CUDA_VISIBLE_DEVICES is not set: no GPU is hidden")
     if visible.gpus or visible.mig:
         return Ok(f"{counted(usable_count(visible), 'GPU')} visible with CUDA_VISIBLE_DEVICES={visible.value}")
-    if _no_gpu_planned(plan):
+    if _is_cpu_planned(plan):
         return Ok(f"CUDA_VISIBLE_DEVICES={visible.value!r} hides every GPU, as planned")
     number = len(permitted)
     return Problem(
@@ -109,7 +109,7 @@ def visible_devices_hide_some(visible: Visible, gpus: tuple[Gpu, ...], env: Mapp
         return Skip("CUDA_VISIBLE_DEVICES is not set: all GPUs are used")
     if visible.stopped_by is not None or not visible.gpus:
         return Skip("the list is invalid")
-    permitted = _permitted(gpus)
+    permitted = _permitted_gpus(gpus)
     hidden = [index for index in permitted if index not in visible.gpus]
     if hidden:
         exact = _numbers_are_nvml(visible, gpus, env)
@@ -164,13 +164,13 @@ def torch_numbers_gpus_otherwise(torch_runtime: TorchRuntime, visible: Visible, 
     by_index = {gpu.index: gpu.uuid for gpu in gpus}
     expected = [by_index.get(index) for index in visible.gpus]
     seen = [device.uuid for device in torch_runtime.devices]
-    if None in expected or None in seen or sorted(map(_bare, expected)) != sorted(map(_bare, seen)):
+    if None in expected or None in seen or sorted(map(_bare_uuid, expected)) != sorted(map(_bare_uuid, seen)):
         return Skip("PyTorch and NVML do not show the same GPUs")
-    if [_bare(uuid) for uuid in expected] == [_bare(uuid) for uuid in seen]:
+    if [_bare_uuid(uuid) for uuid in expected] == [_bare_uuid(uuid) for uuid in seen]:
         return Ok(f"{counted(len(seen), 'GPU')}, in the same order for both")
-    places = [_bare(uuid) for uuid in seen]
-    first = next(place for place, uuid in enumerate(expected) if _bare(uuid) != places[place])
-    really = next(index for index in visible.gpus if _bare(by_index[index]) == places[first])
+    places = [_bare_uuid(uuid) for uuid in seen]
+    first = next(place for place, uuid in enumerate(expected) if _bare_uuid(uuid) != places[place])
+    really = next(index for index in visible.gpus if _bare_uuid(by_index[index]) == places[first])
     return Problem(
         f"cuda:{first} is GPU {really} in nvidia-smi, not GPU {visible.gpus[first]}",
         fix=Fix(commands=("export CUDA_DEVICE_ORDER=PCI_BUS_ID",)),
@@ -179,7 +179,7 @@ def torch_numbers_gpus_otherwise(torch_runtime: TorchRuntime, visible: Visible, 
     )
 
 
-def _bare(uuid: str | None) -> str:
+def _bare_uuid(uuid: str | None) -> str:
     """Return a UUID in PyTorch's form, without NVML's prefix."""
     return (uuid or "").removeprefix("GPU-").lower()
 
@@ -200,7 +200,7 @@ def visible_devices_for_other_variable(
     More: The container runtime reads NVIDIA_VISIBLE_DEVICES instead.
     """
     value = (visible.value or "").strip().lower()
-    if value != "all" and _no_gpu_planned(plan):
+    if value != "all" and _is_cpu_planned(plan):
         return Ok("no GPU is planned")
     if value in ("all", "none", "void", "nodevfiles"):
         return Problem(
@@ -236,7 +236,7 @@ def visible_devices_of_other_vendor(env: Mapping[str, str], gpus: tuple[Gpu, ...
     usable = all(whole(part) is not None for part in value.split(","))
     return Problem(
         f"{', '.join(f'{name}={value}' for name, value in others.items())} has no effect on NVIDIA GPUs",
-        f"All {counted(len(_permitted(gpus)), 'GPU')} will be used.",
+        f"All {counted(len(_permitted_gpus(gpus)), 'GPU')} will be used.",
         Fix(
             commands=(shell("export CUDA_VISIBLE_DEVICES={}", value),)
             if usable
@@ -265,7 +265,7 @@ def visible_devices_replaced_by_config(visible: Visible, config: Config, gpus: t
         return Skip("gpu_ids selects no GPUs")
     if visible.value is None:
         return Ok(f"only gpu_ids selects GPUs: {ids}")
-    permitted, wanted = _permitted(gpus), [whole(entry) for entry in ids.split(",")]
+    permitted, wanted = _permitted_gpus(gpus), [whole(entry) for entry in ids.split(",")]
     if any(number is None or number >= len(permitted) for number in wanted):
         return Skip("gpu_ids is invalid: see config_gpu_ids_invalid")
     chosen = [permitted[number] for number in wanted if number is not None]

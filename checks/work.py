@@ -40,7 +40,7 @@ _BELOW_USUAL = 0.7
 _SILENT_S = 600.0  # mgpu: NCCL's own timeout (c10d's kProcessGroupNCCLDefaultTimeout)
 
 
-def _absent(gpu: GpuWork) -> bool | None:
+def _is_free(gpu: GpuWork) -> bool | None:
     """Return whether a GPU shows no sign of the run, or None if NVML does not report enough."""
     if gpu.processes is not None:
         return not gpu.processes
@@ -168,7 +168,7 @@ def gpu_idle_in_run(run: Run) -> Answer:
     device_map="auto" and CUDA_VISIBLE_DEVICES.
     """
     gpus = list(run.gpus or ())
-    unused = {gpu.index: _absent(gpu) for gpu in gpus}
+    unused = {gpu.index: _is_free(gpu) for gpu in gpus}
     if not gpus or all(absent is None for absent in unused.values()):
         return Skip("no data on GPU activity")
     absent = [gpu for gpu in gpus if unused[gpu.index]]
@@ -180,8 +180,8 @@ def gpu_idle_in_run(run: Run) -> Answer:
         return Problem(
             f"{len(absent)} of {counted(len(gpus), 'GPU')} {'is' if len(absent) == 1 else 'are'} not training: "
             f"{_gpu_names(absent)}",
-            f"The run {_now(run, 'has', 'had')} no process and no memory there, while it {_now(run, 'uses', 'used')} "
-            f"{gpu_list(gpu.index for gpu in at_work)}.",
+            f"The run {_tense(run, 'has', 'had')} no process and no memory there, while it "
+            f"{_tense(run, 'uses', 'used')} {gpu_list(gpu.index for gpu in at_work)}.",
             fix,
             evidence,
             _subjects(absent),
@@ -190,7 +190,7 @@ def gpu_idle_in_run(run: Run) -> Answer:
         if not run.going and run.exit_code:
             return Skip("it failed before any GPU was used")
         return Problem(
-            f"none of {counted(len(gpus), 'GPU')} {_now(run, 'is', 'was')} used: the program runs on the CPU",
+            f"none of {counted(len(gpus), 'GPU')} {_tense(run, 'is', 'was')} used: the program runs on the CPU",
             fix=(Fix("Check that torch in the script's Python sees the GPUs.", ("mgpu doctor",)), fix),
             evidence=evidence,
             subjects=_subjects(absent),
@@ -210,7 +210,7 @@ def gpu_starved(run: Run) -> Answer:
     Fix: in the DataLoader, set num_workers to about the CPUs per GPU, pin_memory and persistent_workers. Keep data on a
     local disk, log every 50 steps without .item() in between, or use a larger batch. torch.profiler shows the cause.
     """
-    gpus = [gpu for gpu in run.gpus or () if gpu.busy_percent is not None and _absent(gpu) is False and gpu.busy_share]
+    gpus = [gpu for gpu in run.gpus or () if gpu.busy_percent is not None and _is_free(gpu) is False and gpu.busy_share]
     if not gpus:
         return Skip("no data on GPU utilization")
     if max(gpu.samples for gpu in gpus) < _ENOUGH or (not run.going and run.seconds < _WHOLE_RUN_S):
@@ -219,7 +219,7 @@ def gpu_starved(run: Run) -> Answer:
     if mean > _LOW_PERCENT:
         return Ok(f"{mean:.0f} % busy on average")
     return Problem(
-        f"the GPUs {_now(run, 'are', 'were')} busy {mean:.0f} % of the time",
+        f"the GPUs {_tense(run, 'are', 'were')} busy {mean:.0f} % of the time",
         evidence={f"gpu_{gpu.index}_busy_percent": gpu.busy_percent for gpu in gpus},
         subjects=_subjects(gpus),
     )
@@ -268,18 +268,18 @@ def gpus_uneven(run: Run) -> Answer:
 
     Fix: distribute the work evenly: gather less, load with map_location="cpu", evaluate on all ranks.
     """
-    gpus = [gpu for gpu in run.gpus or () if _absent(gpu) is False]
+    gpus = [gpu for gpu in run.gpus or () if _is_free(gpu) is False]
     if len(gpus) < 2 or max(gpu.samples for gpu in gpus) < _ENOUGH:
         return Skip("fewer than two GPUs to compare, or the run was too short")
     for gpu in gpus:
-        if difference := _less_busy(gpu, gpus) or _fuller(gpu, gpus):
-            return _uneven(run, gpu, difference)
+        if difference := _describe_less_busy(gpu, gpus) or _describe_fuller(gpu, gpus):
+            return _uneven_problem(run, gpu, difference)
     if all(gpu.busy_percent is None and gpu.peak_bytes is None for gpu in gpus):
         return Skip("no data on GPU activity")
     return Ok(f"{counted(len(gpus), 'GPU')} evenly loaded")
 
 
-def _less_busy(gpu: GpuWork, gpus: list[GpuWork]) -> str:
+def _describe_less_busy(gpu: GpuWork, gpus: list[GpuWork]) -> str:
     """Describe how much less busy the GPU was than the others; empty if it was not."""
     others = [other.busy_percent for other in gpus if other is not gpu and other.busy_percent is not None]
     if gpu.busy_percent is None or not others:
@@ -289,7 +289,7 @@ def _less_busy(gpu: GpuWork, gpus: list[GpuWork]) -> str:
     return f"busy {gpu.busy_percent:.0f} % of the time, the others {usual:.0f} %" if slack else ""
 
 
-def _fuller(gpu: GpuWork, gpus: list[GpuWork]) -> str:
+def _describe_fuller(gpu: GpuWork, gpus: list[GpuWork]) -> str:
     """Describe how much more memory the GPU used than the others; empty if it did not."""
     others = [other.peak_bytes for other in gpus if other is not gpu and other.peak_bytes is not None]
     if gpu.peak_bytes is None or not gpu.total_bytes or not others:
@@ -299,9 +299,9 @@ def _fuller(gpu: GpuWork, gpus: list[GpuWork]) -> str:
     return f"{gib(gpu.peak_bytes)} of memory, the others {gib(usual)}" if more else ""
 
 
-def _uneven(run: Run, gpu: GpuWork, difference: str) -> Problem:
+def _uneven_problem(run: Run, gpu: GpuWork, difference: str) -> Problem:
     return Problem(
-        f"{_gpu_names([gpu])} {_now(run, 'differs', 'differed')} from the others: {difference}",
+        f"{_gpu_names([gpu])} {_tense(run, 'differs', 'differed')} from the others: {difference}",
         "All ranks wait for the slowest one in every step, and the fullest GPU limits the batch size.",
         Fix(
             'Check what only this rank does: gathering, loading a checkpoint without map_location="cpu", evaluating or '
@@ -335,11 +335,11 @@ def gpu_fell_idle(run: Run) -> Answer:
     who = f"all {len(idle)} GPUs" if whole and len(idle) > 1 else _gpu_names(idle)
     verb = ("has", "had") if len(idle) == 1 else ("have", "had")
     return Problem(
-        f"{who} {_now(run, *verb)} been idle for {span(least)}" + ("" if whole else " while the others are busy"),
+        f"{who} {_tense(run, *verb)} been idle for {span(least)}" + ("" if whole else " while the others are busy"),
         "All ranks do something other than training: a checkpoint, an evaluation on the CPU, or a hang."
         if whole
         else "The others may be busy only because they wait for it. NCCL times out after 10 min.",
-        Fix(commands=_dumps(run, idle)),
+        Fix(commands=_dump_commands(run, idle)),
         {f"gpu_{gpu.index}_idle_s": gpu.idle_s for gpu in idle},
         _subjects(idle),
     )
@@ -367,19 +367,19 @@ def gpus_spin_in_silence(run: Run) -> Answer:
     if len(gpus) < 2 or not spins or run.quiet_s < _SILENT_S:
         return Ok(f"last output {span(run.quiet_s)} ago, power at most {power:.0f} % of the limit")
     return Problem(
-        f"all {len(gpus)} GPUs {_now(run, 'are', 'were')} 100 % busy at {power:.0f} % of their power limit, without "
+        f"all {len(gpus)} GPUs {_tense(run, 'are', 'were')} 100 % busy at {power:.0f} % of their power limit, without "
         f"output for {span(run.quiet_s)}: probably a hang",
-        fix=Fix(commands=_dumps(run, gpus)),
+        fix=Fix(commands=_dump_commands(run, gpus)),
         evidence={"quiet_s": run.quiet_s} | {f"gpu_{gpu.index}_power_percent": gpu.power_percent for gpu in known},
         subjects=_subjects(gpus),
     )
 
 
-def _now(run: Run, going: str, ended: str) -> str:
+def _tense(run: Run, going: str, ended: str) -> str:
     return going if run.going else ended
 
 
-def _dumps(run: Run, gpus: list[GpuWork]) -> tuple[str, ...]:
+def _dump_commands(run: Run, gpus: list[GpuWork]) -> tuple[str, ...]:
     """Return py-spy commands for the ranks on these GPUs whose PIDs are known."""
     pids = [pid for gpu in gpus for pid in (gpu.processes or ())[:1]]
     indices = {gpu.rank for gpu in gpus if gpu.rank is not None}

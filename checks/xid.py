@@ -30,7 +30,7 @@ def _kind(event: KernelEvent) -> Kind | None:
     return row.kind if row else None
 
 
-def _since_load(log: KernelLog) -> list[KernelEvent]:
+def _xids_since_load(log: KernelLog) -> list[KernelEvent]:
     """Return the Xids since the driver was last loaded."""
     loads = [e.seconds_ago for e in log.events if e.kind == "driver" and "loading NVIDIA UNIX" in e.text]
     loaded = min((seconds for seconds in loads if seconds is not None), default=None)
@@ -41,23 +41,23 @@ def _since_load(log: KernelLog) -> list[KernelEvent]:
     ]
 
 
-def _standing(log: KernelLog, *kinds: Kind | None) -> list[KernelEvent]:
+def _current_events(log: KernelLog, *kinds: Kind | None) -> list[KernelEvent]:
     """Return the last day's Xids of these kinds after which the driver logged no recovery of the GPU."""
-    xids = _since_load(log)
+    xids = _xids_since_load(log)
     return [
         event
         for place, event in enumerate(xids)
         if recent(event)
         and _kind(event) in kinds
-        and not any(later.pci == event.pci and _recovered(later) for later in xids[place + 1 :])
+        and not any(later.pci == event.pci and _is_recovery(later) for later in xids[place + 1 :])
     ]
 
 
-def _recovered(event: KernelEvent) -> bool:
+def _is_recovery(event: KernelEvent) -> bool:
     return event.code == _RECOVERED and "to 0x0" in event.text
 
 
-def _where(event: KernelEvent) -> str:
+def _name(event: KernelEvent) -> str:
     if event.gpu is not None:
         return f"GPU {event.gpu} ({event.pci})"
     return f"the GPU at {event.pci}" if event.pci else "a GPU"
@@ -69,7 +69,7 @@ def _title(events: list[KernelEvent]) -> str:
     row = XIDS.get(event.code or 0)
     more = f" ({len(events)} log lines)" if len(events) > 1 else ""
     return (
-        f"{_where(event)}: Xid {event.code}, {row.meaning if row else 'not classified'}, {ago(event.seconds_ago)}{more}"
+        f"{_name(event)}: Xid {event.code}, {row.meaning if row else 'not classified'}, {ago(event.seconds_ago)}{more}"
     )
 
 
@@ -79,11 +79,11 @@ def _evidence(events: list[KernelEvent], log: KernelLog) -> Evidence:
     return {**found, **({"process": newest.process} if newest.process else {})}
 
 
-def _gpus(events: Iterable[KernelEvent]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_where(event) for event in events))
+def _gpu_names(events: Iterable[KernelEvent]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_name(event) for event in events))
 
 
-def _reset(events: Iterable[KernelEvent]) -> tuple[str, ...]:
+def _resets(events: Iterable[KernelEvent]) -> tuple[str, ...]:
     """Return the commands that reset these GPUs; nvidia-smi accepts PCI addresses."""
     addresses = dict.fromkeys(event.pci for event in events if event.pci)
     found = (address if "." in address else f"{address}.0" for address in addresses)
@@ -93,7 +93,7 @@ def _reset(events: Iterable[KernelEvent]) -> tuple[str, ...]:
 
 
 def _problem(events: list[KernelEvent], log: KernelLog, cause: str, *fixes: Fix) -> Problem:
-    return Problem(_title(events), cause, fixes, _evidence(events, log), _gpus(events))
+    return Problem(_title(events), cause, fixes, _evidence(events, log), _gpu_names(events))
 
 
 @check(
@@ -109,7 +109,7 @@ def xid_gpu_fell_off_bus(kernel_log: KernelLog) -> Answer:
 
     Fix: reboot the machine, as NVIDIA recommends. If it recurs, check power and seating, then contact the vendor.
     """
-    events = _standing(kernel_log, "bus")
+    events = _current_events(kernel_log, "bus")
     if not events:
         return none_of("Xid 79", kernel_log)
     return _problem(
@@ -134,14 +134,18 @@ def xid_memory_damaged(kernel_log: KernelLog) -> Answer:
 
     Fix: reset the GPU when nothing runs on it. If it recurs, return the board.
     """
-    events = _standing(kernel_log, "memory")
+    events = _current_events(kernel_log, "memory")
     if not events:
         return none_of("Xid for damaged memory", kernel_log)
     return _problem(
         events,
         kernel_log,
         "Only a reset takes the bad memory out of use. Until then, a rank that accesses it is killed.",
-        Fix("Stop the jobs on it, then reset it. If it recurs, contact the vendor.", _reset(events), who="admin"),
+        Fix(
+            "Stop the jobs on it, then reset it. If it recurs, contact the vendor.",
+            _resets(events),
+            who="admin",
+        ),
     )
 
 
@@ -158,14 +162,14 @@ def xid_memory_repaired(kernel_log: KernelLog) -> Answer:
 
     Fix: restart the program, and reset the GPU when it is idle.
     """
-    events = _standing(kernel_log, "repaired")
+    events = _current_events(kernel_log, "repaired")
     if not events:
         return none_of("Xid for repaired memory", kernel_log)
     return _problem(
         events,
         kernel_log,
         "The error was contained, or the row was marked for replacement, which takes effect at the next reset.",
-        Fix("Reset it when nothing runs on it.", _reset(events), who="admin"),
+        Fix("Reset it when nothing runs on it.", _resets(events), who="admin"),
     )
 
 
@@ -178,9 +182,9 @@ def xid_nvlink_failed(kernel_log: KernelLog) -> Answer:
 
     Fix: reset all GPUs of the board together. If the link fails again, a cable, a bridge or a board is faulty.
     """
-    events = _standing(kernel_log, "link")
+    events = _current_events(kernel_log, "link")
     if not events:
-        notes = sum(e.code in range(144, 151) and _kind(e) == "note" for e in _since_load(kernel_log))
+        notes = sum(e.code in range(144, 151) and _kind(e) == "note" for e in _xids_since_load(kernel_log))
         return none_of("Xid for a failed NVLink", kernel_log, f", {notes} nonfatal" if notes else "")
     return _problem(
         events,
@@ -201,14 +205,14 @@ def xid_firmware_crashed(kernel_log: KernelLog) -> Answer:
 
     Fix: reset the GPU, then update the driver.
     """
-    events = _standing(kernel_log, "firmware")
+    events = _current_events(kernel_log, "firmware")
     if not events:
         return none_of("Xid for the GSP firmware", kernel_log)
     return _problem(
         events,
         kernel_log,
         "Driver calls wait for the firmware. Ranks hang until a watchdog or heartbeat monitor stops them.",
-        Fix("Reset the GPU. If that hangs, reboot the machine.", _reset(events), who="admin"),
+        Fix("Reset the GPU. If that hangs, reboot the machine.", _resets(events), who="admin"),
         Fix("If it recurs, update the driver.", ("nvidia-smi --query-gpu=driver_version --format=csv",), who="admin"),
     )
 
@@ -221,14 +225,14 @@ def xid_gpu_wants_reset(kernel_log: KernelLog) -> Answer:
 
     Fix: reset the GPU.
     """
-    events = _standing(kernel_log, "reset")
+    events = _current_events(kernel_log, "reset")
     if not events:
         return none_of("Xid that requires a reset", kernel_log)
     return _problem(
         events,
         kernel_log,
         "NVIDIA's catalog recommends a reset of the GPU. The log does not show one.",
-        Fix("Reset it when nothing runs on it.", _reset(events), who="admin"),
+        Fix("Reset it when nothing runs on it.", _resets(events), who="admin"),
     )
 
 
@@ -240,7 +244,7 @@ def xid_board_faulty(kernel_log: KernelLog) -> Answer:
 
     Fix: check power cables and seating, then contact the vendor.
     """
-    events = _standing(kernel_log, "board")
+    events = _current_events(kernel_log, "board")
     if not events:
         return none_of("Xid for a board fault", kernel_log)
     action = XIDS[events[-1].code or 0].action
@@ -266,7 +270,7 @@ def xid_program_crashed(kernel_log: KernelLog) -> Answer:
 
     Fix: run the program with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer.
     """
-    events = _standing(kernel_log, "program")
+    events = _current_events(kernel_log, "program")
     if not events:
         return none_of("Xid for a crashed program", kernel_log)
     who = events[-1].process or "a program"
@@ -292,7 +296,7 @@ def xid_keeps_to_one_gpu(kernel_log: KernelLog, gpus: tuple[Gpu, ...]) -> Answer
     """
     if len(gpus) < 2:
         return Skip("no second GPU to compare with")
-    events = [e for e in _since_load(kernel_log) if _kind(e) == "program" and e.pci and e.process]
+    events = [e for e in _xids_since_load(kernel_log) if _kind(e) == "program" and e.pci and e.process]
     crashed: dict[str | None, set[str | None]] = {}
     for event in events:
         crashed.setdefault(event.pci, set()).add(event.process)
@@ -300,7 +304,7 @@ def xid_keeps_to_one_gpu(kernel_log: KernelLog, gpus: tuple[Gpu, ...]) -> Answer
     if worst is None or len(crashed[worst]) < _SUSPECT_CRASHES or len(crashed) > 1:
         return Ok(f"{counted(sum(map(len, crashed.values())), 'crashed program')} on {counted(len(crashed), 'GPU')}")
     mine = [event for event in events if event.pci == worst]
-    where = _where(mine[-1])
+    where = _name(mine[-1])
     return Problem(
         f"{len(crashed[worst])} programs crashed on {where}, none on another GPU",
         fix=Fix(commands=("export CUDA_VISIBLE_DEVICES=1,0",)),
@@ -317,7 +321,7 @@ def xid_not_classified(kernel_log: KernelLog) -> Answer:
 
     Fix: look it up.
     """
-    events = _standing(kernel_log, "other", None)
+    events = _current_events(kernel_log, "other", None)
     if not events:
         return none_of("unclassified Xid", kernel_log)
     return _problem(events, kernel_log, "NVIDIA's catalog may recommend an action.", Fix(f"Look it up: {CATALOG}"))
@@ -332,7 +336,7 @@ def xid_of_earlier_days(kernel_log: KernelLog) -> Answer:
     Fix: nothing now.
     """
     serious = {"memory", "link", "firmware", "reset", "bus", "board"}
-    now = {id(event) for event in _since_load(kernel_log) if recent(event)}
+    now = {id(event) for event in _xids_since_load(kernel_log) if recent(event)}
     events = [e for e in kernel_log.events if e.kind == "xid" and _kind(e) in serious and id(e) not in now]
     if not events:
         return Ok("no serious Xid of earlier days in the kernel log")
@@ -384,7 +388,7 @@ def gpu_start_failed(kernel_log: KernelLog) -> Answer:
     patterns = ("RmInitAdapter", "rm_init_adapter", "probe routine", "rejected", "Lockdown")
     events = [e for e in kernel_log.events if e.kind == "driver" and any(text in e.text for text in patterns)]
     loaded = [e for e in kernel_log.events if "loading NVIDIA UNIX" in e.text]
-    standing = [e for e in events if recent(e) and not any(_after(load, e) for load in loaded)]
+    standing = [e for e in events if recent(e) and not any(_is_loaded_after(load, e) for load in loaded)]
     if not standing:
         return none_of("failed GPU initialization", kernel_log)
     newest = standing[-1]
@@ -405,7 +409,7 @@ def gpu_start_failed(kernel_log: KernelLog) -> Answer:
     )
 
 
-def _after(load: KernelEvent, event: KernelEvent) -> bool:
+def _is_loaded_after(load: KernelEvent, event: KernelEvent) -> bool:
     """Return whether the driver was loaded well after the event. A load right after it is the same failed start."""
     if load.seconds_ago is None or event.seconds_ago is None:
         return False

@@ -98,7 +98,7 @@ FAILURES: dict[str, Failure] = {
         cause="GPU memory and port stay in use until they exit", fix="kill 4711"),
     "pid-namespace-hidden": by(
         "gpu_memory_used_from_outside", "test_probe_nvml.py::test_processes_that_a_container_does_not_show",
-        cause="Another container, the host, or a process in this container that NVML does not list", fix="Find out on the host"),
+        cause="or a process in this container that NVML does not list", fix="Find out on the host"),
     "xid-31-13-43-app": by(
         "xid_program_crashed", "test_probe_kernel_log.py::test_the_users_own_crash_is_told_and_no_fault",
         cause="CUDA error 700 or 719", fix="compute-sanitizer"),
@@ -666,7 +666,7 @@ def test_a_container_beside_a_driver_and_without_its_gpus(tmp_path: Path) -> Non
     files = {".dockerenv": "", "sys/module/nvidia/version": "580.65.06\n"}
     here = seen(described(tmp_path, files, tmp_path, "h100_sxm_x8"), "container", "driver")
     found = problem("container_given_no_gpus", **here, **NO_GPU)
-    says(found, "the host runs NVIDIA driver 580.65.06, but this container has no GPU", "started without GPUs", "--gpus all")
+    says(found, "580.65.06, but this container has no GPU", "started without GPUs", "--gpus all")
     assert "sudo nvidia-ctk runtime configure --runtime=docker" in offered(found)
 
 
@@ -712,7 +712,7 @@ def test_a_kernel_that_keeps_the_driver_out(library: Path, tmp_path: Path) -> No
     files |= {"proc/modules": "ib_core 1 0 - Live 0x0\n", boot: "\x06\0\0\0\x01"}
     here = seen(described(tmp_path / "secure", files, library, *unloaded), "driver", "kernel")
     found = problem("secure_boot_may_refuse_driver", **here, **NO_GPU)
-    says(found, "secure boot is on", "without an enrolled signature is refused", "mokutil --import")
+    says(found, "Secure Boot is on", "without an enrolled signature is refused", "mokutil --import")
 
 
 def test_a_logind_that_clears_shared_memory(tmp_path: Path) -> None:
