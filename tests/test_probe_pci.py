@@ -262,7 +262,7 @@ def test_the_topology_file_of_another_machine(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "topo.xml").write_text(TOPOLOGY)
     monkeypatch.setenv("NCCL_TOPO_FILE", str(tmp_path / "topo.xml"))
     found = problem("topology_file_misfit", **machine_facts(machine.pci(), env={"NCCL_TOPO_FILE": "x"}))
-    assert "does not describe 2 of 4 GPUs" in found.title
+    assert "lacks 2 of this machine's 4 GPUs" in found.title
     assert found.fixes[0].commands == ("unset NCCL_TOPO_FILE",)
 
 
@@ -351,7 +351,7 @@ def test_p2p_through_a_translating_iommu(tmp_path: Path) -> None:
 def test_acs_on_a_plx_switch(tmp_path: Path) -> None:
     known = machine_facts(sysfs.plx_box(tmp_path / "a", acs=sysfs.ACS_REDIRECTS).pci())
     found = problem("pcie_acs_redirects", **known)
-    assert "6 pairs" in found.title
+    assert "6 device pairs" in found.title
     assert "0000:3b:00.0 0000:3c:00.0 0000:3c:04.0 0000:3c:08.0 0000:3c:0c.0" in found.fixes[0].commands[0]
     assert isinstance(answer("pcie_acs_redirects", machine_facts(sysfs.plx_box(tmp_path / "b").pci())), Ok)
     unread = machine_facts(sysfs.without_root(sysfs.plx_box(tmp_path / "c").pci()))

@@ -109,7 +109,7 @@ CASES = (
     well("visible_devices_hide_all", "CUDA_VISIBLE_DEVICES is not set: no GPU is hidden"),
     skips("visible_devices_hide_all", "no GPU", **value("", 0)),
     # visible_devices_hide_some
-    informs("visible_devices_hide_some", "GPU 1 and 2 hidden by CUDA_VISIBLE_DEVICES=0,3", "unset CUDA_VISIBLE_DEVICES",
+    informs("visible_devices_hide_some", "GPU 1 and 2 hidden by CUDA_VISIBLE_DEVICES=0,3", "unset",
         **value("0,3")),
     informs("visible_devices_hide_some", "GPU 0, 1 and 2 hidden", "unset", **value(uuid(3))),
     # which card a number means is not known: GPUs of several models, and CUDA counts by speed
@@ -117,7 +117,7 @@ CASES = (
         gpus=MIXED, visible=visible("0,3", MIXED)),
     informs("visible_devices_hide_some", "GPU 1 and 2 hidden by CUDA_VISIBLE_DEVICES=0,3", "unset",
         gpus=MIXED, visible=visible("0,3", MIXED), env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}),
-    informs("visible_devices_hide_some", "GPU 0, 1 and 2 hidden", "unset", gpus=MIXED, visible=visible(uuid(3), MIXED)),
+    informs("visible_devices_hide_some", "GPU 0, 1 and 2 hidden", "uns", gpus=MIXED, visible=visible(uuid(3), MIXED)),
     well("visible_devices_hide_some", "all 4 GPUs are used", **value("3,2,1,0")),
     well("visible_devices_hide_some", "used",
         gpus=GRANTED, visible=seen(2, 3, value="0,1")),
