@@ -141,7 +141,7 @@ def test_an_idle_gpu_is_named_with_why_that_usually_is(going: Going) -> None:
     said = going.go(90, *training()[:3], IDLE)
     assert said == [
         "after 1 min 1 of 4 GPUs is not training: GPU 3 (rank 3)",
-        "Compare num_processes in the config with the GPUs; in the script look for cuda:0, .cuda(), "
+        "Compare num_processes in the config with the number of GPUs. In the script, look for cuda:0, .cuda(), "
         'device_map="auto" and CUDA_VISIBLE_DEVICES.  nvidia-smi',
     ]
     assert going.go(900, *training()[:3], IDLE) == []
@@ -205,7 +205,7 @@ def test_one_that_falls_idle_later_is_told_once(going: Going) -> None:
     assert going.go(290, *stuck) == []  # an evaluation may take this long
     said = going.go(120, *stuck)
     assert said[0].endswith("GPU 2 (rank 2) has been idle for 5 min while the others are busy")
-    assert said[1] == f"See where its rank is.  py-spy dump --pid {PIDS[2]}"
+    assert said[1] == f"Check where its rank is.  py-spy dump --pid {PIDS[2]}"
     assert going.go(1800, *stuck) == []
 
 

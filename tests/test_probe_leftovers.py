@@ -465,7 +465,7 @@ def test_a_zombie_that_is_really_here(started: Callable[..., subprocess.Popen[st
             break
         time.sleep(0.05)
     assert [process.kind for process in dead] == ["zombie"]
-    assert "1 zombie process of yours" in firing(Leftovers((), (replace(dead[0], age_s=60.0),), True))["rank_zombie"].title
+    assert "1 zombie process" in firing(Leftovers((), (replace(dead[0], age_s=60.0),), True))["rank_zombie"].title
     assert ended.pid not in {process.pid for process in ask(mgpu=os.getpid()).processes}, "mgpu's own, about to be read"
 
 

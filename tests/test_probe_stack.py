@@ -214,9 +214,7 @@ def test_requirements_come_from_the_packages_themselves(tmp_path: Path) -> None:
     assert requires["torch"] == ["python>=3.10", "nvidia-cublas-cu12==12.8.4.1", "triton==3.5.1"]
     assert requires["torchvision"] == ["torch==2.9.0"]
     assert requires["trl"] == ["transformers>=4.56"]
-    fires(
-        "requirement_not_met", found, r"torch 2.9.1 asks for triton==3.5.1, missing is there; torchvision 0.24.0 asks"
-    )
+    fires("requirement_not_met", found, r"torch 2.9.1 requires triton==3.5.1, which is missing; torchvision 0.24.0 req")
     fires("cuda_wheels_not_as_required", found, r"nvidia-cublas-cu12 missing \(torch asks ==12.8.4.1\)")
 
 
@@ -499,7 +497,7 @@ def test_a_file_that_hides_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "random": str(tmp_path / "random.py"), "torch": str(tmp_path / "torch.py"),
         "accelerate": str(tmp_path / "accelerate"),  # there is no xformers here that could be hidden
     }  # fmt: skip
-    fires("module_shadowed_here", found, "random.py, torch.py and accelerate/ hide")
+    fires("module_shadowed_here", found, "random.py, torch.py and accelerate/ shadow")
 
 
 def test_a_packages_own_checkout_hides_nothing(tmp_path: Path) -> None:
