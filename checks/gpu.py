@@ -38,7 +38,7 @@ def _driver_lacks_gpus(problem: Problem) -> bool:
 
 @check(
     Severity.ERROR,
-    source="mgpu: what --expect-gpus asks",
+    source="mgpu: the --expect-gpus option",
     because_of=(
         "gpu_lost",
         "visible_devices_cut_short",

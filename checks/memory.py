@@ -26,7 +26,7 @@ _IDLE_PERCENT = 20
 _BAR1_FULL = 0.95
 
 
-@check(Severity.ERROR, source="mgpu: what --expect-free asks", because_of=("gpu_busy",))
+@check(Severity.ERROR, source="mgpu: the --expect-free option", because_of=("gpu_busy",))
 def gpu_memory_below_plan(gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) -> Answer:
     """A visible GPU has less free memory than the plan expects.
 

@@ -164,7 +164,7 @@ def test_the_fix_fits_the_code(code: int, fix: str, used: Used) -> None:
 
 def test_a_code_of_a_newer_cuda_is_an_error_with_its_own_name(used: Used) -> None:
     snapshot = used(1, "cuInit=4242")
-    assert said(snapshot)["cuda_does_not_start"] == "GPU 0: CUDA does not start, CUDA error 4242 (CUDA_ERROR_BRAND_NEW)"
+    assert said(snapshot)["cuda_does_not_start"] == "GPU 0: CUDA does not start: CUDA error 4242 (CUDA_ERROR_BRAND_NEW)"
 
 
 def test_one_gpu_fails_and_the_others_work(used: Used) -> None:
@@ -322,18 +322,18 @@ def test_without_a_torch_that_can_the_rest_is_still_known(torch: str, why: str, 
         (
             "kernel@GPU-1=no kernel image is available for execution on the device",
             None,
-            "GPU 1: a computation failed, CUDA error 209 (CUDA_ERROR_NO_BINARY_FOR_GPU)",
+            "GPU 1: a computation failed: CUDA error 209 (CUDA_ERROR_NO_BINARY_FOR_GPU)",
         ),
         (
             "kernel@GPU-1=unspecified launch failure",
             None,
-            "GPU 1: a computation failed, CUDA error 719 (CUDA_ERROR_LAUNCH_FAILED)",
+            "GPU 1: a computation failed: CUDA error 719 (CUDA_ERROR_LAUNCH_FAILED)",
         ),
-        ("oom@GPU-1", 2, "GPU 1: a computation failed, CUDA error 2 (CUDA_ERROR_OUT_OF_MEMORY)"),
+        ("oom@GPU-1", 2, "GPU 1: a computation failed: CUDA error 2 (CUDA_ERROR_OUT_OF_MEMORY)"),
         (
             "init@GPU-1=Unexpected error from cudaGetDeviceCount(). Error 803: system has unsupported display driver",
             803,
-            "GPU 1: a computation failed, CUDA error 803 (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)",
+            "GPU 1: a computation failed: CUDA error 803 (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)",
         ),
     ],
 )
@@ -363,7 +363,7 @@ def test_another_model_may_compute_other_bits(used: Used) -> None:
 def test_a_gpu_that_computes_other_bits_each_time(used: Used) -> None:
     snapshot = used(2, torch="unsteady@GPU-0")
     assert runs(snapshot)[0].unsteady == ("fp32", "bf16", "fp16")
-    assert said(snapshot)["gpu_results_differ"].startswith("GPU 0: another result the second time")
+    assert said(snapshot)["gpu_results_differ"].startswith("GPU 0: different result the second time")
 
 
 # --- between GPUs ------------------------------------------------------------------------------------------------
@@ -378,11 +378,11 @@ def test_a_copy_that_arrives_changed(used: Used) -> None:
 def test_a_copy_that_hangs(used: Used, impatient: None) -> None:
     snapshot = used(3, "cuMemcpyPeer@1>0=hang")
     assert [run.ended for run in runs(snapshot)] == ["done"] * 3
-    assert said(snapshot) == {"peer_copy_fails": "from GPU 1 to GPU 0: no answer"}
+    assert said(snapshot) == {"peer_copy_fails": "copy from GPU 1 to GPU 0: no answer"}
 
 
 def test_a_copy_that_kills_the_process(used: Used) -> None:
-    assert said(used(2, "cuMemcpyPeer@1>0=segv")) == {"peer_copy_fails": "from GPU 1 to GPU 0: the process died"}
+    assert said(used(2, "cuMemcpyPeer@1>0=segv")) == {"peer_copy_fails": "copy from GPU 1 to GPU 0: the process died"}
 
 
 def test_a_copy_that_fails(used: Used) -> None:
@@ -496,7 +496,7 @@ def test_when_nvml_does_not_start_cuda_may_say_why(used: Used) -> None:
     snapshot = used(replace(machine_of(1), driver=broken, gpus=None, visible=None), "cuInit=803")
     (run,) = runs(snapshot)
     assert (run.index, run.uuid, run.code) == (0, None, 803)
-    assert said(snapshot)["cuda_does_not_start"].startswith("the first GPU: CUDA does not start, CUDA error 803")
+    assert said(snapshot)["cuda_does_not_start"].startswith("the first GPU: CUDA does not start: CUDA error 803")
 
 
 # --- the computation itself, with the real torch on the CPU --------------------------------------------------------
