@@ -696,7 +696,7 @@ def test_an_imex_channel_that_cannot_be_opened(library: Path, tmp_path: Path) ->
 
 
 def test_a_kernel_that_keeps_the_driver_out(library: Path, tmp_path: Path) -> None:
-    """nouveau sits on the GPU; where it does not, secure boot refuses an unsigned module."""
+    """nouveau sits on the GPU; where it does not, Secure Boot rejects an unsigned module."""
     card = "sys/bus/pci/devices/0000:01:00.0"
     files = {
         "proc/modules": "nouveau 3096576 1 - Live 0x0\nib_core 1 0 - Live 0x0\n",
@@ -712,7 +712,7 @@ def test_a_kernel_that_keeps_the_driver_out(library: Path, tmp_path: Path) -> No
     files |= {"proc/modules": "ib_core 1 0 - Live 0x0\n", boot: "\x06\0\0\0\x01"}
     here = seen(described(tmp_path / "secure", files, library, *unloaded), "driver", "kernel")
     found = problem("secure_boot_may_refuse_driver", **here, **NO_GPU)
-    says(found, "Secure Boot is on", "without an enrolled signature is refused", "mokutil --import")
+    says(found, "Secure Boot is on", "rejects modules not signed with an enrolled key", "mokutil --import")
 
 
 def test_a_logind_that_clears_shared_memory(tmp_path: Path) -> None:
